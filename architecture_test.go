@@ -1,0 +1,427 @@
+// Package claims_test pins the shape of the module: which package may import
+// which, and the house rules that no compiler checks. The root has no code of
+// its own.
+package claims_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+const (
+	module   = "github.com/etcdclaims/claims"
+	maxLines = 500
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An importRule says what the non-test code of some packages may import.
+//
+// Packages are written as patterns. "./fencing" is our own package, "std" the
+// whole standard library, anything else an import path; "/..." at the end takes
+// in what is below.
+type importRule struct {
+	why    string
+	in     []string // the packages that the rule is about; empty: all
+	except []string // but not these
+	direct bool     // look at import statements only; otherwise at all that gets linked
+	only   []string // if set, nothing but this may be imported
+	never  []string // this may not
+}
+
+var importRules = []importRule{
+	{
+		why:  "a resource server that gates links nothing but the standard library",
+		in:   []string{"./fencing"},
+		only: []string{"std"},
+	},
+	{
+		why:  "the gates for SQL and the conformance suite need no driver and no etcd",
+		in:   []string{"./fencing/sqlguard", "./fencing/fencetest"},
+		only: []string{"std", "./fencing"},
+	},
+	{
+		why:   "fencing is the vocabulary that all others share",
+		in:    []string{"./fencing/..."},
+		never: []string{"./etcdclaims/...", "./middleware/...", "./sched/...", "./examples/..."},
+	},
+	{
+		why:   "claims are the simple thing; queues, schedules and helpers for tests are built on them",
+		in:    []string{"./etcdclaims"},
+		never: []string{"./etcdclaims/queue/...", "./etcdclaims/claimtest/...", "./sched/...", "./middleware/...", "./examples/..."},
+	},
+	{
+		why:   "queues and schedules stand side by side on claims",
+		in:    []string{"./etcdclaims/queue/...", "./sched/..."},
+		never: []string{"./etcdclaims/claimtest/...", "./middleware/...", "./examples/..."},
+	},
+	{
+		why:   "queues know nothing of schedules",
+		in:    []string{"./etcdclaims/queue/..."},
+		never: []string{"./sched/..."},
+	},
+	{
+		why:   "schedules know nothing of queues",
+		in:    []string{"./sched/..."},
+		never: []string{"./etcdclaims/queue/..."},
+	},
+	{
+		why:   "middleware takes a small interface for the claimer: a server that uses it does not link etcd",
+		in:    []string{"./middleware/..."},
+		never: []string{"./etcdclaims/...", "./sched/...", "./fencing/etcdguard/...", "./examples/...", "go.etcd.io/..."},
+	},
+	{
+		why:    "users do not link the etcd server",
+		except: []string{"./internal/testetcd/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
+	},
+	{
+		why:    "code that is not a test does not import test machinery",
+		except: []string{"./internal/testetcd/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/..."},
+		direct: true,
+		never:  []string{"testing/...", "net/http/httptest"},
+	},
+	{
+		why:    "goroutine leaks are looked for in tests only",
+		except: []string{"./internal/testetcd/...", "./etcdclaims/claimtest/..."},
+		direct: true,
+		never:  []string{"go.uber.org/goleak"},
+	},
+}
+
+// The house rules. Each takes one package and returns what is wrong with it.
+var houseRules = map[string]func(pkg) []string{
+	"place":       checkPlace,
+	"name":        checkName,
+	"package doc": checkDoc,
+	"size":        checkSize,
+	"leaks":       checkLeaks,
+}
+
+func TestImports(t *testing.T) {
+	pkgs := load(t)
+	for _, rule := range importRules {
+		t.Run(rule.why, func(t *testing.T) {
+			for _, p := range pkgs {
+				// All of them would be hundreds: the server brings its own.
+				if deps := rule.violations(p); len(deps) > 0 {
+					t.Errorf("%s imports %s, and %d more that it may not", p.path, deps[0], len(deps)-1)
+				}
+			}
+		})
+	}
+}
+
+func TestHouseRules(t *testing.T) {
+	pkgs := load(t)
+	for name, check := range houseRules {
+		t.Run(name, func(t *testing.T) {
+			for _, p := range pkgs {
+				for _, fault := range check(p) {
+					t.Errorf("%s: %s", p.path, fault)
+				}
+			}
+		})
+	}
+}
+
+// A pkg is what the rules need to know of one directory with Go files.
+type pkg struct {
+	path  string // "./fencing"; "." is the root
+	files []file // for every platform, tests included
+	deps  []string
+}
+
+// A file is one Go file. Imports and deps are written as patterns are: our own
+// packages start with "./".
+type file struct {
+	name    string
+	pkg     string
+	test    bool
+	doc     bool // has a package doc comment
+	leaks   bool // has a TestMain that looks for leaked goroutines
+	lines   int
+	imports []string
+}
+
+func (p pkg) sources() []file { return filter(p.files, func(f file) bool { return !f.test }) }
+func (p pkg) tests() []file   { return filter(p.files, func(f file) bool { return f.test }) }
+
+func (r importRule) violations(p pkg) []string {
+	if len(r.in) > 0 && !matchAny(r.in, p.path) || matchAny(r.except, p.path) {
+		return nil
+	}
+	var imports []string
+	for _, f := range p.sources() {
+		imports = append(imports, f.imports...) // also those of other platforms
+	}
+	if !r.direct {
+		imports = append(imports, p.deps...)
+	}
+	var found []string // what is imported directly comes first
+	for _, dep := range imports {
+		refused := matchAny(r.never, dep) || len(r.only) > 0 && !matchAny(r.only, dep)
+		if refused && !slices.Contains(found, dep) {
+			found = append(found, dep)
+		}
+	}
+	return found
+}
+
+func checkPlace(p pkg) []string {
+	allowed := []string{"./etcdclaims/...", "./fencing/...", "./middleware/...", "./sched/...", "./internal/...", "./examples/..."}
+	switch {
+	case p.path == "." && len(p.sources()) > 0:
+		return []string{"the root holds no code, only tests"}
+	case p.path != "." && !matchAny(allowed, p.path):
+		return []string{"not below etcdclaims, fencing, middleware, sched, internal or examples"}
+	}
+	return nil
+}
+
+// checkName refuses names that say nothing about what is inside.
+func checkName(p pkg) []string {
+	var faults []string
+	for _, word := range []string{"util", "helper", "common", "manager"} {
+		if strings.Contains(path.Base(p.path), word) || slices.ContainsFunc(p.files, func(f file) bool {
+			return strings.Contains(f.pkg, word)
+		}) {
+			faults = append(faults, fmt.Sprintf("%q in the name does not say what it is for", word))
+		}
+	}
+	return faults
+}
+
+func checkDoc(p pkg) []string {
+	docs := filter(p.sources(), func(f file) bool { return f.doc })
+	if len(p.sources()) > 0 && len(docs) != 1 {
+		return []string{fmt.Sprintf("%d package doc comments %v, want exactly one", len(docs), names(docs))}
+	}
+	return nil
+}
+
+func checkSize(p pkg) []string {
+	var faults []string
+	for _, f := range p.sources() {
+		if f.lines > maxLines {
+			faults = append(faults, fmt.Sprintf("%s has %d lines, more than %d: split it by noun", f.name, f.lines, maxLines))
+		}
+	}
+	return faults
+}
+
+func checkLeaks(p pkg) []string {
+	if len(p.tests()) > 0 && !slices.ContainsFunc(p.tests(), func(f file) bool { return f.leaks }) {
+		return []string{"has tests, but no TestMain that calls testetcd.Main or goleak.VerifyTestMain"}
+	}
+	return nil
+}
+
+func matchAny(patterns []string, importPath string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return match(pattern, importPath) })
+}
+
+func match(pattern, importPath string) bool {
+	if pattern == "std" {
+		first, _, _ := strings.Cut(importPath, "/")
+		return !strings.Contains(first, ".") // ours start with "./", others with a host name
+	}
+	if tree, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return importPath == tree || strings.HasPrefix(importPath, tree+"/")
+	}
+	return importPath == pattern
+}
+
+// load reads the module twice. The tree tells of every file, whatever its build
+// tags; reading it in this process also lets go test know when a cached result
+// is stale. The go command tells what gets linked.
+func load(t *testing.T) []pkg {
+	t.Helper()
+	deps := loadDeps(t)
+	byDir := map[string]*pkg{}
+	var dirs []string
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return skip(name)
+		}
+		if path.Ext(name) != ".go" {
+			return nil
+		}
+		f, err := parse(name)
+		if err != nil {
+			return err
+		}
+		dir := filepath.Dir(name)
+		p := byDir[dir]
+		if p == nil {
+			p = &pkg{path: ours(path.Join(module, filepath.ToSlash(dir)))}
+			p.deps = deps[p.path]
+			byDir[dir], dirs = p, append(dirs, dir)
+		}
+		p.files = append(p.files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("read the tree: %v", err)
+	}
+	pkgs := make([]pkg, 0, len(dirs))
+	for _, dir := range dirs {
+		pkgs = append(pkgs, *byDir[dir])
+	}
+	if len(pkgs) < 2 {
+		t.Fatalf("found %d packages: this test reads the wrong directory", len(pkgs))
+	}
+	return pkgs
+}
+
+// skip leaves out what the go command leaves out of "./...".
+func skip(dir string) error {
+	if dir == "." {
+		return nil
+	}
+	base := filepath.Base(dir)
+	if strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata" || base == "vendor" {
+		return fs.SkipDir
+	}
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+func parse(name string) (file, error) {
+	src, err := os.ReadFile(name)
+	if err != nil {
+		return file{}, err
+	}
+	return parseSource(filepath.Base(name), src)
+}
+
+func parseSource(name string, src []byte) (file, error) {
+	tree, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return file{}, err
+	}
+	f := file{
+		name:  name,
+		pkg:   tree.Name.Name,
+		test:  strings.HasSuffix(name, "_test.go"),
+		doc:   strings.TrimSpace(tree.Doc.Text()) != "",
+		leaks: slices.ContainsFunc(tree.Decls, looksForLeaks),
+		lines: bytes.Count(src, []byte("\n")),
+	}
+	for _, spec := range tree.Imports {
+		importPath, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return file{}, err
+		}
+		f.imports = append(f.imports, ours(importPath))
+	}
+	return f, nil
+}
+
+// looksForLeaks says whether decl is a TestMain that calls testetcd.Main or
+// goleak.VerifyTestMain.
+func looksForLeaks(decl ast.Decl) bool {
+	fn, ok := decl.(*ast.FuncDecl)
+	if !ok || fn.Recv != nil || fn.Name.Name != "TestMain" {
+		return false
+	}
+	found := false
+	ast.Inspect(fn, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		sel, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		from, ok := sel.X.(*ast.Ident)
+		if ok {
+			name := from.Name + "." + sel.Sel.Name
+			found = found || name == "testetcd.Main" || name == "goleak.VerifyTestMain"
+		}
+		return true
+	})
+	return found
+}
+
+// loadDeps returns all that the non-test code of each package links.
+func loadDeps(t *testing.T) map[string][]string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Deps", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	deps := map[string][]string{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var listed struct {
+			ImportPath string
+			Deps       []string
+		}
+		err := dec.Decode(&listed)
+		if errors.Is(err, io.EOF) {
+			return deps
+		}
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		for i, dep := range listed.Deps {
+			listed.Deps[i] = ours(dep)
+		}
+		deps[ours(listed.ImportPath)] = listed.Deps
+	}
+}
+
+// ours shortens the paths of this module: "./fencing", and "." for the root.
+func ours(importPath string) string {
+	if importPath == module {
+		return "."
+	}
+	if rest, ok := strings.CutPrefix(importPath, module+"/"); ok {
+		return "./" + rest
+	}
+	return importPath
+}
+
+func filter[T any](all []T, keep func(T) bool) []T {
+	var kept []T
+	for _, v := range all {
+		if keep(v) {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+func names(files []file) []string {
+	var names []string
+	for _, f := range files {
+		names = append(names, f.name)
+	}
+	return names
+}

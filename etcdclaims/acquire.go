@@ -1,0 +1,205 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// TryAcquire claims the key if it is free and nobody waits in line for it: one
+// round trip once the client has a session. It does not wait for others: if the
+// key is held the error matches ErrHeld, and says by whom.
+//
+// The context bounds the call only, not the claim. If it ends while the outcome
+// is open, the error matches ErrUnknown and the context's, and what the call may
+// have claimed is undone in the background.
+//
+// Errors: ErrInvalidKey, ErrHeld, ErrRefused (a condition given with If),
+// ErrTooLarge, ErrUnknown, ErrClosed, ErrRewound, and what etcd says (see
+// go.etcd.io/etcd/api/v3/v3rpc/rpctypes).
+func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
+	o, err := c.acquiring(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	if c.Passthrough() {
+		return &Claim{key: key}, nil
+	}
+	t, err := c.try(ctx, key, &o, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Claim{t: t, key: key}, nil
+}
+
+// acquiring checks what every acquiring call is given.
+func (c *Client) acquiring(key string, opts []AcquireOption) (acquireOptions, error) {
+	if err := checkKey(key); err != nil {
+		return acquireOptions{}, err
+	}
+	o, err := c.options(opts)
+	if err != nil {
+		return o, fmt.Errorf("acquiring %q: %w", key, err)
+	}
+	return o, nil
+}
+
+// try makes attempts until one has an answer.
+func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	c.stats.attempts.Add(1)
+	t, err := c.tryLoop(ctx, key, o, w)
+	if err != nil {
+		if errors.Is(err, ErrHeld) {
+			c.stats.contended.Add(1)
+		}
+		return nil, c.acquireError(key, err)
+	}
+	return t, nil
+}
+
+// acquireError names the key, once.
+func (c *Client) acquireError(key string, err error) error {
+	var held *HeldError
+	var work *WorkError
+	if errors.As(err, &held) || errors.As(err, &work) || errors.Is(err, ErrClosed) {
+		return err
+	}
+	var lost *LostError
+	if errors.As(err, &lost) {
+		return err
+	}
+	return fmt.Errorf("etcdclaims: acquiring %q: %w", key, err)
+}
+
+func (c *Client) tryLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
+	for try := 0; ; try++ {
+		if o.reentrant {
+			if t := c.share(key); t != nil {
+				return t, nil
+			}
+		}
+		if w != nil {
+			if err := c.admitWork(ctx, key, w); err != nil {
+				return nil, err
+			}
+		}
+		s, err := c.session(ctx, o.ttl, o.manual)
+		if err != nil {
+			if !isTransient(err) && !errors.Is(err, ErrUnknown) || !backOff(ctx, try, c.closing) {
+				return nil, c.ended(withCause(ctx, err))
+			}
+			continue
+		}
+		t, again, err := c.tryOnce(ctx, s, key, o, w)
+		if t != nil {
+			return t, nil
+		}
+		s.unreserve()
+		if !again {
+			return nil, c.ended(err)
+		}
+		if !backOff(ctx, try, c.closing) {
+			return nil, c.ended(withCause(ctx, err))
+		}
+	}
+}
+
+// withCause joins the end of the context to the error that was there before.
+func withCause(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return cause
+	case cause == nil || errors.Is(err, cause):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, cause)
+}
+
+// tryOnce makes one attempt in a session with a reserved place. Without a term,
+// again says that another attempt makes sense, and err why this one failed.
+func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
+	a := c.newAttempt(s, key, o, w)
+	if o.supersede {
+		a.over = c.held(key)
+	}
+	resp, rev, err := a.send(ctx, a.tryOnce())
+	switch {
+	case err != nil:
+		return nil, s.gone(ctx, err, len(o.ops) > 0) || isTransient(err), err
+	case resp == nil && rev == 0:
+		return nil, true, nil
+	case resp != nil && !resp.Succeeded:
+		err := a.verdict(a.sight(resp))
+		return nil, err == nil, err
+	case resp != nil:
+		rev = resp.Header.Revision
+	}
+	t, err = c.grant(ctx, a, rev)
+	return t, false, err
+}
+
+// grant makes the term of an attempt that succeeded, if its session is good for
+// it.
+func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error) {
+	if a.over != nil {
+		a.over.lose(ReasonSuperseded, nil)
+	}
+	t := a.s.newTerm(a, a.key, a.epoch.fence(rev))
+	if t == nil {
+		return nil, a.s.lossOf(a.key) // the lease ends, or has, and takes the key along
+	}
+	if !a.s.fresh() {
+		// A long wait or a slow answer has used up the time in which work may
+		// start.
+		if err := a.s.renewVerified(ctx); err != nil || !a.s.fresh() {
+			t.giveUp(ErrReleased)
+			a.s.mu.Lock()
+			a.s.reserved++ // the caller gives a place back
+			a.s.mu.Unlock()
+			return nil, fmt.Errorf("the session could not be renewed before work may start: %w", errors.Join(err, errSessionLost))
+		}
+	}
+	if err := t.ended(); err != nil {
+		a.s.mu.Lock()
+		a.s.reserved++
+		a.s.mu.Unlock()
+		return nil, err
+	}
+	c.stats.acquired.Add(1)
+	if a.work != nil && a.work.orphan() {
+		c.stats.tookOver.Add(1)
+	}
+	if hook := c.cfg.Hooks.Acquired; hook != nil {
+		hook(t.token())
+	}
+	return t, nil
+}
+
+// giveUp ends a term that its caller never got, and deletes it in the
+// background.
+func (t *term) giveUp(reason error) {
+	if t.begin() != nil {
+		return
+	}
+	t.settleLater(t.deletion())
+	t.finish(reason)
+}
+
+// share returns the term in which this client holds the key, with one handle
+// more, or nil.
+func (c *Client) share(key string) *term {
+	t := c.held(key)
+	if t == nil {
+		return nil
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	if t.phase != phaseHeld {
+		return nil
+	}
+	t.refs++
+	return t
+}

@@ -1,0 +1,266 @@
+package etcdclaims
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// attempt is one try to claim a key. It has an id of its own, and with it a
+// value that no other claim has, so that it can be read back if its reply is
+// lost, and made void if it may still arrive.
+type attempt struct {
+	id     string
+	key    string
+	value  string
+	s      *session
+	epoch  *epoch
+	since  clock.Reading
+	number int // of work
+	opts   *acquireOptions
+	work   *workPlan // nil for a claim without a record
+	over   *term     // the own term that it supersedes, or nil
+
+	queued   int64 // CreateRevision of its place in line, 0 if it has none
+	enqueues bool  // whether a place in line may have been put
+}
+
+func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
+	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w}
+	a.describe()
+	return a
+}
+
+// describe makes the value of the claim, which says the number of the work's
+// attempt.
+func (a *attempt) describe() {
+	if a.work != nil {
+		a.number = a.work.attempt()
+	}
+	a.value = holder{
+		Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance,
+		Since: a.since.Time().UTC(), Attempt: a.number,
+	}.encode()
+}
+
+// terms under which the attempt may succeed, but for who is in line.
+func (a *attempt) cmps() []clientv3.Cmp {
+	st := a.s.c.store
+	own := st.layout.own(a.key)
+	cmps := make([]clientv3.Cmp, 0, 6+len(a.opts.cmps))
+	if a.over != nil {
+		cmps = append(cmps, a.over.guard()...)
+	} else {
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
+	}
+	cmps = append(cmps, st.epochIs(a.epoch), a.notVoid())
+	if a.work != nil {
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(st.layout.work(a.key)), "=", a.work.rev))
+	}
+	return append(cmps, a.opts.cmps...)
+}
+
+// notVoid keeps a request that was given up from succeeding when it arrives
+// late.
+func (a *attempt) notVoid() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(a.s.c.store.layout.void(a.id)), "=", 0)
+}
+
+// nobodyInLine is the condition under which a newcomer may take a free key.
+func (c *Client) nobodyInLine(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(c.store.layout.waiting(key)).WithPrefix(), "=", 0)
+}
+
+// take is what claims the key.
+func (a *attempt) take() []clientv3.Op {
+	st := a.s.c.store
+	lease := clientv3.WithLease(a.s.id)
+	ops := make([]clientv3.Op, 0, 3+len(a.opts.ops))
+	ops = append(ops, clientv3.OpPut(st.layout.own(a.key), a.value, lease))
+	if a.over != nil && a.opts.note == nil {
+		ops = append(ops, clientv3.OpDelete(st.layout.note(a.key)))
+	}
+	if a.opts.note != nil {
+		ops = append(ops, clientv3.OpPut(st.layout.note(a.key), newNote(1, a.opts.note), lease))
+	}
+	if a.work != nil {
+		ops = append(ops, clientv3.OpPut(st.layout.work(a.key), a.work.claimed(a).encode()))
+	}
+	return append(ops, a.opts.ops...)
+}
+
+// look reads why the key could not be taken, in the order of sight.
+func (a *attempt) look() []clientv3.Op {
+	st := a.s.c.store
+	ops := []clientv3.Op{
+		clientv3.OpGet(st.layout.own(a.key)),
+		clientv3.OpGet(st.layout.note(a.key)),
+		clientv3.OpGet(st.layout.waiting(a.key), clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(st.layout.epoch()),
+	}
+	if a.work != nil {
+		ops = append(ops, clientv3.OpGet(st.layout.work(a.key)))
+	}
+	return ops
+}
+
+// sight is what look reads.
+type sight struct {
+	own, note, work *mvccpb.KeyValue
+	waiting         int64
+	epoch           []*mvccpb.KeyValue
+	rev             int64
+}
+
+func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
+	first := func(i int) *mvccpb.KeyValue {
+		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+			return kvs[0]
+		}
+		return nil
+	}
+	v := sight{own: first(0), note: first(1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
+	v.waiting = resp.Responses[2].GetResponseRange().Count
+	if a.work != nil {
+		v.work = first(4)
+	}
+	return v
+}
+
+// tryOnce is the request of a TryAcquire.
+func (a *attempt) tryOnce() request {
+	cmps := a.cmps()
+	if !a.opts.barge && a.over == nil {
+		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
+	}
+	return request{cmps: cmps, then: a.take(), els: a.look()}
+}
+
+// verdict says what a sight means for the attempt: nil, to try again.
+func (a *attempt) verdict(v sight) error {
+	c := a.s.c
+	if err := c.store.learnEpoch(v.epoch); err != nil {
+		return err
+	}
+	if *c.store.epoch.Load() != *a.epoch {
+		return nil
+	}
+	if v.own != nil {
+		if a.over != nil {
+			return nil // the own term has ended meanwhile; see again who holds it
+		}
+		return &HeldError{Info: c.info(a.key, v.own, v.note, v.waiting)}
+	}
+	if a.work != nil && a.work.changed(v.work) {
+		return nil
+	}
+	if v.waiting > 0 && !a.opts.barge {
+		return &HeldError{Info: Info{Key: a.key, Waiting: v.waiting}}
+	}
+	if len(a.opts.cmps) > 0 {
+		return fmt.Errorf("%w: acquiring %q", ErrRefused, a.key)
+	}
+	return nil // what stood in the way is gone already
+}
+
+// resolve finds out what became of a request whose reply was lost: it succeeded
+// with the returned revision, or it did not and, with rev 0, never will. It
+// tries until ctx or the session ends.
+func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
+	st := a.s.c.store
+	own := st.layout.own(a.key)
+	r := request{
+		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "=", a.value), clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id))},
+		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
+		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), "{}", clientv3.WithLease(a.s.id))},
+	}
+	if a.enqueues {
+		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
+	}
+	for try := 0; ; try++ {
+		resp, err := st.do(ctx, r)
+		switch {
+		case err == nil && resp.Succeeded:
+			return resp.Responses[0].GetResponseRange().Kvs[0].ModRevision, nil
+		case err == nil:
+			return 0, nil
+		case a.s.gone(ctx, err, false):
+			return 0, nil // whatever arrives late needs the lease
+		case !errors.Is(err, ErrUnknown) && !isTransient(err):
+			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+		if !backOff(ctx, try, a.s.dead) {
+			if errors.Is(err, ErrUnknown) {
+				return 0, err
+			}
+			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+	}
+}
+
+// undo takes back, in the background, whatever the attempt may have put or may
+// yet put, so that a shared lease never keeps alive a claim that nobody has.
+func (a *attempt) undo() {
+	st := a.s.c.store
+	own := st.layout.own(a.key)
+	drop := []clientv3.Op{clientv3.OpDelete(own), clientv3.OpDelete(st.layout.note(a.key))}
+	if a.work != nil {
+		drop = append(drop, a.work.restore(st.layout.work(a.key)))
+	}
+	void := []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), "{}", clientv3.WithLease(a.s.id))}
+	if a.enqueues {
+		place := clientv3.OpDelete(st.layout.waiter(a.key, a.id))
+		drop, void = append(drop, place), append(void, place)
+	}
+	r := request{
+		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "=", a.value), clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id))},
+		then: drop, els: void,
+	}
+	a.s.c.chore(a.s, "undoing a claim that was given up", func(ctx context.Context) error {
+		_, err := st.do(ctx, r)
+		if err == nil {
+			a.s.c.log.Debug("claim undone", zap.String("key", a.key), zap.String("claim", a.id))
+		}
+		return err
+	})
+}
+
+// send carries out a request of the attempt, resolving an unknown outcome. It
+// returns the reply, or with a nil one the revision at which the lost request
+// succeeded, 0 if it did not.
+func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, int64, error) {
+	resp, err := a.s.c.store.do(ctx, r)
+	if err == nil {
+		return resp, 0, nil
+	}
+	if !errors.Is(err, ErrUnknown) {
+		return nil, 0, err
+	}
+	rev, rerr := a.resolve(ctx)
+	if rerr != nil {
+		a.undo()
+		if errors.Is(rerr, err) {
+			return nil, 0, rerr
+		}
+		return nil, 0, fmt.Errorf("%w; it is undone in the background (%w)", err, rerr)
+	}
+	return nil, rev, nil
+}
+
+func decodeHolder(b []byte) (holder, error) {
+	var h holder
+	if err := json.Unmarshal(b, &h); err != nil {
+		return h, err
+	}
+	if h.Version > valueVersion {
+		return h, fmt.Errorf("version %d is newer than this package's %d", h.Version, valueVersion)
+	}
+	return h, nil
+}

@@ -1,0 +1,303 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// TryAcquireEach claims the keys that are free, each on its own, in as few round
+// trips as etcd's limit of operations allows. The results stand at the places
+// of their keys: a claim, or an error as TryAcquire's.
+//
+// If, Then, Manual, Reentrant and Supersede are for single keys and refused.
+func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...AcquireOption) ([]*Claim, []error) {
+	claims, errs := make([]*Claim, len(keys)), make([]error, len(keys))
+	o, err := c.options(opts)
+	if err == nil {
+		err = o.onlyForMany()
+	}
+	for i, key := range keys {
+		if errs[i] = err; err == nil {
+			errs[i] = checkKey(key)
+		}
+	}
+	if err == nil {
+		markRepeats(keys, errs)
+	}
+	if c.Passthrough() {
+		for i, key := range keys {
+			if errs[i] == nil {
+				claims[i] = &Claim{key: key}
+			}
+		}
+		return claims, errs
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	var todo []int
+	for i := range keys {
+		if errs[i] == nil {
+			todo = append(todo, i)
+		}
+	}
+	c.stats.attempts.Add(int64(len(todo)))
+	for try := 0; len(todo) > 0; try++ {
+		if try > 0 && !backOff(ctx, try, c.closing) {
+			for _, i := range todo {
+				errs[i] = c.acquireError(keys[i], c.ended(withCause(ctx, errs[i])))
+			}
+			return claims, errs
+		}
+		todo = c.tryEach(ctx, keys, &o, todo, claims, errs)
+	}
+	return claims, errs
+}
+
+// onlyForMany refuses options that make no sense for many keys.
+func (o *acquireOptions) onlyForMany() error {
+	if o.manual || o.reentrant || o.supersede || len(o.cmps)+len(o.ops) > 0 {
+		return fmt.Errorf("etcdclaims: Manual, Reentrant, Supersede, If and Then are for a single key")
+	}
+	return nil
+}
+
+func markRepeats(keys []string, errs []error) {
+	seen := make(map[string]bool, len(keys))
+	for i, key := range keys {
+		if seen[key] && errs[i] == nil {
+			errs[i] = fmt.Errorf("%w: %q stands twice among the keys", ErrInvalidKey, key)
+		}
+		seen[key] = true
+	}
+}
+
+// tryEach makes one attempt for each of the keys at todo, and returns those that
+// want another.
+func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, todo []int, claims []*Claim, errs []error) (again []int) {
+	attempts := make([]*attempt, 0, len(todo))
+	rs := make([]request, 0, len(todo))
+	at := make([]int, 0, len(todo))
+	for n, i := range todo {
+		s, err := c.session(ctx, o.ttl, false)
+		if err != nil {
+			retry := isTransient(err) || errors.Is(err, ErrUnknown)
+			for _, j := range todo[n:] { // none of the rest will fare better
+				if errs[j] = err; retry {
+					again = append(again, j)
+				} else {
+					errs[j] = c.acquireError(keys[j], c.ended(err))
+				}
+			}
+			break
+		}
+		a := c.newAttempt(s, keys[i], o, nil)
+		attempts, rs, at = append(attempts, a), append(rs, a.tryOnce()), append(at, i)
+	}
+	resps, fails := c.store.each(ctx, rs)
+	for n, a := range attempts {
+		t, retry, err := c.settle(ctx, a, resps[n], fails[n])
+		i := at[n]
+		if t != nil {
+			claims[i], errs[i] = &Claim{t: t, key: a.key}, nil
+			continue
+		}
+		a.s.unreserve()
+		if errs[i] = err; retry {
+			again = append(again, i)
+			continue
+		}
+		if errors.Is(err, ErrHeld) {
+			c.stats.contended.Add(1)
+		}
+		errs[i] = c.acquireError(a.key, c.ended(err))
+	}
+	return again
+}
+
+// settle makes of the reply to an attempt, or its failure, a term, an error, or
+// the wish for another attempt.
+func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnResponse, err error) (t *term, again bool, _ error) {
+	var rev int64
+	switch {
+	case errors.Is(err, ErrUnknown):
+		if rev, err = a.resolve(ctx); err != nil {
+			a.undo()
+			return nil, false, err
+		}
+		if rev == 0 {
+			return nil, true, nil
+		}
+	case err != nil:
+		return nil, a.s.gone(ctx, err, len(a.opts.ops) > 0) || isTransient(err), err
+	case !resp.Succeeded:
+		err := a.verdict(a.sight(resp))
+		return nil, err == nil, err
+	default:
+		rev = resp.Header.Revision
+	}
+	t, err = c.grant(ctx, a, rev)
+	return t, false, err
+}
+
+// TryAcquireAll claims all of the keys or none, in one transaction, so that all
+// have one fence. The claims are released one by one. Each key takes two of the
+// conditions that etcd allows in a transaction, 128 by default: more than 58
+// keys are ErrTooLarge there.
+//
+// Errors: as TryAcquire; a *HeldError names the first key that is not free.
+// Manual, Reentrant and Supersede are refused.
+func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) ([]*Claim, error) {
+	o, err := c.options(opts)
+	if err != nil {
+		return nil, fmt.Errorf("acquiring %d keys: %w", len(keys), err)
+	}
+	many := o
+	many.cmps, many.ops = nil, nil
+	if err := many.onlyForMany(); err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(keys))
+	for i, key := range keys {
+		errs[i] = checkKey(key)
+	}
+	markRepeats(keys, errs)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if c.Passthrough() {
+		claims := make([]*Claim, len(keys))
+		for i, key := range keys {
+			claims[i] = &Claim{key: key}
+		}
+		return claims, nil
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	if need, limit := 2*len(keys)+len(o.cmps), int(c.store.opLimit.Load())-opsReserved; need > limit {
+		return nil, fmt.Errorf("%w: %d keys at once take %d conditions, the limit is %d", ErrTooLarge, len(keys), need, limit)
+	}
+	if size := len(keys) * len(o.note); size > maxRequestBytes-bytesReserved-len(keys)*(MaxKeyBytes+1024) {
+		return nil, fmt.Errorf("%w: notes of %d bytes in all", ErrTooLarge, size)
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	c.stats.attempts.Add(int64(len(keys)))
+	for try := 0; ; try++ {
+		terms, again, err := c.tryAll(ctx, keys, &o)
+		if terms != nil {
+			claims := make([]*Claim, len(keys))
+			for i, t := range terms {
+				claims[i] = &Claim{t: t, key: t.key}
+			}
+			return claims, nil
+		}
+		if !again {
+			if errors.Is(err, ErrHeld) {
+				c.stats.contended.Add(1)
+			}
+			return nil, c.acquireError(keys[0], c.ended(err))
+		}
+		if !backOff(ctx, try, c.closing) {
+			return nil, c.acquireError(keys[0], c.ended(withCause(ctx, err)))
+		}
+	}
+}
+
+func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (terms []*term, again bool, err error) {
+	s, err := c.session(ctx, o.ttl, false)
+	if err != nil {
+		return nil, isTransient(err) || errors.Is(err, ErrUnknown), err
+	}
+	reserved := 1
+	defer func() {
+		for range reserved {
+			s.unreserve()
+		}
+	}()
+	for ; reserved < len(keys); reserved++ {
+		if !s.reserve() {
+			// It has no room for all: they go where there is room for them.
+			s.mu.Lock()
+			s.retiring = true
+			s.mu.Unlock()
+			return nil, true, nil
+		}
+	}
+	// One attempt id for all: one void key stops them all.
+	lead := c.newAttempt(s, keys[0], o, nil)
+	attempts := make([]*attempt, len(keys))
+	var r request
+	r.cmps = append(r.cmps, c.store.epochIs(lead.epoch), lead.notVoid())
+	r.cmps = append(r.cmps, o.cmps...)
+	r.els = append(r.els, clientv3.OpGet(c.store.layout.epoch()))
+	bare := *o
+	bare.cmps, bare.ops = nil, nil
+	for i, key := range keys {
+		a := *lead
+		a.key, a.opts = key, &bare
+		attempts[i] = &a
+		own := c.store.layout.own(key)
+		r.cmps = append(r.cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
+		if !o.barge {
+			r.cmps = append(r.cmps, c.nobodyInLine(key))
+		}
+		r.then = append(r.then, a.take()...)
+		r.els = append(r.els, clientv3.OpGet(own),
+			clientv3.OpGet(c.store.layout.waiting(key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	}
+	r.then = append(r.then, o.ops...)
+	resp, rev, err := lead.send(ctx, r)
+	switch {
+	case err != nil:
+		return nil, s.gone(ctx, err, len(o.ops) > 0) || isTransient(err), err
+	case resp == nil && rev == 0:
+		return nil, true, nil
+	case resp != nil && !resp.Succeeded:
+		err := c.verdictAll(keys, o, lead, resp)
+		return nil, err == nil, err
+	case resp != nil:
+		rev = resp.Header.Revision
+	}
+	for _, a := range attempts {
+		t, gerr := c.grant(ctx, a, rev)
+		if t == nil {
+			for _, t := range terms {
+				t.giveUp(ErrReleased)
+			}
+			for _, rest := range attempts {
+				rest.undo()
+			}
+			return nil, false, gerr
+		}
+		terms = append(terms, t)
+		reserved--
+	}
+	return terms, false, nil
+}
+
+// verdictAll says why not all keys could be had: nil, to try again.
+func (c *Client) verdictAll(keys []string, o *acquireOptions, lead *attempt, resp *clientv3.TxnResponse) error {
+	if err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs); err != nil {
+		return err
+	}
+	if *c.store.epoch.Load() != *lead.epoch {
+		return nil
+	}
+	for i, key := range keys {
+		own, line := resp.Responses[1+2*i].GetResponseRange(), resp.Responses[2+2*i].GetResponseRange()
+		if len(own.Kvs) > 0 {
+			return &HeldError{Info: c.info(key, own.Kvs[0], nil, line.Count)}
+		}
+		if line.Count > 0 && !o.barge {
+			return &HeldError{Info: Info{Key: key, Waiting: line.Count}}
+		}
+	}
+	if len(o.cmps) > 0 {
+		return fmt.Errorf("%w: acquiring %d keys", ErrRefused, len(keys))
+	}
+	return nil
+}

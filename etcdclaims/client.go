@@ -1,0 +1,350 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/google/uuid"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Client claims keys. Make one per process and share it: its claims share
+// leases, their renewal, and one watch.
+//
+// A nil *Client lets everything through, as does one made without etcd; see
+// Passthrough.
+type Client struct {
+	etcd  *clientv3.Client // nil: passthrough
+	lease clientv3.Lease
+	cfg   Config
+	log   *zap.Logger
+	store *store
+	clock clock.Clock
+	stats stats
+
+	// io is the context of what the client does on its own account; stop ends
+	// it. wg counts the goroutines under it.
+	io       context.Context
+	stop     context.CancelFunc
+	sessions atomic.Int64 // numbers them
+
+	// open ends, with ErrClosed as its cause, when Close is called; closing is
+	// its Done.
+	open    context.Context
+	shut    context.CancelCauseFunc
+	closing <-chan struct{}
+
+	mu       sync.Mutex
+	live     []*session
+	opening  map[time.Duration]*opening
+	closed   bool
+	watching bool
+	wg       sync.WaitGroup
+	runs     map[*run]struct{} // handlers of Run and TryRun
+	chores   []*chore
+	doing    bool // whether a goroutine works on the chores
+	retained retained
+
+	keysMu sync.Mutex
+	keys   map[string]*term // what this client holds
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// opening is a session that several callers wait for.
+type opening struct {
+	done chan struct{}
+	err  error
+}
+
+// New returns a client of etcd. It does no I/O and does not close etcd. A nil
+// etcd makes a passthrough client.
+func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd),
+		opening: make(map[time.Duration]*opening),
+		keys:    make(map[string]*term),
+		runs:    make(map[*run]struct{}),
+	}
+	c.io, c.stop = context.WithCancel(context.Background())
+	c.open, c.shut = context.WithCancelCause(context.Background())
+	c.closing = c.open.Done()
+	if etcd == nil {
+		return c, nil
+	}
+	c.lease = etcd.Lease
+	c.store = newStore(etcd.KV, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
+		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
+	c.store.onRewind = func(err error) {
+		c.log.Error("the revision of etcd went back: all claims are given up", zap.Error(err))
+		for _, s := range c.liveSessions() {
+			s.die(ReasonSessionDead, err)
+		}
+	}
+	return c, nil
+}
+
+// Passthrough reports whether the client has no etcd and so lets everything
+// through: each acquisition succeeds, with fence 0, and excludes nobody. A real
+// gate refuses fence 0.
+func (c *Client) Passthrough() bool { return c == nil || c.etcd == nil }
+
+// Instance returns the identity of this client, new with each New. It is empty
+// for a passthrough client.
+func (c *Client) Instance() string {
+	if c.Passthrough() {
+		return ""
+	}
+	return c.store.layout.instance
+}
+
+// Owns asks etcd whether the token is of the present owner of its key, whoever
+// that is. A true answer is of the past when it arrives: to be safe put the
+// question into the write itself, with Claim.Txn or Claim.Held.
+func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
+	if err := checkKey(t.Key); err != nil {
+		return false, err
+	}
+	if c.Passthrough() {
+		return true, nil
+	}
+	if t.Fence <= 0 {
+		return false, nil
+	}
+	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.own(t.Key), clientv3.WithKeysOnly()), clientv3.OpGet(c.store.layout.epoch()))
+	if err != nil {
+		return false, fmt.Errorf("etcdclaims: asking for the owner of %q: %w", t.Key, err)
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	// The epoch of a fence is the one under which it was made, so that the
+	// revision alone would accept a token from before a restore.
+	return len(kvs) == 1 && kvs[0].ModRevision == revision(t.Fence) && t.Fence>>epochShift <= c.store.epoch.Load().value, nil
+}
+
+// read carries out reads at one revision, trying again while that is sensible.
+func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	for try := 0; ; try++ {
+		resp, err := c.store.do(ctx, request{then: ops})
+		if err == nil {
+			return resp, nil
+		}
+		// A read changes nothing: an unknown outcome is a failure.
+		if !isTransient(err) && !errors.Is(err, ErrUnknown) || !backOff(ctx, try, c.closing) {
+			return nil, c.ended(err)
+		}
+	}
+}
+
+// bounded gives a call that does not wait for others a deadline of its own.
+func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(seconds(c.cfg.TTL)/2, 5*time.Second))
+}
+
+// ended adds that the client was closed, if it was.
+func (c *Client) ended(err error) error {
+	select {
+	case <-c.closing:
+		if err != nil && !errors.Is(err, ErrClosed) {
+			return fmt.Errorf("%w (%w)", ErrClosed, err)
+		}
+		return ErrClosed
+	default:
+		return err
+	}
+}
+
+// spawn runs f on a goroutine that Close waits for.
+func (c *Client) spawn(f func()) { c.wg.Go(f) }
+
+// admit makes a session part of the client, and starts the watch with the first
+// one.
+func (c *Client) admit(s *session) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.live = append(c.live, s)
+	if !c.watching {
+		c.watching = true
+		c.spawn(func() { c.watchSessions(s.born) })
+	}
+	return true
+}
+
+func (c *Client) forget(s *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, l := range c.live {
+		if l == s {
+			c.live = append(c.live[:i:i], c.live[i+1:]...)
+			return
+		}
+	}
+}
+
+func (c *Client) liveSessions() []*session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]*session(nil), c.live...)
+}
+
+// session returns a session with a place reserved in it.
+func (c *Client) session(ctx context.Context, ttl time.Duration, manual bool) (*session, error) {
+	asked := seconds(ttl)
+	if manual {
+		return c.ownSession(ctx, asked)
+	}
+	for {
+		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			return nil, ErrClosed
+		}
+		for _, s := range c.live {
+			if s.asked == asked && !s.manual && s.reserve() {
+				c.mu.Unlock()
+				return s, c.ready(ctx, s)
+			}
+		}
+		o := c.opening[asked]
+		if o == nil {
+			o = &opening{done: make(chan struct{})}
+			c.opening[asked] = o
+			c.spawn(func() {
+				_, o.err = c.openSession(asked, false)
+				c.mu.Lock()
+				delete(c.opening, asked)
+				c.mu.Unlock()
+				close(o.done)
+			})
+		}
+		c.mu.Unlock()
+		select {
+		case <-o.done:
+			if o.err != nil {
+				return nil, o.err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// ready fails if etcd's revision went back.
+func (c *Client) ready(ctx context.Context, s *session) error {
+	if err := c.store.ready(ctx); err != nil {
+		s.unreserve()
+		return err
+	}
+	return nil
+}
+
+// ownSession opens a session for one manual claim.
+func (c *Client) ownSession(ctx context.Context, asked time.Duration) (*session, error) {
+	type result struct {
+		s   *session
+		err error
+	}
+	done := make(chan result, 1)
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, ErrClosed
+	}
+	c.spawn(func() {
+		s, err := c.openSession(asked, true)
+		if err == nil && !s.reserve() {
+			s.die(ReasonExpired, nil)
+			err = fmt.Errorf("%w: the lease was granted too late", errSessionLost)
+		}
+		done <- result{s, err}
+	})
+	c.mu.Unlock()
+	select {
+	case r := <-done:
+		return r.s, r.err
+	case <-ctx.Done():
+		c.mu.Lock()
+		if !c.closed {
+			c.spawn(func() {
+				if r := <-done; r.err == nil {
+					r.s.unreserve()
+				}
+			})
+		}
+		c.mu.Unlock()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// retireIdle gives up a session that nobody needs: a manual one without its
+// claim, or one of several with the same TTL.
+func (c *Client) retireIdle(s *session) {
+	if !s.manual {
+		c.mu.Lock()
+		peers := 0
+		for _, l := range c.live {
+			if l != s && l.asked == s.asked && !l.manual && l.roomy() {
+				peers++
+			}
+		}
+		c.mu.Unlock()
+		if peers == 0 {
+			return
+		}
+	}
+	s.mu.Lock()
+	if s.cause != nil || s.retiring || len(s.terms)+s.reserved > 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.retiring = true
+	s.mu.Unlock()
+	c.chore(s, "revoking an idle lease", func(context.Context) error {
+		if s.pending.Load() > 1 {
+			return errOthersFirst // they need the lease
+		}
+		c.revoke(s)
+		s.die(ReasonShutdown, nil)
+		return nil
+	})
+}
+
+func (s *session) roomy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause == nil && !s.retiring && len(s.terms)+s.reserved < claimsPerLease/2
+}
+
+// revoke ends a lease that carries nothing that a handler may still rely on. If
+// it fails, the lease ends by itself.
+func (c *Client) revoke(s *session) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
+	defer cancel()
+	c.store.requests.Add(1)
+	if _, err := c.lease.Revoke(ctx, s.id); err != nil {
+		c.log.Debug("a lease was not revoked and will expire", s.fields(zap.Error(err))...)
+	}
+}
+
+// held returns the term in which this client holds the key, or nil.
+func (c *Client) held(key string) *term {
+	c.keysMu.Lock()
+	defer c.keysMu.Unlock()
+	return c.keys[key]
+}

@@ -1,0 +1,135 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// ReleaseAll releases every claim of this client, whatever runs under it, and
+// returns how many that were: call it when the work has stopped. Claims that
+// could not be released for sure are given up in the background.
+func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
+	if c.Passthrough() {
+		return 0, nil
+	}
+	return c.releaseAll(ctx, ErrReleased)
+}
+
+// releaseAll gives up all terms, many to a request.
+func (c *Client) releaseAll(ctx context.Context, reason error) (int, error) {
+	c.keysMu.Lock()
+	all := make([]*term, 0, len(c.keys))
+	for _, t := range c.keys {
+		all = append(all, t)
+	}
+	c.keysMu.Unlock()
+	var terms []*term
+	var rs []request
+	for _, t := range all {
+		if t.begin() == nil {
+			r := t.deletion()
+			r.els = t.sight()
+			terms, rs = append(terms, t), append(rs, r)
+		}
+	}
+	released, resps := 0, make([]*clientv3.TxnResponse, len(rs))
+	var errs []error
+	// In parts, so that claims behind a slow one keep their time.
+	const part = 512
+	for from := 0; from < len(rs); from += part {
+		to := min(from+part, len(rs))
+		got, failed := c.store.each(ctx, rs[from:to])
+		copy(resps[from:to], got)
+		for i, t := range terms[from:to] {
+			switch err := failed[i]; {
+			case err != nil:
+				t.settleLater(t.deletion())
+				errs = append(errs, err)
+			case !got[i].Succeeded:
+				t.back()
+				if !t.owned(got[i]) {
+					continue
+				}
+			}
+			released++
+			if reason == ErrReleased {
+				t.finish(reason)
+				c.countRelease(t, nil)
+			} else {
+				t.back()
+				t.lose(ReasonShutdown, nil)
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return released, fmt.Errorf("etcdclaims: releasing all: %d of %d are released in the background: %w", len(errs), len(rs), errs[0])
+	}
+	return released, nil
+}
+
+// Close ends the client: it takes no more calls, ends the contexts of all
+// handlers that Run and TryRun started, waits a drain (Config.Drain) for them,
+// releases all claims and revokes the leases. A handler that goes on is a
+// zombie; see TryRun. Claims that were acquired without Run are released at
+// once: Close says that their work has stopped.
+//
+// The context bounds the waiting: when it ends, Close stops at the next step and
+// leaves the rest to the end of the leases. Closing again waits for the first
+// Close and returns what it did.
+func (c *Client) Close(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	c.closeOnce.Do(func() { c.closeErr = c.close(ctx) })
+	return c.closeErr
+}
+
+func (c *Client) close(ctx context.Context) error {
+	c.mu.Lock()
+	c.closed = true
+	runs := make([]*run, 0, len(c.runs))
+	for r := range c.runs {
+		runs = append(runs, r)
+	}
+	c.mu.Unlock()
+	c.shut(ErrClosed)
+	if c.Passthrough() {
+		c.stop()
+		return nil
+	}
+	for _, r := range runs {
+		r.stop(ErrClosed)
+	}
+	var err error
+	for _, r := range runs {
+		g := r.t.s.lease.Load()
+		timer := time.NewTimer(g.hard - g.soft + 100*time.Millisecond) // it is a zombie by then
+		select {
+		case <-r.done:
+		case <-timer.C:
+		case <-ctx.Done():
+			r.overdue(ErrClosed, 0)
+			err = context.Cause(ctx)
+		}
+		timer.Stop()
+	}
+	releaseCtx, cancel := context.WithTimeout(ctx, 2*c.store.timeout)
+	defer cancel()
+	if _, rerr := c.releaseAll(releaseCtx, ErrClosed); rerr != nil {
+		err = errors.Join(err, rerr)
+	}
+	c.choresDone(releaseCtx)
+	for _, s := range c.liveSessions() {
+		if s.pending.Load() == 0 && releaseCtx.Err() == nil {
+			c.revoke(s)
+		}
+		s.die(ReasonShutdown, nil)
+	}
+	c.stop()
+	c.wg.Wait()
+	return err
+}

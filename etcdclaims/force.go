@@ -1,0 +1,65 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// ForceRelease frees a key, whoever holds it, for an operator who knows that
+// its holder must not have it any more. The holder's client hears of it within
+// a second, if it hears anything, and loses the claim with the reason given. As
+// with every loss its handler may go on for a while: only fences stop its
+// writes. A free key is no error.
+func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if len(reason) > MaxKeyBytes {
+		return fmt.Errorf("%w: a reason of %d bytes, the limit is %d", ErrTooLarge, len(reason), MaxKeyBytes)
+	}
+	if c.Passthrough() {
+		return nil
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	l := c.store.layout
+	for try := 0; ; try++ {
+		resp, err := c.read(ctx, clientv3.OpGet(l.own(key)))
+		if err != nil {
+			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, err)
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			return nil
+		}
+		own := kvs[0]
+		drop := []clientv3.Op{clientv3.OpDelete(l.own(key)), clientv3.OpDelete(l.note(key))}
+		told := drop
+		if h, err := decodeHolder(own.Value); err == nil && h.Instance != "" && h.Claim != "" && own.Lease != 0 {
+			mail := encode(eviction{Version: valueVersion, Key: key, Claim: h.Claim, By: c.cfg.Owner, Reason: reason})
+			told = append(drop[:2:2], clientv3.OpPut(l.evict(h.Instance, h.Claim), mail, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
+		}
+		same := []clientv3.Cmp{
+			clientv3.Compare(clientv3.ModRevision(l.own(key)), "=", own.ModRevision),
+			clientv3.Compare(clientv3.LeaseValue(l.own(key)), "=", own.Lease),
+		}
+		got, err := c.store.do(ctx, request{cmps: same, then: told})
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			// Nobody can be told: the lease has just ended, and the key with it.
+			got, err = c.store.do(ctx, request{cmps: same, then: drop})
+		}
+		switch {
+		case err == nil && got.Succeeded:
+			return nil
+		case err != nil && !errors.Is(err, ErrUnknown) && !isTransient(err):
+			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, err)
+		}
+		if !backOff(ctx, try, c.closing) {
+			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, c.ended(withCause(ctx, err)))
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package etcdclaims
+
+import (
+	"encoding/json"
+	"os"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// valueVersion is the "v" of every value. A reader refuses a greater one.
+const valueVersion = 1
+
+// holder is the value of own/<key>: for people and for reading back a claim
+// whose reply was lost. It is never matched by owner.
+type holder struct {
+	Version  int       `json:"v"`
+	Claim    string    `json:"claim"` // new for each attempt to claim
+	Owner    string    `json:"owner"`
+	Instance string    `json:"instance,omitempty"` // new for each client
+	Since    time.Time `json:"since"`
+	Attempt  int       `json:"attempt,omitempty"` // of work
+	Kind     string    `json:"kind,omitempty"`
+}
+
+// Kinds of holders other than a claim.
+const (
+	kindLock    = "lock"    // of the owner-string facade
+	kindZombie  = "zombie"  // re-homed: its handler did not return in time
+	kindResting = "resting" // re-homed: released before its MinHold was over
+)
+
+func (h holder) encode() string {
+	h.Version = valueVersion
+	return encode(h)
+}
+
+// note is the value of note/<key>. The number tells a late request from the
+// present one.
+type note struct {
+	Version int    `json:"v"`
+	Seq     int64  `json:"seq"`
+	Text    string `json:"text,omitempty"` // a note that is UTF-8, so that an operator can read it
+	Data    []byte `json:"data,omitempty"` // any other
+}
+
+func newNote(seq int64, b []byte) string {
+	n := note{Version: valueVersion, Seq: seq}
+	if utf8.Valid(b) {
+		n.Text = string(b)
+	} else {
+		n.Data = b
+	}
+	return encode(n)
+}
+
+func (n note) bytes() []byte {
+	if n.Data != nil {
+		return n.Data
+	}
+	if n.Text == "" {
+		return nil
+	}
+	return []byte(n.Text)
+}
+
+// encode is for our own types, none of which can fail.
+func encode(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func defaultOwner() string {
+	host, err := os.Hostname()
+	if err != nil || !printable(host) {
+		host = "unknown"
+	}
+	return host + "-" + strconv.Itoa(os.Getpid())
+}

@@ -1,0 +1,76 @@
+package etcdclaims
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// layout knows where things are. User keys stand at the end of an etcd key, or
+// as a digest of fixed length where something is stored under them, so that no
+// user key is ever read as part of another's subtree.
+type layout struct {
+	prefix   string // ends in a slash
+	instance string
+}
+
+func (l layout) own(key string) string  { return l.prefix + "own/" + key }
+func (l layout) note(key string) string { return l.prefix + "note/" + key }
+func (l layout) work(key string) string { return l.prefix + "work/" + key }
+func (l layout) epoch() string          { return l.prefix + "epoch" }
+
+// waiting is the prefix of everyone in line for the key.
+func (l layout) waiting(key string) string          { return l.prefix + "wait/" + digest(key) + "/" }
+func (l layout) waiter(key, attempt string) string  { return l.waiting(key) + attempt }
+func (l layout) locksOf(owner string) string        { return l.prefix + "lock/" + digest(owner) + "/" }
+func (l layout) lockIndex(owner, key string) string { return l.locksOf(owner) + key }
+func (l layout) session(instance string) string     { return l.prefix + "session/" + instance + "/" }
+func (l layout) live(n int64) string {
+	return l.session(l.instance) + "live/" + strconv.FormatInt(n, 10)
+}
+func (l layout) evict(instance, claim string) string { return l.session(instance) + "evict/" + claim }
+func (l layout) void(attempt string) string          { return l.session(l.instance) + "void/" + attempt }
+
+// reserved reports whether an operation on [key, end) would touch what is the
+// package's own.
+func (l layout) reserved(key, end string) bool {
+	switch end {
+	case "":
+		return strings.HasPrefix(key, l.prefix)
+	case "\x00": // from key on
+		return key < rangeEnd(l.prefix)
+	}
+	return key < rangeEnd(l.prefix) && end > l.prefix
+}
+
+// rangeEnd is the first key after all that have the prefix.
+func rangeEnd(prefix string) string {
+	b := []byte(prefix)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] < 0xff {
+			b[i]++
+			return string(b[:i+1])
+		}
+	}
+	return "\x00"
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:16])
+}
+
+// checkKey says what is wrong with a user's key.
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
+	case len(key) > MaxKeyBytes:
+		return fmt.Errorf("%w: %.40q… has %d bytes, the limit is %d: use a digest of it", ErrInvalidKey, key, len(key), MaxKeyBytes)
+	case !printable(key):
+		return fmt.Errorf("%w: %q is not UTF-8 without control characters", ErrInvalidKey, key)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Release gives the claim up: call it when the work has stopped, not before. It
+// may be called more than once. The claim is over locally whatever it returns.
+//
+// An error that matches ErrLost says that it was lost before; one that matches
+// ErrUnknown, that the key may be held a while yet: it is freed in the
+// background, or by the end of the lease. The end of ctx only ends the waiting
+// for that.
+func (cl *Claim) Release(ctx context.Context) error {
+	if !cl.released.CompareAndSwap(false, true) {
+		return nil
+	}
+	if cl.t == nil {
+		return nil
+	}
+	return cl.t.release(ctx, nil)
+}
+
+// release ends a term for its holder. With extra operations it is the end of
+// work, which only counts if they are carried out.
+func (t *term) release(ctx context.Context, w *ending) error {
+	t.s.mu.Lock()
+	if t.refs--; t.refs > 0 {
+		t.s.mu.Unlock()
+		return nil
+	}
+	t.s.mu.Unlock()
+	if err := t.begin(); err != nil {
+		if errors.Is(err, ErrReleased) {
+			return nil
+		}
+		return err
+	}
+	if rest := t.min - t.age(); rest > 0 && w == nil {
+		return t.rest(ctx, rest)
+	}
+	err := t.drop(ctx, w)
+	t.s.c.countRelease(t, err)
+	return err
+}
+
+func (c *Client) countRelease(t *term, err error) {
+	if err != nil && !errors.Is(err, ErrUnknown) {
+		return
+	}
+	c.stats.released.Add(1)
+	if hook := c.cfg.Hooks.Released; hook != nil {
+		hook(t.token())
+	}
+}
+
+// ending is what is written, in the transaction that gives a claim up, about
+// the work that was done under it.
+type ending struct {
+	ops []clientv3.Op
+	// look reads whether a lost request was carried out, and carriedOut says
+	// whether that shows it.
+	look       clientv3.Op
+	carriedOut func(*clientv3.GetResponse) bool
+}
+
+// drop deletes the claim under its guard, and keeps trying until that is
+// settled, ctx ends or the lease does.
+func (t *term) drop(ctx context.Context, w *ending) error {
+	st := t.s.c.store
+	r := request{
+		cmps: t.guard(),
+		then: []clientv3.Op{clientv3.OpDelete(st.layout.own(t.key))},
+		els:  t.sight(),
+	}
+	if t.noted {
+		r.then = append(r.then, clientv3.OpDelete(st.layout.note(t.key)))
+	}
+	if w != nil {
+		r.then = append(r.then, w.ops...)
+		r.els = append(r.els, w.look)
+	}
+	ctx, cancel := t.s.within(ctx)
+	defer cancel()
+	sent := false // a request that may have been carried out
+	for try := 0; ; try++ {
+		resp, err := st.do(ctx, r)
+		switch {
+		case err == nil && resp.Succeeded:
+			t.finish(ErrReleased)
+			return nil
+		case err == nil:
+			if sent && (w == nil || w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange()))) {
+				t.finish(ErrReleased)
+				return nil
+			}
+			t.back()
+			t.owned(resp)
+			t.finish(ErrLost)
+			return t.lost()
+		case t.s.gone(ctx, err, w != nil):
+			if sent {
+				return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, t.lost())
+			}
+			return t.lost()
+		case errors.Is(err, ErrUnknown):
+			sent = true
+		case !isTransient(err):
+			// Refused: with the work's own operations this is the caller's to
+			// mend; without, there is nothing to mend.
+			if w != nil && !sent {
+				t.stay()
+				return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, err)
+			}
+			t.settleLater(r)
+			t.finish(ErrReleased)
+			return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, err)
+		}
+		if backOff(ctx, try, t.done) {
+			continue
+		}
+		if w != nil && !sent {
+			t.stay()
+			return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, withCause(ctx, err))
+		}
+		t.settleLater(r)
+		t.finish(ErrReleased)
+		return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, withCause(ctx, err))
+	}
+}
+
+// stay makes a term held again that could not be given up: nothing was sent
+// that may have been carried out.
+func (t *term) stay() {
+	t.back()
+	t.s.mu.Lock()
+	t.refs++
+	t.s.mu.Unlock()
+}
+
+// settleLater goes on trying in the background what gives the term up, and if
+// that is refused gives up the claim alone.
+func (t *term) settleLater(r request) {
+	st := t.s.c.store
+	t.s.c.chore(t.s, "releasing a claim", func(ctx context.Context) error {
+		_, err := st.do(ctx, r)
+		if err == nil || isTransient(err) || errors.Is(err, ErrUnknown) {
+			return err
+		}
+		_, err = st.do(ctx, t.deletion())
+		return err
+	})
+}
+
+// deletion deletes what the term has in etcd, under its guard.
+func (t *term) deletion() request {
+	l := t.s.c.store.layout
+	return request{cmps: t.guard(), then: []clientv3.Op{clientv3.OpDelete(l.own(t.key)), clientv3.OpDelete(l.note(t.key))}}
+}
+
+// rest keeps a released key held by nobody for a while.
+func (t *term) rest(ctx context.Context, d time.Duration) error {
+	err := t.rehome(ctx, kindResting, d)
+	if err != nil && !errors.Is(err, ErrLost) {
+		// It could not be: without a lease for the rest the claim ends now.
+		t.s.c.log.Warn("a claim is released before its MinHold", t.fields(zap.Error(err))...)
+		err = t.drop(ctx, nil)
+		t.s.c.countRelease(t, err)
+		return err
+	}
+	if err != nil {
+		t.finish(err)
+		return t.lost()
+	}
+	t.finish(ErrReleased)
+	t.s.c.countRelease(t, nil)
+	return nil
+}
+
+// rehome puts the key, under its guard, on a lease that nobody renews. The
+// fence rises, so that whoever still writes under the old one is refused, and
+// the key stays held until that lease lapses.
+func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
+	c := t.s.c
+	st := c.store
+	value := holder{
+		Claim: t.id, Owner: c.cfg.Owner, Instance: st.layout.instance, Since: t.since.Time().UTC(), Attempt: t.attempt, Kind: kind,
+	}.encode()
+	var lease clientv3.LeaseID
+	for try := 0; ; try++ {
+		err := func() error {
+			if lease == 0 {
+				callCtx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), st.timeout)
+				defer cancel()
+				st.requests.Add(1)
+				resp, err := c.lease.Grant(callCtx, int64(seconds(d)/time.Second))
+				if err != nil {
+					return fmt.Errorf("granting a lease: %w", err)
+				}
+				lease = resp.ID
+			}
+			own := st.layout.own(t.key)
+			resp, err := st.do(ctx, request{
+				cmps: t.guard(),
+				then: []clientv3.Op{
+					clientv3.OpPut(own, value, clientv3.WithLease(lease)),
+					clientv3.OpDelete(st.layout.note(t.key)),
+				},
+				els: []clientv3.Op{clientv3.OpGet(own)},
+			})
+			if err != nil {
+				return err
+			}
+			if kvs := resp.Responses[0].GetResponseRange().GetKvs(); !resp.Succeeded && (len(kvs) == 0 || string(kvs[0].Value) != value) {
+				return &LostError{Token: t.token(), Reason: ReasonSuperseded}
+			}
+			return nil
+		}()
+		if err == nil || errors.Is(err, ErrLost) {
+			return err
+		}
+		if t.s.gone(ctx, err, true) {
+			return t.lost()
+		}
+		if !backOff(ctx, try, t.s.dead) {
+			return withCause(ctx, err)
+		}
+	}
+}
+
+// tooLong ends a term at its MaxHold. What ran under it may go on for all that
+// is known, so that the key is re-homed, not freed.
+func (t *term) tooLong() {
+	if t.begin() != nil {
+		return
+	}
+	t.s.c.zombie(t, ReasonMaxHold, nil)
+}
+
+// zombie ends a term, in which a handler may still run, as lost for the reason.
+func (c *Client) zombie(t *term, reason Reason, cause error) {
+	c.chore(t.s, "re-homing the claim of a handler that goes on", func(ctx context.Context) error {
+		err := t.rehome(ctx, kindZombie, t.s.lease.Load().ttl)
+		if errors.Is(err, ErrLost) {
+			return nil
+		}
+		return err
+	})
+	t.back()
+	t.lose(reason, cause)
+}

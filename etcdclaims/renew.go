@@ -1,0 +1,162 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// run renews the session's lease until the session ends.
+func (s *session) run() {
+	timer := time.NewTimer(s.lease.Load().renew)
+	defer timer.Stop()
+	for failures := 0; ; {
+		select {
+		case <-s.dead:
+			return
+		case <-s.c.io.Done():
+			return
+		case <-s.kick:
+		case <-timer.C:
+		}
+		err := s.renew(s.c.io)
+		g := s.lease.Load()
+		age, _ := s.c.clock.Now().Since(g.t0)
+		wait := g.renew - age
+		if err != nil {
+			// Jittered, and often enough to use a short gap in an outage, until
+			// the deadline itself ends this loop.
+			failures++
+			wait = g.renew/40 + rand.N(min(g.renew/20<<min(failures, 3), time.Second))
+			s.c.log.Debug("renewal failed", s.fields(zap.Int("failures", failures), zap.Error(err))...)
+		} else {
+			failures = 0
+		}
+		timer.Reset(max(wait, time.Millisecond))
+	}
+}
+
+// renewSoon asks for a renewal without waiting for it.
+func (s *session) renewSoon() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// renew extends the lease and, if all that it carries is still owned, moves the
+// deadline forward. One attempt is in flight at a time, so that a reply belongs
+// to its own t0.
+func (s *session) renew(ctx context.Context) error {
+	select {
+	case <-s.renewing:
+	case <-s.dead:
+		return errSessionLost
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { s.renewing <- struct{}{} }()
+
+	g := s.lease.Load()
+	t0 := s.c.clock.Now()
+	age, _ := t0.Since(g.t0)
+	if age >= g.hard {
+		s.enforce()
+		return errSessionLost
+	}
+	// The attempt's timeout makes the next one take another endpoint. No leader
+	// is required here: KeepAliveOnce would ask again at once, without pause,
+	// for as long as there is none.
+	callCtx, cancel := context.WithTimeout(ctx, min(g.attempt, g.hard-age))
+	defer cancel()
+	s.c.store.requests.Add(1)
+	resp, err := s.c.lease.KeepAliveOnce(callCtx, s.id)
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		s.die(ReasonRevoked, nil)
+		return errSessionLost
+	case err != nil:
+		return fmt.Errorf("renewing the lease: %w", err)
+	case resp.TTL <= 0:
+		s.die(ReasonRevoked, nil)
+		return errSessionLost
+	}
+	// That the lease lives says nothing of the keys (etcd-io/etcd#14758).
+	verifyCtx, cancel := context.WithTimeout(ctx, g.hard-age)
+	defer cancel()
+	if err := s.verify(verifyCtx); err != nil {
+		return fmt.Errorf("verifying claims after a renewal: %w", err)
+	}
+	s.adopt(t0, time.Duration(resp.TTL)*time.Second)
+	if hook := s.c.cfg.Hooks.Renewed; hook != nil {
+		hook(Renewal{TTL: time.Duration(resp.TTL) * time.Second, Margin: g.hard - age, Claims: s.size()})
+	}
+	return nil
+}
+
+func (s *session) size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.terms)
+}
+
+// verify asks etcd for every claim of the session, and loses those that are no
+// longer its own, alone.
+func (s *session) verify(ctx context.Context) error {
+	s.mu.Lock()
+	terms := make([]*term, len(s.terms))
+	copy(terms, s.terms)
+	s.mu.Unlock()
+	for len(terms) > 0 {
+		n := min(len(terms), int(s.c.store.opLimit.Load())-1)
+		ops := make([]clientv3.Op, n, n+1)
+		for i, t := range terms[:n] {
+			// Not keys only: etcd 3.7 answers that from its index, which does
+			// not know the lease. Reads alone need no consensus on etcd's side.
+			ops[i] = clientv3.OpGet(s.c.store.layout.own(t.key))
+		}
+		resp, err := s.c.store.do(ctx, request{then: append(ops, clientv3.OpGet(s.c.store.layout.epoch()))})
+		if isTooManyOps(err) && n > 8 {
+			s.c.store.opLimit.Store(int64(n / 2))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for i, t := range terms[:n] {
+			if t.judge(resp.Responses[i].GetResponseRange().Kvs) {
+				t.judgeEpoch(resp.Responses[n].GetResponseRange().Kvs)
+			}
+		}
+		terms = terms[n:]
+	}
+	return nil
+}
+
+// renewVerified waits until the session is renewed by an attempt that starts
+// now or later, trying until ctx or the session ends.
+func (s *session) renewVerified(ctx context.Context) error {
+	for try := 0; ; try++ {
+		err := s.renew(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.dead:
+			return errSessionLost
+		default:
+		}
+		if !backOff(ctx, try, s.dead) {
+			if cause := context.Cause(ctx); cause != nil {
+				return fmt.Errorf("%w (%w)", err, cause)
+			}
+			return err
+		}
+	}
+}

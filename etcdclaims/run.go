@@ -1,0 +1,158 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// run is a handler that runs under a claim.
+type run struct {
+	c    *Client
+	t    *term
+	stop context.CancelCauseFunc
+
+	mu    sync.Mutex
+	timer *time.Timer // fires when the handler was told to stop and has not
+	over  bool        // the handler returned
+	done  chan struct{}
+}
+
+// Run acquires the key, waiting in line for it, and calls fn while it is held:
+// see TryRun.
+func (c *Client) Run(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
+	if fn == nil {
+		return fmt.Errorf("etcdclaims: running under %q: the function is nil", key)
+	}
+	cl, err := c.Acquire(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	return cl.run(ctx, fn)
+}
+
+// TryRun acquires the key if it is free, calls fn, and releases the key when fn
+// has returned. If the key is not acquired, fn is not called, and the error is
+// that of TryAcquire.
+//
+// The context of fn carries the values of ctx and the token, and ends with ctx,
+// with the claim, at MaxHold, and when the client is closed. From then on fn
+// has a drain (Config.Drain) to return in. If it does not, it is a zombie: the
+// claim is re-homed, so that fences rise past it while the key stays held, and
+// Hooks.Zombie is told. TryRun returns when fn does, never before.
+//
+// The error is that of fn, joined with a *LostError if the claim was lost
+// before fn had returned: what fn did then may have overlapped with another
+// owner, unless it was fenced. A panic, and Goexit, release too, and go on.
+func (c *Client) TryRun(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
+	if fn == nil {
+		return fmt.Errorf("etcdclaims: running under %q: the function is nil", key)
+	}
+	cl, err := c.TryAcquire(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	return cl.run(ctx, fn)
+}
+
+func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err error) {
+	if cl.t == nil {
+		ctx, cancel := cl.Bind(ctx)
+		defer cancel()
+		return fn(ctx)
+	}
+	c := cl.t.s.c
+	ctx, stop := context.WithCancelCause(ctx)
+	ctx, unbind := cl.Bind(ctx)
+	r := &run{c: c, t: cl.t, stop: stop, done: make(chan struct{})}
+	c.mu.Lock()
+	if c.closed {
+		stop(ErrClosed)
+	}
+	c.runs[r] = struct{}{}
+	c.mu.Unlock()
+	told := context.AfterFunc(ctx, func() { r.told(context.Cause(ctx)) })
+	defer func() {
+		// Here too after a panic or Goexit, which then go on.
+		told()
+		r.finish()
+		unbind()
+		stop(nil)
+		lost := cl.t.ended()
+		if rerr := c.releaseAfter(cl); lost == nil && rerr != nil && !errors.Is(rerr, ErrUnknown) {
+			lost = rerr // found by the release itself
+		}
+		if lost != nil && !errors.Is(err, lost) && !errors.Is(lost, ErrReleased) {
+			err = errors.Join(err, lost)
+		}
+	}()
+	return fn(ctx)
+}
+
+// releaseAfter releases a claim whose handler has returned. Its time is the
+// client's own: the caller's context may be over.
+func (c *Client) releaseAfter(cl *Claim) error {
+	ctx, cancel := context.WithTimeout(c.io, c.store.timeout)
+	defer cancel()
+	return cl.Release(ctx)
+}
+
+// told starts the drain.
+func (r *run) told(why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || r.timer != nil {
+		return
+	}
+	g := r.t.s.lease.Load()
+	drain := g.hard - g.soft
+	r.timer = time.AfterFunc(drain, func() { r.overdue(why, drain) })
+}
+
+// overdue deals with a handler that did not return within its drain.
+func (r *run) overdue(why error, drain time.Duration) {
+	r.mu.Lock()
+	if r.over {
+		r.mu.Unlock()
+		return
+	}
+	begun := r.t.begin() == nil // else it was lost before, and others may have it
+	r.mu.Unlock()
+	if begun {
+		reason, cause := ReasonSessionDead, why
+		var lost *LostError
+		switch {
+		case errors.As(why, &lost):
+			reason, cause = lost.Reason, lost.Err
+		case errors.Is(why, ErrClosed):
+			reason = ReasonShutdown
+		default:
+			reason, cause = ReasonShutdown, why // its caller's context ended
+		}
+		r.c.zombie(r.t, reason, cause)
+	}
+	z := Zombie{Token: r.t.token(), Told: why, Drain: drain}
+	r.c.stats.zombies.Add(1)
+	r.c.log.Warn("a handler goes on though it was told to stop", r.t.fields()...)
+	if hook := r.c.cfg.Hooks.Zombie; hook != nil {
+		hook(z)
+	}
+	r.c.mu.Lock()
+	delete(r.c.runs, r) // nobody waits for it any more
+	r.c.mu.Unlock()
+}
+
+func (r *run) finish() {
+	r.mu.Lock()
+	r.over = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.mu.Unlock()
+	r.c.mu.Lock()
+	delete(r.c.runs, r)
+	r.c.mu.Unlock()
+	close(r.done)
+}

@@ -1,0 +1,141 @@
+package etcdclaims
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// pulse is how often a client compares its clocks: monotonic time stands still
+// while a machine sleeps, and timers with it.
+const pulse = time.Second
+
+// eviction is the value of session/<instance>/evict/<claim>: how a forced
+// release reaches its holder.
+type eviction struct {
+	Version int    `json:"v"`
+	Key     string `json:"key"`
+	Claim   string `json:"claim"`
+	By      string `json:"by"`
+	Reason  string `json:"reason"`
+}
+
+// watchSessions follows the one prefix under which all news for this client
+// stands, from the revision of its first sentinel on, until the client closes.
+// It is a hint: what it misses, the next renewal finds.
+func (c *Client) watchSessions(rev int64) {
+	ticker := time.NewTicker(pulse)
+	defer ticker.Stop()
+	prefix := c.store.layout.session(c.store.layout.instance)
+	for try := 0; ; {
+		seen := c.followSessions(prefix, rev, ticker.C)
+		if c.io.Err() != nil {
+			return
+		}
+		if seen > rev {
+			rev, try = seen, 0
+		}
+		// The watch ended: compacted, without leader, or refused. Read what
+		// it may have missed and go on from there.
+		if read, err := c.readSessions(prefix); err == nil {
+			rev = read
+		} else {
+			c.log.Debug("news of sessions cannot be read", zap.Error(err))
+		}
+		if !backOff(c.io, try) {
+			return
+		}
+		try++
+	}
+}
+
+// followSessions returns the last revision it dealt with when the watch ends.
+func (c *Client) followSessions(prefix string, rev int64, tick <-chan time.Time) int64 {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(c.io))
+	defer cancel()
+	news := c.etcd.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	for {
+		select {
+		case <-tick:
+			for _, s := range c.liveSessions() {
+				s.enforce()
+			}
+		case resp, ok := <-news:
+			if !ok || resp.Err() != nil {
+				return rev
+			}
+			for _, ev := range resp.Events {
+				name := strings.TrimPrefix(string(ev.Kv.Key), prefix)
+				if n, ok := strings.CutPrefix(name, "live/"); ok && ev.Type == mvccpb.Event_DELETE {
+					c.sentinelGone(n)
+				} else if strings.HasPrefix(name, "evict/") && ev.Type == mvccpb.Event_PUT {
+					c.evicted(ev.Kv)
+				}
+			}
+			rev = max(rev, resp.Header.Revision)
+		}
+	}
+}
+
+// readSessions does by one read what following does by events.
+func (c *Client) readSessions(prefix string) (int64, error) {
+	sessions := c.liveSessions() // before the read: younger ones are not judged by it
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
+	defer cancel()
+	c.store.requests.Add(1)
+	resp, err := c.etcd.Get(ctx, prefix, clientv3.WithPrefix())
+	if err != nil {
+		return 0, err
+	}
+	there := make(map[string]bool, len(resp.Kvs))
+	for _, kv := range resp.Kvs {
+		there[string(kv.Key)] = true
+		if strings.HasPrefix(string(kv.Key), prefix+"evict/") {
+			c.evicted(kv)
+		}
+	}
+	for _, s := range sessions {
+		if s.born <= resp.Header.Revision && !there[c.store.layout.live(s.n)] {
+			s.die(ReasonRevoked, nil)
+		}
+	}
+	return resp.Header.Revision, nil
+}
+
+func (c *Client) sentinelGone(n string) {
+	number, err := strconv.ParseInt(n, 10, 64)
+	if err != nil {
+		return
+	}
+	for _, s := range c.liveSessions() {
+		if s.n == number {
+			s.die(ReasonRevoked, nil)
+		}
+	}
+}
+
+// evicted ends the claim that a mail speaks of, and removes the mail.
+func (c *Client) evicted(kv *mvccpb.KeyValue) {
+	var e eviction
+	if err := json.Unmarshal(kv.Value, &e); err != nil {
+		c.log.Warn("a notice of eviction cannot be read", zap.ByteString("notice", kv.Key), zap.Error(err))
+		return
+	}
+	t := c.held(e.Key)
+	if t == nil || t.id != e.Claim {
+		return
+	}
+	t.lose(ReasonDeleted, fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason)))
+	c.chore(t.s, "removing a notice of eviction", func(ctx context.Context) error {
+		_, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpDelete(string(kv.Key))}})
+		return err
+	})
+}

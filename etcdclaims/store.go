@@ -1,0 +1,252 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// request is one atomic step in etcd: if all of cmps hold then the one list is
+// carried out, else the other.
+type request struct {
+	cmps []clientv3.Cmp
+	then []clientv3.Op
+	els  []clientv3.Op
+}
+
+// width is how many operations of etcd's limit the request takes.
+func (r request) width() int { return max(len(r.cmps), len(r.then), len(r.els)) }
+
+func (r request) op() clientv3.Op { return clientv3.OpTxn(r.cmps, r.then, r.els) }
+
+// store is the seam between claims and etcd: every read and write of the
+// package, but for leases and watches, passes do or each, which give it a
+// deadline, require a leader, watch over the revision and say what is known of
+// an outcome. It is where requests can learn to share a round trip.
+type store struct {
+	kv      clientv3.KV
+	layout  layout
+	timeout time.Duration // of one request
+
+	requests atomic.Int64 // sent
+	opLimit  atomic.Int64 // of the server, as far as known
+	seen     atomic.Int64 // the greatest revision seen
+	epoch    atomic.Pointer[epoch]
+	rewound  atomic.Pointer[rewind]
+	onRewind func(error) // called once for each time that the revision went back
+}
+
+// epoch is what an operator raised after a restore that rewound revisions.
+type epoch struct {
+	value int64
+	rev   int64 // ModRevision of its key, 0 while there is none
+}
+
+type rewind struct{ from, to int64 }
+
+// epochShift leaves 47 bits for the revision: at 100,000 writes a second, they
+// last 44 years.
+const epochShift = 47
+
+func (e *epoch) fence(rev int64) int64 { return e.value<<epochShift + rev }
+
+// revision returns the part of a fence that etcd compares.
+func revision(fence int64) int64 { return fence & (1<<epochShift - 1) }
+
+func newStore(kv clientv3.KV, l layout, timeout time.Duration) *store {
+	s := &store{kv: kv, layout: l, timeout: timeout}
+	s.opLimit.Store(defaultOpLimit)
+	s.epoch.Store(&epoch{})
+	return s
+}
+
+// do carries out one request. An error that matches ErrUnknown says that the
+// request may have been carried out, or may be later; any other, that it was
+// not and will not be.
+func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	floor := s.seen.Load()
+	callCtx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
+	defer cancel()
+	s.requests.Add(1)
+	resp, err := s.kv.Txn(callCtx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
+	if err != nil {
+		return nil, outcome(ctx, err)
+	}
+	if err := s.see(ctx, floor, resp.Header.Revision); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// see notes a revision, and fails closed if it is lower than one that was seen
+// before the request was sent.
+func (s *store) see(ctx context.Context, floor, rev int64) error {
+	for {
+		seen := s.seen.Load()
+		if rev <= seen || s.seen.CompareAndSwap(seen, rev) {
+			break
+		}
+	}
+	if rev >= floor {
+		return nil
+	}
+	// A member that slept can answer a linearizable read from its past
+	// (etcd-io/etcd#20418). A write cannot be answered so: deleting a key that
+	// nobody has goes through consensus, and changes nothing.
+	s.requests.Add(1)
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
+	defer cancel()
+	resp, err := s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
+	if err != nil {
+		return fmt.Errorf("%w: revision %d came after %d, and asking again failed: %w", ErrUnknown, rev, floor, err)
+	}
+	if resp.Header.Revision >= floor {
+		return fmt.Errorf("%w: a member of etcd answered from its past, revision %d after %d", ErrUnknown, rev, floor)
+	}
+	rw := &rewind{from: floor, to: resp.Header.Revision}
+	if s.rewound.CompareAndSwap(nil, rw) && s.onRewind != nil {
+		s.onRewind(rw.err(s.layout))
+	}
+	return rw.err(s.layout)
+}
+
+func (rw *rewind) err(l layout) error {
+	return fmt.Errorf("%w: from %d to %d; restore snapshots with --bump-revision, or raise %s (etcdctl put %s N, N greater than before) and claim again",
+		ErrRewound, rw.from, rw.to, l.epoch(), l.epoch())
+}
+
+// ready says whether claims may be made: not while the revision is known to
+// have gone back and no greater epoch has been set since.
+func (s *store) ready(ctx context.Context) error {
+	rw := s.rewound.Load()
+	if rw == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
+	defer cancel()
+	s.requests.Add(1)
+	resp, err := s.kv.Get(ctx, s.layout.epoch())
+	if err != nil {
+		return fmt.Errorf("%w (reading the epoch: %w)", rw.err(s.layout), err)
+	}
+	before := s.epoch.Load()
+	if err := s.learnEpoch(resp.Kvs); err != nil {
+		return err
+	}
+	if s.epoch.Load().value <= before.value {
+		return rw.err(s.layout)
+	}
+	s.seen.Store(resp.Header.Revision)
+	s.rewound.CompareAndSwap(rw, nil)
+	return nil
+}
+
+// epochIs is the condition under which a fence made of the known epoch is good.
+func (s *store) epochIs(e *epoch) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(s.layout.epoch()), "=", e.rev)
+}
+
+// learnEpoch takes over what the epoch's key says.
+func (s *store) learnEpoch(kvs []*mvccpb.KeyValue) error {
+	e := &epoch{}
+	if len(kvs) > 0 {
+		v, err := strconv.ParseInt(string(kvs[0].Value), 10, 64)
+		if err != nil || v < 0 || v >= 1<<(63-epochShift) {
+			return fmt.Errorf("etcdclaims: key %q must be a number from 0 to %d, it is %.40q: correct it", s.layout.epoch(), 1<<(63-epochShift)-1, kvs[0].Value)
+		}
+		e.value, e.rev = v, kvs[0].ModRevision
+	}
+	if have := s.epoch.Load(); e.value < have.value {
+		return fmt.Errorf("etcdclaims: key %q went back from %d to %d: raise it", s.layout.epoch(), have.value, e.value)
+	}
+	s.epoch.Store(e)
+	return nil
+}
+
+// each carries out requests that are independent of each other, in as few round
+// trips as etcd's limit allows. Where etcd refuses many at once (a lease of one
+// is gone, they are too large together), they are sent one by one, so that only
+// the culprit sees the error.
+func (s *store) each(ctx context.Context, rs []request) ([]*clientv3.TxnResponse, []error) {
+	resps, errs := make([]*clientv3.TxnResponse, len(rs)), make([]error, len(rs))
+	for from := 0; from < len(rs); {
+		to, widest := from, 0
+		for to < len(rs) {
+			w := max(widest, rs[to].width())
+			if to > from && to-from+1+w > int(s.opLimit.Load()) {
+				break
+			}
+			widest = w
+			to++
+		}
+		if !s.chunk(ctx, rs[from:to], resps[from:to], errs[from:to]) {
+			continue // with the op limit learnt
+		}
+		from = to
+	}
+	return resps, errs
+}
+
+// chunk sends requests that fit one round trip; false says that they did not.
+func (s *store) chunk(ctx context.Context, rs []request, resps []*clientv3.TxnResponse, errs []error) bool {
+	if len(rs) == 1 {
+		resps[0], errs[0] = s.do(ctx, rs[0])
+		return true
+	}
+	ops := make([]clientv3.Op, len(rs))
+	for i, r := range rs {
+		ops[i] = r.op()
+	}
+	resp, err := s.do(ctx, request{then: ops})
+	switch {
+	case err == nil:
+		for i, r := range resp.Responses {
+			resps[i] = (*clientv3.TxnResponse)(r.GetResponseTxn())
+			// Nested replies carry no header of their own.
+			resps[i].Header = resp.Header
+		}
+	case isTooManyOps(err) && s.opLimit.Load() > 8:
+		s.opLimit.Store(max(8, s.opLimit.Load()/2))
+		return false
+	case errors.Is(err, ErrUnknown) || ctx.Err() != nil:
+		for i := range errs {
+			errs[i] = err
+		}
+	default:
+		for i, r := range rs {
+			resps[i], errs[i] = s.do(ctx, r)
+		}
+	}
+	return true
+}
+
+// backOff waits with full jitter before the next try; it returns false, with
+// the wait cut short, if ctx or any of the channels ended first.
+func backOff(ctx context.Context, try int, ends ...<-chan struct{}) bool {
+	limit := min(20*time.Millisecond<<min(try, 6), time.Second)
+	t := time.NewTimer(time.Millisecond + rand.N(limit))
+	defer t.Stop()
+	var end <-chan struct{}
+	if len(ends) > 0 {
+		end = ends[0]
+	}
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-end:
+		return false
+	}
+}

@@ -1,0 +1,260 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/clock"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// term is one ownership of one key. The session's mutex guards what changes.
+type term struct {
+	s       *session
+	key     string
+	id      string // claim id
+	fence   int64
+	epoch   int64 // ModRevision of the epoch's key, 0 if there is none
+	since   clock.Reading
+	attempt int
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	err    atomic.Pointer[error] // why it ended
+
+	at      int // place in the session's terms
+	refs    int // handles, for Reentrant
+	phase   phase
+	noteSeq int64
+	noteRev int64 // ModRevision of the note as far as known, 0 if there is none
+	noted   bool  // a note was sent
+	min     time.Duration
+	limit   *time.Timer // MaxHold
+	told    *time.Timer // MaxHold less drain: the context ends
+}
+
+type phase int
+
+const (
+	phaseHeld   phase = iota
+	phaseEnding       // its holder is giving it up: nobody else may call it lost
+	phaseEnded
+)
+
+func tokenOf(key string, fence int64) fencing.Token { return fencing.Token{Key: key, Fence: fence} }
+
+func (t *term) token() fencing.Token { return tokenOf(t.key, t.fence) }
+
+func (t *term) fields(more ...zap.Field) []zap.Field {
+	return append(more, zap.String("key", t.key), zap.Int64("fence", t.fence), zap.String("claim", t.id))
+}
+
+// guard is the condition that the term is still the owner: its revision; its
+// lease, since a restore can repeat a revision but not that it comes with this
+// lease; and the epoch, so that raising it ends all that was before.
+func (t *term) guard() []clientv3.Cmp {
+	own := t.s.c.store.layout.own(t.key)
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(own), "=", revision(t.fence)),
+		clientv3.Compare(clientv3.LeaseValue(own), "=", int64(t.s.id)),
+		clientv3.Compare(clientv3.ModRevision(t.s.c.store.layout.epoch()), "=", t.epoch),
+	}
+}
+
+// sight reads what a failed guard failed at.
+func (t *term) sight() []clientv3.Op {
+	st := t.s.c.store
+	return []clientv3.Op{
+		clientv3.OpGet(st.layout.own(t.key)), // with its lease, which keys only would leave out
+		clientv3.OpGet(st.layout.epoch()),
+	}
+}
+
+// owned judges what sight read: false says that the term is lost.
+func (t *term) owned(resp *clientv3.TxnResponse) bool {
+	return t.judge(resp.Responses[0].GetResponseRange().Kvs) && t.judgeEpoch(resp.Responses[1].GetResponseRange().Kvs)
+}
+
+// newTerm makes a granted claim part of its session and its client. It returns
+// nil if the session died meanwhile.
+func (s *session) newTerm(a *attempt, key string, fence int64) *term {
+	t := &term{
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number,
+		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
+	}
+	if t.noted {
+		t.noteSeq, t.noteRev = 1, revision(fence)
+	}
+	t.ctx, t.cancel = context.WithCancelCause(fencing.NewContext(context.Background(), t.token()))
+	s.mu.Lock()
+	if s.cause != nil {
+		s.mu.Unlock()
+		t.cancel(nil)
+		return nil
+	}
+	s.reserved--
+	t.at = len(s.terms)
+	s.terms = append(s.terms, t)
+	s.c.keysMu.Lock()
+	s.c.keys[key] = t
+	s.c.keysMu.Unlock()
+	if s.softened {
+		t.cancel(&LostError{Token: t.token(), Reason: ReasonExpired})
+	}
+	if d := a.opts.maxHold; d > 0 {
+		drain := s.lease.Load().hard - s.lease.Load().soft
+		t.told = time.AfterFunc(max(d-drain, 0), func() {
+			t.cancel(&LostError{Token: t.token(), Reason: ReasonMaxHold})
+		})
+		t.limit = time.AfterFunc(d, t.tooLong)
+	}
+	s.mu.Unlock()
+	return t
+}
+
+// endLocked ends the term with the error for good; the session's mutex is held.
+func (t *term) endLocked(err error) bool {
+	if t.phase == phaseEnded {
+		return false
+	}
+	t.phase = phaseEnded
+	if t.told != nil {
+		t.told.Stop()
+		t.limit.Stop()
+	}
+	if terms := t.s.terms; t.at < len(terms) && terms[t.at] == t {
+		last := terms[len(terms)-1]
+		terms[t.at], last.at = last, t.at
+		terms[len(terms)-1] = nil
+		t.s.terms = terms[:len(terms)-1]
+	}
+	c := t.s.c
+	c.keysMu.Lock()
+	if c.keys[t.key] == t {
+		delete(c.keys, t.key)
+	}
+	c.keysMu.Unlock()
+	t.err.Store(&err)
+	t.cancel(err)
+	close(t.done)
+	return true
+}
+
+// loseLocked ends a held term as lost. One whose holder is giving it up is not
+// lost by that, except with its whole session.
+func (t *term) loseLocked(reason Reason, err error) *LostError {
+	l := &LostError{Token: t.token(), Reason: reason, Err: err}
+	if !t.endLocked(l) {
+		return nil
+	}
+	t.s.c.stats.lost[reason].Add(1)
+	return l
+}
+
+// lose ends a term that was found to be no longer this client's.
+func (t *term) lose(reason Reason, err error) bool {
+	t.s.mu.Lock()
+	var l *LostError
+	if t.phase == phaseHeld {
+		l = t.loseLocked(reason, err)
+	}
+	t.s.mu.Unlock()
+	if l == nil {
+		return false
+	}
+	t.s.c.reportLost(l)
+	t.s.c.retireIdle(t.s)
+	return true
+}
+
+// judge compares the term with what etcd has under its key.
+func (t *term) judge(kvs []*mvccpb.KeyValue) bool {
+	switch {
+	case len(kvs) == 0:
+		t.lose(ReasonDeleted, nil)
+	case kvs[0].ModRevision != revision(t.fence) || kvs[0].Lease != int64(t.s.id):
+		t.lose(ReasonSuperseded, nil)
+	default:
+		return true
+	}
+	return false
+}
+
+var errEpochRaised = errors.New("the epoch was raised, which ends all claims made before")
+
+// judgeEpoch compares the term with the epoch's key.
+func (t *term) judgeEpoch(kvs []*mvccpb.KeyValue) bool {
+	rev := int64(0)
+	if len(kvs) > 0 {
+		rev = kvs[0].ModRevision
+	}
+	if rev == t.epoch {
+		return true
+	}
+	t.lose(ReasonSuperseded, errEpochRaised)
+	return false
+}
+
+// ended returns why the term ended, or nil.
+func (t *term) ended() error {
+	if p := t.err.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// begin starts to give the term up: from here on only its holder, or the end of
+// its session, ends it.
+func (t *term) begin() error {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	switch t.phase {
+	case phaseEnded:
+		return t.ended()
+	case phaseEnding:
+		return ErrReleased
+	}
+	t.phase = phaseEnding
+	return nil
+}
+
+// back makes a term held again whose giving up was refused or came to nothing.
+func (t *term) back() {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	if t.phase == phaseEnding {
+		t.phase = phaseHeld
+	}
+}
+
+// finish ends a term that was given up.
+func (t *term) finish(err error) {
+	t.s.mu.Lock()
+	ended := t.endLocked(err)
+	t.s.mu.Unlock()
+	if ended {
+		t.s.c.retireIdle(t.s)
+	}
+}
+
+// age returns for how long the term has been held, by the clocks that cannot be
+// stepped.
+func (t *term) age() time.Duration {
+	sure, _ := t.s.c.clock.Now().Since(t.since)
+	return sure
+}
+
+func (c *Client) reportLost(l *LostError) {
+	if l.Reason != ReasonShutdown {
+		c.log.Info("claim lost", zap.String("key", l.Token.Key), zap.Int64("fence", l.Token.Fence), zap.Stringer("reason", l.Reason), zap.NamedError("cause", l.Err))
+	}
+	if hook := c.cfg.Hooks.Lost; hook != nil {
+		hook(l)
+	}
+}
