@@ -44,12 +44,12 @@ func (c *Client) acquiring(key string, opts []AcquireOption) (acquireOptions, er
 	return o, nil
 }
 
-// try makes attempts until one has an answer.
+// try acquires the key if that needs no waiting for others.
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	c.stats.attempts.Add(1)
-	t, err := c.tryLoop(ctx, key, o, w)
+	t, err := c.acquireLoop(ctx, key, o, w, c.tryOnce)
 	if err != nil {
 		if errors.Is(err, ErrHeld) {
 			c.stats.contended.Add(1)
@@ -73,7 +73,12 @@ func (c *Client) acquireError(key string, err error) error {
 	return fmt.Errorf("etcdclaims: acquiring %q: %w", key, err)
 }
 
-func (c *Client) tryLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
+// once makes one attempt in a session with a reserved place. Without a term,
+// again says that another attempt makes sense, and err why this one failed.
+type once func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
+
+// acquireLoop makes attempts until one has an answer.
+func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (*term, error) {
 	for try := 0; ; try++ {
 		if o.reentrant {
 			if t := c.share(key); t != nil {
@@ -92,7 +97,7 @@ func (c *Client) tryLoop(ctx context.Context, key string, o *acquireOptions, w *
 			}
 			continue
 		}
-		t, again, err := c.tryOnce(ctx, s, key, o, w)
+		t, again, err := once(ctx, s, key, o, w)
 		if t != nil {
 			return t, nil
 		}
@@ -118,8 +123,7 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", err, cause)
 }
 
-// tryOnce makes one attempt in a session with a reserved place. Without a term,
-// again says that another attempt makes sense, and err why this one failed.
+// tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	a := c.newAttempt(s, key, o, w)
 	if o.supersede {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/google/uuid"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -30,6 +31,7 @@ type attempt struct {
 
 	queued   int64 // CreateRevision of its place in line, 0 if it has none
 	enqueues bool  // whether a place in line may have been put
+	granted  int64 // revision at which a releaser handed it the key, or 0
 }
 
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
@@ -102,13 +104,31 @@ func (a *attempt) look() []clientv3.Op {
 	ops := []clientv3.Op{
 		clientv3.OpGet(st.layout.own(a.key)),
 		clientv3.OpGet(st.layout.note(a.key)),
-		clientv3.OpGet(st.layout.waiting(a.key), clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		st.firstInLine(a.key),
 		clientv3.OpGet(st.layout.epoch()),
 	}
 	if a.work != nil {
 		ops = append(ops, clientv3.OpGet(st.layout.work(a.key)))
 	}
 	return ops
+}
+
+// firstInLine reads who is first in line for the key, and how many there are.
+func (s *store) firstInLine(key string) clientv3.Op {
+	return clientv3.OpGet(s.layout.waiting(key), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(1))
+}
+
+// countWaiting returns how many wait in line: a holder that came through the
+// line keeps its place in it.
+func (s *store) countWaiting(key string, own *mvccpb.KeyValue, line *pb.RangeResponse) int64 {
+	if own == nil || len(line.Kvs) == 0 {
+		return line.Count
+	}
+	if h, err := decodeHolder(own.Value); err == nil && string(line.Kvs[0].Key) == s.layout.waiter(key, h.Claim) {
+		return line.Count - 1
+	}
+	return line.Count
 }
 
 // sight is what look reads.
@@ -127,7 +147,7 @@ func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
 		return nil
 	}
 	v := sight{own: first(0), note: first(1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
-	v.waiting = resp.Responses[2].GetResponseRange().Count
+	v.waiting = a.s.c.store.countWaiting(a.key, v.own, resp.Responses[2].GetResponseRange())
 	if a.work != nil {
 		v.work = first(4)
 	}
@@ -140,7 +160,15 @@ func (a *attempt) tryOnce() request {
 	if !a.opts.barge && a.over == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
 	}
-	return request{cmps: cmps, then: a.take(), els: a.look()}
+	return request{key: a.sharedKey(), cmps: cmps, then: a.take(), els: a.look()}
+}
+
+// sharedKey names the key if the attempt's requests are of that key alone.
+func (a *attempt) sharedKey() string {
+	if len(a.opts.cmps)+len(a.opts.ops) > 0 {
+		return ""
+	}
+	return a.key
 }
 
 // verdict says what a sight means for the attempt: nil, to try again.
@@ -177,17 +205,27 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
 	r := request{
+		key:  a.key,
 		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "=", a.value), clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id))},
 		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
 		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), "{}", clientv3.WithLease(a.s.id))},
 	}
 	if a.enqueues {
-		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
+		place := st.layout.waiter(a.key, a.id)
+		r.then = append(r.then, clientv3.OpGet(place, clientv3.WithKeysOnly()))
+		r.els = append(r.els, clientv3.OpDelete(place))
 	}
 	for try := 0; ; try++ {
 		resp, err := st.do(ctx, r)
 		switch {
 		case err == nil && resp.Succeeded:
+			if a.enqueues {
+				// It may have joined the line and been handed the key since.
+				a.queued = 0
+				if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+					a.queued = kvs[0].CreateRevision
+				}
+			}
 			return resp.Responses[0].GetResponseRange().Kvs[0].ModRevision, nil
 		case err == nil:
 			return 0, nil
@@ -220,6 +258,7 @@ func (a *attempt) undo() {
 		drop, void = append(drop, place), append(void, place)
 	}
 	r := request{
+		key:  a.key,
 		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "=", a.value), clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id))},
 		then: drop, els: void,
 	}

@@ -214,6 +214,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 	value := newNote(seq, b)
 	for try := 0; ; try++ {
 		resp, err := st.do(ctx, request{
+			key:  t.key,
 			cmps: append(t.guard(), clientv3.Compare(clientv3.ModRevision(key), "=", rev)),
 			then: []clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(t.s.id))},
 			els:  append(t.sight(), clientv3.OpGet(key)),

@@ -85,7 +85,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		return c, nil
 	}
 	c.lease = etcd.Lease
-	c.store = newStore(etcd.KV, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
+	c.store = newStore(c.io, etcd.KV, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
 	c.store.onRewind = func(err error) {
 		c.log.Error("the revision of etcd went back: all claims are given up", zap.Error(err))

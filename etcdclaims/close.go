@@ -131,5 +131,6 @@ func (c *Client) close(ctx context.Context) error {
 	}
 	c.stop()
 	c.wg.Wait()
+	c.store.wg.Wait()
 	return err
 }

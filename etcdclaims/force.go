@@ -38,10 +38,14 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 		}
 		own := kvs[0]
 		drop := []clientv3.Op{clientv3.OpDelete(l.own(key)), clientv3.OpDelete(l.note(key))}
+		h, err := decodeHolder(own.Value)
+		if err == nil && h.Claim != "" {
+			drop = append(drop, clientv3.OpDelete(l.waiter(key, h.Claim)))
+		}
 		told := drop
-		if h, err := decodeHolder(own.Value); err == nil && h.Instance != "" && h.Claim != "" && own.Lease != 0 {
+		if err == nil && h.Instance != "" && h.Claim != "" && own.Lease != 0 {
 			mail := encode(eviction{Version: valueVersion, Key: key, Claim: h.Claim, By: c.cfg.Owner, Reason: reason})
-			told = append(drop[:2:2], clientv3.OpPut(l.evict(h.Instance, h.Claim), mail, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
+			told = append(drop[:len(drop):len(drop)], clientv3.OpPut(l.evict(h.Instance, h.Claim), mail, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
 		}
 		same := []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(l.own(key)), "=", own.ModRevision),

@@ -71,7 +71,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	l := c.store.layout
 	resp, err := c.read(ctx,
 		clientv3.OpGet(l.own(key)), clientv3.OpGet(l.note(key)), clientv3.OpGet(l.epoch()),
-		clientv3.OpGet(l.waiting(key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+		c.store.firstInLine(key))
 	if err != nil {
 		return Info{}, fmt.Errorf("etcdclaims: looking up %q: %w", key, err)
 	}
@@ -85,7 +85,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		noted = kvs[0]
 	}
-	i := c.info(key, own, noted, resp.Responses[3].GetResponseRange().Count)
+	i := c.info(key, own, noted, c.store.countWaiting(key, own, resp.Responses[3].GetResponseRange()))
 	if i.Lease == clientv3.NoLease {
 		return i, nil
 	}
@@ -228,8 +228,8 @@ func (c *Client) Orphans(ctx context.Context, limit int) ([]Record, error) {
 				ops = append(ops, clientv3.OpGet(c.store.layout.own(r.Key), clientv3.WithCountOnly()))
 			}
 			resp, err := c.read(ctx, ops...)
-			if isTooManyOps(err) && n > 8 {
-				c.store.opLimit.Store(int64(n / 2))
+			if isTooManyOps(err) && n > leastOps {
+				c.store.fewerOps()
 				continue
 			}
 			if err != nil {

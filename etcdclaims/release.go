@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -68,26 +69,38 @@ type ending struct {
 	// whether that shows it.
 	look       clientv3.Op
 	carriedOut func(*clientv3.GetResponse) bool
+	foreign    bool // ops are not of this key alone
 }
 
 // drop deletes the claim under its guard, and keeps trying until that is
 // settled, ctx ends or the lease does.
 func (t *term) drop(ctx context.Context, w *ending) error {
 	st := t.s.c.store
-	r := request{
-		cmps: t.guard(),
-		then: []clientv3.Op{clientv3.OpDelete(st.layout.own(t.key))},
-		els:  t.sight(),
-	}
-	if t.noted {
-		r.then = append(r.then, clientv3.OpDelete(st.layout.note(t.key)))
-	}
+	free := request{key: t.key, cmps: t.guard(), then: t.leave(), els: t.sight()}
 	if w != nil {
-		r.then = append(r.then, w.ops...)
-		r.els = append(r.els, w.look)
+		free.then = append(free.then, w.ops...)
+		free.els = append(free.els, w.look)
+		if w.foreign {
+			free.key = ""
+		}
+	}
+	r := free
+	if w == nil {
+		// To be freed only if nobody waits: the first in line is handed it.
+		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], t.lastInLine())
+		r.els = append(r.els[:len(r.els):len(r.els)], t.afterMe())
 	}
 	ctx, cancel := t.s.within(ctx)
 	defer cancel()
+	if w == nil && t.queued > 0 {
+		// Where there was a line there probably is one: to read who is next
+		// costs less than to be told so by a transaction that fails.
+		if resp, err := st.do(ctx, request{then: append(t.sight(), t.afterMe())}); err == nil && t.stillOwned(resp) {
+			if next, ok := t.handOver(resp.Responses[2].GetResponseRange().Kvs); ok {
+				r = next
+			}
+		}
+	}
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		resp, err := st.do(ctx, r)
@@ -96,6 +109,14 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			t.finish(ErrReleased)
 			return nil
 		case err == nil:
+			if w == nil && t.stillOwned(resp) {
+				if next, ok := t.handOver(resp.Responses[2].GetResponseRange().Kvs); ok {
+					r = next
+				} else {
+					r = free // to whom it may concern: it is watched
+				}
+				continue
+			}
 			if sent && (w == nil || w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange()))) {
 				t.finish(ErrReleased)
 				return nil
@@ -104,6 +125,9 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			t.owned(resp)
 			t.finish(ErrLost)
 			return t.lost()
+		case w == nil && errors.Is(err, rpctypes.ErrLeaseNotFound):
+			r = free // whom it would have been handed to is gone
+			continue
 		case t.s.gone(ctx, err, w != nil):
 			if sent {
 				return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, t.lost())
@@ -135,6 +159,27 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	}
 }
 
+// leave deletes what the term has in etcd.
+func (t *term) leave() []clientv3.Op {
+	l := t.s.c.store.layout
+	ops := append(make([]clientv3.Op, 0, 4), clientv3.OpDelete(l.own(t.key)))
+	if t.noted {
+		ops = append(ops, clientv3.OpDelete(l.note(t.key)))
+	}
+	if t.queued > 0 {
+		ops = append(ops, t.place())
+	}
+	return ops
+}
+
+// stillOwned reports whether a failed guard failed at nothing that concerns the
+// claim itself.
+func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
+	own, e := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	return len(own) > 0 && own[0].ModRevision == revision(t.fence) && own[0].Lease == int64(t.s.id) &&
+		(len(e) == 0 && t.epoch == 0 || len(e) > 0 && e[0].ModRevision == t.epoch)
+}
+
 // stay makes a term held again that could not be given up: nothing was sent
 // that may have been carried out.
 func (t *term) stay() {
@@ -160,8 +205,7 @@ func (t *term) settleLater(r request) {
 
 // deletion deletes what the term has in etcd, under its guard.
 func (t *term) deletion() request {
-	l := t.s.c.store.layout
-	return request{cmps: t.guard(), then: []clientv3.Op{clientv3.OpDelete(l.own(t.key)), clientv3.OpDelete(l.note(t.key))}}
+	return request{key: t.key, cmps: t.guard(), then: t.leave()}
 }
 
 // rest keeps a released key held by nobody for a while.
@@ -207,10 +251,12 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 			}
 			own := st.layout.own(t.key)
 			resp, err := st.do(ctx, request{
+				key:  t.key,
 				cmps: t.guard(),
 				then: []clientv3.Op{
 					clientv3.OpPut(own, value, clientv3.WithLease(lease)),
 					clientv3.OpDelete(st.layout.note(t.key)),
+					t.place(),
 				},
 				els: []clientv3.Op{clientv3.OpGet(own)},
 			})

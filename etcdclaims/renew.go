@@ -122,8 +122,8 @@ func (s *session) verify(ctx context.Context) error {
 			ops[i] = clientv3.OpGet(s.c.store.layout.own(t.key))
 		}
 		resp, err := s.c.store.do(ctx, request{then: append(ops, clientv3.OpGet(s.c.store.layout.epoch()))})
-		if isTooManyOps(err) && n > 8 {
-			s.c.store.opLimit.Store(int64(n / 2))
+		if isTooManyOps(err) && n > leastOps {
+			s.c.store.fewerOps()
 			continue
 		}
 		if err != nil {

@@ -17,6 +17,10 @@ import (
 // request is one atomic step in etcd: if all of cmps hold then the one list is
 // carried out, else the other.
 type request struct {
+	// key is the user's key that the request is of, and all of it: then it may
+	// share a round trip with requests of other keys. It is empty if the request
+	// carries what a caller gave.
+	key  string
 	cmps []clientv3.Cmp
 	then []clientv3.Op
 	els  []clientv3.Op
@@ -30,9 +34,11 @@ func (r request) op() clientv3.Op { return clientv3.OpTxn(r.cmps, r.then, r.els)
 // store is the seam between claims and etcd: every read and write of the
 // package, but for leases and watches, passes do or each, which give it a
 // deadline, require a leader, watch over the revision and say what is known of
-// an outcome. It is where requests can learn to share a round trip.
+// an outcome. Requests that come while others are under way share a round trip.
 type store struct {
+	traffic
 	kv      clientv3.KV
+	io      context.Context // ends with the client
 	layout  layout
 	timeout time.Duration // of one request
 
@@ -61,17 +67,15 @@ func (e *epoch) fence(rev int64) int64 { return e.value<<epochShift + rev }
 // revision returns the part of a fence that etcd compares.
 func revision(fence int64) int64 { return fence & (1<<epochShift - 1) }
 
-func newStore(kv clientv3.KV, l layout, timeout time.Duration) *store {
-	s := &store{kv: kv, layout: l, timeout: timeout}
+func newStore(io context.Context, kv clientv3.KV, l layout, timeout time.Duration) *store {
+	s := &store{io: io, kv: kv, layout: l, timeout: timeout}
 	s.opLimit.Store(defaultOpLimit)
 	s.epoch.Store(&epoch{})
 	return s
 }
 
-// do carries out one request. An error that matches ErrUnknown says that the
-// request may have been carried out, or may be later; any other, that it was
-// not and will not be.
-func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
+// send carries out one request in a round trip of its own.
+func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -201,23 +205,15 @@ func (s *store) each(ctx context.Context, rs []request) ([]*clientv3.TxnResponse
 // chunk sends requests that fit one round trip; false says that they did not.
 func (s *store) chunk(ctx context.Context, rs []request, resps []*clientv3.TxnResponse, errs []error) bool {
 	if len(rs) == 1 {
-		resps[0], errs[0] = s.do(ctx, rs[0])
+		resps[0], errs[0] = s.send(ctx, rs[0])
 		return true
 	}
-	ops := make([]clientv3.Op, len(rs))
-	for i, r := range rs {
-		ops[i] = r.op()
-	}
-	resp, err := s.do(ctx, request{then: ops})
+	got, err := s.nested(ctx, rs)
 	switch {
 	case err == nil:
-		for i, r := range resp.Responses {
-			resps[i] = (*clientv3.TxnResponse)(r.GetResponseTxn())
-			// Nested replies carry no header of their own.
-			resps[i].Header = resp.Header
-		}
-	case isTooManyOps(err) && s.opLimit.Load() > 8:
-		s.opLimit.Store(max(8, s.opLimit.Load()/2))
+		copy(resps, got)
+	case isTooManyOps(err) && s.opLimit.Load() > leastOps:
+		s.fewerOps()
 		return false
 	case errors.Is(err, ErrUnknown) || ctx.Err() != nil:
 		for i := range errs {
@@ -225,11 +221,37 @@ func (s *store) chunk(ctx context.Context, rs []request, resps []*clientv3.TxnRe
 		}
 	default:
 		for i, r := range rs {
-			resps[i], errs[i] = s.do(ctx, r)
+			resps[i], errs[i] = s.send(ctx, r)
 		}
 	}
 	return true
 }
+
+// nested carries out requests in one transaction, each with its own condition.
+// etcd judges all conditions before it carries anything out, so that no request
+// may depend on what another changes.
+func (s *store) nested(ctx context.Context, rs []request) ([]*clientv3.TxnResponse, error) {
+	ops := make([]clientv3.Op, len(rs))
+	for i, r := range rs {
+		ops[i] = r.op()
+	}
+	resp, err := s.send(ctx, request{then: ops})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*clientv3.TxnResponse, len(rs))
+	for i, r := range resp.Responses {
+		out[i] = (*clientv3.TxnResponse)(r.GetResponseTxn())
+		out[i].Header = resp.Header // nested replies carry none
+	}
+	return out, nil
+}
+
+// leastOps is below what etcd can sensibly be limited to.
+const leastOps = 8
+
+// fewerOps learns that etcd's limit is lower than was thought.
+func (s *store) fewerOps() { s.opLimit.Store(max(leastOps, s.opLimit.Load()/2)) }
 
 // backOff waits with full jitter before the next try; it returns false, with
 // the wait cut short, if ctx or any of the channels ended first.

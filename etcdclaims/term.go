@@ -22,6 +22,7 @@ type term struct {
 	epoch   int64 // ModRevision of the epoch's key, 0 if there is none
 	since   clock.Reading
 	attempt int
+	queued  int64 // CreateRevision of its place in line, 0 if it has none
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -85,7 +86,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, queued: a.queued,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
@@ -169,8 +170,21 @@ func (t *term) lose(reason Reason, err error) bool {
 		return false
 	}
 	t.s.c.reportLost(l)
+	if t.queued > 0 {
+		// Its place in line would stop all who come after.
+		st := t.s.c.store
+		t.s.c.chore(t.s, "leaving the line", func(ctx context.Context) error {
+			_, err := st.do(ctx, request{then: []clientv3.Op{t.place()}})
+			return err
+		})
+	}
 	t.s.c.retireIdle(t.s)
 	return true
+}
+
+// place deletes the term's place in line.
+func (t *term) place() clientv3.Op {
+	return clientv3.OpDelete(t.s.c.store.layout.waiter(t.key, t.id))
 }
 
 // judge compares the term with what etcd has under its key.

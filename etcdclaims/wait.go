@@ -4,20 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Acquire claims the key, waiting in line, first come first served, for as long
-// as ctx allows. Nothing is polled: whoever waits watches the one before, and
-// the first in line the claim itself. A hand-over costs the same four requests
-// however many wait.
+// as ctx allows. Nothing is polled: who releases the key hands it to the first
+// in line, and each waiter watches the one before it for the case that it dies.
+// A hand-over costs three requests however many wait.
 //
 // The context bounds the waiting only, not the claim. When it ends the place in
 // line is given up in the background. If the client's session is lost meanwhile
-// the place is lost too, and the error matches ErrLost, with SessionDead as its
-// reason: call again for a new place.
+// the place is lost too, and the error matches ErrLost, with ReasonSessionDead:
+// call again for a new place.
 //
 // Errors: as TryAcquire, but ErrHeld.
 func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
@@ -41,44 +42,11 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
-	t, err := c.waitLoop(ctx, key, o, w)
+	t, err := c.acquireLoop(ctx, key, o, w, c.waitOnce)
 	if err != nil {
 		return nil, c.acquireError(key, err)
 	}
 	return t, nil
-}
-
-func (c *Client) waitLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
-	for try := 0; ; try++ {
-		if o.reentrant {
-			if t := c.share(key); t != nil {
-				return t, nil
-			}
-		}
-		if w != nil {
-			if err := c.admitWork(ctx, key, w); err != nil {
-				return nil, err
-			}
-		}
-		s, err := c.session(ctx, o.ttl, o.manual)
-		if err != nil {
-			if !isTransient(err) && !errors.Is(err, ErrUnknown) || !backOff(ctx, try, c.closing) {
-				return nil, c.ended(withCause(ctx, err))
-			}
-			continue
-		}
-		t, again, err := c.waitOnce(ctx, s, key, o, w)
-		if t != nil {
-			return t, nil
-		}
-		s.unreserve()
-		if !again {
-			return nil, c.ended(err)
-		}
-		if !backOff(ctx, try, c.closing) {
-			return nil, c.ended(withCause(ctx, err))
-		}
-	}
 }
 
 // waitOnce takes the key or a place in line, and waits in that.
@@ -88,6 +56,13 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		a.over = c.held(key)
 	}
 	a.enqueues = true
+	// The watch of the attempt's own place begins before there is one, so that
+	// no word to it can be missed.
+	place := c.watchKey(ctx, c.store.layout.waiter(key, a.id), 0)
+	defer place.stop()
+	if err := place.begun(ctx, s); err != nil {
+		return nil, false, c.waitError(ctx, a, err)
+	}
 	resp, rev, err := a.send(ctx, a.takeOrQueue())
 	switch {
 	case err != nil:
@@ -110,18 +85,31 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	}
 	c.stats.contended.Add(1)
 	a.queued = resp.Header.Revision
-	var own, pred *mvccpb.KeyValue
+	p := stand{rev: resp.Header.Revision}
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-		own = kvs[0]
+		p.own = kvs[0]
 	}
 	if kvs := inner.Responses[2].GetResponseRange().Kvs; len(kvs) > 1 && !o.barge {
-		pred = kvs[1]
+		p.pred = kvs[1]
 	}
-	t, again, err = c.inLine(ctx, a, place{own: own, pred: pred, rev: resp.Header.Revision})
+	t, again, err = c.inLine(ctx, a, p, place)
 	if t == nil {
 		a.undo()
 	}
 	return t, again, err
+}
+
+// waitError says why a wait ended early.
+func (c *Client) waitError(ctx context.Context, a *attempt, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-a.s.dead:
+		return a.s.lossOf(a.key)
+	default:
+		return err
+	}
 }
 
 // takeOrQueue claims a free key without a line, and else takes a place at the
@@ -135,9 +123,10 @@ func (a *attempt) takeOrQueue() request {
 	}
 	line := st.layout.waiting(a.key)
 	return request{
+		key:  a.sharedKey(),
 		cmps: []clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)},
 		then: []clientv3.Op{clientv3.OpTxn(cmps, a.take(), []clientv3.Op{
-			clientv3.OpPut(st.layout.waiter(a.key, a.id), a.value, clientv3.WithLease(a.s.id)),
+			clientv3.OpPut(st.layout.waiter(a.key, a.id), a.placeValue(), clientv3.WithLease(a.s.id)),
 			clientv3.OpGet(st.layout.own(a.key), clientv3.WithKeysOnly()),
 			clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(2)),
@@ -146,37 +135,43 @@ func (a *attempt) takeOrQueue() request {
 	}
 }
 
-// place is what a waiter knows of its place in line: who is before it, the
+// grantable reports whether a releaser can hand the key to the attempt.
+func (a *attempt) grantable() bool {
+	return a.work == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
+}
+
+// watchBefore is how long a waiter waits before it watches the one before it.
+const watchBefore = 200 * time.Millisecond
+
+// placeValue is what a releaser may put as the claim, or says that it must not.
+func (a *attempt) placeValue() string {
+	if a.grantable() {
+		return a.value
+	}
+	return holder{Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Since: a.since.Time().UTC(), Kind: kindSelf}.encode()
+}
+
+// stand is what a waiter knows of its place in line: who is before it, or the
 // claim if nobody is.
-type place struct {
+type stand struct {
 	own, pred *mvccpb.KeyValue
 	rev       int64 // of that knowledge
 }
 
 // inLine waits until the attempt gets the key.
-func (c *Client) inLine(ctx context.Context, a *attempt, p place) (t *term, again bool, err error) {
-	st := c.store
+func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatch) (t *term, again bool, err error) {
 	for try := 0; ; try++ {
-		switch {
-		case p.pred != nil:
-			err = c.awaitChange(ctx, a.s, string(p.pred.Key), p.rev)
-		case p.own != nil:
-			err = c.awaitChange(ctx, a.s, st.layout.own(a.key), p.rev)
-		default:
-			err = nil // first, and the key is free
-			if try > 0 && !backOff(ctx, try-1, a.s.dead) {
-				err = errSessionLost
+		if p.pred != nil || p.own != nil {
+			if err := c.await(ctx, a, p, place); err != nil {
+				return nil, false, c.waitError(ctx, a, err)
 			}
+			try = 0
+		} else if try > 0 && !backOff(ctx, try-1, a.s.dead) {
+			return nil, false, c.waitError(ctx, a, errSessionLost)
 		}
-		if ctx.Err() != nil {
-			return nil, false, context.Cause(ctx)
-		}
-		if err != nil {
-			select {
-			case <-a.s.dead:
-				return nil, false, a.s.lossOf(a.key)
-			default:
-			}
+		if a.granted > 0 {
+			t, err = c.grant(ctx, a, a.granted)
+			return t, false, err
 		}
 		if a.work != nil {
 			if err := c.admitWork(ctx, a.key, a.work); err != nil {
@@ -196,24 +191,20 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p place) (t *term, agai
 		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0):
 			return nil, false, a.s.lossOf(a.key)
 		case err != nil && isTransient(err):
-			if !backOff(ctx, try, a.s.dead) {
-				return nil, false, withCause(ctx, err)
-			}
+			p.own, p.pred = nil, nil // unknown: ask again
 			continue
 		case err != nil:
-			return nil, false, err
+			return nil, false, c.waitError(ctx, a, err)
 		}
 		var lost bool
 		if p, lost, err = a.see(resp); err != nil || lost {
 			return nil, lost, err
 		}
-		if p.pred != nil || p.own != nil {
-			try = 0
-		}
 	}
 }
 
-// advance claims the key if it is free and the attempt is first in line.
+// advance claims the key if it is free and the attempt is first in line. The
+// place stays until the claim ends.
 func (a *attempt) advance() request {
 	st := a.s.c.store
 	mine, line := st.layout.waiter(a.key, a.id), st.layout.waiting(a.key)
@@ -222,17 +213,18 @@ func (a *attempt) advance() request {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithPrefix(), ">", a.queued-1))
 	}
 	return request{
+		key:  a.sharedKey(),
 		cmps: cmps,
-		then: append(a.take(), clientv3.OpDelete(mine)),
+		then: a.take(),
 		els: append(a.look(),
-			clientv3.OpGet(mine, clientv3.WithKeysOnly()),
+			clientv3.OpGet(mine),
 			clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
 	}
 }
 
 // see reads from the reply to an advance where the attempt stands. lost says
 // that somebody removed its place.
-func (a *attempt) see(resp *clientv3.TxnResponse) (p place, lost bool, err error) {
+func (a *attempt) see(resp *clientv3.TxnResponse) (p stand, lost bool, err error) {
 	v := a.sight(resp)
 	st := a.s.c.store
 	if err := st.learnEpoch(v.epoch); err != nil {
@@ -240,10 +232,18 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p place, lost bool, err error
 	}
 	a.epoch = st.epoch.Load()
 	n := len(resp.Responses)
-	if len(resp.Responses[n-2].GetResponseRange().Kvs) == 0 {
+	mine := resp.Responses[n-2].GetResponseRange().Kvs
+	if len(mine) == 0 {
 		return p, true, nil
 	}
-	p = place{own: v.own, rev: v.rev}
+	p = stand{own: v.own, rev: v.rev}
+	if a.told(mine[0]) {
+		if v.own == nil || v.own.ModRevision != a.granted {
+			a.granted = 0
+			return p, true, nil // handed over, and taken away again since
+		}
+		return stand{rev: v.rev}, false, nil
+	}
 	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 && !a.opts.barge {
 		p.pred = kvs[0]
 	}
@@ -259,19 +259,95 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p place, lost bool, err error
 	return p, false, nil
 }
 
-// awaitChange returns when the key was changed after the revision, or when that
-// may have been missed. An error says that the session or the client ended.
-func (c *Client) awaitChange(ctx context.Context, s *session, key string, rev int64) error {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	select {
-	case resp, ok := <-c.etcd.Watch(ctx, key, clientv3.WithRev(rev+1)):
-		if !ok || resp.Err() != nil {
-			// Compacted, without leader, or refused: look again, but not at
-			// once, as the reason may last.
-			if !backOff(ctx, 3, s.dead) {
-				return errSessionLost
+// await returns when the attempt's place or what it waits for was changed, or
+// when that may have been missed. An error says that the waiting is over.
+func (c *Client) await(ctx context.Context, a *attempt, p stand, place *keyWatch) error {
+	key := c.store.layout.own(a.key)
+	if p.pred != nil {
+		key = string(p.pred.Key)
+	}
+	// A waiter that is handed the key hears of it at its own place. That the one
+	// before it left without a word is rare: most waits are over before it pays
+	// to watch for that.
+	var before clientv3.WatchChan
+	patience := time.NewTimer(watchBefore)
+	defer patience.Stop()
+	if !a.grantable() {
+		patience.Reset(0)
+	}
+	for {
+		select {
+		case <-patience.C:
+			w := c.watchKey(ctx, key, p.rev+1)
+			defer w.stop()
+			before = w.news
+		case resp, ok := <-place.news:
+			if !ok || resp.Err() != nil {
+				return c.rewatch(ctx, a, place)
 			}
+			for _, ev := range resp.Events {
+				if ev.Type == mvccpb.Event_DELETE {
+					return nil // to be seen by asking
+				}
+				if ev.Kv.ModRevision > a.queued && a.told(ev.Kv) {
+					return nil
+				}
+			}
+		case resp, ok := <-before:
+			if !ok || resp.Err() != nil {
+				// Compacted, without leader, or refused: ask, but not at once,
+				// as the reason may last.
+				if !backOff(ctx, 3, a.s.dead) {
+					return errSessionLost
+				}
+				return nil
+			}
+			if len(resp.Events) > 0 {
+				return nil
+			}
+		case <-a.s.dead:
+			return errSessionLost
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// rewatch begins the watch of the attempt's place again. What it may have
+// missed meanwhile is seen by asking, which the caller does next.
+func (c *Client) rewatch(ctx context.Context, a *attempt, place *keyWatch) error {
+	if !backOff(ctx, 3, a.s.dead) {
+		return errSessionLost
+	}
+	place.stop()
+	*place = *c.watchKey(ctx, c.store.layout.waiter(a.key, a.id), 0)
+	return place.begun(ctx, a.s)
+}
+
+// keyWatch is the watch of one key.
+type keyWatch struct {
+	news clientv3.WatchChan
+	stop context.CancelFunc
+}
+
+// watchKey watches the key from a revision on, or with 0 from now on.
+func (c *Client) watchKey(ctx context.Context, key string, rev int64) *keyWatch {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	opts := []clientv3.OpOption{clientv3.WithRev(rev)}
+	if rev == 0 {
+		opts = append(opts, clientv3.WithCreatedNotify())
+	}
+	return &keyWatch{news: c.etcd.Watch(ctx, key, opts...), stop: cancel}
+}
+
+var errWatch = errors.New("etcdclaims: etcd refuses to watch")
+
+// begun waits until a watch from now on has begun.
+func (w *keyWatch) begun(ctx context.Context, s *session) error {
+	select {
+	case resp, ok := <-w.news:
+		if !ok || resp.Err() != nil {
+			return fmt.Errorf("%w: %w", errWatch, resp.Err())
 		}
 		return nil
 	case <-s.dead:

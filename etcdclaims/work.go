@@ -155,8 +155,9 @@ func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
 	t := w.t
 	work := t.s.c.store.layout.work(w.key)
 	return t.release(ctx, &ending{
-		ops:  ops,
-		look: clientv3.OpGet(work),
+		ops:     ops,
+		foreign: len(ops) > 1,
+		look:    clientv3.OpGet(work),
 		carriedOut: func(resp *clientv3.GetResponse) bool {
 			if len(resp.Kvs) == 0 {
 				return r.State == StateFree

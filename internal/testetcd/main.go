@@ -1,0 +1,115 @@
+package testetcd
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Main runs the tests of a package, stops the server of [Shared], and fails if
+// goroutines are left over. It exits the process.
+//
+//	func TestMain(m *testing.M) { testetcd.Main(m) }
+func Main(m *testing.M, opts ...goleak.Option) {
+	code := m.Run()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	// After a failure leaks are a consequence rather than a finding.
+	if code == 0 {
+		if err := findLeaks(opts); err != nil {
+			fmt.Fprintf(os.Stderr, "testetcd: goroutines are left over: %v\n", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// findLeaks gives goroutines more time to end than goleak does by itself: those
+// of etcd's peer connections and of gRPC outlive the call that stops them.
+func findLeaks(opts []goleak.Option) error {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		err := goleak.Find(opts...)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+var shared struct {
+	sync.Mutex
+	server *Server
+	dir    string
+	err    error
+}
+
+// Shared returns the one server that all tests of the package may use. It is
+// started at first use and stopped by [Main]. Tests keep out of each other's
+// way with [Prefix]; those that change the whole server, like enabling
+// authentication, compacting or stopping it, need one of their own.
+func Shared(tb testing.TB) *Server {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil && shared.err == nil {
+		shared.server, shared.dir, shared.err = startShared()
+	}
+	if shared.err != nil {
+		tb.Fatalf("testetcd: start shared server: %v", shared.err)
+	}
+	return shared.server
+}
+
+func startShared() (*Server, string, error) {
+	// The directory of a test would be gone with that test.
+	dir, err := os.MkdirTemp("", "testetcd-shared-*")
+	if err != nil {
+		return nil, "", err
+	}
+	members, err := newMembers(1, dir)
+	if err != nil {
+		return nil, dir, err
+	}
+	s := &Server{member: members[0]}
+	return s, dir, s.start()
+}
+
+func stopShared() error {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server != nil {
+		shared.server.crash()
+		shared.server = nil
+		shared.err = fmt.Errorf("all tests have ended")
+	}
+	if shared.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(shared.dir)
+}
+
+var prefixes atomic.Int64
+
+// Prefix returns a key prefix that nobody else uses. It ends in a slash.
+func Prefix(tb testing.TB) string {
+	tb.Helper()
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_', r == '-', r == '.':
+			return r
+		}
+		return '_'
+	}, tb.Name())
+	if len(name) > 80 {
+		name = name[:80]
+	}
+	return fmt.Sprintf("/%s-%d-%s/", name, prefixes.Add(1), strings.ToLower(rand.Text()[:8]))
+}
