@@ -14,9 +14,12 @@ import (
 // is open, the error matches ErrUnknown and the context's, and what the call may
 // have claimed is undone in the background.
 //
+// Without a deadline the call ends after half of Config.TTL, 5 s at least.
+//
 // Errors: ErrInvalidKey, ErrHeld, ErrRefused (a condition given with If),
-// ErrTooLarge, ErrUnknown, ErrClosed, ErrRewound, and what etcd says (see
-// go.etcd.io/etcd/api/v3/v3rpc/rpctypes).
+// ErrTooLarge, ErrUnknown, ErrClosed, ErrRewound, ErrLost with
+// ReasonSessionDead (the client's session was lost during the call: call again),
+// and what etcd says (see go.etcd.io/etcd/api/v3/v3rpc/rpctypes).
 func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
 	o, err := c.acquiring(key, opts)
 	if err != nil {
@@ -153,23 +156,24 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 	}
 	t := a.s.newTerm(a, a.key, a.epoch.fence(rev))
 	if t == nil {
-		return nil, a.s.lossOf(a.key) // the lease ends, or has, and takes the key along
+		a.undo()
+		return nil, a.s.lossOf(a.key)
 	}
 	if !a.s.fresh() {
 		// A long wait or a slow answer has used up the time in which work may
 		// start.
 		if err := a.s.renewVerified(ctx); err != nil || !a.s.fresh() {
-			t.giveUp(ErrReleased)
-			a.s.mu.Lock()
-			a.s.reserved++ // the caller gives a place back
-			a.s.mu.Unlock()
-			return nil, fmt.Errorf("the session could not be renewed before work may start: %w", errors.Join(err, errSessionLost))
+			t.giveUp(a)
+			a.s.again()
+			if cause := context.Cause(ctx); cause != nil {
+				return nil, cause
+			}
+			return nil, &LostError{Token: t.token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}
 		}
 	}
 	if err := t.ended(); err != nil {
-		a.s.mu.Lock()
-		a.s.reserved++
-		a.s.mu.Unlock()
+		a.undo()
+		a.s.again()
 		return nil, err
 	}
 	c.stats.acquired.Add(1)
@@ -184,12 +188,17 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 
 // giveUp ends a term that its caller never got, and deletes it in the
 // background.
-func (t *term) giveUp(reason error) {
-	if t.begin() != nil {
-		return
-	}
-	t.settleLater(t.deletion())
-	t.finish(reason)
+func (t *term) giveUp(a *attempt) {
+	_ = t.begin()
+	a.undo()
+	t.finish(ErrReleased)
+}
+
+// again takes a place in the session once more, for a caller that gives it back.
+func (s *session) again() {
+	s.mu.Lock()
+	s.reserved++
+	s.mu.Unlock()
 }
 
 // share returns the term in which this client holds the key, with one handle

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -24,7 +25,8 @@ type attempt struct {
 	s      *session
 	epoch  *epoch
 	since  clock.Reading
-	number int // of work
+	number int    // of work
+	record string // of work, as this attempt puts it
 	opts   *acquireOptions
 	work   *workPlan // nil for a claim without a record
 	over   *term     // the own term that it supersedes, or nil
@@ -93,7 +95,8 @@ func (a *attempt) take() []clientv3.Op {
 		ops = append(ops, clientv3.OpPut(st.layout.note(a.key), newNote(1, a.opts.note), lease))
 	}
 	if a.work != nil {
-		ops = append(ops, clientv3.OpPut(st.layout.work(a.key), a.work.claimed(a).encode()))
+		a.record = a.work.claimed(a).encode()
+		ops = append(ops, clientv3.OpPut(st.layout.work(a.key), a.record))
 	}
 	return append(ops, a.opts.ops...)
 }
@@ -174,10 +177,10 @@ func (a *attempt) sharedKey() string {
 // verdict says what a sight means for the attempt: nil, to try again.
 func (a *attempt) verdict(v sight) error {
 	c := a.s.c
-	if err := c.store.learnEpoch(v.epoch); err != nil {
+	if err := c.store.learnEpoch(v.epoch, v.rev); err != nil {
 		return err
 	}
-	if *c.store.epoch.Load() != *a.epoch {
+	if !c.store.epoch.Load().is(a.epoch) {
 		return nil
 	}
 	if v.own != nil {
@@ -249,10 +252,23 @@ func (a *attempt) undo() {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
 	drop := []clientv3.Op{clientv3.OpDelete(own), clientv3.OpDelete(st.layout.note(a.key))}
-	if a.work != nil {
-		drop = append(drop, a.work.restore(st.layout.work(a.key)))
-	}
 	void := []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), "{}", clientv3.WithLease(a.s.id))}
+	var restore request
+	if a.work != nil {
+		// An attempt that nobody knew of must not count, even if its lease, and
+		// the claim with it, is gone before it can be undone.
+		work := st.layout.work(a.key)
+		restore = request{
+			key: a.key,
+			cmps: []clientv3.Cmp{
+				clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
+				clientv3.Compare(clientv3.Value(work), "=", a.record),
+			},
+			then: []clientv3.Op{a.work.restore(work)},
+		}
+		drop = append(drop, a.work.restore(work))
+		void = append(void, restore.op())
+	}
 	if a.enqueues {
 		place := clientv3.OpDelete(st.layout.waiter(a.key, a.id))
 		drop, void = append(drop, place), append(void, place)
@@ -262,13 +278,17 @@ func (a *attempt) undo() {
 		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "=", a.value), clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id))},
 		then: drop, els: void,
 	}
-	a.s.c.chore(a.s, "undoing a claim that was given up", func(ctx context.Context) error {
+	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
 		_, err := st.do(ctx, r)
+		if a.work != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			a.s.gone(ctx, err, false)
+			_, err = st.do(ctx, restore)
+		}
 		if err == nil {
 			a.s.c.log.Debug("claim undone", zap.String("key", a.key), zap.String("claim", a.id))
 		}
 		return err
-	})
+	}})
 }
 
 // send carries out a request of the attempt, resolving an unknown outcome. It

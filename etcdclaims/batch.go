@@ -265,10 +265,10 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	for _, a := range attempts {
 		t, gerr := c.grant(ctx, a, rev)
 		if t == nil {
-			for _, t := range terms {
-				t.giveUp(ErrReleased)
+			for i, t := range terms {
+				t.giveUp(attempts[i])
 			}
-			for _, rest := range attempts {
+			for _, rest := range attempts[len(terms):] {
 				rest.undo()
 			}
 			return nil, false, gerr
@@ -281,10 +281,10 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 
 // verdictAll says why not all keys could be had: nil, to try again.
 func (c *Client) verdictAll(keys []string, o *acquireOptions, lead *attempt, resp *clientv3.TxnResponse) error {
-	if err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs); err != nil {
+	if err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return err
 	}
-	if *c.store.epoch.Load() != *lead.epoch {
+	if !c.store.epoch.Load().is(lead.epoch) {
 		return nil
 	}
 	for i, key := range keys {

@@ -15,7 +15,9 @@ type chore struct {
 	s    *session
 	what string
 	do   func(context.Context) error
-	told bool
+
+	outlives bool // it matters even when the session is dead
+	told     bool
 }
 
 // errOthersFirst puts a chore off until the others of its session are done.
@@ -23,10 +25,14 @@ var errOthersFirst = errors.New("etcdclaims: other chores come first")
 
 // chore adds a chore; one goroutine works on all, while there are any.
 func (c *Client) chore(s *session, what string, do func(context.Context) error) {
+	c.addChore(&chore{s: s, what: what, do: do})
+}
+
+func (c *Client) addChore(ch *chore) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s.pending.Add(1)
-	c.chores = append(c.chores, &chore{s: s, what: what, do: do})
+	ch.s.pending.Add(1)
+	c.chores = append(c.chores, ch)
 	if !c.doing && c.io.Err() == nil {
 		c.doing = true
 		c.spawn(c.doChores)
@@ -68,7 +74,9 @@ func (c *Client) doChores() {
 func (c *Client) doChore(ch *chore) bool {
 	select {
 	case <-ch.s.dead:
-		return true
+		if !ch.outlives {
+			return true
+		}
 	default:
 	}
 	ctx, cancel := context.WithTimeout(c.io, c.store.timeout)

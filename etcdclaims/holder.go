@@ -21,6 +21,7 @@ type holder struct {
 	Since    time.Time `json:"since"`
 	Attempt  int       `json:"attempt,omitempty"` // of work
 	Kind     string    `json:"kind,omitempty"`
+	TTL      int64     `json:"ttl,omitempty"` // seconds, as asked for, of a lock
 }
 
 // Kinds of holders other than a claim.

@@ -75,7 +75,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("etcdclaims: looking up %q: %w", key, err)
 	}
-	if err := c.store.learnEpoch(resp.Responses[2].GetResponseRange().Kvs); err != nil {
+	if err := c.store.learnEpoch(resp.Responses[2].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return Info{}, err
 	}
 	var own, noted *mvccpb.KeyValue
@@ -222,10 +222,13 @@ func (c *Client) Orphans(ctx context.Context, limit int) ([]Record, error) {
 			}
 		}
 		for len(claimed) > 0 {
-			n := min(len(claimed), int(c.store.opLimit.Load()))
-			ops := make([]clientv3.Op, 0, n)
+			n := min(len(claimed), int(c.store.opLimit.Load())/2)
+			ops := make([]clientv3.Op, 0, 2*n)
 			for _, r := range claimed[:n] {
-				ops = append(ops, clientv3.OpGet(c.store.layout.own(r.Key), clientv3.WithCountOnly()))
+				// The record once more, at one revision with the claim: the work
+				// may have ended since.
+				ops = append(ops, clientv3.OpGet(c.store.layout.own(r.Key), clientv3.WithCountOnly()),
+					clientv3.OpGet(c.store.layout.work(r.Key), clientv3.WithKeysOnly()))
 			}
 			resp, err := c.read(ctx, ops...)
 			if isTooManyOps(err) && n > leastOps {
@@ -236,7 +239,8 @@ func (c *Client) Orphans(ctx context.Context, limit int) ([]Record, error) {
 				return nil, fmt.Errorf("etcdclaims: listing orphans: %w", err)
 			}
 			for i, r := range claimed[:n] {
-				if resp.Responses[i].GetResponseRange().Count == 0 {
+				own, work := resp.Responses[2*i].GetResponseRange(), resp.Responses[2*i+1].GetResponseRange().Kvs
+				if own.Count == 0 && len(work) > 0 && work[0].ModRevision == revision(r.Fence) {
 					r.State = StateOrphaned
 					if out = append(out, r); len(out) == limit {
 						return out, nil

@@ -75,7 +75,7 @@ func (k Locks) read(ctx context.Context, key string) (lockState, error) {
 	if err != nil {
 		return lockState{}, fmt.Errorf("etcdclaims: lock %q: %w", key, err)
 	}
-	if err := k.c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs); err != nil {
+	if err := k.c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return lockState{}, err
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
@@ -157,7 +157,7 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, cm
 	}
 	e := c.store.epoch.Load()
 	l := c.store.layout
-	value := holder{Claim: fmt.Sprintf("%x", int64(lease)), Owner: owner, Since: c.clock.Now().Time().UTC(), Kind: kindLock}.encode()
+	value := holder{Claim: fmt.Sprintf("%x", int64(lease)), Owner: owner, Since: c.clock.Now().Time().UTC(), Kind: kindLock, TTL: int64(ttl / time.Second)}.encode()
 	resp, err := c.store.do(ctx, request{
 		cmps: append(cmps, c.store.epochIs(e)),
 		then: []clientv3.Op{
@@ -177,7 +177,7 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, cm
 		return 0, false, fmt.Errorf("etcdclaims: lock %q: %w", key, err)
 	case !resp.Succeeded:
 		k.revoke(lease)
-		return 0, false, c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs)
+		return 0, false, c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
 	}
 	return e.fence(resp.Header.Revision), true, nil
 }
@@ -209,14 +209,14 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 	callCtx, cancel := context.WithTimeout(ctx, c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
-	resp, err := c.lease.KeepAliveOnce(callCtx, lease)
+	_, err = c.lease.KeepAliveOnce(callCtx, lease)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, false, nil
 	case err != nil:
 		return 0, false, fmt.Errorf("etcdclaims: lock %q: renewing: %w: %w", key, ErrUnknown, err)
 	}
-	if granted := time.Duration(resp.TTL) * time.Second; granted != ttl && (granted > ttl || ttl > shortestTTL) {
+	if st.holder.TTL != int64(ttl/time.Second) {
 		// A lease cannot change its TTL, so that another lease is needed, and
 		// with it another fence.
 		fence, ok, err := k.put(ctx, key, owner, ttl, st.same(c.store.layout, key)...)

@@ -32,13 +32,14 @@ func (cl *Claim) Release(ctx context.Context) error {
 // work, which only counts if they are carried out.
 func (t *term) release(ctx context.Context, w *ending) error {
 	t.s.mu.Lock()
-	if t.refs--; t.refs > 0 {
+	if t.refs > 1 {
+		t.refs--
 		t.s.mu.Unlock()
 		return nil
 	}
 	t.s.mu.Unlock()
 	if err := t.begin(); err != nil {
-		if errors.Is(err, ErrReleased) {
+		if errors.Is(err, ErrReleased) && w == nil {
 			return nil
 		}
 		return err
@@ -129,8 +130,8 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			r = free // whom it would have been handed to is gone
 			continue
 		case t.s.gone(ctx, err, w != nil):
-			if sent {
-				return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, t.lost())
+			if sent && w != nil {
+				return fmt.Errorf("etcdclaims: releasing %q: %w: %v", t.key, ErrUnknown, t.lost()) //nolint:errorlint // it is one or the other
 			}
 			return t.lost()
 		case errors.Is(err, ErrUnknown):
@@ -139,7 +140,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			// Refused: with the work's own operations this is the caller's to
 			// mend; without, there is nothing to mend.
 			if w != nil && !sent {
-				t.stay()
+				t.back() // nothing was sent that may have been carried out
 				return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, err)
 			}
 			t.settleLater(r)
@@ -150,7 +151,11 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			continue
 		}
 		if w != nil && !sent {
-			t.stay()
+			t.back() // nothing was sent that may have been carried out
+			if left, _ := t.s.left(); left <= 0 {
+				t.s.enforce()
+				return t.lost()
+			}
 			return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, withCause(ctx, err))
 		}
 		t.settleLater(r)
@@ -178,15 +183,6 @@ func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
 	own, e := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
 	return len(own) > 0 && own[0].ModRevision == revision(t.fence) && own[0].Lease == int64(t.s.id) &&
 		(len(e) == 0 && t.epoch == 0 || len(e) > 0 && e[0].ModRevision == t.epoch)
-}
-
-// stay makes a term held again that could not be given up: nothing was sent
-// that may have been carried out.
-func (t *term) stay() {
-	t.back()
-	t.s.mu.Lock()
-	t.refs++
-	t.s.mu.Unlock()
 }
 
 // settleLater goes on trying in the background what gives the term up, and if

@@ -78,7 +78,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 		clientv3.OpGet(c.store.layout.epoch()),
 	}})
 	if err == nil {
-		err = c.store.learnEpoch(got.Responses[1].GetResponseRange().Kvs)
+		err = c.store.learnEpoch(got.Responses[1].GetResponseRange().Kvs, got.Header.Revision)
 	}
 	if err != nil {
 		c.revoke(s)
@@ -87,6 +87,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	s.born = got.Header.Revision
 	s.setAlarm()
 	if !c.admit(s) {
+		s.alarm.Stop()
 		c.revoke(s)
 		return nil, ErrClosed
 	}

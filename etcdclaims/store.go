@@ -54,7 +54,10 @@ type store struct {
 type epoch struct {
 	value int64
 	rev   int64 // ModRevision of its key, 0 while there is none
+	asOf  int64 // revision at which that was read
 }
+
+func (e *epoch) is(o *epoch) bool { return e.value == o.value && e.rev == o.rev }
 
 type rewind struct{ from, to int64 }
 
@@ -145,7 +148,7 @@ func (s *store) ready(ctx context.Context) error {
 		return fmt.Errorf("%w (reading the epoch: %w)", rw.err(s.layout), err)
 	}
 	before := s.epoch.Load()
-	if err := s.learnEpoch(resp.Kvs); err != nil {
+	if err := s.learnEpoch(resp.Kvs, resp.Header.Revision); err != nil {
 		return err
 	}
 	if s.epoch.Load().value <= before.value {
@@ -161,9 +164,9 @@ func (s *store) epochIs(e *epoch) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(s.layout.epoch()), "=", e.rev)
 }
 
-// learnEpoch takes over what the epoch's key says.
-func (s *store) learnEpoch(kvs []*mvccpb.KeyValue) error {
-	e := &epoch{}
+// learnEpoch takes over what the epoch's key says at a revision.
+func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
+	e := &epoch{asOf: asOf}
 	if len(kvs) > 0 {
 		v, err := strconv.ParseInt(string(kvs[0].Value), 10, 64)
 		if err != nil || v < 0 || v >= 1<<(63-epochShift) {
@@ -171,11 +174,17 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue) error {
 		}
 		e.value, e.rev = v, kvs[0].ModRevision
 	}
-	if have := s.epoch.Load(); e.value < have.value {
-		return fmt.Errorf("etcdclaims: key %q went back from %d to %d: raise it", s.layout.epoch(), have.value, e.value)
+	for {
+		have := s.epoch.Load()
+		switch {
+		case asOf < have.asOf && s.rewound.Load() == nil:
+			return nil // replies overtake each other
+		case e.value < have.value:
+			return fmt.Errorf("etcdclaims: key %q went back from %d to %d: raise it", s.layout.epoch(), have.value, e.value)
+		case s.epoch.CompareAndSwap(have, e):
+			return nil
+		}
 	}
-	s.epoch.Store(e)
-	return nil
 }
 
 // each carries out requests that are independent of each other, in as few round

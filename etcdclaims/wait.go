@@ -227,7 +227,7 @@ func (a *attempt) advance() request {
 func (a *attempt) see(resp *clientv3.TxnResponse) (p stand, lost bool, err error) {
 	v := a.sight(resp)
 	st := a.s.c.store
-	if err := st.learnEpoch(v.epoch); err != nil {
+	if err := st.learnEpoch(v.epoch, v.rev); err != nil {
 		return p, false, err
 	}
 	a.epoch = st.epoch.Load()

@@ -57,15 +57,30 @@ var shared struct {
 // authentication, compacting or stopping it, need one of their own.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
+	s, err := theShared()
+	if err != nil {
+		tb.Fatalf("testetcd: start shared server: %v", err)
+	}
+	return s
+}
+
+// SharedEndpoints is [Shared] for testable examples, which have no
+// [testing.TB]. It panics if the server cannot be started.
+func SharedEndpoints() []string {
+	s, err := theShared()
+	if err != nil {
+		panic(fmt.Sprintf("testetcd: start shared server: %v", err))
+	}
+	return s.Endpoints()
+}
+
+func theShared() (*Server, error) {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil && shared.err == nil {
 		shared.server, shared.dir, shared.err = startShared()
 	}
-	if shared.err != nil {
-		tb.Fatalf("testetcd: start shared server: %v", shared.err)
-	}
-	return shared.server
+	return shared.server, shared.err
 }
 
 func startShared() (*Server, string, error) {

@@ -1,0 +1,149 @@
+package etcdclaims_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
+)
+
+func TestConfigRefused(t *testing.T) {
+	t.Parallel()
+	etcd := testetcd.Shared(t).Client(t)
+	const day = 24 * time.Hour
+	for _, tt := range []struct {
+		name string
+		cfg  etcdclaims.Config
+		says []string // what is wrong, and what would be right
+	}{
+		{"prefix without a slash", etcdclaims.Config{Prefix: "/claims"}, []string{`Prefix "/claims"`, "slash"}},
+		{"prefix with a newline", etcdclaims.Config{Prefix: "/a\nb/"}, []string{`Prefix "/a\nb/"`, "printable"}},
+		{"prefix not UTF-8", etcdclaims.Config{Prefix: "\xff/"}, []string{`Prefix "\xff/"`, "UTF-8"}},
+		{"prefix too long", etcdclaims.Config{Prefix: strings.Repeat("x", 1024) + "/"}, []string{`Prefix "xxx`, "1024"}},
+		{"owner with a control character", etcdclaims.Config{Owner: "a\x00b"}, []string{`Owner "a\x00b"`, "printable"}},
+		{"owner not UTF-8", etcdclaims.Config{Owner: "\xff"}, []string{`Owner "\xff"`, "UTF-8"}},
+		{"owner too long", etcdclaims.Config{Owner: strings.Repeat("x", 1025)}, []string{`Owner "xxx`, "1024"}},
+		{"TTL below the least", etcdclaims.Config{TTL: 4999 * time.Millisecond}, []string{"TTL 4.999s", "5s", "AllowShortTTL"}},
+		{"TTL negative", etcdclaims.Config{TTL: -time.Second}, []string{"TTL -1s", "5s"}},
+		{"short TTL too short", etcdclaims.Config{TTL: time.Second, AllowShortTTL: true}, []string{"TTL 1s", "2s"}},
+		{"TTL huge", etcdclaims.Config{TTL: 366 * day}, []string{"TTL 8784h", "8760h"}},
+		{"TTL the hugest", etcdclaims.Config{TTL: 1<<63 - 1}, []string{"TTL 2562047h", "8760h"}},
+		{"drain negative", etcdclaims.Config{Drain: -time.Second}, []string{"Drain -1s"}},
+		{"drain too long for the TTL", etcdclaims.Config{TTL: 15 * time.Second, Drain: 4 * time.Second}, []string{"TTL 15s", "Drain 4s", "5s"}},
+		{"drain longer than the TTL", etcdclaims.Config{TTL: 15 * time.Second, Drain: time.Hour}, []string{"TTL 15s", "Drain 1h"}},
+		{"retention huge", etcdclaims.Config{Retention: 366 * day}, []string{"Retention 8784h", "8760h", "negative"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, passthrough := range []bool{false, true} {
+				use := etcd
+				if passthrough {
+					use = nil // a mistake shows though it does not matter yet
+				}
+				c, err := etcdclaims.New(use, tt.cfg)
+				if err == nil || c != nil {
+					t.Fatal("it was taken")
+				}
+				for _, want := range tt.says {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("%q does not say %q", err, want)
+					}
+				}
+				if !strings.HasPrefix(err.Error(), "etcdclaims: config: ") || len(err.Error()) > 400 {
+					t.Errorf("text %q", err)
+				}
+			}
+		})
+	}
+}
+
+func TestConfigTaken(t *testing.T) {
+	t.Parallel()
+	etcd := testetcd.Shared(t).Client(t)
+	for name, cfg := range map[string]etcdclaims.Config{
+		"zero":                 {},
+		"least TTL":            {TTL: etcdclaims.MinTTL},
+		"short TTL":            {TTL: 2 * time.Second, AllowShortTTL: true},
+		"TTL of 3 s":           {TTL: 3 * time.Second, AllowShortTTL: true},
+		"TTL of a year":        {TTL: 365 * 24 * time.Hour},
+		"fraction of a second": {TTL: 5500 * time.Millisecond},
+		"short drain":          {Drain: time.Millisecond},
+		"long drain":           {Drain: 3 * time.Second},
+		"no limit, for ever":   {MaxAttempts: -1, Retention: -1},
+		"tiny retention":       {Retention: time.Nanosecond},
+		"owner in UTF-8":       {Owner: "worker Ω 7"},
+		"prefix of a slash":    {Prefix: "/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if cfg.Prefix == "" {
+				cfg.Prefix = testetcd.Prefix(t)
+			}
+			c := newClient(t, etcd, cfg)
+			w := tryBegin(t, c, "config/"+name)
+			if w.Owner() == "" {
+				t.Error("no owner")
+			}
+			if ttl := lookUp(t, c, "config/"+name).TTL; ttl <= 0 {
+				t.Errorf("TTL %v", ttl)
+			}
+			noErr(t, w.Complete(t.Context()))
+			_, err := c.TryBegin(t.Context(), "config/"+name)
+			if name != "tiny retention" {
+				wantIs(t, err, etcdclaims.ErrDone)
+			}
+		})
+	}
+}
+
+func TestConfigNewDoesNoIO(t *testing.T) {
+	t.Parallel()
+	etcd := testetcd.Shared(t).Client(t)
+	prefix := testetcd.Prefix(t)
+	noErr(t, etcd.Close())
+	c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix})
+	noErr(t, err)
+	if n := c.Stats().Requests; n != 0 {
+		t.Errorf("%d requests", n)
+	}
+	_, err = c.TryAcquire(t.Context(), "k")
+	if err == nil {
+		t.Error("a closed etcd client gave a claim")
+	}
+	noErr(t, c.Close(t.Context()))
+	noErr(t, c.Close(t.Context()))
+	_, err = c.TryAcquire(t.Context(), "k")
+	wantIs(t, err, etcdclaims.ErrClosed)
+}
+
+func TestExponentialBackoff(t *testing.T) {
+	t.Parallel()
+	b := etcdclaims.ExponentialBackoff(time.Second, 10*time.Minute)
+	for attempt, most := range map[int]time.Duration{
+		-5: time.Second, 0: time.Second, 1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 10: 512 * time.Second,
+		11: 10 * time.Minute, 64: 10 * time.Minute, 1000: 10 * time.Minute, 1 << 62: 10 * time.Minute,
+	} {
+		seen := map[time.Duration]bool{}
+		for range 100 {
+			d := b(attempt)
+			if d < most/2 || d > most {
+				t.Errorf("attempt %d waits %v, want half of %v to all of it", attempt, d, most)
+			}
+			seen[d] = true
+		}
+		if len(seen) < 50 {
+			t.Errorf("attempt %d: %d different waits of 100", attempt, len(seen))
+		}
+	}
+	for _, d := range []time.Duration{0, 1, -1} {
+		_ = etcdclaims.ExponentialBackoff(d, d)(3) // does not panic
+		_ = etcdclaims.ExponentialBackoff(d, time.Minute)(3)
+	}
+	if d := etcdclaims.ExponentialBackoff(time.Hour, time.Minute)(1); d > time.Minute {
+		t.Errorf("%v is over the limit", d)
+	}
+	if d := etcdclaims.ExponentialBackoff(1<<61, 1<<62)(40); d < 1<<60 {
+		t.Errorf("overflow: %v", d)
+	}
+}

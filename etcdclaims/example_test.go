@@ -1,0 +1,112 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// What the examples dial: an etcd that the tests of this package start.
+func exampleConfig() clientv3.Config {
+	return clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()}
+}
+
+// The program of the README: work that runs once, whoever begins it, with an
+// effect that happens if and only if it does.
+func Example() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(exampleConfig())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+
+	work, err := claims.TryBegin(ctx, "invoice/42")
+	switch {
+	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrDone):
+		return // another has it, or it is done
+	case err != nil:
+		log.Fatal(err)
+	}
+	// ... the work, which stops when work.Context() ends ...
+	err = work.Complete(ctx, clientv3.OpPut("/paid/42", "100 EUR"))
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// A handler that runs in one process at a time, and is told to stop when that
+// ends.
+func ExampleClient_TryRun() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(exampleConfig())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "reporter-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+
+	report := func(ctx context.Context) error {
+		fmt.Println("running")
+		return ctx.Err()
+	}
+	fmt.Println(claims.TryRun(ctx, "nightly-report", report))
+	// Output:
+	// running
+	// <nil>
+}
+
+// A write that is refused once the claim has a newer owner, in the round trip
+// that it takes anyway.
+func ExampleClaim_Txn() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(exampleConfig())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+
+	claim, err := claims.TryAcquire(ctx, "account/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = claim.Txn(ctx).Then(clientv3.OpPut("/balance/7", "12")).Commit()
+	fmt.Println("owner:", err)
+
+	// Somebody takes the claim away.
+	if err := claims.ForceRelease(ctx, "account/7", "maintenance"); err != nil {
+		log.Fatal(err)
+	}
+	_, err = claim.Txn(ctx).Then(clientv3.OpPut("/balance/7", "13")).Commit()
+	fmt.Println("ex-owner is refused:", errors.Is(err, etcdclaims.ErrLost))
+	// Output:
+	// owner: <nil>
+	// ex-owner is refused: true
+}
+
+// With a nil client, or one made without etcd, everything is let through.
+func ExampleClient_Passthrough() {
+	var claims *etcdclaims.Client // not configured
+	claim, err := claims.TryAcquire(context.Background(), "k")
+	fmt.Println(claims.Passthrough(), claim.Fence(), err)
+	// Output: true 0 <nil>
+}

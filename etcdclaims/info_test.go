@@ -1,0 +1,241 @@
+package etcdclaims_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func tokenFor(key string, fence int64) fencing.Token { return fencing.Token{Key: key, Fence: fence} }
+
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	if i := lookUp(t, b, "k"); i.Held || i.Key != "k" || i.Fence != 0 || i.Waiting != 0 || i.TTL != 0 || i.Lease != 0 || i.Note != nil {
+		t.Errorf("a free key: %+v", i)
+	}
+	before := time.Now()
+	cl := tryClaim(t, a, "k", etcdclaims.TTL(40*time.Second))
+	i := lookUp(t, b, "k")
+	if !i.Held || i.Key != "k" || i.Fence != cl.Fence() || i.Claim != cl.ID() || i.Owner != "a" || i.Instance != a.Instance() ||
+		i.Attempt != 0 || i.Note != nil || i.Kind != "" || i.Waiting != 0 || i.Lease == 0 {
+		t.Errorf("a held key: %+v", i)
+	}
+	if d := i.Since.Sub(before); d < -time.Second || d > 10*time.Second {
+		t.Errorf("since %v, claimed at %v", i.Since, before)
+	}
+	if i.TTL < 30*time.Second || i.TTL > 40*time.Second {
+		t.Errorf("TTL %v", i.TTL)
+	}
+	waitCtx, stop := context.WithCancel(ctx)
+	done := make(chan error, 3)
+	for range 3 {
+		go func() { _, err := b.Acquire(waitCtx, "k"); done <- err }()
+	}
+	eventually(t, "three wait", func() bool { return lookUp(t, a, "k").Waiting == 3 })
+	_, err := a.TryAcquire(ctx, "k")
+	var held *etcdclaims.HeldError
+	if !errors.As(err, &held) || held.Info.Waiting != 3 {
+		t.Errorf("the error says %+v", held)
+	}
+	stop()
+	for range 3 {
+		wantIs(t, <-done, context.Canceled)
+	}
+	eventually(t, "nobody waits", func() bool { return lookUp(t, a, "k").Waiting == 0 })
+}
+
+func TestLookupNotes(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	cl := tryClaim(t, a, "k")
+	for _, note := range [][]byte{
+		[]byte("step 1 of 3"), []byte(`{"json":true,"html":"<&>"}`), []byte("ümläut \u2028 \x00 \x7f"),
+		{0xff, 0xfe, 0, 1}, {0x80}, bytes.Repeat([]byte{0xff}, etcdclaims.MaxNoteBytes), bytes.Repeat([]byte("x"), etcdclaims.MaxNoteBytes),
+	} {
+		noErr(t, cl.Note(ctx, note))
+		if i := lookUp(t, b, "k"); !bytes.Equal(i.Note, note) || i.Fence != cl.Fence() {
+			t.Errorf("note %.40q is read as %.40q, fence %d as %d", note, i.Note, cl.Fence(), i.Fence)
+		}
+		for i, err := range b.List(ctx, "") {
+			noErr(t, err)
+			if !bytes.Equal(i.Note, note) {
+				t.Errorf("note %.40q is listed as %.40q", note, i.Note)
+			}
+		}
+	}
+	noErr(t, cl.Note(ctx, nil))
+	if i := lookUp(t, b, "k"); len(i.Note) != 0 {
+		t.Errorf("an emptied note is %q", i.Note)
+	}
+	if err := cl.Note(ctx, make([]byte, etcdclaims.MaxNoteBytes+1)); !errors.Is(err, etcdclaims.ErrTooLarge) {
+		t.Errorf("a large note: %v", err)
+	}
+	noErr(t, cl.Release(ctx))
+	if kv := rawKV(t, etcd, prefix+"note/k"); kv != nil {
+		t.Errorf("the note outlived the claim: %v", kv)
+	}
+	// A lost claim notes nothing, and cannot touch its successor's note.
+	cl = tryClaim(t, a, "k", etcdclaims.Note([]byte("mine")))
+	noErr(t, b.ForceRelease(ctx, "k", "test"))
+	next := tryClaim(t, b, "k", etcdclaims.Note([]byte("theirs")))
+	wantIs(t, cl.Note(ctx, []byte("still mine")), etcdclaims.ErrLost)
+	if i := lookUp(t, a, "k"); string(i.Note) != "theirs" || i.Fence != next.Fence() {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestLookupForeignValue(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	for key, value := range map[string]string{"text": "not JSON", "newer": `{"v":2,"owner":"future"}`, "empty": ""} {
+		put, err := etcd.Put(ctx, prefix+"own/"+key, value)
+		noErr(t, err)
+		if i := lookUp(t, a, key); !i.Held || i.Fence != put.Header.Revision || i.Owner != "unknown" || i.Lease != 0 || i.TTL != 0 {
+			t.Errorf("%s: %+v", key, i)
+		}
+		_, err = a.TryAcquire(ctx, key)
+		wantIs(t, err, etcdclaims.ErrHeld)
+		noErr(t, a.ForceRelease(ctx, key, "it is not ours"))
+		tryClaim(t, a, key)
+	}
+}
+
+// What an operator reads with etcdctl is JSON with a version.
+func TestValuesAreReadable(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	w := tryBegin(t, a, "order/1", etcdclaims.Note([]byte("step 1")))
+	locked(t, a.Locks(), "lock", "me", time.Minute, true)
+	waitCtx, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { _, err := b.Acquire(waitCtx, "order/1"); done <- err }()
+	eventually(t, "one waits", func() bool { return lookUp(t, a, "order/1").Waiting == 1 })
+
+	read := func(key string) map[string]any {
+		t.Helper()
+		kv := rawKV(t, etcd, prefix+key)
+		if kv == nil {
+			t.Fatalf("no key %s", key)
+		}
+		out := map[string]any{}
+		if err := json.Unmarshal(kv.Value, &out); err != nil || out["v"] != 1.0 {
+			t.Errorf("%s = %s: %v", key, kv.Value, err)
+		}
+		return out
+	}
+	if own := read("own/order/1"); own["claim"] != w.ID() || own["owner"] != "a" || own["instance"] != a.Instance() || own["attempt"] != 1.0 || own["since"] == "" {
+		t.Errorf("own: %v", own)
+	}
+	if note := read("note/order/1"); note["text"] != "step 1" {
+		t.Errorf("note: %v", note)
+	}
+	if work := read("work/order/1"); work["state"] != "claimed" || work["owner"] != "a" || work["attempt"] != 1.0 || work["claim"] != w.ID() {
+		t.Errorf("work: %v", work)
+	}
+	if lock := read("own/lock"); lock["kind"] != "lock" || lock["owner"] != "me" {
+		t.Errorf("lock: %v", lock)
+	}
+	for _, c := range []*etcdclaims.Client{a, b} {
+		resp, err := etcd.Get(ctx, prefix+"session/"+c.Instance()+"/live/", clientv3.WithPrefix())
+		noErr(t, err)
+		if len(resp.Kvs) != 1 || resp.Kvs[0].Lease == 0 {
+			t.Fatalf("sessions: %v", resp.Kvs)
+		}
+		if s := read(string(bytes.TrimPrefix(resp.Kvs[0].Key, []byte(prefix)))); s["owner"] == "" {
+			t.Errorf("session: %v", s)
+		}
+	}
+	// Whatever else there is under the prefix is of a known kind, and JSON.
+	resp, err := etcd.Get(ctx, prefix, clientv3.WithPrefix())
+	noErr(t, err)
+	for _, kv := range resp.Kvs {
+		if !json.Valid(kv.Value) {
+			t.Errorf("%s is not JSON: %q", kv.Key, kv.Value)
+		}
+		read(string(bytes.TrimPrefix(kv.Key, []byte(prefix))))
+	}
+	stop()
+	wantIs(t, <-done, context.Canceled)
+	noErr(t, w.Complete(ctx))
+	if work := read("work/order/1"); work["state"] != "done" || work["fence"] == "" {
+		t.Errorf("work: %v", work)
+	}
+}
+
+// Everyone speaks of the same fence, whoever has claimed since the epoch was
+// raised.
+func TestEpochInFences(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	old := tryBegin(t, a, "old")
+	_, err := etcd.Put(ctx, prefix+"epoch", "3")
+	noErr(t, err)
+	if ok, err := b.Owns(ctx, old.Token()); ok || err != nil {
+		t.Errorf("a token from before the epoch owns: %v, %v", ok, err)
+	}
+	if ok, err := old.Owns(ctx); ok || err != nil {
+		t.Errorf("a claim from before the epoch owns: %v, %v", ok, err)
+	}
+	wantIs(t, old.Complete(ctx), etcdclaims.ErrLost)
+	noErr(t, b.ForceRelease(ctx, "old", "over"))
+
+	w := tryBegin(t, a, "k")
+	if w.Fence()>>47 != 3 || w.Fence() <= old.Fence() {
+		t.Errorf("fence %d is not of epoch 3", w.Fence())
+	}
+	// Each question is asked of a client that has seen nothing yet.
+	fresh := func() *etcdclaims.Client {
+		return newClient(t, etcd, etcdclaims.Config{Prefix: prefix, Owner: "fresh"})
+	}
+	if ok, err := fresh().Owns(ctx, w.Token()); !ok || err != nil {
+		t.Errorf("Owns: %v, %v", ok, err)
+	}
+	if i := lookUp(t, fresh(), "k"); i.Fence != w.Fence() {
+		t.Errorf("Lookup: fence %d, want %d", i.Fence, w.Fence())
+	}
+	for i, err := range fresh().List(ctx, "k") {
+		noErr(t, err)
+		if i.Fence != w.Fence() {
+			t.Errorf("List: fence %d, want %d", i.Fence, w.Fence())
+		}
+	}
+	watchCtx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	for e, err := range fresh().Watch(watchCtx, "k") {
+		noErr(t, err)
+		if e.Kind == etcdclaims.Claimed && e.Info.Fence != w.Fence() {
+			t.Errorf("Watch: fence %d, want %d", e.Info.Fence, w.Fence())
+		}
+		break
+	}
+	if _, err := fresh().TryAcquire(ctx, "k"); true {
+		var held *etcdclaims.HeldError
+		if !errors.As(err, &held) || held.Info.Fence != w.Fence() {
+			t.Errorf("TryAcquire: %v, want fence %d", err, w.Fence())
+		}
+	}
+	if r, _, err := fresh().Record(ctx, "k"); err != nil || r.Fence != w.Fence() {
+		t.Errorf("Record: %+v, %v, want fence %d", r, err, w.Fence())
+	}
+	if fence := locked(t, fresh().Locks(), "lock", "me", time.Minute, true); fence>>47 != 3 {
+		t.Errorf("lock: fence %d", fence)
+	}
+	noErr(t, w.Complete(ctx))
+	if r, _, err := fresh().Record(ctx, "k"); err != nil || r.Fence != w.Fence() || r.State != etcdclaims.StateDone {
+		t.Errorf("Record: %+v, %v, want fence %d", r, err, w.Fence())
+	}
+}

@@ -1,0 +1,108 @@
+package etcdclaims_test
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"testing"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// orphaned puts records of work whose owners are gone.
+func orphaned(t *testing.T, etcd *clientv3.Client, prefix string, keys []string) {
+	t.Helper()
+	for len(keys) > 0 {
+		n := min(len(keys), 100)
+		var ops []clientv3.Op
+		for _, key := range keys[:n] {
+			ops = append(ops, clientv3.OpPut(prefix+"work/"+key, `{"v":1,"state":"claimed","attempt":3,"claim":"c","owner":"dead","instance":"i"}`))
+		}
+		_, err := etcd.Txn(t.Context()).Then(ops...).Commit()
+		noErr(t, err)
+		keys = keys[n:]
+	}
+}
+
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	if o, err := b.Orphans(ctx, 0); err != nil || len(o) != 0 {
+		t.Errorf("orphans of nothing: %v, %v", o, err)
+	}
+	// Among them, work that is no orphan for every reason there is.
+	live := tryBegin(t, a, "k0100-live")
+	noErr(t, tryBegin(t, a, "k0200-done").Complete(ctx))
+	noErr(t, tryBegin(t, a, "k0300-failed").Fail(ctx, errors.New("x")))
+	noErr(t, tryBegin(t, a, "k0400-dead").Fail(ctx, etcdclaims.Permanent(errors.New("x"))))
+	noErr(t, tryBegin(t, a, "k0500-free").Fail(ctx, etcdclaims.RetryAfter(errors.New("x"), 0)))
+	noErr(t, tryBegin(t, a, "k0500-free").Release(ctx))
+	tryClaim(t, a, "k0600-claim")
+	var want []string
+	for i := range 1200 {
+		want = append(want, fmt.Sprintf("k%04d", i))
+	}
+	orphaned(t, etcd, prefix, want)
+	sort.Strings(want)
+
+	requests := b.Stats().Requests
+	for _, limit := range []int{0, 1, 2, 511, 512, 513, 1199, 1200, 5000} {
+		got, err := b.Orphans(ctx, limit)
+		noErr(t, err)
+		n := len(want)
+		if limit > 0 {
+			n = min(n, limit)
+		}
+		if len(got) != n {
+			t.Fatalf("limit %d: %d orphans, want %d", limit, len(got), n)
+		}
+		for i, r := range got {
+			if r.Key != want[i] || r.State != etcdclaims.StateOrphaned || r.Attempt != 3 || r.Owner != "dead" {
+				t.Fatalf("limit %d: orphan %d is %+v, want key %s", limit, i, r, want[i])
+			}
+		}
+	}
+	t.Logf("%d requests", b.Stats().Requests-requests)
+
+	// It changed nothing, and what it found can be begun.
+	w := tryBegin(t, b, "k0007")
+	if w.Attempt() != 4 {
+		t.Errorf("attempt %d", w.Attempt())
+	}
+	noErr(t, live.Check())
+	if got, err := b.Orphans(ctx, 8); err != nil || len(got) != 8 || got[7].Key != "k0008" {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := b.Orphans(ctx, -1); err == nil {
+		t.Error("a negative limit was taken")
+	}
+}
+
+// A server with a lower limit of operations than the usual, which the client
+// learns of by being refused, must not end in a client that can do nothing.
+func TestOrphansWithFewTxnOps(t *testing.T) {
+	t.Parallel()
+	etcd := testetcd.Start(t, testetcd.NoSync(), testetcd.MaxTxnOps(16)).Client(t)
+	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	for _, n := range []int{17, 20, 100, 600} {
+		var keys []string
+		for i := range n {
+			keys = append(keys, fmt.Sprintf("%d", i))
+		}
+		orphaned16 := keys
+		for len(orphaned16) > 0 {
+			m := min(len(orphaned16), 16)
+			orphaned(t, etcd, prefix, orphaned16[:m])
+			orphaned16 = orphaned16[m:]
+		}
+		got, err := a.Orphans(t.Context(), 0)
+		noErr(t, err)
+		if len(got) != n {
+			t.Errorf("%d orphans, want %d", len(got), n)
+		}
+		tryClaim(t, a, fmt.Sprint("after-", n))
+	}
+}

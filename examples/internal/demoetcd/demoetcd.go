@@ -1,0 +1,81 @@
+// Package demoetcd gives the examples an etcd to run on: one that listens, or
+// else one of their own, in their own process.
+package demoetcd
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// patience is how long etcd may take to start. Less than two seconds will do,
+// unless the machine is busy.
+const patience = 30 * time.Second
+
+// Open returns where to find etcd: the endpoints given, separated by commas, or
+// if there are none those of a single member that it starts in this process,
+// with its data in a temporary directory.
+//
+// Call stop at the end, after closing all clients: a member waits some seconds
+// for open requests, such as watches. It does nothing to an etcd that was not
+// started here.
+func Open(endpoints string) (eps []string, stop func(), err error) {
+	if endpoints != "" {
+		for ep := range strings.SplitSeq(endpoints, ",") {
+			if ep = strings.TrimSpace(ep); ep == "" {
+				return nil, nil, fmt.Errorf("demoetcd: an endpoint in %q is empty", endpoints)
+			}
+			eps = append(eps, ep)
+		}
+		return eps, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "demoetcd-*")
+	if err != nil {
+		return nil, nil, fmt.Errorf("demoetcd: %w", err)
+	}
+	member, err := start(dir)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("demoetcd: starting etcd: %w", err), os.RemoveAll(dir))
+	}
+	for _, listener := range member.Clients {
+		eps = append(eps, "http://"+listener.Addr().String())
+	}
+	return eps, func() {
+		member.Close()
+		_ = os.RemoveAll(dir) // what is left over is for the system to tidy up
+	}, nil
+}
+
+// start returns a member that serves.
+func start(dir string) (*embed.Etcd, error) {
+	cfg := embed.NewConfig()
+	cfg.Dir = dir
+	cfg.LogLevel = "fatal" // an example's own lines are what its user wants to read
+	// With port 0 the system picks one as etcd opens it: a port that was looked
+	// up before could be gone by then. Nobody needs to find the member by what
+	// it advertises, since it stays alone.
+	loopback := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = loopback, loopback
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = loopback, loopback
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.EnableGRPCGateway = false // nobody speaks JSON to it
+
+	member, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-member.Server.ReadyNotify():
+		return member, nil
+	case err = <-member.Err():
+	case <-time.After(patience):
+		err = fmt.Errorf("not ready after %v", patience)
+	}
+	member.Close()
+	return nil, err
+}
