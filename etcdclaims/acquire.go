@@ -95,8 +95,9 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		}
 		s, err := c.session(ctx, o.ttl, o.manual)
 		if err != nil {
-			if !isTransient(err) && !errors.Is(err, ErrUnknown) || !backOff(ctx, try, c.closing) {
-				return nil, c.ended(withCause(ctx, err))
+			// No claim was tried for yet: the outcome is known.
+			if !isPassing(err) || !backOff(ctx, try, c.closing) {
+				return nil, c.ended(failed(withCause(ctx, err)))
 			}
 			continue
 		}
@@ -114,18 +115,6 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 	}
 }
 
-// withCause joins the end of the context to the error that was there before.
-func withCause(ctx context.Context, err error) error {
-	cause := context.Cause(ctx)
-	switch {
-	case err == nil:
-		return cause
-	case cause == nil || errors.Is(err, cause):
-		return err
-	}
-	return fmt.Errorf("%w (%w)", err, cause)
-}
-
 // tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	a := c.newAttempt(s, key, o, w)
@@ -139,8 +128,11 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
-		err := a.verdict(a.sight(resp))
-		return nil, err == nil, err
+		v := a.sight(resp)
+		if rev = a.mine(v.own); rev == 0 {
+			err := a.verdict(v)
+			return nil, err == nil, err
+		}
 	case resp != nil:
 		rev = resp.Header.Revision
 	}
@@ -165,7 +157,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 		if err := a.s.renewVerified(ctx); err != nil || !a.s.fresh() {
 			t.giveUp(a)
 			a.s.again()
-			if cause := context.Cause(ctx); cause != nil {
+			if cause := contextError(ctx); cause != nil {
 				return nil, cause
 			}
 			return nil, &LostError{Token: t.token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}
@@ -205,7 +197,7 @@ func (s *session) again() {
 // more, or nil.
 func (c *Client) share(key string) *term {
 	t := c.held(key)
-	if t == nil {
+	if t == nil || t.work {
 		return nil
 	}
 	t.s.mu.Lock()

@@ -33,6 +33,7 @@ type attempt struct {
 
 	queued   int64 // CreateRevision of its place in line, 0 if it has none
 	enqueues bool  // whether a place in line may have been put
+	unsure   bool  // whether a request may still arrive
 	granted  int64 // revision at which a releaser handed it the key, or 0
 }
 
@@ -50,7 +51,7 @@ func (a *attempt) describe() {
 	}
 	a.value = holder{
 		Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance,
-		Since: a.since.Time().UTC(), Attempt: a.number,
+		Since: a.since.Time().UTC(), Attempt: a.number, Epoch: a.epoch.value,
 	}.encode()
 }
 
@@ -174,6 +175,15 @@ func (a *attempt) sharedKey() string {
 	return a.key
 }
 
+// mine returns the revision at which the attempt itself has the key, or 0: a
+// request can be carried out twice on the way, and see itself the second time.
+func (a *attempt) mine(own *mvccpb.KeyValue) int64 {
+	if own == nil || own.Lease != int64(a.s.id) || string(own.Value) != a.value {
+		return 0
+	}
+	return own.ModRevision
+}
+
 // verdict says what a sight means for the attempt: nil, to try again.
 func (a *attempt) verdict(v sight) error {
 	c := a.s.c
@@ -211,7 +221,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 		key:  a.key,
 		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "=", a.value), clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id))},
 		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
-		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), "{}", clientv3.WithLease(a.s.id))},
+		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), emptyValue, clientv3.WithLease(a.s.id))},
 	}
 	if a.enqueues {
 		place := st.layout.waiter(a.key, a.id)
@@ -231,6 +241,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			}
 			return resp.Responses[0].GetResponseRange().Kvs[0].ModRevision, nil
 		case err == nil:
+			a.unsure = false
 			return 0, nil
 		case a.s.gone(ctx, err, false):
 			return 0, nil // whatever arrives late needs the lease
@@ -252,7 +263,10 @@ func (a *attempt) undo() {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
 	drop := []clientv3.Op{clientv3.OpDelete(own), clientv3.OpDelete(st.layout.note(a.key))}
-	void := []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), "{}", clientv3.WithLease(a.s.id))}
+	var void []clientv3.Op
+	if a.unsure {
+		void = append(void, clientv3.OpPut(st.layout.void(a.id), emptyValue, clientv3.WithLease(a.s.id)))
+	}
 	var restore request
 	if a.work != nil {
 		// An attempt that nobody knew of must not count, even if its lease, and
@@ -302,6 +316,7 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 	if !errors.Is(err, ErrUnknown) {
 		return nil, 0, err
 	}
+	a.unsure = true
 	rev, rerr := a.resolve(ctx)
 	if rerr != nil {
 		a.undo()

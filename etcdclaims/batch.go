@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -83,7 +84,8 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 	for n, i := range todo {
 		s, err := c.session(ctx, o.ttl, false)
 		if err != nil {
-			retry := isTransient(err) || errors.Is(err, ErrUnknown)
+			retry := isPassing(err)
+			err = failed(err)
 			for _, j := range todo[n:] { // none of the rest will fare better
 				if errs[j] = err; retry {
 					again = append(again, j)
@@ -123,6 +125,7 @@ func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnRespo
 	var rev int64
 	switch {
 	case errors.Is(err, ErrUnknown):
+		a.unsure = true
 		if rev, err = a.resolve(ctx); err != nil {
 			a.undo()
 			return nil, false, err
@@ -133,8 +136,11 @@ func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnRespo
 	case err != nil:
 		return nil, a.s.gone(ctx, err, len(a.opts.ops) > 0) || isTransient(err), err
 	case !resp.Succeeded:
-		err := a.verdict(a.sight(resp))
-		return nil, err == nil, err
+		v := a.sight(resp)
+		if rev = a.mine(v.own); rev == 0 {
+			err := a.verdict(v)
+			return nil, err == nil, err
+		}
 	default:
 		rev = resp.Header.Revision
 	}
@@ -210,7 +216,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (terms []*term, again bool, err error) {
 	s, err := c.session(ctx, o.ttl, false)
 	if err != nil {
-		return nil, isTransient(err) || errors.Is(err, ErrUnknown), err
+		return nil, isPassing(err), failed(err)
 	}
 	reserved := 1
 	defer func() {
@@ -257,8 +263,14 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
-		err := c.verdictAll(keys, o, lead, resp)
-		return nil, err == nil, err
+		var own *mvccpb.KeyValue
+		if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+			own = kvs[0]
+		}
+		if rev = lead.mine(own); rev == 0 {
+			err := c.verdictAll(keys, o, lead, resp)
+			return nil, err == nil, err
+		}
 	case resp != nil:
 		rev = resp.Header.Revision
 	}

@@ -72,12 +72,8 @@ func (c *Client) doChores() {
 
 // doChore reports whether the chore needs no further try.
 func (c *Client) doChore(ch *chore) bool {
-	select {
-	case <-ch.s.dead:
-		if !ch.outlives {
-			return true
-		}
-	default:
+	if ch.s.over() && !ch.outlives {
+		return true
 	}
 	ctx, cancel := context.WithTimeout(c.io, c.store.timeout)
 	defer cancel()

@@ -89,13 +89,15 @@ func (cl *Claim) Done() <-chan struct{} {
 // Err returns nil while the claim is held as far as the client knows, and then
 // a *LostError or ErrReleased.
 func (cl *Claim) Err() error {
+	if cl.t != nil {
+		if err := cl.t.ended(); err != nil {
+			return err
+		}
+	}
 	if cl.released.Load() {
 		return ErrReleased
 	}
-	if cl.t == nil {
-		return nil
-	}
-	return cl.t.ended()
+	return nil
 }
 
 // Deadline returns when the claim ends unless it is renewed, for people and

@@ -55,8 +55,9 @@ type Client struct {
 	keysMu sync.Mutex
 	keys   map[string]*term // what this client holds
 
-	closeOnce sync.Once
-	closeErr  error
+	closeOnce  sync.Once
+	closedDown chan struct{} // closed when Close is done
+	closeErr   error
 }
 
 // opening is a session that several callers wait for.
@@ -77,6 +78,8 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		opening: make(map[time.Duration]*opening),
 		keys:    make(map[string]*term),
 		runs:    make(map[*run]struct{}),
+
+		closedDown: make(chan struct{}),
 	}
 	c.io, c.stop = context.WithCancel(context.Background())
 	c.open, c.shut = context.WithCancelCause(context.Background())
@@ -85,7 +88,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		return c, nil
 	}
 	c.lease = etcd.Lease
-	c.store = newStore(c.io, etcd.KV, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
+	c.store = newStore(c.io, plainKV(etcd), layout{prefix: cfg.Prefix, instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
 	c.store.onRewind = func(err error) {
 		c.log.Error("the revision of etcd went back: all claims are given up", zap.Error(err))
@@ -128,13 +131,18 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 		return false, fmt.Errorf("etcdclaims: asking for the owner of %q: %w", t.Key, err)
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
-	// The epoch of a fence is the one under which it was made, so that the
-	// revision alone would accept a token from before a restore.
-	return len(kvs) == 1 && kvs[0].ModRevision == revision(t.Fence) && t.Fence>>epochShift <= c.store.epoch.Load().value, nil
+	// A raised epoch ends all that was before it, as it does in every guard.
+	if err := c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
+		return false, err
+	}
+	return len(kvs) == 1 && c.store.epoch.Load().fence(kvs[0].ModRevision) == t.Fence, nil
 }
 
 // read carries out reads at one revision, trying again while that is sensible.
 func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	if err := c.open.Err(); err != nil {
+		return nil, ErrClosed
+	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	for try := 0; ; try++ {
@@ -143,8 +151,8 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 			return resp, nil
 		}
 		// A read changes nothing: an unknown outcome is a failure.
-		if !isTransient(err) && !errors.Is(err, ErrUnknown) || !backOff(ctx, try, c.closing) {
-			return nil, c.ended(err)
+		if !isPassing(err) || !backOff(ctx, try, c.closing) {
+			return nil, c.ended(failed(withCause(ctx, err)))
 		}
 	}
 }
@@ -182,6 +190,7 @@ func (c *Client) admit(s *session) bool {
 	if !c.watching {
 		c.watching = true
 		c.spawn(func() { c.watchSessions(s.born) })
+		c.spawn(c.keepPulse)
 	}
 	return true
 }
@@ -240,7 +249,7 @@ func (c *Client) session(ctx context.Context, ttl time.Duration, manual bool) (*
 				return nil, o.err
 			}
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, contextError(ctx)
 		}
 	}
 }
@@ -288,7 +297,7 @@ func (c *Client) ownSession(ctx context.Context, asked time.Duration) (*session,
 			})
 		}
 		c.mu.Unlock()
-		return nil, context.Cause(ctx)
+		return nil, contextError(ctx)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -29,14 +28,21 @@ func (c *Client) releaseAll(ctx context.Context, reason error) (int, error) {
 	c.keysMu.Unlock()
 	var terms []*term
 	var rs []request
+	released := 0
 	for _, t := range all {
+		if rest := t.min - t.age(); rest > 0 {
+			if t.begin() == nil && t.rest(ctx, rest) == nil {
+				released++
+			}
+			continue
+		}
 		if t.begin() == nil {
 			r := t.deletion()
 			r.els = t.sight()
 			terms, rs = append(terms, t), append(rs, r)
 		}
 	}
-	released, resps := 0, make([]*clientv3.TxnResponse, len(rs))
+	resps := make([]*clientv3.TxnResponse, len(rs))
 	var errs []error
 	// In parts, so that claims behind a slow one keep their time.
 	const part = 512
@@ -79,13 +85,24 @@ func (c *Client) releaseAll(ctx context.Context, reason error) (int, error) {
 //
 // The context bounds the waiting: when it ends, Close stops at the next step and
 // leaves the rest to the end of the leases. Closing again waits for the first
-// Close and returns what it did.
+// Close, as long as its own context allows, and returns what that did.
 func (c *Client) Close(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	c.closeOnce.Do(func() { c.closeErr = c.close(ctx) })
-	return c.closeErr
+	first := false
+	c.closeOnce.Do(func() { first = true })
+	if first {
+		defer close(c.closedDown)
+		c.closeErr = c.close(ctx)
+		return c.closeErr
+	}
+	select {
+	case <-c.closedDown:
+		return c.closeErr
+	case <-ctx.Done():
+		return contextError(ctx)
+	}
 }
 
 func (c *Client) close(ctx context.Context) error {
@@ -106,16 +123,12 @@ func (c *Client) close(ctx context.Context) error {
 	}
 	var err error
 	for _, r := range runs {
-		g := r.t.s.lease.Load()
-		timer := time.NewTimer(g.hard - g.soft + 100*time.Millisecond) // it is a zombie by then
 		select {
-		case <-r.done:
-		case <-timer.C:
+		case <-r.done: // returned, or a zombie
 		case <-ctx.Done():
 			r.overdue(ErrClosed, 0)
-			err = context.Cause(ctx)
+			err = contextError(ctx)
 		}
-		timer.Stop()
 	}
 	releaseCtx, cancel := context.WithTimeout(ctx, 2*c.store.timeout)
 	defer cancel()

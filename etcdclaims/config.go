@@ -37,7 +37,7 @@ const (
 	claimsPerLease  = 8192                   // ending a lease with 100,000 keys stalls etcd for 327 ms, with 10,000 for 25
 	defaultOpLimit  = 128                    // etcd's --max-txn-ops
 	maxRequestBytes = 1536 << 10             // etcd's --max-request-bytes
-	bytesReserved   = 16 << 10               // what a request needs beside a user's values
+	bytesReserved   = 64 << 10               // what a request needs beside a user's values
 )
 
 // Backoff says how long work waits after its attempt-th failed attempt, 1 being

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -177,6 +177,12 @@ func (f *faults) unary(ctx context.Context, method string, req, reply any, cc *g
 	r, down := f.take(kinds)
 	f.fly(kinds, 1)
 	defer f.fly(kinds, -1)
+	// Whatever becomes of it, it leaves the process: gRPC would tell the peer.
+	for _, o := range opts {
+		if o, ok := o.(grpc.PeerCallOption); ok {
+			o.PeerAddr.Addr = &net.TCPAddr{}
+		}
+	}
 	if down != nil {
 		return hang(ctx)
 	}
@@ -604,5 +610,3 @@ func timing(ttl time.Duration) (soft, hard time.Duration) {
 }
 
 const sec = time.Second
-
-var _ = fmt.Sprint

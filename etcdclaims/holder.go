@@ -21,7 +21,8 @@ type holder struct {
 	Since    time.Time `json:"since"`
 	Attempt  int       `json:"attempt,omitempty"` // of work
 	Kind     string    `json:"kind,omitempty"`
-	TTL      int64     `json:"ttl,omitempty"` // seconds, as asked for, of a lock
+	TTL      int64     `json:"ttl,omitempty"`   // seconds, as asked for, of a lock
+	Epoch    int64     `json:"epoch,omitempty"` // under which its fence is
 }
 
 // Kinds of holders other than a claim.
@@ -35,6 +36,12 @@ func (h holder) encode() string {
 	h.Version = valueVersion
 	return encode(h)
 }
+
+// fence is that of a holder put at the revision.
+func (h holder) fence(rev int64) int64 { return h.Epoch<<epochShift + rev }
+
+// emptyValue is for keys that say all by being there.
+const emptyValue = `{"v":1}`
 
 // note is the value of note/<key>. The number tells a late request from the
 // present one.

@@ -45,8 +45,10 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 	if own == nil {
 		return i
 	}
-	i.Held, i.Fence, i.Lease = true, c.store.epoch.Load().fence(own.ModRevision), clientv3.LeaseID(own.Lease)
-	if h, err := decodeHolder(own.Value); err == nil {
+	i.Held, i.Lease = true, clientv3.LeaseID(own.Lease)
+	h, err := decodeHolder(own.Value)
+	i.Fence = h.fence(own.ModRevision)
+	if err == nil {
 		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
 	} else {
 		i.Owner = "unknown"

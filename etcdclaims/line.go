@@ -51,7 +51,7 @@ func (t *term) handOver(line []*mvccpb.KeyValue) (request, bool) {
 			continue
 		}
 		h, err := decodeHolder(next.Value)
-		if err != nil || h.Kind == kindSelf || next.Lease == 0 || next.ModRevision != next.CreateRevision {
+		if err != nil || h.Kind == kindSelf || h.Epoch != t.fence>>epochShift || next.Lease == 0 || next.ModRevision != next.CreateRevision {
 			return request{}, false
 		}
 		lease := clientv3.WithLease(clientv3.LeaseID(next.Lease))

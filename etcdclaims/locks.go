@@ -33,7 +33,7 @@ type lockState struct {
 }
 
 // fence returns the fence of the lock.
-func (s lockState) fence(c *Client) int64 { return c.store.epoch.Load().fence(s.kv.ModRevision) }
+func (s lockState) fence() int64 { return s.holder.fence(s.kv.ModRevision) }
 
 func (s lockState) ownedBy(owner string) bool {
 	return s.kv != nil && s.holder.Kind == kindLock && s.holder.Owner == owner
@@ -157,12 +157,12 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, cm
 	}
 	e := c.store.epoch.Load()
 	l := c.store.layout
-	value := holder{Claim: fmt.Sprintf("%x", int64(lease)), Owner: owner, Since: c.clock.Now().Time().UTC(), Kind: kindLock, TTL: int64(ttl / time.Second)}.encode()
+	value := holder{Claim: fmt.Sprintf("%x", int64(lease)), Owner: owner, Since: c.clock.Now().Time().UTC(), Kind: kindLock, Epoch: e.value, TTL: int64(ttl / time.Second)}.encode()
 	resp, err := c.store.do(ctx, request{
 		cmps: append(cmps, c.store.epochIs(e)),
 		then: []clientv3.Op{
 			clientv3.OpPut(l.own(key), value, clientv3.WithLease(lease)),
-			clientv3.OpPut(l.lockIndex(owner, key), "{}", clientv3.WithLease(lease)),
+			clientv3.OpPut(l.lockIndex(owner, key), emptyValue, clientv3.WithLease(lease)),
 		},
 		els: []clientv3.Op{clientv3.OpGet(l.epoch())},
 	})
@@ -208,8 +208,7 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 	lease := clientv3.LeaseID(st.kv.Lease)
 	callCtx, cancel := context.WithTimeout(ctx, c.store.timeout)
 	defer cancel()
-	c.store.requests.Add(1)
-	_, err = c.lease.KeepAliveOnce(callCtx, lease)
+	_, err = c.keepAlive(callCtx, lease)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, false, nil
@@ -233,7 +232,7 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 	if now.kv == nil || now.kv.ModRevision != st.kv.ModRevision || now.kv.Lease != st.kv.Lease {
 		return 0, false, nil
 	}
-	return now.fence(c), true, nil
+	return now.fence(), true, nil
 }
 
 // Release unlocks the key. ok is true only if it was this owner's; it is false,

@@ -144,17 +144,17 @@ func checkNote(note []byte) error {
 // checkOps refuses what etcd would refuse, and what would change the package's
 // own keys.
 func (c *Client) checkOps(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error {
-	limit := int(c.store.opLimit.Load())
-	if len(cmps) > limit-opsReserved {
-		return fmt.Errorf("%w: %d conditions, the limit is %d", ErrTooLarge, len(cmps), limit-opsReserved)
+	limit := max(int(c.store.opLimit.Load())-opsReserved, 0)
+	if len(cmps) > limit {
+		return fmt.Errorf("%w: %d conditions, the limit is %d", ErrTooLarge, len(cmps), limit)
 	}
 	size := 0
 	for _, cmp := range cmps {
 		size += len(cmp.KeyBytes()) + len(cmp.ValueBytes())
 	}
 	for _, ops := range lists {
-		if len(ops) > limit-opsReserved {
-			return fmt.Errorf("%w: %d operations, the limit is %d", ErrTooLarge, len(ops), limit-opsReserved)
+		if len(ops) > limit {
+			return fmt.Errorf("%w: %d operations, the limit is %d", ErrTooLarge, len(ops), limit)
 		}
 		for _, op := range ops {
 			n, err := c.checkOp(op)

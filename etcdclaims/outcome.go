@@ -21,10 +21,48 @@ func outcome(ctx context.Context, err error) error {
 	if !mayBeDone(err) {
 		return err
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w (%w)", ErrUnknown, err, cause)
+	return unknownError{withCause(ctx, err)}
+}
+
+// unknownError is an outcome that is not known.
+type unknownError struct{ error }
+
+func (e unknownError) Error() string { return ErrUnknown.Error() + ": " + e.error.Error() }
+
+func (e unknownError) Is(target error) bool { return target == ErrUnknown }
+
+func (e unknownError) Unwrap() error { return e.error }
+
+// failed returns the error of a request that changes nothing, whose outcome
+// therefore is known: it failed.
+func failed(err error) error {
+	var u unknownError
+	if errors.As(err, &u) {
+		return u.error
 	}
-	return fmt.Errorf("%w: %w", ErrUnknown, err)
+	return err
+}
+
+// contextError returns why the context ended: its error, and the cause that was given
+// for it.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w (%w)", cause, err)
+}
+
+// withCause joins the end of the context to the error that was there before.
+func withCause(ctx context.Context, err error) error {
+	cause := contextError(ctx)
+	switch {
+	case err == nil:
+		return cause
+	case cause == nil, errors.Is(err, context.Cause(ctx)) && errors.Is(err, ctx.Err()):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, cause)
 }
 
 // mayBeDone reports whether a request that failed with err can have been
@@ -56,8 +94,27 @@ func isTransient(err error) bool {
 		errors.Is(err, rpctypes.ErrInvalidAuthToken)
 }
 
+// isPassing reports whether what failed, of a kind that changes nothing, may
+// succeed when it is tried again.
+func isPassing(err error) bool {
+	if errors.Is(err, ErrClosed) || errors.Is(err, ErrRewound) {
+		return false
+	}
+	if isTransient(err) || errors.Is(err, ErrUnknown) {
+		return true
+	}
+	switch code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Aborted:
+		return true
+	}
+	return false
+}
+
 // isNotSent reports whether gRPC had no connection to send the request on.
 func isNotSent(err error) bool {
+	if errors.Is(err, errNotSent) {
+		return true
+	}
 	if code(err) != codes.Unavailable {
 		return false
 	}

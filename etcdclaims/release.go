@@ -118,7 +118,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 				}
 				continue
 			}
-			if sent && (w == nil || w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange()))) {
+			if w != nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())) || w == nil && sent {
 				t.finish(ErrReleased)
 				return nil
 			}
@@ -136,6 +136,9 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			return t.lost()
 		case errors.Is(err, ErrUnknown):
 			sent = true
+		case w == nil && !isTransient(err) && len(r.then) != len(free.then):
+			r = free // handing over needs more of etcd, such as space
+			continue
 		case !isTransient(err):
 			// Refused: with the work's own operations this is the caller's to
 			// mend; without, there is nothing to mend.
@@ -230,7 +233,7 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 	c := t.s.c
 	st := c.store
 	value := holder{
-		Claim: t.id, Owner: c.cfg.Owner, Instance: st.layout.instance, Since: t.since.Time().UTC(), Attempt: t.attempt, Kind: kind,
+		Claim: t.id, Owner: c.cfg.Owner, Instance: st.layout.instance, Since: t.since.Time().UTC(), Attempt: t.attempt, Kind: kind, Epoch: t.fence >> epochShift,
 	}.encode()
 	var lease clientv3.LeaseID
 	for try := 0; ; try++ {
@@ -248,7 +251,7 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 			own := st.layout.own(t.key)
 			resp, err := st.do(ctx, request{
 				key:  t.key,
-				cmps: t.guard(),
+				cmps: t.guard()[:2], // whatever the epoch: it ends the term, not the holding
 				then: []clientv3.Op{
 					clientv3.OpPut(own, value, clientv3.WithLease(lease)),
 					clientv3.OpDelete(st.layout.note(t.key)),

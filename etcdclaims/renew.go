@@ -12,13 +12,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// run renews the session's lease until the session ends.
-func (s *session) run() {
+// run renews the session's lease until the session ends, or stop is closed.
+func (s *session) run(stop <-chan struct{}) {
 	timer := time.NewTimer(s.lease.Load().renew)
 	defer timer.Stop()
 	for failures := 0; ; {
 		select {
 		case <-s.dead:
+			return
+		case <-stop:
 			return
 		case <-s.c.io.Done():
 			return
@@ -59,7 +61,7 @@ func (s *session) renew(ctx context.Context) error {
 	case <-s.dead:
 		return errSessionLost
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return contextError(ctx)
 	}
 	defer func() { s.renewing <- struct{}{} }()
 
@@ -70,22 +72,16 @@ func (s *session) renew(ctx context.Context) error {
 		s.enforce()
 		return errSessionLost
 	}
-	// The attempt's timeout makes the next one take another endpoint. No leader
-	// is required here: KeepAliveOnce would ask again at once, without pause,
-	// for as long as there is none.
+	// The attempt's timeout makes the next one take another endpoint.
 	callCtx, cancel := context.WithTimeout(ctx, min(g.attempt, g.hard-age))
 	defer cancel()
-	s.c.store.requests.Add(1)
-	resp, err := s.c.lease.KeepAliveOnce(callCtx, s.id)
+	ttl, err := s.c.keepAlive(callCtx, s.id)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		s.die(ReasonRevoked, nil)
 		return errSessionLost
 	case err != nil:
 		return fmt.Errorf("renewing the lease: %w", err)
-	case resp.TTL <= 0:
-		s.die(ReasonRevoked, nil)
-		return errSessionLost
 	}
 	// That the lease lives says nothing of the keys (etcd-io/etcd#14758).
 	verifyCtx, cancel := context.WithTimeout(ctx, g.hard-age)
@@ -93,9 +89,9 @@ func (s *session) renew(ctx context.Context) error {
 	if err := s.verify(verifyCtx); err != nil {
 		return fmt.Errorf("verifying claims after a renewal: %w", err)
 	}
-	s.adopt(t0, time.Duration(resp.TTL)*time.Second)
+	s.adopt(t0, ttl)
 	if hook := s.c.cfg.Hooks.Renewed; hook != nil {
-		hook(Renewal{TTL: time.Duration(resp.TTL) * time.Second, Margin: g.hard - age, Claims: s.size()})
+		hook(Renewal{TTL: ttl, Margin: g.hard - age, Claims: s.size()})
 	}
 	return nil
 }
@@ -147,13 +143,11 @@ func (s *session) renewVerified(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-s.dead:
+		if s.over() {
 			return errSessionLost
-		default:
 		}
 		if !backOff(ctx, try, s.dead) {
-			if cause := context.Cause(ctx); cause != nil {
+			if cause := contextError(ctx); cause != nil {
 				return fmt.Errorf("%w (%w)", err, cause)
 			}
 			return err

@@ -17,7 +17,9 @@ type run struct {
 	mu    sync.Mutex
 	timer *time.Timer // fires when the handler was told to stop and has not
 	over  bool        // the handler returned
-	done  chan struct{}
+	late  bool        // it is a zombie
+	once  sync.Once
+	done  chan struct{} // closed when the handler has returned, or is a zombie
 }
 
 // Run acquires the key, waiting in line for it, and calls fn while it is held:
@@ -61,6 +63,9 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err e
 	if cl.t == nil {
 		ctx, cancel := cl.Bind(ctx)
 		defer cancel()
+		if ctx.Err() != nil {
+			return contextError(ctx)
+		}
 		return fn(ctx)
 	}
 	c := cl.t.s.c
@@ -88,6 +93,12 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err e
 			err = errors.Join(err, lost)
 		}
 	}()
+	if err := cl.Check(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return contextError(ctx)
+	}
 	return fn(ctx)
 }
 
@@ -114,10 +125,11 @@ func (r *run) told(why error) {
 // overdue deals with a handler that did not return within its drain.
 func (r *run) overdue(why error, drain time.Duration) {
 	r.mu.Lock()
-	if r.over {
+	if r.over || r.late {
 		r.mu.Unlock()
 		return
 	}
+	r.late = true
 	begun := r.t.begin() == nil // else it was lost before, and others may have it
 	r.mu.Unlock()
 	if begun {
@@ -139,9 +151,15 @@ func (r *run) overdue(why error, drain time.Duration) {
 	if hook := r.c.cfg.Hooks.Zombie; hook != nil {
 		hook(z)
 	}
+	r.forget()
+}
+
+// forget ends the waiting for the handler.
+func (r *run) forget() {
 	r.c.mu.Lock()
-	delete(r.c.runs, r) // nobody waits for it any more
+	delete(r.c.runs, r)
 	r.c.mu.Unlock()
+	r.once.Do(func() { close(r.done) })
 }
 
 func (r *run) finish() {
@@ -151,8 +169,5 @@ func (r *run) finish() {
 		r.timer.Stop()
 	}
 	r.mu.Unlock()
-	r.c.mu.Lock()
-	delete(r.c.runs, r)
-	r.c.mu.Unlock()
-	close(r.done)
+	r.forget()
 }

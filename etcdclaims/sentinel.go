@@ -32,11 +32,9 @@ type eviction struct {
 // stands, from the revision of its first sentinel on, until the client closes.
 // It is a hint: what it misses, the next renewal finds.
 func (c *Client) watchSessions(rev int64) {
-	ticker := time.NewTicker(pulse)
-	defer ticker.Stop()
 	prefix := c.store.layout.session(c.store.layout.instance)
 	for try := 0; ; {
-		seen := c.followSessions(prefix, rev, ticker.C)
+		seen := c.followSessions(prefix, rev)
 		if c.io.Err() != nil {
 			return
 		}
@@ -58,29 +56,38 @@ func (c *Client) watchSessions(rev int64) {
 }
 
 // followSessions returns the last revision it dealt with when the watch ends.
-func (c *Client) followSessions(prefix string, rev int64, tick <-chan time.Time) int64 {
+func (c *Client) followSessions(prefix string, rev int64) int64 {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(c.io))
 	defer cancel()
-	news := c.etcd.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	for resp := range c.etcd.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1)) {
+		if resp.Err() != nil {
+			return rev
+		}
+		for _, ev := range resp.Events {
+			name := strings.TrimPrefix(string(ev.Kv.Key), prefix)
+			if n, ok := strings.CutPrefix(name, "live/"); ok && ev.Type == mvccpb.Event_DELETE {
+				c.sentinelGone(n)
+			} else if strings.HasPrefix(name, "evict/") && ev.Type == mvccpb.Event_PUT {
+				c.evicted(ev.Kv)
+			}
+		}
+		rev = max(rev, resp.Header.Revision)
+	}
+	return rev
+}
+
+// keepPulse looks at the clocks regularly, since a timer does not.
+func (c *Client) keepPulse() {
+	ticker := time.NewTicker(pulse)
+	defer ticker.Stop()
 	for {
 		select {
-		case <-tick:
+		case <-c.io.Done():
+			return
+		case <-ticker.C:
 			for _, s := range c.liveSessions() {
 				s.enforce()
 			}
-		case resp, ok := <-news:
-			if !ok || resp.Err() != nil {
-				return rev
-			}
-			for _, ev := range resp.Events {
-				name := strings.TrimPrefix(string(ev.Kv.Key), prefix)
-				if n, ok := strings.CutPrefix(name, "live/"); ok && ev.Type == mvccpb.Event_DELETE {
-					c.sentinelGone(n)
-				} else if strings.HasPrefix(name, "evict/") && ev.Type == mvccpb.Event_PUT {
-					c.evicted(ev.Kv)
-				}
-			}
-			rev = max(rev, resp.Header.Revision)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 		return nil, ErrClosed
 	}
 	if !manual {
-		c.spawn(s.run)
+		c.spawn(func() { s.run(nil) })
 	}
 	c.log.Debug("session opened", s.fields()...)
 	return s, nil
@@ -260,6 +260,11 @@ func (s *session) gone(ctx context.Context, err error, others bool) bool {
 		return true
 	}
 	_ = s.renew(ctx) // ends the session if its lease is gone
+	return s.over()
+}
+
+// over reports whether the session was given up.
+func (s *session) over() bool {
 	select {
 	case <-s.dead:
 		return true

@@ -27,7 +27,22 @@ type request struct {
 }
 
 // width is how many operations of etcd's limit the request takes.
-func (r request) width() int { return max(len(r.cmps), len(r.then), len(r.els)) }
+func (r request) width() int { return width(r.cmps, r.then, r.els) }
+
+// width counts nested transactions with what stands in them, as etcd does.
+func width(cmps []clientv3.Cmp, lists ...[]clientv3.Op) int {
+	widest, deepest := len(cmps), 0
+	for _, ops := range lists {
+		widest = max(widest, len(ops))
+		for _, op := range ops {
+			if op.IsTxn() {
+				cmps, then, els := op.Txn()
+				deepest = max(deepest, width(cmps, then, els))
+			}
+		}
+	}
+	return widest + deepest
+}
 
 func (r request) op() clientv3.Op { return clientv3.OpTxn(r.cmps, r.then, r.els) }
 
@@ -59,7 +74,7 @@ type epoch struct {
 
 func (e *epoch) is(o *epoch) bool { return e.value == o.value && e.rev == o.rev }
 
-type rewind struct{ from, to int64 }
+type rewind struct{ from, to, epoch int64 }
 
 // epochShift leaves 47 bits for the revision: at 100,000 writes a second, they
 // last 44 years.
@@ -80,18 +95,22 @@ func newStore(io context.Context, kv clientv3.KV, l layout, timeout time.Duratio
 // send carries out one request in a round trip of its own.
 func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
+		return nil, contextError(ctx)
 	}
 	floor := s.seen.Load()
-	callCtx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
+	facts := new(wireFacts)
+	callCtx, cancel := context.WithTimeout(context.WithValue(clientv3.WithRequireLeader(ctx), wireFactsKey{}, facts), s.timeout)
 	defer cancel()
 	s.requests.Add(1)
 	resp, err := s.kv.Txn(callCtx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
 	if err != nil {
+		if !facts.sent() {
+			return nil, withCause(ctx, fmt.Errorf("%w: %w", errNotSent, err))
+		}
 		return nil, outcome(ctx, err)
 	}
 	if err := s.see(ctx, floor, resp.Header.Revision); err != nil {
-		return nil, err
+		return nil, unknownError{err} // answered, but by an etcd that was rewound
 	}
 	return resp, nil
 }
@@ -116,12 +135,12 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 	defer cancel()
 	resp, err := s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
 	if err != nil {
-		return fmt.Errorf("%w: revision %d came after %d, and asking again failed: %w", ErrUnknown, rev, floor, err)
+		return fmt.Errorf("revision %d came after %d, and asking again failed: %w", rev, floor, err)
 	}
 	if resp.Header.Revision >= floor {
-		return fmt.Errorf("%w: a member of etcd answered from its past, revision %d after %d", ErrUnknown, rev, floor)
+		return fmt.Errorf("a member of etcd answered from its past, revision %d after %d", rev, floor)
 	}
-	rw := &rewind{from: floor, to: resp.Header.Revision}
+	rw := &rewind{from: floor, to: resp.Header.Revision, epoch: s.epoch.Load().value}
 	if s.rewound.CompareAndSwap(nil, rw) && s.onRewind != nil {
 		s.onRewind(rw.err(s.layout))
 	}
@@ -147,11 +166,10 @@ func (s *store) ready(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w (reading the epoch: %w)", rw.err(s.layout), err)
 	}
-	before := s.epoch.Load()
 	if err := s.learnEpoch(resp.Kvs, resp.Header.Revision); err != nil {
 		return err
 	}
-	if s.epoch.Load().value <= before.value {
+	if s.epoch.Load().value <= rw.epoch {
 		return rw.err(s.layout)
 	}
 	s.seen.Store(resp.Header.Revision)

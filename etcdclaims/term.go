@@ -31,6 +31,7 @@ type term struct {
 
 	at      int // place in the session's terms
 	refs    int // handles, for Reentrant
+	work    bool
 	phase   phase
 	noteSeq int64
 	noteRev int64 // ModRevision of the note as far as known, 0 if there is none
@@ -86,7 +87,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, queued: a.queued,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, queued: a.queued, work: a.work != nil,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
@@ -211,7 +212,10 @@ func (t *term) judgeEpoch(kvs []*mvccpb.KeyValue) bool {
 	if rev == t.epoch {
 		return true
 	}
-	t.lose(ReasonSuperseded, errEpochRaised)
+	if t.begin() == nil {
+		// Its handler may go on for a while: nobody gets the key at once.
+		t.s.c.zombie(t, ReasonSuperseded, errEpochRaised)
+	}
 	return false
 }
 

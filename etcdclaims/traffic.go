@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -66,9 +65,9 @@ func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error
 	}
 	s.mu.Unlock()
 	if !taken {
-		return nil, context.Cause(ctx)
+		return nil, contextError(ctx)
 	}
-	return nil, fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
+	return nil, unknownError{contextError(ctx)}
 }
 
 // size is about what the request takes in bytes.

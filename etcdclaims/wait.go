@@ -92,6 +92,23 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	if kvs := inner.Responses[2].GetResponseRange().Kvs; len(kvs) > 1 && !o.barge {
 		p.pred = kvs[1]
 	}
+	if rev := a.mine(p.own); rev > 0 {
+		t, err = c.grant(ctx, a, rev)
+		return t, false, err
+	}
+	if s.manual {
+		// Waiting is the client's own work: its holder renews what it holds.
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		c.mu.Lock()
+		if !c.closed {
+			c.spawn(func() {
+				defer close(stopped)
+				s.run(stop)
+			})
+			defer func() { close(stop); <-stopped }()
+		}
+		c.mu.Unlock()
+	}
 	t, again, err = c.inLine(ctx, a, p, place)
 	if t == nil {
 		a.undo()
@@ -102,14 +119,12 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 // waitError says why a wait ended early.
 func (c *Client) waitError(ctx context.Context, a *attempt, err error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return contextError(ctx)
 	}
-	select {
-	case <-a.s.dead:
+	if a.s.over() {
 		return a.s.lossOf(a.key)
-	default:
-		return err
 	}
+	return err
 }
 
 // takeOrQueue claims a free key without a line, and else takes a place at the
@@ -127,7 +142,7 @@ func (a *attempt) takeOrQueue() request {
 		cmps: []clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)},
 		then: []clientv3.Op{clientv3.OpTxn(cmps, a.take(), []clientv3.Op{
 			clientv3.OpPut(st.layout.waiter(a.key, a.id), a.placeValue(), clientv3.WithLease(a.s.id)),
-			clientv3.OpGet(st.layout.own(a.key), clientv3.WithKeysOnly()),
+			clientv3.OpGet(st.layout.own(a.key)),
 			clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(2)),
 		})},
@@ -197,8 +212,15 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatc
 			return nil, false, c.waitError(ctx, a, err)
 		}
 		var lost bool
-		if p, lost, err = a.see(resp); err != nil || lost {
-			return nil, lost, err
+		if p, lost, err = a.see(resp); err != nil {
+			return nil, false, err
+		}
+		if lost {
+			// By somebody's hand, or with the lease: then the session has news.
+			if _ = a.s.renew(ctx); a.s.over() {
+				return nil, false, a.s.lossOf(a.key)
+			}
+			return nil, true, nil
 		}
 	}
 }
@@ -230,13 +252,13 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p stand, lost bool, err error
 	if err := st.learnEpoch(v.epoch, v.rev); err != nil {
 		return p, false, err
 	}
-	a.epoch = st.epoch.Load()
 	n := len(resp.Responses)
 	mine := resp.Responses[n-2].GetResponseRange().Kvs
 	if len(mine) == 0 {
 		return p, true, nil
 	}
 	p = stand{own: v.own, rev: v.rev}
+	a.queued = mine[0].CreateRevision
 	if a.told(mine[0]) {
 		if v.own == nil || v.own.ModRevision != a.granted {
 			a.granted = 0
@@ -244,6 +266,11 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p stand, lost bool, err error
 		}
 		return stand{rev: v.rev}, false, nil
 	}
+	if a.granted = a.mine(v.own); a.granted > 0 {
+		return stand{rev: v.rev}, false, nil
+	}
+	a.epoch = st.epoch.Load()
+	a.describe()
 	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 && !a.opts.barge {
 		p.pred = kvs[0]
 	}
@@ -308,7 +335,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, place *keyWatch
 		case <-a.s.dead:
 			return errSessionLost
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return contextError(ctx)
 		}
 	}
 }
@@ -353,6 +380,6 @@ func (w *keyWatch) begun(ctx context.Context, s *session) error {
 	case <-s.dead:
 		return errSessionLost
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return contextError(ctx)
 	}
 }

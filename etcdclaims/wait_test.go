@@ -170,7 +170,9 @@ func TestWaitersSessionDies(t *testing.T) {
 				held := mustTry(t, a, "k")
 				warm := mustTry(t, b, "warm")
 				done := make(chan error, 1)
-				go func() { _, err := b.Acquire(context.Background(), "k"); done <- err }()
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				go func() { _, err := b.Acquire(ctx, "k"); done <- err }()
 				time.Sleep(sec)
 				begin := time.Now()
 				within := 250 * time.Millisecond

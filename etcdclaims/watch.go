@@ -73,7 +73,7 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 			if !ok {
 				return
 			}
-			if w.follow(ctx, rev) {
+			if rev > 0 && w.follow(ctx, rev) {
 				try = 0
 			}
 			if w.over || !backOff(ctx, try) {
@@ -116,6 +116,9 @@ func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 	there := make(map[string]bool)
 	for p, err := range w.c.pages(ctx, own, w.prefix) {
 		if err != nil {
+			if isPassing(err) {
+				return 0, true // again, after a pause
+			}
 			if ctx.Err() == nil {
 				w.fail(err)
 			}
@@ -146,11 +149,12 @@ func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 
 // claimed tells of an owner unless it was told before.
 func (w *watch) claimed(key string, kv *mvccpb.KeyValue) bool {
-	if w.known[key] == kv.ModRevision {
+	i := w.c.info(key, kv, nil, 0)
+	if last, ok := w.known[key]; ok && last == i.Fence {
 		return true
 	}
-	w.known[key] = kv.ModRevision
-	return w.tell(Event{Kind: Claimed, Info: w.c.info(key, kv, nil, 0), Revision: kv.ModRevision})
+	w.known[key] = i.Fence
+	return w.tell(Event{Kind: Claimed, Info: i, Revision: kv.ModRevision})
 }
 
 func (w *watch) freed(key string, rev int64) bool {
@@ -159,7 +163,7 @@ func (w *watch) freed(key string, rev int64) bool {
 		return true
 	}
 	delete(w.known, key)
-	return w.tell(Event{Kind: Freed, Info: Info{Key: key, Fence: w.c.store.epoch.Load().fence(last)}, Revision: rev})
+	return w.tell(Event{Kind: Freed, Info: Info{Key: key, Fence: last}, Revision: rev})
 }
 
 // follow tells what happens after the revision until the watch ends; progress
