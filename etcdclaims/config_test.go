@@ -81,15 +81,16 @@ func TestConfigTaken(t *testing.T) {
 				cfg.Prefix = testetcd.Prefix(t)
 			}
 			c := newClient(t, etcd, cfg)
-			w := tryBegin(t, c, "config/"+name)
+			key := testetcd.Prefix(t) // prefix "/" is everybody's
+			w := tryBegin(t, c, key)
 			if w.Owner() == "" {
 				t.Error("no owner")
 			}
-			if ttl := lookUp(t, c, "config/"+name).TTL; ttl <= 0 {
+			if ttl := lookUp(t, c, key).TTL; ttl <= 0 {
 				t.Errorf("TTL %v", ttl)
 			}
 			noErr(t, w.Complete(t.Context()))
-			_, err := c.TryBegin(t.Context(), "config/"+name)
+			_, err := c.TryBegin(t.Context(), key)
 			if name != "tiny retention" {
 				wantIs(t, err, etcdclaims.ErrDone)
 			}

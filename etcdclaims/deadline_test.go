@@ -283,8 +283,8 @@ func TestRenewalAttemptIsBounded(t *testing.T) {
 	}
 }
 
-// BUG (renew.go): KeepAliveOnce asks again without pause while it is answered
-// Unavailable or Internal, for TTL/6: an outage costs a CPU and hammers etcd.
+// clientv3's KeepAliveOnce would ask again without pause while it is answered
+// Unavailable or Internal: an outage must not cost a CPU and hammer etcd.
 func TestRenewalDoesNotHammerAnEtcdThatRefuses(t *testing.T) {
 	t.Parallel()
 	for _, code := range []codes.Code{codes.Unavailable, codes.Internal} {
@@ -351,9 +351,7 @@ func TestSleepOfTheMachine(t *testing.T) {
 	}
 }
 
-// BUG (sentinel.go followSessions): the pulse beats only while a watch is
-// open. While the watch cannot be opened, or sessions are read, nobody compares
-// clocks.
+// Clocks are compared even while no watch can be opened.
 func TestSleepOfTheMachineIsNoticedWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {

@@ -938,8 +938,7 @@ func TestSessionIsReplaced(t *testing.T) {
 	})
 }
 
-// BUG (attempt.go undo): every wait that is given up, and every lost reply,
-// leaves a void key for as long as the session lives.
+// A void key lives as long as its session: only what may still arrive gets one.
 func TestVoidKeysDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
@@ -966,9 +965,8 @@ func TestVoidKeysDoNotPileUp(t *testing.T) {
 	})
 }
 
-// BUG (acquire.go grant/giveUp): work whose claim was given up before its
-// caller had it stays recorded as claimed: the attempt counts, and with
-// AtMostOnce the work is dead though it never ran.
+// Work whose claim was given up before its caller had it is as it was before:
+// else the attempt would count, and with AtMostOnce it would be dead unrun.
 func TestWorkGivenUpBeforeItBeganIsNotCounted(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {

@@ -106,6 +106,9 @@ func isPassing(err error) bool {
 	switch code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Aborted:
 		return true
+	case codes.Unknown: // of etcd, not of something else that has no code
+		_, ok := status.FromError(err)
+		return ok
 	}
 	return false
 }

@@ -83,6 +83,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err e
 		// Here too after a panic or Goexit, which then go on.
 		told()
 		r.finish()
+		defer r.forget() // Close waits for the release, too
 		unbind()
 		stop(nil)
 		lost := cl.t.ended()
@@ -169,5 +170,4 @@ func (r *run) finish() {
 		r.timer.Stop()
 	}
 	r.mu.Unlock()
-	r.forget()
 }

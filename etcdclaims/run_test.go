@@ -239,8 +239,7 @@ func flatten(err error) []error {
 	return out
 }
 
-// BUG (close.go close): the drain is waited for anew for each zombie, one after
-// the other.
+// The drain is one for all.
 func TestCloseWithManyZombiesTakesOneDrain(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
@@ -265,8 +264,8 @@ func TestCloseWithManyZombiesTakesOneDrain(t *testing.T) {
 	})
 }
 
-// BUG (run.go run): the handler is called though the client was closed, or the
-// claim lost, after the key was acquired and before the handler was entered.
+// What ends between the acquiring and the handler keeps the handler from being
+// called.
 func TestRunDoesNotStartWhatIsOver(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"closed", "lost", "caller"} {
@@ -446,8 +445,7 @@ func TestMinHoldTime(t *testing.T) {
 	}
 }
 
-// BUG (close.go releaseAll): MinHold is forgotten by Close and ReleaseAll: the
-// key is free at once.
+// A key with a MinHold rests, whoever gives it up.
 func TestMinHoldSurvivesCloseAndReleaseAll(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"close", "release all"} {

@@ -459,9 +459,8 @@ func TestRewoundRevision(t *testing.T) {
 	}
 }
 
-// BUG (store.go ready): the epoch to compare with is the one at the time of the
-// rewind. If another reply brings the raised one first, ready finds it not
-// raised, and the client refuses for ever.
+// The epoch to compare with is the one at the time of the rewind, whichever
+// reply brings the raised one first.
 func TestRewoundEpochLearntByAnotherWay(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
@@ -493,8 +492,8 @@ func TestRewoundEpochLearntByAnotherWay(t *testing.T) {
 	})
 }
 
-// BUG (store.go send): the reply that shows the rewind may be that of a write
-// that was carried out: its outcome is not a refusal.
+// The reply that shows the rewind may be that of a write that was carried out:
+// its outcome is not a refusal.
 func TestRewoundReplyToAWriteIsUnknown(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
@@ -613,8 +612,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 }
 
 // Close may be called by several at once, and each waits no longer than its own
-// context. (In real time: BUG (close.go Close): the others wait on a mutex,
-// which is deaf to their contexts, and freezes the clock of a bubble.)
+// context.
 func TestCloseByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	etcd := testetcd.Shared(t).Client(t)
@@ -647,8 +645,7 @@ func TestCloseByManyAtOnce(t *testing.T) {
 	<-ran
 }
 
-// BUG (client.go read, force.go): a closed client "takes no more calls", but
-// those that only read, and ForceRelease, which does not, go on.
+// A closed client takes no more calls, not even those that only read.
 func TestEveryCallAfterCloseIsErrClosed(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {

@@ -106,9 +106,6 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	s.c.keysMu.Lock()
 	s.c.keys[key] = t
 	s.c.keysMu.Unlock()
-	if s.softened {
-		t.cancel(&LostError{Token: t.token(), Reason: ReasonExpired})
-	}
 	if d := a.opts.maxHold; d > 0 {
 		drain := s.lease.Load().hard - s.lease.Load().soft
 		t.told = time.AfterFunc(max(d-drain, 0), func() {

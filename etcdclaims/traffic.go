@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -16,6 +17,7 @@ type traffic struct {
 	mu     sync.Mutex
 	queue  []*rider
 	flying int
+	moved  time.Time // when one last took off from idle, or landed
 	wg     sync.WaitGroup
 }
 
@@ -34,6 +36,11 @@ const (
 	flights     = 2    // round trips under way at once
 	moreFlights = 4    // when the queue is long
 	longQueue   = 1000 // riders
+
+	// A round trip that takes this long hangs at an endpoint: others need not
+	// wait for its time-out. mostFlights bounds them.
+	stalled     = 250 * time.Millisecond
+	mostFlights = 64
 )
 
 // do carries out one request. An error that matches ErrUnknown says that the
@@ -44,7 +51,10 @@ func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error
 		return s.send(ctx, r)
 	}
 	s.mu.Lock()
-	if s.flying < flights && len(s.queue) == 0 {
+	if s.flying < flights && len(s.queue) == 0 || s.flying < mostFlights && time.Since(s.moved) > stalled {
+		if s.flying == 0 {
+			s.moved = time.Now()
+		}
 		s.flying++
 		s.mu.Unlock()
 		defer s.landed()
@@ -89,6 +99,7 @@ func (s *store) landed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.flying--
+	s.moved = time.Now()
 	for len(s.queue) > 0 && (s.flying < flights || s.flying < moreFlights && len(s.queue) > longQueue) {
 		riders := s.board()
 		if len(riders) == 0 {

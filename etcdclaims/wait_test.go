@@ -212,8 +212,8 @@ func TestWaitersSessionDies(t *testing.T) {
 	}
 }
 
-// BUG (client.go ownSession): nobody renews the lease of a Manual claim that
-// is waited for, so that the waiting ends with it after D, 13 s by default.
+// While a Manual claim is waited for the client renews its lease: waiting is its
+// own work.
 func TestWaitManualLongerThanItsLease(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
