@@ -15,11 +15,12 @@ func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
 	if c.Passthrough() {
 		return 0, nil
 	}
-	return c.releaseAll(ctx, ErrReleased)
+	return c.releaseAll(ctx, false)
 }
 
-// releaseAll gives up all terms, many to a request.
-func (c *Client) releaseAll(ctx context.Context, reason error) (int, error) {
+// releaseAll gives up all terms, many to a request; when closing they count as
+// lost by that.
+func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	c.keysMu.Lock()
 	all := make([]*term, 0, len(c.keys))
 	for _, t := range c.keys {
@@ -62,8 +63,8 @@ func (c *Client) releaseAll(ctx context.Context, reason error) (int, error) {
 				}
 			}
 			released++
-			if reason == ErrReleased {
-				t.finish(reason)
+			if !closing {
+				t.finish(ErrReleased)
 				c.countRelease(t, nil)
 			} else {
 				t.back()
@@ -132,7 +133,7 @@ func (c *Client) close(ctx context.Context) error {
 	}
 	releaseCtx, cancel := context.WithTimeout(ctx, 2*c.store.timeout)
 	defer cancel()
-	if _, rerr := c.releaseAll(releaseCtx, ErrClosed); rerr != nil {
+	if _, rerr := c.releaseAll(releaseCtx, true); rerr != nil {
 		err = errors.Join(err, rerr)
 	}
 	c.choresDone(releaseCtx)

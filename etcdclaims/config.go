@@ -149,7 +149,7 @@ func (cfg Config) checkTTL(ttl time.Duration) error {
 		return fmt.Errorf("TTL %v is over the limit of %v", ttl, longestTTL)
 	}
 	if cfg.Drain < 0 {
-		return fmt.Errorf("Drain %v is negative", cfg.Drain)
+		return fmt.Errorf("negative Drain %v", cfg.Drain)
 	}
 	t := cfg.timing(seconds(ttl))
 	if t.soft < 2*t.renew {

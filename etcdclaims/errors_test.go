@@ -46,7 +46,7 @@ func TestErrorsMatch(t *testing.T) {
 		for _, sentinel := range all {
 			want := false
 			for _, w := range tt.want {
-				want = want || w == sentinel
+				want = want || errors.Is(w, sentinel)
 			}
 			if errors.Is(wrapped, sentinel) != want {
 				t.Errorf("%q matches %q: %v", tt.err, sentinel, !want)

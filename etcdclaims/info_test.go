@@ -61,7 +61,9 @@ func TestLookupNotes(t *testing.T) {
 	cl := tryClaim(t, a, "k")
 	for _, note := range [][]byte{
 		[]byte("step 1 of 3"), []byte(`{"json":true,"html":"<&>"}`), []byte("ümläut \u2028 \x00 \x7f"),
-		{0xff, 0xfe, 0, 1}, {0x80}, bytes.Repeat([]byte{0xff}, etcdclaims.MaxNoteBytes), bytes.Repeat([]byte("x"), etcdclaims.MaxNoteBytes),
+		{0xff, 0xfe, 0, 1},
+		{0x80},
+		bytes.Repeat([]byte{0xff}, etcdclaims.MaxNoteBytes), bytes.Repeat([]byte("x"), etcdclaims.MaxNoteBytes),
 	} {
 		noErr(t, cl.Note(ctx, note))
 		if i := lookUp(t, b, "k"); !bytes.Equal(i.Note, note) || i.Fence != cl.Fence() {

@@ -27,11 +27,14 @@ func (l layout) waiter(key, attempt string) string  { return l.waiting(key) + at
 func (l layout) locksOf(owner string) string        { return l.prefix + "lock/" + digest(owner) + "/" }
 func (l layout) lockIndex(owner, key string) string { return l.locksOf(owner) + key }
 func (l layout) session(instance string) string     { return l.prefix + "session/" + instance + "/" }
+
 func (l layout) live(n int64) string {
 	return l.session(l.instance) + "live/" + strconv.FormatInt(n, 10)
 }
+
 func (l layout) evict(instance, claim string) string { return l.session(instance) + "evict/" + claim }
-func (l layout) void(attempt string) string          { return l.session(l.instance) + "void/" + attempt }
+
+func (l layout) void(attempt string) string { return l.session(l.instance) + "void/" + attempt }
 
 // reserved reports whether an operation on [key, end) would touch what is the
 // package's own.

@@ -228,7 +228,7 @@ func flatten(err error) []error {
 		return nil
 	}
 	out := []error{err}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this is what walks the tree
 	case interface{ Unwrap() error }:
 		out = append(out, flatten(e.Unwrap())...)
 	case interface{ Unwrap() []error }:
@@ -341,7 +341,7 @@ func TestRunErrors(t *testing.T) {
 		c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
 		ctx := context.Background()
 		own := errors.New("its own")
-		if err := c.TryRun(ctx, "a", func(context.Context) error { return own }); err != own {
+		if err := c.TryRun(ctx, "a", func(context.Context) error { return own }); err != own { //nolint:errorlint // that very error
 			t.Errorf("got %v, want the handler's alone", err)
 		}
 		if err := c.TryRun(ctx, "a", func(context.Context) error { return nil }); err != nil {

@@ -379,7 +379,7 @@ func TestServerStopped(t *testing.T) {
 				defer cancel()
 				_, err := b.TryAcquire(ctx, "k")
 				if !errors.Is(err, context.DeadlineExceeded) {
-					return fmt.Errorf("not the context's end: %v", err)
+					return fmt.Errorf("not the context's end: %w", err)
 				}
 				return err
 			},

@@ -37,7 +37,7 @@ func startWatch(t *testing.T, c *etcdclaims.Client, prefix string) *watching {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		for range w.events { //nolint:revive // until it ends
+		for range w.events { // until it ends
 		}
 	})
 	return w
