@@ -109,6 +109,9 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		if !again {
 			return nil, c.ended(err)
 		}
+		if err == nil && try < 3 {
+			continue // it has learnt something
+		}
 		if !backOff(ctx, try, c.closing) {
 			return nil, c.ended(withCause(ctx, err))
 		}

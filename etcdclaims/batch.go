@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,7 +37,8 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Acqu
 		}
 		return claims, errs
 	}
-	ctx, cancel := c.bounded(ctx)
+	// Many keys take longer than one: a second more for each thousand.
+	ctx, cancel := context.WithTimeout(ctx, c.bound()+time.Duration(len(keys))*time.Millisecond)
 	defer cancel()
 	var todo []int
 	for i := range keys {

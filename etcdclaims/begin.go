@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -82,7 +81,7 @@ func (c *Client) admitWork(ctx context.Context, key string, w *workPlan) error {
 	case StateDone, StateDead:
 		return &WorkError{Record: *w.prev}
 	case StateFailed:
-		if time.Until(w.prev.NotBefore) > 0 {
+		if w.prev.NotBefore.After(c.clock.Now().Time()) {
 			return &WorkError{Record: *w.prev}
 		}
 	case StateClaimed:
@@ -167,8 +166,8 @@ func (c *Client) begin(ctx context.Context, key string, opts []AcquireOption,
 	if err != nil {
 		return nil, err
 	}
-	if o.reentrant || o.supersede {
-		return nil, fmt.Errorf("etcdclaims: beginning work %q: Reentrant and Supersede do not go with work", key)
+	if o.reentrant || o.supersede || o.minHold > 0 {
+		return nil, fmt.Errorf("etcdclaims: beginning work %q: Reentrant, Supersede and MinHold do not go with work, whose record keeps it from being done again", key)
 	}
 	if c.Passthrough() {
 		return &Work{Claim: &Claim{key: key}, attempt: 1}, nil

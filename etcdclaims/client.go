@@ -159,8 +159,10 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 
 // bounded gives a call that does not wait for others a deadline of its own.
 func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, max(seconds(c.cfg.TTL)/2, 5*time.Second))
+	return context.WithTimeout(ctx, c.bound())
 }
+
+func (c *Client) bound() time.Duration { return max(seconds(c.cfg.TTL)/2, 5*time.Second) }
 
 // ended adds that the client was closed, if it was.
 func (c *Client) ended(err error) error {

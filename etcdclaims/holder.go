@@ -66,9 +66,6 @@ func (n note) bytes() []byte {
 	if n.Data != nil {
 		return n.Data
 	}
-	if n.Text == "" {
-		return nil
-	}
 	return []byte(n.Text)
 }
 

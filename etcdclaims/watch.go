@@ -110,9 +110,6 @@ func (w *watch) fail(err error) {
 // sync reads everything and tells what differs from what was told.
 func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 	own := w.c.store.layout.own("")
-	if w.begun && !w.tell(Event{Kind: Resynced}) {
-		return 0, false
-	}
 	there := make(map[string]bool)
 	for p, err := range w.c.pages(ctx, own, w.prefix) {
 		if err != nil {
@@ -126,6 +123,9 @@ func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 		}
 		if rev == 0 {
 			rev = p.rev // later pages may be younger: what they tell is not told twice
+			if w.begun && !w.tell(Event{Kind: Resynced, Revision: rev}) {
+				return 0, false
+			}
 		}
 		for _, kv := range p.kvs {
 			key := strings.TrimPrefix(string(kv.Key), own)

@@ -344,16 +344,80 @@ func TestWatchSurvivesOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
 		etcd := bubbleClock(t, v.Client(t))
 		a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
-		tryClaim(t, a, "k")
+		noErr(t, tryClaim(t, a, "history").Release(t.Context()))
+		cl := tryClaim(t, a, "k")
+		noErr(t, tryClaim(t, a, "past").Release(t.Context()))
 		wire := &network{dial: v.Dial}
-		observer := newClient(t, bubbleClock(t, v.ClientVia(t, wire.Dial)), etcdclaims.Config{Prefix: prefix})
+		far := bubbleClock(t, v.ClientVia(t, wire.Dial))
+		watches := &endableWatcher{Watcher: far.Watcher}
+		far.Watcher = watches
+		observer := newClient(t, far, etcdclaims.Config{Prefix: prefix})
 		wire.set(true)
 		w := startWatch(t, observer, "")
 		time.Sleep(time.Minute)
+		w.nothing(t)
 		wire.set(false)
 		w.next(t, etcdclaims.Claimed, "k")
 		w.next(t, etcdclaims.Synced, "")
+
+		// The same in the midst of it: one gap, told once.
+		wire.set(true)
+		watches.end()
+		time.Sleep(time.Minute)
+		noErr(t, cl.Release(t.Context()))
+		noErr(t, tryClaim(t, a, "unseen").Release(t.Context()))
+		tryClaim(t, a, "new")
+		wire.set(false)
+		w.next(t, etcdclaims.Resynced, "")
+		w.next(t, etcdclaims.Claimed, "new")
+		w.next(t, etcdclaims.Freed, "k")
+		time.Sleep(time.Minute)
+		w.nothing(t)
 	})
+}
+
+// endableWatcher opens watches that can be ended from outside, as a server
+// without leader ends them.
+type endableWatcher struct {
+	clientv3.Watcher
+	mu   sync.Mutex
+	ends []context.CancelFunc
+}
+
+func (w *endableWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	ctx, cancel := context.WithCancel(ctx)
+	w.mu.Lock()
+	w.ends = append(w.ends, cancel)
+	w.mu.Unlock()
+	return w.Watcher.Watch(ctx, key, opts...)
+}
+
+func (w *endableWatcher) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, cancel := range w.ends {
+		cancel()
+	}
+	w.ends = nil
+}
+
+// An epoch that is raised while a watch goes on shows in the fences it tells.
+func TestWatchEpochRaised(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	w := startWatch(t, newClient(t, etcd, etcdclaims.Config{Prefix: prefix, Owner: "observer"}), "")
+	w.next(t, etcdclaims.Synced, "")
+	_, err := etcd.Put(ctx, prefix+"epoch", "2")
+	noErr(t, err)
+	cl := tryClaim(t, a, "k")
+	if e := w.next(t, etcdclaims.Claimed, "k"); e.Info.Fence != cl.Fence() {
+		t.Errorf("fence %d, the claim's is %d", e.Info.Fence, cl.Fence())
+	}
+	noErr(t, cl.Release(ctx))
+	if e := w.next(t, etcdclaims.Freed, "k"); e.Info.Fence != cl.Fence() {
+		t.Errorf("fence %d, the claim's was %d", e.Info.Fence, cl.Fence())
+	}
 }
 
 func TestWatchForeignValue(t *testing.T) {
