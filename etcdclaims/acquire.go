@@ -131,9 +131,7 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
-		v := a.sight(resp)
-		if rev = a.mine(v.own); rev == 0 {
-			err := a.verdict(v)
+		if rev, err = a.failed(ctx, resp); rev == 0 {
 			return nil, err == nil, err
 		}
 	case resp != nil:

@@ -46,8 +46,11 @@ func TestTryAcquire(t *testing.T) {
 	if !errors.Is(err, etcdclaims.ErrHeld) || !errors.As(err, &held) {
 		t.Fatalf("second acquirer got %v, want ErrHeld", err)
 	}
-	if i := held.Info; i.Owner != "a" || i.Fence != first.Fence() || i.Claim != first.ID() || i.Instance != a.Instance() || string(i.Note) != "hello" {
+	if i := held.Info; i.Owner != "a" || i.Fence != first.Fence() || i.Claim != first.ID() || i.Instance != a.Instance() {
 		t.Errorf("the error tells %+v", i)
+	}
+	if i, err := b.Lookup(ctx, "k"); err != nil || string(i.Note) != "hello" {
+		t.Errorf("Lookup tells %+v, %v", i, err)
 	}
 	if _, err := a.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrHeld) {
 		t.Errorf("the holder's own client got %v, want ErrHeld", err)

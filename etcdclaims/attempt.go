@@ -102,6 +102,40 @@ func (a *attempt) take() []clientv3.Op {
 	return append(ops, a.opts.ops...)
 }
 
+// failed says why tryOnce did, from its reply and if that does not tell from a
+// closer look. It returns the revision at which the attempt has the key after
+// all, or an error that is nil if another attempt makes sense.
+func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev int64, err error) {
+	c := a.s.c
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		if rev := a.mine(kvs[0]); rev > 0 || a.over != nil {
+			return rev, nil
+		}
+		return 0, &HeldError{Info: c.info(a.key, kvs[0], nil, 0)}
+	}
+	if a.work != nil {
+		var kv *mvccpb.KeyValue
+		if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+			kv = kvs[0]
+		}
+		if a.work.changed(kv) {
+			return 0, nil
+		}
+	}
+	look, err := c.store.send(ctx, request{then: a.look()})
+	if err != nil {
+		if isPassing(err) {
+			return 0, nil
+		}
+		return 0, failed(err)
+	}
+	v := a.sight(look)
+	if rev := a.mine(v.own); rev > 0 {
+		return rev, nil
+	}
+	return 0, a.verdict(v)
+}
+
 // look reads why the key could not be taken, in the order of sight.
 func (a *attempt) look() []clientv3.Op {
 	st := a.s.c.store
@@ -164,7 +198,13 @@ func (a *attempt) tryOnce() request {
 	if !a.opts.barge && a.over == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
 	}
-	return request{key: a.sharedKey(), cmps: cmps, then: a.take(), els: a.look()}
+	// What the failing branch reads travels with every attempt: no more than
+	// tells most failures.
+	els := []clientv3.Op{clientv3.OpGet(a.s.c.store.layout.own(a.key))}
+	if a.work != nil {
+		els = append(els, clientv3.OpGet(a.s.c.store.layout.work(a.key)))
+	}
+	return request{key: a.sharedKey(), cmps: cmps, then: a.take(), els: els}
 }
 
 // sharedKey names the key if the attempt's requests are of that key alone.
@@ -294,6 +334,13 @@ func (a *attempt) undo() {
 	}
 	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
 		_, err := st.do(ctx, r)
+		if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
+			// Nothing may be put, not even by the branch that is not taken:
+			// delete now, and make void when there is space.
+			if _, derr := st.do(ctx, request{key: a.key, cmps: r.cmps, then: r.then}); derr != nil && a.work == nil {
+				err = derr
+			}
+		}
 		if a.work != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			a.s.gone(ctx, err, false)
 			_, err = st.do(ctx, restore)

@@ -138,9 +138,7 @@ func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnRespo
 	case err != nil:
 		return nil, a.s.gone(ctx, err, len(a.opts.ops) > 0) || isTransient(err), err
 	case !resp.Succeeded:
-		v := a.sight(resp)
-		if rev = a.mine(v.own); rev == 0 {
-			err := a.verdict(v)
+		if rev, err = a.failed(ctx, resp); rev == 0 {
 			return nil, err == nil, err
 		}
 	default:
@@ -230,7 +228,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 		if !s.reserve() {
 			// It has no room for all: they go where there is room for them.
 			s.mu.Lock()
-			s.retiring = true
+			s.full = len(s.terms)+s.reserved >= claimsPerLease
 			s.mu.Unlock()
 			return nil, true, nil
 		}
@@ -261,6 +259,12 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	resp, rev, err := lead.send(ctx, r)
 	switch {
 	case err != nil:
+		if errors.Is(err, ErrUnknown) {
+			for _, a := range attempts[1:] { // the first is being undone
+				a.unsure = true
+				a.undo()
+			}
+		}
 		return nil, s.gone(ctx, err, len(o.ops) > 0) || isTransient(err), err
 	case resp == nil && rev == 0:
 		return nil, true, nil

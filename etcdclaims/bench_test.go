@@ -30,9 +30,9 @@ func BenchmarkCycle(b *testing.B) {
 	etcd := testetcd.StartProcess(b).Client(b)
 	for _, n := range []int{1, 16, 64, 256} {
 		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) {
-			c := newClient(b, etcd, etcdclaims.Config{Prefix: testetcd.Prefix(b)})
+			c := newClient(b, etcd, etcdclaims.Config{Prefix: shortPrefix()})
 			session := newSession(b, etcd)
-			pfx := testetcd.Prefix(b)
+			pfx := shortPrefix()
 			ours := func(ctx context.Context, who, i int) error {
 				cl, err := c.TryAcquire(ctx, fmt.Sprintf("key/%d", who))
 				if err != nil {
@@ -96,6 +96,9 @@ func measure(ctx context.Context, b *testing.B, n, steps int, step func(ctx cont
 	return rate, float64(all[len(all)*99/100]) / float64(time.Millisecond)
 }
 
+// shortPrefix is about as long as those of real use.
+func shortPrefix() string { return "/" + uuid.NewString()[:8] + "/" }
+
 func median(xs []float64) float64 {
 	slices.Sort(xs)
 	return xs[len(xs)/2]
@@ -129,7 +132,7 @@ func BenchmarkHandOver(b *testing.B) {
 	server := testetcd.StartProcess(b)
 	for _, n := range []int{2, 16, 64} {
 		b.Run(fmt.Sprintf("waiters=%d", n), func(b *testing.B) {
-			prefix, pfx := testetcd.Prefix(b), testetcd.Prefix(b)
+			prefix, pfx := shortPrefix(), shortPrefix()
 			clients := make([]*etcdclaims.Client, n)
 			mutexes := make([]*concurrency.Mutex, n)
 			for i := range n {
@@ -186,7 +189,7 @@ func BenchmarkHold(b *testing.B) {
 		var ours, peer holding
 		b.Run("claims", func(b *testing.B) {
 			ours = cost(b, func(etcd *clientv3.Client) {
-				c := newClient(b, etcd, etcdclaims.Config{Prefix: testetcd.Prefix(b)})
+				c := newClient(b, etcd, etcdclaims.Config{Prefix: shortPrefix()})
 				keys := make([]string, claims)
 				for i := range keys {
 					keys[i] = uuid.NewString()
@@ -202,7 +205,7 @@ func BenchmarkHold(b *testing.B) {
 		})
 		b.Run("peer", func(b *testing.B) {
 			peer = cost(b, func(etcd *clientv3.Client) {
-				pfx := testetcd.Prefix(b)
+				pfx := shortPrefix()
 				var wg sync.WaitGroup
 				for w := range 64 {
 					wg.Go(func() {

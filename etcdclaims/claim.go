@@ -208,6 +208,13 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 	ctx, cancel := t.s.within(ctx)
 	defer cancel()
 	t.s.mu.Lock()
+	if t.phase != phaseHeld {
+		t.s.mu.Unlock()
+		if err := t.ended(); err != nil {
+			return err
+		}
+		return ErrReleased // it is being given up
+	}
 	t.noted = true
 	t.noteSeq++
 	seq, rev := t.noteSeq, t.noteRev

@@ -54,6 +54,7 @@ type Client struct {
 
 	keysMu sync.Mutex
 	keys   map[string]*term // what this client holds
+	hot    map[string]bool  // keys that it had to wait for
 
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
@@ -81,6 +82,8 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 
 		closedDown: make(chan struct{}),
 	}
+	c.retained.free = make(chan struct{}, 1)
+	c.retained.unlock()
 	c.io, c.stop = context.WithCancel(context.Background())
 	c.open, c.shut = context.WithCancelCause(context.Background())
 	c.closing = c.open.Done()
@@ -306,6 +309,11 @@ func (c *Client) ownSession(ctx context.Context, asked time.Duration) (*session,
 // retireIdle gives up a session that nobody needs: a manual one without its
 // claim, or one of several with the same TTL.
 func (c *Client) retireIdle(s *session) {
+	s.mu.Lock()
+	if len(s.terms)+s.reserved == 0 {
+		s.full = false
+	}
+	s.mu.Unlock()
 	if !s.manual {
 		c.mu.Lock()
 		peers := 0
@@ -339,7 +347,7 @@ func (c *Client) retireIdle(s *session) {
 func (s *session) roomy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cause == nil && !s.retiring && len(s.terms)+s.reserved < claimsPerLease/2
+	return s.cause == nil && !s.retiring && !s.full && len(s.terms)+s.reserved < claimsPerLease/2
 }
 
 // revoke ends a lease that carries nothing that a handler may still rely on. If
@@ -351,6 +359,30 @@ func (c *Client) revoke(s *session) {
 	if _, err := c.lease.Revoke(ctx, s.id); err != nil {
 		c.log.Debug("a lease was not revoked and will expire", s.fields(zap.Error(err))...)
 	}
+}
+
+// waitedFor reports whether this client had to wait for the key, when it asked
+// last: then it joins the line at once.
+func (c *Client) waitedFor(key string) bool {
+	c.keysMu.Lock()
+	defer c.keysMu.Unlock()
+	return c.hot[key] || c.keys[key] != nil
+}
+
+func (c *Client) waiting(key string) {
+	const most = 1024
+	c.keysMu.Lock()
+	defer c.keysMu.Unlock()
+	if c.hot == nil || len(c.hot) >= most {
+		c.hot = make(map[string]bool) // a hint: forgetting it costs a request
+	}
+	c.hot[key] = true
+}
+
+func (c *Client) notWaiting(key string) {
+	c.keysMu.Lock()
+	defer c.keysMu.Unlock()
+	delete(c.hot, key)
 }
 
 // held returns the term in which this client holds the key, or nil.

@@ -39,7 +39,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 		if t.begin() == nil {
 			r := t.deletion()
-			r.els = t.sight()
+			r.els = append(t.sight(), r.els...)
 			terms, rs = append(terms, t), append(rs, r)
 		}
 	}
@@ -54,7 +54,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		for i, t := range terms[from:to] {
 			switch err := failed[i]; {
 			case err != nil:
-				t.settleLater(t.deletion())
+				t.settleLater(nil, request{})
 				errs = append(errs, err)
 			case !got[i].Succeeded:
 				t.back()

@@ -50,8 +50,9 @@ var (
 
 // HeldError says who holds a key. It matches ErrHeld.
 type HeldError struct {
-	// Info is what is known of the holder. Info.Held is false if nobody holds
-	// the key but others wait in line for it, as Info.Waiting then says.
+	// Info is what the claim's key says of the holder: not its note, nor who
+	// waits, for which see Lookup. Info.Held is false if nobody holds the key
+	// but others wait in line for it, as Info.Waiting then says.
 	Info Info
 }
 

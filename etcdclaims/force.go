@@ -27,6 +27,7 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	l := c.store.layout
+	first := int64(0)
 	for try := 0; ; try++ {
 		resp, err := c.read(ctx, clientv3.OpGet(l.own(key)))
 		if err != nil {
@@ -37,6 +38,12 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 			return nil
 		}
 		own := kvs[0]
+		if first == 0 {
+			first = own.ModRevision
+		}
+		if own.ModRevision != first {
+			return nil // whoever had it is gone, and the next is not meant
+		}
 		drop := []clientv3.Op{clientv3.OpDelete(l.own(key)), clientv3.OpDelete(l.note(key))}
 		h, err := decodeHolder(own.Value)
 		if err == nil && h.Claim != "" {

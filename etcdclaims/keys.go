@@ -34,7 +34,7 @@ func (l layout) live(n int64) string {
 
 func (l layout) evict(instance, claim string) string { return l.session(instance) + "evict/" + claim }
 
-func (l layout) void(attempt string) string { return l.session(l.instance) + "void/" + attempt }
+func (l layout) void(attempt string) string { return l.prefix + "void/" + attempt }
 
 // reserved reports whether an operation on [key, end) would touch what is the
 // package's own.

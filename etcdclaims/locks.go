@@ -168,9 +168,8 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, cm
 	})
 	switch {
 	case errors.Is(err, ErrUnknown):
-		// It may yet arrive: without its lease it comes to nothing, and the
-		// lock that it may be already ends, to be tried for again.
-		k.revoke(lease)
+		// To be read by the caller. The lease is left alone: a revocation that
+		// comes late would end a lock that was reported as held.
 		return 0, false, err
 	case err != nil:
 		k.revoke(lease)

@@ -37,8 +37,9 @@ func (t *term) release(ctx context.Context, w *ending) error {
 		t.s.mu.Unlock()
 		return nil
 	}
+	err := t.beginLocked() // in the same breath: nobody may share it any more
 	t.s.mu.Unlock()
-	if err := t.begin(); err != nil {
+	if err != nil {
 		if errors.Is(err, ErrReleased) && w == nil {
 			return nil
 		}
@@ -47,7 +48,7 @@ func (t *term) release(ctx context.Context, w *ending) error {
 	if rest := t.min - t.age(); rest > 0 && w == nil {
 		return t.rest(ctx, rest)
 	}
-	err := t.drop(ctx, w)
+	err = t.drop(ctx, w)
 	t.s.c.countRelease(t, err)
 	return err
 }
@@ -77,10 +78,9 @@ type ending struct {
 // settled, ctx ends or the lease does.
 func (t *term) drop(ctx context.Context, w *ending) error {
 	st := t.s.c.store
-	free := request{key: t.key, cmps: t.guard(), then: t.leave(), els: t.sight()}
+	free := request{key: t.key, cmps: t.guard(), then: t.leave()}
 	if w != nil {
 		free.then = append(free.then, w.ops...)
-		free.els = append(free.els, w.look)
 		if w.foreign {
 			free.key = ""
 		}
@@ -89,45 +89,64 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	if w == nil {
 		// To be freed only if nobody waits: the first in line is handed it.
 		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], t.lastInLine())
-		r.els = append(r.els[:len(r.els):len(r.els)], t.afterMe())
 	}
 	ctx, cancel := t.s.within(ctx)
 	defer cancel()
+	handing := false // r hands the key over
 	if w == nil && t.queued > 0 {
 		// Where there was a line there probably is one: to read who is next
 		// costs less than to be told so by a transaction that fails.
 		if resp, err := st.do(ctx, request{then: append(t.sight(), t.afterMe())}); err == nil && t.stillOwned(resp) {
 			if next, ok := t.handOver(resp.Responses[2].GetResponseRange().Kvs); ok {
-				r = next
+				r, handing = next, true
 			}
 		}
 	}
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		resp, err := st.do(ctx, r)
-		switch {
-		case err == nil && resp.Succeeded:
+		if err == nil && resp.Succeeded {
 			t.finish(ErrReleased)
 			return nil
+		}
+		if err == nil {
+			// Why is asked only now: few releases are refused, and the question
+			// would travel with each.
+			look := append(t.sight(), t.afterMe())
+			if w != nil {
+				look[len(look)-1] = w.look
+			}
+			if resp, err = st.send(ctx, request{then: look}); err != nil {
+				if err = failed(err); isPassing(err) && backOff(ctx, try, t.done) {
+					continue // to be refused again, if it was
+				}
+			}
+		}
+		switch {
 		case err == nil:
 			if w == nil && t.stillOwned(resp) {
 				if next, ok := t.handOver(resp.Responses[2].GetResponseRange().Kvs); ok {
-					r = next
+					r, handing = next, true
 				} else {
-					r = free // to whom it may concern: it is watched
+					r, handing = free, false // to whom it may concern: it is watched
 				}
 				continue
 			}
 			if w != nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())) || w == nil && sent {
+				t.leaveLine()
 				t.finish(ErrReleased)
 				return nil
 			}
 			t.back()
 			t.owned(resp)
 			t.finish(ErrLost)
+			if w != nil && sent {
+				// It may have been carried out, and a successor gone on from it.
+				return fmt.Errorf("etcdclaims: ending work on %q: %w: %v", t.key, ErrUnknown, t.lost()) //nolint:errorlint // it is one or the other
+			}
 			return t.lost()
 		case w == nil && errors.Is(err, rpctypes.ErrLeaseNotFound):
-			r = free // whom it would have been handed to is gone
+			r, handing = free, false // whom it would have been handed to is gone
 			continue
 		case t.s.gone(ctx, err, w != nil):
 			if sent && w != nil {
@@ -136,8 +155,8 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			return t.lost()
 		case errors.Is(err, ErrUnknown):
 			sent = true
-		case w == nil && !isTransient(err) && len(r.then) != len(free.then):
-			r = free // handing over needs more of etcd, such as space
+		case handing && !isTransient(err):
+			r, handing = free, false // that needs more of etcd, such as space
 			continue
 		case !isTransient(err):
 			// Refused: with the work's own operations this is the caller's to
@@ -146,7 +165,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 				t.back() // nothing was sent that may have been carried out
 				return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, err)
 			}
-			t.settleLater(r)
+			t.settleLater(w, r)
 			t.finish(ErrReleased)
 			return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, err)
 		}
@@ -161,7 +180,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			}
 			return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, withCause(ctx, err))
 		}
-		t.settleLater(r)
+		t.settleLater(w, r)
 		t.finish(ErrReleased)
 		return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, withCause(ctx, err))
 	}
@@ -171,7 +190,10 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 func (t *term) leave() []clientv3.Op {
 	l := t.s.c.store.layout
 	ops := append(make([]clientv3.Op, 0, 4), clientv3.OpDelete(l.own(t.key)))
-	if t.noted {
+	t.s.mu.Lock()
+	noted := t.noted
+	t.s.mu.Unlock()
+	if noted {
 		ops = append(ops, clientv3.OpDelete(l.note(t.key)))
 	}
 	if t.queued > 0 {
@@ -188,23 +210,46 @@ func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
 		(len(e) == 0 && t.epoch == 0 || len(e) > 0 && e[0].ModRevision == t.epoch)
 }
 
-// settleLater goes on trying in the background what gives the term up, and if
-// that is refused gives up the claim alone.
-func (t *term) settleLater(r request) {
+// settleLater gives the term up in the background: by the end of work that was
+// sent before, if that can still be carried out, and else alone.
+func (t *term) settleLater(w *ending, r request) {
 	st := t.s.c.store
 	t.s.c.chore(t.s, "releasing a claim", func(ctx context.Context) error {
-		_, err := st.do(ctx, r)
-		if err == nil || isTransient(err) || errors.Is(err, ErrUnknown) {
-			return err
+		if w != nil {
+			resp, err := st.do(ctx, r)
+			if err == nil && resp.Succeeded {
+				return nil
+			}
+			if err != nil && (isTransient(err) || errors.Is(err, ErrUnknown)) {
+				return err
+			}
 		}
-		_, err = st.do(ctx, t.deletion())
+		_, err := st.do(ctx, t.deletion())
 		return err
 	})
 }
 
-// deletion deletes what the term has in etcd, under its guard.
+// deletion deletes what the term has in etcd: the claim if it still is the
+// owner, under whatever epoch, and its place in line in any case.
 func (t *term) deletion() request {
-	return request{key: t.key, cmps: t.guard(), then: t.leave()}
+	r := request{key: t.key, cmps: t.guard()[:2], then: t.leave()}
+	if t.queued > 0 {
+		r.els = []clientv3.Op{t.place()}
+	}
+	return r
+}
+
+// leaveLine deletes the term's place in line in the background: whoever ended
+// the term otherwise than by its own request has left it.
+func (t *term) leaveLine() {
+	if t.queued == 0 {
+		return
+	}
+	st := t.s.c.store
+	t.s.c.chore(t.s, "leaving the line", func(ctx context.Context) error {
+		_, err := st.do(ctx, request{then: []clientv3.Op{t.place()}})
+		return err
+	})
 }
 
 // rest keeps a released key held by nobody for a while.
@@ -218,7 +263,8 @@ func (t *term) rest(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	if err != nil {
-		t.finish(err)
+		t.back()
+		t.lose(ReasonSuperseded, nil)
 		return t.lost()
 	}
 	t.finish(ErrReleased)
@@ -267,11 +313,15 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 			}
 			return nil
 		}()
-		if err == nil || errors.Is(err, ErrLost) {
+		switch {
+		case err == nil || errors.Is(err, ErrLost):
 			return err
-		}
-		if t.s.gone(ctx, err, true) {
+		case t.s.gone(ctx, err, true):
 			return t.lost()
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			lease = 0 // the new lease was used up by tries
+		case !isPassing(err):
+			return err
 		}
 		if !backOff(ctx, try, t.s.dead) {
 			return withCause(ctx, err)
@@ -282,10 +332,13 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 // tooLong ends a term at its MaxHold. What ran under it may go on for all that
 // is known, so that the key is re-homed, not freed.
 func (t *term) tooLong() {
-	if t.begin() != nil {
-		return
+	t.s.mu.Lock()
+	err := t.beginLocked()
+	t.overdue = true
+	t.s.mu.Unlock()
+	if err == nil {
+		t.s.c.zombie(t, ReasonMaxHold, nil)
 	}
-	t.s.c.zombie(t, ReasonMaxHold, nil)
 }
 
 // zombie ends a term, in which a handler may still run, as lost for the reason.

@@ -12,22 +12,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// run renews the session's lease until the session ends, or stop is closed.
-func (s *session) run(stop <-chan struct{}) {
+// run renews the session's lease until the session or ctx ends.
+func (s *session) run(ctx context.Context) {
 	timer := time.NewTimer(s.lease.Load().renew)
 	defer timer.Stop()
 	for failures := 0; ; {
 		select {
 		case <-s.dead:
 			return
-		case <-stop:
-			return
-		case <-s.c.io.Done():
+		case <-ctx.Done():
 			return
 		case <-s.kick:
 		case <-timer.C:
 		}
-		err := s.renew(s.c.io)
+		err := s.renew(ctx)
 		g := s.lease.Load()
 		age, _ := s.c.clock.Now().Since(g.t0)
 		wait := g.renew - age

@@ -36,7 +36,8 @@ type session struct {
 	terms    []*term
 	reserved int  // acquisitions in flight
 	softened bool // the contexts of its claims were ended at this soft deadline
-	retiring bool // takes no more claims
+	full     bool // takes no more claims until it is empty
+	retiring bool // is being revoked, since nobody needs it
 	cause    *LostError
 	renewed  chan struct{} // closed at the next verified renewal
 }
@@ -92,7 +93,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 		return nil, ErrClosed
 	}
 	if !manual {
-		c.spawn(func() { s.run(nil) })
+		c.spawn(func() { s.run(c.io) })
 	}
 	c.log.Debug("session opened", s.fields()...)
 	return s, nil
@@ -114,7 +115,7 @@ func (s *session) fields(more ...zap.Field) []zap.Field {
 func (s *session) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil || s.retiring || len(s.terms)+s.reserved >= claimsPerLease || !s.fresh() {
+	if s.cause != nil || s.retiring || s.full || len(s.terms)+s.reserved >= claimsPerLease || !s.fresh() {
 		return false
 	}
 	s.reserved++

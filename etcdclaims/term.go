@@ -32,6 +32,7 @@ type term struct {
 	at      int // place in the session's terms
 	refs    int // handles, for Reentrant
 	work    bool
+	overdue bool // its MaxHold passed while it was being given up
 	phase   phase
 	noteSeq int64
 	noteRev int64 // ModRevision of the note as far as known, 0 if there is none
@@ -87,7 +88,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, queued: a.queued, work: a.work != nil,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: s.c.clock.Now(), attempt: a.number, queued: a.queued, work: a.work != nil,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
@@ -168,14 +169,7 @@ func (t *term) lose(reason Reason, err error) bool {
 		return false
 	}
 	t.s.c.reportLost(l)
-	if t.queued > 0 {
-		// Its place in line would stop all who come after.
-		st := t.s.c.store
-		t.s.c.chore(t.s, "leaving the line", func(ctx context.Context) error {
-			_, err := st.do(ctx, request{then: []clientv3.Op{t.place()}})
-			return err
-		})
-	}
+	t.leaveLine()
 	t.s.c.retireIdle(t.s)
 	return true
 }
@@ -229,6 +223,10 @@ func (t *term) ended() error {
 func (t *term) begin() error {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
+	return t.beginLocked()
+}
+
+func (t *term) beginLocked() error {
 	switch t.phase {
 	case phaseEnded:
 		return t.ended()
@@ -245,6 +243,9 @@ func (t *term) back() {
 	defer t.s.mu.Unlock()
 	if t.phase == phaseEnding {
 		t.phase = phaseHeld
+		if t.overdue {
+			t.limit.Reset(0)
+		}
 	}
 }
 

@@ -12,13 +12,14 @@ import (
 // traffic lets requests share round trips. One that finds less than two under
 // way goes at once; those that come meanwhile ride together in the next, each a
 // nested transaction with a condition of its own, so that each succeeds or fails
-// alone. Nothing ever waits for a timer: measured, that only made it slower.
+// alone. Nothing ever waits for a timer, but for the one that frees those who
+// wait behind round trips that hang.
 type traffic struct {
-	mu     sync.Mutex
-	queue  []*rider
-	flying int
-	moved  time.Time // when one last took off from idle, or landed
-	wg     sync.WaitGroup
+	mu      sync.Mutex
+	queue   []*rider
+	flights []time.Time // when those under way took off
+	hang    *time.Timer
+	wg      sync.WaitGroup
 }
 
 // rider is a request that waits for a round trip.
@@ -33,14 +34,12 @@ type rider struct {
 }
 
 const (
-	flights     = 2    // round trips under way at once
+	fewFlights  = 2    // round trips under way at once
 	moreFlights = 4    // when the queue is long
 	longQueue   = 1000 // riders
-
-	// A round trip that takes this long hangs at an endpoint: others need not
-	// wait for its time-out. mostFlights bounds them.
-	stalled     = 250 * time.Millisecond
-	mostFlights = 64
+	// hanging is when a round trip counts no more: its endpoint hangs, and others
+	// need not wait for its time-out.
+	hanging = 250 * time.Millisecond
 )
 
 // do carries out one request. An error that matches ErrUnknown says that the
@@ -51,17 +50,15 @@ func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error
 		return s.send(ctx, r)
 	}
 	s.mu.Lock()
-	if s.flying < flights && len(s.queue) == 0 || s.flying < mostFlights && time.Since(s.moved) > stalled {
-		if s.flying == 0 {
-			s.moved = time.Now()
-		}
-		s.flying++
+	if len(s.queue) == 0 && s.room() {
+		off := s.takeOff()
 		s.mu.Unlock()
-		defer s.landed()
+		defer s.landed(off)
 		return s.send(ctx, r)
 	}
 	m := &rider{ctx: ctx, r: r, size: r.size(), done: make(chan struct{})}
 	s.queue = append(s.queue, m)
+	s.launch()
 	s.mu.Unlock()
 	select {
 	case <-m.done:
@@ -70,14 +67,71 @@ func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error
 	}
 	s.mu.Lock()
 	taken := m.taken
-	if !taken {
-		m.taken = true // whoever comes across it leaves it out
-	}
+	m.taken = true // whoever comes across it leaves it out
 	s.mu.Unlock()
 	if !taken {
 		return nil, contextError(ctx)
 	}
 	return nil, unknownError{contextError(ctx)}
+}
+
+// room reports whether one more round trip may begin.
+func (s *store) room() bool {
+	young := 0
+	for _, off := range s.flights {
+		if time.Since(off) < hanging {
+			young++
+		}
+	}
+	return young < fewFlights || young < moreFlights && len(s.queue) > longQueue
+}
+
+func (s *store) takeOff() time.Time {
+	off := time.Now()
+	s.flights = append(s.flights, off)
+	return off
+}
+
+// landed ends a round trip and makes room for the next.
+func (s *store) landed(off time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, f := range s.flights {
+		if f.Equal(off) {
+			s.flights = append(s.flights[:i], s.flights[i+1:]...)
+			break
+		}
+	}
+	s.launch()
+}
+
+// launch sends what waits, as far as there is room; s.mu is held.
+func (s *store) launch() {
+	for len(s.queue) > 0 && s.room() && s.io.Err() == nil {
+		riders := s.board()
+		if len(riders) == 0 {
+			break
+		}
+		off := s.takeOff()
+		s.wg.Go(func() {
+			defer s.landed(off)
+			s.fly(riders)
+		})
+	}
+	switch {
+	case len(s.queue) == 0 || s.io.Err() != nil:
+		if s.hang != nil {
+			s.hang.Stop()
+			s.hang = nil
+		}
+	case s.hang == nil:
+		s.hang = time.AfterFunc(hanging, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.hang = nil
+			s.launch()
+		})
+	}
 }
 
 // size is about what the request takes in bytes.
@@ -92,25 +146,6 @@ func (r request) size() int {
 		}
 	}
 	return n
-}
-
-// landed makes room for the next round trip.
-func (s *store) landed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.flying--
-	s.moved = time.Now()
-	for len(s.queue) > 0 && (s.flying < flights || s.flying < moreFlights && len(s.queue) > longQueue) {
-		riders := s.board()
-		if len(riders) == 0 {
-			return
-		}
-		s.flying++
-		s.wg.Go(func() {
-			defer s.landed()
-			s.fly(riders)
-		})
-	}
 }
 
 // board takes from the queue what fits one round trip, no key twice: etcd judges
@@ -186,6 +221,9 @@ func (s *store) fly(riders []*rider) {
 }
 
 func (s *store) alone(m *rider) {
-	m.resp, m.err = s.send(m.ctx, m.r)
+	ctx, cancel := context.WithCancel(m.ctx)
+	defer cancel()
+	defer context.AfterFunc(s.io, cancel)() // the client ends with its rider aboard
+	m.resp, m.err = s.send(ctx, m.r)
 	close(m.done)
 }

@@ -51,6 +51,14 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 
 // waitOnce takes the key or a place in line, and waits in that.
 func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
+	if !c.waitedFor(key) {
+		// Most keys are free: to take one needs no watch.
+		t, again, err := c.tryOnce(ctx, s, key, o, w)
+		if !errors.Is(err, ErrHeld) {
+			return t, again, err
+		}
+		c.waiting(key)
+	}
 	a := c.newAttempt(s, key, o, w)
 	if o.supersede {
 		a.over = c.held(key)
@@ -61,7 +69,8 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	place := c.watchKey(ctx, c.store.layout.waiter(key, a.id), 0)
 	defer place.stop()
 	if err := place.begun(ctx, s); err != nil {
-		return nil, false, c.waitError(ctx, a, err)
+		again := ctx.Err() == nil && !s.over() && isPassing(err)
+		return nil, again, c.waitError(ctx, a, err)
 	}
 	resp, rev, err := a.send(ctx, a.takeOrQueue())
 	switch {
@@ -73,16 +82,17 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		t, err = c.grant(ctx, a, rev)
 		return t, false, err
 	case !resp.Succeeded:
-		// Not even a place was taken: another epoch, or conditions that do not
-		// hold while the key is free.
-		err := a.verdict(a.sight(resp))
+		// Not even a place was taken: the epoch is another.
+		err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
 		return nil, err == nil, err
 	}
 	inner := resp.Responses[0].GetResponseTxn()
 	if inner.Succeeded {
+		c.notWaiting(key)
 		t, err = c.grant(ctx, a, resp.Header.Revision)
 		return t, false, err
 	}
+	a.over = nil // in line like everybody, whatever becomes of that term
 	c.stats.contended.Add(1)
 	a.queued = resp.Header.Revision
 	p := stand{rev: resp.Header.Revision}
@@ -98,16 +108,18 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	}
 	if s.manual {
 		// Waiting is the client's own work: its holder renews what it holds.
-		stop, stopped := make(chan struct{}), make(chan struct{})
+		renewing, stop := context.WithCancel(c.io)
+		stopped := make(chan struct{})
 		c.mu.Lock()
 		if !c.closed {
 			c.spawn(func() {
 				defer close(stopped)
-				s.run(stop)
+				s.run(renewing)
 			})
-			defer func() { close(stop); <-stopped }()
+			defer func() { <-stopped }()
 		}
 		c.mu.Unlock()
+		defer stop()
 	}
 	t, again, err = c.inLine(ctx, a, p, place)
 	if t == nil {
@@ -146,7 +158,7 @@ func (a *attempt) takeOrQueue() request {
 			clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(2)),
 		})},
-		els: a.look(),
+		els: []clientv3.Op{clientv3.OpGet(st.layout.epoch())},
 	}
 }
 
@@ -312,13 +324,15 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, place *keyWatch
 			if !ok || resp.Err() != nil {
 				return c.rewatch(ctx, a, place)
 			}
-			for _, ev := range resp.Events {
-				if ev.Type == mvccpb.Event_DELETE {
-					return nil // to be seen by asking
+			told := false
+			for _, ev := range resp.Events { // the last one counts
+				a.granted = 0
+				if told = ev.Type == mvccpb.Event_DELETE; !told && ev.Kv.ModRevision > a.queued {
+					told = a.told(ev.Kv)
 				}
-				if ev.Kv.ModRevision > a.queued && a.told(ev.Kv) {
-					return nil
-				}
+			}
+			if told {
+				return nil // what is gone is seen by asking
 			}
 		case resp, ok := <-before:
 			if !ok || resp.Err() != nil {
@@ -343,12 +357,16 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, place *keyWatch
 // rewatch begins the watch of the attempt's place again. What it may have
 // missed meanwhile is seen by asking, which the caller does next.
 func (c *Client) rewatch(ctx context.Context, a *attempt, place *keyWatch) error {
-	if !backOff(ctx, 3, a.s.dead) {
-		return errSessionLost
+	for try := 3; ; try++ {
+		if !backOff(ctx, try, a.s.dead) {
+			return errSessionLost
+		}
+		place.stop()
+		*place = *c.watchKey(ctx, c.store.layout.waiter(a.key, a.id), 0)
+		if err := place.begun(ctx, a.s); err == nil || !isPassing(err) {
+			return err
+		}
 	}
-	place.stop()
-	*place = *c.watchKey(ctx, c.store.layout.waiter(a.key, a.id), 0)
-	return place.begun(ctx, a.s)
 }
 
 // keyWatch is the watch of one key.
@@ -373,8 +391,11 @@ var errWatch = errors.New("etcdclaims: etcd refuses to watch")
 func (w *keyWatch) begun(ctx context.Context, s *session) error {
 	select {
 	case resp, ok := <-w.news:
-		if !ok || resp.Err() != nil {
-			return fmt.Errorf("%w: %w", errWatch, resp.Err())
+		if err := resp.Err(); err != nil {
+			return fmt.Errorf("%w: %w", errWatch, err)
+		}
+		if !ok {
+			return fmt.Errorf("%w: %w", errWatch, errNotSent)
 		}
 		return nil
 	case <-s.dead:

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -176,11 +176,22 @@ func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
 // retained is the lease that done work is put on for a while. Many share one:
 // each lasts a slice longer than the retention, and is used for that slice.
 type retained struct {
-	sync.Mutex
-	id    clientv3.LeaseID
-	until time.Time // monotonic
-	puts  int
+	free chan struct{} // holds one element while nobody uses the rest
+	id   clientv3.LeaseID
+	from clock.Reading
+	puts int
 }
+
+func (r *retained) lock(ctx context.Context) error {
+	select {
+	case <-r.free:
+		return nil
+	case <-ctx.Done():
+		return contextError(ctx)
+	}
+}
+
+func (r *retained) unlock() { r.free <- struct{}{} }
 
 // retentionLease returns a lease that lasts for the retention at least, 0 for
 // done work that is kept for ever.
@@ -189,21 +200,25 @@ func (c *Client) retentionLease(ctx context.Context) (clientv3.LeaseID, error) {
 		return clientv3.NoLease, nil
 	}
 	r := &c.retained
-	r.Lock()
-	defer r.Unlock()
-	if r.id != clientv3.NoLease && r.puts < claimsPerLease && time.Now().Before(r.until) {
-		r.puts++
-		return r.id, nil
+	if err := r.lock(ctx); err != nil {
+		return 0, err
 	}
+	defer r.unlock()
 	slice := max(c.cfg.Retention/10, time.Second)
+	if r.id != clientv3.NoLease && r.puts < claimsPerLease {
+		if sure, wall := c.clock.Now().Since(r.from); max(sure, wall) < slice {
+			r.puts++
+			return r.id, nil
+		}
+	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
 	defer cancel()
-	now := time.Now()
+	now := c.clock.Now()
 	for try := 0; ; try++ {
 		c.store.requests.Add(1)
 		resp, err := c.lease.Grant(ctx, int64(seconds(c.cfg.Retention+slice)/time.Second))
 		if err == nil {
-			r.id, r.until, r.puts = resp.ID, now.Add(slice), 1
+			r.id, r.from, r.puts = resp.ID, now, 1
 			return r.id, nil
 		}
 		if mayBeDone(err) || isTransient(err) {
@@ -228,8 +243,10 @@ func (c *Client) forgetRetention(id clientv3.LeaseID) bool {
 	if err != nil || resp.TTL > 0 {
 		return false
 	}
-	c.retained.Lock()
-	defer c.retained.Unlock()
+	if err := c.retained.lock(ctx); err != nil {
+		return false
+	}
+	defer c.retained.unlock()
 	if c.retained.id == id {
 		c.retained.id = clientv3.NoLease
 	}
