@@ -610,3 +610,22 @@ func timing(ttl time.Duration) (soft, hard time.Duration) {
 }
 
 const sec = time.Second
+
+// joined makes the client one that had to wait for the key before, so that it
+// joins the line at once when it acquires it again.
+func (w *world) joined(c *etcdclaims.Client, key string) {
+	w.Helper()
+	other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+	held := mustTry(w.T, other, key)
+	ctx, cancel := context.WithTimeout(context.Background(), sec)
+	defer cancel()
+	if _, err := c.Acquire(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
+		w.Fatal(err)
+	}
+	if err := held.Release(context.Background()); err != nil {
+		w.Fatal(err)
+	}
+	if err := other.Close(context.Background()); err != nil {
+		w.Fatal(err)
+	}
+}

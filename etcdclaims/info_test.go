@@ -44,7 +44,7 @@ func TestLookup(t *testing.T) {
 	eventually(t, "three wait", func() bool { return lookUp(t, a, "k").Waiting == 3 })
 	_, err := a.TryAcquire(ctx, "k")
 	var held *etcdclaims.HeldError
-	if !errors.As(err, &held) || held.Info.Waiting != 3 {
+	if !errors.As(err, &held) || held.Info.Owner != "a" {
 		t.Errorf("the error says %+v", held)
 	}
 	stop()

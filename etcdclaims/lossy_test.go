@@ -140,6 +140,7 @@ func TestLossyTryAcquire(t *testing.T) {
 func TestLossyAcquireFreeKey(t *testing.T) {
 	t.Parallel()
 	lossy(t, "enqueue", etcdclaims.Config{}, func(w *world, m mode, c, other *etcdclaims.Client, f *faults, r *rule) {
+		w.joined(c, "k")
 		f.add(r)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
 		defer cancel()
@@ -547,6 +548,10 @@ func TestLateAcquireIsVoid(t *testing.T) {
 					c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
 					other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
 					mustTry(t, c, "warm")
+					if call.kind == "enqueue" {
+						w.joined(c, "k")
+					}
+					undone := f.count("undo")
 					var holder *etcdclaims.Claim
 					if held {
 						holder = mustTry(t, other, "k")
@@ -559,7 +564,7 @@ func TestLateAcquireIsVoid(t *testing.T) {
 						t.Errorf("got %v, want ErrUnknown and DeadlineExceeded", err)
 					}
 					time.Sleep(3 * sec)
-					if f.count("undo") == 0 {
+					if f.count("undo") == undone {
 						t.Error("nothing was undone")
 					}
 					before := w.all()

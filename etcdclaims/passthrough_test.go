@@ -66,7 +66,7 @@ func TestPassthroughClient(t *testing.T) {
 		}
 		for name, f := range acquire {
 			for range 2 { // nobody is excluded
-				cl, err := f("k", etcdclaims.TTL(time.Minute), etcdclaims.Barge(), etcdclaims.MaxHold(time.Hour), etcdclaims.MinHold(time.Second), etcdclaims.Note([]byte("x")), etcdclaims.AtMostOnce())
+				cl, err := f("k", etcdclaims.TTL(time.Minute), etcdclaims.Barge(), etcdclaims.MaxHold(time.Hour), etcdclaims.Note([]byte("x")), etcdclaims.AtMostOnce())
 				noErr(t, err)
 				if cl.Fence() != 0 || !cl.Token().IsZero() || cl.Token().Key != "k" || cl.Key() != "k" {
 					t.Errorf("%s: token %v", name, cl.Token())

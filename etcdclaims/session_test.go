@@ -530,6 +530,7 @@ func TestStaleReadIsNoRewind(t *testing.T) {
 				c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
 				w.noise(100)
 				cl := mustTry(t, c, "a")
+				w.joined(c, "c")
 				r := f.add(&rule{kind: kind, edit: lowered(50)})
 				second, err := c.TryAcquire(ctx, "b")
 				if err != nil {
