@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // TryAcquire claims the key if it is free and nobody waits in line for it: one
@@ -49,10 +50,8 @@ func (c *Client) acquiring(key string, opts []AcquireOption) (acquireOptions, er
 
 // try acquires the key if that needs no waiting for others.
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
 	c.stats.attempts.Add(1)
-	t, err := c.acquireLoop(ctx, key, o, w, c.tryOnce)
+	t, err := c.acquireLoop(ctx, key, o, w, c.bound(), c.tryOnce)
 	if err != nil {
 		if errors.Is(err, ErrHeld) {
 			c.stats.contended.Add(1)
@@ -80,9 +79,18 @@ func (c *Client) acquireError(key string, err error) error {
 // again says that another attempt makes sense, and err why this one failed.
 type once func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
 
-// acquireLoop makes attempts until one has an answer.
-func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (*term, error) {
+// acquireLoop makes attempts until one has an answer, for as long as ctx allows,
+// and about the bound if there is one.
+func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, bound time.Duration, once once) (*term, error) {
+	began := time.Now()
 	for try := 0; ; try++ {
+		if try == 1 && bound > 0 {
+			// The first attempt is bounded by the timeouts of its requests:
+			// most calls need no clock of their own.
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, bound-time.Since(began))
+			defer cancel()
+		}
 		if o.reentrant {
 			if t := c.share(key); t != nil {
 				return t, nil

@@ -49,10 +49,7 @@ func (a *attempt) describe() {
 	if a.work != nil {
 		a.number = a.work.attempt()
 	}
-	a.value = holder{
-		Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance,
-		Since: a.since.Time().UTC(), Attempt: a.number, Epoch: a.epoch.value,
-	}.encode()
+	a.value = a.s.c.claimValue(a)
 }
 
 // terms under which the attempt may succeed, but for who is in line.
@@ -364,7 +361,12 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 		return nil, 0, err
 	}
 	a.unsure = true
-	rev, rerr := a.resolve(ctx)
+	resolving, cancel := ctx, context.CancelFunc(func() {})
+	if !a.enqueues { // nobody waits for long who did not ask to
+		resolving, cancel = context.WithTimeout(ctx, a.s.c.bound())
+	}
+	rev, rerr := a.resolve(resolving)
+	cancel()
 	if rerr != nil {
 		a.undo()
 		if errors.Is(rerr, err) {

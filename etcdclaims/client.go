@@ -29,6 +29,8 @@ type Client struct {
 	clock clock.Clock
 	stats stats
 
+	valueEnd string // of the values of claims
+
 	// io is the context of what the client does on its own account; stop ends
 	// it. wg counts the goroutines under it.
 	io       context.Context
@@ -93,6 +95,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	c.lease = etcd.Lease
 	c.store = newStore(c.io, plainKV(etcd), layout{prefix: cfg.Prefix, instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
+	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.instance)
 	c.store.onRewind = func(err error) {
 		c.log.Error("the revision of etcd went back: all claims are given up", zap.Error(err))
 		for _, s := range c.liveSessions() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -39,6 +40,32 @@ func (h holder) encode() string {
 
 // fence is that of a holder put at the revision.
 func (h holder) fence(rev int64) int64 { return h.Epoch<<epochShift + rev }
+
+// claimValue is holder.encode for the value that is made most often, with what
+// does not change put together once.
+func (c *Client) claimValue(a *attempt) string {
+	if c.valueEnd == "" || a.number > 0 || a.epoch.value > 0 {
+		return holder{
+			Claim: a.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
+			Since: a.since.Time().UTC(), Attempt: a.number, Epoch: a.epoch.value,
+		}.encode()
+	}
+	b := make([]byte, 0, 160+len(c.valueEnd))
+	b = append(b, `{"v":1,"claim":"`...)
+	b = append(b, a.id...)
+	b = append(b, `","since":"`...)
+	b = a.since.Time().UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, c.valueEnd...)
+	return string(b)
+}
+
+// valueEnd is the rest of a claim's value.
+func valueEnd(owner, instance string) string {
+	return `",` + strings.TrimPrefix(encode(struct {
+		Owner    string `json:"owner"`
+		Instance string `json:"instance"`
+	}{owner, instance}), "{")
+}
 
 // emptyValue is for keys that say all by being there.
 const emptyValue = `{"v":1}`

@@ -78,8 +78,10 @@ type ending struct {
 // settled, ctx ends or the lease does.
 func (t *term) drop(ctx context.Context, w *ending) error {
 	st := t.s.c.store
-	free := request{key: t.key, cmps: t.guard(), then: t.leave()}
+	// Giving up what is one's own is right under any epoch, ending work is not.
+	free := request{key: t.key, cmps: t.guard()[:2], then: t.leave()}
 	if w != nil {
+		free.cmps = t.guard()
 		free.then = append(free.then, w.ops...)
 		if w.foreign {
 			free.key = ""
@@ -90,8 +92,11 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		// To be freed only if nobody waits: the first in line is handed it.
 		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], t.lastInLine())
 	}
-	ctx, cancel := t.s.within(ctx)
-	defer cancel()
+	if left, _ := t.s.left(); left < 2*st.timeout {
+		var cancel context.CancelFunc
+		ctx, cancel = t.s.within(ctx)
+		defer cancel()
+	}
 	handing := false // r hands the key over
 	if w == nil && t.queued > 0 {
 		// Where there was a line there probably is one: to read who is next
@@ -104,6 +109,11 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	}
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
+		if try == 1 { // the first request ends before the claim does
+			var cancel context.CancelFunc
+			ctx, cancel = t.s.within(ctx)
+			defer cancel()
+		}
 		resp, err := st.do(ctx, r)
 		if err == nil && resp.Succeeded {
 			t.finish(ErrReleased)

@@ -42,7 +42,7 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
-	t, err := c.acquireLoop(ctx, key, o, w, c.waitOnce)
+	t, err := c.acquireLoop(ctx, key, o, w, 0, c.waitOnce)
 	if err != nil {
 		return nil, c.acquireError(key, err)
 	}
