@@ -104,11 +104,24 @@ func (a *attempt) take() []clientv3.Op {
 // all, or an error that is nil if another attempt makes sense.
 func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev int64, err error) {
 	c := a.s.c
-	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		if rev := a.mine(kvs[0]); rev > 0 || a.over != nil {
+	own := resp.Responses[0].GetResponseRange().Kvs
+	if len(own) > 0 {
+		if rev := a.mine(own[0]); rev > 0 {
 			return rev, nil
 		}
-		return 0, &HeldError{Info: c.info(a.key, kvs[0], nil, 0)}
+	}
+	switch {
+	case a.over != nil && !a.over.judge(own):
+		if a.over.queued > 0 {
+			// Its place in line would be in the way of this one.
+			_, _ = c.store.send(ctx, request{then: []clientv3.Op{a.over.place()}})
+		}
+		if len(own) == 0 {
+			return 0, nil // free
+		}
+		fallthrough
+	case a.over == nil && len(own) > 0:
+		return 0, &HeldError{Info: c.info(a.key, own[0], nil, 0)}
 	}
 	if a.work != nil {
 		var kv *mvccpb.KeyValue
@@ -129,6 +142,9 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 	v := a.sight(look)
 	if rev := a.mine(v.own); rev > 0 {
 		return rev, nil
+	}
+	if a.over != nil && !a.over.judgeEpoch(v.epoch) && v.own != nil {
+		return 0, &HeldError{Info: c.info(a.key, v.own, v.note, v.waiting)}
 	}
 	return 0, a.verdict(v)
 }
@@ -231,6 +247,9 @@ func (a *attempt) verdict(v sight) error {
 		return nil
 	}
 	if v.own != nil {
+		if a.over != nil && v.own.ModRevision == revision(a.over.fence) && len(a.opts.cmps) > 0 {
+			return fmt.Errorf("%w: superseding the claim on %q", ErrRefused, a.key)
+		}
 		if a.over != nil {
 			return nil // the own term has ended meanwhile; see again who holds it
 		}

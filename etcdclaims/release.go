@@ -292,6 +292,7 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 		Claim: t.id, Owner: c.cfg.Owner, Instance: st.layout.instance, Since: t.since.Time().UTC(), Attempt: t.attempt, Kind: kind, Epoch: t.fence >> epochShift,
 	}.encode()
 	var lease clientv3.LeaseID
+	unsure := false // whether a put may have been carried out
 	for try := 0; ; try++ {
 		err := func() error {
 			if lease == 0 {
@@ -316,12 +317,17 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 				els: []clientv3.Op{clientv3.OpGet(own)},
 			})
 			if err != nil {
+				unsure = unsure || errors.Is(err, ErrUnknown)
 				return err
 			}
-			if kvs := resp.Responses[0].GetResponseRange().GetKvs(); !resp.Succeeded && (len(kvs) == 0 || string(kvs[0].Value) != value) {
-				return &LostError{Token: t.token(), Reason: ReasonSuperseded}
+			if resp.Succeeded {
+				return nil
 			}
-			return nil
+			kvs := resp.Responses[0].GetResponseRange().Kvs
+			if len(kvs) > 0 && string(kvs[0].Value) == value || len(kvs) == 0 && unsure {
+				return nil // done by a request before, and over already if it is gone
+			}
+			return &LostError{Token: t.token(), Reason: ReasonSuperseded}
 		}()
 		switch {
 		case err == nil || errors.Is(err, ErrLost):
