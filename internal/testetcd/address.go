@@ -2,9 +2,11 @@ package testetcd
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 )
 
@@ -28,18 +30,22 @@ func freeAddrs(n int) ([]string, error) {
 		if tries > 1000+10*n {
 			return nil, fmt.Errorf("testetcd: no free ports on %s", addrs.host)
 		}
-		l, err := net.Listen("tcp", net.JoinHostPort(addrs.host, "0"))
-		if err != nil {
-			return nil, fmt.Errorf("testetcd: %w", err)
+		// Not any port that the system has free: to be told one it has to be
+		// bound for a moment, and that may be one of a stopped server which
+		// restarts just then.
+		addr := net.JoinHostPort(addrs.host, strconv.Itoa(10_000+rand.IntN(50_000)))
+		if addrs.used[addr] {
+			continue
 		}
-		addr := l.Addr().String()
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue // somebody else's
+		}
 		if err := l.Close(); err != nil {
 			return nil, fmt.Errorf("testetcd: %w", err)
 		}
-		if !addrs.used[addr] {
-			addrs.used[addr] = true
-			free = append(free, addr)
-		}
+		addrs.used[addr] = true
+		free = append(free, addr)
 	}
 	return free, nil
 }
