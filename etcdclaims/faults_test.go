@@ -416,7 +416,7 @@ func txnKinds(req *pb.TxnRequest) []string {
 		return []string{"acquire"}
 	case any(puts, "/evict/"):
 		return []string{"mail"}
-	case any(dels, "/own/") && any(puts, "/work/"), any(dels, "/own/") && any(dels, "/work/"):
+	case any(dels, "/own/") && any(puts, "p/work/"), any(dels, "/own/") && any(dels, "p/work/"):
 		return []string{"ending"}
 	case any(dels, "/own/"):
 		return []string{"release"}
