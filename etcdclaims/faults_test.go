@@ -622,6 +622,7 @@ func (w *world) joined(c *etcdclaims.Client, key string) {
 	if _, err := c.Acquire(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
 		w.Fatal(err)
 	}
+	time.Sleep(sec) // its place is left in the background, and would be handed the key
 	if err := held.Release(context.Background()); err != nil {
 		w.Fatal(err)
 	}
