@@ -99,6 +99,16 @@ func (a *attempt) take() []clientv3.Op {
 	return append(ops, a.opts.ops...)
 }
 
+// hasKey is the condition that the attempt succeeded, whatever became of its
+// reply.
+func (a *attempt) hasKey() []clientv3.Cmp {
+	own := a.s.c.store.layout.own(a.key)
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.Value(own), "=", a.value),
+		clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id)),
+	}
+}
+
 // failed says why tryOnce did, from its reply and if that does not tell from a
 // closer look. It returns the revision at which the attempt has the key after
 // all, or an error that is nil if another attempt makes sense.
@@ -124,11 +134,7 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 		return 0, &HeldError{Info: c.info(a.key, own[0], nil, 0)}
 	}
 	if a.work != nil {
-		var kv *mvccpb.KeyValue
-		if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-			kv = kvs[0]
-		}
-		if a.work.changed(kv) {
+		if a.work.changed(firstKV(resp, 1)) {
 			return 0, nil
 		}
 	}
@@ -191,16 +197,10 @@ type sight struct {
 }
 
 func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
-	first := func(i int) *mvccpb.KeyValue {
-		if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
-			return kvs[0]
-		}
-		return nil
-	}
-	v := sight{own: first(0), note: first(1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
+	v := sight{own: firstKV(resp, 0), note: firstKV(resp, 1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
 	v.waiting = a.s.c.store.countWaiting(a.key, v.own, resp.Responses[2].GetResponseRange())
 	if a.work != nil {
-		v.work = first(4)
+		v.work = firstKV(resp, 4)
 	}
 	return v
 }
@@ -275,7 +275,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	own := st.layout.own(a.key)
 	r := request{
 		key:  a.key,
-		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "=", a.value), clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id))},
+		cmps: a.hasKey(),
 		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
 		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), emptyValue, clientv3.WithLease(a.s.id))},
 	}
@@ -345,7 +345,7 @@ func (a *attempt) undo() {
 	}
 	r := request{
 		key:  a.key,
-		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "=", a.value), clientv3.Compare(clientv3.LeaseValue(own), "=", int64(a.s.id))},
+		cmps: a.hasKey(),
 		then: drop, els: void,
 	}
 	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {

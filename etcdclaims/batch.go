@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -269,11 +268,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
-		var own *mvccpb.KeyValue
-		if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-			own = kvs[0]
-		}
-		if rev = lead.mine(own); rev == 0 {
+		if rev = lead.mine(firstKV(resp, 1)); rev == 0 {
 			err := c.verdictAll(keys, o, lead, resp)
 			return nil, err == nil, err
 		}

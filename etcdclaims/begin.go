@@ -122,11 +122,7 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 			if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 				return &HeldError{Info: c.info(key, kvs[0], nil, 0)}
 			}
-			var kv *mvccpb.KeyValue
-			if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-				kv = kvs[0]
-			}
-			w.changed(kv)
+			w.changed(firstKV(resp, 1))
 			return c.admitWork(ctx, key, w)
 		case !errors.Is(err, ErrUnknown) && !isTransient(err):
 			return fmt.Errorf("burying orphaned work: %w", err)

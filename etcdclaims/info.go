@@ -80,14 +80,8 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if err := c.store.learnEpoch(resp.Responses[2].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return Info{}, err
 	}
-	var own, noted *mvccpb.KeyValue
-	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		own = kvs[0]
-	}
-	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-		noted = kvs[0]
-	}
-	i := c.info(key, own, noted, c.store.countWaiting(key, own, resp.Responses[3].GetResponseRange()))
+	own := firstKV(resp, 0)
+	i := c.info(key, own, firstKV(resp, 1), c.store.countWaiting(key, own, resp.Responses[3].GetResponseRange()))
 	if i.Lease == clientv3.NoLease {
 		return i, nil
 	}

@@ -290,6 +290,14 @@ const leastOps = 8
 // fewerOps learns that etcd's limit is lower than was thought.
 func (s *store) fewerOps() { s.opLimit.Store(max(leastOps, s.opLimit.Load()/2)) }
 
+// firstKV returns what the i-th operation of a reply read first, or nil.
+func firstKV(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {
+	if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+		return kvs[0]
+	}
+	return nil
+}
+
 // backOff waits with full jitter before the next try; it returns false, with
 // the wait cut short, if ctx or any of the channels ended first.
 func backOff(ctx context.Context, try int, ends ...<-chan struct{}) bool {
