@@ -25,8 +25,14 @@ var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv(binaryEnv); path != "" {
 		return path, nil
 	}
+	return built(version.Version, moduleRoot)
+})
+
+// built returns the path of an etcd of the version, and builds it in the module
+// that requires it, with env added, if it is not there yet.
+func built(version string, module func() (string, error), env ...string) (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("testetcd-%d-%s-%s-%s-%s",
-		os.Getuid(), version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
+		os.Getuid(), version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
@@ -43,16 +49,17 @@ var binary = sync.OnceValues(func() (string, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		return path, nil
 	}
-	return path, build(path)
-})
-
-// build builds etcd at path. Test binaries of several packages may do so at the
-// same time: the build cache shares the work, and the last one to rename wins.
-func build(path string) error {
-	root, err := moduleRoot()
+	root, err := module()
 	if err != nil {
-		return err
+		return "", err
 	}
+	return path, build(path, root, env)
+}
+
+// build builds etcd at path, as the module in root requires it. Test binaries of
+// several packages may do so at the same time: the build cache shares the work,
+// and the last one to rename wins.
+func build(path, root string, env []string) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(path), "build-*")
 	if err != nil {
 		return err
@@ -60,7 +67,7 @@ func build(path string) error {
 	defer func() { _ = os.RemoveAll(tmp) }()
 	out := filepath.Join(tmp, filepath.Base(path))
 	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", out, serverPackage)
-	cmd.Dir = root
+	cmd.Dir, cmd.Env = root, append(os.Environ(), env...)
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("testetcd: build etcd: %w\n%s", err, msg)
 	}

@@ -22,7 +22,12 @@ const (
 	patience = 60 * time.Second
 )
 
-// newClient returns a client that is closed when the test ends.
+// NewClient returns a client that is closed when the test ends.
+func NewClient(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
+	tb.Helper()
+	return newClient(tb, cfg)
+}
+
 func newClient(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 	tb.Helper()
 	cfg.Logger = logger

@@ -100,6 +100,13 @@ func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
 	return newClient(tb, clientv3.Config{Endpoints: c.Endpoints()})
 }
 
+// ClientWith is like Client with a configuration of the test's own.
+func (c *Cluster) ClientWith(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
+	tb.Helper()
+	cfg.Endpoints = c.Endpoints()
+	return newClient(tb, cfg)
+}
+
 // Len returns how many members the cluster has, running or not.
 func (c *Cluster) Len() int { return len(c.members) }
 

@@ -11,7 +11,8 @@
 //   - [StartProcess] and [StartProcessCluster] run etcd as processes of their
 //     own, to pause (SIGSTOP) and kill (SIGKILL). They cost one to two seconds
 //     each, and the very first one a build of the binary, which is then kept
-//     in the temporary directory.
+//     in the temporary directory. They alone can be of another version: see
+//     [Binary].
 //   - [StartVirtual] runs the same server inside a testing/synctest bubble,
 //     where 20 minutes pass in 0.1 s. It costs about 10 ms. Server and clients talk
 //     gRPC over a connection in memory, since a socket would stop the bubble's

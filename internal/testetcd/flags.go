@@ -42,7 +42,7 @@ func (m member) flags(o options) []string {
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + m.bootstrap,
-		"--initial-cluster-token=testetcd",
+		"--initial-cluster-token=" + clusterToken,
 		"--log-level=warn",
 	}
 	set := make(map[string]bool)

@@ -17,6 +17,7 @@ type Option func(*options)
 
 type options struct {
 	tweaks []func(*embed.Config)
+	binary string // what processes run; empty: see binary
 }
 
 // Quota limits the backend to so many bytes. Beyond, etcd refuses writes.
@@ -58,6 +59,8 @@ func (o options) apply(cfg *embed.Config) {
 		tweak(cfg)
 	}
 }
+
+const clusterToken = "testetcd"
 
 // member is what the configurations of all kinds of servers have in common.
 type member struct {
@@ -112,7 +115,7 @@ func (m member) configure(cfg *embed.Config) {
 	cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: m.peer}}
 	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: m.peer}}
 	cfg.InitialCluster = m.bootstrap
-	cfg.InitialClusterToken = "testetcd"
+	cfg.InitialClusterToken = clusterToken
 	cfg.EnableGRPCGateway = false // nobody speaks JSON to it; saves a client and its goroutines
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
 }

@@ -61,6 +61,13 @@ func (s *Server) Client(tb testing.TB) *clientv3.Client {
 	return newClient(tb, clientv3.Config{Endpoints: s.Endpoints()})
 }
 
+// ClientWith is like Client with a configuration of the test's own.
+func (s *Server) ClientWith(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
+	tb.Helper()
+	cfg.Endpoints = s.Endpoints()
+	return newClient(tb, cfg)
+}
+
 // Etcd returns the running member, or nil while it is stopped. A restart makes
 // a new one.
 func (s *Server) Etcd() *embed.Etcd {

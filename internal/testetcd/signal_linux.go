@@ -9,10 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"testing"
 )
 
-func needSignals(testing.TB) {}
+const canSignal = true
 
 // dieWithParent has the kernel kill the child when this process is gone, even
 // if it did not get to clean up.

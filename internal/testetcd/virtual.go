@@ -90,13 +90,22 @@ func (v *Virtual) ClientVia(
 ) *clientv3.Client {
 	tb.Helper()
 	dialer := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) })
-	c := newClient(tb, clientv3.Config{
-		Endpoints:   []string{"http://" + v.member.client},
-		DialOptions: append([]grpc.DialOption{dialer}, opts...),
-	})
+	return v.ClientWith(tb, clientv3.Config{DialOptions: append([]grpc.DialOption{dialer}, opts...)})
+}
+
+// ClientWith is like Client with a configuration of the test's own, which must
+// have a dialer among its options.
+func (v *Virtual) ClientWith(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
+	tb.Helper()
+	cfg.Endpoints = v.Endpoints()
+	c := newClient(tb, cfg)
 	c.Watcher = NewWatcher(pb.NewWatchClient(c.ActiveConnection()))
 	return c
 }
+
+// Endpoints returns the one name that the server goes by. Nobody listens there:
+// see Dial.
+func (v *Virtual) Endpoints() []string { return []string{"http://" + v.member.client} }
 
 // Stop stops the server and keeps its data. Connections break at once.
 func (v *Virtual) Stop(tb testing.TB) {

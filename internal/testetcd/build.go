@@ -1,0 +1,41 @@
+package testetcd
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Binary makes processes run the etcd at the path, instead of one of the
+// version that this module requires. See [Build].
+func Binary(path string) Option {
+	return func(o *options) { o.binary = path }
+}
+
+// Build returns the path of the etcd that the module in the directory requires,
+// and builds it if no test on this machine did so before. A module requires but
+// one version, so that servers of another one have a module of their own, and
+// run as processes.
+func Build(dir string) (string, error) {
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Version}}", serverPackage)
+	const outside = "GOWORK=off" // a developer's workspace does not know the module
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), outside)
+	var stderr strings.Builder // what it downloads does not belong to the answer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("testetcd: which etcd %s requires: %w\n%s", dir, err, stderr.String())
+	}
+	version := strings.TrimPrefix(strings.TrimSpace(string(out)), "v")
+	return built(version, func() (string, error) { return filepath.Abs(dir) }, outside)
+}
+
+// etcd returns the path of what processes run.
+func (o options) etcd() (string, error) {
+	if o.binary != "" {
+		return o.binary, nil
+	}
+	return binary()
+}
