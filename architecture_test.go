@@ -89,12 +89,12 @@ var importRules = []importRule{
 	},
 	{
 		why:    "users do not link the etcd server",
-		except: []string{"./internal/testetcd/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		except: []string{"./internal/testetcd/...", "./internal/campaign/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
 		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{
 		why:    "code that is not a test does not import test machinery",
-		except: []string{"./internal/testetcd/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/..."},
+		except: []string{"./internal/testetcd/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/..."},
 		direct: true,
 		never:  []string{"testing/...", "net/http/httptest"},
 	},

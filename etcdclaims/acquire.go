@@ -104,10 +104,14 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		s, err := c.session(ctx, o.ttl, o.manual)
 		if err != nil {
 			// No claim was tried for yet: the outcome is known.
-			if !isPassing(err) || !backOff(ctx, try, c.closing) {
-				return nil, c.ended(failed(withCause(ctx, err)))
+			late := errors.Is(err, errSessionLost)
+			if (late || isPassing(err)) && backOff(ctx, try, c.closing) {
+				continue
 			}
-			continue
+			if err = failed(withCause(ctx, err)); late {
+				err = &LostError{Token: tokenOf(key, 0), Reason: ReasonSessionDead, Err: err}
+			}
+			return nil, c.ended(err)
 		}
 		t, again, err := once(ctx, s, key, o, w)
 		if t != nil {
@@ -129,6 +133,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 // tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	a := c.newAttempt(s, key, o, w)
+	defer c.over(a)
 	if o.supersede {
 		a.over = c.held(key)
 	}
@@ -160,9 +165,10 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 		a.undo()
 		return nil, a.s.lossOf(a.key)
 	}
-	if !a.s.fresh() {
+	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
 		// A long wait or a slow answer has used up the time in which work may
-		// start.
+		// start; or word of a hand-over was on its way for longer than it takes
+		// to verify claims, and may be about one that was taken away since.
 		if err := a.s.renewVerified(ctx); err != nil || !a.s.fresh() {
 			t.giveUp(a)
 			a.s.again()

@@ -37,9 +37,11 @@ type attempt struct {
 	granted  int64 // revision at which a releaser handed it the key, or 0
 }
 
+// newAttempt begins an attempt, which its caller ends with over.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
 	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w}
 	a.describe()
+	c.begun(a)
 	return a
 }
 

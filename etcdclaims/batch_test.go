@@ -1,13 +1,13 @@
 package etcdclaims_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -291,28 +291,6 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// slowKV makes each transaction take a while more.
-type slowKV struct {
-	clientv3.KV
-	delay time.Duration
-}
-
-func (kv slowKV) Txn(ctx context.Context) clientv3.Txn { return slowTxn{kv.KV.Txn(ctx), kv.delay} }
-
-type slowTxn struct {
-	clientv3.Txn
-	delay time.Duration
-}
-
-func (t slowTxn) If(cmps ...clientv3.Cmp) clientv3.Txn { t.Txn = t.Txn.If(cmps...); return t }
-func (t slowTxn) Then(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Then(ops...); return t }
-func (t slowTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(ops...); return t }
-
-func (t slowTxn) Commit() (*clientv3.TxnResponse, error) {
-	time.Sleep(t.delay)
-	return t.Txn.Commit()
-}
-
 // Where round trips are long, many ride in each: as many as etcd allows, and
 // not more, which would teach the client a lower limit than there is.
 func TestManyAtOnceFarAway(t *testing.T) {
@@ -320,10 +298,10 @@ func TestManyAtOnceFarAway(t *testing.T) {
 	for _, name := range []string{"TryAcquire", "Acquire", "TryBegin", "Begin"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-				ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
-				etcd.KV = slowKV{etcd.KV, 100 * time.Millisecond}
-				a, _, _ := twoOwners(t, etcd, etcdclaims.Config{})
+			inBubble(t, func(t *testing.T, server *claimtest.Server) {
+				ctx, host := t.Context(), server.Host(t)
+				host.Inject(claimtest.Fault{Times: -1, DelayRequest: 100 * time.Millisecond})
+				a, _, _ := twoOwners(t, host.Etcd(t), etcdclaims.Config{})
 				acquire := map[string]func(key string) (*etcdclaims.Claim, error){
 					"TryAcquire": func(key string) (*etcdclaims.Claim, error) { return a.TryAcquire(ctx, key) },
 					"Acquire":    func(key string) (*etcdclaims.Claim, error) { return a.Acquire(ctx, key) },

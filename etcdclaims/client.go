@@ -58,6 +58,8 @@ type Client struct {
 	keys   map[string]*term // what this client holds
 	hot    map[string]bool  // keys that it had to wait for
 
+	attempts map[string]bool // ids of those under way, guarded by keysMu
+
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
 	closeErr   error
@@ -186,8 +188,8 @@ func (c *Client) ended(err error) error {
 // spawn runs f on a goroutine that Close waits for.
 func (c *Client) spawn(f func()) { c.wg.Go(f) }
 
-// admit makes a session part of the client, and starts the watch with the first
-// one.
+// admit makes a session part of the client. With the first one, it starts the
+// watch and asks for the server's version.
 func (c *Client) admit(s *session) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,6 +201,7 @@ func (c *Client) admit(s *session) bool {
 		c.watching = true
 		c.spawn(func() { c.watchSessions(s.born) })
 		c.spawn(c.keepPulse)
+		c.spawn(c.checkVersion)
 	}
 	return true
 }

@@ -93,7 +93,8 @@ type Config struct {
 	// AllowShortTTL accepts TTLs from 2 s on. With so short a lease a pause of
 	// a second, of etcd or of the process, loses claims: it is for tests.
 	AllowShortTTL bool
-	// Logger is told what a caller is not. Default: none.
+	// Logger is told what a caller is not, such as that etcd lacks a fix and
+	// should be upgraded. Default: none.
 	Logger *zap.Logger
 	// Hooks are told what happens to claims.
 	Hooks Hooks

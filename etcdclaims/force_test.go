@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -90,8 +91,8 @@ func TestForceReleaseWaiters(t *testing.T) {
 
 func TestForceReleaseOthers(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
 		noErr(t, b.ForceRelease(ctx, "free", "it is free"))
 

@@ -17,8 +17,8 @@ type Hooks struct {
 	// Lost is told of each term that ended otherwise.
 	Lost func(*LostError)
 	// Zombie is told of each handler that did not return within the drain
-	// after it was told to stop. Its claim was re-homed: what it writes under
-	// its fence is refused from then on.
+	// after it was told to stop. Its claim is being re-homed: what it writes
+	// under its fence is refused as soon as etcd has that.
 	Zombie func(Zombie)
 	// Renewed is told of each verified renewal of a session.
 	Renewed func(Renewal)

@@ -23,6 +23,7 @@ func (l layout) epoch() string          { return l.prefix + "epoch" }
 
 // waiting is the prefix of everyone in line for the key.
 func (l layout) waiting(key string) string          { return l.prefix + "wait/" + digest(key) + "/" }
+func (l layout) lines() string                      { return l.prefix + "wait/" }
 func (l layout) waiter(key, attempt string) string  { return l.waiting(key) + attempt }
 func (l layout) locksOf(owner string) string        { return l.prefix + "lock/" + digest(owner) + "/" }
 func (l layout) lockIndex(owner, key string) string { return l.locksOf(owner) + key }

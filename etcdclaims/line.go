@@ -27,6 +27,9 @@ type grantValue struct {
 	Rev     int64 `json:"epochRev,omitempty"` // ModRevision of the epoch's key
 }
 
+// tookIt is what a waiter puts to its own place when it takes the key itself.
+const tookIt = emptyValue
+
 // kindSelf marks the place of a waiter that serves itself.
 const kindSelf = "self"
 

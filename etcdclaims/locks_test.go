@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -187,8 +188,8 @@ func TestLocksShortTTLKeepsFence(t *testing.T) {
 
 func TestLocksExpire(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		a, b, _ := twoOwners(t, bubbleClock(t, v.Client(t)), etcdclaims.Config{})
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		a, b, _ := twoOwners(t, server.Etcd(t), etcdclaims.Config{})
 		one, two := a.Locks(), b.Locks()
 		first := locked(t, one, "k", "me", 30*time.Second, true)
 		time.Sleep(29 * time.Second)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -47,6 +48,10 @@ func failed(err error) error {
 // for it.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
+	if end, ok := ctx.Deadline(); ok && err == nil && !time.Now().Before(end) {
+		// gRPC, and etcd, may have noticed before the context's own timer.
+		return context.DeadlineExceeded
+	}
 	if err == nil || cause == nil || errors.Is(cause, err) {
 		return cause
 	}

@@ -143,7 +143,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 				continue
 			}
 			if w != nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())) || w == nil && sent {
-				t.leaveLine()
+				t.clearAway()
 				t.finish(ErrReleased)
 				return nil
 			}
@@ -249,15 +249,32 @@ func (t *term) deletion() request {
 	return r
 }
 
-// leaveLine deletes the term's place in line in the background: whoever ended
-// the term otherwise than by its own request has left it.
-func (t *term) leaveLine() {
-	if t.queued == 0 {
+// clearAway deletes the term's place in line and its note in the background:
+// whoever ended the term otherwise than by its own request has left them.
+func (t *term) clearAway() {
+	t.s.mu.Lock()
+	noted := t.noted
+	t.s.mu.Unlock()
+	if t.queued == 0 && !noted {
 		return
 	}
 	st := t.s.c.store
-	t.s.c.chore(t.s, "leaving the line", func(ctx context.Context) error {
-		_, err := st.do(ctx, request{then: []clientv3.Op{t.place()}})
+	r := request{key: t.key}
+	if noted {
+		own, note := st.layout.own(t.key), st.layout.note(t.key)
+		// Unless the session has the key again: then the note may be that
+		// claim's.
+		r.cmps = []clientv3.Cmp{
+			clientv3.Compare(clientv3.LeaseValue(own), "!=", int64(t.s.id)),
+			clientv3.Compare(clientv3.LeaseValue(note), "=", int64(t.s.id)),
+		}
+		r.then = append(r.then, clientv3.OpDelete(note))
+	}
+	if t.queued > 0 {
+		r.then, r.els = append(r.then, t.place()), append(r.els, t.place())
+	}
+	t.s.c.chore(t.s, "clearing away what a claim has left", func(ctx context.Context) error {
+		_, err := st.do(ctx, r)
 		return err
 	})
 }

@@ -107,7 +107,10 @@ func (s *session) verify(ctx context.Context) error {
 	terms := make([]*term, len(s.terms))
 	copy(terms, s.terms)
 	s.mu.Unlock()
-	for len(terms) > 0 {
+	// A session without claims asks for the epoch all the same: by that it learns
+	// of a restore, after which its watch may be silent for long.
+	verified := int64(0)
+	for first := true; first || len(terms) > 0; first = false {
 		n := min(len(terms), int(s.c.store.opLimit.Load())-1)
 		ops := make([]clientv3.Op, n, n+1)
 		for i, t := range terms[:n] {
@@ -123,13 +126,21 @@ func (s *session) verify(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		kvs := resp.Responses[n].GetResponseRange().Kvs
 		for i, t := range terms[:n] {
 			if t.judge(resp.Responses[i].GetResponseRange().Kvs) {
-				t.judgeEpoch(resp.Responses[n].GetResponseRange().Kvs)
+				t.judgeEpoch(kvs)
 			}
+		}
+		if err := s.c.store.learnEpoch(kvs, resp.Header.Revision); err != nil {
+			return err
+		}
+		if verified == 0 {
+			verified = resp.Header.Revision
 		}
 		terms = terms[n:]
 	}
+	s.verified.Store(verified)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -24,77 +25,74 @@ func TestRunReleasesAfterTheHandler(t *testing.T) {
 	t.Parallel()
 	for _, told := range []string{"nothing", "caller", "close", "max hold"} {
 		for _, wait := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s wait %v", told, wait), func(t *testing.T) {
-				t.Parallel()
-				virtually(t, func(w *world) {
-					var zombies atomic.Int64
-					c, f := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Zombie: func(etcdclaims.Zombie) { zombies.Add(1) }}})
-					other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-					ctx, cancel := context.WithCancel(context.Background())
-					defer cancel()
-					var opts []etcdclaims.AcquireOption
-					run := c.TryRun
-					if wait {
-						run = c.Run
+			virtualCase(t, fmt.Sprintf("%s wait %v", told, wait), func(t *testing.T, w *world) {
+				var zombies atomic.Int64
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Zombie: func(etcdclaims.Zombie) { zombies.Add(1) }}})
+				other := w.peer()
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				var opts []etcdclaims.AcquireOption
+				run := c.TryRun
+				if wait {
+					run = c.Run
+				}
+				closed := make(chan error, 1)
+				switch told {
+				case "caller":
+					time.AfterFunc(5*sec, cancel)
+				case "close":
+					time.AfterFunc(5*sec, func() { closed <- c.Close(context.Background()) })
+				case "max hold":
+					opts = append(opts, etcdclaims.MaxHold(8*sec)) // a drain of 3 s before it
+				}
+				begin := time.Now()
+				var returned time.Time
+				var fence int64
+				err := run(ctx, "k", func(ctx context.Context) error {
+					tok, ok := fencing.FromContext(ctx)
+					if !ok || tok.Key != "k" {
+						t.Errorf("token %v, %v", tok, ok)
 					}
-					closed := make(chan error, 1)
-					switch told {
-					case "caller":
-						time.AfterFunc(5*sec, cancel)
-					case "close":
-						time.AfterFunc(5*sec, func() { closed <- c.Close(context.Background()) })
-					case "max hold":
-						opts = append(opts, etcdclaims.MaxHold(8*sec)) // a drain of 3 s before it
+					fence = tok.Fence
+					if told == "nothing" {
+						time.Sleep(5 * sec)
+					} else {
+						<-ctx.Done()
 					}
-					begin := time.Now()
-					var returned time.Time
-					var fence int64
-					err := run(ctx, "k", func(ctx context.Context) error {
-						tok, ok := fencing.FromContext(ctx)
-						if !ok || tok.Key != "k" {
-							t.Errorf("token %v, %v", tok, ok)
-						}
-						fence = tok.Fence
-						if told == "nothing" {
-							time.Sleep(5 * sec)
-						} else {
-							<-ctx.Done()
-						}
-						if d := time.Since(begin); d != 5*sec {
-							t.Errorf("told after %v", d)
-						}
-						if told != "nothing" && !errors.Is(context.Cause(ctx), context.Canceled) && !errors.Is(context.Cause(ctx), etcdclaims.ErrClosed) {
-							t.Errorf("cause %v", context.Cause(ctx))
-						}
-						time.Sleep(2900 * time.Millisecond) // the drain is 3 s
-						synctest.Wait()
-						if i, err := other.Lookup(context.Background(), "k"); err != nil || i.Fence != fence || i.Kind != "" {
-							t.Errorf("while the handler runs: %+v, %v", i, err)
-						}
-						if n := f.count("release") + f.count("rehome") + f.count("revoke"); n > 0 {
-							t.Errorf("%d requests gave the key up while the handler ran", n)
-						}
-						returned = time.Now()
-						return nil
-					}, opts...)
-					if err != nil {
-						t.Errorf("running: %v", err)
+					if d := time.Since(begin); d != 5*sec {
+						t.Errorf("told after %v", d)
 					}
-					if d := time.Since(returned); d > time.Millisecond {
-						t.Errorf("returned %v after the handler", d)
+					if told != "nothing" && !errors.Is(context.Cause(ctx), context.Canceled) && !errors.Is(context.Cause(ctx), etcdclaims.ErrClosed) {
+						t.Errorf("cause %v", context.Cause(ctx))
 					}
-					if told == "close" {
-						if err := <-closed; err != nil {
-							t.Errorf("closing: %v", err)
-						}
+					time.Sleep(2900 * time.Millisecond) // the drain is 3 s
+					synctest.Wait()
+					if i, err := other.Lookup(context.Background(), "k"); err != nil || i.Fence != fence || i.Kind != "" {
+						t.Errorf("while the handler runs: %+v, %v", i, err)
 					}
-					w.free("k", other)
-					if zombies.Load() > 0 || c.Stats().Zombies > 0 {
-						t.Error("a zombie was reported")
+					if n := len(host.Sent(claimtest.Release)) + len(host.Sent(claimtest.Rehome)) + len(host.Sent(claimtest.Revoke)); n > 0 {
+						t.Errorf("%d requests gave the key up while the handler ran", n)
 					}
-					w.closeClean(c, other)
-					w.noLeases()
-				})
+					returned = time.Now()
+					return nil
+				}, opts...)
+				if err != nil {
+					t.Errorf("running: %v", err)
+				}
+				if d := time.Since(returned); d > time.Millisecond {
+					t.Errorf("returned %v after the handler", d)
+				}
+				if told == "close" {
+					if err := <-closed; err != nil {
+						t.Errorf("closing: %v", err)
+					}
+				}
+				w.free("k", other)
+				if zombies.Load() > 0 || c.Stats().Zombies > 0 {
+					t.Error("a zombie was reported")
+				}
+				w.closeClean(c, other)
+				w.noLeases()
 			})
 		}
 	}
@@ -105,111 +103,108 @@ func TestRunReleasesAfterTheHandler(t *testing.T) {
 func TestRunZombie(t *testing.T) {
 	t.Parallel()
 	for _, told := range []string{"caller", "close", "max hold", "expired"} {
-		t.Run(told, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				zombies := make(chan etcdclaims.Zombie, 2)
-				c, f := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Zombie: func(z etcdclaims.Zombie) { zombies <- z }}})
-				other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				keeps := mustTry(t, c, "neighbour")
-				ctx, cancel := context.WithCancel(context.Background())
-				defer cancel()
-				var opts []etcdclaims.AcquireOption
-				closed := make(chan error, 1)
-				begin := time.Now()
-				reason := etcdclaims.ReasonShutdown
-				switch told {
-				case "caller":
-					time.AfterFunc(5*sec, cancel)
-				case "close":
-					time.AfterFunc(5*sec, func() { closed <- c.Close(context.Background()) })
-				case "max hold":
-					opts = append(opts, etcdclaims.MaxHold(8*sec))
-					reason = etcdclaims.ReasonMaxHold
-				case "expired":
-					f.add(&rule{kind: "keepalive", n: -1, dropped: true})
-					time.AfterFunc(14*sec, f.clear)
-					reason = etcdclaims.ReasonExpired
+		virtualCase(t, told, func(t *testing.T, w *world) {
+			zombies := make(chan etcdclaims.Zombie, 2)
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Zombie: func(z etcdclaims.Zombie) { zombies <- z }}})
+			other := w.peer()
+			keeps := tryClaim(t, c, "neighbour")
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var opts []etcdclaims.AcquireOption
+			closed := make(chan error, 1)
+			begin := time.Now()
+			reason := etcdclaims.ReasonShutdown
+			switch told {
+			case "caller":
+				time.AfterFunc(5*sec, cancel)
+			case "close":
+				time.AfterFunc(5*sec, func() { closed <- c.Close(context.Background()) })
+			case "max hold":
+				opts = append(opts, etcdclaims.MaxHold(8*sec))
+				reason = etcdclaims.ReasonMaxHold
+			case "expired":
+				host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseRequest: true})
+				time.AfterFunc(14*sec, host.RemoveFaults)
+				reason = etcdclaims.ReasonExpired
+			}
+			// The claim itself is reached through the one that is shared.
+			cl := tryClaim(t, c, "k", opts...)
+			mine := cl.Token()
+			stop := make(chan struct{})
+			ran := make(chan error, 1)
+			go func() {
+				ran <- c.TryRun(ctx, "k", func(ctx context.Context) error {
+					<-stop
+					return errors.New("its own error")
+				}, etcdclaims.Reentrant())
+			}()
+			z := <-zombies
+			at := time.Since(begin)
+			want := 8 * sec
+			if told == "expired" {
+				want = 13350 * time.Millisecond
+			}
+			if !near(at, want, 2*time.Millisecond) {
+				t.Errorf("reported after %v, want %v", at, want)
+			}
+			if z.Token != mine || z.Drain != 3*sec || z.Told == nil {
+				t.Errorf("told of %+v", z)
+			}
+			time.Sleep(10 * time.Millisecond)
+			lossOf(t, cl.Check(), reason)
+			resp, err := w.raw.Txn(context.Background()).If(cl.Held()...).Then(clientv3.OpPut("/effect", "x")).Commit()
+			if told != "expired" {
+				i, err := other.Lookup(context.Background(), "k")
+				if err != nil || i.Kind != "zombie" || i.Fence <= mine.Fence || i.TTL < 13*sec {
+					t.Errorf("re-homed: %+v, %v", i, err)
 				}
-				// The claim itself is reached through the one that is shared.
-				cl := mustTry(t, c, "k", opts...)
-				mine := cl.Token()
-				stop := make(chan struct{})
-				ran := make(chan error, 1)
-				go func() {
-					ran <- c.TryRun(ctx, "k", func(ctx context.Context) error {
-						<-stop
-						return errors.New("its own error")
-					}, etcdclaims.Reentrant())
-				}()
-				z := <-zombies
-				at := time.Since(begin)
-				want := 8 * sec
-				if told == "expired" {
-					want = 13350 * time.Millisecond
+				if _, err := other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+					t.Errorf("another got %v, want ErrHeld", err)
 				}
-				if !near(at, want, 2*time.Millisecond) {
-					t.Errorf("reported after %v, want %v", at, want)
-				}
-				if z.Token != mine || z.Drain != 3*sec || z.Told == nil {
-					t.Errorf("told of %+v", z)
-				}
-				time.Sleep(10 * time.Millisecond)
-				lossOf(t, cl.Check(), reason)
-				resp, err := w.raw.Txn(context.Background()).If(cl.Held()...).Then(clientv3.OpPut("/effect", "x")).Commit()
-				if told != "expired" {
-					i, err := other.Lookup(context.Background(), "k")
-					if err != nil || i.Kind != "zombie" || i.Fence <= mine.Fence || i.TTL < 13*sec {
-						t.Errorf("re-homed: %+v, %v", i, err)
+			}
+			if told != "expired" && (err != nil || resp.Succeeded) {
+				t.Errorf("the zombie's guarded write succeeded (%v)", err)
+			}
+			if _, err := cl.Txn(context.Background()).Then(clientv3.OpPut("/effect", "x")).Commit(); !errors.Is(err, etcdclaims.ErrLost) {
+				t.Errorf("the zombie's Txn: %v, want ErrLost", err)
+			}
+			if told == "close" {
+				select {
+				case err := <-closed:
+					if err != nil {
+						t.Errorf("closing: %v", err)
 					}
-					if _, err := other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
-						t.Errorf("another got %v, want ErrHeld", err)
-					}
+				case <-time.After(sec):
+					t.Error("Close waits for the zombie")
 				}
-				if told != "expired" && (err != nil || resp.Succeeded) {
-					t.Errorf("the zombie's guarded write succeeded (%v)", err)
-				}
-				if _, err := cl.Txn(context.Background()).Then(clientv3.OpPut("/effect", "x")).Commit(); !errors.Is(err, etcdclaims.ErrLost) {
-					t.Errorf("the zombie's Txn: %v, want ErrLost", err)
-				}
-				if told == "close" {
-					select {
-					case err := <-closed:
-						if err != nil {
-							t.Errorf("closing: %v", err)
-						}
-					case <-time.After(sec):
-						t.Error("Close waits for the zombie")
-					}
-				} else if err := keeps.Check(); (err == nil) != (told != "expired") {
-					t.Errorf("neighbour: %v", err)
-				}
-				// The line moves on when the lease of the zombie has lapsed.
-				next, err := other.Acquire(context.Background(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if d := time.Since(begin); d < 15*sec || d > at+17*sec {
-					t.Errorf("free after %v", d)
-				}
-				if next.Fence() <= mine.Fence {
-					t.Errorf("fence went from %d to %d", mine.Fence, next.Fence())
-				}
-				close(stop)
-				err = <-ran
-				lossOf(t, err, reason)
-				if err == nil || !containsText(err, "its own error") {
-					t.Errorf("TryRun: %v, want the handler's error too", err)
-				}
-				if n := c.Stats().Zombies; n != 1 {
-					t.Errorf("%d zombies", n)
-				}
-				if err := next.Check(); err != nil {
-					t.Errorf("the successor, after the zombie returned: %v", err)
-				}
-				w.closeClean(c, other)
-				w.noLeases()
-			})
+			} else if err := keeps.Check(); (err == nil) != (told != "expired") {
+				t.Errorf("neighbour: %v", err)
+			}
+			// The line moves on when the lease of the zombie has lapsed.
+			next, err := other.Acquire(context.Background(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(begin); d < 15*sec || d > at+17*sec {
+				t.Errorf("free after %v", d)
+			}
+			if next.Fence() <= mine.Fence {
+				t.Errorf("fence went from %d to %d", mine.Fence, next.Fence())
+			}
+			close(stop)
+			err = <-ran
+			lossOf(t, err, reason)
+			if err == nil || !containsText(err, "its own error") {
+				t.Errorf("TryRun: %v, want the handler's error too", err)
+			}
+			if n := c.Stats().Zombies; n != 1 {
+				t.Errorf("%d zombies", n)
+			}
+			if err := next.Check(); err != nil {
+				t.Errorf("the successor, after the zombie returned: %v", err)
+			}
+			w.closeClean(c, other)
+			w.noLeases()
 		})
 	}
 }
@@ -242,8 +237,8 @@ func flatten(err error) []error {
 // The drain is one for all.
 func TestCloseWithManyZombiesTakesOneDrain(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+	virtually(t, func(t *testing.T, w *world) {
+		c := w.peer()
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		for i := range 8 {
@@ -269,38 +264,32 @@ func TestCloseWithManyZombiesTakesOneDrain(t *testing.T) {
 func TestRunDoesNotStartWhatIsOver(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"closed", "lost", "caller"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				var c *etcdclaims.Client
-				ctx, cancel := context.WithCancel(context.Background())
-				defer cancel()
-				// The hook stands for whatever may hold the goroutine up there.
-				c, f := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Acquired: func(fencing.Token) {
-					switch how {
-					case "closed":
-						_ = c.Close(context.Background())
-					case "lost":
-						if _, err := w.raw.Revoke(context.Background(), w.leaseOf("own/k")); err != nil {
-							t.Error(err)
-						}
-						time.Sleep(sec)
-					case "caller":
-						cancel()
-					}
-				}}})
-				_ = f
-				ran := false
-				err := c.TryRun(ctx, "k", func(ctx context.Context) error {
-					ran = true
-					return nil
-				})
-				want := map[string]error{"closed": etcdclaims.ErrClosed, "lost": etcdclaims.ErrLost, "caller": context.Canceled}[how]
-				if ran || !errors.Is(err, want) && !(how == "closed" && errors.Is(err, etcdclaims.ErrLost)) {
-					t.Errorf("%s: the handler ran: %v, error %v", how, ran, err)
+		virtualCase(t, how, func(t *testing.T, w *world) {
+			var c *etcdclaims.Client
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			// The hook stands for whatever may hold the goroutine up there.
+			c, _ = w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Acquired: func(fencing.Token) {
+				switch how {
+				case "closed":
+					_ = c.Close(context.Background())
+				case "lost":
+					w.server.Revoke(t, w.own("k"))
+					time.Sleep(sec)
+				case "caller":
+					cancel()
 				}
-				w.closeClean(c)
+			}}})
+			ran := false
+			err := c.TryRun(ctx, "k", func(ctx context.Context) error {
+				ran = true
+				return nil
 			})
+			want := map[string]error{"closed": etcdclaims.ErrClosed, "lost": etcdclaims.ErrLost, "caller": context.Canceled}[how]
+			if ran || !errors.Is(err, want) && !(how == "closed" && errors.Is(err, etcdclaims.ErrLost)) {
+				t.Errorf("%s: the handler ran: %v, error %v", how, ran, err)
+			}
+			w.closeClean(c)
 		})
 	}
 }
@@ -308,9 +297,8 @@ func TestRunDoesNotStartWhatIsOver(t *testing.T) {
 // A panic and Goexit release, and go on.
 func TestRunPanicAndGoexit(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+	virtually(t, func(t *testing.T, w *world) {
+		c, other := w.peer(), w.peer()
 		got := make(chan any)
 		go func() {
 			defer func() { got <- recover() }()
@@ -337,8 +325,8 @@ func TestRunPanicAndGoexit(t *testing.T) {
 // The error is the handler's, joined with how the claim was lost.
 func TestRunErrors(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
-		c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		ctx := context.Background()
 		own := errors.New("its own")
 		if err := c.TryRun(ctx, "a", func(context.Context) error { return own }); err != own { //nolint:errorlint // that very error
@@ -351,9 +339,7 @@ func TestRunErrors(t *testing.T) {
 			t.Error("a nil handler")
 		}
 		err := c.TryRun(ctx, "b", func(ctx context.Context) error {
-			if _, err := w.raw.Revoke(context.Background(), w.leaseOf("own/b")); err != nil {
-				t.Error(err)
-			}
+			w.server.Revoke(t, w.own("b"))
 			<-ctx.Done()
 			lossOf(t, context.Cause(ctx), etcdclaims.ReasonRevoked)
 			return own
@@ -363,18 +349,16 @@ func TestRunErrors(t *testing.T) {
 			t.Errorf("got %v, want the handler's too", err)
 		}
 		err = c.TryRun(ctx, "c", func(ctx context.Context) error {
-			if _, err := w.raw.Delete(ctx, w.prefix+"own/c"); err != nil {
-				t.Error(err)
-			}
+			w.server.Delete(t, w.own("c"))
 			return nil // the loss is found by the release
 		})
 		lossOf(t, err, etcdclaims.ReasonDeleted)
 		err = c.TryRun(ctx, "d", func(ctx context.Context) error {
-			f.cut()
+			host.Cut()
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
-		f.heal()
+		host.Heal()
 		lossOf(t, err, etcdclaims.ReasonExpired)
 		time.Sleep(20 * sec)
 		w.closeClean(c)
@@ -385,62 +369,58 @@ func TestRunErrors(t *testing.T) {
 func TestMinHoldTime(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"release", "run"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				ctx := context.Background()
-				c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				begin := time.Now()
-				var fence int64
-				if how == "run" {
-					if err := c.TryRun(ctx, "k", func(ctx context.Context) error {
-						tok, _ := fencing.FromContext(ctx)
-						fence = tok.Fence
-						time.Sleep(sec)
-						return nil
-					}, etcdclaims.MinHold(20*sec)); err != nil {
-						t.Error(err)
-					}
-				} else {
-					cl := mustTry(t, c, "k", etcdclaims.MinHold(20*sec))
-					fence = cl.Fence()
+		virtualCase(t, how, func(t *testing.T, w *world) {
+			ctx := context.Background()
+			c, other := w.peer(), w.peer()
+			begin := time.Now()
+			var fence int64
+			if how == "run" {
+				if err := c.TryRun(ctx, "k", func(ctx context.Context) error {
+					tok, _ := fencing.FromContext(ctx)
+					fence = tok.Fence
 					time.Sleep(sec)
-					if err := cl.Release(ctx); err != nil || !errors.Is(cl.Err(), etcdclaims.ErrReleased) {
-						t.Errorf("releasing: %v, %v", err, cl.Err())
+					return nil
+				}, etcdclaims.MinHold(20*sec)); err != nil {
+					t.Error(err)
+				}
+			} else {
+				cl := tryClaim(t, c, "k", etcdclaims.MinHold(20*sec))
+				fence = cl.Fence()
+				time.Sleep(sec)
+				if err := cl.Release(ctx); err != nil || !errors.Is(cl.Err(), etcdclaims.ErrReleased) {
+					t.Errorf("releasing: %v, %v", err, cl.Err())
+				}
+			}
+			i, err := other.Lookup(ctx, "k")
+			if err != nil || i.Kind != "resting" || i.Fence <= fence || !i.Held {
+				t.Errorf("resting: %+v, %v", i, err)
+			}
+			if s := c.Stats(); s.Held != 0 || s.Released != 1 {
+				t.Errorf("stats %+v", s)
+			}
+			for time.Since(begin) < 20*sec-time.Millisecond {
+				for _, c := range []*etcdclaims.Client{c, other} {
+					if _, err := c.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+						t.Fatalf("after %v: %v, want ErrHeld", time.Since(begin), err)
 					}
 				}
-				i, err := other.Lookup(ctx, "k")
-				if err != nil || i.Kind != "resting" || i.Fence <= fence || !i.Held {
-					t.Errorf("resting: %+v, %v", i, err)
-				}
-				if s := c.Stats(); s.Held != 0 || s.Released != 1 {
-					t.Errorf("stats %+v", s)
-				}
-				for time.Since(begin) < 20*sec-time.Millisecond {
-					for _, c := range []*etcdclaims.Client{c, other} {
-						if _, err := c.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrHeld) {
-							t.Fatalf("after %v: %v, want ErrHeld", time.Since(begin), err)
-						}
-					}
-					time.Sleep(min(sec, 20*sec-time.Millisecond-time.Since(begin)))
-				}
-				cl, err := other.Acquire(ctx, "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if d := time.Since(begin); d < 20*sec || d > 22*sec {
-					t.Errorf("free after %v, want 20 s and a bit", d)
-				}
-				// Held for longer than that, it is free at once.
-				_ = cl.Release(ctx)
-				cl = mustTry(t, c, "k", etcdclaims.MinHold(20*sec))
-				time.Sleep(21 * sec)
-				_ = cl.Release(ctx)
-				w.free("k", other)
-				w.closeClean(c, other)
-				w.noLeases()
-			})
+				time.Sleep(min(sec, 20*sec-time.Millisecond-time.Since(begin)))
+			}
+			cl, err := other.Acquire(ctx, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(begin); d < 20*sec || d > 22*sec {
+				t.Errorf("free after %v, want 20 s and a bit", d)
+			}
+			// Held for longer than that, it is free at once.
+			_ = cl.Release(ctx)
+			cl = tryClaim(t, c, "k", etcdclaims.MinHold(20*sec))
+			time.Sleep(21 * sec)
+			_ = cl.Release(ctx)
+			w.free("k", other)
+			w.closeClean(c, other)
+			w.noLeases()
 		})
 	}
 }
@@ -449,25 +429,21 @@ func TestMinHoldTime(t *testing.T) {
 func TestMinHoldSurvivesCloseAndReleaseAll(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"close", "release all"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				ctx := context.Background()
-				c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				mustTry(t, c, "k", etcdclaims.MinHold(20*sec))
-				time.Sleep(sec)
-				if how == "close" {
-					if err := c.Close(ctx); err != nil {
-						t.Error(err)
-					}
-				} else if _, err := c.ReleaseAll(ctx); err != nil {
+		virtualCase(t, how, func(t *testing.T, w *world) {
+			ctx := context.Background()
+			c, other := w.peer(), w.peer()
+			tryClaim(t, c, "k", etcdclaims.MinHold(20*sec))
+			time.Sleep(sec)
+			if how == "close" {
+				if err := c.Close(ctx); err != nil {
 					t.Error(err)
 				}
-				if _, err := other.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrHeld) {
-					t.Errorf("after 1 of 20 s: %v, want ErrHeld", err)
-				}
-			})
+			} else if _, err := c.ReleaseAll(ctx); err != nil {
+				t.Error(err)
+			}
+			if _, err := other.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+				t.Errorf("after 1 of 20 s: %v, want ErrHeld", err)
+			}
 		})
 	}
 }
@@ -477,43 +453,39 @@ func TestMinHoldSurvivesCloseAndReleaseAll(t *testing.T) {
 func TestMaxHoldWithoutRun(t *testing.T) {
 	t.Parallel()
 	for _, manual := range []bool{false, true} {
-		t.Run(fmt.Sprintf("manual %v", manual), func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				ctx := context.Background()
-				c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				opts := []etcdclaims.AcquireOption{etcdclaims.MaxHold(10 * sec)}
-				if manual {
-					opts = append(opts, etcdclaims.Manual())
-				}
-				neighbour := mustTry(t, c, "neighbour")
-				begin := time.Now()
-				cl := mustTry(t, c, "k", opts...)
-				e := follow(cl)
-				if d := (<-e.soft).Sub(begin); d != 7*sec {
-					t.Errorf("told after %v, want 7 s", d)
-				}
-				lossOf(t, context.Cause(cl.Context()), etcdclaims.ReasonMaxHold)
-				if err := cl.Check(); err != nil {
-					t.Errorf("before its MaxHold: %v", err)
-				}
-				if d := (<-e.done).Sub(begin); d != 10*sec {
-					t.Errorf("ended after %v, want 10 s", d)
-				}
-				lossOf(t, cl.Err(), etcdclaims.ReasonMaxHold)
-				synctest.Wait()
-				if i, err := other.Lookup(ctx, "k"); err != nil || i.Kind != "zombie" || i.Fence <= cl.Fence() {
-					t.Errorf("%+v, %v", i, err)
-				}
-				time.Sleep(17 * sec)
-				w.free("k", other)
-				if err := neighbour.Check(); err != nil {
-					t.Error(err)
-				}
-				w.closeClean(c, other)
-				w.noLeases()
-			})
+		virtualCase(t, fmt.Sprintf("manual %v", manual), func(t *testing.T, w *world) {
+			ctx := context.Background()
+			c, other := w.peer(), w.peer()
+			opts := []etcdclaims.AcquireOption{etcdclaims.MaxHold(10 * sec)}
+			if manual {
+				opts = append(opts, etcdclaims.Manual())
+			}
+			neighbour := tryClaim(t, c, "neighbour")
+			begin := time.Now()
+			cl := tryClaim(t, c, "k", opts...)
+			e := follow(cl)
+			if d := (<-e.soft).Sub(begin); d != 7*sec {
+				t.Errorf("told after %v, want 7 s", d)
+			}
+			lossOf(t, context.Cause(cl.Context()), etcdclaims.ReasonMaxHold)
+			if err := cl.Check(); err != nil {
+				t.Errorf("before its MaxHold: %v", err)
+			}
+			if d := (<-e.done).Sub(begin); d != 10*sec {
+				t.Errorf("ended after %v, want 10 s", d)
+			}
+			lossOf(t, cl.Err(), etcdclaims.ReasonMaxHold)
+			synctest.Wait()
+			if i, err := other.Lookup(ctx, "k"); err != nil || i.Kind != "zombie" || i.Fence <= cl.Fence() {
+				t.Errorf("%+v, %v", i, err)
+			}
+			time.Sleep(17 * sec)
+			w.free("k", other)
+			if err := neighbour.Check(); err != nil {
+				t.Error(err)
+			}
+			w.closeClean(c, other)
+			w.noLeases()
 		})
 	}
 }
@@ -521,12 +493,12 @@ func TestMaxHoldWithoutRun(t *testing.T) {
 // A manual claim lasts for as long as it is renewed by its holder.
 func TestManualExpiresUnlessRenewed(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
+	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
 		soft, hard := timing(15 * sec)
-		c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-		other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		cl := mustTry(t, c, "k", etcdclaims.Manual())
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		cl := tryClaim(t, c, "k", etcdclaims.Manual())
 		for range 10 {
 			time.Sleep(9 * sec)
 			begin := time.Now()
@@ -551,13 +523,11 @@ func TestManualExpiresUnlessRenewed(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 		// A manual claim that is released takes its lease along.
-		cl = mustTry(t, c, "k2", etcdclaims.Manual())
-		revoked := f.count("revoke")
-		if err := cl.Release(ctx); err != nil {
-			t.Error(err)
-		}
+		cl = tryClaim(t, c, "k2", etcdclaims.Manual())
+		revoked := len(host.Sent(claimtest.Revoke))
+		release(t, cl)
 		time.Sleep(sec)
-		if n := f.count("revoke") - revoked; n != 1 || c.Stats().Sessions != 0 {
+		if n := len(host.Sent(claimtest.Revoke)) - revoked; n != 1 || c.Stats().Sessions != 0 {
 			t.Errorf("%d leases revoked, %d sessions left", n, c.Stats().Sessions)
 		}
 		w.closeClean(c, other)
@@ -568,18 +538,18 @@ func TestManualExpiresUnlessRenewed(t *testing.T) {
 // Reentrant shares one term; it ends with its last handle.
 func TestReentrantSharing(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
+	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-		other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		a := mustTry(t, c, "k")
-		sent := f.count("acquire") + f.count("enqueue")
-		b := mustTry(t, c, "k", etcdclaims.Reentrant())
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		a := tryClaim(t, c, "k")
+		sent := len(host.Sent(claimtest.Acquire)) + len(host.Sent(claimtest.Enqueue))
+		b := tryClaim(t, c, "k", etcdclaims.Reentrant())
 		d, err := c.Acquire(ctx, "k", etcdclaims.Reentrant())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := f.count("acquire") + f.count("enqueue") - sent; n != 0 {
+		if n := len(host.Sent(claimtest.Acquire)) + len(host.Sent(claimtest.Enqueue)) - sent; n != 0 {
 			t.Errorf("sharing took %d requests", n)
 		}
 		if a.Fence() != b.Fence() || b.Fence() != d.Fence() || a.ID() != b.ID() {
@@ -592,9 +562,7 @@ func TestReentrantSharing(t *testing.T) {
 			t.Errorf("another client: %v", err)
 		}
 		for range 2 { // a handle counts once
-			if err := b.Release(ctx); err != nil {
-				t.Error(err)
-			}
+			release(t, b)
 		}
 		if !errors.Is(b.Check(), etcdclaims.ErrReleased) || a.Check() != nil || d.Check() != nil {
 			t.Errorf("after one release: %v, %v, %v", b.Check(), a.Check(), d.Check())
@@ -602,9 +570,7 @@ func TestReentrantSharing(t *testing.T) {
 		if err := a.Release(ctx); err != nil || d.Check() != nil || d.Context().Err() != nil {
 			t.Errorf("after two: %v, %v", err, d.Check())
 		}
-		if err := d.Release(ctx); err != nil {
-			t.Error(err)
-		}
+		release(t, d)
 		w.free("k", other)
 		// Nested runs.
 		err = c.TryRun(ctx, "k", func(ctx context.Context) error {
@@ -631,12 +597,11 @@ func TestReentrantSharing(t *testing.T) {
 // Supersede begins a new term at once, and the old one's writes are refused.
 func TestSupersedeBeginsANewTerm(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
+	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		a := mustTry(t, c, "k", etcdclaims.Note([]byte("old")))
-		b := mustTry(t, c, "k", etcdclaims.Supersede())
+		c, other := w.peer(), w.peer()
+		a := tryClaim(t, c, "k", etcdclaims.Note([]byte("old")))
+		b := tryClaim(t, c, "k", etcdclaims.Supersede())
 		if b.Fence() <= a.Fence() || b.Check() != nil {
 			t.Errorf("fences %d, %d; %v", a.Fence(), b.Fence(), b.Check())
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -19,8 +20,8 @@ import (
 
 func TestSeedCycliumWorkClaims(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: -1})
 		dedupe := "episode/" + fmt.Sprintf("%0500d", 7) // their dedupe_key has up to 512 bytes
 
@@ -125,8 +126,8 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 // payloads are the queue package's.
 func TestSeedSquidieLeases(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{
 			MaxAttempts: 3, Backoff: etcdclaims.ExponentialBackoff(time.Second, 10*time.Second), // base_delay, max_delay
 		})
@@ -182,8 +183,8 @@ func TestSeedSquidieLeases(t *testing.T) {
 
 func TestSeedCelersLocks(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		first, second, _ := twoOwners(t, etcd, etcdclaims.Config{})
 		k, other := first.Locks(), second.Locks()
 		const ttl = 300 * time.Second // its default for a schedule lock
@@ -228,8 +229,8 @@ func TestSeedCelersLocks(t *testing.T) {
 
 func TestSeedSochDBAtomicClaims(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		prefix := testetcd.Prefix(t)
 		// Queues are isolated: a prefix of their own.
 		queue := func(name, owner string) *etcdclaims.Client {
@@ -332,8 +333,8 @@ func TestSeedSochDBAtomicClaims(t *testing.T) {
 // their visibility are the queue package's.
 func TestSeedBedrockLease(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Minute }})
 		// lease: id, item, holder, obtained_at, expires_at (30 s).
 		w, err := a.TryBegin(ctx, "item/1", etcdclaims.TTL(30*time.Second))

@@ -33,18 +33,22 @@ type eviction struct {
 // It is a hint: what it misses, the next renewal finds.
 func (c *Client) watchSessions(rev int64) {
 	prefix := c.store.layout.session(c.store.layout.instance)
+	turned := c.store.turns.next()
 	for try := 0; ; {
-		seen := c.followSessions(prefix, rev)
+		seen := c.followSessions(prefix, rev, turned)
 		if c.io.Err() != nil {
 			return
 		}
 		if seen > rev {
 			rev, try = seen, 0
 		}
-		// The watch ended: compacted, without leader, or refused. Read what
-		// it may have missed and go on from there.
+		// The watch ended: compacted, without leader, or refused; or etcd was
+		// restored, and it waits for a revision that is far away. Read what it
+		// may have missed and go on from there.
+		turned = c.store.turns.next() // those before are seen by reading
 		if read, err := c.readSessions(prefix); err == nil {
 			rev = read
+			c.sweep()
 		} else {
 			c.log.Debug("news of sessions cannot be read", zap.Error(err))
 		}
@@ -56,11 +60,18 @@ func (c *Client) watchSessions(rev int64) {
 }
 
 // followSessions returns the last revision it dealt with when the watch ends.
-func (c *Client) followSessions(prefix string, rev int64) int64 {
+func (c *Client) followSessions(prefix string, rev int64, turned <-chan struct{}) int64 {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(c.io))
 	defer cancel()
-	for resp := range c.etcd.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1)) {
-		if resp.Err() != nil {
+	news := c.etcd.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	for {
+		var resp clientv3.WatchResponse
+		var ok bool
+		select {
+		case resp, ok = <-news:
+		case <-turned:
+		}
+		if !ok || resp.Err() != nil {
 			return rev
 		}
 		for _, ev := range resp.Events {
@@ -73,7 +84,6 @@ func (c *Client) followSessions(prefix string, rev int64) int64 {
 		}
 		rev = max(rev, resp.Header.Revision)
 	}
-	return rev
 }
 
 // keepPulse looks at the clocks regularly, since a timer does not.

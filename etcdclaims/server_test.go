@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -272,8 +273,8 @@ func TestAuthReadOnly(t *testing.T) {
 
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
 		cl := tryClaim(t, a, "claim")
 		w := tryBegin(t, a, "work")
@@ -291,7 +292,7 @@ func TestNoSpace(t *testing.T) {
 			time.Sleep(time.Second) // the size is as of the last commit
 		}
 		before := snapshot(t, etcd, prefix)
-		fresh := newClient(t, bubbleClock(t, v.Client(t)), etcdclaims.Config{Prefix: prefix})
+		fresh := newClient(t, server.Etcd(t), etcdclaims.Config{Prefix: prefix})
 		for name, err := range map[string]error{
 			"TryAcquire":  func() error { _, err := a.TryAcquire(ctx, "k"); return err }(),
 			"Acquire":     func() error { _, err := a.Acquire(ctx, "k"); return err }(),
@@ -353,18 +354,18 @@ func TestNoSpace(t *testing.T) {
 		case <-time.After(30 * time.Second):
 			t.Error("the waiter waits on")
 		}
-	}, testetcd.Quota(3<<20))
+	}, claimtest.Quota(3<<20))
 }
 
 // A call to a server that is away ends within its bound, and knows that nothing
 // was done.
 func TestServerStopped(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
 		cl := tryClaim(t, a, "held")
-		v.Stop(t)
+		server.Stop(t)
 		for name, call := range map[string]func() error{
 			"TryAcquire":             func() error { _, err := a.TryAcquire(ctx, "k"); return err },
 			"TryBegin":               func() error { _, err := a.TryBegin(ctx, "k"); return err },
@@ -406,7 +407,7 @@ func TestServerStopped(t *testing.T) {
 			}
 		}
 		wantIs(t, cl.Err(), etcdclaims.ErrLost)
-		v.Restart(t)
+		server.Restart(t)
 		eventuallyClaims(t, a, "k")
 	})
 }
@@ -415,10 +416,10 @@ func TestServerStopped(t *testing.T) {
 // also where the client has yet to open a session.
 func TestAcquireOutlastsOutage(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		etcd := bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		etcd := server.Etcd(t)
 		a, _, _ := twoOwners(t, etcd, etcdclaims.Config{})
-		v.Stop(t)
+		server.Stop(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		errs := make(chan error, 3)
@@ -426,7 +427,7 @@ func TestAcquireOutlastsOutage(t *testing.T) {
 		go func() { _, err := a.Begin(ctx, "work"); errs <- err }()
 		go func() { errs <- a.Run(ctx, "run", func(context.Context) error { return nil }) }()
 		time.Sleep(time.Minute)
-		v.Restart(t)
+		server.Restart(t)
 		for range 3 {
 			noErr(t, <-errs)
 		}

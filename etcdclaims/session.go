@@ -29,7 +29,8 @@ type session struct {
 	kick     chan struct{}         // asks for a renewal now
 	renewing chan struct{}         // holds one element while nobody renews: one attempt in flight
 
-	pending atomic.Int32 // chores
+	pending  atomic.Int32 // chores
+	verified atomic.Int64 // revision as of which all claims were verified
 
 	mu       sync.Mutex
 	alarm    *time.Timer // for the next of soft and hard deadline

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -12,11 +11,10 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 )
 
 // Each way to lose a claim: its reason, how soon it is noticed, and that
@@ -26,197 +24,126 @@ func TestLossReasons(t *testing.T) {
 	const renew = 5 * sec
 	cases := []struct {
 		name   string
-		spoil  func(w *world, cl *etcdclaims.Claim, c, other *etcdclaims.Client) error
+		spoil  func(w *world, c, other *etcdclaims.Client) error
 		within time.Duration
 		reason etcdclaims.Reason
 		text   string
 		alone  bool
 	}{
-		{"lease revoked", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
-			_, err := w.raw.Revoke(context.Background(), w.leaseOf("own/k"))
-			return err
+		{"lease revoked", func(w *world, _, _ *etcdclaims.Client) error {
+			w.server.Revoke(w, w.own("k"))
+			return nil
 		}, 250 * time.Millisecond, etcdclaims.ReasonRevoked, "", false},
-		{"sentinel deleted", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
-			_, err := w.raw.Delete(context.Background(), w.prefix+"session/"+c.Instance()+"/live/1")
-			return err
+		{"sentinel deleted", func(w *world, c, _ *etcdclaims.Client) error {
+			w.server.Delete(w, w.prefix+"session/"+c.Instance()+"/live/1")
+			return nil
 		}, 250 * time.Millisecond, etcdclaims.ReasonRevoked, "", false},
-		{"key deleted", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
-			_, err := w.raw.Delete(context.Background(), w.prefix+"own/k")
-			return err
+		{"key deleted", func(w *world, _, _ *etcdclaims.Client) error {
+			w.server.Delete(w, w.own("k"))
+			return nil
 		}, renew + sec, etcdclaims.ReasonDeleted, "", true},
-		{"key overwritten", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
-			_, err := w.raw.Put(context.Background(), w.prefix+"own/k", "mine now")
+		{"key overwritten", func(w *world, _, _ *etcdclaims.Client) error {
+			w.server.Overwrite(w, w.own("k"), "mine now")
+			return nil
+		}, renew + sec, etcdclaims.ReasonSuperseded, "", true},
+		{"key put again on the same lease", func(w *world, _, _ *etcdclaims.Client) error {
+			_, err := w.raw.Put(context.Background(), w.own("k"), w.get("own/k"), clientv3.WithLease(w.server.Lease(w, w.own("k"))))
 			return err
 		}, renew + sec, etcdclaims.ReasonSuperseded, "", true},
-		{"key put again on the same lease", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
-			_, err := w.raw.Put(context.Background(), w.prefix+"own/k", w.get("own/k"), clientv3.WithLease(w.leaseOf("own/k")))
-			return err
-		}, renew + sec, etcdclaims.ReasonSuperseded, "", true},
-		{"key put on another lease", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
+		{"key put on another lease", func(w *world, _, _ *etcdclaims.Client) error {
 			l, err := w.raw.Grant(context.Background(), 10)
 			if err == nil {
-				_, err = w.raw.Put(context.Background(), w.prefix+"own/k", w.get("own/k"), clientv3.WithLease(l.ID))
+				_, err = w.raw.Put(context.Background(), w.own("k"), w.get("own/k"), clientv3.WithLease(l.ID))
 			}
 			return err
 		}, renew + sec, etcdclaims.ReasonSuperseded, "", true},
-		{"forced", func(w *world, cl *etcdclaims.Claim, _, other *etcdclaims.Client) error {
+		{"forced", func(_ *world, _, other *etcdclaims.Client) error {
 			return other.ForceRelease(context.Background(), "k", "it must go")
 		}, sec, etcdclaims.ReasonDeleted, "it must go", true},
-		{"forced by itself", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
+		{"forced by itself", func(_ *world, c, _ *etcdclaims.Client) error {
 			return c.ForceRelease(context.Background(), "k", "it must go")
 		}, sec, etcdclaims.ReasonDeleted, "it must go", true},
-		{"epoch raised", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
-			_, err := w.raw.Put(context.Background(), w.prefix+"epoch", "1")
-			return err
+		{"epoch raised", func(w *world, _, _ *etcdclaims.Client) error {
+			w.server.RaiseEpoch(w, w.prefix)
+			return nil
 		}, renew + sec, etcdclaims.ReasonSuperseded, "epoch", false},
-		{"closed", func(w *world, cl *etcdclaims.Claim, c, _ *etcdclaims.Client) error {
+		{"closed", func(_ *world, c, _ *etcdclaims.Client) error {
 			return c.Close(context.Background())
 		}, 0, etcdclaims.ReasonShutdown, "", false},
 	}
 	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				var mu sync.Mutex
-				var hooked []*etcdclaims.LostError
-				c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) {
-					mu.Lock()
-					defer mu.Unlock()
-					hooked = append(hooked, l)
-				}}})
-				other, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Owner: "operator"})
-				before := mustTry(t, c, "a neighbour")
-				cl := mustTry(t, c, "k", etcdclaims.Note([]byte("n")))
-				after := mustTry(t, c, "z neighbour")
-				time.Sleep(6 * sec)
-				e := follow(cl)
-				begin := time.Now()
-				if err := tc.spoil(w, cl, c, other); err != nil {
-					t.Fatal(err)
-				}
-				done := <-e.done
-				t.Logf("noticed after %v", done.Sub(begin))
-				if d := done.Sub(begin); d > tc.within {
-					t.Errorf("noticed after %v, want at most %v", d, tc.within)
-				}
-				if d := (<-e.soft).Sub(done); d > 0 {
-					t.Errorf("the context ended %v after the claim", d)
-				}
-				lossOf(t, cl.Err(), tc.reason)
-				lossOf(t, cl.Check(), tc.reason)
-				lossOf(t, context.Cause(cl.Context()), tc.reason)
-				if !strings.Contains(cl.Err().Error(), tc.text) {
-					t.Errorf("%q does not say %q", cl.Err(), tc.text)
-				}
-				if _, err := cl.Txn(context.Background()).Then(clientv3.OpPut("/effect", "x")).Commit(); !errors.Is(err, etcdclaims.ErrLost) {
-					t.Errorf("a write got %v", err)
-				}
-				if resp, err := w.raw.Txn(context.Background()).If(cl.Held()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded && tc.name != "sentinel deleted" {
-					t.Errorf("a raw guarded write succeeded (%v)", err)
-				}
-				time.Sleep(20 * sec)
-				for _, n := range []*etcdclaims.Claim{before, after} {
-					if err := n.Check(); (err == nil) != tc.alone {
-						t.Errorf("neighbour: %v, lost alone %v", err, tc.alone)
-					}
-				}
+		virtualCase(t, tc.name, func(t *testing.T, w *world) {
+			var mu sync.Mutex
+			var hooked []*etcdclaims.LostError
+			c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) {
 				mu.Lock()
-				want := 3
-				if tc.alone {
-					want = 1
+				defer mu.Unlock()
+				hooked = append(hooked, l)
+			}}})
+			other, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Owner: "operator"})
+			before := tryClaim(t, c, "a neighbour")
+			cl := tryClaim(t, c, "k", etcdclaims.Note([]byte("n")))
+			after := tryClaim(t, c, "z neighbour")
+			time.Sleep(6 * sec)
+			e := follow(cl)
+			begin := time.Now()
+			if err := tc.spoil(w, c, other); err != nil {
+				t.Fatal(err)
+			}
+			done := <-e.done
+			t.Logf("noticed after %v", done.Sub(begin))
+			if d := done.Sub(begin); d > tc.within {
+				t.Errorf("noticed after %v, want at most %v", d, tc.within)
+			}
+			if d := (<-e.soft).Sub(done); d > 0 {
+				t.Errorf("the context ended %v after the claim", d)
+			}
+			lossOf(t, cl.Err(), tc.reason)
+			lossOf(t, cl.Check(), tc.reason)
+			lossOf(t, context.Cause(cl.Context()), tc.reason)
+			if !strings.Contains(cl.Err().Error(), tc.text) {
+				t.Errorf("%q does not say %q", cl.Err(), tc.text)
+			}
+			if _, err := cl.Txn(context.Background()).Then(clientv3.OpPut("/effect", "x")).Commit(); !errors.Is(err, etcdclaims.ErrLost) {
+				t.Errorf("a write got %v", err)
+			}
+			if resp, err := w.raw.Txn(context.Background()).If(cl.Held()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded && tc.name != "sentinel deleted" {
+				t.Errorf("a raw guarded write succeeded (%v)", err)
+			}
+			time.Sleep(20 * sec)
+			for _, n := range []*etcdclaims.Claim{before, after} {
+				if err := n.Check(); (err == nil) != tc.alone {
+					t.Errorf("neighbour: %v, lost alone %v", err, tc.alone)
 				}
-				if len(hooked) != want || c.Stats().Lost[tc.reason] != int64(want) {
-					t.Errorf("hook told of %v, stats %v; want %d losses", hooked, c.Stats().Lost, want)
+			}
+			mu.Lock()
+			want := 3
+			if tc.alone {
+				want = 1
+			}
+			if len(hooked) != want || c.Stats().Lost[tc.reason] != int64(want) {
+				t.Errorf("hook told of %v, stats %v; want %d losses", hooked, c.Stats().Lost, want)
+			}
+			mu.Unlock()
+			if strings.HasPrefix(tc.name, "key ") {
+				w.server.Delete(t, w.own("k"))
+			}
+			for k := range w.all() {
+				if strings.Contains(k, "/evict/") {
+					t.Errorf("the notice %s was not removed", k)
 				}
-				mu.Unlock()
-				if strings.HasPrefix(tc.name, "key ") {
-					if _, err := w.raw.Delete(context.Background(), w.prefix+"own/k"); err != nil {
-						t.Error(err)
-					}
+			}
+			if tc.name != "closed" {
+				// A new claim is a new term with a greater fence.
+				again := tryClaim(t, c, "k")
+				if again.Fence() <= cl.Fence() || cl.Check() == nil {
+					t.Errorf("again: fence %d after %d, the lost claim's Check is %v", again.Fence(), cl.Fence(), cl.Check())
 				}
-				for k := range w.all() {
-					if strings.Contains(k, "/evict/") {
-						t.Errorf("the notice %s was not removed", k)
-					}
-				}
-				if tc.name != "closed" {
-					// A new claim is a new term with a greater fence.
-					again := mustTry(t, c, "k")
-					if again.Fence() <= cl.Fence() || cl.Check() == nil {
-						t.Errorf("again: fence %d after %d, the lost claim's Check is %v", again.Fence(), cl.Fence(), cl.Check())
-					}
-				}
-				w.closeClean(c, other)
-				w.noLeases()
-			})
+			}
+			w.closeClean(c, other)
+			w.noLeases()
 		})
 	}
-}
-
-// severed is a network that can break: connections end, and none come up.
-type severed struct {
-	w  *world
-	mu sync.Mutex
-	// up is closed while the network works.
-	up    chan struct{}
-	conns []net.Conn
-}
-
-func newSevered(w *world) *severed {
-	s := &severed{w: w, up: make(chan struct{})}
-	close(s.up)
-	return s
-}
-
-func (s *severed) dial(ctx context.Context) (net.Conn, error) {
-	for {
-		s.mu.Lock()
-		up := s.up
-		s.mu.Unlock()
-		select {
-		case <-up:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		c, err := s.w.v.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		s.mu.Lock()
-		select {
-		case <-s.up:
-			s.conns = append(s.conns, c)
-			s.mu.Unlock()
-			return c, nil
-		default:
-			s.mu.Unlock()
-			_ = c.Close()
-		}
-	}
-}
-
-func (s *severed) cut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.up = make(chan struct{})
-	for _, c := range s.conns {
-		_ = c.Close()
-	}
-	s.conns = nil
-}
-
-func (s *severed) heal() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.up)
-}
-
-func (w *world) severedClient(cfg etcdclaims.Config) (*etcdclaims.Client, *severed, *faults) {
-	s, f := newSevered(w), newFaults()
-	etcd := w.v.ClientVia(w.T, s.dial, grpc.WithChainUnaryInterceptor(f.unary), grpc.WithChainStreamInterceptor(f.stream))
-	w.Cleanup(clock.Attach(etcd, w.clock()))
-	cfg.Prefix = w.prefix
-	return newClient(w.T, etcd, cfg), s, f
 }
 
 // What happened while there was no connection is noticed after it, though etcd
@@ -225,68 +152,64 @@ func TestCompactionDuringDisconnect(t *testing.T) {
 	t.Parallel()
 	for _, compact := range []bool{false, true} {
 		for _, what := range []string{"sentinel", "lease", "eviction"} {
-			t.Run(fmt.Sprintf("%s compacted %v", what, compact), func(t *testing.T) {
-				t.Parallel()
-				virtually(t, func(w *world) {
-					ctx := context.Background()
-					c, net, _ := w.severedClient(etcdclaims.Config{TTL: 60 * sec})
-					other, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Owner: "operator"})
-					cl := mustTry(t, c, "k")
-					neighbour := mustTry(t, c, "neighbour")
-					time.Sleep(sec)
-					net.cut()
-					time.Sleep(sec)
-					var err error
-					reason := etcdclaims.ReasonRevoked
-					switch what {
-					case "sentinel":
-						_, err = w.raw.Delete(ctx, w.prefix+"session/"+c.Instance()+"/live/1")
-					case "lease":
-						_, err = w.raw.Revoke(ctx, w.leaseOf("own/k"))
-					case "eviction":
-						err = other.ForceRelease(ctx, "k", "it must go")
-						reason = etcdclaims.ReasonDeleted
-					}
+			virtualCase(t, fmt.Sprintf("%s compacted %v", what, compact), func(t *testing.T, w *world) {
+				ctx := context.Background()
+				c, host := w.client(etcdclaims.Config{TTL: 60 * sec})
+				other, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Owner: "operator"})
+				cl := tryClaim(t, c, "k")
+				neighbour := tryClaim(t, c, "neighbour")
+				time.Sleep(sec)
+				host.Cut()
+				host.Break()
+				time.Sleep(sec)
+				var err error
+				reason := etcdclaims.ReasonRevoked
+				switch what {
+				case "sentinel":
+					_, err = w.raw.Delete(ctx, w.prefix+"session/"+c.Instance()+"/live/1")
+				case "lease":
+					_, err = w.raw.Revoke(ctx, w.server.Lease(t, w.own("k")))
+				case "eviction":
+					err = other.ForceRelease(ctx, "k", "it must go")
+					reason = etcdclaims.ReasonDeleted
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				var rev int64
+				for range 3 {
+					put, err := w.raw.Put(ctx, "/noise", "x")
 					if err != nil {
 						t.Fatal(err)
 					}
-					var rev int64
-					for range 3 {
-						put, err := w.raw.Put(ctx, "/noise", "x")
-						if err != nil {
-							t.Fatal(err)
-						}
-						rev = put.Header.Revision
-					}
-					if compact {
-						if _, err := w.raw.Compact(ctx, rev, clientv3.WithCompactPhysical()); err != nil {
-							t.Fatal(err)
-						}
-					}
-					if err := cl.Check(); err != nil {
-						t.Fatalf("while disconnected: %v", err)
-					}
-					begin := time.Now()
-					net.heal()
-					<-cl.Done()
-					if d := time.Since(begin); d > 2*sec {
-						t.Errorf("noticed %v after the connection came back", d)
-					}
-					lossOf(t, cl.Err(), reason)
-					if err := neighbour.Check(); (err == nil) != (what == "eviction") {
-						t.Errorf("neighbour: %v", err)
-					}
-					// And the watch goes on.
-					again := mustTry(t, c, "again")
-					begin = time.Now()
-					if _, err := w.raw.Revoke(ctx, w.leaseOf("own/again")); err != nil {
+					rev = put.Header.Revision
+				}
+				if compact {
+					if _, err := w.raw.Compact(ctx, rev, clientv3.WithCompactPhysical()); err != nil {
 						t.Fatal(err)
 					}
-					<-again.Done()
-					if d := time.Since(begin); d > 250*time.Millisecond {
-						t.Errorf("the next revocation was noticed after %v", d)
-					}
-				})
+				}
+				if err := cl.Check(); err != nil {
+					t.Fatalf("while disconnected: %v", err)
+				}
+				begin := time.Now()
+				host.Heal()
+				<-cl.Done()
+				if d := time.Since(begin); d > 2*sec {
+					t.Errorf("noticed %v after the connection came back", d)
+				}
+				lossOf(t, cl.Err(), reason)
+				if err := neighbour.Check(); (err == nil) != (what == "eviction") {
+					t.Errorf("neighbour: %v", err)
+				}
+				// And the watch goes on.
+				again := tryClaim(t, c, "again")
+				begin = time.Now()
+				w.server.Revoke(t, w.own("again"))
+				<-again.Done()
+				if d := time.Since(begin); d > 250*time.Millisecond {
+					t.Errorf("the next revocation was noticed after %v", d)
+				}
 			})
 		}
 	}
@@ -297,66 +220,58 @@ func TestCompactionDuringDisconnect(t *testing.T) {
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	for _, down := range []time.Duration{0, sec, 3 * sec} {
-		t.Run(fmt.Sprintf("survives %v", down), func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				cl := mustTry(t, c, "k")
-				time.Sleep(7 * sec)
-				w.v.Stop(t)
-				time.Sleep(down)
-				w.v.Restart(t)
-				time.Sleep(30 * sec)
-				if err := cl.Check(); err != nil {
-					t.Fatalf("after the restart: %v", err)
-				}
-				if cl.Context().Err() != nil {
-					t.Errorf("the context ended: %v", context.Cause(cl.Context()))
-				}
-				if ok, err := cl.Owns(context.Background()); !ok || err != nil {
-					t.Errorf("owns: %v, %v", ok, err)
-				}
-				begin := time.Now()
-				if _, err := w.raw.Revoke(context.Background(), w.leaseOf("own/k")); err != nil {
-					t.Fatal(err)
-				}
-				<-cl.Done()
-				if d := time.Since(begin); d > 250*time.Millisecond {
-					t.Errorf("a revocation after the restart was noticed after %v", d)
-				}
-				lossOf(t, cl.Err(), etcdclaims.ReasonRevoked)
-			})
+		virtualCase(t, fmt.Sprintf("survives %v", down), func(t *testing.T, w *world) {
+			c := w.peer()
+			cl := tryClaim(t, c, "k")
+			time.Sleep(7 * sec)
+			w.server.Stop(t)
+			time.Sleep(down)
+			w.server.Restart(t)
+			time.Sleep(30 * sec)
+			if err := cl.Check(); err != nil {
+				t.Fatalf("after the restart: %v", err)
+			}
+			if cl.Context().Err() != nil {
+				t.Errorf("the context ended: %v", context.Cause(cl.Context()))
+			}
+			if ok, err := cl.Owns(context.Background()); !ok || err != nil {
+				t.Errorf("owns: %v, %v", ok, err)
+			}
+			begin := time.Now()
+			w.server.Revoke(t, w.own("k"))
+			<-cl.Done()
+			if d := time.Since(begin); d > 250*time.Millisecond {
+				t.Errorf("a revocation after the restart was noticed after %v", d)
+			}
+			lossOf(t, cl.Err(), etcdclaims.ReasonRevoked)
 		})
 	}
-	t.Run("expires", func(t *testing.T) {
-		t.Parallel()
-		virtually(t, func(w *world) {
-			_, hard := timing(15 * sec)
-			c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-			cl := mustTry(t, c, "k")
-			time.Sleep(7 * sec)
-			sent := f.sent("keepalive")
-			w.v.Stop(t)
-			<-cl.Done()
-			if d := time.Since(sent[len(sent)-1]); !near(d, hard, time.Millisecond) {
-				t.Errorf("expired %v after the last renewal, want %v", d, hard)
-			}
-			lossOf(t, cl.Err(), etcdclaims.ReasonExpired)
-			time.Sleep(10 * sec)
-			w.v.Restart(t) // it renews leases in full
-			begin := time.Now()
-			again, err := c.Acquire(context.Background(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := time.Since(begin); d > 2*15*sec+4*sec {
-				t.Errorf("taken over after %v", d)
-			}
-			if again.Fence() <= cl.Fence() {
-				t.Errorf("fence went from %d to %d", cl.Fence(), again.Fence())
-			}
-			w.closeClean(c)
-		})
+	virtualCase(t, "expires", func(t *testing.T, w *world) {
+		_, hard := timing(15 * sec)
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		cl := tryClaim(t, c, "k")
+		time.Sleep(7 * sec)
+		sent := host.Sent(claimtest.KeepAlive)
+		w.server.Stop(t)
+		<-cl.Done()
+		if d := time.Since(sent[len(sent)-1]); !near(d, hard, time.Millisecond) {
+			t.Errorf("expired %v after the last renewal, want %v", d, hard)
+		}
+		lossOf(t, cl.Err(), etcdclaims.ReasonExpired)
+		time.Sleep(10 * sec)
+		w.server.Restart(t) // it renews leases in full
+		begin := time.Now()
+		again, err := c.Acquire(context.Background(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(begin); d > 2*15*sec+4*sec {
+			t.Errorf("taken over after %v", d)
+		}
+		if again.Fence() <= cl.Fence() {
+			t.Errorf("fence went from %d to %d", cl.Fence(), again.Fence())
+		}
+		w.closeClean(c)
 	})
 }
 
@@ -382,79 +297,74 @@ func (w *world) noise(n int) {
 func TestRewoundRevision(t *testing.T) {
 	t.Parallel()
 	for _, trigger := range []string{"renewal", "lookup", "acquire"} {
-		t.Run(trigger, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				ctx := context.Background()
-				c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-				w.noise(200)
-				cl := mustTry(t, c, "a")
-				// Once it is told of a future, so that the present is a past.
-				f.add(&rule{kind: "verify", edit: lowered(-100)})
-				if _, err := c.Lookup(ctx, "a"); err != nil {
-					t.Fatal(err)
+		virtualCase(t, trigger, func(t *testing.T, w *world) {
+			ctx := context.Background()
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			w.noise(200)
+			cl := tryClaim(t, c, "a")
+			// Once it is told of a future, so that the present is a past.
+			host.Inject(claimtest.Fault{On: claimtest.Verify, Edit: lowered(-100)})
+			if _, err := c.Lookup(ctx, "a"); err != nil {
+				t.Fatal(err)
+			}
+			ran := false
+			switch trigger {
+			case "renewal":
+				time.Sleep(6 * sec)
+			case "lookup":
+				if _, err := c.Lookup(ctx, "a"); !errors.Is(err, etcdclaims.ErrRewound) {
+					t.Errorf("looking up: %v", err)
 				}
-				ran := false
-				switch trigger {
-				case "renewal":
-					time.Sleep(6 * sec)
-				case "lookup":
-					if _, err := c.Lookup(ctx, "a"); !errors.Is(err, etcdclaims.ErrRewound) {
-						t.Errorf("looking up: %v", err)
-					}
-				case "acquire":
-					err := c.TryRun(ctx, "b", func(context.Context) error { ran = true; return nil })
-					if !errors.Is(err, etcdclaims.ErrRewound) {
-						t.Errorf("running: %v", err)
-					}
+			case "acquire":
+				err := c.TryRun(ctx, "b", func(context.Context) error { ran = true; return nil })
+				if !errors.Is(err, etcdclaims.ErrRewound) {
+					t.Errorf("running: %v", err)
 				}
-				synctest.Wait()
-				lossOf(t, cl.Check(), etcdclaims.ReasonSessionDead)
-				if !errors.Is(cl.Check(), etcdclaims.ErrRewound) {
-					t.Errorf("the loss says %v", cl.Check())
+			}
+			synctest.Wait()
+			lossOf(t, cl.Check(), etcdclaims.ReasonSessionDead)
+			if !errors.Is(cl.Check(), etcdclaims.ErrRewound) {
+				t.Errorf("the loss says %v", cl.Check())
+			}
+			for range 3 {
+				if err := c.TryRun(ctx, "b", func(context.Context) error { ran = true; return nil }); !errors.Is(err, etcdclaims.ErrRewound) || errors.Is(err, etcdclaims.ErrUnknown) {
+					t.Errorf("running: %v", err)
 				}
-				for range 3 {
-					if err := c.TryRun(ctx, "b", func(context.Context) error { ran = true; return nil }); !errors.Is(err, etcdclaims.ErrRewound) || errors.Is(err, etcdclaims.ErrUnknown) {
-						t.Errorf("running: %v", err)
-					}
-					wctx, cancel := context.WithTimeout(ctx, 20*sec)
-					if err := c.Run(wctx, "c", func(context.Context) error { ran = true; return nil }); !errors.Is(err, etcdclaims.ErrRewound) {
-						t.Errorf("running in line: %v", err)
-					}
-					cancel()
+				wctx, cancel := context.WithTimeout(ctx, 20*sec)
+				if err := c.Run(wctx, "c", func(context.Context) error { ran = true; return nil }); !errors.Is(err, etcdclaims.ErrRewound) {
+					t.Errorf("running in line: %v", err)
 				}
-				if ran {
-					t.Error("a handler ran")
-				}
-				time.Sleep(16 * sec)
-				w.nothingLeft()
-				if _, err := w.raw.Put(ctx, w.prefix+"epoch", "1"); err != nil {
-					t.Fatal(err)
-				}
-				again, err := c.TryAcquire(ctx, "a")
-				if err != nil {
-					t.Fatalf("after raising the epoch: %v", err)
-				}
-				if again.Fence() <= cl.Fence() || again.Fence()>>47 != 1 {
-					t.Errorf("fence went from %d to %d", cl.Fence(), again.Fence())
-				}
-				time.Sleep(40 * sec)
-				if err := again.Check(); err != nil {
-					t.Error(err)
-				}
-				if _, err := again.Txn(ctx).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil {
-					t.Error(err)
-				}
-				if ok, err := c.Owns(ctx, cl.Token()); ok {
-					t.Errorf("the token from before owns (%v)", err)
-				}
-				w.noise(200) // going forward is nothing
-				time.Sleep(40 * sec)
-				if err := again.Check(); err != nil {
-					t.Error(err)
-				}
-				w.closeClean(c)
-			})
+				cancel()
+			}
+			if ran {
+				t.Error("a handler ran")
+			}
+			time.Sleep(16 * sec)
+			w.nothingLeft()
+			w.server.RaiseEpoch(t, w.prefix)
+			again, err := c.TryAcquire(ctx, "a")
+			if err != nil {
+				t.Fatalf("after raising the epoch: %v", err)
+			}
+			if again.Fence() <= cl.Fence() || again.Fence()>>47 != 1 {
+				t.Errorf("fence went from %d to %d", cl.Fence(), again.Fence())
+			}
+			time.Sleep(40 * sec)
+			if err := again.Check(); err != nil {
+				t.Error(err)
+			}
+			if _, err := again.Txn(ctx).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil {
+				t.Error(err)
+			}
+			if ok, err := c.Owns(ctx, cl.Token()); ok {
+				t.Errorf("the token from before owns (%v)", err)
+			}
+			w.noise(200) // going forward is nothing
+			time.Sleep(40 * sec)
+			if err := again.Check(); err != nil {
+				t.Error(err)
+			}
+			w.closeClean(c)
 		})
 	}
 }
@@ -463,12 +373,12 @@ func TestRewoundRevision(t *testing.T) {
 // reply brings the raised one first.
 func TestRewoundEpochLearntByAnotherWay(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
+	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		w.noise(100)
-		mustTry(t, c, "a")
-		f.add(&rule{kind: "verify", edit: lowered(-50)})
+		tryClaim(t, c, "a")
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Edit: lowered(-50)})
 		if _, err := c.Lookup(ctx, "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -480,9 +390,7 @@ func TestRewoundEpochLearntByAnotherWay(t *testing.T) {
 		if _, err := c.TryAcquire(ctx, "b"); !errors.Is(err, etcdclaims.ErrRewound) {
 			t.Errorf("revisions that passed what was seen are no reason to go on: %v", err)
 		}
-		if _, err := w.raw.Put(ctx, w.prefix+"epoch", "1"); err != nil {
-			t.Fatal(err)
-		}
+		w.server.RaiseEpoch(t, w.prefix)
 		if _, err := c.Lookup(ctx, "b"); err != nil {
 			t.Errorf("looking up: %v", err)
 		}
@@ -496,12 +404,12 @@ func TestRewoundEpochLearntByAnotherWay(t *testing.T) {
 // its outcome is not a refusal.
 func TestRewoundReplyToAWriteIsUnknown(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
+	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		w.noise(100)
-		cl := mustTry(t, c, "a")
-		f.add(&rule{kind: "verify", edit: lowered(-50)})
+		cl := tryClaim(t, c, "a")
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Edit: lowered(-50)})
 		if _, err := c.Lookup(ctx, "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -522,41 +430,36 @@ func TestRewoundReplyToAWriteIsUnknown(t *testing.T) {
 // One answer from the past is not a rewind.
 func TestStaleReadIsNoRewind(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"verify", "acquire", "enqueue", "note", "release"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				ctx := context.Background()
-				c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-				w.noise(100)
-				cl := mustTry(t, c, "a")
-				w.joined(c, "c")
-				r := f.add(&rule{kind: kind, edit: lowered(50)})
-				second, err := c.TryAcquire(ctx, "b")
-				if err != nil {
-					t.Fatal(err)
-				}
-				third, err := c.Acquire(ctx, "c")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := second.Note(ctx, []byte("n")); err != nil {
+	for _, kind := range []claimtest.Kind{claimtest.Verify, claimtest.Acquire, claimtest.Enqueue, claimtest.Note, claimtest.Release} {
+		virtualCase(t, string(kind), func(t *testing.T, w *world) {
+			ctx := context.Background()
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			w.noise(100)
+			cl := tryClaim(t, c, "a")
+			w.joined(c, "c")
+			r := host.Inject(claimtest.Fault{On: kind, Edit: lowered(50)})
+			second, err := c.TryAcquire(ctx, "b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			third, err := c.Acquire(ctx, "c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := second.Note(ctx, []byte("n")); err != nil {
+				t.Error(err)
+			}
+			release(t, second)
+			time.Sleep(30 * sec)
+			for _, cl := range []*etcdclaims.Claim{cl, third} {
+				if err := cl.Check(); err != nil {
 					t.Error(err)
 				}
-				if err := second.Release(ctx); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(30 * sec)
-				for _, cl := range []*etcdclaims.Claim{cl, third} {
-					if err := cl.Check(); err != nil {
-						t.Error(err)
-					}
-				}
-				if r.hit.Load() != 1 {
-					t.Errorf("met %d times", r.hit.Load())
-				}
-				w.closeClean(c)
-			})
+			}
+			if r.Hits() != 1 {
+				t.Errorf("met %d times", r.Hits())
+			}
+			w.closeClean(c)
 		})
 	}
 }
@@ -565,21 +468,17 @@ func TestStaleReadIsNoRewind(t *testing.T) {
 // those).
 func TestCloseLeavesNothing(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
+	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		blocked := mustTry(t, other, "blocked")
+		c, other := w.peer(), w.peer()
+		blocked := tryClaim(t, other, "blocked")
 		var claims []*etcdclaims.Claim
 		for i := range 100 {
-			claims = append(claims, mustTry(t, c, fmt.Sprint(i), etcdclaims.Note([]byte("n"))))
+			claims = append(claims, tryClaim(t, c, fmt.Sprint(i), etcdclaims.Note([]byte("n"))))
 		}
-		claims = append(claims, mustTry(t, c, "manual", etcdclaims.Manual()), mustTry(t, c, "long", etcdclaims.TTL(60*sec)),
-			mustTry(t, c, "max", etcdclaims.MaxHold(60*sec)))
-		wk, err := c.TryBegin(ctx, "work")
-		if err != nil {
-			t.Fatal(err)
-		}
+		claims = append(claims, tryClaim(t, c, "manual", etcdclaims.Manual()), tryClaim(t, c, "long", etcdclaims.TTL(60*sec)),
+			tryClaim(t, c, "max", etcdclaims.MaxHold(60*sec)))
+		wk := tryBegin(t, c, "work")
 		claims = append(claims, wk.Claim)
 		waited := make(chan error)
 		go func() { _, err := c.Acquire(ctx, "blocked"); waited <- err }()
@@ -604,9 +503,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("closing again: %v", err)
 		}
-		if err := blocked.Release(ctx); err != nil {
-			t.Error(err)
-		}
+		release(t, blocked)
 		w.closeClean(other)
 		w.noLeases()
 	})
@@ -649,17 +546,17 @@ func TestCloseByManyAtOnce(t *testing.T) {
 // A closed client takes no more calls, not even those that only read.
 func TestEveryCallAfterCloseIsErrClosed(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
+	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
-		c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-		other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		theirs := mustTry(t, other, "theirs")
-		cl := mustTry(t, c, "k")
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		theirs := tryClaim(t, other, "theirs")
+		cl := tryClaim(t, c, "k")
 		if err := c.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
 		before := c.Stats().Requests
-		watches := f.count("watch")
+		watches := len(host.Sent(claimtest.Watch))
 		calls := map[string]func() error{
 			"TryAcquire":    func() error { _, err := c.TryAcquire(ctx, "x"); return err },
 			"Acquire":       func() error { _, err := c.Acquire(ctx, "x"); return err },
@@ -696,8 +593,8 @@ func TestEveryCallAfterCloseIsErrClosed(t *testing.T) {
 				t.Errorf("%s: %v, want ErrClosed", name, err)
 			}
 		}
-		if n := c.Stats().Requests - before; n > 0 || f.count("watch") > watches {
-			t.Errorf("%d requests and %d watches were sent by a closed client", n, f.count("watch")-watches)
+		if n := c.Stats().Requests - before; n > 0 || len(host.Sent(claimtest.Watch)) > watches {
+			t.Errorf("%d requests and %d watches were sent by a closed client", n, len(host.Sent(claimtest.Watch))-watches)
 		}
 		if theirs.Check() != nil {
 			t.Error("a closed client ended another's claim")
@@ -714,35 +611,32 @@ func TestEveryCallAfterCloseIsErrClosed(t *testing.T) {
 func TestCloseCutOff(t *testing.T) {
 	t.Parallel()
 	for _, given := range []time.Duration{0, sec, time.Minute} {
-		t.Run(given.String(), func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				etcd, f := w.etcd()
-				c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: w.prefix, TTL: 15 * sec})
-				if err != nil {
-					t.Fatal(err)
-				}
-				cl := mustTry(t, c, "k")
-				mustTry(t, c, "k2", etcdclaims.Manual())
-				f.cut()
-				ctx, cancel := context.WithTimeout(context.Background(), given)
-				defer cancel()
-				begin := time.Now()
-				err = c.Close(ctx)
-				if d := time.Since(begin); d > min(given, 13350*time.Millisecond)+10*time.Millisecond {
-					t.Errorf("closing took %v of %v (%v)", d, given, err)
-				}
-				if err == nil {
-					t.Error("closing succeeded without etcd")
-				}
-				if cl.Check() == nil {
-					t.Error("still held")
-				}
-				f.heal()
-				time.Sleep(17 * sec)
-				w.nothingLeft()
-				w.noLeases()
-			})
+		virtualCase(t, given.String(), func(t *testing.T, w *world) {
+			host := w.server.Host(t)
+			c, err := etcdclaims.New(host.Etcd(t), etcdclaims.Config{Prefix: w.prefix, TTL: 15 * sec})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cl := tryClaim(t, c, "k")
+			tryClaim(t, c, "k2", etcdclaims.Manual())
+			host.Cut()
+			ctx, cancel := context.WithTimeout(context.Background(), given)
+			defer cancel()
+			begin := time.Now()
+			err = c.Close(ctx)
+			if d := time.Since(begin); d > min(given, 13350*time.Millisecond)+10*time.Millisecond {
+				t.Errorf("closing took %v of %v (%v)", d, given, err)
+			}
+			if err == nil {
+				t.Error("closing succeeded without etcd")
+			}
+			if cl.Check() == nil {
+				t.Error("still held")
+			}
+			host.Heal()
+			time.Sleep(17 * sec)
+			w.nothingLeft()
+			w.noLeases()
 		})
 	}
 }
@@ -751,11 +645,11 @@ func TestCloseCutOff(t *testing.T) {
 func TestCloseInTheMidst(t *testing.T) {
 	t.Parallel()
 	for round := range 5 {
-		virtually(t, func(w *world) {
-			c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-			other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-			mustTry(t, other, "held")
-			f.add(&rule{kind: "*", n: -1, after: time.Duration(round) * time.Millisecond})
+		virtually(t, func(t *testing.T, w *world) {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			other := w.peer()
+			tryClaim(t, other, "held")
+			host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: time.Duration(round) * time.Millisecond})
 			var wg sync.WaitGroup
 			for i := range 30 {
 				wg.Go(func() {

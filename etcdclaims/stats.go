@@ -21,7 +21,7 @@ type Stats struct {
 	Lost      map[Reason]int64 // claims that ended otherwise; reasons that did not occur are left out
 	Held      int              // claims held now
 	Sessions  int              // leases held now
-	Requests  int64            // sent to etcd, watches not counted
+	Requests  int64            // sent to etcd, watches and the question for its version not counted
 }
 
 // Stats returns the counts so far. Those of a passthrough client are zero.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -23,8 +24,8 @@ func countsOf(s etcdclaims.Stats) counts {
 
 func TestStats(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		ctx, etcd := t.Context(), bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
 		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
 		var last counts
 		lost := map[etcdclaims.Reason]int64{}

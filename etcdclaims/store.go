@@ -61,6 +61,7 @@ type store struct {
 	opLimit  atomic.Int64 // of the server, as far as known
 	seen     atomic.Int64 // the greatest revision seen
 	epoch    atomic.Pointer[epoch]
+	turns    turns
 	rewound  atomic.Pointer[rewind]
 	onRewind func(error) // called once for each time that the revision went back
 }
@@ -151,8 +152,11 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 		return fmt.Errorf("a member of etcd answered from its past, revision %d after %d", rev, floor)
 	}
 	rw := &rewind{from: floor, to: resp.Header.Revision, epoch: s.epoch.Load().value}
-	if s.rewound.CompareAndSwap(nil, rw) && s.onRewind != nil {
-		s.onRewind(rw.err(s.layout))
+	if s.rewound.CompareAndSwap(nil, rw) {
+		s.turns.turn()
+		if s.onRewind != nil {
+			s.onRewind(rw.err(s.layout))
+		}
 	}
 	return rw.err(s.layout)
 }
@@ -210,6 +214,9 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 		case e.value < have.value:
 			return fmt.Errorf("etcdclaims: key %q went back from %d to %d: raise it", s.layout.epoch(), have.value, e.value)
 		case s.epoch.CompareAndSwap(have, e):
+			if !e.is(have) {
+				s.turns.turn()
+			}
 			return nil
 		}
 	}

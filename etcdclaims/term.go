@@ -169,7 +169,7 @@ func (t *term) lose(reason Reason, err error) bool {
 		return false
 	}
 	t.s.c.reportLost(l)
-	t.leaveLine()
+	t.clearAway()
 	t.s.c.retireIdle(t.s)
 	return true
 }

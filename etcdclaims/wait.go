@@ -60,6 +60,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		c.waiting(key)
 	}
 	a := c.newAttempt(s, key, o, w)
+	defer c.over(a)
 	if o.supersede {
 		a.over = c.held(key)
 	}
@@ -72,6 +73,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		again := ctx.Err() == nil && !s.over() && isPassing(err)
 		return nil, again, c.waitError(ctx, a, err)
 	}
+	turned := c.store.turns.next()
 	resp, rev, err := a.send(ctx, a.takeOrQueue())
 	switch {
 	case err != nil:
@@ -95,7 +97,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	a.over = nil // in line like everybody, whatever becomes of that term
 	c.stats.contended.Add(1)
 	a.queued = resp.Header.Revision
-	p := stand{rev: resp.Header.Revision}
+	p := stand{rev: resp.Header.Revision, turned: turned}
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		p.own = kvs[0]
 	}
@@ -182,7 +184,8 @@ func (a *attempt) placeValue() string {
 // claim if nobody is.
 type stand struct {
 	own, pred *mvccpb.KeyValue
-	rev       int64 // of that knowledge
+	rev       int64           // of that knowledge
+	turned    <-chan struct{} // closed when revisions may be others
 }
 
 // inLine waits until the attempt gets the key.
@@ -205,6 +208,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatc
 				return nil, false, err
 			}
 		}
+		turned := c.store.turns.next()
 		resp, rev, err := a.send(ctx, a.advance())
 		switch {
 		case err == nil && resp == nil && rev > 0:
@@ -227,6 +231,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatc
 		if p, lost, err = a.see(resp); err != nil {
 			return nil, false, err
 		}
+		p.turned = turned
 		if lost {
 			// By somebody's hand, or with the lease: then the session has news.
 			if _ = a.s.renew(ctx); a.s.over() {
@@ -249,7 +254,9 @@ func (a *attempt) advance() request {
 	return request{
 		key:  a.sharedKey(),
 		cmps: cmps,
-		then: a.take(),
+		// Its place is marked as one that has got the key: nobody may hand it to
+		// that place again, if it is taken away from here.
+		then: append(a.take(), clientv3.OpPut(mine, tookIt, clientv3.WithLease(a.s.id))),
 		els: append(a.look(),
 			clientv3.OpGet(mine),
 			clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
@@ -316,6 +323,8 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, place *keyWatch
 	}
 	for {
 		select {
+		case <-p.turned:
+			return c.rewatch(ctx, a, place)
 		case <-patience.C:
 			w := c.watchKey(ctx, key, p.rev+1)
 			defer w.stop()

@@ -5,37 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 )
-
-func (w *world) places(key string) int {
-	w.Helper()
-	i, err := w.raw.Get(context.Background(), w.prefix+"wait/")
-	_ = i
-	if err != nil {
-		w.Fatal(err)
-	}
-	n := 0
-	for k := range w.all() {
-		if strings.HasPrefix(k, w.prefix+"wait/") {
-			n++
-		}
-	}
-	return n
-}
 
 // The end of the acquiring context after success is nothing to the claim.
 func TestAcquireContextDoesNotGovernTheClaim(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		other, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+	virtually(t, func(t *testing.T, w *world) {
+		c, other := w.peer(), w.peer()
 		for name, acquire := range map[string]func(context.Context) (*etcdclaims.Claim, error){
 			"try":  func(ctx context.Context) (*etcdclaims.Claim, error) { return c.TryAcquire(ctx, "try") },
 			"wait": func(ctx context.Context) (*etcdclaims.Claim, error) { return c.Acquire(ctx, "wait") },
@@ -43,7 +26,7 @@ func TestAcquireContextDoesNotGovernTheClaim(t *testing.T) {
 				return c.TryAcquire(ctx, "m", etcdclaims.Manual())
 			},
 			"handed": func(ctx context.Context) (*etcdclaims.Claim, error) {
-				held := mustTry(t, other, "handed")
+				held := tryClaim(t, other, "handed")
 				time.AfterFunc(sec, func() { _ = held.Release(context.Background()) })
 				return c.Acquire(ctx, "handed")
 			},
@@ -74,56 +57,37 @@ func TestAcquireContextDoesNotGovernTheClaim(t *testing.T) {
 func TestWaitIsCancelled(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{nil, errors.New("enough")} {
-		t.Run(fmt.Sprintf("cause %v", cause), func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				b, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				held := mustTry(t, a, "k")
-				ctx, cancel := context.WithCancelCause(context.Background())
-				gaveUp := make(chan error, 1)
-				go func() { _, err := b.Acquire(ctx, "k"); gaveUp <- err }()
-				time.Sleep(sec)
-				next := make(chan *etcdclaims.Claim, 1)
-				go func() {
-					cl, err := c.Acquire(context.Background(), "k")
-					if err != nil {
-						t.Error(err)
-					}
-					next <- cl
-				}()
-				time.Sleep(sec)
-				if n := w.places("k"); n != 2 {
-					t.Fatalf("%d places in line, want 2", n)
-				}
-				begin := time.Now()
-				cancel(cause)
-				err := <-gaveUp
-				if d := time.Since(begin); d > time.Millisecond {
-					t.Errorf("returned after %v", d)
-				}
-				if !errors.Is(err, context.Canceled) || cause != nil && !errors.Is(err, cause) {
-					t.Errorf("got %v, want both the cause %v and context.Canceled", err, cause)
-				}
-				time.Sleep(100 * time.Millisecond)
-				if n := w.places("k"); n != 1 {
-					t.Errorf("%d places in line 100 ms later, want 1", n)
-				}
-				begin = time.Now()
-				if err := held.Release(context.Background()); err != nil {
-					t.Error(err)
-				}
-				cl := <-next
-				if d := time.Since(begin); d > 100*time.Millisecond {
-					t.Errorf("the next in line got it after %v", d)
-				}
-				if cl.Check() != nil || cl.Fence() <= held.Fence() {
-					t.Errorf("%v, fences %d, %d", cl.Check(), held.Fence(), cl.Fence())
-				}
-				w.closeClean(a, b, c)
-				w.noLeases()
-			})
+		virtualCase(t, fmt.Sprintf("cause %v", cause), func(t *testing.T, w *world) {
+			a, b, c := w.peer(), w.peer(), w.peer()
+			held := tryClaim(t, a, "k")
+			ctx, cancel := context.WithCancelCause(context.Background())
+			gaveUp := acquiring(ctx, b, "k")
+			time.Sleep(sec)
+			next := acquiring(context.Background(), c, "k")
+			time.Sleep(sec)
+			if n := w.places(); n != 2 {
+				t.Fatalf("%d places in line, want 2", n)
+			}
+			begin := time.Now()
+			cancel(cause)
+			got := <-gaveUp
+			if d := got.at.Sub(begin); d > time.Millisecond {
+				t.Errorf("returned after %v", d)
+			}
+			if !errors.Is(got.err, context.Canceled) || cause != nil && !errors.Is(got.err, cause) {
+				t.Errorf("got %v, want both the cause %v and context.Canceled", got.err, cause)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if n := w.places(); n != 1 {
+				t.Errorf("%d places in line 100 ms later, want 1", n)
+			}
+			release(t, held)
+			cl := w.within(100*time.Millisecond, next)
+			if cl.Check() != nil || cl.Fence() <= held.Fence() {
+				t.Errorf("%v, fences %d, %d", cl.Check(), held.Fence(), cl.Fence())
+			}
+			w.closeClean(a, b, c)
+			w.noLeases()
 		})
 	}
 }
@@ -131,16 +95,16 @@ func TestWaitIsCancelled(t *testing.T) {
 // A deadline of the caller's shows too.
 func TestWaitTimesOut(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
-		a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		b, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-		mustTry(t, a, "k")
-		mustTry(t, b, "warm")
+	virtually(t, func(t *testing.T, w *world) {
+		a := w.peer()
+		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		tryClaim(t, a, "k")
+		tryClaim(t, b, "warm")
 		for _, cut := range []bool{false, true} {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*sec)
 			begin := time.Now()
 			if cut {
-				f.cut()
+				host.Cut()
 			}
 			_, err := b.Acquire(ctx, "k")
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 2*sec+time.Millisecond {
@@ -148,9 +112,9 @@ func TestWaitTimesOut(t *testing.T) {
 			}
 			cancel()
 		}
-		f.heal()
+		host.Heal()
 		time.Sleep(20 * sec)
-		if n := w.places("k"); n != 0 {
+		if n := w.places(); n != 0 {
 			t.Errorf("%d places in line are left", n)
 		}
 		w.closeClean(a, b)
@@ -162,52 +126,46 @@ func TestWaitTimesOut(t *testing.T) {
 func TestWaitersSessionDies(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"revoked", "cut off"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				b, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-				held := mustTry(t, a, "k")
-				warm := mustTry(t, b, "warm")
-				done := make(chan error, 1)
-				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-				defer cancel()
-				go func() { _, err := b.Acquire(ctx, "k"); done <- err }()
-				time.Sleep(sec)
-				begin := time.Now()
-				within := 250 * time.Millisecond
-				if how == "revoked" {
-					if _, err := w.raw.Revoke(context.Background(), w.leaseOf("own/warm")); err != nil {
-						t.Fatal(err)
-					}
-				} else {
-					f.cut()
-					within = 13350 * time.Millisecond
-				}
-				err := <-done
-				if d := time.Since(begin); d > within {
-					t.Errorf("told after %v, want %v", d, within)
-				}
-				lossOf(t, err, etcdclaims.ReasonSessionDead)
-				if warm.Check() == nil {
-					t.Error("a claim of the dead session stays")
-				}
-				f.heal()
-				time.Sleep(16 * sec)
-				if n := w.places("k"); n != 0 {
-					t.Errorf("%d places in line are left", n)
-				}
-				if err := held.Check(); err != nil {
-					t.Errorf("the holder: %v", err)
-				}
-				// A new place can be had.
-				go func() { time.Sleep(sec); _ = held.Release(context.Background()) }()
-				cl, err := b.Acquire(context.Background(), "k")
-				if err != nil || cl.Fence() <= held.Fence() {
-					t.Errorf("waiting again: %v", err)
-				}
-				w.closeClean(a, b)
-			})
+		virtualCase(t, how, func(t *testing.T, w *world) {
+			a := w.peer()
+			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			held := tryClaim(t, a, "k")
+			warm := tryClaim(t, b, "warm")
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			done := acquiring(ctx, b, "k")
+			time.Sleep(sec)
+			begin := time.Now()
+			within := 250 * time.Millisecond
+			if how == "revoked" {
+				w.server.Revoke(t, w.own("warm"))
+			} else {
+				host.Cut()
+				within = 13350 * time.Millisecond
+			}
+			got := <-done
+			if d := got.at.Sub(begin); d > within {
+				t.Errorf("told after %v, want %v", d, within)
+			}
+			lossOf(t, got.err, etcdclaims.ReasonSessionDead)
+			if warm.Check() == nil {
+				t.Error("a claim of the dead session stays")
+			}
+			host.Heal()
+			time.Sleep(16 * sec)
+			if n := w.places(); n != 0 {
+				t.Errorf("%d places in line are left", n)
+			}
+			if err := held.Check(); err != nil {
+				t.Errorf("the holder: %v", err)
+			}
+			// A new place can be had.
+			go func() { time.Sleep(sec); _ = held.Release(context.Background()) }()
+			cl, err := b.Acquire(context.Background(), "k")
+			if err != nil || cl.Fence() <= held.Fence() {
+				t.Errorf("waiting again: %v", err)
+			}
+			w.closeClean(a, b)
 		})
 	}
 }
@@ -216,10 +174,9 @@ func TestWaitersSessionDies(t *testing.T) {
 // own work.
 func TestWaitManualLongerThanItsLease(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
-		a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		b, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		held := mustTry(t, a, "k")
+	virtually(t, func(t *testing.T, w *world) {
+		a, b := w.peer(), w.peer()
+		held := tryClaim(t, a, "k")
 		time.AfterFunc(time.Minute, func() { _ = held.Release(context.Background()) })
 		begin := time.Now()
 		cl, err := b.Acquire(context.Background(), "k", etcdclaims.Manual())
@@ -241,70 +198,63 @@ func TestWaitManualLongerThanItsLease(t *testing.T) {
 func TestWaitInOrder(t *testing.T) {
 	t.Parallel()
 	for _, mixed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("mixed %v", mixed), func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				var clients []*etcdclaims.Client
-				for range 4 {
-					c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-					clients = append(clients, c)
-				}
-				held := mustTry(t, clients[0], "k")
-				var mu sync.Mutex
-				var order []int
-				var fences []int64
-				inside := 0
-				var wg sync.WaitGroup
-				for i := range 20 {
-					wg.Go(func() {
-						var opts []etcdclaims.AcquireOption
-						if mixed && i%3 == 0 { // these cannot be handed the key
-							opts = append(opts, etcdclaims.Note([]byte("n")))
-						}
-						cl, err := clients[i%4].Acquire(context.Background(), "k", opts...)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						mu.Lock()
-						order = append(order, i)
-						fences = append(fences, cl.Fence())
-						if inside++; inside != 1 {
-							t.Errorf("%d hold it at once", inside)
-						}
-						mu.Unlock()
-						time.Sleep(3 * sec)
-						if err := cl.Check(); err != nil {
-							t.Error(err)
-						}
-						mu.Lock()
-						inside--
-						mu.Unlock()
-						if err := cl.Release(context.Background()); err != nil {
-							t.Error(err)
-						}
-					})
-					time.Sleep(10 * time.Millisecond)
-					synctest.Wait()
-				}
-				// Newcomers stand behind.
-				newcomer, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				i, err := newcomer.Lookup(context.Background(), "k")
-				if err != nil || i.Waiting != 20 || i.Fence != held.Fence() {
-					t.Errorf("looking up: %+v, %v", i, err)
-				}
-				if err := held.Release(context.Background()); err != nil {
-					t.Error(err)
-				}
-				wg.Wait()
-				if !slices.IsSorted(order) || len(order) != 20 {
-					t.Errorf("served in the order %v", order)
-				}
-				if !slices.IsSorted(fences) || len(slices.Compact(fences)) != 20 {
-					t.Errorf("fences %v", fences)
-				}
-				w.closeClean(append(clients, newcomer)...)
-			})
+		virtualCase(t, fmt.Sprintf("mixed %v", mixed), func(t *testing.T, w *world) {
+			var clients []*etcdclaims.Client
+			for range 4 {
+				c := w.peer()
+				clients = append(clients, c)
+			}
+			held := tryClaim(t, clients[0], "k")
+			var mu sync.Mutex
+			var order []int
+			var fences []int64
+			inside := 0
+			var wg sync.WaitGroup
+			for i := range 20 {
+				wg.Go(func() {
+					var opts []etcdclaims.AcquireOption
+					if mixed && i%3 == 0 { // these cannot be handed the key
+						opts = append(opts, etcdclaims.Note([]byte("n")))
+					}
+					cl, err := clients[i%4].Acquire(context.Background(), "k", opts...)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					order = append(order, i)
+					fences = append(fences, cl.Fence())
+					if inside++; inside != 1 {
+						t.Errorf("%d hold it at once", inside)
+					}
+					mu.Unlock()
+					time.Sleep(3 * sec)
+					if err := cl.Check(); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					inside--
+					mu.Unlock()
+					release(t, cl)
+				})
+				time.Sleep(10 * time.Millisecond)
+				synctest.Wait()
+			}
+			// Newcomers stand behind.
+			newcomer := w.peer()
+			i, err := newcomer.Lookup(context.Background(), "k")
+			if err != nil || i.Waiting != 20 || i.Fence != held.Fence() {
+				t.Errorf("looking up: %+v, %v", i, err)
+			}
+			release(t, held)
+			wg.Wait()
+			if !slices.IsSorted(order) || len(order) != 20 {
+				t.Errorf("served in the order %v", order)
+			}
+			if !slices.IsSorted(fences) || len(slices.Compact(fences)) != 20 {
+				t.Errorf("fences %v", fences)
+			}
+			w.closeClean(append(clients, newcomer)...)
 		})
 	}
 }
@@ -313,22 +263,16 @@ func TestWaitInOrder(t *testing.T) {
 // they barge in.
 func TestTryAcquireDoesNotJumpTheLine(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(w *world) {
-		a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		b, fb := w.client(etcdclaims.Config{TTL: 15 * sec})
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		held := mustTry(t, a, "k")
-		got := make(chan error, 1)
-		go func() {
-			// With a note, so that it must come and take the key itself.
-			_, err := b.Acquire(context.Background(), "k", etcdclaims.Note([]byte("n")))
-			got <- err
-		}()
+	virtually(t, func(t *testing.T, w *world) {
+		a := w.peer()
+		b, hostB := w.client(etcdclaims.Config{TTL: 15 * sec})
+		c := w.peer()
+		held := tryClaim(t, a, "k")
+		// With a note, so that it must come and take the key itself.
+		got := acquiring(context.Background(), b, "k", etcdclaims.Note([]byte("n")))
 		time.Sleep(sec)
-		fb.add(&rule{kind: "advance", n: -1, before: 2 * sec})
-		if err := held.Release(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		hostB.Inject(claimtest.Fault{On: claimtest.Advance, Times: -1, DelayRequest: 2 * sec})
+		release(t, held)
 		_, err := c.TryAcquire(context.Background(), "k")
 		var h *etcdclaims.HeldError
 		if !errors.As(err, &h) || h.Info.Held || h.Info.Waiting != 1 || !errors.Is(err, etcdclaims.ErrHeld) {
@@ -346,16 +290,12 @@ func TestTryAcquireDoesNotJumpTheLine(t *testing.T) {
 		}
 		time.Sleep(5 * sec)
 		select {
-		case err := <-got:
-			t.Errorf("the waiter got %v while the barger holds", err)
+		case r := <-got:
+			t.Errorf("the waiter got %v while the barger holds", r.err)
 		default:
 		}
-		if err := barger.Release(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if err := <-got; err != nil {
-			t.Error(err)
-		}
+		release(t, barger)
+		w.within(5*sec, got)
 		w.closeClean(a, b, c)
 	})
 }
@@ -364,89 +304,86 @@ func TestTryAcquireDoesNotJumpTheLine(t *testing.T) {
 func TestWaitBehindTheDead(t *testing.T) {
 	t.Parallel()
 	for _, dead := range []string{"holder", "first", "holder and first", "first and second", "first, then released at once", "holder that waited before"} {
-		t.Run(dead, func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				ctx := context.Background()
-				var clients []*etcdclaims.Client
-				var nets []*faults
-				for range 4 {
-					c, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-					clients, nets = append(clients, c), append(nets, f)
+		virtualCase(t, dead, func(t *testing.T, w *world) {
+			ctx := context.Background()
+			var clients []*etcdclaims.Client
+			var hosts []*claimtest.Host
+			for range 4 {
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				clients, hosts = append(clients, c), append(hosts, host)
+			}
+			held := tryClaim(t, clients[0], "k")
+			if dead == "holder that waited before" {
+				first := tryClaim(t, clients[3], "k2")
+				go func() { time.Sleep(sec); _ = first.Release(ctx) }()
+				cl, err := clients[0].Acquire(ctx, "k2")
+				if err != nil {
+					t.Fatal(err)
 				}
-				held := mustTry(t, clients[0], "k")
-				if dead == "holder that waited before" {
-					first := mustTry(t, clients[3], "k2")
-					go func() { time.Sleep(sec); _ = first.Release(ctx) }()
-					cl, err := clients[0].Acquire(ctx, "k2")
-					if err != nil {
-						t.Fatal(err)
+				held = cl
+			}
+			key := held.Key()
+			type won struct {
+				n  int
+				cl *etcdclaims.Claim
+				at time.Time
+			}
+			wins := make(chan won, 4)
+			for n := 1; n <= 3; n++ {
+				go func() {
+					cl, err := clients[n].Acquire(ctx, key)
+					if err == nil {
+						wins <- won{n, cl, time.Now()}
+					} else if !errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, etcdclaims.ErrClosed) {
+						t.Errorf("waiter %d: %v", n, err)
 					}
-					held = cl
-				}
-				key := held.Key()
-				type won struct {
-					n  int
-					cl *etcdclaims.Claim
-					at time.Time
-				}
-				wins := make(chan won, 4)
-				for n := 1; n <= 3; n++ {
-					go func() {
-						cl, err := clients[n].Acquire(ctx, key)
-						if err == nil {
-							wins <- won{n, cl, time.Now()}
-						} else if !errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, etcdclaims.ErrClosed) {
-							t.Errorf("waiter %d: %v", n, err)
-						}
-					}()
-					time.Sleep(100 * time.Millisecond)
-				}
-				want, within := 1, 16*sec
-				begin := time.Now()
-				switch dead {
-				case "holder", "holder that waited before":
-					nets[0].cut()
-				case "first":
-					nets[1].cut()
-					time.Sleep(20 * sec)
-					begin, want, within = time.Now(), 2, sec
-					_ = held.Release(ctx)
-				case "holder and first":
-					nets[0].cut()
-					nets[1].cut()
-					want = 2
-				case "first and second":
-					nets[1].cut()
-					nets[2].cut()
-					time.Sleep(20 * sec)
-					begin, want, within = time.Now(), 3, sec
-					_ = held.Release(ctx)
-				case "first, then released at once":
-					nets[1].cut()
-					time.Sleep(sec)
-					want = 2 // the first is handed it, in vain, until its lease ends
-					_ = held.Release(ctx)
-				}
-				win := <-wins
-				if win.n != want {
-					t.Fatalf("waiter %d got it, want %d", win.n, want)
-				}
-				if d := win.at.Sub(begin); d > within {
-					t.Errorf("after %v, want at most %v", d, within)
-				}
-				if win.cl.Fence() <= held.Fence() || win.cl.Check() != nil {
-					t.Errorf("fences %d, %d; %v", held.Fence(), win.cl.Fence(), win.cl.Check())
-				}
-				time.Sleep(30 * sec)
-				if err := win.cl.Check(); err != nil {
-					t.Errorf("30 s later: %v", err)
-				}
-				for _, f := range nets {
-					f.heal()
-				}
-				w.closeClean(clients...)
-			})
+				}()
+				time.Sleep(100 * time.Millisecond)
+			}
+			want, within := 1, 16*sec
+			begin := time.Now()
+			switch dead {
+			case "holder", "holder that waited before":
+				hosts[0].Cut()
+			case "first":
+				hosts[1].Cut()
+				time.Sleep(20 * sec)
+				begin, want, within = time.Now(), 2, sec
+				_ = held.Release(ctx)
+			case "holder and first":
+				hosts[0].Cut()
+				hosts[1].Cut()
+				want = 2
+			case "first and second":
+				hosts[1].Cut()
+				hosts[2].Cut()
+				time.Sleep(20 * sec)
+				begin, want, within = time.Now(), 3, sec
+				_ = held.Release(ctx)
+			case "first, then released at once":
+				hosts[1].Cut()
+				time.Sleep(sec)
+				want = 2 // the first is handed it, in vain, until its lease ends
+				_ = held.Release(ctx)
+			}
+			win := <-wins
+			if win.n != want {
+				t.Fatalf("waiter %d got it, want %d", win.n, want)
+			}
+			if d := win.at.Sub(begin); d > within {
+				t.Errorf("after %v, want at most %v", d, within)
+			}
+			if win.cl.Fence() <= held.Fence() || win.cl.Check() != nil {
+				t.Errorf("fences %d, %d; %v", held.Fence(), win.cl.Fence(), win.cl.Check())
+			}
+			time.Sleep(30 * sec)
+			if err := win.cl.Check(); err != nil {
+				t.Errorf("30 s later: %v", err)
+			}
+			for _, host := range hosts {
+				host.Heal()
+			}
+			w.closeClean(clients...)
 		})
 	}
 }
@@ -455,46 +392,38 @@ func TestWaitBehindTheDead(t *testing.T) {
 func TestHandedOverToOneCutOff(t *testing.T) {
 	t.Parallel()
 	for _, outage := range []time.Duration{2 * sec, 9 * sec, 12 * sec, 14 * sec, 20 * sec} {
-		t.Run(outage.String(), func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				ctx := context.Background()
-				a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-				b, f := w.client(etcdclaims.Config{TTL: 15 * sec})
-				held := mustTry(t, a, "k")
-				type result struct {
-					cl  *etcdclaims.Claim
-					err error
+		virtualCase(t, outage.String(), func(t *testing.T, w *world) {
+			ctx := context.Background()
+			a := w.peer()
+			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			held := tryClaim(t, a, "k")
+			done := acquiring(ctx, b, "k")
+			time.Sleep(6 * sec) // the renewal was a second ago
+			host.Cut()
+			_ = held.Release(ctx)
+			time.AfterFunc(outage, host.Heal)
+			r := <-done
+			if r.err != nil {
+				lossOf(t, r.err, etcdclaims.ReasonSessionDead)
+			} else {
+				if r.cl.Check() != nil || r.cl.Context().Err() != nil {
+					t.Errorf("got a claim that is over: %v, %v", r.cl.Check(), r.cl.Context().Err())
 				}
-				done := make(chan result, 1)
-				go func() { cl, err := b.Acquire(ctx, "k"); done <- result{cl, err} }()
-				time.Sleep(6 * sec) // the renewal was a second ago
-				f.cut()
-				_ = held.Release(ctx)
-				time.AfterFunc(outage, f.heal)
-				r := <-done
-				if r.err != nil {
-					lossOf(t, r.err, etcdclaims.ReasonSessionDead)
-				} else {
-					if r.cl.Check() != nil || r.cl.Context().Err() != nil {
-						t.Errorf("got a claim that is over: %v, %v", r.cl.Check(), r.cl.Context().Err())
-					}
-					if ok, err := r.cl.Owns(ctx); !ok || err != nil {
-						t.Errorf("got a claim that is not its own: %v, %v", ok, err)
-					}
+				if ok, err := r.cl.Owns(ctx); !ok || err != nil {
+					t.Errorf("got a claim that is not its own: %v, %v", ok, err)
 				}
-				t.Logf("outage %v: %v", outage, r.err)
-				if outage < 9*sec && r.err != nil {
-					t.Errorf("an outage of %v lost the place: %v", outage, r.err)
-				}
-				time.Sleep(20 * sec)
-				if r.err != nil {
-					w.free("k", a)
-				} else if err := r.cl.Check(); err != nil {
-					t.Error(err)
-				}
-				w.closeClean(a, b)
-			})
+			}
+			t.Logf("outage %v: %v", outage, r.err)
+			if outage < 9*sec && r.err != nil {
+				t.Errorf("an outage of %v lost the place: %v", outage, r.err)
+			}
+			time.Sleep(20 * sec)
+			if r.err != nil {
+				w.free("k", a)
+			} else if err := r.cl.Check(); err != nil {
+				t.Error(err)
+			}
+			w.closeClean(a, b)
 		})
 	}
 }
@@ -507,41 +436,35 @@ func TestGivingUpMeetsHandOver(t *testing.T) {
 		t.Run(delay.String(), func(t *testing.T) {
 			t.Parallel()
 			for range 5 {
-				virtually(t, func(w *world) {
+				virtually(t, func(t *testing.T, w *world) {
 					ctx := context.Background()
-					a, fa := w.client(etcdclaims.Config{TTL: 15 * sec})
-					b, fb := w.client(etcdclaims.Config{TTL: 15 * sec})
-					c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-					held := mustTry(t, a, "k")
+					a, hostA := w.client(etcdclaims.Config{TTL: 15 * sec})
+					b, hostB := w.client(etcdclaims.Config{TTL: 15 * sec})
+					c := w.peer()
+					held := tryClaim(t, a, "k")
 					bctx, cancel := context.WithCancel(ctx)
-					gave := make(chan error, 1)
-					var bcl *etcdclaims.Claim
-					go func() { cl, err := b.Acquire(bctx, "k"); bcl = cl; gave <- err }()
+					gave := acquiring(bctx, b, "k")
 					time.Sleep(100 * time.Millisecond)
-					next := make(chan *etcdclaims.Claim, 1)
-					go func() { cl, _ := c.Acquire(ctx, "k"); next <- cl }()
+					next := acquiring(ctx, c, "k")
 					time.Sleep(100 * time.Millisecond)
-					fa.add(&rule{kind: "*", n: -1, before: 5 * time.Millisecond, after: 5 * time.Millisecond})
-					fb.add(&rule{kind: "*", n: -1, before: 5 * time.Millisecond, after: 5 * time.Millisecond})
+					slow := claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 5 * time.Millisecond, DelayReply: 5 * time.Millisecond}
+					hostA.Inject(slow)
+					hostB.Inject(slow)
 					go func() {
 						time.Sleep(20*time.Millisecond + delay)
 						cancel()
 					}()
 					time.Sleep(20 * time.Millisecond)
-					begin := time.Now()
 					_ = held.Release(ctx)
-					if err := <-gave; err == nil {
-						if bcl.Check() != nil {
-							t.Errorf("got a claim with %v", bcl.Check())
+					if got := <-gave; got.err == nil {
+						if got.cl.Check() != nil {
+							t.Errorf("got a claim with %v", got.cl.Check())
 						}
-						_ = bcl.Release(ctx)
-					} else if !errors.Is(err, context.Canceled) {
-						t.Error(err)
+						_ = got.cl.Release(ctx)
+					} else if !errors.Is(got.err, context.Canceled) {
+						t.Error(got.err)
 					}
-					cl := <-next
-					if d := time.Since(begin); cl == nil || d > sec {
-						t.Errorf("the next in line got %v after %v", cl, d)
-					}
+					w.within(sec, next)
 					cancel()
 					w.closeClean(a, b, c)
 				})
@@ -554,54 +477,49 @@ func TestGivingUpMeetsHandOver(t *testing.T) {
 func TestHandOverCost(t *testing.T) {
 	t.Parallel()
 	for _, waiters := range []int{4, 16, 64} {
-		t.Run(fmt.Sprint(waiters), func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				ctx := context.Background()
-				var clients []*etcdclaims.Client
-				for range 4 {
-					c, _ := w.client(etcdclaims.Config{TTL: time.Hour})
-					clients = append(clients, c)
+		virtualCase(t, fmt.Sprint(waiters), func(t *testing.T, w *world) {
+			ctx := context.Background()
+			var clients []*etcdclaims.Client
+			for range 4 {
+				c, _ := w.client(etcdclaims.Config{TTL: time.Hour})
+				clients = append(clients, c)
+			}
+			requests := func() (n int64) {
+				for _, c := range clients {
+					n += c.Stats().Requests
 				}
-				requests := func() (n int64) {
-					for _, c := range clients {
-						n += c.Stats().Requests
+				return n
+			}
+			held := tryClaim(t, clients[0], "k")
+			begun := make(chan *etcdclaims.Claim, waiters)
+			for i := range waiters {
+				go func() {
+					cl, err := clients[i%4].Acquire(ctx, "k")
+					if err != nil {
+						t.Error(err)
+						close(begun)
+						return
 					}
-					return n
+					begun <- cl
+				}()
+				synctest.Wait()
+			}
+			time.Sleep(sec)
+			before := requests()
+			for range waiters {
+				release(t, held)
+				var ok bool
+				if held, ok = <-begun; !ok {
+					t.Fatal("a waiter failed")
 				}
-				held := mustTry(t, clients[0], "k")
-				begun := make(chan *etcdclaims.Claim, waiters)
-				for i := range waiters {
-					go func() {
-						cl, err := clients[i%4].Acquire(ctx, "k")
-						if err != nil {
-							t.Error(err)
-							close(begun)
-							return
-						}
-						begun <- cl
-					}()
-					synctest.Wait()
-				}
-				time.Sleep(sec)
-				before := requests()
-				for range waiters {
-					if err := held.Release(ctx); err != nil {
-						t.Fatal(err)
-					}
-					var ok bool
-					if held, ok = <-begun; !ok {
-						t.Fatal("a waiter failed")
-					}
-					synctest.Wait()
-				}
-				each := float64(requests()-before) / float64(waiters)
-				t.Logf("%d waiters: %.2f requests for a hand-over", waiters, each)
-				if each > 4 {
-					t.Errorf("%d waiters: %.2f requests for a hand-over, want at most 4", waiters, each)
-				}
-				w.closeClean(clients...)
-			})
+				synctest.Wait()
+			}
+			each := float64(requests()-before) / float64(waiters)
+			t.Logf("%d waiters: %.2f requests for a hand-over", waiters, each)
+			if each > 4 {
+				t.Errorf("%d waiters: %.2f requests for a hand-over, want at most 4", waiters, each)
+			}
+			w.closeClean(clients...)
 		})
 	}
 }

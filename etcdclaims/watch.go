@@ -69,11 +69,12 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 		defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
 		w := &watch{c: c, prefix: prefix, known: make(map[string]int64), yield: yield}
 		for try := 0; ; try++ {
+			turned := c.store.turns.next()
 			rev, ok := w.sync(ctx)
 			if !ok {
 				return
 			}
-			if rev > 0 && w.follow(ctx, rev) {
+			if rev > 0 && w.follow(ctx, rev, turned) {
 				try = 0
 			}
 			if w.over || !backOff(ctx, try) {
@@ -168,11 +169,21 @@ func (w *watch) freed(key string, rev int64) bool {
 
 // follow tells what happens after the revision until the watch ends; progress
 // says that it told anything.
-func (w *watch) follow(ctx context.Context, rev int64) (progress bool) {
+func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (progress bool) {
 	own := w.c.store.layout.own("")
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	for resp := range w.c.etcd.Watch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1)) {
+	news := w.c.etcd.Watch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	for {
+		var resp clientv3.WatchResponse
+		var ok bool
+		select {
+		case resp, ok = <-news:
+		case <-turned: // revisions may be others now
+		}
+		if !ok {
+			return progress
+		}
 		if err := resp.Err(); err != nil {
 			// Compaction, a lost leader and the like are mended by reading
 			// again; a missing permission is not, and shows there.
@@ -193,5 +204,4 @@ func (w *watch) follow(ctx context.Context, rev int64) (progress bool) {
 			progress = true
 		}
 	}
-	return progress
 }

@@ -2,14 +2,13 @@ package etcdclaims_test
 
 import (
 	"context"
-	"errors"
-	"net"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -227,49 +226,14 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// network is a way to the server that can be cut.
-type network struct {
-	dial func(context.Context) (net.Conn, error)
-
-	mu    sync.Mutex
-	cut   bool
-	conns []net.Conn
-}
-
-func (n *network) Dial(ctx context.Context) (net.Conn, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cut {
-		return nil, errors.New("network is unreachable")
-	}
-	conn, err := n.dial(ctx)
-	if err == nil {
-		n.conns = append(n.conns, conn)
-	}
-	return conn, err
-}
-
-func (n *network) set(cut bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.cut = cut
-	if cut {
-		for _, conn := range n.conns {
-			_ = conn.Close()
-		}
-		n.conns = nil
-	}
-}
-
 func TestWatchResynced(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx := t.Context()
-		etcd := bubbleClock(t, v.Client(t))
+		etcd := server.Etcd(t)
 		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
-		wire := &network{dial: v.Dial}
-		far := bubbleClock(t, v.ClientVia(t, wire.Dial))
-		observer := newClient(t, far, etcdclaims.Config{Prefix: prefix})
+		host := server.Host(t)
+		observer := newClient(t, host.Etcd(t), etcdclaims.Config{Prefix: prefix})
 
 		stays := tryClaim(t, a, "1 stays")
 		goes := tryClaim(t, a, "2 goes")
@@ -281,7 +245,7 @@ func TestWatchResynced(t *testing.T) {
 		w.next(t, etcdclaims.Synced, "")
 
 		for round, away := range []time.Duration{time.Second, time.Minute} {
-			wire.set(true)
+			host.Kill()
 			time.Sleep(time.Second)
 			noErr(t, goes.Release(ctx))
 			noErr(t, moves.Release(ctx))
@@ -294,7 +258,7 @@ func TestWatchResynced(t *testing.T) {
 			noErr(t, err)
 			time.Sleep(away)
 			w.nothing(t)
-			wire.set(false)
+			host.Heal()
 
 			w.next(t, etcdclaims.Resynced, "")
 			if e := w.next(t, etcdclaims.Claimed, "3 moves"); e.Info.Fence != moved.Fence() || e.Info.Owner != "b" {
@@ -319,18 +283,18 @@ func TestWatchResynced(t *testing.T) {
 // Without compaction a disconnection loses nothing, and needs no Resynced.
 func TestWatchDisconnected(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		etcd := bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		etcd := server.Etcd(t)
 		a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
-		wire := &network{dial: v.Dial}
-		observer := newClient(t, bubbleClock(t, v.ClientVia(t, wire.Dial)), etcdclaims.Config{Prefix: prefix})
+		host := server.Host(t)
+		observer := newClient(t, host.Etcd(t), etcdclaims.Config{Prefix: prefix})
 		w := startWatch(t, observer, "")
 		w.next(t, etcdclaims.Synced, "")
-		wire.set(true)
+		host.Kill()
 		cl := tryClaim(t, a, "k")
 		time.Sleep(time.Minute)
 		noErr(t, cl.Release(t.Context()))
-		wire.set(false)
+		host.Heal()
 		w.next(t, etcdclaims.Claimed, "k")
 		w.next(t, etcdclaims.Freed, "k")
 		w.nothing(t)
@@ -341,64 +305,36 @@ func TestWatchDisconnected(t *testing.T) {
 // on when it can.
 func TestWatchSurvivesOutage(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		etcd := bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		etcd := server.Etcd(t)
 		a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
 		noErr(t, tryClaim(t, a, "history").Release(t.Context()))
 		cl := tryClaim(t, a, "k")
 		noErr(t, tryClaim(t, a, "past").Release(t.Context()))
-		wire := &network{dial: v.Dial}
-		far := bubbleClock(t, v.ClientVia(t, wire.Dial))
-		watches := &endableWatcher{Watcher: far.Watcher}
-		far.Watcher = watches
-		observer := newClient(t, far, etcdclaims.Config{Prefix: prefix})
-		wire.set(true)
+		host := server.Host(t)
+		observer := newClient(t, host.Etcd(t), etcdclaims.Config{Prefix: prefix})
+		host.Kill()
 		w := startWatch(t, observer, "")
 		time.Sleep(time.Minute)
 		w.nothing(t)
-		wire.set(false)
+		host.Heal()
 		w.next(t, etcdclaims.Claimed, "k")
 		w.next(t, etcdclaims.Synced, "")
 
 		// The same in the midst of it: one gap, told once.
-		wire.set(true)
-		watches.end()
+		host.Inject(claimtest.Fault{On: claimtest.Watch, Err: rpctypes.ErrGRPCNoLeader}) // which ends it
+		host.Kill()
 		time.Sleep(time.Minute)
 		noErr(t, cl.Release(t.Context()))
 		noErr(t, tryClaim(t, a, "unseen").Release(t.Context()))
 		tryClaim(t, a, "new")
-		wire.set(false)
+		host.Heal()
 		w.next(t, etcdclaims.Resynced, "")
 		w.next(t, etcdclaims.Claimed, "new")
 		w.next(t, etcdclaims.Freed, "k")
 		time.Sleep(time.Minute)
 		w.nothing(t)
 	})
-}
-
-// endableWatcher opens watches that can be ended from outside, as a server
-// without leader ends them.
-type endableWatcher struct {
-	clientv3.Watcher
-	mu   sync.Mutex
-	ends []context.CancelFunc
-}
-
-func (w *endableWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	ctx, cancel := context.WithCancel(ctx)
-	w.mu.Lock()
-	w.ends = append(w.ends, cancel)
-	w.mu.Unlock()
-	return w.Watcher.Watch(ctx, key, opts...)
-}
-
-func (w *endableWatcher) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, cancel := range w.ends {
-		cancel()
-	}
-	w.ends = nil
 }
 
 // An epoch that is raised while a watch goes on shows in the fences it tells.

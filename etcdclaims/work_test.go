@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -35,7 +34,9 @@ func wantIs(tb testing.TB, err, target error) {
 func tryClaim(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
 	tb.Helper()
 	cl, err := c.TryAcquire(tb.Context(), key, opts...)
-	noErr(tb, err)
+	if err != nil {
+		tb.Fatalf("acquiring %s: %v", key, err)
+	}
 	return cl
 }
 
@@ -106,20 +107,6 @@ func twoOwners(tb testing.TB, etcd *clientv3.Client, cfg etcdclaims.Config) (a, 
 	a = newClient(tb, etcd, cfg)
 	cfg.Owner = "b"
 	return a, newClient(tb, etcd, cfg), cfg.Prefix
-}
-
-// inBubble runs the test on a server in virtual time.
-func inBubble(t *testing.T, f func(t *testing.T, v *testetcd.Virtual), opts ...testetcd.Option) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, testetcd.StartVirtual(t, opts...)) })
-}
-
-// bubbleClock makes the boot clock obey the bubble.
-func bubbleClock(t *testing.T, etcd *clientv3.Client) *clientv3.Client {
-	t.Helper()
-	begin := time.Now()
-	t.Cleanup(clock.Attach(etcd, clock.Clock{Boot: func() time.Duration { return time.Since(begin) }}))
-	return etcd
 }
 
 func TestWorkCompleteWithOps(t *testing.T) {
@@ -294,10 +281,10 @@ func TestWorkCompleteAfterLoss(t *testing.T) {
 
 func TestWorkFailWaits(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx := t.Context()
 		var asked []int
-		a, b, _ := twoOwners(t, bubbleClock(t, v.Client(t)), etcdclaims.Config{
+		a, b, _ := twoOwners(t, server.Etcd(t), etcdclaims.Config{
 			MaxAttempts: 3,
 			Backoff: func(attempt int) time.Duration {
 				asked = append(asked, attempt)
@@ -346,9 +333,9 @@ func TestWorkFailWaits(t *testing.T) {
 
 func TestWorkRetryAfter(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx := t.Context()
-		a, b, _ := twoOwners(t, bubbleClock(t, v.Client(t)), etcdclaims.Config{Backoff: func(int) time.Duration { return time.Hour }})
+		a, b, _ := twoOwners(t, server.Etcd(t), etcdclaims.Config{Backoff: func(int) time.Duration { return time.Hour }})
 		cause := errors.New("busy")
 		noErr(t, tryBegin(t, a, "k").Fail(ctx, fmt.Errorf("outer: %w", etcdclaims.RetryAfter(cause, time.Minute))))
 		_, err := b.TryBegin(ctx, "k")
@@ -449,9 +436,9 @@ func TestWorkRelease(t *testing.T) {
 
 func TestWorkRetention(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx := t.Context()
-		etcd := bubbleClock(t, v.Client(t))
+		etcd := server.Etcd(t)
 		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{Retention: 10 * time.Minute})
 		leaseOf := func(key string) int64 {
 			kv := rawKV(t, etcd, prefix+"work/"+key)
@@ -494,8 +481,8 @@ func TestWorkRetention(t *testing.T) {
 
 func TestWorkRetainedForEver(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, v *testetcd.Virtual) {
-		etcd := bubbleClock(t, v.Client(t))
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		etcd := server.Etcd(t)
 		a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{Retention: -1})
 		noErr(t, tryBegin(t, a, "k").Complete(t.Context()))
 		if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease != 0 {

@@ -1,0 +1,29 @@
+package claimtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// NewClient returns a client of claims that is closed when the test ends, after
+// the network of its host is healed. Each is a process of its own as far as
+// claims are concerned.
+func NewClient(tb testing.TB, etcd Etcd, cfg etcdclaims.Config) *etcdclaims.Client {
+	tb.Helper()
+	c, err := etcdclaims.New(etcd.Etcd(tb), cfg)
+	if err != nil {
+		tb.Fatalf("claimtest: new client: %v", err)
+	}
+	tb.Cleanup(func() {
+		if h, ok := etcd.(*Host); ok {
+			h.restore()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = c.Close(ctx) // what it could not release ends with its lease
+	})
+	return c
+}

@@ -1,0 +1,116 @@
+package claimtest
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/clock"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+// A Host is the machine that some clients run on: their network to etcd, and
+// their clocks. What happens to one host does not concern another. Its methods
+// may be called at any time, concurrently.
+type Host struct {
+	backend backend
+	wires   *wires
+	late    sync.WaitGroup // held requests
+	closed  chan struct{}
+
+	mu      sync.Mutex
+	faults  []*Injection
+	traffic map[Kind]*traffic
+
+	began time.Time
+	slept atomic.Int64
+	step  atomic.Int64
+}
+
+func newHost(tb testing.TB, b backend) *Host {
+	tb.Helper()
+	h := &Host{
+		backend: b, wires: newWires(b.dial), closed: make(chan struct{}),
+		traffic: make(map[Kind]*traffic), began: time.Now(),
+	}
+	tb.Cleanup(func() {
+		close(h.closed)
+		h.late.Wait()
+	})
+	return h
+}
+
+// Etcd implements [Etcd]: it returns a new client on this host, which is closed
+// when the test ends.
+func (h *Host) Etcd(tb testing.TB) *clientv3.Client {
+	tb.Helper()
+	c := h.backend.client(tb, clientv3.Config{DialOptions: h.dialOptions()})
+	tb.Cleanup(clock.Attach(c, h.clock()))
+	tb.Cleanup(h.restore)
+	return c
+}
+
+func (h *Host) dialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithContextDialer(h.wires.connect),
+		grpc.WithChainUnaryInterceptor(h.unary),
+		grpc.WithChainStreamInterceptor(h.stream),
+	}
+}
+
+// restore lets the clients of a test that is over close in peace.
+func (h *Host) restore() {
+	h.RemoveFaults()
+	h.Heal()
+}
+
+// Cut stops the network between the host and etcd in both directions, until
+// Heal. Connections stay, and nothing on them is lost: what was sent meanwhile
+// arrives when it is healed, unless it was cancelled.
+func (h *Host) Cut() {
+	h.wires.cut("", true)
+	h.wires.cut("", false)
+}
+
+// CutReplies stops what etcd sends to the host, until Heal. Requests arrive.
+func (h *Host) CutReplies() { h.wires.cut("", true) }
+
+// Hang stops the network to and from one endpoint, as if that member had stopped,
+// until Heal.
+func (h *Host) Hang(endpoint string) {
+	addr := endpoint[strings.LastIndex(endpoint, "/")+1:]
+	h.wires.cut(addr, true)
+	h.wires.cut(addr, false)
+}
+
+// Break closes all connections of the host. gRPC makes new ones.
+func (h *Host) Break() { h.wires.breakAll(false) }
+
+// Kill closes all connections of the host and lets none be made: for etcd its
+// processes have died. What runs in them goes on, as nobody can stop a goroutine;
+// what it finds out is that etcd cannot be reached.
+func (h *Host) Kill() { h.wires.breakAll(true) }
+
+// Heal ends what Cut, CutReplies, Hang and Kill did.
+func (h *Host) Heal() { h.wires.heal() }
+
+// Suspend puts the machine to sleep for d and wakes it at once: the clients'
+// monotonic time has not moved, as Go's does not (golang/go#24595), their boot
+// time and wall clock have. Etcd has not waited, so leases have not aged.
+func (h *Host) Suspend(d time.Duration) {
+	h.slept.Add(int64(d))
+	h.step.Add(int64(d))
+}
+
+// StepClock moves the wall clock of the machine, forward or back.
+func (h *Host) StepClock(d time.Duration) { h.step.Add(int64(d)) }
+
+func (h *Host) clock() clock.Clock {
+	return clock.Clock{
+		Boot: func() time.Duration { return time.Since(h.began) + time.Duration(h.slept.Load()) },
+		Wall: func() time.Time { return time.Now().Add(time.Duration(h.step.Load())) },
+	}
+}

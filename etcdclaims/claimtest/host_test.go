@@ -1,0 +1,255 @@
+package claimtest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+)
+
+// everywhere runs a test in virtual time and in real time, with and without
+// authentication.
+func everywhere(t *testing.T, f func(t *testing.T, server *claimtest.Server), opts ...claimtest.Option) {
+	t.Helper()
+	t.Parallel()
+	t.Run("virtual", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { f(t, claimtest.Start(t, opts...)) })
+	})
+	t.Run("real", func(t *testing.T) { f(t, claimtest.Start(t, opts...)) })
+	t.Run("auth", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { f(t, claimtest.Start(t, append(opts, claimtest.Auth())...)) })
+	})
+}
+
+var short = etcdclaims.Config{TTL: 2 * time.Second, AllowShortTTL: true}
+
+func acquire(t *testing.T, c *etcdclaims.Client, key string) *etcdclaims.Claim {
+	t.Helper()
+	claim, err := c.TryAcquire(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claim
+}
+
+func TestReplyIsLost(t *testing.T) {
+	everywhere(t, func(t *testing.T, server *claimtest.Server) {
+		host := server.Host(t)
+		c := claimtest.NewClient(t, host, short)
+		acquire(t, c, "warm")
+		lost := host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
+		acquire(t, c, "a")
+		if lost.Hits() != 1 || len(host.Sent(claimtest.Resolve)) != 1 {
+			t.Errorf("%d replies lost, %d times resolved", lost.Hits(), len(host.Sent(claimtest.Resolve)))
+		}
+	})
+}
+
+func TestCut(t *testing.T) {
+	everywhere(t, func(t *testing.T, server *claimtest.Server) {
+		host := server.Host(t)
+		c := claimtest.NewClient(t, host, short)
+		claim := acquire(t, c, "a")
+		host.Cut()
+		<-claim.Done()
+		if _, err := claimtest.NewClient(t, server, short).Acquire(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		host.Heal()
+		if _, err := c.TryAcquire(t.Context(), "a"); !errors.Is(err, etcdclaims.ErrHeld) {
+			t.Errorf("after healing: %v", err)
+		}
+	})
+}
+
+func TestKill(t *testing.T) {
+	everywhere(t, func(t *testing.T, server *claimtest.Server) {
+		host := server.Host(t)
+		c := claimtest.NewClient(t, host, short)
+		claim := acquire(t, c, "a")
+		host.Kill()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if ok, err := claim.Owns(ctx); err == nil || ok {
+			t.Errorf("a killed host reaches etcd: %v, %v", ok, err)
+		}
+		host.Heal()
+		if _, err := c.Lookup(t.Context(), "a"); err != nil {
+			t.Errorf("after healing: %v", err)
+		}
+	})
+}
+
+func TestCodes(t *testing.T) {
+	everywhere(t, func(t *testing.T, server *claimtest.Server) {
+		host := server.Host(t)
+		c := claimtest.NewClient(t, host, short)
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "a", Code: codes.PermissionDenied})
+		acquire(t, c, "b")
+		if _, err := c.TryAcquire(t.Context(), "a"); err == nil {
+			t.Error("acquired without permission")
+		}
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "a", Err: rpctypes.ErrGRPCNoSpace})
+		if _, err := c.TryAcquire(t.Context(), "a"); !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Errorf("without space: %v", err)
+		}
+		acquire(t, c, "a")
+	})
+}
+
+func TestOperator(t *testing.T) {
+	everywhere(t, func(t *testing.T, server *claimtest.Server) {
+		c := claimtest.NewClient(t, server, short)
+		ended := func(what string, want etcdclaims.Reason, do func()) {
+			t.Helper()
+			claim := acquire(t, c, "a")
+			do()
+			<-claim.Done()
+			var lost *etcdclaims.LostError
+			if !errors.As(claim.Err(), &lost) || lost.Reason != want {
+				t.Errorf("%s: %v", what, claim.Err())
+			}
+		}
+		key := claimtest.Key("", "a")
+		ended("revoking", etcdclaims.ReasonRevoked, func() { server.Revoke(t, key) })
+		ended("deleting", etcdclaims.ReasonDeleted, func() { server.Delete(t, key) })
+		ended("overwriting", etcdclaims.ReasonSuperseded, func() { server.Overwrite(t, key, "x") })
+		server.Delete(t, key)
+		ended("raising the epoch", etcdclaims.ReasonSuperseded, func() { server.RaiseEpoch(t, "") })
+		claim := acquire(t, c, "b")
+		server.Compact(t)
+		server.FillQuota(t)
+		if _, err := c.TryAcquire(t.Context(), "c"); err == nil {
+			t.Error("acquired without space")
+		}
+		if err := claim.Release(t.Context()); err != nil {
+			t.Errorf("releasing without space: %v", err)
+		}
+		server.FreeQuota(t)
+		acquire(t, c, "c")
+	})
+}
+
+func TestRestart(t *testing.T) {
+	everywhere(t, func(t *testing.T, server *claimtest.Server) {
+		c := claimtest.NewClient(t, server, etcdclaims.Config{})
+		claim := acquire(t, c, "a")
+		server.Stop(t)
+		server.Restart(t)
+		if ok, err := claim.Owns(t.Context()); err != nil || !ok {
+			t.Errorf("after a restart: %v, %v", ok, err)
+		}
+	})
+}
+
+func TestRestore(t *testing.T) {
+	everywhere(t, func(t *testing.T, server *claimtest.Server) {
+		c := claimtest.NewClient(t, server, etcdclaims.Config{})
+		backup := server.Snapshot(t)
+		claim := acquire(t, c, "a")
+		server.Restore(t, backup, 0)
+		if authenticated(t, server) {
+			return // its client hangs, as documented
+		}
+		if err := claim.Renew(t.Context()); !errors.Is(err, etcdclaims.ErrLost) {
+			t.Errorf("after a restore: %v", err)
+		}
+		if _, err := c.TryAcquire(t.Context(), "a"); !errors.Is(err, etcdclaims.ErrRewound) {
+			t.Errorf("after a restore: %v", err)
+		}
+		server.RaiseEpoch(t, "")
+		again := acquire(t, c, "a")
+		if again.Fence() <= claim.Fence() {
+			t.Errorf("fence %d after %d", again.Fence(), claim.Fence())
+		}
+		if n := server.Lease(t, claimtest.Key("", "a")); n == 0 {
+			t.Error("a claim without a lease")
+		}
+		before := server.Snapshot(t)
+		server.Restore(t, before, 1_000_000)
+		if _, err := c.TryAcquire(t.Context(), "b"); err != nil {
+			t.Errorf("after a restore with a bump: %v", err)
+		}
+	})
+}
+
+func authenticated(t *testing.T, server *claimtest.Server) bool {
+	t.Helper()
+	resp, err := server.Admin().AuthStatus(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Enabled
+}
+
+func TestTokensExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t, claimtest.Auth())
+		c := claimtest.NewClient(t, server, etcdclaims.Config{})
+		claim := acquire(t, c, "a")
+		for range 20 {
+			server.ExpireTokens(t)
+			time.Sleep(5 * time.Second)
+		}
+		if err := claim.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSuspend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		host := server.Host(t)
+		claim := acquire(t, claimtest.NewClient(t, host, etcdclaims.Config{}), "a")
+		host.StepClock(-time.Hour)
+		if err := claim.Check(); err != nil {
+			t.Errorf("after the wall clock was set back: %v", err)
+		}
+		host.Suspend(time.Minute)
+		if err := claim.Check(); !errors.Is(err, etcdclaims.ErrLost) {
+			t.Errorf("after a minute's sleep: %v", err)
+		}
+	})
+}
+
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(testing.TB, int, ...claimtest.Option) *claimtest.Members{
+		"cluster": claimtest.Cluster, "processes": claimtest.Processes,
+	} {
+		t.Run(name, func(t *testing.T) {
+			members := start(t, 3)
+			host := members.Host(t)
+			c := claimtest.NewClient(t, host, etcdclaims.Config{TTL: 5 * time.Second})
+			claim := acquire(t, c, "a")
+			to := (members.Leader(t) + 1) % members.Len()
+			members.MoveLeader(t, to)
+			host.Hang(members.Endpoints()[to])
+			if err := claim.Renew(t.Context()); err != nil {
+				t.Errorf("with one member hanging: %v", err)
+			}
+			host.Heal()
+			if name == "processes" {
+				members.Pause(t, to)
+				if err := claim.Renew(t.Context()); err != nil {
+					t.Errorf("with the leader stopped: %v", err)
+				}
+				members.Resume(t, to)
+				members.Kill(t, to)
+			} else {
+				members.Stop(t, to)
+			}
+			if err := claim.Renew(t.Context()); err != nil {
+				t.Errorf("with one member down: %v", err)
+			}
+			members.Restart(t, to)
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// claimed is what became of an Acquire on a goroutine of its own.
+type claimed struct {
+	cl  *etcdclaims.Claim
+	err error
+	at  time.Time
+}
+
+func acquiring(ctx context.Context, c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) <-chan claimed {
+	done := make(chan claimed, 1)
+	go func() {
+		cl, err := c.Acquire(ctx, key, opts...)
+		done <- claimed{cl, err, time.Now()}
+	}()
+	return done
+}
+
+// within returns the claim of an Acquire, which it may take so long for.
+func (w *world) within(d time.Duration, done <-chan claimed) *etcdclaims.Claim {
+	w.Helper()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			w.Fatalf("acquiring: %v; etcd has %v", r.err, w.all())
+		}
+		return r.cl
+	case <-time.After(d):
+		w.Fatalf("not acquired within %v; etcd has %v", d, w.all())
+		return nil
+	}
+}
+
+// places counts those in line, for whatever key.
+func (w *world) places() int {
+	w.Helper()
+	n := 0
+	for k := range w.all() {
+		if strings.HasPrefix(k, w.prefix+"wait/") {
+			n++
+		}
+	}
+	return n
+}
+
+// joined makes the client one that had to wait for the key before, so that it
+// joins the line at once when it acquires it again.
+func (w *world) joined(c *etcdclaims.Client, key string) {
+	w.Helper()
+	other := w.peer()
+	held := tryClaim(w.T, other, key)
+	ctx, cancel := context.WithTimeout(context.Background(), sec)
+	defer cancel()
+	if _, err := c.Acquire(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
+		w.Fatal(err)
+	}
+	time.Sleep(sec) // its place is left in the background, and would be handed the key
+	release(w, held)
+	if err := other.Close(context.Background()); err != nil {
+		w.Fatal(err)
+	}
+}

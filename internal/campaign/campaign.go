@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const memberCount = 3
+
+// itemEvery is how often a work item is submitted.
+const itemEvery = 250 * time.Millisecond
+
+// A campaign is one run. Its parts are there once run has made them.
+type campaign struct {
+	o        options
+	board    *board
+	members  *members
+	net      network
+	crew     *crew
+	observer *observer
+	faults   *faultLog
+	shop     *shop
+}
+
+func newCampaign(o options, out io.Writer) *campaign {
+	return &campaign{o: o, board: newBoard(out)}
+}
+
+// run makes the faults, heals them, and judges.
+func (c *campaign) run(ctx context.Context) error {
+	c.board.line("seed %d: %d workers, %d keys, TTL %v, faults for %v", c.o.seed, c.o.workers, c.o.keys, c.o.ttl, c.o.length)
+	// What an interrupt cuts short is the faults: all else takes its own time.
+	whole := context.WithoutCancel(ctx)
+	stop, err := c.start(whole)
+	defer stop()
+	if err != nil {
+		return err
+	}
+
+	storm, cancel := context.WithTimeout(ctx, c.o.length)
+	defer cancel()
+	shown := c.show(storm)
+	err = newNemesis(c.o, c.members, c.crew, c.observer, c.faults).run(storm)
+	shown()
+	if err != nil {
+		return err
+	}
+	healed := time.Now()
+	c.board.line("healed; waiting for what is left")
+	stuck := c.quiet(whole, healed)
+	c.shop.close()
+	c.crew.dismiss(2*c.o.ttl + 10*time.Second)
+	return c.conclude(whole, stuck)
+}
+
+// start starts everything. What it returns stops what was started.
+func (c *campaign) start(ctx context.Context) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for i := len(stops) - 1; i >= 0; i-- {
+			stops[i]()
+		}
+	}
+	if c.faults, err = openFaultLog(filepath.Join(c.o.dir, "faults.log")); err != nil {
+		return stop, err
+	}
+	stops = append(stops, func() { c.faults.close() })
+	if c.members, err = startMembers(c.o.dir, memberCount); err != nil {
+		return stop, err
+	}
+	stops = append(stops, c.members.close)
+	if c.observer, err = observe(ctx, c.members); err != nil {
+		return stop, err
+	}
+	stops = append(stops, c.observer.close)
+	var addrs []string
+	for _, url := range c.members.cluster.Endpoints() {
+		addrs = append(addrs, strings.TrimPrefix(url, "http://"))
+	}
+	if c.net, err = openNetwork(c.o.workers, addrs); err != nil {
+		return stop, err
+	}
+	stops = append(stops, c.net.close)
+	if c.crew, err = startCrew(c.o, c.net); err != nil {
+		return stop, err
+	}
+	stops = append(stops, c.crew.kill)
+	c.shop = openShop(c.members)
+	stops = append(stops, c.shop.close)
+	return stop, nil
+}
+
+// show draws what is going on until it is told to stop.
+func (c *campaign) show(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var drawing sync.WaitGroup
+	drawing.Go(func() {
+		tick := time.NewTicker(c.board.every())
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				terms, takeOvers := c.observer.count()
+				faults, lasting := c.faults.now()
+				if lasting == "" {
+					lasting = "nothing"
+				}
+				c.board.draw(c.o.length, "%d terms, %d take-overs, %d items, %d faults, now: %s",
+					terms, takeOvers, c.shop.count(), faults, lasting)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		drawing.Wait()
+	}
+}
+
+// quiet waits until every item is done and every key has had a new owner since
+// all was healed. It returns the keys that have not in time: none may stay stuck
+// for longer than a pick-up after the loss of the leader takes. Items get some
+// time more, as each is one of many; those that are not done by then are lost.
+func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string) {
+	c.shop.rest()
+	bound := leaderBound(c.o.ttl) + settling
+	left := map[string]bool{fencedSetKey: true, plainSetKey: true}
+	for i := range c.o.keys {
+		left[keyName(i)] = true
+	}
+	for len(left) > 0 && time.Since(healed) < bound {
+		for key := range left {
+			if c.observer.begunSince(key, healed) {
+				delete(left, key)
+			}
+		}
+		sleep(ctx, 20*time.Millisecond)
+	}
+	for key := range left {
+		stuck = append(stuck, fmt.Sprintf("%s: no new owner %v after all was healed", key, bound))
+	}
+	const slack = 20 * time.Second
+	for open := -1; open != 0 && time.Since(healed) < bound+slack; sleep(ctx, 100*time.Millisecond) {
+		var err error
+		if open, err = c.shop.open(ctx); err != nil {
+			open = -1
+		}
+	}
+	return stuck
+}
+
+// conclude gathers the evidence, judges and prints.
+func (c *campaign) conclude(ctx context.Context, stuck []string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := c.observer.finish(ctx); err != nil {
+		return err
+	}
+	end := time.Now()
+	c.observer.close()
+	faults := c.faults.close()
+	ev, err := gather(ctx, c.o.dir, c.members, c.observer.history)
+	if err != nil {
+		return fmt.Errorf("gathering the evidence: %w", err)
+	}
+	var ends []error
+	ev.deaths, ends = c.crew.report()
+	ev.submitted = c.shop.submitted()
+	v := judge(ev)
+	pickups := findPickups(c.observer.history, faults, c.o.ttl, end)
+	for _, p := range pickups {
+		if p.late() {
+			v.overtime = append(v.overtime, p.String())
+		}
+	}
+	v.overtime = append(v.overtime, stuck...)
+	for _, err := range ends {
+		v.ends = append(v.ends, err.Error())
+	}
+	c.board.leave()
+	terms, takeOvers := c.observer.count()
+	r := report{v: v, terms: terms, takeOvers: takeOvers, faults: faults, pickups: pickups, ttl: c.o.ttl}
+	if err := r.print(c.board.out); err != nil {
+		return err
+	}
+	if !v.held() {
+		return errors.Join(errViolated, fmt.Errorf("seed %d", c.o.seed))
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// takeTurn claims one of the shared keys, in one of the ways there are, and has
+// some effects under it.
+func (w *worker) takeTurn(ctx context.Context, r *rand.Rand) error {
+	key := keyName(r.IntN(w.Keys))
+	wait, cancel := context.WithTimeout(ctx, between(r, 2*w.TTL, 6*w.TTL))
+	defer cancel()
+	handler := func(ctx context.Context) error {
+		claim, err := w.claims.TryAcquire(ctx, key, etcdclaims.Reentrant())
+		if err != nil {
+			return err
+		}
+		defer func() { w.note(claim.Release(context.WithoutCancel(ctx))) }() // of this handle alone
+		if r.IntN(20) == 0 {
+			ctx = context.WithoutCancel(ctx) // does not stop when it is told to
+		}
+		return w.term(ctx, r, claim, false)
+	}
+	var claim *etcdclaims.Claim
+	var err error
+	manual := false
+	switch choice := r.IntN(100); {
+	case choice < 45:
+		return w.claims.Run(wait, key, handler)
+	case choice < 55:
+		return w.claims.TryRun(wait, key, handler)
+	case choice < 75:
+		claim, err = w.claims.Acquire(wait, key)
+	case choice < 90:
+		claim, err = w.claims.TryAcquire(wait, key)
+	default:
+		manual = true
+		claim, err = w.claims.Acquire(wait, key, etcdclaims.Manual())
+	}
+	if err != nil {
+		return err
+	}
+	err = w.term(claim.Context(), r, claim, manual)
+	// Giving up has a time of its own: the term's may be over.
+	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	w.note(claim.Release(giving))
+	if r.IntN(4) == 0 {
+		w.effect(ctx, kindLate, claim)
+	}
+	return err
+}
+
+// term is what a worker does while it owns a key.
+func (w *worker) term(ctx context.Context, r *rand.Rand, claim *etcdclaims.Claim, manual bool) error {
+	if err := claim.Check(); err != nil {
+		return err
+	}
+	s, err := openSection(w.Dir, claim.Key(), w.Name, w.journal.id(), claim.Fence())
+	if err != nil {
+		return err
+	}
+	defer func() { w.note(s.close()) }()
+	if err := claim.Check(); err != nil { // opening a file takes its time
+		return err
+	}
+	if err := s.line("begin"); err != nil {
+		return err
+	}
+	for range 1 + r.IntN(3) {
+		sleep(ctx, between(r, 20*time.Millisecond, 250*time.Millisecond))
+		if manual {
+			renewing, cancel := context.WithTimeout(ctx, callTimeout)
+			w.note(claim.Renew(renewing))
+			cancel()
+		}
+		if ctx.Err() == nil && claim.Check() == nil {
+			if err := s.line("write"); err != nil {
+				return err
+			}
+			kind := kindTxn
+			if r.IntN(2) == 0 {
+				kind = kindHeld
+			}
+			w.effect(ctx, kind, claim)
+			continue
+		}
+		// Whoever believes its clock stops here. Whether the fence alone is
+		// enough is what is to be shown, so write all the same.
+		w.effect(ctx, kindLate, claim)
+		return claim.Err()
+	}
+	return nil
+}
+
+func keyName(i int) string { return fmt.Sprintf("job-%d", i) }

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// good is evidence in which everything held: two owners of job-0, one after the
+// other, an item, and two sets.
+func good() *evidence {
+	return &evidence{
+		journals: []entry{
+			{Op: opIntent, ID: "w0.1-1", Kind: kindTxn, Key: "job-0", Fence: 10},
+			{Op: opOK, ID: "w0.1-1", Kind: kindTxn, Key: "job-0", Fence: 10, Rev: 11},
+			{Op: opIntent, ID: "w1.1-1", Kind: kindHeld, Key: "job-0", Fence: 20},
+			{Op: opUnknown, ID: "w1.1-1", Kind: kindHeld, Key: "job-0", Fence: 20},
+			{Op: opIntent, ID: "w0.1-2", Kind: kindLate, Key: "job-0", Fence: 10},
+			{Op: opRefused, ID: "w0.1-2", Kind: kindLate, Key: "job-0", Fence: 10},
+			{Op: opIntent, ID: "w1.1-2", Kind: kindTxn, Key: "job-0", Fence: 20}, // killed
+			{Op: opIntent, ID: "w1.1-3", Kind: kindComplete, Key: "item-1", Fence: 30},
+			{Op: opOK, ID: "w1.1-3", Kind: kindComplete, Key: "item-1", Fence: 30},
+			{Op: opIntent, ID: "w0.1-4", Kind: kindSet, Key: fencedSetKey, Fence: 40},
+			{Op: opOK, ID: "w0.1-4", Kind: kindSet, Key: fencedSetKey, Fence: 40},
+			{Op: opIntent, ID: "w0.1-5", Kind: kindPlain, Key: plainSetKey, Fence: 50},
+			{Op: opOK, ID: "w0.1-5", Kind: kindPlain, Key: plainSetKey, Fence: 50},
+		},
+		effects: []effect{
+			{id: "w0.1-1", key: "job-0", fence: 10, kind: kindTxn, create: 11, mod: 11},
+			{id: "w1.1-1", key: "job-0", fence: 20, kind: kindHeld, create: 21, mod: 21},
+			{id: "w1.1-3", key: "item-1", fence: 30, kind: kindComplete, create: 31, mod: 31},
+		},
+		sets:      map[string][]string{kindSet: {"w0.1-4"}, kindPlain: {"w0.1-5"}},
+		submitted: []string{"1"},
+		done:      map[string]int64{"1": 1},
+		terms: map[string][]*term{
+			"job-0":  {{key: "job-0", owner: "w0.1", fence: 10, end: 20}, {key: "job-0", owner: "w1.1", fence: 20}},
+			"item-1": {{key: "item-1", owner: "w1.1", fence: 30, end: 31}},
+		},
+	}
+}
+
+// TestVerdict spoils good evidence in one way at a time: a judge that cannot
+// condemn proves nothing.
+func TestVerdict(t *testing.T) {
+	add := func(ev *evidence, e effect) {
+		ev.journals = append(ev.journals, entry{Op: opIntent, ID: e.id, Kind: e.kind, Key: e.key, Fence: e.fence})
+		ev.effects = append(ev.effects, e)
+	}
+	remove := func(ev *evidence, id string) {
+		ev.effects = slices.DeleteFunc(ev.effects, func(e effect) bool { return e.id == id })
+	}
+	tests := []struct {
+		name  string
+		spoil func(*evidence)
+		want  map[string]int // findings
+	}{
+		{"OK", func(*evidence) {}, nil},
+		{"an effect after a newer owner's", func(ev *evidence) {
+			add(ev, effect{id: "x", key: "job-0", fence: 10, kind: kindTxn, create: 22, mod: 22})
+		}, map[string]int{"stale": 1}},
+		{"an effect after the term, before the next owner's first", func(ev *evidence) {
+			ev.terms["job-0"][0].end = 15
+			add(ev, effect{id: "x", key: "job-0", fence: 10, kind: kindTxn, create: 16, mod: 16})
+		}, map[string]int{"stale": 1}},
+		{"a fence that nobody had", func(ev *evidence) {
+			add(ev, effect{id: "x", key: "job-0", fence: 25, kind: kindTxn, create: 26, mod: 26})
+		}, map[string]int{"stale": 1}},
+		{"OK a fence that the observer cannot have seen", func(ev *evidence) {
+			ev.gaps = [][2]int64{{24, 25}}
+			add(ev, effect{id: "x", key: "job-0", fence: 25, kind: kindTxn, create: 26, mod: 26})
+		}, nil},
+		{"an acknowledged effect that is not there", func(ev *evidence) { remove(ev, "w0.1-1") }, map[string]int{"lost": 1}},
+		{"OK an unknown effect that is not there", func(ev *evidence) { remove(ev, "w1.1-1") }, nil},
+		{"an effect put twice", func(ev *evidence) { ev.effects[0].mod = 12 }, map[string]int{"doubled": 1}},
+		{"a refused effect that is there", func(ev *evidence) {
+			ev.effects = append(ev.effects, effect{id: "w0.1-2", key: "job-0", fence: 10, kind: kindLate, create: 12, mod: 12})
+		}, map[string]int{"denied": 1}},
+		{"a failed effect that is there", func(ev *evidence) { ev.journals[1].Op = opFailed }, map[string]int{"denied": 1}},
+		{"an effect that nobody intended", func(ev *evidence) {
+			ev.effects = append(ev.effects, effect{id: "x", key: "job-0", fence: 20, kind: kindTxn, create: 22, mod: 22})
+		}, map[string]int{"unasked": 1}},
+		{"an effect under another fence than intended", func(ev *evidence) { ev.journals[0].Fence = 9 }, map[string]int{"unasked": 1}},
+		{"an acknowledged element that is not there", func(ev *evidence) { ev.sets[kindSet] = nil }, map[string]int{"lost": 1}},
+		{"an element that is there twice", func(ev *evidence) { ev.sets[kindSet] = []string{"w0.1-4", "w0.1-4"} }, map[string]int{"doubled": 1}},
+		{"OK an element lost for want of a fence", func(ev *evidence) { ev.sets[kindPlain] = nil }, nil},
+		{"an item that was never done", func(ev *evidence) { ev.submitted = append(ev.submitted, "2") }, map[string]int{"lost": 1}},
+		{"an item that was put as done twice", func(ev *evidence) { ev.done["1"] = 2 }, map[string]int{"doubled": 1}},
+		{"an item that was completed twice", func(ev *evidence) {
+			ev.terms["item-1"] = append(ev.terms["item-1"], &term{fence: 32})
+			add(ev, effect{id: "x", key: "item-1", fence: 32, kind: kindComplete, create: 33, mod: 33})
+		}, map[string]int{"doubled": 1}},
+		{"an item acknowledged twice", func(ev *evidence) {
+			ev.journals = append(ev.journals,
+				entry{Op: opIntent, ID: "x", Kind: kindComplete, Key: "item-1", Fence: 32},
+				entry{Op: opOK, ID: "x", Kind: kindComplete, Key: "item-1", Fence: 32})
+		}, map[string]int{"doubled": 1, "lost": 1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ev := good()
+			tt.spoil(ev)
+			v := judge(ev)
+			got := map[string]int{}
+			for name, list := range map[string][]string{"stale": v.stale, "lost": v.lost, "doubled": v.doubled, "denied": v.denied, "unasked": v.unasked} {
+				if len(list) > 0 {
+					got[name] = len(list)
+				}
+			}
+			if !maps.Equal(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+				t.Logf("%+v", v)
+			}
+			if v.held() != (len(tt.want) == 0) {
+				t.Errorf("held is %v", v.held())
+			}
+		})
+	}
+}
+
+func TestVerdictFigures(t *testing.T) {
+	ev := good()
+	ev.sets[kindPlain] = nil
+	ev.journals = append(ev.journals, entry{Op: opTookOver}, entry{Op: opOdd, Note: "odd"})
+	v := judge(ev)
+	want := verdict{
+		effects: 3, acknowledged: 3, refused: 1, refusedRaw: 1, unknown: 1, cut: 1, applied: 1, notApplied: 1,
+		items: 1, tookOver: 1, elements: 1, plainLost: 1,
+	}
+	if got := *v; got.effects != want.effects || got.acknowledged != want.acknowledged || got.refused != want.refused ||
+		got.refusedRaw != want.refusedRaw || got.unknown != want.unknown || got.cut != want.cut || got.applied != want.applied ||
+		got.notApplied != want.notApplied || got.items != want.items || got.tookOver != want.tookOver ||
+		got.elements != want.elements || got.plainLost != want.plainLost || !slices.Equal(got.odd, []string{"odd"}) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestOverlaps(t *testing.T) {
+	begun := time.Unix(0, 0)
+	f := func(data string, overlaps, late int) {
+		t.Helper()
+		lines, err := parseSection(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, l := countOverlaps(lines, map[string]time.Time{"dead": begun.Add(15)})
+		if o != overlaps || l != late {
+			t.Errorf("%q: %d overlaps, %d late lines, want %d and %d", data, o, l, overlaps, late)
+		}
+	}
+	f("", 0, 0)
+	f("begin 1 a 1 10\nwrite 1 a 1 11\nend 1 a 1 12\nbegin 2 b 1 20\nend 2 b 1 21\n", 0, 0)
+	f("begin 1 a 1 10\nbegin 2 b 1 20\nend 2 b 1 21\nend 1 a 1 30\n", 1, 0)
+	f("begin 1 a 1 10\nbegin 2 b 1 20\nwrite 1 a 1 21\nend 1 a 1 22\nwrite 2 b 1 23\nend 2 b 1 30\n", 1, 1)
+	f("begin 1 a 1 10\nend 1 a 1 12\nbegin 2 b 1 20\nend 2 b 1 21\nbegin 1 a 2 30\nend 1 a 2 31\n", 0, 1)
+	f("begin 1 a 1 10\nbegin 2 b 1 20\nend 2 b 1 21\nbegin 3 c 1 22\nend 3 c 1 23\nend 1 a 1 30\n", 1, 0) // one section, not two
+	f("begin 1 dead 1 10\nbegin 2 b 1 20\nend 2 b 1 21\n", 0, 0)
+	f("begin 1 dead 1 10\nbegin 2 b 1 14\nend 2 b 1 21\n", 1, 0)
+
+	if _, err := parseSection("begin 1 a\n"); err == nil {
+		t.Error("no error for half a line")
+	}
+}
+
+func TestJournal(t *testing.T) {
+	dir := t.TempDir()
+	j, err := openJournal(dir, "w0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []entry{
+		{Op: opIntent, ID: j.id(), Kind: kindTxn, Key: "job-0", Fence: 1},
+		{Op: opOdd, Note: "two\nlines"},
+	}
+	for _, e := range want {
+		j.write(e)
+	}
+	// A worker that was killed in the midst of an entry.
+	if _, err := j.file.WriteString(`{"op":"in`); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readJournals(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		if got[i].At == 0 {
+			t.Errorf("entry %d has no time", i)
+		}
+		got[i].At = 0
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "w1.1"+journalEnd), []byte("?\n{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readJournals(dir); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("error %v for a journal that cannot be read", err)
+	}
+}

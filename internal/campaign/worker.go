@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// How a worker spends its time: turns on shared keys, work items, and one lane
+// for each of the two sets.
+const (
+	keyLanes  = 3
+	itemLanes = 1
+)
+
+// callTimeout bounds a worker's own requests, such as the effects. It is not
+// bound to the claim: whether an effect comes too late is for the fence to say.
+const callTimeout = 2 * time.Second
+
+// A job is what the parent tells a worker, as JSON on its standard input. When
+// that ends, the worker does.
+type job struct {
+	Name      string
+	Endpoints []string
+	TTL       time.Duration
+	Keys      int
+	Dir       string
+	Seed      uint64
+}
+
+type worker struct {
+	job
+	etcd    *clientv3.Client
+	claims  *etcdclaims.Client
+	journal *journal
+}
+
+// runWorker is the whole of a worker process. What it logs goes to the standard
+// error, which the parent has made a file.
+func runWorker(in io.Reader) (err error) {
+	orders := json.NewDecoder(in)
+	w := &worker{}
+	if err := orders.Decode(&w.job); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	log, err := zap.NewDevelopment()
+	if err != nil {
+		return err
+	}
+	if w.journal, err = openJournal(w.Dir, w.Name); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.journal.close()) }()
+	w.etcd, err = clientv3.New(clientv3.Config{
+		Endpoints: w.Endpoints, DialTimeout: callTimeout, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.etcd.Close()) }()
+	w.claims, err = etcdclaims.New(w.etcd, etcdclaims.Config{
+		Owner:         w.Name,
+		TTL:           w.TTL,
+		AllowShortTTL: true,
+		MaxAttempts:   -1, // items must be done in the end, however often workers die of them
+		Retention:     -1,
+		Backoff:       etcdclaims.ExponentialBackoff(200*time.Millisecond, w.TTL),
+		Logger:        log,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, in) // until the parent closes it, or is gone
+		stop()
+	}()
+	w.work(ctx)
+
+	closing, cancel := context.WithTimeout(context.Background(), w.TTL)
+	defer cancel()
+	if err := w.claims.Close(closing); err != nil {
+		log.Warn("closing", zap.Error(err)) // what is left ends with the leases
+	}
+	return nil
+}
+
+// work returns when all lanes have.
+func (w *worker) work(ctx context.Context) {
+	var lanes sync.WaitGroup
+	seed := uint64(0)
+	lane := func(turn func(context.Context, *rand.Rand) error) {
+		seed++
+		r := rand.New(rand.NewPCG(w.Seed, seed))
+		lanes.Go(func() {
+			for ctx.Err() == nil {
+				w.note(turn(ctx, r))
+				sleep(ctx, between(r, 5*time.Millisecond, 100*time.Millisecond))
+			}
+		})
+	}
+	for range keyLanes {
+		lane(w.takeTurn)
+	}
+	for range itemLanes {
+		lane(w.takeItem)
+	}
+	lane(w.addFenced)
+	lane(w.addPlain)
+	lanes.Wait()
+}
+
+// note records an error that the faults do not account for.
+func (w *worker) note(err error) {
+	if err == nil || expected(err) {
+		return
+	}
+	w.journal.write(entry{Op: opOdd, Note: err.Error()})
+}
+
+// expected reports whether an error is one that a worker meets under the faults
+// of this program.
+func expected(err error) bool {
+	for _, known := range []error{
+		etcdclaims.ErrHeld, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown, etcdclaims.ErrClosed,
+		etcdclaims.ErrDone, etcdclaims.ErrWaiting, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	switch grpcCode(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return true
+	}
+	return false
+}
+
+func grpcCode(err error) codes.Code {
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return e.Code()
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		if s, ok := status.FromError(err); ok {
+			return s.Code()
+		}
+	}
+	return codes.OK
+}
+
+// sleep returns early if ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// between returns a random time from low up to high.
+func between(r *rand.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(r.Int64N(int64(high-low)+1))
+}

@@ -1,0 +1,286 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/fencing"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// handler runs under a claim by Run or TryRun. It may ignore that it is told to
+// stop.
+func (p *process) handler(rng *rand.Rand) {
+	method := p.client.TryRun
+	if rng.IntN(2) == 0 {
+		method = p.client.Run
+	}
+	key := p.key(rng)
+	stubborn := rng.IntN(3) == 0
+	lasts := between(rng, 0, 6*time.Second)
+	if stubborn {
+		lasts = between(rng, 0, 2*longTTL)
+	}
+	ctx, cancel := p.within(rng, 30*time.Second)
+	defer cancel()
+	call := p.w.history.Acquire(p.name, key)
+	var release *claimtest.Call
+	ran := false
+	err := method(ctx, key, func(ctx context.Context) error {
+		token, _ := fencing.FromContext(ctx)
+		p.w.trace.granted(token, p)
+		p.w.count("granted")
+		call.Granted(token.Fence)
+		ran = true
+		end := time.After(lasts)
+		if stubborn {
+			<-end
+		} else {
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+		}
+		if p.dead.Load() {
+			return nil
+		}
+		p.w.trace.ended(token, p)
+		release = p.w.history.Release(p.name, token)
+		return nil
+	})
+	switch {
+	case release != nil:
+		p.returned(release, "run", err)
+	case ran: // and was killed meanwhile
+	default:
+		if err == nil {
+			p.w.fault("%s: Run returned nil without calling its handler", p.name)
+		}
+		p.class("run", err)
+		call.Returned(err)
+	}
+}
+
+// job begins work, and completes it, fails it, or gives it back.
+func (p *process) job(rng *rand.Rand) {
+	key := p.w.anyJob(rng)
+	ctx, cancel := p.within(rng, 15*time.Second)
+	defer cancel()
+	method := p.client.TryBegin
+	if rng.IntN(2) == 0 {
+		method = p.client.Begin
+	}
+	call := p.w.history.Acquire(p.name, key)
+	work, err := method(ctx, key)
+	if err != nil {
+		p.class("begin", err)
+		call.Returned(err)
+		return
+	}
+	p.granted(call, work.Claim, nil)
+	p.pause(between(rng, 0, 4*time.Second))
+	if rng.IntN(12) == 0 {
+		p.pause(2 * p.ttl)
+	}
+	if p.dead.Load() {
+		return
+	}
+	p.w.trace.ended(work.Token(), p)
+	call = p.w.history.Release(p.name, work.Token())
+	ending, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
+	defer cancel()
+	for {
+		switch n := rng.IntN(4); n {
+		case 0:
+			err = work.Fail(ending, errors.New("failed on purpose"))
+		case 1:
+			err = work.Release(ending)
+		default:
+			err = p.complete(ending, work, key)
+		}
+		if err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, etcdclaims.ErrReleased) {
+			p.returned(call, "end of work", err)
+			return
+		}
+		// Refused, and held as before: give it back for good.
+		p.class("end of work", err)
+		if p.dead.Load() {
+			return
+		}
+		if again := work.Claim.Release(ending); again == nil || errors.Is(again, etcdclaims.ErrLost) || errors.Is(again, etcdclaims.ErrUnknown) {
+			p.returned(call, "end of work", again)
+			return
+		}
+		if ending.Err() != nil {
+			call.Unknown()
+			return
+		}
+	}
+}
+
+// complete finishes work with one write of its own.
+func (p *process) complete(ctx context.Context, work *etcdclaims.Work, key string) error {
+	e := p.w.trace.intend(work.Token(), p)
+	e.job = key
+	err := work.Complete(ctx, e.put(), clientv3.OpPut(donePrefix+key, e.value()))
+	if err == nil {
+		e.accepted()
+		p.w.count("jobs completed")
+		return nil
+	}
+	e.returned(err)
+	return err
+}
+
+// anyJob returns the key of work, new or old.
+func (w *world) anyJob(rng *rand.Rand) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.jobs == 0 || rng.IntN(2) == 0 {
+		w.jobs++
+	}
+	return fmt.Sprintf("job%d", max(0, w.jobs-1-rng.IntN(4)))
+}
+
+// finishJobs completes all work that is not done: none is lost.
+func (w *world) finishJobs() {
+	ctx := context.Background()
+	time.Sleep(quiet) // what orphans and zombies have
+	// By a process whose clock is right: failed work waits by it.
+	p := w.newProcess(len(w.slots), 0)
+	p.cancel()
+	w.slots = append(w.slots, p)
+	for i := range w.jobs {
+		key := fmt.Sprintf("job%d", i)
+		call := w.history.Acquire(p.name, key)
+		work, err := p.client.TryBegin(ctx, key)
+		for try := 0; errors.Is(err, etcdclaims.ErrWaiting) && try < 20; try++ {
+			time.Sleep(clockStep) // it failed where the clock was ahead
+			work, err = p.client.TryBegin(ctx, key)
+		}
+		if err != nil {
+			call.Returned(err)
+			if !errors.Is(err, etcdclaims.ErrDone) {
+				w.fault("work %s can neither be begun in the end nor is it done: %v", key, err)
+			}
+			continue
+		}
+		p.granted(call, work.Claim, nil)
+		p.w.trace.ended(work.Token(), p)
+		call = w.history.Release(p.name, work.Token())
+		err = p.complete(ctx, work, key)
+		p.returned(call, "end of work", err)
+		if err != nil {
+			w.fault("work %s cannot be completed in the end: %v", key, err)
+		}
+	}
+}
+
+// several acquires more than one key at once.
+func (p *process) several(rng *rand.Rand) {
+	keys := slices.Clone(p.w.keys)
+	rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	keys = keys[:1+rng.IntN(len(keys))]
+	ctx, cancel := p.within(rng, 8*time.Second)
+	defer cancel()
+	calls := make([]*claimtest.Call, len(keys))
+	for i, key := range keys {
+		calls[i] = p.w.history.Acquire(p.name, key)
+	}
+	var claims []*etcdclaims.Claim
+	errs := make([]error, len(keys))
+	if rng.IntN(2) == 0 {
+		var err error
+		if claims, err = p.client.TryAcquireAll(ctx, keys); err != nil {
+			claims = make([]*etcdclaims.Claim, len(keys))
+			for i := range errs {
+				errs[i] = err
+			}
+		}
+	} else {
+		claims, errs = p.client.TryAcquireEach(ctx, keys)
+	}
+	for i, call := range calls {
+		p.granted(call, claims[i], errs[i])
+	}
+	p.pause(between(rng, 0, 3*time.Second))
+	for i := range calls {
+		if errs[i] == nil {
+			p.hold(rng, claims[i])
+		}
+	}
+}
+
+// manual holds a key by its own heartbeat, and may be late with it.
+func (p *process) manual(rng *rand.Rand) {
+	cl := p.acquire(rng, p.key(rng), rng.IntN(2) == 0, etcdclaims.Manual(), etcdclaims.TTL(shortTTL))
+	if cl == nil {
+		return
+	}
+	p.manuals.Store(cl.Token(), true)
+	for range rng.IntN(6) {
+		p.pause(between(rng, 0, shortTTL))
+		if p.dead.Load() {
+			return
+		}
+		if cl.Check() == nil {
+			p.w.history.Checked(p.name, cl.Token())
+		}
+		ctx, cancel := p.within(rng, 2*time.Second)
+		p.class("renew", cl.Renew(ctx))
+		cancel()
+	}
+	p.release(rng, cl)
+}
+
+// superseding takes a key over from the process itself.
+func (p *process) superseding(rng *rand.Rand) {
+	key := p.key(rng)
+	first := p.acquire(rng, key, false)
+	if first == nil {
+		return
+	}
+	p.pause(between(rng, 0, time.Second))
+	if p.dead.Load() {
+		return
+	}
+	p.w.trace.ended(first.Token(), p)
+	p.w.history.Ended(p.name, first.Token())
+	second := p.acquire(rng, key, false, etcdclaims.Supersede())
+	p.hold(rng, second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	p.class("release", first.Release(ctx)) // if it was not superseded
+}
+
+// look reads, which must not disturb.
+func (p *process) look(rng *rand.Rand) {
+	ctx, cancel := p.within(rng, 5*time.Second)
+	defer cancel()
+	switch rng.IntN(4) {
+	case 0:
+		_, err := p.client.Lookup(ctx, p.key(rng))
+		p.class("lookup", err)
+	case 1:
+		for _, err := range p.client.List(ctx, "") {
+			p.class("list", err)
+		}
+	case 2:
+		_, err := p.client.Orphans(ctx, 10)
+		p.class("orphans", err)
+	default:
+		key := p.key(rng)
+		call := p.w.history.Take(key)
+		p.w.trace.take(key, forced)
+		err := p.client.ForceRelease(ctx, key, "on purpose")
+		call.Returned(err)
+		p.class("force release", err)
+		p.w.count("forced releases")
+	}
+}

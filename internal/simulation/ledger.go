@@ -1,0 +1,179 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ledger is what was done to whom and when, so that what clients lose can be
+// held against it.
+type ledger struct {
+	mu    sync.Mutex
+	spans []span
+}
+
+// span is a time in which something was wrong.
+type span struct {
+	who      *process // nil: everybody
+	what     string
+	from, to time.Time // to is zero while it lasts
+	outage   bool      // nothing passes; else single requests suffer
+
+	injection *claimtest.Injection // of those, nil if it cannot be told
+}
+
+// disturb notes that a request is going to suffer.
+func (l *ledger) disturb(who *process, i *claimtest.Injection) (end func()) {
+	end = l.open(who, "a request", false)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spans[len(l.spans)-1].injection = i
+	return end
+}
+
+// open notes that something begins to be wrong. The returned function notes its
+// end.
+func (l *ledger) open(who *process, what string, outage bool) (end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spans = append(l.spans, span{who: who, what: what, from: time.Now(), outage: outage})
+	n := len(l.spans) - 1
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.spans[n].to.IsZero() {
+			l.spans[n].to = time.Now()
+		}
+	}
+}
+
+// wrong counts what was wrong for the process at any time between the two.
+func (l *ledger) wrong(who *process, from, to time.Time) (outages, others int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.spans {
+		if s.who != nil && s.who != who || s.from.After(to) || !s.to.IsZero() && s.to.Before(from) {
+			continue
+		}
+		switch {
+		case s.outage:
+			outages++
+		case s.injection == nil || s.injection.Hits() > 0:
+			others++
+		}
+	}
+	return outages, others
+}
+
+// recovery is what gRPC may take to connect again after an outage.
+const recovery = 40 * time.Second
+
+// healthy says whether nothing at all was wrong for the process around a time.
+func (l *ledger) healthy(who *process, from, to time.Time) bool {
+	outages, others := l.wrong(who, from.Add(-recovery), to)
+	return outages+others == 0
+}
+
+// justify checks that a claim that expired had a reason to: a request or two
+// that go missing are no reason.
+func (w *world) justify(p *process, l *etcdclaims.LostError) {
+	now := time.Now()
+	if outages, others := w.ledger.wrong(p, now.Add(-p.ttl-time.Second), now); outages == 0 && others <= 1 {
+		w.fault("%s lost %v, though nothing kept it from renewing in time (%d requests disturbed): %v", p.name, l.Token, others, l)
+	}
+}
+
+// class says what kind of error it is, and that it is one only.
+func (p *process) class(what string, err error) {
+	if err == nil || p.dead.Load() {
+		return
+	}
+	var found []string
+	for name, is := range classes {
+		if is(err) {
+			found = append(found, name)
+		}
+	}
+	p.w.count("error: " + what)
+	if len(found) != 1 {
+		p.w.fault("%s: the error of %s is of the classes %q, not of one: %v", p.name, what, found, err)
+	}
+}
+
+func isAny(err error, targets ...error) bool {
+	for _, t := range targets {
+		if errors.Is(err, t) {
+			return true
+		}
+	}
+	return false
+}
+
+// classes of errors. What is unknown names its cause, too, which is of the
+// class of the cause where it stands alone.
+var classes = map[string]func(error) bool{
+	"lost": func(err error) bool {
+		return isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased) && !errors.Is(err, etcdclaims.ErrUnknown)
+	},
+	"unknown": func(err error) bool { return errors.Is(err, etcdclaims.ErrUnknown) },
+	"refused": func(err error) bool {
+		return isAny(err, etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrWaiting)
+	},
+	"config": func(err error) bool {
+		return !answered(err) && isAny(err, etcdclaims.ErrInvalidKey, etcdclaims.ErrTooLarge, etcdclaims.ErrRewound, etcdclaims.ErrPassthrough)
+	},
+	"no space": func(err error) bool { return !answered(err) && errors.Is(err, rpctypes.ErrNoSpace) },
+	"auth":     func(err error) bool { return !answered(err) && isAuth(err) },
+	"retryable": func(err error) bool {
+		return !answered(err) && !errors.Is(err, etcdclaims.ErrRewound) && !errors.Is(err, rpctypes.ErrNoSpace) && !isAuth(err) && isPassing(err)
+	},
+}
+
+// answered reports whether the error says what became of the claim.
+func answered(err error) bool {
+	return isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown, etcdclaims.ErrHeld,
+		etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrWaiting)
+}
+
+func isAuth(err error) bool {
+	switch code(err) {
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return true
+	}
+	return isAny(err, rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty)
+}
+
+// isPassing reports whether the same call may succeed later.
+func isPassing(err error) bool {
+	if isAny(err, context.Canceled, context.DeadlineExceeded, etcdclaims.ErrClosed) {
+		return true
+	}
+	switch code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted, codes.Unknown:
+		return true
+	case codes.InvalidArgument: // of a token that was issued before authentication was changed
+		return errors.Is(err, rpctypes.ErrAuthOldRevision)
+	}
+	return false
+}
+
+func code(err error) codes.Code {
+	var ee rpctypes.EtcdError
+	if errors.As(err, &ee) {
+		return ee.Code()
+	}
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if st, ok := status.FromError(e); ok {
+			return st.Code()
+		}
+	}
+	return codes.OK
+}

@@ -1,0 +1,119 @@
+package simulation_test
+
+// A mutant is a deliberate fault of the protocol: the same source with some
+// lines changed. The compiler is shown the changed files in place of the real
+// ones (go build -overlay), so that the code that users run has no switches for
+// faults in it, and a mutant whose lines are gone fails the test.
+type mutant struct {
+	name  string
+	edits []edit
+	// seeds is within how many, from the first on, the simulation must find it.
+	seeds int
+}
+
+// edit changes one place of a file of package etcdclaims.
+type edit struct{ file, from, to string }
+
+var mutants = []mutant{
+	{
+		name: "deadline dated from the reply", seeds: 100,
+		edits: []edit{{"renew.go", "s.adopt(t0, ttl)", "s.adopt(s.c.clock.Now(), ttl)"}},
+	},
+	{
+		name: "no timeout per attempt", seeds: 100,
+		edits: []edit{{"renew.go", "context.WithTimeout(ctx, min(g.attempt, g.hard-age))", "context.WithTimeout(ctx, g.hard-age)"}},
+	},
+	{
+		name: "renewal that does not verify", seeds: 100,
+		edits: []edit{{"renew.go", "err := s.verify(verifyCtx)", "err := verifyCtx.Err()"}},
+	},
+	{
+		name: "sentinel's deletion ignored", seeds: 100,
+		edits: []edit{{"sentinel.go", "c.sentinelGone(n)", "_ = n"}},
+	},
+	{
+		name: "release without its guard", seeds: 100,
+		edits: []edit{{"release.go", "free := request{key: t.key, cmps: t.guard()[:2], then: t.leave()}", "free := request{key: t.key, then: t.leave()}"}},
+	},
+	{
+		name: "guard without the lease compare", seeds: 100,
+		edits: []edit{{
+			"term.go",
+			"		clientv3.Compare(clientv3.LeaseValue(own), \"=\", int64(t.s.id)),\n",
+			"		clientv3.Compare(clientv3.ModRevision(own), \"=\", revision(t.fence)),\n",
+		}},
+	},
+	{
+		name: "undo of a lost acquire left out", seeds: 100,
+		edits: []edit{{"attempt.go", "func (a *attempt) undo() {\n", "func (a *attempt) undo() {\n	if a != nil {\n		return\n	}\n"}},
+	},
+	{
+		name: "unknown taken for failure", seeds: 100,
+		edits: []edit{{"outcome.go", "if !mayBeDone(err) {", "if !mayBeDone(err) || err != nil {"}},
+	},
+	{
+		name: "unknown taken for success", seeds: 100,
+		edits: []edit{{
+			"txn.go",
+			"	case errors.Is(err, ErrClosed), errors.Is(err, ErrLost):\n",
+			"	case errors.Is(err, ErrUnknown):\n		return &clientv3.TxnResponse{Succeeded: true}, nil\n	case errors.Is(err, ErrClosed), errors.Is(err, ErrLost):\n",
+		}},
+	},
+	{
+		name: "blind retry of an acquire", seeds: 100,
+		edits: []edit{{"attempt.go", "	a.unsure = true\n	resolving,", "	if a != nil {\n		return nil, 0, nil\n	}\n	resolving,"}},
+	},
+	{
+		name: "re-grant under a handler", seeds: 100,
+		edits: []edit{
+			{
+				"term.go", "	case len(kvs) == 0:\n		t.lose(ReasonDeleted, nil)\n",
+				"	case len(kvs) == 0 && t.regrant():\n		return true\n	case len(kvs) == 0:\n		t.lose(ReasonDeleted, nil)\n",
+			},
+			{
+				"term.go", "var errEpochRaised =", `func (t *term) regrant() bool {
+	own := t.s.c.store.layout.own(t.key)
+	value := holder{Claim: t.id, Owner: t.s.c.cfg.Owner, Instance: t.s.c.store.layout.instance, Epoch: t.fence >> epochShift}.encode()
+	resp, err := t.s.c.store.do(t.s.c.io, request{
+		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(own), "=", 0)},
+		then: []clientv3.Op{clientv3.OpPut(own, value, clientv3.WithLease(t.s.id))},
+	})
+	return err == nil && resp.Succeeded
+}
+
+var errEpochRaised =`,
+			},
+		},
+	},
+	{
+		name: "owner matched by name", seeds: 100,
+		edits: []edit{{
+			"attempt.go",
+			"	if own == nil || own.Lease != int64(a.s.id) || string(own.Value) != a.value {\n		return 0\n	}\n",
+			"	if own == nil {\n		return 0\n	}\n	if h, err := decodeHolder(own.Value); err != nil || h.Owner != a.s.c.cfg.Owner {\n		return 0\n	}\n",
+		}},
+	},
+	{
+		name: "waiter that ignores its own lease", seeds: 100,
+		edits: []edit{
+			{"term.go", "	if s.cause != nil {\n		s.mu.Unlock()\n		t.cancel(nil)", "	if s.cause != nil && a.granted == 0 {\n		s.mu.Unlock()\n		t.cancel(nil)"},
+			{"acquire.go", "	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {\n", "	if a.granted == 0 && !a.s.fresh() {\n"},
+			{"wait.go", "		case <-a.s.dead:\n			return errSessionLost\n		case <-ctx.Done():\n", "		case <-ctx.Done():\n"},
+		},
+	},
+	{
+		name: "watch resumed one revision late", seeds: 100,
+		edits: []edit{
+			{"sentinel.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
+			{"watch.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
+		},
+	},
+	{
+		name: "no relist after compaction", seeds: 300,
+		edits: []edit{{"sentinel.go", "if read, err := c.readSessions(prefix); err == nil {", "if read, err := rev, error(nil); err == nil {"}},
+	},
+	{
+		name: "regress of the revision ignored", seeds: 100,
+		edits: []edit{{"store.go", "	if rev >= floor {\n		return nil\n	}\n", "	if rev >= 0 {\n		return nil\n	}\n"}},
+	},
+}

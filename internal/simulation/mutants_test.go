@@ -1,0 +1,116 @@
+package simulation_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var withMutants = flag.Bool("mutants", false, "see whether the simulation finds the deliberate faults; it takes some minutes")
+
+// TestMutants shows that the checks can fail: each deliberate fault of the
+// protocol is found within the seeds that are stated for it.
+func TestMutants(t *testing.T) {
+	if !*withMutants {
+		t.Skip("each mutant is compiled and simulated: run with -mutants")
+	}
+	var table strings.Builder
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			seed, finding := m.search(t, m.build(t))
+			if seed == "" {
+				fmt.Fprintf(&table, "| %s | - | %d | not found |\n", m.name, m.seeds)
+				t.Fatalf("not found within %d seeds", m.seeds)
+			}
+			t.Logf("found with seed %s: %s", seed, finding)
+			fmt.Fprintf(&table, "| %s | %s | %d | %s |\n", m.name, seed, m.seeds, finding)
+		})
+	}
+	t.Logf("\n%s", &table)
+}
+
+// search simulates the mutant, some seeds at a time, until it is found out.
+func (m mutant) search(t *testing.T, binary string) (seed, finding string) {
+	t.Helper()
+	const some = 6
+	for from := 1; from <= m.seeds; from += some {
+		cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestSimulation$", fmt.Sprintf("-seed=%d", from),
+			fmt.Sprintf("-seeds=%d", min(some, m.seeds-from+1)), fmt.Sprintf("-simulate=%v", *lasting), "-replays=0", "-test.timeout=5m", "-kept="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			continue
+		}
+		if seed, finding = firstFinding(string(out)); seed == "" {
+			t.Fatalf("the run failed, but not by a finding:\n%s", last(string(out), 4000))
+		}
+		return seed, finding
+	}
+	return "", ""
+}
+
+// build compiles this package's test with the mutant in place of the real code.
+func (m mutant) build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	replace := map[string]string{} // real file: changed file
+	for _, e := range m.edits {
+		name, err := filepath.Abs(filepath.Join("..", "..", "etcdclaims", e.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := name
+		if changed := replace[name]; changed != "" {
+			source = changed
+		}
+		b, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(b), e.from); n != 1 {
+			t.Fatalf("%s has these lines %d times, not once: mend the mutant\n%s", e.file, n, e.from)
+		}
+		replace[name] = filepath.Join(dir, e.file)
+		if err := os.WriteFile(replace[name], []byte(strings.Replace(string(b), e.from, e.to, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "mutant.test")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay="+overlay, "-o", binary, ".")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+	return binary
+}
+
+var findings = regexp.MustCompile(`simulation_test\.go:\d+: seed (\d+): (.*)`)
+
+// firstFinding returns the least seed that failed, and how.
+func firstFinding(out string) (seed, finding string) {
+	least := 0
+	for _, m := range findings.FindAllStringSubmatch(out, -1) {
+		n := 0
+		if _, err := fmt.Sscan(m[1], &n); err == nil && (least == 0 || n < least) {
+			least, seed, finding = n, m[1], m[2]
+		}
+	}
+	if len(finding) > 160 {
+		finding = finding[:160] + "…"
+	}
+	return seed, finding
+}
+
+func last(s string, n int) string { return s[max(0, len(s)-n):] }

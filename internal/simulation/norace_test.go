@@ -1,0 +1,6 @@
+//go:build !race
+
+package simulation_test
+
+// defaultSeeds is how many runs go test does.
+const defaultSeeds = 300

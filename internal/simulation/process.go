@@ -1,0 +1,306 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// process is one client of claims on a machine of its own, with workers.
+type process struct {
+	w      *world
+	slot   int
+	number int // of the process in this slot
+	name   string
+	host   *claimtest.Host
+	client *etcdclaims.Client
+	ttl    time.Duration
+	ctx    context.Context // ends when its workers are to end
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	dead   atomic.Bool // killed: what it does does not count any more
+	born   time.Time
+
+	manuals sync.Map // tokens that end where nobody renews them
+}
+
+// newProcess starts the number-th process of a slot.
+func (w *world) newProcess(slot, number int) *process {
+	p := &process{w: w, slot: slot, number: number, name: fmt.Sprintf("p%d.%d", slot, number), born: time.Now()}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	rng := p.random(0)
+	p.ttl = []time.Duration{shortTTL, 8 * time.Second, longTTL}[rng.IntN(3)]
+	p.host = w.server.Host(w)
+	p.client = claimtest.NewClient(w, p.host, etcdclaims.Config{
+		// Labels are for people: all share two.
+		Owner: fmt.Sprintf("label%d", slot%2), TTL: p.ttl,
+		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * 500 * time.Millisecond },
+		// Work counts as done for as long as anybody asks.
+		Retention: -1, MaxAttempts: -1,
+		Hooks: etcdclaims.Hooks{Lost: p.lost, Zombie: func(etcdclaims.Zombie) { w.count("zombies") }},
+	})
+	for i := range 1 + rng.IntN(2) {
+		p.wg.Go(func() { p.work(p.random(uint64(i + 1))) })
+	}
+	if slot == 0 {
+		p.wg.Go(p.observe)
+	}
+	return p
+}
+
+// random returns numbers that depend on the seed and the goroutine alone.
+func (p *process) random(goroutine uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(p.w.plan.Seed, uint64(p.slot+1)<<32|uint64(p.number)<<8|goroutine))
+}
+
+// lost is told of every loss, where it happens.
+func (p *process) lost(l *etcdclaims.LostError) {
+	if p.dead.Load() {
+		return
+	}
+	p.w.history.Ended(p.name, l.Token)
+	p.w.count("lost: " + l.Reason.String())
+	p.w.trace.ended(l.Token, p)
+	if _, manual := p.manuals.Load(l.Token); l.Reason == etcdclaims.ReasonExpired && !manual {
+		p.w.justify(p, l)
+	}
+}
+
+// stop ends the workers and waits for them: no wait may outlast its context.
+func (p *process) stop(ctx context.Context) {
+	p.cancel()
+	done := make(chan struct{})
+	go func() {
+		p.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		p.w.Fatalf("simulation: seed %d: the workers of %s have not stopped after %v", p.w.plan.Seed, p.name, patience)
+	}
+}
+
+// kill ends the process as SIGKILL does: at once, with its network.
+func (p *process) kill() {
+	p.dead.Store(true)
+	p.w.history.Died(p.name)
+	p.w.trace.died(p)
+	p.host.Kill()
+	p.cancel()
+	// Nothing of it may go on: closing, without a network and without time,
+	// only ends its goroutines.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.client.Close(ctx)
+}
+
+// work is what one worker does until it is told to end.
+func (p *process) work(rng *rand.Rand) {
+	for p.ctx.Err() == nil {
+		p.pause(between(rng, 10*time.Millisecond, 12*time.Second))
+		if p.ctx.Err() != nil {
+			return
+		}
+		switch n := rng.IntN(100); {
+		case n < 24:
+			p.claim(rng, false)
+		case n < 46:
+			p.claim(rng, true)
+		case n < 60:
+			p.handler(rng)
+		case n < 76:
+			p.job(rng)
+		case n < 84:
+			p.several(rng)
+		case n < 90:
+			p.manual(rng)
+		case n < 94:
+			p.superseding(rng)
+		default:
+			p.look(rng)
+		}
+	}
+}
+
+// pause waits, unless the process ends.
+func (p *process) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-p.ctx.Done():
+	}
+}
+
+func between(rng *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(rng.Int64N(int64(most-least)+1))
+}
+
+// key chooses what to claim: mostly what most want.
+func (p *process) key(rng *rand.Rand) string {
+	if rng.IntN(2) == 0 {
+		return p.w.line
+	}
+	return p.w.keys[rng.IntN(len(p.w.keys))]
+}
+
+// within is a context for one call, which may be too short for it.
+func (p *process) within(rng *rand.Rand, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.ctx, between(rng, time.Millisecond, most))
+}
+
+// claim acquires a key, at once or in line, and holds it for a while.
+func (p *process) claim(rng *rand.Rand, wait bool) {
+	var opts []etcdclaims.AcquireOption
+	switch rng.IntN(8) {
+	case 0:
+		opts = append(opts, etcdclaims.MaxHold(between(rng, time.Second, 2*longTTL)))
+	case 1:
+		opts = append(opts, etcdclaims.MinHold(between(rng, time.Second, 8*time.Second)))
+	case 2:
+		opts = append(opts, etcdclaims.Note([]byte("note")))
+	case 3:
+		opts = append(opts, etcdclaims.Barge())
+	}
+	p.hold(rng, p.acquire(rng, p.key(rng), wait, opts...))
+}
+
+// acquire makes one recorded acquisition; nil if it was not granted.
+func (p *process) acquire(rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
+	method, most := p.client.TryAcquire, 8*time.Second
+	if wait {
+		method, most = p.client.Acquire, 40*time.Second
+	}
+	ctx, cancel := p.within(rng, most)
+	defer cancel()
+	call := p.w.history.Acquire(p.name, key)
+	cl, err := method(ctx, key, opts...)
+	p.granted(call, cl, err)
+	if err != nil {
+		return nil
+	}
+	return cl
+}
+
+// granted records what an acquiring method returned.
+func (p *process) granted(call *claimtest.Call, cl *etcdclaims.Claim, err error) {
+	if err == nil {
+		p.w.trace.granted(cl.Token(), p)
+		p.w.count("granted")
+	} else {
+		p.class("acquire", err)
+	}
+	call.Acquired(cl, err)
+	if err != nil {
+		return
+	}
+	// It may have been lost before it was known to be there.
+	if cl.Err() != nil {
+		p.over(cl.Token())
+	}
+}
+
+// over makes sure that the end of a term was recorded, which its hook may have
+// done before there was a record of its beginning.
+func (p *process) over(t fencing.Token) {
+	p.w.history.Ended(p.name, t)
+	p.w.trace.ended(t, p)
+}
+
+// hold is a handler: it works while it may, or while it wants to.
+func (p *process) hold(rng *rand.Rand, cl *etcdclaims.Claim) {
+	if cl == nil {
+		return
+	}
+	stubborn := rng.IntN(3) == 0
+	until := time.Now().Add(between(rng, 0, 6*time.Second))
+	if rng.IntN(8) == 0 {
+		until = time.Now().Add(between(rng, 0, 3*longTTL))
+	}
+	for time.Now().Before(until) && p.ctx.Err() == nil {
+		told := false
+		select {
+		case <-time.After(min(between(rng, 10*time.Millisecond, 4*time.Second), time.Until(until))):
+		case <-p.ended(cl, stubborn):
+			told = true
+		}
+		if p.dead.Load() {
+			return
+		}
+		if cl.Check() == nil {
+			p.w.history.Checked(p.name, cl.Token())
+		}
+		if told {
+			break
+		}
+		switch rng.IntN(10) {
+		case 0, 1, 2, 3:
+			p.effect(rng, cl)
+		case 4:
+			ctx, cancel := p.within(rng, 5*time.Second)
+			p.class("note", cl.Note(ctx, fmt.Appendf(nil, "%d", rng.Uint32())))
+			cancel()
+		case 5:
+			ctx, cancel := p.within(rng, 5*time.Second)
+			p.class("renew", cl.Renew(ctx))
+			cancel()
+		}
+	}
+	p.release(rng, cl)
+}
+
+// ended is what a handler listens to.
+func (p *process) ended(cl *etcdclaims.Claim, stubborn bool) <-chan struct{} {
+	if stubborn {
+		return nil
+	}
+	return cl.Context().Done()
+}
+
+func (p *process) release(rng *rand.Rand, cl *etcdclaims.Claim) {
+	if p.dead.Load() {
+		return
+	}
+	// A process that ends still releases.
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
+	defer cancel()
+	p.w.trace.ended(cl.Token(), p)
+	call := p.w.history.Release(p.name, cl.Token())
+	err := cl.Release(ctx)
+	p.returned(call, "release", err)
+}
+
+// returned records how a call ended.
+func (p *process) returned(call *claimtest.Call, what string, err error) {
+	call.Returned(err)
+	p.class(what, err)
+}
+
+// effect writes under the claim, as its owner only may.
+func (p *process) effect(rng *rand.Rand, cl *etcdclaims.Claim) {
+	if p.dead.Load() {
+		return
+	}
+	ctx, cancel := p.within(rng, 6*time.Second)
+	defer cancel()
+	e := p.w.trace.intend(cl.Token(), p)
+	call := p.w.history.Effect(p.name, cl.Token())
+	resp, err := cl.Txn(ctx).Then(e.put()).Commit()
+	switch {
+	case err != nil:
+		p.returned(call, "effect", err)
+		e.returned(err)
+	case resp.Succeeded:
+		call.Done()
+		e.accepted()
+	default:
+		call.Failed()
+		p.w.fault("%s: a transaction without conditions of its own did not succeed, and gave no error", p.name)
+	}
+}

@@ -1,0 +1,187 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// backup is a snapshot with what it is of.
+type backup struct {
+	claimtest.Snapshot
+	rev int64
+}
+
+// padding is how far revisions go back at least.
+const padding = 300
+
+// backUp makes a snapshot, lets clients go on for a while, and sees to it that
+// revisions move far beyond it.
+func (w *world) backUp() backup {
+	b := backup{Snapshot: w.server.Snapshot(w), rev: w.revision()}
+	time.Sleep(between(w.rng, 0, longTTL))
+	w.pad(w.revision() + padding)
+	return b
+}
+
+// pad writes until etcd is at the revision.
+func (w *world) pad(to int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for rev := w.revision(); rev < to; {
+		resp, err := w.server.Admin().Put(ctx, "/padding", "")
+		if err != nil {
+			w.Fatalf("simulation: %v", err)
+		}
+		rev = resp.Header.Revision
+	}
+}
+
+// revision is the part of a fence that is etcd's.
+func revision(fence int64) int64 { return fence & (1<<47 - 1) }
+
+func (w *world) revision() int64 {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	resp, err := w.server.Admin().Get(ctx, "/", clientv3.WithCountOnly())
+	if err != nil {
+		w.Fatalf("simulation: %v", err)
+	}
+	return resp.Header.Revision
+}
+
+// isolate cuts all processes off; the returned function lets them go on.
+func (w *world) isolate(what string) (end func()) {
+	closed := w.ledger.open(nil, what, true)
+	for _, p := range w.slots {
+		p.heal() // no fault heals it meanwhile
+		p.host.Cut()
+		p.host.Break()
+	}
+	w.isolated.Store(true)
+	return func() {
+		w.isolated.Store(false)
+		for _, p := range w.slots {
+			p.host.Heal()
+		}
+		w.later.Go(func() {
+			time.Sleep(2 * longTTL) // as after a restart
+			closed()
+		})
+	}
+}
+
+// restore puts the backup in etcd's place, with nobody connected.
+func (w *world) restore(b backup) {
+	var calls []*claimtest.Call
+	for _, key := range w.all() {
+		calls = append(calls, w.history.Take(key))
+		w.trace.take(key, restored)
+	}
+	w.trace.stop()
+	w.server.Restore(w, b.Snapshot, 0)
+	w.trace.rewind(b.rev)
+	w.trace.follow()
+	for _, call := range calls {
+		call.Done()
+	}
+}
+
+// restoreRaised is done as operators should: the epoch is raised before anybody
+// is let in.
+func (w *world) restoreRaised(*process) {
+	if w.auth {
+		return // see claimtest's Restore
+	}
+	b := w.backUp()
+	end := w.isolate("restore")
+	w.restore(b)
+	w.server.RaiseEpoch(w, "")
+	end()
+}
+
+// restoreSeen lets those in who have seen later revisions, and raises the epoch
+// only then: they must not claim before.
+func (w *world) restoreSeen(*process) {
+	if w.auth {
+		return
+	}
+	b := w.backUp()
+	for _, p := range w.slots {
+		p.heal()
+	}
+	time.Sleep(recovery) // for connections
+	w.pad(w.revision() + padding)
+	for _, p := range w.slots {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_, err := p.client.Lookup(ctx, "k0")
+		cancel()
+		if err != nil {
+			return // one may have seen nothing: then its claims would be right
+		}
+	}
+	end := w.isolate("restore")
+	w.restore(b)
+	end()
+	time.Sleep(between(w.rng, 0, 8*time.Second))
+	w.server.RaiseEpoch(w, "")
+}
+
+// restoreZombie lets a new owner's claim have the very revision that a zombie's
+// had before the restore, and the zombie write then.
+func (w *world) restoreZombie(p *process) {
+	if w.auth {
+		return
+	}
+	p.heal()
+	b := w.backUp()
+	key := fmt.Sprintf("zombie%d", w.trace.era)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	cl, err := p.client.TryAcquire(ctx, key)
+	if err != nil {
+		return
+	}
+	p.w.trace.granted(cl.Token(), p)
+	w.trace.take(key, restored)
+	end := w.isolate("restore")
+	w.restore(b)
+	w.trace.take(key, restored)
+	fresh := claimtest.NewClient(w, w.server, etcdclaims.Config{})
+	if _, err := fresh.TryAcquire(context.Background(), "warm"); err != nil {
+		w.Fatalf("simulation: %v", err)
+	}
+	w.pad(revision(cl.Fence()) - 1)
+	next, err := fresh.TryAcquire(context.Background(), key)
+	if err != nil {
+		w.Fatalf("simulation: %v", err)
+	}
+	if next.Fence() == cl.Fence() { // no lease ended meanwhile
+		w.count("fence had twice, by a restore")
+	}
+	p.host.Heal()
+	time.Sleep(2 * time.Second)
+	e := w.trace.intend(cl.Token(), p)
+	writing, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	resp, err := cl.Txn(writing).Then(e.put()).Commit()
+	cancel()
+	if err == nil && resp.Succeeded {
+		e.accepted()
+	} else {
+		e.returned(errors.Join(err, etcdclaims.ErrUnknown))
+	}
+	w.server.RaiseEpoch(w, "")
+	closing, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	_ = fresh.Close(closing)
+	cancel()
+	end()
+	w.trace.ended(cl.Token(), p)
+	release, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	_ = cl.Release(release)
+	cancel()
+}

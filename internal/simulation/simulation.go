@@ -1,0 +1,259 @@
+// Package simulation runs clients of claims against the real etcd in virtual
+// time, lets random faults happen to them, and judges what they were told and
+// did by what etcd has seen.
+//
+// A run is one testing/synctest bubble: a member of etcd, some processes with
+// workers that claim, wait, write and finish work, a nemesis, and an observer
+// that nothing happens to. A seed fixes what they choose, not how goroutines
+// interleave: see [Run].
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Plan is what a run does.
+type Plan struct {
+	Seed uint64
+	For  time.Duration // of faults; quiet follows
+}
+
+// Outcome is what a run showed.
+type Outcome struct {
+	Plan    Plan
+	History *claimtest.History
+	Faults  []string // what violated the rules, apart from what History.Check finds
+	Counts  map[string]int
+	trace   *trace
+}
+
+// Keep writes the history, and what happened in etcd, to files of a directory.
+func (o *Outcome) Keep(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	var history, changes bytes.Buffer
+	if _, err := o.History.WriteTo(&history); err != nil {
+		return err
+	}
+	for _, c := range o.trace.changes {
+		fmt.Fprintln(&changes, c)
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "history.jsonl"), history.Bytes(), 0o600),
+		os.WriteFile(filepath.Join(dir, "etcd.txt"), changes.Bytes(), 0o600),
+		os.WriteFile(filepath.Join(dir, "violations.txt"), []byte(strings.Join(o.Faults, "\n")), 0o600),
+	)
+}
+
+// Check judges the run, its history included.
+func (o *Outcome) Check() error {
+	err := o.History.Check(claimtest.Checks{Grace: grace})
+	if len(o.Faults) == 0 {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%s\n%w", strings.Join(o.Faults, "\n"), err)
+	}
+	return fmt.Errorf("%s", strings.Join(o.Faults, "\n"))
+}
+
+// grace is how long a holder may go on whose key was taken away behind its back
+// while it could not be told: until its own deadline.
+const grace = longTTL + time.Second
+
+const (
+	shortTTL = 5 * time.Second
+	longTTL  = 15 * time.Second
+	quiet    = 4 * longTTL // what a zombie's lease takes, after a restart of etcd
+	patience = 10 * time.Minute
+)
+
+// world is one run.
+type world struct {
+	testing.TB
+	plan    Plan
+	rng     *rand.Rand // of the nemesis
+	server  *claimtest.Server
+	auth    bool
+	history *claimtest.History
+	trace   *trace
+	ledger  ledger
+
+	keys []string // claimed over and over
+	line string   // the one that most wait for
+
+	slots []*process // the processes that live
+	old   []*process
+
+	later    sync.WaitGroup // what the nemesis left for later
+	isolated atomic.Bool    // all processes are cut off
+
+	mu     sync.Mutex
+	counts map[string]int
+	faults []string
+	jobs   int // created so far
+}
+
+// Run does what the plan says. It must be called inside a bubble of its own.
+func Run(tb testing.TB, plan Plan) *Outcome {
+	tb.Helper()
+	w := &world{
+		TB: tb, plan: plan, rng: rand.New(rand.NewPCG(plan.Seed, 0)),
+		history: claimtest.NewHistory(), counts: make(map[string]int),
+	}
+	var opts []claimtest.Option
+	if w.auth = w.rng.IntN(32) == 0; w.auth {
+		opts = append(opts, claimtest.Auth())
+	}
+	if w.rng.IntN(4) == 0 {
+		opts = append(opts, claimtest.MaxTxnOps(16))
+	}
+	tb.Cleanup(w.abort)
+	w.server = claimtest.Start(tb, opts...)
+	w.trace = newTrace(w)
+	w.trace.follow()
+	for i := range 2 + w.rng.IntN(3) {
+		w.keys = append(w.keys, fmt.Sprintf("k%d", i))
+	}
+	w.line = w.keys[0]
+	for slot := range 3 + w.rng.IntN(6) {
+		w.slots = append(w.slots, w.newProcess(slot, 0))
+	}
+	w.nemesis(time.Now().Add(plan.For))
+	w.settle()
+	return &Outcome{Plan: plan, History: w.history, Faults: w.faults, Counts: w.counts, trace: w.trace}
+}
+
+// abort ends what goes on, after a run that could not be carried out.
+func (w *world) abort() {
+	for _, p := range w.slots {
+		p.cancel()
+	}
+	for _, p := range w.slots {
+		p.wg.Wait()
+	}
+	w.later.Wait()
+	if w.trace != nil && w.trace.cancel != nil {
+		w.trace.cancel()
+		<-w.trace.done
+	}
+}
+
+// settle ends the run: all is healed, all stop, and nothing may be left.
+func (w *world) settle() {
+	w.healAll()
+	w.later.Wait()
+	w.healAll()
+	w.history.Logf("quiet")
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, p := range w.slots {
+		p.stop(ctx)
+	}
+	for _, p := range w.old {
+		p.stop(ctx)
+	}
+	w.finishJobs()
+	time.Sleep(quiet)
+	w.nothingHeld("after quiet, with all clients open")
+	for _, p := range w.slots {
+		if err := p.client.Close(ctx); err != nil {
+			w.fault("closing %s in peace: %v", p.name, err)
+		}
+	}
+	time.Sleep(quiet)
+	w.nothingLeft()
+	w.trace.stop()
+	w.trace.judge()
+}
+
+// fault notes a violation.
+func (w *world) fault(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	w.history.Logf("VIOLATION: %s", text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, text)
+}
+
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what]++
+}
+
+// nothingHeld fails if a key is held, or somebody in line, while nobody works.
+func (w *world) nothingHeld(when string) {
+	for key, value := range w.contents() {
+		for _, part := range []string{"own/", "note/", "wait/"} {
+			if strings.HasPrefix(key, prefix+part) {
+				w.fault("%s: %s = %s", when, key, value)
+			}
+		}
+	}
+}
+
+// nothingLeft fails if more is left than records of work, or leases other than
+// theirs.
+func (w *world) nothingLeft() {
+	for key, value := range w.contents() {
+		if strings.HasPrefix(key, prefix) && !strings.HasPrefix(key, prefix+"work/") && key != prefix+"epoch" {
+			w.fault("left over in the end: %s = %s", key, value)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	leases, err := w.server.Admin().Leases(ctx)
+	if err != nil {
+		w.Fatalf("simulation: %v", err)
+	}
+	for _, l := range leases.Leases {
+		ttl, err := w.server.Admin().TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys())
+		if err != nil {
+			w.Fatalf("simulation: %v", err)
+		}
+		if ttl.GrantedTTL <= int64(2*longTTL/time.Second) && ttl.TTL > 0 {
+			w.fault("left over in the end: lease %x of %d s with %q", l.ID, ttl.GrantedTTL, ttl.Keys)
+		}
+	}
+}
+
+func (w *world) contents() map[string]string {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	resp, err := w.server.Admin().Get(ctx, "/", clientv3.WithPrefix())
+	if err != nil {
+		w.Fatalf("simulation: reading etcd: %v", err)
+	}
+	all := make(map[string]string, len(resp.Kvs))
+	for _, kv := range resp.Kvs {
+		all[string(kv.Key)] = string(kv.Value)
+	}
+	return all
+}
+
+// Summary adds up the counts of runs, for people.
+func Summary(counts map[string]int) string {
+	var b strings.Builder
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(&b, "%10d %s\n", counts[what], what)
+	}
+	return b.String()
+}

@@ -1,0 +1,325 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	prefix       = etcdclaims.DefaultPrefix
+	effectPrefix = "/effects/"
+	donePrefix   = "/done/"
+)
+
+// trace is all that happened in etcd, as an observer saw it that nothing
+// happens to, and what the processes took for true at the time.
+type trace struct {
+	w *world
+
+	mu      sync.Mutex
+	era     int   // counts restores
+	rev     int64 // seen up to
+	changes []change
+	terms   map[fencing.Token]*term
+	taken   map[string][]taking
+	revoked map[clientv3.LeaseID]time.Time
+	intents []*intent
+	sights  []*sight
+
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// change is one key put or deleted.
+type change struct {
+	at      time.Time
+	era     int
+	rev     int64
+	key     string
+	value   string
+	lease   clientv3.LeaseID
+	deleted bool
+	undone  bool // by a restore of a snapshot from before
+}
+
+// term is what a process took for its own.
+type term struct {
+	token fencing.Token
+	p     *process
+	end   time.Time // by its own account; zero while it lasts
+	seen  bool      // in etcd
+}
+
+// how a key was taken away behind its holder's back.
+type how string
+
+const (
+	forced      how = "forced"
+	deleted     how = "deleted"
+	overwritten how = "overwritten"
+	restored    how = "restored"
+)
+
+type taking struct {
+	at  time.Time
+	how how
+}
+
+func newTrace(w *world) *trace {
+	return &trace{
+		w: w, terms: make(map[fencing.Token]*term), taken: make(map[string][]taking),
+		revoked: make(map[clientv3.LeaseID]time.Time),
+	}
+}
+
+// follow begins to observe after what was seen before.
+func (t *trace) follow() {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.cancel, t.done = cancel, make(chan struct{})
+	news := t.w.server.Admin().Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(t.rev+1))
+	go func() {
+		defer close(t.done)
+		for resp := range news {
+			if err := resp.Err(); err != nil {
+				t.w.fault("the observer itself has missed something: %v", err)
+			}
+			t.add(resp.Events)
+		}
+	}()
+}
+
+func (t *trace) add(events []*clientv3.Event) {
+	var born []clientv3.LeaseID
+	t.mu.Lock()
+	for _, ev := range events {
+		c := change{
+			at: time.Now(), era: t.era, rev: ev.Kv.ModRevision, key: string(ev.Kv.Key), value: string(ev.Kv.Value),
+			lease: clientv3.LeaseID(ev.Kv.Lease), deleted: ev.Type == clientv3.EventTypeDelete,
+		}
+		t.changes = append(t.changes, c)
+		t.rev = c.rev
+		if !c.deleted && strings.Contains(c.key, "/live/") {
+			born = append(born, c.lease)
+		}
+	}
+	t.mu.Unlock()
+	for _, lease := range born {
+		t.w.atBirth(lease)
+	}
+}
+
+// stop ends observing, when all is seen that there is.
+func (t *trace) stop() {
+	t.catchUp()
+	t.cancel()
+	<-t.done
+}
+
+// catchUp waits until all is seen that there is.
+func (t *trace) catchUp() {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		resp, err := t.w.server.Admin().Get(ctx, "/", clientv3.WithCountOnly())
+		cancel()
+		if err != nil {
+			t.w.Fatalf("simulation: %v", err)
+		}
+		t.mu.Lock()
+		seen := t.rev >= resp.Header.Revision || resp.Header.Revision == 1
+		t.mu.Unlock()
+		if seen {
+			break
+		}
+		select {
+		case <-t.done:
+			t.w.Fatalf("simulation: seed %d: the observer has lost sight of etcd: %v", t.w.plan.Seed, t.w.faults)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// rewind begins a new era after a restore: what came after the revision has not
+// happened.
+func (t *trace) rewind(rev int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.changes {
+		c := &t.changes[i]
+		c.undone = c.undone || c.era == t.era && c.rev > rev
+	}
+	t.era++
+	t.rev = rev
+}
+
+// granted notes that a process was told that it has a key.
+func (t *trace) granted(token fencing.Token, p *process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if old := t.terms[token]; old != nil && old.p != p {
+		go t.w.fault("%v was granted to %s and to %s", token, old.p.name, p.name)
+	}
+	end := time.Time{}
+	if old := t.terms[token]; old != nil {
+		end = old.end
+	}
+	t.terms[token] = &term{token: token, p: p, end: end}
+}
+
+// ended notes that a process knows that its term is over, or begins to end it.
+func (t *trace) ended(token fencing.Token, p *process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.terms[token]
+	if r == nil { // lost before it was handed out
+		r = &term{token: token, p: p}
+		t.terms[token] = r
+	}
+	if r.end.IsZero() {
+		r.end = time.Now()
+	}
+}
+
+// died ends the terms of a process.
+func (t *trace) died(p *process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.terms {
+		if r.p == p && r.end.IsZero() {
+			r.end = time.Now()
+		}
+	}
+}
+
+// take notes that a key is about to be taken away.
+func (t *trace) take(key string, h how) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.taken[key] = append(t.taken[key], taking{time.Now(), h})
+}
+
+func (t *trace) revoke(lease clientv3.LeaseID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.revoked[lease] = time.Now()
+}
+
+// intent is one effect that a process was about to write.
+type intent struct {
+	t       *trace
+	n       int
+	token   fencing.Token
+	p       *process
+	job     string
+	era     int
+	outcome string // accepted, unknown, or "" for refused
+	applied int    // how often it is in etcd
+}
+
+// mark is what an effect writes.
+type mark struct {
+	N        int
+	Instance string
+	Fence    int64
+}
+
+func (t *trace) intend(token fencing.Token, p *process) *intent {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := &intent{t: t, n: len(t.intents), token: token, p: p, era: t.era, outcome: "unknown"}
+	t.intents = append(t.intents, e)
+	return e
+}
+
+func (e *intent) value() string {
+	b, err := json.Marshal(mark{N: e.n, Instance: e.p.client.Instance(), Fence: e.token.Fence})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func (e *intent) put() clientv3.Op { return clientv3.OpPut(effectPrefix+e.token.Key, e.value()) }
+
+func (e *intent) accepted() { e.say("accepted") }
+
+func (e *intent) returned(err error) {
+	if errors.Is(err, etcdclaims.ErrUnknown) {
+		e.say("unknown")
+		return
+	}
+	e.say("")
+}
+
+func (e *intent) say(outcome string) {
+	e.t.mu.Lock()
+	defer e.t.mu.Unlock()
+	if e.p.dead.Load() && outcome != "accepted" {
+		outcome = "unknown"
+	}
+	e.outcome = outcome
+	if outcome == "" {
+		outcome = "refused"
+	}
+	go e.t.w.count("effects " + outcome)
+}
+
+// sight is one use of Client.Watch.
+type sight struct {
+	era    int
+	events []etcdclaims.Event
+}
+
+// observe follows claims by the client's own Watch.
+func (p *process) observe() {
+	for p.ctx.Err() == nil {
+		t := p.w.trace
+		t.mu.Lock()
+		s := &sight{era: t.era}
+		t.sights = append(t.sights, s)
+		t.mu.Unlock()
+		for ev, err := range p.client.Watch(p.ctx, "") {
+			if err != nil {
+				p.class("watch", err)
+				break
+			}
+			t.mu.Lock()
+			same := t.era == s.era
+			if same {
+				s.events = append(s.events, ev)
+			}
+			t.mu.Unlock()
+			if !same { // revisions are others now
+				break
+			}
+		}
+		p.pause(time.Second)
+	}
+}
+
+// holder is what the value of a claim's key says.
+type holder struct {
+	Claim, Instance, Kind string
+	Epoch                 int64
+}
+
+func (c change) holder() (h holder, token fencing.Token) {
+	_ = json.Unmarshal([]byte(c.value), &h)
+	return h, fencing.Token{Key: strings.TrimPrefix(c.key, prefix+"own/"), Fence: h.Epoch<<47 + c.rev}
+}
+
+func (c change) String() string {
+	verb := "put"
+	if c.deleted {
+		verb = "deleted"
+	}
+	return fmt.Sprintf("%s %s at revision %d (%s) = %s", c.key, verb, c.rev, c.at.Format("15:04:05.000"), c.value)
+}
