@@ -72,6 +72,9 @@ func (c *Client) acquireError(key string, err error) error {
 	if errors.As(err, &lost) {
 		return err
 	}
+	if errors.Is(err, errSessionLost) {
+		return &LostError{Token: tokenOf(key, 0), Reason: ReasonSessionDead, Err: err}
+	}
 	return fmt.Errorf("etcdclaims: acquiring %q: %w", key, err)
 }
 
@@ -104,14 +107,10 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		s, err := c.session(ctx, o.ttl, o.manual)
 		if err != nil {
 			// No claim was tried for yet: the outcome is known.
-			late := errors.Is(err, errSessionLost)
-			if (late || isPassing(err)) && backOff(ctx, try, c.closing) {
+			if isPassing(err) && backOff(ctx, try, c.closing) {
 				continue
 			}
-			if err = failed(withCause(ctx, err)); late {
-				err = &LostError{Token: tokenOf(key, 0), Reason: ReasonSessionDead, Err: err}
-			}
-			return nil, c.ended(err)
+			return nil, c.ended(failed(withCause(ctx, err)))
 		}
 		t, again, err := once(ctx, s, key, o, w)
 		if t != nil {
@@ -133,7 +132,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 // tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	a := c.newAttempt(s, key, o, w)
-	defer c.over(a)
+	defer c.over(a.id)
 	if o.supersede {
 		a.over = c.held(key)
 	}
@@ -157,10 +156,20 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 // grant makes the term of an attempt that succeeded, if its session is good for
 // it.
 func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error) {
-	if a.over != nil {
-		a.over.lose(ReasonSuperseded, nil)
+	fence := a.epoch.fence(rev)
+	switch before := c.held(a.key); {
+	case before == nil:
+	case before.fence > fence:
+		// Word of a hand-over was on its way for so long that this client has
+		// claimed the key anew meanwhile.
+		a.undo()
+		return nil, &LostError{Token: tokenOf(a.key, fence), Reason: ReasonSuperseded}
+	default:
+		// Superseded on purpose, or taken away and this client yet to be told:
+		// etcd has one owner.
+		before.lose(ReasonSuperseded, nil)
 	}
-	t := a.s.newTerm(a, a.key, a.epoch.fence(rev))
+	t := a.s.newTerm(a, a.key, fence)
 	if t == nil {
 		a.undo()
 		return nil, a.s.lossOf(a.key)

@@ -3,12 +3,15 @@ package etcdclaims_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // newClient returns a claims client on an etcd client, closed at the test's
@@ -86,4 +89,98 @@ func TestTryAcquire(t *testing.T) {
 	if ok, err := a.Owns(ctx, second.Token()); !ok || err != nil {
 		t.Errorf("the owner's token does not own: %v, %v", ok, err)
 	}
+}
+
+// A lease that is granted when there is no time left for work is no answer:
+// another may be in time. A caller without time for another hears that its
+// session was lost.
+func TestLeaseGrantedTooLate(t *testing.T) {
+	t.Parallel()
+	const late = 1500 * time.Millisecond // of 2 s
+	for _, manual := range []bool{false, true} {
+		for _, patience := range []time.Duration{10 * sec, late + 500*time.Microsecond} {
+			virtualCase(t, fmt.Sprintf("manual %v, %v", manual, patience), func(t *testing.T, w *world) {
+				c, host := w.client(etcdclaims.Config{TTL: 30 * sec, AllowShortTTL: true})
+				opts := []etcdclaims.AcquireOption{etcdclaims.TTL(2 * sec)}
+				if manual {
+					opts = append(opts, etcdclaims.Manual())
+				}
+				host.Inject(claimtest.Fault{On: claimtest.Grant, DelayReply: late})
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				cl, err := c.TryAcquire(ctx, "k", opts...)
+				switch {
+				case err == nil:
+					w.ours(cl)
+				case patience > 2*late:
+					t.Errorf("acquiring: %v", err)
+				case !errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("acquiring: %v, want DeadlineExceeded", err)
+				case manual && !errors.Is(err, etcdclaims.ErrLost):
+					t.Errorf("acquiring: %v, want ErrLost", err)
+				}
+			})
+		}
+	}
+}
+
+// Whoever waited for as long as its context allowed is told so, even if gRPC or
+// etcd noticed first.
+func TestDeadlineNoticedByOthersFirst(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []claimtest.Kind{claimtest.Acquire, claimtest.Enqueue, claimtest.Advance, claimtest.Watch} {
+		for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
+			for _, before := range []time.Duration{0, time.Nanosecond, time.Millisecond} {
+				virtualCase(t, fmt.Sprintf("%s, %v, %v before", kind, code, before), func(t *testing.T, w *world) {
+					c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+					tryClaim(t, c, "warm")
+					w.joined(c, "waited for")
+					key := "k"
+					if kind != claimtest.Acquire {
+						key = "waited for"
+						tryClaim(t, w.peer(), key)
+					}
+					const patience = 2 * sec
+					begin := time.Now()
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					defer cancel()
+					fail := func() {
+						host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, Code: code})
+						host.Inject(claimtest.Fault{On: kind, DelayRequest: time.Until(begin.Add(patience - before)), Code: code})
+					}
+					if kind == claimtest.Advance {
+						time.AfterFunc(sec, func() { fail(); _, _ = w.raw.Delete(context.Background(), w.own(key)) })
+					} else {
+						fail()
+					}
+					_, err := c.Acquire(ctx, key)
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("after %v: %v, want DeadlineExceeded", time.Since(begin), err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// untimely is a context that does not notice its own deadline.
+type untimely struct {
+	context.Context
+	end time.Time
+}
+
+func (c untimely) Deadline() (time.Time, bool) { return c.end, true }
+
+// A deadline that has passed is one, whether or not the context says so yet.
+func TestDeadlineThatTheContextHasNotNoticed(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		w.joined(c, "k")
+		tryClaim(t, w.peer(), "k")
+		host.Inject(claimtest.Fault{On: claimtest.Watch, DelayRequest: sec, Code: codes.Canceled})
+		if _, err := c.Acquire(untimely{context.Background(), time.Now().Add(sec)}, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("acquiring: %v, want DeadlineExceeded", err)
+		}
+	})
 }

@@ -41,7 +41,7 @@ type attempt struct {
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
 	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w}
 	a.describe()
-	c.begun(a)
+	c.begun(a.id)
 	return a
 }
 
@@ -307,7 +307,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 		if !backOff(ctx, try, a.s.dead) {
-			if errors.Is(err, ErrUnknown) {
+			if err = withCause(ctx, err); errors.Is(err, ErrUnknown) {
 				return 0, err
 			}
 			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)

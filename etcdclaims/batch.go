@@ -102,7 +102,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 	resps, fails := c.store.each(ctx, rs)
 	for n, a := range attempts {
 		t, retry, err := c.settle(ctx, a, resps[n], fails[n])
-		c.over(a)
+		c.over(a.id)
 		i := at[n]
 		if t != nil {
 			claims[i], errs[i] = &Claim{t: t, key: a.key}, nil
@@ -235,7 +235,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	}
 	// One attempt id for all: one void key stops them all.
 	lead := c.newAttempt(s, keys[0], o, nil)
-	defer c.over(lead)
+	defer c.over(lead.id)
 	attempts := make([]*attempt, len(keys))
 	var r request
 	r.cmps = append(r.cmps, c.store.epochIs(lead.epoch), lead.notVoid())

@@ -16,7 +16,8 @@ type chore struct {
 	what string
 	do   func(context.Context) error
 
-	outlives bool // it matters even when the session is dead
+	claim    string // that it gives up, if it is no claim of an attempt
+	outlives bool   // it matters even when the session is dead
 	told     bool
 }
 
@@ -29,6 +30,9 @@ func (c *Client) chore(s *session, what string, do func(context.Context) error) 
 }
 
 func (c *Client) addChore(ch *chore) {
+	if ch.claim != "" {
+		c.begun(ch.claim)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ch.s.pending.Add(1)
@@ -54,6 +58,9 @@ func (c *Client) doChores() {
 		for _, ch := range todo {
 			if c.doChore(ch) {
 				ch.s.pending.Add(-1)
+				if ch.claim != "" {
+					c.over(ch.claim)
+				}
 			} else {
 				failed = append(failed, ch)
 			}

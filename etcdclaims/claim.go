@@ -130,25 +130,31 @@ func (cl *Claim) Remaining() time.Duration {
 // the claim is over, as after a step, the error matches ErrUnknown until a
 // renewal has shown what is true.
 func (cl *Claim) Check() error {
-	if err := cl.Err(); err != nil {
-		return err
-	}
-	if cl.t == nil {
-		return nil
-	}
-	left, wallSaysOver := cl.t.s.left()
-	switch {
-	case left <= 0:
-		cl.t.s.enforce() // the process was stopped when the timer should have fired
-		if err := cl.t.ended(); err != nil {
-			return err
-		}
-		return &LostError{Token: cl.Token(), Reason: ReasonExpired}
-	case wallSaysOver:
-		cl.t.s.renewSoon()
+	wallSaysOver, err := cl.checkSure()
+	if wallSaysOver {
 		return fmt.Errorf("etcdclaims: claim on %q (fence %d): the wall clock jumped past its deadline, it is being verified: %w", cl.key, cl.Fence(), ErrUnknown)
 	}
-	return nil
+	return err
+}
+
+// checkSure is Check by the clocks that cannot be stepped. It is enough for what
+// carries its guard to etcd, which judges by no clock of this machine.
+func (cl *Claim) checkSure() (wallSaysOver bool, err error) {
+	if err := cl.Err(); err != nil || cl.t == nil {
+		return false, err
+	}
+	left, wallSaysOver := cl.t.s.left()
+	if left <= 0 {
+		cl.t.s.enforce() // the process was stopped when the timer should have fired
+		if err := cl.t.ended(); err != nil {
+			return false, err
+		}
+		return false, &LostError{Token: cl.Token(), Reason: ReasonExpired}
+	}
+	if wallSaysOver {
+		cl.t.s.renewSoon()
+	}
+	return wallSaysOver, nil
 }
 
 // Owns asks etcd whether the claim is still the owner. If it is not, the claim
@@ -192,7 +198,7 @@ func (cl *Claim) Note(ctx context.Context, b []byte) error {
 	if err := checkNote(b); err != nil {
 		return err
 	}
-	if err := cl.Check(); err != nil {
+	if _, err := cl.checkSure(); err != nil {
 		return err
 	}
 	if cl.t == nil {

@@ -58,7 +58,7 @@ type Client struct {
 	keys   map[string]*term // what this client holds
 	hot    map[string]bool  // keys that it had to wait for
 
-	attempts map[string]bool // ids of those under way, guarded by keysMu
+	underWay map[string]int // claims that are neither held nor given up yet, guarded by keysMu
 
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
@@ -157,6 +157,9 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 		resp, err := c.store.do(ctx, request{then: ops})
 		if err == nil {
 			return resp, nil
+		}
+		if errors.Is(err, ErrRewound) && c.store.ready(ctx) == nil {
+			continue // the epoch was raised since
 		}
 		// A read changes nothing: an unknown outcome is a failure.
 		if !isPassing(err) || !backOff(ctx, try, c.closing) {

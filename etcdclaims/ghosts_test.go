@@ -292,6 +292,69 @@ func TestLostKeyLeavesTheLine(t *testing.T) {
 	}
 }
 
+// What was noted under a claim goes with it when the key is found to be gone.
+func TestLostKeyLeavesNoNote(t *testing.T) {
+	t.Parallel()
+	for _, with := range []string{"acquired with it", "noted later"} {
+		for _, how := range []string{"released", "found by renewal"} {
+			virtualCase(t, with+", "+how, func(t *testing.T, w *world) {
+				ctx := context.Background()
+				c, other := w.peer(), w.peer()
+				var cl *etcdclaims.Claim
+				if with == "noted later" {
+					cl = tryClaim(t, c, "k")
+					if err := cl.Note(ctx, []byte("n")); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					cl = tryClaim(t, c, "k", etcdclaims.Note([]byte("n")))
+				}
+				w.server.Delete(t, w.own("k"))
+				if how == "released" {
+					if err := cl.Release(ctx); !errors.Is(err, etcdclaims.ErrLost) {
+						t.Errorf("releasing what was lost: %v", err)
+					}
+				}
+				time.Sleep(6 * sec)
+				if v := w.get("note/k"); v != "" {
+					t.Errorf("left: a note, %s", v)
+				}
+				w.free("k", other)
+				w.closeClean(c, other)
+			})
+		}
+	}
+}
+
+// A waiter that took the key itself is not handed it once more, when it has lost
+// it and does not know yet.
+func TestNoHandOverToWhoTookTheKey(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]etcdclaims.AcquireOption{
+		"could be handed it": nil,
+		"serves itself":      {etcdclaims.Note([]byte("n"))},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			ctx := context.Background()
+			a, b, other := w.peer(), w.peer(), w.peer()
+			tryClaim(t, a, "k")
+			done := acquiring(ctx, b, "k", opts...)
+			time.Sleep(sec)
+			w.server.Delete(t, w.own("k"))
+			cl := w.within(sec, done)
+			w.server.Delete(t, w.own("k"))
+			release(t, tryClaim(t, other, "k", etcdclaims.Barge()))
+			if v := w.get("own/k"); v != "" {
+				t.Errorf("handed over: %s", v)
+			}
+			time.Sleep(6 * sec)
+			lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
+			w.free("k", other)
+			w.closeClean(a, b, other)
+		})
+	}
+}
+
 // refuseWatches ends the watches of the host, and refuses new ones until end is
 // called.
 func refuseWatches(host *claimtest.Host, reason error) (end func()) {

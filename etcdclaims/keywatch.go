@@ -4,24 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // keyWatch is the watch of one key.
 type keyWatch struct {
-	news clientv3.WatchChan
-	stop context.CancelFunc
+	news   clientv3.WatchChan
+	turned <-chan struct{} // closed when its revisions may be others
+	stop   context.CancelFunc
 }
 
 // watchKey watches the key from a revision on, or with 0 from now on.
 func (c *Client) watchKey(ctx context.Context, key string, rev int64) *keyWatch {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	opts := []clientv3.OpOption{clientv3.WithRev(rev)}
 	if rev == 0 {
 		opts = append(opts, clientv3.WithCreatedNotify())
 	}
-	return &keyWatch{news: c.etcd.Watch(ctx, key, opts...), stop: cancel}
+	w := &keyWatch{turned: c.store.turns.next()}
+	w.news, w.stop, _ = c.beginWatch(ctx, key, opts...)
+	return w
+}
+
+// beginWatch begins a watch. It returns when etcd has created it, or with one
+// that has ended if that took too long: nobody may be deaf because etcd does not
+// answer.
+func (c *Client) beginWatch(ctx context.Context, key string, opts ...clientv3.OpOption) (news clientv3.WatchChan, stop context.CancelFunc, begun bool) {
+	ctx, stop = context.WithCancel(clientv3.WithRequireLeader(ctx))
+	late := time.AfterFunc(c.store.timeout, stop)
+	news = c.etcd.Watch(ctx, key, opts...)
+	return news, stop, late.Stop()
 }
 
 var errWatch = errors.New("etcdclaims: etcd refuses to watch")

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // late is a request that is on its way for longer than its caller waits.
@@ -216,5 +218,74 @@ func TestLateCoalescedIsVoidForThoseWhoLeft(t *testing.T) {
 			t.Errorf("%d of %d gave up", left, n)
 		}
 		w.closeClean(c, other)
+	})
+}
+
+// lateWords lets word of hand-overs be on its way to the host for so long, and
+// what else would wake a waiter for longer.
+func lateWords(host *claimtest.Host, d time.Duration) {
+	host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
+		for _, ev := range reply.(*pb.WatchResponse).Events {
+			if strings.Contains(string(ev.Kv.Value), "granted") {
+				time.Sleep(d)
+			} else if !strings.Contains(string(ev.Kv.Key), "/wait/") {
+				time.Sleep(d + sec)
+			}
+		}
+	}})
+}
+
+// Word of a hand-over that is on its way for longer than claims go unverified
+// does not become a claim if somebody took the key away meanwhile.
+func TestLateWordOfALostKey(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a := w.peer()
+		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		tryClaim(t, b, "warm")
+		held := tryClaim(t, a, "k")
+		lateWords(host, 8*sec)
+		done := acquiring(context.Background(), b, "k")
+		time.Sleep(sec)
+		release(t, held)
+		w.server.Delete(t, w.own("k"))
+		if r := <-done; r.err == nil {
+			w.ours(r.cl)
+			release(t, r.cl)
+		} else if !errors.Is(r.err, etcdclaims.ErrLost) {
+			t.Errorf("acquiring: %v", r.err)
+		}
+		time.Sleep(sec)
+		w.free("k", a)
+		w.closeClean(a, b)
+	})
+}
+
+// Nor does it harm the claim that the same client has made on the key since.
+func TestLateWordMeetsAYoungerClaim(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a := w.peer()
+		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		tryClaim(t, b, "warm")
+		held := tryClaim(t, a, "k")
+		lateWords(host, 2*sec) // soon enough to be believed until claims are verified
+		done := acquiring(context.Background(), b, "k")
+		time.Sleep(sec)
+		release(t, held)
+		w.server.Delete(t, w.own("k"))
+		young := tryClaim(t, b, "k", etcdclaims.Barge())
+		if r := <-done; r.err == nil {
+			t.Logf("believed for a while: fence %d", r.cl.Fence())
+		}
+		time.Sleep(6 * sec)
+		w.ours(young)
+		host.RemoveFaults()
+		end := refuseWatches(host, refusals["no leader"]) // there may have been a restore
+		time.Sleep(sec)
+		end()
+		time.Sleep(6 * sec)
+		w.ours(young)
+		w.closeClean(a, b)
 	})
 }

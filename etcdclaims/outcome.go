@@ -105,7 +105,7 @@ func isPassing(err error) bool {
 	if errors.Is(err, ErrClosed) || errors.Is(err, ErrRewound) {
 		return false
 	}
-	if isTransient(err) || errors.Is(err, ErrUnknown) {
+	if isTransient(err) || errors.Is(err, ErrUnknown) || errors.Is(err, errSessionLost) {
 		return true
 	}
 	switch code(err) {

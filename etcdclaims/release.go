@@ -224,7 +224,7 @@ func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
 // sent before, if that can still be carried out, and else alone.
 func (t *term) settleLater(w *ending, r request) {
 	st := t.s.c.store
-	t.s.c.chore(t.s, "releasing a claim", func(ctx context.Context) error {
+	t.s.c.addChore(&chore{s: t.s, claim: t.id, what: "releasing a claim", do: func(ctx context.Context) error {
 		if w != nil {
 			resp, err := st.do(ctx, r)
 			if err == nil && resp.Succeeded {
@@ -236,7 +236,7 @@ func (t *term) settleLater(w *ending, r request) {
 		}
 		_, err := st.do(ctx, t.deletion())
 		return err
-	})
+	}})
 }
 
 // deletion deletes what the term has in etcd: the claim if it still is the
@@ -253,7 +253,7 @@ func (t *term) deletion() request {
 // whoever ended the term otherwise than by its own request has left them.
 func (t *term) clearAway() {
 	t.s.mu.Lock()
-	noted := t.noted
+	noted, last := t.noted, t.noteRev
 	t.s.mu.Unlock()
 	if t.queued == 0 && !noted {
 		return
@@ -262,13 +262,14 @@ func (t *term) clearAway() {
 	r := request{key: t.key}
 	if noted {
 		own, note := st.layout.own(t.key), st.layout.note(t.key)
-		// Unless the session has the key again: then the note may be that
-		// claim's.
-		r.cmps = []clientv3.Cmp{
+		// Its last note, or any, unless the session has the key again: then a
+		// note may be that claim's.
+		r.cmps = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(note), "=", last)}
+		r.then = append(r.then, clientv3.OpDelete(note))
+		r.els = append(r.els, clientv3.OpTxn([]clientv3.Cmp{
 			clientv3.Compare(clientv3.LeaseValue(own), "!=", int64(t.s.id)),
 			clientv3.Compare(clientv3.LeaseValue(note), "=", int64(t.s.id)),
-		}
-		r.then = append(r.then, clientv3.OpDelete(note))
+		}, []clientv3.Op{clientv3.OpDelete(note)}, nil))
 	}
 	if t.queued > 0 {
 		r.then, r.els = append(r.then, t.place()), append(r.els, t.place())
@@ -376,13 +377,13 @@ func (t *term) tooLong() {
 
 // zombie ends a term, in which a handler may still run, as lost for the reason.
 func (c *Client) zombie(t *term, reason Reason, cause error) {
-	c.chore(t.s, "re-homing the claim of a handler that goes on", func(ctx context.Context) error {
+	c.addChore(&chore{s: t.s, claim: t.id, what: "re-homing the claim of a handler that goes on", do: func(ctx context.Context) error {
 		err := t.rehome(ctx, kindZombie, t.s.lease.Load().ttl)
 		if errors.Is(err, ErrLost) {
 			return nil
 		}
 		return err
-	})
+	}})
 	t.back()
 	t.lose(reason, cause)
 }

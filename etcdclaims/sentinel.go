@@ -46,12 +46,19 @@ func (c *Client) watchSessions(rev int64) {
 		// restored, and it waits for a revision that is far away. Read what it
 		// may have missed and go on from there.
 		turned = c.store.turns.next() // those before are seen by reading
-		if read, err := c.readSessions(prefix); err == nil {
-			rev = read
-			c.sweep()
-		} else {
+		for {
+			read, err := c.readSessions(prefix)
+			if err == nil {
+				rev = read
+				break
+			}
 			c.log.Debug("news of sessions cannot be read", zap.Error(err))
+			if !backOff(c.io, try) {
+				return
+			}
+			try++
 		}
+		c.sweep()
 		if !backOff(c.io, try) {
 			return
 		}
@@ -61,9 +68,8 @@ func (c *Client) watchSessions(rev int64) {
 
 // followSessions returns the last revision it dealt with when the watch ends.
 func (c *Client) followSessions(prefix string, rev int64, turned <-chan struct{}) int64 {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(c.io))
-	defer cancel()
-	news := c.etcd.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	news, stop, _ := c.beginWatch(c.io, prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	defer stop()
 	for {
 		var resp clientv3.WatchResponse
 		var ok bool
@@ -146,13 +152,15 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 		c.log.Warn("a notice of eviction cannot be read", zap.ByteString("notice", kv.Key), zap.Error(err))
 		return
 	}
-	t := c.held(e.Key)
-	if t == nil || t.id != e.Claim {
-		return
+	if t := c.held(e.Key); t != nil && t.id == e.Claim {
+		t.lose(ReasonDeleted, fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason)))
 	}
-	t.lose(ReasonDeleted, fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason)))
-	c.chore(t.s, "removing a notice of eviction", func(ctx context.Context) error {
-		_, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpDelete(string(kv.Key))}})
-		return err
-	})
+	for _, s := range c.liveSessions() {
+		if int64(s.id) == kv.Lease {
+			c.chore(s, "removing a notice of eviction", func(ctx context.Context) error {
+				_, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpDelete(string(kv.Key))}})
+				return err
+			})
+		}
+	}
 }

@@ -30,6 +30,7 @@ type session struct {
 	renewing chan struct{}         // holds one element while nobody renews: one attempt in flight
 
 	pending  atomic.Int32 // chores
+	sweeping atomic.Bool  // one of them is to sweep, and has yet to begin
 	verified atomic.Int64 // revision as of which all claims were verified
 
 	mu       sync.Mutex
@@ -84,6 +85,9 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	}
 	if err != nil {
 		c.revoke(s)
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			err = fmt.Errorf("%w: %w", errSessionLost, err) // as soon as it was granted
+		}
 		return nil, fmt.Errorf("opening a session: %w", err)
 	}
 	s.born = got.Header.Revision

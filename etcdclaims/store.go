@@ -151,6 +151,9 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 	if resp.Header.Revision >= floor {
 		return fmt.Errorf("a member of etcd answered from its past, revision %d after %d", rev, floor)
 	}
+	if s.seen.Load() < floor {
+		return fmt.Errorf("etcd was restored while the request was under way, revision %d after %d", rev, floor) // dealt with already
+	}
 	rw := &rewind{from: floor, to: resp.Header.Revision, epoch: s.epoch.Load().value}
 	if s.rewound.CompareAndSwap(nil, rw) {
 		s.turns.turn()

@@ -17,15 +17,26 @@ import (
 // looks whenever there may have been a restore: when its watch was compacted,
 // and when the epoch is another.
 
-// sweep removes what is on the client's leases and is of no claim or attempt of
-// its own.
+// sweep removes, in the background, what is on the client's leases and is of no
+// claim or attempt of its own.
 func (c *Client) sweep() {
 	for _, s := range c.liveSessions() {
-		if err := c.sweepSession(s); err != nil {
-			// What is missed here is held until the session ends, and with it
-			// the lease: no claim is wrong by that.
-			c.log.Debug("what is on a lease cannot be read", s.fields(zap.Error(err))...)
+		if s.sweeping.Swap(true) {
+			continue // it is yet to begin
 		}
+		c.chore(s, "looking for what a restore brought back", func(context.Context) error {
+			s.sweeping.Store(false)
+			err := c.sweepSession(s)
+			if err != nil && isPassing(err) && !s.sweeping.Swap(true) {
+				return err
+			}
+			if err != nil {
+				// What is missed is held until the session ends, and with it the
+				// lease: no claim is wrong by that.
+				c.log.Debug("what is on a lease cannot be read", s.fields(zap.Error(err))...)
+			}
+			return nil
+		})
 	}
 }
 
@@ -59,9 +70,9 @@ func (c *Client) sweepSession(s *session) error {
 		}
 		// After they were read: whoever put one before has registered it, and
 		// either still has or has given it up.
-		known := c.claimIDs()
+		known := c.known()
 		for i := range n {
-			if kv := firstKV(resp, i); kv != nil && kv.Lease == int64(s.id) && !known[claimOf(kv, c.store.layout)] {
+			if kv := firstKV(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.has(kv, c.store.layout) {
 				c.removeGhost(s, kv)
 			}
 		}
@@ -70,32 +81,44 @@ func (c *Client) sweepSession(s *session) error {
 	return nil
 }
 
-// claimOf returns the id of the claim that a key is of: the last part of a place
-// in line, or what the value says.
-func claimOf(kv *mvccpb.KeyValue, l layout) string {
-	if strings.HasPrefix(string(kv.Key), l.lines()) {
-		return path.Base(string(kv.Key))
-	}
-	h, err := decodeHolder(kv.Value)
-	if err != nil {
-		return ""
-	}
-	return h.Claim
+// knownClaims are all claims that the client has, is about to have, or is about
+// to give up.
+type knownClaims struct {
+	held     map[string]string // id of the claim on each key: keys claimed together share one
+	places   map[string]bool   // ids of those that may have a place in line
+	underWay map[string]bool   // ids of what is neither held nor given up yet
 }
 
-// claimIDs are the ids of all claims that the client has, is about to have, or
-// is about to give up.
-func (c *Client) claimIDs() map[string]bool {
+func (c *Client) known() knownClaims {
 	c.keysMu.Lock()
 	defer c.keysMu.Unlock()
-	ids := make(map[string]bool, len(c.keys)+len(c.attempts))
-	for _, t := range c.keys {
-		ids[t.id] = true
+	k := knownClaims{held: make(map[string]string, len(c.keys)), places: make(map[string]bool), underWay: make(map[string]bool, len(c.underWay))}
+	for key, t := range c.keys {
+		k.held[key] = t.id
+		if t.queued > 0 {
+			k.places[t.id] = true
+		}
 	}
-	for id := range c.attempts {
-		ids[id] = true
+	for id := range c.underWay {
+		k.underWay[id] = true
 	}
-	return ids
+	return k
+}
+
+// has reports whether a key is of one of these claims. A place in line says of
+// which it is by the last part of its name, a claim by its value.
+func (k knownClaims) has(kv *mvccpb.KeyValue, l layout) bool {
+	name := string(kv.Key)
+	key, own := strings.CutPrefix(name, l.own(""))
+	if !own {
+		id := path.Base(name)
+		return k.places[id] || k.underWay[id]
+	}
+	h, err := decodeHolder(kv.Value)
+	if err != nil || h.Claim == "" {
+		return false
+	}
+	return k.held[key] == h.Claim || k.underWay[h.Claim]
 }
 
 // removeGhost deletes a key as it was read, and what else there is of its claim.
@@ -119,20 +142,23 @@ func (c *Client) removeGhost(s *session, kv *mvccpb.KeyValue) {
 	})
 }
 
-// begun registers an attempt: what it puts is not a ghost.
-func (c *Client) begun(a *attempt) {
+// begun registers the claim of an attempt, or of a term that a chore gives up:
+// what is there of it is not a ghost.
+func (c *Client) begun(claim string) {
 	c.keysMu.Lock()
 	defer c.keysMu.Unlock()
-	if c.attempts == nil {
-		c.attempts = make(map[string]bool)
+	if c.underWay == nil {
+		c.underWay = make(map[string]int)
 	}
-	c.attempts[a.id] = true
+	c.underWay[claim]++
 }
 
 // over ends what begun began, when the attempt has become a term, has failed, or
-// is being undone.
-func (c *Client) over(a *attempt) {
+// is being undone, or the chore is done.
+func (c *Client) over(claim string) {
 	c.keysMu.Lock()
 	defer c.keysMu.Unlock()
-	delete(c.attempts, a.id)
+	if c.underWay[claim]--; c.underWay[claim] <= 0 {
+		delete(c.underWay, claim)
+	}
 }

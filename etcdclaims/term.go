@@ -105,7 +105,9 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t.at = len(s.terms)
 	s.terms = append(s.terms, t)
 	s.c.keysMu.Lock()
-	s.c.keys[key] = t
+	if younger := s.c.keys[key]; younger == nil || younger.fence < fence {
+		s.c.keys[key] = t
+	}
 	s.c.keysMu.Unlock()
 	if d := a.opts.maxHold; d > 0 {
 		drain := s.lease.Load().hard - s.lease.Load().soft

@@ -47,7 +47,7 @@ func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
 }
 
 func (t *txn) Commit() (*clientv3.TxnResponse, error) {
-	if err := t.cl.Check(); err != nil {
+	if _, err := t.cl.checkSure(); err != nil {
 		return nil, err
 	}
 	if t.cl.t == nil {

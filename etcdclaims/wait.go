@@ -60,7 +60,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		c.waiting(key)
 	}
 	a := c.newAttempt(s, key, o, w)
-	defer c.over(a)
+	defer c.over(a.id)
 	if o.supersede {
 		a.over = c.held(key)
 	}
@@ -73,7 +73,6 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		again := ctx.Err() == nil && !s.over() && isPassing(err)
 		return nil, again, c.waitError(ctx, a, err)
 	}
-	turned := c.store.turns.next()
 	resp, rev, err := a.send(ctx, a.takeOrQueue())
 	switch {
 	case err != nil:
@@ -97,7 +96,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	a.over = nil // in line like everybody, whatever becomes of that term
 	c.stats.contended.Add(1)
 	a.queued = resp.Header.Revision
-	p := stand{rev: resp.Header.Revision, turned: turned}
+	p := stand{rev: resp.Header.Revision}
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		p.own = kvs[0]
 	}
@@ -132,8 +131,8 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 
 // waitError says why a wait ended early.
 func (c *Client) waitError(ctx context.Context, a *attempt, err error) error {
-	if ctx.Err() != nil {
-		return contextError(ctx)
+	if cause := contextError(ctx); cause != nil {
+		return cause
 	}
 	if a.s.over() {
 		return a.s.lossOf(a.key)
@@ -184,8 +183,7 @@ func (a *attempt) placeValue() string {
 // claim if nobody is.
 type stand struct {
 	own, pred *mvccpb.KeyValue
-	rev       int64           // of that knowledge
-	turned    <-chan struct{} // closed when revisions may be others
+	rev       int64 // of that knowledge
 }
 
 // inLine waits until the attempt gets the key.
@@ -208,7 +206,6 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatc
 				return nil, false, err
 			}
 		}
-		turned := c.store.turns.next()
 		resp, rev, err := a.send(ctx, a.advance())
 		switch {
 		case err == nil && resp == nil && rev > 0:
@@ -231,7 +228,6 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatc
 		if p, lost, err = a.see(resp); err != nil {
 			return nil, false, err
 		}
-		p.turned = turned
 		if lost {
 			// By somebody's hand, or with the lease: then the session has news.
 			if _ = a.s.renew(ctx); a.s.over() {
@@ -323,7 +319,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, place *keyWatch
 	}
 	for {
 		select {
-		case <-p.turned:
+		case <-place.turned:
 			return c.rewatch(ctx, a, place)
 		case <-patience.C:
 			w := c.watchKey(ctx, key, p.rev+1)

@@ -2,9 +2,11 @@ package etcdclaims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -114,7 +116,7 @@ func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 	there := make(map[string]bool)
 	for p, err := range w.c.pages(ctx, own, w.prefix) {
 		if err != nil {
-			if isPassing(err) {
+			if isPassing(err) || errors.Is(err, ErrRewound) {
 				return 0, true // again, after a pause
 			}
 			if ctx.Err() == nil {
@@ -171,15 +173,26 @@ func (w *watch) freed(key string, rev int64) bool {
 // says that it told anything.
 func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (progress bool) {
 	own := w.c.store.layout.own("")
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	news := w.c.etcd.Watch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	news, stop, begun := w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	for try := 0; !begun; try++ { // which misses nothing
+		stop()
+		if !backOff(ctx, try) {
+			return false
+		}
+		news, stop, begun = w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	}
+	defer stop()
+	pulse := time.NewTicker(w.c.cfg.timing(seconds(w.c.cfg.TTL)).renew)
+	defer pulse.Stop()
 	for {
 		var resp clientv3.WatchResponse
 		var ok bool
 		select {
 		case resp, ok = <-news:
 		case <-turned: // revisions may be others now
+		case <-pulse.C:
+			w.c.askEpoch(ctx)
+			continue
 		}
 		if !ok {
 			return progress
@@ -203,5 +216,22 @@ func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (
 			}
 			progress = true
 		}
+	}
+}
+
+// askEpoch reads the epoch if no renewal does: by that the client learns of a
+// restore, after which a watch may be silent for long.
+func (c *Client) askEpoch(ctx context.Context) {
+	for _, s := range c.liveSessions() {
+		if !s.manual {
+			return
+		}
+	}
+	resp, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpGet(c.store.layout.epoch())}})
+	if err == nil {
+		err = c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
+	}
+	if err != nil {
+		c.log.Debug("the epoch cannot be read", zap.Error(err))
 	}
 }

@@ -102,7 +102,7 @@ func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) error {
 	if err := c.checkOps(nil, ops); err != nil {
 		return fmt.Errorf("ending work %q: %w", w.key, err)
 	}
-	if err := w.Check(); err != nil {
+	if _, err := w.checkSure(); err != nil {
 		if r.State == StateFree && errors.Is(err, ErrReleased) {
 			return nil // given up before, as with a claim
 		}

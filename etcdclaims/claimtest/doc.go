@@ -43,12 +43,13 @@
 //
 // # What it costs
 //
-// A virtual member starts in about 10 ms and needs about 10 MB; ten simulated
-// minutes of a held claim take about 50 ms. A member in real time starts in 20 ms,
-// three in half a second, processes in one to two seconds, and the first time
-// etcd is built. The package links the server: 40 packages of etcd and bbolt,
-// about 14 MB more in a test binary. Who imports etcdclaims alone links none of
-// it.
+// A virtual member starts in 3 to 10 ms and needs 3 MB of heap, the next ones a
+// tenth of that; ten simulated minutes of a held claim take 45 ms. A member in
+// real time starts in 20 ms, three in half a second, three processes in two
+// seconds, and the first time etcd is built, which takes some more. (Two cores,
+// etcd 3.7.3.) The package links the server and porcupine: 62 modules instead of
+// 18, and 15 MB more in a test binary. Who imports etcdclaims alone links none
+// of it.
 //
 // # What it does not show
 //

@@ -19,7 +19,8 @@ import (
 type Fault struct {
 	// On is the kind of the requests concerned.
 	On Kind
-	// Key limits it to requests of the claim on this key. "" does not.
+	// Key limits it to transactions that concern the claim on this key. "" does
+	// not.
 	Key string
 	// Skip lets so many of them pass first.
 	Skip int
@@ -42,12 +43,15 @@ type Fault struct {
 	// told apart: rpctypes.ErrGRPCNoLeader, say.
 	Err error
 	// Hold keeps the request on its way until the channel is closed. It arrives
-	// then, whether or not its caller still waits.
+	// then, whether or not its caller still waits. A stream, which is what
+	// KeepAlive and Watch are, is held as it is opened, and given up with its
+	// caller.
 	Hold <-chan struct{}
 
-	// Saw is told of the request, before anything happens to it.
+	// Saw is told of the request, before anything happens to it. Of a stream it
+	// is told what is sent on it, once it is open.
 	Saw func(req any)
-	// Edit changes the reply.
+	// Edit changes the reply, or each message that comes on a stream.
 	Edit func(reply any)
 	// Ended is told how a held request ended whose caller was gone.
 	Ended func(reply any, err error)
@@ -253,6 +257,7 @@ func (h *Host) unary(ctx context.Context, method string, req, reply any, cc *grp
 // arriveLate sends a held request whose caller is gone.
 func (h *Host) arriveLate(ctx context.Context, f *Fault, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts []grpc.CallOption) {
 	late := reflect.New(reflect.TypeOf(reply).Elem()).Interface()
+	opts = slices.DeleteFunc(slices.Clone(opts), tellsCaller)
 	h.late.Go(func() {
 		select {
 		case <-f.Hold:
@@ -266,6 +271,16 @@ func (h *Host) arriveLate(ctx context.Context, f *Fault, method string, req, rep
 			f.Ended(late, err)
 		}
 	})
+}
+
+// tellsCaller reports whether an option lets gRPC write to what is the caller's,
+// who does not expect that any more once the call has returned.
+func tellsCaller(o grpc.CallOption) bool {
+	switch o.(type) {
+	case grpc.PeerCallOption, grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.OnFinishCallOption:
+		return true
+	}
+	return false
 }
 
 // stream is the interceptor of renewals and watches.
@@ -317,6 +332,13 @@ type faultyStream struct {
 	grpc.ClientStream
 	f   *Fault
 	end func()
+}
+
+func (s *faultyStream) SendMsg(m any) error {
+	if s.f.Saw != nil {
+		s.f.Saw(m)
+	}
+	return s.ClientStream.SendMsg(m)
 }
 
 func (s *faultyStream) RecvMsg(m any) error {

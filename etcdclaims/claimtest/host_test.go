@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 )
@@ -47,6 +48,22 @@ func TestReplyIsLost(t *testing.T) {
 		acquire(t, c, "a")
 		if lost.Hits() != 1 || len(host.Sent(claimtest.Resolve)) != 1 {
 			t.Errorf("%d replies lost, %d times resolved", lost.Hits(), len(host.Sent(claimtest.Resolve)))
+		}
+	})
+}
+
+// A renewal is a stream: what is sent on it is told as a request is.
+func TestRenewalIsSeen(t *testing.T) {
+	everywhere(t, func(t *testing.T, server *claimtest.Server) {
+		host := server.Host(t)
+		claim := acquire(t, claimtest.NewClient(t, host, etcdclaims.Config{}), "a")
+		seen := make(chan int64, 1)
+		host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Saw: func(req any) { seen <- req.(*pb.LeaseKeepAliveRequest).ID }})
+		if err := claim.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if id, want := <-seen, server.Lease(t, claimtest.Key("", "a")); id != int64(want) {
+			t.Errorf("lease %x was renewed, want %x", id, want)
 		}
 	})
 }
@@ -217,6 +234,17 @@ func TestSuspend(t *testing.T) {
 			t.Errorf("after a minute's sleep: %v", err)
 		}
 	})
+}
+
+// Only an administrator may move the leader.
+func TestMoveLeaderWithAuthentication(t *testing.T) {
+	t.Parallel()
+	members := claimtest.Cluster(t, 3, claimtest.Auth())
+	to := (members.Leader(t) + 1) % members.Len()
+	members.MoveLeader(t, to)
+	if now := members.Leader(t); now != to {
+		t.Errorf("member %d leads, not %d", now, to)
+	}
 }
 
 func TestMembers(t *testing.T) {

@@ -9,7 +9,9 @@ import (
 )
 
 // Kind says what a request to etcd is for. A transaction that carries several
-// requests, as clients send it under load, is of several kinds.
+// requests, as clients send it under load, is of several kinds. A request of
+// which no constant speaks has the name of etcd's method, in lower case: "put",
+// "deleterange", "authenticate".
 type Kind string
 
 // Kinds of requests.

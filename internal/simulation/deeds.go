@@ -263,7 +263,7 @@ func (p *process) superseding(rng *rand.Rand) {
 func (p *process) look(rng *rand.Rand) {
 	ctx, cancel := p.within(rng, 5*time.Second)
 	defer cancel()
-	switch rng.IntN(4) {
+	switch rng.IntN(6) {
 	case 0:
 		_, err := p.client.Lookup(ctx, p.key(rng))
 		p.class("lookup", err)
@@ -274,10 +274,12 @@ func (p *process) look(rng *rand.Rand) {
 	case 2:
 		_, err := p.client.Orphans(ctx, 10)
 		p.class("orphans", err)
+	case 3, 4:
+		p.turnGate(rng)
 	default:
 		key := p.key(rng)
 		call := p.w.history.Take(key)
-		p.w.trace.take(key, forced)
+		p.w.trace.part(key, "")
 		err := p.client.ForceRelease(ctx, key, "on purpose")
 		call.Returned(err)
 		p.class("force release", err)

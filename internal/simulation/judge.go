@@ -3,20 +3,28 @@ package simulation
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 )
 
 // replay is etcd's state while its changes are gone through again.
 type replay struct {
 	t     *trace
+	procs map[string]*process // by instance
+
 	own   map[string]change   // by key in etcd
 	last  map[string]farewell // by key in etcd
 	claim map[string]int64    // revision at which each claim id was put to each key
 	done  map[string]int
+	epoch int64
+	shut  bool // the gate; see If
+
+	lines map[string]*line            // by key
+	locks map[fencing.Token]*lockTerm // all there ever were
+	mails map[point]map[string]bool   // claims whose holder was told of a forced release
 }
 
 // farewell is a claim that was deleted.
@@ -29,7 +37,7 @@ type farewell struct {
 func (t *trace) judge() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &replay{t: t, own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}}
+	r := newReplay(t)
 	era := 0
 	for i, c := range t.changes {
 		if c.era != era {
@@ -45,6 +53,8 @@ func (t *trace) judge() {
 			if r.done[c.key]++; r.done[c.key] > 1 {
 				r.fault("work was completed %d times: %v", r.done[c.key], c)
 			}
+		default:
+			r.settle(c)
 		}
 	}
 	for _, e := range t.intents {
@@ -58,30 +68,96 @@ func (t *trace) judge() {
 		}
 	}
 	for token, m := range t.terms {
-		if !m.seen && m.end.IsZero() {
+		if !m.seen {
 			r.fault("%s was granted %v, which is not in etcd", m.p.name, token)
 		}
 	}
+	r.judgeLocks()
 	for _, s := range t.sights {
 		s.judge(r)
 	}
 }
 
+func newReplay(t *trace) *replay {
+	r := &replay{
+		t: t, procs: map[string]*process{},
+		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{},
+		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, mails: map[point]map[string]bool{},
+	}
+	for _, p := range slices.Concat(t.w.old, t.w.slots) {
+		r.procs[p.client.Instance()] = p
+	}
+	for _, key := range t.w.all() {
+		r.lines[digest(key)] = &line{key: key}
+	}
+	for _, c := range t.changes {
+		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {
+			at := point{c.era, c.rev}
+			if r.mails[at] == nil {
+				r.mails[at] = map[string]bool{}
+			}
+			r.mails[at][claim] = true
+		}
+	}
+	return r
+}
+
 func (r *replay) fault(format string, args ...any) { r.t.w.fault(format, args...) }
+
+// settle goes through a change of what decides who may have a key.
+func (r *replay) settle(c change) {
+	switch {
+	case c.key == prefix+"epoch":
+		r.epoch, _ = strconv.ParseInt(c.value, 10, 64)
+	case c.key == gateKey:
+		r.shut = !c.deleted
+	case strings.HasPrefix(c.key, prefix+"wait/"):
+		r.place(c)
+	}
+}
 
 // restored begins with what an etcd has that was restored.
 func (r *replay) restored(i, era int) {
+	at := r.t.rewound[era-1]
 	clear(r.own)
 	clear(r.last)
 	clear(r.claim)
+	r.epoch, r.shut = 0, false
+	for _, l := range r.lines {
+		l.places, l.first = nil, ""
+	}
 	for _, c := range r.t.changes[:i] {
-		if c.undone || !strings.HasPrefix(c.key, prefix+"own/") || c.era > era {
+		if c.undone {
+			continue
+		}
+		c.at = at // it is there from now on
+		r.settle(c)
+		if !strings.HasPrefix(c.key, prefix+"own/") {
 			continue
 		}
 		if c.deleted {
 			delete(r.own, c.key)
-		} else {
-			r.own[c.key] = c
+			continue
+		}
+		r.own[c.key] = c
+		if h, _ := c.holder(); h.Claim != "" {
+			r.claim[h.Claim+c.key] = c.rev
+		}
+	}
+	for _, l := range r.lines {
+		l.look(r, at)
+	}
+	for _, l := range r.locks {
+		l.over = true // or begins again
+	}
+	// Nobody tells a holder that its claim is gone: its own deadline does.
+	for token, m := range r.t.terms {
+		now, held := r.own[prefix+"own/"+token.Key]
+		if _, still := now.holder(); held && still == token || m.from.After(at) {
+			continue
+		}
+		if limit := m.ttl() + time.Second; m.end.IsZero() || m.end.Sub(at) > limit {
+			r.fault("%s took %v for its own until %s, more than %v after a restore (%s) that undid it", m.p.name, token, clockOf(m.end), limit, clockOf(at))
 		}
 	}
 }
@@ -95,12 +171,35 @@ func (r *replay) owner(c change) {
 	if c.deleted {
 		r.last[c.key] = farewell{was: before, rev: c.rev}
 		delete(r.own, c.key)
+		r.lookAt(c)
 		return
 	}
+	r.begins(before, held, c)
 	r.own[c.key] = c
+	r.lookAt(c)
+}
+
+// begins checks that whose term begins with a put was the one to have the key.
+func (r *replay) begins(before change, held bool, c change) {
 	h, token := c.holder()
-	if h.Kind != "" || h.Claim == "" {
-		return // of a zombie, or by somebody's hand
+	if h.Claim == "" {
+		return // by somebody's hand
+	}
+	if held && !mayFollow(before, c, r.lines[digest(token.Key)]) {
+		r.fault("a key was taken over from its owner: %v; before: %v", c, before)
+	}
+	if h.Kind == kindZombie || h.Kind == kindResting {
+		return // whatever the epoch, and nobody's turn
+	}
+	if h.Epoch != r.epoch {
+		r.fault("a key was claimed under epoch %d, when it was %d: %v", h.Epoch, r.epoch, c)
+	}
+	if h.Kind == kindLock {
+		r.locks[token] = &lockTerm{owner: h.Owner, lease: c.lease, era: c.era, from: c.at}
+		if !held {
+			r.inTurn(c, h, token)
+		}
+		return
 	}
 	// A waiter that was handed the key and has not heard of it may take it again
 	// once it was taken away; one that was told of its claim may not.
@@ -109,14 +208,55 @@ func (r *replay) owner(c change) {
 		r.fault("one claim was put twice: %s at revisions %d and %d", h.Claim, first, c.rev)
 	}
 	r.claim[h.Claim+c.key] = c.rev
-	if m := r.t.terms[token]; m != nil && m.p.client.Instance() == h.Instance {
-		m.seen = true
+	m := r.t.terms[token]
+	if m == nil || m.p.client.Instance() != h.Instance {
+		return // nobody was told of it
 	}
+	m.seen = true
+	if !m.told {
+		return // what was asked for went with it
+	}
+	if _, conditional := m.p.gated.Load(token); conditional && r.shut {
+		r.fault("%s was granted %v on a condition that was not met: %v", m.p.name, token, c)
+	}
+	if _, barged := m.p.barged.Load(token); !barged {
+		r.inTurn(c, h, token)
+	}
+}
+
+// mayFollow reports whether one holder may come right after another, with
+// nothing between them.
+func mayFollow(before, c change, l *line) bool {
+	old, _ := before.holder()
+	h, _ := c.holder()
+	switch {
+	case old.Claim == "": // somebody's hand, which only a hand clears up
+		return false
+	case old.Kind == kindLock:
+		return h.Kind == kindLock && h.Owner == old.Owner // with another TTL
+	case old.Kind != "":
+		return false // it has to lapse
+	case h.Kind == kindZombie, h.Kind == kindResting:
+		return h.Claim == old.Claim
+	case h.Kind == kindLock:
+		return false
+	}
+	// Superseded by its own process, or handed over to one in line.
+	return h.Instance == old.Instance || l != nil && l.of(h.Claim) >= 0
 }
 
 // ends checks that whose term ends by the change knew of it.
 func (r *replay) ends(before, by change) {
 	h, token := before.holder()
+	how, taken := r.taken(before, by)
+	switch h.Kind {
+	case kindLock:
+		r.lockEnds(token, before, by, taken)
+		return
+	case kindZombie:
+		r.lapses(h, before, by, taken)
+		return
+	}
 	m := r.t.terms[token]
 	if h.Kind != "" || m == nil || m.p.client.Instance() != h.Instance {
 		return
@@ -125,27 +265,37 @@ func (r *replay) ends(before, by change) {
 	if !m.end.IsZero() && late >= 0 {
 		return
 	}
-	how, taken := r.taken(token.Key, before, by)
 	if !taken {
 		r.fault("%s took %v for its own until %s, but: %v", m.p.name, token, clockOf(m.end), by)
 		return
 	}
 	// It was taken away behind its back: how long may it not have known?
-	limit := m.p.ttl + time.Second // its deadline comes in any case
+	limit := m.ttl() + time.Second // its deadline comes in any case
 	_, manual := m.p.manuals.Load(token)
 	switch {
-	case how == restored:
-		return
 	case manual && how != forced: // it learns of that when it renews
 	case !r.t.w.ledger.healthy(m.p, by.at, by.at.Add(limit)):
 	case how == forced:
 		limit = 250 * time.Millisecond
+		r.t.w.count("judged: told of a loss at once")
 	default:
 		limit = m.p.ttl/3 + m.p.ttl/6
+		r.t.w.count("judged: finds out by renewing")
 	}
 	if m.end.IsZero() || -late > limit {
 		r.fault("%s took %v for its own until %s, which is more than %v after it was %s: %v", m.p.name, token, clockOf(m.end), limit, how, by)
 	}
+}
+
+// lapses checks that the key of a zombie stays held until its lease is over,
+// which began when it was put, if nothing was in the way of that.
+func (r *replay) lapses(h holder, before, by change, taken bool) {
+	const least = shortTTL - time.Second
+	p := r.procs[h.Instance]
+	if taken || !by.deleted || by.at.Sub(before.at) >= least || p == nil || !r.t.w.ledger.healthy(p, before.at, before.at) {
+		return
+	}
+	r.fault("the key of a zombie of %s was freed after %v: %v; it was: %v", p.name, by.at.Sub(before.at), by, before)
 }
 
 func clockOf(at time.Time) string {
@@ -155,16 +305,18 @@ func clockOf(at time.Time) string {
 	return at.Format("15:04:05.000")
 }
 
-// taken says whether and how a key was taken away by the change.
-func (r *replay) taken(key string, before, by change) (how, bool) {
+// taken says whether and how a key was taken away by this very change.
+func (r *replay) taken(before, by change) (how, bool) {
 	if at, ok := r.t.revoked[before.lease]; ok && !by.at.Before(at) && by.deleted {
 		return forced, true
 	}
-	for _, k := range slices.Backward(r.t.taken[key]) { // the last first
-		since := by.at.Sub(k.at)
-		if since >= 0 && (since < 10*time.Second || k.how == restored && since < quiet) {
-			return k.how, true
-		}
+	at := point{by.era, by.rev}
+	if h, _ := before.holder(); by.deleted && h.Claim != "" && r.mails[at][h.Claim] {
+		return forced, true
+	}
+	k, ok := r.t.taken[at]
+	if ok && k.key == by.key {
+		return k.how, true
 	}
 	return "", false
 }
@@ -187,44 +339,7 @@ func (r *replay) effect(c change) {
 	if token != (fencing.Token{Key: e.token.Key, Fence: m.Fence}) || h.Instance != m.Instance || h.Kind != "" {
 		r.fault("a stale write of %s under %v was accepted at revision %d; the owner was: %v", e.p.name, e.token, c.rev, now)
 	}
-}
-
-// judge checks that a Watch told all there was, in order, other than in gaps
-// that it owned up to.
-func (s *sight) judge(r *replay) {
-	var puts []change // of claims, in this era
-	for _, c := range r.t.changes {
-		if c.era == s.era && strings.HasPrefix(c.key, prefix+"own/") {
-			puts = append(puts, c)
-		}
-	}
-	cursor := int64(-1) // told up to; -1: not begun
-	for _, ev := range s.events {
-		switch {
-		case ev.Kind == etcdclaims.Synced, ev.Kind == etcdclaims.Resynced:
-			cursor = ev.Revision
-			continue
-		case cursor < 0 || ev.Revision <= cursor:
-			continue
-		}
-		for len(puts) > 0 && puts[0].rev <= cursor {
-			puts = puts[1:]
-		}
-		key := prefix + "own/" + ev.Info.Key
-		for len(puts) > 0 && puts[0].rev < ev.Revision {
-			r.fault("a Watch told of %s at revision %d, but not before of: %v", key, ev.Revision, puts[0])
-			puts = puts[1:]
-		}
-		// Several keys can change at one revision: in any order.
-		cursor = ev.Revision - 1
-		for i, c := range puts {
-			if c.rev == ev.Revision && c.key == key {
-				puts = append(puts[:i:i], puts[i+1:]...)
-				break
-			}
-		}
-		if len(puts) == 0 || puts[0].rev > ev.Revision {
-			cursor = ev.Revision
-		}
+	if m.Fence>>47 != r.epoch {
+		r.fault("a write of %s under %v was accepted at revision %d in epoch %d", e.p.name, e.token, c.rev, r.epoch)
 	}
 }

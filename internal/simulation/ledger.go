@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,25 +27,36 @@ type span struct {
 	what     string
 	from, to time.Time // to is zero while it lasts
 	outage   bool      // nothing passes; else single requests suffer
+	cut      bool      // an outage that is over with its end, without a trace
+	quota    bool      // only what etcd grows by is refused
 
 	injection *claimtest.Injection // of those, nil if it cannot be told
 }
 
-// disturb notes that a request is going to suffer.
-func (l *ledger) disturb(who *process, i *claimtest.Injection) (end func()) {
-	end = l.open(who, "a request", false)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spans[len(l.spans)-1].injection = i
-	return end
+// disturb notes that a request is going to suffer, or with an outage many.
+func (l *ledger) disturb(who *process, i *claimtest.Injection, outage bool) (end func()) {
+	return l.begin(span{who: who, what: "requests", outage: outage, injection: i})
 }
 
 // open notes that something begins to be wrong. The returned function notes its
 // end.
 func (l *ledger) open(who *process, what string, outage bool) (end func()) {
+	return l.begin(span{who: who, what: what, outage: outage})
+}
+
+// openCut notes that the network is cut.
+func (l *ledger) openCut(who *process, what string) (end func()) {
+	return l.begin(span{who: who, what: what, outage: true, cut: true})
+}
+
+// openQuota notes that etcd is full.
+func (l *ledger) openQuota() (end func()) { return l.begin(span{what: "quota", quota: true}) }
+
+func (l *ledger) begin(s span) (end func()) {
+	s.from = time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.spans = append(l.spans, span{who: who, what: what, from: time.Now(), outage: outage})
+	l.spans = append(l.spans, s)
 	n := len(l.spans) - 1
 	return func() {
 		l.mu.Lock()
@@ -55,22 +67,46 @@ func (l *ledger) open(who *process, what string, outage bool) (end func()) {
 	}
 }
 
+// within reports whether the span lasts at any time between the two.
+func (s span) within(from, to time.Time) bool {
+	return !s.from.After(to) && (s.to.IsZero() || !s.to.Before(from))
+}
+
+// full reports whether etcd was full at any time between the two.
+func (l *ledger) full(from, to time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.spans, func(s span) bool { return s.quota && s.within(from, to) })
+}
+
 // wrong counts what was wrong for the process at any time between the two.
 func (l *ledger) wrong(who *process, from, to time.Time) (outages, others int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.spans {
-		if s.who != nil && s.who != who || s.from.After(to) || !s.to.IsZero() && s.to.Before(from) {
+		if s.who != nil && s.who != who || s.quota || !s.within(from, to) || s.injection != nil && s.injection.Hits() == 0 {
 			continue
 		}
-		switch {
-		case s.outage:
+		if s.outage {
 			outages++
-		case s.injection == nil || s.injection.Hits() > 0:
+		} else {
 			others++
 		}
 	}
 	return outages, others
+}
+
+// blip reports whether all that was wrong for the process between the two was
+// one cut, and that short.
+func (l *ledger) blip(who *process, from, to time.Time, short time.Duration) bool {
+	if outages, others := l.wrong(who, from, to); outages != 1 || others > 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.spans, func(s span) bool {
+		return s.who == who && s.cut && s.within(from, to) && !s.to.IsZero() && s.to.Sub(s.from) < short
+	})
 }
 
 // recovery is what gRPC may take to connect again after an outage.
@@ -82,12 +118,14 @@ func (l *ledger) healthy(who *process, from, to time.Time) bool {
 	return outages+others == 0
 }
 
-// justify checks that a claim that expired had a reason to: a request or two
-// that go missing are no reason.
+// justify checks that a claim that expired had a reason to: a request that goes
+// missing is no reason, nor is a cut that leaves time for another attempt.
 func (w *world) justify(p *process, l *etcdclaims.LostError) {
 	now := time.Now()
-	if outages, others := w.ledger.wrong(p, now.Add(-p.ttl-time.Second), now); outages == 0 && others <= 1 {
-		w.fault("%s lost %v, though nothing kept it from renewing in time (%d requests disturbed): %v", p.name, l.Token, others, l)
+	from := now.Add(-p.ttl - time.Second)
+	outages, others := w.ledger.wrong(p, from, now)
+	if outages == 0 && others <= 1 || w.ledger.blip(p, from, now, p.ttl/6) {
+		w.fault("%s lost %v, though nothing kept it from renewing in time (%d requests disturbed, %d short cuts): %v", p.name, l.Token, others, outages, l)
 	}
 }
 

@@ -105,15 +105,43 @@ var errEpochRaised =`,
 		name: "watch resumed one revision late", seeds: 100,
 		edits: []edit{
 			{"sentinel.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
-			{"watch.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
+			{"watch.go", "begun := w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))", "begun := w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+2))"},
 		},
 	},
 	{
 		name: "no relist after compaction", seeds: 300,
-		edits: []edit{{"sentinel.go", "if read, err := c.readSessions(prefix); err == nil {", "if read, err := rev, error(nil); err == nil {"}},
+		edits: []edit{{"sentinel.go", "read, err := c.readSessions(prefix)", "read, err := rev, error(nil)"}},
 	},
 	{
 		name: "regress of the revision ignored", seeds: 100,
 		edits: []edit{{"store.go", "	if rev >= floor {\n		return nil\n	}\n", "	if rev >= 0 {\n		return nil\n	}\n"}},
+	},
+	{
+		name: "newcomer that passes the line", seeds: 100,
+		edits: []edit{{"attempt.go", "if !a.opts.barge && a.over == nil {", "if a.opts.barge && a.over == nil {"}},
+	},
+	{
+		name: "waiter that passes those before it", seeds: 100,
+		edits: []edit{{"wait.go", "	if !a.opts.barge {\n		cmps = append(cmps, clientv3.Compare(", "	if a.opts.barge {\n		cmps = append(cmps, clientv3.Compare("}},
+	},
+	{
+		name: "waiter that is never woken", seeds: 100,
+		edits: []edit{{"wait.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"}},
+	},
+	{
+		name: "condition of the caller's left out", seeds: 100,
+		edits: []edit{{"attempt.go", "return append(cmps, a.opts.cmps...)", "return cmps"}},
+	},
+	{
+		name: "guard without the epoch", seeds: 100,
+		edits: []edit{{"term.go", `.layout.epoch()), "=", t.epoch),`, `.layout.epoch()), ">", -1),`}},
+	},
+	{
+		name: "zombie whose key is soon free", seeds: 100,
+		edits: []edit{{"release.go", "t.rehome(ctx, kindZombie, t.s.lease.Load().ttl)", "t.rehome(ctx, kindZombie, time.Second)"}},
+	},
+	{
+		name: "lock whose lease is not renewed", seeds: 100,
+		edits: []edit{{"locks.go", "_, err = c.keepAlive(callCtx, lease)", "err = callCtx.Err()"}},
 	},
 }

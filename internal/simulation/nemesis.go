@@ -140,21 +140,21 @@ func disturbance(rng *rand.Rand) claimtest.Fault {
 
 func (w *world) disturbOne(p *process) {
 	i := p.host.Inject(disturbance(w.rng))
-	end := w.ledger.disturb(p, i)
+	end := w.ledger.disturb(p, i, false)
 	p.later(recovery, func() { i.Remove(); end() })
 }
 
 func (w *world) disturbSome(p *process) {
-	end := w.ledger.open(p, "requests", true)
 	f := disturbance(w.rng)
 	f.Times = 2 + w.rng.IntN(12)
 	i := p.host.Inject(f)
+	end := w.ledger.disturb(p, i, true)
 	p.later(between(w.rng, time.Second, longTTL), func() { i.Remove(); end() })
 }
 
 // lasting heals after a time that can be longer than any lease.
 func (w *world) lasting(p *process, what string) {
-	end := w.ledger.open(p, what, true)
+	end := w.ledger.openCut(p, what)
 	p.later(between(w.rng, 50*time.Millisecond, p.ttl+p.ttl/2), func() { p.mend(); end() })
 }
 
@@ -214,6 +214,7 @@ func (w *world) killProcess(p *process) {
 func (w *world) endProcess(p *process) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	w.trace.leaves(p)
 	p.stop(ctx)
 	closing, cancel := context.WithTimeout(context.Background(), between(w.rng, time.Millisecond, 10*time.Second))
 	defer cancel()
@@ -271,22 +272,33 @@ func (w *world) revokeLease(*process) {
 
 // atBirth revokes some sessions at the very revision after their first.
 func (w *world) atBirth(lease clientv3.LeaseID) {
-	if uint64(lease)%16 == w.plan.Seed%16 {
+	if uint64(lease)%16 == w.plan.Seed%16 && !w.settling.Load() {
 		w.count("fault: session revoked at birth")
 		w.later.Go(func() { w.revoke(lease) })
 	}
 }
 
-func (w *world) take(key string, h how, f func()) {
+// take does something to the key in etcd of a claim, by somebody's hand.
+func (w *world) take(key string, h how, op func(etcdKey string) clientv3.Op) {
 	call := w.history.Take(key)
-	w.trace.take(key, h)
-	f()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	own := claimtest.Key("", key)
+	resp, err := w.server.Admin().Txn(ctx).Then(op(own)).Commit()
+	if err != nil {
+		w.Fatalf("simulation: %s of %s: %v", h, own, err)
+	}
+	if del := resp.Responses[0].GetResponseDeleteRange(); del == nil || del.Deleted > 0 {
+		w.trace.take(own, resp.Header.Revision, h)
+	}
 	call.Done()
 }
 
+func remove(etcdKey string) clientv3.Op { return clientv3.OpDelete(etcdKey) }
+
 func (w *world) deleteKey(*process) {
 	if key, _ := w.held(); key != "" {
-		w.take(key, deleted, func() { w.server.Delete(w, claimtest.Key("", key)) })
+		w.take(key, deleted, remove)
 	}
 }
 
@@ -297,9 +309,9 @@ func (w *world) overwriteKey(*process) {
 	if key == "" {
 		return
 	}
-	w.take(key, overwritten, func() { w.server.Overwrite(w, claimtest.Key("", key), "not a claim") })
+	w.take(key, overwritten, func(etcdKey string) clientv3.Op { return clientv3.OpPut(etcdKey, "not a claim") })
 	time.Sleep(between(w.rng, 0, 5*time.Second))
-	w.take(key, deleted, func() { w.server.Delete(w, claimtest.Key("", key)) })
+	w.take(key, deleted, remove)
 }
 
 func (w *world) compact(*process) {
@@ -321,6 +333,8 @@ func (w *world) restartEtcd(*process) {
 }
 
 func (w *world) fillQuota(*process) {
+	end := w.ledger.openQuota()
+	defer end()
 	w.server.FillQuota(w)
 	time.Sleep(between(w.rng, 0, longTTL))
 	w.server.FreeQuota(w)
@@ -340,10 +354,13 @@ func (w *world) suspend(p *process) {
 	end()
 }
 
-func (w *world) expireTokens(p *process) {
+func (w *world) expireTokens(*process) {
 	if w.auth {
 		end := w.ledger.open(nil, "tokens expired", false)
 		w.server.ExpireTokens(w)
-		p.later(time.Second, end)
+		w.later.Go(func() { // not p.later: it concerns all, whoever is killed
+			time.Sleep(time.Second)
+			end()
+		})
 	}
 }

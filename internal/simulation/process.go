@@ -26,14 +26,17 @@ type process struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	dead   atomic.Bool // killed: what it does does not count any more
-	born   time.Time
+	gone   time.Time   // when it began to end; the trace's mutex guards it
 
-	manuals sync.Map // tokens that end where nobody renews them
+	// Tokens of terms:
+	manuals sync.Map // that end where nobody renews them
+	barged  sync.Map // that were had past those in line
+	gated   sync.Map // that were had on the condition that a gate is open
 }
 
 // newProcess starts the number-th process of a slot.
 func (w *world) newProcess(slot, number int) *process {
-	p := &process{w: w, slot: slot, number: number, name: fmt.Sprintf("p%d.%d", slot, number), born: time.Now()}
+	p := &process{w: w, slot: slot, number: number, name: fmt.Sprintf("p%d.%d", slot, number)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	rng := p.random(0)
 	p.ttl = []time.Duration{shortTTL, 8 * time.Second, longTTL}[rng.IntN(3)]
@@ -122,7 +125,9 @@ func (p *process) work(rng *rand.Rand) {
 			p.several(rng)
 		case n < 90:
 			p.manual(rng)
-		case n < 94:
+		case n < 92:
+			p.lock(rng)
+		case n < 95:
 			p.superseding(rng)
 		default:
 			p.look(rng)
@@ -158,7 +163,8 @@ func (p *process) within(rng *rand.Rand, most time.Duration) (context.Context, c
 // claim acquires a key, at once or in line, and holds it for a while.
 func (p *process) claim(rng *rand.Rand, wait bool) {
 	var opts []etcdclaims.AcquireOption
-	switch rng.IntN(8) {
+	barge, gated := false, false
+	switch rng.IntN(9) {
 	case 0:
 		opts = append(opts, etcdclaims.MaxHold(between(rng, time.Second, 2*longTTL)))
 	case 1:
@@ -166,9 +172,19 @@ func (p *process) claim(rng *rand.Rand, wait bool) {
 	case 2:
 		opts = append(opts, etcdclaims.Note([]byte("note")))
 	case 3:
-		opts = append(opts, etcdclaims.Barge())
+		opts, barge = append(opts, etcdclaims.Barge()), true
+	case 4:
+		opts, gated = append(opts, whileOpen()), true
 	}
-	p.hold(rng, p.acquire(rng, p.key(rng), wait, opts...))
+	cl := p.acquire(rng, p.key(rng), wait, opts...)
+	if cl != nil && barge {
+		p.barged.Store(cl.Token(), true)
+	}
+	if cl != nil && gated {
+		p.gated.Store(cl.Token(), true)
+		p.w.count("granted on a condition")
+	}
+	p.hold(rng, cl)
 }
 
 // acquire makes one recorded acquisition; nil if it was not granted.

@@ -23,7 +23,11 @@ const padding = 300
 // backUp makes a snapshot, lets clients go on for a while, and sees to it that
 // revisions move far beyond it.
 func (w *world) backUp() backup {
-	b := backup{Snapshot: w.server.Snapshot(w), rev: w.revision()}
+	var b backup
+	for done := false; !done; done = w.revision() == b.rev { // else it is not known what the snapshot has
+		b.rev = w.revision()
+		b.Snapshot = w.server.Snapshot(w)
+	}
 	time.Sleep(between(w.rng, 0, longTTL))
 	w.pad(w.revision() + padding)
 	return b
@@ -81,7 +85,6 @@ func (w *world) restore(b backup) {
 	var calls []*claimtest.Call
 	for _, key := range w.all() {
 		calls = append(calls, w.history.Take(key))
-		w.trace.take(key, restored)
 	}
 	w.trace.stop()
 	w.server.Restore(w, b.Snapshot, 0)
@@ -148,10 +151,8 @@ func (w *world) restoreZombie(p *process) {
 		return
 	}
 	p.w.trace.granted(cl.Token(), p)
-	w.trace.take(key, restored)
 	end := w.isolate("restore")
 	w.restore(b)
-	w.trace.take(key, restored)
 	fresh := claimtest.NewClient(w, w.server, etcdclaims.Config{})
 	if _, err := fresh.TryAcquire(context.Background(), "warm"); err != nil {
 		w.Fatalf("simulation: %v", err)

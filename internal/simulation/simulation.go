@@ -104,6 +104,7 @@ type world struct {
 
 	later    sync.WaitGroup // what the nemesis left for later
 	isolated atomic.Bool    // all processes are cut off
+	settling atomic.Bool    // the nemesis rests
 
 	mu     sync.Mutex
 	counts map[string]int
@@ -158,6 +159,7 @@ func (w *world) abort() {
 
 // settle ends the run: all is healed, all stop, and nothing may be left.
 func (w *world) settle() {
+	w.settling.Store(true)
 	w.healAll()
 	w.later.Wait()
 	w.healAll()

@@ -30,10 +30,14 @@ type trace struct {
 	rev     int64 // seen up to
 	changes []change
 	terms   map[fencing.Token]*term
-	taken   map[string][]taking
+	taken   map[point]taking
 	revoked map[clientv3.LeaseID]time.Time
+	rewound []time.Time // when each era but the first began
 	intents []*intent
 	sights  []*sight
+
+	lockings []*locking
+	partings []parting
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -55,8 +59,18 @@ type change struct {
 type term struct {
 	token fencing.Token
 	p     *process
+	told  bool      // it was handed out, not lost before that
+	from  time.Time // when
 	end   time.Time // by its own account; zero while it lasts
 	seen  bool      // in etcd
+}
+
+// ttl is how long the term may last without a renewal.
+func (m *term) ttl() time.Duration {
+	if _, manual := m.p.manuals.Load(m.token); manual {
+		return shortTTL
+	}
+	return m.p.ttl
 }
 
 // how a key was taken away behind its holder's back.
@@ -66,17 +80,23 @@ const (
 	forced      how = "forced"
 	deleted     how = "deleted"
 	overwritten how = "overwritten"
-	restored    how = "restored"
 )
 
+// point is a revision, which a restore can make come again.
+type point struct {
+	era int
+	rev int64
+}
+
+// taking is what was done at a point to a key in etcd.
 type taking struct {
-	at  time.Time
+	key string
 	how how
 }
 
 func newTrace(w *world) *trace {
 	return &trace{
-		w: w, terms: make(map[fencing.Token]*term), taken: make(map[string][]taking),
+		w: w, terms: make(map[fencing.Token]*term), taken: make(map[point]taking),
 		revoked: make(map[clientv3.LeaseID]time.Time),
 	}
 }
@@ -158,6 +178,7 @@ func (t *trace) rewind(rev int64) {
 	}
 	t.era++
 	t.rev = rev
+	t.rewound = append(t.rewound, time.Now())
 }
 
 // granted notes that a process was told that it has a key.
@@ -165,13 +186,13 @@ func (t *trace) granted(token fencing.Token, p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if old := t.terms[token]; old != nil && old.p != p {
-		go t.w.fault("%v was granted to %s and to %s", token, old.p.name, p.name)
+		t.w.fault("%v was granted to %s and to %s", token, old.p.name, p.name)
 	}
 	end := time.Time{}
 	if old := t.terms[token]; old != nil {
 		end = old.end
 	}
-	t.terms[token] = &term{token: token, p: p, end: end}
+	t.terms[token] = &term{token: token, p: p, told: true, from: time.Now(), end: end}
 }
 
 // ended notes that a process knows that its term is over, or begins to end it.
@@ -180,7 +201,7 @@ func (t *trace) ended(token fencing.Token, p *process) {
 	defer t.mu.Unlock()
 	r := t.terms[token]
 	if r == nil { // lost before it was handed out
-		r = &term{token: token, p: p}
+		r = &term{token: token, p: p, from: time.Now()}
 		t.terms[token] = r
 	}
 	if r.end.IsZero() {
@@ -188,8 +209,17 @@ func (t *trace) ended(token fencing.Token, p *process) {
 	}
 }
 
+// leaves notes that a process ends: what it has left in etcd may stay there until
+// its leases are over.
+func (t *trace) leaves(p *process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.gone = time.Now()
+}
+
 // died ends the terms of a process.
 func (t *trace) died(p *process) {
+	t.leaves(p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.terms {
@@ -199,11 +229,11 @@ func (t *trace) died(p *process) {
 	}
 }
 
-// take notes that a key is about to be taken away.
-func (t *trace) take(key string, h how) {
+// take notes at which revision a key in etcd was taken away.
+func (t *trace) take(key string, rev int64, h how) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.taken[key] = append(t.taken[key], taking{time.Now(), h})
+	t.taken[point{t.era, rev}] = taking{key, h}
 }
 
 func (t *trace) revoke(lease clientv3.LeaseID) {
@@ -269,46 +299,13 @@ func (e *intent) say(outcome string) {
 	if outcome == "" {
 		outcome = "refused"
 	}
-	go e.t.w.count("effects " + outcome)
-}
-
-// sight is one use of Client.Watch.
-type sight struct {
-	era    int
-	events []etcdclaims.Event
-}
-
-// observe follows claims by the client's own Watch.
-func (p *process) observe() {
-	for p.ctx.Err() == nil {
-		t := p.w.trace
-		t.mu.Lock()
-		s := &sight{era: t.era}
-		t.sights = append(t.sights, s)
-		t.mu.Unlock()
-		for ev, err := range p.client.Watch(p.ctx, "") {
-			if err != nil {
-				p.class("watch", err)
-				break
-			}
-			t.mu.Lock()
-			same := t.era == s.era
-			if same {
-				s.events = append(s.events, ev)
-			}
-			t.mu.Unlock()
-			if !same { // revisions are others now
-				break
-			}
-		}
-		p.pause(time.Second)
-	}
+	e.t.w.count("effects " + outcome)
 }
 
 // holder is what the value of a claim's key says.
 type holder struct {
-	Claim, Instance, Kind string
-	Epoch                 int64
+	Claim, Owner, Instance, Kind string
+	Epoch                        int64
 }
 
 func (c change) holder() (h holder, token fencing.Token) {

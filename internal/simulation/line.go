@@ -1,0 +1,121 @@
+package simulation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// line is who waits for a key, in the order in which they came.
+type line struct {
+	key    string
+	places []place
+
+	first    string    // in line while the key is free, or ""
+	instance string    // of that
+	since    time.Time // when that began
+}
+
+// place is one in line, named by its claim.
+type place struct {
+	claim    string
+	instance string
+	marked   bool // has got the key
+}
+
+// digest is what the claims' layout calls a key that something stands under.
+func digest(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:16])
+}
+
+// of returns where in line a claim stands, or -1.
+func (l *line) of(claim string) int {
+	return slices.IndexFunc(l.places, func(p place) bool { return p.claim == claim })
+}
+
+// place goes through a change of a place in line.
+func (r *replay) place(c change) {
+	whose, claim, _ := strings.Cut(strings.TrimPrefix(c.key, prefix+"wait/"), "/")
+	l := r.lines[whose]
+	if l == nil {
+		return // of no key that is wanted often
+	}
+	at := l.of(claim)
+	switch {
+	case c.deleted && at >= 0:
+		l.places = slices.Delete(l.places, at, at+1)
+	case c.deleted:
+	case at >= 0: // what is put a second time tells that it has got the key
+		l.places[at].marked = true
+	default:
+		var h holder
+		_ = json.Unmarshal([]byte(c.value), &h)
+		l.places = append(l.places, place{claim: claim, instance: h.Instance})
+	}
+	l.look(r, c.at)
+}
+
+// inTurn checks that nobody was passed who stood before a new owner: first come,
+// first served.
+func (r *replay) inTurn(c change, h holder, token fencing.Token) {
+	l := r.lines[digest(token.Key)]
+	if l == nil {
+		return
+	}
+	before := l.of(h.Claim)
+	if before < 0 { // not in line
+		before = len(l.places)
+	}
+	if len(l.places) > 0 {
+		r.t.w.count("judged: whose turn it was")
+	}
+	if old, held := r.own[c.key]; held {
+		if was, _ := old.holder(); was.Instance == h.Instance && l.of(h.Claim) < 0 {
+			return // superseded by its own process, which passes nobody
+		}
+	}
+	if before > 0 {
+		r.fault("%d in line were passed: %v; they are %v", before, c, l.places[:before])
+	}
+}
+
+// lookAt looks at the line for a claim's key that has changed.
+func (r *replay) lookAt(c change) {
+	if l := r.lines[digest(strings.TrimPrefix(c.key, prefix+"own/"))]; l != nil {
+		l.look(r, c.at)
+	}
+}
+
+// turnTakes is how long a free key may be left to the first in line, by whose
+// machine nothing is wrong: it watches for that.
+const turnTakes = 5 * time.Second
+
+// look checks, when anything about a line has changed, that the first in it was
+// not left waiting before that.
+func (l *line) look(r *replay, now time.Time) {
+	_, held := r.own[prefix+"own/"+l.key]
+	free := !held && len(l.places) > 0 && !l.places[0].marked
+	first := ""
+	if free {
+		first = l.places[0].claim
+	}
+	if first == l.first {
+		return
+	}
+	if l.first != "" && now.Sub(l.since) > turnTakes {
+		p := r.procs[l.instance]
+		if p != nil && (p.gone.IsZero() || p.gone.After(now)) && r.t.w.ledger.healthy(p, l.since, now) && !r.t.w.ledger.full(l.since, now) {
+			r.fault("%s stood first in line for %q, which was free, from %s for %v", p.name, l.key, clockOf(l.since), now.Sub(l.since))
+		}
+	}
+	l.first, l.since = first, now
+	if free {
+		l.instance = l.places[0].instance
+	}
+}

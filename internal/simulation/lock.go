@@ -1,0 +1,178 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// kinds of holders; see the claims' layout.
+const (
+	kindLock    = "lock"
+	kindZombie  = "zombie"
+	kindResting = "resting"
+)
+
+// locking is a call that was told that an owner has a lock.
+type locking struct {
+	p        *process
+	token    fencing.Token
+	owner    string
+	ttl      time.Duration
+	from, to time.Time // of the call
+	era      int
+}
+
+// partingTakes is more than such a call may.
+const partingTakes = 10 * time.Second
+
+// parting is a call that may have ended a lock: by its owner, or by force.
+type parting struct {
+	key   string
+	owner string // "": whoever has it
+	from  time.Time
+}
+
+// lockTerm is a lock that was in etcd.
+type lockTerm struct {
+	owner    string
+	lease    clientv3.LeaseID
+	era      int
+	from, to time.Time
+	over     bool // ended for certain by what was meant to, or by a restore
+}
+
+// lock uses the owner-string view for a while, by a name that it shares with
+// other processes.
+func (p *process) lock(rng *rand.Rand) {
+	key, owner := p.key(rng), fmt.Sprintf("name%d", rng.IntN(2))
+	ttl := time.Duration(1+rng.IntN(3)) * shortTTL
+	for range 1 + rng.IntN(5) {
+		if p.ctx.Err() != nil {
+			return
+		}
+		p.lockOnce(rng, key, owner, ttl)
+		p.pause(between(rng, 0, ttl))
+	}
+	p.unlock(rng, key, owner)
+}
+
+func (p *process) lockOnce(rng *rand.Rand, key, owner string, ttl time.Duration) {
+	ctx, cancel := p.within(rng, 8*time.Second)
+	defer cancel()
+	call := p.client.Locks().TryAcquire
+	switch rng.IntN(5) {
+	case 0:
+		p.unlock(rng, key, owner)
+		return
+	case 1:
+		_, _, err := p.client.Locks().Owner(ctx, key)
+		p.class("lock owner", err)
+		return
+	case 2:
+		call = p.client.Locks().Renew
+	}
+	if rng.IntN(8) == 0 {
+		ttl += time.Second // which raises the fence
+	}
+	l := &locking{p: p, owner: owner, ttl: ttl, from: time.Now(), era: p.w.trace.now()}
+	fence, ok, err := call(ctx, key, owner, ttl)
+	p.class("lock", err)
+	if ok != (fence > 0) || ok && err != nil {
+		p.w.fault("%s: a lock is said to be had: %v, with fence %d, and error %v", p.name, ok, fence, err)
+	}
+	if ok {
+		p.w.count("locked")
+		l.token, l.to = fencing.Token{Key: key, Fence: fence}, time.Now()
+		p.w.trace.locked(l)
+	}
+}
+
+func (p *process) unlock(rng *rand.Rand, key, owner string) {
+	ctx, cancel := p.within(rng, 8*time.Second)
+	defer cancel()
+	p.w.trace.part(key, owner)
+	ok, err := p.client.Locks().Release(ctx, key, owner)
+	p.class("unlock", err)
+	if ok && err != nil {
+		p.w.fault("%s: a lock is said to be released, with error %v", p.name, err)
+	}
+}
+
+// now returns the era.
+func (t *trace) now() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.era
+}
+
+func (t *trace) locked(l *locking) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lockings = append(t.lockings, l)
+}
+
+// part notes that a lock may be ended from now on.
+func (t *trace) part(key, owner string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.partings = append(t.partings, parting{key: key, owner: owner, from: time.Now()})
+}
+
+// lockEnds notes when a lock was gone, and whether that was meant.
+func (r *replay) lockEnds(token fencing.Token, before, by change, taken bool) {
+	l := r.locks[token]
+	if l == nil || l.lease != before.lease {
+		return
+	}
+	l.to, l.over = by.at, l.over || taken || !by.deleted
+	for _, p := range r.t.partings {
+		began := p.from.Add(partingTakes) // before the lock, maybe, which it met later
+		if p.key == token.Key && (p.owner == "" || p.owner == l.owner) && !began.Before(l.from) && !p.from.After(by.at) {
+			l.over = true
+		}
+	}
+}
+
+// judgeLocks checks that who was told of a lock had it then, and for as long as
+// it was promised, unless it was ended.
+func (r *replay) judgeLocks() {
+	for _, told := range r.t.lockings {
+		l := r.locks[told.token]
+		switch {
+		case l != nil && l.era != told.era: // a fence can be had twice
+		case l == nil || l.owner != told.owner:
+			r.fault("%s was told that %s has the lock %v, which is not in etcd", told.p.name, told.owner, told.token)
+		case !r.t.w.ledger.healthy(nil, told.to, told.to): // the observer may have seen it late
+		case l.from.After(told.to) || !l.over && !l.to.IsZero() && l.to.Before(told.from):
+			r.fault("%s was told between %s and %s that %s has the lock %v: it was there from %s to %s", told.p.name,
+				clockOf(told.from), clockOf(told.to), told.owner, told.token, clockOf(l.from), clockOf(l.to))
+		case !l.over && !l.to.IsZero() && l.to.Before(told.from.Add(told.ttl)):
+			r.fault("%s was told at %s that %s has the lock %v for %v: it was gone at %s", told.p.name,
+				clockOf(told.from), told.owner, told.token, told.ttl, clockOf(l.to))
+		}
+	}
+}
+
+// gateKey is what claims on a condition must not find.
+const gateKey = "/gate"
+
+// whileOpen is that condition.
+func whileOpen() etcdclaims.AcquireOption {
+	return etcdclaims.If(clientv3.Compare(clientv3.CreateRevision(gateKey), "=", 0))
+}
+
+// turnGate opens or shuts the gate, from a machine that nothing happens to.
+func (p *process) turnGate(rng *rand.Rand) {
+	ctx, cancel := p.within(rng, 5*time.Second)
+	defer cancel()
+	op := clientv3.OpDelete(gateKey)
+	if rng.IntN(3) == 0 {
+		op = clientv3.OpPut(gateKey, "")
+	}
+	_, _ = p.w.server.Admin().Do(ctx, op) // what it did is seen
+}
