@@ -2,7 +2,6 @@ package etcdclaims
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -396,15 +395,4 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 		return nil, 0, fmt.Errorf("%w; it is undone in the background (%w)", err, rerr)
 	}
 	return nil, rev, nil
-}
-
-func decodeHolder(b []byte) (holder, error) {
-	var h holder
-	if err := json.Unmarshal(b, &h); err != nil {
-		return h, err
-	}
-	if h.Version > valueVersion {
-		return h, fmt.Errorf("version %d is newer than this package's %d", h.Version, valueVersion)
-	}
-	return h, nil
 }

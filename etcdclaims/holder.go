@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -36,6 +37,17 @@ const (
 func (h holder) encode() string {
 	h.Version = valueVersion
 	return encode(h)
+}
+
+func decodeHolder(b []byte) (holder, error) {
+	var h holder
+	if err := json.Unmarshal(b, &h); err != nil {
+		return h, err
+	}
+	if h.Version > valueVersion {
+		return h, fmt.Errorf("version %d is newer than this package's %d", h.Version, valueVersion)
+	}
+	return h, nil
 }
 
 // fence is that of a holder put at the revision.

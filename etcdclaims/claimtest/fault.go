@@ -64,37 +64,47 @@ type Injection struct {
 	left int // guarded by the host
 	skip int
 	hits atomic.Int64
+
+	once    sync.Once
+	removed chan struct{} // closed by Remove
 }
 
 // Inject lets a fault happen to the requests of the host. If several faults
 // concern a request, the first happens.
 func (h *Host) Inject(f Fault) *Injection {
-	i := &Injection{host: h, f: f, left: f.Times, skip: f.Skip}
+	i := &Injection{host: h, f: f, left: f.Times, skip: f.Skip, removed: make(chan struct{})}
 	if i.left == 0 {
 		i.left = 1
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.faults = append(h.faults, i)
+	h.faults, h.injected = append(h.faults, i), append(h.injected, i)
 	return i
 }
 
 // Hits returns how many requests it happened to.
 func (i *Injection) Hits() int { return int(i.hits.Load()) }
 
-// Remove ends the fault.
+// Remove ends the fault. Watches and renewals that have heard nothing because of
+// it now hear that their connection broke.
 func (i *Injection) Remove() {
 	i.host.mu.Lock()
 	defer i.host.mu.Unlock()
 	i.host.faults = slices.DeleteFunc(i.host.faults, func(o *Injection) bool { return o == i })
+	i.end()
 }
 
-// RemoveFaults ends all faults that were injected. What was cut stays cut; see
-// Heal.
+func (i *Injection) end() { i.once.Do(func() { close(i.removed) }) }
+
+// RemoveFaults ends all faults that were injected, as Remove does. What was cut
+// stays cut; see Heal.
 func (h *Host) RemoveFaults() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.faults = nil
+	for _, i := range h.injected {
+		i.end()
+	}
+	h.faults, h.injected = nil, nil
 }
 
 // traffic counts the requests of one kind.
@@ -286,23 +296,39 @@ func tellsCaller(o grpc.CallOption) bool {
 // stream is the interceptor of renewals and watches.
 func (h *Host) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	kinds := kindsOf(method, nil)
-	f := &h.begin(kinds, nil).f
+	i := h.begin(kinds, nil)
+	f := &i.f
 	var once sync.Once
 	end := func() { once.Do(func() { h.end(kinds) }) }
-	s, err := h.open(ctx, desc, cc, method, open, f, opts)
+	s, err := h.open(ctx, desc, cc, method, open, i, opts)
 	if err != nil {
 		end()
 		return nil, err
 	}
 	context.AfterFunc(s.Context(), end)
-	return &faultyStream{ClientStream: s, f: f, end: end}, nil
+	return &faultyStream{ClientStream: s, i: i, f: f, end: end}, nil
+}
+
+// lostStream is the answer on a stream instead of etcd's. Silence ends with the
+// fault: a connection that is of no use any more breaks in the end.
+func (i *Injection) lostStream(ctx context.Context) error {
+	if i.f.Code != codes.OK || i.f.Err != nil {
+		return i.f.lost(ctx)
+	}
+	select {
+	case <-i.removed:
+		return status.Error(codes.Unavailable, "the connection broke: injected by a test")
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // breath is between a stream that failed and word of it: there are clients that
 // ask again without a pause, and virtual time would never go on.
 const breath = time.Millisecond
 
-func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, f *Fault, opts []grpc.CallOption) (grpc.ClientStream, error) {
+func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, i *Injection, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	f := &i.f
 	if err := sleep(ctx, f.DelayRequest); err != nil {
 		return nil, err
 	}
@@ -317,7 +343,7 @@ func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientC
 		if err := sleep(ctx, breath); err != nil {
 			return nil, err
 		}
-		return nil, f.lost(ctx)
+		return nil, i.lostStream(ctx)
 	}
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {
@@ -330,6 +356,7 @@ func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientC
 // faultyStream does to what comes on a stream what the fault says.
 type faultyStream struct {
 	grpc.ClientStream
+	i   *Injection
 	f   *Fault
 	end func()
 }
@@ -352,7 +379,7 @@ func (s *faultyStream) RecvMsg(m any) error {
 	}
 	if s.f.LoseReply {
 		_ = sleep(s.Context(), breath)
-		return s.f.lost(s.Context())
+		return s.i.lostStream(s.Context())
 	}
 	if s.f.Edit != nil {
 		s.f.Edit(m)

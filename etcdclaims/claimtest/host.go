@@ -21,9 +21,10 @@ type Host struct {
 	late    sync.WaitGroup // held requests
 	closed  chan struct{}
 
-	mu      sync.Mutex
-	faults  []*Injection
-	traffic map[Kind]*traffic
+	mu       sync.Mutex
+	faults   []*Injection // that may yet happen
+	injected []*Injection // since RemoveFaults
+	traffic  map[Kind]*traffic
 
 	began time.Time
 	slept atomic.Int64
