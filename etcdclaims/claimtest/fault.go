@@ -187,21 +187,22 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// silence is what a client hears of a request that is lost.
-func silence(ctx context.Context) error {
-	<-ctx.Done()
-	return status.FromContextError(ctx.Err()).Err()
-}
-
-// lost is the answer instead of etcd's.
-func (f *Fault) lost(ctx context.Context) error {
+// lost is the answer instead of etcd's, or silence. On a stream that ends with
+// the fault, if removed is its channel: a connection that is of no use any more
+// breaks in the end.
+func (f *Fault) lost(ctx context.Context, removed <-chan struct{}) error {
 	switch {
 	case f.Err != nil:
 		return f.Err
 	case f.Code != codes.OK:
 		return status.Error(f.Code, "injected by a test")
 	}
-	return silence(ctx)
+	select {
+	case <-removed:
+		return status.Error(codes.Unavailable, "the connection broke: injected by a test")
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
 }
 
 // kept reports whether the request never reaches etcd.
@@ -247,7 +248,7 @@ func (h *Host) unary(ctx context.Context, method string, req, reply any, cc *grp
 		return err
 	}
 	if f.kept() {
-		return finish(f.lost(ctx))
+		return finish(f.lost(ctx, nil))
 	}
 	if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
 		return err
@@ -256,7 +257,7 @@ func (h *Host) unary(ctx context.Context, method string, req, reply any, cc *grp
 		return err
 	}
 	if f.LoseReply {
-		return finish(f.lost(ctx))
+		return finish(f.lost(ctx, nil))
 	}
 	if f.Edit != nil {
 		f.Edit(reply)
@@ -297,7 +298,6 @@ func tellsCaller(o grpc.CallOption) bool {
 func (h *Host) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	kinds := kindsOf(method, nil)
 	i := h.begin(kinds, nil)
-	f := &i.f
 	var once sync.Once
 	end := func() { once.Do(func() { h.end(kinds) }) }
 	s, err := h.open(ctx, desc, cc, method, open, i, opts)
@@ -306,21 +306,7 @@ func (h *Host) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clien
 		return nil, err
 	}
 	context.AfterFunc(s.Context(), end)
-	return &faultyStream{ClientStream: s, i: i, f: f, end: end}, nil
-}
-
-// lostStream is the answer on a stream instead of etcd's. Silence ends with the
-// fault: a connection that is of no use any more breaks in the end.
-func (i *Injection) lostStream(ctx context.Context) error {
-	if i.f.Code != codes.OK || i.f.Err != nil {
-		return i.f.lost(ctx)
-	}
-	select {
-	case <-i.removed:
-		return status.Error(codes.Unavailable, "the connection broke: injected by a test")
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
-	}
+	return &faultyStream{ClientStream: s, i: i, end: end}, nil
 }
 
 // breath is between a stream that failed and word of it: there are clients that
@@ -343,7 +329,7 @@ func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientC
 		if err := sleep(ctx, breath); err != nil {
 			return nil, err
 		}
-		return nil, i.lostStream(ctx)
+		return nil, f.lost(ctx, i.removed)
 	}
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {
@@ -357,32 +343,32 @@ func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientC
 type faultyStream struct {
 	grpc.ClientStream
 	i   *Injection
-	f   *Fault
 	end func()
 }
 
 func (s *faultyStream) SendMsg(m any) error {
-	if s.f.Saw != nil {
-		s.f.Saw(m)
+	if saw := s.i.f.Saw; saw != nil {
+		saw(m)
 	}
 	return s.ClientStream.SendMsg(m)
 }
 
 func (s *faultyStream) RecvMsg(m any) error {
+	f := &s.i.f
 	if err := s.ClientStream.RecvMsg(m); err != nil {
 		s.end()
 		_ = sleep(s.Context(), breath)
 		return err
 	}
-	if err := sleep(s.Context(), s.f.DelayReply); err != nil {
+	if err := sleep(s.Context(), f.DelayReply); err != nil {
 		return err
 	}
-	if s.f.LoseReply {
+	if f.LoseReply {
 		_ = sleep(s.Context(), breath)
-		return s.i.lostStream(s.Context())
+		return f.lost(s.Context(), s.i.removed)
 	}
-	if s.f.Edit != nil {
-		s.f.Edit(m)
+	if f.Edit != nil {
+		f.Edit(m)
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func (c changes) ends() bool {
 		if !found {
 			continue
 		}
-		record := prefix + "/work/" + key
+		record := strings.Join([]string{prefix, "work", key}, "/")
 		if slices.Contains(c.deleted, record) || slices.ContainsFunc(c.puts, func(p put) bool { return p.key == record }) {
 			return true
 		}
