@@ -140,18 +140,10 @@ func (m *Members) process(tb testing.TB, i int) *testetcd.Process {
 func (m *Members) Leader(tb testing.TB) int {
 	tb.Helper()
 	leader := -1
-	m.do(tb, "looking for the leader", func(ctx context.Context) error {
-		for {
-			var err error
-			if leader, err = m.leader(ctx); err == nil {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return err
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
+	m.retry(tb, "looking for the leader", func(ctx context.Context) (bool, error) {
+		var err error
+		leader, err = m.leader(ctx)
+		return err == nil, err
 	})
 	return leader
 }
@@ -179,36 +171,18 @@ func (m *Members) leader(ctx context.Context) (int, error) {
 func (m *Members) MoveLeader(tb testing.TB, to int) {
 	tb.Helper()
 	var leader *clientv3.Client // asks only the member that leads, as must be
-	m.do(tb, fmt.Sprintf("moving the leader to member %d", to), func(ctx context.Context) error {
-		for {
-			from, err := m.leader(ctx)
-			if err == nil && from == to {
-				return nil
-			}
-			if err == nil {
-				if leader == nil {
-					leader = m.admin(tb)
-				}
-				leader.SetEndpoints(m.Endpoints()[from])
-				err = m.moveLeader(ctx, leader, to)
-			}
-			// It fails where leadership moves by itself meanwhile: look again.
-			select {
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), err)
-			case <-time.After(10 * time.Millisecond):
-			}
+	m.retry(tb, fmt.Sprintf("moving the leader to member %d", to), func(ctx context.Context) (bool, error) {
+		from, err := m.leader(ctx)
+		if err != nil || from == to {
+			return err == nil, err
 		}
+		if leader == nil {
+			leader = m.backend.admin(tb)
+		}
+		leader.SetEndpoints(m.Endpoints()[from])
+		// It fails where leadership moves by itself meanwhile: look again.
+		return false, m.moveLeader(ctx, leader, to)
 	})
-}
-
-// admin returns a new client of one who may do everything.
-func (m *Members) admin(tb testing.TB) *clientv3.Client {
-	tb.Helper()
-	if m.auth {
-		return m.Host(tb).login(tb, rootName)
-	}
-	return m.Host(tb).Etcd(tb)
 }
 
 func (m *Members) moveLeader(ctx context.Context, leader *clientv3.Client, to int) error {

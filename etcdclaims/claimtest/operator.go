@@ -31,7 +31,7 @@ type Operator struct {
 
 func newOperator(tb testing.TB, b *backend, auth bool) *Operator {
 	tb.Helper()
-	o := &Operator{root: newHost(tb, *b).Etcd(tb), auth: auth}
+	o := &Operator{root: b.admin(tb), auth: auth}
 	if !auth {
 		return o
 	}
@@ -48,16 +48,19 @@ func newOperator(tb testing.TB, b *backend, auth bool) *Operator {
 		return errors.Join(err, err1, err2, err3, err4, err5, err6, err7)
 	})
 	b.secured = true
-	h := newHost(tb, *b)
-	o.root = h.login(tb, rootName)
+	o.root = b.admin(tb)
 	return o
 }
 
-// login returns a client of another user than the tests'.
-func (h *Host) login(tb testing.TB, name string) *clientv3.Client {
+// admin returns a new client of one who may do everything.
+func (b backend) admin(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	return h.backend.connect(tb, clientv3.Config{
-		Username: name, Password: name, DialOptions: h.dialOptions(),
+	h := newHost(tb, b)
+	if !b.secured {
+		return h.Etcd(tb)
+	}
+	return b.connect(tb, clientv3.Config{
+		Username: rootName, Password: rootName, DialOptions: h.dialOptions(),
 	})
 }
 
@@ -69,6 +72,24 @@ func (o *Operator) do(tb testing.TB, what string, f func(ctx context.Context) er
 	if err := f(ctx); err != nil {
 		tb.Fatalf("claimtest: %s: %v", what, err)
 	}
+}
+
+// retry makes an attempt again until it succeeds, as it must in time.
+func (o *Operator) retry(tb testing.TB, what string, attempt func(ctx context.Context) (done bool, err error)) {
+	tb.Helper()
+	o.do(tb, what, func(ctx context.Context) error {
+		for {
+			done, err := attempt(ctx)
+			if done {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return errors.Join(ctx.Err(), err)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
 }
 
 // Admin returns a client that nothing happens to, of a user who may do

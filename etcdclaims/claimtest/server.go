@@ -180,6 +180,6 @@ func (s *Server) Restore(tb testing.TB, from Snapshot, bump uint64) {
 		s.real.Restore(tb, from, bump)
 	}
 	if s.auth {
-		s.root = s.Host(tb).login(tb, rootName)
+		s.root = s.backend.admin(tb)
 	}
 }
