@@ -127,7 +127,6 @@ func (p *process) job(rng *rand.Rand) {
 // complete finishes work with one write of its own.
 func (p *process) complete(ctx context.Context, work *etcdclaims.Work, key string) error {
 	e := p.w.trace.intend(work.Token(), p)
-	e.job = key
 	err := work.Complete(ctx, e.put(), clientv3.OpPut(donePrefix+key, e.value()))
 	if err == nil {
 		e.accepted()

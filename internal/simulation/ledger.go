@@ -23,8 +23,7 @@ type ledger struct {
 
 // span is a time in which something was wrong.
 type span struct {
-	who      *process // nil: everybody
-	what     string
+	who      *process  // nil: everybody
 	from, to time.Time // to is zero while it lasts
 	outage   bool      // nothing passes; else single requests suffer
 	cut      bool      // an outage that is over with its end, without a trace
@@ -35,22 +34,22 @@ type span struct {
 
 // disturb notes that a request is going to suffer, or with an outage many.
 func (l *ledger) disturb(who *process, i *claimtest.Injection, outage bool) (end func()) {
-	return l.begin(span{who: who, what: "requests", outage: outage, injection: i})
+	return l.begin(span{who: who, outage: outage, injection: i})
 }
 
 // open notes that something begins to be wrong. The returned function notes its
 // end.
-func (l *ledger) open(who *process, what string, outage bool) (end func()) {
-	return l.begin(span{who: who, what: what, outage: outage})
+func (l *ledger) open(who *process, outage bool) (end func()) {
+	return l.begin(span{who: who, outage: outage})
 }
 
 // openCut notes that the network is cut.
-func (l *ledger) openCut(who *process, what string) (end func()) {
-	return l.begin(span{who: who, what: what, outage: true, cut: true})
+func (l *ledger) openCut(who *process) (end func()) {
+	return l.begin(span{who: who, outage: true, cut: true})
 }
 
 // openQuota notes that etcd is full.
-func (l *ledger) openQuota() (end func()) { return l.begin(span{what: "quota", quota: true}) }
+func (l *ledger) openQuota() (end func()) { return l.begin(span{quota: true}) }
 
 func (l *ledger) begin(s span) (end func()) {
 	s.from = time.Now()

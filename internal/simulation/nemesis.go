@@ -153,20 +153,20 @@ func (w *world) disturbSome(p *process) {
 }
 
 // lasting heals after a time that can be longer than any lease.
-func (w *world) lasting(p *process, what string) {
-	end := w.ledger.openCut(p, what)
+func (w *world) lasting(p *process) {
+	end := w.ledger.openCut(p)
 	p.later(between(w.rng, 50*time.Millisecond, p.ttl+p.ttl/2), func() { p.mend(); end() })
 }
 
 func (w *world) cut(p *process) {
 	p.host.Cut()
-	w.lasting(p, "cut")
+	w.lasting(p)
 }
 
 // slowThenCut lets etcd hear of a renewal long before the client hears of that,
 // and then nothing more.
 func (w *world) slowThenCut(p *process) {
-	end := w.ledger.open(p, "slow, then cut", true)
+	end := w.ledger.open(p, true)
 	// As slow as one attempt may just be.
 	renewal := p.host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, DelayReply: between(w.rng, p.ttl/12, p.ttl/7)})
 	verifying := p.host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, DelayReply: between(w.rng, p.ttl/12, p.ttl/7)})
@@ -182,7 +182,7 @@ func (w *world) slowThenCut(p *process) {
 
 // compactedBehind makes a process resume its watches where nothing is any more.
 func (w *world) compactedBehind(p *process) {
-	end := w.ledger.open(p, "cut", true)
+	end := w.ledger.open(p, true)
 	p.host.Cut()
 	time.Sleep(between(w.rng, 0, p.ttl/2))
 	w.pad(w.revision() + 1)
@@ -194,11 +194,11 @@ func (w *world) compactedBehind(p *process) {
 
 func (w *world) cutReplies(p *process) {
 	p.host.CutReplies()
-	w.lasting(p, "replies cut")
+	w.lasting(p)
 }
 
 func (w *world) breakConnections(p *process) {
-	end := w.ledger.open(p, "broken", true)
+	end := w.ledger.open(p, true)
 	p.host.Break()
 	p.later(2*time.Second, end)
 }
@@ -225,17 +225,15 @@ func (w *world) endProcess(p *process) {
 
 // held chooses a key that somebody holds.
 func (w *world) held() (key string, lease clientv3.LeaseID) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	resp, err := w.server.Admin().Get(ctx, prefix+"own/", clientv3.WithPrefix())
-	if err != nil {
-		w.Fatalf("simulation: %v", err)
-	}
-	if len(resp.Kvs) == 0 {
-		return "", 0
-	}
-	kv := resp.Kvs[w.rng.IntN(len(resp.Kvs))]
-	return string(kv.Key[len(prefix+"own/"):]), clientv3.LeaseID(kv.Lease)
+	w.admin("reading who holds what", func(ctx context.Context, etcd *clientv3.Client) error {
+		resp, err := etcd.Get(ctx, prefix+"own/", clientv3.WithPrefix())
+		if err == nil && len(resp.Kvs) > 0 {
+			kv := resp.Kvs[w.rng.IntN(len(resp.Kvs))]
+			key, lease = string(kv.Key[len(prefix+"own/"):]), clientv3.LeaseID(kv.Lease)
+		}
+		return err
+	})
+	return key, lease
 }
 
 // all are the keys that anybody may hold.
@@ -281,16 +279,17 @@ func (w *world) atBirth(lease clientv3.LeaseID) {
 // take does something to the key in etcd of a claim, by somebody's hand.
 func (w *world) take(key string, h how, op func(etcdKey string) clientv3.Op) {
 	call := w.history.Take(key)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	own := claimtest.Key("", key)
-	resp, err := w.server.Admin().Txn(ctx).Then(op(own)).Commit()
-	if err != nil {
-		w.Fatalf("simulation: %s of %s: %v", h, own, err)
-	}
-	if del := resp.Responses[0].GetResponseDeleteRange(); del == nil || del.Deleted > 0 {
-		w.trace.take(own, resp.Header.Revision, h)
-	}
+	w.admin(fmt.Sprintf("%s of %s", h, own), func(ctx context.Context, etcd *clientv3.Client) error {
+		resp, err := etcd.Txn(ctx).Then(op(own)).Commit()
+		if err != nil {
+			return err
+		}
+		if del := resp.Responses[0].GetResponseDeleteRange(); del == nil || del.Deleted > 0 {
+			w.trace.take(own, resp.Header.Revision, h)
+		}
+		return nil
+	})
 	call.Done()
 }
 
@@ -320,7 +319,7 @@ func (w *world) compact(*process) {
 }
 
 func (w *world) restartEtcd(*process) {
-	end := w.ledger.open(nil, "etcd stopped", true)
+	end := w.ledger.open(nil, true)
 	w.server.Stop(w)
 	time.Sleep(between(w.rng, 0, longTTL))
 	w.server.Restart(w)
@@ -349,14 +348,14 @@ func (w *world) stepClock(p *process) {
 
 // suspend puts a machine to sleep. For it, its claims are over if that was long.
 func (w *world) suspend(p *process) {
-	end := w.ledger.open(p, "asleep", true)
+	end := w.ledger.open(p, true)
 	p.host.Suspend(between(w.rng, 0, 2*p.ttl))
 	end()
 }
 
 func (w *world) expireTokens(*process) {
 	if w.auth {
-		end := w.ledger.open(nil, "tokens expired", false)
+		end := w.ledger.open(nil, false)
 		w.server.ExpireTokens(w)
 		w.later.Go(func() { // not p.later: it concerns all, whoever is killed
 			time.Sleep(time.Second)

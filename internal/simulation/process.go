@@ -206,16 +206,14 @@ func (p *process) acquire(rng *rand.Rand, key string, wait bool, opts ...etcdcla
 
 // granted records what an acquiring method returned.
 func (p *process) granted(call *claimtest.Call, cl *etcdclaims.Claim, err error) {
-	if err == nil {
-		p.w.trace.granted(cl.Token(), p)
-		p.w.count("granted")
-	} else {
-		p.class("acquire", err)
-	}
-	call.Acquired(cl, err)
 	if err != nil {
+		p.class("acquire", err)
+		call.Acquired(nil, err)
 		return
 	}
+	p.w.trace.granted(cl.Token(), p)
+	p.w.count("granted")
+	call.Acquired(cl, nil)
 	// It may have been lost before it was known to be there.
 	if cl.Err() != nil {
 		p.over(cl.Token())

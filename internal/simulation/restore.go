@@ -35,33 +35,36 @@ func (w *world) backUp() backup {
 
 // pad writes until etcd is at the revision.
 func (w *world) pad(to int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for rev := w.revision(); rev < to; {
-		resp, err := w.server.Admin().Put(ctx, "/padding", "")
-		if err != nil {
-			w.Fatalf("simulation: %v", err)
+	rev := w.revision()
+	w.admin("padding", func(ctx context.Context, etcd *clientv3.Client) error {
+		for rev < to {
+			resp, err := etcd.Put(ctx, "/padding", "")
+			if err != nil {
+				return err
+			}
+			rev = resp.Header.Revision
 		}
-		rev = resp.Header.Revision
-	}
+		return nil
+	})
 }
 
 // revision is the part of a fence that is etcd's.
 func revision(fence int64) int64 { return fence & (1<<47 - 1) }
 
-func (w *world) revision() int64 {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	resp, err := w.server.Admin().Get(ctx, "/", clientv3.WithCountOnly())
-	if err != nil {
-		w.Fatalf("simulation: %v", err)
-	}
-	return resp.Header.Revision
+func (w *world) revision() (rev int64) {
+	w.admin("reading the revision", func(ctx context.Context, etcd *clientv3.Client) error {
+		resp, err := etcd.Get(ctx, "/", clientv3.WithCountOnly())
+		if err == nil {
+			rev = resp.Header.Revision
+		}
+		return err
+	})
+	return rev
 }
 
 // isolate cuts all processes off; the returned function lets them go on.
-func (w *world) isolate(what string) (end func()) {
-	closed := w.ledger.open(nil, what, true)
+func (w *world) isolate() (end func()) {
+	closed := w.ledger.open(nil, true)
 	for _, p := range w.slots {
 		p.heal() // no fault heals it meanwhile
 		p.host.Cut()
@@ -102,7 +105,7 @@ func (w *world) restoreRaised(*process) {
 		return // see claimtest's Restore
 	}
 	b := w.backUp()
-	end := w.isolate("restore")
+	end := w.isolate()
 	w.restore(b)
 	w.server.RaiseEpoch(w, "")
 	end()
@@ -128,7 +131,7 @@ func (w *world) restoreSeen(*process) {
 			return // one may have seen nothing: then its claims would be right
 		}
 	}
-	end := w.isolate("restore")
+	end := w.isolate()
 	w.restore(b)
 	end()
 	time.Sleep(between(w.rng, 0, 8*time.Second))
@@ -151,7 +154,7 @@ func (w *world) restoreZombie(p *process) {
 		return
 	}
 	p.w.trace.granted(cl.Token(), p)
-	end := w.isolate("restore")
+	end := w.isolate()
 	w.restore(b)
 	fresh := claimtest.NewClient(w, w.server, etcdclaims.Config{})
 	warm := func() bool { // its session may be revoked as soon as it is there

@@ -166,10 +166,7 @@ func (w *world) settle() {
 	w.history.Logf("quiet")
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for _, p := range w.slots {
-		p.stop(ctx)
-	}
-	for _, p := range w.old {
+	for _, p := range slices.Concat(w.slots, w.old) {
 		p.stop(ctx)
 	}
 	w.finishJobs()
@@ -220,35 +217,46 @@ func (w *world) nothingLeft() {
 			w.fault("left over in the end: %s = %s", key, value)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	leases, err := w.server.Admin().Leases(ctx)
-	if err != nil {
-		w.Fatalf("simulation: %v", err)
-	}
-	for _, l := range leases.Leases {
-		ttl, err := w.server.Admin().TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys())
+	w.admin("reading leases", func(ctx context.Context, etcd *clientv3.Client) error {
+		leases, err := etcd.Leases(ctx)
 		if err != nil {
-			w.Fatalf("simulation: %v", err)
+			return err
 		}
-		if ttl.GrantedTTL <= int64(2*longTTL/time.Second) && ttl.TTL > 0 {
-			w.fault("left over in the end: lease %x of %d s with %q", l.ID, ttl.GrantedTTL, ttl.Keys)
+		for _, l := range leases.Leases {
+			ttl, err := etcd.TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys())
+			if err != nil {
+				return err
+			}
+			if ttl.GrantedTTL <= int64(2*longTTL/time.Second) && ttl.TTL > 0 {
+				w.fault("left over in the end: lease %x of %d s with %q", l.ID, ttl.GrantedTTL, ttl.Keys)
+			}
 		}
-	}
+		return nil
+	})
 }
 
 func (w *world) contents() map[string]string {
+	all := make(map[string]string)
+	w.admin("reading etcd", func(ctx context.Context, etcd *clientv3.Client) error {
+		resp, err := etcd.Get(ctx, "/", clientv3.WithPrefix())
+		if err != nil {
+			return err
+		}
+		for _, kv := range resp.Kvs {
+			all[string(kv.Key)] = string(kv.Value)
+		}
+		return nil
+	})
+	return all
+}
+
+// admin makes calls that must succeed, by a client that nothing happens to.
+func (w *world) admin(what string, f func(ctx context.Context, etcd *clientv3.Client) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	resp, err := w.server.Admin().Get(ctx, "/", clientv3.WithPrefix())
-	if err != nil {
-		w.Fatalf("simulation: reading etcd: %v", err)
+	if err := f(ctx, w.server.Admin()); err != nil {
+		w.Fatalf("simulation: seed %d: %s: %v", w.plan.Seed, what, err)
 	}
-	all := make(map[string]string, len(resp.Kvs))
-	for _, kv := range resp.Kvs {
-		all[string(kv.Key)] = string(kv.Value)
-	}
-	return all
 }
 
 // Summary adds up the counts of runs, for people.

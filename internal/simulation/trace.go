@@ -147,17 +147,12 @@ func (t *trace) stop() {
 // catchUp waits until all is seen that there is.
 func (t *trace) catchUp() {
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		resp, err := t.w.server.Admin().Get(ctx, "/", clientv3.WithCountOnly())
-		cancel()
-		if err != nil {
-			t.w.Fatalf("simulation: %v", err)
-		}
+		rev := t.w.revision()
 		t.mu.Lock()
-		seen := t.rev >= resp.Header.Revision || resp.Header.Revision == 1
+		seen := t.rev >= rev || rev == 1
 		t.mu.Unlock()
 		if seen {
-			break
+			return
 		}
 		select {
 		case <-t.done:
@@ -248,8 +243,6 @@ type intent struct {
 	n       int
 	token   fencing.Token
 	p       *process
-	job     string
-	era     int
 	outcome string // accepted, unknown, or "" for refused
 	applied int    // how often it is in etcd
 }
@@ -264,7 +257,7 @@ type mark struct {
 func (t *trace) intend(token fencing.Token, p *process) *intent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := &intent{t: t, n: len(t.intents), token: token, p: p, era: t.era, outcome: "unknown"}
+	e := &intent{t: t, n: len(t.intents), token: token, p: p, outcome: "unknown"}
 	t.intents = append(t.intents, e)
 	return e
 }
