@@ -13,7 +13,6 @@ type effect struct {
 	id, key     string
 	fence       int64
 	kind        string
-	worker      string
 	create, mod int64 // revisions
 }
 
@@ -48,7 +47,7 @@ func gather(ctx context.Context, dir string, m *members, h *history) (*evidence,
 			odd = fmt.Errorf("effect %s cannot be read: %q", name, value)
 			return
 		}
-		ev.effects = append(ev.effects, effect{id: id, key: key, fence: v.Fence, kind: v.Kind, worker: v.Worker, create: create, mod: mod})
+		ev.effects = append(ev.effects, effect{id: id, key: key, fence: v.Fence, kind: v.Kind, create: create, mod: mod})
 	})
 	if err == nil {
 		err = odd

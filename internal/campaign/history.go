@@ -24,7 +24,6 @@ const (
 
 // A term is one put of own/<key>, and what became of it.
 type term struct {
-	key    string
 	owner  string // name of the worker
 	fence  int64  // revision of the put: no epoch is ever raised here
 	begun  time.Time
@@ -114,7 +113,7 @@ func (h *history) take(now time.Time, ev event, lapsed bool) {
 			last.end, last.ended, last.lapsed = ev.rev, now, lapsed
 		}
 		if !ev.deleted {
-			h.terms[key] = append(h.terms[key], &term{key: key, owner: ownerOf(ev.value), fence: ev.rev, begun: now})
+			h.terms[key] = append(h.terms[key], &term{owner: ownerOf(ev.value), fence: ev.rev, begun: now})
 		}
 		return
 	}

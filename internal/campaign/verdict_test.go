@@ -38,8 +38,8 @@ func good() *evidence {
 		submitted: []string{"1"},
 		done:      map[string]int64{"1": 1},
 		terms: map[string][]*term{
-			"job-0":  {{key: "job-0", owner: "w0.1", fence: 10, end: 20}, {key: "job-0", owner: "w1.1", fence: 20}},
-			"item-1": {{key: "item-1", owner: "w1.1", fence: 30, end: 31}},
+			"job-0":  {{owner: "w0.1", fence: 10, end: 20}, {owner: "w1.1", fence: 20}},
+			"item-1": {{owner: "w1.1", fence: 30, end: 31}},
 		},
 	}
 }

@@ -36,7 +36,6 @@ type Plan struct {
 
 // Outcome is what a run showed.
 type Outcome struct {
-	Plan    Plan
 	History *claimtest.History
 	Faults  []string // what violated the rules, apart from what History.Check finds
 	Counts  map[string]int
@@ -139,7 +138,7 @@ func Run(tb testing.TB, plan Plan) *Outcome {
 	}
 	w.nemesis(time.Now().Add(plan.For))
 	w.settle()
-	return &Outcome{Plan: plan, History: w.history, Faults: w.faults, Counts: w.counts, trace: w.trace}
+	return &Outcome{History: w.history, Faults: w.faults, Counts: w.counts, trace: w.trace}
 }
 
 // abort ends what goes on, after a run that could not be carried out.

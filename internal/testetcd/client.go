@@ -25,11 +25,6 @@ const (
 // NewClient returns a client that is closed when the test ends.
 func NewClient(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 	tb.Helper()
-	return newClient(tb, cfg)
-}
-
-func newClient(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
-	tb.Helper()
 	cfg.Logger = logger
 	cfg.DialTimeout = dialTimeout
 	c, err := clientv3.New(cfg)

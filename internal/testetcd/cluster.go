@@ -97,14 +97,14 @@ func (c *Cluster) Endpoints() []string {
 // Client returns a new client of all members that is closed when the test ends.
 func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	return newClient(tb, clientv3.Config{Endpoints: c.Endpoints()})
+	return c.ClientWith(tb, clientv3.Config{})
 }
 
 // ClientWith is like Client with a configuration of the test's own.
 func (c *Cluster) ClientWith(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 	tb.Helper()
 	cfg.Endpoints = c.Endpoints()
-	return newClient(tb, cfg)
+	return NewClient(tb, cfg)
 }
 
 // Len returns how many members the cluster has, running or not.

@@ -46,7 +46,7 @@ func StartProcessCluster(tb testing.TB, n int, opts ...Option) []*Process {
 // Client returns a new client that is closed when the test ends.
 func (p *Process) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	return newClient(tb, clientv3.Config{Endpoints: p.Endpoints()})
+	return NewClient(tb, clientv3.Config{Endpoints: p.Endpoints()})
 }
 
 // Pause is [ProcessMember.Pause].

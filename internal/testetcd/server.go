@@ -58,14 +58,14 @@ func (s *Server) Endpoints() []string {
 // Client returns a new client that is closed when the test ends.
 func (s *Server) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	return newClient(tb, clientv3.Config{Endpoints: s.Endpoints()})
+	return s.ClientWith(tb, clientv3.Config{})
 }
 
 // ClientWith is like Client with a configuration of the test's own.
 func (s *Server) ClientWith(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 	tb.Helper()
 	cfg.Endpoints = s.Endpoints()
-	return newClient(tb, cfg)
+	return NewClient(tb, cfg)
 }
 
 // Etcd returns the running member, or nil while it is stopped. A restart makes

@@ -80,25 +80,17 @@ func (v *Virtual) Dial(ctx context.Context) (net.Conn, error) {
 // Client returns a new client that is closed when the test ends.
 func (v *Virtual) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	return v.ClientVia(tb, v.Dial)
-}
-
-// ClientVia is like Client with a dialer and gRPC options of the test's own, so
-// that it can inject faults. The dialer will call [Virtual.Dial] in the end.
-func (v *Virtual) ClientVia(
-	tb testing.TB, dial func(ctx context.Context) (net.Conn, error), opts ...grpc.DialOption,
-) *clientv3.Client {
-	tb.Helper()
-	dialer := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) })
-	return v.ClientWith(tb, clientv3.Config{DialOptions: append([]grpc.DialOption{dialer}, opts...)})
+	dialer := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return v.Dial(ctx) })
+	return v.ClientWith(tb, clientv3.Config{DialOptions: []grpc.DialOption{dialer}})
 }
 
 // ClientWith is like Client with a configuration of the test's own, which must
-// have a dialer among its options.
+// have a dialer among its options, which calls [Virtual.Dial] in the end: tests
+// inject faults there.
 func (v *Virtual) ClientWith(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 	tb.Helper()
 	cfg.Endpoints = v.Endpoints()
-	c := newClient(tb, cfg)
+	c := NewClient(tb, cfg)
 	c.Watcher = NewWatcher(pb.NewWatchClient(c.ActiveConnection()))
 	return c
 }

@@ -122,20 +122,24 @@ func TestVirtualFaults(t *testing.T) {
 		v := testetcd.StartVirtual(t)
 		var conns []net.Conn
 		var calls atomic.Int64
-		c := v.ClientVia(t, func(ctx context.Context) (net.Conn, error) {
+		dial := func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := v.Dial(ctx)
 			if err == nil {
 				conns = append(conns, conn)
 			}
 			return conn, err
-		}, grpc.WithChainUnaryInterceptor(func(
+		}
+		slow := func(
 			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 		) error {
 			calls.Add(1)
 			time.Sleep(time.Second)
 			return invoke(ctx, method, req, reply, cc, opts...)
-		}))
+		}
+		c := v.ClientWith(t, clientv3.Config{DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(dial), grpc.WithChainUnaryInterceptor(slow),
+		}})
 		begin := time.Now()
 		rev := put(t, c, "/k", "v")
 		if d := time.Since(begin); d < time.Second || calls.Load() != 1 {
