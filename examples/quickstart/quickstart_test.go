@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) { testetcd.Main(m) }
 const files = 300
 
 func TestQuickstart(t *testing.T) {
-	bin := build(t)
+	bin := testetcd.Program(t, "quickstart")
 	t.Run("OK", func(t *testing.T) {
 		t.Parallel()
 		out, err := command(t, bin, "-root", tree(t, files)).CombinedOutput()
@@ -96,24 +95,6 @@ func checkEmpty(t *testing.T, server *testetcd.Server) {
 	for _, kv := range resp.Kvs {
 		t.Errorf("left over: %s", kv.Key)
 	}
-}
-
-// build builds the program, with the race detector if the tests have it.
-func build(t *testing.T) (bin string) {
-	t.Helper()
-	bin = filepath.Join(t.TempDir(), "quickstart")
-	args := []string{"build", "-o", bin}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "-race" && s.Value == "true" {
-				args = append(args, "-race")
-			}
-		}
-	}
-	if out, err := exec.CommandContext(t.Context(), "go", append(args, ".")...).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return bin
 }
 
 func command(t *testing.T, bin string, args ...string) *exec.Cmd {

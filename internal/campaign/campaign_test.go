@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +27,7 @@ func TestCampaign(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, build(t), "-for", "8s", "-ttl", "2s", "-workers", "4", "-keys", "4", "-seed", "1", "-dir", dir)
+	cmd := exec.CommandContext(ctx, testetcd.Program(t, "campaign"), "-for", "8s", "-ttl", "2s", "-workers", "4", "-keys", "4", "-seed", "1", "-dir", dir)
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -58,24 +57,6 @@ func TestCampaign(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "faults.log")); err != nil {
 		t.Errorf("a directory that was given is to be kept: %v", err)
 	}
-}
-
-// build builds the program, with the race detector if the tests have it.
-func build(t *testing.T) (bin string) {
-	t.Helper()
-	bin = filepath.Join(t.TempDir(), "campaign")
-	args := []string{"build", "-o", bin}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "-race" && s.Value == "true" {
-				args = append(args, "-race")
-			}
-		}
-	}
-	if out, err := exec.CommandContext(t.Context(), "go", append(args, ".")...).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return bin
 }
 
 func TestFlags(t *testing.T) {
