@@ -30,15 +30,17 @@ type attempt struct {
 	work   *workPlan // nil for a claim without a record
 	over   *term     // the own term that it supersedes, or nil
 
-	queued   int64 // CreateRevision of its place in line, 0 if it has none
-	enqueues bool  // whether a place in line may have been put
-	unsure   bool  // whether a request may still arrive
-	granted  int64 // revision at which a releaser handed it the key, or 0
+	ticket   string // what its requests went under, see request.ticket
+	queued   int64  // CreateRevision of its place in line, 0 if it has none
+	enqueues bool   // whether a place in line may have been put
+	unsure   bool   // whether a request may still arrive
+	granted  int64  // revision at which a releaser handed it the key, or 0
 }
 
 // newAttempt begins an attempt, which its caller ends with over.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
 	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w}
+	a.ticket = a.id
 	a.describe()
 	c.begun(a.id)
 	return a
@@ -208,6 +210,9 @@ func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
 
 // tryOnce is the request of a TryAcquire.
 func (a *attempt) tryOnce() request {
+	if a.sharedKey() != "" && a.over == nil {
+		return a.takeIfFree()
+	}
 	cmps := a.cmps()
 	if !a.opts.barge && a.over == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
@@ -219,6 +224,31 @@ func (a *attempt) tryOnce() request {
 		els = append(els, clientv3.OpGet(a.s.c.store.layout.work(a.key)))
 	}
 	return request{key: a.sharedKey(), cmps: cmps, then: a.take(), els: els}
+}
+
+// takeIfFree is tryOnce as it mostly is.
+func (a *attempt) takeIfFree() request {
+	l := a.s.c.store.layout
+	own := []byte(l.own(a.key))
+	in := &pb.TxnRequest{
+		Compare: append(make([]*pb.Compare, 0, 3), createdAt(own, pb.Compare_EQUAL, 0)),
+		Success: append(make([]*pb.RequestOp, 0, 2), putOp(own, a.value, a.s.id)),
+		Failure: append(make([]*pb.RequestOp, 0, 2), getOp(own)),
+	}
+	if !a.opts.barge {
+		in.Compare = append(in.Compare, noneUnder(l.waiting(a.key), 0))
+	}
+	if a.opts.note != nil {
+		in.Success = append(in.Success, putOp([]byte(l.note(a.key)), newNote(1, a.opts.note), a.s.id))
+	}
+	if a.work != nil {
+		a.record = a.work.claimed(a).encode()
+		record := []byte(l.work(a.key))
+		in.Compare = append(in.Compare, modifiedAt(record, a.work.rev))
+		in.Success = append(in.Success, putOp(record, a.record, clientv3.NoLease))
+		in.Failure = append(in.Failure, getOp(record))
+	}
+	return request{key: a.key, built: in, ticket: &a.ticket, epoch: a.epoch}
 }
 
 // sharedKey names the key if the attempt's requests are of that key alone.
@@ -278,7 +308,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 		key:  a.key,
 		cmps: a.hasKey(),
 		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
-		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.id), emptyValue, clientv3.WithLease(a.s.id))},
+		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.ticket), emptyValue, clientv3.WithLease(a.s.id))},
 	}
 	if a.enqueues {
 		place := st.layout.waiter(a.key, a.id)
@@ -322,7 +352,7 @@ func (a *attempt) undo() {
 	drop := []clientv3.Op{clientv3.OpDelete(own), clientv3.OpDelete(st.layout.note(a.key))}
 	var void []clientv3.Op
 	if a.unsure {
-		void = append(void, clientv3.OpPut(st.layout.void(a.id), emptyValue, clientv3.WithLease(a.s.id)))
+		void = append(void, clientv3.OpPut(st.layout.void(a.ticket), emptyValue, clientv3.WithLease(a.s.id)))
 	}
 	var restore request
 	if a.work != nil {

@@ -64,7 +64,7 @@ func (cl *Claim) Context() context.Context {
 	if cl.t == nil {
 		return fencing.NewContext(context.Background(), cl.Token())
 	}
-	return cl.t.ctx
+	return cl.t.context()
 }
 
 // Bind returns ctx with the token, ending with the claim's context too. Call
@@ -74,7 +74,8 @@ func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc)
 	if cl.t == nil {
 		return ctx, func() { cancel(nil) }
 	}
-	stop := context.AfterFunc(cl.t.ctx, func() { cancel(context.Cause(cl.t.ctx)) })
+	own := cl.t.context()
+	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 

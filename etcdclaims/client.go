@@ -84,6 +84,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		keys:    make(map[string]*term),
 		runs:    make(map[*run]struct{}),
 
+		underWay:   make(map[string]int),
 		closedDown: make(chan struct{}),
 	}
 	c.retained.free = make(chan struct{}, 1)
@@ -95,7 +96,8 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		return c, nil
 	}
 	c.lease = etcd.Lease
-	c.store = newStore(c.io, plainKV(etcd), layout{prefix: cfg.Prefix, instance: uuid.NewString()},
+	kv, direct := plainKV(etcd)
+	c.store = newStore(c.io, kv, direct, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
 	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.instance)
 	c.store.onRewind = func(err error) {

@@ -31,7 +31,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	var rs []request
 	released := 0
 	for _, t := range all {
-		if rest := t.min - t.age(); rest > 0 {
+		if rest := t.rests(); rest > 0 {
 			if t.begin() == nil && t.rest(ctx, rest) == nil {
 				released++
 			}

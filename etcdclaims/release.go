@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -45,7 +46,7 @@ func (t *term) release(ctx context.Context, w *ending) error {
 		}
 		return err
 	}
-	if rest := t.min - t.age(); rest > 0 && w == nil {
+	if rest := t.rests(); rest > 0 && w == nil {
 		return t.rest(ctx, rest)
 	}
 	err = t.drop(ctx, w)
@@ -89,8 +90,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	}
 	r := free
 	if w == nil {
-		// To be freed only if nobody waits: the first in line is handed it.
-		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], t.lastInLine())
+		r = t.freeing()
 	}
 	if left, _ := t.s.left(); left < 2*st.timeout {
 		var cancel context.CancelFunc
@@ -194,6 +194,27 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		t.finish(ErrReleased)
 		return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, withCause(ctx, err))
 	}
+}
+
+// freeing frees the key only if nobody waits for it: the first in line is handed
+// it.
+func (t *term) freeing() request {
+	l := t.s.c.store.layout
+	own := []byte(l.own(t.key))
+	in := &pb.TxnRequest{
+		Compare: []*pb.Compare{modifiedAt(own, revision(t.fence)), onLease(own, t.s.id), noneUnder(l.waiting(t.key), t.queued)},
+		Success: append(make([]*pb.RequestOp, 0, 3), deleteOp(own)),
+	}
+	t.s.mu.Lock()
+	noted := t.noted
+	t.s.mu.Unlock()
+	if noted {
+		in.Success = append(in.Success, deleteOp([]byte(l.note(t.key))))
+	}
+	if t.queued > 0 {
+		in.Success = append(in.Success, deleteOp([]byte(l.waiter(t.key, t.id))))
+	}
+	return request{key: t.key, built: in}
 }
 
 // leave deletes what the term has in etcd.

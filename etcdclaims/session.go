@@ -204,7 +204,7 @@ func (s *session) enforce() {
 	case age >= g.soft && !s.softened:
 		s.softened = true
 		for _, t := range s.terms {
-			t.cancel(&LostError{Token: t.token(), Reason: ReasonExpired})
+			t.stopLocked(&LostError{Token: t.token(), Reason: ReasonExpired})
 		}
 		if len(s.terms) > 0 {
 			s.c.log.Warn("claims could not be renewed: their handlers are told to stop", s.fields(zap.Int("claims", len(s.terms)), zap.Duration("left", g.hard-age))...)

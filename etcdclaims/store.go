@@ -10,41 +10,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// request is one atomic step in etcd: if all of cmps hold then the one list is
-// carried out, else the other.
-type request struct {
-	// key is the user's key that the request is of, and all of it: then it may
-	// share a round trip with requests of other keys. It is empty if the request
-	// carries what a caller gave.
-	key  string
-	cmps []clientv3.Cmp
-	then []clientv3.Op
-	els  []clientv3.Op
-}
-
-// width is how many operations of etcd's limit the request takes.
-func (r request) width() int { return width(r.cmps, r.then, r.els) }
-
-// width counts nested transactions with what stands in them, as etcd does.
-func width(cmps []clientv3.Cmp, lists ...[]clientv3.Op) int {
-	widest, deepest := len(cmps), 0
-	for _, ops := range lists {
-		widest = max(widest, len(ops))
-		for _, op := range ops {
-			if op.IsTxn() {
-				cmps, then, els := op.Txn()
-				deepest = max(deepest, width(cmps, then, els))
-			}
-		}
-	}
-	return widest + deepest
-}
-
-func (r request) op() clientv3.Op { return clientv3.OpTxn(r.cmps, r.then, r.els) }
 
 // store is the seam between claims and etcd: every read and write of the
 // package, but for leases and watches, passes do or each, which give it a
@@ -53,17 +22,21 @@ func (r request) op() clientv3.Op { return clientv3.OpTxn(r.cmps, r.then, r.els)
 type store struct {
 	traffic
 	kv      clientv3.KV
+	direct  bool            // kv sends what wireFacts say
 	io      context.Context // ends with the client
 	layout  layout
 	timeout time.Duration // of one request
 
-	requests atomic.Int64 // sent
-	opLimit  atomic.Int64 // of the server, as far as known
-	seen     atomic.Int64 // the greatest revision seen
-	epoch    atomic.Pointer[epoch]
-	turns    turns
-	rewound  atomic.Pointer[rewind]
-	onRewind func(error) // called once for each time that the revision went back
+	epochKey []byte
+
+	requests  atomic.Int64 // sent
+	opLimit   atomic.Int64 // of the server, as far as known
+	byteLimit atomic.Int64 // of what shares a round trip, likewise
+	seen      atomic.Int64 // the greatest revision seen
+	epoch     atomic.Pointer[epoch]
+	turns     turns
+	rewound   atomic.Pointer[rewind]
+	onRewind  func(error) // called once for each time that the revision went back
 }
 
 // epoch is what an operator raised after a restore that rewound revisions.
@@ -86,9 +59,11 @@ func (e *epoch) fence(rev int64) int64 { return e.value<<epochShift + rev }
 // revision returns the part of a fence that etcd compares.
 func revision(fence int64) int64 { return fence & (1<<epochShift - 1) }
 
-func newStore(io context.Context, kv clientv3.KV, l layout, timeout time.Duration) *store {
-	s := &store{io: io, kv: kv, layout: l, timeout: timeout}
+func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout time.Duration) *store {
+	s := &store{io: io, kv: kv, direct: direct, layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
 	s.opLimit.Store(defaultOpLimit)
+	s.byteLimit.Store(maxRequestBytes / 2)
+	s.aboard = make(map[string]struct{})
 	s.epoch.Store(&epoch{})
 	return s
 }
@@ -98,6 +73,45 @@ var errNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceede
 
 // send carries out one request in a round trip of its own.
 func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
+	if r.built == nil && r.ticket == nil && r.epoch == nil && !s.direct {
+		return s.exchange(ctx, func(ctx context.Context, _ *wireFacts) (*clientv3.TxnResponse, error) {
+			return s.kv.Txn(ctx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
+		})
+	}
+	in := r.proto()
+	if shared := s.shared(r.ticket, r.epoch); len(shared) > 0 {
+		in = &pb.TxnRequest{Compare: append(shared, in.Compare...), Success: in.Success, Failure: in.Failure}
+	}
+	return s.sendBuilt(ctx, in)
+}
+
+// shared are the conditions of a ticket and an epoch, where there are such.
+func (s *store) shared(ticket *string, e *epoch) []*pb.Compare {
+	if ticket == nil && e == nil {
+		return nil
+	}
+	cmps := make([]*pb.Compare, 0, 4)
+	if e != nil {
+		cmps = append(cmps, modifiedAt(s.epochKey, e.rev))
+	}
+	if ticket != nil {
+		cmps = append(cmps, createdAt([]byte(s.layout.void(*ticket)), pb.Compare_EQUAL, 0))
+	}
+	return cmps
+}
+
+func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+	return s.exchange(ctx, func(ctx context.Context, facts *wireFacts) (*clientv3.TxnResponse, error) {
+		if s.direct {
+			facts.in = in
+			return s.kv.Txn(ctx).Commit()
+		}
+		return throughKV(ctx, s.kv, in)
+	})
+}
+
+// exchange is one round trip.
+func (s *store) exchange(ctx context.Context, commit func(context.Context, *wireFacts) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, contextError(ctx)
 	}
@@ -110,7 +124,7 @@ func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, err
 	defer cancel(nil)
 	defer time.AfterFunc(s.timeout, func() { cancel(errNoAnswer) }).Stop()
 	s.requests.Add(1)
-	resp, err := s.kv.Txn(callCtx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
+	resp, err := commit(callCtx, facts)
 	if err != nil {
 		if errors.Is(context.Cause(callCtx), errNoAnswer) {
 			err = errNoAnswer
@@ -225,80 +239,19 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 	}
 }
 
-// each carries out requests that are independent of each other, in as few round
-// trips as etcd's limit allows. Where etcd refuses many at once (a lease of one
-// is gone, they are too large together), they are sent one by one, so that only
-// the culprit sees the error.
-func (s *store) each(ctx context.Context, rs []request) ([]*clientv3.TxnResponse, []error) {
-	resps, errs := make([]*clientv3.TxnResponse, len(rs)), make([]error, len(rs))
-	for from := 0; from < len(rs); {
-		to, widest := from, 0
-		for to < len(rs) {
-			w := max(widest, rs[to].width())
-			if to > from && to-from+1+w > int(s.opLimit.Load()) {
-				break
-			}
-			widest = w
-			to++
-		}
-		if !s.chunk(ctx, rs[from:to], resps[from:to], errs[from:to]) {
-			continue // with the op limit learnt
-		}
-		from = to
-	}
-	return resps, errs
-}
-
-// chunk sends requests that fit one round trip; false says that they did not.
-func (s *store) chunk(ctx context.Context, rs []request, resps []*clientv3.TxnResponse, errs []error) bool {
-	if len(rs) == 1 {
-		resps[0], errs[0] = s.send(ctx, rs[0])
-		return true
-	}
-	got, err := s.nested(ctx, rs)
-	switch {
-	case err == nil:
-		copy(resps, got)
-	case isTooManyOps(err) && s.opLimit.Load() > leastOps:
-		s.fewerOps()
-		return false
-	case errors.Is(err, ErrUnknown) || ctx.Err() != nil:
-		for i := range errs {
-			errs[i] = err
-		}
-	default:
-		for i, r := range rs {
-			resps[i], errs[i] = s.send(ctx, r)
-		}
-	}
-	return true
-}
-
-// nested carries out requests in one transaction, each with its own condition.
-// etcd judges all conditions before it carries anything out, so that no request
-// may depend on what another changes.
-func (s *store) nested(ctx context.Context, rs []request) ([]*clientv3.TxnResponse, error) {
-	ops := make([]clientv3.Op, len(rs))
-	for i, r := range rs {
-		ops[i] = r.op()
-	}
-	resp, err := s.send(ctx, request{then: ops})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*clientv3.TxnResponse, len(rs))
-	for i, r := range resp.Responses {
-		out[i] = (*clientv3.TxnResponse)(r.GetResponseTxn())
-		out[i].Header = resp.Header // nested replies carry none
-	}
-	return out, nil
-}
-
 // leastOps is below what etcd can sensibly be limited to.
 const leastOps = 8
 
 // fewerOps learns that etcd's limit is lower than was thought.
 func (s *store) fewerOps() { s.opLimit.Store(max(leastOps, s.opLimit.Load()/2)) }
+
+// leastBytes is less than what one request may take.
+const leastBytes = 16 << 10
+
+// fewerBytes learns that etcd's limit of bytes is lower than was thought.
+func (s *store) fewerBytes(n int) {
+	s.byteLimit.Store(max(leastBytes, min(s.byteLimit.Load(), int64(n))/2))
+}
 
 // firstKV returns what the i-th operation of a reply read first, or nil.
 func firstKV(resp *clientv3.TxnResponse, i int) *mvccpb.KeyValue {

@@ -147,9 +147,6 @@ func (c *Client) removeGhost(s *session, kv *mvccpb.KeyValue) {
 func (c *Client) begun(claim string) {
 	c.keysMu.Lock()
 	defer c.keysMu.Unlock()
-	if c.underWay == nil {
-		c.underWay = make(map[string]int)
-	}
 	c.underWay[claim]++
 }
 

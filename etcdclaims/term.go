@@ -24,8 +24,9 @@ type term struct {
 	attempt int
 	queued  int64 // CreateRevision of its place in line, 0 if it has none
 
-	ctx    context.Context
+	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
+	told   error // why its context ends, or would
 	done   chan struct{}
 	err    atomic.Pointer[error] // why it ended
 
@@ -39,7 +40,7 @@ type term struct {
 	noted   bool  // a note was sent
 	min     time.Duration
 	limit   *time.Timer // MaxHold
-	told    *time.Timer // MaxHold less drain: the context ends
+	soft    *time.Timer // MaxHold less drain: the context ends
 }
 
 type phase int
@@ -88,17 +89,18 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: s.c.clock.Now(), attempt: a.number, queued: a.queued, work: a.work != nil,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, queued: a.queued, work: a.work != nil,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
 		t.noteSeq, t.noteRev = 1, revision(fence)
 	}
-	t.ctx, t.cancel = context.WithCancelCause(fencing.NewContext(context.Background(), t.token()))
+	if t.min > 0 {
+		t.since = s.c.clock.Now() // exactly
+	}
 	s.mu.Lock()
 	if s.cause != nil {
 		s.mu.Unlock()
-		t.cancel(nil)
 		return nil
 	}
 	s.reserved--
@@ -111,13 +113,39 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	s.c.keysMu.Unlock()
 	if d := a.opts.maxHold; d > 0 {
 		drain := s.lease.Load().hard - s.lease.Load().soft
-		t.told = time.AfterFunc(max(d-drain, 0), func() {
-			t.cancel(&LostError{Token: t.token(), Reason: ReasonMaxHold})
+		t.soft = time.AfterFunc(max(d-drain, 0), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			t.stopLocked(&LostError{Token: t.token(), Reason: ReasonMaxHold})
 		})
 		t.limit = time.AfterFunc(d, t.tooLong)
 	}
 	s.mu.Unlock()
 	return t
+}
+
+// context returns the context of who works under the claim. Most claims of short
+// work need none, so it is made when it is asked for.
+func (t *term) context() context.Context {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	if t.ctx == nil {
+		t.ctx, t.cancel = context.WithCancelCause(fencing.NewContext(context.Background(), t.token()))
+		if t.told != nil {
+			t.cancel(t.told)
+		}
+	}
+	return t.ctx
+}
+
+// stopLocked ends the term's context; the session's mutex is held.
+func (t *term) stopLocked(err error) {
+	if t.told == nil {
+		t.told = err
+	}
+	if t.cancel != nil {
+		t.cancel(err)
+	}
 }
 
 // endLocked ends the term with the error for good; the session's mutex is held.
@@ -126,8 +154,8 @@ func (t *term) endLocked(err error) bool {
 		return false
 	}
 	t.phase = phaseEnded
-	if t.told != nil {
-		t.told.Stop()
+	if t.soft != nil {
+		t.soft.Stop()
 		t.limit.Stop()
 	}
 	if terms := t.s.terms; t.at < len(terms) && terms[t.at] == t {
@@ -143,7 +171,7 @@ func (t *term) endLocked(err error) bool {
 	}
 	c.keysMu.Unlock()
 	t.err.Store(&err)
-	t.cancel(err)
+	t.stopLocked(err)
 	close(t.done)
 	return true
 }
@@ -261,11 +289,14 @@ func (t *term) finish(err error) {
 	}
 }
 
-// age returns for how long the term has been held, by the clocks that cannot be
-// stepped.
-func (t *term) age() time.Duration {
-	sure, _ := t.s.c.clock.Now().Since(t.since)
-	return sure
+// rests returns how long the key must stay held yet after its release, for its
+// MinHold, by the clocks that cannot be stepped.
+func (t *term) rests() time.Duration {
+	if t.min == 0 {
+		return 0
+	}
+	held, _ := t.s.c.clock.Now().Since(t.since)
+	return t.min - held
 }
 
 func (c *Client) reportLost(l *LostError) {

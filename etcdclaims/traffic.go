@@ -2,10 +2,12 @@ package etcdclaims
 
 import (
 	"context"
-	"errors"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -17,26 +19,69 @@ import (
 type traffic struct {
 	mu      sync.Mutex
 	queue   []*rider
-	flights []time.Time // when those under way took off
+	flights []*flight // under way
 	hang    *time.Timer
+	aboard  map[string]struct{} // keys of the flight that is boarding
 	wg      sync.WaitGroup
 }
 
 // rider is a request that waits for a round trip.
 type rider struct {
-	ctx   context.Context
-	r     request
-	size  int
-	taken bool
-	done  chan struct{}
-	resp  *clientv3.TxnResponse
-	err   error
+	ctx    context.Context
+	key    string
+	in     *pb.TxnRequest
+	ticket *string
+	own    string // ticket, when it goes by itself
+	epoch  *epoch
+	width  int
+	size   int
+	lease  int64
+	aboard bool // it is on its way
+	left   bool // its caller does not wait for it any more
+	done   chan struct{}
+	resp   *clientv3.TxnResponse
+	err    error
+}
+
+func newRider(ctx context.Context, r request) *rider {
+	m := &rider{ctx: ctx, key: r.key, in: r.proto(), ticket: r.ticket, epoch: r.epoch, done: make(chan struct{})}
+	if m.ticket != nil {
+		m.own = *m.ticket
+	}
+	m.width, m.size, m.lease = width(m.in)+shared(m), size(m.in), leaseOf(m.in)
+	return m
+}
+
+// shared is how many conditions the rider has beside those of its transaction.
+func shared(m *rider) (n int) {
+	if m.ticket != nil {
+		n++
+	}
+	if m.epoch != nil {
+		n++
+	}
+	return n
+}
+
+// flight is a round trip under way.
+type flight struct {
+	off    time.Time
+	riders int
 }
 
 const (
+	// A second round trip begins beside the first if enough wait for it, or as
+	// many as the first carries, or if that takes long: many small ones cost both
+	// sides more than they save.
+	enough = 16
+	long   = 5 * time.Millisecond
+
 	fewFlights  = 2    // round trips under way at once
 	moreFlights = 4    // when the queue is long
 	longQueue   = 1000 // riders
+	// fullFlight is how many riders share a round trip at most: etcd carries
+	// nothing else out meanwhile.
+	fullFlight = 512
 	// hanging is when a round trip counts no more: its endpoint hangs, and others
 	// need not wait for its time-out.
 	hanging = 250 * time.Millisecond
@@ -50,72 +95,106 @@ func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error
 		return s.send(ctx, r)
 	}
 	s.mu.Lock()
-	if len(s.queue) == 0 && s.room() {
-		off := s.takeOff()
+	if len(s.queue) == 0 && s.room(1) {
+		f := s.takeOff(1)
 		s.mu.Unlock()
-		defer s.landed(off)
+		defer s.landed(f)
 		return s.send(ctx, r)
 	}
-	m := &rider{ctx: ctx, r: r, size: r.size(), done: make(chan struct{})}
+	s.mu.Unlock()
+	m := newRider(ctx, r) // without the lock, and not by whoever carries it
+	s.mu.Lock()
 	s.queue = append(s.queue, m)
 	s.launch()
 	s.mu.Unlock()
+	return s.ride(m)
+}
+
+// each carries out requests that are independent of each other, without ever
+// having so many wait that others would wait for long behind them.
+func (s *store) each(ctx context.Context, rs []request) ([]*clientv3.TxnResponse, []error) {
+	resps, errs := make([]*clientv3.TxnResponse, len(rs)), make([]error, len(rs))
+	riders := make([]*rider, 0, len(rs))
+	for i := range rs {
+		if ahead := len(riders) - i; ahead <= fullFlight && len(riders) < len(rs) {
+			for len(riders) < min(i+longQueue, len(rs)) {
+				riders = append(riders, newRider(ctx, rs[len(riders)]))
+			}
+			s.mu.Lock()
+			s.queue = append(s.queue, riders[i+ahead:]...)
+			s.launch()
+			s.mu.Unlock()
+		}
+		resps[i], errs[i] = s.ride(riders[i])
+	}
+	return resps, errs
+}
+
+// ride waits for the rider's round trip, or the end of its context.
+func (s *store) ride(m *rider) (*clientv3.TxnResponse, error) {
 	select {
 	case <-m.done:
 		return m.resp, m.err
-	case <-ctx.Done():
+	case <-m.ctx.Done():
 	}
 	s.mu.Lock()
-	taken := m.taken
-	m.taken = true // whoever comes across it leaves it out
-	s.mu.Unlock()
-	if !taken {
-		return nil, contextError(ctx)
+	defer s.mu.Unlock()
+	m.left = true // whoever comes across it leaves it out
+	if !m.aboard {
+		return nil, contextError(m.ctx)
 	}
-	return nil, unknownError{contextError(ctx)}
+	return nil, unknownError{contextError(m.ctx)}
 }
 
-// room reports whether one more round trip may begin.
-func (s *store) room() bool {
-	young := 0
-	for _, off := range s.flights {
-		if time.Since(off) < hanging {
-			young++
+// room reports whether one more round trip may begin, for so many who wait.
+func (s *store) room(waiting int) bool {
+	young, aboard := 0, 0
+	for _, f := range s.flights {
+		switch age := time.Since(f.off); {
+		case age >= hanging:
+			continue
+		case age < long:
+			aboard += f.riders
 		}
+		young++
 	}
-	return young < fewFlights || young < moreFlights && len(s.queue) > longQueue
+	switch {
+	case young == 0:
+		return true
+	case young < fewFlights:
+		return waiting >= min(enough, aboard)
+	}
+	return young < moreFlights && waiting > longQueue
 }
 
-func (s *store) takeOff() time.Time {
-	off := time.Now()
-	s.flights = append(s.flights, off)
-	return off
+func (s *store) takeOff(riders int) *flight {
+	f := &flight{off: time.Now(), riders: riders}
+	s.flights = append(s.flights, f)
+	return f
 }
 
 // landed ends a round trip and makes room for the next.
-func (s *store) landed(off time.Time) {
+func (s *store) landed(f *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, f := range s.flights {
-		if f.Equal(off) {
-			s.flights = append(s.flights[:i], s.flights[i+1:]...)
-			break
-		}
+	if i := slices.Index(s.flights, f); i >= 0 {
+		s.flights = slices.Delete(s.flights, i, i+1)
 	}
 	s.launch()
 }
 
 // launch sends what waits, as far as there is room; s.mu is held.
 func (s *store) launch() {
-	for len(s.queue) > 0 && s.room() && s.io.Err() == nil {
+	for len(s.queue) > 0 && s.room(len(s.queue)) && s.io.Err() == nil {
 		riders := s.board()
 		if len(riders) == 0 {
 			break
 		}
-		off := s.takeOff()
+		f := s.takeOff(len(riders))
 		s.wg.Go(func() {
-			defer s.landed(off)
+			defer s.landed(f)
 			s.fly(riders)
+			runtime.Gosched() // whoever has arrived and goes on at once takes part in the next
 		})
 	}
 	switch {
@@ -132,98 +211,4 @@ func (s *store) launch() {
 			s.launch()
 		})
 	}
-}
-
-// size is about what the request takes in bytes.
-func (r request) size() int {
-	n := 64
-	for _, c := range r.cmps {
-		n += len(c.KeyBytes()) + len(c.ValueBytes()) + 16
-	}
-	for _, ops := range [][]clientv3.Op{r.then, r.els} {
-		for _, op := range ops {
-			n += len(op.KeyBytes()) + len(op.ValueBytes()) + 32
-		}
-	}
-	return n
-}
-
-// board takes from the queue what fits one round trip, no key twice: etcd judges
-// the conditions of all before it carries any out.
-func (s *store) board() []*rider {
-	limit := int(s.opLimit.Load())
-	var riders, left []*rider
-	keys := make(map[string]bool, min(len(s.queue), limit))
-	widest, size := 0, 0
-	for i, m := range s.queue {
-		if m.taken {
-			continue
-		}
-		w := max(widest, m.r.width())
-		if len(riders) > 0 && (len(riders)+1+w > limit || size+m.size > maxRequestBytes/2) {
-			left = append(left, s.queue[i:]...)
-			break
-		}
-		if keys[m.r.key] {
-			left = append(left, m)
-			continue
-		}
-		if m.ctx.Err() != nil {
-			continue // it notices by itself
-		}
-		m.taken, keys[m.r.key] = true, true
-		widest, size = w, size+m.size
-		riders = append(riders, m)
-	}
-	s.queue = left
-	return riders
-}
-
-// fly carries the riders.
-func (s *store) fly(riders []*rider) {
-	if len(riders) == 1 {
-		s.alone(riders[0])
-		return
-	}
-	rs := make([]request, len(riders))
-	for i, m := range riders {
-		rs[i] = m.r
-	}
-	resps, err := s.nested(s.io, rs)
-	switch {
-	case err == nil:
-		for i, m := range riders {
-			m.resp = resps[i]
-			close(m.done)
-		}
-		return
-	case errors.Is(err, ErrUnknown):
-		for _, m := range riders {
-			m.err = err
-			close(m.done)
-		}
-		return
-	case isTooManyOps(err):
-		s.fewerOps()
-	}
-	// Refused as a whole, for what one of them is or wants: each by itself, so
-	// that only that one sees the error.
-	var wg sync.WaitGroup
-	few := make(chan struct{}, 16)
-	for _, m := range riders {
-		few <- struct{}{}
-		wg.Go(func() {
-			s.alone(m)
-			<-few
-		})
-	}
-	wg.Wait()
-}
-
-func (s *store) alone(m *rider) {
-	ctx, cancel := context.WithCancel(m.ctx)
-	defer cancel()
-	defer context.AfterFunc(s.io, cancel)() // the client ends with its rider aboard
-	m.resp, m.err = s.send(ctx, m.r)
-	close(m.done)
 }

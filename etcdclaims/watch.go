@@ -173,13 +173,17 @@ func (w *watch) freed(key string, rev int64) bool {
 // says that it told anything.
 func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (progress bool) {
 	own := w.c.store.layout.own("")
-	news, stop, begun := w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
-	for try := 0; !begun; try++ { // which misses nothing
+	var news clientv3.WatchChan
+	var stop context.CancelFunc
+	for try := 0; ; try++ { // to begin again misses nothing
+		var begun bool
+		if news, stop, begun = w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1)); begun {
+			break
+		}
 		stop()
 		if !backOff(ctx, try) {
 			return false
 		}
-		news, stop, begun = w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
 	}
 	defer stop()
 	pulse := time.NewTicker(w.c.cfg.timing(seconds(w.c.cfg.TTL)).renew)

@@ -18,6 +18,7 @@ import (
 // wireFacts is what is seen of one request on its way, which clientv3 does not
 // tell.
 type wireFacts struct {
+	in   *pb.TxnRequest   // to be sent in place of what clientv3 has put together
 	conn *grpc.ClientConn // nil if the request did not pass onceKV
 	peer peer.Peer
 }
@@ -50,19 +51,23 @@ func (k onceKV) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.CallOpt
 	}))
 	if f, ok := ctx.Value(wireFactsKey{}).(*wireFacts); ok {
 		f.conn = k.conn
+		if f.in != nil {
+			in = f.in
+		}
 		opts = append(opts, grpc.Peer(&f.peer))
 	}
 	return k.KVClient.Txn(ctx, in, opts...)
 }
 
-// plainKV returns etcd's KV, sending once. A KV of the caller's own, such as one
-// of a namespace, is left as it is, and with it the repeating.
-func plainKV(etcd *clientv3.Client) clientv3.KV {
+// plainKV returns etcd's KV, sending once, and directly what wireFacts say. A KV
+// of the caller's own, such as one of a namespace, is left as it is, and with it
+// the repeating.
+func plainKV(etcd *clientv3.Client) (kv clientv3.KV, direct bool) {
 	conn := etcd.ActiveConnection()
 	if conn == nil || reflect.TypeOf(etcd.KV) != reflect.TypeOf(clientv3.NewKV(etcd)) {
-		return etcd.KV
+		return etcd.KV, false
 	}
-	return clientv3.NewKVFromKVClient(onceKV{pb.NewKVClient(conn), conn}, etcd)
+	return clientv3.NewKVFromKVClient(onceKV{pb.NewKVClient(conn), conn}, etcd), true
 }
 
 // keepAlive renews a lease, in one attempt. It returns ErrLeaseNotFound if there

@@ -1,0 +1,264 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/google/uuid"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// board takes from the queue what fits one round trip, no key twice: etcd judges
+// the conditions of all before it carries any out. Those with an epoch share it,
+// and all share a ticket.
+func (s *store) board() []*rider {
+	bytes := int(s.byteLimit.Load())
+	riders := make([]*rider, 0, min(len(s.queue), fullFlight))
+	var left []*rider
+	var e *epoch
+	widest, size, at := 0, 0, 0
+	clear(s.aboard)
+	for ; at < len(s.queue); at++ {
+		m := s.queue[at]
+		if m.left || m.ctx.Err() != nil {
+			continue // it notices by itself
+		}
+		w := max(widest, m.width)
+		if n := len(riders); n > 0 && (n >= s.seats(w) || size+m.size > bytes) {
+			break
+		}
+		if _, twice := s.aboard[m.key]; twice || e != nil && m.epoch != nil && !e.is(m.epoch) {
+			left = append(left, m)
+			continue
+		}
+		if m.epoch != nil {
+			e = m.epoch
+		}
+		s.aboard[m.key] = struct{}{}
+		m.aboard = true
+		widest, size = w, size+m.size
+		riders = append(riders, m)
+	}
+	if rest := s.queue[at:]; len(left) == 0 {
+		s.queue = rest
+	} else {
+		s.queue = append(left, rest...)
+	}
+	if len(riders) > 1 {
+		ticket := uuid.NewString()
+		for _, m := range riders {
+			if m.ticket != nil {
+				*m.ticket = ticket
+			}
+		}
+	}
+	return riders
+}
+
+// seats is how many riders of a width fit one round trip: those of a group stand
+// in a transaction, and the groups in another, which together with what a rider
+// takes must not exceed etcd's limit.
+func (s *store) seats(width int) int {
+	rest := int(s.opLimit.Load()) - width
+	return max(1, min(fullFlight, (rest/2)*(rest-rest/2)))
+}
+
+// nest puts riders into one transaction: in one level if they fit, and else in
+// two.
+func (s *store) nest(riders []*rider) *pb.TxnRequest {
+	widest, in := 0, new(pb.TxnRequest)
+	var ticket *string
+	var e *epoch
+	for _, m := range riders {
+		widest = max(widest, m.width)
+		if m.ticket != nil {
+			ticket = m.ticket
+		}
+		if m.epoch != nil {
+			e = m.epoch
+		}
+	}
+	in.Compare = s.shared(ticket, e)
+	if len(in.Compare) > 0 {
+		in.Failure = []*pb.RequestOp{getOp(s.epochKey)}
+	}
+	group := s.group(len(riders), widest)
+	in.Success = make([]*pb.RequestOp, 0, len(riders)/group+1)
+	for from := 0; from < len(riders); from += group {
+		if group == 1 {
+			in.Success = append(in.Success, txnOp(riders[from].in))
+			continue
+		}
+		inner := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, group)}
+		for _, m := range riders[from:min(from+group, len(riders))] {
+			inner.Success = append(inner.Success, txnOp(m.in))
+		}
+		in.Success = append(in.Success, txnOp(inner))
+	}
+	return in
+}
+
+// group is how many riders stand in one transaction of the second level, 1 if
+// there is none.
+func (s *store) group(riders, width int) int {
+	rest := int(s.opLimit.Load()) - width
+	if riders <= rest {
+		return 1
+	}
+	return max(2, rest/2)
+}
+
+// fly carries the riders.
+func (s *store) fly(riders []*rider) {
+	if len(riders) == 1 {
+		s.alone(riders[0])
+		return
+	}
+	in := s.nest(riders)
+	resp, err := s.sendBuilt(s.io, in)
+	switch {
+	case err == nil && resp.Succeeded:
+		s.arrive(riders, resp, len(in.Success) < len(riders))
+	case err == nil:
+		s.turnedAway(riders, resp)
+	case errors.Is(err, ErrUnknown):
+		fail(riders, err)
+	case s.tooMuch(err, riders):
+		s.requeue(riders)
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		s.byLease(riders, err)
+	default:
+		s.oneByOne(riders)
+	}
+}
+
+// turnedAway deals with a flight whose shared conditions did not hold: another
+// epoch concerns those who asked for one; else a caller among them that had given
+// up made the ticket void for all.
+func (s *store) turnedAway(riders []*rider, resp *clientv3.TxnResponse) {
+	kv, rev := firstKV(resp, 0), int64(0)
+	if kv != nil {
+		rev = kv.ModRevision
+	}
+	var again, old []*rider
+	for _, m := range riders {
+		if m.epoch != nil && m.epoch.rev != rev {
+			old = append(old, m)
+		} else {
+			again = append(again, m)
+		}
+	}
+	s.requeue(again)
+	s.oneByOne(old)
+}
+
+// requeue lets riders wait for another round trip, before all others.
+func (s *store) requeue(riders []*rider) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range riders {
+		m.aboard = false
+	}
+	s.queue = append(riders, s.queue...)
+}
+
+// byLease carries on after a refusal for a lease that is gone: of one of the
+// riders, or of several. Those on one lease share its fate.
+func (s *store) byLease(riders []*rider, err error) {
+	groups := make(map[int64][]*rider)
+	for _, m := range riders {
+		groups[m.lease] = append(groups[m.lease], m)
+	}
+	if len(groups) == 1 && riders[0].lease != severalLeases {
+		fail(riders, err)
+		return
+	}
+	var wg sync.WaitGroup
+	for lease, group := range groups {
+		wg.Go(func() {
+			if lease == severalLeases {
+				s.oneByOne(group)
+			} else {
+				s.fly(group)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// oneByOne sends each by itself, at once: refused as a whole for what one of them
+// is or wants, only that one shall see the error.
+func (s *store) oneByOne(riders []*rider) {
+	var wg sync.WaitGroup
+	for _, m := range riders {
+		wg.Go(func() { s.alone(m) })
+	}
+	wg.Wait()
+}
+
+func fail(riders []*rider, err error) {
+	for _, m := range riders {
+		m.err = err
+		close(m.done)
+	}
+}
+
+// tooMuch learns, of a flight that was refused for its size, that etcd's limit is
+// lower; false if that is not why.
+func (s *store) tooMuch(err error, riders []*rider) bool {
+	if isTooManyOps(err) {
+		before := s.opLimit.Load()
+		s.fewerOps()
+		return s.opLimit.Load() < before
+	}
+	if !errors.Is(err, ErrTooLarge) {
+		return false
+	}
+	n := 0
+	for _, m := range riders {
+		n += m.size
+	}
+	s.fewerBytes(n)
+	return n > leastBytes
+}
+
+// arrive gives each rider its part of the reply.
+func (s *store) arrive(riders []*rider, resp *clientv3.TxnResponse, grouped bool) {
+	next := 0
+	give := func(ops []*pb.ResponseOp) {
+		for _, op := range ops {
+			m := riders[next]
+			m.resp = (*clientv3.TxnResponse)(op.GetResponseTxn())
+			m.resp.Header = resp.Header // nested replies carry none
+			close(m.done)
+			next++
+		}
+	}
+	if !grouped {
+		give(resp.Responses)
+		return
+	}
+	for _, op := range resp.Responses {
+		give(op.GetResponseTxn().Responses)
+	}
+}
+
+func (s *store) alone(m *rider) {
+	s.mu.Lock()
+	left := m.left
+	if !left && m.ticket != nil {
+		*m.ticket = m.own
+	}
+	s.mu.Unlock()
+	if left {
+		return
+	}
+	ctx, cancel := context.WithCancel(m.ctx)
+	defer cancel()
+	defer context.AfterFunc(s.io, cancel)() // the client ends with its rider aboard
+	m.resp, m.err = s.send(ctx, request{built: m.in, ticket: m.ticket, epoch: m.epoch})
+	close(m.done)
+}

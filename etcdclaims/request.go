@@ -1,0 +1,206 @@
+package etcdclaims
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+// request is one atomic step in etcd: if all of cmps hold then the one list is
+// carried out, else the other.
+type request struct {
+	// key is the user's key that the request is of, and all of it: then it may
+	// share a round trip with requests of other keys. It is empty if the request
+	// carries what a caller gave.
+	key  string
+	cmps []clientv3.Cmp
+	then []clientv3.Op
+	els  []clientv3.Op
+
+	// built stands for the three where it is there: clientv3 copies every
+	// condition twice on its way, which is much for what is sent most.
+	built *pb.TxnRequest
+
+	// With a ticket the request is carried out only while the ticket's key is
+	// not there, so that one that was given up can be made void. The store
+	// writes into it which ticket the request went under: those that share a
+	// round trip share a ticket, and with it the condition.
+	ticket *string
+	// epoch is the epoch under which alone the request may be carried out, a
+	// condition that is shared likewise.
+	epoch *epoch
+}
+
+// op returns the request as a step of another.
+func (r request) op() clientv3.Op { return clientv3.OpTxn(r.cmps, r.then, r.els) }
+
+// proto returns the request as it is sent, but for the conditions that come with
+// the ticket and the epoch.
+func (r request) proto() *pb.TxnRequest {
+	if r.built != nil {
+		return r.built
+	}
+	var c capture
+	_, _ = clientv3.NewKVFromKVClient(&c, nil).Txn(context.Background()).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
+	return c.in
+}
+
+// capture is where clientv3 "sends" a request whose protobuf is wanted: the
+// lease of an operation can be had in no other way.
+type capture struct {
+	pb.KVClient
+	in *pb.TxnRequest
+}
+
+func (c *capture) Txn(_ context.Context, in *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
+	c.in = in
+	return &pb.TxnResponse{}, nil
+}
+
+// width is how many operations of etcd's limit a transaction takes. It counts
+// nested transactions with what stands in them, as etcd does.
+func width(in *pb.TxnRequest) int {
+	widest, deepest := max(len(in.Compare), len(in.Success), len(in.Failure)), 0
+	for _, ops := range [...][]*pb.RequestOp{in.Success, in.Failure} {
+		for _, op := range ops {
+			if inner := op.GetRequestTxn(); inner != nil {
+				deepest = max(deepest, width(inner))
+			}
+		}
+	}
+	return widest + deepest
+}
+
+// size is about what a transaction takes in bytes.
+func size(in *pb.TxnRequest) int {
+	n := 64
+	for _, c := range in.Compare {
+		n += len(c.Key) + len(c.GetValue()) + 16
+	}
+	for _, ops := range [...][]*pb.RequestOp{in.Success, in.Failure} {
+		for _, op := range ops {
+			switch op := op.Request.(type) {
+			case *pb.RequestOp_RequestPut:
+				n += len(op.RequestPut.Key) + len(op.RequestPut.Value) + 32
+			case *pb.RequestOp_RequestRange:
+				n += len(op.RequestRange.Key) + 32
+			case *pb.RequestOp_RequestDeleteRange:
+				n += len(op.RequestDeleteRange.Key) + 32
+			case *pb.RequestOp_RequestTxn:
+				n += size(op.RequestTxn)
+			}
+		}
+	}
+	return n
+}
+
+// severalLeases is what a transaction of more than one is said to be on.
+const severalLeases = -1
+
+// leaseOf returns the lease that a transaction puts keys on, if any.
+func leaseOf(in *pb.TxnRequest) int64 {
+	lease := int64(0)
+	for _, ops := range [...][]*pb.RequestOp{in.Success, in.Failure} {
+		for _, op := range ops {
+			l := op.GetRequestPut().GetLease()
+			if inner := op.GetRequestTxn(); inner != nil {
+				l = leaseOf(inner)
+			}
+			switch {
+			case l == 0:
+			case lease == 0:
+				lease = l
+			case lease != l:
+				return severalLeases
+			}
+		}
+	}
+	return lease
+}
+
+// What a request is built of.
+
+func createdAt(key []byte, is pb.Compare_CompareResult, rev int64) *pb.Compare {
+	return &pb.Compare{Key: key, Target: pb.Compare_CREATE, Result: is, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev}}
+}
+
+// noneUnder is the condition that no key with the prefix was created after the
+// revision.
+func noneUnder(prefix string, after int64) *pb.Compare {
+	c := createdAt([]byte(prefix), pb.Compare_LESS, after+1)
+	c.RangeEnd = []byte(rangeEnd(prefix))
+	return c
+}
+
+func modifiedAt(key []byte, rev int64) *pb.Compare {
+	return &pb.Compare{Key: key, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{ModRevision: rev}}
+}
+
+func onLease(key []byte, id clientv3.LeaseID) *pb.Compare {
+	return &pb.Compare{Key: key, Target: pb.Compare_LEASE, TargetUnion: &pb.Compare_Lease{Lease: int64(id)}}
+}
+
+func putOp(key []byte, value string, id clientv3.LeaseID) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key, Value: []byte(value), Lease: int64(id)}}}
+}
+
+func getOp(key []byte) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: key}}}
+}
+
+func deleteOp(key []byte) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: key}}}
+}
+
+func txnOp(in *pb.TxnRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: in}}
+}
+
+// throughKV sends a transaction by a KV of the caller's own, such as one of a
+// namespace, which takes nothing but operations of clientv3. It knows what the
+// package itself builds.
+func throughKV(ctx context.Context, kv clientv3.KV, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+	cmps, then, els := operations(in)
+	return kv.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+}
+
+func operations(in *pb.TxnRequest) (cmps []clientv3.Cmp, then, els []clientv3.Op) {
+	for _, c := range in.Compare {
+		cmps = append(cmps, clientv3.FromCompare(c))
+	}
+	for _, op := range in.Success {
+		then = append(then, operation(op))
+	}
+	for _, op := range in.Failure {
+		els = append(els, operation(op))
+	}
+	return cmps, then, els
+}
+
+func operation(op *pb.RequestOp) clientv3.Op {
+	switch op := op.Request.(type) {
+	case *pb.RequestOp_RequestPut:
+		p := op.RequestPut
+		return clientv3.OpPut(string(p.Key), string(p.Value), clientv3.WithLease(clientv3.LeaseID(p.Lease)))
+	case *pb.RequestOp_RequestDeleteRange:
+		d := op.RequestDeleteRange
+		return clientv3.OpDelete(string(d.Key), clientv3.WithRange(string(d.RangeEnd)))
+	case *pb.RequestOp_RequestTxn:
+		return clientv3.OpTxn(operations(op.RequestTxn))
+	}
+	r := op.GetRequestRange()
+	opts := []clientv3.OpOption{
+		clientv3.WithRange(string(r.RangeEnd)), clientv3.WithLimit(r.Limit),
+		clientv3.WithSort(clientv3.SortTarget(r.SortTarget), clientv3.SortOrder(r.SortOrder)),
+		clientv3.WithMaxCreateRev(r.MaxCreateRevision), clientv3.WithMinCreateRev(r.MinCreateRevision),
+	}
+	if r.KeysOnly {
+		opts = append(opts, clientv3.WithKeysOnly())
+	}
+	if r.CountOnly {
+		opts = append(opts, clientv3.WithCountOnly())
+	}
+	return clientv3.OpGet(string(r.Key), opts...)
+}
