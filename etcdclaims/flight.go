@@ -126,7 +126,7 @@ func (s *store) fly(riders []*rider) {
 		s.turnedAway(riders, resp)
 	case errors.Is(err, ErrUnknown):
 		fail(riders, err)
-	case s.tooMuch(err, riders):
+	case s.tooMuch(err, in):
 		s.requeue(riders)
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		s.byLease(riders, err)
@@ -206,23 +206,20 @@ func fail(riders []*rider, err error) {
 	}
 }
 
-// tooMuch learns, of a flight that was refused for its size, that etcd's limit is
-// lower; false if that is not why.
-func (s *store) tooMuch(err error, riders []*rider) bool {
-	if isTooManyOps(err) {
-		before := s.opLimit.Load()
-		s.fewerOps()
-		return s.opLimit.Load() < before
+// tooMuch learns, of what was refused for its size, that etcd's limit is lower;
+// false if that is not why, or no way to mend it.
+func (s *store) tooMuch(err error, in *pb.TxnRequest) bool {
+	switch {
+	case isTooManyOps(err):
+		n := width(in)
+		s.fewerOps(n)
+		return n > leastOps
+	case errors.Is(err, ErrTooLarge):
+		n := size(in)
+		s.fewerBytes(n)
+		return n > leastBytes
 	}
-	if !errors.Is(err, ErrTooLarge) {
-		return false
-	}
-	n := 0
-	for _, m := range riders {
-		n += m.size
-	}
-	s.fewerBytes(n)
-	return n > leastBytes
+	return false
 }
 
 // arrive gives each rider its part of the reply.

@@ -228,7 +228,7 @@ func (c *Client) Orphans(ctx context.Context, limit int) ([]Record, error) {
 			}
 			resp, err := c.read(ctx, ops...)
 			if isTooManyOps(err) && n > leastOps {
-				c.store.fewerOps()
+				c.store.fewerOps(len(ops))
 				continue
 			}
 			if err != nil {

@@ -120,7 +120,7 @@ func (s *session) verify(ctx context.Context) error {
 		}
 		resp, err := s.c.store.do(ctx, request{then: append(ops, clientv3.OpGet(s.c.store.layout.epoch()))})
 		if isTooManyOps(err) && n > leastOps {
-			s.c.store.fewerOps()
+			s.c.store.fewerOps(n + 1)
 			continue
 		}
 		if err != nil {

@@ -242,15 +242,28 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 // leastOps is below what etcd can sensibly be limited to.
 const leastOps = 8
 
-// fewerOps learns that etcd's limit is lower than was thought.
-func (s *store) fewerOps() { s.opLimit.Store(max(leastOps, s.opLimit.Load()/2)) }
+// fewerOps learns that etcd refused so many, as too many.
+func (s *store) fewerOps(n int) { lower(&s.opLimit, n, leastOps) }
 
 // leastBytes is less than what one request may take.
 const leastBytes = 16 << 10
 
-// fewerBytes learns that etcd's limit of bytes is lower than was thought.
-func (s *store) fewerBytes(n int) {
-	s.byteLimit.Store(max(leastBytes, min(s.byteLimit.Load(), int64(n))/2))
+// fewerBytes learns that etcd refused a request of so many, as too large.
+func (s *store) fewerBytes(n int) { lower(&s.byteLimit, n, leastBytes) }
+
+// lower halves a limit, as often as it takes to be below what was too much: not
+// once more for each of several that were refused at the same time.
+func lower(limit *atomic.Int64, tooMuch, least int) {
+	for {
+		have := limit.Load()
+		now := have
+		for now >= int64(tooMuch) && now > int64(least) {
+			now = max(now/2, int64(least))
+		}
+		if now == have || limit.CompareAndSwap(have, now) {
+			return
+		}
+	}
 }
 
 // firstKV returns what the i-th operation of a reply read first, or nil.

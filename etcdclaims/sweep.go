@@ -62,7 +62,7 @@ func (c *Client) sweepSession(s *session) error {
 		}
 		resp, err := c.store.do(ctx, request{then: ops})
 		if isTooManyOps(err) && n > leastOps {
-			c.store.fewerOps()
+			c.store.fewerOps(n)
 			continue
 		}
 		if err != nil {
