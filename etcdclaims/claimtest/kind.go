@@ -164,10 +164,16 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 		return []Kind{Leave}
 	case c.deletes("/evict/"):
 		return []Kind{Unmail}
-	case len(c.puts)+len(c.deleted) == 0 && len(req.Compare) == 0:
+	case len(c.puts)+len(c.deleted) == 0 && asksForOwners(req):
 		return []Kind{Verify}
 	}
 	return []Kind{Other}
+}
+
+// asksForOwners reports whether the conditions of a request, if it has any, are of
+// claims alone.
+func asksForOwners(req *pb.TxnRequest) bool {
+	return !slices.ContainsFunc(req.Compare, func(c *pb.Compare) bool { return !strings.Contains(string(c.Key), "/own/") })
 }
 
 // grants reports whether a place in line is told that its waiter has the key.
