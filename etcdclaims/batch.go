@@ -79,44 +79,43 @@ func markRepeats(keys []string, errs []error) {
 // tryEach makes one attempt for each of the keys at todo, and returns those that
 // want another.
 func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, todo []int, claims []*Claim, errs []error) (again []int) {
-	attempts := make([]*attempt, 0, len(todo))
-	rs := make([]request, 0, len(todo))
-	at := make([]int, 0, len(todo))
-	for n, i := range todo {
+	attempts := make(map[int]*attempt)
+	var noSession error
+	next := func(n int) (request, bool) {
 		s, err := c.session(ctx, o.ttl, false)
 		if err != nil {
-			retry := isPassing(err)
-			err = failed(err)
-			for _, j := range todo[n:] { // none of the rest will fare better
-				if errs[j] = err; retry {
-					again = append(again, j)
-				} else {
-					errs[j] = c.acquireError(keys[j], c.ended(err))
-				}
-			}
-			break
+			noSession = err
+			return request{}, false
 		}
-		a := c.newAttempt(s, keys[i], o, nil)
-		attempts, rs, at = append(attempts, a), append(rs, a.tryOnce()), append(at, i)
+		a := c.newAttempt(s, keys[todo[n]], o, nil)
+		attempts[n] = a
+		return a.tryOnce(), true
 	}
-	resps, fails := c.store.each(ctx, rs)
-	for n, a := range attempts {
-		t, retry, err := c.settle(ctx, a, resps[n], fails[n])
+	made := c.store.each(ctx, len(todo), next, func(n int, resp *clientv3.TxnResponse, err error) {
+		a, i := attempts[n], todo[n]
+		delete(attempts, n)
+		t, retry, err := c.settle(ctx, a, resp, err)
 		c.over(a.id)
-		i := at[n]
 		if t != nil {
 			claims[i], errs[i] = &Claim{t: t, key: a.key}, nil
-			continue
+			return
 		}
 		a.s.unreserve()
 		if errs[i] = err; retry {
 			again = append(again, i)
-			continue
+			return
 		}
 		if errors.Is(err, ErrHeld) {
 			c.stats.contended.Add(1)
 		}
 		errs[i] = c.acquireError(a.key, c.ended(err))
+	})
+	for _, i := range todo[made:] { // none of the rest fares better
+		if errs[i] = failed(noSession); isPassing(noSession) {
+			again = append(again, i)
+		} else {
+			errs[i] = c.acquireError(keys[i], c.ended(errs[i]))
+		}
 	}
 	return again
 }

@@ -28,7 +28,6 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	}
 	c.keysMu.Unlock()
 	var terms []*term
-	var rs []request
 	released := 0
 	for _, t := range all {
 		if rest := t.rests(); rest > 0 {
@@ -38,42 +37,34 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 			continue
 		}
 		if t.begin() == nil {
-			r := t.deletion()
-			r.els = append(t.sight(), r.els...)
-			terms, rs = append(terms, t), append(rs, r)
+			terms = append(terms, t)
 		}
 	}
-	resps := make([]*clientv3.TxnResponse, len(rs))
 	var errs []error
-	// In parts, so that claims behind a slow one keep their time.
-	const part = 512
-	for from := 0; from < len(rs); from += part {
-		to := min(from+part, len(rs))
-		got, failed := c.store.each(ctx, rs[from:to])
-		copy(resps[from:to], got)
-		for i, t := range terms[from:to] {
-			switch err := failed[i]; {
-			case err != nil:
-				t.settleLater(nil, request{})
-				errs = append(errs, err)
-			case !got[i].Succeeded:
-				t.back()
-				if !t.owned(got[i]) {
-					continue
-				}
-			}
-			released++
-			if !closing {
-				t.finish(ErrReleased)
-				c.countRelease(t, nil)
-			} else {
-				t.back()
-				t.lose(ReasonShutdown, nil)
+	drop := func(i int) (request, bool) { return terms[i].dropping(), true }
+	c.store.each(ctx, len(terms), drop, func(i int, resp *clientv3.TxnResponse, err error) {
+		t := terms[i]
+		switch {
+		case err != nil:
+			t.settleLater(nil, request{})
+			errs = append(errs, err)
+		case !resp.Succeeded:
+			t.back()
+			if !t.owned(resp) {
+				return
 			}
 		}
-	}
+		released++
+		if !closing {
+			t.finish(ErrReleased)
+			c.countRelease(t, nil)
+		} else {
+			t.back()
+			t.lose(ReasonShutdown, nil)
+		}
+	})
 	if len(errs) > 0 {
-		return released, fmt.Errorf("etcdclaims: releasing all: %d of %d are released in the background: %w", len(errs), len(rs), errs[0])
+		return released, fmt.Errorf("etcdclaims: releasing all: %d of %d are released in the background: %w", len(errs), len(terms), errs[0])
 	}
 	return released, nil
 }

@@ -199,10 +199,27 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 // freeing frees the key only if nobody waits for it: the first in line is handed
 // it.
 func (t *term) freeing() request {
+	in := t.leaving()
+	in.Compare = append(in.Compare, noneUnder(t.s.c.store.layout.waiting(t.key), t.queued))
+	return request{key: t.key, built: in}
+}
+
+// dropping frees the key whoever waits, and else says in whose hands it is.
+func (t *term) dropping() request {
+	in := t.leaving()
+	in.Failure = []*pb.RequestOp{getOp(in.Compare[0].Key), getOp(t.s.c.store.epochKey)}
+	if t.queued > 0 {
+		in.Failure = append(in.Failure, deleteOp([]byte(t.s.c.store.layout.waiter(t.key, t.id))))
+	}
+	return request{key: t.key, built: in}
+}
+
+// leaving deletes what the owner has in etcd, under whatever epoch.
+func (t *term) leaving() *pb.TxnRequest {
 	l := t.s.c.store.layout
 	own := []byte(l.own(t.key))
 	in := &pb.TxnRequest{
-		Compare: []*pb.Compare{modifiedAt(own, revision(t.fence)), onLease(own, t.s.id), noneUnder(l.waiting(t.key), t.queued)},
+		Compare: append(make([]*pb.Compare, 0, 3), modifiedAt(own, revision(t.fence)), onLease(own, t.s.id)),
 		Success: append(make([]*pb.RequestOp, 0, 3), deleteOp(own)),
 	}
 	t.s.mu.Lock()
@@ -214,7 +231,7 @@ func (t *term) freeing() request {
 	if t.queued > 0 {
 		in.Success = append(in.Success, deleteOp([]byte(l.waiter(t.key, t.id))))
 	}
-	return request{key: t.key, built: in}
+	return in
 }
 
 // leave deletes what the term has in etcd.

@@ -103,31 +103,51 @@ func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error
 	}
 	s.mu.Unlock()
 	m := newRider(ctx, r) // without the lock, and not by whoever carries it
-	s.mu.Lock()
-	s.queue = append(s.queue, m)
-	s.launch()
-	s.mu.Unlock()
+	s.wait([]*rider{m})
 	return s.ride(m)
 }
 
-// each carries out requests that are independent of each other, without ever
-// having so many wait that others would wait for long behind them.
-func (s *store) each(ctx context.Context, rs []request) ([]*clientv3.TxnResponse, []error) {
-	resps, errs := make([]*clientv3.TxnResponse, len(rs)), make([]error, len(rs))
-	riders := make([]*rider, 0, len(rs))
-	for i := range rs {
-		if ahead := len(riders) - i; ahead <= fullFlight && len(riders) < len(rs) {
-			for len(riders) < min(i+longQueue, len(rs)) {
-				riders = append(riders, newRider(ctx, rs[len(riders)]))
+// each carries out up to n requests that are independent of each other, made by
+// next one after the other until that says no, and tells done of the outcome of
+// each, in the same order. It returns how many were made. It never lets so many
+// wait that others would wait for long behind them.
+func (s *store) each(ctx context.Context, n int, next func(i int) (request, bool), done func(i int, resp *clientv3.TxnResponse, err error)) (made int) {
+	const some = 128 // go to the queue together, so that the first go soon
+	var riders []*rider
+	sent := 0
+	for i := 0; i < n; i++ {
+		if made-i <= fullFlight {
+			for made < min(n, i+longQueue) {
+				r, ok := next(made)
+				if !ok {
+					n = made
+					break
+				}
+				riders = append(riders, newRider(ctx, r))
+				if made++; made-sent == some {
+					s.wait(riders[len(riders)-some:])
+					sent = made
+				}
 			}
-			s.mu.Lock()
-			s.queue = append(s.queue, riders[i+ahead:]...)
-			s.launch()
-			s.mu.Unlock()
+			s.wait(riders[len(riders)-(made-sent):])
+			sent = made
 		}
-		resps[i], errs[i] = s.ride(riders[i])
+		if i == n {
+			break
+		}
+		resp, err := s.ride(riders[0])
+		riders = riders[1:]
+		done(i, resp, err)
 	}
-	return resps, errs
+	return made
+}
+
+// wait puts riders into the queue.
+func (s *store) wait(riders []*rider) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, riders...)
+	s.launch()
 }
 
 // ride waits for the rider's round trip, or the end of its context.
