@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -110,15 +111,21 @@ func (s *session) verify(ctx context.Context) error {
 	// A session without claims asks for the epoch all the same: by that it learns
 	// of a restore, after which its watch may be silent for long.
 	verified := int64(0)
+	var mails []*mvccpb.KeyValue
 	for first := true; first || len(terms) > 0; first = false {
-		n := min(len(terms), int(s.c.store.opLimit.Load())-1)
-		ops := make([]clientv3.Op, n, n+1)
+		n := min(len(terms), int(s.c.store.opLimit.Load())-2)
+		ops := make([]clientv3.Op, n, n+2)
 		for i, t := range terms[:n] {
 			// Not keys only: etcd 3.7 answers that from its index, which does
 			// not know the lease. Reads alone need no consensus on etcd's side.
 			ops[i] = clientv3.OpGet(s.c.store.layout.own(t.key))
 		}
-		resp, err := s.c.store.do(ctx, request{then: append(ops, clientv3.OpGet(s.c.store.layout.epoch()))})
+		ops = append(ops, clientv3.OpGet(s.c.store.layout.epoch()))
+		since, waiting := s.mailSince()
+		if waiting = waiting && verified == 0; waiting {
+			ops = append(ops, clientv3.OpGet(s.c.store.layout.mails(), clientv3.WithPrefix(), clientv3.WithMinModRev(since)))
+		}
+		resp, err := s.c.store.do(ctx, request{then: ops})
 		if isTooManyOps(err) && n > leastOps {
 			s.c.store.fewerOps()
 			continue
@@ -138,9 +145,15 @@ func (s *session) verify(ctx context.Context) error {
 		if verified == 0 {
 			verified = resp.Header.Revision
 		}
+		if waiting { // a watch can be deaf
+			mails = resp.Responses[n+1].GetResponseRange().Kvs
+		}
 		terms = terms[n:]
 	}
 	s.verified.Store(verified)
+	for _, kv := range mails {
+		s.c.deliver(kv)
+	}
 	return nil
 }
 

@@ -30,7 +30,7 @@ const (
 	Rehome   Kind = "rehome"   // moves the key of a zombie, or for MinHold, to a lease of its own
 	Leave    Kind = "leave"    // leaves the line
 	Mail     Kind = "mail"     // tells a holder of a forced release
-	Unmail   Kind = "unmail"   // removes such a notice
+	Unmail   Kind = "unmail"   // removes such a notice, or word of a hand-over
 
 	Grant      Kind = "grant"     // of a lease
 	Sentinel   Kind = "sentinel"  // opens a session
@@ -148,7 +148,7 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 		return []Kind{Enqueue}
 	case c.put("/live/") != nil:
 		return []Kind{Sentinel}
-	case own != nil && grants(c.put("/wait/")):
+	case own != nil && c.put("/won/") != nil:
 		return []Kind{HandOver}
 	case own != nil:
 		return []Kind{takeKind(req, own)}
@@ -162,19 +162,12 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 		return []Kind{Note}
 	case c.deletes("/wait/"):
 		return []Kind{Leave}
-	case c.deletes("/evict/"):
+	case c.deletes("/evict/"), c.deletes("/won/"):
 		return []Kind{Unmail}
 	case len(c.puts)+len(c.deleted) == 0 && len(req.Compare) == 0:
 		return []Kind{Verify}
 	}
 	return []Kind{Other}
-}
-
-// grants reports whether a place in line is told that its waiter has the key.
-// One that takes the key itself marks its own place, with less.
-func grants(place *put) bool {
-	var told struct{ Granted bool }
-	return place != nil && json.Unmarshal([]byte(place.value), &told) == nil && told.Granted
 }
 
 // takeKind tells apart the transactions that put a claim's key.
