@@ -31,10 +31,12 @@ type attempt struct {
 	over   *term     // the own term that it supersedes, or nil
 
 	ticket   string // what its requests went under, see request.ticket
-	queued   int64  // CreateRevision of its place in line, 0 if it has none
-	enqueues bool   // whether a place in line may have been put
-	unsure   bool   // whether a request may still arrive
-	granted  int64  // revision at which a releaser handed it the key, or 0
+	queued   int64 // CreateRevision of its place in line, 0 if it never had one
+	enqueues bool  // whether a place in line may have been put
+	unsure   bool  // whether a request may still arrive
+	granted  int64 // revision at which a releaser handed it the key, or 0
+	mailed   bool  // it was handed the key, or may have been, by a mail
+	line     line  // who waits behind it, as far as it was told
 }
 
 // newAttempt begins an attempt, which its caller ends with over.
@@ -125,10 +127,6 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 	}
 	switch {
 	case a.over != nil && !a.over.judge(own):
-		if a.over.queued > 0 {
-			// Its place in line would be in the way of this one.
-			_, _ = c.store.send(ctx, request{then: []clientv3.Op{a.over.place()}})
-		}
 		if len(own) == 0 {
 			return 0, nil // free
 		}
@@ -164,7 +162,7 @@ func (a *attempt) look() []clientv3.Op {
 	ops := []clientv3.Op{
 		clientv3.OpGet(st.layout.own(a.key)),
 		clientv3.OpGet(st.layout.note(a.key)),
-		st.firstInLine(a.key),
+		st.countWaiting(a.key),
 		clientv3.OpGet(st.layout.epoch()),
 	}
 	if a.work != nil {
@@ -173,22 +171,9 @@ func (a *attempt) look() []clientv3.Op {
 	return ops
 }
 
-// firstInLine reads who is first in line for the key, and how many there are.
-func (s *store) firstInLine(key string) clientv3.Op {
-	return clientv3.OpGet(s.layout.waiting(key), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(1))
-}
-
-// countWaiting returns how many wait in line: a holder that came through the
-// line keeps its place in it.
-func (s *store) countWaiting(key string, own *mvccpb.KeyValue, line *pb.RangeResponse) int64 {
-	if own == nil || len(line.Kvs) == 0 {
-		return line.Count
-	}
-	if h, err := decodeHolder(own.Value); err == nil && string(line.Kvs[0].Key) == s.layout.waiter(key, h.Claim) {
-		return line.Count - 1
-	}
-	return line.Count
+// countWaiting reads how many wait in line for the key.
+func (s *store) countWaiting(key string) clientv3.Op {
+	return clientv3.OpGet(s.layout.waiting(key), clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
 // sight is what look reads.
@@ -201,7 +186,7 @@ type sight struct {
 
 func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
 	v := sight{own: firstKV(resp, 0), note: firstKV(resp, 1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
-	v.waiting = a.s.c.store.countWaiting(a.key, v.own, resp.Responses[2].GetResponseRange())
+	v.waiting = resp.Responses[2].GetResponseRange().Count
 	if a.work != nil {
 		v.work = firstKV(resp, 4)
 	}
@@ -231,12 +216,12 @@ func (a *attempt) takeIfFree() request {
 	l := a.s.c.store.layout
 	own := []byte(l.own(a.key))
 	in := &pb.TxnRequest{
-		Compare: append(make([]*pb.Compare, 0, 3), createdAt(own, pb.Compare_EQUAL, 0)),
+		Compare: append(make([]*pb.Compare, 0, 3), createdAt(own, 0)),
 		Success: append(make([]*pb.RequestOp, 0, 2), putOp(own, a.value, a.s.id)),
 		Failure: append(make([]*pb.RequestOp, 0, 2), getOp(own)),
 	}
 	if !a.opts.barge {
-		in.Compare = append(in.Compare, noneUnder(l.waiting(a.key), 0))
+		in.Compare = append(in.Compare, noneUnder(l.waiting(a.key)))
 	}
 	if a.opts.note != nil {
 		in.Success = append(in.Success, putOp([]byte(l.note(a.key)), newNote(1, a.opts.note), a.s.id))
@@ -311,20 +296,14 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.ticket), emptyValue, clientv3.WithLease(a.s.id))},
 	}
 	if a.enqueues {
-		place := st.layout.waiter(a.key, a.id)
-		r.then = append(r.then, clientv3.OpGet(place, clientv3.WithKeysOnly()))
-		r.els = append(r.els, clientv3.OpDelete(place))
+		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
 	}
 	for try := 0; ; try++ {
 		resp, err := st.do(ctx, r)
 		switch {
 		case err == nil && resp.Succeeded:
 			if a.enqueues {
-				// It may have joined the line and been handed the key since.
-				a.queued = 0
-				if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-					a.queued = kvs[0].CreateRevision
-				}
+				a.handed() // for all that is known
 			}
 			return resp.Responses[0].GetResponseRange().Kvs[0].ModRevision, nil
 		case err == nil:
@@ -371,8 +350,8 @@ func (a *attempt) undo() {
 		void = append(void, restore.op())
 	}
 	if a.enqueues {
-		place := clientv3.OpDelete(st.layout.waiter(a.key, a.id))
-		drop, void = append(drop, place), append(void, place)
+		left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.won(st.layout.instance, a.id))}
+		drop, void = append(drop, left...), append(void, left...)
 	}
 	r := request{
 		key:  a.key,

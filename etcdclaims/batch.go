@@ -253,7 +253,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 		}
 		r.then = append(r.then, a.take()...)
 		r.els = append(r.els, clientv3.OpGet(own),
-			c.store.firstInLine(key))
+			c.store.countWaiting(key))
 	}
 	r.then = append(r.then, o.ops...)
 	resp, rev, err := lead.send(ctx, r)
@@ -304,7 +304,7 @@ func (c *Client) verdictAll(keys []string, o *acquireOptions, lead *attempt, res
 	for i, key := range keys {
 		own, line := resp.Responses[1+2*i].GetResponseRange(), resp.Responses[2+2*i].GetResponseRange()
 		if len(own.Kvs) > 0 {
-			return &HeldError{Info: c.info(key, own.Kvs[0], nil, c.store.countWaiting(key, own.Kvs[0], line))}
+			return &HeldError{Info: c.info(key, own.Kvs[0], nil, line.Count)}
 		}
 		if line.Count > 0 && !o.barge {
 			return &HeldError{Info: Info{Key: key, Waiting: line.Count}}

@@ -127,41 +127,51 @@ func newSession(b *testing.B, etcd *clientv3.Client, opts ...concurrency.Session
 }
 
 // BenchmarkHandOver measures how often one key changes hands among waiters, each
-// a client of its own with its own session, against Mutexes likewise.
+// a client of its own with its own session, or all of one client, against Mutexes
+// with a session each.
 func BenchmarkHandOver(b *testing.B) {
 	server := testetcd.StartProcess(b)
-	for _, n := range []int{2, 16, 64} {
-		b.Run(fmt.Sprintf("waiters=%d", n), func(b *testing.B) {
-			prefix, pfx := shortPrefix(), shortPrefix()
-			clients := make([]*etcdclaims.Client, n)
-			mutexes := make([]*concurrency.Mutex, n)
-			for i := range n {
-				etcd := server.Client(b)
-				clients[i] = newClient(b, etcd, etcdclaims.Config{Prefix: prefix})
-				mutexes[i] = concurrency.NewMutex(newSession(b, etcd), pfx)
-			}
-			ours := func(ctx context.Context, who, _ int) error {
-				cl, err := clients[who].Acquire(ctx, "key")
-				if err != nil {
-					return err
-				}
-				return cl.Release(ctx)
-			}
-			peer := func(ctx context.Context, who, _ int) error {
-				if err := mutexes[who].Lock(ctx); err != nil {
-					return err
-				}
-				return mutexes[who].Unlock(ctx)
-			}
-			before := requests(clients)
-			compare(b, n, ours, peer)
-			b.ReportMetric(float64(requests(clients)-before)/float64(rounds*max(b.N/rounds, n)), "requests/hand-over")
-		})
+	for _, within := range []string{"each", "one"} {
+		for _, n := range []int{2, 16, 64, 256} {
+			b.Run(fmt.Sprintf("client=%s/waiters=%d", within, n), func(b *testing.B) {
+				handOver(b, server, n, within == "one")
+			})
+		}
 	}
 }
 
+func handOver(b *testing.B, server *testetcd.Process, n int, within bool) {
+	b.Helper()
+	prefix, pfx := shortPrefix(), shortPrefix()
+	clients := make([]*etcdclaims.Client, n)
+	mutexes := make([]*concurrency.Mutex, n)
+	for i := range n {
+		etcd := server.Client(b)
+		mutexes[i] = concurrency.NewMutex(newSession(b, etcd), pfx)
+		if clients[i] = clients[0]; i == 0 || !within {
+			clients[i] = newClient(b, etcd, etcdclaims.Config{Prefix: prefix})
+		}
+	}
+	ours := func(ctx context.Context, who, _ int) error {
+		cl, err := clients[who].Acquire(ctx, "key")
+		if err != nil {
+			return err
+		}
+		return cl.Release(ctx)
+	}
+	peer := func(ctx context.Context, who, _ int) error {
+		if err := mutexes[who].Lock(ctx); err != nil {
+			return err
+		}
+		return mutexes[who].Unlock(ctx)
+	}
+	before := requests(clients)
+	compare(b, n, ours, peer)
+	b.ReportMetric(float64(requests(clients)-before)/float64(rounds*max(b.N/rounds, n)), "requests/hand-over")
+}
+
 func requests(clients []*etcdclaims.Client) (n int64) {
-	for _, c := range clients {
+	for _, c := range slices.Compact(slices.Clone(clients)) {
 		n += c.Stats().Requests
 	}
 	return n

@@ -58,6 +58,9 @@ type Client struct {
 	keys   map[string]*term // what this client holds
 	hot    map[string]bool  // keys that it had to wait for
 
+	mailMu  sync.Mutex
+	waiters map[string]*waiter // who waits in line, by attempt
+
 	underWay map[string]int // claims that are neither held nor given up yet, guarded by keysMu
 
 	closeOnce  sync.Once

@@ -73,7 +73,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	l := c.store.layout
 	resp, err := c.read(ctx,
 		clientv3.OpGet(l.own(key)), clientv3.OpGet(l.note(key)), clientv3.OpGet(l.epoch()),
-		c.store.firstInLine(key))
+		c.store.countWaiting(key))
 	if err != nil {
 		return Info{}, fmt.Errorf("etcdclaims: looking up %q: %w", key, err)
 	}
@@ -81,7 +81,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 		return Info{}, err
 	}
 	own := firstKV(resp, 0)
-	i := c.info(key, own, firstKV(resp, 1), c.store.countWaiting(key, own, resp.Responses[3].GetResponseRange()))
+	i := c.info(key, own, firstKV(resp, 1), resp.Responses[3].GetResponseRange().Count)
 	if i.Lease == clientv3.NoLease {
 		return i, nil
 	}

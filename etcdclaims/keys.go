@@ -35,6 +35,12 @@ func (l layout) live(n int64) string {
 
 func (l layout) evict(instance, claim string) string { return l.session(instance) + "evict/" + claim }
 
+// won is the mail that tells a waiter that it was handed the key.
+func (l layout) won(instance, claim string) string { return l.session(instance) + "won/" + claim }
+
+// mails is the prefix of all mail to waiters of this client.
+func (l layout) mails() string { return l.session(l.instance) + "won/" }
+
 func (l layout) void(attempt string) string { return l.prefix + "void/" + attempt }
 
 // reserved reports whether an operation on [key, end) would touch what is the

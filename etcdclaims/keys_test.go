@@ -116,6 +116,7 @@ var shapes = map[string]*regexp.Regexp{
 	"live":  regexp.MustCompile(`^session/[0-9a-f-]{36}/live/\d+$`),
 	"void":  regexp.MustCompile(`^void/[0-9a-f-]{36}$`),
 	"evict": regexp.MustCompile(`^session/[0-9a-f-]{36}/evict/[0-9a-f-]{36}$`),
+	"won":   regexp.MustCompile(`^session/[0-9a-f-]{36}/won/[0-9a-f-]{36}$`),
 	"wait":  regexp.MustCompile(`^wait/[0-9a-f]{32}/[0-9a-f-]{36}$`),
 	"lock":  regexp.MustCompile(`^lock/[0-9a-f]{32}/(.+)$`),
 	"epoch": regexp.MustCompile(`^epoch$`),

@@ -226,9 +226,9 @@ func TestLateCoalescedIsVoidForThoseWhoLeft(t *testing.T) {
 func lateWords(host *claimtest.Host, d time.Duration) {
 	host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
 		for _, ev := range reply.(*pb.WatchResponse).Events {
-			if strings.Contains(string(ev.Kv.Value), "granted") {
+			if strings.Contains(string(ev.Kv.Key), "/won/") {
 				time.Sleep(d)
-			} else if !strings.Contains(string(ev.Kv.Key), "/wait/") {
+			} else {
 				time.Sleep(d + sec)
 			}
 		}
@@ -242,9 +242,9 @@ func TestLateWordOfALostKey(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		a := w.peer()
 		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		tryClaim(t, b, "warm")
-		held := tryClaim(t, a, "k")
 		lateWords(host, 8*sec)
+		tryClaim(t, b, "warm") // and with it the one watch begins
+		held := tryClaim(t, a, "k")
 		done := acquiring(context.Background(), b, "k")
 		time.Sleep(sec)
 		release(t, held)
@@ -267,9 +267,9 @@ func TestLateWordMeetsAYoungerClaim(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		a := w.peer()
 		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		tryClaim(t, b, "warm")
-		held := tryClaim(t, a, "k")
 		lateWords(host, 2*sec) // soon enough to be believed until claims are verified
+		tryClaim(t, b, "warm") // and with it the one watch begins
+		held := tryClaim(t, a, "k")
 		done := acquiring(context.Background(), b, "k")
 		time.Sleep(sec)
 		release(t, held)

@@ -1,83 +1,95 @@
 package etcdclaims
 
 import (
-	"encoding/json"
+	"path"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // The line for a key is the keys under wait/<digest>/, in the order of their
-// creation. A waiter that gets the key keeps its place for as long as it holds
-// it, so that whoever stands behind it watches one key from the time it joined:
-// a watch that begins in etcd's past is served by a loop that runs each 100 ms
-// (server/storage/mvcc/watchable_store.go).
+// creation. Who holds the key is not in it.
 //
-// A releaser hands the key to the first in line itself. It puts the claim with
-// the value and on the lease of the waiter, and tells it by a put to its place,
-// all in one transaction; so the event that wakes the waiter is proof of the
-// claim, and carries its fence. Waiters whose claim takes more than that (a
-// record of work, conditions) serve themselves when the one before them leaves.
-
-// grantValue is what a releaser puts to the place of whom it handed the key to.
-type grantValue struct {
-	Version int   `json:"v"`
-	Granted bool  `json:"granted"`
-	Epoch   int64 `json:"epoch,omitempty"`    // under which the fence is
-	Rev     int64 `json:"epochRev,omitempty"` // ModRevision of the epoch's key
-}
-
-// tookIt is what a waiter puts to its own place when it takes the key itself.
-const tookIt = emptyValue
+// A releaser hands the key to the first in line itself: in one transaction it
+// puts the claim with the value and on the lease of the waiter, deletes the
+// waiter's place, and tells it by a mail. So no place is handed the key twice.
+// The mail says who comes next, so that the new owner need not read that when it
+// releases in turn: places are only ever added behind, and the hand-over is
+// refused if the one that it is for has left. Waiters whose claim takes more
+// than that (a record of work, conditions) serve themselves when the one before
+// them leaves.
 
 // kindSelf marks the place of a waiter that serves itself.
 const kindSelf = "self"
 
-// lastInLine is the condition that nobody stands in line behind the term, and
-// for one that has no place in it that nobody does at all.
-func (t *term) lastInLine() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(t.s.c.store.layout.waiting(t.key)).WithPrefix(), "<", t.queued+1)
+// readAhead is how many in line a releaser reads: the first, and those that the
+// first is told of.
+const readAhead = 8
+
+// line is what a holder knows of who waits behind it.
+type line struct {
+	known bool    // that there is, or was, a line
+	next  []place // the first in it
+	more  bool    // others stand, or may stand, behind those
 }
 
-// afterMe reads the first places in line. The term's own can be one of them.
-func (t *term) afterMe() clientv3.Op {
+// unread is the line behind who came through it without being told of it.
+var unread = line{known: true, more: true}
+
+// nobodyBehind is the condition that the line is empty.
+func (t *term) nobodyBehind() clientv3.Cmp { return t.s.c.nobodyInLine(t.key) }
+
+// behindMe reads the first places in line.
+func (t *term) behindMe() clientv3.Op {
 	return clientv3.OpGet(t.s.c.store.layout.waiting(t.key), clientv3.WithPrefix(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(2))
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(readAhead))
 }
 
-// handOver is the request that gives the key to the first in line, if there is
-// one that can be given it.
-func (t *term) handOver(line []*mvccpb.KeyValue) (request, bool) {
+// lookBehind reads how the term and its line stand; lineIn takes the line from
+// the reply.
+func (t *term) lookBehind() []clientv3.Op { return append(t.sight(), t.behindMe()) }
+
+func lineIn(resp *clientv3.TxnResponse) line {
+	r := resp.Responses[2].GetResponseRange()
+	l := line{known: true, next: make([]place, len(r.Kvs)), more: r.Count > int64(len(r.Kvs))}
+	for i, kv := range r.Kvs {
+		l.next[i] = placeOf(kv)
+	}
+	return l
+}
+
+func placeOf(kv *mvccpb.KeyValue) place {
+	return place{ID: path.Base(string(kv.Key)), Rev: kv.ModRevision, Lease: kv.Lease, Value: string(kv.Value)}
+}
+
+// pass is the request that gives the key up to the line: to the first in it, or
+// to nobody if nobody is there. If that has changed it is refused, and reads how
+// the line stands, unless there is no reason to expect one.
+func (t *term) pass(free request, l line) (r request, handing bool) {
+	r = free
+	if l.known {
+		r.els = t.lookBehind()
+	}
+	if len(l.next) == 0 {
+		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], t.nobodyBehind())
+		return r, false
+	}
 	st := t.s.c.store
-	for _, next := range line {
-		if next.CreateRevision == t.queued {
-			continue
-		}
-		h, err := decodeHolder(next.Value)
-		if err != nil || h.Kind == kindSelf || h.Epoch != t.fence>>epochShift || next.Lease == 0 || next.ModRevision != next.CreateRevision {
-			return request{}, false
-		}
-		lease := clientv3.WithLease(clientv3.LeaseID(next.Lease))
-		told := encode(grantValue{Version: valueVersion, Granted: true, Epoch: t.fence >> epochShift, Rev: t.epoch})
-		then := append(t.leave()[1:], // all but the claim itself
-			clientv3.OpPut(st.layout.own(t.key), string(next.Value), lease),
-			clientv3.OpPut(string(next.Key), told, lease))
-		return request{
-			key:  t.key,
-			cmps: append(t.guard(), clientv3.Compare(clientv3.ModRevision(string(next.Key)), "=", next.ModRevision)),
-			then: then,
-			els:  append(t.sight(), t.afterMe()),
-		}, true
+	first := l.next[0]
+	name := st.layout.waiter(t.key, first.ID)
+	stands := clientv3.Compare(clientv3.ModRevision(name), "=", first.Rev)
+	h, err := decodeHolder([]byte(first.Value))
+	if err != nil || h.Kind == kindSelf || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
+		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], stands) // it sees that the key is free
+		return r, false
 	}
-	return request{}, false
-}
-
-// told reads a releaser's word from the waiter's own place.
-func (a *attempt) told(kv *mvccpb.KeyValue) bool {
-	var g grantValue
-	if err := json.Unmarshal(kv.Value, &g); err != nil || !g.Granted {
-		return false
-	}
-	a.granted, a.epoch = kv.ModRevision, &epoch{value: g.Epoch, rev: g.Rev}
-	return true
+	lease := clientv3.WithLease(clientv3.LeaseID(first.Lease))
+	told := encode(mail{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
+	r.cmps = append(t.guard(), stands)
+	r.then = append([]clientv3.Op{
+		clientv3.OpPut(st.layout.own(t.key), first.Value, lease),
+		clientv3.OpDelete(name),
+		clientv3.OpPut(st.layout.won(h.Instance, first.ID), told, lease),
+	}, t.leave()[1:]...) // all but the claim itself
+	return r, true
 }

@@ -88,23 +88,22 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			free.key = ""
 		}
 	}
-	r := free
+	r, handing := free, false // handing: r hands the key over
 	if w == nil {
-		r = t.freeing()
+		if r = t.freeing(); t.line.known {
+			r, handing = t.pass(free, t.line)
+		}
 	}
 	if left, _ := t.s.left(); left < 2*st.timeout {
 		var cancel context.CancelFunc
 		ctx, cancel = t.s.within(ctx)
 		defer cancel()
 	}
-	handing := false // r hands the key over
-	if w == nil && t.queued > 0 {
-		// Where there was a line there probably is one: to read who is next
-		// costs less than to be told so by a transaction that fails.
-		if resp, err := st.do(ctx, request{then: append(t.sight(), t.afterMe())}); err == nil && t.stillOwned(resp) {
-			if next, ok := t.handOver(resp.Responses[2].GetResponseRange().Kvs); ok {
-				r, handing = next, true
-			}
+	if w == nil && len(t.line.next) == 0 && t.line.more {
+		// There probably is a line: to read who is next costs less than to be
+		// told so by a transaction that is refused.
+		if resp, err := st.do(ctx, request{then: t.lookBehind()}); err == nil && t.stillOwned(resp) {
+			r, handing = t.pass(free, lineIn(resp))
 		}
 	}
 	sent := false // a request that may have been carried out
@@ -119,10 +118,10 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			t.finish(ErrReleased)
 			return nil
 		}
-		if err == nil {
+		if err == nil && len(r.els) == 0 {
 			// Why is asked only now: few releases are refused, and the question
 			// would travel with each.
-			look := append(t.sight(), t.afterMe())
+			look := t.lookBehind()
 			if w != nil {
 				look[len(look)-1] = w.look
 			}
@@ -135,11 +134,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		switch {
 		case err == nil:
 			if w == nil && t.stillOwned(resp) {
-				if next, ok := t.handOver(resp.Responses[2].GetResponseRange().Kvs); ok {
-					r, handing = next, true
-				} else {
-					r, handing = free, false // to whom it may concern: it is watched
-				}
+				r, handing = t.pass(free, lineIn(resp))
 				continue
 			}
 			if w != nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())) || w == nil && sent {
@@ -200,7 +195,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 // it.
 func (t *term) freeing() request {
 	in := t.leaving()
-	in.Compare = append(in.Compare, noneUnder(t.s.c.store.layout.waiting(t.key), t.queued))
+	in.Compare = append(in.Compare, noneUnder(t.s.c.store.layout.waiting(t.key)))
 	return request{key: t.key, built: in}
 }
 
@@ -208,8 +203,8 @@ func (t *term) freeing() request {
 func (t *term) dropping() request {
 	in := t.leaving()
 	in.Failure = []*pb.RequestOp{getOp(in.Compare[0].Key), getOp(t.s.c.store.epochKey)}
-	if t.queued > 0 {
-		in.Failure = append(in.Failure, deleteOp([]byte(t.s.c.store.layout.waiter(t.key, t.id))))
+	if t.mailed {
+		in.Failure = append(in.Failure, deleteOp([]byte(t.mailbox())))
 	}
 	return request{key: t.key, built: in}
 }
@@ -228,8 +223,8 @@ func (t *term) leaving() *pb.TxnRequest {
 	if noted {
 		in.Success = append(in.Success, deleteOp([]byte(l.note(t.key))))
 	}
-	if t.queued > 0 {
-		in.Success = append(in.Success, deleteOp([]byte(l.waiter(t.key, t.id))))
+	if t.mailed {
+		in.Success = append(in.Success, deleteOp([]byte(t.mailbox())))
 	}
 	return in
 }
@@ -244,8 +239,8 @@ func (t *term) leave() []clientv3.Op {
 	if noted {
 		ops = append(ops, clientv3.OpDelete(l.note(t.key)))
 	}
-	if t.queued > 0 {
-		ops = append(ops, t.place())
+	if t.mailed {
+		ops = append(ops, t.unmail())
 	}
 	return ops
 }
@@ -278,22 +273,22 @@ func (t *term) settleLater(w *ending, r request) {
 }
 
 // deletion deletes what the term has in etcd: the claim if it still is the
-// owner, under whatever epoch, and its place in line in any case.
+// owner, under whatever epoch, and its mail in any case.
 func (t *term) deletion() request {
 	r := request{key: t.key, cmps: t.guard()[:2], then: t.leave()}
-	if t.queued > 0 {
-		r.els = []clientv3.Op{t.place()}
+	if t.mailed {
+		r.els = []clientv3.Op{t.unmail()}
 	}
 	return r
 }
 
-// clearAway deletes the term's place in line and its note in the background:
+// clearAway deletes the term's mail and its note in the background:
 // whoever ended the term otherwise than by its own request has left them.
 func (t *term) clearAway() {
 	t.s.mu.Lock()
 	noted, last := t.noted, t.noteRev
 	t.s.mu.Unlock()
-	if t.queued == 0 && !noted {
+	if !t.mailed && !noted {
 		return
 	}
 	st := t.s.c.store
@@ -309,8 +304,8 @@ func (t *term) clearAway() {
 			clientv3.Compare(clientv3.LeaseValue(note), "=", int64(t.s.id)),
 		}, []clientv3.Op{clientv3.OpDelete(note)}, nil))
 	}
-	if t.queued > 0 {
-		r.then, r.els = append(r.then, t.place()), append(r.els, t.place())
+	if t.mailed {
+		r.then, r.els = append(r.then, t.unmail()), append(r.els, t.unmail())
 	}
 	t.s.c.chore(t.s, "clearing away what a claim has left", func(ctx context.Context) error {
 		_, err := st.do(ctx, r)
@@ -368,7 +363,7 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 				then: []clientv3.Op{
 					clientv3.OpPut(own, value, clientv3.WithLease(lease)),
 					clientv3.OpDelete(st.layout.note(t.key)),
-					t.place(),
+					t.unmail(),
 				},
 				els: []clientv3.Op{clientv3.OpGet(own)},
 			})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
 )
@@ -114,9 +115,17 @@ func (s *session) verify(ctx context.Context) error {
 	// A session without claims asks for the epoch all the same: by that it learns
 	// of a restore, after which its watch may be silent for long.
 	verified := int64(0)
+	var mails []*mvccpb.KeyValue
 	for first := true; first || len(terms) > 0; first = false {
 		n := min(len(terms), int(s.c.store.opLimit.Load())/2)
-		resp, err := s.c.store.send(ctx, request{built: s.allOwned(terms[:n])})
+		since, waiting := s.mailSince()
+		waiting = waiting && verified == 0
+		in := s.allOwned(terms[:n])
+		if waiting {
+			in.Success = append(in.Success, s.mailOp(since))
+			in.Failure = in.Success
+		}
+		resp, err := s.c.store.send(ctx, request{built: in})
 		switch {
 		case isTooManyOps(err) && n > leastOps/2:
 			s.c.store.fewerOps(2 * n)
@@ -139,9 +148,15 @@ func (s *session) verify(ctx context.Context) error {
 		if verified == 0 {
 			verified = resp.Header.Revision
 		}
+		if waiting { // a watch can be deaf
+			mails = resp.Responses[1].GetResponseRange().Kvs
+		}
 		terms = terms[n:]
 	}
 	s.verified.Store(verified)
+	for _, kv := range mails {
+		s.c.deliver(kv)
+	}
 	return nil
 }
 
@@ -157,6 +172,15 @@ func (s *session) allOwned(terms []*term) *pb.TxnRequest {
 		in.Compare = append(in.Compare, modifiedAt(own, revision(t.fence)), onLease(own, s.id))
 	}
 	return in
+}
+
+// mailOp reads the mail since a revision.
+func (s *session) mailOp(since int64) *pb.RequestOp {
+	prefix := s.c.store.layout.mails()
+	op := getOp([]byte(prefix))
+	r := op.GetRequestRange()
+	r.RangeEnd, r.MinModRevision = []byte(rangeEnd(prefix)), since
+	return op
 }
 
 // sort reads the terms of which one at least is not the session's any more.

@@ -122,14 +122,13 @@ func leaseOf(in *pb.TxnRequest) int64 {
 
 // What a request is built of.
 
-func createdAt(key []byte, is pb.Compare_CompareResult, rev int64) *pb.Compare {
-	return &pb.Compare{Key: key, Target: pb.Compare_CREATE, Result: is, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev}}
+func createdAt(key []byte, rev int64) *pb.Compare {
+	return &pb.Compare{Key: key, Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev}}
 }
 
-// noneUnder is the condition that no key with the prefix was created after the
-// revision.
-func noneUnder(prefix string, after int64) *pb.Compare {
-	c := createdAt([]byte(prefix), pb.Compare_LESS, after+1)
+// noneUnder is the condition that there is no key with the prefix.
+func noneUnder(prefix string) *pb.Compare {
+	c := createdAt([]byte(prefix), 0)
 	c.RangeEnd = []byte(rangeEnd(prefix))
 	return c
 }

@@ -86,6 +86,10 @@ func (c *Client) followSessions(prefix string, rev int64, turned <-chan struct{}
 				c.sentinelGone(n)
 			} else if strings.HasPrefix(name, "evict/") && ev.Type == mvccpb.Event_PUT {
 				c.evicted(ev.Kv)
+			} else if id, ok := strings.CutPrefix(name, "won/"); ok && ev.Type == mvccpb.Event_PUT {
+				c.deliver(ev.Kv)
+			} else if ok {
+				c.withdrawn(id)
 			}
 		}
 		rev = max(rev, resp.Header.Revision)
@@ -123,8 +127,11 @@ func (c *Client) readSessions(prefix string) (int64, error) {
 		there[string(kv.Key)] = true
 		if strings.HasPrefix(string(kv.Key), prefix+"evict/") {
 			c.evicted(kv)
+		} else if _, ok := c.store.layout.isMail(string(kv.Key)); ok {
+			c.deliver(kv)
 		}
 	}
+	c.doubtAll()
 	for _, s := range sessions {
 		if s.born <= resp.Header.Revision && !there[c.store.layout.live(s.n)] {
 			s.die(ReasonRevoked, nil)
@@ -152,8 +159,12 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 		c.log.Warn("a notice of eviction cannot be read", zap.ByteString("notice", kv.Key), zap.Error(err))
 		return
 	}
+	why := fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason))
+	if w := c.waiter(e.Claim); w != nil {
+		w.evicted.Store(&why) // before looking: it may be about to hold the key
+	}
 	if t := c.held(e.Key); t != nil && t.id == e.Claim {
-		t.lose(ReasonDeleted, fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason)))
+		t.lose(ReasonDeleted, why)
 	}
 	for _, s := range c.liveSessions() {
 		if int64(s.id) == kv.Lease {

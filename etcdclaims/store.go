@@ -95,7 +95,7 @@ func (s *store) shared(ticket *string, e *epoch) []*pb.Compare {
 		cmps = append(cmps, modifiedAt(s.epochKey, e.rev))
 	}
 	if ticket != nil {
-		cmps = append(cmps, createdAt([]byte(s.layout.void(*ticket)), pb.Compare_EQUAL, 0))
+		cmps = append(cmps, createdAt([]byte(s.layout.void(*ticket)), 0))
 	}
 	return cmps
 }

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// A restore from a snapshot brings back claims and places in line that their
+// A restore from a snapshot brings back claims, places in line and mails that their
 // clients have given up since, on leases that those clients go on renewing: such
 // a key would be held by nobody for as long as that. No client can tell that
 // etcd was restored, but each can tell what on its leases is not its own. It
@@ -50,7 +50,7 @@ func (c *Client) sweepSession(s *session) error {
 	}
 	var suspects []string
 	for _, key := range lease.Keys {
-		if name := string(key); strings.HasPrefix(name, c.store.layout.own("")) || strings.HasPrefix(name, c.store.layout.lines()) {
+		if name := string(key); strings.HasPrefix(name, c.store.layout.own("")) || strings.HasPrefix(name, c.store.layout.lines()) || strings.HasPrefix(name, c.store.layout.mails()) {
 			suspects = append(suspects, name)
 		}
 	}
@@ -85,18 +85,18 @@ func (c *Client) sweepSession(s *session) error {
 // to give up.
 type knownClaims struct {
 	held     map[string]string // id of the claim on each key: keys claimed together share one
-	places   map[string]bool   // ids of those that may have a place in line
+	mailed   map[string]bool   // ids of those that have mail
 	underWay map[string]bool   // ids of what is neither held nor given up yet
 }
 
 func (c *Client) known() knownClaims {
 	c.keysMu.Lock()
 	defer c.keysMu.Unlock()
-	k := knownClaims{held: make(map[string]string, len(c.keys)), places: make(map[string]bool), underWay: make(map[string]bool, len(c.underWay))}
+	k := knownClaims{held: make(map[string]string, len(c.keys)), mailed: make(map[string]bool), underWay: make(map[string]bool, len(c.underWay))}
 	for key, t := range c.keys {
 		k.held[key] = t.id
-		if t.queued > 0 {
-			k.places[t.id] = true
+		if t.mailed {
+			k.mailed[t.id] = true
 		}
 	}
 	for id := range c.underWay {
@@ -105,14 +105,16 @@ func (c *Client) known() knownClaims {
 	return k
 }
 
-// has reports whether a key is of one of these claims. A place in line says of
-// which it is by the last part of its name, a claim by its value.
+// has reports whether a key is of one of these claims. A place in line and a
+// mail say of which they are by the last part of their names, a claim by its
+// value.
 func (k knownClaims) has(kv *mvccpb.KeyValue, l layout) bool {
 	name := string(kv.Key)
 	key, own := strings.CutPrefix(name, l.own(""))
 	if !own {
 		id := path.Base(name)
-		return k.places[id] || k.underWay[id]
+		_, mail := l.isMail(name)
+		return mail && k.mailed[id] || k.underWay[id]
 	}
 	h, err := decodeHolder(kv.Value)
 	if err != nil || h.Claim == "" {

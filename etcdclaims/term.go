@@ -22,7 +22,8 @@ type term struct {
 	epoch   int64 // ModRevision of the epoch's key, 0 if there is none
 	since   clock.Reading
 	attempt int
-	queued  int64 // CreateRevision of its place in line, 0 if it has none
+	mailed  bool // it was handed over, by a mail that stays until it ends
+	line    line // who waits behind it, as far as it was told
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
@@ -89,7 +90,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, queued: a.queued, work: a.work != nil,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, mailed: a.mailed, line: a.line, work: a.work != nil,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
@@ -204,9 +205,12 @@ func (t *term) lose(reason Reason, err error) bool {
 	return true
 }
 
-// place deletes the term's place in line.
-func (t *term) place() clientv3.Op {
-	return clientv3.OpDelete(t.s.c.store.layout.waiter(t.key, t.id))
+// unmail deletes the mail by which the term was handed over.
+func (t *term) unmail() clientv3.Op { return clientv3.OpDelete(t.mailbox()) }
+
+func (t *term) mailbox() string {
+	l := t.s.c.store.layout
+	return l.won(l.instance, t.id)
 }
 
 // judge compares the term with what etcd has under its key.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -12,8 +13,8 @@ import (
 
 // Acquire claims the key, waiting in line, first come first served, for as long
 // as ctx allows. Nothing is polled: who releases the key hands it to the first
-// in line, and each waiter watches the one before it for the case that it dies.
-// A hand-over costs three requests however many wait.
+// in line and tells it so; the first in line watches the key, for a holder that
+// dies. A hand-over costs two requests or little more, however many wait.
 //
 // The context bounds the waiting only, not the claim. When it ends the place in
 // line is given up in the background. If the client's session is lost meanwhile
@@ -65,14 +66,13 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		a.over = c.held(key)
 	}
 	a.enqueues = true
-	// The watch of the attempt's own place begins before there is one, so that
-	// no word to it can be missed.
-	place := c.watchKey(ctx, c.store.layout.waiter(key, a.id), 0)
-	defer place.stop()
-	if err := place.begun(ctx, s); err != nil {
-		again := ctx.Err() == nil && !s.over() && isPassing(err)
-		return nil, again, c.waitError(ctx, a, err)
-	}
+	news := c.expectMail(a)
+	defer c.noMail(news)
+	defer func() {
+		if why := news.evicted.Load(); why != nil && t != nil {
+			t.lose(ReasonDeleted, *why) // before anybody could look for it
+		}
+	}()
 	resp, rev, err := a.send(ctx, a.takeOrQueue())
 	switch {
 	case err != nil:
@@ -100,9 +100,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		p.own = kvs[0]
 	}
-	if kvs := inner.Responses[2].GetResponseRange().Kvs; len(kvs) > 1 && !o.barge {
-		p.pred = kvs[1]
-	}
+	p.behind = inner.Responses[2].GetResponseRange().Count > 1 && !o.barge
 	if rev := a.mine(p.own); rev > 0 {
 		t, err = c.grant(ctx, a, rev)
 		return t, false, err
@@ -122,7 +120,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		c.mu.Unlock()
 		defer stop()
 	}
-	t, again, err = c.inLine(ctx, a, p, place)
+	t, again, err = c.inLine(ctx, a, p, news)
 	if t == nil {
 		a.undo()
 	}
@@ -149,15 +147,13 @@ func (a *attempt) takeOrQueue() request {
 	if !a.opts.barge && a.over == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
 	}
-	line := st.layout.waiting(a.key)
 	return request{
 		key:  a.sharedKey(),
 		cmps: []clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)},
 		then: []clientv3.Op{clientv3.OpTxn(cmps, a.take(), []clientv3.Op{
 			clientv3.OpPut(st.layout.waiter(a.key, a.id), a.placeValue(), clientv3.WithLease(a.s.id)),
 			clientv3.OpGet(st.layout.own(a.key)),
-			clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-				clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(2)),
+			st.countWaiting(a.key), // who is before it is asked when that matters
 		})},
 		els: []clientv3.Op{clientv3.OpGet(st.layout.epoch())},
 	}
@@ -168,8 +164,15 @@ func (a *attempt) grantable() bool {
 	return a.work == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
 }
 
-// watchBefore is how long a waiter waits before it watches the one before it.
-const watchBefore = 200 * time.Millisecond
+// patience is how long a waiter waits for word of a hand-over before it watches
+// what is before it: the claim, of which it may be the only one to see the end,
+// or another's place, which most never need to.
+func patience(first bool) time.Duration {
+	if first {
+		return 200 * time.Millisecond
+	}
+	return 600*time.Millisecond + rand.N(300*time.Millisecond)
+}
 
 // placeValue is what a releaser may put as the claim, or says that it must not.
 func (a *attempt) placeValue() string {
@@ -183,14 +186,15 @@ func (a *attempt) placeValue() string {
 // claim if nobody is.
 type stand struct {
 	own, pred *mvccpb.KeyValue
+	behind    bool  // somebody is before it: who, was not asked
 	rev       int64 // of that knowledge
 }
 
 // inLine waits until the attempt gets the key.
-func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatch) (t *term, again bool, err error) {
+func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) (t *term, again bool, err error) {
 	for try := 0; ; try++ {
-		if p.pred != nil || p.own != nil {
-			if err := c.await(ctx, a, p, place); err != nil {
+		if p.pred != nil || p.own != nil || p.behind {
+			if err := c.await(ctx, a, p, news); err != nil {
 				return nil, false, c.waitError(ctx, a, err)
 			}
 			try = 0
@@ -214,12 +218,13 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatc
 		case err == nil && resp == nil:
 			return nil, true, nil // made void, and the place with it
 		case err == nil && resp.Succeeded:
+			a.line = unread
 			t, err = c.grant(ctx, a, resp.Header.Revision)
 			return t, false, err
 		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0):
 			return nil, false, a.s.lossOf(a.key)
 		case err != nil && isTransient(err):
-			p.own, p.pred = nil, nil // unknown: ask again
+			p = stand{} // unknown: ask again
 			continue
 		case err != nil:
 			return nil, false, c.waitError(ctx, a, err)
@@ -238,8 +243,8 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, place *keyWatc
 	}
 }
 
-// advance claims the key if it is free and the attempt is first in line. The
-// place stays until the claim ends.
+// advance claims the key if it is free and the attempt is first in line, and
+// leaves the line with that: nobody may hand it the key again.
 func (a *attempt) advance() request {
 	st := a.s.c.store
 	mine, line := st.layout.waiter(a.key, a.id), st.layout.waiting(a.key)
@@ -250,9 +255,7 @@ func (a *attempt) advance() request {
 	return request{
 		key:  a.sharedKey(),
 		cmps: cmps,
-		// Its place is marked as one that has got the key: nobody may hand it to
-		// that place again, if it is taken away from here.
-		then: append(a.take(), clientv3.OpPut(mine, tookIt, clientv3.WithLease(a.s.id))),
+		then: append(a.take(), clientv3.OpDelete(mine)),
 		els: append(a.look(),
 			clientv3.OpGet(mine),
 			clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
@@ -268,22 +271,16 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p stand, lost bool, err error
 		return p, false, err
 	}
 	n := len(resp.Responses)
+	if a.granted = a.mine(v.own); a.granted > 0 {
+		a.handed()
+		return stand{rev: v.rev}, false, nil
+	}
 	mine := resp.Responses[n-2].GetResponseRange().Kvs
 	if len(mine) == 0 {
-		return p, true, nil
+		return p, true, nil // perhaps it was handed the key, which was taken away again
 	}
 	p = stand{own: v.own, rev: v.rev}
 	a.queued = mine[0].CreateRevision
-	if a.told(mine[0]) {
-		if v.own == nil || v.own.ModRevision != a.granted {
-			a.granted = 0
-			return p, true, nil // handed over, and taken away again since
-		}
-		return stand{rev: v.rev}, false, nil
-	}
-	if a.granted = a.mine(v.own); a.granted > 0 {
-		return stand{rev: v.rev}, false, nil
-	}
 	a.epoch = st.epoch.Load()
 	a.describe()
 	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 && !a.opts.barge {
@@ -301,44 +298,35 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p stand, lost bool, err error
 	return p, false, nil
 }
 
-// await returns when the attempt's place or what it waits for was changed, or
-// when that may have been missed. An error says that the waiting is over.
-func (c *Client) await(ctx context.Context, a *attempt, p stand, place *keyWatch) error {
-	key := c.store.layout.own(a.key)
-	if p.pred != nil {
-		key = string(p.pred.Key)
-	}
-	// A waiter that is handed the key hears of it at its own place. That the one
-	// before it left without a word is rare: most waits are over before it pays
-	// to watch for that.
+// await returns when the attempt was handed the key, when what it waits for has
+// changed, or when either may have been missed. An error says that the waiting
+// is over.
+func (c *Client) await(ctx context.Context, a *attempt, p stand, news *waiter) error {
 	var before clientv3.WatchChan
-	patience := time.NewTimer(watchBefore)
+	patience := time.NewTimer(patience(p.pred == nil && !p.behind))
 	defer patience.Stop()
 	if !a.grantable() {
 		patience.Reset(0)
 	}
 	for {
 		select {
-		case <-place.turned:
-			return c.rewatch(ctx, a, place)
+		case kv := <-news.mail:
+			if a.told(kv) {
+				return nil
+			}
+		case <-news.ask:
+			return nil
 		case <-patience.C:
-			w := c.watchKey(ctx, key, p.rev+1)
-			defer w.stop()
-			before = w.news
-		case resp, ok := <-place.news:
-			if !ok || resp.Err() != nil {
-				return c.rewatch(ctx, a, place)
+			if p.pred == nil && p.behind {
+				return nil // to be told who it is
 			}
-			told := false
-			for _, ev := range resp.Events { // the last one counts
-				a.granted = 0
-				if told = ev.Type == mvccpb.Event_DELETE; !told && ev.Kv.ModRevision > a.queued {
-					told = a.told(ev.Kv)
-				}
+			key := c.store.layout.own(a.key)
+			if p.pred != nil {
+				key = string(p.pred.Key)
 			}
-			if told {
-				return nil // what is gone is seen by asking
-			}
+			w, stop, _ := c.beginWatch(ctx, key, clientv3.WithRev(p.rev+1))
+			defer stop()
+			before = w
 		case resp, ok := <-before:
 			if !ok || resp.Err() != nil {
 				// Compacted, without leader, or refused: ask, but not at once,
@@ -348,28 +336,19 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, place *keyWatch
 				}
 				return nil
 			}
-			if len(resp.Events) > 0 {
-				return nil
+			for _, ev := range resp.Events {
+				if ev.Type == mvccpb.Event_DELETE {
+					return nil
+				}
+				if a.granted = a.mine(ev.Kv); a.granted > 0 {
+					a.handed() // word of which is on its way
+					return nil
+				}
 			}
 		case <-a.s.dead:
 			return errSessionLost
 		case <-ctx.Done():
 			return contextError(ctx)
-		}
-	}
-}
-
-// rewatch begins the watch of the attempt's place again. What it may have
-// missed meanwhile is seen by asking, which the caller does next.
-func (c *Client) rewatch(ctx context.Context, a *attempt, place *keyWatch) error {
-	for try := 3; ; try++ {
-		if !backOff(ctx, try, a.s.dead) {
-			return errSessionLost
-		}
-		place.stop()
-		*place = *c.watchKey(ctx, c.store.layout.waiter(a.key, a.id), 0)
-		if err := place.begun(ctx, a.s); err == nil || !isPassing(err) {
-			return err
 		}
 	}
 }

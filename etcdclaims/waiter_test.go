@@ -43,9 +43,20 @@ func (w *world) within(d time.Duration, done <-chan claimed) *etcdclaims.Claim {
 // places counts those in line, for whatever key.
 func (w *world) places() int {
 	w.Helper()
+	return w.count("wait/")
+}
+
+// mails counts the words of hand-overs that are kept.
+func (w *world) mails() int {
+	w.Helper()
+	return w.count("/won/")
+}
+
+func (w *world) count(part string) int {
+	w.Helper()
 	n := 0
 	for k := range w.all() {
-		if strings.HasPrefix(k, w.prefix+"wait/") {
+		if strings.Contains(k, part) {
 			n++
 		}
 	}

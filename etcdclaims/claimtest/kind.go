@@ -30,7 +30,7 @@ const (
 	Rehome   Kind = "rehome"   // moves the key of a zombie, or for MinHold, to a lease of its own
 	Leave    Kind = "leave"    // leaves the line
 	Mail     Kind = "mail"     // tells a holder of a forced release
-	Unmail   Kind = "unmail"   // removes such a notice
+	Unmail   Kind = "unmail"   // removes such a notice, or word of a hand-over
 
 	Grant      Kind = "grant"     // of a lease
 	Sentinel   Kind = "sentinel"  // opens a session
@@ -148,7 +148,7 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 		return []Kind{Enqueue}
 	case c.put("/live/") != nil:
 		return []Kind{Sentinel}
-	case own != nil && grants(c.put("/wait/")):
+	case own != nil && c.put("/won/") != nil:
 		return []Kind{HandOver}
 	case own != nil:
 		return []Kind{takeKind(req, own)}
@@ -162,7 +162,7 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 		return []Kind{Note}
 	case c.deletes("/wait/"):
 		return []Kind{Leave}
-	case c.deletes("/evict/"):
+	case c.deletes("/evict/"), c.deletes("/won/"):
 		return []Kind{Unmail}
 	case len(c.puts)+len(c.deleted) == 0 && asksForOwners(req):
 		return []Kind{Verify}
@@ -174,13 +174,6 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 // claims alone.
 func asksForOwners(req *pb.TxnRequest) bool {
 	return !slices.ContainsFunc(req.Compare, func(c *pb.Compare) bool { return !strings.Contains(string(c.Key), "/own/") })
-}
-
-// grants reports whether a place in line is told that its waiter has the key.
-// One that takes the key itself marks its own place, with less.
-func grants(place *put) bool {
-	var told struct{ Granted bool }
-	return place != nil && json.Unmarshal([]byte(place.value), &told) == nil && told.Granted
 }
 
 // takeKind tells apart the transactions that put a claim's key.

@@ -75,7 +75,7 @@ func (h *history) hear(now time.Time, rev int64, term uint64, events []event) {
 	h.hearTerm(now, term)
 	lapsed := map[int64]bool{} // revisions at which a session ended: its lease did
 	for _, ev := range events {
-		if ev.deleted && strings.HasPrefix(ev.key, livePrefix) {
+		if ev.deleted && strings.HasPrefix(ev.key, livePrefix) && strings.Contains(ev.key, "/live/") {
 			lapsed[ev.rev] = true
 		}
 	}

@@ -25,7 +25,6 @@ type line struct {
 type place struct {
 	claim    string
 	instance string
-	marked   bool // has got the key
 }
 
 // digest is what the claims' layout calls a key that something stands under.
@@ -51,8 +50,8 @@ func (r *replay) place(c change) {
 	case c.deleted && at >= 0:
 		l.places = slices.Delete(l.places, at, at+1)
 	case c.deleted:
-	case at >= 0: // what is put a second time tells that it has got the key
-		l.places[at].marked = true
+	case at >= 0:
+		r.fault("a place in line was put twice: %v", c)
 	default:
 		var h holder
 		_ = json.Unmarshal([]byte(c.value), &h)
@@ -100,7 +99,7 @@ const turnTakes = 5 * time.Second
 // not left waiting before that.
 func (l *line) look(r *replay, now time.Time) {
 	_, held := r.own[prefix+"own/"+l.key]
-	free := !held && len(l.places) > 0 && !l.places[0].marked
+	free := !held && len(l.places) > 0
 	first := ""
 	if free {
 		first = l.places[0].claim

@@ -205,6 +205,9 @@ func (w *world) nothingHeld(when string) {
 				w.fault("%s: %s = %s", when, key, value)
 			}
 		}
+		if strings.HasPrefix(key, prefix+"session/") && strings.Contains(key, "/won/") {
+			w.fault("%s: word of a hand-over is kept: %s = %s", when, key, value)
+		}
 	}
 }
 
