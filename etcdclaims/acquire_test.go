@@ -176,9 +176,7 @@ func TestDeadlineThatTheContextHasNotNoticed(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		w.joined(c, "k")
-		tryClaim(t, w.peer(), "k")
-		host.Inject(claimtest.Fault{On: claimtest.Watch, DelayRequest: sec, Code: codes.Canceled})
+		host.Inject(claimtest.Fault{On: claimtest.Grant, DelayRequest: sec, Code: codes.PermissionDenied})
 		if _, err := c.Acquire(untimely{context.Background(), time.Now().Add(sec)}, "k"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("acquiring: %v, want DeadlineExceeded", err)
 		}
