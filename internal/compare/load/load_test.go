@@ -1,0 +1,67 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/etcdclaims/claims/internal/compare/load"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Four workers whose steps take 10 ms make 400 a second, whatever the window.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requests atomic.Int64
+		shape := load.Shape{Workers: 4, WarmUp: 35 * time.Millisecond, Window: time.Second}
+		r, err := load.Run(t.Context(), shape, requests.Load, func(context.Context, int) error {
+			requests.Add(3)
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Rate < 390 || r.Rate > 410 || r.P50 != 10 || r.P99 != 10 || r.Longest != 10 {
+			t.Errorf("%+v", r)
+		}
+		if r.Counted < 2.9 || r.Counted > 3.1 {
+			t.Errorf("%v requests for each step, want 3", r.Counted)
+		}
+	})
+}
+
+// The first to fail says why, though the others are cancelled.
+func TestRunFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		_, err := load.Run(t.Context(), load.Shape{Workers: 3, Window: time.Hour}, nil, func(ctx context.Context, who int) error {
+			if who == 1 {
+				return broken
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, broken) {
+			t.Errorf("error %v, want %v", err, broken)
+		}
+	})
+}
+
+func TestRunHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := load.Run(t.Context(), load.Shape{Workers: 1, Window: time.Second}, nil, func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if err == nil {
+			t.Error("no error of a step that never ends")
+		}
+	})
+}

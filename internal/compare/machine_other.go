@@ -1,0 +1,10 @@
+//go:build !linux
+
+package main
+
+import "os"
+
+func cpuModel() string { return "unknown model" }
+func kernel() string   { return "unknown kernel" }
+
+func syncData(f *os.File) error { return f.Sync() }
