@@ -19,14 +19,18 @@ const (
 )
 
 // cycles is acquire and release, with nobody in the way.
-func cycles() workload {
+func cycles(o options) workload {
 	w := workload{
 		name: "cycles", of: "goroutines", compare: rate,
 		title:   "Acquire and release, each goroutine on a key of its own; ratios of rates to Mutex",
 		columns: []metric{rate, ratio, p50, p99, requests},
 	}
 	least := map[int]float64{1: 1.0, 16: 2.0, 64: 3.0, 256: 4.2, 4096: 6.5}
-	for _, n := range []int{1, 16, 64, 256, 1024, 4096} {
+	sizes := []int{1, 16, 64, 256, 1024, 4096}
+	if o.quick {
+		sizes = []int{1, 16, 64, 256, 4096}
+	}
+	for _, n := range sizes {
 		ours := row{name: claimsRow, open: cycleClaims}
 		if v := least[n]; v > 0 {
 			ours.aims = []aim{atLeast(ratio, v), lessThanReference(p99)}
@@ -37,8 +41,8 @@ func cycles() workload {
 		}
 		w.points = append(w.points, point{name: count(n, "goroutine"), n: n, rows: append(rows,
 			row{name: "etcd Lock RPC", open: cycleLocks},
-			row{name: "redislock, Redis, fsync always", open: cyclePeer(load.Redislock, redisDurable)},
-			row{name: "redislock, Redis, nothing kept", open: cyclePeer(load.Redislock, redisForgetful)},
+			row{name: "redislock, Redis fsync always", open: cyclePeer(load.Redislock, redisDurable)},
+			row{name: "redislock, Redis without persistence", open: cyclePeer(load.Redislock, redisForgetful)},
 			row{name: "row lease with fence, Postgres", open: cyclePeer(load.RowLease, postgres)},
 			row{name: nestedRow, open: cycleNested},
 			row{name: "limit: Txns of 127 bare puts", open: cycleBare},

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/compare/load"
 )
 
 // Names of points of handOvers, for the chart.
@@ -18,7 +20,7 @@ const (
 
 // handOvers is everybody waiting for one key, and waiting again as soon as they
 // have released it.
-func handOvers() workload {
+func handOvers(o options) workload {
 	w := workload{
 		name: "hand-over", of: "waiters", compare: rate,
 		title:   "One key handed from waiter to waiter; ratios of rates to Mutex",
@@ -38,10 +40,22 @@ func handOvers() workload {
 	for _, n := range []int{2, 16, 64, 256} {
 		add(acrossClients, n, across[n], handOverClaims(false), handOverMutexes(false))
 	}
-	for _, n := range []int{2, 16, 64, 256} {
+	sizes := []int{2, 16, 64, 256}
+	if o.quick {
+		sizes = []int{2, 256}
+	}
+	for _, n := range sizes {
 		add(withinClient, n, inside[n], handOverClaims(true), handOverMutexes(true))
 	}
 	return w
+}
+
+// handOverShape has a longer window the longer the line is: each waiter should
+// get to its head.
+func handOverShape(st *stage, n int) load.Shape {
+	shape := st.shape(n)
+	shape.Window *= time.Duration(1 + n/128)
+	return shape
 }
 
 // fleet is a connection for each waiter, or one for all of them.
@@ -92,7 +106,7 @@ func handOverClaims(within bool) func(context.Context, *stage, int) (contender, 
 			}
 		}
 		return &driven{
-			shape: st.shape(n), count: f.requests,
+			shape: handOverShape(st, n), count: f.requests,
 			step: func(ctx context.Context, who int) error {
 				claim, err := waiters[who%clients].Acquire(ctx, "key")
 				if err != nil {
@@ -139,7 +153,7 @@ func handOverMutexes(within bool) func(context.Context, *stage, int) (contender,
 			mutexes[i] = concurrency.NewMutex(s, own)
 		}
 		return &driven{
-			shape: st.shape(n), count: f.requests,
+			shape: handOverShape(st, n), count: f.requests,
 			step: func(ctx context.Context, who int) error {
 				if err := mutexes[who].Lock(ctx); err != nil {
 					return err

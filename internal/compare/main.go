@@ -125,7 +125,7 @@ func (o *options) size() {
 	if o.quick {
 		rounds = 3
 		o.warmUp, o.window, o.deaths = 50*time.Millisecond, 200*time.Millisecond, 8
-		o.held = heldOptions{claims: 10_000, sessions: 2_000, settle: 2 * time.Second, hold: 10 * time.Second}
+		o.held = heldOptions{claims: 10_000, sessions: 2_000, settle: time.Second, hold: 10 * time.Second}
 	}
 	if o.rounds == 0 {
 		o.rounds = rounds
@@ -148,7 +148,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // workloads are all there are, in the order in which they are measured.
 func workloads(o options) []workload {
-	return []workload{cycles(), batches(o), handOvers(), holding(o), wakeUps()}
+	return []workload{cycles(o), batches(o), handOvers(o), holding(o), wakeUps()}
 }
 
 // compare measures the workloads, as far as they are asked for, and prints each
@@ -185,7 +185,7 @@ func compare(ctx context.Context, o options, all []workload, stdout, stderr io.W
 		results = append(results, r)
 	}
 	if o.svg != "" {
-		if err := os.WriteFile(o.svg, chart(results), 0o644); err != nil {
+		if err := os.WriteFile(o.svg, chart(results, m), 0o644); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +33,7 @@ var postgres = kind{
 		initdb := as(exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", load.PostgresUser, "-A", "trust", "-E", "UTF8", "--locale", "C", "--no-sync"))
 		initdb.Dir = dir
 		if out, err := initdb.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("initdb: %w: %s", err, out)
+			return nil, absent("initdb: %v: %s", err, out) // as where the directory is closed to the other user
 		}
 		return logged(as(exec.Command(filepath.Join(bin, "postgres"), "-D", data,
 			"-c", "listen_addresses="+host, "-p", port, "-c", "unix_socket_directories=", "-c", "max_connections=200")), dir)

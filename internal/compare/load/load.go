@@ -16,7 +16,7 @@ import (
 type Shape struct {
 	Workers int           `json:"workers"` // that repeat the step, each one after the other
 	WarmUp  time.Duration `json:"warmUp"`  // before the window, at least; each worker makes a step in it
-	Window  time.Duration `json:"window"`  // in which steps are counted
+	Window  time.Duration `json:"window"`  // in which steps are counted, at least
 }
 
 // A Result is what came of it.
@@ -35,12 +35,18 @@ const grace = time.Minute
 const (
 	warming int32 = iota
 	measuring
+	ending
 	over
 )
 
-// Run has the workers repeat step until the window is over. A step counts if it
-// ends in the window: the workers are under way before it and after it, so that
-// neither beginning nor end is part of what is measured.
+// Run has the workers repeat step until the window is over, and each of them has
+// begun one in it. A step counts if it begins in the window, and the workers go
+// on until all of these have ended, so that neither beginning nor end is part of
+// what is measured.
+//
+// The rate is the number of workers over the mean time of a step (Little's law).
+// To count the ends of steps in a window would be wrong where a step takes about
+// as long as that: those of thousands of workers come in waves.
 //
 // If count is not nil, it is read when the window begins and when it ends.
 func Run(ctx context.Context, s Shape, count func() int64, step func(ctx context.Context, who int) error) (Result, error) {
@@ -50,57 +56,95 @@ func Run(ctx context.Context, s Shape, count func() int64, step func(ctx context
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 
-	var phase, warm atomic.Int32
-	warmed := make(chan struct{})
+	var phase atomic.Int32
+	warm, begun, done := newTally(s.Workers), newTally(s.Workers), newTally(s.Workers)
 	took := make([][]time.Duration, s.Workers)
 	var workers sync.WaitGroup
 	for who := range s.Workers {
 		workers.Go(func() {
-			for i := 0; phase.Load() != over; i++ {
+			last := warming
+			for i := 0; ; i++ {
+				now := phase.Load()
+				if now >= ending && last < ending {
+					done.add()
+				}
+				if now >= measuring && last < measuring {
+					begun.add()
+				}
+				if last = now; now == over {
+					return
+				}
 				began := time.Now()
 				if err := step(ctx, who); err != nil {
 					fail(err) // the first one says what was wrong, those after it that it was cancelled
 					return
 				}
-				if phase.Load() == measuring {
+				if now == measuring {
 					took[who] = append(took[who], time.Since(began))
 				}
-				if i == 0 && int(warm.Add(1)) == s.Workers {
-					close(warmed)
+				if i == 0 {
+					warm.add()
 				}
 			}
 		})
 	}
 
 	wait(ctx, s.WarmUp)
-	select {
-	case <-warmed:
-	case <-ctx.Done():
-	}
+	warm.await(ctx)
 	before := read(count)
 	began := time.Now()
 	phase.Store(measuring)
 	wait(ctx, s.Window)
-	phase.Store(over)
+	begun.await(ctx)
+	phase.Store(ending)
 	window := time.Since(began)
 	counted := read(count) - before
+	done.await(ctx)
+	phase.Store(over)
 	workers.Wait()
 	if err := context.Cause(ctx); err != nil {
 		return Result{}, err
 	}
 
-	all := slices.Concat(took...)
-	if len(all) == 0 {
-		return Result{}, fmt.Errorf("none of %d workers finished a step within %v", s.Workers, window)
-	}
+	all := slices.Concat(took...) // one of each worker at least
 	slices.Sort(all)
+	var sum time.Duration
+	for _, d := range all {
+		sum += d
+	}
+	rate := float64(s.Workers) * float64(len(all)) / sum.Seconds()
 	return Result{
-		Rate:    float64(len(all)) / window.Seconds(),
+		Rate:    rate,
 		P50:     ms(all[len(all)/2]),
 		P99:     ms(all[len(all)*99/100]),
 		Longest: ms(all[len(all)-1]),
-		Counted: float64(counted) / float64(len(all)),
+		Counted: float64(counted) / (rate * window.Seconds()),
 	}, nil
+}
+
+// A tally waits until all workers have come so far.
+type tally struct {
+	left atomic.Int32
+	all  chan struct{}
+}
+
+func newTally(workers int) *tally {
+	t := &tally{all: make(chan struct{})}
+	t.left.Store(int32(workers))
+	return t
+}
+
+func (t *tally) add() {
+	if t.left.Add(-1) == 0 {
+		close(t.all)
+	}
+}
+
+func (t *tally) await(ctx context.Context) {
+	select {
+	case <-t.all:
+	case <-ctx.Done():
+	}
 }
 
 func wait(ctx context.Context, d time.Duration) {

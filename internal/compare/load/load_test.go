@@ -37,6 +37,27 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// Those who wait for each other end their steps together, and the rate is right
+// even if that happens once or not at all in the window.
+func TestRunInWaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 1000
+		for _, window := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, 1300 * time.Millisecond} {
+			r, err := load.Run(t.Context(), load.Shape{Workers: workers, WarmUp: 50 * time.Millisecond, Window: window}, nil,
+				func(context.Context, int) error {
+					time.Sleep(250 * time.Millisecond)
+					return nil
+				})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := workers / 0.25; r.Rate < 0.99*want || r.Rate > 1.01*want {
+				t.Errorf("within %v %v a second, want %v", window, r.Rate, want)
+			}
+		}
+	})
+}
+
 // The first to fail says why, though the others are cancelled.
 func TestRunFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
