@@ -39,6 +39,7 @@ type batch struct {
 	*shared
 	keys    []string
 	window  time.Duration
+	warm    bool
 	acquire func(ctx context.Context) error
 	release func(ctx context.Context) error
 	shut    func()
@@ -50,9 +51,11 @@ func (b *batch) close() {
 }
 
 func (b *batch) measure(ctx context.Context) (sample, error) {
-	// Once to warm up: sessions are opened, memory is there.
-	if _, _, err := b.once(ctx); err != nil {
-		return nil, err
+	if !b.warm { // sessions are to be open, and memory to be there
+		if _, _, err := b.once(ctx); err != nil {
+			return nil, err
+		}
+		b.warm = true
 	}
 	before := b.requests()
 	var acquiring, releasing time.Duration

@@ -10,24 +10,30 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// driven is a contender that repeats a step under load.
+// driven is a contender that repeats a step under load, and of which it is known
+// what that costs.
 type driven struct {
 	shape load.Shape
 	each  int          // what is counted of one step, if that is not 1
-	count func() int64 // requests so far
+	sent  func() int64 // requests so far
+	etcd  func() int64 // CPU time of etcd, in ns
 	step  func(ctx context.Context, who int) error
 	shut  func()
 }
 
 func (d *driven) measure(ctx context.Context) (sample, error) {
-	r, err := load.Run(ctx, d.shape, d.count, d.step)
+	ours := func() int64 { return int64(cpuTime()) }
+	r, err := load.Run(ctx, d.shape, []func() int64{d.sent, ours, d.etcd}, d.step)
 	if err != nil {
 		return nil, err
 	}
 	s, each := of(r), float64(max(d.each, 1))
 	s[rate] *= each
-	if d.count != nil {
-		s[requests] = r.Counted / each
+	s[requests] = r.Counted[0] / each
+	for i, m := range []metric{clientCPU, etcdCPU} {
+		if ns := r.Counted[1+i]; ns > 0 { // it is not known on every system
+			s[m] = ns / 1000 / each
+		}
 	}
 	return s, nil
 }

@@ -23,8 +23,8 @@ const (
 func handOvers(o options) workload {
 	w := workload{
 		name: "hand-over", of: "waiters", compare: rate,
-		title:   "One key handed from waiter to waiter; ratios of rates to Mutex",
-		columns: []metric{rate, ratio, p50, p99, longest, requests},
+		title:   "One key handed from waiter to waiter; ratios of rates to Mutex; requests to etcd and µs of CPU for each hand-over",
+		columns: []metric{rate, ratio, p50, p99, longest, requests, clientCPU, etcdCPU},
 	}
 	across := map[int]float64{2: 40, 16: 8, 64: 2, 256: 1.6}
 	inside := map[int]float64{256: 3.8}
@@ -106,7 +106,7 @@ func handOverClaims(within bool) func(context.Context, *stage, int) (contender, 
 			}
 		}
 		return &driven{
-			shape: handOverShape(st, n), count: f.requests,
+			shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
 			step: func(ctx context.Context, who int) error {
 				claim, err := waiters[who%clients].Acquire(ctx, "key")
 				if err != nil {
@@ -153,7 +153,7 @@ func handOverMutexes(within bool) func(context.Context, *stage, int) (contender,
 			mutexes[i] = concurrency.NewMutex(s, own)
 		}
 		return &driven{
-			shape: handOverShape(st, n), count: f.requests,
+			shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
 			step: func(ctx context.Context, who int) error {
 				if err := mutexes[who].Lock(ctx); err != nil {
 					return err

@@ -55,7 +55,7 @@ func limit(ctx context.Context, st *stage, n int, claim, free limiter) (contende
 	shape := st.shape(n)
 	shape.Workers = workers
 	return &driven{
-		shape: shape, each: each, count: s.requests,
+		shape: shape, each: each, sent: s.requests, etcd: st.etcdTime(),
 		step: func(ctx context.Context, who int) error {
 			rev, err := claim(ctx, s.etcd, keys[who], all.Lease(), 0)
 			if err == nil {

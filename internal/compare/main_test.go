@@ -56,7 +56,7 @@ func TestCompare(t *testing.T) {
 	}
 	for _, want := range []string{
 		`(?m)^\d+ cores .* etcd 3\.\d+\.\d+, with fsync, .* fdatasync of 4 KB takes \d+\.\d+ ms$`,
-		`(?m)^  etcdclaims +[\d,.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+  ratio 1\.0 (met|MISSED); p99 ms < [\d.]+ (met|MISSED)$`,
+		`(?m)^  etcdclaims +[\d,.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ [ \d,.]+  ratio 1\.0 (met|MISSED); p99 ms < [\d.]+ (met|MISSED)$`,
 		`(?m)^  etcd Mutex, a shared session +[\d,.]+ +1\.00 +`,
 		`(?m)^  row lease with fence, Postgres +([\d,.]+ +[\d.]+ +|skipped: )`,
 		`(?m)^  redislock, Redis fsync always +([\d,.]+ +[\d.]+ +|skipped: )`,

@@ -18,6 +18,10 @@ const (
 	longest  metric = "longest ms"
 	requests metric = "requests" // to etcd, for each of what is counted
 
+	// CPU time for each of what is counted.
+	clientCPU metric = "client µs"
+	etcdCPU   metric = "etcd µs"
+
 	claiming metric = "claims a second" // acquiring alone
 
 	claimed    metric = "claims"

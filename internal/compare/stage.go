@@ -96,6 +96,12 @@ func (st *stage) version(ctx context.Context) (string, error) {
 	return status.Version, nil
 }
 
+// etcdTime returns what reads the CPU time of the etcd that runs now.
+func (st *stage) etcdTime() func() int64 {
+	pid := st.etcd.Members[0].Pid()
+	return func() int64 { return int64(cpuTimeOf(pid)) }
+}
+
 // shape is the load that n workers make.
 func (st *stage) shape(n int) load.Shape {
 	window := st.window

@@ -21,11 +21,11 @@ type Shape struct {
 
 // A Result is what came of it.
 type Result struct {
-	Rate    float64 `json:"rate"`    // steps a second
-	P50     float64 `json:"p50"`     // of one step, in ms
-	P99     float64 `json:"p99"`     // of one step, in ms
-	Longest float64 `json:"longest"` // step, in ms
-	Counted float64 `json:"counted"` // what count counted, for each step
+	Rate    float64   `json:"rate"`              // steps a second
+	P50     float64   `json:"p50"`               // of one step, in ms
+	P99     float64   `json:"p99"`               // of one step, in ms
+	Longest float64   `json:"longest"`           // step, in ms
+	Counted []float64 `json:"counted,omitempty"` // what each counter counted, for each step
 }
 
 // grace is how long a measurement may take beside its window before it is given
@@ -48,8 +48,8 @@ const (
 // To count the ends of steps in a window would be wrong where a step takes about
 // as long as that: those of thousands of workers come in waves.
 //
-// If count is not nil, it is read when the window begins and when it ends.
-func Run(ctx context.Context, s Shape, count func() int64, step func(ctx context.Context, who int) error) (Result, error) {
+// The counters are read when the window begins and when it ends.
+func Run(ctx context.Context, s Shape, counters []func() int64, step func(ctx context.Context, who int) error) (Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.WarmUp+s.Window+grace,
 		fmt.Errorf("%d workers did not end within %v", s.Workers, grace))
 	defer cancel()
@@ -91,14 +91,14 @@ func Run(ctx context.Context, s Shape, count func() int64, step func(ctx context
 
 	wait(ctx, s.WarmUp)
 	warm.await(ctx)
-	before := read(count)
+	before := read(counters)
 	began := time.Now()
 	phase.Store(measuring)
 	wait(ctx, s.Window)
 	begun.await(ctx)
 	phase.Store(ending)
 	window := time.Since(began)
-	counted := read(count) - before
+	after := read(counters)
 	done.await(ctx)
 	phase.Store(over)
 	workers.Wait()
@@ -113,12 +113,16 @@ func Run(ctx context.Context, s Shape, count func() int64, step func(ctx context
 		sum += d
 	}
 	rate := float64(s.Workers) * float64(len(all)) / sum.Seconds()
+	counted := make([]float64, len(counters))
+	for i := range counters {
+		counted[i] = float64(after[i]-before[i]) / (rate * window.Seconds())
+	}
 	return Result{
 		Rate:    rate,
 		P50:     ms(all[len(all)/2]),
 		P99:     ms(all[len(all)*99/100]),
 		Longest: ms(all[len(all)-1]),
-		Counted: float64(counted) / (rate * window.Seconds()),
+		Counted: counted,
 	}, nil
 }
 
@@ -156,11 +160,12 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func read(count func() int64) int64 {
-	if count == nil {
-		return 0
+func read(counters []func() int64) []int64 {
+	values := make([]int64, len(counters))
+	for i, counter := range counters {
+		values[i] = counter()
 	}
-	return count()
+	return values
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -20,7 +20,7 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int64
 		shape := load.Shape{Workers: 4, WarmUp: 35 * time.Millisecond, Window: time.Second}
-		r, err := load.Run(t.Context(), shape, requests.Load, func(context.Context, int) error {
+		r, err := load.Run(t.Context(), shape, []func() int64{requests.Load}, func(context.Context, int) error {
 			requests.Add(3)
 			time.Sleep(10 * time.Millisecond)
 			return nil
@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 		if r.Rate < 390 || r.Rate > 410 || r.P50 != 10 || r.P99 != 10 || r.Longest != 10 {
 			t.Errorf("%+v", r)
 		}
-		if r.Counted < 2.9 || r.Counted > 3.1 {
+		if r.Counted[0] < 2.9 || r.Counted[0] > 3.1 {
 			t.Errorf("%v requests for each step, want 3", r.Counted)
 		}
 	})
