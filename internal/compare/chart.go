@@ -67,22 +67,22 @@ func chart(results []result, m machine) []byte {
 	d := new(drawing)
 	x := 0.0
 	for i, p := range panels {
-		width := 640.0
+		width := 664.0
 		if i > 0 {
-			width = 440
+			width = 500
 		}
 		d.panel(p, x, width)
 		x += width
 	}
-	x = max(x, 640)
+	x = max(x, 664)
 	d.text(x/2, chartHeight-6, "middle", inkColor, "font-size='11'",
-		fmt.Sprintf("medians over rounds; client and server share %d cores; etcd %s with fsync, a process of its own", m.cores, m.etcd))
+		fmt.Sprintf("logarithmic scales; medians over rounds; client and server share %d cores; etcd %s with fsync, a process of its own", m.cores, m.etcd))
 	return fmt.Appendf(nil, "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' viewBox='0 0 %.0f %d' font-family='system-ui, -apple-system, \"Segoe UI\", \"DejaVu Sans\", sans-serif' font-size='12'>\n%s</svg>\n",
 		x, chartHeight, x, chartHeight, &d.s)
 }
 
 func cyclePanel(r result) panel {
-	p := panel{title: "Acquire + release, rate relative to etcd's Mutex (log scale)", axis: "goroutines, each on a key of its own"}
+	p := panel{title: "Acquire + release, rate relative to etcd's Mutex", axis: "goroutines, each on a key of its own"}
 	lines := map[string]*line{}
 	var order []string
 	for i, pt := range r.points {
@@ -111,7 +111,7 @@ func cyclePanel(r result) panel {
 // handOverPanel has a line for waiters across clients, and one for waiters
 // within one: both are points of the table.
 func handOverPanel(r result) panel {
-	p := panel{title: "One key handed over, relative to Mutex (log scale)", axis: "waiters"}
+	p := panel{title: "One key handed over, rate relative to Mutex", axis: "waiters"}
 	for _, pt := range r.points {
 		if !slices.Contains(p.places, pt.n) {
 			p.places = append(p.places, pt.n)
@@ -123,7 +123,7 @@ func handOverPanel(r result) panel {
 		mutex.at = append(mutex.at, spot{i, 1})
 	}
 	for _, where := range []string{withinClient, acrossClients} {
-		l := line{name: where, color: oursColor, ours: true, dashed: where == withinClient}
+		l := line{name: "claims " + where, color: oursColor, ours: true, dashed: where == withinClient}
 		for i, pt := range r.points {
 			if !strings.HasSuffix(pt.name, where) {
 				continue
@@ -146,6 +146,7 @@ const (
 	chartHeight = 400
 	chartTop    = 40.0
 	chartBottom = 330.0
+	gutter      = 214.0 // for the names of lines
 )
 
 type drawing struct{ s strings.Builder }
@@ -156,8 +157,8 @@ func (d *drawing) text(x, y float64, anchor, color, more, s string) {
 	d.add("<text x='%.1f' y='%.1f' text-anchor='%s' fill='%s' %s>%s</text>", x, y, anchor, color, more, html.EscapeString(s))
 }
 
-// panel draws one, with a logarithmic scale: twice as fast is as far up as half
-// as fast is down.
+// panel draws one, with logarithmic scales: twice as fast is as far up as half as
+// fast is down.
 func (d *drawing) panel(p panel, x0, width float64) {
 	lo, hi := -1.0, 1.0
 	for _, l := range p.lines {
@@ -165,9 +166,10 @@ func (d *drawing) panel(p panel, x0, width float64) {
 			lo, hi = min(lo, math.Floor(math.Log2(s.ratio))), max(hi, math.Ceil(math.Log2(s.ratio)))
 		}
 	}
-	left, right := x0+46, x0+width-186
+	left, right := x0+46, x0+width-gutter
+	first, last := math.Log2(float64(p.places[0])), math.Log2(float64(p.places[len(p.places)-1]))
 	xOf := func(place int) float64 {
-		return left + 14 + (right-left-28)*float64(place)/float64(max(len(p.places)-1, 1))
+		return left + 14 + (right-left-28)*(math.Log2(float64(p.places[place]))-first)/max(last-first, 1)
 	}
 	yOf := func(ratio float64) float64 {
 		return chartBottom - (chartBottom-chartTop)*(math.Log2(ratio)-lo)/(hi-lo)

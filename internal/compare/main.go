@@ -16,7 +16,8 @@
 //
 // # Flags
 //
-//	-quick     fewer rounds, shorter, with fewer claims held: about two minutes
+//	-quick     fewer rounds, shorter ones, fewer sizes, fewer claims held: about two
+//	           minutes
 //	-rounds    how often each row is measured (5; 3 with -quick)
 //	-only      a regular expression: only what matches it is measured, of names
 //	           such as "cycles/64 goroutines/etcdclaims"; references are measured with it
@@ -25,6 +26,16 @@
 //	-svg       write a chart of it to that file too
 //	-dir       where servers keep their data: on the disk that is of interest
 //	           (the directory for temporary files)
+//
+// # Columns
+//
+// A cycle is an acquisition and a release, as p50 and p99 are of both together.
+// Requests are messages sent to etcd, and µs the CPU time of this process and of
+// etcd, all of them for each cycle or hand-over: what is left to explain a rate
+// when the disk is not to blame. Servers other than etcd are not asked for that.
+// Memory is heap and stacks. "limit" is etcd itself, claiming as many keys in
+// each transaction as it allows, with nothing around it: hardly any client can do
+// better, and none can by much.
 //
 // # Aims
 //
@@ -75,7 +86,9 @@ type heldOptions struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// All that would end the program without cleaning up: SIGPIPE is of a pager
+	// that was left.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	context.AfterFunc(ctx, stop) // the second one kills
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -85,7 +85,7 @@ func TestCompare(t *testing.T) {
 			t.Fatalf("the chart is no XML: %v\n%s", err, svg)
 		}
 	}
-	if !bytes.Contains(svg, []byte(">across clients ")) {
+	if !bytes.Contains(svg, []byte(">claims across clients ")) {
 		t.Errorf("the chart lacks a line:\n%s", svg)
 	}
 }

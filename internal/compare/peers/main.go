@@ -39,10 +39,6 @@ func open(ctx context.Context, name, address string) (client, error) {
 	return nil, fmt.Errorf("no client %q", name)
 }
 
-// connections is the size of both pools: more serve none of the two better, on
-// as many cores as a laptop has.
-const connections = 64
-
 func serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	clients := map[string]client{}
 	defer func() {

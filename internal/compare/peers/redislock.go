@@ -11,6 +11,9 @@ import (
 // ttl is that of claims.
 const ttl = 15 * time.Second
 
+// redisConnections is what served redislock best, or nearly so, on two cores.
+const redisConnections = 128
+
 type redisLocks struct {
 	redis *redis.Client
 	locks *redislock.Client
@@ -18,7 +21,7 @@ type redisLocks struct {
 
 func openRedislock(address string) redisLocks {
 	c := redis.NewClient(&redis.Options{
-		Addr: address, PoolSize: connections,
+		Addr: address, PoolSize: redisConnections,
 		PoolTimeout: time.Minute, // thousands of goroutines wait in line for a connection
 	})
 	return redisLocks{redis: c, locks: redislock.New(c)}

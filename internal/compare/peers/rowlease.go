@@ -25,9 +25,13 @@ where l.owner = '' or l.ends < now() returning fence`
 	giveLease = `update lease set owner = '' where key = $1 and fence = $2`
 )
 
+// rowConnections is what served it best on two cores: Postgres has a process for
+// each.
+const rowConnections = 64
+
 func openRowLease(ctx context.Context, address string) (rowLease, error) {
 	pool, err := pgxpool.New(ctx, fmt.Sprintf("postgres://%s@%s/postgres?sslmode=disable&pool_max_conns=%d",
-		load.PostgresUser, address, connections))
+		load.PostgresUser, address, rowConnections))
 	if err != nil {
 		return rowLease{}, err
 	}
