@@ -67,14 +67,14 @@ func chart(results []result, m machine) []byte {
 	d := new(drawing)
 	x := 0.0
 	for i, p := range panels {
-		width := 664.0
+		width := 670.0
 		if i > 0 {
-			width = 500
+			width = 506
 		}
 		d.panel(p, x, width)
 		x += width
 	}
-	x = max(x, 664)
+	x = max(x, 670)
 	d.text(x/2, chartHeight-6, "middle", inkColor, "font-size='11'",
 		fmt.Sprintf("logarithmic scales; medians over rounds; client and server share %d cores; etcd %s with fsync, a process of its own", m.cores, m.etcd))
 	return fmt.Appendf(nil, "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%d' viewBox='0 0 %.0f %d' font-family='system-ui, -apple-system, \"Segoe UI\", \"DejaVu Sans\", sans-serif' font-size='12'>\n%s</svg>\n",
@@ -123,7 +123,11 @@ func handOverPanel(r result) panel {
 		mutex.at = append(mutex.at, spot{i, 1})
 	}
 	for _, where := range []string{withinClient, acrossClients} {
-		l := line{name: "claims " + where, color: oursColor, ours: true, dashed: where == withinClient}
+		name := "claims " + where
+		if where == withinClient {
+			name = "claims in one client" // there is little room
+		}
+		l := line{name: name, color: oursColor, ours: true, dashed: where == withinClient}
 		for i, pt := range r.points {
 			if !strings.HasSuffix(pt.name, where) {
 				continue
@@ -146,7 +150,7 @@ const (
 	chartHeight = 400
 	chartTop    = 40.0
 	chartBottom = 330.0
-	gutter      = 214.0 // for the names of lines
+	gutter      = 220.0 // for the names of lines
 )
 
 type drawing struct{ s strings.Builder }

@@ -22,7 +22,7 @@ const (
 // have released it.
 func handOvers(o options) workload {
 	w := workload{
-		name: "hand-over", of: "waiters", compare: rate,
+		name: "hand-over", of: "waiters", compare: rate, rounds: o.lineRounds,
 		title:   "One key handed from waiter to waiter; ratios of rates to Mutex; requests to etcd and µs of CPU for each hand-over",
 		columns: []metric{rate, ratio, p50, p99, longest, requests, clientCPU, etcdCPU},
 	}

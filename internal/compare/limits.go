@@ -9,7 +9,7 @@ import (
 )
 
 // The limits are what etcd does when nothing but claiming is asked of it, as
-// many keys to a transaction as it allows: what no client can do better.
+// many keys to a transaction as it allows.
 
 // perTxn is how many nested transactions fit one, of the 128 operations that
 // etcd allows by default.

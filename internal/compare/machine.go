@@ -59,7 +59,7 @@ func syncTime(dir string) (_ time.Duration, err error) {
 
 func (m machine) print(out io.Writer, o options) error {
 	_, err := fmt.Fprintf(out, "%d cores (GOMAXPROCS %d) of %s; %s %s; %s; etcd %s, with fsync, on the same machine; fdatasync of 4 KB takes %.3f ms\n"+
-		"%d rounds of %v for each row, in random order; medians over the rounds, and of ratios within each round\n",
+		"%d rounds of %v for each row, fewer where one takes long, in random order; medians over the rounds, and of ratios within each round\n",
 		m.cores, m.procs, m.model, m.os, m.kernel, m.golang, m.etcd, float64(m.sync)/float64(time.Millisecond), o.rounds, o.window)
 	return err
 }

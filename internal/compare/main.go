@@ -34,8 +34,7 @@
 // etcd, all of them for each cycle or hand-over: what is left to explain a rate
 // when the disk is not to blame. Servers other than etcd are not asked for that.
 // Memory is heap and stacks. "limit" is etcd itself, claiming as many keys in
-// each transaction as it allows, with nothing around it: hardly any client can do
-// better, and none can by much.
+// each transaction as it allows, with nothing around it.
 //
 // # Aims
 //
@@ -74,7 +73,10 @@ type options struct {
 	warmUp time.Duration // before each measurement
 	window time.Duration // of each measurement
 	held   heldOptions
-	deaths int // of holders, in one measurement of waking up
+	// lineRounds is how often hand-overs are measured, if not as often as all
+	// else: long lines take long.
+	lineRounds int
+	deaths     int // of holders, in one measurement of waking up
 }
 
 // heldOptions are those of holding many claims.
@@ -142,6 +144,9 @@ func (o *options) size() {
 	}
 	if o.rounds == 0 {
 		o.rounds = rounds
+		if o.quick {
+			o.lineRounds = 2
+		}
 	}
 }
 

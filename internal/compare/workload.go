@@ -20,7 +20,7 @@ type workload struct {
 	of      string // what is counted at each point, for the chart: "goroutines"
 	columns []metric
 	compare metric // what ratios are of; none if empty
-	rounds  int    // if not those of the options
+	rounds  int    // if not as many as the options say
 	points  []point
 }
 
