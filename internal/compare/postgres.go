@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/etcdclaims/claims/internal/compare/load"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -38,10 +41,14 @@ var postgres = kind{
 		return logged(as(exec.Command(filepath.Join(bin, "postgres"), "-D", data,
 			"-c", "listen_addresses="+host, "-p", port, "-c", "unix_socket_directories=", "-c", "max_connections=200")), dir)
 	},
-	// It answers the question whether it speaks TLS as soon as it listens, but
-	// takes clients only after that: they try again.
-	ready: func(ctx context.Context, address string) error {
-		return answers(ctx, address, "\x00\x00\x00\x08\x04\xd2\x16\x2f", "N")
+	// As soon as it listens it refuses clients, since it is starting. When it takes
+	// them it says so in this file, which is where pg_ctl looks too.
+	ready: func(_ context.Context, dir, _ string) error {
+		status, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
+		if err == nil && !strings.Contains(string(status), "\nready") {
+			err = errors.New("it is starting")
+		}
+		return err
 	},
 }
 

@@ -32,7 +32,7 @@ func redis(name string, args ...string) kind {
 				"--bind", host, "--port", port, "--dir", dir, "--save", "", "--daemonize", "no",
 			}, args...)...), dir)
 		},
-		ready: func(ctx context.Context, address string) error {
+		ready: func(ctx context.Context, _, address string) error {
 			return answers(ctx, address, "PING\r\n", "+PONG\r\n")
 		},
 	}

@@ -18,7 +18,7 @@ import (
 type kind struct {
 	name  string
 	start func(ctx context.Context, dir, address string) (*testetcd.Child, error)
-	ready func(ctx context.Context, address string) error
+	ready func(ctx context.Context, dir, address string) error
 }
 
 // A server is one that runs, for as long as the stage does: starting Postgres
@@ -57,7 +57,7 @@ func (s *server) run(ctx context.Context, k kind, dir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		err := k.ready(ctx, s.address)
+		err := k.ready(ctx, dir, s.address)
 		if err == nil {
 			return nil
 		}
