@@ -89,7 +89,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "users do not link the etcd server",
-		except: []string{"./internal/testetcd/...", "./internal/campaign/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		except: []string{"./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
 		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{

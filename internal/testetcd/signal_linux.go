@@ -16,10 +16,11 @@ const canSignal = true
 // dieWithParent has the kernel kill the child when this process is gone, even
 // if it did not get to clean up.
 func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL,
-		Setpgid:   true, // an interrupt from the terminal is for the tests
+	if cmd.SysProcAttr == nil { // else it says which user to run as
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	cmd.SysProcAttr.Setpgid = true // an interrupt from the terminal is for the tests
 }
 
 func stopProcess(p *os.Process) error     { return p.Signal(syscall.SIGSTOP) }

@@ -15,7 +15,10 @@ const canSignal = true
 // dieWithParent cannot be had here: an etcd may be left over from tests that
 // were killed.
 func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr == nil { // else it says which user to run as
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Setpgid = true
 }
 
 func stopProcess(p *os.Process) error     { return p.Signal(syscall.SIGSTOP) }

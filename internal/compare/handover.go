@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/compare/load"
+)
+
+// Names of points of handOvers, for the chart.
+const (
+	acrossClients = "across clients"
+	withinClient  = "within one client"
+)
+
+// handOvers is everybody waiting for one key, and waiting again as soon as they
+// have released it.
+func handOvers(o options) workload {
+	w := workload{
+		name: "hand-over", of: "waiters", compare: rate, rounds: o.lineRounds,
+		title:   "One key handed from waiter to waiter; ratios of rates to Mutex; requests to etcd and µs of CPU for each hand-over",
+		columns: []metric{rate, ratio, p50, p99, longest, requests, clientCPU, etcdCPU},
+	}
+	across := map[int]float64{2: 40, 16: 8, 64: 2, 256: 1.6}
+	inside := map[int]float64{256: 3.8}
+	add := func(where string, n int, least float64, open, peer func(context.Context, *stage, int) (contender, error)) {
+		ours := row{name: claimsRow, open: open}
+		if least > 0 {
+			ours.aims = []aim{atLeast(ratio, least)}
+		}
+		w.points = append(w.points, point{name: fmt.Sprintf("%d waiters, %s", n, where), n: n, rows: []row{
+			ours, {name: "etcd Mutex, a session each", reference: true, open: peer},
+		}})
+	}
+	for _, n := range []int{2, 16, 64, 256} {
+		add(acrossClients, n, across[n], handOverClaims(false), handOverMutexes(false))
+	}
+	sizes := []int{2, 16, 64, 256}
+	if o.quick {
+		sizes = []int{2, 256}
+	}
+	for _, n := range sizes {
+		add(withinClient, n, inside[n], handOverClaims(true), handOverMutexes(true))
+	}
+	return w
+}
+
+// handOverShape has a longer window the longer the line is: each waiter should
+// get to its head.
+func handOverShape(st *stage, n int) load.Shape {
+	shape := st.shape(n)
+	shape.Window *= time.Duration(1 + n/128)
+	return shape
+}
+
+// fleet is a connection for each waiter, or one for all of them.
+type fleet struct {
+	wire
+	etcds []*clientv3.Client
+}
+
+func newFleet(st *stage, n int) (*fleet, error) {
+	f := new(fleet)
+	for range n {
+		etcd, err := f.dial(st, counted)
+		if err != nil {
+			f.close()
+			return nil, err
+		}
+		f.etcds = append(f.etcds, etcd)
+	}
+	return f, nil
+}
+
+// of returns the connection of a waiter.
+func (f *fleet) of(who int) *clientv3.Client { return f.etcds[who%len(f.etcds)] }
+
+func (f *fleet) close() {
+	for _, etcd := range f.etcds {
+		hangUp(etcd)
+	}
+}
+
+// handOverClaims has a client for each waiter, or one that they share.
+func handOverClaims(within bool) func(context.Context, *stage, int) (contender, error) {
+	return func(_ context.Context, st *stage, n int) (contender, error) {
+		clients := n
+		if within {
+			clients = 1
+		}
+		f, err := newFleet(st, clients)
+		if err != nil {
+			return nil, err
+		}
+		own := prefix()
+		waiters := make([]*etcdclaims.Client, clients)
+		for i := range waiters {
+			if waiters[i], err = etcdclaims.New(f.etcds[i], etcdclaims.Config{Prefix: own}); err != nil {
+				f.close()
+				return nil, err
+			}
+		}
+		return &driven{
+			shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
+			step: func(ctx context.Context, who int) error {
+				claim, err := waiters[who%clients].Acquire(ctx, "key")
+				if err != nil {
+					return err
+				}
+				return claim.Release(ctx)
+			},
+			shut: func() {
+				for _, c := range waiters {
+					closeClaims(c)
+				}
+				f.close()
+			},
+		}, nil
+	}
+}
+
+// handOverMutexes has a session for each waiter, since those of one session do
+// not exclude each other; each on a connection of its own, or all on one.
+func handOverMutexes(within bool) func(context.Context, *stage, int) (contender, error) {
+	return func(ctx context.Context, st *stage, n int) (contender, error) {
+		connections := n
+		if within {
+			connections = 1
+		}
+		f, err := newFleet(st, connections)
+		if err != nil {
+			return nil, err
+		}
+		own := prefix()
+		mutexes := make([]*concurrency.Mutex, n)
+		sessions := make([]*concurrency.Session, 0, n)
+		shut := func() {
+			_ = each(16, len(sessions), func(i int) error { return sessions[i].Close() })
+			f.close()
+		}
+		for i := range mutexes {
+			s, err := session(ctx, f.of(i))
+			if err != nil {
+				shut()
+				return nil, err
+			}
+			sessions = append(sessions, s)
+			mutexes[i] = concurrency.NewMutex(s, own)
+		}
+		return &driven{
+			shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
+			step: func(ctx context.Context, who int) error {
+				if err := mutexes[who].Lock(ctx); err != nil {
+					return err
+				}
+				return mutexes[who].Unlock(ctx)
+			},
+			shut: shut,
+		}, nil
+	}
+}

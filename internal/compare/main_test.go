@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/testetcd"
+)
+
+func TestMain(m *testing.M) { testetcd.Main(m) }
+
+// tiny is everything there is, with so little of each that it says nothing.
+func tiny(t *testing.T) options {
+	t.Helper()
+	if err := testetcd.Signals(); err != nil {
+		t.Skip(err)
+	}
+	o, err := parse([]string{"-quick", "-rounds", "1", "-only", `^(cycles/(1|16) |batch/1000|hand-over/2 |holding|wake-up)`}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not t.TempDir(): that one is closed to the user that Postgres runs as.
+	o.dir, err = os.MkdirTemp("", "comparetest-*") //nolint:usetesting // see above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(o.dir) })
+	if err := os.Chmod(o.dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	o.warmUp, o.window, o.deaths = time.Millisecond, 20*time.Millisecond, 2
+	o.held = heldOptions{claims: 300, sessions: 20, settle: time.Millisecond, hold: 100 * time.Millisecond}
+	return o
+}
+
+// TestCompare makes a comparison of everything, to its end.
+func TestCompare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	o := tiny(t)
+	o.svg = filepath.Join(t.TempDir(), "chart.svg")
+	var stdout, stderr bytes.Buffer
+	if err := compare(t.Context(), o, workloads(o), &stdout, &stderr); err != nil {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	}
+	for _, want := range []string{
+		`(?m)^\d+ cores .* etcd 3\.\d+\.\d+, with fsync, .* fdatasync of 4 KB takes \d+\.\d+ ms$`,
+		`(?m)^  etcdclaims +[\d,.]+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ [ \d,.]+  ratio 1\.0 (met|MISSED); p99 ms < [\d.]+ (met|MISSED)$`,
+		`(?m)^  etcd Mutex, a shared session +[\d,.]+ +1\.00 +`,
+		`(?m)^  row lease with fence, Postgres +([\d,.]+ +[\d.]+ +|skipped: )`,
+		`(?m)^  redislock, Redis fsync always +([\d,.]+ +[\d.]+ +|skipped: )`,
+		`(?m)^  etcdclaims, TryAcquireEach +[\d,.]+ +[\d.]+ +[\d,.]+ +0\.0\d+  ratio 0\.90 `,
+		`(?m)^2 waiters, across clients$`,
+		`(?m)^  etcdclaims +300 .* bytes each < 2,000 (met|MISSED); `,
+		`(?m)^  etcdclaims +[\d.]+ +[\d.]+ +[\d.]+  p50 ms < 5\.0 (met|MISSED)$`,
+	} {
+		if !regexp.MustCompile(want).Match(stdout.Bytes()) {
+			t.Errorf("it does not print %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", &stdout)
+	}
+	nothingLeft(t, o.dir)
+
+	svg, err := os.ReadFile(o.svg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("the chart is no XML: %v\n%s", err, svg)
+		}
+	}
+	if !bytes.Contains(svg, []byte(">claims across clients ")) {
+		t.Errorf("the chart lacks a line:\n%s", svg)
+	}
+}
+
+// TestInterrupt breaks a comparison off while something is measured.
+func TestInterrupt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	o := tiny(t)
+	o.window = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began := &notice{what: "round 1", then: func() { time.AfterFunc(time.Second, cancel) }}
+	err := compare(ctx, o, workloads(o), io.Discard, began)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	nothingLeft(t, o.dir)
+}
+
+// notice calls then when what is written.
+type notice struct {
+	what string
+	then func()
+}
+
+func (n *notice) Write(b []byte) (int, error) {
+	if n.then != nil && bytes.Contains(b, []byte(n.what)) {
+		n.then()
+		n.then = nil
+	}
+	return len(b), nil
+}
+
+// nothingLeft checks that no data is left, and no process that has any.
+func nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in %s: %v, %v", dir, left, err)
+	}
+	if runtime.GOOS != "linux" {
+		return
+	}
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range commands {
+		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(dir)) {
+			t.Errorf("left over: %q", line)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	f := func(want string, args ...string) {
+		t.Helper()
+		_, err := parse(args, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want it to say %q", args, err, want)
+		}
+	}
+	f("only flags", "fast")
+	f("positive", "-rounds", "-1")
+	f("-only", "-only", "(")
+	f("not defined", "-test.v") // those of package testing are not ours
+
+	var out strings.Builder
+	if err := run(t.Context(), []string{"-list", "-only", "hand-over/16.*etcdclaims"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	// What is to be compared brings its reference.
+	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 4 || !strings.Contains(lines[1], "Mutex") {
+		t.Errorf("-list prints\n%s", &out)
+	}
+	if err := run(t.Context(), []string{"-list", "-only", "nothing"}, &out, io.Discard); err == nil {
+		t.Error("no error though nothing is to be measured")
+	}
+}

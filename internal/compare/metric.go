@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// A metric is something that is measured: a column of a table.
+type metric string
+
+const (
+	rate     metric = "a second"
+	ratio    metric = "ratio"
+	p50      metric = "p50 ms"
+	p99      metric = "p99 ms"
+	longest  metric = "longest ms"
+	requests metric = "requests" // to etcd, for each of what is counted
+
+	// CPU time for each of what is counted.
+	clientCPU metric = "client µs"
+	etcdCPU   metric = "etcd µs"
+
+	claiming metric = "claims a second" // acquiring alone
+
+	claimed    metric = "claims"
+	within     metric = "claimed in s"
+	memory     metric = "bytes each" // of the client's memory, heap and stacks
+	goroutines metric = "goroutines"
+	requesting metric = "requests/s"
+	perThing   metric = "requests/s each"
+	traffic    metric = "KiB/s"
+	cpu        metric = "client CPU %"
+)
+
+// An aim is what a row should reach. Whether it does is printed, nothing more.
+type aim struct {
+	of          metric
+	least, most float64 // 0: no bound
+	reference   bool    // it is to be less than the reference's
+}
+
+func atLeast(m metric, v float64) aim { return aim{of: m, least: v} }
+func atMost(m metric, v float64) aim  { return aim{of: m, most: v} }
+func lessThanReference(m metric) aim  { return aim{of: m, reference: true} }
+
+// text says what the aim is, and whether the row met it; to is the reference's.
+func (a aim) text(s, to sample) string {
+	v, ok := s[a.of]
+	if !ok {
+		return ""
+	}
+	met, bound := true, ""
+	switch {
+	case a.reference:
+		limit, ok := to[a.of]
+		if !ok {
+			return ""
+		}
+		met, bound = v < limit, fmt.Sprintf("%s < %s", a.of, number(limit))
+	case a.least > 0:
+		met, bound = v >= a.least, fmt.Sprintf("%s %s", a.of, short(a.least))
+	default:
+		met, bound = v < a.most, fmt.Sprintf("%s < %s", a.of, short(a.most))
+	}
+	if met {
+		return bound + " met"
+	}
+	return bound + " MISSED"
+}
+
+// short prints a bound as it was given, ratios with a decimal.
+func short(v float64) string {
+	if v == math.Trunc(v) && v < 1000 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return number(v)
+}
+
+// number prints three digits or more, with commas between thousands.
+func number(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case math.Abs(v) < 0.1:
+		return fmt.Sprintf("%.4f", v)
+	case math.Abs(v) < 10:
+		return fmt.Sprintf("%.2f", v)
+	case math.Abs(v) < 100:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return thousands(int64(math.Round(v)))
+}
+
+// thousands puts commas between them.
+func thousands(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	var s strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 && digits[i-1] != '-' {
+			s.WriteByte(',')
+		}
+		s.WriteRune(d)
+	}
+	return s.String()
+}
