@@ -237,7 +237,10 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	defer c.over(lead.id)
 	attempts := make([]*attempt, len(keys))
 	var r request
-	r.cmps = append(r.cmps, c.store.epochIs(lead.epoch), lead.notVoid())
+	if len(o.cmps)+len(o.ops) == 0 {
+		r.key, r.also = keys[0], keys[1:]
+	}
+	r.ticket, r.epoch = &lead.ticket, lead.epoch
 	r.cmps = append(r.cmps, o.cmps...)
 	r.els = append(r.els, clientv3.OpGet(c.store.layout.epoch()))
 	bare := *o
@@ -261,7 +264,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	case err != nil:
 		if errors.Is(err, ErrUnknown) {
 			for _, a := range attempts[1:] { // the first is being undone
-				a.unsure = true
+				a.unsure, a.ticket = true, lead.ticket
 				a.undo()
 			}
 		}

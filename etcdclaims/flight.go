@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -30,7 +31,7 @@ func (s *store) board() []*rider {
 		if n := len(riders); n > 0 && (n >= s.seats(w) || size+m.size > bytes) {
 			break
 		}
-		if _, twice := s.aboard[m.key]; twice || e != nil && m.epoch != nil && !e.is(m.epoch) {
+		if s.twice(m) || e != nil && m.epoch != nil && !e.is(m.epoch) {
 			left = append(left, m)
 			continue
 		}
@@ -38,6 +39,9 @@ func (s *store) board() []*rider {
 			e = m.epoch
 		}
 		s.aboard[m.key] = struct{}{}
+		for _, key := range m.also {
+			s.aboard[key] = struct{}{}
+		}
 		m.aboard = true
 		widest, size = w, size+m.size
 		riders = append(riders, m)
@@ -56,6 +60,17 @@ func (s *store) board() []*rider {
 		}
 	}
 	return riders
+}
+
+// twice reports whether a key of the rider's is aboard already.
+func (s *store) twice(m *rider) bool {
+	if _, twice := s.aboard[m.key]; twice {
+		return true
+	}
+	return slices.ContainsFunc(m.also, func(key string) bool {
+		_, twice := s.aboard[key]
+		return twice
+	})
 }
 
 // seats is how many riders of a width fit one round trip: those of a group stand

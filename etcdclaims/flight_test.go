@@ -299,3 +299,55 @@ func TestFlightThroughANamespace(t *testing.T) {
 		}
 	})
 }
+
+// Claims on several keys at once share round trips too, but with nobody who wants
+// one of the same keys.
+func TestSeveralKeysInAFlight(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		release(t, tryClaim(t, c, "warm"))
+		delayTwo(host)
+		var mu sync.Mutex
+		owners := map[string]int{}
+		fences := map[int64]int{}
+		f := board(w, host, 12, func(i int) (*etcdclaims.Claim, error) {
+			if i < 2 {
+				return c.TryAcquire(context.Background(), key(i))
+			}
+			// 2 and 3 want a key in common, as do 4 and 5, and so on.
+			claims, err := c.TryAcquireAll(context.Background(), []string{key(i), fmt.Sprint("common", i/2), key(100 + i)})
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, cl := range claims {
+				owners[cl.Key()]++
+				fences[cl.Fence()]++
+			}
+			return claims[0], nil
+		})
+		f.done.Wait()
+		won := 0
+		for i := 2; i < 12; i++ {
+			if f.errs[i] == nil {
+				won++
+			} else {
+				wantIs(t, f.errs[i], etcdclaims.ErrHeld)
+			}
+		}
+		if won != 5 {
+			t.Errorf("%d of five pairs won", won)
+		}
+		for k, n := range owners {
+			if n != 1 {
+				t.Errorf("%s has %d owners", k, n)
+			}
+		}
+		if got := f.trips(); got > 6 {
+			t.Errorf("%d round trips", got)
+		}
+		w.closeClean(c)
+	})
+}

@@ -15,6 +15,7 @@ type request struct {
 	// share a round trip with requests of other keys. It is empty if the request
 	// carries what a caller gave.
 	key  string
+	also []string // further keys of the user's that it is of
 	cmps []clientv3.Cmp
 	then []clientv3.Op
 	els  []clientv3.Op

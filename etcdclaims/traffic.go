@@ -29,6 +29,7 @@ type traffic struct {
 type rider struct {
 	ctx    context.Context
 	key    string
+	also   []string
 	in     *pb.TxnRequest
 	ticket *string
 	own    string // ticket, when it goes by itself
@@ -44,7 +45,7 @@ type rider struct {
 }
 
 func newRider(ctx context.Context, r request) *rider {
-	m := &rider{ctx: ctx, key: r.key, in: r.proto(), ticket: r.ticket, epoch: r.epoch, done: make(chan struct{})}
+	m := &rider{ctx: ctx, key: r.key, also: r.also, in: r.proto(), ticket: r.ticket, epoch: r.epoch, done: make(chan struct{})}
 	if m.ticket != nil {
 		m.own = *m.ticket
 	}
