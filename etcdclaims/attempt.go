@@ -233,6 +233,7 @@ func (a *attempt) takeIfFree() request {
 		in.Success = append(in.Success, putOp(record, a.record, clientv3.NoLease))
 		in.Failure = append(in.Failure, getOp(record))
 	}
+	a.ticket = a.id // not that of a round trip before
 	return request{key: a.key, built: in, ticket: &a.ticket, epoch: a.epoch}
 }
 

@@ -225,7 +225,11 @@ func (s *store) launch() {
 			s.hang = nil
 		}
 	case s.hang == nil:
-		s.hang = time.AfterFunc(hanging, func() {
+		wake := hanging
+		if len(s.flights) == 1 {
+			wake = long
+		}
+		s.hang = time.AfterFunc(wake, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.hang = nil
