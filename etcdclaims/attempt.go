@@ -31,12 +31,12 @@ type attempt struct {
 	over   *term     // the own term that it supersedes, or nil
 
 	ticket   string // what its requests went under, see request.ticket
-	queued   int64 // CreateRevision of its place in line, 0 if it never had one
-	enqueues bool  // whether a place in line may have been put
-	unsure   bool  // whether a request may still arrive
-	granted  int64 // revision at which a releaser handed it the key, or 0
-	mailed   bool  // it was handed the key, or may have been, by a mail
-	line     line  // who waits behind it, as far as it was told
+	queued   int64  // CreateRevision of its place in line, 0 if it never had one
+	enqueues bool   // whether a place in line may have been put
+	unsure   bool   // whether a request may still arrive
+	granted  int64  // revision at which a releaser handed it the key, or 0
+	mailed   bool   // it was handed the key, or may have been, by a mail
+	line     line   // who waits behind it, as far as it was told
 }
 
 // newAttempt begins an attempt, which its caller ends with over.

@@ -121,10 +121,17 @@ func leaseOf(in *pb.TxnRequest) int64 {
 	return lease
 }
 
-// What a request is built of.
+// What a request is built of. Each part and what it wraps are allocated together:
+// protobuf's messages are many and small.
 
 func createdAt(key []byte, rev int64) *pb.Compare {
-	return &pb.Compare{Key: key, Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev}}
+	m := &struct {
+		pb.Compare
+		u pb.Compare_CreateRevision
+	}{}
+	m.u.CreateRevision = rev
+	m.Key, m.Target, m.TargetUnion = key, pb.Compare_CREATE, &m.u
+	return &m.Compare
 }
 
 // noneUnder is the condition that there is no key with the prefix.
@@ -135,27 +142,69 @@ func noneUnder(prefix string) *pb.Compare {
 }
 
 func modifiedAt(key []byte, rev int64) *pb.Compare {
-	return &pb.Compare{Key: key, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{ModRevision: rev}}
+	m := &struct {
+		pb.Compare
+		u pb.Compare_ModRevision
+	}{}
+	m.u.ModRevision = rev
+	m.Key, m.Target, m.TargetUnion = key, pb.Compare_MOD, &m.u
+	return &m.Compare
 }
 
 func onLease(key []byte, id clientv3.LeaseID) *pb.Compare {
-	return &pb.Compare{Key: key, Target: pb.Compare_LEASE, TargetUnion: &pb.Compare_Lease{Lease: int64(id)}}
+	m := &struct {
+		pb.Compare
+		u pb.Compare_Lease
+	}{}
+	m.u.Lease = int64(id)
+	m.Key, m.Target, m.TargetUnion = key, pb.Compare_LEASE, &m.u
+	return &m.Compare
 }
 
 func putOp(key []byte, value string, id clientv3.LeaseID) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key, Value: []byte(value), Lease: int64(id)}}}
+	m := &struct {
+		pb.RequestOp
+		u   pb.RequestOp_RequestPut
+		put pb.PutRequest
+	}{}
+	m.put.Key, m.put.Value, m.put.Lease = key, []byte(value), int64(id)
+	m.u.RequestPut = &m.put
+	m.Request = &m.u
+	return &m.RequestOp
 }
 
 func getOp(key []byte) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: key}}}
+	m := &struct {
+		pb.RequestOp
+		u   pb.RequestOp_RequestRange
+		get pb.RangeRequest
+	}{}
+	m.get.Key = key
+	m.u.RequestRange = &m.get
+	m.Request = &m.u
+	return &m.RequestOp
 }
 
 func deleteOp(key []byte) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: key}}}
+	m := &struct {
+		pb.RequestOp
+		u   pb.RequestOp_RequestDeleteRange
+		del pb.DeleteRangeRequest
+	}{}
+	m.del.Key = key
+	m.u.RequestDeleteRange = &m.del
+	m.Request = &m.u
+	return &m.RequestOp
 }
 
 func txnOp(in *pb.TxnRequest) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: in}}
+	m := &struct {
+		pb.RequestOp
+		u pb.RequestOp_RequestTxn
+	}{}
+	m.u.RequestTxn = in
+	m.Request = &m.u
+	return &m.RequestOp
 }
 
 // throughKV sends a transaction by a KV of the caller's own, such as one of a
