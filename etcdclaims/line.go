@@ -64,15 +64,16 @@ func placeOf(kv *mvccpb.KeyValue) place {
 
 // pass is the request that gives the key up to the line: to the first in it, or
 // to nobody if nobody is there. If that has changed it is refused, and reads how
-// the line stands, unless there is no reason to expect one.
-func (t *term) pass(free request, l line) (r request, handing bool) {
+// the line stands, unless there is no reason to expect one. to names the attempt
+// that it is handed to, if any.
+func (t *term) pass(free request, l line) (r request, to string) {
 	r = free
 	if l.known {
 		r.els = t.lookBehind()
 	}
 	if len(l.next) == 0 {
 		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], t.nobodyBehind())
-		return r, false
+		return r, ""
 	}
 	st := t.s.c.store
 	first := l.next[0]
@@ -81,7 +82,7 @@ func (t *term) pass(free request, l line) (r request, handing bool) {
 	h, err := decodeHolder([]byte(first.Value))
 	if err != nil || h.Kind == kindSelf || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
 		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], stands) // it sees that the key is free
-		return r, false
+		return r, ""
 	}
 	lease := clientv3.WithLease(clientv3.LeaseID(first.Lease))
 	told := encode(mail{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
@@ -91,5 +92,5 @@ func (t *term) pass(free request, l line) (r request, handing bool) {
 		clientv3.OpDelete(name),
 		clientv3.OpPut(st.layout.won(h.Instance, first.ID), told, lease),
 	}, t.leave()[1:]...) // all but the claim itself
-	return r, true
+	return r, first.ID
 }

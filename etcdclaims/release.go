@@ -87,9 +87,12 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			free.key = ""
 		}
 	}
-	r, handing := free, false // handing: r hands the key over
+	r, to := free, "" // to: the attempt that r hands the key to
 	if w == nil {
-		r, handing = t.pass(free, t.line)
+		if passed, err := t.passOn(ctx); passed {
+			return err
+		}
+		r, to = t.pass(free, t.line)
 	}
 	if left, _ := t.s.left(); left < 2*st.timeout {
 		var cancel context.CancelFunc
@@ -100,7 +103,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		// There probably is a line: to read who is next costs less than to be
 		// told so by a transaction that is refused.
 		if resp, err := st.do(ctx, request{then: t.lookBehind()}); err == nil && t.stillOwned(resp) {
-			r, handing = t.pass(free, lineIn(resp))
+			r, to = t.pass(free, lineIn(resp))
 		}
 	}
 	sent := false // a request that may have been carried out
@@ -110,8 +113,13 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
 		}
+		there := t.s.c.followersOf(t)
 		resp, err := st.do(ctx, r)
 		if err == nil && resp.Succeeded {
+			t.s.c.stamp(there, resp.Header.Revision)
+			if to != "" {
+				t.leaveTo(to)
+			}
 			t.finish(ErrReleased)
 			return nil
 		}
@@ -131,7 +139,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		switch {
 		case err == nil:
 			if w == nil && t.stillOwned(resp) {
-				r, handing = t.pass(free, lineIn(resp))
+				r, to = t.pass(free, lineIn(resp))
 				continue
 			}
 			if w != nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())) || w == nil && sent {
@@ -148,7 +156,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			}
 			return t.lost()
 		case w == nil && errors.Is(err, rpctypes.ErrLeaseNotFound):
-			r, handing = free, false // whom it would have been handed to is gone
+			r, to = free, "" // whom it would have been handed to is gone
 			continue
 		case t.s.gone(ctx, err, w != nil):
 			if sent && w != nil {
@@ -157,8 +165,9 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			return t.lost()
 		case errors.Is(err, ErrUnknown):
 			sent = true
-		case handing && !isTransient(err):
-			r, handing = free, false // that needs more of etcd, such as space
+			t.scatter() // it may take long to find out
+		case to != "" && !isTransient(err):
+			r, to = free, "" // that needs more of etcd, such as space
 			continue
 		case !isTransient(err):
 			// Refused: with the work's own operations this is the caller's to
@@ -274,6 +283,7 @@ func (t *term) clearAway() {
 
 // rest keeps a released key held by nobody for a while.
 func (t *term) rest(ctx context.Context, d time.Duration) error {
+	t.scatter() // nobody gets the key for a while
 	err := t.rehome(ctx, kindResting, d)
 	if err != nil && !errors.Is(err, ErrLost) {
 		// It could not be: without a lease for the rest the claim ends now.

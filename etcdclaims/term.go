@@ -25,6 +25,12 @@ type term struct {
 	mailed  bool // it was handed over, by a mail that stays until it ends
 	line    line // who waits behind it, as far as it was told
 
+	followed bool // it was handed over within this client
+
+	// Guarded by the client's followMu:
+	followers []*follower
+	alone     bool // has no followers any more
+
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -89,7 +95,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: s.c.clock.Now(), attempt: a.number, mailed: a.mailed, line: a.line, work: a.work != nil,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: s.c.clock.Now(), attempt: a.number, mailed: a.mailed, line: a.line, followed: a.followed, work: a.work != nil,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
@@ -143,6 +149,7 @@ func (t *term) endLocked(err error) bool {
 		delete(c.keys, t.key)
 	}
 	c.keysMu.Unlock()
+	t.scatter()
 	t.err.Store(&err)
 	t.cancel(err)
 	close(t.done)

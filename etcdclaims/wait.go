@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -52,13 +53,45 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 
 // waitOnce takes the key or a place in line, and waits in that.
 func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
-	if !c.waitedFor(key) {
+	f, known := c.follow(s, key, o, w), func() {}
+	if f == nil && mayFollow(s, o, w) {
+		var first bool
+		if known, first = c.askFirst(ctx, s, key); !first {
+			f = c.follow(s, key, o, w)
+		}
+		defer func() { known() }()
+	}
+	if f == nil && !c.waitedFor(key) {
 		// Most keys are free: to take one needs no watch.
 		t, again, err := c.tryOnce(ctx, s, key, o, w)
 		if !errors.Is(err, ErrHeld) {
 			return t, again, err
 		}
 		c.waiting(key)
+		known()
+		f = c.follow(s, key, o, w)
+	}
+	inLine := func() {}
+	for f != nil {
+		placed := sync.OnceFunc(func() { close(f.placed) })
+		defer placed()
+		if t, err := c.followed(ctx, f); t != nil || err != nil {
+			return t, false, err
+		}
+		if err := f.turn(ctx); err != nil {
+			return nil, false, err
+		}
+		// Whoever was before it may hold the key by now.
+		var again *follower
+		if !f.last {
+			again = c.follow(s, key, o, w)
+		}
+		if again == nil {
+			inLine = placed
+			break
+		}
+		placed()
+		f = again
 	}
 	a := c.newAttempt(s, key, o, w)
 	defer c.over(a.id)
@@ -69,6 +102,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	news := c.expectMail(a)
 	defer c.noMail(news)
 	defer func() {
+		c.inherit(news, t)
 		if why := news.evicted.Load(); why != nil && t != nil {
 			t.lose(ReasonDeleted, *why) // before anybody could look for it
 		}
@@ -93,8 +127,12 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		t, err = c.grant(ctx, a, resp.Header.Revision)
 		return t, false, err
 	}
+	known()
+	inLine()
 	a.over = nil // in line like everybody, whatever becomes of that term
-	c.stats.contended.Add(1)
+	if f == nil {
+		c.stats.contended.Add(1)
+	}
 	a.queued = resp.Header.Revision
 	p := stand{rev: resp.Header.Revision}
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
