@@ -174,6 +174,12 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 		a.undo()
 		return nil, a.s.lossOf(a.key)
 	}
+	return c.confirm(ctx, a, t)
+}
+
+// confirm returns the term of an attempt that succeeded, if it is good to start
+// work under.
+func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error) {
 	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
 		// A long wait or a slow answer has used up the time in which work may
 		// start; or word of a hand-over was on its way for longer than it takes

@@ -36,6 +36,7 @@ type attempt struct {
 	unsure   bool   // whether a request may still arrive
 	granted  int64  // revision at which a releaser handed it the key, or 0
 	mailed   bool   // it was handed the key, or may have been, by a mail
+	followed bool   // it was handed the key within this client
 	line     line   // who waits behind it, as far as it was told
 }
 

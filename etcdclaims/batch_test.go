@@ -114,11 +114,11 @@ func TestTryAcquireEachBehindWaiters(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	tryClaim(t, a, "k") // so that b waits in line, not behind its own claim
 	// A line without an owner, as in the moment between two.
 	cl := tryClaim(t, b, "elsewhere")
 	lease := lookUp(t, b, "elsewhere").Lease
 	_ = cl
-	tryClaim(t, b, "k")
 	got := make(chan error, 1)
 	go func() { _, err := b.Acquire(ctx, "k"); got <- err }()
 	eventually(t, "one waits", func() bool { return lookUp(t, a, "k").Waiting == 1 })

@@ -61,6 +61,9 @@ type Client struct {
 	mailMu  sync.Mutex
 	waiters map[string]*waiter // who waits in line, by attempt
 
+	followMu sync.Mutex               // guards who follows which term
+	asking   map[string]chan struct{} // keys that an Acquire is about to have, or to be told who has
+
 	underWay map[string]int // claims that are neither held nor given up yet, guarded by keysMu
 
 	closeOnce  sync.Once

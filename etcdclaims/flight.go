@@ -243,7 +243,11 @@ func (s *store) arrive(riders []*rider, resp *clientv3.TxnResponse, grouped bool
 	give := func(ops []*pb.ResponseOp) {
 		for _, op := range ops {
 			m := riders[next]
-			m.resp = (*clientv3.TxnResponse)(op.GetResponseTxn())
+			if m.nested {
+				m.resp = &clientv3.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{op}}
+			} else {
+				m.resp = (*clientv3.TxnResponse)(op.GetResponseTxn())
+			}
 			m.resp.Header = resp.Header // nested replies carry none
 			close(m.done)
 			next++
@@ -271,6 +275,6 @@ func (s *store) alone(m *rider) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
 	defer context.AfterFunc(s.io, cancel)() // the client ends with its rider aboard
-	m.resp, m.err = s.send(ctx, request{built: m.in, ticket: m.ticket, epoch: m.epoch})
+	m.resp, m.err = s.send(ctx, request{built: m.in, ticket: m.ticket, epoch: m.epoch, nested: m.nested})
 	close(m.done)
 }

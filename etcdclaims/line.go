@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"path"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -36,18 +37,22 @@ type line struct {
 // unread is the line behind who came through it without being told of it.
 var unread = line{known: true, more: true}
 
-// nobodyBehind is the condition that the line is empty.
-func (t *term) nobodyBehind() clientv3.Cmp { return t.s.c.nobodyInLine(t.key) }
-
-// behindMe reads the first places in line.
-func (t *term) behindMe() clientv3.Op {
-	return clientv3.OpGet(t.s.c.store.layout.waiting(t.key), clientv3.WithPrefix(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend), clientv3.WithLimit(readAhead))
-}
-
 // lookBehind reads how the term and its line stand; lineIn takes the line from
 // the reply.
-func (t *term) lookBehind() []clientv3.Op { return append(t.sight(), t.behindMe()) }
+func (t *term) lookBehind() []*pb.RequestOp {
+	l := t.s.c.store.layout
+	line := l.waiting(t.key)
+	first := getOp([]byte(line))
+	r := first.GetRequestRange()
+	r.RangeEnd, r.Limit = []byte(rangeEnd(line)), readAhead
+	r.SortTarget, r.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_ASCEND
+	return []*pb.RequestOp{getOp([]byte(l.own(t.key))), getOp(t.s.c.store.epochKey), first}
+}
+
+// looking is lookBehind by itself.
+func (t *term) looking() request {
+	return request{built: &pb.TxnRequest{Success: t.lookBehind()}}
+}
 
 func lineIn(resp *clientv3.TxnResponse) line {
 	r := resp.Responses[2].GetResponseRange()
@@ -64,32 +69,29 @@ func placeOf(kv *mvccpb.KeyValue) place {
 
 // pass is the request that gives the key up to the line: to the first in it, or
 // to nobody if nobody is there. If that has changed it is refused, and reads how
-// the line stands, unless there is no reason to expect one.
-func (t *term) pass(free request, l line) (r request, handing bool) {
-	r = free
+// the line stands, unless there is no reason to expect one. to names the attempt
+// that it is handed to, if any.
+func (t *term) pass(l line) (r request, to string) {
+	in := t.leaving()
 	if l.known {
-		r.els = t.lookBehind()
+		in.Failure = t.lookBehind()
 	}
+	layout := t.s.c.store.layout
 	if len(l.next) == 0 {
-		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], t.nobodyBehind())
-		return r, false
+		in.Compare = append(in.Compare, noneUnder(layout.waiting(t.key)))
+		return request{key: t.key, built: in}, ""
 	}
-	st := t.s.c.store
 	first := l.next[0]
-	name := st.layout.waiter(t.key, first.ID)
-	stands := clientv3.Compare(clientv3.ModRevision(name), "=", first.Rev)
+	name := []byte(layout.waiter(t.key, first.ID))
+	in.Compare = append(in.Compare, modifiedAt(name, first.Rev))
 	h, err := decodeHolder([]byte(first.Value))
 	if err != nil || h.Kind == kindSelf || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
-		r.cmps = append(r.cmps[:len(r.cmps):len(r.cmps)], stands) // it sees that the key is free
-		return r, false
+		return request{key: t.key, built: in}, "" // it sees that the key is free
 	}
-	lease := clientv3.WithLease(clientv3.LeaseID(first.Lease))
 	told := encode(mail{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
-	r.cmps = append(t.guard(), stands)
-	r.then = append([]clientv3.Op{
-		clientv3.OpPut(st.layout.own(t.key), first.Value, lease),
-		clientv3.OpDelete(name),
-		clientv3.OpPut(st.layout.won(h.Instance, first.ID), told, lease),
-	}, t.leave()[1:]...) // all but the claim itself
-	return r, true
+	lease := clientv3.LeaseID(first.Lease)
+	in.Compare = append(in.Compare, modifiedAt(t.s.c.store.epochKey, t.epoch))
+	in.Success[0] = putOp(in.Compare[0].Key, first.Value, lease) // not deleted, but put
+	in.Success = append(in.Success, deleteOp(name), putOp([]byte(layout.won(h.Instance, first.ID)), told, lease))
+	return request{key: t.key, built: in}, first.ID
 }

@@ -44,6 +44,10 @@ type waiter struct {
 	mail    chan *mvccpb.KeyValue // the last one
 	ask     chan struct{}         // news may have been missed
 	evicted atomic.Pointer[error] // what it was handed was forced from it
+
+	// Guarded by the client's followMu:
+	followers []*follower // of the term that ended for its sake
+	over      bool        // nobody waits any more
 }
 
 // expectMail lists a waiter; the caller ends that with noMail.
@@ -60,8 +64,13 @@ func (c *Client) expectMail(a *attempt) *waiter {
 
 func (c *Client) noMail(w *waiter) {
 	c.mailMu.Lock()
-	defer c.mailMu.Unlock()
 	delete(c.waiters, w.a.id)
+	c.mailMu.Unlock()
+	c.followMu.Lock()
+	defer c.followMu.Unlock()
+	w.over = true
+	c.scatterLocked(w.followers)
+	w.followers = nil
 }
 
 func (c *Client) waiter(id string) *waiter {

@@ -79,20 +79,15 @@ type ending struct {
 // settled, ctx ends or the lease does.
 func (t *term) drop(ctx context.Context, w *ending) error {
 	st := t.s.c.store
-	// Giving up what is one's own is right under any epoch, ending work is not.
-	free := request{key: t.key, cmps: t.guard()[:2], then: t.leave()}
-	if w != nil {
-		free.cmps = t.guard()
-		free.then = append(free.then, w.ops...)
-		if w.foreign {
-			free.key = ""
-		}
-	}
-	r, handing := free, false // handing: r hands the key over
+	var r request
+	to := "" // the attempt that r hands the key to
 	if w == nil {
-		if r = t.freeing(); t.line.known {
-			r, handing = t.pass(free, t.line)
+		if passed, err := t.passOn(ctx); passed {
+			return err
 		}
+		r, to = t.pass(t.line)
+	} else {
+		r = w.request(t)
 	}
 	if left, _ := t.s.left(); left < 2*st.timeout {
 		var cancel context.CancelFunc
@@ -102,8 +97,8 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	if w == nil && len(t.line.next) == 0 && t.line.more {
 		// There probably is a line: to read who is next costs less than to be
 		// told so by a transaction that is refused.
-		if resp, err := st.do(ctx, request{then: t.lookBehind()}); err == nil && t.stillOwned(resp) {
-			r, handing = t.pass(free, lineIn(resp))
+		if resp, err := st.do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
+			r, to = t.pass(lineIn(resp))
 		}
 	}
 	sent := false // a request that may have been carried out
@@ -113,19 +108,24 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
 		}
+		there := t.s.c.followersOf(t)
 		resp, err := st.do(ctx, r)
 		if err == nil && resp.Succeeded {
+			t.s.c.stamp(there, resp.Header.Revision)
+			if to != "" {
+				t.leaveTo(to)
+			}
 			t.finish(ErrReleased)
 			return nil
 		}
-		if err == nil && len(r.els) == 0 {
+		if err == nil && len(resp.Responses) == 0 {
 			// Why is asked only now: few releases are refused, and the question
 			// would travel with each.
-			look := t.lookBehind()
+			look := t.looking()
 			if w != nil {
-				look[len(look)-1] = w.look
+				look = request{then: append(t.sight(), w.look)}
 			}
-			if resp, err = st.send(ctx, request{then: look}); err != nil {
+			if resp, err = st.send(ctx, look); err != nil {
 				if err = failed(err); isPassing(err) && backOff(ctx, try, t.done) {
 					continue // to be refused again, if it was
 				}
@@ -134,7 +134,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		switch {
 		case err == nil:
 			if w == nil && t.stillOwned(resp) {
-				r, handing = t.pass(free, lineIn(resp))
+				r, to = t.pass(lineIn(resp))
 				continue
 			}
 			if w != nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())) || w == nil && sent {
@@ -151,7 +151,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			}
 			return t.lost()
 		case w == nil && errors.Is(err, rpctypes.ErrLeaseNotFound):
-			r, handing = free, false // whom it would have been handed to is gone
+			r, to = t.free(), "" // whom it would have been handed to is gone
 			continue
 		case t.s.gone(ctx, err, w != nil):
 			if sent && w != nil {
@@ -160,8 +160,9 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			return t.lost()
 		case errors.Is(err, ErrUnknown):
 			sent = true
-		case handing && !isTransient(err):
-			r, handing = free, false // that needs more of etcd, such as space
+			t.scatter() // it may take long to find out
+		case to != "" && !isTransient(err):
+			r, to = t.free(), "" // that needs more of etcd, such as space
 			continue
 		case !isTransient(err):
 			// Refused: with the work's own operations this is the caller's to
@@ -191,13 +192,18 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	}
 }
 
-// freeing frees the key only if nobody waits for it: the first in line is handed
-// it.
-func (t *term) freeing() request {
-	in := t.leaving()
-	in.Compare = append(in.Compare, noneUnder(t.s.c.store.layout.waiting(t.key)))
-	return request{key: t.key, built: in}
+// request ends work and gives the key up, if the term is the owner.
+func (w *ending) request(t *term) request {
+	r := request{key: t.key, cmps: t.guard(), then: append(t.leave(), w.ops...)}
+	if w.foreign {
+		r.key = ""
+	}
+	return r
 }
+
+// free frees the key to whom it may concern: it is watched. Giving up what is
+// one's own is right under any epoch.
+func (t *term) free() request { return request{key: t.key, built: t.leaving()} }
 
 // dropping frees the key whoever waits, and else says in whose hands it is.
 func (t *term) dropping() request {
@@ -209,13 +215,13 @@ func (t *term) dropping() request {
 	return request{key: t.key, built: in}
 }
 
-// leaving deletes what the owner has in etcd, under whatever epoch.
+// leaving deletes what the owner has in etcd, first the claim itself.
 func (t *term) leaving() *pb.TxnRequest {
 	l := t.s.c.store.layout
 	own := []byte(l.own(t.key))
 	in := &pb.TxnRequest{
-		Compare: append(make([]*pb.Compare, 0, 3), modifiedAt(own, revision(t.fence)), onLease(own, t.s.id)),
-		Success: append(make([]*pb.RequestOp, 0, 3), deleteOp(own)),
+		Compare: append(make([]*pb.Compare, 0, 4), modifiedAt(own, revision(t.fence)), onLease(own, t.s.id)),
+		Success: append(make([]*pb.RequestOp, 0, 5), deleteOp(own)),
 	}
 	t.s.mu.Lock()
 	noted := t.noted
@@ -229,19 +235,9 @@ func (t *term) leaving() *pb.TxnRequest {
 	return in
 }
 
-// leave deletes what the term has in etcd.
+// leave is what leaving does, as operations.
 func (t *term) leave() []clientv3.Op {
-	l := t.s.c.store.layout
-	ops := append(make([]clientv3.Op, 0, 4), clientv3.OpDelete(l.own(t.key)))
-	t.s.mu.Lock()
-	noted := t.noted
-	t.s.mu.Unlock()
-	if noted {
-		ops = append(ops, clientv3.OpDelete(l.note(t.key)))
-	}
-	if t.mailed {
-		ops = append(ops, t.unmail())
-	}
+	_, ops, _ := operations(t.leaving())
 	return ops
 }
 
@@ -275,11 +271,11 @@ func (t *term) settleLater(w *ending, r request) {
 // deletion deletes what the term has in etcd: the claim if it still is the
 // owner, under whatever epoch, and its mail in any case.
 func (t *term) deletion() request {
-	r := request{key: t.key, cmps: t.guard()[:2], then: t.leave()}
+	in := t.leaving()
 	if t.mailed {
-		r.els = []clientv3.Op{t.unmail()}
+		in.Failure = []*pb.RequestOp{deleteOp([]byte(t.mailbox()))}
 	}
-	return r
+	return request{key: t.key, built: in}
 }
 
 // clearAway deletes the term's mail and its note in the background:
@@ -315,6 +311,7 @@ func (t *term) clearAway() {
 
 // rest keeps a released key held by nobody for a while.
 func (t *term) rest(ctx context.Context, d time.Duration) error {
+	t.scatter() // nobody gets the key for a while
 	err := t.rehome(ctx, kindResting, d)
 	if err != nil && !errors.Is(err, ErrLost) {
 		// It could not be: without a lease for the rest the claim ends now.

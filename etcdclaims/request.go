@@ -32,6 +32,11 @@ type request struct {
 	// epoch is the epoch under which alone the request may be carried out, a
 	// condition that is shared likewise.
 	epoch *epoch
+	// nested says that the failing branch changes something, too, which nothing
+	// but the conditions of the request's own may lead to: the reply is that of a
+	// transaction in which this one stands, and which succeeds if ticket and epoch
+	// are good.
+	nested bool
 }
 
 // op returns the request as a step of another.

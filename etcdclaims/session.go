@@ -269,6 +269,13 @@ func (s *session) gone(ctx context.Context, err error, others bool) bool {
 	return s.over()
 }
 
+// isLost reports the same as over, as soon as its claims know.
+func (s *session) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause != nil
+}
+
 // over reports whether the session was given up.
 func (s *session) over() bool {
 	select {

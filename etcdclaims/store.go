@@ -79,7 +79,11 @@ func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, err
 		})
 	}
 	in := r.proto()
-	if shared := s.shared(r.ticket, r.epoch); len(shared) > 0 {
+	shared := s.shared(r.ticket, r.epoch)
+	switch {
+	case r.nested:
+		in = &pb.TxnRequest{Compare: shared, Success: []*pb.RequestOp{txnOp(in)}, Failure: []*pb.RequestOp{getOp(s.epochKey)}}
+	case len(shared) > 0:
 		in = &pb.TxnRequest{Compare: append(shared, in.Compare...), Success: in.Success, Failure: in.Failure}
 	}
 	return s.sendBuilt(ctx, in)

@@ -25,6 +25,12 @@ type term struct {
 	mailed  bool // it was handed over, by a mail that stays until it ends
 	line    line // who waits behind it, as far as it was told
 
+	followed bool // it was handed over within this client
+
+	// Guarded by the client's followMu:
+	followers []*follower
+	alone     bool // has no followers any more
+
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
 	told   error // why its context ends, or would
@@ -90,7 +96,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, mailed: a.mailed, line: a.line, work: a.work != nil,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, mailed: a.mailed, line: a.line, followed: a.followed, work: a.work != nil,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
@@ -171,6 +177,7 @@ func (t *term) endLocked(err error) bool {
 		delete(c.keys, t.key)
 	}
 	c.keysMu.Unlock()
+	t.scatter()
 	t.err.Store(&err)
 	t.stopLocked(err)
 	close(t.done)

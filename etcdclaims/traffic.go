@@ -34,6 +34,7 @@ type rider struct {
 	ticket *string
 	own    string // ticket, when it goes by itself
 	epoch  *epoch
+	nested bool
 	width  int
 	size   int
 	lease  int64
@@ -45,7 +46,7 @@ type rider struct {
 }
 
 func newRider(ctx context.Context, r request) *rider {
-	m := &rider{ctx: ctx, key: r.key, also: r.also, in: r.proto(), ticket: r.ticket, epoch: r.epoch, done: make(chan struct{})}
+	m := &rider{ctx: ctx, key: r.key, also: r.also, in: r.proto(), ticket: r.ticket, epoch: r.epoch, nested: r.nested, done: make(chan struct{})}
 	if m.ticket != nil {
 		m.own = *m.ticket
 	}

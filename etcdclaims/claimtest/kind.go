@@ -26,6 +26,7 @@ const (
 	Note     Kind = "note"     // Claim.Note
 	Release  Kind = "release"  // frees a key that nobody waits for
 	HandOver Kind = "handover" // gives a key to the first in line
+	Pass     Kind = "pass"     // gives a key to another caller of the same client
 	Ending   Kind = "ending"   // Work.Complete, Fail, Release
 	Rehome   Kind = "rehome"   // moves the key of a zombie, or for MinHold, to a lease of its own
 	Leave    Kind = "leave"    // leaves the line
@@ -183,12 +184,25 @@ func takeKind(req *pb.TxnRequest, own *put) Kind {
 	if holder.Kind == "zombie" || holder.Kind == "resting" {
 		return Rehome
 	}
+	for _, c := range req.Compare { // that the key is its own, and its line is read if it is not
+		if strings.Contains(string(c.Key), "/own/") && c.Target == pb.Compare_MOD && readsLine(req) {
+			return Pass
+		}
+	}
 	for _, c := range req.Compare { // that its own place stands
 		if strings.Contains(string(c.Key), "/wait/") && len(c.RangeEnd) == 0 {
 			return Advance
 		}
 	}
 	return Acquire
+}
+
+// readsLine reports whether the other branch reads who stands in line.
+func readsLine(req *pb.TxnRequest) bool {
+	return slices.ContainsFunc(req.Failure, func(op *pb.RequestOp) bool {
+		r := op.GetRequestRange()
+		return r != nil && strings.Contains(string(r.Key), "/wait/") && len(r.RangeEnd) > 0
+	})
 }
 
 // touches reports whether a request is of the claim on the key.

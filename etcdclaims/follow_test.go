@@ -1,0 +1,245 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+)
+
+// followers lets so many callers of one client wait for a key that it holds.
+func (w *world) followers(c *etcdclaims.Client, key string, n int, opts ...etcdclaims.AcquireOption) (done []<-chan claimed, leave []context.CancelFunc) {
+	for range n {
+		ctx, cancel := context.WithCancel(context.Background())
+		w.Cleanup(cancel)
+		done, leave = append(done, acquiring(ctx, c, key, opts...)), append(leave, cancel)
+		time.Sleep(10 * time.Millisecond)
+	}
+	return done, leave
+}
+
+// Within one client a hand-over is one request, and nobody stands in line.
+func TestHandOverWithinOneClient(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, other := w.peer(), w.peer()
+		cl := tryClaim(t, c, "k")
+		done, leave := w.followers(c, "k", 5)
+		if n := w.places(); n != 0 {
+			t.Errorf("%d places in line", n)
+		}
+		leave[2]()
+		if r := <-done[2]; !errors.Is(r.err, context.Canceled) {
+			t.Errorf("gave up: %v", r.err)
+		}
+		for i := range done {
+			if i == 2 {
+				continue
+			}
+			before, old := c.Stats().Requests, cl
+			release(t, cl)
+			cl = w.within(10*time.Millisecond, done[i])
+			if n := c.Stats().Requests - before; n != 1 {
+				t.Errorf("%d requests", n)
+			}
+			if cl.Fence() <= old.Fence() || !errors.Is(old.Err(), etcdclaims.ErrReleased) {
+				t.Errorf("fences %d, %d; the old claim: %v", old.Fence(), cl.Fence(), old.Err())
+			}
+			w.ours(cl)
+		}
+		time.Sleep(20 * sec)
+		w.ours(cl)
+		release(t, cl)
+		w.free("k", other)
+		w.closeClean(c, other)
+	})
+}
+
+// Those of another client are neither passed by followers that came later, nor
+// do they pass those that came first.
+func TestFollowersAndOthersInTurn(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, b := w.peer(), w.peer()
+		held := tryClaim(t, c, "k")
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 12 {
+			client := c
+			if i%4 == 2 {
+				client = b
+			}
+			done := acquiring(context.Background(), client, "k")
+			wg.Go(func() {
+				r := <-done
+				if r.err != nil {
+					t.Error(r.err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(50 * time.Millisecond)
+				release(t, r.cl)
+			})
+			time.Sleep(20 * time.Millisecond)
+		}
+		release(t, held)
+		wg.Wait()
+		if !slices.IsSorted(order) || len(order) != 12 {
+			t.Errorf("served in the order %v", order)
+		}
+		if n := w.places() + w.mails(); n != 0 {
+			t.Errorf("%d places in line and mails are left: %v", n, w.all())
+		}
+		w.closeClean(c, b)
+	})
+}
+
+// However the claim ends that they follow, followers get the key, in order, or
+// hear why not.
+func TestFollowersOfAClaimThatEnds(t *testing.T) {
+	t.Parallel()
+	ends := map[string]struct {
+		opts []etcdclaims.AcquireOption
+		end  func(w *world, c *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim)
+		took time.Duration
+	}{
+		"deleted": {nil, func(w *world, _ *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
+			w.server.Delete(w.T, w.own("k"))
+		}, 6 * sec},
+		"forced": {nil, func(w *world, c *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
+			if err := c.ForceRelease(context.Background(), "k", "test"); err != nil {
+				w.Error(err)
+			}
+		}, sec},
+		"release all": {nil, func(w *world, c *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
+			if _, err := c.ReleaseAll(context.Background()); err != nil {
+				w.Error(err)
+			}
+		}, sec},
+		"superseded": {nil, func(w *world, c *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
+			release(w, tryClaim(w, c, "k", etcdclaims.Supersede()))
+		}, sec},
+		"epoch raised": {nil, func(w *world, _ *etcdclaims.Client, _ *claimtest.Host, cl *etcdclaims.Claim) {
+			w.server.RaiseEpoch(w.T, w.prefix)
+			_ = cl.Release(context.Background())
+		}, sec},
+		"MinHold": {[]etcdclaims.AcquireOption{etcdclaims.MinHold(5 * sec)}, func(w *world, _ *etcdclaims.Client, _ *claimtest.Host, cl *etcdclaims.Claim) {
+			release(w, cl)
+		}, 8 * sec},
+		"MaxHold": {[]etcdclaims.AcquireOption{etcdclaims.MaxHold(5 * sec)}, func(*world, *etcdclaims.Client, *claimtest.Host, *etcdclaims.Claim) {}, 25 * sec},
+		"noted": {nil, func(w *world, _ *etcdclaims.Client, _ *claimtest.Host, cl *etcdclaims.Claim) {
+			if err := cl.Note(context.Background(), []byte("n")); err != nil {
+				w.Error(err)
+			}
+			release(w, cl)
+		}, sec},
+		"lost request": {nil, func(w *world, _ *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim) {
+			host.Inject(claimtest.Fault{On: claimtest.Pass, LoseRequest: true})
+			release(w, cl)
+		}, 5 * sec},
+		"lost reply": {nil, func(w *world, _ *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim) {
+			host.Inject(claimtest.Fault{On: claimtest.Pass, LoseReply: true})
+			release(w, cl)
+		}, 5 * sec},
+		"late request": {nil, func(w *world, _ *etcdclaims.Client, host *claimtest.Host, cl *etcdclaims.Claim) {
+			late := delayed(host, claimtest.Pass)
+			host.Inject(claimtest.Fault{On: claimtest.Pass, Times: -1, LoseRequest: true})
+			ctx, cancel := context.WithTimeout(context.Background(), sec)
+			defer cancel()
+			if err := cl.Release(ctx); !errors.Is(err, etcdclaims.ErrUnknown) {
+				w.Errorf("releasing: %v", err)
+			}
+			late.arrive()
+			host.RemoveFaults()
+		}, 6 * sec},
+	}
+	for name, e := range ends {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			other := w.peer()
+			cl := tryClaim(t, c, "k", e.opts...)
+			done, _ := w.followers(c, "k", 3)
+			e.end(w, c, host, cl)
+			last := cl.Fence()
+			for i := range done {
+				next := w.within(e.took, done[i])
+				if next.Fence() <= last {
+					t.Errorf("fence %d after %d", next.Fence(), last)
+				}
+				last = next.Fence()
+				w.ours(next)
+				if v := w.get("note/k"); v != "" {
+					t.Errorf("left: a note, %s", v)
+				}
+				release(t, next)
+			}
+			time.Sleep(20 * sec)
+			w.free("k", other)
+			if n := w.places() + w.mails(); n != 0 {
+				t.Errorf("%d places in line and mails are left: %v", n, w.all())
+			}
+			w.closeClean(c, other)
+		})
+	}
+}
+
+// A follower that gives up while it is handed the key leaves it to the next.
+func TestFollowerGivesUpWhileHanded(t *testing.T) {
+	t.Parallel()
+	for _, delay := range []time.Duration{-5 * time.Millisecond, 0, 5 * time.Millisecond, 15 * time.Millisecond} {
+		virtualCase(t, fmt.Sprint(delay), func(t *testing.T, w *world) {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			cl := tryClaim(t, c, "k")
+			done, leave := w.followers(c, "k", 2)
+			host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 5 * time.Millisecond, DelayReply: 5 * time.Millisecond})
+			time.AfterFunc(10*time.Millisecond+delay, leave[0])
+			release(t, cl)
+			if r := <-done[0]; r.err == nil {
+				release(t, r.cl)
+			}
+			w.ours(w.within(sec, done[1]))
+			host.RemoveFaults()
+			w.closeClean(c)
+		})
+	}
+}
+
+// Followers hear of the end of their client, and of their session.
+func TestFollowersWithoutAClient(t *testing.T) {
+	t.Parallel()
+	for _, closing := range []bool{true, false} {
+		virtualCase(t, fmt.Sprint(closing), func(t *testing.T, w *world) {
+			c := w.peer()
+			tryClaim(t, c, "k")
+			done, _ := w.followers(c, "k", 2)
+			if closing {
+				if err := c.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			} else {
+				w.server.Revoke(t, w.own("k"))
+			}
+			for i := range done {
+				r := <-done[i]
+				switch {
+				case closing && !errors.Is(r.err, etcdclaims.ErrClosed):
+					t.Errorf("closing: %v", r.err)
+				case !closing:
+					lossOf(t, r.err, etcdclaims.ReasonSessionDead)
+				}
+			}
+			if closing {
+				w.nothingLeft()
+			}
+		})
+	}
+}
