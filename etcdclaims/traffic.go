@@ -72,9 +72,9 @@ type flight struct {
 }
 
 const (
-	// A second round trip begins beside the first if enough wait for it, or as
-	// many as the first carries, or if that takes long: many small ones cost both
-	// sides more than they save.
+	// A second round trip begins beside the first if enough wait for it, or if the
+	// first carries one alone or takes long: many small ones cost both sides more
+	// than they save.
 	enough = 16
 	long   = 5 * time.Millisecond
 
@@ -184,7 +184,7 @@ func (s *store) room(waiting int) bool {
 	case young == 0:
 		return true
 	case young < fewFlights:
-		return waiting >= min(enough, aboard)
+		return waiting >= enough || aboard <= 1
 	}
 	return young < moreFlights && waiting > longQueue
 }
