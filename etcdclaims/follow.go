@@ -117,7 +117,8 @@ func (c *Client) followed(ctx context.Context, f *follower) (*term, error) {
 	c.stats.contended.Add(1)
 	news := c.expectMail(f.a) // of a forced release
 	defer c.noMail(news)
-	stamp := time.NewTimer(stampAfter)
+	again := stampAfter
+	stamp := time.NewTimer(again)
 	defer stamp.Stop()
 	for {
 		var t *term
@@ -127,6 +128,8 @@ func (c *Client) followed(ctx context.Context, f *follower) (*term, error) {
 		case <-stamp.C:
 			if !c.stamped(f) {
 				c.stampFollowers(ctx, f)
+				again = min(2*again, time.Second)
+				stamp.Reset(again) // if that came to nothing, or another asks for all
 			}
 			continue
 		case <-f.a.s.dead:
@@ -167,7 +170,19 @@ func (c *Client) stampFollowers(ctx context.Context, f *follower) {
 	if t == nil {
 		return
 	}
-	there := c.followersOf(t)
+	c.followMu.Lock()
+	if t.stamping {
+		c.followMu.Unlock()
+		return
+	}
+	t.stamping = true
+	there := slices.Clone(t.followers)
+	c.followMu.Unlock()
+	defer func() {
+		c.followMu.Lock()
+		t.stamping = false
+		c.followMu.Unlock()
+	}()
 	line := c.store.layout.waiting(f.a.key)
 	resp, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly())}})
 	if err != nil {

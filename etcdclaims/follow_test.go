@@ -169,9 +169,25 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			cl := tryClaim(t, c, "k", e.opts...)
 			done, _ := w.followers(c, "k", 3)
 			e.end(w, c, host, cl)
+			type won struct {
+				i int
+				r claimed
+			}
+			wins := make(chan won, len(done))
+			for i := range done {
+				go func() { wins <- won{i, <-done[i]} }()
+			}
 			last := cl.Fence()
 			for i := range done {
-				next := w.within(e.took, done[i])
+				begin := time.Now()
+				win := <-wins
+				next := win.r.cl
+				if win.r.err != nil || time.Since(begin) > e.took {
+					w.Fatalf("follower %d after %v: %v", win.i, time.Since(begin), win.r.err)
+				}
+				if win.i != i && name != "epoch raised" { // which makes all ask again
+					t.Errorf("follower %d came in place of %d", win.i, i)
+				}
 				if next.Fence() <= last {
 					t.Errorf("fence %d after %d", next.Fence(), last)
 				}

@@ -28,8 +28,10 @@ type Info struct {
 	// Kind is empty for a claim, "lock" for one of Locks, "zombie" for one
 	// whose handler did not stop in time, "resting" for one that was released
 	// before its MinHold.
-	Kind    string
-	Waiting int64 // how many wait in line; not filled in by List and Watch
+	Kind string
+	// Waiting is how many wait in line, but for those who wait within the
+	// client that holds the key. List and Watch do not fill it in.
+	Waiting int64
 	// TTL is how long the lease lasts by etcd's account unless it is renewed;
 	// only Lookup asks for it.
 	TTL time.Duration

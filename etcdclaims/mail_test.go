@@ -196,7 +196,13 @@ func TestForcedReleaseMeetsHandOver(t *testing.T) {
 			if err := operator.ForceRelease(ctx, "k", "test"); err != nil {
 				t.Fatal(err)
 			}
-			cl := w.within(10*sec, done)
+			r := <-done
+			if r.err != nil {
+				lossOf(t, r.err, etcdclaims.ReasonDeleted) // it was known before it was granted
+				w.free("k", a)
+				return
+			}
+			cl := r.cl
 			time.Sleep(250*time.Millisecond + 3*late) // as late as the notice itself
 			if cl.Check() == nil {
 				w.ours(cl) // had anew

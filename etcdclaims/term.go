@@ -30,6 +30,7 @@ type term struct {
 	// Guarded by the client's followMu:
 	followers []*follower
 	alone     bool // has no followers any more
+	stamping  bool // etcd is being asked, for all who follow
 
 	ctx    context.Context // nil until somebody asks for it
 	cancel context.CancelCauseFunc
