@@ -295,7 +295,8 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 		key:  a.key,
 		cmps: a.hasKey(),
 		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
-		els:  []clientv3.Op{clientv3.OpPut(st.layout.void(a.ticket), emptyValue, clientv3.WithLease(a.s.id))},
+		els:  a.strayNote(),
+		void: &void{ticket: a.ticket, lease: a.s.id},
 	}
 	if a.enqueues {
 		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
@@ -325,16 +326,27 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	}
 }
 
+// strayNote deletes the note that the attempt put with a claim that somebody has
+// taken away since.
+func (a *attempt) strayNote() []clientv3.Op {
+	if a.opts.note == nil {
+		return nil
+	}
+	l := a.s.c.store.layout
+	own, note := l.own(a.key), l.note(a.key)
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{
+		clientv3.Compare(clientv3.LeaseValue(own), "!=", int64(a.s.id)),
+		clientv3.Compare(clientv3.LeaseValue(note), "=", int64(a.s.id)),
+	}, []clientv3.Op{clientv3.OpDelete(note)}, nil)}
+}
+
 // undo takes back, in the background, whatever the attempt may have put or may
 // yet put, so that a shared lease never keeps alive a claim that nobody has.
 func (a *attempt) undo() {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
 	drop := []clientv3.Op{clientv3.OpDelete(own), clientv3.OpDelete(st.layout.note(a.key))}
-	var void []clientv3.Op
-	if a.unsure {
-		void = append(void, clientv3.OpPut(st.layout.void(a.ticket), emptyValue, clientv3.WithLease(a.s.id)))
-	}
+	gone := a.strayNote() // if the claim is not there, or not any more
 	var restore request
 	if a.work != nil {
 		// An attempt that nobody knew of must not count, even if its lease, and
@@ -349,16 +361,19 @@ func (a *attempt) undo() {
 			then: []clientv3.Op{a.work.restore(work)},
 		}
 		drop = append(drop, a.work.restore(work))
-		void = append(void, restore.op())
+		gone = append(gone, restore.op())
 	}
 	if a.enqueues {
 		left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.won(st.layout.instance, a.id))}
-		drop, void = append(drop, left...), append(void, left...)
+		drop, gone = append(drop, left...), append(gone, left...)
 	}
 	r := request{
 		key:  a.key,
 		cmps: a.hasKey(),
-		then: drop, els: void,
+		then: drop, els: gone,
+	}
+	if a.unsure {
+		r.void = &void{ticket: a.ticket, lease: a.s.id}
 	}
 	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
 		_, err := st.do(ctx, r)

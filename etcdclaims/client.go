@@ -91,6 +91,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		runs:    make(map[*run]struct{}),
 
 		underWay:   make(map[string]int),
+		asking:     make(map[string]chan struct{}),
 		closedDown: make(chan struct{}),
 	}
 	c.retained.free = make(chan struct{}, 1)

@@ -19,6 +19,7 @@ func (s *store) board() []*rider {
 	bytes := int(s.byteLimit.Load())
 	riders := make([]*rider, 0, min(len(s.queue), fullFlight))
 	var left []*rider
+	var voids []string
 	var e *epoch
 	widest, size, at := 0, 0, 0
 	clear(s.aboard)
@@ -28,7 +29,10 @@ func (s *store) board() []*rider {
 			continue // it notices by itself
 		}
 		w := max(widest, m.width)
-		if n := len(riders); n > 0 && (n >= s.seats(w) || size+m.size > bytes) {
+		if m.void != nil && !slices.Contains(voids, m.void.ticket) {
+			voids = append(voids, m.void.ticket)
+		}
+		if n := len(riders); n > 0 && (n >= s.seats(w+len(voids)) || size+m.size > bytes) {
 			break
 		}
 		if s.twice(m) || e != nil && m.epoch != nil && !e.is(m.epoch) {
@@ -77,14 +81,15 @@ func (s *store) twice(m *rider) bool {
 // in a transaction, and the groups in another, which together with what a rider
 // takes must not exceed etcd's limit.
 func (s *store) seats(width int) int {
-	rest := int(s.opLimit.Load()) - width
+	rest := max(0, int(s.opLimit.Load())-width)
 	return max(1, min(fullFlight, (rest/2)*(rest-rest/2)))
 }
 
 // nest puts riders into one transaction: in one level if they fit, and else in
-// two.
-func (s *store) nest(riders []*rider) *pb.TxnRequest {
-	widest, in := 0, new(pb.TxnRequest)
+// two. So many of its operations carry them; the others are what they share.
+func (s *store) nest(riders []*rider) (in *pb.TxnRequest, carrying int) {
+	widest := 0
+	in = new(pb.TxnRequest)
 	var ticket *string
 	var e *epoch
 	for _, m := range riders {
@@ -100,7 +105,8 @@ func (s *store) nest(riders []*rider) *pb.TxnRequest {
 	if len(in.Compare) > 0 {
 		in.Failure = []*pb.RequestOp{getOp(s.epochKey)}
 	}
-	group := s.group(len(riders), widest)
+	voids := voidsOf(riders)
+	group := s.group(len(riders), widest+len(voids))
 	in.Success = make([]*pb.RequestOp, 0, len(riders)/group+1)
 	for from := 0; from < len(riders); from += group {
 		if group == 1 {
@@ -113,7 +119,21 @@ func (s *store) nest(riders []*rider) *pb.TxnRequest {
 		}
 		in.Success = append(in.Success, txnOp(inner))
 	}
-	return in
+	carrying = len(in.Success)
+	for _, v := range voids {
+		in.Success = append(in.Success, s.voidOp(v))
+	}
+	return in, carrying
+}
+
+// voidsOf are the tickets that the riders make void, each once.
+func voidsOf(riders []*rider) (voids []*void) {
+	for _, m := range riders {
+		if m.void != nil && !slices.ContainsFunc(voids, func(v *void) bool { return v.ticket == m.void.ticket }) {
+			voids = append(voids, m.void)
+		}
+	}
+	return voids
 }
 
 // group is how many riders stand in one transaction of the second level, 1 if
@@ -132,17 +152,19 @@ func (s *store) fly(riders []*rider) {
 		s.alone(riders[0])
 		return
 	}
-	in := s.nest(riders)
+	in, carrying := s.nest(riders)
 	resp, err := s.sendBuilt(s.io, in)
 	switch {
 	case err == nil && resp.Succeeded:
-		s.arrive(riders, resp, len(in.Success) < len(riders))
+		s.arrive(riders, resp.Responses[:carrying], resp)
 	case err == nil:
 		s.turnedAway(riders, resp)
 	case errors.Is(err, ErrUnknown):
 		fail(riders, err)
-	case s.tooMuch(err, in):
+	case s.tooMuch(err, in, riders):
 		s.requeue(riders)
+	case isTransient(err):
+		fail(riders, err) // for all the same: they come again when they have paused
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		s.byLease(riders, err)
 	default:
@@ -223,14 +245,17 @@ func fail(riders []*rider, err error) {
 
 // tooMuch learns, of what was refused for its size, that etcd's limit is lower;
 // false if that is not why, or no way to mend it.
-func (s *store) tooMuch(err error, in *pb.TxnRequest) bool {
+func (s *store) tooMuch(err error, in *pb.TxnRequest, riders []*rider) bool {
 	switch {
 	case isTooManyOps(err):
 		n := width(in)
 		s.fewerOps(n)
 		return n > leastOps
 	case errors.Is(err, ErrTooLarge):
-		n := size(in)
+		n := 0 // as board counts: else the same riders might board again
+		for _, m := range riders {
+			n += m.size
+		}
 		s.fewerBytes(n)
 		return n > leastBytes
 	}
@@ -238,7 +263,7 @@ func (s *store) tooMuch(err error, in *pb.TxnRequest) bool {
 }
 
 // arrive gives each rider its part of the reply.
-func (s *store) arrive(riders []*rider, resp *clientv3.TxnResponse, grouped bool) {
+func (s *store) arrive(riders []*rider, ops []*pb.ResponseOp, resp *clientv3.TxnResponse) {
 	next := 0
 	give := func(ops []*pb.ResponseOp) {
 		for _, op := range ops {
@@ -253,11 +278,11 @@ func (s *store) arrive(riders []*rider, resp *clientv3.TxnResponse, grouped bool
 			next++
 		}
 	}
-	if !grouped {
-		give(resp.Responses)
+	if len(ops) == len(riders) {
+		give(ops)
 		return
 	}
-	for _, op := range resp.Responses {
+	for _, op := range ops {
 		give(op.GetResponseTxn().Responses)
 	}
 }
@@ -275,6 +300,6 @@ func (s *store) alone(m *rider) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
 	defer context.AfterFunc(s.io, cancel)() // the client ends with its rider aboard
-	m.resp, m.err = s.send(ctx, request{built: m.in, ticket: m.ticket, epoch: m.epoch, nested: m.nested})
+	m.resp, m.err = s.send(ctx, request{built: m.in, ticket: m.ticket, epoch: m.epoch, nested: m.nested, void: m.void})
 	close(m.done)
 }

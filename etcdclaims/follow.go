@@ -77,37 +77,36 @@ func mayFollow(s *session, o *acquireOptions, w *workPlan) bool {
 	return a.grantable() && !s.manual && !o.reentrant && !o.supersede
 }
 
-// askFirst makes of those that want one key at once the first ask for it, and
-// lets the others wait for what comes of that: if it gets the key they can
-// follow it, rather than stand in line. The first is returned what to call when
-// it knows.
-func (c *Client) askFirst(ctx context.Context, s *session, key string) (known func(), first bool) {
+// askInTurn lets those that want one key at once ask for it one after the other:
+// if the first gets the key the others can follow it, in their order, rather than
+// stand in line. The caller says with known when it has its place, in whatever
+// way.
+func (c *Client) askInTurn(ctx context.Context, s *session, key string) (known func()) {
+	mine := make(chan struct{})
 	c.followMu.Lock()
-	asked := c.asking[key]
-	if asked == nil {
-		if c.asking == nil {
-			c.asking = make(map[string]chan struct{})
-		}
-		ch := make(chan struct{})
-		c.asking[key] = ch
-		c.followMu.Unlock()
-		return sync.OnceFunc(func() {
-			c.followMu.Lock()
-			delete(c.asking, key)
-			c.followMu.Unlock()
-			close(ch)
-		}), true
-	}
+	before := c.asking[key]
+	c.asking[key] = mine
 	c.followMu.Unlock()
+	known = sync.OnceFunc(func() {
+		c.followMu.Lock()
+		if c.asking[key] == mine {
+			delete(c.asking, key)
+		}
+		c.followMu.Unlock()
+		close(mine)
+	})
+	if before == nil {
+		return known
+	}
 	enough := time.NewTimer(hanging)
 	defer enough.Stop()
 	select {
-	case <-asked:
+	case <-before:
 	case <-enough.C:
 	case <-s.dead:
 	case <-ctx.Done():
 	}
-	return func() {}, false
+	return known
 }
 
 // followed waits until the follower has a term, or with neither that nor an
@@ -451,6 +450,9 @@ func (t *term) succeed(f *follower, rev int64) {
 	f.a.granted, f.a.line, f.a.followed = rev, t.line, true
 	c.followMu.Lock()
 	abandoned := f.state == left
+	if !abandoned {
+		f.state = settled // its caller waits for done from here on
+	}
 	c.followMu.Unlock()
 	if abandoned {
 		t.s.again() // its place in the session was given back
@@ -458,16 +460,19 @@ func (t *term) succeed(f *follower, rev int64) {
 	next := t.s.newTerm(f.a, t.key, f.a.epoch.fence(rev))
 	if next == nil { // the session is dead, and all know
 		t.finish(ErrReleased)
-		c.followMu.Lock()
-		c.scatterLocked([]*follower{f})
-		c.followMu.Unlock()
+		if !abandoned {
+			f.done <- nil
+		}
 		return
 	}
 	c.followMu.Lock()
-	next.followers = append(t.followers, next.followers...)
+	if next.alone { // it has ended already
+		c.scatterLocked(t.followers)
+	} else {
+		next.followers = append(t.followers, next.followers...)
+	}
 	t.followers, t.alone = nil, true
-	if abandoned = f.state == left; !abandoned {
-		f.state = settled
+	if !abandoned {
 		f.done <- next
 	}
 	c.followMu.Unlock()

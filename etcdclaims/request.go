@@ -37,6 +37,19 @@ type request struct {
 	// transaction in which this one stands, and which succeeds if ticket and epoch
 	// are good.
 	nested bool
+	// void is put beside what the request does, where it is there: those that
+	// share a round trip, after they shared one that was lost, put it once.
+	void *void
+}
+
+// void makes void what went under a ticket.
+type void struct {
+	ticket string
+	lease  clientv3.LeaseID
+}
+
+func (s *store) voidOp(v *void) *pb.RequestOp {
+	return putOp([]byte(s.layout.void(v.ticket)), emptyValue, v.lease)
 }
 
 // op returns the request as a step of another.
@@ -114,16 +127,20 @@ func leaseOf(in *pb.TxnRequest) int64 {
 			if inner := op.GetRequestTxn(); inner != nil {
 				l = leaseOf(inner)
 			}
-			switch {
-			case l == 0:
-			case lease == 0:
-				lease = l
-			case lease != l:
-				return severalLeases
-			}
+			lease = oneLease(lease, l)
 		}
 	}
 	return lease
+}
+
+func oneLease(a, b int64) int64 {
+	switch {
+	case a == 0:
+		return b
+	case b == 0 || a == b:
+		return a
+	}
+	return severalLeases
 }
 
 // What a request is built of. Each part and what it wraps are allocated together:
@@ -248,7 +265,7 @@ func operation(op *pb.RequestOp) clientv3.Op {
 	opts := []clientv3.OpOption{
 		clientv3.WithRange(string(r.RangeEnd)), clientv3.WithLimit(r.Limit),
 		clientv3.WithSort(clientv3.SortTarget(r.SortTarget), clientv3.SortOrder(r.SortOrder)),
-		clientv3.WithMaxCreateRev(r.MaxCreateRevision), clientv3.WithMinCreateRev(r.MinCreateRevision),
+		clientv3.WithMaxCreateRev(r.MaxCreateRevision), clientv3.WithMinModRev(r.MinModRevision),
 	}
 	if r.KeysOnly {
 		opts = append(opts, clientv3.WithKeysOnly())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,7 @@ var errNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceede
 
 // send carries out one request in a round trip of its own.
 func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
-	if r.built == nil && r.ticket == nil && r.epoch == nil && !s.direct {
+	if r.built == nil && r.ticket == nil && r.epoch == nil && r.void == nil && !s.direct {
 		return s.exchange(ctx, func(ctx context.Context, _ *wireFacts) (*clientv3.TxnResponse, error) {
 			return s.kv.Txn(ctx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
 		})
@@ -85,6 +86,8 @@ func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, err
 		in = &pb.TxnRequest{Compare: shared, Success: []*pb.RequestOp{txnOp(in)}, Failure: []*pb.RequestOp{getOp(s.epochKey)}}
 	case len(shared) > 0:
 		in = &pb.TxnRequest{Compare: append(shared, in.Compare...), Success: in.Success, Failure: in.Failure}
+	case r.void != nil:
+		in = &pb.TxnRequest{Compare: in.Compare, Success: in.Success, Failure: append(slices.Clip(in.Failure), s.voidOp(r.void))}
 	}
 	return s.sendBuilt(ctx, in)
 }

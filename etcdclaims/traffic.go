@@ -21,6 +21,7 @@ type traffic struct {
 	queue   []*rider
 	flights []*flight // under way
 	hang    *time.Timer
+	wake    time.Time           // when hang goes off
 	aboard  map[string]struct{} // keys of the flight that is boarding
 	wg      sync.WaitGroup
 }
@@ -35,6 +36,7 @@ type rider struct {
 	own    string // ticket, when it goes by itself
 	epoch  *epoch
 	nested bool
+	void   *void
 	width  int
 	size   int
 	lease  int64
@@ -46,11 +48,14 @@ type rider struct {
 }
 
 func newRider(ctx context.Context, r request) *rider {
-	m := &rider{ctx: ctx, key: r.key, also: r.also, in: r.proto(), ticket: r.ticket, epoch: r.epoch, nested: r.nested, done: make(chan struct{})}
+	m := &rider{ctx: ctx, key: r.key, also: r.also, in: r.proto(), ticket: r.ticket, epoch: r.epoch, nested: r.nested, void: r.void, done: make(chan struct{})}
 	if m.ticket != nil {
 		m.own = *m.ticket
 	}
 	m.width, m.size, m.lease = width(m.in)+shared(m), size(m.in), leaseOf(m.in)
+	if m.void != nil {
+		m.lease = oneLease(m.lease, int64(m.void.lease))
+	}
 	return m
 }
 
@@ -158,14 +163,24 @@ func (s *store) ride(m *rider) (*clientv3.TxnResponse, error) {
 	case <-m.done:
 		return m.resp, m.err
 	case <-m.ctx.Done():
+	case <-s.io.Done(): // nothing takes off any more
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.left = true // whoever comes across it leaves it out
-	if !m.aboard {
-		return nil, contextError(m.ctx)
+	select {
+	case <-m.done: // at the same moment
+		return m.resp, m.err
+	default:
 	}
-	return nil, unknownError{contextError(m.ctx)}
+	m.left = true // whoever comes across it leaves it out
+	why := contextError(m.ctx)
+	if why == nil {
+		why = contextError(s.io)
+	}
+	if !m.aboard {
+		return nil, why
+	}
+	return nil, unknownError{why}
 }
 
 // room reports whether one more round trip may begin, for so many who wait.
@@ -225,16 +240,21 @@ func (s *store) launch() {
 			s.hang.Stop()
 			s.hang = nil
 		}
-	case s.hang == nil:
+	default:
 		wake := hanging
 		if len(s.flights) == 1 {
 			wake = long
 		}
-		s.hang = time.AfterFunc(wake, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.hang = nil
-			s.launch()
-		})
+		if at := time.Now().Add(wake); s.hang == nil {
+			s.wake = at
+			s.hang = time.AfterFunc(wake, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.hang = nil
+				s.launch()
+			})
+		} else if at.Before(s.wake) && s.hang.Reset(wake) {
+			s.wake = at
+		}
 	}
 }

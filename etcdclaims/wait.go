@@ -56,11 +56,11 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	f, known := c.follow(s, key, o, w), func() {}
 	if f == nil && mayFollow(s, o, w) {
-		var first bool
-		if known, first = c.askFirst(ctx, s, key); !first {
-			f = c.follow(s, key, o, w)
+		known = c.askInTurn(ctx, s, key)
+		defer known()
+		if f = c.follow(s, key, o, w); f != nil {
+			known()
 		}
-		defer func() { known() }()
 	}
 	if f == nil && !c.waitedFor(key) {
 		// Most keys are free: to take one needs no watch.
@@ -69,8 +69,9 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 			return t, again, err
 		}
 		c.waiting(key)
-		known()
-		f = c.follow(s, key, o, w)
+		if f = c.follow(s, key, o, w); f != nil {
+			known()
+		}
 	}
 	inLine := func() {}
 	for f != nil {
@@ -141,6 +142,13 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	}
 	p.behind = inner.Responses[2].GetResponseRange().Count > 1 && !o.barge
 	if rev := a.mine(p.own); rev > 0 {
+		// A request that was carried out twice: it has joined the line behind
+		// itself.
+		place := c.store.layout.waiter(key, a.id)
+		c.chore(s, "leaving the line", func(ctx context.Context) error {
+			_, err := c.store.do(ctx, request{key: key, then: []clientv3.Op{clientv3.OpDelete(place)}})
+			return err
+		})
 		t, err = c.grant(ctx, a, rev)
 		return t, false, err
 	}

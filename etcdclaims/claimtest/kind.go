@@ -131,7 +131,7 @@ func (c changes) ends() bool {
 func txnKinds(req *pb.TxnRequest) []Kind {
 	c := changesOf(req)
 	switch own := c.put("/own/"); {
-	case len(c.nested) > 0 && len(c.nested) == len(req.Success):
+	case len(c.nested) > 0 && len(c.nested)+c.voids() == len(req.Success):
 		var kinds []Kind
 		for _, n := range c.nested {
 			for _, k := range txnKinds(n) {
@@ -141,9 +141,9 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 			}
 		}
 		return kinds
-	case c.otherwisePuts("/void/") && c.deletes("/own/"):
+	case looksForItself(req) && c.deletes("/own/"):
 		return []Kind{Undo}
-	case c.otherwisePuts("/void/"):
+	case looksForItself(req):
 		return []Kind{Resolve}
 	case c.otherwisePuts("/wait/"):
 		return []Kind{Enqueue}
@@ -169,6 +169,24 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 		return []Kind{Verify}
 	}
 	return []Kind{Other}
+}
+
+// looksForItself reports whether a request asks whether a claim is there by its
+// value.
+func looksForItself(req *pb.TxnRequest) bool {
+	return slices.ContainsFunc(req.Compare, func(c *pb.Compare) bool {
+		return c.Target == pb.Compare_VALUE && strings.Contains(string(c.Key), "/own/")
+	})
+}
+
+// voids counts what requests that share a transaction make void.
+func (c changes) voids() (n int) {
+	for _, p := range c.puts {
+		if strings.Contains(p.key, "/void/") {
+			n++
+		}
+	}
+	return n
 }
 
 // asksForOwners reports whether the conditions of a request, if it has any, are of
