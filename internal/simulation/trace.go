@@ -70,7 +70,7 @@ func (m *term) ttl() time.Duration {
 	if _, manual := m.p.manuals.Load(m.token); manual {
 		return shortTTL
 	}
-	return m.p.ttl
+	return m.p.longest()
 }
 
 // how a key was taken away behind its holder's back.
@@ -187,7 +187,25 @@ func (t *trace) granted(token fencing.Token, p *process) {
 	if old := t.terms[token]; old != nil {
 		end = old.end
 	}
+	if end.IsZero() && p.cleared.Load() > 0 {
+		end = time.Now()
+	}
 	t.terms[token] = &term{token: token, p: p, told: true, from: time.Now(), end: end}
+}
+
+// clearing notes that a process begins, or has ended, to give up all that it has,
+// and returns what that is.
+func (t *trace) clearing(p *process, n int32) (tokens []fencing.Token) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.cleared.Add(n)
+	for token, m := range t.terms {
+		if m.p == p && m.end.IsZero() && n > 0 {
+			m.end = time.Now()
+			tokens = append(tokens, token)
+		}
+	}
+	return tokens
 }
 
 // ended notes that a process knows that its term is over, or begins to end it.
