@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -18,6 +19,11 @@ type aimed struct {
 func (w *world) aim(p *process, f claimtest.Fault) *aimed {
 	a := &aimed{seen: make(chan any, 1)}
 	f.Saw = func(req any) {
+		if in, ok := req.(*pb.TxnRequest); ok {
+			if riders, _ := ridersOf(in); len(riders) > 1 {
+				w.count(countAimed)
+			}
+		}
 		select {
 		case a.seen <- req:
 		default:
@@ -49,7 +55,7 @@ func (w *world) letGo(most time.Duration) <-chan struct{} {
 
 // burstUnderFire lets something happen to a round trip that several share.
 func (w *world) burstUnderFire(p *process) {
-	f := claimtest.Fault{On: claimtest.Acquire, Skip: max(0, w.rng.IntN(4)-1)}
+	f := claimtest.Fault{On: claimtest.Acquire, Skip: w.rng.IntN(3)}
 	if w.rng.IntN(4) == 0 {
 		f.On = claimtest.Release
 	}
@@ -67,8 +73,11 @@ func (w *world) burstUnderFire(p *process) {
 	case 4, 5, 6:
 		f.DelayRequest, how.mixed = between(w.rng, 20*time.Millisecond, 500*time.Millisecond), true
 	case 7:
-		f.DelayRequest, f.LoseReply = between(w.rng, 0, time.Second), true
+		f.DelayRequest, f.LoseReply = between(w.rng, 0, 300*time.Millisecond), w.rng.IntN(3) == 0
 		how.hasty = true
+	}
+	if how.hasty || how.mixed {
+		f.On, f.Skip = claimtest.Acquire, 2 // go alone, and the others meanwhile share one
 	}
 	a := w.aim(p, f)
 	rng := split(w.rng)

@@ -25,7 +25,7 @@ func pool() []string {
 
 // temper is how a burst is carried out.
 type temper struct {
-	hasty bool // most callers give up soon
+	hasty bool // half of the callers give up soon
 	mixed bool // on two sessions for certain
 }
 
@@ -38,6 +38,9 @@ func (p *process) burst(rng *rand.Rand, how temper) {
 	keys = keys[:8+rng.IntN(33)]
 	b := &burst{p: p, hasty: how.hasty, mixed: how.mixed || rng.IntN(2) == 0}
 	style := rng.IntN(4) // all by TryAcquireEach, all by themselves, or mixed
+	if how.hasty || how.mixed {
+		style = 1 + rng.IntN(3)
+	}
 	for len(keys) > 0 {
 		kind, n := style, len(keys)
 		if style > 1 {
@@ -100,7 +103,7 @@ func (b *burst) acquire(rng *rand.Rand, keys []string, kind int) {
 		opts = append(opts, etcdclaims.Note([]byte("burst")))
 	}
 	most := 8 * time.Second
-	if b.hasty && rng.IntN(4) > 0 || rng.IntN(6) == 0 {
+	if b.hasty && rng.IntN(2) == 0 || rng.IntN(6) == 0 {
 		most = 300 * time.Millisecond
 	}
 	ctx, cancel := p.within(rng, most)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 )
 
@@ -269,6 +270,10 @@ func (r *replay) ends(before, by change) {
 	m := r.t.terms[token]
 	if h.Kind != "" || m == nil || m.p.client.Instance() != h.Instance {
 		return
+	}
+	// etcd says that a lease is gone when all that was on it is.
+	if m.lost && m.why == etcdclaims.ReasonRevoked && by.at.Sub(m.end) > time.Second && r.t.w.ledger.healthy(nil, m.end, by.at) {
+		r.fault("%s lost %v at %s with its lease, for it was revoked: it was not: %v", m.p.name, token, clockOf(m.end), by)
 	}
 	late := by.at.Sub(m.end)
 	if !m.end.IsZero() && late >= 0 {

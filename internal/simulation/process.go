@@ -82,7 +82,7 @@ func (p *process) lost(l *etcdclaims.LostError) {
 	}
 	p.w.history.Ended(p.name, l.Token)
 	p.w.count("lost: " + l.Reason.String())
-	p.w.trace.ended(l.Token, p)
+	p.w.trace.lost(l.Token, p, l.Reason)
 	if _, manual := p.manuals.Load(l.Token); l.Reason == etcdclaims.ReasonExpired && !manual {
 		p.w.justify(p, l)
 	}

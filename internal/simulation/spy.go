@@ -13,7 +13,7 @@ import (
 // Exercised are counts of what must occur in many runs: if one stays zero the
 // simulation has ceased to try it.
 var Exercised = []string{
-	countBursts, countFlights, countTwoLevels, countSplit, countVoided, countRefused, countHandedOver, countUnmailed, countGhosts,
+	countBursts, countFlights, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnmailed, countGhosts,
 }
 
 const (
@@ -24,6 +24,7 @@ const (
 	countVoided     = "flights flown again, made void by one of them"
 	countRefused    = "flights flown again, refused"
 	countHandedOver = "keys handed over"
+	countAimed      = "flights that something happened to"
 	countUnmailed   = "mails of hand-overs lost"
 	countGhosts     = "judged: claims that nobody was told of"
 )

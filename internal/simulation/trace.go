@@ -63,6 +63,8 @@ type term struct {
 	from  time.Time // when
 	end   time.Time // by its own account; zero while it lasts
 	seen  bool      // in etcd
+	why   etcdclaims.Reason
+	lost  bool // for that reason
 }
 
 // ttl is how long the term may last without a renewal.
@@ -183,14 +185,15 @@ func (t *trace) granted(token fencing.Token, p *process) {
 	if old := t.terms[token]; old != nil && old.p != p {
 		t.w.fault("%v was granted to %s and to %s", token, old.p.name, p.name)
 	}
-	end := time.Time{}
-	if old := t.terms[token]; old != nil {
-		end = old.end
+	m := t.terms[token]
+	if m == nil {
+		m = &term{token: token}
+		t.terms[token] = m
 	}
-	if end.IsZero() && p.cleared.Load() > 0 {
-		end = time.Now()
+	m.p, m.told, m.from = p, true, time.Now()
+	if m.end.IsZero() && p.cleared.Load() > 0 {
+		m.end = time.Now()
 	}
-	t.terms[token] = &term{token: token, p: p, told: true, from: time.Now(), end: end}
 }
 
 // clearing notes that a process begins, or has ended, to give up all that it has,
@@ -219,6 +222,16 @@ func (t *trace) ended(token fencing.Token, p *process) {
 	}
 	if r.end.IsZero() {
 		r.end = time.Now()
+	}
+}
+
+// lost notes why a term was lost.
+func (t *trace) lost(token fencing.Token, p *process, why etcdclaims.Reason) {
+	t.ended(token, p)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.terms[token]; m.p == p {
+		m.lost, m.why = true, why
 	}
 }
 
