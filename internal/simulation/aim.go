@@ -116,6 +116,8 @@ func (w *world) handOverUnderFire(p *process) {
 		f.LoseReply = true
 	case 4:
 		f.DelayRequest = between(w.rng, 0, 3*time.Millisecond)
+	case 6: // some while after its machine has woken
+		f.DelayRequest = between(w.rng, 0, 4*time.Second)
 	default:
 		f.DelayRequest = between(w.rng, 0, 50*time.Millisecond)
 	}
