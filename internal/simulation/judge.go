@@ -272,8 +272,8 @@ func (r *replay) ends(before, by change) {
 		return
 	}
 	// etcd says that a lease is gone when all that was on it is.
-	if m.lost && m.why == etcdclaims.ReasonRevoked && by.at.Sub(m.end) > time.Second && r.t.w.ledger.healthy(nil, m.end, by.at) {
-		r.fault("%s lost %v at %s with its lease, for it was revoked: it was not: %v", m.p.name, token, clockOf(m.end), by)
+	if !m.lost.IsZero() && m.why == etcdclaims.ReasonRevoked && by.at.Sub(m.lost) > time.Second && r.t.w.ledger.healthy(nil, m.lost, by.at) {
+		r.fault("%s lost %v at %s with its lease, for it was revoked: it was not: %v", m.p.name, token, clockOf(m.lost), by)
 	}
 	late := by.at.Sub(m.end)
 	if !m.end.IsZero() && late >= 0 {

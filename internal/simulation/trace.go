@@ -64,7 +64,7 @@ type term struct {
 	end   time.Time // by its own account; zero while it lasts
 	seen  bool      // in etcd
 	why   etcdclaims.Reason
-	lost  bool // for that reason
+	lost  time.Time // when, for that reason; zero if it was not
 }
 
 // ttl is how long the term may last without a renewal.
@@ -231,7 +231,7 @@ func (t *trace) lost(token fencing.Token, p *process, why etcdclaims.Reason) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m := t.terms[token]; m.p == p {
-		m.lost, m.why = true, why
+		m.lost, m.why = time.Now(), why
 	}
 }
 
