@@ -228,9 +228,7 @@ func (p *process) manual(rng *rand.Rand) {
 		if p.dead.Load() {
 			return
 		}
-		if cl.Check() == nil {
-			p.w.history.Checked(p.name, cl.Token())
-		}
+		p.check(cl)
 		ctx, cancel := p.within(rng, 2*time.Second)
 		p.class("renew", cl.Renew(ctx))
 		cancel()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 )
 
@@ -71,6 +72,9 @@ func (t *trace) judge() {
 		if !m.seen {
 			r.fault("%s was granted %v, which is not in etcd", m.p.name, token)
 		}
+	}
+	for _, c := range r.own {
+		r.ghost(c, t.changes[len(t.changes)-1].at)
 	}
 	r.judgeLocks()
 	for _, s := range t.sights {
@@ -166,6 +170,7 @@ func (r *replay) restored(i, era int) {
 func (r *replay) owner(c change) {
 	before, held := r.own[c.key]
 	if held {
+		r.ghost(before, c.at)
 		r.ends(before, c)
 	}
 	if c.deleted {
@@ -213,6 +218,11 @@ func (r *replay) begins(before change, held bool, c change) {
 		return // nobody was told of it
 	}
 	m.seen = true
+	if held {
+		if was, _ := before.holder(); was.Claim != h.Claim {
+			r.t.w.count(countHandedOver)
+		}
+	}
 	if !m.told {
 		return // what was asked for went with it
 	}
@@ -261,6 +271,10 @@ func (r *replay) ends(before, by change) {
 	if h.Kind != "" || m == nil || m.p.client.Instance() != h.Instance {
 		return
 	}
+	// etcd says that a lease is gone when all that was on it is.
+	if !m.lost.IsZero() && m.why == etcdclaims.ReasonRevoked && by.at.Sub(m.lost) > time.Second && r.t.w.ledger.healthy(nil, m.lost, by.at) {
+		r.fault("%s lost %v at %s with its lease, for it was revoked: it was not: %v", m.p.name, token, clockOf(m.lost), by)
+	}
 	late := by.at.Sub(m.end)
 	if !m.end.IsZero() && late >= 0 {
 		return
@@ -279,12 +293,34 @@ func (r *replay) ends(before, by change) {
 		limit = 250 * time.Millisecond
 		r.t.w.count("judged: told of a loss at once")
 	default:
-		limit = m.p.ttl/3 + m.p.ttl/6
+		limit = m.p.longest()/3 + m.p.longest()/6
 		r.t.w.count("judged: finds out by renewing")
 	}
 	if m.end.IsZero() || -late > limit {
 		r.fault("%s took %v for its own until %s, which is more than %v after it was %s: %v", m.p.name, token, clockOf(m.end), limit, how, by)
 	}
+}
+
+// ghost checks that a claim that stayed in etcd until then was known to the
+// client whose lease it is on: soon, unless something was in the way of that.
+func (r *replay) ghost(c change, until time.Time) {
+	h, token := c.holder()
+	p := r.procs[h.Instance]
+	if h.Kind != "" || h.Claim == "" || p == nil {
+		return
+	}
+	if m := r.t.terms[token]; m != nil && m.p == p && m.from.Before(until) {
+		until = m.from
+	} else {
+		r.t.w.count(countGhosts)
+	}
+	// By the verification that follows the next renewal.
+	limit := p.longest()/3 + p.longest()/6 + time.Second
+	due := c.at.Add(limit)
+	if until.Sub(c.at) <= limit || !p.gone.IsZero() && !p.gone.After(due) || !r.t.w.ledger.healthy(p, c.at, due) || r.t.w.ledger.full(c.at, due) {
+		return
+	}
+	r.fault("%s was not told for %v, until %s, that it has: %v", p.name, until.Sub(c.at), clockOf(until), c)
 }
 
 // lapses checks that the key of a zombie stays held until its lease is over,

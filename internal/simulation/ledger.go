@@ -121,7 +121,7 @@ func (l *ledger) healthy(who *process, from, to time.Time) bool {
 // missing is no reason, nor is a cut that leaves time for another attempt.
 func (w *world) justify(p *process, l *etcdclaims.LostError) {
 	now := time.Now()
-	from := now.Add(-p.ttl - time.Second)
+	from := now.Add(-p.longest() - time.Second)
 	outages, others := w.ledger.wrong(p, from, now)
 	if outages == 0 && others <= 1 || w.ledger.blip(p, from, now, p.ttl/6) {
 		w.fault("%s lost %v, though nothing kept it from renewing in time (%d requests disturbed, %d short cuts): %v", p.name, l.Token, others, outages, l)

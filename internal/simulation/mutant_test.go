@@ -14,6 +14,10 @@ type mutant struct {
 // edit changes one place of a file of package etcdclaims.
 type edit struct{ file, from, to string }
 
+// Two faults are left out since others make up for them: mail that is believed
+// though it is older than the last verification, and a verification that does not
+// read mail. Who is first in line sees its own claim by another watch after 200 ms,
+// the others ask after 900 at most, so that hardly any mail is that old.
 var mutants = []mutant{
 	{
 		name: "deadline dated from the reply", seeds: 100,
@@ -96,7 +100,7 @@ var errEpochRaised =`,
 	{
 		name: "waiter that ignores its own lease", seeds: 100,
 		edits: []edit{
-			{"term.go", "	if s.cause != nil {\n		s.mu.Unlock()\n		t.cancel(nil)", "	if s.cause != nil && a.granted == 0 {\n		s.mu.Unlock()\n		t.cancel(nil)"},
+			{"term.go", "	if s.cause != nil {\n		s.mu.Unlock()\n		return nil", "	if s.cause != nil && a.granted == 0 {\n		s.mu.Unlock()\n		return nil"},
 			{"acquire.go", "	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {\n", "	if a.granted == 0 && !a.s.fresh() {\n"},
 			{"wait.go", "		case <-a.s.dead:\n			return errSessionLost\n		case <-ctx.Done():\n", "		case <-ctx.Done():\n"},
 		},
@@ -105,7 +109,7 @@ var errEpochRaised =`,
 		name: "watch resumed one revision late", seeds: 100,
 		edits: []edit{
 			{"sentinel.go", "clientv3.WithRev(rev+1)", "clientv3.WithRev(rev+2)"},
-			{"watch.go", "begun := w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))", "begun := w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+2))"},
+			{"watch.go", "w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+1))", "w.c.beginWatch(ctx, own+w.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev+2))"},
 		},
 	},
 	{
@@ -143,5 +147,33 @@ var errEpochRaised =`,
 	{
 		name: "lock whose lease is not renewed", seeds: 100,
 		edits: []edit{{"locks.go", "_, err = c.keepAlive(callCtx, lease)", "err = callCtx.Err()"}},
+	},
+	{
+		name: "flight without its ticket", seeds: 100,
+		edits: []edit{{"flight.go", "in.Compare = s.shared(ticket, e)", "_ = ticket\n	in.Compare = s.shared(nil, e)"}},
+	},
+	{
+		name: "flight without its epoch", seeds: 100,
+		edits: []edit{{"flight.go", "in.Compare = s.shared(ticket, e)", "_ = e\n	in.Compare = s.shared(ticket, nil)"}},
+	},
+	{
+		name: "replies of a flight given to the neighbour", seeds: 100,
+		edits: []edit{{"flight.go", "			m := riders[next]\n", "			m := riders[(next+1)%len(riders)]\n"}},
+	},
+	{
+		name: "refusal of one rider's lease given to all", seeds: 100,
+		edits: []edit{{"flight.go", "if len(groups) == 1 && riders[0].lease != severalLeases {", "if len(groups) > 0 {"}},
+	},
+	{
+		name: "hand-over to a place that is gone", seeds: 100,
+		edits: []edit{{"line.go", "r.cmps = append(t.guard(), stands)", "r.cmps = t.guard()"}},
+	},
+	{
+		name: "hand-over that leaves the place", seeds: 100,
+		edits: []edit{{"line.go", "		clientv3.OpDelete(name),\n", ""}},
+	},
+	{
+		name: "verification that takes no for an answer", seeds: 100,
+		edits: []edit{{"renew.go", "		if !resp.Succeeded {\n", "		if resp == nil {\n"}},
 	},
 }

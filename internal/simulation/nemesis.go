@@ -20,6 +20,9 @@ type fault struct {
 
 // faults are done to a process that is chosen at random, or to all.
 var faults = []fault{
+	{"burst under fire", 16, (*world).burstUnderFire},
+	{"hand-over under fire", 10, (*world).handOverUnderFire},
+	{"mail lost", 4, (*world).loseMail},
 	{"one request disturbed", 24, (*world).disturbOne},
 	{"several requests disturbed", 10, (*world).disturbSome},
 	{"network cut", 10, (*world).cut},
@@ -91,6 +94,7 @@ func (p *process) mend() {
 
 func (p *process) heal() {
 	p.host.RemoveFaults()
+	p.watchAgain()
 	p.host.Heal()
 }
 
@@ -139,17 +143,39 @@ func disturbance(rng *rand.Rand) claimtest.Fault {
 }
 
 func (w *world) disturbOne(p *process) {
-	i := p.host.Inject(disturbance(w.rng))
+	f := disturbance(w.rng)
+	w.history.Logf("%s: %s", p.name, describe(f))
+	i := p.inject(f)
 	end := w.ledger.disturb(p, i, false)
-	p.later(recovery, func() { i.Remove(); end() })
+	p.later(recovery, func() { p.remove(i, f); end() })
 }
 
 func (w *world) disturbSome(p *process) {
 	f := disturbance(w.rng)
 	f.Times = 2 + w.rng.IntN(12)
-	i := p.host.Inject(f)
+	w.history.Logf("%s: %s", p.name, describe(f))
+	i := p.inject(f)
 	end := w.ledger.disturb(p, i, true)
-	p.later(between(w.rng, time.Second, longTTL), func() { i.Remove(); end() })
+	p.later(between(w.rng, time.Second, longTTL), func() { p.remove(i, f); end() })
+}
+
+// remove ends a fault. A stream that began under a delay keeps it for as long as
+// it lasts, and what comes on it is late by more and more: so it ends, too.
+func (p *process) remove(i *claimtest.Injection, f claimtest.Fault) {
+	i.Remove()
+	if f.DelayReply > 0 && i.Hits() > 0 && (f.On == claimtest.Watch || f.On == claimtest.Every) {
+		p.host.Break()
+		time.Sleep(2 * time.Second)
+	}
+}
+
+func describe(f claimtest.Fault) string {
+	kind := f.On
+	if kind == claimtest.Every {
+		kind = "anything"
+	}
+	return fmt.Sprintf("%s, %d times after %d: delayed %v and %v, request lost %t, reply lost %t, answered %v, held %t",
+		kind, max(1, f.Times), f.Skip, f.DelayRequest, f.DelayReply, f.LoseRequest, f.LoseReply, f.Code, f.Hold != nil)
 }
 
 // lasting heals after a time that can be longer than any lease.
@@ -168,8 +194,8 @@ func (w *world) cut(p *process) {
 func (w *world) slowThenCut(p *process) {
 	end := w.ledger.open(p, true)
 	// As slow as one attempt may just be.
-	renewal := p.host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, DelayReply: between(w.rng, p.ttl/12, p.ttl/7)})
-	verifying := p.host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, DelayReply: between(w.rng, p.ttl/12, p.ttl/7)})
+	renewal := p.inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, DelayReply: between(w.rng, p.ttl/12, p.ttl/7)})
+	verifying := p.inject(claimtest.Fault{On: claimtest.Verify, Times: -1, DelayReply: between(w.rng, p.ttl/12, p.ttl/7)})
 	time.Sleep(between(w.rng, p.ttl/3, p.ttl))
 	p.host.Cut()
 	p.later(between(w.rng, p.ttl, 2*p.ttl), func() {
@@ -238,7 +264,7 @@ func (w *world) held() (key string, lease clientv3.LeaseID) {
 
 // all are the keys that anybody may hold.
 func (w *world) all() []string {
-	all := append([]string(nil), w.keys...)
+	all := w.every()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.jobs + 1 {

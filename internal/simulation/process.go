@@ -15,18 +15,22 @@ import (
 
 // process is one client of claims on a machine of its own, with workers.
 type process struct {
-	w      *world
-	slot   int
-	number int // of the process in this slot
-	name   string
-	host   *claimtest.Host
-	client *etcdclaims.Client
-	ttl    time.Duration
-	ctx    context.Context // ends when its workers are to end
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	dead   atomic.Bool // killed: what it does does not count any more
-	gone   time.Time   // when it began to end; the trace's mutex guards it
+	w       *world
+	slot    int
+	number  int // of the process in this slot
+	name    string
+	host    *claimtest.Host
+	client  *etcdclaims.Client
+	ttl     time.Duration
+	second  time.Duration // of other claims
+	spy     *spy          // of some
+	waits   waits
+	ctx     context.Context // ends when its workers are to end
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	cleared atomic.Int32 // calls of ReleaseAll that go on
+	dead    atomic.Bool  // killed: what it does does not count any more
+	gone    time.Time    // when it began to end; the trace's mutex guards it
 
 	// Tokens of terms:
 	manuals sync.Map // that end where nobody renews them
@@ -40,7 +44,12 @@ func (w *world) newProcess(slot, number int) *process {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	rng := p.random(0)
 	p.ttl = []time.Duration{shortTTL, 8 * time.Second, longTTL}[rng.IntN(3)]
+	p.second = []time.Duration{6 * time.Second, 12 * time.Second}[rng.IntN(2)]
 	p.host = w.server.Host(w)
+	if rng.IntN(2) == 0 {
+		p.spy = &spy{flew: make(map[string]string), void: make(map[string]bool)}
+		p.watchAgain()
+	}
 	p.client = claimtest.NewClient(w, p.host, etcdclaims.Config{
 		// Labels are for people: all share two.
 		Owner: fmt.Sprintf("label%d", slot%2), TTL: p.ttl,
@@ -58,6 +67,9 @@ func (w *world) newProcess(slot, number int) *process {
 	return p
 }
 
+// longest is how long a claim of the process may last without a renewal.
+func (p *process) longest() time.Duration { return max(p.ttl, p.second) }
+
 // random returns numbers that depend on the seed and the goroutine alone.
 func (p *process) random(goroutine uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(p.w.plan.Seed, uint64(p.slot+1)<<32|uint64(p.number)<<8|goroutine))
@@ -70,7 +82,7 @@ func (p *process) lost(l *etcdclaims.LostError) {
 	}
 	p.w.history.Ended(p.name, l.Token)
 	p.w.count("lost: " + l.Reason.String())
-	p.w.trace.ended(l.Token, p)
+	p.w.trace.lost(l.Token, p, l.Reason)
 	if _, manual := p.manuals.Load(l.Token); l.Reason == etcdclaims.ReasonExpired && !manual {
 		p.w.justify(p, l)
 	}
@@ -113,22 +125,26 @@ func (p *process) work(rng *rand.Rand) {
 			return
 		}
 		switch n := rng.IntN(100); {
-		case n < 24:
+		case n < 20:
 			p.claim(rng, false)
-		case n < 46:
+		case n < 40:
 			p.claim(rng, true)
-		case n < 60:
+		case n < 53:
 			p.handler(rng)
-		case n < 76:
+		case n < 68:
 			p.job(rng)
-		case n < 84:
+		case n < 75:
 			p.several(rng)
-		case n < 90:
+		case n < 80:
 			p.manual(rng)
-		case n < 92:
+		case n < 82:
 			p.lock(rng)
-		case n < 95:
+		case n < 85:
 			p.superseding(rng)
+		case n < 90:
+			p.crowd(rng, p.key(rng))
+		case n < 96:
+			p.burst(rng, temper{})
 		default:
 			p.look(rng)
 		}
@@ -189,12 +205,24 @@ func (p *process) claim(rng *rand.Rand, wait bool) {
 
 // acquire makes one recorded acquisition; nil if it was not granted.
 func (p *process) acquire(rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
-	method, most := p.client.TryAcquire, 8*time.Second
+	most := 8 * time.Second
 	if wait {
-		method, most = p.client.Acquire, 40*time.Second
+		most = 40 * time.Second
 	}
 	ctx, cancel := p.within(rng, most)
 	defer cancel()
+	return p.acquireIn(ctx, key, wait, opts...)
+}
+
+// acquireIn is acquire within a context.
+func (p *process) acquireIn(ctx context.Context, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
+	method := p.client.TryAcquire
+	if wait {
+		var end func()
+		ctx, end = p.waits.begin(ctx, key)
+		defer end()
+		method = p.client.Acquire
+	}
 	call := p.w.history.Acquire(p.name, key)
 	cl, err := method(ctx, key, opts...)
 	p.granted(call, cl, err)
@@ -247,9 +275,7 @@ func (p *process) hold(rng *rand.Rand, cl *etcdclaims.Claim) {
 		if p.dead.Load() {
 			return
 		}
-		if cl.Check() == nil {
-			p.w.history.Checked(p.name, cl.Token())
-		}
+		p.check(cl)
 		if told {
 			break
 		}
@@ -267,6 +293,14 @@ func (p *process) hold(rng *rand.Rand, cl *etcdclaims.Claim) {
 		}
 	}
 	p.release(rng, cl)
+}
+
+// check records that the claim is good, if it says so. While all are released it
+// may be so by the claim's own account only.
+func (p *process) check(cl *etcdclaims.Claim) {
+	if cl.Check() == nil && p.cleared.Load() == 0 {
+		p.w.history.Checked(p.name, cl.Token())
+	}
 }
 
 // ended is what a handler listens to.

@@ -22,6 +22,9 @@ var (
 	progress = flag.Bool("progress", false, "print how far it is")
 )
 
+// enough virtual time is for everything to occur.
+const enough = 10 * time.Hour
+
 // TestSimulation runs clients under faults, a seed each. For a campaign:
 //
 //	go test ./internal/simulation -seeds 20000 -simulate 2m -progress -timeout 5h
@@ -34,7 +37,14 @@ func TestSimulation(t *testing.T) {
 	}
 	var mu sync.Mutex
 	done, total, began := 0, map[string]int{}, time.Now()
-	t.Cleanup(func() { t.Logf("%d seeds of %v:\n%s", done, *lasting, simulation.Summary(total)) })
+	t.Cleanup(func() {
+		t.Logf("%d seeds of %v:\n%s", done, *lasting, simulation.Summary(total))
+		for _, what := range simulation.Exercised {
+			if total[what] == 0 && time.Duration(done)**lasting >= enough {
+				t.Errorf("in %d runs there were no %s: the simulation does not try that any more", done, what)
+			}
+		}
+	})
 	for i := range n {
 		seed := *first + uint64(i)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

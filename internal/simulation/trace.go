@@ -63,6 +63,8 @@ type term struct {
 	from  time.Time // when
 	end   time.Time // by its own account; zero while it lasts
 	seen  bool      // in etcd
+	why   etcdclaims.Reason
+	lost  time.Time // when, for that reason; zero if it was not
 }
 
 // ttl is how long the term may last without a renewal.
@@ -70,7 +72,7 @@ func (m *term) ttl() time.Duration {
 	if _, manual := m.p.manuals.Load(m.token); manual {
 		return shortTTL
 	}
-	return m.p.ttl
+	return m.p.longest()
 }
 
 // how a key was taken away behind its holder's back.
@@ -183,11 +185,30 @@ func (t *trace) granted(token fencing.Token, p *process) {
 	if old := t.terms[token]; old != nil && old.p != p {
 		t.w.fault("%v was granted to %s and to %s", token, old.p.name, p.name)
 	}
-	end := time.Time{}
-	if old := t.terms[token]; old != nil {
-		end = old.end
+	m := t.terms[token]
+	if m == nil {
+		m = &term{token: token}
+		t.terms[token] = m
 	}
-	t.terms[token] = &term{token: token, p: p, told: true, from: time.Now(), end: end}
+	m.p, m.told, m.from = p, true, time.Now()
+	if m.end.IsZero() && p.cleared.Load() > 0 {
+		m.end = time.Now()
+	}
+}
+
+// clearing notes that a process begins, or has ended, to give up all that it has,
+// and returns what that is.
+func (t *trace) clearing(p *process, n int32) (tokens []fencing.Token) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.cleared.Add(n)
+	for token, m := range t.terms {
+		if m.p == p && m.end.IsZero() && n > 0 {
+			m.end = time.Now()
+			tokens = append(tokens, token)
+		}
+	}
+	return tokens
 }
 
 // ended notes that a process knows that its term is over, or begins to end it.
@@ -201,6 +222,16 @@ func (t *trace) ended(token fencing.Token, p *process) {
 	}
 	if r.end.IsZero() {
 		r.end = time.Now()
+	}
+}
+
+// lost notes why a term was lost.
+func (t *trace) lost(token fencing.Token, p *process, why etcdclaims.Reason) {
+	t.ended(token, p)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.terms[token]; m.p == p {
+		m.lost, m.why = time.Now(), why
 	}
 }
 

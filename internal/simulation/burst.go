@@ -1,0 +1,240 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+)
+
+// poolSize is how many keys there are that are claimed many at once.
+const poolSize = 48
+
+func pool() []string {
+	keys := make([]string, poolSize)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("b%d", i)
+	}
+	return keys
+}
+
+// temper is how a burst is carried out.
+type temper struct {
+	hasty bool // half of the callers give up soon
+	mixed bool // on two sessions for certain
+}
+
+// burst claims many keys at once, so that the requests share round trips, and
+// gives them up at once.
+func (p *process) burst(rng *rand.Rand, how temper) {
+	p.w.count("bursts")
+	keys := pool()
+	rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	keys = keys[:8+rng.IntN(33)]
+	b := &burst{p: p, hasty: how.hasty, mixed: how.mixed || rng.IntN(2) == 0}
+	style := rng.IntN(4) // all by TryAcquireEach, all by themselves, or mixed
+	if how.hasty || how.mixed {
+		style = 1 + rng.IntN(3)
+	}
+	for len(keys) > 0 {
+		kind, n := style, len(keys)
+		if style > 1 {
+			kind = rng.IntN(3)
+		}
+		switch kind {
+		case 0:
+			if style > 1 {
+				n = 4 + rng.IntN(12)
+			}
+		case 1:
+			n = 1
+		case 2:
+			n = 2 + rng.IntN(3)
+		}
+		part := keys[:min(n, len(keys))]
+		keys = keys[len(part):]
+		its := split(rng)
+		b.wg.Go(func() { b.acquire(its, part, kind) })
+	}
+	b.wg.Wait()
+	p.pause(between(rng, 0, 2*time.Second))
+	claims := b.claims
+	switch rng.IntN(4) {
+	case 0:
+		p.releaseAll(rng)
+	case 1: // some work goes on
+		n := min(len(claims), 1+rng.IntN(3))
+		for _, cl := range claims[:n] {
+			its := split(rng)
+			b.wg.Go(func() { p.hold(its, cl) })
+		}
+		claims = claims[n:]
+	}
+	for _, cl := range claims {
+		its := split(rng)
+		b.wg.Go(func() { p.release(its, cl) })
+	}
+	b.wg.Wait()
+}
+
+// burst is one that goes on.
+type burst struct {
+	p      *process
+	hasty  bool
+	mixed  bool
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	claims []*etcdclaims.Claim
+}
+
+// acquire claims some of the keys by one call.
+func (b *burst) acquire(rng *rand.Rand, keys []string, kind int) {
+	p := b.p
+	var opts []etcdclaims.AcquireOption
+	if b.mixed && rng.IntN(2) == 0 {
+		opts = append(opts, etcdclaims.TTL(p.second))
+	}
+	if rng.IntN(4) == 0 {
+		opts = append(opts, etcdclaims.Note([]byte("burst")))
+	}
+	most := 8 * time.Second
+	if b.hasty && rng.IntN(2) == 0 || rng.IntN(6) == 0 {
+		most = 300 * time.Millisecond
+	}
+	ctx, cancel := p.within(rng, most)
+	defer cancel()
+	calls := make([]*claimtest.Call, len(keys))
+	for i, key := range keys {
+		calls[i] = p.w.history.Acquire(p.name, key)
+	}
+	claims, errs := make([]*etcdclaims.Claim, len(keys)), make([]error, len(keys))
+	switch kind {
+	case 0:
+		claims, errs = p.client.TryAcquireEach(ctx, keys, opts...)
+	case 1:
+		claims[0], errs[0] = p.client.TryAcquire(ctx, keys[0], opts...)
+	default:
+		all, err := p.client.TryAcquireAll(ctx, keys, opts...)
+		if err != nil {
+			all = make([]*etcdclaims.Claim, len(keys))
+			for i := range errs {
+				errs[i] = err
+			}
+		}
+		claims = all
+	}
+	for i, call := range calls {
+		p.granted(call, claims[i], errs[i])
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, cl := range claims {
+		if cl != nil {
+			b.claims = append(b.claims, cl)
+		}
+	}
+}
+
+// releaseAll gives up whatever the process has.
+func (p *process) releaseAll(rng *rand.Rand) {
+	if p.dead.Load() {
+		return
+	}
+	p.w.count("released all")
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
+	defer cancel()
+	var calls []*claimtest.Call
+	for _, token := range p.w.trace.clearing(p, 1) {
+		calls = append(calls, p.w.history.Release(p.name, token))
+	}
+	_, err := p.client.ReleaseAll(ctx)
+	p.class("release all", err)
+	p.w.trace.clearing(p, -1)
+	for _, call := range calls {
+		call.Unknown() // it may be that its worker gave it up
+	}
+}
+
+// crowd lets several workers of the process contend for one key, some of whom
+// give up.
+func (p *process) crowd(rng *rand.Rand, key string) {
+	p.w.count("crowds")
+	var wg sync.WaitGroup
+	for range 2 + rng.IntN(5) {
+		its := split(rng)
+		wg.Go(func() {
+			p.pause(between(its, 0, 50*time.Millisecond))
+			most := 30 * time.Second
+			if its.IntN(3) == 0 {
+				most = 2 * time.Second
+			}
+			ctx, cancel := p.within(its, most)
+			defer cancel()
+			cl := p.acquireIn(ctx, key, true)
+			if cl == nil {
+				return
+			}
+			if its.IntN(4) == 0 {
+				p.hold(its, cl)
+				return
+			}
+			p.pause(between(its, 0, 200*time.Millisecond))
+			p.release(its, cl)
+		})
+	}
+	wg.Wait()
+}
+
+// split returns numbers for another goroutine.
+func split(rng *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
+
+// waits are the calls of a process that wait in line, so that they can be made
+// to give up.
+type waits struct {
+	mu   sync.Mutex
+	next int
+	all  map[int]waiting
+}
+
+type waiting struct {
+	key  string
+	stop context.CancelFunc
+}
+
+// begin lists a call; end ends that.
+func (w *waits) begin(ctx context.Context, key string) (_ context.Context, end func()) {
+	ctx, stop := context.WithCancel(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = make(map[int]waiting)
+	}
+	w.next++
+	n := w.next
+	w.all[n] = waiting{key: key, stop: stop}
+	return ctx, func() {
+		stop()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.all, n)
+	}
+}
+
+// giveUp ends all that wait for the key.
+func (w *waits) giveUp(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.all {
+		if one.key == key {
+			one.stop()
+		}
+	}
+}
+
+// every returns what is claimed by anybody, apart from jobs.
+func (w *world) every() []string { return slices.Concat(w.keys, pool()) }

@@ -1,0 +1,240 @@
+package simulation
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Exercised are counts of what must occur in many runs: if one stays zero the
+// simulation has ceased to try it.
+var Exercised = []string{
+	countBursts, countFlights, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnmailed, countGhosts,
+}
+
+const (
+	countBursts     = "bursts"
+	countFlights    = "flights of several riders"
+	countTwoLevels  = "flights of two levels"
+	countSplit      = "flights split by lease"
+	countVoided     = "flights flown again, made void by one of them"
+	countRefused    = "flights flown again, refused"
+	countHandedOver = "keys handed over"
+	countAimed      = "flights that something happened to"
+	countUnmailed   = "mails of hand-overs lost"
+	countGhosts     = "judged: claims that nobody was told of"
+)
+
+// spy sees what a process sends, and can make it deaf for mail. Faults come
+// before it: the first that is injected happens.
+type spy struct {
+	mu   sync.Mutex
+	at   *claimtest.Injection
+	deaf int               // so many mails are lost
+	flew map[string]string // ticket of the last flight, by claim id
+	void map[string]bool   // tickets
+}
+
+// inject lets a fault happen to the process's requests.
+func (p *process) inject(f claimtest.Fault) *claimtest.Injection {
+	if p.spy == nil {
+		return p.host.Inject(f)
+	}
+	saw := f.Saw
+	f.Saw = func(req any) {
+		p.saw(req)
+		if saw != nil {
+			saw(req)
+		}
+	}
+	if f.Edit == nil {
+		f.Edit = p.deafen
+	}
+	i := p.host.Inject(f)
+	p.watchAgain()
+	return i
+}
+
+// watchAgain puts the spy behind all faults.
+func (p *process) watchAgain() {
+	if p.spy == nil {
+		return
+	}
+	p.spy.mu.Lock()
+	defer p.spy.mu.Unlock()
+	if p.spy.at != nil {
+		p.spy.at.Remove()
+	}
+	p.spy.at = p.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: p.saw, Edit: p.deafen})
+}
+
+// deafen drops word of hand-overs while the process is to be deaf for it.
+func (p *process) deafen(reply any) {
+	resp, ok := reply.(*pb.WatchResponse)
+	if !ok {
+		return
+	}
+	p.spy.mu.Lock()
+	defer p.spy.mu.Unlock()
+	for i := 0; i < len(resp.Events); i++ {
+		if p.spy.deaf > 0 && strings.Contains(string(resp.Events[i].Kv.Key), "/won/") {
+			p.spy.deaf--
+			resp.Events = slices.Delete(resp.Events, i, i+1)
+			i--
+			p.w.count(countUnmailed)
+		}
+	}
+}
+
+// saw looks at a request.
+func (p *process) saw(req any) {
+	in, ok := req.(*pb.TxnRequest)
+	if !ok {
+		return
+	}
+	p.spy.mu.Lock()
+	defer p.spy.mu.Unlock()
+	each(in, func(in *pb.TxnRequest) {
+		for _, op := range in.Failure {
+			if key := string(op.GetRequestPut().GetKey()); strings.Contains(key, "/void/") {
+				p.spy.void[key] = true
+			}
+		}
+	})
+	riders, levels := ridersOf(in)
+	ticket := ""
+	for _, c := range in.Compare {
+		if strings.Contains(string(c.Key), "/void/") {
+			ticket = string(c.Key)
+		}
+	}
+	if len(riders) > 1 {
+		p.w.count(countFlights)
+		if levels > 1 {
+			p.w.count(countTwoLevels)
+		}
+	}
+	again := ""
+	for _, m := range riders {
+		claim := claimIn(m)
+		if claim == "" {
+			continue
+		}
+		if before, flew := p.spy.flew[claim]; flew {
+			switch {
+			case before == ticket:
+				again = countSplit
+			case p.spy.void[before]:
+				again = countVoided
+			default:
+				again = countRefused
+			}
+		}
+		if len(riders) > 1 {
+			p.spy.flew[claim] = ticket
+		}
+	}
+	if again != "" {
+		p.w.count(again)
+	}
+}
+
+// each calls f with the transaction and all that stand in it.
+func each(in *pb.TxnRequest, f func(*pb.TxnRequest)) {
+	f(in)
+	for _, op := range slices.Concat(in.Success, in.Failure) {
+		if inner := op.GetRequestTxn(); inner != nil {
+			each(inner, f)
+		}
+	}
+}
+
+// ridersOf returns the requests that share a round trip, and in how many levels
+// they stand: a request by itself is one, in none.
+func ridersOf(in *pb.TxnRequest) (riders []*pb.TxnRequest, levels int) {
+	inner := nested(in)
+	if len(inner) == 0 {
+		return []*pb.TxnRequest{in}, 0
+	}
+	levels = 1
+	for _, m := range inner {
+		if group := nested(m); len(group) > 0 && len(m.Compare) == 0 && len(m.Failure) == 0 {
+			riders, levels = append(riders, group...), 2
+		} else {
+			riders = append(riders, m)
+		}
+	}
+	return riders, levels
+}
+
+// nested returns the transactions of which one consists, nil if there is more.
+func nested(in *pb.TxnRequest) (inner []*pb.TxnRequest) {
+	for _, op := range in.Success {
+		m := op.GetRequestTxn()
+		if m == nil {
+			return nil
+		}
+		inner = append(inner, m)
+	}
+	return inner
+}
+
+// claimIn returns the id of the claim that a request puts under its own power.
+func claimIn(in *pb.TxnRequest) string {
+	for _, op := range in.Success {
+		if put := op.GetRequestPut(); put != nil && strings.Contains(string(put.Key), "/own/") {
+			var h holder
+			_ = json.Unmarshal(put.Value, &h)
+			return h.Claim
+		}
+	}
+	return ""
+}
+
+// receiver returns who is handed a key by a request, and which key.
+func (w *world) receiver(req any) (p *process, key string) {
+	in, ok := req.(*pb.TxnRequest)
+	if !ok {
+		return nil, ""
+	}
+	instance := ""
+	each(in, func(in *pb.TxnRequest) {
+		own := ""
+		for _, op := range in.Success {
+			name := string(op.GetRequestPut().GetKey())
+			if k, ok := strings.CutPrefix(name, prefix+"own/"); ok {
+				own = k
+			}
+			if rest, ok := strings.CutPrefix(name, prefix+"session/"); ok && strings.Contains(rest, "/won/") {
+				instance, _, _ = strings.Cut(rest, "/")
+				key = own
+			}
+		}
+	})
+	for _, p := range w.slots {
+		if p.client.Instance() == instance {
+			return p, key
+		}
+	}
+	return nil, ""
+}
+
+// leasesIn returns the leases that a request puts keys on.
+func leasesIn(req any) (leases []int64) {
+	in, ok := req.(*pb.TxnRequest)
+	if !ok {
+		return nil
+	}
+	each(in, func(in *pb.TxnRequest) {
+		for _, op := range in.Success {
+			if l := op.GetRequestPut().GetLease(); l != 0 && !slices.Contains(leases, l) {
+				leases = append(leases, l)
+			}
+		}
+	})
+	return leases
+}
