@@ -28,7 +28,8 @@ type Fault struct {
 	// Remove.
 	Times int
 
-	// DelayRequest and DelayReply delay either way.
+	// DelayRequest and DelayReply delay either way: on a stream its opening, and
+	// each message that comes on it, one after the other.
 	DelayRequest, DelayReply time.Duration
 	// LoseRequest loses the request: etcd never sees it, and the client hears
 	// nothing, or Code or Err.
@@ -85,8 +86,9 @@ func (h *Host) Inject(f Fault) *Injection {
 // Hits returns how many requests it happened to.
 func (i *Injection) Hits() int { return int(i.hits.Load()) }
 
-// Remove ends the fault. Watches and renewals that have heard nothing because of
-// it now hear that their connection broke.
+// Remove ends the fault, on streams that are open, too: what they are delayed by
+// ends, and nothing happens to what comes on them later. Watches and renewals
+// that have heard nothing because of it now hear that their connection broke.
 func (i *Injection) Remove() {
 	i.host.mu.Lock()
 	defer i.host.mu.Unlock()
@@ -173,7 +175,20 @@ func (h *Host) end(kinds []Kind) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+// over reports whether the fault was removed.
+func (i *Injection) over() bool {
+	select {
+	case <-i.removed:
+		return true
+	default:
+		return false
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error { return sleepUntil(ctx, d, nil) }
+
+// sleepUntil sleeps until the fault is removed, if that is sooner.
+func sleepUntil(ctx context.Context, d time.Duration, removed <-chan struct{}) error {
 	if d <= 0 {
 		return nil
 	}
@@ -181,6 +196,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return nil
+	case <-removed:
 		return nil
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
@@ -315,7 +332,7 @@ const breath = time.Millisecond
 
 func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, i *Injection, opts []grpc.CallOption) (grpc.ClientStream, error) {
 	f := &i.f
-	if err := sleep(ctx, f.DelayRequest); err != nil {
+	if err := sleepUntil(ctx, f.DelayRequest, i.removed); err != nil {
 		return nil, err
 	}
 	if f.Hold != nil {
@@ -360,7 +377,10 @@ func (s *faultyStream) RecvMsg(m any) error {
 		_ = sleep(s.Context(), breath)
 		return err
 	}
-	if err := sleep(s.Context(), f.DelayReply); err != nil {
+	if s.i.over() {
+		return nil
+	}
+	if err := sleepUntil(s.Context(), f.DelayReply, s.i.removed); err != nil {
 		return err
 	}
 	if f.LoseReply {

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
 
@@ -66,6 +67,76 @@ func TestRenewalIsSeen(t *testing.T) {
 			t.Errorf("lease %x was renewed, want %x", id, want)
 		}
 	})
+}
+
+// A watch that is open when its fault is removed is as good as any from then on,
+// whatever the fault did to it.
+func TestRemovedFromOpenWatch(t *testing.T) {
+	t.Parallel()
+	const late = 10 * time.Second
+	for name, fault := range map[string]claimtest.Fault{
+		"opened late": {DelayRequest: time.Hour},
+		"behind":      {DelayReply: late},
+		"edited":      {Edit: func(reply any) { reply.(*pb.WatchResponse).Events = nil }},
+		"not told":    {LoseReply: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := claimtest.Start(t)
+				host := server.Host(t)
+				put := func(n int) {
+					for range n {
+						if _, err := server.Admin().Put(t.Context(), "k", ""); err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(time.Second)
+					}
+				}
+				put(1)
+				fault.On = claimtest.Watch
+				i := host.Inject(fault)
+				var news clientv3.WatchChan
+				opened := make(chan struct{})
+				etcd := host.Etcd(t)
+				go func() {
+					news = etcd.Watch(t.Context(), "k", clientv3.WithRev(1))
+					close(opened)
+				}()
+				time.Sleep(time.Second)
+				if i.Hits() != 1 {
+					t.Fatalf("it happened to %d watches", i.Hits())
+				}
+				put(10)
+				i.Remove()
+				time.Sleep(time.Second)
+				<-opened
+				hear := func() (version int64) {
+					for {
+						synctest.Wait() // for what is passed on one by one
+						select {
+						case resp := <-news:
+							if err := resp.Err(); err != nil {
+								t.Fatal(err)
+							}
+							for _, ev := range resp.Events {
+								version = ev.Kv.Version
+							}
+						default:
+							return version
+						}
+					}
+				}
+				if v := hear(); v != 11 && name != "edited" {
+					t.Errorf("told of version %d, which is not the 11th", v)
+				}
+				put(1)
+				if v := hear(); v != 12 {
+					t.Errorf("told of version %d, which is not the 12th", v)
+				}
+			})
+		})
+	}
 }
 
 func TestCut(t *testing.T) {
