@@ -37,7 +37,10 @@ var mutants = []mutant{
 	},
 	{
 		name: "release without its guard", seeds: 100,
-		edits: []edit{{"release.go", "free := request{key: t.key, cmps: t.guard()[:2], then: t.leave()}", "free := request{key: t.key, then: t.leave()}"}},
+		edits: []edit{{
+			"release.go", "modifiedAt(own, revision(t.fence)), onLease(own, t.s.id)",
+			"&pb.Compare{Key: own, Target: pb.Compare_VERSION, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Version{Version: -1}}",
+		}},
 	},
 	{
 		name: "guard without the lease compare", seeds: 100,
@@ -45,6 +48,10 @@ var mutants = []mutant{
 			"term.go",
 			"		clientv3.Compare(clientv3.LeaseValue(own), \"=\", int64(t.s.id)),\n",
 			"		clientv3.Compare(clientv3.ModRevision(own), \"=\", revision(t.fence)),\n",
+		}, {
+			"release.go", ", onLease(own, t.s.id)),\n", "),\n",
+		}, {
+			"renew.go", ", onLease(own, s.id))\n", ")\n",
 		}},
 	},
 	{
@@ -166,11 +173,11 @@ var errEpochRaised =`,
 	},
 	{
 		name: "hand-over to a place that is gone", seeds: 100,
-		edits: []edit{{"line.go", "r.cmps = append(t.guard(), stands)", "r.cmps = t.guard()"}},
+		edits: []edit{{"line.go", "	in.Compare = append(in.Compare, modifiedAt(name, first.Rev))\n", ""}},
 	},
 	{
 		name: "hand-over that leaves the place", seeds: 100,
-		edits: []edit{{"line.go", "		clientv3.OpDelete(name),\n", ""}},
+		edits: []edit{{"line.go", "in.Success = append(in.Success, deleteOp(name), putOp(", "in.Success = append(in.Success, putOp("}},
 	},
 	{
 		name: "verification that takes no for an answer", seeds: 100,

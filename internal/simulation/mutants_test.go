@@ -35,6 +35,27 @@ func TestMutants(t *testing.T) {
 	t.Logf("\n%s", &table)
 }
 
+// TestMutantsFit shows that each deliberate fault still fits the source, without
+// looking whether it is found.
+func TestMutantsFit(t *testing.T) {
+	for _, m := range mutants {
+		files := map[string]string{}
+		for _, e := range m.edits {
+			if files[e.file] == "" {
+				b, err := os.ReadFile(filepath.Join("..", "..", "etcdclaims", e.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				files[e.file] = string(b)
+			}
+			if n := strings.Count(files[e.file], e.from); n != 1 {
+				t.Errorf("%s: %s has %d times %q", m.name, e.file, n, e.from)
+			}
+			files[e.file] = strings.Replace(files[e.file], e.from, e.to, 1)
+		}
+	}
+}
+
 // search simulates the mutant, some seeds at a time, until it is found out.
 func (m mutant) search(t *testing.T, binary string) (seed, finding string) {
 	t.Helper()
