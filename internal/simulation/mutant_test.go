@@ -56,7 +56,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "undo of a lost acquire left out", seeds: 100,
-		edits: []edit{{"attempt.go", "func (a *attempt) undo() {\n", "func (a *attempt) undo() {\n	if a != nil {\n		return\n	}\n"}},
+		edits: []edit{{"resolve.go", "func (a *attempt) undo() {\n", "func (a *attempt) undo() {\n	if a != nil {\n		return\n	}\n"}},
 	},
 	{
 		name: "unknown taken for failure", seeds: 100,
@@ -109,7 +109,7 @@ var errEpochRaised =`,
 		edits: []edit{
 			{"term.go", "	if s.cause != nil {\n		s.mu.Unlock()\n		return nil", "	if s.cause != nil && a.granted == 0 {\n		s.mu.Unlock()\n		return nil"},
 			{"acquire.go", "	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {\n", "	if a.granted == 0 && !a.s.fresh() {\n"},
-			{"wait.go", "		case <-a.s.dead:\n			return errSessionLost\n		case <-ctx.Done():\n", "		case <-ctx.Done():\n"},
+			{"await.go", "		case <-a.s.dead:\n			return errSessionLost\n		case <-ctx.Done():\n", "		case <-ctx.Done():\n"},
 		},
 	},
 	{
@@ -137,7 +137,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "waiter that is never woken", seeds: 100,
-		edits: []edit{{"wait.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"}},
+		edits: []edit{{"await.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"}},
 	},
 	{
 		name: "condition of the caller's left out", seeds: 100,
@@ -149,7 +149,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "zombie whose key is soon free", seeds: 100,
-		edits: []edit{{"release.go", "t.rehome(ctx, kindZombie, t.s.lease.Load().ttl)", "t.rehome(ctx, kindZombie, time.Second)"}},
+		edits: []edit{{"rehome.go", "t.rehome(ctx, kindZombie, t.s.lease.Load().ttl)", "t.rehome(ctx, kindZombie, time.Second)"}},
 	},
 	{
 		name: "lock whose lease is not renewed", seeds: 100,
@@ -165,7 +165,11 @@ var errEpochRaised =`,
 	},
 	{
 		name: "replies of a flight given to the neighbour", seeds: 100,
-		edits: []edit{{"flight.go", "			m := riders[next]\n", "			m := riders[(next+1)%len(riders)]\n"}},
+		edits: []edit{{"flight.go", "			m := riders[next]\n", `			m := riders[next]
+			if o := next ^ 1; o < len(riders) && len(m.also)+len(riders[o].also) == 0 && len(m.in.Failure) == len(riders[o].in.Failure) {
+				m = riders[o]
+			}
+`}},
 	},
 	{
 		name: "refusal of one rider's lease given to all", seeds: 100,

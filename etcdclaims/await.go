@@ -1,0 +1,75 @@
+package etcdclaims
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// patience is how long a waiter waits for word of a hand-over before it watches
+// what is before it: the claim, of which it may be the only one to see the end,
+// or another's place, which most never need to.
+func patience(first bool) time.Duration {
+	if first {
+		return 200 * time.Millisecond
+	}
+	return 600*time.Millisecond + rand.N(300*time.Millisecond)
+}
+
+// await returns when the attempt was handed the key, when what it waits for has
+// changed, or when either may have been missed. An error says that the waiting
+// is over.
+func (c *Client) await(ctx context.Context, a *attempt, p stand, news *waiter) error {
+	var before clientv3.WatchChan
+	patience := time.NewTimer(patience(p.pred == nil && !p.behind))
+	defer patience.Stop()
+	if !a.grantable() {
+		patience.Reset(0)
+	}
+	for {
+		select {
+		case kv := <-news.mail:
+			if a.told(kv) {
+				return nil
+			}
+		case <-news.ask:
+			return nil
+		case <-patience.C:
+			if p.pred == nil && p.behind {
+				return nil // to be told who it is
+			}
+			key := c.store.layout.own(a.key)
+			if p.pred != nil {
+				key = string(p.pred.Key)
+			}
+			w, stop, _ := c.beginWatch(ctx, key, clientv3.WithRev(p.rev+1))
+			defer stop()
+			before = w
+		case resp, ok := <-before:
+			if !ok || resp.Err() != nil {
+				// Compacted, without leader, or refused: ask, but not at once,
+				// as the reason may last.
+				if !backOff(ctx, 3, a.s.dead) {
+					return errSessionLost
+				}
+				return nil
+			}
+			for _, ev := range resp.Events {
+				if ev.Type == mvccpb.Event_DELETE {
+					return nil
+				}
+				if a.granted = a.mine(ev.Kv); a.granted > 0 {
+					a.handed() // word of which is on its way
+					return nil
+				}
+			}
+		case <-a.s.dead:
+			return errSessionLost
+		case <-ctx.Done():
+			return contextError(ctx)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// passOn hands the key to the first follower, if there is one and nobody else
+// came before it. Otherwise the caller goes on to release it, with what is known
+// of the line by then.
+func (t *term) passOn(ctx context.Context) (passed bool, err error) {
+	c, st := t.s.c, t.s.c.store
+	f := t.firstFollower()
+	if f == nil && t.followed {
+		// Who held it before may be about to come back: to see that costs
+		// less than a request.
+		for range 20 {
+			runtime.Gosched()
+			if f = t.firstFollower(); f != nil {
+				break
+			}
+		}
+	}
+	if f == nil {
+		return false, nil
+	}
+	if len(t.line.next) == 0 && t.line.more {
+		if resp, err := st.do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
+			t.line = lineIn(resp)
+		}
+	}
+	c.begun(f.a.id) // whether or not its caller waits for it
+	defer c.over(f.a.id)
+	sent := false
+	for try := 0; ; try++ {
+		if len(t.line.next) > 0 && !sent && !c.cameFirst(f, t.line.next[0]) {
+			c.unhand(t, f)
+			return false, nil
+		}
+		there := c.followersOf(t)
+		in := t.leaving()
+		in.Compare = append(in.Compare, modifiedAt(st.epochKey, t.epoch))
+		in.Success[0] = putOp(in.Compare[0].Key, f.a.value, t.s.id) // not deleted, but put
+		in.Failure = t.lookBehind()
+		if len(t.line.next) == 0 {
+			in.Compare = append(in.Compare, noneUnder(st.layout.waiting(t.key)))
+		}
+		resp, err := st.do(ctx, request{key: t.key, built: in})
+		switch {
+		case err == nil && resp.Succeeded:
+			c.stamp(there, resp.Header.Revision)
+			t.succeed(f, resp.Header.Revision)
+			return true, nil
+		case err == nil:
+			if rev := f.a.mine(firstKV(resp, 0)); rev > 0 {
+				t.succeed(f, rev) // by a request whose reply was lost
+				return true, nil
+			}
+			if !t.stillOwned(resp) {
+				c.unhand(t, f)
+				t.scatter()
+				return false, nil
+			}
+			t.line = lineIn(resp)
+			continue
+		case errors.Is(err, ErrUnknown):
+			sent = true
+		case !isTransient(err):
+			if !sent {
+				c.unhand(t, f)
+				t.scatter()
+				return false, nil
+			}
+		}
+		if try == 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = t.s.within(ctx)
+			defer cancel()
+		}
+		if backOff(ctx, try, t.done) {
+			continue
+		}
+		if !sent {
+			c.unhand(t, f)
+			t.scatter()
+			return false, nil
+		}
+		// It may yet be carried out, or was: both are undone, one after the other.
+		value := f.a.hasKey()
+		own := st.layout.own(t.key)
+		c.addChore(&chore{s: t.s, claim: f.a.id, what: "releasing a claim", do: func(ctx context.Context) error {
+			if _, err := st.do(ctx, t.deletion()); err != nil {
+				return err
+			}
+			_, err := st.do(ctx, request{key: t.key, cmps: value, then: []clientv3.Op{clientv3.OpDelete(own)}})
+			return err
+		}})
+		c.unhand(t, f)
+		t.finish(ErrReleased)
+		return true, fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, withCause(ctx, err))
+	}
+}
+
+// firstFollower takes the first follower that still waits.
+func (t *term) firstFollower() *follower {
+	c := t.s.c
+	c.followMu.Lock()
+	defer c.followMu.Unlock()
+	for len(t.followers) > 0 {
+		f := t.followers[0]
+		t.followers = t.followers[1:]
+		if f.state == left {
+			continue
+		}
+		f.state = handed
+		if e := f.a.epoch; e.value != t.fence>>epochShift || e.rev != t.epoch {
+			f.a.epoch = &epoch{value: t.fence >> epochShift, rev: t.epoch}
+			f.a.describe()
+		}
+		return f
+	}
+	return nil
+}
+
+// unhand puts a follower back to the front that was not handed the key.
+func (c *Client) unhand(t *term, f *follower) {
+	c.followMu.Lock()
+	defer c.followMu.Unlock()
+	if f.state == handed {
+		f.state = following
+		t.followers = append([]*follower{f}, t.followers...)
+	}
+}
+
+// succeed makes the term of the follower that was handed the key, and ends this
+// one.
+func (t *term) succeed(f *follower, rev int64) {
+	c := t.s.c
+	f.a.granted, f.a.line, f.a.followed = rev, t.line, true
+	c.followMu.Lock()
+	abandoned := f.state == left
+	if !abandoned {
+		f.state = settled // its caller waits for done from here on
+	}
+	c.followMu.Unlock()
+	if abandoned {
+		t.s.again() // its place in the session was given back
+	}
+	next := t.s.newTerm(f.a, t.key, f.a.epoch.fence(rev))
+	if next == nil { // the session is dead, and all know
+		t.finish(ErrReleased)
+		if !abandoned {
+			f.done <- nil
+		}
+		return
+	}
+	c.followMu.Lock()
+	if next.alone { // it has ended already
+		c.scatterLocked(t.followers)
+	} else {
+		next.followers = append(t.followers, next.followers...)
+	}
+	t.followers, t.alone = nil, true
+	if !abandoned {
+		f.done <- next
+	}
+	c.followMu.Unlock()
+	t.finish(ErrReleased)
+	if abandoned && next.begin() == nil {
+		// Its caller has gone meanwhile: to whom it concerns next.
+		c.addChore(&chore{s: t.s, claim: next.id, what: "handing on a claim that was given up", do: func(ctx context.Context) error {
+			_ = next.drop(ctx, nil)
+			return nil
+		}})
+	}
+}

@@ -1,0 +1,121 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// resolve finds out what became of a request whose reply was lost: it succeeded
+// with the returned revision, or it did not and, with rev 0, never will. It
+// tries until ctx or the session ends.
+func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
+	st := a.s.c.store
+	own := st.layout.own(a.key)
+	r := request{
+		key:  a.key,
+		cmps: a.hasKey(),
+		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
+		els:  a.strayNote(),
+		void: &void{ticket: a.ticket, lease: a.s.id},
+	}
+	if a.enqueues {
+		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
+	}
+	for try := 0; ; try++ {
+		resp, err := st.do(ctx, r)
+		switch {
+		case err == nil && resp.Succeeded:
+			if a.enqueues {
+				a.handed() // for all that is known
+			}
+			return resp.Responses[0].GetResponseRange().Kvs[0].ModRevision, nil
+		case err == nil:
+			a.unsure = false
+			return 0, nil
+		case a.s.gone(ctx, err, false):
+			return 0, nil // whatever arrives late needs the lease
+		case !errors.Is(err, ErrUnknown) && !isTransient(err):
+			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+		if !backOff(ctx, try, a.s.dead) {
+			if err = withCause(ctx, err); errors.Is(err, ErrUnknown) {
+				return 0, err
+			}
+			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+	}
+}
+
+// strayNote deletes the note that the attempt put with a claim that somebody has
+// taken away since.
+func (a *attempt) strayNote() []clientv3.Op {
+	if a.opts.note == nil {
+		return nil
+	}
+	l := a.s.c.store.layout
+	own, note := l.own(a.key), l.note(a.key)
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{
+		clientv3.Compare(clientv3.LeaseValue(own), "!=", int64(a.s.id)),
+		clientv3.Compare(clientv3.LeaseValue(note), "=", int64(a.s.id)),
+	}, []clientv3.Op{clientv3.OpDelete(note)}, nil)}
+}
+
+// undo takes back, in the background, whatever the attempt may have put or may
+// yet put, so that a shared lease never keeps alive a claim that nobody has.
+func (a *attempt) undo() {
+	st := a.s.c.store
+	own := st.layout.own(a.key)
+	drop := []clientv3.Op{clientv3.OpDelete(own), clientv3.OpDelete(st.layout.note(a.key))}
+	gone := a.strayNote() // if the claim is not there, or not any more
+	var restore request
+	if a.work != nil {
+		// An attempt that nobody knew of must not count, even if its lease, and
+		// the claim with it, is gone before it can be undone.
+		work := st.layout.work(a.key)
+		restore = request{
+			key: a.key,
+			cmps: []clientv3.Cmp{
+				clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
+				clientv3.Compare(clientv3.Value(work), "=", a.record),
+			},
+			then: []clientv3.Op{a.work.restore(work)},
+		}
+		drop = append(drop, a.work.restore(work))
+		gone = append(gone, restore.op())
+	}
+	if a.enqueues {
+		left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.won(st.layout.instance, a.id))}
+		drop, gone = append(drop, left...), append(gone, left...)
+	}
+	r := request{
+		key:  a.key,
+		cmps: a.hasKey(),
+		then: drop, els: gone,
+	}
+	if a.unsure {
+		r.void = &void{ticket: a.ticket, lease: a.s.id}
+	}
+	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
+		_, err := st.do(ctx, r)
+		if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
+			// Nothing may be put, not even by the branch that is not taken:
+			// delete now, and make void when there is space.
+			if _, derr := st.do(ctx, request{key: a.key, cmps: r.cmps, then: r.then}); derr != nil && a.work == nil {
+				err = derr
+			}
+		}
+		if a.work != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			a.s.gone(ctx, err, false)
+			_, err = st.do(ctx, restore)
+		}
+		if err == nil {
+			a.s.c.log.Debug("claim undone", zap.String("key", a.key), zap.String("claim", a.id))
+		}
+		return err
+	}})
+}
