@@ -296,10 +296,11 @@ func TestLostKeyLeavesTheLine(t *testing.T) {
 func TestLostKeyLeavesNoNote(t *testing.T) {
 	t.Parallel()
 	for _, with := range []string{"acquired with it", "noted later"} {
-		for _, how := range []string{"released", "found by renewal"} {
+		for _, how := range []string{"released", "found by renewal", "released in the background", "all released in the background"} {
 			virtualCase(t, with+", "+how, func(t *testing.T, w *world) {
 				ctx := context.Background()
-				c, other := w.peer(), w.peer()
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				other := w.peer()
 				var cl *etcdclaims.Claim
 				if with == "noted later" {
 					cl = tryClaim(t, c, "k")
@@ -314,6 +315,16 @@ func TestLostKeyLeavesNoNote(t *testing.T) {
 					if err := cl.Release(ctx); !errors.Is(err, etcdclaims.ErrLost) {
 						t.Errorf("releasing what was lost: %v", err)
 					}
+				}
+				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+				defer cancel()
+				host.Inject(claimtest.Fault{On: claimtest.Release, LoseRequest: true})
+				switch how {
+				case "released in the background":
+					wantIs(t, cl.Release(short), etcdclaims.ErrUnknown)
+				case "all released in the background":
+					_, err := c.ReleaseAll(short)
+					wantIs(t, err, etcdclaims.ErrUnknown)
 				}
 				time.Sleep(6 * sec)
 				if v := w.get("note/k"); v != "" {

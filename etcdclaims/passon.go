@@ -93,7 +93,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 		value := f.a.hasKey()
 		own := st.layout.own(t.key)
 		c.addChore(&chore{s: t.s, claim: f.a.id, what: "releasing a claim", do: func(ctx context.Context) error {
-			if _, err := st.do(ctx, t.deletion()); err != nil {
+			if err := t.delete(ctx); err != nil {
 				return err
 			}
 			_, err := st.do(ctx, request{key: t.key, cmps: value, then: []clientv3.Op{clientv3.OpDelete(own)}})

@@ -261,9 +261,18 @@ func (t *term) settleLater(w *ending, r request) {
 				return err
 			}
 		}
-		_, err := st.do(ctx, t.deletion())
-		return err
+		return t.delete(ctx)
 	}})
+}
+
+// delete carries out the deletion, and clears away what is left of a claim that
+// somebody took away before.
+func (t *term) delete(ctx context.Context) error {
+	resp, err := t.s.c.store.do(ctx, t.deletion())
+	if err == nil && !resp.Succeeded {
+		t.clearAway()
+	}
+	return err
 }
 
 // deletion deletes what the term has in etcd: the claim if it still is the
