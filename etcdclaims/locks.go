@@ -144,7 +144,8 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 		}
 		return 0, false, true, nil
 	}
-	return fence, ok, err != nil && (errors.Is(err, ErrUnknown) || isTransient(err)), err
+	// A lease that was revoked as soon as it was granted makes room for another.
+	return fence, ok, errors.Is(err, ErrUnknown) || errors.Is(err, rpctypes.ErrLeaseNotFound) || err != nil && isTransient(err), err
 }
 
 // put puts the lock on a lease of its own under the conditions. If the outcome

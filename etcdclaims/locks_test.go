@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -378,4 +379,17 @@ func TestLocksBadInput(t *testing.T) {
 	if n := a.Stats().Requests - before; n != 0 {
 		t.Errorf("%d requests were sent", n)
 	}
+}
+
+// A lock whose lease is revoked before it is put is put on another.
+func TestLockWhoseLeaseIsRevokedAtBirth(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{})
+		r := host.Inject(claimtest.Fault{On: claimtest.Acquire, Err: rpctypes.ErrGRPCLeaseNotFound})
+		locked(t, c.Locks(), "k", "me", time.Minute, true)
+		if r.Hits() != 1 {
+			t.Errorf("met %d times", r.Hits())
+		}
+	})
 }
