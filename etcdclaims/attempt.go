@@ -86,21 +86,25 @@ func (c *Client) nobodyInLine(key string) clientv3.Cmp {
 
 // take is what claims the key.
 func (a *attempt) take() []clientv3.Op {
-	st := a.s.c.store
-	lease := clientv3.WithLease(a.s.id)
-	ops := make([]clientv3.Op, 0, 3+len(a.opts.ops))
-	ops = append(ops, clientv3.OpPut(st.layout.own(a.key), a.value, lease))
-	if a.over != nil && a.opts.note == nil {
-		ops = append(ops, clientv3.OpDelete(st.layout.note(a.key)))
-	}
-	if a.opts.note != nil {
-		ops = append(ops, clientv3.OpPut(st.layout.note(a.key), newNote(1, a.opts.note), lease))
+	_, ops, _ := operations(&pb.TxnRequest{Success: a.taking()})
+	return append(ops, a.opts.ops...)
+}
+
+// taking is take without what the caller adds.
+func (a *attempt) taking() []*pb.RequestOp {
+	l := a.s.c.store.layout
+	ops := append(make([]*pb.RequestOp, 0, 3), putOp([]byte(l.own(a.key)), a.value, a.s.id))
+	switch note := []byte(l.note(a.key)); {
+	case a.opts.note != nil:
+		ops = append(ops, putOp(note, newNote(1, a.opts.note), a.s.id))
+	case a.over != nil:
+		ops = append(ops, deleteOp(note))
 	}
 	if a.work != nil {
 		a.record = a.work.claimed(a).encode()
-		ops = append(ops, clientv3.OpPut(st.layout.work(a.key), a.record))
+		ops = append(ops, putOp([]byte(l.work(a.key)), a.record, clientv3.NoLease))
 	}
-	return append(ops, a.opts.ops...)
+	return ops
 }
 
 // hasKey is the condition that the attempt succeeded, whatever became of its
@@ -216,20 +220,15 @@ func (a *attempt) takeIfFree() request {
 	own := []byte(l.own(a.key))
 	in := &pb.TxnRequest{
 		Compare: append(make([]*pb.Compare, 0, 3), createdAt(own, 0)),
-		Success: append(make([]*pb.RequestOp, 0, 2), putOp(own, a.value, a.s.id)),
+		Success: a.taking(),
 		Failure: append(make([]*pb.RequestOp, 0, 2), getOp(own)),
 	}
 	if !a.opts.barge {
 		in.Compare = append(in.Compare, noneUnder(l.waiting(a.key)))
 	}
-	if a.opts.note != nil {
-		in.Success = append(in.Success, putOp([]byte(l.note(a.key)), newNote(1, a.opts.note), a.s.id))
-	}
 	if a.work != nil {
-		a.record = a.work.claimed(a).encode()
 		record := []byte(l.work(a.key))
 		in.Compare = append(in.Compare, modifiedAt(record, a.work.rev))
-		in.Success = append(in.Success, putOp(record, a.record, clientv3.NoLease))
 		in.Failure = append(in.Failure, getOp(record))
 	}
 	a.ticket = a.id // not that of a round trip before

@@ -92,6 +92,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 
 		underWay:   make(map[string]int),
 		asking:     make(map[string]chan struct{}),
+		waiters:    make(map[string]*waiter),
 		closedDown: make(chan struct{}),
 	}
 	c.retained.free = make(chan struct{}, 1)

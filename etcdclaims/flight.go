@@ -19,7 +19,7 @@ func (s *store) board() []*rider {
 	bytes := int(s.byteLimit.Load())
 	riders := make([]*rider, 0, min(len(s.queue), fullFlight))
 	var left []*rider
-	var voids []string
+	var voids []*void
 	var e *epoch
 	widest, size, at := 0, 0, 0
 	clear(s.aboard)
@@ -29,9 +29,7 @@ func (s *store) board() []*rider {
 			continue // it notices by itself
 		}
 		w := max(widest, m.width)
-		if m.void != nil && !slices.Contains(voids, m.void.ticket) {
-			voids = append(voids, m.void.ticket)
-		}
+		voids = addVoid(voids, m)
 		if n := len(riders); n > 0 && (n >= s.seats(w+len(voids)) || size+m.size > bytes) {
 			break
 		}
@@ -92,7 +90,9 @@ func (s *store) nest(riders []*rider) (in *pb.TxnRequest, carrying int) {
 	in = new(pb.TxnRequest)
 	var ticket *string
 	var e *epoch
+	var voids []*void
 	for _, m := range riders {
+		voids = addVoid(voids, m)
 		widest = max(widest, m.width)
 		if m.ticket != nil {
 			ticket = m.ticket
@@ -105,17 +105,16 @@ func (s *store) nest(riders []*rider) (in *pb.TxnRequest, carrying int) {
 	if len(in.Compare) > 0 {
 		in.Failure = []*pb.RequestOp{getOp(s.epochKey)}
 	}
-	voids := voidsOf(riders)
 	group := s.group(len(riders), widest+len(voids))
 	in.Success = make([]*pb.RequestOp, 0, len(riders)/group+1)
 	for from := 0; from < len(riders); from += group {
 		if group == 1 {
-			in.Success = append(in.Success, txnOp(riders[from].in))
+			in.Success = append(in.Success, txnOp(riders[from].built))
 			continue
 		}
 		inner := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, group)}
 		for _, m := range riders[from:min(from+group, len(riders))] {
-			inner.Success = append(inner.Success, txnOp(m.in))
+			inner.Success = append(inner.Success, txnOp(m.built))
 		}
 		in.Success = append(in.Success, txnOp(inner))
 	}
@@ -126,14 +125,12 @@ func (s *store) nest(riders []*rider) (in *pb.TxnRequest, carrying int) {
 	return in, carrying
 }
 
-// voidsOf are the tickets that the riders make void, each once.
-func voidsOf(riders []*rider) (voids []*void) {
-	for _, m := range riders {
-		if m.void != nil && !slices.ContainsFunc(voids, func(v *void) bool { return v.ticket == m.void.ticket }) {
-			voids = append(voids, m.void)
-		}
+// addVoid adds what the rider makes void, unless another does.
+func addVoid(voids []*void, m *rider) []*void {
+	if m.void == nil || slices.ContainsFunc(voids, func(v *void) bool { return v.ticket == m.void.ticket }) {
+		return voids
 	}
-	return voids
+	return append(voids, m.void)
 }
 
 // group is how many riders stand in one transaction of the second level, 1 if
@@ -300,6 +297,6 @@ func (s *store) alone(m *rider) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
 	defer context.AfterFunc(s.io, cancel)() // the client ends with its rider aboard
-	m.resp, m.err = s.send(ctx, request{built: m.in, ticket: m.ticket, epoch: m.epoch, nested: m.nested, void: m.void})
+	m.resp, m.err = s.send(ctx, m.request)
 	close(m.done)
 }

@@ -41,10 +41,9 @@ var unread = line{known: true, more: true}
 // the reply.
 func (t *term) lookBehind() []*pb.RequestOp {
 	l := t.s.c.store.layout
-	line := l.waiting(t.key)
-	first := getOp([]byte(line))
+	first := rangeOp(l.waiting(t.key))
 	r := first.GetRequestRange()
-	r.RangeEnd, r.Limit = []byte(rangeEnd(line)), readAhead
+	r.Limit = readAhead
 	r.SortTarget, r.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_ASCEND
 	return []*pb.RequestOp{getOp([]byte(l.own(t.key))), getOp(t.s.c.store.epochKey), first}
 }
@@ -90,8 +89,14 @@ func (t *term) pass(l line) (r request, to string) {
 	}
 	told := encode(mail{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
 	lease := clientv3.LeaseID(first.Lease)
-	in.Compare = append(in.Compare, modifiedAt(t.s.c.store.epochKey, t.epoch))
-	in.Success[0] = putOp(in.Compare[0].Key, first.Value, lease) // not deleted, but put
+	t.give(in, first.Value, lease)
 	in.Success = append(in.Success, deleteOp(name), putOp([]byte(layout.won(h.Instance, first.ID)), told, lease))
 	return request{key: t.key, built: in}, first.ID
+}
+
+// give makes of what deletes the claim what puts another in its place, under the
+// same epoch.
+func (t *term) give(leaving *pb.TxnRequest, value string, lease clientv3.LeaseID) {
+	leaving.Compare = append(leaving.Compare, modifiedAt(t.s.c.store.epochKey, t.epoch))
+	leaving.Success[0] = putOp(leaving.Compare[0].Key, value, lease)
 }

@@ -55,9 +55,6 @@ func (c *Client) expectMail(a *attempt) *waiter {
 	w := &waiter{a: a, since: c.store.seen.Load(), mail: make(chan *mvccpb.KeyValue, 1), ask: make(chan struct{}, 1)}
 	c.mailMu.Lock()
 	defer c.mailMu.Unlock()
-	if c.waiters == nil {
-		c.waiters = make(map[string]*waiter)
-	}
 	c.waiters[a.id] = w
 	return w
 }

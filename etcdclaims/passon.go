@@ -43,8 +43,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 		}
 		there := c.followersOf(t)
 		in := t.leaving()
-		in.Compare = append(in.Compare, modifiedAt(st.epochKey, t.epoch))
-		in.Success[0] = putOp(in.Compare[0].Key, f.a.value, t.s.id) // not deleted, but put
+		t.give(in, f.a.value, t.s.id)
 		in.Failure = t.lookBehind()
 		if len(t.line.next) == 0 {
 			in.Compare = append(in.Compare, noneUnder(st.layout.waiting(t.key)))

@@ -205,12 +205,9 @@ func (t *term) free() request { return request{key: t.key, built: t.leaving()} }
 
 // dropping frees the key whoever waits, and else says in whose hands it is.
 func (t *term) dropping() request {
-	in := t.leaving()
-	in.Failure = []*pb.RequestOp{getOp(in.Compare[0].Key), getOp(t.s.c.store.epochKey)}
-	if t.mailed {
-		in.Failure = append(in.Failure, deleteOp([]byte(t.mailbox())))
-	}
-	return request{key: t.key, built: in}
+	r := t.deletion()
+	r.built.Failure = append([]*pb.RequestOp{getOp(r.built.Compare[0].Key), getOp(t.s.c.store.epochKey)}, r.built.Failure...)
+	return r
 }
 
 // leaving deletes what the owner has in etcd, first the claim itself.
@@ -297,15 +294,11 @@ func (t *term) clearAway() {
 	st := t.s.c.store
 	r := request{key: t.key}
 	if noted {
-		own, note := st.layout.own(t.key), st.layout.note(t.key)
-		// Its last note, or any, unless the session has the key again: then a
-		// note may be that claim's.
+		note := st.layout.note(t.key)
+		// Its last note, or any, unless the session has the key again.
 		r.cmps = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(note), "=", last)}
 		r.then = append(r.then, clientv3.OpDelete(note))
-		r.els = append(r.els, clientv3.OpTxn([]clientv3.Cmp{
-			clientv3.Compare(clientv3.LeaseValue(own), "!=", int64(t.s.id)),
-			clientv3.Compare(clientv3.LeaseValue(note), "=", int64(t.s.id)),
-		}, []clientv3.Op{clientv3.OpDelete(note)}, nil))
+		r.els = append(r.els, t.s.strayNote(t.key))
 	}
 	if t.mailed {
 		r.then, r.els = append(r.then, t.unmail()), append(r.els, t.unmail())

@@ -176,10 +176,8 @@ func (s *session) allOwned(terms []*term) *pb.TxnRequest {
 
 // mailOp reads the mail since a revision.
 func (s *session) mailOp(since int64) *pb.RequestOp {
-	prefix := s.c.store.layout.mails()
-	op := getOp([]byte(prefix))
-	r := op.GetRequestRange()
-	r.RangeEnd, r.MinModRevision = []byte(rangeEnd(prefix)), since
+	op := rangeOp(s.c.store.layout.mails())
+	op.GetRequestRange().MinModRevision = since
 	return op
 }
 

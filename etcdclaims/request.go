@@ -207,6 +207,13 @@ func getOp(key []byte) *pb.RequestOp {
 	return &m.RequestOp
 }
 
+// rangeOp reads what stands under the prefix.
+func rangeOp(prefix string) *pb.RequestOp {
+	op := getOp([]byte(prefix))
+	op.GetRequestRange().RangeEnd = []byte(rangeEnd(prefix))
+	return op
+}
+
 func deleteOp(key []byte) *pb.RequestOp {
 	m := &struct {
 		pb.RequestOp

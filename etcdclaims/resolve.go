@@ -57,12 +57,18 @@ func (a *attempt) strayNote() []clientv3.Op {
 	if a.opts.note == nil {
 		return nil
 	}
-	l := a.s.c.store.layout
-	own, note := l.own(a.key), l.note(a.key)
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{
-		clientv3.Compare(clientv3.LeaseValue(own), "!=", int64(a.s.id)),
-		clientv3.Compare(clientv3.LeaseValue(note), "=", int64(a.s.id)),
-	}, []clientv3.Op{clientv3.OpDelete(note)}, nil)}
+	return []clientv3.Op{a.s.strayNote(a.key)}
+}
+
+// strayNote deletes a note of the session's, unless the session has the key: then
+// it may be that claim's.
+func (s *session) strayNote(key string) clientv3.Op {
+	l := s.c.store.layout
+	own, note := l.own(key), l.note(key)
+	return clientv3.OpTxn([]clientv3.Cmp{
+		clientv3.Compare(clientv3.LeaseValue(own), "!=", int64(s.id)),
+		clientv3.Compare(clientv3.LeaseValue(note), "=", int64(s.id)),
+	}, []clientv3.Op{clientv3.OpDelete(note)}, nil)
 }
 
 // undo takes back, in the background, whatever the attempt may have put or may

@@ -7,15 +7,14 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// traffic lets requests share round trips. One that finds less than two under
-// way goes at once; those that come meanwhile ride together in the next, each a
-// nested transaction with a condition of its own, so that each succeeds or fails
-// alone. Nothing ever waits for a timer, but for the one that frees those who
-// wait behind round trips that hang.
+// traffic lets requests share round trips. One that finds none under way goes at
+// once; those that come meanwhile ride together in the next, each a nested
+// transaction with a condition of its own, so that each succeeds or fails alone.
+// Nothing ever waits for a timer, but for the one that frees those who wait behind
+// round trips that take long.
 type traffic struct {
 	mu      sync.Mutex
 	queue   []*rider
@@ -28,15 +27,9 @@ type traffic struct {
 
 // rider is a request that waits for a round trip.
 type rider struct {
+	request
 	ctx    context.Context
-	key    string
-	also   []string
-	in     *pb.TxnRequest
-	ticket *string
 	own    string // ticket, when it goes by itself
-	epoch  *epoch
-	nested bool
-	void   *void
 	width  int
 	size   int
 	lease  int64
@@ -48,11 +41,12 @@ type rider struct {
 }
 
 func newRider(ctx context.Context, r request) *rider {
-	m := &rider{ctx: ctx, key: r.key, also: r.also, in: r.proto(), ticket: r.ticket, epoch: r.epoch, nested: r.nested, void: r.void, done: make(chan struct{})}
+	r.built = r.proto()
+	m := &rider{request: r, ctx: ctx, done: make(chan struct{})}
 	if m.ticket != nil {
 		m.own = *m.ticket
 	}
-	m.width, m.size, m.lease = width(m.in)+shared(m), size(m.in), leaseOf(m.in)
+	m.width, m.size, m.lease = width(m.built)+shared(m), size(m.built), leaseOf(m.built)
 	if m.void != nil {
 		m.lease = oneLease(m.lease, int64(m.void.lease))
 	}

@@ -190,11 +190,10 @@ func (a *attempt) takeOrQueue() request {
 	st := a.s.c.store
 	if a.sharedKey() != "" && a.over == nil {
 		r := a.takeIfFree()
-		line := []byte(st.layout.waiting(a.key))
-		count := getOp(line)
-		count.GetRequestRange().RangeEnd, count.GetRequestRange().CountOnly = []byte(rangeEnd(string(line))), true
+		count := rangeOp(st.layout.waiting(a.key))
+		count.GetRequestRange().CountOnly = true
 		r.built.Failure = []*pb.RequestOp{
-			putOp(append(line, a.id...), a.placeValue(), a.s.id),
+			putOp([]byte(st.layout.waiter(a.key, a.id)), a.placeValue(), a.s.id),
 			getOp(r.built.Compare[0].Key),
 			count, // who is before it is asked when that matters
 		}

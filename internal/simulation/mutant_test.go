@@ -166,7 +166,7 @@ var errEpochRaised =`,
 	{
 		name: "replies of a flight given to the neighbour", seeds: 100,
 		edits: []edit{{"flight.go", "			m := riders[next]\n", `			m := riders[next]
-			if o := next ^ 1; o < len(riders) && len(m.also)+len(riders[o].also) == 0 && len(m.in.Failure) == len(riders[o].in.Failure) {
+			if o := next ^ 1; o < len(riders) && len(m.also)+len(riders[o].also) == 0 && len(m.built.Failure) == len(riders[o].built.Failure) {
 				m = riders[o]
 			}
 `}},
