@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/fencing"
 	"go.uber.org/zap"
 )
 
@@ -22,7 +24,7 @@ const (
 	// MinTTL is the least TTL accepted without Config.AllowShortTTL.
 	MinTTL = 5 * time.Second
 	// MaxKeyBytes is the longest key.
-	MaxKeyBytes = 1024
+	MaxKeyBytes = fencing.MaxKeyBytes
 	// MaxNoteBytes is the longest note: notes are read with every Lookup, and
 	// etcd keeps each of their versions until it is compacted.
 	MaxNoteBytes = 64 << 10
@@ -191,13 +193,5 @@ func seconds(d time.Duration) time.Duration {
 
 // printable reports whether s is non-empty UTF-8 without control characters.
 func printable(s string) bool {
-	if s == "" || !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return false
-		}
-	}
-	return true
+	return s != "" && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }

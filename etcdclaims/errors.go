@@ -9,22 +9,23 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// What a call can end with. Test with errors.Is.
+// What a call can end with. Test with errors.Is. ErrHeld, ErrLost and ErrUnknown
+// match their namesakes of package fencing, for code that does not know claims.
 var (
 	// ErrHeld says that another holds the key, or that others wait in line for
 	// it; see HeldError.
-	ErrHeld = errors.New("etcdclaims: held by another")
+	ErrHeld error = &sentinel{"etcdclaims: held by another", fencing.ErrHeld}
 	// ErrRefused says that a condition given with If did not hold. Nothing was
 	// changed.
 	ErrRefused = errors.New("etcdclaims: a given condition does not hold")
 	// ErrLost says that the claim is no longer this client's; see LostError.
 	// A lost claim never comes back: acquire again for a new term.
-	ErrLost = errors.New("etcdclaims: claim lost")
+	ErrLost error = &sentinel{"etcdclaims: claim lost", fencing.ErrLost}
 	// ErrReleased says that the claim was given up by its own holder before.
 	ErrReleased = errors.New("etcdclaims: claim was released")
 	// ErrUnknown says that a request was sent and its outcome cannot be known:
 	// it may have been carried out. Never take it for a failure.
-	ErrUnknown = errors.New("etcdclaims: outcome unknown")
+	ErrUnknown error = &sentinel{"etcdclaims: outcome unknown", fencing.ErrUnknown}
 	// ErrDone says that the work was completed before; see WorkError.
 	ErrDone = errors.New("etcdclaims: work is done")
 	// ErrDead says that the work failed for good; see WorkError.
@@ -48,6 +49,17 @@ var (
 	ErrPassthrough = errors.New("etcdclaims: needs etcd, and this client has none")
 )
 
+// sentinel is an error that is a namesake in package fencing, too.
+type sentinel struct {
+	text string
+	also error
+}
+
+func (e *sentinel) Error() string { return e.text }
+
+// Is matches the namesake.
+func (e *sentinel) Is(target error) bool { return target == e.also }
+
 // HeldError says who holds a key. It matches ErrHeld.
 type HeldError struct {
 	// Info is what the claim's key says of the holder: not its note, nor who
@@ -65,7 +77,7 @@ func (e *HeldError) Error() string {
 }
 
 // Is matches ErrHeld.
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+func (e *HeldError) Is(target error) bool { return errors.Is(ErrHeld, target) }
 
 // Reason says how a claim was lost.
 type Reason int
@@ -128,7 +140,9 @@ func (e *LostError) Error() string {
 
 // Is matches ErrLost, and context.Canceled, so that what only knows contexts
 // takes the end of a claim's context for what it is.
-func (e *LostError) Is(target error) bool { return target == ErrLost || target == context.Canceled }
+func (e *LostError) Is(target error) bool {
+	return target == context.Canceled || errors.Is(ErrLost, target)
+}
 
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -62,6 +63,17 @@ func TestErrorsMatch(t *testing.T) {
 		for j, b := range all {
 			if i != j && errors.Is(a, b) {
 				t.Errorf("%q matches %q", a, b)
+			}
+		}
+	}
+	// Who knows of tokens alone understands these.
+	for a, b := range map[error]error{
+		etcdclaims.ErrHeld: fencing.ErrHeld, etcdclaims.ErrLost: fencing.ErrLost, etcdclaims.ErrUnknown: fencing.ErrUnknown,
+		&etcdclaims.HeldError{}: fencing.ErrHeld, &etcdclaims.LostError{}: fencing.ErrLost,
+	} {
+		for _, other := range []error{fencing.ErrHeld, fencing.ErrLost, fencing.ErrUnknown, fencing.ErrStale} {
+			if got, want := errors.Is(fmt.Errorf("wrapped: %w", a), other), other == b; got != want {
+				t.Errorf("%q matches %q: %v", a, other, got)
 			}
 		}
 	}

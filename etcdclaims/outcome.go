@@ -30,7 +30,7 @@ type unknownError struct{ error }
 
 func (e unknownError) Error() string { return ErrUnknown.Error() + ": " + e.error.Error() }
 
-func (e unknownError) Is(target error) bool { return target == ErrUnknown }
+func (e unknownError) Is(target error) bool { return errors.Is(ErrUnknown, target) }
 
 func (e unknownError) Unwrap() error { return e.error }
 

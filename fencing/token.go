@@ -1,25 +1,22 @@
-// Package fencing has the token that travels with a request, so that whoever
-// receives the request can refuse it once a newer owner exists.
-//
-// It imports the standard library only: a resource that checks tokens links
-// neither etcd nor gRPC.
-//
-// A token proves nothing by itself. It is worth what the resource checks: a
-// write that does not compare the fence is not protected by it (Kleppmann, "How
-// to do distributed locking", 2016).
 package fencing
 
 import (
 	"context"
-	"strconv"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
+
+// MaxKeyBytes is the length of the longest key.
+const MaxKeyBytes = 1024
 
 // Token names one term of ownership: a key, and the fence of the owner. Fences
 // of one key rise over every change of ownership; fences of different keys do
 // not compare.
 //
-// Fence 0 stands for "no fence": passthrough claims carry it, and a gate must
-// refuse it.
+// Fence 0 stands for "no fence": passthrough claims carry it, it is never sent,
+// and every gate refuses it.
 type Token struct {
 	Key   string
 	Fence int64
@@ -28,8 +25,29 @@ type Token struct {
 // IsZero reports whether the token carries no fence.
 func (t Token) IsZero() bool { return t.Fence == 0 }
 
-// String returns the token for people and logs, as "key@fence".
-func (t Token) String() string { return t.Key + "@" + strconv.FormatInt(t.Fence, 10) }
+// Validate returns nil for a token that a gate may judge: with a fence of 1 or
+// more, and a key of 1 to MaxKeyBytes bytes of UTF-8 without control characters.
+// For fence 0 the error matches ErrNoToken, else ErrMalformed. Gates call it
+// first.
+func (t Token) Validate() error {
+	switch {
+	case t.Fence == 0:
+		return fmt.Errorf("%w: the one for key %.40q has fence 0, as claims made without etcd have", ErrNoToken, t.Key)
+	case t.Fence < 0:
+		return malformed("fence %d is below 1", t.Fence)
+	case t.Key == "":
+		return malformed("its key is empty")
+	case len(t.Key) > MaxKeyBytes:
+		return malformed("its key %.40q… has %d bytes, the limit is %d", t.Key, len(t.Key), MaxKeyBytes)
+	case !utf8.ValidString(t.Key), strings.ContainsFunc(t.Key, unicode.IsControl):
+		return malformed("its key %.80q is not UTF-8 without control characters", t.Key)
+	}
+	return nil
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
+}
 
 type contextKey struct{}
 

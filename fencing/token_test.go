@@ -2,6 +2,8 @@ package fencing_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -9,22 +11,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestTokenString(t *testing.T) {
-	t.Parallel()
-	for want, token := range map[string]fencing.Token{
-		"@0":                        {},
-		"orders/42@1234":            {Key: "orders/42", Fence: 1234},
-		"a@b@7":                     {Key: "a@b", Fence: 7},
-		"k@9223372036854775807":     {Key: "k", Fence: 1<<63 - 1},
-		"negative@-1":               {Key: "negative", Fence: -1},
-		"with space \"and\" quo@42": {Key: `with space "and" quo`, Fence: 42},
-	} {
-		if got := token.String(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
 
 func TestTokenIsZero(t *testing.T) {
 	t.Parallel()
@@ -37,6 +23,51 @@ func TestTokenIsZero(t *testing.T) {
 	} {
 		if got := token.IsZero(); got != want {
 			t.Errorf("%v: %v", token, got)
+		}
+	}
+}
+
+// invalid are tokens that no gate may admit, and why.
+var invalid = map[string]struct {
+	token fencing.Token
+	want  error
+}{
+	"nothing":               {fencing.Token{}, fencing.ErrNoToken},
+	"fence 0":               {fencing.Token{Key: "k"}, fencing.ErrNoToken},
+	"negative fence":        {fencing.Token{Key: "k", Fence: -1}, fencing.ErrMalformed},
+	"least fence":           {fencing.Token{Key: "k", Fence: -1 << 63}, fencing.ErrMalformed},
+	"no key":                {fencing.Token{Fence: 1}, fencing.ErrMalformed},
+	"huge key":              {fencing.Token{Key: strings.Repeat("k", fencing.MaxKeyBytes+1), Fence: 1}, fencing.ErrMalformed},
+	"NUL in the key":        {fencing.Token{Key: "a\x00b", Fence: 1}, fencing.ErrMalformed},
+	"line break in the key": {fencing.Token{Key: "a\r\nb", Fence: 1}, fencing.ErrMalformed},
+	"DEL in the key":        {fencing.Token{Key: "a\x7f", Fence: 1}, fencing.ErrMalformed},
+	"C1 control in the key": {fencing.Token{Key: "a\u0085", Fence: 1}, fencing.ErrMalformed},
+	"key that is not UTF-8": {fencing.Token{Key: "a\xff", Fence: 1}, fencing.ErrMalformed},
+	"huge key, not UTF-8":   {fencing.Token{Key: strings.Repeat("\xff", 9000), Fence: 1}, fencing.ErrMalformed},
+}
+
+func TestTokenValidate(t *testing.T) {
+	t.Parallel()
+	for name, tt := range invalid {
+		err := tt.token.Validate()
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+		if err != nil && len(err.Error()) > 300 {
+			t.Errorf("%s: an error of %d bytes", name, len(err.Error()))
+		}
+		if text, err := tt.token.MarshalText(); !errors.Is(err, tt.want) || len(text) > 0 {
+			t.Errorf("%s: marshalled as %q, %v", name, text, err)
+		}
+	}
+	for _, token := range []fencing.Token{
+		{Key: "k", Fence: 1},
+		{Key: strings.Repeat("k", fencing.MaxKeyBytes), Fence: 1<<63 - 1},
+		{Key: `with space, "quotes" and \`, Fence: 2},
+		{Key: "caf\u00e9/\U0001f512", Fence: 3},
+	} {
+		if err := token.Validate(); err != nil {
+			t.Errorf("%v: %v", token, err)
 		}
 	}
 }
