@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -43,7 +44,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 		if !backOff(ctx, try, a.s.dead) {
-			if err = withCause(ctx, err); errors.Is(err, ErrUnknown) {
+			if err = wire.WithCause(ctx, err); errors.Is(err, ErrUnknown) {
 				return 0, err
 			}
 			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)

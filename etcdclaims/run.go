@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/wire"
 )
 
 // run is a handler that runs under a claim.
@@ -64,7 +66,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err e
 		ctx, cancel := cl.Bind(ctx)
 		defer cancel()
 		if ctx.Err() != nil {
-			return contextError(ctx)
+			return wire.ContextError(ctx)
 		}
 		return fn(ctx)
 	}
@@ -98,7 +100,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err e
 		return err
 	}
 	if ctx.Err() != nil {
-		return contextError(ctx)
+		return wire.ContextError(ctx)
 	}
 	return fn(ctx)
 }

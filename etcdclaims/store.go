@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -23,7 +24,7 @@ import (
 type store struct {
 	traffic
 	kv      clientv3.KV
-	direct  bool            // kv sends what wireFacts say
+	direct  bool            // kv sends what wire.Facts say
 	io      context.Context // ends with the client
 	layout  layout
 	timeout time.Duration // of one request
@@ -75,7 +76,7 @@ var errNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceede
 // send carries out one request in a round trip of its own.
 func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
 	if r.built == nil && r.ticket == nil && r.epoch == nil && r.void == nil && !s.direct {
-		return s.exchange(ctx, func(ctx context.Context, _ *wireFacts) (*clientv3.TxnResponse, error) {
+		return s.exchange(ctx, func(ctx context.Context, _ *wire.Facts) (*clientv3.TxnResponse, error) {
 			return s.kv.Txn(ctx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
 		})
 	}
@@ -108,9 +109,9 @@ func (s *store) shared(ticket *string, e *epoch) []*pb.Compare {
 }
 
 func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-	return s.exchange(ctx, func(ctx context.Context, facts *wireFacts) (*clientv3.TxnResponse, error) {
+	return s.exchange(ctx, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
 		if s.direct {
-			facts.in = in
+			facts.In = in
 			return s.kv.Txn(ctx).Commit()
 		}
 		return throughKV(ctx, s.kv, in)
@@ -118,16 +119,16 @@ func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest) (*clientv3.Txn
 }
 
 // exchange is one round trip.
-func (s *store) exchange(ctx context.Context, commit func(context.Context, *wireFacts) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
+func (s *store) exchange(ctx context.Context, commit func(context.Context, *wire.Facts) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, contextError(ctx)
+		return nil, wire.ContextError(ctx)
 	}
 	floor := s.seen.Load()
-	facts := new(wireFacts)
+	facts := new(wire.Facts)
 	// The request's own timeout is kept here alone. As a deadline of the context
 	// it would be sent along, which costs 20 µs on either side, and an etcd whose
 	// clock runs ahead would use it first.
-	callCtx, cancel := context.WithCancelCause(context.WithValue(clientv3.WithRequireLeader(ctx), wireFactsKey{}, facts))
+	callCtx, cancel := context.WithCancelCause(wire.NewContext(clientv3.WithRequireLeader(ctx), facts))
 	defer cancel(nil)
 	defer time.AfterFunc(s.timeout, func() { cancel(errNoAnswer) }).Stop()
 	s.requests.Add(1)
@@ -136,8 +137,8 @@ func (s *store) exchange(ctx context.Context, commit func(context.Context, *wire
 		if errors.Is(context.Cause(callCtx), errNoAnswer) {
 			err = errNoAnswer
 		}
-		if !facts.sent() {
-			return nil, withCause(ctx, fmt.Errorf("%w: %w", errNotSent, err))
+		if !facts.Sent() {
+			return nil, wire.WithCause(ctx, fmt.Errorf("%w: %w", wire.ErrNotSent, err))
 		}
 		return nil, outcome(ctx, err)
 	}
