@@ -260,6 +260,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 			c.store.countWaiting(key))
 	}
 	r.then = append(r.then, o.ops...)
+	lead.with = attempts[1:]
 	resp, rev, err := lead.send(ctx, r)
 	switch {
 	case err != nil:
@@ -274,6 +275,11 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
 		if rev = lead.mine(firstKV(resp, 1)); rev == 0 {
+			for i, a := range attempts {
+				if a.mine(firstKV(resp, 1+2*i)) > 0 {
+					a.undo() // the first was taken away since
+				}
+			}
 			err := c.verdictAll(keys, o, lead, resp)
 			return nil, err == nil, err
 		}

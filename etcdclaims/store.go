@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -41,25 +40,7 @@ type store struct {
 	onRewind  func(error) // called once for each time that the revision went back
 }
 
-// epoch is what an operator raised after a restore that rewound revisions.
-type epoch struct {
-	value int64
-	rev   int64 // ModRevision of its key, 0 while there is none
-	asOf  int64 // revision at which that was read
-}
-
-func (e *epoch) is(o *epoch) bool { return e.value == o.value && e.rev == o.rev }
-
 type rewind struct{ from, to, epoch int64 }
-
-// epochShift leaves 47 bits for the revision: at 100,000 writes a second, they
-// last 44 years.
-const epochShift = 47
-
-func (e *epoch) fence(rev int64) int64 { return e.value<<epochShift + rev }
-
-// revision returns the part of a fence that etcd compares.
-func revision(fence int64) int64 { return fence & (1<<epochShift - 1) }
 
 func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout time.Duration) *store {
 	s := &store{io: io, kv: kv, direct: direct, layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
@@ -187,8 +168,8 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 }
 
 func (rw *rewind) err(l layout) error {
-	return fmt.Errorf("%w: from %d to %d; restore snapshots with --bump-revision, or raise %s (etcdctl put %s N, N greater than before) and claim again",
-		ErrRewound, rw.from, rw.to, l.epoch(), l.epoch())
+	return fmt.Errorf("%w: from %d to %d; restore snapshots with --bump-revision, or raise %s above %d (RaiseEpoch, or etcdctl put) and claim again",
+		ErrRewound, rw.from, rw.to, l.epoch(), rw.epoch)
 }
 
 // ready says whether claims may be made: not while the revision is known to
@@ -225,9 +206,9 @@ func (s *store) epochIs(e *epoch) clientv3.Cmp {
 func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 	e := &epoch{asOf: asOf}
 	if len(kvs) > 0 {
-		v, err := strconv.ParseInt(string(kvs[0].Value), 10, 64)
-		if err != nil || v < 0 || v >= 1<<(63-epochShift) {
-			return fmt.Errorf("etcdclaims: key %q must be a number from 0 to %d, it is %.40q: correct it", s.layout.epoch(), 1<<(63-epochShift)-1, kvs[0].Value)
+		v, err := parseEpoch(kvs[0])
+		if err != nil {
+			return err
 		}
 		e.value, e.rev = v, kvs[0].ModRevision
 	}
@@ -237,7 +218,8 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 		case asOf < have.asOf && s.rewound.Load() == nil:
 			return nil // replies overtake each other
 		case e.value < have.value:
-			return fmt.Errorf("etcdclaims: key %q went back from %d to %d: raise it", s.layout.epoch(), have.value, e.value)
+			return fmt.Errorf("%w: so did its epoch, from %d to %d; raise %s above %d (RaiseEpoch, or etcdctl put) and claim again",
+				ErrRewound, have.value, e.value, s.layout.epoch(), have.value)
 		case s.epoch.CompareAndSwap(have, e):
 			if !e.is(have) {
 				s.turns.turn()
