@@ -72,7 +72,7 @@ func TestErrorsMatch(t *testing.T) {
 		&etcdclaims.HeldError{}: fencing.ErrHeld, &etcdclaims.LostError{}: fencing.ErrLost,
 	} {
 		for _, other := range []error{fencing.ErrHeld, fencing.ErrLost, fencing.ErrUnknown, fencing.ErrStale} {
-			if got, want := errors.Is(fmt.Errorf("wrapped: %w", a), other), other == b; got != want {
+			if got, want := errors.Is(fmt.Errorf("wrapped: %w", a), other), errors.Is(b, other); got != want {
 				t.Errorf("%q matches %q: %v", a, other, got)
 			}
 		}

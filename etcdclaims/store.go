@@ -2,7 +2,6 @@ package etcdclaims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -51,9 +50,6 @@ func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout
 	return s
 }
 
-// errNoAnswer ends a request that took too long.
-var errNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceeded)
-
 // send carries out one request in a round trip of its own.
 func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
 	if r.built == nil && r.ticket == nil && r.epoch == nil && r.void == nil && !s.direct {
@@ -101,26 +97,15 @@ func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest) (*clientv3.Txn
 
 // exchange is one round trip.
 func (s *store) exchange(ctx context.Context, commit func(context.Context, *wire.Facts) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, wire.ContextError(ctx)
-	}
 	floor := s.seen.Load()
-	facts := new(wire.Facts)
-	// The request's own timeout is kept here alone. As a deadline of the context
-	// it would be sent along, which costs 20 µs on either side, and an etcd whose
-	// clock runs ahead would use it first.
-	callCtx, cancel := context.WithCancelCause(wire.NewContext(clientv3.WithRequireLeader(ctx), facts))
-	defer cancel(nil)
-	defer time.AfterFunc(s.timeout, func() { cancel(errNoAnswer) }).Stop()
-	s.requests.Add(1)
-	resp, err := commit(callCtx, facts)
-	if err != nil {
-		if errors.Is(context.Cause(callCtx), errNoAnswer) {
-			err = errNoAnswer
-		}
-		if !facts.Sent() {
-			return nil, wire.WithCause(ctx, fmt.Errorf("%w: %w", wire.ErrNotSent, err))
-		}
+	resp, sent, err := wire.Exchange(ctx, s.timeout, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+		s.requests.Add(1)
+		return commit(ctx, facts)
+	})
+	switch {
+	case err != nil && !sent:
+		return nil, err
+	case err != nil:
 		return nil, outcome(ctx, err)
 	}
 	if err := s.see(ctx, floor, resp.Header.Revision); err != nil {

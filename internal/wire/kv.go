@@ -2,7 +2,10 @@ package wire
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"reflect"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,20 +19,45 @@ import (
 // tell.
 type Facts struct {
 	In   *pb.TxnRequest   // to be sent in place of what clientv3 has put together
+	If   []*pb.Compare    // to be sent along: clientv3 would copy each twice
 	conn *grpc.ClientConn // nil if the request did not pass onceKV
 	peer peer.Peer
 }
 
 type factsKey struct{}
 
-// NewContext returns a context whose transaction is seen by f.
-func NewContext(ctx context.Context, f *Facts) context.Context {
-	return context.WithValue(ctx, factsKey{}, f)
+// errNoAnswer ends a request that took too long.
+var errNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceeded)
+
+// Exchange carries out one round trip, of a transaction that commit sends. An
+// error says whether it was sent: else nothing can have been carried out.
+func Exchange(ctx context.Context, timeout time.Duration, commit func(context.Context, *Facts) (*clientv3.TxnResponse, error)) (resp *clientv3.TxnResponse, sent bool, err error) {
+	if ctx.Err() != nil {
+		return nil, false, ContextError(ctx)
+	}
+	facts := new(Facts)
+	// The request's own timeout is kept here alone. As a deadline of the context
+	// it would be sent along, which costs 20 µs on either side, and an etcd whose
+	// clock runs ahead would use it first.
+	callCtx, cancel := context.WithCancelCause(context.WithValue(clientv3.WithRequireLeader(ctx), factsKey{}, facts))
+	defer cancel(nil)
+	defer time.AfterFunc(timeout, func() { cancel(errNoAnswer) }).Stop()
+	resp, err = commit(callCtx, facts)
+	if err == nil {
+		return resp, true, nil
+	}
+	if errors.Is(context.Cause(callCtx), errNoAnswer) {
+		err = errNoAnswer
+	}
+	if !facts.sent() {
+		return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))
+	}
+	return nil, true, err
 }
 
-// Sent reports whether the request may have left this process: unless there was
+// sent reports whether the request may have left this process: unless there was
 // no connection for it, and is none.
-func (f *Facts) Sent() bool {
+func (f *Facts) sent() bool {
 	return f.conn == nil || f.peer.Addr != nil || f.conn.GetState() == connectivity.Ready
 }
 
@@ -56,6 +84,7 @@ func (k onceKV) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.CallOpt
 		if f.In != nil {
 			in = f.In
 		}
+		in.Compare = append(in.Compare, f.If...)
 		opts = append(opts, grpc.Peer(&f.peer))
 	}
 	return k.KVClient.Txn(ctx, in, opts...)

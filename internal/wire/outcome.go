@@ -73,6 +73,8 @@ func IsNotSent(err error) bool {
 		strings.Contains(msg, "there is no connection available")
 }
 
+// IsTooManyOps reports whether etcd refused a transaction for its size in
+// operations.
 func IsTooManyOps(err error) bool { return errors.Is(err, rpctypes.ErrTooManyOps) }
 
 // IsTooLargeToSend is the client's own limit, of the same code as no space.
@@ -80,6 +82,7 @@ func IsTooLargeToSend(err error) bool {
 	return Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "trying to send message larger than max")
 }
 
+// Code returns the gRPC code of an error, of etcd's own too.
 func Code(err error) codes.Code {
 	var ee rpctypes.EtcdError
 	if errors.As(err, &ee) {
