@@ -38,11 +38,13 @@ type field struct {
 type kind struct {
 	name   string
 	lo, hi int
-	most   int                                                              // what may be written: hi, or one more for another name of lo
-	want   string                                                           // what may stand for one value
-	names  []string                                                         // of the values from lo on
-	star   bool                                                             // whether it matters that the field begins with one
-	letter func(p *parser, k kind, w word, d *days) (known bool, err error) // takes L, W and #; fields of days only
+	most   int      // what may be written: hi, or one more for another name of lo
+	want   string   // what may stand for one value
+	names  []string // of the values from lo on
+	star   bool     // whether it matters that the field begins with one
+
+	// letter takes items with L, W and #. Only fields of days have them.
+	letter func(p *parser, k kind, w word, d *days) (known bool, err error)
 }
 
 var (

@@ -213,6 +213,9 @@ func (p *parser) values(k kind, item word) (set, error) {
 		return k.steps(n), nil
 	}
 	from, to, ranged := span.cut("-")
+	if ranged && (from.text == "" || to.text == "") {
+		return 0, p.fail(k.name, span.at, "%.100q is not a range; want two values with - between", span.text)
+	}
 	lo, err := p.value(k, from)
 	if err != nil {
 		return 0, err

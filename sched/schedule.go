@@ -5,11 +5,14 @@ import (
 	"time"
 )
 
-// Schedule says when something is due. Those of robfig/cron v3 and of River
-// are a Schedule too; they follow their own rules where clocks are changed.
+// Schedule says when something is due. Those of robfig/cron v3 and of River fit,
+// with two things to know: they follow their own rules where clocks are changed,
+// and their fixed intervals count from t, so that replicas agree on them only
+// by luck. Use [Every] for those.
 type Schedule interface {
 	// Next returns the first instant after t that is due, never t itself, and
-	// the zero Time if there is none.
+	// the zero Time if there is none. It must depend on nothing but t, and be
+	// safe for concurrent use.
 	Next(t time.Time) time.Time
 }
 
