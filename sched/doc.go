@@ -66,11 +66,11 @@
 //
 // # Why a parser of our own
 //
-// The maintained parsers for Go were tried at such transitions and are wrong at
-// some. robfig/cron v3.0.1 leaves out times in a gap, and with them the whole
-// day for "0 0 * * *" where clocks go forward at midnight (São Paulo on 4
-// November 2018, Cairo on 24 April 2026); it is due twice in a fold, for daily
-// schedules too. netresearch/go-cron v0.9.1 mends the gap of New York only.
-// Neither lets the caller choose. Their schedules are a [Schedule] as they are,
-// though, and so are River's.
+// The parsers for Go that are in wide use or maintained were tried at such
+// transitions, and are wrong at some. robfig/cron v3.0.1 leaves out times in a
+// gap, and with them the whole day for "0 0 * * *" where clocks go forward at
+// midnight (São Paulo on 4 November 2018, Cairo on 24 April 2026); in a fold it
+// is due twice, for daily schedules too. netresearch/go-cron v0.9.1 mends the
+// gap of New York, and none of the others. Their schedules are a [Schedule] as
+// they are, though, and so are River's.
 package sched

@@ -63,9 +63,10 @@ func (i interval) at(k int64) time.Time {
 	return time.UnixMilli(i.phase + k*i.period).UTC()
 }
 
-// count returns how many instants are after from and not after to.
+// count returns how many instants are after from and not after to, which must
+// not be before from for that.
 func (i interval) count(from, to time.Time) int64 {
-	return max(i.last(clamp(to))-i.last(clamp(from)), 0)
+	return i.last(clamp(to)) - i.last(clamp(from))
 }
 
 // skip returns the n-th instant after t.
