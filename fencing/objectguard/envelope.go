@@ -1,0 +1,128 @@
+package objectguard
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/etcdclaims/claims/fencing"
+)
+
+const (
+	format = "fenced/1"
+	filled = "data"
+	hollow = "none"
+
+	// keptWrites is how many ids an object has: as many writes may come between
+	// one and the look at what became of it.
+	keptWrites = 16
+	// idBytes is the length of an id before base64 makes it 16 characters.
+	idBytes = 12
+	// maxLineBytes is more than a line can have: a token has 4 KiB at most.
+	maxLineBytes = 8 << 10
+)
+
+// envelope is the content of a guarded object.
+type envelope struct {
+	token  fencing.Token
+	writes []string // ids of the last writes, the newest first
+	filled bool     // there are data, if empty ones
+	data   []byte
+}
+
+// follow makes e the write that comes after was, under the token.
+func (e envelope) follow(was envelope, t fencing.Token) envelope {
+	var id [idBytes]byte
+	_, _ = rand.Read(id[:]) // never fails
+	e.token = t
+	e.writes = append([]string{base64.RawURLEncoding.EncodeToString(id[:])}, was.writes[:min(len(was.writes), keptWrites-1)]...)
+	return e
+}
+
+func (e envelope) encode() ([]byte, error) {
+	line, err := e.line()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(line, e.data), nil
+}
+
+func (e envelope) line() ([]byte, error) {
+	state := hollow
+	if e.filled {
+		state = filled
+	}
+	line, err := e.token.AppendText([]byte(format + " " + state + " " + strings.Join(e.writes, ",") + " "))
+	return append(line, '\n'), err
+}
+
+// decode takes apart what encode made, and nothing else.
+func decode(content []byte) (envelope, error) {
+	end := bytes.IndexByte(content[:min(len(content), maxLineBytes)], '\n')
+	if end < 0 {
+		return envelope{}, errors.New("it does not begin with a line of text")
+	}
+	line := content[:end+1]
+	fields := strings.SplitN(string(content[:end]), " ", 4)
+	if fields[0] != format || len(fields) < 4 {
+		return envelope{}, fmt.Errorf("its first line, %.80q, is not of the format %q", line, format)
+	}
+	token, err := fencing.Parse(fields[3])
+	if err != nil {
+		// Not wrapped: it is not the caller's token that is malformed.
+		return envelope{}, fmt.Errorf("its first line has no token: %v", err)
+	}
+	e := envelope{token: token, writes: strings.Split(fields[2], ","), filled: fields[1] == filled}
+	if e.filled {
+		e.data = content[end+1:]
+	}
+	for _, id := range e.writes {
+		if b, err := base64.RawURLEncoding.DecodeString(id); err != nil || len(b) != idBytes {
+			return envelope{}, fmt.Errorf("its first line has the id %.40q, which no write has", id)
+		}
+	}
+	// One text for each envelope: whatever else was done to the line shows here.
+	if again, err := e.line(); err != nil || !bytes.Equal(again, line) || len(e.writes) > keptWrites || !e.filled && len(content) > len(line) {
+		return envelope{}, fmt.Errorf("its first line, %.80q, was changed by something else", line)
+	}
+	return e, nil
+}
+
+// fate is what became of a write.
+type fate int
+
+const (
+	unknown fate = iota // nobody can tell
+	pending             // not done so far, but it may be yet
+	done                // done, whatever came after it
+	never               // not done, nor can it be: what it was to follow is gone
+)
+
+// fateOf tells from e, which was read after the write was sent, what became of the
+// write with the id, which was to follow base, or to be the first if base is
+// empty.
+func (e envelope) fateOf(id string, base envelope) fate {
+	if slices.Contains(e.writes, id) {
+		return done
+	}
+	if len(base.writes) == 0 {
+		switch {
+		case len(e.writes) == 0:
+			return pending
+		case len(e.writes) < keptWrites: // all there ever were
+			return never
+		}
+		return unknown
+	}
+	switch slices.Index(e.writes, base.writes[0]) {
+	case 0:
+		return pending
+	case -1:
+		return unknown
+	}
+	return never
+}
