@@ -74,7 +74,7 @@ func decode(content []byte) (envelope, error) {
 	token, err := fencing.Parse(fields[3])
 	if err != nil {
 		// Not wrapped: it is not the caller's token that is malformed.
-		return envelope{}, fmt.Errorf("its first line has no token: %v", err)
+		return envelope{}, errors.New("its first line has no token: " + err.Error())
 	}
 	e := envelope{token: token, writes: strings.Split(fields[2], ","), filled: fields[1] == filled}
 	if e.filled {

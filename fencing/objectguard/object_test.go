@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,11 +36,7 @@ func wants(t *testing.T, err error, matches ...error) {
 		}
 	}
 	for _, other := range []error{fencing.ErrStale, fencing.ErrUnknown, fencing.ErrNoToken, fencing.ErrMalformed} {
-		wanted := false
-		for _, want := range matches {
-			wanted = wanted || want == other
-		}
-		if !wanted && errors.Is(err, other) {
+		if !slices.Contains(matches, other) && errors.Is(err, other) {
 			t.Errorf("%v matches %q", err, other)
 		}
 	}
