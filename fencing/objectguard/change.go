@@ -96,23 +96,31 @@ func (o *Object) put(ctx context.Context, was *state, next envelope) (instead *s
 				err = lookErr
 				break
 			}
-			switch now.fateOf(next.writes[0], was.envelope) {
+			switch now.fateOf(next, was.envelope) {
 			case done:
 				return nil, nil
 			case never:
 				return now, nil
 			case unknown:
-				return nil, o.unknown(fmt.Errorf("too many writes came before it was read back, or something else than this package removed the object: %w", err))
+				return nil, o.unknown(fmt.Errorf("too many writes came before it was read back, or something else than this package removed the object: %w", untold(err)))
 			}
 		}
-		open, cause = true, err
+		open, cause = true, untold(err)
 		if err := pause(ctx, send, time.Since(begun)); err != nil {
 			cause = errors.Join(cause, err)
 			break
 		}
 	}
-	o.wrote("", envelope{})
 	return nil, o.unknown(cause)
+}
+
+// untold returns err without what it says of the write, if that is that it was not
+// done: so it is of one try, not of all.
+func untold(err error) error {
+	if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 func (o *Object) unknown(cause error) error {

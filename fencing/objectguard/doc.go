@@ -19,11 +19,12 @@
 //
 // A guarded object begins with a line of text, and the data follows as it is:
 //
-//	fenced/1 data wHk3Jv0yQm2Zt8La,c1N5… 33;key="orders/42"
+//	fenced/1 data wHk3Jv0yQm2Zt8La,c1N5… Vb7d… 33;key="orders/42"
 //
 // These are the format and its version; "data", or "none" if the object was
 // sealed before it was written, or deleted; the ids of the last 16 writes, the
-// newest first; and the token of the owner (see [fencing.Token.String]). A write
+// newest first; those of the last writes of the 8 owners before, or "-"; and the
+// token of the owner (see [fencing.Token.String]). A write
 // reads the object, refuses a token older than the one it finds, and replaces
 // just the version that it has read. So between the check and the write nobody
 // else's can be: of two owners that both passed the check the store lets one
@@ -42,7 +43,8 @@
 // own write. So after every refusal the object is read, and the ids in it tell. If
 // the write's own is among them it was done. If it is not, but the one it was to
 // follow is, another came first: then it was not done, and can never be, however
-// late it arrives. A write whose reply is lost is sent again, the very same, which
+// late it arrives. The same is so of an owner that sleeps for long: what it wrote
+// before stands there as its last. A write whose reply is lost is sent again, the very same, which
 // can be carried out once only. Where none of that helps within the caller's
 // context the error matches [fencing.ErrUnknown]; nothing else is ever reported as
 // done, or as stale.

@@ -20,6 +20,10 @@ const (
 	// keptWrites is how many ids an object has: as many writes may come between
 	// one and the look at what became of it.
 	keptWrites = 16
+	// keptEnds is how many former owners an object knows the last write of: as
+	// many may come while one sleeps, who then is told that it is stale.
+	keptEnds = 8
+	nobody   = "-" // where there was no owner before
 	// idBytes is the length of an id before base64 makes it 16 characters.
 	idBytes = 12
 	// maxLineBytes is more than a line can have: a token has 4 KiB at most.
@@ -30,6 +34,7 @@ const (
 type envelope struct {
 	token  fencing.Token
 	writes []string // ids of the last writes, the newest first
+	ends   []string // ids of the last write of each former owner, the newest first
 	filled bool     // there are data, if empty ones
 	data   []byte
 }
@@ -39,8 +44,17 @@ func (e envelope) follow(was envelope, t fencing.Token) envelope {
 	var id [idBytes]byte
 	_, _ = rand.Read(id[:]) // never fails
 	e.token = t
-	e.writes = append([]string{base64.RawURLEncoding.EncodeToString(id[:])}, was.writes[:min(len(was.writes), keptWrites-1)]...)
+	e.writes = prepend(base64.RawURLEncoding.EncodeToString(id[:]), was.writes, keptWrites)
+	e.ends = was.ends
+	if len(was.writes) > 0 && was.token != t {
+		e.ends = prepend(was.writes[0], was.ends, keptEnds)
+	}
 	return e
+}
+
+// prepend returns a new list, of which it leaves out the end if it is too long.
+func prepend(id string, ids []string, most int) []string {
+	return append([]string{id}, ids[:min(len(ids), most-1)]...)
 }
 
 func (e envelope) encode() ([]byte, error) {
@@ -56,7 +70,11 @@ func (e envelope) line() ([]byte, error) {
 	if e.filled {
 		state = filled
 	}
-	line, err := e.token.AppendText([]byte(format + " " + state + " " + strings.Join(e.writes, ",") + " "))
+	ends := nobody
+	if len(e.ends) > 0 {
+		ends = strings.Join(e.ends, ",")
+	}
+	line, err := e.token.AppendText([]byte(format + " " + state + " " + strings.Join(e.writes, ",") + " " + ends + " "))
 	return append(line, '\n'), err
 }
 
@@ -67,11 +85,11 @@ func decode(content []byte) (envelope, error) {
 		return envelope{}, errors.New("it does not begin with a line of text")
 	}
 	line := content[:end+1]
-	fields := strings.SplitN(string(content[:end]), " ", 4)
-	if fields[0] != format || len(fields) < 4 {
+	fields := strings.SplitN(string(content[:end]), " ", 5)
+	if fields[0] != format || len(fields) < 5 {
 		return envelope{}, fmt.Errorf("its first line, %.80q, is not of the format %q", line, format)
 	}
-	token, err := fencing.Parse(fields[3])
+	token, err := fencing.Parse(fields[4])
 	if err != nil {
 		// Not wrapped: it is not the caller's token that is malformed.
 		return envelope{}, errors.New("its first line has no token: " + err.Error())
@@ -80,13 +98,16 @@ func decode(content []byte) (envelope, error) {
 	if e.filled {
 		e.data = content[end+1:]
 	}
-	for _, id := range e.writes {
+	if fields[3] != nobody {
+		e.ends = strings.Split(fields[3], ",")
+	}
+	for _, id := range slices.Concat(e.writes, e.ends) {
 		if b, err := base64.RawURLEncoding.DecodeString(id); err != nil || len(b) != idBytes {
 			return envelope{}, fmt.Errorf("its first line has the id %.40q, which no write has", id)
 		}
 	}
 	// One text for each envelope: whatever else was done to the line shows here.
-	if again, err := e.line(); err != nil || !bytes.Equal(again, line) || len(e.writes) > keptWrites || !e.filled && len(content) > len(line) {
+	if again, err := e.line(); err != nil || !bytes.Equal(again, line) || len(e.writes) > keptWrites || len(e.ends) > keptEnds || !e.filled && len(content) > len(line) {
 		return envelope{}, fmt.Errorf("its first line, %.80q, was changed by something else", line)
 	}
 	return e, nil
@@ -103,10 +124,9 @@ const (
 )
 
 // fateOf tells from e, which was read after the write was sent, what became of the
-// write with the id, which was to follow base, or to be the first if base is
-// empty.
-func (e envelope) fateOf(id string, base envelope) fate {
-	if slices.Contains(e.writes, id) {
+// write, which was to follow base, or to be the first if base has none.
+func (e envelope) fateOf(write, base envelope) fate {
+	if id := write.writes[0]; slices.Contains(e.writes, id) || slices.Contains(e.ends, id) {
 		return done
 	}
 	if len(base.writes) == 0 {
@@ -118,10 +138,15 @@ func (e envelope) fateOf(id string, base envelope) fate {
 		}
 		return unknown
 	}
-	switch slices.Index(e.writes, base.writes[0]) {
+	followed := base.writes[0]
+	switch slices.Index(e.writes, followed) {
 	case 0:
 		return pending
 	case -1:
+		// If it was the last of its owner, this one's was not done behind it.
+		if base.token == write.token && slices.Contains(e.ends, followed) {
+			return never
+		}
 		return unknown
 	}
 	return never

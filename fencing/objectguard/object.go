@@ -38,7 +38,7 @@ type state struct {
 }
 
 // New returns the object of that name, of at most 1024 bytes. It sends nothing. It
-// remembers what it wrote, some 500 bytes, so that the same owner's next Write is
+// remembers what it wrote last, up to 1 KB but not the data, so that the same owner's next Write is
 // one request: keep it.
 func New(store Store, name string) (*Object, error) {
 	if err := valid(store, "name", name, 0); err != nil {
@@ -69,8 +69,8 @@ func (o *Object) Read(ctx context.Context) (Content, error) {
 	return Content{Data: now.data, Token: now.token}, nil
 }
 
-// Write makes data the object's, whatever it had. If this process wrote the object
-// last it is one request, else two.
+// Write makes data the object's, whatever it had. If the owner wrote the object last,
+// with this Object, it is one request, else two.
 func (o *Object) Write(ctx context.Context, t fencing.Token, data []byte) error {
 	return o.change(ctx, t, o.recall(t), func(envelope) (envelope, error) {
 		return envelope{filled: true, data: data}, nil
@@ -112,12 +112,13 @@ func (o *Object) Admit(ctx context.Context, t fencing.Token) error {
 	})
 }
 
-// recall returns what this process wrote last, if that need not be looked into: a
-// refusal must not rest on memory.
+// recall returns what this process wrote last, if it was under the same token: a
+// refusal must not rest on memory, and of a sleeper's write the object tells the
+// fate only if it follows one of its own.
 func (o *Object) recall(t fencing.Token) *state {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.last == nil || o.last.token.Key != t.Key || o.last.token.Fence > t.Fence {
+	if o.last == nil || o.last.token != t {
 		return nil
 	}
 	return o.last

@@ -26,8 +26,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// wants an error that matches all of these, and none of those that say something
-// else of a write's fate.
+// wants an error that matches all of these, and none of those others that say what
+// became of a write.
 func wants(t *testing.T, err error, matches ...error) {
 	t.Helper()
 	for _, want := range matches {
@@ -35,7 +35,7 @@ func wants(t *testing.T, err error, matches ...error) {
 			t.Errorf("got %v, want one that matches %q", err, want)
 		}
 	}
-	for _, other := range []error{fencing.ErrStale, fencing.ErrUnknown, fencing.ErrNoToken, fencing.ErrMalformed} {
+	for _, other := range []error{fencing.ErrStale, fencing.ErrUnknown, fencing.ErrNoToken, fencing.ErrMalformed, objectguard.ErrConflict, objectguard.ErrRefused} {
 		if !slices.Contains(matches, other) && errors.Is(err, other) {
 			t.Errorf("%v matches %q", err, other)
 		}
@@ -149,7 +149,7 @@ func TestRequests(t *testing.T) {
 	costs("a late one", 1, 0, write(ours, older), fencing.ErrStale)
 	costs("the new owner's next", 0, 1, write(theirs, newer))
 	costs("its deletion", 0, 1, theirs.Delete(t.Context(), newer))
-	costs("a newer one in its process", 0, 1, write(theirs, fencing.Token{Key: newer.Key, Fence: 35}))
+	costs("a newer one in its process", 1, 1, write(theirs, fencing.Token{Key: newer.Key, Fence: 35}))
 	costs("a late one in its process", 1, 0, write(theirs, newer), fencing.ErrStale)
 	costs("another key's", 1, 0, write(theirs, alien), objectguard.ErrOtherKey)
 }
@@ -222,7 +222,7 @@ func TestUnfenced(t *testing.T) {
 	must(t, o.Write(t.Context(), older, []byte("a")))
 	good := s.content("state")
 	line, _, _ := strings.Cut(good, "\n")
-	fields := strings.SplitN(line, " ", 4)
+	fields := strings.SplitN(line, " ", 5)
 	id := fields[2]
 	for what, content := range map[string]string{
 		"other content":     `{"state":1}`,
@@ -236,6 +236,9 @@ func TestUnfenced(t *testing.T) {
 		"leading zeros":     strings.Replace(good, " 33;", " 033;", 1),
 		"no key":            strings.Replace(good, `;key="orders/42"`, "", 1),
 		"an id too short":   strings.Replace(good, id, id[1:], 1),
+		"an end too short":  strings.Replace(good, " - ", " "+id[1:]+" ", 1),
+		"no end":            strings.Replace(good, " - ", "  ", 1),
+		"9 ends":            strings.Replace(good, " - ", " "+strings.Repeat(id+",", 8)+id+" ", 1),
 		"no id":             strings.Replace(good, id, "", 1),
 		"17 ids":            strings.Replace(good, id, strings.Repeat(id+",", 16)+id, 1),
 		"line ends of DOS":  strings.Replace(good, "\n", "\r\n", 1),
@@ -265,7 +268,11 @@ func TestUnfenced(t *testing.T) {
 	s.overwrite("state", []byte(good))
 	s.next = inTurn(replyLost)
 	s.after = func(name string) { s.overwrite(name, []byte("x")) }
+	s.counted()
 	wants(t, o.Write(t.Context(), older, []byte("b")), fencing.ErrUnknown, objectguard.ErrUnfenced)
+	if got := s.counted(); got != [2]int{1, 2} {
+		t.Errorf("%d reads and writes, though nothing more could be known", got)
+	}
 }
 
 func TestMarkNames(t *testing.T) {
