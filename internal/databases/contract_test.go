@@ -24,7 +24,7 @@ func (db *database) subject(*testing.T) fencetest.Subject {
 		Restart: func(t *testing.T) fencing.Gate { return db.guard.Gate(db.reopen(t)) },
 		Write:   db.write,
 		Effects: db.effects,
-		Crash: db.crash,
+		Crash:   db.crash,
 	}
 }
 

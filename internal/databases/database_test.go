@@ -42,6 +42,7 @@ type database struct {
 	native func(ctx context.Context, iso sql.IsolationLevel) (transaction, error) // begins, if not database/sql does
 	reopen func(tb testing.TB) *sql.DB
 	guard  *sqlguard.Guard
+	config *pgx.ConnConfig // if it is pgx
 
 	waiting string // counts the transactions that wait for a lock
 	session string // tells the id of the connection
@@ -333,7 +334,9 @@ func byPgx(mode pgx.QueryExecMode) func(tb testing.TB) *database {
 	return func(tb testing.TB) *database {
 		cfg, _ := pgConfig(tb, postgres.start(tb))
 		cfg.DefaultQueryExecMode = mode
-		return pgDatabase(tb, func(tb testing.TB) *sql.DB { return opened(tb, stdlib.OpenDB(*cfg), nil) })
+		db := pgDatabase(tb, func(tb testing.TB) *sql.DB { return opened(tb, stdlib.OpenDB(*cfg), nil) })
+		db.config = cfg
+		return db
 	}
 }
 
