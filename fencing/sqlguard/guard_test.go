@@ -180,7 +180,7 @@ func TestGate(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := &test.fake
 			err := newGuard(t, sqlguard.Config{Dialect: sqlguard.Postgres}).Gate(f.open(t)).Admit(t.Context(), token)
-			if !errors.Is(err, test.want) || errors.Is(err, fencing.ErrUnknown) != (test.want == fencing.ErrUnknown) {
+			if !errors.Is(err, test.want) || errors.Is(err, fencing.ErrUnknown) != errors.Is(test.want, fencing.ErrUnknown) {
 				t.Error(err)
 			}
 			f.log = slices.DeleteFunc(f.log, func(s string) bool { return strings.HasPrefix(s, "INSERT") })
