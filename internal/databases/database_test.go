@@ -72,6 +72,7 @@ var ways = []way{
 	{name: "mariadb counts found rows", dialect: sqlguard.MySQL, server: true, open: maria("clientFoundRows=true")},
 	{name: "mariadb interpolates", dialect: sqlguard.MySQL, server: true, open: maria("interpolateParams=true&sql_mode=%27ANSI,NO_BACKSLASH_ESCAPES%27")},
 	{name: "mariadb is lax", dialect: sqlguard.MySQL, server: true, open: maria("sql_mode=%27%27&charset=latin1&clientFoundRows=true&interpolateParams=true")},
+	{name: "mariadb with snapshots", dialect: sqlguard.MySQL, server: true, open: maria("innodb_snapshot_isolation=ON")}, // as from 11.6 on
 	{name: "mysql", dialect: sqlguard.MySQL, server: true, open: theMySQL("")},
 	{name: "mysql counts found rows", dialect: sqlguard.MySQL, server: true, open: theMySQL("clientFoundRows=true&interpolateParams=true")},
 }

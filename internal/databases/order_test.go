@@ -277,12 +277,40 @@ func TestReadsFirst(t *testing.T) {
 					t.Fatal(err)
 				}
 				err = tx.admit(ctx, db.guard, fencing.Token{Key: key, Fence: fence})
+				snapshot := iso >= sql.LevelRepeatableRead || iso == sql.LevelDefault && db.dialect == sqlguard.MySQL
 				switch {
-				case again(err) && iso >= sql.LevelRepeatableRead, !db.server && err != nil && !errors.Is(err, fencing.ErrStale):
+				case again(err) && snapshot, !db.server && err != nil && !errors.Is(err, fencing.ErrStale):
 				case fence < 6 && !stale(err, 6), fence >= 6 && err != nil:
 					t.Errorf("%v: fence %d after 6: %v", iso, fence, err)
 				}
 				tx.rollback()
+			}
+		}
+	})
+}
+
+// A connection on which the caller has begun a transaction will do.
+func TestConnection(t *testing.T) {
+	each(t, nil, func(t *testing.T, db *database) {
+		ctx := t.Context()
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		for i, end := range []string{"ROLLBACK", "COMMIT"} {
+			for _, statement := range []string{"BEGIN", "", end} {
+				if statement == "" {
+					err = db.guard.Admit(ctx, conn, fencing.Token{Key: "k", Fence: 2})
+				} else {
+					_, err = conn.ExecContext(ctx, statement)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := db.guard.Gate(db.DB).Admit(ctx, fencing.Token{Key: "k", Fence: 1}); stale(err, 2) != (i == 1) {
+				t.Errorf("after %s: %v", end, err)
 			}
 		}
 	})
