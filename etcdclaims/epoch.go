@@ -88,10 +88,11 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 			}
 			now.rev = resp.Kvs[0].ModRevision
 		}
-		next := max(now.value, above) + 1
-		if next > maxEpoch {
+		last := max(now.value, above)
+		if last >= maxEpoch {
 			return fail(fmt.Errorf("%d is the last one there is: use another prefix", int64(maxEpoch)))
 		}
+		next := last + 1
 		txn, err := kv.Txn(ctx).
 			If(clientv3.Compare(clientv3.ModRevision(key), "=", now.rev)).
 			Then(clientv3.OpPut(key, strconv.FormatInt(next, 10))).Commit()

@@ -110,7 +110,7 @@ func TestRaiseEpoch(t *testing.T) {
 	raise(0, 65535)
 	for name, err := range map[string]func() (int64, error){
 		"the last one": func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, prefix, 0) },
-		"above all":    func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, testetcd.Prefix(t), 1<<62) },
+		"above all":    func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, testetcd.Prefix(t), 1<<63-1) },
 		"negative":     func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, prefix, -1) },
 		"prefix":       func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, etcd, "no slash", 0) },
 		"no etcd":      func() (int64, error) { return etcdclaims.RaiseEpoch(ctx, nil, prefix, 0) },

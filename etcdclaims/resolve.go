@@ -30,6 +30,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	for _, b := range a.with {
 		// It may be there all the same, if somebody has taken away the first.
 		r.els = append(r.els, clientv3.OpTxn(b.hasKey(), b.drop(), b.strayNote()))
+		r.also = append(r.also, b.key)
 	}
 	for try := 0; ; try++ {
 		resp, err := st.do(ctx, r)

@@ -86,6 +86,10 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("type %s", got.Type())
 		}
 	}
+	// A write that was under way when its claim was lost may have been carried out.
+	if got, _ := fencing.RefusalOf(fmt.Errorf("%w (%w)", fencing.ErrUnknown, fencing.ErrLost)); got.Reason != "OUTCOME_UNKNOWN" {
+		t.Errorf("%+v", got)
+	}
 	if got, ok := fencing.RefusalOf(errors.New("disk full")); ok || got != (fencing.Refusal{}) {
 		t.Errorf("%+v", got)
 	}

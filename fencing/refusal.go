@@ -35,12 +35,13 @@ var refusals = []struct {
 	err error
 	Refusal
 }{
+	// First, since of what is unknown nothing else is the last word.
+	{ErrUnknown, Refusal{"OUTCOME_UNKNOWN", 504, 2, "The request may have been carried out."}},
 	{ErrStale, Refusal{"STALE_FENCE", 412, 9, "A newer owner of the key was here."}},
 	{ErrNoToken, Refusal{"MISSING_FENCE", 428, 3, "The request needs a fencing token."}},
 	{ErrMalformed, Refusal{"MALFORMED_FENCE", 400, 3, "The fencing token is malformed."}},
 	{ErrHeld, Refusal{"HELD", 409, 10, "Another is working on the key."}},
 	{ErrLost, Refusal{"CLAIM_LOST", 409, 10, "The claim on the key was lost meanwhile."}},
-	{ErrUnknown, Refusal{"OUTCOME_UNKNOWN", 504, 2, "The request may have been carried out."}},
 }
 
 // RefusalOf returns how the error is told; ok is false for one that is none of a

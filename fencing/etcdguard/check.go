@@ -1,8 +1,10 @@
 package etcdguard
 
 import (
+	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -32,9 +34,11 @@ func (g *guard) check(lists ...[]clientv3.Op) error {
 				if err := g.check(then, els); err != nil {
 					return err
 				}
+			case op.IsGet():
 			case !op.IsPut() && !op.IsDelete():
+				return errors.New("etcdguard: an operation is none: make it with clientv3.OpPut, OpDelete, OpGet or OpTxn")
 			case len(op.KeyBytes()) == 0:
-				return fmt.Errorf("etcdguard: writing for %v: a key is empty", g.token)
+				return fmt.Errorf("etcdguard: writing for %v: a key is empty: %w", g.token, rpctypes.ErrEmptyKey)
 			case g.touches(string(op.KeyBytes()), string(op.RangeBytes())):
 				return fmt.Errorf("%w: a write to %q, where the claims are", ErrNotGuarded, op.KeyBytes())
 			}

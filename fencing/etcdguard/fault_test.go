@@ -254,3 +254,16 @@ func TestRestoredEtcd(t *testing.T) {
 		}
 	})
 }
+
+// Reads are those of the KV within, which repeats them where it may.
+func TestReadsAreRepeated(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		cl := claim(t, w.claims, "k")
+		kv := etcdguard.NewKV(w.etcd, cl)
+		w.host.Inject(claimtest.Fault{On: claimtest.Range, Err: rpctypes.ErrGRPCNoLeader})
+		if _, err := kv.Get(t.Context(), "x"); err != nil {
+			t.Error(err)
+		}
+	})
+}

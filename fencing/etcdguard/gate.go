@@ -26,7 +26,6 @@ func NewGate(kv clientv3.KV, prefix string) fencing.Gate {
 		if err := g.over(); err != nil {
 			return err
 		}
-		_, err := g.commit(ctx, sender, nil)
-		return err
+		return g.ask(ctx, sender)
 	})
 }

@@ -2,6 +2,7 @@ package etcdguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -55,10 +56,15 @@ func (g *guard) over() error {
 	if g.fault != nil {
 		return g.fault
 	}
-	if h, ok := g.holder.(interface{ Err() error }); ok {
-		return h.Err()
+	h, ok := g.holder.(interface{ Err() error })
+	if !ok {
+		return nil
 	}
-	return nil
+	err := h.Err()
+	if errors.Is(err, fencing.ErrLost) {
+		return fmt.Errorf("%w (%w)", &fencing.StaleError{Token: g.token}, err)
+	}
+	return err
 }
 
 func (g *guard) timeout() time.Duration {
@@ -73,26 +79,55 @@ func (g *guard) timeout() time.Duration {
 
 // commit carries out ops under the guard, in one request.
 func (g *guard) commit(ctx context.Context, kv plainKV, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, sent, err := wire.Exchange(ctx, g.timeout(), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+	resp, sent, err := g.exchange(ctx, kv, ops, nil)
+	switch {
+	case err == nil && !resp.Succeeded:
+		return nil, g.stale(ctx, kv)
+	case err == nil:
+		return resp, nil
+	case told(err): // by a guard within
+	case sent && wire.MayBeDone(err):
+		err = fmt.Errorf("%w: %w", fencing.ErrUnknown, err)
+	case sent:
+		err = refusedError{err}
+	}
+	return nil, g.failed(ctx, err)
+}
+
+// ask asks whether the guard holds, and fails as an admission does. The reads
+// make etcd answer for the whole cluster: a transaction without any is answered
+// from what a single member knows.
+func (g *guard) ask(ctx context.Context, kv plainKV) error {
+	read := []clientv3.Op{clientv3.OpGet(g.own, clientv3.WithKeysOnly())}
+	resp, _, err := g.exchange(ctx, kv, read, read)
+	switch {
+	case err != nil:
+		return g.failed(ctx, err)
+	case !resp.Succeeded:
+		return g.stale(ctx, kv)
+	}
+	return nil
+}
+
+func (g *guard) exchange(ctx context.Context, kv plainKV, then, els []clientv3.Op) (resp *clientv3.TxnResponse, sent bool, err error) {
+	return wire.Exchange(ctx, g.timeout(), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
 		txn := kv.Txn(ctx)
 		if kv.direct {
 			facts.If = g.built
 		} else {
 			txn = txn.If(g.cmps...)
 		}
-		return txn.Then(ops...).Commit()
+		return txn.Then(then...).Else(els...).Commit()
 	})
-	switch {
-	case err == nil && !resp.Succeeded:
-		return nil, g.stale(ctx, kv)
-	case err == nil:
-		return resp, nil
-	case sent && len(ops) > 0 && wire.MayBeDone(err):
-		err = fmt.Errorf("%w: %w", fencing.ErrUnknown, err)
-	case sent:
-		err = refusedError{err}
+}
+
+// told reports whether the error says already what became of a write.
+func told(err error) bool {
+	var refused refusedError
+	if _, known := fencing.RefusalOf(err); known {
+		return true
 	}
-	return nil, g.failed(ctx, err)
+	return errors.Is(err, ErrNotGuarded) || errors.Is(err, wire.ErrNotSent) || errors.As(err, &refused)
 }
 
 // failed is the error of a write whose context is ctx.
@@ -124,8 +159,8 @@ func (g *guard) stale(ctx context.Context, kv plainKV) error {
 	}); ok {
 		_, _ = h.Owns(ctx)
 	}
-	if lost := g.over(); lost != nil {
-		return fmt.Errorf("%w (%w)", err, lost)
+	if h, ok := g.holder.(interface{ Err() error }); ok && h.Err() != nil {
+		return fmt.Errorf("%w (%w)", err, h.Err())
 	}
 	return err
 }

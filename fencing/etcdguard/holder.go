@@ -50,8 +50,12 @@ func Bearer(prefix string, t fencing.Token) Holder {
 // Token returns the token.
 func (b bearer) Token() fencing.Token { return b.token }
 
-// Err says what is wrong with the prefix, if it cannot be one.
+// Err says what is wrong with the prefix, or the token, if it cannot be one.
 func (b bearer) Err() error {
+	if b.token.Fence&(1<<epochShift-1) == 0 {
+		// No key has revision 0, but one that is not there.
+		return fmt.Errorf("%w: no claim has fence %d", fencing.ErrMalformed, b.token.Fence)
+	}
 	if !strings.HasSuffix(b.prefix, "/") {
 		return fmt.Errorf("etcdguard: prefix %q of a bearer's claims must end in a slash, as Config.Prefix does", b.prefix)
 	}

@@ -20,19 +20,22 @@ var ErrNotGuarded = errors.New("etcdguard: cannot be guarded")
 //
 //   - its response, which is what it would be without the guard: for a Txn,
 //     Succeeded speaks of the caller's own If alone,
-//   - an error that matches fencing.ErrStale, and is a *fencing.StaleError, if
+//   - an error that matches fencing.ErrStale, and wraps a *fencing.StaleError, if
 //     the holder's token is not the newest any more: nothing was carried out, not
-//     an Else either. If the holder knows by then that its claim is lost, the
-//     error matches that as well,
+//     an Else either. If the holder knows that its claim is lost, the error
+//     matches that as well,
 //   - one that matches fencing.ErrUnknown if the outcome is unknown: read back
-//     what was to be written,
+//     what was to be written. An etcd that runs out of space is such a case: the
+//     write by which it does is carried out, and answered like those refused
+//     after it (server/etcdserver/apply/quota.go),
 //   - another if nothing was sent, or if etcd refused it: nothing was carried
 //     out.
 //
 // Each write is one request: several keys go into one Txn, which may have an If,
-// an Else and transactions within. Writes that are made at the same time share
-// requests, and succeed or fail each by itself: no order is promised among them,
-// as none is without. Compact is refused with ErrNotGuarded, as are
+// an Else and transactions within. Puts and deletes of single keys that are made
+// at the same time share requests, and with that a revision; each succeeds or
+// fails by itself. The guard takes one operation of etcd's limit, and a Txn with
+// an If of its own two more. Compact is refused with ErrNotGuarded, as are
 // writes to the keys of the claims themselves.
 //
 // If kv is a *clientv3.Client, each request is sent once. The interceptor of
@@ -48,7 +51,7 @@ func NewKV(kv clientv3.KV, holder Holder) clientv3.KV {
 		panic("etcdguard: NewKV needs a KV and a holder")
 	}
 	g, sender := newGuard(holder), plain(kv)
-	return &guardedKV{plainKV: sender, guard: g, traffic: &traffic{guard: g, kv: sender}}
+	return &guardedKV{KV: kv, guard: g, traffic: &traffic{guard: g, kv: sender}}
 }
 
 // plainKV is what sends.
@@ -67,7 +70,7 @@ func plain(kv clientv3.KV) plainKV {
 
 // guardedKV is a KV whose reads are those of the one within.
 type guardedKV struct {
-	plainKV
+	clientv3.KV
 	guard   *guard
 	traffic *traffic
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -219,11 +220,7 @@ func TestKVIsAKV(t *testing.T) {
 			if !reflect.ValueOf(v).IsNil() || err == nil || errors.Is(err, fencing.ErrUnknown) {
 				t.Errorf("%s, %s: %v, %v", kind, name, v, err)
 			}
-			if kind == "claim" { // which knows, and does not ask
-				if !errors.Is(err, etcdclaims.ErrLost) {
-					t.Errorf("%s, %s: %v", kind, name, err)
-				}
-			} else if !errors.Is(err, fencing.ErrStale) {
+			if knows := kind == "claim"; !errors.Is(err, fencing.ErrStale) || errors.Is(err, etcdclaims.ErrLost) != knows {
 				t.Errorf("%s, %s: %v", kind, name, err)
 			}
 			var stale *fencing.StaleError
@@ -302,12 +299,17 @@ func TestRefusedBeforeAnythingIsSent(t *testing.T) {
 			_, err := kv.Txn(t.Context()).Else(clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpDelete(prefix + "epoch")})).Commit()
 			return err
 		}, etcdguard.ErrNotGuarded, "where the claims are"},
-		"empty key":       {held, put(""), nil, "a key is empty"},
+		"empty key":       {held, put(""), rpctypes.ErrEmptyKey, "a key is empty"},
 		"no token":        {etcdguard.Bearer(prefix, fencing.Token{Key: "k"}), put("x"), fencing.ErrNoToken, "fence 0"},
 		"malformed token": {etcdguard.Bearer(prefix, fencing.Token{Key: "k", Fence: -1}), put("x"), fencing.ErrMalformed, "fence -1"},
-		"prefix":          {etcdguard.Bearer("/claims", held.Token()), put("x"), nil, "slash"},
-		"passthrough":     {claim(t, other, "k"), put("x"), fencing.ErrNoToken, "without etcd"},
-		"nonsense":        {nonsense{}, put("x"), nil, "say nothing of the claim"},
+		"no revision":     {etcdguard.Bearer(prefix, fencing.Token{Key: "free", Fence: 1 << 47}), put("x"), fencing.ErrMalformed, "no claim has fence"},
+		"no operation": {held, func(kv clientv3.KV) error {
+			_, err := kv.Txn(t.Context()).Then(clientv3.OpPut("x", ""), clientv3.Op{}).Commit()
+			return err
+		}, nil, "is none"},
+		"prefix":      {etcdguard.Bearer("/claims", held.Token()), put("x"), nil, "slash"},
+		"passthrough": {claim(t, other, "k"), put("x"), fencing.ErrNoToken, "without etcd"},
+		"nonsense":    {nonsense{}, put("x"), nil, "say nothing of the claim"},
 		"caller gone": {held, func(kv clientv3.KV) error {
 			_, err := kv.Put(gone, "x", "v")
 			if !errors.Is(err, context.Canceled) || errors.Is(err, fencing.ErrUnknown) {
@@ -381,5 +383,31 @@ func TestServerRefuses(t *testing.T) {
 	}
 	if err := held.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Two claims guard one write: what the one within says is what it is.
+func TestTwoGuards(t *testing.T) {
+	t.Parallel()
+	etcd, prefix := testetcd.Shared(t).Client(t), testetcd.Prefix(t)
+	claims, at := newClient(t, etcd, prefix), testetcd.Prefix(t)
+	a, b := claim(t, claims, "a"), claim(t, claims, "b")
+	kv := etcdguard.NewKV(etcdguard.NewKV(etcd, etcdguard.Bearer(prefix, a.Token())), b)
+	if _, err := kv.Put(t.Context(), at+"x", "both"); err != nil {
+		t.Error(err)
+	}
+	if err := a.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := kv.Put(t.Context(), at+"x", "one")
+	var stale *fencing.StaleError
+	if !errors.As(err, &stale) || stale.Token != a.Token() || errors.Is(err, fencing.ErrUnknown) {
+		t.Errorf("%v", err)
+	}
+	if _, err := kv.Delete(t.Context(), prefix+"own/b"); !errors.Is(err, etcdguard.ErrNotGuarded) || errors.Is(err, fencing.ErrUnknown) {
+		t.Errorf("%v", err)
+	}
+	if got := all(t, etcd, at); got != "x=both " {
+		t.Errorf("there is %s", got)
 	}
 }

@@ -12,14 +12,18 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
-// traffic lets writes that are made at the same time share a request: what a
-// guarded write costs etcd is mostly the transaction and its conditions, and
-// those are the same for all writes of a holder. The first two go at once, each by
-// itself. Those that come while two are under way wait for one to return, and ride
-// together then, each a transaction within that of the guard. Nothing waits for a
-// timer.
+// traffic lets puts and deletes of single keys that are made at the same time
+// share a request: what a guarded write costs etcd is mostly the transaction and
+// its conditions, and those are the same for all writes of a holder. The first two
+// go at once, each by itself. Those that come while two are under way wait for one
+// to return, and ride together then. Nothing waits for a timer.
+//
+// Transactions of the caller's do not ride: etcd judges the conditions of all that
+// stand in one request before it carries any out, so two that exclude each other
+// would both succeed.
 type traffic struct {
 	guard *guard
 	kv    plainKV
@@ -32,9 +36,7 @@ type traffic struct {
 
 const (
 	mostFlying = 2
-	// mostRiders leaves half of etcd's default limit of operations to what stands
-	// within a rider.
-	mostRiders = 64
+	mostRiders = 64 // half of etcd's default limit of operations
 	// mostBytes of keys and values go into one request: a third of etcd's default
 	// limit.
 	mostBytes = 512 << 10
@@ -42,9 +44,8 @@ const (
 
 // rider is one write that waits for others.
 type rider struct {
-	load
 	ctx   context.Context
-	ops   []clientv3.Op
+	op    clientv3.Op
 	with  *flight       // nil while it waits
 	ended chan struct{} // closed when the others are set
 	alone bool          // it has to be sent by itself
@@ -64,15 +65,17 @@ type flight struct {
 // send carries out ops under the guard, with others if there are such. The reply
 // is that of a transaction of just these.
 func (t *traffic) send(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
-	load := loadOf(ops)
+	if !rides(ops) {
+		return t.guard.commit(ctx, t.kv, ops)
+	}
 	t.mu.Lock()
-	if load.unwieldy || t.flying < mostFlying {
+	if t.flying < mostFlying {
 		t.flying++
 		t.mu.Unlock()
 		defer t.landed()
 		return t.guard.commit(ctx, t.kv, ops)
 	}
-	r := &rider{load: load, ctx: ctx, ops: ops, ended: make(chan struct{})}
+	r := &rider{ctx: ctx, op: ops[0], ended: make(chan struct{})}
 	t.waiting = append(t.waiting, r)
 	t.mu.Unlock()
 	timeout := time.NewTimer(t.guard.timeout())
@@ -137,18 +140,17 @@ func (t *traffic) board() *flight {
 	}
 	written := make(map[string]struct{})
 	bytes := 0
-	twice := func(key string) bool { _, there := written[key]; return there }
 	var aboard, left []*rider
 	for _, r := range t.waiting {
-		if len(aboard) == t.most || len(aboard) > 0 && bytes+r.bytes > mostBytes || slices.ContainsFunc(r.keys, twice) {
+		key := string(r.op.KeyBytes())
+		_, twice := written[key]
+		if twice || len(aboard) == t.most || len(aboard) > 0 && bytes+sizeOf(r.op) > mostBytes {
 			left = append(left, r)
 			continue
 		}
 		aboard = append(aboard, r)
-		bytes += r.bytes
-		for _, key := range r.keys {
-			written[key] = struct{}{}
-		}
+		bytes += sizeOf(r.op)
+		written[key] = struct{}{}
 	}
 	t.waiting = left
 	f := &flight{riders: aboard, aboard: len(aboard)}
@@ -166,18 +168,25 @@ func (t *traffic) fly(f *flight) {
 	riders := f.riders
 	if len(riders) == 1 {
 		r := riders[0]
-		r.resp, r.err = t.guard.commit(f.ctx, t.kv, r.ops)
+		r.resp, r.err = t.guard.commit(f.ctx, t.kv, []clientv3.Op{r.op})
 		close(r.ended)
 		return
 	}
 	all := make([]clientv3.Op, len(riders))
 	for i, r := range riders {
-		all[i] = clientv3.OpTxn(nil, r.ops, nil)
+		all[i] = r.op
 	}
 	resp, err := t.guard.commit(f.ctx, t.kv, all)
-	// One that etcd does not want keeps it from all: they go by themselves.
+	// One that etcd does not want keeps it from all: they go by themselves. What
+	// concerns everybody, such as a missing leader, is the answer to all.
+	alone := false
 	var refused refusedError
-	alone := errors.As(err, &refused)
+	if errors.As(err, &refused) {
+		switch wire.Code(err) {
+		case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.OutOfRange:
+			alone = true
+		}
+	}
 	if alone && wire.IsTooManyOps(err) {
 		t.mu.Lock()
 		t.most = max(min(t.most, len(riders)/2), 1)
@@ -190,44 +199,16 @@ func (t *traffic) fly(f *flight) {
 		case err != nil:
 			r.err = err
 		default:
-			inner := resp.Responses[i].GetResponseTxn()
-			r.resp = &clientv3.TxnResponse{Header: resp.Header, Succeeded: true, Responses: inner.Responses}
+			r.resp = &clientv3.TxnResponse{Header: resp.Header, Succeeded: true, Responses: resp.Responses[i : i+1]}
 		}
 		close(r.ended)
 	}
 }
 
-// load is what a write puts on a request.
-type load struct {
-	keys     []string // written, whichever way its conditions turn out
-	bytes    int
-	unwieldy bool // it had better go by itself
+// rides reports whether ops can share a request: a put or a delete of one key,
+// which is not too large.
+func rides(ops []clientv3.Op) bool {
+	return len(ops) == 1 && (ops[0].IsPut() || ops[0].IsDelete() && len(ops[0].RangeBytes()) == 0) && sizeOf(ops[0]) <= mostBytes/2
 }
 
-func loadOf(ops []clientv3.Op) load {
-	var l load
-	l.add(ops)
-	l.unwieldy = l.unwieldy || len(l.keys) > mostRiders/2 || l.bytes > mostBytes/2
-	return l
-}
-
-func (l *load) add(ops []clientv3.Op) {
-	l.unwieldy = l.unwieldy || len(ops) > mostRiders/2
-	for _, op := range ops {
-		if op.IsTxn() {
-			cmps, then, els := op.Txn()
-			for _, cmp := range cmps {
-				l.bytes += len(cmp.KeyBytes()) + len(cmp.ValueBytes())
-			}
-			l.unwieldy = l.unwieldy || len(cmps) > mostRiders/2
-			l.add(then)
-			l.add(els)
-			continue
-		}
-		l.bytes += len(op.KeyBytes()) + len(op.ValueBytes())
-		if op.IsPut() || op.IsDelete() {
-			l.keys = append(l.keys, string(op.KeyBytes()))
-			l.unwieldy = l.unwieldy || len(op.RangeBytes()) > 0 // over who knows whose keys
-		}
-	}
-}
+func sizeOf(op clientv3.Op) int { return len(op.KeyBytes()) + len(op.ValueBytes()) }

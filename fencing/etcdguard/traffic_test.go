@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc/codes"
 )
 
@@ -54,20 +56,22 @@ func TestWritesShareRequests(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		kv := w.guarded()
 		const n = 200
+		for i := 0; i < n; i += 2 {
+			if _, err := w.server.Admin().Put(t.Context(), key(i), "old"); err != nil {
+				t.Fatal(err)
+			}
+		}
 		before := len(w.host.Sent(claimtest.Other))
 		for i, err := range w.crowd(kv, n, func(i int) error {
-			if i%3 > 0 {
-				resp, err := kv.Put(t.Context(), key(i), "new", clientv3.WithPrevKV())
-				if err == nil && (resp.Header == nil || resp.PrevKv != nil) {
+			if i%3 == 0 {
+				resp, err := kv.Delete(t.Context(), key(i), clientv3.WithPrevKV())
+				if err == nil && (resp.Header == nil || resp.Deleted != int64(1-i%2) || len(resp.PrevKvs) != 1-i%2) {
 					err = fmt.Errorf("the response is %v", resp)
 				}
 				return err
 			}
-			// One whose If holds and one whose does not, side by side.
-			resp, err := kv.Txn(t.Context()).If(clientv3.Compare(clientv3.CreateRevision(key(i)), "=", int64(i%2))).
-				Then(clientv3.OpPut(key(i), "then"), clientv3.OpGet(key(i))).
-				Else(clientv3.OpPut(key(i), "else")).Commit()
-			if err == nil && (resp.Succeeded != (i%2 == 0) || len(resp.Responses) != 2-i%2) {
+			resp, err := kv.Put(t.Context(), key(i), "new", clientv3.WithPrevKV())
+			if err == nil && (resp.Header == nil || (resp.PrevKv != nil) != (i%2 == 0)) {
 				err = fmt.Errorf("the response is %v", resp)
 			}
 			return err
@@ -82,7 +86,7 @@ func TestWritesShareRequests(t *testing.T) {
 		for i := range n {
 			want := "new"
 			if i%3 == 0 {
-				want = []string{"then", "else"}[i%2]
+				want = ""
 			}
 			if got := w.at(key(i)); got != want {
 				t.Errorf("%d is %q, want %q", i, got, want)
@@ -246,6 +250,118 @@ func TestSharedRequestOverALimit(t *testing.T) {
 			if sent := len(w.host.Sent(claimtest.Other)) - before; round == 4 && sent > 2+64/4 {
 				t.Errorf("%d requests once the limit is known", sent)
 			}
+		}
+	})
+}
+
+// Transactions that exclude each other do so beside others, too: etcd judges all
+// conditions that stand in one request before it carries anything out.
+func TestTransactionsExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		kv := w.guarded()
+		var wins atomic.Int32
+		for _, err := range w.crowd(kv, 20, func(i int) error {
+			me, other := fmt.Sprint("/data/", i%2), fmt.Sprint("/data/", 1-i%2)
+			resp, err := kv.Txn(t.Context()).If(clientv3.Compare(clientv3.CreateRevision(other), "=", 0)).
+				Then(clientv3.OpGet(other), clientv3.OpPut(me, "")).Commit()
+			if err == nil && resp.Succeeded {
+				wins.Add(1)
+				if resp.Responses[0].GetResponseRange().Count > 0 {
+					err = errors.New("what was absent is there")
+				}
+			}
+			return err
+		}) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		resp, err := w.server.Admin().Get(t.Context(), "/data/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil || resp.Count != 1 || wins.Load() != 10 {
+			t.Errorf("%d transactions succeeded, and %v keys are there (%v)", wins.Load(), resp.Count, err)
+		}
+	})
+}
+
+// etcd's Mutex works through a guarded KV as it does through a plain one.
+func TestMutexThroughAGuardedKV(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		etcd := w.host.Etcd(t)
+		etcd.KV = w.guarded()
+		var locked atomic.Int32
+		errs := w.crowd(etcd.KV, 8, func(int) error {
+			s, err := concurrency.NewSession(etcd)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			err = concurrency.NewMutex(s, "/mutex/").TryLock(t.Context())
+			if err == nil {
+				locked.Add(1)
+				<-time.After(time.Second)
+			}
+			return err
+		})
+		for _, err := range errs {
+			if err != nil && !errors.Is(err, concurrency.ErrLocked) {
+				t.Error(err)
+			}
+		}
+		if n := locked.Load(); n != 1 {
+			t.Errorf("%d of them have the lock", n)
+		}
+	})
+}
+
+// Large writes, which do not ride, do not keep small ones waiting.
+func TestSharedRequestsDoNotStarve(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		kv := w.guarded()
+		w.host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, DelayReply: time.Second})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = kv.Delete(ctx, "/data/", clientv3.WithPrefix())
+				}
+			})
+		}
+		time.Sleep(500 * time.Millisecond)
+		for i := range 10 {
+			wg.Go(func() {
+				begin := time.Now()
+				if _, err := kv.Put(t.Context(), key(i), ""); err != nil || time.Since(begin) > 3*time.Second {
+					t.Errorf("%v after %v", err, time.Since(begin))
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		cancel()
+		wg.Wait()
+	})
+}
+
+// What is nobody's fault is asked once, not once for each.
+func TestSharedRequestToAnEtcdThatIsBusy(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		kv := w.guarded()
+		before := len(w.host.Sent(claimtest.Other))
+		w.host.Inject(claimtest.Fault{On: claimtest.Other, Skip: 2, Times: -1, Err: rpctypes.ErrGRPCRequestTooManyRequests})
+		for _, err := range w.crowd(kv, 60, func(i int) error {
+			_, err := kv.Put(t.Context(), key(i), "")
+			return err
+		}) {
+			if err == nil || errors.Is(err, fencing.ErrStale) {
+				t.Error(err)
+			}
+		}
+		if sent := len(w.host.Sent(claimtest.Other)) - before; sent > 4 {
+			t.Errorf("%d requests", sent)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 
@@ -26,7 +27,7 @@ func (s *trial) newerShutsOutOlder() {
 	}
 	// Whoever seals need not have written before.
 	seal := s.next("orders/42")
-	if err := s.settled(func(ctx context.Context) error { return fencing.Seal(ctx, seal, s.Gate) }); err != nil {
+	if err := s.settled(func(ctx context.Context) error { return known(fencing.Seal(ctx, seal, s.Gate)) }); err != nil {
 		s.Error(err)
 	}
 	s.refuses(s.Gate, last, seal.Fence)
@@ -57,11 +58,11 @@ func (s *trial) keysAreIndependent() {
 		ts := s.tokens(key, 2+i%3)
 		old[i], now[i] = ts[0], ts[len(ts)-1]
 	}
-	order := rand.Perm(len(keys))
-	for _, i := range order {
+	// All fences differ. The greatest first: who mixes up two keys refuses one.
+	for i := range slices.Backward(now) {
 		s.admits(s.Gate, now[i])
 	}
-	for _, i := range order {
+	for _, i := range rand.Perm(len(keys)) {
 		s.refuses(s.Gate, old[i], now[i].Fence)
 		s.admits(s.Gate, now[i])
 	}
@@ -127,13 +128,23 @@ func (s *trial) callerGone() {
 // rounds is how often chance is tried.
 const rounds = 25
 
+// processes are gates in several processes on one store, where that can be had.
+func (s *trial) processes() []fencing.Gate {
+	gates := []fencing.Gate{s.Gate}
+	if s.Restart != nil {
+		gates = append(gates, s.Restart(s.T), s.Restart(s.T))
+	}
+	return gates
+}
+
 func (s *trial) ownersRace() {
+	gates := s.processes()
 	for range rounds {
 		ts := s.tokens("k", 2)
 		var wg sync.WaitGroup
 		for i, t := range ts {
 			wg.Go(func() {
-				err := s.try(s.Gate, t)
+				err := s.try(gates[i%len(gates)], t)
 				if i == len(ts)-1 && err != nil {
 					s.Errorf("the newest, %v, is refused: %v", t, err)
 				} else if err != nil && !errors.Is(err, fencing.ErrStale) {

@@ -2,6 +2,7 @@ package fencetest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ type admission struct {
 	fence      int64
 	begun, end int64
 	err        error
+	unsure     bool // it may have been admitted before that, too
 }
 
 func (s *trial) concurrentAdmits() {
@@ -25,6 +27,7 @@ func (s *trial) concurrentAdmits() {
 	var now atomic.Int64 // a clock that tells before from after
 	var mu sync.Mutex
 	histories := map[string][]admission{}
+	gates := s.processes()
 	for _, key := range []string{"a", "b"} {
 		ts := s.tokens(key, perKey)
 		if s.Issue != nil {
@@ -39,7 +42,11 @@ func (s *trial) concurrentAdmits() {
 					// Rising, so that neither all are refused nor all admitted.
 					at := min(call*perKey/calls+rand.IntN(3), perKey-1)
 					a := admission{fence: ts[max(at-caller%2, 0)].Fence, begun: now.Add(1)}
-					a.err = s.try(s.Gate, fencing.Token{Key: key, Fence: a.fence})
+					a.err = s.settled(func(ctx context.Context) error {
+						err := gates[caller%len(gates)].Admit(ctx, fencing.Token{Key: key, Fence: a.fence})
+						a.unsure = a.unsure || errors.Is(err, fencing.ErrUnknown)
+						return known(err)
+					})
 					a.end = now.Add(1)
 					mu.Lock()
 					histories[key] = append(histories[key], a)
@@ -95,7 +102,7 @@ func faults(history []admission) []string {
 		var stale *fencing.StaleError
 		errors.As(a.err, &stale)
 		if !slices.ContainsFunc(history, func(b admission) bool {
-			return b.begun < a.end && b.fence > a.fence && !errors.Is(b.err, fencing.ErrStale) &&
+			return b.begun < a.end && b.fence > a.fence && (b.unsure || !errors.Is(b.err, fencing.ErrStale)) &&
 				(stale == nil || stale.Newest == 0 || stale.Newest == b.fence)
 		}) {
 			found = append(found, fmt.Sprintf("fence %d is refused before any greater one came: %v", a.fence, a.err))

@@ -13,9 +13,9 @@ type Subject struct {
 	// Gate has admitted nothing yet.
 	Gate fencing.Gate
 
-	// Restart returns the gate as a process that has just begun finds it. nil
-	// says that the gate forgets with its process, and skips what depends on
-	// that.
+	// Restart returns the gate as a process that has just begun finds it; the
+	// processes before go on beside it. nil says that the gate forgets with its
+	// process, and skips what depends on that.
 	Restart func(t *testing.T) fencing.Gate
 
 	// Issue makes the next token for the key. Set it for a gate that asks who the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -30,6 +31,11 @@ func TestRightGate(t *testing.T) {
 	fencetest.TestGate(t, func(*testing.T) fencetest.Subject { return new(ledger).subject() })
 }
 
+// A gate need not know what became of an admission, as long as it says so.
+func TestUnsureGate(t *testing.T) {
+	fencetest.TestGate(t, func(*testing.T) fencetest.Subject { return (&ledger{fault: fault{unsure: true}}).subject() })
+}
+
 // ledger is a resource in memory whose admission and effect are one step, unless
 // it has a fault.
 type ledger struct {
@@ -52,13 +58,15 @@ type fault struct {
 	early     bool // the effect comes before the admission
 	lowers    bool // a crash takes the mark back to what it was before the last
 	effective bool // a crash does not take back the effect
+	apiece    bool // each process looks, and writes later
+	unsure    bool // does not know of some admissions what became of them; no fault
 	touchy    bool // takes a caller that is gone for a stale one
 }
 
 func (l *ledger) subject() fencetest.Subject {
 	l.marks, l.effects = map[string]int64{}, map[string][]string{}
 	return fencetest.Subject{
-		Gate:    l,
+		Gate:    &process{ledger: l},
 		Restart: l.restart,
 		Write:   l.write,
 		Crash:   l.crash,
@@ -70,10 +78,29 @@ func (l *ledger) subject() fencetest.Subject {
 	}
 }
 
-func (l *ledger) Admit(ctx context.Context, t fencing.Token) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.admit(ctx, t)
+// process is the gate of one process on the ledger.
+type process struct {
+	*ledger
+	own   sync.Mutex
+	calls int // of the gate that is unsure
+}
+
+func (p *process) Admit(ctx context.Context, t fencing.Token) error {
+	if p.apiece {
+		p.own.Lock()
+		defer p.own.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	if p.unsure && t.Validate() == nil && p.calls%3 == 1 {
+		return fmt.Errorf("asking: %w", fencing.ErrUnknown)
+	}
+	err := p.admit(ctx, t)
+	if p.unsure && t.Validate() == nil && p.calls%3 == 2 {
+		return fmt.Errorf("asking: %w (%v)", fencing.ErrUnknown, err != nil)
+	}
+	return err
 }
 
 func (l *ledger) admit(ctx context.Context, t fencing.Token) error {
@@ -94,7 +121,7 @@ func (l *ledger) admit(ctx context.Context, t fencing.Token) error {
 		fence = l.round(fence)
 	}
 	newest := l.marks[key]
-	if l.hasty {
+	if l.hasty || l.apiece {
 		l.mu.Unlock()
 		time.Sleep(time.Millisecond)
 		l.mu.Lock()
@@ -153,7 +180,7 @@ func (l *ledger) restart(*testing.T) fencing.Gate {
 		defer l.mu.Unlock()
 		l.marks = map[string]int64{}
 	}
-	return l
+	return &process{ledger: l}
 }
 
 // wrong are gates with one fault each.
@@ -161,6 +188,7 @@ var wrong = map[string]fault{
 	"equal is refused":            {strict: true},
 	"invalid is admitted":         {trusting: true},
 	"looks before it writes":      {hasty: true},
+	"locks in its process only":   {apiece: true},
 	"forgets":                     {forgetful: true},
 	"effect after the admission":  {apart: true},
 	"effect before the admission": {early: true},

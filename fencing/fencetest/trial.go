@@ -18,7 +18,7 @@ type trial struct {
 	Subject
 
 	mu     sync.Mutex
-	issued map[string]int64 // the last of the suite's own tokens
+	issued int64 // the last of the suite's own fences
 }
 
 // patience is for one call, of a gate on a busy machine.
@@ -36,11 +36,8 @@ func (s *trial) next(key string) fencing.Token {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.issued == nil {
-		s.issued = make(map[string]int64)
-	}
-	s.issued[key] += 1 + rand.Int64N(3)
-	return fencing.Token{Key: key, Fence: s.issued[key]}
+	s.issued += 1 + rand.Int64N(3)
+	return fencing.Token{Key: key, Fence: s.issued}
 }
 
 // tokens returns n of them, each newer than the one before.
@@ -76,10 +73,20 @@ func (s *trial) settled(do func(context.Context) error) error {
 	}
 }
 
+// try asks until the answer is known: an admission may be repeated.
 func (s *trial) try(g fencing.Gate, t fencing.Token) error {
-	return s.settled(func(ctx context.Context) error { return g.Admit(ctx, t) })
+	return s.settled(func(ctx context.Context) error { return known(g.Admit(ctx, t)) })
 }
 
+// known makes of an unknown outcome an error that wants another call.
+func known(err error) error {
+	if errors.Is(err, fencing.ErrUnknown) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// write has one effect, or says why not; that may be unknown.
 func (s *trial) write(t fencing.Token, effect string) error {
 	return s.settled(func(ctx context.Context) error { return s.Write(ctx, t, effect) })
 }
