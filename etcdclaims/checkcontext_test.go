@@ -2,7 +2,6 @@ package etcdclaims_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -10,24 +9,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 )
-
-// Code that knows package fencing only can tell what happened.
-func TestErrorsForOthers(t *testing.T) {
-	t.Parallel()
-	for ours, theirs := range map[error]error{
-		etcdclaims.ErrHeld: fencing.ErrHeld, etcdclaims.ErrLost: fencing.ErrLost,
-		etcdclaims.ErrUnknown: fencing.ErrUnknown, etcdclaims.ErrClosed: fencing.ErrClosed,
-	} {
-		if !errors.Is(ours, theirs) || errors.Is(theirs, ours) {
-			t.Errorf("%v and %v", ours, theirs)
-		}
-	}
-	since := time.Now()
-	held := &etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Owner: "owner", Fence: 7, Since: since}}
-	if owner, fence, at := held.Holder(); owner != "owner" || fence != 7 || !at.Equal(since) {
-		t.Errorf("holder: %v, %v, %v", owner, fence, at)
-	}
-}
 
 // A context is enough to look at the clock by: after the soft deadline the claim
 // is held yet, and after the hard one not.
