@@ -59,7 +59,8 @@ func (cl *Claim) ID() string {
 // and release.
 //
 // It is a hint. A process that was stopped sees it end late: call Check before
-// each effect, and fence the effect.
+// each effect, or fencing.Check where only the context is at hand, and fence the
+// effect.
 func (cl *Claim) Context() context.Context {
 	if cl.t == nil {
 		return fencing.NewContext(context.Background(), cl.Token())
@@ -67,13 +68,16 @@ func (cl *Claim) Context() context.Context {
 	return cl.t.context()
 }
 
-// Bind returns ctx with the token, ending with the claim's context too. Call
-// the returned function when it is not needed any more.
+// Bind returns ctx with the token, ending with the claim's context too;
+// fencing.Check of it is the claim's Check. Call the returned function when it is
+// not needed any more.
 func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(fencing.NewContext(ctx, cl.Token()))
+	ctx = fencing.NewContext(ctx, cl.Token())
 	if cl.t == nil {
+		ctx, cancel := context.WithCancelCause(ctx)
 		return ctx, func() { cancel(nil) }
 	}
+	ctx, cancel := context.WithCancelCause(fencing.WithCheck(ctx, cl.Check))
 	own := cl.t.context()
 	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
 	return ctx, func() { stop(); cancel(nil) }

@@ -28,6 +28,9 @@ const (
 	// MaxNoteBytes is the longest note: notes are read with every Lookup, and
 	// etcd keeps each of their versions until it is compacted.
 	MaxNoteBytes = 64 << 10
+	// MaxResultBytes is the longest result of work: results are read with their
+	// records.
+	MaxResultBytes = 64 << 10
 
 	shortestTTL        = 2 * time.Second // etcd's own floor: 1.5 election timeouts, in seconds
 	longestTTL         = 365 * 24 * time.Hour

@@ -9,8 +9,9 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// What a call can end with. Test with errors.Is. ErrHeld, ErrLost and ErrUnknown
-// match their namesakes of package fencing, for code that does not know claims.
+// What a call can end with. Test with errors.Is. ErrHeld, ErrLost, ErrUnknown and
+// ErrClosed match their namesakes of package fencing, for code that does not know
+// claims.
 var (
 	// ErrHeld says that another holds the key, or that others wait in line for
 	// it; see HeldError.
@@ -34,7 +35,7 @@ var (
 	// WorkError.
 	ErrWaiting = errors.New("etcdclaims: work waits for its next attempt")
 	// ErrClosed says that the client was closed.
-	ErrClosed = errors.New("etcdclaims: client is closed")
+	ErrClosed error = &sentinel{"etcdclaims: client is closed", fencing.ErrClosed}
 	// ErrInvalidKey says that a key is not UTF-8 of 1 to 1024 bytes without
 	// control characters.
 	ErrInvalidKey = errors.New("etcdclaims: invalid key")
@@ -78,6 +79,12 @@ func (e *HeldError) Error() string {
 
 // Is matches ErrHeld.
 func (e *HeldError) Is(target error) bool { return errors.Is(ErrHeld, target) }
+
+// Holder returns who holds the key, its label and fence, and since when: for code
+// that does not know claims. They are zero if nobody does but others wait.
+func (e *HeldError) Holder() (owner string, fence int64, since time.Time) {
+	return e.Info.Owner, e.Info.Fence, e.Info.Since
+}
 
 // Reason says how a claim was lost.
 type Reason int
@@ -172,6 +179,12 @@ func (e *WorkError) Is(target error) bool {
 		return target == ErrDead
 	}
 	return target == ErrWaiting
+}
+
+// RetryAt returns from when on the work may be begun again; ok is false if never,
+// as with work that is done or dead. It is for code that does not know work.
+func (e *WorkError) RetryAt() (at time.Time, ok bool) {
+	return e.Record.NotBefore, e.Record.State == StateFailed
 }
 
 type permanentError struct{ error }

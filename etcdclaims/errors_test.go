@@ -69,13 +69,18 @@ func TestErrorsMatch(t *testing.T) {
 	// Who knows of tokens alone understands these.
 	for a, b := range map[error]error{
 		etcdclaims.ErrHeld: fencing.ErrHeld, etcdclaims.ErrLost: fencing.ErrLost, etcdclaims.ErrUnknown: fencing.ErrUnknown,
-		&etcdclaims.HeldError{}: fencing.ErrHeld, &etcdclaims.LostError{}: fencing.ErrLost,
+		&etcdclaims.HeldError{}: fencing.ErrHeld, &etcdclaims.LostError{}: fencing.ErrLost, etcdclaims.ErrClosed: fencing.ErrClosed,
 	} {
-		for _, other := range []error{fencing.ErrHeld, fencing.ErrLost, fencing.ErrUnknown, fencing.ErrStale} {
+		for _, other := range []error{fencing.ErrHeld, fencing.ErrLost, fencing.ErrUnknown, fencing.ErrStale, fencing.ErrClosed} {
 			if got, want := errors.Is(fmt.Errorf("wrapped: %w", a), other), errors.Is(b, other); got != want {
 				t.Errorf("%q matches %q: %v", a, other, got)
 			}
 		}
+	}
+	since := time.Now()
+	held := &etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Owner: "owner", Fence: 7, Since: since}}
+	if owner, fence, at := held.Holder(); owner != "owner" || fence != 7 || !at.Equal(since) {
+		t.Errorf("holder: %v, %v, %v", owner, fence, at)
 	}
 	if etcdclaims.Permanent(nil) != nil || etcdclaims.RetryAfter(nil, time.Second) != nil {
 		t.Error("a nil error does not stay nil")

@@ -34,6 +34,7 @@ type Record struct {
 	Ended      time.Time // zero while claimed
 	NotBefore  time.Time // of the next attempt, if failed
 	Error      string    // of the last attempt that failed
+	Result     string    // that it was completed with; see Work.CompleteWith
 	AtMostOnce bool
 }
 
@@ -51,6 +52,7 @@ type record struct {
 	Ended      time.Time `json:"ended,omitzero"`
 	NotBefore  time.Time `json:"notBefore,omitzero"`
 	Error      string    `json:"error,omitempty"`
+	Result     []byte    `json:"result,omitempty"`
 	AtMostOnce bool      `json:"atMostOnce,omitempty"`
 }
 
@@ -70,7 +72,7 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 	}
 	out := Record{
 		Key: key, State: r.State, Attempt: r.Attempt, Fence: r.Fence, Claim: r.Claim, Owner: r.Owner,
-		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, AtMostOnce: r.AtMostOnce,
+		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, Result: string(r.Result), AtMostOnce: r.AtMostOnce,
 	}
 	if r.State == StateClaimed {
 		// It was written by the transaction that claimed the key.
@@ -82,6 +84,6 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 func (r Record) stored() record {
 	return record{
 		State: r.State, Attempt: r.Attempt, Fence: r.Fence, Claim: r.Claim, Owner: r.Owner,
-		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, AtMostOnce: r.AtMostOnce,
+		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, Result: []byte(r.Result), AtMostOnce: r.AtMostOnce,
 	}
 }

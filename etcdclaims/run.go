@@ -34,7 +34,7 @@ func (c *Client) Run(ctx context.Context, key string, fn func(ctx context.Contex
 	if err != nil {
 		return err
 	}
-	return cl.run(ctx, fn)
+	return cl.run(ctx, fn, cl.releaseAfter)
 }
 
 // TryRun acquires the key if it is free, calls fn, and releases the key when fn
@@ -58,10 +58,21 @@ func (c *Client) TryRun(ctx context.Context, key string, fn func(ctx context.Con
 	if err != nil {
 		return err
 	}
-	return cl.run(ctx, fn)
+	return cl.run(ctx, fn, cl.releaseAfter)
 }
 
-func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err error) {
+// how says how far a handler has come, for what ends its claim.
+type how int
+
+const (
+	notCalled how = iota
+	called        // and it panicked, or left by Goexit
+	returned
+)
+
+// run calls fn and then end, which gives the claim up and returns an error if
+// that shows that fn must not be taken to have succeeded.
+func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end func(far how, err error) error) (err error) {
 	if cl.t == nil {
 		ctx, cancel := cl.Bind(ctx)
 		defer cancel()
@@ -81,6 +92,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err e
 	c.runs[r] = struct{}{}
 	c.mu.Unlock()
 	told := context.AfterFunc(ctx, func() { r.told(context.Cause(ctx)) })
+	far := notCalled
 	defer func() {
 		// Here too after a panic or Goexit, which then go on.
 		told()
@@ -89,10 +101,10 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err e
 		unbind()
 		stop(nil)
 		lost := cl.t.ended()
-		if rerr := c.releaseAfter(cl); lost == nil && rerr != nil && !errors.Is(rerr, ErrUnknown) {
-			lost = rerr // found by the release itself
+		if eerr := end(far, err); lost == nil || errors.Is(lost, ErrReleased) {
+			lost = eerr // found by the end itself
 		}
-		if lost != nil && !errors.Is(err, lost) && !errors.Is(lost, ErrReleased) {
+		if lost != nil && !errors.Is(err, lost) {
 			err = errors.Join(err, lost)
 		}
 	}()
@@ -102,15 +114,19 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err e
 	if ctx.Err() != nil {
 		return wire.ContextError(ctx)
 	}
-	return fn(ctx)
+	far = called
+	err = fn(ctx)
+	far = returned
+	return err
 }
 
 // releaseAfter releases a claim whose handler has returned. Its time is the
 // client's own: the caller's context may be over.
-func (c *Client) releaseAfter(cl *Claim) error {
+func (cl *Claim) releaseAfter(how, error) error {
+	c := cl.t.s.c
 	ctx, cancel := context.WithTimeout(c.io, c.store.timeout)
 	defer cancel()
-	return cl.Release(ctx)
+	return ignoreUnknown(cl.Release(ctx))
 }
 
 // told starts the drain.

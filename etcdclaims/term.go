@@ -138,7 +138,8 @@ func (t *term) context() context.Context {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.ctx == nil {
-		t.ctx, t.cancel = context.WithCancelCause(fencing.NewContext(context.Background(), t.token()))
+		ctx := fencing.NewContext(context.Background(), t.token())
+		t.ctx, t.cancel = context.WithCancelCause(fencing.WithCheck(ctx, (&Claim{t: t, key: t.key}).Check))
 		if t.told != nil {
 			t.cancel(t.told)
 		}

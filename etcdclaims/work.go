@@ -45,6 +45,16 @@ func (w *Work) Complete(ctx context.Context, ops ...clientv3.Op) error {
 	return w.end(ctx, Record{State: StateDone}, ops)
 }
 
+// CompleteWith is Complete with a result that is remembered as long as the work
+// is known to be done, up to MaxResultBytes: Record.Result, for whoever would
+// begin the work again and finds it done. A longer one is ErrTooLarge.
+func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.Op) error {
+	if len(result) > MaxResultBytes {
+		return fmt.Errorf("%w: completing work %q with a result of %d bytes, the limit is %d: store it elsewhere, in the same transaction", ErrTooLarge, w.key, len(result), MaxResultBytes)
+	}
+	return w.end(ctx, Record{State: StateDone, Result: string(result)}, ops)
+}
+
 // Fail records the attempt as failed with the cause, and gives the claim up, in
 // one transaction together with ops. The next attempt may begin after
 // Config.Backoff, or what RetryAfter says; after Config.MaxAttempts, or a

@@ -45,6 +45,9 @@ var (
 	// ErrUnknown says that a request was sent and its outcome is not known: it
 	// may have been carried out. Never take it for a failure.
 	ErrUnknown = errors.New("fencing: outcome unknown")
+	// ErrClosed says that what makes claims was closed, and will make no more:
+	// claims say so.
+	ErrClosed = errors.New("fencing: closed")
 )
 
 // StaleError says which token was refused, and what stood against it. It matches

@@ -1,0 +1,238 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// once is RunOnce or TryRunOnce.
+type once func(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...etcdclaims.AcquireOption) ([]byte, bool, error)
+
+func bothOnce(t *testing.T, f func(t *testing.T, w *world, run func(*etcdclaims.Client) once)) {
+	t.Helper()
+	virtualCase(t, "try", func(t *testing.T, w *world) {
+		f(t, w, func(c *etcdclaims.Client) once { return c.TryRunOnce })
+	})
+	virtualCase(t, "wait", func(t *testing.T, w *world) {
+		f(t, w, func(c *etcdclaims.Client) once { return c.RunOnce })
+	})
+}
+
+func returns(result string, err error) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) { return []byte(result), err }
+}
+
+// Whoever comes second is given what the first returned.
+func TestRunOnceRemembers(t *testing.T) {
+	t.Parallel()
+	bothOnce(t, func(t *testing.T, w *world, run func(*etcdclaims.Client) once) {
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Retention: time.Minute})
+		other := w.peer()
+		result, first, err := run(c)(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
+			token, ok := fencing.FromContext(ctx)
+			if !ok || token.Key != "k" || fencing.Check(ctx) != nil {
+				t.Errorf("token %v, %v; Check: %v", token, ok, fencing.Check(ctx))
+			}
+			return []byte("one\xff"), nil
+		})
+		if string(result) != "one\xff" || !first || err != nil {
+			t.Errorf("first: %q, %v, %v", result, first, err)
+		}
+		result, first, err = run(other)(t.Context(), "k", returns("two", nil))
+		if string(result) != "one\xff" || first || err != nil {
+			t.Errorf("second: %q, %v, %v", result, first, err)
+		}
+		r, ok, err := c.Record(t.Context(), "k")
+		if err != nil || !ok || r.State != etcdclaims.StateDone || r.Result != "one\xff" {
+			t.Errorf("record: %+v, %v, %v", r, ok, err)
+		}
+		time.Sleep(70 * sec) // the retention, and a tenth of it
+		if result, first, err = run(other)(t.Context(), "k", returns("two", nil)); string(result) != "two" || !first || err != nil {
+			t.Errorf("when it is forgotten: %q, %v, %v", result, first, err)
+		}
+		w.closeClean(c, other)
+	})
+}
+
+type givenBack struct{ error }
+
+func (givenBack) GiveBack() bool  { return true }
+func (g givenBack) Unwrap() error { return g.error }
+
+func TestRunOnceFails(t *testing.T) {
+	t.Parallel()
+	bothOnce(t, func(t *testing.T, w *world, run func(*etcdclaims.Client) once) {
+		c := w.peer()
+		own := errors.New("own")
+		f := func(key string, fn func(context.Context) ([]byte, error), want error, state etcdclaims.State) {
+			t.Helper()
+			result, first, err := run(c)(t.Context(), key, fn)
+			if result != nil || !first || !errors.Is(err, want) {
+				t.Errorf("%s: %q, %v, %v, want %v", key, result, first, err, want)
+			}
+			r, _, err := c.Record(t.Context(), key)
+			if err != nil || r.State != state {
+				t.Errorf("%s: record %+v, %v, want %q", key, r, err, state)
+			}
+			w.free(key, c)
+		}
+		f("fails", returns("", own), own, etcdclaims.StateFailed)
+		f("dies", returns("", etcdclaims.Permanent(own)), own, etcdclaims.StateDead)
+		f("given back", returns("", fmt.Errorf("wrapped: %w", givenBack{own})), own, "")
+		f("too large", returns(string(make([]byte, etcdclaims.MaxResultBytes+1)), nil), etcdclaims.ErrTooLarge, etcdclaims.StateFailed)
+
+		var work *etcdclaims.WorkError
+		_, first, err := run(c)(t.Context(), "fails", returns("", nil))
+		if first || !errors.Is(err, etcdclaims.ErrWaiting) || !errors.As(err, &work) {
+			t.Fatalf("at once: %v, %v", first, err)
+		}
+		if at, ok := work.RetryAt(); !ok || !at.After(time.Now()) {
+			t.Errorf("again at %v, %v", at, ok)
+		}
+		time.Sleep(2 * sec)
+		if result, first, err := run(c)(t.Context(), "fails", returns("x", nil)); string(result) != "x" || !first || err != nil {
+			t.Errorf("later: %q, %v, %v", result, first, err)
+		}
+		_, _, err = run(c)(t.Context(), "dies", returns("", nil))
+		if !errors.Is(err, etcdclaims.ErrDead) || !errors.As(err, &work) {
+			t.Fatal(err)
+		}
+		if _, ok := work.RetryAt(); ok {
+			t.Error("dead work may be begun again")
+		}
+		if _, first, err := run(c)(t.Context(), "given back", returns("", nil)); !first || err != nil {
+			t.Errorf("given back: %v, %v", first, err)
+		}
+		if _, _, err := run(c)(t.Context(), "k", nil); err == nil {
+			t.Error("no error for a nil function")
+		}
+	})
+}
+
+// A handler that does not return has failed.
+func TestRunOncePanics(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(){"panic": func() { panic("own") }, "Goexit": runtime.Goexit} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			c := w.peer()
+			left := make(chan any)
+			go func() {
+				defer func() { left <- recover() }()
+				_, _, _ = c.TryRunOnce(context.Background(), "k", func(context.Context) ([]byte, error) { leave(); return nil, nil })
+			}()
+			if p := <-left; name == "panic" && p != "own" {
+				t.Errorf("panic %v", p)
+			}
+			r, _, err := c.Record(t.Context(), "k")
+			if err != nil || r.State != etcdclaims.StateFailed || r.Error == "" {
+				t.Errorf("record: %+v, %v", r, err)
+			}
+			w.free("k", c)
+		})
+	}
+}
+
+// What cannot be recorded is no success, and what was lost leaves no record.
+func TestRunOnceIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	virtualCase(t, "reply lost", func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		lost := host.Inject(claimtest.Fault{On: claimtest.Ending, LoseReply: true})
+		result, first, err := c.TryRunOnce(t.Context(), "k", returns("x", nil))
+		if lost.Hits() == 0 || string(result) != "x" || !first || err != nil {
+			t.Errorf("%q, %v, %v: it can be found out", result, first, err)
+		}
+	})
+	virtualCase(t, "cut for a while", func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		result, first, err := c.TryRunOnce(t.Context(), "k", func(context.Context) ([]byte, error) {
+			host.Cut()
+			time.AfterFunc(6*sec, host.Heal)
+			return []byte("x"), nil
+		})
+		if string(result) != "x" || !first || err != nil {
+			t.Errorf("%q, %v, %v: the claim lasts for long enough", result, first, err)
+		}
+	})
+	virtualCase(t, "unknown", func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		_, _, err := c.TryRunOnce(t.Context(), "before", returns("", nil)) // from here on there is a lease for what is done
+		noErr(t, err)
+		result, first, err := c.TryRunOnce(t.Context(), "k", func(context.Context) ([]byte, error) {
+			host.CutReplies()
+			return []byte("x"), nil
+		})
+		if result != nil || !first || !errors.Is(err, etcdclaims.ErrUnknown) {
+			t.Errorf("%q, %v, %v, want ErrUnknown", result, first, err)
+		}
+		host.Heal()
+		time.Sleep(sec)
+		result, first, err = c.TryRunOnce(t.Context(), "k", returns("y", nil))
+		if string(result) != "x" || first || err != nil {
+			t.Errorf("again: %q, %v, %v", result, first, err)
+		}
+	})
+	virtualCase(t, "lost", func(t *testing.T, w *world) {
+		c, other := w.peer(), w.peer()
+		result, first, err := c.TryRunOnce(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
+			w.server.Revoke(t, w.own("k"))
+			<-ctx.Done()
+			if err := fencing.Check(ctx); !errors.Is(err, etcdclaims.ErrLost) {
+				t.Errorf("Check: %v, want ErrLost", err)
+			}
+			return []byte("x"), nil
+		})
+		if result != nil || !first {
+			t.Errorf("%q, %v", result, first)
+		}
+		lossOf(t, err, etcdclaims.ReasonRevoked)
+		result, first, err = other.TryRunOnce(t.Context(), "k", returns("y", nil))
+		if string(result) != "y" || !first || err != nil {
+			t.Errorf("the next: %q, %v, %v", result, first, err)
+		}
+	})
+	virtualCase(t, "released", func(t *testing.T, w *world) {
+		c := w.peer()
+		result, _, err := c.TryRunOnce(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
+			_, err := c.ReleaseAll(ctx)
+			return []byte("x"), err
+		})
+		if result != nil || !errors.Is(err, etcdclaims.ErrReleased) {
+			t.Errorf("%q, %v, want ErrReleased", result, err)
+		}
+	})
+	virtualCase(t, "zombie", func(t *testing.T, w *world) {
+		c, other := w.peer(), w.peer()
+		ctx, cancel := context.WithCancel(t.Context())
+		_, _, err := c.TryRunOnce(ctx, "k", func(context.Context) ([]byte, error) {
+			cancel()
+			time.Sleep(10 * sec) // the drain is 3 s
+			return []byte("x"), nil
+		})
+		lossOf(t, err, etcdclaims.ReasonShutdown)
+		result, first, err := other.RunOnce(t.Context(), "k", returns("y", nil))
+		if string(result) != "y" || !first || err != nil {
+			t.Errorf("the next: %q, %v, %v", result, first, err)
+		}
+	})
+}
+
+func TestRunOncePassthrough(t *testing.T) {
+	t.Parallel()
+	passthroughs(t, func(t *testing.T, c *etcdclaims.Client) {
+		for range 2 {
+			result, first, err := c.TryRunOnce(t.Context(), "k", returns("x", nil))
+			if string(result) != "x" || !first || err != nil {
+				t.Errorf("%q, %v, %v", result, first, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/middleware"
+)
+
+func TestGate(t *testing.T) {
+	t.Parallel()
+	served := 0
+	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if token, ok := fencing.FromContext(r.Context()); !ok || token.Key != "stock/7" {
+			t.Errorf("token %v, %v", token, ok)
+		}
+		served++
+		rw.WriteHeader(http.StatusNoContent)
+	})
+	var gate fencing.Memory
+	mux := http.NewServeMux()
+	mux.Handle("PUT /stock/{id}", middleware.Gate(&gate, middleware.PathKey("stock/{id}"), middleware.GateConfig{})(handler))
+	put := func(path string, lines ...string) *http.Response {
+		r := httptest.NewRequest(http.MethodPut, path, nil)
+		r.Header[fencing.Header] = lines
+		rec := httptest.NewRecorder()
+		mux.ServeHTTP(rec, r)
+		return rec.Result()
+	}
+	for range 2 { // the owner may repeat itself
+		if resp := put("/stock/7", `5;key="stock/7"`); resp.StatusCode != http.StatusNoContent {
+			t.Fatalf("status %d", resp.StatusCode)
+		}
+	}
+	served = 0
+	p := problem(t, put("/stock/7", `3;key="stock/7"`), 412, "STALE_FENCE")
+	var stale *fencing.StaleError
+	if !errors.As(p, &stale) || stale.Newest != 5 || stale.Token != (fencing.Token{Key: "stock/7", Fence: 3}) || !errors.Is(p, fencing.ErrStale) {
+		t.Errorf("got %+v", p)
+	}
+	if p.Newest != 5 || p.Fence != 3 || p.Key != "stock/7" || p.RetryAfter != 0 {
+		t.Errorf("got %+v", p)
+	}
+	for _, other := range []string{"/stock/8", "/stock/7%2F"} { // a valid token, of another key
+		if p := problem(t, put(other, `6;key="stock/7"`), 428, "MISSING_FENCE"); !errors.Is(p, fencing.ErrNoToken) {
+			t.Errorf("%v is not ErrNoToken", p)
+		}
+	}
+	problem(t, put("/stock/7"), 428, "MISSING_FENCE")
+	for _, bad := range [][]string{{""}, {"7"}, {`0;key="stock/7"`}, {`-1;key="stock/7"`}, {`7;key="stock/7"`, `7;key="stock/7"`}, {`7;key="stock/7", 8;key="stock/7"`}} {
+		if p := problem(t, put("/stock/7", bad...), 400, "MALFORMED_FENCE"); !errors.Is(p, fencing.ErrMalformed) {
+			t.Errorf("%v is not ErrMalformed", p)
+		}
+	}
+	if served != 0 {
+		t.Errorf("the handler ran %d times", served)
+	}
+}
+
+// A gate that has no answer lets nothing through, and what it may have remembered
+// was not carried out.
+func TestGateFails(t *testing.T) {
+	t.Parallel()
+	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })
+	for name, err := range map[string]error{"error": errors.New("database is down"), "unknown": fencing.ErrUnknown, "cancelled": context.Canceled} {
+		gate := fencing.GateFunc(func(context.Context, fencing.Token) error { return err })
+		r := httptest.NewRequest(http.MethodPut, "/", nil)
+		r.Header.Set(fencing.Header, `5;key="k"`)
+		rec := httptest.NewRecorder()
+		var seen error
+		middleware.Gate(gate, middleware.TokenKey, middleware.GateConfig{
+			Refuse: func(rw http.ResponseWriter, r *http.Request, p *middleware.Problem) { seen = p.Err; p.ServeHTTP(rw, r) },
+		})(never).ServeHTTP(rec, r)
+		if p := problem(t, rec.Result(), 503, "UNAVAILABLE"); p.RetryAfter != sec || p.Detail != "" {
+			t.Errorf("%s: got %+v: what the database says is nobody's business", name, p)
+		}
+		if !errors.Is(seen, err) {
+			t.Errorf("%s: Refuse saw %v", name, seen)
+		}
+	}
+	r := httptest.NewRequest(http.MethodPut, "/", nil)
+	r.Header.Set(fencing.Header, `5;key="k"`)
+	rec := httptest.NewRecorder()
+	middleware.Gate(new(fencing.Memory), fixed(""), middleware.GateConfig{})(never).ServeHTTP(rec, r)
+	problem(t, rec.Result(), 400, "INVALID_KEY")
+}
+
+// What is not configured costs nothing: it is the handler itself.
+func TestPassthrough(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux() // can be compared
+	if middleware.Gate(nil, middleware.TokenKey, middleware.GateConfig{})(mux) != http.Handler(mux) {
+		t.Error("a nil gate wraps")
+	}
+	if middleware.Exclusive(nilClient, fixed("k"), middleware.ExclusiveConfig{})(mux) != http.Handler(mux) {
+		t.Error("a nil client wraps")
+	}
+}
+
+func TestPathKey(t *testing.T) {
+	t.Parallel()
+	f := func(pattern, path, key, want string) {
+		t.Helper()
+		got, mux := "", http.NewServeMux()
+		mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) { got = middleware.PathKey(key)(r) })
+		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
+		if got != want {
+			t.Errorf("%s of %s: got %q, want %q", key, path, got, want)
+		}
+	}
+	f("/o/{id}", "/o/42", "orders/{id}", "orders/42")
+	f("/o/{id}/{line}", "/o/42/7", "{line}.of.{id}/x", "7.of.42/x")
+	f("/o/{id}/{line}", "/o/a%2Fb/c", "{id}/{line}", "a%2Fb/c")
+	f("/o/{id}/{line}", "/o/a/b%2Fc", "{id}/{line}", "a/b%2Fc")
+	f("/o/{rest...}", "/o/", "{rest}", "")
+	f("/o/{id}", "/o/42", "orders/{name}", "")
+	for _, bad := range []string{"", "orders", "orders/{id", "orders/id}", "orders/{}", "{a{b}}", "{a}}"} {
+		if !panics(func() { middleware.PathKey(bad) }) {
+			t.Errorf("%q: no panic", bad)
+		}
+	}
+}
+
+// A wrapper that was put together wrongly says so as the program starts.
+func TestPanicsEarly(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]func(){
+		"Gate without a key":          func() { middleware.Gate(new(fencing.Memory), nil, middleware.GateConfig{}) },
+		"Gate without a handler":      func() { middleware.Gate(new(fencing.Memory), middleware.TokenKey, middleware.GateConfig{})(nil) },
+		"Exclusive without a key":     func() { middleware.Exclusive(nilClient, nil, middleware.ExclusiveConfig{}) },
+		"Exclusive without a handler": func() { middleware.Exclusive(nilClient, fixed("k"), middleware.ExclusiveConfig{})(nil) },
+		"Func without a key":          func() { middleware.Func(nilClient, nil, double, middleware.FuncConfig{}) },
+		"Func without a function": func() {
+			middleware.Func[string, int](nilClient, func(s string) string { return s }, nil, middleware.FuncConfig{})
+		},
+	} {
+		if !panics(f) {
+			t.Errorf("%s: no panic", name)
+		}
+	}
+}
+
+func panics(f func()) (p bool) {
+	defer func() { p = recover() != nil }()
+	f()
+	return false
+}

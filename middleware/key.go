@@ -1,0 +1,69 @@
+package middleware
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// PathKey returns a function that makes a key of a request's path: of
+// "orders/{id}" with the value that the pattern of an http.ServeMux has for id.
+// Values are path-escaped, so that no two requests come to one key by a slash
+// within a value. It is empty if a value is, as it is for all requests where the
+// handler is wrapped outside of the mux: values are known inside.
+//
+// It panics if the braces in the pattern do not match, or there are none.
+func PathKey(pattern string) func(*http.Request) string {
+	var texts, names []string
+	for rest := pattern; ; {
+		text, after, found := strings.Cut(rest, "{")
+		texts = append(texts, text)
+		name, next, closed := strings.Cut(after, "}")
+		if strings.Contains(text, "}") || found && (!closed || name == "" || strings.Contains(name, "{")) || !found && len(names) == 0 {
+			panic(fmt.Sprintf("middleware: path key %q: write it with names in braces, like orders/{id}", pattern))
+		}
+		if !found {
+			break
+		}
+		names, rest = append(names, name), next
+	}
+	return func(r *http.Request) string {
+		var b strings.Builder
+		for i, name := range names {
+			value := r.PathValue(name)
+			if value == "" {
+				return ""
+			}
+			b.WriteString(texts[i])
+			b.WriteString(url.PathEscape(value))
+		}
+		b.WriteString(texts[len(names)])
+		return b.String()
+	}
+}
+
+// TokenKey returns the key that the request's own token names, "" without a valid
+// one. A Gate with it admits a token of any key: then the handler must see to it
+// that the token, which its context carries, is that of what it writes.
+func TokenKey(r *http.Request) string {
+	t, err := tokenOf(r)
+	if err != nil {
+		return ""
+	}
+	return t.Key
+}
+
+// tokenOf returns the token of a request.
+func tokenOf(r *http.Request) (fencing.Token, error) {
+	switch lines := r.Header.Values(fencing.Header); len(lines) {
+	case 0:
+		return fencing.Token{}, fmt.Errorf("%w: send it as %s", fencing.ErrNoToken, fencing.Header)
+	case 1:
+		return fencing.Parse(lines[0])
+	default:
+		return fencing.Token{}, fmt.Errorf("%w: %d header lines %s, send one", fencing.ErrMalformed, len(lines), fencing.Header)
+	}
+}
