@@ -38,9 +38,12 @@ type ExclusiveConfig struct {
 // If the claim is lost before the handler has returned the call ends with CLAIM_LOST,
 // or OUTCOME_UNKNOWN if that is not known, whatever the handler returns. In a stream
 // receiving and sending fail from then on, also what waits for the client already;
-// receiving fails as soon as the context ends, a drain before the claim does. What
-// was sent before was sent under the claim, by the clock's account. But what the
-// handler did, it did: to be protected it must be fenced.
+// receiving fails as soon as the context ends, a drain before the claim does; do not
+// use a message again that was to be received then. What was sent before was sent
+// under the claim, by the clock's account. But what the handler did, it did: to be
+// protected it must be fenced. A handler that was told to stop, and passes that on in
+// time, ends the call with CLAIM_LOST too, and not with Canceled: that would say that
+// the client had left.
 //
 // The key is given up when the handler has returned, before the status is sent: who
 // gets the answer and asks again is not refused because of itself. A handler that

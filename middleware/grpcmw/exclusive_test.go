@@ -14,13 +14,12 @@ import (
 	"github.com/etcdclaims/claims/middleware/grpcmw"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 )
 
 // exclusive serves with claims, to a stamped client.
-func exclusive(t *testing.T, claims *etcdclaims.Client, svc *service, cfg grpcmw.ExclusiveConfig, opts ...etcdclaims.AcquireOption) interface {
-	UnaryCall(ctx context.Context, in *request, opts ...grpc.CallOption) (*response, error)
-} {
+func exclusive(t *testing.T, claims *etcdclaims.Client, svc *service, cfg grpcmw.ExclusiveConfig, opts ...etcdclaims.AcquireOption) grpc_testing.TestServiceClient {
 	t.Helper()
 	return connect(t, svc, grpcmw.Exclusive(claims, byPayload, cfg, opts...), stamped()...)
 }
@@ -176,7 +175,8 @@ func TestExclusiveNotCalled(t *testing.T) {
 
 type idle struct{}
 
-func (idle) Run(context.Context, string, func(context.Context) error, ...int) error    { return nil }
+func (idle) Run(context.Context, string, func(context.Context) error, ...int) error { return nil }
+
 func (idle) TryRun(context.Context, string, func(context.Context) error, ...int) error { return nil }
 
 // A call that may wait has its turn when the one before it is done.
@@ -314,34 +314,52 @@ func TestExclusiveCloses(t *testing.T) {
 // another's until its lease has lapsed.
 func TestExclusiveIgnoresItsContext(t *testing.T) {
 	t.Parallel()
-	inWorld(t, "OK", func(t *testing.T, w *world) {
-		ctx, cancel := context.WithCancel(t.Context())
-		left := make(chan struct{})
-		svc := &service{unary: func(context.Context, *request) (*response, error) {
-			defer close(left)
-			cancel()
-			time.Sleep(10 * sec) // the drain is 3 s
-			if _, err := w.other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
-				t.Errorf("another got %v, want ErrHeld", err)
+	for name, call := range map[string]func(ctx context.Context, c grpc_testing.TestServiceClient) error{
+		"unary": func(ctx context.Context, c grpc_testing.TestServiceClient) error {
+			_, err := c.UnaryCall(ctx, ask("k"))
+			return err
+		},
+		"stream": func(ctx context.Context, c grpc_testing.TestServiceClient) error {
+			stream, err := c.StreamingOutputCall(ctx, askFor("k"))
+			if err == nil {
+				_, err = stream.Recv()
 			}
-			return &response{}, nil
-		}}
-		seen := make(chan *grpcmw.RefusedError, 1)
-		c := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{Refuse: func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
-			seen <- r
-			return nil
-		}})
-		if _, err := c.UnaryCall(ctx, ask("k")); status.Code(err) != codes.Canceled || errors.Is(err, fencing.ErrLost) {
-			t.Errorf("got %v", err)
-		}
-		<-left
-		if r := <-seen; r.Reason != "CLAIM_LOST" {
-			t.Errorf("the server says %+v", r)
-		}
-		if n := w.claims.Stats().Zombies; n != 1 {
-			t.Errorf("%d zombies", n)
-		}
-	})
+			return err
+		},
+	} {
+		inWorld(t, name, func(t *testing.T, w *world) {
+			ctx, cancel := context.WithCancel(t.Context())
+			left := make(chan struct{})
+			handle := func() error {
+				defer close(left)
+				cancel()
+				time.Sleep(10 * sec) // the drain is 3 s
+				if _, err := w.other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+					t.Errorf("another got %v, want ErrHeld", err)
+				}
+				return nil
+			}
+			svc := &service{
+				unary: func(context.Context, *request) (*response, error) { return &response{}, handle() },
+				watch: func(*order, watchServer) error { return handle() },
+			}
+			seen := make(chan *grpcmw.RefusedError, 1)
+			c := connect(t, svc, grpcmw.Exclusive(w.claims, byPayload, grpcmw.ExclusiveConfig{Refuse: func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
+				seen <- r
+				return nil
+			}}), stamped()...)
+			if err := call(ctx, c); status.Code(err) != codes.Canceled || errors.Is(err, fencing.ErrLost) {
+				t.Errorf("got %v", err)
+			}
+			<-left
+			if r := <-seen; r.Reason != "CLAIM_LOST" {
+				t.Errorf("the server says %+v", r)
+			}
+			if n := w.claims.Stats().Zombies; n != 1 {
+				t.Errorf("%d zombies", n)
+			}
+		})
+	}
 }
 
 // A panic, and Goexit, give the key up and go on, where interceptors further out may

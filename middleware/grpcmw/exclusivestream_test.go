@@ -36,7 +36,7 @@ func TestExclusiveStreams(t *testing.T) {
 					for {
 						_, err := stream.Recv()
 						holds(stream.Context())
-						if err == io.EOF {
+						if errors.Is(err, io.EOF) {
 							return stream.SendAndClose(&receipt{AggregatedPayloadSize: 7})
 						} else if err != nil {
 							return err
@@ -65,7 +65,7 @@ func TestExclusiveStreams(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := watch.Recv(); err != io.EOF {
+			if _, err := watch.Recv(); !errors.Is(err, io.EOF) {
 				t.Errorf("got %v", err)
 			}
 			w.free(t, "k")
@@ -140,7 +140,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 			if err == nil {
 				err = chat.Send(askFor("k"))
 			}
-			if err == nil || err == io.EOF {
+			if err == nil || errors.Is(err, io.EOF) {
 				_, err = chat.Recv()
 			}
 			refusedAs(t, err, codes.Aborted, "HELD")
@@ -202,7 +202,7 @@ func TestExclusiveStreamRefuses(t *testing.T) {
 			if err == nil {
 				err = chat.Send(askFor("k"))
 			}
-			if err == nil || err == io.EOF {
+			if err == nil || errors.Is(err, io.EOF) {
 				_, err = chat.Recv()
 			}
 			refusedAs(t, err, codes.Internal, "UNCLAIMED")
@@ -323,10 +323,10 @@ func TestExclusiveStreamLostBeforeTheEnd(t *testing.T) {
 		got := make(chan struct{})
 		svc := &service{upload: func(stream uploadServer) error {
 			for {
-				switch _, err := stream.Recv(); err {
-				case nil:
+				switch _, err := stream.Recv(); {
+				case err == nil:
 					close(got)
-				case io.EOF:
+				case errors.Is(err, io.EOF):
 					t.Error("it would commit")
 					return stream.SendAndClose(&receipt{})
 				default:
@@ -382,7 +382,7 @@ func TestExclusiveStreamDrains(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = watch.Recv()
-			if test.code == codes.OK && err != io.EOF || test.code != codes.OK && status.Code(err) != test.code {
+			if test.code == codes.OK && !errors.Is(err, io.EOF) || test.code != codes.OK && status.Code(err) != test.code {
 				t.Errorf("got %v", err)
 			}
 			w.free(t, "k")

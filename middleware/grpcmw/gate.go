@@ -2,8 +2,8 @@ package grpcmw
 
 import (
 	"context"
+	"errors"
 	"io"
-	"sync"
 
 	"github.com/etcdclaims/claims/fencing"
 	"google.golang.org/grpc"
@@ -104,28 +104,6 @@ func (g *keeper) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	return err
 }
 
-// refused is the refusal that a stream ended with, nil until then.
-type refused struct {
-	mu sync.Mutex
-	r  *RefusedError
-}
-
-func (s *refused) get() *RefusedError {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.r
-}
-
-// set returns the first that was set.
-func (s *refused) set(r *RefusedError) *RefusedError {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.r == nil {
-		s.r = r
-	}
-	return s.r
-}
-
 // gatedStream is a stream that ends when its token is not admitted any more.
 type gatedStream struct {
 	grpc.ServerStream
@@ -144,7 +122,7 @@ func (s *gatedStream) RecvMsg(m any) error {
 		return r
 	}
 	got := s.ServerStream.RecvMsg(m)
-	if got != nil && got != io.EOF { //nolint:errorlint // as gRPC returns it
+	if got != nil && !errors.Is(got, io.EOF) {
 		return got
 	}
 	var err error

@@ -166,7 +166,7 @@ func TestGateSelects(t *testing.T) {
 	if err == nil {
 		_, err = chat.Recv()
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 	watch, err := c.StreamingOutputCall(t.Context(), askFor("k"))
@@ -274,7 +274,7 @@ func TestGateStream(t *testing.T) {
 		s.svc.upload = func(stream uploadServer) error {
 			_, err := stream.Recv()
 			s.next <- err
-			if _, err = stream.Recv(); err == io.EOF {
+			if _, err = stream.Recv(); errors.Is(err, io.EOF) {
 				t.Error("it would commit")
 			}
 			return stream.SendAndClose(&receipt{})
@@ -296,7 +296,7 @@ func TestGateStream(t *testing.T) {
 	run("reply of work that was done", byPayload, func(t *testing.T, s *scene) {
 		s.svc.upload = func(stream uploadServer) error {
 			for {
-				if _, err := stream.Recv(); err == io.EOF {
+				if _, err := stream.Recv(); errors.Is(err, io.EOF) {
 					mustAdmit(t, s.gate, token("k", 6))
 					return stream.SendAndClose(&receipt{AggregatedPayloadSize: 7})
 				} else if err != nil {
@@ -402,7 +402,7 @@ func TestGatePassesThrough(t *testing.T) {
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }

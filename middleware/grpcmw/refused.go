@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -161,4 +162,26 @@ func refuse(ctx context.Context, method string, r *RefusedError, answer func(con
 		}
 	}
 	return r
+}
+
+// refused is the refusal that a stream ended with, nil until then.
+type refused struct {
+	mu sync.Mutex
+	r  *RefusedError
+}
+
+func (s *refused) get() *RefusedError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.r
+}
+
+// set returns the first that was set.
+func (s *refused) set(r *RefusedError) *RefusedError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.r == nil {
+		s.r = r
+	}
+	return s.r
 }

@@ -111,7 +111,7 @@ func mayStill(ctx context.Context) *RefusedError {
 
 // explain returns the error of a call as one that matches what it means.
 func explain(ctx context.Context, err error) error {
-	if err == nil || err == io.EOF { //nolint:errorlint // as gRPC returns it
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	var done interface{ explained() }

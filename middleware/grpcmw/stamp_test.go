@@ -59,7 +59,7 @@ func TestStamp(t *testing.T) {
 		if err == nil {
 			_, err = chat.Recv()
 		}
-		if err != io.EOF || len(got) != len(test.want) || len(got) > 0 && got[0] != test.want[0] {
+		if !errors.Is(err, io.EOF) || len(got) != len(test.want) || len(got) > 0 && got[0] != test.want[0] {
 			t.Errorf("%s: stream: got %q, %v, want %q", name, got, err, test.want)
 		}
 	}
@@ -251,7 +251,7 @@ func TestStampStream(t *testing.T) {
 			svc := &service{chat: func(stream chatServer) error {
 				for {
 					m, err := stream.Recv()
-					if err == nil && string(m.GetPayload().GetBody()) != "1" || err == io.EOF {
+					if err == nil && string(m.GetPayload().GetBody()) != "1" || errors.Is(err, io.EOF) {
 						t.Error("it was sent")
 					}
 					came <- err
@@ -473,7 +473,7 @@ func TestOverTCP(t *testing.T) {
 		unary: func(context.Context, *request) (*response, error) { return &response{}, nil },
 		chat: func(stream chatServer) error {
 			for {
-				if _, err := stream.Recv(); err == io.EOF {
+				if _, err := stream.Recv(); errors.Is(err, io.EOF) {
 					return nil
 				} else if err != nil {
 					return err
@@ -510,7 +510,7 @@ func TestOverTCP(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = chat.CloseSend()
-		if _, err := chat.Recv(); err != io.EOF {
+		if _, err := chat.Recv(); !errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
 	}

@@ -2,6 +2,7 @@ package grpcmw
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"google.golang.org/grpc"
@@ -50,7 +51,7 @@ func (s *stampedStream) SendMsg(m any) error {
 		return err
 	}
 	err := s.ClientStream.SendMsg(m)
-	return s.after(err, err != nil && err != io.EOF) //nolint:errorlint // as gRPC returns it
+	return s.after(err, err != nil && !errors.Is(err, io.EOF))
 }
 
 func (s *stampedStream) CloseSend() error {
