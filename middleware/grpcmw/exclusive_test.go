@@ -260,6 +260,22 @@ func TestExclusiveLostSilently(t *testing.T) {
 	})
 }
 
+// Whether a claim is held yet that the wall clock says is over, has to be found out.
+func TestExclusiveUnknown(t *testing.T) {
+	t.Parallel()
+	inWorld(t, "OK", func(t *testing.T, w *world) {
+		svc := &service{unary: func(context.Context, *request) (*response, error) {
+			w.host.StepClock(time.Hour)
+			return &response{}, nil
+		}}
+		_, err := exclusive(t, w.claims, svc, grpcmw.ExclusiveConfig{}).UnaryCall(t.Context(), ask("k"))
+		if r := refusedAs(t, err, codes.Unknown, "OUTCOME_UNKNOWN"); r.RetryAfter != 0 || !errors.Is(err, fencing.ErrUnknown) {
+			t.Errorf("got %+v", r)
+		}
+		w.free(t, "k")
+	})
+}
+
 // What is finished in the drain is finished: the claim was held to the end.
 func TestExclusiveDrains(t *testing.T) {
 	t.Parallel()

@@ -431,3 +431,39 @@ func TestExclusiveStreamClientGone(t *testing.T) {
 		})
 	}
 }
+
+// A handler that receives in another goroutine, and has returned when the key comes,
+// leaves nobody with it.
+func TestExclusiveStreamTooLate(t *testing.T) {
+	t.Parallel()
+	claims := &deaf{come: make(chan struct{}), given: make(chan struct{})}
+	svc := &service{chat: func(stream chatServer) error {
+		go func() { _, _ = stream.Recv() }()
+		<-claims.come
+		return nil
+	}}
+	c := connect(t, svc, grpcmw.Exclusive(claims, byPayload, grpcmw.ExclusiveConfig{}), stamped()...)
+	chat, err := c.FullDuplexCall(t.Context())
+	if err == nil {
+		err = chat.Send(askFor("k"))
+	}
+	if err == nil {
+		_, err = chat.Recv()
+	}
+	refusedAs(t, err, codes.Internal, "UNCLAIMED")
+	<-claims.given
+}
+
+// deaf are claims that do not hear that they are not waited for.
+type deaf struct{ come, given chan struct{} }
+
+func (d *deaf) Run(ctx context.Context, key string, fn func(context.Context) error, opts ...int) error {
+	return d.TryRun(ctx, key, fn, opts...)
+}
+
+func (d *deaf) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...int) error {
+	close(d.come)
+	<-ctx.Done() // the handler has returned
+	defer close(d.given)
+	return fn(ctx)
+}

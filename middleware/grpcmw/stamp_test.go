@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -289,6 +290,41 @@ func TestStampStream(t *testing.T) {
 				t.Errorf("the server got %v", err)
 			}
 		})
+	}
+}
+
+// It ends on the server's side although the caller's context goes on.
+func TestStampStreamAborts(t *testing.T) {
+	t.Parallel()
+	came := make(chan error, 1)
+	svc := &service{chat: func(stream chatServer) error {
+		_, err := stream.Recv()
+		came <- err
+		return err
+	}}
+	var lost atomic.Bool
+	ctx := fencing.WithCheck(t.Context(), func() error {
+		if lost.Load() {
+			return fencing.ErrLost
+		}
+		return nil
+	})
+	chat, err := connect(t, svc, passOn, stamped()...).FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost.Store(true)
+	refusedAs(t, chat.Send(askFor("")), codes.Aborted, "CLAIM_LOST")
+	// It may have been aborted before its beginning was sent.
+	if chat.Context().Err() == nil {
+		t.Error("the stream goes on")
+	}
+	select {
+	case err := <-came:
+		if status.Code(err) != codes.Canceled {
+			t.Errorf("the server got %v", err)
+		}
+	case <-time.After(sec):
 	}
 }
 
