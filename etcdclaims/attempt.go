@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -33,6 +34,7 @@ type attempt struct {
 	queued   int64  // CreateRevision of its place in line, 0 if it never had one
 	enqueues bool   // whether a place in line may have been put
 	unsure   bool   // whether a request may still arrive
+	answered bool   // what is unknown of it was answered, so nothing arrives any more
 	granted  int64  // revision at which a releaser handed it the key, or 0
 	mailed   bool   // it was handed the key, or may have been, by a mail
 	followed bool   // it was handed the key within this client
@@ -294,7 +296,7 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 	if !errors.Is(err, ErrUnknown) {
 		return nil, 0, err
 	}
-	a.unsure = true
+	a.doubt(err)
 	resolving, cancel := ctx, context.CancelFunc(func() {})
 	if !a.enqueues { // nobody waits for long who did not ask to
 		resolving, cancel = context.WithTimeout(ctx, a.s.c.bound())
@@ -308,5 +310,13 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 		}
 		return nil, 0, fmt.Errorf("%w; it is undone in the background (%w)", err, rerr)
 	}
+	if rev == 0 && a.answered {
+		return nil, 0, failed(err)
+	}
 	return nil, rev, nil
+}
+
+// doubt notes that the outcome of a request is unknown.
+func (a *attempt) doubt(err error) {
+	a.unsure, a.answered = true, errors.Is(err, rpctypes.ErrNoSpace)
 }

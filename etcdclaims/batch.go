@@ -127,10 +127,14 @@ func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnRespo
 	var rev int64
 	switch {
 	case errors.Is(err, ErrUnknown):
-		a.unsure = true
+		a.doubt(err)
+		unknown := err
 		if rev, err = a.resolve(ctx); err != nil {
 			a.undo()
 			return nil, false, err
+		}
+		if rev == 0 && a.answered {
+			return nil, false, failed(unknown)
 		}
 		if rev == 0 {
 			return nil, true, nil
@@ -266,7 +270,8 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	case err != nil:
 		if errors.Is(err, ErrUnknown) {
 			for _, a := range attempts[1:] { // the first is being undone
-				a.unsure, a.ticket = true, lead.ticket
+				a.ticket = lead.ticket
+				a.doubt(err)
 				a.undo()
 			}
 		}

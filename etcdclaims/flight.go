@@ -157,6 +157,8 @@ func (s *store) fly(riders []*rider) {
 		s.arrive(riders, resp.Responses[:carrying], resp)
 	case err == nil:
 		s.turnedAway(riders, resp)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		s.outOfSpace(riders, err)
 	case errors.Is(err, ErrUnknown):
 		fail(riders, err)
 	case s.tooMuch(err, in, riders):
@@ -232,6 +234,25 @@ func (s *store) oneByOne(riders []*rider) {
 		wg.Go(func() { s.alone(m) })
 	}
 	wg.Wait()
+}
+
+// outOfSpace carries on with those of whom it is certain that nothing was done:
+// one that needs no space may yet go by itself.
+func (s *store) outOfSpace(riders []*rider, err error) {
+	requests := make([]request, len(riders))
+	for i, m := range riders {
+		requests[i] = m.request
+	}
+	var again, unsure []*rider
+	for i, untouched := range s.untouched(s.io, requests...) {
+		if untouched {
+			again = append(again, riders[i])
+		} else {
+			unsure = append(unsure, riders[i])
+		}
+	}
+	fail(unsure, err)
+	s.oneByOne(again)
 }
 
 func fail(riders []*rider, err error) {

@@ -188,7 +188,10 @@ func (k Locks) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	defer cancel()
 	k.c.store.requests.Add(1)
 	resp, err := k.c.lease.Grant(ctx, int64(ttl/time.Second))
-	if err != nil {
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return 0, err // if it was granted it lapses
+	case err != nil:
 		return 0, outcome(ctx, err)
 	}
 	return resp.ID, nil

@@ -37,6 +37,9 @@ type request struct {
 	// transaction in which this one stands, and which succeeds if ticket and epoch
 	// are good.
 	nested bool
+	// open says that the conditions may hold still when the request was carried
+	// out, as those of a caller's own transaction do.
+	open bool
 	// void is put beside what the request does, where it is there: those that
 	// share a round trip, after they shared one that was lost, put it once.
 	void *void

@@ -24,6 +24,9 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 		els:  a.strayNote(),
 		void: &void{ticket: a.ticket, lease: a.s.id},
 	}
+	if a.answered {
+		r.void = nil // which would need space
+	}
 	if a.enqueues {
 		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
 	}
@@ -115,7 +118,7 @@ func (a *attempt) undo() {
 		cmps: a.hasKey(),
 		then: drop, els: gone,
 	}
-	if a.unsure {
+	if a.unsure && !a.answered {
 		r.void = &void{ticket: a.ticket, lease: a.s.id}
 	}
 	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {

@@ -88,6 +88,9 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			err = fmt.Errorf("%w: %w", errSessionLost, err) // as soon as it was granted
 		}
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			err = failed(err) // whatever was put goes with the lease
+		}
 		return nil, fmt.Errorf("opening a session: %w", err)
 	}
 	s.born = got.Header.Revision

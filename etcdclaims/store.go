@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -52,6 +54,14 @@ func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout
 
 // send carries out one request in a round trip of its own.
 func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
+	resp, err := s.sendAsIs(ctx, r)
+	if errors.Is(err, rpctypes.ErrNoSpace) && s.untouched(ctx, r)[0] {
+		return nil, failed(err)
+	}
+	return resp, err
+}
+
+func (s *store) sendAsIs(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
 	if r.built == nil && r.ticket == nil && r.epoch == nil && r.void == nil && !s.direct {
 		return s.exchange(ctx, func(ctx context.Context, _ *wire.Facts) (*clientv3.TxnResponse, error) {
 			return s.kv.Txn(ctx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()

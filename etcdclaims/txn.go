@@ -59,7 +59,7 @@ func (t *txn) Commit() (*clientv3.TxnResponse, error) {
 	}
 	ctx, cancel := term.s.within(t.ctx)
 	defer cancel()
-	r := request{cmps: term.guard(), then: t.then, els: term.sight()}
+	r := request{cmps: term.guard(), then: t.then, els: term.sight(), open: true}
 	nested := len(t.cmps) > 0
 	if nested {
 		// The caller's own conditions stand inside, so that their failure is

@@ -213,7 +213,8 @@ func (a *attempt) takeOrQueue() request {
 			clientv3.OpGet(st.layout.own(a.key)),
 			st.countWaiting(a.key),
 		})},
-		els: []clientv3.Op{clientv3.OpGet(st.layout.epoch())},
+		els:  []clientv3.Op{clientv3.OpGet(st.layout.epoch())},
+		open: true,
 	}
 }
 

@@ -74,7 +74,8 @@ func TestOutcomes(t *testing.T) {
 		"internal, done":           {claimtest.Fault{On: write, LoseReply: true, Code: codes.Internal}, true, true},
 		"leader lost on the way":   {claimtest.Fault{On: write, Err: rpctypes.ErrGRPCTimeoutDueToLeaderFail}, true, false},
 		"no leader":                {claimtest.Fault{On: write, Err: rpctypes.ErrGRPCNoLeader}, false, false},
-		"no space":                 {claimtest.Fault{On: write, Err: rpctypes.ErrGRPCNoSpace}, false, false},
+		"no space any more":        {claimtest.Fault{On: write, LoseReply: true, Err: rpctypes.ErrGRPCNoSpace}, true, true},
+		"no space":                 {claimtest.Fault{On: write, Err: rpctypes.ErrGRPCNoSpace}, true, false},
 		"no permission":            {claimtest.Fault{On: write, Err: rpctypes.ErrGRPCPermissionDenied}, false, false},
 		"delayed either way, done": {claimtest.Fault{On: write, DelayRequest: time.Second, DelayReply: time.Second}, false, true},
 	} {

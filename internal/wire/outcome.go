@@ -49,6 +49,9 @@ func MayBeDone(err error) bool {
 	if IsNotSent(err) || errors.Is(err, rpctypes.ErrNoLeader) {
 		return false // refused before it was proposed
 	}
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return true // the request by which space runs out is carried out, and answered so
+	}
 	switch Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange,
 		codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
