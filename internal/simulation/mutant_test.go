@@ -72,7 +72,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "blind retry of an acquire", seeds: 100,
-		edits: []edit{{"attempt.go", "	a.unsure = true\n	resolving,", "	if a != nil {\n		return nil, 0, nil\n	}\n	resolving,"}},
+		edits: []edit{{"attempt.go", "	a.doubt(err)\n	resolving,", "	if a != nil {\n		return nil, 0, nil\n	}\n	resolving,"}},
 	},
 	{
 		name: "re-grant under a handler", seeds: 100,
