@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/wire"
 )
 
 // TryAcquire claims the key if it is free and nobody waits in line for it: one
@@ -110,7 +112,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 			if isPassing(err) && backOff(ctx, try, c.closing) {
 				continue
 			}
-			return nil, c.ended(failed(withCause(ctx, err)))
+			return nil, c.ended(failed(wire.WithCause(ctx, err)))
 		}
 		t, again, err := once(ctx, s, key, o, w)
 		if t != nil {
@@ -124,7 +126,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 			continue // it has learnt something
 		}
 		if !backOff(ctx, try, c.closing) {
-			return nil, c.ended(withCause(ctx, err))
+			return nil, c.ended(wire.WithCause(ctx, err))
 		}
 	}
 }
@@ -187,7 +189,7 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 		if err := a.s.renewVerified(ctx); err != nil || !a.s.fresh() {
 			t.giveUp(a)
 			a.s.again()
-			if cause := contextError(ctx); cause != nil {
+			if cause := wire.ContextError(ctx); cause != nil {
 				return nil, cause
 			}
 			return nil, &LostError{Token: t.token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}

@@ -25,8 +25,9 @@ type attempt struct {
 	number int    // of work
 	record string // of work, as this attempt puts it
 	opts   *acquireOptions
-	work   *workPlan // nil for a claim without a record
-	over   *term     // the own term that it supersedes, or nil
+	work   *workPlan  // nil for a claim without a record
+	over   *term      // the own term that it supersedes, or nil
+	with   []*attempt // claim other keys in the same transaction
 
 	ticket   string // what its requests went under, see request.ticket
 	queued   int64  // CreateRevision of its place in line, 0 if it never had one

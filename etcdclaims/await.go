@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -69,7 +70,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, news *waiter) e
 		case <-a.s.dead:
 			return errSessionLost
 		case <-ctx.Done():
-			return contextError(ctx)
+			return wire.ContextError(ctx)
 		}
 	}
 }

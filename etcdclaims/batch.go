@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -49,7 +50,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Acqu
 	for try := 0; len(todo) > 0; try++ {
 		if try > 0 && !backOff(ctx, try, c.closing) {
 			for _, i := range todo {
-				errs[i] = c.acquireError(keys[i], c.ended(withCause(ctx, errs[i])))
+				errs[i] = c.acquireError(keys[i], c.ended(wire.WithCause(ctx, errs[i])))
 			}
 			return claims, errs
 		}
@@ -207,7 +208,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 			return nil, c.acquireError(keys[0], c.ended(err))
 		}
 		if !backOff(ctx, try, c.closing) {
-			return nil, c.acquireError(keys[0], c.ended(withCause(ctx, err)))
+			return nil, c.acquireError(keys[0], c.ended(wire.WithCause(ctx, err)))
 		}
 	}
 }
@@ -259,6 +260,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 			c.store.countWaiting(key))
 	}
 	r.then = append(r.then, o.ops...)
+	lead.with = attempts[1:]
 	resp, rev, err := lead.send(ctx, r)
 	switch {
 	case err != nil:
@@ -273,6 +275,11 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
 		if rev = lead.mine(firstKV(resp, 1)); rev == 0 {
+			for i, a := range attempts {
+				if a.mine(firstKV(resp, 1+2*i)) > 0 {
+					a.undo() // the first was taken away since
+				}
+			}
 			err := c.verdictAll(keys, o, lead, resp)
 			return nil, err == nil, err
 		}

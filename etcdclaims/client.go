@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -104,7 +105,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		return c, nil
 	}
 	c.lease = etcd.Lease
-	kv, direct := plainKV(etcd)
+	kv, direct := wire.KV(etcd)
 	c.store = newStore(c.io, kv, direct, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
 	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.instance)
@@ -173,7 +174,7 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 		}
 		// A read changes nothing: an unknown outcome is a failure.
 		if !isPassing(err) || !backOff(ctx, try, c.closing) {
-			return nil, c.ended(failed(withCause(ctx, err)))
+			return nil, c.ended(failed(wire.WithCause(ctx, err)))
 		}
 	}
 }
@@ -273,7 +274,7 @@ func (c *Client) session(ctx context.Context, ttl time.Duration, manual bool) (*
 				return nil, o.err
 			}
 		case <-ctx.Done():
-			return nil, contextError(ctx)
+			return nil, wire.ContextError(ctx)
 		}
 	}
 }
@@ -321,7 +322,7 @@ func (c *Client) ownSession(ctx context.Context, asked time.Duration) (*session,
 			})
 		}
 		c.mu.Unlock()
-		return nil, contextError(ctx)
+		return nil, wire.ContextError(ctx)
 	}
 }
 

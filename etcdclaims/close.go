@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -93,7 +94,7 @@ func (c *Client) Close(ctx context.Context) error {
 	case <-c.closedDown:
 		return c.closeErr
 	case <-ctx.Done():
-		return contextError(ctx)
+		return wire.ContextError(ctx)
 	}
 }
 
@@ -119,7 +120,7 @@ func (c *Client) close(ctx context.Context) error {
 		case <-r.done: // returned, or a zombie
 		case <-ctx.Done():
 			r.overdue(ErrClosed, 0)
-			err = contextError(ctx)
+			err = wire.ContextError(ctx)
 		}
 	}
 	releaseCtx, cancel := context.WithTimeout(ctx, 2*c.store.timeout)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -244,7 +245,7 @@ func fail(riders []*rider, err error) {
 // false if that is not why, or no way to mend it.
 func (s *store) tooMuch(err error, in *pb.TxnRequest, riders []*rider) bool {
 	switch {
-	case isTooManyOps(err):
+	case wire.IsTooManyOps(err):
 		n := width(in)
 		s.fewerOps(n)
 		return n > leastOps

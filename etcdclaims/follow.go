@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/wire"
 )
 
 // Who wants a key that its own client holds does not join the line in etcd but
@@ -122,7 +124,7 @@ func (c *Client) followed(ctx context.Context, f *follower) (*term, error) {
 		case <-f.a.s.dead:
 			cause = f.a.s.lossOf(f.a.key)
 		case <-ctx.Done():
-			cause = contextError(ctx)
+			cause = wire.ContextError(ctx)
 		}
 		if cause != nil {
 			c.followMu.Lock()
@@ -185,7 +187,7 @@ func (f *follower) turn(ctx context.Context) error {
 	case <-f.a.s.dead:
 		return f.a.s.lossOf(f.a.key)
 	case <-ctx.Done():
-		return contextError(ctx)
+		return wire.ContextError(ctx)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -70,7 +71,7 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, c.ended(withCause(ctx, err)))
+			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, c.ended(wire.WithCause(ctx, err)))
 		}
 	}
 }

@@ -170,6 +170,39 @@ func TestGhostsOfTryAcquireAll(t *testing.T) {
 	}
 }
 
+// The first of several keys that were claimed together, with their reply lost, is
+// taken away before anybody asks what became of them. The others do not stay.
+func TestGhostsOfTryAcquireAllBesideOneTaken(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		warm := tryClaim(t, c, "warm")
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
+		host.Inject(claimtest.Fault{On: claimtest.Resolve, DelayRequest: sec})
+		keys := []string{"a", "b", "c"}
+		err := make(chan error, 1)
+		go func() {
+			_, failed := c.TryAcquireAll(context.Background(), keys, etcdclaims.Note([]byte("n")))
+			err <- failed
+		}()
+		for w.get("own/a") == "" {
+			time.Sleep(sec / 100)
+		}
+		w.rawPut("a", "somebody's")
+		wantIs(t, <-err, etcdclaims.ErrHeld)
+		for _, key := range []string{"own/b", "own/c", "note/a", "note/b", "note/c"} {
+			if v := w.get(key); v != "" {
+				t.Errorf("left: %s = %s", key, v)
+			}
+		}
+		w.free("b", other)
+		w.ours(warm)
+		w.server.Delete(t, w.own("a"))
+		w.closeClean(c, other)
+	})
+}
+
 // Whoever comes to share a claim while it is given up has either that claim, for
 // as long as it keeps its handle, or none of that fence.
 func TestReentrantMeetsRelease(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -229,7 +230,7 @@ func (c *Client) Orphans(ctx context.Context, limit int) ([]Record, error) {
 					clientv3.OpGet(c.store.layout.work(r.Key), clientv3.WithKeysOnly()))
 			}
 			resp, err := c.read(ctx, ops...)
-			if isTooManyOps(err) && n > leastOps {
+			if wire.IsTooManyOps(err) && n > leastOps {
 				c.store.fewerOps(len(ops))
 				continue
 			}

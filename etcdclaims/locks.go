@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -110,7 +111,7 @@ func (k Locks) TryAcquire(ctx context.Context, key, owner string, ttl time.Durat
 			return fence, ok, err
 		}
 		if !backOff(ctx, try, c.closing) {
-			return 0, false, fmt.Errorf("etcdclaims: lock %q: %w", key, c.ended(withCause(ctx, err)))
+			return 0, false, fmt.Errorf("etcdclaims: lock %q: %w", key, c.ended(wire.WithCause(ctx, err)))
 		}
 	}
 }
@@ -275,7 +276,7 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 			return false, fmt.Errorf("etcdclaims: lock %q: %w", key, err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return false, fmt.Errorf("etcdclaims: lock %q: %w", key, c.ended(withCause(ctx, err)))
+			return false, fmt.Errorf("etcdclaims: lock %q: %w", key, c.ended(wire.WithCause(ctx, err)))
 		}
 	}
 }

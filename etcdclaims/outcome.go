@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -16,13 +15,13 @@ import (
 // says whether it can have: ErrUnknown stands in it if so. The context is the
 // caller's, whose end an error must show too.
 func outcome(ctx context.Context, err error) error {
-	if errors.Is(err, rpctypes.ErrRequestTooLarge) || isTooManyOps(err) || isTooLargeToSend(err) {
+	if errors.Is(err, rpctypes.ErrRequestTooLarge) || wire.IsTooManyOps(err) || wire.IsTooLargeToSend(err) {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
-	if !mayBeDone(err) {
+	if !wire.MayBeDone(err) {
 		return err
 	}
-	return unknownError{withCause(ctx, err)}
+	return unknownError{wire.WithCause(ctx, err)}
 }
 
 // unknownError is an outcome that is not known.
@@ -44,55 +43,13 @@ func failed(err error) error {
 	return err
 }
 
-// contextError returns why the context ended: its error, and the cause that was given
-// for it.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if end, ok := ctx.Deadline(); ok && err == nil && !time.Now().Before(end) {
-		// gRPC, and etcd, may have noticed before the context's own timer.
-		return context.DeadlineExceeded
-	}
-	if err == nil || cause == nil || errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w (%w)", cause, err)
-}
-
-// withCause joins the end of the context to the error that was there before.
-func withCause(ctx context.Context, err error) error {
-	cause := contextError(ctx)
-	switch {
-	case err == nil:
-		return cause
-	case cause == nil, errors.Is(err, context.Cause(ctx)) && errors.Is(err, ctx.Err()):
-		return err
-	}
-	return fmt.Errorf("%w (%w)", err, cause)
-}
-
-// mayBeDone reports whether a request that failed with err can have been
-// carried out, or can be yet. Whatever is not known to exclude that does not.
-func mayBeDone(err error) bool {
-	if isNotSent(err) || errors.Is(err, rpctypes.ErrNoLeader) {
-		return false // refused before it was proposed
-	}
-	switch code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange,
-		codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
-		return false
-	case codes.ResourceExhausted:
-		return strings.Contains(err.Error(), "received message larger than max")
-	}
-	return true
-}
-
 // isTransient reports whether the same request may well succeed later. Unknown
 // outcomes are not transient: they have to be resolved first.
 func isTransient(err error) bool {
 	if errors.Is(err, ErrUnknown) {
 		return false
 	}
-	return isNotSent(err) ||
+	return wire.IsNotSent(err) ||
 		errors.Is(err, rpctypes.ErrNoLeader) ||
 		errors.Is(err, rpctypes.ErrTooManyRequests) ||
 		errors.Is(err, rpctypes.ErrAuthOldRevision) ||
@@ -108,7 +65,7 @@ func isPassing(err error) bool {
 	if isTransient(err) || errors.Is(err, ErrUnknown) || errors.Is(err, errSessionLost) {
 		return true
 	}
-	switch code(err) {
+	switch wire.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Aborted:
 		return true
 	case codes.Unknown: // of etcd, not of something else that has no code
@@ -116,44 +73,4 @@ func isPassing(err error) bool {
 		return ok
 	}
 	return false
-}
-
-// isNotSent reports whether gRPC had no connection to send the request on.
-func isNotSent(err error) bool {
-	if errors.Is(err, errNotSent) {
-		return true
-	}
-	if code(err) != codes.Unavailable {
-		return false
-	}
-	msg := err.Error()
-	return strings.Contains(msg, "Error while dialing") ||
-		strings.Contains(msg, "there is no address available") ||
-		strings.Contains(msg, "there is no connection available")
-}
-
-func isTooManyOps(err error) bool { return errors.Is(err, rpctypes.ErrTooManyOps) }
-
-// isTooLargeToSend is the client's own limit, of the same code as no space.
-func isTooLargeToSend(err error) bool {
-	return code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "trying to send message larger than max")
-}
-
-func code(err error) codes.Code {
-	var ee rpctypes.EtcdError
-	if errors.As(err, &ee) {
-		return ee.Code()
-	}
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		if st, ok := status.FromError(e); ok {
-			return st.Code()
-		}
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return codes.DeadlineExceeded
-	}
-	if errors.Is(err, context.Canceled) {
-		return codes.Canceled
-	}
-	return codes.Unknown
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -100,7 +101,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 		}})
 		c.unhand(t, f)
 		t.finish(ErrReleased)
-		return true, fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, withCause(ctx, err))
+		return true, fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, wire.WithCause(ctx, err))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -90,7 +91,7 @@ func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
 			return err
 		}
 		if !backOff(ctx, try, t.s.dead) {
-			return withCause(ctx, err)
+			return wire.WithCause(ctx, err)
 		}
 	}
 }

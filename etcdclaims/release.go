@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -182,11 +183,11 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 				t.s.enforce()
 				return t.lost()
 			}
-			return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, withCause(ctx, err))
+			return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, wire.WithCause(ctx, err))
 		}
 		t.settleLater(w, r)
 		t.finish(ErrReleased)
-		return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, withCause(ctx, err))
+		return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, wire.WithCause(ctx, err))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -63,7 +64,7 @@ func (s *session) renew(ctx context.Context) error {
 	case <-s.dead:
 		return errSessionLost
 	case <-ctx.Done():
-		return contextError(ctx)
+		return wire.ContextError(ctx)
 	}
 	defer func() { s.renewing <- struct{}{} }()
 
@@ -127,7 +128,7 @@ func (s *session) verify(ctx context.Context) error {
 		}
 		resp, err := s.c.store.send(ctx, request{built: in})
 		switch {
-		case isTooManyOps(err) && n > leastOps/2:
+		case wire.IsTooManyOps(err) && n > leastOps/2:
 			s.c.store.fewerOps(2 * n)
 			continue
 		case err != nil:
@@ -211,7 +212,7 @@ func (s *session) renewVerified(ctx context.Context) error {
 			return errSessionLost
 		}
 		if !backOff(ctx, try, s.dead) {
-			if cause := contextError(ctx); cause != nil {
+			if cause := wire.ContextError(ctx); cause != nil {
 				return fmt.Errorf("%w (%w)", err, cause)
 			}
 			return err

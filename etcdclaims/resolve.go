@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -26,6 +27,10 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	if a.enqueues {
 		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
 	}
+	for _, b := range a.with {
+		// It may be there all the same, if somebody has taken away the first.
+		r.els = append(r.els, clientv3.OpTxn(b.hasKey(), b.drop(), b.strayNote()))
+	}
 	for try := 0; ; try++ {
 		resp, err := st.do(ctx, r)
 		switch {
@@ -43,7 +48,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 		if !backOff(ctx, try, a.s.dead) {
-			if err = withCause(ctx, err); errors.Is(err, ErrUnknown) {
+			if err = wire.WithCause(ctx, err); errors.Is(err, ErrUnknown) {
 				return 0, err
 			}
 			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
@@ -71,12 +76,18 @@ func (s *session) strayNote(key string) clientv3.Op {
 	}, []clientv3.Op{clientv3.OpDelete(note)}, nil)
 }
 
+// drop deletes what claims the key.
+func (a *attempt) drop() []clientv3.Op {
+	l := a.s.c.store.layout
+	return []clientv3.Op{clientv3.OpDelete(l.own(a.key)), clientv3.OpDelete(l.note(a.key))}
+}
+
 // undo takes back, in the background, whatever the attempt may have put or may
 // yet put, so that a shared lease never keeps alive a claim that nobody has.
 func (a *attempt) undo() {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
-	drop := []clientv3.Op{clientv3.OpDelete(own), clientv3.OpDelete(st.layout.note(a.key))}
+	drop := a.drop()
 	gone := a.strayNote() // if the claim is not there, or not any more
 	var restore request
 	if a.work != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/wire"
 )
 
 // run is a handler that runs under a claim.
@@ -75,7 +77,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 		ctx, cancel := cl.Bind(ctx)
 		defer cancel()
 		if ctx.Err() != nil {
-			return contextError(ctx)
+			return wire.ContextError(ctx)
 		}
 		return fn(ctx)
 	}
@@ -110,7 +112,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 		return err
 	}
 	if ctx.Err() != nil {
-		return contextError(ctx)
+		return wire.ContextError(ctx)
 	}
 	far = called
 	err = fn(ctx)

@@ -2,14 +2,13 @@ package etcdclaims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -23,7 +22,7 @@ import (
 type store struct {
 	traffic
 	kv      clientv3.KV
-	direct  bool            // kv sends what wireFacts say
+	direct  bool            // kv sends what wire.Facts say
 	io      context.Context // ends with the client
 	layout  layout
 	timeout time.Duration // of one request
@@ -40,25 +39,7 @@ type store struct {
 	onRewind  func(error) // called once for each time that the revision went back
 }
 
-// epoch is what an operator raised after a restore that rewound revisions.
-type epoch struct {
-	value int64
-	rev   int64 // ModRevision of its key, 0 while there is none
-	asOf  int64 // revision at which that was read
-}
-
-func (e *epoch) is(o *epoch) bool { return e.value == o.value && e.rev == o.rev }
-
 type rewind struct{ from, to, epoch int64 }
-
-// epochShift leaves 47 bits for the revision: at 100,000 writes a second, they
-// last 44 years.
-const epochShift = 47
-
-func (e *epoch) fence(rev int64) int64 { return e.value<<epochShift + rev }
-
-// revision returns the part of a fence that etcd compares.
-func revision(fence int64) int64 { return fence & (1<<epochShift - 1) }
 
 func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout time.Duration) *store {
 	s := &store{io: io, kv: kv, direct: direct, layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
@@ -69,13 +50,10 @@ func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout
 	return s
 }
 
-// errNoAnswer ends a request that took too long.
-var errNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceeded)
-
 // send carries out one request in a round trip of its own.
 func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
 	if r.built == nil && r.ticket == nil && r.epoch == nil && r.void == nil && !s.direct {
-		return s.exchange(ctx, func(ctx context.Context, _ *wireFacts) (*clientv3.TxnResponse, error) {
+		return s.exchange(ctx, func(ctx context.Context, _ *wire.Facts) (*clientv3.TxnResponse, error) {
 			return s.kv.Txn(ctx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
 		})
 	}
@@ -108,9 +86,9 @@ func (s *store) shared(ticket *string, e *epoch) []*pb.Compare {
 }
 
 func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-	return s.exchange(ctx, func(ctx context.Context, facts *wireFacts) (*clientv3.TxnResponse, error) {
+	return s.exchange(ctx, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
 		if s.direct {
-			facts.in = in
+			facts.In = in
 			return s.kv.Txn(ctx).Commit()
 		}
 		return throughKV(ctx, s.kv, in)
@@ -118,27 +96,16 @@ func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest) (*clientv3.Txn
 }
 
 // exchange is one round trip.
-func (s *store) exchange(ctx context.Context, commit func(context.Context, *wireFacts) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, contextError(ctx)
-	}
+func (s *store) exchange(ctx context.Context, commit func(context.Context, *wire.Facts) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
 	floor := s.seen.Load()
-	facts := new(wireFacts)
-	// The request's own timeout is kept here alone. As a deadline of the context
-	// it would be sent along, which costs 20 µs on either side, and an etcd whose
-	// clock runs ahead would use it first.
-	callCtx, cancel := context.WithCancelCause(context.WithValue(clientv3.WithRequireLeader(ctx), wireFactsKey{}, facts))
-	defer cancel(nil)
-	defer time.AfterFunc(s.timeout, func() { cancel(errNoAnswer) }).Stop()
-	s.requests.Add(1)
-	resp, err := commit(callCtx, facts)
-	if err != nil {
-		if errors.Is(context.Cause(callCtx), errNoAnswer) {
-			err = errNoAnswer
-		}
-		if !facts.sent() {
-			return nil, withCause(ctx, fmt.Errorf("%w: %w", errNotSent, err))
-		}
+	resp, sent, err := wire.Exchange(ctx, s.timeout, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+		s.requests.Add(1)
+		return commit(ctx, facts)
+	})
+	switch {
+	case err != nil && !sent:
+		return nil, err
+	case err != nil:
 		return nil, outcome(ctx, err)
 	}
 	if err := s.see(ctx, floor, resp.Header.Revision); err != nil {
@@ -186,8 +153,8 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 }
 
 func (rw *rewind) err(l layout) error {
-	return fmt.Errorf("%w: from %d to %d; restore snapshots with --bump-revision, or raise %s (etcdctl put %s N, N greater than before) and claim again",
-		ErrRewound, rw.from, rw.to, l.epoch(), l.epoch())
+	return fmt.Errorf("%w: from %d to %d; restore snapshots with --bump-revision, or raise %s above %d (RaiseEpoch, or etcdctl put) and claim again",
+		ErrRewound, rw.from, rw.to, l.epoch(), rw.epoch)
 }
 
 // ready says whether claims may be made: not while the revision is known to
@@ -224,9 +191,9 @@ func (s *store) epochIs(e *epoch) clientv3.Cmp {
 func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 	e := &epoch{asOf: asOf}
 	if len(kvs) > 0 {
-		v, err := strconv.ParseInt(string(kvs[0].Value), 10, 64)
-		if err != nil || v < 0 || v >= 1<<(63-epochShift) {
-			return fmt.Errorf("etcdclaims: key %q must be a number from 0 to %d, it is %.40q: correct it", s.layout.epoch(), 1<<(63-epochShift)-1, kvs[0].Value)
+		v, err := parseEpoch(kvs[0])
+		if err != nil {
+			return err
 		}
 		e.value, e.rev = v, kvs[0].ModRevision
 	}
@@ -236,7 +203,8 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 		case asOf < have.asOf && s.rewound.Load() == nil:
 			return nil // replies overtake each other
 		case e.value < have.value:
-			return fmt.Errorf("etcdclaims: key %q went back from %d to %d: raise it", s.layout.epoch(), have.value, e.value)
+			return fmt.Errorf("%w: so did its epoch, from %d to %d; raise %s above %d (RaiseEpoch, or etcdctl put) and claim again",
+				ErrRewound, have.value, e.value, s.layout.epoch(), have.value)
 		case s.epoch.CompareAndSwap(have, e):
 			if !e.is(have) {
 				s.turns.turn()

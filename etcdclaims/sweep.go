@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -61,7 +62,7 @@ func (c *Client) sweepSession(s *session) error {
 			ops[i] = clientv3.OpGet(name)
 		}
 		resp, err := c.store.do(ctx, request{then: ops})
-		if isTooManyOps(err) && n > leastOps {
+		if wire.IsTooManyOps(err) && n > leastOps {
 			c.store.fewerOps(n)
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -167,9 +168,9 @@ func (s *store) ride(m *rider) (*clientv3.TxnResponse, error) {
 	default:
 	}
 	m.left = true // whoever comes across it leaves it out
-	why := contextError(m.ctx)
+	why := wire.ContextError(m.ctx)
 	if why == nil {
-		why = contextError(s.io)
+		why = wire.ContextError(s.io)
 	}
 	if !m.aboard {
 		return nil, why

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -174,7 +175,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 
 // waitError says why a wait ended early.
 func (c *Client) waitError(ctx context.Context, a *attempt, err error) error {
-	if cause := contextError(ctx); cause != nil {
+	if cause := wire.ContextError(ctx); cause != nil {
 		return cause
 	}
 	if a.s.over() {

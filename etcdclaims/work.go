@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -197,7 +198,7 @@ func (r *retained) lock(ctx context.Context) error {
 	case <-r.free:
 		return nil
 	case <-ctx.Done():
-		return contextError(ctx)
+		return wire.ContextError(ctx)
 	}
 }
 
@@ -231,12 +232,12 @@ func (c *Client) retentionLease(ctx context.Context) (clientv3.LeaseID, error) {
 			r.id, r.from, r.puts = resp.ID, now, 1
 			return r.id, nil
 		}
-		if mayBeDone(err) || isTransient(err) {
+		if wire.MayBeDone(err) || isTransient(err) {
 			if backOff(ctx, try) {
 				continue // a lease whose reply was lost ends by itself
 			}
 		}
-		return 0, fmt.Errorf("granting a lease for the retention: %w", withCause(ctx, err))
+		return 0, fmt.Errorf("granting a lease for the retention: %w", wire.WithCause(ctx, err))
 	}
 }
 

@@ -3,7 +3,6 @@ package claimtest
 import (
 	"context"
 	"errors"
-	"strconv"
 	"testing"
 	"time"
 
@@ -217,19 +216,8 @@ func (o *Operator) ExpireTokens(tb testing.TB) {
 // before, and every claim from before is over.
 func (o *Operator) RaiseEpoch(tb testing.TB, prefix string) {
 	tb.Helper()
-	key := place(prefix) + "epoch"
 	o.do(tb, "raising the epoch", func(ctx context.Context) error {
-		resp, err := o.root.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		epoch := 0
-		if len(resp.Kvs) > 0 {
-			if epoch, err = strconv.Atoi(string(resp.Kvs[0].Value)); err != nil {
-				return err
-			}
-		}
-		_, err = o.root.Put(ctx, key, strconv.Itoa(epoch+1))
+		_, err := etcdclaims.RaiseEpoch(ctx, o.root, prefix, 0)
 		return err
 	})
 }

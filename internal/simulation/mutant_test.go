@@ -60,7 +60,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unknown taken for failure", seeds: 100,
-		edits: []edit{{"outcome.go", "if !mayBeDone(err) {", "if !mayBeDone(err) || err != nil {"}},
+		edits: []edit{{"outcome.go", "if !wire.MayBeDone(err) {", "if !wire.MayBeDone(err) || err != nil {"}},
 	},
 	{
 		name: "unknown taken for success", seeds: 100,

@@ -1,0 +1,105 @@
+package etcdclaims
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/etcdclaims/claims/internal/wire"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// epoch is what an operator raised after a restore that rewound revisions.
+type epoch struct {
+	value int64
+	rev   int64 // ModRevision of its key, 0 while there is none
+	asOf  int64 // revision at which that was read
+}
+
+func (e *epoch) is(o *epoch) bool { return e.value == o.value && e.rev == o.rev }
+
+const (
+	// epochShift leaves 47 bits for the revision: at 100,000 writes a second, they
+	// last 44 years.
+	epochShift = 47
+	maxEpoch   = 1<<(63-epochShift) - 1
+)
+
+func (e *epoch) fence(rev int64) int64 { return e.value<<epochShift + rev }
+
+// revision returns the part of a fence that etcd compares.
+func revision(fence int64) int64 { return fence & (1<<epochShift - 1) }
+
+// parseEpoch reads the epoch's key. Bearers of tokens compare its text, so there
+// is one way to write each.
+func parseEpoch(kv *mvccpb.KeyValue) (int64, error) {
+	v, err := strconv.ParseInt(string(kv.Value), 10, 64)
+	if err != nil || v < 1 || v > maxEpoch || strconv.FormatInt(v, 10) != string(kv.Value) {
+		return 0, fmt.Errorf("etcdclaims: key %q must be a number from 1 to %d without zeros before it, it is %.40q: correct it", kv.Key, maxEpoch, kv.Value)
+	}
+	return v, nil
+}
+
+// RaiseEpoch raises the epoch of all claims under the prefix ("" stands for
+// DefaultPrefix) and returns the new one. An operator does so after etcd's
+// revisions went back, as they do when a snapshot is restored without
+// --bump-revision, and before anybody claims again: every fence of the new epoch
+// is greater than all before it.
+//
+// The new epoch is greater than above, too. A snapshot can be from before the
+// epoch was raised last, and so hold one that was over already: then above must
+// be the greatest there was. The errors of clients that saw the revision go back
+// name it, and every fence has it in its highest bits: fence>>47. Where it was
+// never raised it is 0.
+//
+// All claims of the epoch before are over at once: no write under their fences
+// is carried out any more, and clients that refused to claim, with ErrRewound,
+// claim again. The last epoch is 65,535.
+//
+// If the error matches ErrUnknown the epoch may have been raised; raising it once
+// more does no harm. ctx should have a deadline.
+func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above int64) (int64, error) {
+	cfg, err := Config{Prefix: prefix}.withDefaults()
+	if err != nil {
+		return 0, err
+	}
+	if above < 0 {
+		return 0, fmt.Errorf("etcdclaims: raising the epoch above %d: no epoch is negative", above)
+	}
+	if etcd == nil {
+		return 0, fmt.Errorf("%w: raising an epoch", ErrPassthrough)
+	}
+	key := layout{prefix: cfg.Prefix}.epoch()
+	kv, _ := wire.KV(etcd)
+	ctx = clientv3.WithRequireLeader(ctx)
+	fail := func(err error) (int64, error) {
+		return 0, fmt.Errorf("etcdclaims: raising the epoch %q: %w", key, wire.WithCause(ctx, err))
+	}
+	for {
+		resp, err := kv.Get(ctx, key)
+		if err != nil {
+			return fail(err)
+		}
+		var now epoch
+		if len(resp.Kvs) > 0 {
+			if now.value, err = parseEpoch(resp.Kvs[0]); err != nil {
+				return fail(err)
+			}
+			now.rev = resp.Kvs[0].ModRevision
+		}
+		next := max(now.value, above) + 1
+		if next > maxEpoch {
+			return fail(fmt.Errorf("%d is the last one there is: use another prefix", int64(maxEpoch)))
+		}
+		txn, err := kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(key), "=", now.rev)).
+			Then(clientv3.OpPut(key, strconv.FormatInt(next, 10))).Commit()
+		if err != nil {
+			return fail(outcome(ctx, err))
+		}
+		if txn.Succeeded {
+			return next, nil
+		} // else another raised it meanwhile, perhaps before etcd was restored
+	}
+}

@@ -1,0 +1,56 @@
+package etcdguard
+
+import (
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// writes reports whether any of the operations does.
+func writes(ops []clientv3.Op) bool {
+	for _, op := range ops {
+		if op.IsPut() || op.IsDelete() {
+			return true
+		}
+		if op.IsTxn() {
+			if _, then, els := op.Txn(); writes(then) || writes(els) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// check refuses what would change the claims themselves: the guard of a
+// transaction that moves what it stands on holds for nobody.
+func (g *guard) check(lists ...[]clientv3.Op) error {
+	for _, ops := range lists {
+		for _, op := range ops {
+			switch {
+			case op.IsTxn():
+				_, then, els := op.Txn()
+				if err := g.check(then, els); err != nil {
+					return err
+				}
+			case !op.IsPut() && !op.IsDelete():
+			case len(op.KeyBytes()) == 0:
+				return fmt.Errorf("etcdguard: writing for %v: a key is empty", g.token)
+			case g.touches(string(op.KeyBytes()), string(op.RangeBytes())):
+				return fmt.Errorf("%w: a write to %q, where the claims are", ErrNotGuarded, op.KeyBytes())
+			}
+		}
+	}
+	return nil
+}
+
+// touches reports whether [key, end) has keys of the claims.
+func (g *guard) touches(key, end string) bool {
+	behind := clientv3.GetPrefixRangeEnd(g.prefix)
+	switch end {
+	case "": // the key alone
+		return key >= g.prefix && key < behind
+	case "\x00": // all from key on
+		return key < behind
+	}
+	return key < behind && end > g.prefix
+}

@@ -1,0 +1,103 @@
+// Package wire sends transactions to etcd once, and says what an error tells of
+// their outcome.
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ErrNotSent says that a request never left this process.
+var ErrNotSent = errors.New("no connection to etcd")
+
+// ContextError returns why the context ended: its error, and the cause that was given
+// for it.
+func ContextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if end, ok := ctx.Deadline(); ok && err == nil && !time.Now().Before(end) {
+		// gRPC, and etcd, may have noticed before the context's own timer.
+		return context.DeadlineExceeded
+	}
+	if err == nil || cause == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w (%w)", cause, err)
+}
+
+// WithCause joins the end of the context to the error that was there before.
+func WithCause(ctx context.Context, err error) error {
+	cause := ContextError(ctx)
+	switch {
+	case err == nil:
+		return cause
+	case cause == nil, errors.Is(err, context.Cause(ctx)) && errors.Is(err, ctx.Err()):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, cause)
+}
+
+// MayBeDone reports whether a request that failed with err can have been
+// carried out, or can be yet. Whatever is not known to exclude that does not.
+func MayBeDone(err error) bool {
+	if IsNotSent(err) || errors.Is(err, rpctypes.ErrNoLeader) {
+		return false // refused before it was proposed
+	}
+	switch Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange,
+		codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
+		return false
+	case codes.ResourceExhausted:
+		return strings.Contains(err.Error(), "received message larger than max") // the reply, that is
+	}
+	return true
+}
+
+// IsNotSent reports whether gRPC had no connection to send the request on.
+func IsNotSent(err error) bool {
+	if errors.Is(err, ErrNotSent) {
+		return true
+	}
+	if Code(err) != codes.Unavailable {
+		return false
+	}
+	msg := err.Error()
+	return strings.Contains(msg, "Error while dialing") ||
+		strings.Contains(msg, "there is no address available") ||
+		strings.Contains(msg, "there is no connection available")
+}
+
+// IsTooManyOps reports whether etcd refused a transaction for its size in
+// operations.
+func IsTooManyOps(err error) bool { return errors.Is(err, rpctypes.ErrTooManyOps) }
+
+// IsTooLargeToSend is the client's own limit, of the same code as no space.
+func IsTooLargeToSend(err error) bool {
+	return Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "trying to send message larger than max")
+}
+
+// Code returns the gRPC code of an error, of etcd's own too.
+func Code(err error) codes.Code {
+	var ee rpctypes.EtcdError
+	if errors.As(err, &ee) {
+		return ee.Code()
+	}
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if st, ok := status.FromError(e); ok {
+			return st.Code()
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return codes.DeadlineExceeded
+	}
+	if errors.Is(err, context.Canceled) {
+		return codes.Canceled
+	}
+	return codes.Unknown
+}
