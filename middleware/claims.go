@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/etcdclaims/claims/fencing"
 )
@@ -58,61 +57,6 @@ func (e *NotRunError) Error() string {
 
 // Unwrap returns Err.
 func (e *NotRunError) Unwrap() error { return e.Err }
-
-// held reports whether an error says for sure that another holds the key.
-func held(err error) bool {
-	return errors.Is(err, fencing.ErrHeld) && !errors.Is(err, fencing.ErrUnknown)
-}
-
-// run is how something runs under a claim: by Run, say.
-type run func(ctx context.Context, fn func(ctx context.Context) error) error
-
-// under calls fn by try; or, if the key is held and the wait is not 0, by line. It
-// returns a *NotRunError if fn was not called.
-func under(ctx context.Context, key string, wait time.Duration, try, line run, fn func(ctx context.Context) error) error {
-	called := false
-	begin := func(ctx context.Context) error {
-		called = true
-		return fn(ctx)
-	}
-	var err error
-	switch {
-	case wait < 0:
-		err = line(ctx, begin)
-	default:
-		// Who waits for a while tries first: it can tell then who held the key.
-		err = try(ctx, begin)
-		if wait > 0 && !called && held(err) {
-			err = inTime(ctx, wait, err, line, begin)
-		}
-	}
-	if err != nil && !called {
-		return &NotRunError{Key: key, Err: err}
-	}
-	return err
-}
-
-// inTime calls fn by line if that has the key within the wait, and else returns
-// the refusal that came before.
-func inTime(ctx context.Context, wait time.Duration, refusal error, line run, fn func(ctx context.Context) error) error {
-	late := fmt.Errorf("after waiting for %v: %w", wait, refusal)
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	timer := time.AfterFunc(wait, func() { giveUp(late) })
-	defer timer.Stop()
-	called := false
-	err := line(ctx, func(ctx context.Context) error {
-		if !timer.Stop() {
-			return late // the key came as the wait ended: so does ctx
-		}
-		called = true
-		return fn(ctx)
-	})
-	if !called && err != nil && context.Cause(ctx) == late { //nolint:errorlint // it is the very one
-		return late
-	}
-	return err
-}
 
 // checkKey says what is wrong with a key, as a claim would.
 func checkKey(key string) error {

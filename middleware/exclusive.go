@@ -67,13 +67,7 @@ func Exclusive[O any](claims Claims[O], key func(*http.Request) string, cfg Excl
 			if err != nil {
 				err = &NotRunError{Key: k, Err: err}
 			} else {
-				err = under(r.Context(), k, cfg.Wait,
-					func(ctx context.Context, fn func(context.Context) error) error {
-						return claims.TryRun(ctx, k, fn, opts...)
-					},
-					func(ctx context.Context, fn func(context.Context) error) error {
-						return claims.Run(ctx, k, fn, opts...)
-					}, serve)
+				err = under(r.Context(), k, cfg.Wait, claiming(claims.TryRun, k, opts), claiming(claims.Run, k, opts), serve)
 			}
 			if err = sent.outcome(err); err == nil {
 				return

@@ -42,17 +42,10 @@ func Func[In, Out, O any](claims Claims[O], key func(In) string, fn func(context
 		if err := checkKey(k); err != nil {
 			return out, &NotRunError{Key: k, Err: err}
 		}
-		err = under(ctx, k, cfg.Wait,
-			func(ctx context.Context, fn func(context.Context) error) error {
-				return claims.TryRun(ctx, k, fn, opts...)
-			},
-			func(ctx context.Context, fn func(context.Context) error) error {
-				return claims.Run(ctx, k, fn, opts...)
-			},
-			func(ctx context.Context) (err error) {
-				out, err = fn(ctx, in)
-				return err
-			})
+		err = under(ctx, k, cfg.Wait, claiming(claims.TryRun, k, opts), claiming(claims.Run, k, opts), func(ctx context.Context) (err error) {
+			out, err = fn(ctx, in)
+			return err
+		})
 		return out, cfg.skip(err)
 	}
 }

@@ -159,3 +159,93 @@ func TestFuncPanics(t *testing.T) {
 		})
 	}
 }
+
+func TestFuncOnce(t *testing.T) {
+	t.Parallel()
+	type receipt struct{ Number int }
+	inWorld(t, "OK", func(t *testing.T, w *world) {
+		n := 0
+		pay := func(_ context.Context, in string) (receipt, error) {
+			n++
+			if in == "fails" {
+				return receipt{}, errors.New("own")
+			}
+			return receipt{n}, nil
+		}
+		here := middleware.FuncOnce(w.claims, own, pay, middleware.FuncConfig{})
+		there := middleware.FuncOnce(w.other, own, pay, middleware.FuncConfig{})
+		skips := middleware.FuncOnce(w.other, own, pay, middleware.FuncConfig{Skip: true})
+		if r, err := here(t.Context(), "a"); r.Number != 1 || err != nil {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		if r, err := there(t.Context(), "a"); r.Number != 1 || !errors.Is(err, middleware.ErrDone) {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		if r, err := skips(t.Context(), "a"); r.Number != 1 || err != nil {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		var notRun *middleware.NotRunError
+		if _, err := here(t.Context(), "fails"); err == nil || err.Error() != "own" {
+			t.Errorf("got %v", err)
+		}
+		_, err := skips(t.Context(), "fails")
+		if !errors.As(err, &notRun) || !errors.Is(err, etcdclaims.ErrWaiting) {
+			t.Errorf("at once: %v", err)
+		}
+		if r, ok := middleware.RefusalOf(err); !ok || r.Reason != "UNAVAILABLE" {
+			t.Errorf("refusal %+v", r)
+		}
+		claim, err := w.other.TryAcquire(t.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := here(t.Context(), "b"); !errors.Is(err, fencing.ErrHeld) {
+			t.Errorf("held: %v", err)
+		}
+		time.AfterFunc(sec, func() { _ = claim.Release(context.Background()) })
+		if r, err := middleware.FuncOnce(w.claims, own, pay, middleware.FuncConfig{Wait: 5 * sec})(t.Context(), "b"); r.Number != 3 || err != nil {
+			t.Errorf("after a wait: %+v, %v", r, err)
+		}
+	})
+	inWorld(t, "not kept", func(t *testing.T, w *world) {
+		for key, out := range map[string]any{"no JSON": func() {}, "long": string(make([]byte, 64<<10))} {
+			f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (any, error) { return out, nil }, middleware.FuncConfig{Skip: true})
+			if got, err := f(t.Context(), key); got == nil || err != nil {
+				t.Errorf("%s: %v, %v", key, got, err)
+			}
+			if got, err := f(t.Context(), key); got != nil || !errors.Is(err, middleware.ErrDone) {
+				t.Errorf("%s, again: %v, %v", key, got, err)
+			}
+		}
+	})
+	inWorld(t, "lost", func(t *testing.T, w *world) {
+		f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (int, error) { w.revoke(t, "k"); return 1, nil }, middleware.FuncConfig{})
+		if out, err := f(t.Context(), "k"); out != 1 || !errors.Is(err, fencing.ErrLost) {
+			t.Errorf("got %d, %v", out, err)
+		}
+		g := middleware.FuncOnce(w.other, own, double, middleware.FuncConfig{})
+		if out, err := g(t.Context(), "k"); out != 2 || err != nil {
+			t.Errorf("the next: %d, %v", out, err)
+		}
+	})
+}
+
+// A wait that ends as the key comes costs work no attempt.
+func TestFuncOnceLate(t *testing.T) {
+	t.Parallel()
+	inWorld(t, "OK", func(t *testing.T, w *world) {
+		claim, err := w.other.TryAcquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(sec, func() { _ = claim.Release(context.Background()) })
+		_, err = middleware.FuncOnce(w.claims, own, double, middleware.FuncConfig{Wait: sec})(t.Context(), "k")
+		if err != nil && !errors.Is(err, fencing.ErrHeld) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(sec)
+		if r, ok, rerr := w.other.Record(t.Context(), "k"); rerr != nil || ok && (r.State != etcdclaims.StateDone || err != nil) {
+			t.Errorf("record %+v, %v; call: %v", r, rerr, err)
+		}
+	})
+}

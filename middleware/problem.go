@@ -48,6 +48,7 @@ type Problem struct {
 var (
 	unavailable = fencing.Refusal{Reason: "UNAVAILABLE", Status: http.StatusServiceUnavailable, Code: 14, Title: "The claim on the key could not be had."}
 	gateFailed  = fencing.Refusal{Reason: "UNAVAILABLE", Status: http.StatusServiceUnavailable, Code: 14, Title: "The fencing token could not be checked."}
+	dead        = fencing.Refusal{Reason: "DEAD", Status: http.StatusConflict, Code: 9, Title: "The work failed for good, and is not tried again."}
 	keyInvalid  = fencing.Refusal{Reason: "INVALID_KEY", Status: http.StatusBadRequest, Code: 3, Title: "The request names no key that can be claimed."}
 )
 
@@ -57,8 +58,8 @@ const soon = time.Second
 
 // RefusalOf returns how an error of a wrapper is told to whoever sent the request.
 // It is fencing.RefusalOf, but knows whether anything was done: what was not run
-// is HELD if another has the key, and else UNAVAILABLE (503), for which try again.
-// ok is false for errors of the wrapped function itself.
+// is HELD if another has the key, DEAD if it is work that is never run again, and
+// else UNAVAILABLE (503), for which try again. ok is false for errors of the wrapped function itself.
 func RefusalOf(err error) (r fencing.Refusal, ok bool) {
 	var notRun *NotRunError
 	if errors.As(err, &notRun) {
@@ -68,17 +69,36 @@ func RefusalOf(err error) (r fencing.Refusal, ok bool) {
 		case errors.Is(err, ErrInvalidKey):
 			return keyInvalid, true
 		}
+		var work retry
+		if errors.As(err, &work) {
+			if _, ok := work.RetryAt(); !ok {
+				return dead, true
+			}
+		}
 		return unavailable, true
 	}
 	return fencing.RefusalOf(err)
 }
 
+// retry is what the error for work that cannot be begun now knows: from when on it
+// can, if ever.
+type retry interface {
+	error
+	RetryAt() (at time.Time, ok bool)
+}
+
 // newProblem makes a problem of a refusal.
 func newProblem(r fencing.Refusal, key string, err error) *Problem {
 	p := &Problem{Type: r.Type(), Title: r.Title, Status: r.Status, Key: key, Err: err}
-	switch r.Status {
-	case http.StatusConflict, http.StatusServiceUnavailable:
+	switch r.Reason {
+	case "HELD", "CLAIM_LOST", unavailable.Reason:
 		p.RetryAfter = soon
+	}
+	var work retry
+	if errors.As(err, &work) {
+		if at, ok := work.RetryAt(); ok {
+			p.RetryAfter = max(time.Until(at), soon)
+		}
 	}
 	var holder interface {
 		Holder() (owner string, fence int64, since time.Time)
