@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -57,14 +56,10 @@ func NewLocker[L Unlocker, O any](claims middleware.Claims[O], minHold O, opts .
 
 // Lock claims the key, which is the name of a job. If it is held the error is a
 // *middleware.NotRunError and matches fencing.ErrHeld; after any error gocron does
-// not run the job. The name that gocron makes of a wrapped function is refused,
-// since it is that of all: give each job one of its own, by gocron.WithName.
+// not run the job.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (none L, _ error) {
 	if l.run == nil {
 		return must[L](&lock{}), nil
-	}
-	if strings.Contains(key, "claims/middleware/jobs.") {
-		return none, fmt.Errorf("jobs: locking %q: name the job, by gocron.WithName", key)
 	}
 	k := &lock{key: key, unlocked: make(chan struct{}), ended: make(chan struct{})}
 	locked := make(chan struct{})
@@ -102,8 +97,8 @@ func (l *Locker[L]) drop(k *lock) {
 	}
 }
 
-// Task returns fn, to be the task of the job of that name: gocron gives a locker no
-// way to tell a task of the lock. The context carries the token and ends with the
+// Task returns fn, to be the task of the job of that name, which gocron.WithName
+// gives it: gocron has no way for a locker to tell a task of the lock. The context carries the token and ends with the
 // claim, or the one that gocron gives. If the lock is lost before fn has returned,
 // the error matches fencing.ErrLost. Without a lock fn is not called, and the error
 // matches ErrNotLocked.
@@ -117,7 +112,7 @@ func (l *Locker[L]) Task(job string, fn func(ctx context.Context) error) func(ct
 	return func(ctx context.Context) error {
 		k := l.take(job)
 		if k == nil {
-			return fmt.Errorf("%w: %q has no lock here; a locker is not asked where gocron has an elector", ErrNotLocked, job)
+			return fmt.Errorf("%w: no lock of a job %q; give the job that name, by gocron.WithName; and a locker is not asked where there is an elector", ErrNotLocked, job)
 		}
 		return during(ctx, k.ctx, fn)
 	}
