@@ -106,7 +106,7 @@ func freeze(t *testing.T, library, server string) (row string) {
 		t.Fatal(err)
 	}
 	stopped := time.Now()
-	takeOver(t, etcd, other, prefix, begun.Token.Key)
+	takeOver(t, etcd, other, prefix, begun.Key)
 	frozen := time.Since(stopped)
 	if err := child.Resume(); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func freeze(t *testing.T, library, server string) (row string) {
 	if queue {
 		second, _ := hear("begun", patience)
 		rewrite, ok := hear("write", patience)
-		if !ok || rewrite.Err != "" || second.Token.Fence <= begun.Token.Fence {
+		if !ok || rewrite.Err != "" || second.Fence <= begun.Fence {
 			t.Errorf("run again: %+v, %+v", second, rewrite)
 		}
 		again = "yes"

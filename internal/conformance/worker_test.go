@@ -39,7 +39,8 @@ const (
 // said is what a worker says of its job, on its standard output.
 type said struct {
 	What  string // "begun", "check", "write", "told"
-	Token fencing.Token
+	Key   string // of the token
+	Fence int64
 	Err   string
 	Lost  bool // the error matches fencing.ErrLost
 	Stale bool // or fencing.ErrStale
@@ -94,7 +95,7 @@ func work(library string) {
 func (w *worker) say(what string, token fencing.Token, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := said{What: what, Token: token, Lost: errors.Is(err, fencing.ErrLost), Stale: errors.Is(err, fencing.ErrStale)}
+	s := said{What: what, Key: token.Key, Fence: token.Fence, Lost: errors.Is(err, fencing.ErrLost), Stale: errors.Is(err, fencing.ErrStale)}
 	if err != nil {
 		s.Err = err.Error()
 	}
