@@ -32,7 +32,7 @@ func TestFrozen(t *testing.T) {
 	var table []string
 	t.Cleanup(func() {
 		slices.Sort(table)
-		t.Log("\n| library | Check | late write | told | run again |\n|---|---|---|---|---|\n" + strings.Join(table, "\n"))
+		t.Log("\n| library | Check in the late job | its write | what the library was told | run again |\n|---|---|---|---|---|\n" + strings.Join(table, "\n"))
 	})
 	for library := range libraries {
 		t.Run(library, func(t *testing.T) {
@@ -139,7 +139,10 @@ func freeze(t *testing.T, library, server string) (row string) {
 		t.Errorf("%v, %v", got, err)
 	}
 	t.Logf("frozen for %v: %s", frozen.Round(time.Millisecond), told.Err)
-	return fmt.Sprintf("| %s | %s | %s | %s | %s |", library, short50(check.Err), short50(write.Err), short50(told.Err), again)
+	if told.Lost {
+		told.Err = "claim lost: " + told.Err[strings.LastIndex(told.Err, "lost: ")+len("lost: "):]
+	}
+	return fmt.Sprintf("| %s | lost: %v | refused as stale: %v | %s | %s |", library, check.Lost, write.Stale, told.Err, again)
 }
 
 // takeOver does the job of the frozen process in another, as soon as it may: as work
@@ -163,6 +166,3 @@ func takeOver(t *testing.T, etcd *client, claims *etcdclaims.Client, prefix, key
 		t.Fatal(errors.Join(errors.New("the job is not taken over"), err))
 	}
 }
-
-// short50 is the beginning of a text, for a table.
-func short50(s string) string { return fmt.Sprintf("%.50s", strings.ReplaceAll(s, "|", "/")) }
