@@ -37,7 +37,10 @@ func newClaims(t *testing.T, prefix string) *etcdclaims.Client {
 // etcd is the one that all tests share.
 type etcd struct{}
 
-func (etcd) Etcd(tb testing.TB) *client { return testetcd.Shared(tb).Client(tb) }
+func (etcd) Etcd(tb testing.TB) *client {
+	tb.Helper()
+	return testetcd.Shared(tb).Client(tb)
+}
 
 // A scheduler runs a job at the instants of the schedule, by a clock that is late
 // by so much, until it is stopped.

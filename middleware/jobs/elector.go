@@ -20,11 +20,16 @@ var ErrNotLeader = errors.New("jobs: not the leader")
 // the next process leads already is a Task's affair. And when the lead changes
 // about a tick, both may run it, or neither: for that, wrap Ticks.Task in a Task.
 type Elector struct {
-	lead func(ctx context.Context, fn func(ctx context.Context) error) error // nil: without claims
+	contest func(ctx context.Context, fn func(ctx context.Context) error) error // nil: without claims
 
-	mu    sync.Mutex
-	held  context.Context // of the term, nil while this process does not lead
-	tasks *sync.WaitGroup // of the term
+	mu  sync.Mutex
+	now *lead // nil while this process does not lead
+}
+
+// lead is one term.
+type lead struct {
+	held  context.Context
+	tasks sync.WaitGroup // that run under it
 }
 
 // NewElector makes an elector. With gocron it takes precedence over a locker, which
@@ -38,7 +43,7 @@ type Elector struct {
 func NewElector[O any](claims middleware.Claims[O], key string, cfg middleware.SingletonConfig, opts ...O) *Elector {
 	e := &Elector{}
 	if !passes(claims) {
-		e.lead = func(ctx context.Context, fn func(ctx context.Context) error) error {
+		e.contest = func(ctx context.Context, fn func(ctx context.Context) error) error {
 			return middleware.Singleton(ctx, claims, key, fn, cfg, opts...)
 		}
 	}
@@ -50,45 +55,57 @@ func NewElector[O any](claims middleware.Claims[O], key string, cfg middleware.S
 // ctx. It ends before that only if it can never lead, as when the claims are closed:
 // see middleware.Singleton. It is called once.
 func (e *Elector) Run(ctx context.Context) error {
-	if e.lead == nil {
+	if e.contest == nil {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	return e.lead(ctx, func(held context.Context) error {
-		tasks := &sync.WaitGroup{}
-		e.set(held, tasks)
+	return e.contest(ctx, func(held context.Context) error {
+		l := &lead{held: held}
+		e.set(l)
 		<-held.Done()
-		e.set(nil, nil)
-		tasks.Wait()
+		e.set(nil) // no task begins from here on
+		l.tasks.Wait()
 		return context.Cause(held)
 	})
 }
 
-func (e *Elector) set(held context.Context, tasks *sync.WaitGroup) {
+func (e *Elector) set(l *lead) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.held, e.tasks = held, tasks
+	e.now = l
 }
 
 // IsLeader returns nil if this process leads, by the clock's account now, and else
 // an error that matches ErrNotLeader. It asks nobody.
 func (e *Elector) IsLeader(context.Context) error {
-	if e.lead == nil {
+	if e.contest == nil {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.leads()
+	return e.now.err()
 }
 
-func (e *Elector) leads() error {
-	if e.held == nil || e.held.Err() != nil {
+// err says why a term does not count.
+func (l *lead) err() error {
+	if l == nil || l.held.Err() != nil {
 		return ErrNotLeader
 	}
-	if err := fencing.Check(e.held); err != nil {
+	if err := fencing.Check(l.held); err != nil {
 		return errors.Join(ErrNotLeader, err)
 	}
 	return nil
+}
+
+// begin lets a task begin under the term, if there is one that counts.
+func (e *Elector) begin() (*lead, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.now.err(); err != nil {
+		return nil, err
+	}
+	e.now.tasks.Add(1)
+	return e.now, nil
 }
 
 // Task returns fn, to run while this process leads: its context carries the token of
@@ -100,21 +117,15 @@ func (e *Elector) Task(fn func(ctx context.Context) error) func(ctx context.Cont
 	if fn == nil {
 		panic("jobs: Task needs a function")
 	}
-	if e.lead == nil {
+	if e.contest == nil {
 		return fn
 	}
 	return func(ctx context.Context) error {
-		e.mu.Lock()
-		err := e.leads()
-		held, tasks := e.held, e.tasks
-		if err == nil {
-			tasks.Add(1)
-		}
-		e.mu.Unlock()
+		l, err := e.begin()
 		if err != nil {
 			return err
 		}
-		defer tasks.Done()
-		return during(ctx, held, fn)
+		defer l.tasks.Done()
+		return during(ctx, l.held, fn)
 	}
 }

@@ -255,7 +255,9 @@ func TestQueueLeft(t *testing.T) {
 	for name, leave := range leaving {
 		t.Run(name, func(t *testing.T) {
 			inQueues(t, func(t *testing.T, w *world, q queue) {
-				p := left(func() { _ = q(w.claims, jobs.Config{}, "k", func(context.Context) error { leave(); return nil })(context.Background()) })
+				p := left(func() {
+					_ = q(w.claims, jobs.Config{}, "k", func(context.Context) error { leave(); return nil })(context.Background())
+				})
 				if name == "panic" && p != "own" {
 					t.Errorf("panic %v", p)
 				}

@@ -62,7 +62,10 @@ var losses = map[string]func(t *testing.T, w *world, key string){
 	"cut off":       func(_ *testing.T, w *world, _ string) { w.host.Cut(); time.Sleep(time.Minute); w.host.Heal() },
 	"stopped":       func(_ *testing.T, w *world, _ string) { w.host.Suspend(time.Minute); time.Sleep(2 * sec) },
 	"lease revoked": func(t *testing.T, w *world, key string) { w.server.Revoke(t, claimtest.Key("", key)); time.Sleep(sec) },
-	"key deleted":   func(t *testing.T, w *world, key string) { w.server.Delete(t, claimtest.Key("", key)); time.Sleep(10 * sec) },
+	"key deleted": func(t *testing.T, w *world, key string) {
+		w.server.Delete(t, claimtest.Key("", key))
+		time.Sleep(10 * sec)
+	},
 	"forced": func(t *testing.T, w *world, key string) {
 		if err := w.other.ForceRelease(context.Background(), key, "test"); err != nil {
 			t.Error(err)
