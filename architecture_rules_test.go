@@ -32,6 +32,9 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./fencing", "./internal/clock"),
 		imported("./fencing", etcdClient), // in a file for another platform, so not in deps
 		linked("./fencing/sqlguard", etcdClient),
+		linked("./fencing/objectguard", "github.com/aws/aws-sdk-go-v2/service/s3"),
+		linked("./fencing/objectguard/storetest", "github.com/aws/aws-sdk-go-v2/service/s3"),
+		imported("./fencing/objectguard", "testing"),
 		linked("./fencing/fencetest", "./etcdclaims"),
 		linked("./fencing/etcdguard", "./etcdclaims"),
 		linked("./fencing/etcdguard", "./middleware/grpcmw"),
@@ -59,6 +62,8 @@ func TestImportRulesCanFail(t *testing.T) {
 	allowed := []pkg{
 		linked("./fencing", "context", "internal/bytealg", "vendor/golang.org/x/net/idna", "unsafe"),
 		linked("./fencing/sqlguard", "database/sql", "./fencing"),
+		linked("./fencing/objectguard", "crypto/sha256", "./fencing"),
+		linked("./fencing/objectguard/storetest", "testing", "./fencing/objectguard", "./fencing/fencetest"),
 		linked("./fencing/fencetest", "testing", "./fencing"),
 		linked("./fencing/etcdguard", "./fencing", etcdClient),
 		linked("./etcdclaims", "./fencing", "./internal/clock", etcdClient, "golang.org/x/sys/unix"),

@@ -53,9 +53,14 @@ var importRules = []importRule{
 		only: []string{"std"},
 	},
 	{
-		why:  "the gates for SQL and the conformance suite need no driver and no etcd",
-		in:   []string{"./fencing/sqlguard", "./fencing/fencetest"},
+		why:  "the gates for SQL and object stores and the conformance suite need no driver and no etcd",
+		in:   []string{"./fencing/sqlguard", "./fencing/objectguard", "./fencing/fencetest"},
 		only: []string{"std", "./fencing"},
+	},
+	{
+		why:  "nor does the conformance suite for object stores",
+		in:   []string{"./fencing/objectguard/storetest"},
+		only: []string{"std", "./fencing", "./fencing/objectguard", "./fencing/fencetest"},
 	},
 	{
 		why:   "fencing is the vocabulary that all others share",
@@ -94,7 +99,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "code that is not a test does not import test machinery",
-		except: []string{"./internal/testetcd/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/..."},
+		except: []string{"./internal/testetcd/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/...", "./fencing/objectguard/storetest/..."},
 		direct: true,
 		never:  []string{"testing/...", "net/http/httptest"},
 	},

@@ -12,7 +12,9 @@ import (
 // at once whose key is held.
 type ExclusiveConfig struct {
 	// Wait is how long a request may wait in line for its key. 0: not at all.
-	// Negative: as long as its client does.
+	// Negative: as long as its context allows, which should have a bound: that a
+	// client has left is not noticed by net/http before the request's body was
+	// read.
 	Wait time.Duration
 	// Refuse answers what is refused, to log it, to change it, or to answer in
 	// another form. Default: Problem.ServeHTTP.
@@ -40,7 +42,8 @@ type ExclusiveConfig struct {
 // The key is given up when the handler has returned, before the end of its
 // response is sent: who gets the answer and asks again is not refused because of
 // itself. A handler that goes on though its context has ended is a zombie: see
-// etcdclaims.Client.TryRun.
+// etcdclaims.Client.TryRun. One that returns before its work is done gives the key
+// up too early: http.TimeoutHandler belongs around Exclusive, not into it.
 //
 // Exclusive panics if key is nil, and what it returns if the handler is. With
 // claims that are nil or a passthrough a handler is returned as it is.
@@ -109,6 +112,8 @@ func claimProblem(key string, err error) *Problem {
 	switch {
 	case !errors.As(err, &notRun):
 		p.Detail = "The request may have been carried out in part, or as a whole."
+	case r == dead:
+		p.Detail = "It was begun before, and may have been carried out in part, or as a whole."
 	case r == keyInvalid:
 		p.Detail = notRun.Err.Error()
 		p.Key = ""

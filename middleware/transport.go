@@ -70,7 +70,7 @@ func stamp(r *http.Request) (*http.Request, error) {
 		if !set {
 			return r, nil
 		}
-		r = r.Clone(ctx)
+		r = withHeader(r)
 		r.Header.Del(fencing.Header)
 		return r, nil
 	}
@@ -82,12 +82,19 @@ func stamp(r *http.Request) (*http.Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("middleware: not sent: %w", err)
 	}
-	r = r.Clone(ctx)
-	if r.Header == nil {
-		r.Header = make(http.Header, 1)
-	}
+	r = withHeader(r)
 	r.Header.Set(fencing.Header, string(text))
 	return r, nil
+}
+
+// withHeader returns a copy of the request that has a header of its own: all that
+// is changed, and a RoundTripper must not change what it was given.
+func withHeader(r *http.Request) *http.Request {
+	r = r.WithContext(r.Context())
+	if r.Header = r.Header.Clone(); r.Header == nil {
+		r.Header = make(http.Header, 1)
+	}
+	return r
 }
 
 // elsewhere reports whether the request follows a redirect away from the host that

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/middleware"
 )
 
@@ -78,3 +79,22 @@ func problem(t *testing.T, resp *http.Response, status int, reason string) *midd
 
 // fixed is a key function.
 func fixed(key string) func(*http.Request) string { return func(*http.Request) string { return key } }
+
+// free are claims that cost nothing.
+type free struct{}
+
+func (free) Run(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+	return fn(ctx)
+}
+
+func (free) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+	return fn(ctx)
+}
+
+// losing are claims that are lost by the clock's account at once, of which nobody
+// tells.
+type losing struct{ free }
+
+func (losing) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+	return fn(fencing.WithCheck(ctx, func() error { return fencing.ErrLost }))
+}

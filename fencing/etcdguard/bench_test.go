@@ -19,7 +19,8 @@ import (
 
 // BenchmarkPut measures guarded puts against bare ones, and against those before
 // which a read checks that the claim is held, which is slower and guards nothing:
-// in rounds that alternate, on an etcd that is a process of its own, with fsync.
+// and against what etcd can do at all: a transaction with one condition. In rounds
+// that alternate, on an etcd that is a process of its own, with fsync.
 // Each goroutine writes to a key of its own.
 func BenchmarkPut(b *testing.B) {
 	etcd := testetcd.StartProcess(b).Client(b)
@@ -51,6 +52,10 @@ func BenchmarkPut(b *testing.B) {
 			}
 			return err
 		}},
+		{"limit", func(ctx context.Context, key, value string) error {
+			_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(own), "=", cl.Fence())).Then(clientv3.OpPut(key, value)).Commit()
+			return err
+		}},
 	}
 	const rounds = 9
 	for _, n := range []int{1, 64} {
@@ -73,6 +78,7 @@ func BenchmarkPut(b *testing.B) {
 			b.ReportMetric(ratio(0, 2), "guarded/bare")
 			b.ReportMetric(ratio(0, 3), "guarded/checked")
 			b.ReportMetric(ratio(1, 2), "bearer/bare")
+			b.ReportMetric(ratio(4, 2), "limit/bare")
 			for i, way := range ways {
 				slices.Sort(rates[i])
 				b.ReportMetric(rates[i][rounds/2], way.name+"/s")

@@ -71,6 +71,40 @@ func (g *guard) timeout() time.Duration {
 	return Timeout
 }
 
+// commit carries out ops under the guard, in one request.
+func (g *guard) commit(ctx context.Context, kv plainKV, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
+	resp, sent, err := wire.Exchange(ctx, g.timeout(), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+		txn := kv.Txn(ctx)
+		if kv.direct {
+			facts.If = g.built
+		} else {
+			txn = txn.If(g.cmps...)
+		}
+		return txn.Then(ops...).Commit()
+	})
+	switch {
+	case err == nil && !resp.Succeeded:
+		return nil, g.stale(ctx, kv)
+	case err == nil:
+		return resp, nil
+	case sent && len(ops) > 0 && wire.MayBeDone(err):
+		err = fmt.Errorf("%w: %w", fencing.ErrUnknown, err)
+	case sent:
+		err = refusedError{err}
+	}
+	return nil, g.failed(ctx, err)
+}
+
+// failed is the error of a write whose context is ctx.
+func (g *guard) failed(ctx context.Context, err error) error {
+	return fmt.Errorf("etcdguard: writing for %v: %w", g.token, wire.WithCause(ctx, err))
+}
+
+// refusedError is one by which etcd says that it did nothing.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
+
 // stale makes the error of a guard that did not hold. What stands against the
 // token is asked for then, so that nothing needs to travel with every write.
 func (g *guard) stale(ctx context.Context, kv plainKV) error {

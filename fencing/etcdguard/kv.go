@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,10 +30,12 @@ var ErrNotGuarded = errors.New("etcdguard: cannot be guarded")
 //     out.
 //
 // Each write is one request: several keys go into one Txn, which may have an If,
-// an Else and transactions within. Compact is refused with ErrNotGuarded, as are
+// an Else and transactions within. Writes that are made at the same time share
+// requests, and succeed or fail each by itself: no order is promised among them,
+// as none is without. Compact is refused with ErrNotGuarded, as are
 // writes to the keys of the claims themselves.
 //
-// If kv is a *clientv3.Client, each write is sent once. The interceptor of
+// If kv is a *clientv3.Client, each request is sent once. The interceptor of
 // clientv3 repeats a Txn that etcd answers with DeadlineExceeded or Canceled;
 // repeated, an If that its own first try made false looks refused. With a KV of
 // another kind, such as one of a namespace, that remains. The holder's claim must
@@ -46,7 +47,8 @@ func NewKV(kv clientv3.KV, holder Holder) clientv3.KV {
 	if kv == nil || holder == nil {
 		panic("etcdguard: NewKV needs a KV and a holder")
 	}
-	return &guardedKV{plainKV: plain(kv), guard: newGuard(holder)}
+	g, sender := newGuard(holder), plain(kv)
+	return &guardedKV{plainKV: sender, guard: g, traffic: &traffic{guard: g, kv: sender}}
 }
 
 // plainKV is what sends.
@@ -66,7 +68,8 @@ func plain(kv clientv3.KV) plainKV {
 // guardedKV is a KV whose reads are those of the one within.
 type guardedKV struct {
 	plainKV
-	guard *guard
+	guard   *guard
+	traffic *traffic
 }
 
 // Put is KV's, guarded.
@@ -162,33 +165,11 @@ func (t *txn) commit(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.Tx
 		// taken for the guard's.
 		then = []clientv3.Op{clientv3.OpTxn(cmps, then, els)}
 	}
-	resp, err := g.commit(t.ctx, t.kv.plainKV, then)
+	resp, err := t.kv.traffic.send(t.ctx, then)
 	if err != nil || !nested {
 		return resp, err
 	}
 	inner := (*clientv3.TxnResponse)(resp.Responses[0].GetResponse().(*pb.ResponseOp_ResponseTxn).ResponseTxn)
 	inner.Header = resp.Header
 	return inner, nil
-}
-
-// commit carries out ops under the guard, in one request.
-func (g *guard) commit(ctx context.Context, kv plainKV, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, sent, err := wire.Exchange(ctx, g.timeout(), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
-		txn := kv.Txn(ctx)
-		if kv.direct {
-			facts.If = g.built
-		} else {
-			txn = txn.If(g.cmps...)
-		}
-		return txn.Then(ops...).Commit()
-	})
-	switch {
-	case err == nil && !resp.Succeeded:
-		return nil, g.stale(ctx, kv)
-	case err == nil:
-		return resp, nil
-	case sent && len(ops) > 0 && wire.MayBeDone(err):
-		err = fmt.Errorf("%w: %w", fencing.ErrUnknown, err)
-	}
-	return nil, fmt.Errorf("etcdguard: writing for %v: %w", g.token, wire.WithCause(ctx, err))
 }

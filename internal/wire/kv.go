@@ -26,8 +26,8 @@ type Facts struct {
 
 type factsKey struct{}
 
-// errNoAnswer ends a request that took too long.
-var errNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceeded)
+// ErrNoAnswer ends a request that took too long.
+var ErrNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceeded)
 
 // Exchange carries out one round trip, of a transaction that commit sends. An
 // error says whether it was sent: else nothing can have been carried out.
@@ -41,13 +41,13 @@ func Exchange(ctx context.Context, timeout time.Duration, commit func(context.Co
 	// clock runs ahead would use it first.
 	callCtx, cancel := context.WithCancelCause(context.WithValue(clientv3.WithRequireLeader(ctx), factsKey{}, facts))
 	defer cancel(nil)
-	defer time.AfterFunc(timeout, func() { cancel(errNoAnswer) }).Stop()
+	defer time.AfterFunc(timeout, func() { cancel(ErrNoAnswer) }).Stop()
 	resp, err = commit(callCtx, facts)
 	if err == nil {
 		return resp, true, nil
 	}
-	if errors.Is(context.Cause(callCtx), errNoAnswer) {
-		err = errNoAnswer
+	if errors.Is(context.Cause(callCtx), ErrNoAnswer) {
+		err = ErrNoAnswer
 	}
 	if !facts.sent() {
 		return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))

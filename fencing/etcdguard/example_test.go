@@ -1,0 +1,61 @@
+package etcdguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/fencing/etcdguard"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Code that writes through a clientv3.KV is guarded by giving it another one. On
+// the other side of a network the token of a request does the same.
+func Example() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	ship := func(kv clientv3.KV) error {
+		_, err := kv.Put(ctx, "/orders/42/state", "shipped")
+		return err
+	}
+
+	claim, err := claims.TryAcquire(ctx, "orders/42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("owner:", ship(etcdguard.NewKV(etcd, claim)))
+
+	text, err := claim.Token().MarshalText() // goes along as the header Fencing-Token
+	if err != nil {
+		log.Fatal(err)
+	}
+	token, err := fencing.Parse(string(text))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("bearer:", ship(etcdguard.NewKV(etcd, etcdguard.Bearer("", token))))
+
+	if err := claim.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	err = ship(etcdguard.NewKV(etcd, etcdguard.Bearer("", token)))
+	fmt.Println("bearer, late, is stale:", errors.Is(err, fencing.ErrStale))
+	// Output:
+	// owner: <nil>
+	// bearer: <nil>
+	// bearer, late, is stale: true
+}

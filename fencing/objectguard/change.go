@@ -1,0 +1,148 @@
+package objectguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/etcdclaims/claims/fencing"
+)
+
+const (
+	// maxRounds is how often others may be quicker before a change gives up.
+	maxRounds = 16
+	// maxSends is how often one write is sent whose outcome is not known.
+	maxSends = 8
+	// Pauses are twice as long each time, from what a request took on. Nobody
+	// gains by asking more often than the first.
+	shortestPause = time.Millisecond
+	longestPause  = 2 * time.Second
+)
+
+// errNothingToDo is returned by an edit that leaves the object as it is.
+var errNothingToDo = errors.New("objectguard: nothing to do")
+
+// change has what edit makes of the object take its place, under the token. was is
+// what the object is thought to be, nil to begin by reading it.
+func (o *Object) change(ctx context.Context, t fencing.Token, was *state, edit func(envelope) (envelope, error)) error {
+	if err := t.Validate(); err != nil {
+		return o.errorf("%w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return o.errorf("%w", err)
+	}
+	for round := range maxRounds {
+		begun := time.Now()
+		if was == nil {
+			var err error
+			if was, err = o.read(ctx); err != nil {
+				return err
+			}
+		}
+		if err := o.judge(was, t); err != nil {
+			return err
+		}
+		next, err := edit(was.envelope)
+		if errors.Is(err, errNothingToDo) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if was, err = o.put(ctx, was, next.follow(was.envelope, t)); was == nil {
+			return err
+		}
+		// Others may be quicker again while this one pauses, so it reads again,
+		// unless it is refused already.
+		if err := o.judge(was, t); err != nil {
+			return err
+		}
+		was = nil
+		if err := pause(ctx, round, time.Since(begun)); err != nil {
+			return o.errorf("%w, and nothing was done: %w", ErrConflict, err)
+		}
+	}
+	return o.errorf("%w, %d times in a row, and nothing was done: try again, with fewer writers at once", ErrConflict, maxRounds)
+}
+
+// put sends one write until its fate is known. It returns nil and nil if it was
+// done; what the object is instead, if it was not, nor can be; and else an error,
+// which matches fencing.ErrUnknown unless the store refused the write.
+func (o *Object) put(ctx context.Context, was *state, next envelope) (instead *state, err error) {
+	content, err := next.encode()
+	if err != nil {
+		return nil, o.errorf("%w", err)
+	}
+	var cause error
+	var open bool // one that was sent may be carried out yet
+	for send := range maxSends {
+		begun := time.Now()
+		version, err := o.send(ctx, content, was.version)
+		switch {
+		case err == nil:
+			o.wrote(version, next)
+			return nil, nil
+		case errors.Is(err, ErrRefused) && !open:
+			return nil, o.errorf("write it: %w", err)
+		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+			o.wrote("", envelope{})
+			now, lookErr := o.read(ctx)
+			if errors.Is(lookErr, ErrUnfenced) {
+				return nil, o.unknown(lookErr)
+			}
+			if lookErr != nil {
+				err = lookErr
+				break
+			}
+			switch now.fateOf(next, was.envelope) {
+			case done:
+				return nil, nil
+			case never:
+				return now, nil
+			case unknown:
+				return nil, o.unknown(fmt.Errorf("too many writes came before it was read back, or something else than this package removed the object: %w", untold(err)))
+			}
+		}
+		open, cause = true, untold(err)
+		if err := pause(ctx, send, time.Since(begun)); err != nil {
+			cause = errors.Join(cause, err)
+			break
+		}
+	}
+	return nil, o.unknown(cause)
+}
+
+// untold returns err without what it says of the write, if that is that it was not
+// done: so it is of one try, not of all.
+func untold(err error) error {
+	if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+func (o *Object) unknown(cause error) error {
+	return o.errorf("%w: it may have been written, or may be yet; read it before you write again: %w", fencing.ErrUnknown, cause)
+}
+
+func (o *Object) send(ctx context.Context, content []byte, version string) (string, error) {
+	if version == "" {
+		return o.store.Create(ctx, o.name, content)
+	}
+	return o.store.Replace(ctx, o.name, content, version)
+}
+
+// pause waits after the n-th try, from 0, which took so long.
+func pause(ctx context.Context, n int, took time.Duration) error {
+	window := min(max(took, shortestPause)<<min(n, 10), longestPause)
+	timer := time.NewTimer(rand.N(window))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
