@@ -142,7 +142,7 @@ func Example_watermill() {
 
 // Two replicas have the same job, and one of them runs each tick.
 func Example_robfigCron() {
-	schedule := at(time.Now().Add(time.Second).Truncate(time.Second)) // sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))), say
+	schedule := at(time.Now().Add(2 * time.Second).Truncate(time.Second)) // sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))), say
 	told := make(chan error)
 	for range 2 {
 		claims, done := exampleClaims("cron")

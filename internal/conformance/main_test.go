@@ -1,11 +1,11 @@
 package conformance_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
 	"github.com/etcdclaims/claims/internal/testetcd"
-	"go.uber.org/goleak"
 )
 
 // The program of the tests is also the worker that they freeze.
@@ -14,8 +14,9 @@ func TestMain(m *testing.M) {
 		work(library)
 		return
 	}
-	testetcd.Main(m,
-		// River's own, which it leaves behind when it stops (v0.51.0 with pgx).
-		goleak.IgnoreTopFunction("github.com/jackc/pgx/v5/pgxpool.(*Pool).backgroundHealthCheck"),
-	)
+	// Most tests wait for the clock, not for a processor.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	testetcd.Main(m)
 }

@@ -1,19 +1,16 @@
 package conformance_test
 
 import (
-	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/dbserver"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -30,7 +27,7 @@ func serverDir(t *testing.T) string {
 }
 
 // serve runs a server until the test ends, and waits until it is ready.
-func serve(t *testing.T, cmd *exec.Cmd, ready func() bool) {
+func serve(t *testing.T, cmd *exec.Cmd, ready func() error) {
 	t.Helper()
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
@@ -39,14 +36,18 @@ func serve(t *testing.T, cmd *exec.Cmd, ready func() bool) {
 		t.Fatal(err)
 	}
 	t.Cleanup(child.Kill)
-	for deadline := time.Now().Add(30 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := ready()
+		if err == nil {
+			return
+		}
 		select {
 		case <-child.Dead():
 			t.Fatalf("%s: %v: %s", cmd.Path, child.Err(), &log)
 		default:
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s is not ready", cmd.Path)
+			t.Fatalf("%s is not ready: %v", cmd.Path, err)
 		}
 	}
 }
@@ -59,13 +60,13 @@ func startRedis(t *testing.T) string {
 		t.Skip("redis-server is not installed (Debian: redis-server)")
 	}
 	dir := serverDir(t)
-	socket := filepath.Join(dir, "s")
-	serve(t, exec.Command(path, "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no"), func() bool {
+	socket := filepath.Join(dir, "socket")
+	serve(t, exec.Command(path, "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no"), func() error {
 		conn, err := net.Dial("unix", socket)
 		if err == nil {
 			_ = conn.Close()
 		}
-		return err == nil
+		return err
 	})
 	return socket
 }
@@ -73,64 +74,14 @@ func startRedis(t *testing.T) string {
 // startPostgres returns the address of a Postgres with nothing in it.
 func startPostgres(t *testing.T) string {
 	t.Helper()
-	bin, ok := postgresBin()
-	if !ok {
-		t.Skip("postgres is not installed (Debian: postgresql)")
-	}
 	dir := serverDir(t)
-	as := unprivileged(t, dir)
-	data := filepath.Join(dir, "data")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	initdb := as(exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "conformance", "-A", "trust", "-E", "UTF8", "--locale", "C", "--no-sync"))
-	initdb.Dir = dir
-	if out, err := initdb.CombinedOutput(); err != nil {
-		t.Skipf("initdb: %v: %s", err, out) // as where the directory is closed to the other user
+	cmd, err := dbserver.Postgres(t.Context(), dir, "conformance", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	if errors.Is(err, dbserver.ErrAbsent) {
+		t.Skip(err)
 	}
-	serve(t, as(exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")), func() bool {
-		status, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
-		return err == nil && strings.Contains(string(status), "\nready")
-	})
-	return "host=" + dir + " user=conformance dbname=postgres"
-}
-
-// postgresBin returns where the programs of the youngest Postgres are: Debian puts
-// them in no PATH.
-func postgresBin() (string, bool) {
-	if path, err := exec.LookPath("postgres"); err == nil {
-		if path, err = filepath.EvalSymlinks(path); err == nil {
-			return filepath.Dir(path), true
-		}
-	}
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-	if err != nil || len(found) == 0 {
-		return "", false
-	}
-	version := func(path string) int {
-		v, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // 0 for what is no number
-		return v
-	}
-	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), true
-}
-
-// unprivileged returns what makes a command run as another user, to whom the
-// directory is given: Postgres does not run as root.
-func unprivileged(t *testing.T, dir string) func(*exec.Cmd) *exec.Cmd {
-	t.Helper()
-	if os.Getuid() != 0 {
-		return func(cmd *exec.Cmd) *exec.Cmd { return cmd }
-	}
-	who, err := user.Lookup("postgres")
 	if err != nil {
-		t.Skipf("postgres does not run as root: %v", err)
+		t.Fatal(err)
 	}
-	uid, _ := strconv.ParseUint(who.Uid, 10, 32)
-	gid, _ := strconv.ParseUint(who.Gid, 10, 32)
-	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-		t.Skipf("postgres does not run as root: %v", err)
-	}
-	return func(cmd *exec.Cmd) *exec.Cmd {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-		return cmd
-	}
+	serve(t, cmd, func() error { return dbserver.PostgresReady(dir) })
+	return "host=" + dir + " user=conformance dbname=postgres"
 }
