@@ -198,6 +198,19 @@ func TestElector(t *testing.T) {
 			t.Error("it leads")
 		}
 	})
+	inWorld(t, "a machine that wakes", func(t *testing.T, w *world) {
+		e, stop := lead(w.claims)
+		time.Sleep(sec)
+		w.host.Suspend(time.Minute) // no timer has fired yet
+		if err := e.IsLeader(t.Context()); !errors.Is(err, jobs.ErrNotLeader) {
+			t.Errorf("got %v", err)
+		}
+		never := e.Task(func(context.Context) error { t.Error("it runs"); return nil })
+		if err := never(t.Context()); !errors.Is(err, jobs.ErrNotLeader) {
+			t.Errorf("got %v", err)
+		}
+		_ = stop()
+	})
 	for name, lose := range losses {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			e, stop := lead(w.claims)

@@ -426,6 +426,35 @@ func TestTicksAlone(t *testing.T) {
 	})
 }
 
+// deaf is a client that has no answer where a key is not that of a tick.
+type deaf struct{ *etcdclaims.Client }
+
+var errDeaf = errors.New("no answer")
+
+func (deaf) TryRun(context.Context, string, func(context.Context) error, ...etcdclaims.AcquireOption) error {
+	return errDeaf
+}
+
+// A tick that could not be run, for want of an answer, is left to others.
+func TestTickGivenBack(t *testing.T) {
+	t.Parallel()
+	inWorld(t, "OK", func(t *testing.T, w *world) {
+		ticks, err := jobs.NewTicks(deaf{w.claims}, "job", minutely, jobs.TicksConfig{Alone: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var notRun *middleware.NotRunError
+		err = ticks.Task(func(context.Context) error { t.Error("it runs"); return nil })(t.Context())
+		if !errors.Is(err, errDeaf) || !errors.As(err, &notRun) || errors.Is(err, fencing.ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		var j journal
+		if err := ticksOf(t, w.other, minutely, jobs.TicksConfig{Alone: true}).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 {
+			t.Errorf("another: %v, ran %v", err, j.ran)
+		}
+	})
+}
+
 func TestCronJob(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "OK", func(t *testing.T, w *world) {
