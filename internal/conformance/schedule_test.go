@@ -12,10 +12,7 @@ import (
 	"github.com/etcdclaims/claims/sched"
 	"github.com/riverqueue/river"
 	"github.com/robfig/cron/v3"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Each library's schedules are a schedule of the others.
 var (

@@ -1,0 +1,355 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/middleware"
+	"github.com/etcdclaims/claims/middleware/jobs"
+	"github.com/etcdclaims/claims/sched"
+	"github.com/go-co-op/gocron/v2"
+	"github.com/jonboulle/clockwork"
+	"github.com/robfig/cron/v3"
+)
+
+const (
+	replicas = 3
+	skew     = 30 * time.Millisecond // between one replica's clock and the next's
+	short    = 5 * time.Millisecond  // a job
+	ticks    = 10
+)
+
+func nothing(context.Context) error { return nil }
+
+// newClaims returns the client of one replica.
+func newClaims(t *testing.T, prefix string) *etcdclaims.Client {
+	t.Helper()
+	return claimtest.NewClient(t, etcd{}, etcdclaims.Config{Prefix: prefix})
+}
+
+// etcd is the one that all tests share.
+type etcd struct{}
+
+func (etcd) Etcd(tb testing.TB) *client {
+	tb.Helper()
+	return testetcd.Shared(tb).Client(tb)
+}
+
+// A scheduler runs a job at the instants of the schedule, by a clock that is late
+// by so much, until it is stopped.
+type scheduler func(t *testing.T, late time.Duration, s jobs.Schedule, job func()) (stop func())
+
+// late is a schedule by a clock that is late.
+type late struct {
+	jobs.Schedule
+	by time.Duration
+}
+
+func (l late) Next(t time.Time) time.Time { return l.Schedule.Next(t.Add(-l.by)).Add(l.by) }
+
+func robfig(_ *testing.T, by time.Duration, s jobs.Schedule, job func()) (stop func()) {
+	c := cron.New()
+	c.Schedule(late{s, by}, cron.FuncJob(job))
+	c.Start()
+	return func() { <-c.Stop().Done() }
+}
+
+// lateClock is a clock that is late, for gocron.
+type lateClock struct {
+	clockwork.Clock
+	by time.Duration
+}
+
+func (c lateClock) Now() time.Time                  { return c.Clock.Now().Add(-c.by) }
+func (c lateClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+func (c lateClock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
+
+// anyCron is a schedule in place of gocron's own.
+type anyCron struct{ jobs.Schedule }
+
+func (anyCron) IsValid(string, *time.Location, time.Time) error { return nil }
+
+func newGocron(t *testing.T, by time.Duration, opts ...gocron.SchedulerOption) gocron.Scheduler {
+	t.Helper()
+	s, err := gocron.NewScheduler(append(opts, gocron.WithClock(lateClock{clockwork.NewRealClock(), by}), gocron.WithLocation(time.UTC))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func stopGocron(t *testing.T, s gocron.Scheduler) {
+	t.Helper()
+	if err := s.Shutdown(); err != nil {
+		t.Error(err)
+	}
+}
+
+func gocronCron(t *testing.T, by time.Duration, s jobs.Schedule, job func()) (stop func()) {
+	t.Helper()
+	g := newGocron(t, by)
+	c, ok := s.(gocron.Cron)
+	if !ok {
+		c = anyCron{s}
+	}
+	if _, err := g.NewJob(gocron.CronJob("see the schedule", false), gocron.NewTask(job), gocron.WithCronImplementation(c), gocron.WithName("job")); err != nil {
+		t.Fatal(err)
+	}
+	g.Start()
+	return func() { stopGocron(t, g) }
+}
+
+// gocron takes two instants within a second for one wall-clock time that is shown
+// twice, and leaves the second out.
+var schedulers = map[string]struct {
+	scheduler
+	period time.Duration
+}{"robfig": {robfig, 250 * time.Millisecond}, "gocron": {gocronCron, time.Second}}
+
+// tally counts the runs of each tick, and which ticks any replica came to.
+type tally struct {
+	mu   sync.Mutex
+	runs map[string]int
+	came map[string]bool
+	all  int
+}
+
+func newTally() *tally { return &tally{runs: map[string]int{}, came: map[string]bool{}} }
+
+func (y *tally) run(tick string) {
+	time.Sleep(short)
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.runs[tick]++
+	y.all++
+}
+
+// A lock around the job, even one that never fails, lets each replica run each
+// tick: the job is over before the next one asks. This is what Ticks are for.
+func TestLockDoubles(t *testing.T) {
+	t.Parallel()
+	for name, s := range schedulers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			every := sched.Must(sched.Every(s.period, 0))
+			var lock sync.Mutex
+			y := newTally()
+			var stops []func()
+			for i := range replicas {
+				stops = append(stops, s.scheduler(t, time.Duration(i)*skew, every, func() {
+					if lock.TryLock() {
+						defer lock.Unlock()
+						y.run("")
+					}
+				}))
+			}
+			time.Sleep(ticks * s.period)
+			for _, stop := range stops {
+				stop()
+			}
+			t.Logf("%d ticks: %d runs under a perfect lock", ticks, y.all)
+			if y.all < ticks*3/2 {
+				t.Errorf("%d runs: does a lock do? Then say so in the documentation", y.all)
+			}
+		})
+	}
+}
+
+// Each tick that any replica comes to is run by one.
+func TestTicksRunOnce(t *testing.T) {
+	t.Parallel()
+	for name, s := range schedulers {
+		for _, alone := range []bool{false, true} {
+			if alone {
+				name += ", alone"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				prefix, every := testetcd.Prefix(t), sched.Must(sched.Every(s.period, 0))
+				y := newTally()
+				var stops []func()
+				for i := range replicas {
+					by := time.Duration(i) * skew
+					c, err := jobs.NewTicks(newClaims(t, prefix), "job", every, jobs.TicksConfig{
+						Alone: alone,
+						Now:   func() time.Time { return time.Now().Add(-by) },
+						Report: func(tick jobs.Tick, err error) {
+							if err != nil && !errors.Is(err, middleware.ErrDone) && !errors.Is(err, fencing.ErrHeld) {
+								t.Errorf("replica %d, %s: %v", i, tick.Key(), err)
+							}
+							y.mu.Lock()
+							defer y.mu.Unlock()
+							y.came[tick.Key()] = true
+						},
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					stops = append(stops, s.scheduler(t, by, c, c.Job(func(ctx context.Context) error {
+						tick, _ := jobs.TickOf(ctx)
+						y.run(tick.Key())
+						return nil
+					}).Run))
+				}
+				time.Sleep(ticks * s.period)
+				for _, stop := range stops {
+					stop()
+				}
+				t.Logf("%d ticks: %d runs", len(y.came), y.all)
+				for tick := range y.came {
+					if n := y.runs[tick]; n != 1 {
+						t.Errorf("%s ran %d times", tick, n)
+					}
+				}
+				if y.all < ticks/2 {
+					t.Errorf("%d runs of about %d ticks", y.all, ticks)
+				}
+			})
+		}
+	}
+}
+
+// With a Locker as gocron has it, MinHold is what keeps replicas apart: without it
+// the lock of a short job is free again before the next of them asks.
+func TestLocker(t *testing.T) {
+	t.Parallel()
+	f := func(name string, minHold, period time.Duration, n int, once bool) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			prefix := testetcd.Prefix(t)
+			y := newTally()
+			start := time.Now().Add(time.Second)
+			var schedulers []gocron.Scheduler
+			for i := range replicas {
+				locker := jobs.NewLocker[gocron.Lock](newClaims(t, prefix), etcdclaims.MinHold(minHold))
+				s := newGocron(t, 0, gocron.WithDistributedLocker(locker))
+				_, err := s.NewJob(gocron.DurationJob(period), gocron.NewTask(locker.Task("job", func(ctx context.Context) error {
+					y.run("")
+					return fencing.Check(ctx)
+				})), gocron.WithName("job"), gocron.WithStartAt(gocron.WithStartDateTime(start.Add(time.Duration(i)*skew))),
+					gocron.WithEventListeners(gocron.AfterJobRunsWithError(func(_ uuid, _ string, err error) { t.Error(err) })))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Start()
+				schedulers = append(schedulers, s)
+			}
+			time.Sleep(time.Until(start.Add(time.Duration(n)*period - period/2)))
+			for _, s := range schedulers {
+				stopGocron(t, s)
+			}
+			t.Logf("%d ticks: %d runs", n, y.all)
+			if once && y.all != n || !once && y.all <= n {
+				t.Errorf("%d runs of %d ticks", y.all, n)
+			}
+		})
+	}
+	f("without MinHold", 0, 500*time.Millisecond, 6, false)
+	f("with MinHold", 2*time.Second, 5*time.Second, 3, true)
+}
+
+// A job that gets the name that gocron makes up would share its lock with all
+// others; and gocron does not ask the locker where there is an elector.
+func TestLockerMistakes(t *testing.T) {
+	t.Parallel()
+	c := newClaims(t, testetcd.Prefix(t))
+	locker := jobs.NewLocker[gocron.Lock](c, etcdclaims.MinHold(0))
+	task := gocron.NewTask(locker.Task("job", func(context.Context) error { t.Error("it runs"); return nil }))
+	now := gocron.OneTimeJob(gocron.OneTimeJobStartImmediately())
+	refused := make(chan error, 2)
+	listen := gocron.WithEventListeners(
+		gocron.AfterLockError(func(_ uuid, _ string, err error) { refused <- err }),
+		gocron.AfterJobRunsWithError(func(_ uuid, _ string, err error) { refused <- err }),
+	)
+	s := newGocron(t, 0, gocron.WithDistributedLocker(locker))
+	defer stopGocron(t, s)
+	s.Start()
+	if _, err := s.NewJob(now, task, listen); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-refused; !errors.Is(err, jobs.ErrNotLocked) {
+		t.Errorf("got %v", err)
+	}
+
+	e := newGocron(t, 0, gocron.WithDistributedLocker(locker), gocron.WithDistributedElector(jobs.NewElector(nilClient, "leader", middleware.SingletonConfig{})))
+	defer stopGocron(t, e)
+	e.Start()
+	if _, err := e.NewJob(now, task, listen, gocron.WithName("job")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-refused; !errors.Is(err, jobs.ErrNotLocked) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// gocron's context of a job ends when the scheduler is shut down, and so does the
+// one with which it unlocks: the key is given up all the same.
+func TestLockerShutdown(t *testing.T) {
+	t.Parallel()
+	c := newClaims(t, testetcd.Prefix(t))
+	locker := jobs.NewLocker[gocron.Lock](c, etcdclaims.MinHold(0))
+	s := newGocron(t, 0, gocron.WithDistributedLocker(locker))
+	began := make(chan struct{})
+	_, err := s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(locker.Task("job", func(ctx context.Context) error {
+		close(began)
+		<-ctx.Done()
+		return nil
+	})), gocron.WithName("job"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	<-began
+	stopGocron(t, s)
+	if info, err := c.Lookup(t.Context(), "job"); err != nil || info.Held {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// One of several schedulers runs the jobs, and the next when that is gone.
+func TestElector(t *testing.T) {
+	t.Parallel()
+	prefix := testetcd.Prefix(t)
+	y := newTally()
+	leaders := make(chan int, 100)
+	var stops [replicas]func()
+	for i := range replicas {
+		ctx, cancel := context.WithCancel(context.Background())
+		elector := jobs.NewElector(newClaims(t, prefix), "leader", middleware.SingletonConfig{Started: func(fencing.Token) { leaders <- i }})
+		ended := make(chan error, 1)
+		go func() { ended <- elector.Run(ctx) }()
+		stop := gocronElected(t, elector, time.Duration(i)*skew, func() { y.run("") })
+		stops[i] = func() { stop(); cancel(); <-ended }
+	}
+	for range replicas {
+		leader := <-leaders
+		y.mu.Lock()
+		y.all = 0
+		y.mu.Unlock()
+		time.Sleep(1025 * time.Millisecond)
+		y.mu.Lock()
+		if y.all < 3 || y.all > 6 {
+			t.Errorf("%d runs in a second, of one each 250 ms", y.all)
+		}
+		y.mu.Unlock()
+		stops[leader]()
+	}
+}
+
+func gocronElected(t *testing.T, elector *jobs.Elector, by time.Duration, job func()) (stop func()) {
+	t.Helper()
+	s := newGocron(t, by, gocron.WithDistributedElector(elector))
+	task := elector.Task(func(context.Context) error { job(); return nil })
+	if _, err := s.NewJob(gocron.DurationJob(250*time.Millisecond), gocron.NewTask(task), gocron.WithName("job")); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	return func() { stopGocron(t, s) }
+}
