@@ -34,7 +34,7 @@ func (c *Client) Run(ctx context.Context, key string, fn func(ctx context.Contex
 	if err != nil {
 		return err
 	}
-	return cl.run(ctx, fn)
+	return cl.Run(ctx, fn)
 }
 
 // TryRun acquires the key if it is free, calls fn, and releases the key when fn
@@ -58,10 +58,16 @@ func (c *Client) TryRun(ctx context.Context, key string, fn func(ctx context.Con
 	if err != nil {
 		return err
 	}
-	return cl.run(ctx, fn)
+	return cl.Run(ctx, fn)
 }
 
-func (cl *Claim) run(ctx context.Context, fn func(context.Context) error) (err error) {
+// Run calls fn while the claim is held, and releases the claim when fn has
+// returned: what TryRun does with the claim that it acquires. It is for those who
+// need the claim itself in fn, as for [Claim.Txn]; call it once.
+func (cl *Claim) Run(ctx context.Context, fn func(ctx context.Context) error) (err error) {
+	if fn == nil {
+		return fmt.Errorf("etcdclaims: running under %q: the function is nil", cl.key)
+	}
 	if cl.t == nil {
 		ctx, cancel := cl.Bind(ctx)
 		defer cancel()

@@ -3,6 +3,7 @@ package etcdguard
 import (
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -44,13 +45,4 @@ func (g *guard) check(lists ...[]clientv3.Op) error {
 }
 
 // touches reports whether [key, end) has keys of the claims.
-func (g *guard) touches(key, end string) bool {
-	behind := clientv3.GetPrefixRangeEnd(g.prefix)
-	switch end {
-	case "": // the key alone
-		return key >= g.prefix && key < behind
-	case "\x00": // all from key on
-		return key < behind
-	}
-	return key < behind && end > g.prefix
-}
+func (g *guard) touches(key, end string) bool { return keyspace.Reserved(g.prefix, key, end) }
