@@ -25,8 +25,33 @@ type active struct {
 	done   chan struct{} // closed when it is over and recorded, or cannot be
 }
 
-// shutOut is closed when the run's fence is good for nothing any more.
-func (a *active) shutOut() <-chan struct{} { return a.claim.Done() }
+// drainAlone is how long a passthrough scheduler waits for handlers that were told
+// to stop.
+const drainAlone = 5 * time.Second
+
+// over waits until the run is over, and returns false if its claim is instead.
+func (a *active) over() bool {
+	gone := a.claim.Done()
+	var patience <-chan time.Time
+	if gone == nil { // nothing will shut it out
+		patience = time.After(drainAlone)
+	}
+	select {
+	case <-a.done:
+		return true
+	case <-gone:
+		// That may be its own release, just now.
+		patience = time.After(time.Second)
+	case <-patience:
+		return false
+	}
+	select {
+	case <-a.done:
+		return true
+	case <-patience:
+		return false
+	}
+}
 
 func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdclaims.Claim) *active {
 	a := &active{job: j, run: r, claim: cl, done: make(chan struct{})}
@@ -103,7 +128,7 @@ func (s *Scheduler) execute(a *active, value string) {
 		delete(s.active, a.run.Run)
 		s.mu.Unlock()
 		close(a.done)
-		if !s.view.get(s.keys.run(a.job.Name, a.run.ID)).gone {
+		if !s.Passthrough() && !s.view.get(s.keys.run(a.job.Name, a.run.ID)).gone {
 			signal(s.stir) // its record is left for the owner
 		}
 	}()
@@ -226,6 +251,9 @@ func (s *Scheduler) giveBack(a *active, value string) bool {
 // the claim is over: it is sent under the claim's guard, and changes nothing if
 // the record is gone, so that a request which comes late, or twice, does no harm.
 func (s *Scheduler) end(a *active, value, follows, next string, p *past) error {
+	if s.Passthrough() {
+		return nil
+	}
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
 	ctx := context.WithoutCancel(a.ctx)
 	for try := 0; ; try++ {

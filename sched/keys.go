@@ -49,6 +49,10 @@ func (k keys) readyOf(job string) string       { return k.readies() + digest(job
 func (k keys) runOf(job string) string         { return k.runs() + digest(job) + "/" }
 func (k keys) entry(job string, e past) string { return k.past(job) + e.at() }
 
+// backfills and backfilling are what waits and what runs of the job's backfills.
+func (k keys) backfills(job string) string   { return k.readies() + digest(job) + ".backfill/" }
+func (k keys) backfilling(job string) string { return k.runs() + digest(job) + ".backfill/" }
+
 // place is a tick below ready/ and run/.
 func place(job, id string) string {
 	if isBackfill(id) {

@@ -181,15 +181,7 @@ func (s *Scheduler) drain() error {
 	s.mu.Unlock()
 	var on []string
 	for _, a := range all {
-		select {
-		case <-a.done:
-			continue
-		case <-a.shutOut():
-		}
-		// What ends a claim may be its own release, just now.
-		select {
-		case <-a.done:
-		case <-time.After(time.Second):
+		if !a.over() {
 			on = append(on, a.tick.Job)
 		}
 	}
