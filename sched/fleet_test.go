@@ -35,6 +35,7 @@ type fleet struct {
 	nodes  []*node
 
 	operator *sched.Scheduler
+	label    string // of all processes
 }
 
 // node is one process, on a machine of its own.
@@ -181,7 +182,11 @@ func (f *fleet) start(skew time.Duration) *node {
 	f.Helper()
 	n := &node{f: f, name: fmt.Sprint("node", len(f.nodes)), host: f.server.Host(f.T), ended: make(chan struct{})}
 	n.skew.Store(int64(skew))
-	n.claims = claimtest.NewClient(f.T, n.host, etcdclaims.Config{Prefix: prefix, Owner: n.name, TTL: ttl})
+	label := n.name
+	if f.label != "" {
+		label = f.label
+	}
+	n.claims = claimtest.NewClient(f.T, n.host, etcdclaims.Config{Prefix: prefix, Owner: label, TTL: ttl})
 	cfg := f.cfg
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) }
 	var err error

@@ -302,7 +302,7 @@ func TestKeysInEtcd(t *testing.T) {
 		seen := map[string]bool{}
 		for _, kv := range resp.Kvs {
 			k := string(kv.Key)
-			for _, part := range []string{"/spec/", "/high/", "/live/ready/", "/live/run/"} {
+			for _, part := range []string{"/spec/", "/high/", "/now/ready/", "/now/run/"} {
 				if strings.Contains(k, part) {
 					seen[part] = true
 					if part != "/high/" && !strings.HasPrefix(string(kv.Value), `{"v":1,`) {
