@@ -73,7 +73,7 @@ func TestSemantic17GapAndFold(t *testing.T) {
 				skew := tt.from.Sub(time.Now())
 				f.start(skew)
 				f.start(skew)
-				time.Sleep(75 * time.Minute)
+				time.Sleep(72 * time.Minute)
 				f.ledger.want(t, "a", tt.want...)
 			})
 		})
