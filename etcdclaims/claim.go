@@ -32,6 +32,11 @@ func (cl *Claim) Fence() int64 {
 	return cl.t.fence
 }
 
+// Revision returns the revision of the transaction that made the claim, which is
+// the fence without the epoch, and the ModRevision of all that was written with
+// Then. It is 0 for a passthrough claim.
+func (cl *Claim) Revision() int64 { return revision(cl.Fence()) }
+
 // Token returns key and fence, to send along with requests.
 func (cl *Claim) Token() fencing.Token { return tokenOf(cl.key, cl.Fence()) }
 

@@ -132,6 +132,44 @@ func (c *Client) Instance() string {
 	return c.store.layout.instance
 }
 
+// Etcd returns the client of etcd that was given to New, nil for a passthrough
+// client: for what is built on claims and keeps keys of its own.
+func (c *Client) Etcd() *clientv3.Client {
+	if c == nil {
+		return nil
+	}
+	return c.etcd
+}
+
+// Prefix returns the part of etcd's key space that the client uses, with its
+// slash, as Config.Prefix says. It is empty for a nil client. A caller's own
+// operations may touch nothing there but the subtrees sched/ and queue/.
+func (c *Client) Prefix() string {
+	if c == nil {
+		return ""
+	}
+	return c.cfg.Prefix
+}
+
+// Owner returns the label under which the client's claims stand, for people. It
+// is empty for a nil client.
+func (c *Client) Owner() string {
+	if c == nil {
+		return ""
+	}
+	return c.cfg.Owner
+}
+
+// OwnKey returns the etcd key that stands while the key is claimed, for
+// conditions of a caller's own: its CreateRevision is 0 while nobody has it, and
+// its ModRevision is the claim's Revision. Of a nil client it is empty.
+func (c *Client) OwnKey(key string) string {
+	if c == nil {
+		return ""
+	}
+	return layout{prefix: c.cfg.Prefix}.own(key)
+}
+
 // Owns asks etcd whether the token is of the present owner of its key, whoever
 // that is. A true answer is of the past when it arrives: to be safe put the
 // question into the write itself, with Claim.Txn or Claim.Held.

@@ -41,6 +41,10 @@ type Info struct {
 	Lease clientv3.LeaseID
 }
 
+// Revision returns the revision at which the holder got the key: the fence
+// without the epoch.
+func (i Info) Revision() int64 { return revision(i.Fence) }
+
 // info puts together what stands under a key. A value that is not ours is
 // reported with what etcd itself knows.
 func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) Info {

@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
-	"strings"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // layout knows where things are. User keys stand at the end of an etcd key, or
@@ -45,27 +46,10 @@ func (l layout) void(attempt string) string { return l.prefix + "void/" + attemp
 
 // reserved reports whether an operation on [key, end) would touch what is the
 // package's own.
-func (l layout) reserved(key, end string) bool {
-	switch end {
-	case "":
-		return strings.HasPrefix(key, l.prefix)
-	case "\x00": // from key on
-		return key < rangeEnd(l.prefix)
-	}
-	return key < rangeEnd(l.prefix) && end > l.prefix
-}
+func (l layout) reserved(key, end string) bool { return keyspace.Reserved(l.prefix, key, end) }
 
 // rangeEnd is the first key after all that have the prefix.
-func rangeEnd(prefix string) string {
-	b := []byte(prefix)
-	for i := len(b) - 1; i >= 0; i-- {
-		if b[i] < 0xff {
-			b[i]++
-			return string(b[:i+1])
-		}
-	}
-	return "\x00"
-}
+func rangeEnd(prefix string) string { return keyspace.RangeEnd(prefix) }
 
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))

@@ -61,6 +61,16 @@ func (c *Client) TryRun(ctx context.Context, key string, fn func(ctx context.Con
 	return cl.run(ctx, fn, cl.releaseAfter)
 }
 
+// Run calls fn while the claim is held, and releases the claim when fn has
+// returned: what TryRun does with the claim that it acquires. It is for those who
+// need the claim itself in fn, as for [Claim.Txn]; call it once.
+func (cl *Claim) Run(ctx context.Context, fn func(ctx context.Context) error) error {
+	if fn == nil {
+		return fmt.Errorf("etcdclaims: running under %q: the function is nil", cl.key)
+	}
+	return cl.run(ctx, fn, cl.releaseAfter)
+}
+
 // how says how far a handler has come, for what ends its claim.
 type how int
 

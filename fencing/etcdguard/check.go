@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -48,13 +49,4 @@ func (g *guard) check(lists ...[]clientv3.Op) error {
 }
 
 // touches reports whether [key, end) has keys of the claims.
-func (g *guard) touches(key, end string) bool {
-	behind := clientv3.GetPrefixRangeEnd(g.prefix)
-	switch end {
-	case "": // the key alone
-		return key >= g.prefix && key < behind
-	case "\x00": // all from key on
-		return key < behind
-	}
-	return key < behind && end > g.prefix
-}
+func (g *guard) touches(key, end string) bool { return keyspace.Reserved(g.prefix, key, end) }

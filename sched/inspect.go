@@ -1,0 +1,310 @@
+package sched
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// JobInfo is what etcd knows of a job.
+type JobInfo struct {
+	Group    string
+	Job      string
+	Schedule string // its text
+	Revision string // Job.Revision
+	CatchUp  string
+	Overlap  string
+	Delivery string
+	Since    time.Time // when the owner took over this revision of it
+	High     time.Time // high-water mark: ticks up to here are decided about
+	// Next is when the next tick is due, zero if that is never, if the job is
+	// paused, or if this process knows the schedule neither from Add nor by its
+	// text.
+	Next     time.Time
+	Paused   *Pause // nil unless it is
+	Failures int    // runs that failed in a row, if PauseOnFailure counts them
+	Waiting  []TickInfo
+	Running  []TickInfo // as recorded: the process may have died since
+	Last     *Entry     // nil if nothing is recorded yet
+}
+
+// Pause says who paused a job.
+type Pause struct {
+	By   string
+	Note string
+	At   time.Time
+}
+
+// TickInfo is a tick that waits to be begun, or was begun.
+type TickInfo struct {
+	ID       string
+	Nominal  time.Time
+	Actual   time.Time
+	Attempt  int
+	Missed   int
+	Admitted int64
+	Note     string // who asked for it, or what became of the last attempt
+
+	// Of ticks that were begun:
+	Revision int64 // of the run's claim: its fence without the epoch
+	Owner    string
+	Instance string
+	Began    time.Time
+}
+
+// String returns some lines for people.
+func (i JobInfo) String() string {
+	out := []string{fmt.Sprintf("%s/%s: %s", i.Group, i.Job, i.Schedule)}
+	switch {
+	case i.Paused != nil:
+		out = append(out, fmt.Sprintf("  paused by %s since %s: %s", i.Paused.By, stamp(i.Paused.At), i.Paused.Note))
+	case i.Next.IsZero():
+		out = append(out, "  next: not known, or never")
+	default:
+		out = append(out, "  next: "+stamp(i.Next))
+	}
+	for _, r := range i.Running {
+		out = append(out, fmt.Sprintf("  running: %s attempt %d by %s since %s", r.ID, r.Attempt, r.Owner, stamp(r.Began)))
+	}
+	for _, w := range i.Waiting {
+		out = append(out, "  waiting: "+w.ID)
+	}
+	if i.Last != nil {
+		out = append(out, "  last: "+i.Last.String())
+	}
+	return lines(out)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// Jobs yields all jobs of the group that any owner has registered, in the order of
+// their names: also those that no process has any more. An error ends it.
+func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
+	return func(yield func(JobInfo, error) bool) {
+		names, err := s.names(ctx)
+		if err != nil {
+			yield(JobInfo{}, fmt.Errorf("sched: listing the jobs of group %q: %w", s.cfg.Group, err))
+			return
+		}
+		for _, name := range names {
+			info, err := s.Inspect(ctx, name)
+			if !yield(info, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// names returns those of all jobs, in order.
+func (s *Scheduler) names(ctx context.Context) ([]string, error) {
+	var names []string
+	if s.Passthrough() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for name := range s.jobs {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return names, nil
+	}
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := s.claims.Etcd().Get(ctx, s.keys.specs(), clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range resp.Kvs {
+		sp, err := decode[spec](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, sp.Job)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Inspect says how a job stands, at one revision of etcd.
+//
+// Errors: ErrUnknownJob, and what etcd says.
+func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
+	if s.Passthrough() {
+		return s.inspectAlone(job)
+	}
+	st, err := s.read(ctx, job)
+	if err == nil && st.specRev == 0 {
+		err = ErrUnknownJob
+	}
+	if err != nil {
+		return JobInfo{}, fmt.Errorf("sched: inspecting job %.80q: %w", job, err)
+	}
+	i := JobInfo{
+		Group: s.cfg.Group, Job: job, Schedule: st.spec.Schedule, Revision: st.spec.Revision, CatchUp: st.spec.CatchUp,
+		Overlap: st.spec.Overlap, Delivery: st.spec.Delivery, Since: st.spec.Since, High: st.high, Failures: st.failures.InARow,
+	}
+	if st.paused != nil {
+		i.Paused = &Pause{By: st.paused.By, Note: st.paused.Note, At: st.paused.At}
+	} else if schedule := s.scheduleOf(job, st.spec); schedule != nil {
+		i.Next = schedule.Next(st.high)
+	}
+	for _, w := range st.waiting {
+		i.Waiting = append(i.Waiting, w.ready.info(s.cfg.Group, w.admitted()))
+	}
+	for _, r := range st.running {
+		t := r.ready.info(s.cfg.Group, r.Admitted)
+		t.Revision, t.Owner, t.Instance, t.Began = r.rev, r.Owner, r.Instance, r.Began
+		i.Running = append(i.Running, t)
+	}
+	if st.last != nil {
+		e := st.last.entry(s.cfg.Group)
+		i.Last = &e
+	}
+	return i, nil
+}
+
+func (r ready) info(group string, admitted int64) TickInfo {
+	return TickInfo{
+		ID: group + "/" + r.Job + "/" + r.ID, Nominal: r.Nominal, Actual: r.Actual, Attempt: r.Attempt, Missed: r.Missed,
+		Admitted: admitted, Note: r.Note,
+	}
+}
+
+// scheduleOf returns the schedule that a job has in etcd, if this process knows
+// it.
+func (s *Scheduler) scheduleOf(job string, sp spec) Schedule {
+	if j, ok := s.job(job); ok && j.hash() == sp.Hash {
+		return j.Schedule
+	}
+	if schedule, err := Cron(sp.Schedule); err == nil {
+		return schedule
+	}
+	return nil
+}
+
+// History yields what became of the job's last ticks, the newest first, as many
+// as Job.History. An error ends it.
+func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if s.Passthrough() {
+			return
+		}
+		reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+		resp, err := s.claims.Etcd().Get(reading, s.keys.past(job), clientv3.WithPrefix(),
+			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+		cancel()
+		if err != nil {
+			yield(Entry{}, fmt.Errorf("sched: reading the history of job %.80q: %w", job, err))
+			return
+		}
+		for _, kv := range resp.Kvs {
+			p, err := decode[past](string(kv.Key), kv.Value)
+			if !yield(p.entry(s.cfg.Group), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// jobState is all that etcd has of a job but for its history, at one revision.
+type jobState struct {
+	spec      spec
+	specRev   int64 // 0: there is no such job
+	high      time.Time
+	highRev   int64
+	paused    *pause // nil: it is not
+	pausedRev int64
+	failures  failures
+	waiting   []waiter
+	running   []runner
+	asks      []ask
+	last      *past
+}
+
+// runner is a run and the revision at which it began.
+type runner struct {
+	run
+	rev int64
+}
+
+// read reads the state of a job.
+func (s *Scheduler) read(ctx context.Context, job string) (*jobState, error) {
+	if err := checkName(job); err != nil {
+		return nil, fmt.Errorf("%w: its name %w", ErrUnknownJob, err)
+	}
+	k := s.keys
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := s.claims.Etcd().Txn(ctx).Then(
+		clientv3.OpGet(k.spec(job)), clientv3.OpGet(k.high(job)), clientv3.OpGet(k.paused(job)), clientv3.OpGet(k.fail(job)),
+		clientv3.OpGet(k.readyOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfills(job), clientv3.WithPrefix()),
+		clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
+		clientv3.OpGet(k.asks(), clientv3.WithPrefix()),
+		clientv3.OpGet(k.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
+	).Commit()
+	if err != nil {
+		return nil, err
+	}
+	at := func(i int) []*mvccpb.KeyValue { return resp.Responses[i].GetResponseRange().Kvs }
+	st := &jobState{}
+	for _, kv := range at(0) {
+		st.specRev = kv.ModRevision
+		if st.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {
+			return nil, err
+		}
+	}
+	for _, kv := range at(1) {
+		st.highRev = kv.ModRevision
+		if st.high, err = dec(kv.Value); err != nil {
+			return nil, fmt.Errorf("the high-water mark %s: %w; correct it", kv.Key, err)
+		}
+	}
+	for _, kv := range at(2) {
+		p, err := decode[pause](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, err
+		}
+		st.paused, st.pausedRev = &p, kv.ModRevision
+	}
+	for _, kv := range at(3) {
+		if st.failures, err = decode[failures](string(kv.Key), kv.Value); err != nil {
+			return nil, err
+		}
+	}
+	for _, kv := range slices.Concat(at(4), at(5)) {
+		r, err := decode[ready](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, err
+		}
+		st.waiting = append(st.waiting, waiter{ready: r, key: string(kv.Key), rev: kv.ModRevision})
+	}
+	inOrder(st.waiting)
+	for _, kv := range slices.Concat(at(6), at(7)) {
+		r, err := decode[run](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, err
+		}
+		st.running = append(st.running, runner{r, kv.ModRevision})
+	}
+	for _, kv := range at(8) {
+		a, err := decode[ask](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, err
+		}
+		if a.Job == job {
+			st.asks = append(st.asks, a)
+		}
+	}
+	for _, kv := range at(9) {
+		p, err := decode[past](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, err
+		}
+		st.last = &p
+	}
+	return st, nil
+}
