@@ -215,3 +215,24 @@ func TestSemantic15PanicSafety(t *testing.T) {
 		})
 	}
 }
+
+// Of a job whose runs exclude each other, a tick that is run again goes before the
+// next.
+func TestDeadRunsGoFirst(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.BufferAll{}, Delivery: sched.AtLeastOnce}, 65*time.Second)
+		for range 3 {
+			f.start(0)
+		}
+		f.until("00:02:01")
+		f.owner().kill()
+		f.until("00:06:00")
+		var got []string
+		for _, d := range f.ledger.all("a")[:4] {
+			got = append(got, d.Nominal.Format("15:04")+" "+string(rune('0'+d.Attempt)))
+		}
+		if want := []string{"00:01 1", "00:01 2", "00:02 1", "00:03 1"}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
+}
