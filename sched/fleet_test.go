@@ -153,7 +153,7 @@ func (f *fleet) until(clock string) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	d := time.Date(2000, 1, 1, at.Hour(), at.Minute(), at.Second(), at.Nanosecond(), time.UTC).Sub(time.Now())
+	d := time.Until(time.Date(2000, 1, 1, at.Hour(), at.Minute(), at.Second(), at.Nanosecond(), time.UTC))
 	if d < 0 {
 		f.Fatalf("it is past %s", clock)
 	}
