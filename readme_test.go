@@ -7,7 +7,8 @@ import (
 )
 
 // The programs of the README are ones that are compiled and run: the first is
-// the package's Example, but for where it dials, the second a test of claimtest.
+// the package's Example, but for where it dials, the second one of sched, the third
+// a test of claimtest.
 func TestReadmeIsCompiled(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("README.md")
@@ -15,7 +16,7 @@ func TestReadmeIsCompiled(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := string(readme)
-	for _, name := range []string{"etcdclaims/example_test.go", "etcdclaims/claimtest/readme_test.go"} {
+	for _, name := range []string{"etcdclaims/example_test.go", "sched/readme_test.go", "etcdclaims/claimtest/readme_test.go"} {
 		compiled, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

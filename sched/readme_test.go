@@ -1,0 +1,33 @@
+package sched_test
+
+import (
+	"context"
+	"log"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched"
+)
+
+// What the README shows: compiled, and not run, since it goes on for ever.
+func Example_readme() {
+	ctx := context.Background()
+	var claims *etcdclaims.Client
+	invoice := func(context.Context, time.Time, string) error { return nil }
+
+	scheduler, err := sched.New(claims, sched.Config{Group: "billing"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = scheduler.Add(sched.Job{
+		Name:     "invoices",
+		Schedule: sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))),
+		Handler: func(ctx context.Context, tick sched.Tick) error {
+			return invoice(ctx, tick.Nominal, tick.ID()) // the same ID for each attempt
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(scheduler.Run(ctx)) // in every process
+}
