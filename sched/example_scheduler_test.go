@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -50,8 +51,8 @@ func Example() {
 			return
 		}
 		go func() {
-			ended <- scheduler.Run(ctx)
-			_ = claims.Close(context.Background())
+			err := scheduler.Run(ctx)
+			ended <- errors.Join(err, claims.Close(context.Background()))
 		}()
 	}
 	first := <-ticks

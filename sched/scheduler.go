@@ -110,16 +110,16 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		s.runAlone(ctx, handlers)
 		return s.drain()
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	member, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	wg.Go(func() { s.view.follow(ctx) })
-	wg.Go(func() { s.begin(ctx, handlers) })
-	wg.Go(func() { cancel(s.stand(ctx)) })
+	wg.Go(func() { s.view.follow(member) })
+	wg.Go(func() { s.begin(member, handlers) })
+	wg.Go(func() { cancel(s.stand(member)) })
 	wg.Wait()
 	stop(ErrStopped)
 	err := s.drain()
-	if cause := context.Cause(ctx); errors.Is(cause, etcdclaims.ErrClosed) {
+	if cause := context.Cause(member); errors.Is(cause, etcdclaims.ErrClosed) {
 		err = errors.Join(cause, err)
 	}
 	return err
