@@ -21,6 +21,7 @@ type beginner struct {
 	handlers context.Context // of runs
 	wg       sync.WaitGroup
 	slots    chan struct{} // attempts under way
+	freed    chan struct{} // has an element when an attempt or a run of this process has ended
 
 	mu    sync.Mutex
 	busy  map[string]bool // claim keys with an attempt or a run of this process
@@ -41,7 +42,7 @@ const (
 // begin begins ticks until ctx ends, and returns when no attempt is under way.
 func (s *Scheduler) begin(ctx, handlers context.Context) {
 	b := &beginner{
-		s: s, handlers: handlers, slots: make(chan struct{}, attemptsAtOnce),
+		s: s, handlers: handlers, slots: make(chan struct{}, attemptsAtOnce), freed: make(chan struct{}, 1),
 		busy: make(map[string]bool), again: make(map[string]wait),
 	}
 	defer b.wg.Wait()
@@ -52,6 +53,7 @@ func (s *Scheduler) begin(ctx, handlers context.Context) {
 		timer := time.NewTimer(b.look(ctx))
 		select {
 		case <-heard:
+		case <-b.freed:
 		case <-s.kick:
 			b.retry()
 		case <-timer.C:
@@ -132,7 +134,7 @@ func (b *beginner) try(ctx context.Context, j Job, claim string, w waiter) {
 		b.mu.Lock()
 		delete(b.busy, claim)
 		b.mu.Unlock()
-		signal(b.s.kick)
+		signal(b.freed)
 		if !begun {
 			b.wg.Done()
 		}
@@ -148,7 +150,14 @@ func (b *beginner) try(ctx context.Context, j Job, claim string, w waiter) {
 	begun = true
 	a := b.s.newActive(b.handlers, j, r, cl)
 	b.wg.Done() // from here on it is among the active, for which drain waits
-	b.s.execute(a, value)
+	go b.s.execute(a, value)
+	select {
+	case <-a.done:
+	case <-cl.Done(): // a handler that does not stop keeps nobody from waiting for what it held
+		if !b.s.view.get(b.s.keys.run(j.Name, r.ID)).gone {
+			signal(b.s.stir)
+		}
+	}
 }
 
 // turn waits for a slot. Where several processes may begin a tick, those that have

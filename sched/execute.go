@@ -73,11 +73,12 @@ func (s *Scheduler) load() int {
 	return len(s.active)
 }
 
-// runs reports whether a run goes on here.
+// runs reports whether a run goes on here under its claim.
 func (s *Scheduler) runs(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.active[id] != nil
+	a := s.active[id]
+	return a != nil && a.claim.Err() == nil
 }
 
 // neverBegun reports whether no handler was called in an attempt of this process

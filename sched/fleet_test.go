@@ -33,6 +33,9 @@ type fleet struct {
 	cfg    sched.Config
 	jobs   []sched.Job
 	nodes  []*node
+
+	operator *sched.Scheduler
+	label    string // of all processes
 }
 
 // node is one process, on a machine of its own.
@@ -49,13 +52,112 @@ type node struct {
 }
 
 // inFleet runs a test in virtual time.
-func inFleet(t *testing.T, f func(f *fleet)) {
+func inFleet(t *testing.T, test func(t *testing.T, f *fleet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		server := claimtest.Start(t)
-		f(&fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}})
+		f := &fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}}
+		test(t, f)
+		f.audit()
 	})
 }
+
+// audit checks what is true of every fleet: no attempt was run twice, marks only
+// moved forward, and runs of a job had rising fences.
+func (f *fleet) audit() {
+	f.Helper()
+	f.ledger.once(f.T)
+	now, err := f.etcd.Get(context.Background(), "x")
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	marks := map[string]string{}
+	for resp := range f.etcd.Watch(ctx, prefix+"sched/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithProgressNotify()) {
+		if resp.Err() != nil {
+			f.Fatal(resp.Err())
+		}
+		for _, ev := range resp.Events {
+			k, v := string(ev.Kv.Key), string(ev.Kv.Value)
+			if !strings.Contains(k, "/high/") {
+				continue
+			}
+			if v <= marks[k] && v != marks[k] {
+				f.Errorf("the mark %s went back from %s to %s", k, marks[k], v)
+			}
+			marks[k] = v
+		}
+		if len(resp.Events) == 0 || resp.Events[len(resp.Events)-1].Kv.ModRevision >= now.Header.Revision || resp.Header.Revision >= now.Header.Revision {
+			break
+		}
+	}
+}
+
+// history returns the records of a job, the oldest first, as "outcome nominal
+// time".
+func (f *fleet) history(job string) []string {
+	f.Helper()
+	var out []string
+	for _, e := range f.entries(job) {
+		out = append(out, fmt.Sprintf("%s %s", e.Outcome, e.Nominal.Format(time.TimeOnly)))
+	}
+	return out
+}
+
+func (f *fleet) entries(job string) []sched.Entry {
+	f.Helper()
+	s := f.console()
+	var out []sched.Entry
+	for e, err := range s.History(f.Context(), job) {
+		if err != nil {
+			f.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// console is a scheduler that runs nothing, as an operator's program has it.
+func (f *fleet) console() *sched.Scheduler {
+	f.Helper()
+	if f.operator == nil {
+		c := claimtest.NewClient(f.T, f.server, etcdclaims.Config{Prefix: prefix, Owner: "operator", TTL: ttl})
+		s, err := sched.New(c, f.cfg)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.operator = s
+	}
+	return f.operator
+}
+
+func (f *fleet) inspect(job string) sched.JobInfo {
+	f.Helper()
+	i, err := f.console().Inspect(f.Context(), job)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return i
+}
+
+// until sleeps until a time of the bubble's first day.
+func (f *fleet) until(clock string) {
+	f.Helper()
+	at, err := time.Parse("15:04:05.999", clock)
+	if err != nil {
+		f.Fatal(err)
+	}
+	d := time.Date(2000, 1, 1, at.Hour(), at.Minute(), at.Second(), at.Nanosecond(), time.UTC).Sub(time.Now())
+	if d < 0 {
+		f.Fatalf("it is past %s", clock)
+	}
+	time.Sleep(d)
+}
+
+// minutely is due at every full minute.
+var minutely = sched.Must(sched.Every(time.Minute, 0))
 
 // do adds a job whose runs take so long, or end with their context.
 func (f *fleet) do(job sched.Job, takes time.Duration) {
@@ -80,7 +182,11 @@ func (f *fleet) start(skew time.Duration) *node {
 	f.Helper()
 	n := &node{f: f, name: fmt.Sprint("node", len(f.nodes)), host: f.server.Host(f.T), ended: make(chan struct{})}
 	n.skew.Store(int64(skew))
-	n.claims = claimtest.NewClient(f.T, n.host, etcdclaims.Config{Prefix: prefix, Owner: n.name, TTL: ttl})
+	label := n.name
+	if f.label != "" {
+		label = f.label
+	}
+	n.claims = claimtest.NewClient(f.T, n.host, etcdclaims.Config{Prefix: prefix, Owner: label, TTL: ttl})
 	cfg := f.cfg
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) }
 	var err error

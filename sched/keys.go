@@ -16,14 +16,14 @@ import (
 //	high/<job>              its high-water mark
 //	past/<job>/<time>-<id>  what became of its ticks
 //	fail/<job>              how many runs failed in a row
-//	live/ask/<uuid>         what somebody asks of the owner
-//	live/paused/<job>       that it is paused, by whom and why
-//	live/cancel/<job>       that what runs now shall end
-//	live/ready/<job>/<id>   a tick that is admitted and not begun
-//	live/run/<job>/<id>     a tick that was begun
+//	now/ask/<uuid>         what somebody asks of the owner
+//	now/paused/<job>       that it is paused, by whom and why
+//	now/cancel/<job>       that what runs now shall end
+//	now/ready/<job>/<id>   a tick that is admitted and not begun
+//	now/run/<job>/<id>     a tick that was begun
 //
 // Backfills have directories of their own beside the job's, so that they do not
-// count as ticks that wait. All that is live has one prefix, for one watch.
+// count as ticks that wait. All that is under way has one prefix, for one watch.
 type keys struct{ root string }
 
 func newKeys(prefix, group string) keys {
@@ -36,13 +36,13 @@ func (k keys) highs() string                   { return k.root + "high/" }
 func (k keys) high(job string) string          { return k.highs() + digest(job) }
 func (k keys) past(job string) string          { return k.root + "past/" + digest(job) + "/" }
 func (k keys) fail(job string) string          { return k.root + "fail/" + digest(job) }
-func (k keys) live() string                    { return k.root + "live/" }
-func (k keys) asks() string                    { return k.live() + "ask/" }
+func (k keys) now() string                     { return k.root + "now/" }
+func (k keys) asks() string                    { return k.now() + "ask/" }
 func (k keys) ask(id string) string            { return k.asks() + id }
-func (k keys) paused(job string) string        { return k.live() + "paused/" + digest(job) }
-func (k keys) cancel(job string) string        { return k.live() + "cancel/" + digest(job) }
-func (k keys) readies() string                 { return k.live() + "ready/" }
-func (k keys) runs() string                    { return k.live() + "run/" }
+func (k keys) paused(job string) string        { return k.now() + "paused/" + digest(job) }
+func (k keys) cancel(job string) string        { return k.now() + "cancel/" + digest(job) }
+func (k keys) readies() string                 { return k.now() + "ready/" }
+func (k keys) runs() string                    { return k.now() + "run/" }
 func (k keys) ready(job, id string) string     { return k.readies() + place(job, id) }
 func (k keys) run(job, id string) string       { return k.runs() + place(job, id) }
 func (k keys) readyOf(job string) string       { return k.readies() + digest(job) + "/" }

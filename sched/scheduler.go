@@ -54,7 +54,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	}
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
-		s.view = newView(claims.Etcd(), s.keys.live(), s.log)
+		s.view = newView(claims.Etcd(), s.keys.now(), s.log)
 		s.rings.byPrefix, s.rings.prefix = make(map[string]*ring), len(s.keys.past(""))
 	}
 	return s, nil
