@@ -30,7 +30,7 @@ func TestCron(t *testing.T) {
 		}
 		for _, want := range []string{
 			`process-\d is killed: it had "minute"`,
-			`the clock of process-\d, the owner of group real, is wrong by 2s`,
+			`the clock of process-\d, the owner of group real, is off by 2s`,
 			`process-\d is frozen, the owner of group real`,
 			`process-\d goes on`,
 			`(?m)^second +\d+ +\d+ +\d{2} +\d+ +0 +0 +0 +0$`,

@@ -42,7 +42,9 @@ func works(long time.Duration) []work {
 		},
 		{
 			group: real, due: every(time.Minute), takes: long,
-			job: sched.Job{Name: "minute", Schedule: sched.Must(sched.Cron("* * * * *")), Delivery: sched.AtLeastOnce, RunOnStart: true},
+			job: sched.Job{
+				Name: "minute", Schedule: sched.Must(sched.Cron("* * * * *")), RunOnStart: true, Delivery: sched.AtLeastOnce, MaxAttempts: 10,
+			},
 		},
 		{
 			group: simulated, due: midnights,

@@ -19,6 +19,9 @@ import (
 	"github.com/etcdclaims/claims/sched"
 )
 
+// frozen is longer than the claims of who stands still last.
+const frozen = ttl + 3*time.Second
+
 // The parent only watches, and plays fate. It takes part in no schedule.
 type parent struct {
 	setup
@@ -102,8 +105,11 @@ func (p *parent) play(ctx context.Context, length time.Duration) (err error) {
 		func() error { return p.freeze(ctx, simulated) },
 		func() error { return p.skew(0) },
 	}
-	const pause, freeze = 5 * time.Second, ttl + 3*time.Second
-	for i := 0; time.Since(p.Start) < length-pause-freeze && err == nil; i++ {
+	pause := 5 * time.Second
+	for i := 0; time.Since(p.Start) < length-pause-frozen && err == nil; i++ {
+		if i == len(fate) {
+			pause = 15 * time.Second // or what takes half a minute would hardly ever be done
+		}
 		if err = p.wait(ctx, pause); err == nil {
 			err = fate[i%len(fate)]()
 		}
@@ -165,7 +171,7 @@ func (p *parent) freeze(ctx context.Context, group string) error {
 		return fmt.Errorf("freezing %s: %w", c.name, err)
 	}
 	p.board.line("%s is frozen, the owner of group %s", c.name, group)
-	err := p.wait(ctx, ttl+3*time.Second)
+	err := p.wait(ctx, frozen)
 	p.board.line("%s goes on, as if nothing had been", c.name)
 	return errors.Join(err, c.Resume())
 }
@@ -176,7 +182,7 @@ func (p *parent) skew(by time.Duration) error {
 	if !ok {
 		return nil
 	}
-	p.board.line("the clock of %s, the owner of group %s, is wrong by %v from now on", c.name, real, by)
+	p.board.line("the clock of %s, the owner of group %s, is off by %v from now on", c.name, real, by)
 	return c.order(by)
 }
 
