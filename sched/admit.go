@@ -140,7 +140,7 @@ func (t *tenure) replace(c *charge, r ready, admit []clientv3.Op, now time.Time)
 	for _, w := range waiting {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
 		admit = append(admit, clientv3.OpDelete(w.key))
-		p := past{ID: w.ID, Outcome: OutcomeReplaced, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Ended: now}
+		p := past{ID: w.ID, Outcome: OutcomeReplaced, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Attempt: w.Attempt - 1, Ended: now}
 		replaced = append(replaced, p)
 		admit = append(admit, t.s.add(j, p)...)
 	}

@@ -142,7 +142,7 @@ func (b *beginner) try(ctx context.Context, j Job, claim string, w waiter) {
 	if !b.turn(ctx, w) {
 		return
 	}
-	cl, r, value := b.claim(ctx, claim, w)
+	cl, r, value := b.claim(ctx, j, claim, w)
 	<-b.slots
 	if cl == nil {
 		return
@@ -186,15 +186,21 @@ func (b *beginner) turn(ctx context.Context, w waiter) bool {
 
 // claim claims the run and takes the tick, or says why not in the log and returns
 // nil.
-func (b *beginner) claim(ctx context.Context, claim string, w waiter) (*etcdclaims.Claim, run, string) {
+func (b *beginner) claim(ctx context.Context, j Job, claim string, w waiter) (*etcdclaims.Claim, run, string) {
 	s := b.s
 	r := run{
 		ready: w.ready, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now(),
 	}
 	r.Admitted = w.admitted()
 	value, key := encode(r), s.keys.run(w.Job, w.ID)
+	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)}
+	exclusive := j.exclusive(isBackfill(w.ID), w.Parallel)
+	if exclusive {
+		// The record of a dead run comes first: it may have to be begun again.
+		cmps = append(cmps, absent(s.keys.runOf(w.Job)).WithPrefix())
+	}
 	cl, err := s.claims.TryAcquire(ctx, claim,
-		etcdclaims.If(clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)),
+		etcdclaims.If(cmps...),
 		etcdclaims.Then(clientv3.OpDelete(w.key), clientv3.OpPut(key, value)))
 	switch {
 	case err == nil:
@@ -204,6 +210,7 @@ func (b *beginner) claim(ctx context.Context, claim string, w waiter) (*etcdclai
 		delete(b.again, claim)
 		b.mu.Unlock()
 		return cl, r, value
+	case errors.Is(err, etcdclaims.ErrRefused) && exclusive && len(s.view.under(s.keys.runOf(w.Job))) > 0:
 	case errors.Is(err, etcdclaims.ErrRefused):
 		s.view.forget(w.key, w.rev) // another has begun it, or it was taken back
 		return nil, r, ""

@@ -15,7 +15,7 @@ type Entry struct {
 	Actual   time.Time // when it was to start, zero if that was not decided
 	Admitted int64     // revision, 0 if it never waited to be begun
 	Fence    int64     // of its run, 0 if it was not begun
-	Attempt  int       // 0 if it was not begun
+	Attempt  int       // the last that was begun, 0 if none was
 	Missed   int       // ticks before it that were given up; of OutcomeMissed, itself included
 	Owner    string    // label of the process that ran it, for people
 	Instance string    // of that process, new for each

@@ -107,6 +107,9 @@ func (s *Scheduler) begunNever(id string, never bool) {
 // cancelAsked ends the contexts of runs that shall end: those begun before that
 // was asked for.
 func (s *Scheduler) cancelAsked() {
+	if !s.view.any(s.keys.cancels()) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.active {

@@ -40,7 +40,8 @@ func (k keys) now() string                     { return k.root + "now/" }
 func (k keys) asks() string                    { return k.now() + "ask/" }
 func (k keys) ask(id string) string            { return k.asks() + id }
 func (k keys) paused(job string) string        { return k.now() + "paused/" + digest(job) }
-func (k keys) cancel(job string) string        { return k.now() + "cancel/" + digest(job) }
+func (k keys) cancels() string                 { return k.now() + "cancel/" }
+func (k keys) cancel(job string) string        { return k.cancels() + digest(job) }
 func (k keys) readies() string                 { return k.now() + "ready/" }
 func (k keys) runs() string                    { return k.now() + "run/" }
 func (k keys) ready(job, id string) string     { return k.readies() + place(job, id) }

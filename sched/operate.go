@@ -45,13 +45,14 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 			return nil, nil, ErrNotPaused
 		}
 		paused, high := s.keys.paused(job), s.keys.high(job)
-		return []clientv3.Cmp{
-				clientv3.Compare(clientv3.ModRevision(paused), "=", st.pausedRev),
-				clientv3.Compare(clientv3.ModRevision(high), "=", st.highRev),
-			}, []clientv3.Op{
-				clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.fail(job)),
-				clientv3.OpPut(high, enc(later(st.high, s.now()))),
-			}, nil
+		cmps := []clientv3.Cmp{
+			clientv3.Compare(clientv3.ModRevision(paused), "=", st.pausedRev),
+			clientv3.Compare(clientv3.ModRevision(high), "=", st.highRev),
+		}
+		return cmps, []clientv3.Op{
+			clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.fail(job)),
+			clientv3.OpPut(high, enc(later(st.high, s.now()))),
+		}, nil
 	})
 }
 

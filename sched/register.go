@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -14,6 +15,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
+
+// farAhead is how far a mark may be ahead of the clock before that is said.
+const farAhead = time.Hour
 
 // load reads what is known of the jobs, and registers those that are new or have
 // changed.
@@ -50,6 +54,10 @@ func (t *tenure) load(ctx context.Context) error {
 				return fmt.Errorf("sched: job %q: its high-water mark %s: %w; correct it", j.Name, kv.Key, err)
 			}
 			c.highRev = kv.ModRevision
+			if ahead := c.high.Sub(t.s.now()); ahead > farAhead {
+				t.s.log.Error("nothing is due before the high-water mark, which is far ahead: the clock of an owner was wrong, or this one's is; to begin anew delete the key",
+					zap.String("job", j.Name), zap.Duration("ahead", ahead), zap.ByteString("key", kv.Key))
+			}
 		}
 		if kv := specs[d]; kv != nil {
 			if c.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {

@@ -6,10 +6,10 @@ import (
 	"time"
 	_ "time/tzdata" // where a machine has no tz database
 
-	"go.uber.org/goleak"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testetcd.Main(m) }
 
 // instant reads RFC 3339, with a space for the T and with or without seconds.
 func instant(t *testing.T, s string) time.Time {

@@ -51,22 +51,29 @@ func TestSemantic13Overlap(t *testing.T) {
 		{
 			"skip", nil,
 			[]string{"00:01:00", "00:04:00", "00:07:00"},
-			[]string{"skipped 00:02:00", "skipped 00:03:00", "ok 00:01:00", "skipped 00:05:00", "skipped 00:06:00", "ok 00:04:00"}, 1,
+			[]string{"skipped 00:02:00", "skipped 00:03:00", "ok 00:01:00", "skipped 00:05:00", "skipped 00:06:00", "ok 00:04:00"},
+			1,
 		},
 		{
-			"buffer one", sched.BufferOne{},
+			"buffer one",
+			sched.BufferOne{},
 			[]string{"00:01:00", "00:02:00", "00:04:00"},
-			[]string{"skipped 00:03:00", "ok 00:01:00", "skipped 00:05:00", "skipped 00:06:00", "ok 00:02:00"}, 1,
+			[]string{"skipped 00:03:00", "ok 00:01:00", "skipped 00:05:00", "skipped 00:06:00", "ok 00:02:00"},
+			1,
 		},
 		{
-			"buffer two", sched.BufferAll{Max: 2},
+			"buffer two",
+			sched.BufferAll{Max: 2},
 			[]string{"00:01:00", "00:02:00", "00:03:00"},
-			[]string{"ok 00:01:00", "skipped 00:05:00", "skipped 00:06:00", "ok 00:02:00"}, 1,
+			[]string{"ok 00:01:00", "skipped 00:05:00", "skipped 00:06:00", "ok 00:02:00"},
+			1,
 		},
 		{
-			"allow", sched.Allow{},
+			"allow",
+			sched.Allow{},
 			[]string{"00:01:00", "00:02:00", "00:03:00", "00:04:00", "00:05:00", "00:06:00", "00:07:00"},
-			[]string{"ok 00:01:00", "ok 00:02:00", "ok 00:03:00", "ok 00:04:00"}, 3,
+			[]string{"ok 00:01:00", "ok 00:02:00", "ok 00:03:00", "ok 00:04:00"},
+			3,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,7 +195,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 // A run that panics, or calls Goexit, lets go of everything.
 func TestSemantic15PanicSafety(t *testing.T) {
 	for name, end := range map[string]func(){
-		"panic": func() { panic("boom") }, "panic with nil": func() { panic(nil) }, "Goexit": runtime.Goexit, //nolint:govet // on purpose
+		"panic": func() { panic("boom") }, "panic with nil": func() { panic(nil) }, "Goexit": runtime.Goexit,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *fleet) {
@@ -207,4 +214,25 @@ func TestSemantic15PanicSafety(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of a job whose runs exclude each other, a tick that is run again goes before the
+// next.
+func TestDeadRunsGoFirst(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.BufferAll{}, Delivery: sched.AtLeastOnce}, 65*time.Second)
+		for range 3 {
+			f.start(0)
+		}
+		f.until("00:02:01")
+		f.owner().kill()
+		f.until("00:06:00")
+		var got []string
+		for _, d := range f.ledger.all("a")[:4] {
+			got = append(got, d.Nominal.Format("15:04")+" "+string(rune('0'+d.Attempt)))
+		}
+		if want := []string{"00:01 1", "00:01 2", "00:02 1", "00:03 1"}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
 }

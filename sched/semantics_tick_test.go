@@ -322,3 +322,25 @@ func TestKeysInEtcd(t *testing.T) {
 		}
 	})
 }
+
+// A request of the owner's own that comes late, when the owner has long tried
+// again, admits nothing.
+func TestLateAdmissionOfTheSameOwner(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.BufferAll{}}, 0)
+		n := f.start(0)
+		f.until("00:01:59")
+		hold := make(chan struct{})
+		arrived := make(chan error, 1)
+		n.host.Inject(claimtest.Fault{On: claimtest.Other, Hold: hold, Ended: func(_ any, err error) { arrived <- err }})
+		f.until("00:02:30")
+		f.ledger.want(t, "a", "00:01:00", "00:02:00") // by another request
+		close(hold)
+		noErr(t, <-arrived)
+		f.until("00:02:50")
+		if !n.sched.Owner() {
+			t.Error("it is not the owner any more: this tests nothing")
+		}
+		f.ledger.want(t, "a", "00:01:00", "00:02:00")
+	})
+}

@@ -206,7 +206,7 @@ func (v *view) list(ctx context.Context) (rev int64, err error) {
 		there[key] = true
 		kvs := v.of(key)
 		// A revision greater than this answer's own is of before a restore.
-		if have, ok := kvs[key]; !ok || have.rev < got.ModRevision || have.rev > rev {
+		if have, ok := kvs[key]; !ok || have.rev < got.ModRevision || have.rev > rev || have.gone && have.rev == got.ModRevision {
 			kvs[key] = v.read(key, string(got.Value), got.ModRevision)
 			changed = true
 		}

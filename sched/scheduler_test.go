@@ -1,0 +1,278 @@
+package sched_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/sched"
+)
+
+func TestRefused(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  sched.Config
+		says string
+	}{
+		{sched.Config{Group: "a/b"}, "slash"},
+		{sched.Config{Group: "a\n"}, "control characters"},
+		{sched.Config{Group: strings.Repeat("x", 201)}, "201 bytes"},
+		{sched.Config{Limit: -1}, "Limit -1"},
+		{sched.Config{Grace: -1}, "Grace -1ns"},
+	} {
+		_, err := sched.New(nil, tt.cfg)
+		if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(), "sched: config: ") {
+			t.Errorf("%v, want %q", err, tt.says)
+		}
+	}
+	s, err := sched.New(nil, sched.Config{})
+	noErr(t, err)
+	good := sched.Job{Name: "a", Schedule: minutely, Handler: nothing}
+	noErr(t, s.Add(good))
+	for says, change := range map[string]func(*sched.Job){
+		"was added before":   func(*sched.Job) {},
+		"is empty":           func(j *sched.Job) { j.Name = "" },
+		"201 bytes":          func(j *sched.Job) { j.Name = strings.Repeat("x", 201) },
+		"control characters": func(j *sched.Job) { j.Name = "\x00" },
+		"no Schedule":        func(j *sched.Job) { j.Schedule = nil },
+		"no Handler":         func(j *sched.Job) { j.Handler = nil },
+		"Delivery(7)":        func(j *sched.Job) { j.Delivery = 7 },
+		"MaxAttempts -1":     func(j *sched.Job) { j.MaxAttempts = -1 },
+		"PauseOnFailure -1":  func(j *sched.Job) { j.PauseOnFailure = -1 },
+		"Timeout -1ns":       func(j *sched.Job) { j.Timeout = -1 },
+		"StartDeadline -1ns": func(j *sched.Job) { j.StartDeadline = -1 },
+		"can use up":         func(j *sched.Job) { j.StartDeadline, j.Jitter = time.Second, time.Second },
+		"History 1001":       func(j *sched.Job) { j.History = 1001 },
+		"All{Max: -1":        func(j *sched.Job) { j.CatchUp = sched.All{Max: -1} },
+		"Window: -1ns":       func(j *sched.Job) { j.CatchUp = sched.All{Window: -1} },
+		"BufferAll{Max: -1":  func(j *sched.Job) { j.Overlap = sched.BufferAll{Max: -1} },
+	} {
+		j := good
+		change(&j)
+		if err := s.Add(j); err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "sched: job ") {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
+// Without etcd the jobs run in this process, with the same policies.
+func TestPassthrough(t *testing.T) {
+	for _, tt := range []struct {
+		overlap sched.Overlap
+		want    []string
+	}{
+		{nil, []string{"00:01:00", "00:04:00"}},
+		{sched.BufferOne{}, []string{"00:01:00", "00:02:00"}},
+		{sched.BufferAll{Max: 1}, []string{"00:01:00", "00:02:00"}},
+		{sched.Allow{}, []string{"00:01:00", "00:02:00", "00:03:00", "00:04:00", "00:05:00"}},
+		{sched.CancelRunning{}, []string{"00:01:00", "00:02:00", "00:03:00", "00:04:00", "00:05:00"}},
+	} {
+		t.Run(fmt.Sprintf("%T", tt.overlap), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := sched.New(nil, sched.Config{})
+				noErr(t, err)
+				var l ledger
+				time.Sleep(time.Second)
+				noErr(t, s.Add(sched.Job{Name: "a", Schedule: minutely, Overlap: tt.overlap, RunOnStart: true, Handler: l.record("me", func(ctx context.Context, tick sched.Tick) error {
+					if tick.Manual {
+						return nil
+					}
+					select {
+					case <-time.After(150 * time.Second):
+						return nil
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				})}))
+				ctx, cancel := context.WithTimeout(t.Context(), 309*time.Second)
+				defer cancel()
+				noErr(t, s.Run(ctx))
+				if !s.Passthrough() || s.Owner() {
+					t.Error("it is no passthrough scheduler")
+				}
+				deeds := l.all("a")
+				var got []string
+				for _, d := range deeds[1:] {
+					got = append(got, d.Nominal.Format(time.TimeOnly))
+					if d.Fence != 0 || d.Token.Fence != 0 || d.Admitted != 0 {
+						t.Errorf("%+v", d)
+					}
+				}
+				if !deeds[0].Manual || !slices.Equal(got, tt.want) {
+					t.Errorf("ran at %v, want %v", got, tt.want)
+				}
+				wantIs(t, deeds[len(deeds)-1].Err, sched.ErrStopped)
+				wantIs(t, s.Pause(t.Context(), "a", ""), etcdclaims.ErrPassthrough)
+				i, err := s.Inspect(t.Context(), "a")
+				if err != nil || i.Next.IsZero() {
+					t.Errorf("%+v, %v", i, err)
+				}
+			})
+		})
+	}
+}
+
+// When it is stopped, a scheduler gives up the ownership at once, tells its
+// handlers, and waits for them.
+func TestStop(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "kind", Schedule: minutely, Delivery: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
+			if tick.Attempt > 1 {
+				return nil
+			}
+			<-ctx.Done()
+			time.Sleep(2 * time.Second)
+			return context.Cause(ctx)
+		}}, 0)
+		f.do(sched.Job{Name: "rude", Schedule: minutely, Handler: func(_ context.Context, tick sched.Tick) error {
+			if tick.Nominal.Format("15:04") == "00:01" {
+				time.Sleep(time.Hour)
+			}
+			return nil
+		}}, 0)
+		f.start(0)
+		f.start(0)
+		f.until("00:01:59.500")
+		old := f.owner()
+		from := time.Now()
+		go old.stop()
+		f.until("00:02:01")
+		if o := f.owner(); o == old || o == nil {
+			t.Error("there is no new owner")
+		}
+		<-old.ended
+		if took := time.Since(from); took < 2*time.Second || took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if old.err == nil || !strings.Contains(old.err.Error(), "rude") || strings.Contains(old.err.Error(), "kind") {
+			t.Errorf("%v", old.err)
+		}
+		f.until("00:04:30")
+		if d := f.ledger.all("kind"); len(d) < 2 || d[1].Attempt != 2 || d[1].Nominal != d[0].Nominal || d[1].From.Before(d[0].Until) {
+			t.Errorf("%v", d)
+		}
+		if got := f.history("rude"); !slices.Contains(got, "lost 00:01:00") {
+			t.Errorf("%v", got)
+		}
+		f.until("01:02:00")
+	})
+}
+
+func TestRunErrors(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		n := f.start(0)
+		f.until("00:01:30")
+		wantIs(t, n.sched.Run(t.Context()), sched.ErrRunning)
+		noErr(t, n.claims.Close(t.Context()))
+		<-n.ended
+		wantIs(t, n.err, etcdclaims.ErrClosed)
+	})
+}
+
+// Timeout, and errors that are no failures of the handler.
+func TestOutcomes(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely, Timeout: 10 * time.Second, Handler: func(ctx context.Context, tick sched.Tick) error {
+			switch tick.Nominal.Minute() {
+			case 1:
+				<-ctx.Done()
+				return ctx.Err()
+			case 2:
+				return errors.New("boom")
+			case 3:
+				time.Sleep(time.Minute - time.Second) // deaf
+			}
+			return nil
+		}}, 0)
+		f.start(0)
+		f.until("00:05:30")
+		want := []string{"timeout 00:01:00", "failed 00:02:00", "lost 00:03:00", "ok 00:04:00", "ok 00:05:00"}
+		if got := f.history("a"); !slices.Equal(got, want) {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// Jobs can be added while it runs, and a mark that is deleted is made anew.
+func TestAddWhileRunning(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		n := f.start(0)
+		f.until("00:01:30")
+		noErr(t, n.sched.Add(sched.Job{Name: "b", Schedule: minutely, Handler: f.ledger.record(n.name, nothing)}))
+		f.until("00:02:30")
+		f.ledger.want(t, "b", "00:02:00")
+		n.skew.Store(int64(-24 * 365 * time.Hour)) // and the mark is far ahead
+		f.until("00:03:30")
+		f.ledger.want(t, "b", "00:02:00")
+		for _, k := range f.under("/high/") {
+			f.server.Delete(t, k.name)
+		}
+		n.host.Break()
+		f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+		f.until("00:05:30")
+		if d := f.ledger.all("b"); len(d) < 3 || d[2].Nominal.Year() != 1999 {
+			t.Errorf("%v", d)
+		}
+	})
+}
+
+// With Spread all processes run ticks, each as many as its limit allows.
+func TestSpread(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.Spread, f.cfg.Limit = true, 4
+		for i := range 12 {
+			f.do(sched.Job{Name: fmt.Sprint("job", i), Schedule: minutely, Overlap: sched.BufferOne{}}, 10*time.Second)
+		}
+		for range 3 {
+			f.start(0)
+		}
+		f.until("00:10:55")
+		f.ledger.once(t)
+		by := map[string]int{}
+		for _, d := range f.ledger.all("") {
+			by[d.By]++
+			if late := d.From.Sub(d.Nominal); late > 100*time.Millisecond {
+				t.Errorf("%v began %v late", d, late)
+			}
+		}
+		for _, n := range f.nodes {
+			if by[n.name] != 40 {
+				t.Errorf("%v, want 40 for each", by)
+			}
+			var own []deed
+			for _, d := range f.ledger.all("") {
+				if d.By == n.name {
+					own = append(own, d)
+				}
+			}
+			if most := atMost(own); most > 4 {
+				t.Errorf("%s had %d at once", n.name, most)
+			}
+		}
+	})
+}
+
+// Etcd may allow few operations in a transaction.
+func TestFewOperations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t, claimtest.MaxTxnOps(48))
+		f := &fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}}
+		for i := range 200 {
+			f.do(sched.Job{Name: fmt.Sprint("job", i), Schedule: minutely}, 0)
+		}
+		f.start(0)
+		f.until("00:03:30")
+		if n := len(f.ledger.all("")); n != 600 {
+			t.Errorf("%d runs", n)
+		}
+		f.audit()
+	})
+}
