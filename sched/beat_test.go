@@ -131,6 +131,7 @@ func TestBeat(t *testing.T) {
 		var beats sync.WaitGroup
 		f.Cleanup(beats.Wait)
 		f.Cleanup(cancel)
+		time.Sleep(10 * time.Second) // now it is the same minute by all clocks
 		began := time.Now()
 		for _, skew := range []time.Duration{0, 30 * time.Millisecond, -400 * time.Millisecond} {
 			n := f.start(skew)
@@ -140,7 +141,7 @@ func TestBeat(t *testing.T) {
 			}
 			beats.Go(func() { b.run(ctx) })
 		}
-		time.Sleep(3*time.Minute + 55*time.Second)
+		time.Sleep(3*time.Minute + 45*time.Second)
 		// It would fire at the next full minute, when its lock has not ended yet.
 		leader, _, err := f.nodes[0].claims.Locks().Owner(ctx, "beat/leader")
 		if err != nil {
