@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -109,4 +110,41 @@ func ExampleClient_Passthrough() {
 	claim, err := claims.TryAcquire(context.Background(), "k")
 	fmt.Println(claims.Passthrough(), claim.Fence(), err)
 	// Output: true 0 <nil>
+}
+
+// A lock for each firing of a beat scheduler that brings owner names of its own.
+// It is not released: it outlives the job, so that a replica whose clock is behind
+// finds it taken.
+func ExampleLocks_beat() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(exampleConfig())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+
+	locks := claims.Locks()
+	nominal := time.Date(2026, time.March, 1, 2, 30, 0, 0, time.UTC)
+	for _, replica := range []string{"beat-1", "beat-2"} { // each in a process of its own
+		_, leads, err := locks.TryAcquire(ctx, "beat/leader", replica, 15*time.Second)
+		if err != nil {
+			log.Fatal(err) // a beat tries again: who does not know does not lead
+		}
+		_, fires, err := locks.TryAcquire(ctx, "beat/report@"+nominal.Format(time.RFC3339), replica, 300*time.Second)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(replica, "leads:", leads, "fires:", fires)
+	}
+	n, err := locks.ReleaseAll(ctx, "beat-1")
+	fmt.Println("released:", n, err)
+	// Output:
+	// beat-1 leads: true fires: true
+	// beat-2 leads: false fires: false
+	// released: 2 <nil>
 }

@@ -9,3 +9,6 @@ func InLocation(loc *time.Location) CronOption {
 		return nil
 	})
 }
+
+// Waiting is where ticks are that wait to be begun.
+func Waiting(prefix, group string) string { return newKeys(prefix, group).readies() }
