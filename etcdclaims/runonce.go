@@ -69,7 +69,11 @@ func (w *Work) endAfter(far how, result []byte, err error) error {
 			return err
 		}
 		// Refused: the work is this owner's yet, and must not stay so.
-		return errors.Join(err, w.failAfter(err))
+		cause := err
+		if w.atMostOnce {
+			cause = Permanent(err) // it ran, and must not run again
+		}
+		return errors.Join(err, w.failAfter(cause))
 	}
 	var given interface{ GiveBack() bool }
 	switch {

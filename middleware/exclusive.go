@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
+
+	"github.com/etcdclaims/claims/fencing"
 )
 
 // ExclusiveConfig says how a handler is wrapped. The zero value refuses a request
@@ -76,7 +79,7 @@ func Exclusive[O any](claims Claims[O], key func(*http.Request) string, cfg Excl
 				return
 			}
 			if sent != nil && !sent.reset() {
-				panic(http.ErrAbortHandler)
+				abort(w, r)
 			}
 			p := claimProblem(k, err)
 			if sent != nil {
@@ -104,8 +107,8 @@ func (w *response) outcome(err error) error {
 // claimProblem says why a request was not served under a claim, or not to its end.
 func claimProblem(key string, err error) *Problem {
 	r, ok := RefusalOf(err)
-	if !ok {
-		r = unavailable
+	if !ok { // the handler was called, and its outcome is not recorded
+		r, _ = fencing.RefusalOf(fencing.ErrUnknown)
 	}
 	p := newProblem(r, key, err)
 	var notRun *NotRunError
@@ -123,4 +126,20 @@ func claimProblem(key string, err error) *Problem {
 		p.Detail = "Nothing was done."
 	}
 	return p
+}
+
+// abort ends a response so that nobody takes it for whole.
+func abort(w http.ResponseWriter, r *http.Request) {
+	if !r.ProtoAtLeast(1, 1) { // its end is that of the connection: reset it
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			if c, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+				conn = c.NetConn()
+			}
+			if c, ok := conn.(*net.TCPConn); ok {
+				_ = c.SetLinger(0)
+			}
+			_ = conn.Close()
+		}
+	}
+	panic(http.ErrAbortHandler)
 }

@@ -42,10 +42,15 @@ func Func[In, Out, O any](claims Claims[O], key func(In) string, fn func(context
 		if err := checkKey(k); err != nil {
 			return out, &NotRunError{Key: k, Err: err}
 		}
+		called := false
 		err = under(ctx, k, cfg.Wait, claiming(claims.TryRun, k, opts), claiming(claims.Run, k, opts), func(ctx context.Context) (err error) {
+			called = true
 			out, err = fn(ctx, in)
 			return err
 		})
+		if called {
+			return out, err // which may be about another claim
+		}
 		return out, cfg.skip(err)
 	}
 }

@@ -86,6 +86,14 @@ var (
 // long, without its response: then the response is sent as it comes, and so it is
 // when the handler flushes. Trailers are not kept, connections cannot be hijacked.
 //
+// A request whose handler was called is carried out, whether or not its client
+// goes on waiting: the handler's context has the request's values, but neither its
+// end nor its deadline, and ends with the claim. A handler that returns without an
+// answer after its context has ended has failed.
+//
+// The scope may read the body, as FormValue does. Handlers outside of Once must not
+// have.
+//
 // If the claim is lost, or the outcome cannot be recorded, the response is a
 // Problem (409 CLAIM_LOST, 504 OUTCOME_UNKNOWN), or is cut off if it was begun.
 //
@@ -131,12 +139,20 @@ func Once[O any](works Works[O], scope func(*http.Request) string, cfg OnceConfi
 			var sent *recorder
 			var result []byte
 			made := func() ([]byte, error) { return sent.result(o.print) }
-			err := under(r.Context(), o.claim, cfg.Wait,
+			ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
+			defer end(nil)
+			stay := context.AfterFunc(r.Context(), func() { end(context.Cause(r.Context())) })
+			defer stay()
+			err := under(ctx, o.claim, cfg.Wait,
 				remembering(works.TryRunOnce, o.claim, opts, &result, made),
 				remembering(works.RunOnce, o.claim, opts, &result, made),
 				func(ctx context.Context) error {
+					stay() // from here on it is carried out, whether or not its client waits
 					sent = newRecorder(ctx, w, cfg.MaxResponse)
 					next.ServeHTTP(sent.writer(), o.request(ctx))
+					if ctx.Err() != nil && sent.status == 0 {
+						return context.Cause(ctx) // it stopped when told to, and has no answer: that is no 200
+					}
 					return nil
 				})
 			o.answer(w, sent, result, err, cfg)
@@ -168,15 +184,7 @@ func newOrder(w http.ResponseWriter, r *http.Request, scope func(*http.Request) 
 	if err != nil {
 		return refused(idempotencyKeyMalformed, err, err.Error())
 	}
-	s := scope(r)
-	digest := sha256.Sum256([]byte(key))
-	o := &order{r: r, key: key, claim: s + "/" + hex.EncodeToString(digest[:])}
-	if s == "" {
-		return refused(keyInvalid, ErrInvalidKey, "The scope is empty.")
-	}
-	if err := checkKey(o.claim); err != nil {
-		return refused(keyInvalid, err, err.Error())
-	}
+	o := &order{r: r, key: key}
 	o.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLong *http.MaxBytesError
 	switch {
@@ -184,6 +192,16 @@ func newOrder(w http.ResponseWriter, r *http.Request, scope func(*http.Request) 
 		return refused(bodyTooLarge, err, fmt.Sprintf("The limit is %d bytes.", maxBody))
 	case err != nil:
 		return refused(bodyUnread, err, "")
+	}
+	// With a body of its own, which it may read, as a form is.
+	s := scope(o.request(r.Context()))
+	if s == "" {
+		return refused(keyInvalid, ErrInvalidKey, "The scope is empty.")
+	}
+	digest := sha256.Sum256([]byte(key))
+	o.claim = s + "/" + hex.EncodeToString(digest[:])
+	if err := checkKey(o.claim); err != nil {
+		return refused(keyInvalid, err, err.Error())
 	}
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%s %q %q\n", r.Method, r.URL.EscapedPath(), r.URL.RawQuery)
@@ -212,7 +230,7 @@ func (o *order) answer(w http.ResponseWriter, sent *recorder, result []byte, err
 	case sent != nil && (err == nil || errors.As(err, &failed) && !errors.Is(err, fencing.ErrLost)):
 		sent.deliver()
 	case sent != nil && !sent.guard.reset():
-		panic(http.ErrAbortHandler)
+		abort(w, o.r)
 	default:
 		p := claimProblem(o.key, err)
 		if sent != nil {

@@ -50,7 +50,10 @@ func FuncOnce[In, Out, O any](works Works[O], key func(In) string, fn func(conte
 				out, err = fn(ctx, in)
 				return err
 			})
-		if err != nil || called {
+		switch {
+		case called:
+			return out, err // which may be about another claim
+		case err != nil:
 			return out, cfg.skip(err)
 		}
 		if len(result) == 0 {

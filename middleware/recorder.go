@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 )
 
 // recorder is a http.ResponseWriter that holds the response back, to be kept,
@@ -34,7 +35,9 @@ func (rec *recorder) Header() http.Header { return rec.guard.Header() }
 
 func (rec *recorder) WriteHeader(status int) {
 	switch {
-	case status >= 100 && status <= 199: // comes before the response; there is no switching of protocols
+	case status == http.StatusSwitchingProtocols:
+		panic("middleware: a response that is to be kept cannot switch protocols")
+	case status >= 100 && status <= 199: // comes before the response
 		rec.guard.WriteHeader(status)
 	case rec.passed:
 		rec.guard.WriteHeader(status) // to be told that it is superfluous
@@ -158,6 +161,12 @@ func (rec *recorder) result(print string) ([]byte, error) {
 		return nil, &failedError{status}
 	}
 	k := kept{Version: keptVersion, Print: print, Status: rec.status, Whole: rec.whole, Header: rec.own(), body: rec.body.Bytes()}
+	if len(k.body) == 0 {
+		k.Length = rec.header.Get("Content-Length") // of what HEAD does not send
+	}
+	for _, values := range k.Header {
+		k.Whole = k.Whole && !slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) // which JSON would change
+	}
 	b, err := k.encode()
 	if err == nil && len(b) > maxResult {
 		k.Whole, k.Header, k.body = false, nil, nil
@@ -189,6 +198,7 @@ type kept struct {
 	Status  int         `json:"status"`
 	Whole   bool        `json:"whole"`
 	Header  http.Header `json:"header,omitempty"`
+	Length  string      `json:"length,omitempty"` // Content-Length, where there is no body
 	body    []byte
 }
 
@@ -222,7 +232,11 @@ func (k kept) send(w http.ResponseWriter) {
 	h := w.Header()
 	maps.Copy(h, k.Header)
 	h.Set(Replayed, "true")
-	if k.Status != http.StatusNoContent && k.Status != http.StatusNotModified {
+	switch {
+	case k.Status == http.StatusNoContent, k.Status == http.StatusNotModified:
+	case k.Length != "":
+		h.Set("Content-Length", k.Length)
+	default:
 		h.Set("Content-Length", strconv.Itoa(len(k.body)))
 	}
 	w.WriteHeader(k.Status)

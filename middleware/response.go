@@ -3,8 +3,10 @@ package middleware
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -90,15 +92,28 @@ func (w *response) WriteString(s string) (int, error) {
 
 // ReadFrom lets the system copy files, as net/http does. What else is copied goes
 // through Write, which looks whether it may go on.
-func (w *response) ReadFrom(src io.Reader) (int64, error) {
-	if to, ok := w.inner.(io.ReaderFrom); ok && isFile(src) {
+func (w *response) ReadFrom(src io.Reader) (n int64, err error) {
+	to, ok := w.inner.(io.ReaderFrom)
+	if !ok || !isFile(src) {
+		return io.Copy(struct{ io.Writer }{w}, src)
+	}
+	all, ok := src.(*io.LimitedReader)
+	if !ok {
+		all = &io.LimitedReader{R: src, N: math.MaxInt64}
+	}
+	for all.N > 0 {
 		if err := w.may(); err != nil {
-			return 0, err
+			return n, err
 		}
 		w.written = true
-		return to.ReadFrom(src)
+		part := &io.LimitedReader{R: all.R, N: min(all.N, 1<<20)}
+		k, err := to.ReadFrom(part)
+		n, all.N = n+k, all.N-k
+		if err != nil || part.N > 0 {
+			return n, err
+		}
 	}
-	return io.Copy(struct{ io.Writer }{w}, src)
+	return n, nil
 }
 
 func isFile(src io.Reader) bool {
@@ -115,8 +130,11 @@ func (w *response) FlushError() error {
 	if err := w.may(); err != nil {
 		return err
 	}
-	w.written = true // Flush sends a header if nothing did
-	return http.NewResponseController(w.inner).Flush()
+	err := http.NewResponseController(w.inner).Flush()
+	if !errors.Is(err, http.ErrNotSupported) {
+		w.written = true // Flush sends a header if nothing did
+	}
+	return err
 }
 
 // Unwrap is for http.ResponseController: deadlines, full duplex.

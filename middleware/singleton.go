@@ -71,9 +71,15 @@ func Singleton[O any](ctx context.Context, claims Claims[O], key string, fn func
 	}
 	for attempt := 1; ; attempt++ {
 		l := leader{fn: fn, cfg: cfg}
-		err := claims.Run(ctx, key, l.lead, opts...)
+		var own error // of fn: it may be about another claim
+		err := claims.Run(ctx, key, func(ctx context.Context) error { own = l.lead(ctx); return nil }, opts...)
+		lost := errors.Is(err, fencing.ErrLost)
+		err = errors.Join(own, err)
 		switch {
-		case l.led && ctx.Err() != nil, l.led && !l.told && !errors.Is(err, fencing.ErrLost):
+		case l.led && ctx.Err() != nil, l.led && !l.told && !lost:
+			if !lost && own != nil {
+				return own
+			}
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

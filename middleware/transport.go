@@ -27,7 +27,8 @@ import (
 //
 // The zero value is ready for use.
 type Transport struct {
-	// Base sends the requests. Default: http.DefaultTransport.
+	// Base sends the requests. Default: http.DefaultTransport, which then must not
+	// be such a Transport itself.
 	Base http.RoundTripper
 }
 
@@ -49,10 +50,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // CloseIdleConnections is for http.Client's method of this name.
 func (t *Transport) CloseIdleConnections() {
-	if base, ok := t.Base.(interface{ CloseIdleConnections() }); ok {
+	base := t.Base
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	if base, ok := base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
-	} else if t.Base == nil {
-		http.DefaultClient.CloseIdleConnections()
 	}
 }
 
@@ -103,6 +106,9 @@ func elsewhere(r *http.Request) bool {
 	first := r
 	for first.Response != nil && first.Response.Request != nil {
 		first = first.Response.Request
+	}
+	if first.Response != nil {
+		return true // it follows a redirect, and nothing says from where
 	}
 	if first == r || first.URL == nil || r.URL == nil {
 		return false

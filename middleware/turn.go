@@ -76,7 +76,7 @@ func inTime(ctx context.Context, wait time.Duration, refusal error, line run, fn
 	called := false
 	err := line(ctx, func(ctx context.Context) error {
 		if !timer.Stop() {
-			return late // the key came as the wait ended: so does ctx
+			return tooLate{late} // the key came as the wait ended: so does ctx
 		}
 		called = true
 		return fn(ctx)
@@ -97,5 +97,10 @@ func (e *lateError) Error() string { return fmt.Sprintf("after waiting for %v: %
 
 func (e *lateError) Unwrap() error { return e.err }
 
+// tooLate is told to the works alone.
+type tooLate struct{ *lateError }
+
 // GiveBack keeps what came too late from counting as an attempt.
-func (e *lateError) GiveBack() bool { return true }
+func (tooLate) GiveBack() bool { return true }
+
+func (e tooLate) Unwrap() error { return e.lateError }

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/middleware"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -110,6 +111,26 @@ func (s *claimedStream) may(ctx context.Context) error {
 	return s.refused.set(claimRefusal(t, err))
 }
 
+// sendable returns the claim's context if something may be sent.
+func (s *claimedStream) sendable() (context.Context, error) {
+	ctx := s.claim()
+	if ctx == nil {
+		if r := s.refused.get(); r != nil {
+			return nil, r
+		}
+		return nil, s.refused.set(newRefused(unclaimed, fencing.Token{}, nil, ""))
+	}
+	return ctx, s.may(ctx)
+}
+
+// SendHeader sends nothing before there is a claim, nor after.
+func (s *claimedStream) SendHeader(md metadata.MD) error {
+	if _, err := s.sendable(); err != nil {
+		return err
+	}
+	return s.ServerStream.SendHeader(md)
+}
+
 // RecvMsg does not wait longer for the client than the claim's context lasts: gRPC's
 // own is bound to the context of the call.
 func (s *claimedStream) RecvMsg(m any) error {
@@ -184,14 +205,8 @@ func (s *claimedStream) sameKey(ctx context.Context, m any) error {
 
 // SendMsg does not wait longer for the client than the claim is held.
 func (s *claimedStream) SendMsg(m any) error {
-	ctx := s.claim()
-	if ctx == nil {
-		if r := s.refused.get(); r != nil {
-			return r
-		}
-		return s.refused.set(newRefused(unclaimed, fencing.Token{}, nil, ""))
-	}
-	if err := s.may(ctx); err != nil {
+	ctx, err := s.sendable()
+	if err != nil {
 		return err
 	}
 	sent := apart(func() error { return s.ServerStream.SendMsg(m) })

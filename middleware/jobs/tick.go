@@ -98,7 +98,7 @@ func tickAt(s Schedule, now, taken time.Time) (nominal time.Time, ok bool) {
 	due, next := newest(s, now)
 	switch moment := min(early, next.Sub(due)/2); {
 	case next.IsZero(), next.Sub(now) > moment:
-	case due.IsZero(), due.Equal(taken):
+	case due.IsZero(), !due.After(taken):
 		return next, true
 	}
 	return due, !due.IsZero()

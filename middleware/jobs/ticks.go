@@ -91,6 +91,9 @@ func NewTicks[O any](claims Claims[O], job string, s Schedule, cfg TicksConfig, 
 		cfg.Context = context.Background
 	}
 	t := &Ticks{job: job, schedule: s, cfg: cfg}
+	// What was due before counts as had: a first start that comes early is for the
+	// tick that it is about to be.
+	t.taken, _ = newest(s, cfg.Now())
 	if passes(claims) {
 		return t, nil
 	}
