@@ -120,11 +120,15 @@ func (t *traffic) leave(r *rider) (sent, ended bool) {
 
 // landed lets those that wait go on.
 func (t *traffic) landed() {
-	// Those whose request has just returned may have another one to make, which
-	// would miss the next by a hair.
-	runtime.Gosched()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.waiting) > 0 {
+		// Those whose request has just returned may have another one to make,
+		// which would miss the next by a hair.
+		t.mu.Unlock()
+		runtime.Gosched()
+		t.mu.Lock()
+	}
 	t.flying--
 	for t.flying < mostFlying && len(t.waiting) > 0 {
 		t.flying++
