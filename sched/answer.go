@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -14,27 +15,47 @@ const fillAhead = 32
 
 // answer does what was asked for: it admits manual ticks, and those of backfills
 // some at a time. That an ask is gone, or moved on, is part of the transaction, so
-// that each is answered once.
+// that each is answered once. One request has one manual tick of a job: etcd judges
+// the conditions of all its steps before it carries out any. The first that was
+// asked for goes first, as it will be begun first.
 func (t *tenure) answer(ctx context.Context) error {
-	asks := t.s.view.under(t.s.keys.asks())
-	var todo []decision
-	for key, is := range asks {
+	type asking struct {
+		ask
+		key string
+		rev int64
+	}
+	var asks []asking
+	for key, is := range t.s.view.under(t.s.keys.asks()) {
 		a, err := decode[ask](key, []byte(is.value))
 		if err != nil {
 			t.s.log.Error("a request cannot be read, and is left alone", zap.Error(err))
 			continue
 		}
+		asks = append(asks, asking{a, key, is.rev})
+	}
+	slices.SortFunc(asks, func(a, b asking) int { return a.At.Compare(b.At) })
+	var todo []decision
+	asked, more := make(map[string]bool), false
+	for _, a := range asks {
 		c := t.jobs[digest(a.Job)]
 		if c == nil {
 			continue // for an owner that has the job
 		}
 		if a.To.IsZero() {
-			todo = append(todo, t.runNow(c, key, is.rev, a))
-		} else if d, ok := t.backfill(c, key, is.rev, a); ok {
+			if asked[a.Job] {
+				more = true
+				continue
+			}
+			asked[a.Job] = true
+			todo = append(todo, t.runNow(c, a.key, a.rev, a.ask))
+		} else if d, ok := t.backfill(c, a.key, a.rev, a.ask); ok {
 			todo = append(todo, d)
 		}
 	}
-	return t.take(ctx, todo)
+	if err := t.take(ctx, todo); err != nil || !more || t.stale {
+		return err
+	}
+	return t.answer(ctx)
 }
 
 // runNow admits a manual tick, as the job's Overlap has it.

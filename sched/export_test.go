@@ -12,3 +12,6 @@ func InLocation(loc *time.Location) CronOption {
 
 // Waiting is where ticks are that wait to be begun.
 func Waiting(prefix, group string) string { return newKeys(prefix, group).readies() }
+
+// Asks is where requests are left for the owner.
+func Asks(prefix, group string) string { return newKeys(prefix, group).asks() }

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
 )
 
 // farAhead is how far a mark may be ahead of the clock before that is said.
@@ -162,4 +163,10 @@ func byDigest(prefix string, kvs []*mvccpb.KeyValue) map[string]*mvccpb.KeyValue
 // isTooLarge reports whether a transaction had more in it than etcd allows.
 func isTooLarge(err error) bool {
 	return errors.Is(err, etcdclaims.ErrTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
+}
+
+// isRefusal reports whether etcd will say the same to the same request again.
+func isRefusal(err error) bool {
+	var is rpctypes.EtcdError
+	return errors.As(err, &is) && is.Code() == codes.InvalidArgument
 }

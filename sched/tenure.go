@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -113,18 +114,24 @@ func (t *tenure) round(ctx context.Context, orphans bool) error {
 			return err
 		}
 	}
-	if orphans || time.Since(t.looked) >= orphanCheck && t.s.view.any(t.s.keys.runs()) {
-		if err := t.settleOrphans(ctx); err != nil {
+	var refused error
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error {
+			if orphans || time.Since(t.looked) >= orphanCheck && t.s.view.any(t.s.keys.runs()) {
+				return t.settleOrphans(ctx)
+			}
+			return nil
+		},
+		t.dropLate, t.answer,
+	} {
+		err := step(ctx)
+		if err != nil && !isTooLarge(err) && !isRefusal(err) {
 			return err
 		}
+		// What etcd will not accept however often it is asked holds up nothing else.
+		refused = errors.Join(refused, err)
 	}
-	if err := t.dropLate(ctx); err != nil {
-		return err
-	}
-	if err := t.answer(ctx); err != nil {
-		return err
-	}
-	return t.admit(ctx)
+	return errors.Join(refused, t.admit(ctx))
 }
 
 // rest is how long nothing will be due.
