@@ -216,6 +216,23 @@ func TestSemantic27History(t *testing.T) {
 	})
 }
 
+// As many records are kept whatever the Overlap, where nothing is ever left out.
+func TestHistoryIsTrimmed(t *testing.T) {
+	for _, overlap := range overlaps {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: minutely, History: 3, Overlap: overlap}, time.Second)
+			f.start(0)
+			f.until("01:40:30")
+			if n := len(f.ledger.all("a")); n != 100 {
+				t.Errorf("%T: %d runs", overlap, n)
+			}
+			if n := len(f.under("/past/")); n < 3 || n > 4 {
+				t.Errorf("%T: %d records, want 3", overlap, n)
+			}
+		})
+	}
+}
+
 // While it cannot be known who the owner is, nothing is run.
 func TestSemantic28FailClosed(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
