@@ -199,6 +199,9 @@ func (b *beginner) claim(ctx context.Context, j Job, claim string, w waiter) (*e
 		// The record of a dead run comes first: it may have to be begun again.
 		cmps = append(cmps, absent(s.keys.runOf(w.Job)).WithPrefix())
 	}
+	// Not cut short by a stop: who knows that it began can give the tick back.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+	defer cancel()
 	cl, err := s.claims.TryAcquire(ctx, claim,
 		etcdclaims.If(cmps...),
 		etcdclaims.Then(clientv3.OpDelete(w.key), clientv3.OpPut(key, value)))
@@ -215,8 +218,6 @@ func (b *beginner) claim(ctx context.Context, j Job, claim string, w waiter) (*e
 		s.view.forget(w.key, w.rev) // another has begun it, or it was taken back
 		return nil, r, ""
 	case errors.Is(err, etcdclaims.ErrHeld):
-	case ctx.Err() != nil && !errors.Is(err, etcdclaims.ErrUnknown):
-		return nil, r, ""
 	default:
 		// If it was claimed it is given up in the background, and the record of a
 		// run stays that was never begun.

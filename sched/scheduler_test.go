@@ -276,3 +276,26 @@ func TestFewOperations(t *testing.T) {
 		f.audit()
 	})
 }
+
+// A process that is stopped while it begins a tick leaves it to the next, not
+// begun.
+func TestStopDuringBegin(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 20 * time.Millisecond} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+			n := f.start(0)
+			f.until("00:00:30")
+			f.start(0)
+			f.until("00:00:59.9")
+			n.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, DelayReply: 50 * time.Millisecond})
+			f.until("00:01:00")
+			time.Sleep(late)
+			n.stop()
+			f.until("00:01:50")
+			f.ledger.want(t, "a", "00:01:00")
+			if got := f.history("a"); !slices.Equal(got, []string{"ok 00:01:00"}) {
+				t.Errorf("stopped %v after the tick: %v", late, got)
+			}
+		})
+	}
+}
