@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // rarely is due at midnight only.
@@ -63,5 +66,44 @@ func TestAskThatIsTooLarge(t *testing.T) {
 		noErr(t, second(f.etcd.Put(t.Context(), sched.Asks(prefix, "default")+"x", ask)))
 		f.until("00:03:30")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00")
+	})
+}
+
+// Where the reply is lost, and the lease after that, nobody says that an operation
+// was not done; so nothing tries it again.
+func TestOperationOnALostLease(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: rarely}, 0)
+		f.start(0)
+		f.until("00:00:10")
+		host := f.server.Host(t)
+		s, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "console", TTL: ttl}), f.cfg)
+		noErr(t, err)
+		noErr(t, second(s.RunNow(t.Context(), "a")))
+		f.until("00:00:20")
+		lose := func() {
+			host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseReply: true})
+			go func() {
+				time.Sleep(300 * time.Millisecond)
+				resp, err := f.etcd.Get(t.Context(), prefix+"own/sched/default/op/", clientv3.WithPrefix())
+				if err != nil || len(resp.Kvs) == 0 {
+					t.Error("no operation: ", err)
+					return
+				}
+				f.server.Revoke(t, string(resp.Kvs[0].Key))
+			}()
+		}
+		lose()
+		_, err = s.RunNow(t.Context(), "a")
+		wantIs(t, err, etcdclaims.ErrUnknown)
+		f.until("00:01:00")
+		if got := f.ledger.all("a"); len(got) != 2 {
+			t.Errorf("%v", got)
+		}
+		lose()
+		wantIs(t, s.Pause(t.Context(), "a", ""), etcdclaims.ErrUnknown)
+		if f.inspect("a").Paused == nil {
+			t.Error("not paused: this tests nothing")
+		}
 	})
 }
