@@ -62,7 +62,7 @@ func (t *tenure) admission(c *charge, d due, now time.Time) decision {
 		told = append(told, p)
 		st.ops = append(st.ops, t.s.add(j, p)...)
 	default:
-		r := ready{Version: valueVersion, Job: j.Name, ID: nominalID(d.run), Nominal: d.run, Actual: j.actual(d.run), Attempt: 1, Missed: d.missed}
+		r := ready{Version: valueVersion, Job: j.Name, ID: nominalID(d.run), Nominal: d.run, Actual: j.actual(d.run), Attempt: 1, Missed: d.missed, Parallel: j.parallel()}
 		cmps, op, then := t.decide(c, r, now)
 		st.cmps = append(st.cmps, cmps...)
 		st.ops = append(st.ops, op)

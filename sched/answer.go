@@ -60,7 +60,7 @@ func (t *tenure) answer(ctx context.Context) error {
 
 // runNow admits a manual tick, as the job's Overlap has it.
 func (t *tenure) runNow(c *charge, key string, rev int64, a ask) decision {
-	r := ready{Version: valueVersion, Job: a.Job, ID: manualID + a.ID, Nominal: a.At, Actual: a.At, Attempt: 1, Note: "asked for by " + a.By}
+	r := ready{Version: valueVersion, Job: a.Job, ID: manualID + a.ID, Nominal: a.At, Actual: a.At, Attempt: 1, Parallel: c.job.parallel(), Note: "asked for by " + a.By}
 	cmps, op, decided := t.decide(c, r, t.s.now())
 	return decision{
 		cmps: append([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", rev)}, cmps...),

@@ -88,7 +88,7 @@ func (b *beginner) look(ctx context.Context) time.Duration {
 		if !ok || j.tooLate(w.Nominal, s.now()) && !isManual(w.ID) {
 			continue // the owner sees to that
 		}
-		claim := claimKey(s.cfg.Group, j.Name, w.ID, j.exclusive(isBackfill(w.ID), w.Parallel))
+		claim := claimKey(s.cfg.Group, j.Name, w.ID, !w.Parallel)
 		if other, ok := first[claim]; !ok || w.before(other) {
 			first[claim] = w
 		}
@@ -142,7 +142,7 @@ func (b *beginner) try(ctx context.Context, j Job, claim string, w waiter) {
 	if !b.turn(ctx, w) {
 		return
 	}
-	cl, r, value := b.claim(ctx, j, claim, w)
+	cl, r, value := b.claim(ctx, claim, w)
 	<-b.slots
 	if cl == nil {
 		return
@@ -186,7 +186,7 @@ func (b *beginner) turn(ctx context.Context, w waiter) bool {
 
 // claim claims the run and takes the tick, or says why not in the log and returns
 // nil.
-func (b *beginner) claim(ctx context.Context, j Job, claim string, w waiter) (*etcdclaims.Claim, run, string) {
+func (b *beginner) claim(ctx context.Context, claim string, w waiter) (*etcdclaims.Claim, run, string) {
 	s := b.s
 	r := run{
 		ready: w.ready, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now(),
@@ -194,8 +194,7 @@ func (b *beginner) claim(ctx context.Context, j Job, claim string, w waiter) (*e
 	r.Admitted = w.admitted()
 	value, key := encode(r), s.keys.run(w.Job, w.ID)
 	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)}
-	exclusive := j.exclusive(isBackfill(w.ID), w.Parallel)
-	if exclusive {
+	if !w.Parallel {
 		// The record of a dead run comes first: it may have to be begun again.
 		cmps = append(cmps, absent(s.keys.runOf(w.Job)).WithPrefix())
 	}
@@ -213,7 +212,7 @@ func (b *beginner) claim(ctx context.Context, j Job, claim string, w waiter) (*e
 		delete(b.again, claim)
 		b.mu.Unlock()
 		return cl, r, value
-	case errors.Is(err, etcdclaims.ErrRefused) && exclusive && len(s.view.under(s.keys.runOf(w.Job))) > 0:
+	case errors.Is(err, etcdclaims.ErrRefused) && !w.Parallel && len(s.view.under(s.keys.runOf(w.Job))) > 0:
 	case errors.Is(err, etcdclaims.ErrRefused):
 		s.view.forget(w.key, w.rev) // another has begun it, or it was taken back
 		return nil, r, ""

@@ -35,7 +35,7 @@ type ready struct {
 	Actual   time.Time `json:"actual"`
 	Attempt  int       `json:"attempt"`
 	Missed   int       `json:"missed,omitempty"`
-	Parallel bool      `json:"parallel,omitempty"`        // a backfill whose runs may overlap
+	Parallel bool      `json:"parallel,omitempty"`        // its run excludes no other: by the Overlap of who admitted it
 	Admitted int64     `json:"admitted,string,omitempty"` // unknown to the first writer: its own revision
 	Note     string    `json:"note,omitempty"`            // who asked for it, or what became of the last attempt
 }

@@ -299,3 +299,35 @@ func TestStopDuringBegin(t *testing.T) {
 		})
 	}
 }
+
+// While versions of a program differ in a job's Overlap, the owner's counts for
+// the runs of all.
+func TestOverlapIsTheOwners(t *testing.T) {
+	for _, tt := range []struct {
+		owner, other sched.Overlap
+		want         int
+	}{{sched.BufferAll{}, sched.Allow{}, 1}, {sched.Allow{}, sched.BufferAll{}, 3}} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.cfg.Spread = true
+			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: tt.owner}, 170*time.Second)
+			f.start(0)
+			f.until("00:00:10")
+			f.jobs[0].Overlap = tt.other
+			for range 3 {
+				f.start(0)
+			}
+			f.until("00:00:20")
+			for range 3 {
+				noErr(t, second(f.console().RunNow(t.Context(), "a")))
+			}
+			f.until("00:12:30")
+			deeds := f.ledger.all("a")
+			if n := atMost(deeds); n < tt.want || tt.want == 1 && n > 1 {
+				t.Errorf("%T: %d at once, want %d: %v", tt.owner, n, tt.want, deeds)
+			}
+			if !slices.ContainsFunc(deeds, func(d deed) bool { return d.By != "node0" }) {
+				t.Error("the owner ran all: this tests nothing")
+			}
+		})
+	}
+}
