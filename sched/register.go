@@ -44,27 +44,16 @@ func (t *tenure) load(ctx context.Context) error {
 	}
 	t.s.mu.Unlock()
 
-	t.stale = false
+	t.stale, t.unread, t.loaded = false, false, time.Now()
 	t.jobs = make(map[string]*charge, len(jobs))
 	var steps []decision
 	for _, j := range jobs {
 		d := digest(j.Name)
-		c := &charge{job: j, paused: !t.s.view.get(k.paused(j.Name)).gone}
-		if kv := highs[d]; kv != nil {
-			if c.high, err = dec(kv.Value); err != nil {
-				return fmt.Errorf("sched: job %q: its high-water mark %s: %w; correct it", j.Name, kv.Key, err)
-			}
-			c.highRev = kv.ModRevision
-			if ahead := c.high.Sub(t.s.now()); ahead > farAhead {
-				t.s.log.Error("nothing is due before the high-water mark, which is far ahead: the clock of an owner was wrong, or this one's is; to begin anew delete the key",
-					zap.String("job", j.Name), zap.Duration("ahead", ahead), zap.ByteString("key", kv.Key))
-			}
-		}
-		if kv := specs[d]; kv != nil {
-			if c.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {
-				return err
-			}
-			c.specRev = kv.ModRevision
+		c, err := t.charge(j, specs[d], highs[d])
+		if err != nil {
+			t.unread = true
+			t.s.log.Error("a job cannot be taken over, and is left alone", zap.String("job", j.Name), zap.Error(err))
+			continue
 		}
 		t.jobs[d] = c
 		if st, ok := t.register(c); ok {
@@ -72,7 +61,35 @@ func (t *tenure) load(ctx context.Context) error {
 		}
 		t.schedule(c)
 	}
+	if t.unread && len(t.jobs) == 0 {
+		return errUnreadable
+	}
 	return t.take(ctx, steps)
+}
+
+// errUnreadable says that another process had better be the owner.
+var errUnreadable = errors.New("sched: none of the jobs can be taken over")
+
+// charge makes sense of what is stored of a job.
+func (t *tenure) charge(j Job, sp, high *mvccpb.KeyValue) (c *charge, err error) {
+	c = &charge{job: j, paused: !t.s.view.get(t.s.keys.paused(j.Name)).gone}
+	if high != nil {
+		if c.high, err = dec(high.Value); err != nil {
+			return nil, fmt.Errorf("its high-water mark %s: %w; correct it", high.Key, err)
+		}
+		c.highRev = high.ModRevision
+		if ahead := c.high.Sub(t.s.now()); ahead > farAhead {
+			t.s.log.Error("nothing is due before the high-water mark, which is far ahead: the clock of an owner was wrong, or this one's is; to begin anew delete the key",
+				zap.String("job", j.Name), zap.Duration("ahead", ahead), zap.ByteString("key", high.Key))
+		}
+	}
+	if sp != nil {
+		if c.spec, err = decode[spec](string(sp.Key), sp.Value); err != nil {
+			return nil, err
+		}
+		c.specRev = sp.ModRevision
+	}
+	return c, nil
 }
 
 // register makes the stored job what this owner was given, if it is not that. A

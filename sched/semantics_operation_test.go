@@ -392,3 +392,41 @@ func TestJobs(t *testing.T) {
 		}
 	})
 }
+
+// What cannot be read of one job is said, and keeps no other from its ticks; who
+// can read nothing leaves the group to others.
+func TestUnreadableJob(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		f.do(sched.Job{Name: "b", Schedule: minutely}, 0)
+		n := f.start(0)
+		f.until("00:01:30")
+		n.stop()
+		spec := f.under("/spec/")
+		spoil := func(k key, value string) { noErr(t, second(f.etcd.Put(t.Context(), k.name, value))) }
+		bad, good := "a", "b"
+		if strings.Contains(spec[0].value, `"job":"b"`) {
+			bad, good = good, bad
+		}
+		spoil(spec[0], `{"v":2}`)
+		f.start(0)
+		f.until("00:03:30")
+		f.ledger.want(t, good, "00:01:00", "00:02:00", "00:03:00")
+		f.ledger.want(t, bad, "00:01:00")
+		spoil(spec[0], spec[0].value) // it is read again now and then
+		f.until("00:04:30")
+		f.ledger.want(t, bad, "00:01:00", "00:03:00", "00:04:00")
+		for _, k := range spec {
+			spoil(k, "{")
+		}
+		f.owner().stop()
+		first := f.start(0)
+		f.jobs = nil
+		f.do(sched.Job{Name: "c", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:06:30")
+		if first.sched.Owner() || len(f.ledger.all("c")) == 0 {
+			t.Errorf("it stays the owner; c ran at %v", f.ledger.nominals("c"))
+		}
+	})
+}

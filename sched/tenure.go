@@ -20,6 +20,9 @@ type tenure struct {
 	batch int                // steps in one transaction
 	stale bool               // what is known of the jobs is in doubt
 
+	unread bool      // something of the jobs could not be read
+	loaded time.Time // when they were read last
+
 	looked time.Time // for orphans
 	late   time.Time // when the next tick that waits is too late, by the wall clock
 
@@ -42,6 +45,7 @@ const (
 	fullBatch = 64               // steps in one transaction: nested, each takes some of etcd's 128 operations
 	nap       = 10 * time.Second // the longest sleep: a step of the wall clock is noticed after it
 	clockSlip = time.Second      // by how much the clocks may disagree
+	patience  = 5                // tries after which the pauses are the longest
 )
 
 func newTenure(s *Scheduler, claim *etcdclaims.Claim) *tenure {
@@ -76,6 +80,10 @@ func (t *tenure) rule(ctx context.Context) {
 			}
 			t.s.log.Warn("ticks cannot be admitted; trying again", zap.Int64("fence", t.claim.Fence()), zap.Error(err))
 			t.stale = true
+			if errors.Is(err, errUnreadable) {
+				pauseFor(ctx, patience) // it may be the first in line again
+				return
+			}
 			pauseFor(ctx, try)
 			try++
 			continue
@@ -109,7 +117,7 @@ func (t *tenure) round(ctx context.Context, orphans bool) error {
 		return err
 	}
 	t.seePauses()
-	if t.stale {
+	if t.stale || t.unread && time.Since(t.loaded) >= nap {
 		if err := t.load(ctx); err != nil {
 			return err
 		}
