@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -41,10 +42,7 @@ const (
 
 // begin begins ticks until ctx ends, and returns when no attempt is under way.
 func (s *Scheduler) begin(ctx, handlers context.Context) {
-	b := &beginner{
-		s: s, handlers: handlers, slots: make(chan struct{}, attemptsAtOnce), freed: make(chan struct{}, 1),
-		busy: make(map[string]bool), again: make(map[string]wait),
-	}
+	b := s.newBeginner(handlers)
 	defer b.wg.Wait()
 	heard := s.view.listen()
 	defer s.view.deaf(heard)
@@ -60,6 +58,13 @@ func (s *Scheduler) begin(ctx, handlers context.Context) {
 		case <-ctx.Done():
 		}
 		timer.Stop()
+	}
+}
+
+func (s *Scheduler) newBeginner(handlers context.Context) *beginner {
+	return &beginner{
+		s: s, handlers: handlers, slots: make(chan struct{}, attemptsAtOnce), freed: make(chan struct{}, 1),
+		busy: make(map[string]bool), again: make(map[string]wait),
 	}
 }
 
@@ -96,6 +101,7 @@ func (b *beginner) look(ctx context.Context) time.Duration {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	maps.DeleteFunc(b.again, func(claim string, _ wait) bool { return first[claim].key == "" })
 	for claim, w := range first {
 		if b.busy[claim] {
 			continue

@@ -331,3 +331,13 @@ func TestOverlapIsTheOwners(t *testing.T) {
 		})
 	}
 }
+
+// A claim that was held when a tick wanted it is not remembered for longer than
+// the tick waits: with Allow each has a key of its own.
+func TestHeldClaimsAreForgotten(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		if n := f.console().Postponed(t.Context()); n != 0 {
+			t.Errorf("%d", n)
+		}
+	})
+}
