@@ -140,7 +140,7 @@ func (t *tenure) replace(c *charge, r ready, admit []clientv3.Op, now time.Time)
 	for _, w := range waiting {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
 		admit = append(admit, clientv3.OpDelete(w.key))
-		p := past{ID: w.ID, Outcome: OutcomeReplaced, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Attempt: w.Attempt - 1, Ended: now}
+		p := w.leftOut(OutcomeReplaced, now)
 		replaced = append(replaced, p)
 		admit = append(admit, t.s.add(j, p)...)
 	}
@@ -189,6 +189,17 @@ func (w waiter) admitted() int64 {
 		return w.Admitted
 	}
 	return w.rev
+}
+
+// leftOut is the record of a tick that waited and is not begun. If an attempt of
+// it was, that may have done its work: it is the record of that.
+func (w waiter) leftOut(why Outcome, now time.Time) past {
+	if w.Last == nil {
+		return past{ID: w.ID, Outcome: why, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Ended: now}
+	}
+	p := *w.Last
+	p.Ended, p.Error = now, limitText(p.Error+"; it was not begun again: "+string(why))
+	return p
 }
 
 // waiting returns the ticks of a job that wait, in their order; backfills have

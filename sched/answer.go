@@ -141,7 +141,7 @@ func (t *tenure) dropLate(ctx context.Context) error {
 			}
 			continue
 		}
-		p := past{ID: w.ID, Outcome: OutcomeLate, Nominal: w.Nominal, Actual: w.Actual, Admitted: w.admitted(), Missed: w.Missed, Attempt: w.Attempt - 1, Ended: now}
+		p := w.leftOut(OutcomeLate, now)
 		todo = append(todo, decision{
 			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", w.rev)},
 			ops:  append([]clientv3.Op{clientv3.OpDelete(key)}, t.s.add(c.job, p)...),
