@@ -323,9 +323,34 @@ func TestCancel(t *testing.T) {
 		f.until("00:04:30")
 		f.ledger.want(t, "a", "00:01:00", "00:04:00")
 		wantIs(t, f.ledger.all("a")[0].Err, sched.ErrCancelled)
-		if got := f.history("a"); !slices.Equal(got, []string{"cancelled 00:01:00"}) {
-			t.Errorf("%v", got)
+		got := f.entries("a")
+		withdrawn := 0
+		for _, e := range got {
+			if e.Outcome == "withdrawn" {
+				withdrawn += 1 + e.Missed
+				if e.Admitted == 0 || e.Attempt != 0 || !strings.Contains(e.Error, "enough") {
+					t.Errorf("%+v", e)
+				}
+			}
 		}
+		if withdrawn != 2+32 || len(got) > 30 || !slices.Contains(f.history("a"), "cancelled 00:01:00") {
+			t.Errorf("%d withdrawn: %v", withdrawn, got)
+		}
+	})
+	t.Run("asked for", func(t *testing.T) {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: rarely}, 0)
+			n := f.start(0)
+			f.until("00:00:10")
+			n.stop()
+			for range 200 {
+				noErr(t, second(f.console().RunNow(t.Context(), "a")))
+			}
+			noErr(t, f.console().Cancel(t.Context(), "a", ""))
+			if n := len(f.under("/ask/")); n != 0 {
+				t.Errorf("%d are left", n)
+			}
+		})
 	})
 }
 
