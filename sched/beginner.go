@@ -207,9 +207,15 @@ func (b *beginner) claim(ctx context.Context, claim string, w waiter) (*etcdclai
 	// Not cut short by a stop: who knows that it began can give the tick back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 	defer cancel()
+	s.tries(r.Run)
 	cl, err := s.claims.TryAcquire(ctx, claim,
 		etcdclaims.If(cmps...),
 		etcdclaims.Then(clientv3.OpDelete(w.key), clientv3.OpPut(key, value)))
+	if err != nil {
+		// If it was claimed it is given up in the background, or was lost before
+		// anybody knew: the record of a run stays that was never begun.
+		s.begunNever(r.Run, !errors.Is(err, etcdclaims.ErrHeld))
+	}
 	switch {
 	case err == nil:
 		s.view.remove(w.key, cl.Revision())
@@ -224,9 +230,6 @@ func (b *beginner) claim(ctx context.Context, claim string, w waiter) (*etcdclai
 		return nil, r, ""
 	case errors.Is(err, etcdclaims.ErrHeld):
 	default:
-		// If it was claimed it is given up in the background, and the record of a
-		// run stays that was never begun.
-		s.begunNever(r.Run, true)
 		s.log.Warn("a tick cannot be begun; trying again", zap.String("job", w.Job), zap.String("tick", w.ID), zap.Error(err))
 	}
 	b.mu.Lock()

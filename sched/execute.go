@@ -63,6 +63,7 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active[r.Run] = a
+	delete(s.trying, r.Run)
 	return a
 }
 
@@ -73,10 +74,13 @@ func (s *Scheduler) load() int {
 	return len(s.active)
 }
 
-// runs reports whether a run goes on here under its claim.
+// runs reports whether a run goes on here under its claim, or may be about to.
 func (s *Scheduler) runs(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, trying := s.trying[id]; trying {
+		return true
+	}
 	a := s.active[id]
 	return a != nil && a.claim.Err() == nil
 }
@@ -94,14 +98,25 @@ func (s *Scheduler) begunNever(id string, never bool) {
 	const most = 10_000 // forgetting one means to call it lost
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.trying, id)
 	if !never {
 		delete(s.unbegun, id)
 		return
 	}
-	if len(s.unbegun) >= most {
-		clear(s.unbegun)
+	if len(s.unbegunIDs) >= most {
+		delete(s.unbegun, s.unbegunIDs[0])
+		s.unbegunIDs = s.unbegunIDs[1:]
 	}
 	s.unbegun[id] = struct{}{}
+	s.unbegunIDs = append(s.unbegunIDs, id)
+}
+
+// tries notes that an attempt is under way, until it is active or known never to
+// have begun.
+func (s *Scheduler) tries(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trying[id] = struct{}{}
 }
 
 // cancelAsked ends the contexts of runs that shall end: those begun before that

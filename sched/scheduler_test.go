@@ -341,3 +341,22 @@ func TestHeldClaimsAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// Whose claim was taken away before it knew of it called no handler: its tick is
+// begun again, though it may run at most once.
+func TestClaimTakenBeforeItWasKnown(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		n := f.start(0)
+		f.until("00:00:59.9")
+		n.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseReply: true})
+		n.host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: 1, DelayRequest: time.Second})
+		f.until("00:01:00.5")
+		f.server.Delete(t, claimtest.Key(prefix, "sched/default/job/a"))
+		f.until("00:01:50")
+		f.ledger.want(t, "a", "00:01:00")
+		if got := f.history("a"); !slices.Equal(got, []string{"ok 00:01:00"}) {
+			t.Errorf("%v", got)
+		}
+	})
+}
