@@ -35,9 +35,11 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 	})
 }
 
-// Resume ends a pause, by whoever: the job's next tick is the first that is due
-// after now. What was due meanwhile is not missed; Backfill runs it if it is
-// wanted.
+// Resume ends a pause, by whoever: it raises the job's high-water mark to now, by
+// this process's clock (Config.Now), and the next tick is the first that is due
+// after it. What was due meanwhile is not missed; Backfill runs it if it is wanted.
+// Where this clock is ahead of the owner's, what comes due in between is left out
+// without a record; where it is behind, what was due in between is for CatchUp.
 //
 // Errors: ErrUnknownJob, ErrNotPaused, those of etcdclaims.Client.TryAcquire.
 func (s *Scheduler) Resume(ctx context.Context, job string) error {
