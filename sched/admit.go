@@ -90,6 +90,7 @@ func (t *tenure) admission(c *charge, d due, now time.Time) decision {
 // judged by etcd at that instant.
 func (t *tenure) decide(c *charge, r ready, now time.Time) (cmps []clientv3.Cmp, op clientv3.Op, done func(bool, int64, []*pb.ResponseOp)) {
 	k, j := t.s.keys, c.job
+	r.Epoch = t.s.epoch.Load()
 	key, value := k.ready(j.Name, r.ID), encode(r)
 	admit := []clientv3.Op{clientv3.OpPut(key, value)}
 	skipped := past{ID: r.ID, Outcome: OutcomeSkipped, Nominal: r.Nominal, Actual: r.Actual, Missed: r.Missed, Ended: now}

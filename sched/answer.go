@@ -92,7 +92,7 @@ func (t *tenure) backfill(c *charge, key string, rev int64, a ask) (decision, bo
 		next.From = nominal
 		some = append(some, ready{
 			Version: valueVersion, Job: a.Job, ID: backfillID + a.ID + "/" + nominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
-			Parallel: a.Parallel, Note: "asked for by " + a.By,
+			Parallel: a.Parallel, Epoch: t.s.epoch.Load(), Note: "asked for by " + a.By,
 		})
 	}
 	d := decision{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", rev)}}

@@ -197,7 +197,7 @@ func (b *beginner) claim(ctx context.Context, claim string, w waiter) (*etcdclai
 	r := run{
 		ready: w.ready, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now(),
 	}
-	r.Admitted = w.admitted()
+	r.Admitted, r.Epoch = w.admitted(), max(w.Epoch, s.epoch.Load())
 	value, key := encode(r), s.keys.run(w.Job, w.ID)
 	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)}
 	if !w.Parallel {
@@ -218,6 +218,7 @@ func (b *beginner) claim(ctx context.Context, claim string, w waiter) (*etcdclai
 	}
 	switch {
 	case err == nil:
+		s.epoch.Store(cl.Fence() >> epochShift)
 		s.view.remove(w.key, cl.Revision())
 		s.view.put(key, value, cl.Revision())
 		b.mu.Lock()

@@ -12,6 +12,9 @@ import (
 // orphanCheck is how often runs are looked at whose end nobody has told of.
 const orphanCheck = 5 * time.Second
 
+// epochShift is where a fence has the epoch, above the revision.
+const epochShift = 47
+
 // settleOrphans ends the records of runs whose claim is gone. The claim and the
 // record are put in one transaction, so the claim is the run's own if it has the
 // record's revision; and a run deletes its record before it gives up its claim.
@@ -68,7 +71,7 @@ func (t *tenure) settle(c *charge, key string, r run, rev int64) decision {
 		ops: []clientv3.Op{clientv3.OpDelete(key)},
 	}
 	p := r.past()
-	p.Outcome, p.Fence, p.Ended = OutcomeLost, rev, t.s.now()
+	p.Outcome, p.Fence, p.Ended = OutcomeLost, r.Epoch<<epochShift+rev, t.s.now()
 	p.Error = "its claim was lost, or its process died, before it had ended"
 	// An attempt of this process whose claim was never confirmed did nothing.
 	begun := !t.s.neverBegun(r.Run)

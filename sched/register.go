@@ -129,7 +129,7 @@ func (t *tenure) register(c *charge) (decision, bool) {
 	}
 	var first string
 	if starts {
-		first = encode(ready{Version: valueVersion, Job: j.Name, ID: startID + is.Hash, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel()})
+		first = encode(ready{Version: valueVersion, Job: j.Name, ID: startID + is.Hash, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: t.s.epoch.Load()})
 		st.ops = append(st.ops, clientv3.OpPut(k.ready(j.Name, startID+is.Hash), first))
 	}
 	st.done = func(ok bool, rev int64, _ []*pb.ResponseOp) {

@@ -25,6 +25,7 @@ type Scheduler struct {
 	rings  rings
 
 	going  atomic.Bool   // Run was called and has not returned
+	epoch  atomic.Int64  // of the last claim of this process
 	owning atomic.Bool   // this process is the owner
 	more   chan struct{} // has an element when a job was added
 	kick   chan struct{} // has an element when what waits should be tried again
@@ -150,6 +151,7 @@ func (s *Scheduler) stand(ctx context.Context) error {
 // reign owns the group for one term.
 func (s *Scheduler) reign(ctx context.Context, claim *etcdclaims.Claim) {
 	fence := claim.Fence()
+	s.epoch.Store(fence >> epochShift)
 	s.log.Info("this process is the owner of the group now", zap.Int64("fence", fence))
 	if hook := s.cfg.Hooks.Elected; hook != nil {
 		hook(fence)
