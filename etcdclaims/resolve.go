@@ -47,6 +47,11 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			a.unsure = false
 			return 0, nil
 		case a.s.gone(ctx, err, false):
+			if len(a.opts.ops) > 0 {
+				// The claim is no more, and what was put beside it may be there. The
+				// cause is not wrapped: who tries again when a lease is gone must not.
+				return 0, fmt.Errorf("%w: %s", ErrUnknown, err.Error())
+			}
 			return 0, nil // whatever arrives late needs the lease
 		case !errors.Is(err, ErrUnknown) && !isTransient(err):
 			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)

@@ -62,7 +62,7 @@ func (t *tenure) admission(c *charge, d due, now time.Time) decision {
 		told = append(told, p)
 		st.ops = append(st.ops, t.s.add(j, p)...)
 	default:
-		r := ready{Version: valueVersion, Job: j.Name, ID: nominalID(d.run), Nominal: d.run, Actual: j.actual(d.run), Attempt: 1, Missed: d.missed}
+		r := ready{Version: valueVersion, Job: j.Name, ID: nominalID(d.run), Nominal: d.run, Actual: j.actual(d.run), Attempt: 1, Missed: d.missed, Parallel: j.parallel()}
 		cmps, op, then := t.decide(c, r, now)
 		st.cmps = append(st.cmps, cmps...)
 		st.ops = append(st.ops, op)
@@ -90,6 +90,7 @@ func (t *tenure) admission(c *charge, d due, now time.Time) decision {
 // judged by etcd at that instant.
 func (t *tenure) decide(c *charge, r ready, now time.Time) (cmps []clientv3.Cmp, op clientv3.Op, done func(bool, int64, []*pb.ResponseOp)) {
 	k, j := t.s.keys, c.job
+	r.Epoch = t.s.epoch.Load()
 	key, value := k.ready(j.Name, r.ID), encode(r)
 	admit := []clientv3.Op{clientv3.OpPut(key, value)}
 	skipped := past{ID: r.ID, Outcome: OutcomeSkipped, Nominal: r.Nominal, Actual: r.Actual, Missed: r.Missed, Ended: now}
@@ -140,7 +141,7 @@ func (t *tenure) replace(c *charge, r ready, admit []clientv3.Op, now time.Time)
 	for _, w := range waiting {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
 		admit = append(admit, clientv3.OpDelete(w.key))
-		p := past{ID: w.ID, Outcome: OutcomeReplaced, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Attempt: w.Attempt - 1, Ended: now}
+		p := w.leftOut(OutcomeReplaced, now)
 		replaced = append(replaced, p)
 		admit = append(admit, t.s.add(j, p)...)
 	}
@@ -189,6 +190,17 @@ func (w waiter) admitted() int64 {
 		return w.Admitted
 	}
 	return w.rev
+}
+
+// leftOut is the record of a tick that waited and is not begun. If an attempt of
+// it was, that may have done its work: it is the record of that.
+func (w waiter) leftOut(why Outcome, now time.Time) past {
+	if w.Last == nil {
+		return past{ID: w.ID, Outcome: why, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Ended: now}
+	}
+	p := *w.Last
+	p.Ended, p.Error = now, limitText(p.Error+"; it was not begun again: "+string(why))
+	return p
 }
 
 // waiting returns the ticks of a job that wait, in their order; backfills have

@@ -65,7 +65,7 @@ func (s *Scheduler) runAlone(ctx, handlers context.Context) {
 				a.high = due.high
 				s.admitAlone(a, due)
 			}
-			for len(a.waiting) > 0 && (a.running == 0 || !a.job.exclusive(false, false)) {
+			for len(a.waiting) > 0 && (a.running == 0 || a.job.parallel()) {
 				r := a.waiting[0]
 				a.waiting = a.waiting[1:]
 				if a.job.tooLate(r.Nominal, now) && !isManual(r.ID) {

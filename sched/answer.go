@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -14,32 +15,52 @@ const fillAhead = 32
 
 // answer does what was asked for: it admits manual ticks, and those of backfills
 // some at a time. That an ask is gone, or moved on, is part of the transaction, so
-// that each is answered once.
+// that each is answered once. One request has one manual tick of a job: etcd judges
+// the conditions of all its steps before it carries out any. The first that was
+// asked for goes first, as it will be begun first.
 func (t *tenure) answer(ctx context.Context) error {
-	asks := t.s.view.under(t.s.keys.asks())
-	var todo []decision
-	for key, is := range asks {
+	type asking struct {
+		ask
+		key string
+		rev int64
+	}
+	var asks []asking
+	for key, is := range t.s.view.under(t.s.keys.asks()) {
 		a, err := decode[ask](key, []byte(is.value))
 		if err != nil {
 			t.s.log.Error("a request cannot be read, and is left alone", zap.Error(err))
 			continue
 		}
+		asks = append(asks, asking{a, key, is.rev})
+	}
+	slices.SortFunc(asks, func(a, b asking) int { return a.At.Compare(b.At) })
+	var todo []decision
+	asked, more := make(map[string]bool), false
+	for _, a := range asks {
 		c := t.jobs[digest(a.Job)]
 		if c == nil {
 			continue // for an owner that has the job
 		}
 		if a.To.IsZero() {
-			todo = append(todo, t.runNow(c, key, is.rev, a))
-		} else if d, ok := t.backfill(c, key, is.rev, a); ok {
+			if asked[a.Job] {
+				more = true
+				continue
+			}
+			asked[a.Job] = true
+			todo = append(todo, t.runNow(c, a.key, a.rev, a.ask))
+		} else if d, ok := t.backfill(c, a.key, a.rev, a.ask); ok {
 			todo = append(todo, d)
 		}
 	}
-	return t.take(ctx, todo)
+	if err := t.take(ctx, todo); err != nil || !more || t.stale {
+		return err
+	}
+	return t.answer(ctx)
 }
 
 // runNow admits a manual tick, as the job's Overlap has it.
 func (t *tenure) runNow(c *charge, key string, rev int64, a ask) decision {
-	r := ready{Version: valueVersion, Job: a.Job, ID: manualID + a.ID, Nominal: a.At, Actual: a.At, Attempt: 1, Note: "asked for by " + a.By}
+	r := ready{Version: valueVersion, Job: a.Job, ID: manualID + a.ID, Nominal: a.At, Actual: a.At, Attempt: 1, Parallel: c.job.parallel(), Note: "asked for by " + a.By}
 	cmps, op, decided := t.decide(c, r, t.s.now())
 	return decision{
 		cmps: append([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", rev)}, cmps...),
@@ -71,7 +92,7 @@ func (t *tenure) backfill(c *charge, key string, rev int64, a ask) (decision, bo
 		next.From = nominal
 		some = append(some, ready{
 			Version: valueVersion, Job: a.Job, ID: backfillID + a.ID + "/" + nominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
-			Parallel: a.Parallel, Note: "asked for by " + a.By,
+			Parallel: a.Parallel, Epoch: t.s.epoch.Load(), Note: "asked for by " + a.By,
 		})
 	}
 	d := decision{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", rev)}}
@@ -120,7 +141,7 @@ func (t *tenure) dropLate(ctx context.Context) error {
 			}
 			continue
 		}
-		p := past{ID: w.ID, Outcome: OutcomeLate, Nominal: w.Nominal, Actual: w.Actual, Admitted: w.admitted(), Missed: w.Missed, Attempt: w.Attempt - 1, Ended: now}
+		p := w.leftOut(OutcomeLate, now)
 		todo = append(todo, decision{
 			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", w.rev)},
 			ops:  append([]clientv3.Op{clientv3.OpDelete(key)}, t.s.add(c.job, p)...),

@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -41,10 +42,7 @@ const (
 
 // begin begins ticks until ctx ends, and returns when no attempt is under way.
 func (s *Scheduler) begin(ctx, handlers context.Context) {
-	b := &beginner{
-		s: s, handlers: handlers, slots: make(chan struct{}, attemptsAtOnce), freed: make(chan struct{}, 1),
-		busy: make(map[string]bool), again: make(map[string]wait),
-	}
+	b := s.newBeginner(handlers)
 	defer b.wg.Wait()
 	heard := s.view.listen()
 	defer s.view.deaf(heard)
@@ -60,6 +58,13 @@ func (s *Scheduler) begin(ctx, handlers context.Context) {
 		case <-ctx.Done():
 		}
 		timer.Stop()
+	}
+}
+
+func (s *Scheduler) newBeginner(handlers context.Context) *beginner {
+	return &beginner{
+		s: s, handlers: handlers, slots: make(chan struct{}, attemptsAtOnce), freed: make(chan struct{}, 1),
+		busy: make(map[string]bool), again: make(map[string]wait),
 	}
 }
 
@@ -88,7 +93,7 @@ func (b *beginner) look(ctx context.Context) time.Duration {
 		if !ok || j.tooLate(w.Nominal, s.now()) && !isManual(w.ID) {
 			continue // the owner sees to that
 		}
-		claim := claimKey(s.cfg.Group, j.Name, w.ID, j.exclusive(isBackfill(w.ID), w.Parallel))
+		claim := claimKey(s.cfg.Group, j.Name, w.ID, !w.Parallel)
 		if other, ok := first[claim]; !ok || w.before(other) {
 			first[claim] = w
 		}
@@ -96,6 +101,7 @@ func (b *beginner) look(ctx context.Context) time.Duration {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	maps.DeleteFunc(b.again, func(claim string, _ wait) bool { return first[claim].key == "" })
 	for claim, w := range first {
 		if b.busy[claim] {
 			continue
@@ -142,7 +148,7 @@ func (b *beginner) try(ctx context.Context, j Job, claim string, w waiter) {
 	if !b.turn(ctx, w) {
 		return
 	}
-	cl, r, value := b.claim(ctx, j, claim, w)
+	cl, r, value := b.claim(ctx, claim, w)
 	<-b.slots
 	if cl == nil {
 		return
@@ -186,41 +192,45 @@ func (b *beginner) turn(ctx context.Context, w waiter) bool {
 
 // claim claims the run and takes the tick, or says why not in the log and returns
 // nil.
-func (b *beginner) claim(ctx context.Context, j Job, claim string, w waiter) (*etcdclaims.Claim, run, string) {
+func (b *beginner) claim(ctx context.Context, claim string, w waiter) (*etcdclaims.Claim, run, string) {
 	s := b.s
 	r := run{
 		ready: w.ready, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now(),
 	}
-	r.Admitted = w.admitted()
+	r.Admitted, r.Epoch = w.admitted(), max(w.Epoch, s.epoch.Load())
 	value, key := encode(r), s.keys.run(w.Job, w.ID)
 	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)}
-	exclusive := j.exclusive(isBackfill(w.ID), w.Parallel)
-	if exclusive {
+	if !w.Parallel {
 		// The record of a dead run comes first: it may have to be begun again.
 		cmps = append(cmps, absent(s.keys.runOf(w.Job)).WithPrefix())
 	}
+	// Not cut short by a stop: who knows that it began can give the tick back.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+	defer cancel()
+	s.tries(r.Run)
 	cl, err := s.claims.TryAcquire(ctx, claim,
 		etcdclaims.If(cmps...),
 		etcdclaims.Then(clientv3.OpDelete(w.key), clientv3.OpPut(key, value)))
+	if err != nil {
+		// If it was claimed it is given up in the background, or was lost before
+		// anybody knew: the record of a run stays that was never begun.
+		s.begunNever(r.Run, !errors.Is(err, etcdclaims.ErrHeld))
+	}
 	switch {
 	case err == nil:
+		s.epoch.Store(cl.Fence() >> epochShift)
 		s.view.remove(w.key, cl.Revision())
 		s.view.put(key, value, cl.Revision())
 		b.mu.Lock()
 		delete(b.again, claim)
 		b.mu.Unlock()
 		return cl, r, value
-	case errors.Is(err, etcdclaims.ErrRefused) && exclusive && len(s.view.under(s.keys.runOf(w.Job))) > 0:
+	case errors.Is(err, etcdclaims.ErrRefused) && !w.Parallel && len(s.view.under(s.keys.runOf(w.Job))) > 0:
 	case errors.Is(err, etcdclaims.ErrRefused):
 		s.view.forget(w.key, w.rev) // another has begun it, or it was taken back
 		return nil, r, ""
 	case errors.Is(err, etcdclaims.ErrHeld):
-	case ctx.Err() != nil && !errors.Is(err, etcdclaims.ErrUnknown):
-		return nil, r, ""
 	default:
-		// If it was claimed it is given up in the background, and the record of a
-		// run stays that was never begun.
-		s.begunNever(r.Run, true)
 		s.log.Warn("a tick cannot be begun; trying again", zap.String("job", w.Job), zap.String("tick", w.ID), zap.Error(err))
 	}
 	b.mu.Lock()

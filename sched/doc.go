@@ -39,7 +39,8 @@
 // That clocks are right. The wall clock of the owner says when ticks are due.
 // If it is wrong ticks come early, late, or are caught up with as if missed;
 // none comes twice. Put back, it lets ticks wait until it is again where it
-// was.
+// was. The wall clock of who calls [Scheduler.Resume] says from when on they are
+// due again: ahead of the owner's, it leaves out what comes due in between.
 //
 // Replicas agree on the instants of a [Cron] schedule as long as they agree
 // on its text and on the rules of its time zone. Those rules come from the tz

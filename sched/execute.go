@@ -63,6 +63,7 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active[r.Run] = a
+	delete(s.trying, r.Run)
 	return a
 }
 
@@ -73,10 +74,13 @@ func (s *Scheduler) load() int {
 	return len(s.active)
 }
 
-// runs reports whether a run goes on here under its claim.
+// runs reports whether a run goes on here under its claim, or may be about to.
 func (s *Scheduler) runs(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, trying := s.trying[id]; trying {
+		return true
+	}
 	a := s.active[id]
 	return a != nil && a.claim.Err() == nil
 }
@@ -94,14 +98,25 @@ func (s *Scheduler) begunNever(id string, never bool) {
 	const most = 10_000 // forgetting one means to call it lost
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.trying, id)
 	if !never {
 		delete(s.unbegun, id)
 		return
 	}
-	if len(s.unbegun) >= most {
-		clear(s.unbegun)
+	if len(s.unbegunIDs) >= most {
+		delete(s.unbegun, s.unbegunIDs[0])
+		s.unbegunIDs = s.unbegunIDs[1:]
 	}
 	s.unbegun[id] = struct{}{}
+	s.unbegunIDs = append(s.unbegunIDs, id)
+}
+
+// tries notes that an attempt is under way, until it is active or known never to
+// have begun.
+func (s *Scheduler) tries(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trying[id] = struct{}{}
 }
 
 // cancelAsked ends the contexts of runs that shall end: those begun before that
@@ -235,26 +250,23 @@ func (r run) past() past {
 
 // recordEnd writes the record of a run in the place of its being under way.
 func (s *Scheduler) recordEnd(a *active, value string, p past) error {
-	again := p.Outcome == OutcomeInterrupted && a.job.Delivery == AtLeastOnce && a.run.Attempt < a.job.MaxAttempts
-	if again {
-		next := a.run.ready
-		next.Attempt++
-		next.Note = "attempt " + itoa(a.run.Attempt) + " by " + a.run.Owner + " was interrupted"
-		return s.end(a, value, s.keys.ready(a.job.Name, a.run.ID), encode(next), nil)
+	if p.Outcome == OutcomeInterrupted && a.job.Delivery == AtLeastOnce && a.run.Attempt < a.job.MaxAttempts {
+		next := a.run.again(p, "was interrupted")
+		return s.end(a, value, p, &next)
 	}
-	return s.end(a, value, s.keys.entry(a.job.Name, p), "", &p)
+	return s.end(a, value, p, nil)
 }
 
 // giveBack lets the tick wait again whose handler was not called.
 func (s *Scheduler) giveBack(a *active, value string) bool {
-	return s.end(a, value, s.keys.ready(a.job.Name, a.run.ID), encode(a.run.ready), nil) == nil
+	return s.end(a, value, past{Ended: s.now()}, &a.run.ready) == nil
 }
 
-// end replaces the record that the run is under way, by p if there is one and else
-// by the value under the key that follows it. It tries until that is settled or
+// end replaces the record that the run is under way: by the tick that waits again,
+// if there is a next attempt, and else by p. It tries until that is settled or
 // the claim is over: it is sent under the claim's guard, and changes nothing if
 // the record is gone, so that a request which comes late, or twice, does no harm.
-func (s *Scheduler) end(a *active, value, follows, next string, p *past) error {
+func (s *Scheduler) end(a *active, value string, p past, next *ready) error {
 	if s.Passthrough() {
 		return nil
 	}
@@ -263,35 +275,43 @@ func (s *Scheduler) end(a *active, value, follows, next string, p *past) error {
 	for try := 0; ; try++ {
 		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}
 		ops := []clientv3.Op{clientv3.OpDelete(key)}
-		if p != nil {
-			more, then, err := s.countFailure(ctx, j, *p)
+		left := p
+		if next == nil {
+			more, then, err := s.countFailure(ctx, j, p)
 			if err != nil {
 				if !s.wait(a, try) {
 					return err
 				}
 				continue
 			}
-			cmps, ops = append(cmps, more...), append(append(ops, s.add(j, *p)...), then...)
+			cmps, ops = append(cmps, more...), append(append(ops, s.add(j, p)...), then...)
 		} else {
-			ops = append(ops, clientv3.OpPut(follows, next))
+			var op clientv3.Op
+			op, left = s.waitAgain(j, *next, p.Ended)
+			ops = append(ops, op)
 		}
+		waits, entry := s.keys.ready(j.Name, a.run.ID), s.keys.entry(j.Name, left)
 		resp, err := a.claim.Txn(ctx).If(cmps...).Then(ops...).
-			Else(clientv3.OpGet(follows), clientv3.OpGet(key)).Commit()
+			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key)).Commit()
 		switch {
 		case err == nil && resp.Succeeded:
 			s.rings.learn(resp.Responses)
 			s.view.remove(key, resp.Header.Revision)
-			if p == nil {
-				s.view.put(follows, next, resp.Header.Revision)
+			if inner := resp.Responses[1].GetResponseTxn(); next != nil && (inner == nil || inner.Succeeded) {
+				s.view.put(waits, encode(next), resp.Header.Revision)
 			}
 			return nil
 		case err == nil:
-			there := resp.Responses[0].GetResponseRange().Kvs
-			if len(there) > 0 && (p != nil || string(there[0].Value) == next) {
+			there := func(i int) string {
+				for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
+					return string(kv.Value)
+				}
+				return ""
+			}
+			if there(1) != "" || next != nil && there(0) == encode(next) {
 				return nil // by a request whose reply was lost
 			}
-			still := resp.Responses[1].GetResponseRange().Kvs
-			if len(still) == 0 || string(still[0].Value) != value {
+			if there(2) != value {
 				return errors.New("the record of the run is gone")
 			}
 			continue // others have counted a failure meanwhile

@@ -212,6 +212,7 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 
 // jobState is all that etcd has of a job but for its history, at one revision.
 type jobState struct {
+	rev       int64 // at which it was read
 	spec      spec
 	specRev   int64 // 0: there is no such job
 	high      time.Time
@@ -221,7 +222,6 @@ type jobState struct {
 	failures  failures
 	waiting   []waiter
 	running   []runner
-	asks      []ask
 	last      *past
 }
 
@@ -243,14 +243,13 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobState, error) {
 		clientv3.OpGet(k.spec(job)), clientv3.OpGet(k.high(job)), clientv3.OpGet(k.paused(job)), clientv3.OpGet(k.fail(job)),
 		clientv3.OpGet(k.readyOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfills(job), clientv3.WithPrefix()),
 		clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
-		clientv3.OpGet(k.asks(), clientv3.WithPrefix()),
 		clientv3.OpGet(k.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
 	).Commit()
 	if err != nil {
 		return nil, err
 	}
 	at := func(i int) []*mvccpb.KeyValue { return resp.Responses[i].GetResponseRange().Kvs }
-	st := &jobState{}
+	st := &jobState{rev: resp.Header.Revision}
 	for _, kv := range at(0) {
 		st.specRev = kv.ModRevision
 		if st.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {
@@ -291,15 +290,6 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobState, error) {
 		st.running = append(st.running, runner{r, kv.ModRevision})
 	}
 	for _, kv := range at(8) {
-		a, err := decode[ask](string(kv.Key), kv.Value)
-		if err != nil {
-			return nil, err
-		}
-		if a.Job == job {
-			st.asks = append(st.asks, a)
-		}
-	}
-	for _, kv := range at(9) {
 		p, err := decode[past](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err

@@ -155,12 +155,9 @@ func (j Job) actual(nominal time.Time) time.Time {
 	return nominal.Add(jitter(j.Name, nominal, j.Jitter, j.Schedule.Next(nominal)))
 }
 
-// exclusive reports whether runs of the job share one claim, and so exclude each
-// other.
-func (j Job) exclusive(backfill, parallel bool) bool {
-	if backfill {
-		return !parallel
-	}
+// parallel reports whether runs of the job may go on beside each other; else they
+// share one claim.
+func (j Job) parallel() bool {
 	_, allow := j.Overlap.(Allow)
-	return !allow
+	return allow
 }

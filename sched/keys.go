@@ -16,7 +16,7 @@ import (
 //	high/<job>              its high-water mark
 //	past/<job>/<time>-<id>  what became of its ticks
 //	fail/<job>              how many runs failed in a row
-//	now/ask/<uuid>         what somebody asks of the owner
+//	now/ask/<job>/<uuid>   what somebody asks of the owner
 //	now/paused/<job>       that it is paused, by whom and why
 //	now/cancel/<job>       that what runs now shall end
 //	now/ready/<job>/<id>   a tick that is admitted and not begun
@@ -38,7 +38,7 @@ func (k keys) past(job string) string          { return k.root + "past/" + diges
 func (k keys) fail(job string) string          { return k.root + "fail/" + digest(job) }
 func (k keys) now() string                     { return k.root + "now/" }
 func (k keys) asks() string                    { return k.now() + "ask/" }
-func (k keys) ask(id string) string            { return k.asks() + id }
+func (k keys) asksOf(job string) string        { return k.asks() + digest(job) + "/" }
 func (k keys) paused(job string) string        { return k.now() + "paused/" + digest(job) }
 func (k keys) cancels() string                 { return k.now() + "cancel/" }
 func (k keys) cancel(job string) string        { return k.cancels() + digest(job) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -34,9 +35,11 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 	})
 }
 
-// Resume ends a pause, by whoever: the job's next tick is the first that is due
-// after now. What was due meanwhile is not missed; Backfill runs it if it is
-// wanted.
+// Resume ends a pause, by whoever: it raises the job's high-water mark to now, by
+// this process's clock (Config.Now), and the next tick is the first that is due
+// after it. What was due meanwhile is not missed; Backfill runs it if it is wanted.
+// Where this clock is ahead of the owner's, what comes due in between is left out
+// without a record; where it is behind, what was due in between is for CatchUp.
 //
 // Errors: ErrUnknownJob, ErrNotPaused, those of etcdclaims.Client.TryAcquire.
 func (s *Scheduler) Resume(ctx context.Context, job string) error {
@@ -98,15 +101,16 @@ func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time
 
 // ask leaves a request for the owner.
 func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
-	key := s.keys.ask(a.ID)
+	key := s.keys.asksOf(a.Job) + a.ID
 	return s.operate(ctx, what, a.Job, func(*jobState) ([]clientv3.Cmp, []clientv3.Op, error) {
 		return []clientv3.Cmp{absent(key)}, []clientv3.Op{clientv3.OpPut(key, encode(a))}, nil
 	})
 }
 
 // Cancel ends the contexts of all runs of the job that have begun, with
-// ErrCancelled as their cause, and takes back what waits to be run, backfills
-// included. It does not wait until the runs have stopped. Scheduled ticks
+// ErrCancelled as their cause, and takes back what waits to be run, or was asked
+// for, backfills included. Of what waits the first twenty have records; one more
+// counts the rest. It does not wait until the runs have stopped. Scheduled ticks
 // go on; Pause stops them.
 //
 // Errors: ErrUnknownJob, those of etcdclaims.Client.TryAcquire.
@@ -115,15 +119,39 @@ func (s *Scheduler) Cancel(ctx context.Context, job, why string) error {
 	return s.operate(ctx, "cancelling", job, func(st *jobState) ([]clientv3.Cmp, []clientv3.Op, error) {
 		waits := s.keys.readyOf(job)
 		fills := s.keys.backfills(job)
-		ops := []clientv3.Op{
-			clientv3.OpPut(s.keys.cancel(job), value),
-			clientv3.OpDelete(waits, clientv3.WithPrefix()), clientv3.OpDelete(fills, clientv3.WithPrefix()),
+		ops := append(s.withdraw(st.waiting, why),
+			clientv3.OpPut(s.keys.cancel(job), value), clientv3.OpDelete(s.keys.asksOf(job), clientv3.WithPrefix()),
+			clientv3.OpDelete(waits, clientv3.WithPrefix()), clientv3.OpDelete(fills, clientv3.WithPrefix()))
+		// What was admitted meanwhile has no record yet.
+		var cmps []clientv3.Cmp
+		for _, prefix := range []string{waits, fills} {
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(prefix), "<", st.rev+1).WithPrefix())
 		}
-		for _, a := range st.asks {
-			ops = append(ops, clientv3.OpDelete(s.keys.ask(a.ID)))
-		}
-		return nil, ops, nil
+		return cmps, ops, nil
 	})
+}
+
+// withdraw takes back ticks that wait, those of them that were not begun
+// meanwhile, and records that.
+func (s *Scheduler) withdraw(waiting []waiter, why string) (ops []clientv3.Op) {
+	const most = 20 // that have a record each
+	now := s.now()
+	record := func(w waiter, more int) clientv3.Op {
+		p := w.leftOut(OutcomeWithdrawn, now)
+		p.Version, p.Job = valueVersion, w.Job
+		p.Missed += more
+		p.Error = limitText(strings.TrimPrefix(p.Error+"; taken back: "+why, "; "))
+		return clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
+			[]clientv3.Op{clientv3.OpDelete(w.key), clientv3.OpPut(s.keys.entry(w.Job, p), encode(p))}, nil)
+	}
+	for i, w := range waiting {
+		if rest := len(waiting) - i - 1; i < most {
+			ops = append(ops, record(w, 0))
+		} else if rest == 0 {
+			ops = append(ops, record(w, i-most)) // the last is begun last
+		}
+	}
+	return ops
 }
 
 // operate changes what etcd has of a job, exactly once or not at all: under a claim

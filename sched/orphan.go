@@ -12,6 +12,9 @@ import (
 // orphanCheck is how often runs are looked at whose end nobody has told of.
 const orphanCheck = 5 * time.Second
 
+// epochShift is where a fence has the epoch, above the revision.
+const epochShift = 47
+
 // settleOrphans ends the records of runs whose claim is gone. The claim and the
 // record are put in one transaction, so the claim is the run's own if it has the
 // record's revision; and a run deletes its record before it gives up its claim.
@@ -67,21 +70,27 @@ func (t *tenure) settle(c *charge, key string, r run, rev int64) decision {
 		},
 		ops: []clientv3.Op{clientv3.OpDelete(key)},
 	}
+	p := r.past()
+	p.Outcome, p.Fence, p.Ended = OutcomeLost, r.Epoch<<epochShift+rev, t.s.now()
+	p.Error = "its claim was lost, or its process died, before it had ended"
 	// An attempt of this process whose claim was never confirmed did nothing.
 	begun := !t.s.neverBegun(r.Run)
-	again := r.ready
+	again, over := r.ready, false
 	switch {
 	case !begun:
 	case j.Delivery == AtLeastOnce && r.Attempt < j.MaxAttempts:
-		again.Attempt++
-		again.Note = "attempt " + itoa(r.Attempt) + " by " + r.Owner + " was lost"
+		again = r.again(p, "was lost")
 	default:
-		p := r.past()
-		p.Outcome, p.Fence, p.Ended = OutcomeLost, rev, t.s.now()
-		p.Error = "its claim was lost, or its process died, before it had ended"
+		over = true
+	}
+	if !over && t.outdated(c, r.ID) {
+		p, over = waiter{ready: again}.leftOut(OutcomeReplaced, p.Ended), true
+	}
+	if over {
 		st.ops = append(st.ops, t.s.add(j, p)...)
 		st.done = func(ok bool, at int64, _ []*pb.ResponseOp) {
 			if ok {
+				t.s.begunNever(r.Run, false)
 				t.s.view.remove(key, at)
 				t.s.left(j, p)
 			}
@@ -89,17 +98,54 @@ func (t *tenure) settle(c *charge, key string, r run, rev int64) decision {
 		return st
 	}
 	waits := t.s.keys.ready(j.Name, r.ID)
-	st.ops = append(st.ops, clientv3.OpPut(waits, encode(again)))
-	st.done = func(ok bool, at int64, _ []*pb.ResponseOp) {
+	op, instead := t.s.waitAgain(j, again, p.Ended)
+	st.ops = append(st.ops, op)
+	st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {
 		if !ok {
 			return
 		}
 		t.s.begunNever(r.Run, false)
 		t.s.view.remove(key, at)
+		if inner := replies[1].GetResponseTxn(); inner != nil && !inner.Succeeded {
+			t.s.left(j, instead)
+			return
+		}
 		t.s.view.put(waits, encode(again), at)
 		t.s.log.Warn("a tick is begun again", zap.String("job", j.Name), zap.String("tick", r.ID), zap.Int("attempt", again.Attempt))
 	}
 	return st
+}
+
+// outdated reports whether a newer tick is about to be admitted in the place of
+// one that would wait again.
+func (t *tenure) outdated(c *charge, id string) bool {
+	return c.job.newestOnly(id) && !c.paused && c.highRev != 0 && !c.job.due(c.high, t.s.now(), t.s.cfg.Grace).run.IsZero()
+}
+
+// newestOnly reports whether a tick gives way to any newer one.
+func (j Job) newestOnly(id string) bool {
+	_, is := j.Overlap.(CancelRunning)
+	return is && !isBackfill(id)
+}
+
+// again is the tick as it waits for its next attempt, after one that ended so.
+func (r run) again(p past, how string) ready {
+	next := r.ready
+	next.Attempt++
+	next.Last = &p
+	next.Note = "attempt " + itoa(r.Attempt) + " by " + r.Owner + " " + how
+	return next
+}
+
+// waitAgain lets a tick wait that was begun. With CancelRunning it does not if a
+// newer one waits, and instead is what is recorded then.
+func (s *Scheduler) waitAgain(j Job, r ready, now time.Time) (op clientv3.Op, instead past) {
+	put := clientv3.OpPut(s.keys.ready(j.Name, r.ID), encode(r))
+	if !j.newestOnly(r.ID) {
+		return put, past{}
+	}
+	instead = waiter{ready: r}.leftOut(OutcomeReplaced, now)
+	return clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, []clientv3.Op{put}, s.add(j, instead)), instead
 }
 
 // watchRuns hears of claims that are gone, until ctx ends.

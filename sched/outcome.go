@@ -15,6 +15,7 @@ const (
 	OutcomeInterrupted Outcome = "interrupted" // it returned an error after its scheduler was stopped, or its claim was in doubt
 	OutcomeLost        Outcome = "lost"        // its process died, or its claim was lost, before it had ended
 	OutcomeSkipped     Outcome = "skipped"     // not run: another run was going on, or too many waited
+	OutcomeWithdrawn   Outcome = "withdrawn"   // not run: Cancel took it back while it waited
 	OutcomeReplaced    Outcome = "replaced"    // not run: CancelRunning preferred a newer one
 	OutcomeLate        Outcome = "late"        // not run: past its StartDeadline
 	OutcomeMissed      Outcome = "missed"      // not run: it could not be admitted in time, and CatchUp leaves it out

@@ -35,8 +35,10 @@ type ready struct {
 	Actual   time.Time `json:"actual"`
 	Attempt  int       `json:"attempt"`
 	Missed   int       `json:"missed,omitempty"`
-	Parallel bool      `json:"parallel,omitempty"`        // a backfill whose runs may overlap
+	Parallel bool      `json:"parallel,omitempty"`        // its run excludes no other: by the Overlap of who admitted it
 	Admitted int64     `json:"admitted,string,omitempty"` // unknown to the first writer: its own revision
+	Epoch    int64     `json:"epoch,omitempty"`           // of claims, as far as the last writer knew
+	Last     *past     `json:"last,omitempty"`            // what became of the attempt before
 	Note     string    `json:"note,omitempty"`            // who asked for it, or what became of the last attempt
 }
 

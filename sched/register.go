@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
 )
 
 // farAhead is how far a mark may be ahead of the clock before that is said.
@@ -43,27 +44,16 @@ func (t *tenure) load(ctx context.Context) error {
 	}
 	t.s.mu.Unlock()
 
-	t.stale = false
+	t.stale, t.unread, t.loaded = false, false, time.Now()
 	t.jobs = make(map[string]*charge, len(jobs))
 	var steps []decision
 	for _, j := range jobs {
 		d := digest(j.Name)
-		c := &charge{job: j, paused: !t.s.view.get(k.paused(j.Name)).gone}
-		if kv := highs[d]; kv != nil {
-			if c.high, err = dec(kv.Value); err != nil {
-				return fmt.Errorf("sched: job %q: its high-water mark %s: %w; correct it", j.Name, kv.Key, err)
-			}
-			c.highRev = kv.ModRevision
-			if ahead := c.high.Sub(t.s.now()); ahead > farAhead {
-				t.s.log.Error("nothing is due before the high-water mark, which is far ahead: the clock of an owner was wrong, or this one's is; to begin anew delete the key",
-					zap.String("job", j.Name), zap.Duration("ahead", ahead), zap.ByteString("key", kv.Key))
-			}
-		}
-		if kv := specs[d]; kv != nil {
-			if c.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {
-				return err
-			}
-			c.specRev = kv.ModRevision
+		c, err := t.charge(j, specs[d], highs[d])
+		if err != nil {
+			t.unread = true
+			t.s.log.Error("a job cannot be taken over, and is left alone", zap.String("job", j.Name), zap.Error(err))
+			continue
 		}
 		t.jobs[d] = c
 		if st, ok := t.register(c); ok {
@@ -71,7 +61,35 @@ func (t *tenure) load(ctx context.Context) error {
 		}
 		t.schedule(c)
 	}
+	if t.unread && len(t.jobs) == 0 {
+		return errUnreadable
+	}
 	return t.take(ctx, steps)
+}
+
+// errUnreadable says that another process had better be the owner.
+var errUnreadable = errors.New("sched: none of the jobs can be taken over")
+
+// charge makes sense of what is stored of a job.
+func (t *tenure) charge(j Job, sp, high *mvccpb.KeyValue) (c *charge, err error) {
+	c = &charge{job: j, paused: !t.s.view.get(t.s.keys.paused(j.Name)).gone}
+	if high != nil {
+		if c.high, err = dec(high.Value); err != nil {
+			return nil, fmt.Errorf("its high-water mark %s: %w; correct it", high.Key, err)
+		}
+		c.highRev = high.ModRevision
+		if ahead := c.high.Sub(t.s.now()); ahead > farAhead {
+			t.s.log.Error("nothing is due before the high-water mark, which is far ahead: the clock of an owner was wrong, or this one's is; to begin anew delete the key",
+				zap.String("job", j.Name), zap.Duration("ahead", ahead), zap.ByteString("key", high.Key))
+		}
+	}
+	if sp != nil {
+		if c.spec, err = decode[spec](string(sp.Key), sp.Value); err != nil {
+			return nil, err
+		}
+		c.specRev = sp.ModRevision
+	}
+	return c, nil
 }
 
 // register makes the stored job what this owner was given, if it is not that. A
@@ -111,7 +129,7 @@ func (t *tenure) register(c *charge) (decision, bool) {
 	}
 	var first string
 	if starts {
-		first = encode(ready{Version: valueVersion, Job: j.Name, ID: startID + is.Hash, Nominal: now, Actual: now, Attempt: 1})
+		first = encode(ready{Version: valueVersion, Job: j.Name, ID: startID + is.Hash, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: t.s.epoch.Load()})
 		st.ops = append(st.ops, clientv3.OpPut(k.ready(j.Name, startID+is.Hash), first))
 	}
 	st.done = func(ok bool, rev int64, _ []*pb.ResponseOp) {
@@ -162,4 +180,10 @@ func byDigest(prefix string, kvs []*mvccpb.KeyValue) map[string]*mvccpb.KeyValue
 // isTooLarge reports whether a transaction had more in it than etcd allows.
 func isTooLarge(err error) bool {
 	return errors.Is(err, etcdclaims.ErrTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
+}
+
+// isRefusal reports whether etcd will say the same to the same request again.
+func isRefusal(err error) bool {
+	var is rpctypes.EtcdError
+	return errors.As(err, &is) && is.Code() == codes.InvalidArgument
 }

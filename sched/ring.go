@@ -42,7 +42,8 @@ func (s *Scheduler) add(job Job, p past) []clientv3.Op {
 			ops = append(ops, clientv3.OpDelete(old))
 		}
 	}
-	r.excess = nil // or a second record in the same transaction would delete them twice
+	// They stay in excess until a reply says what is left: this record may stand in
+	// the branch that is not taken.
 	return append(ops, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(trimAtOnce)))
 }
 

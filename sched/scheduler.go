@@ -25,15 +25,18 @@ type Scheduler struct {
 	rings  rings
 
 	going  atomic.Bool   // Run was called and has not returned
+	epoch  atomic.Int64  // of the last claim of this process
 	owning atomic.Bool   // this process is the owner
 	more   chan struct{} // has an element when a job was added
 	kick   chan struct{} // has an element when what waits should be tried again
 	stir   chan struct{} // has an element when the owner should look for orphans
 
-	mu      sync.Mutex
-	jobs    map[string]Job
-	active  map[string]*active  // runs of this process
-	unbegun map[string]struct{} // attempts of this process whose claim is unknown: no handler was called
+	mu         sync.Mutex
+	jobs       map[string]Job
+	active     map[string]*active  // runs of this process
+	trying     map[string]struct{} // attempts of this process that are under way: nobody knows yet
+	unbegun    map[string]struct{} // attempts of this process whose claim is unknown: no handler was called
+	unbegunIDs []string            // of the last of them, the oldest first
 }
 
 // New returns a scheduler of a group. It does no I/O; Run does. The claims stay
@@ -50,7 +53,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
 		more: make(chan struct{}, 1), kick: make(chan struct{}, 1), stir: make(chan struct{}, 1),
-		jobs: make(map[string]Job), active: make(map[string]*active), unbegun: make(map[string]struct{}),
+		jobs: make(map[string]Job), active: make(map[string]*active), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
@@ -148,6 +151,7 @@ func (s *Scheduler) stand(ctx context.Context) error {
 // reign owns the group for one term.
 func (s *Scheduler) reign(ctx context.Context, claim *etcdclaims.Claim) {
 	fence := claim.Fence()
+	s.epoch.Store(fence >> epochShift)
 	s.log.Info("this process is the owner of the group now", zap.Int64("fence", fence))
 	if hook := s.cfg.Hooks.Elected; hook != nil {
 		hook(fence)

@@ -276,3 +276,87 @@ func TestFewOperations(t *testing.T) {
 		f.audit()
 	})
 }
+
+// A process that is stopped while it begins a tick leaves it to the next, not
+// begun.
+func TestStopDuringBegin(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 20 * time.Millisecond} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+			n := f.start(0)
+			f.until("00:00:30")
+			f.start(0)
+			f.until("00:00:59.9")
+			n.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, DelayReply: 50 * time.Millisecond})
+			f.until("00:01:00")
+			time.Sleep(late)
+			n.stop()
+			f.until("00:01:50")
+			f.ledger.want(t, "a", "00:01:00")
+			if got := f.history("a"); !slices.Equal(got, []string{"ok 00:01:00"}) {
+				t.Errorf("stopped %v after the tick: %v", late, got)
+			}
+		})
+	}
+}
+
+// While versions of a program differ in a job's Overlap, the owner's counts for
+// the runs of all.
+func TestOverlapIsTheOwners(t *testing.T) {
+	for _, tt := range []struct {
+		owner, other sched.Overlap
+		want         int
+	}{{sched.BufferAll{}, sched.Allow{}, 1}, {sched.Allow{}, sched.BufferAll{}, 3}} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.cfg.Spread = true
+			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: tt.owner}, 170*time.Second)
+			f.start(0)
+			f.until("00:00:10")
+			f.jobs[0].Overlap = tt.other
+			for range 3 {
+				f.start(0)
+			}
+			f.until("00:00:20")
+			for range 3 {
+				noErr(t, second(f.console().RunNow(t.Context(), "a")))
+			}
+			f.until("00:12:30")
+			deeds := f.ledger.all("a")
+			if n := atMost(deeds); n < tt.want || tt.want == 1 && n > 1 {
+				t.Errorf("%T: %d at once, want %d: %v", tt.owner, n, tt.want, deeds)
+			}
+			if !slices.ContainsFunc(deeds, func(d deed) bool { return d.By != "node0" }) {
+				t.Error("the owner ran all: this tests nothing")
+			}
+		})
+	}
+}
+
+// A claim that was held when a tick wanted it is not remembered for longer than
+// the tick waits: with Allow each has a key of its own.
+func TestHeldClaimsAreForgotten(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		if n := f.console().Postponed(t.Context()); n != 0 {
+			t.Errorf("%d", n)
+		}
+	})
+}
+
+// Whose claim was taken away before it knew of it called no handler: its tick is
+// begun again, though it may run at most once.
+func TestClaimTakenBeforeItWasKnown(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		n := f.start(0)
+		f.until("00:00:59.9")
+		n.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 1, LoseReply: true})
+		n.host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: 1, DelayRequest: time.Second})
+		f.until("00:01:00.5")
+		f.server.Delete(t, claimtest.Key(prefix, "sched/default/job/a"))
+		f.until("00:01:50")
+		f.ledger.want(t, "a", "00:01:00")
+		if got := f.history("a"); !slices.Equal(got, []string{"ok 00:01:00"}) {
+			t.Errorf("%v", got)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package sched_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,6 +120,27 @@ func TestSemantic11LatenessDeadline(t *testing.T) {
 			f.start(0)
 			f.until("00:04:30")
 			f.ledger.want(t, "a", "00:01:00", "00:03:00", "00:04:00")
+		})
+	})
+	t.Run("begun before", func(t *testing.T) {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: minutely, StartDeadline: 10 * time.Second, Delivery: sched.AtLeastOnce}, 30*time.Second)
+			f.start(0)
+			f.start(0)
+			f.until("00:01:05")
+			dead := f.owner()
+			dead.kill()
+			f.until("00:01:50")
+			f.ledger.want(t, "a", "00:01:00")
+			first := f.ledger.all("a")[0]
+			got := f.entries("a")
+			if len(got) != 1 {
+				t.Fatalf("%v", got)
+			}
+			if e := got[0]; e.Outcome != sched.OutcomeLost || e.Attempt != 1 || e.Owner != dead.name || e.Fence != first.Fence || e.Began.IsZero() ||
+				!strings.Contains(e.Error, "late") {
+				t.Errorf("%+v", e)
+			}
 		})
 	})
 	t.Run("while it waited", func(t *testing.T) {

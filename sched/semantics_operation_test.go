@@ -216,6 +216,24 @@ func TestSemantic27History(t *testing.T) {
 	})
 }
 
+// As many records are kept whatever the Overlap, where nothing is ever left out.
+func TestHistoryIsTrimmed(t *testing.T) {
+	for _, overlap := range overlaps {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: minutely, History: 3, Overlap: overlap}, time.Second)
+			f.start(0)
+			ticks := 20 + someOf(80)
+			time.Sleep(time.Duration(ticks)*time.Minute + 30*time.Second)
+			if n := len(f.ledger.all("a")); n != ticks {
+				t.Errorf("%T: %d runs, want %d", overlap, n, ticks)
+			}
+			if n := len(f.under("/past/")); n < 3 || n > 4 {
+				t.Errorf("%T: %d records, want 3", overlap, n)
+			}
+		})
+	}
+}
+
 // While it cannot be known who the owner is, nothing is run.
 func TestSemantic28FailClosed(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
@@ -306,9 +324,34 @@ func TestCancel(t *testing.T) {
 		f.until("00:04:30")
 		f.ledger.want(t, "a", "00:01:00", "00:04:00")
 		wantIs(t, f.ledger.all("a")[0].Err, sched.ErrCancelled)
-		if got := f.history("a"); !slices.Equal(got, []string{"cancelled 00:01:00"}) {
-			t.Errorf("%v", got)
+		got := f.entries("a")
+		withdrawn := 0
+		for _, e := range got {
+			if e.Outcome == "withdrawn" {
+				withdrawn += 1 + e.Missed
+				if e.Admitted == 0 || e.Attempt != 0 || !strings.Contains(e.Error, "enough") {
+					t.Errorf("%+v", e)
+				}
+			}
 		}
+		if withdrawn != 2+32 || len(got) > 30 || !slices.Contains(f.history("a"), "cancelled 00:01:00") {
+			t.Errorf("%d withdrawn: %v", withdrawn, got)
+		}
+	})
+	t.Run("asked for", func(t *testing.T) {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: rarely}, 0)
+			n := f.start(0)
+			f.until("00:00:10")
+			n.stop()
+			for range 200 {
+				noErr(t, second(f.console().RunNow(t.Context(), "a")))
+			}
+			noErr(t, f.console().Cancel(t.Context(), "a", ""))
+			if n := len(f.under("/ask/")); n != 0 {
+				t.Errorf("%d are left", n)
+			}
+		})
 	})
 }
 
@@ -372,6 +415,44 @@ func TestJobs(t *testing.T) {
 		noErr(t, err)
 		if resp.Count != 5 { // two specs, two marks, one record
 			t.Errorf("%d keys", resp.Count)
+		}
+	})
+}
+
+// What cannot be read of one job is said, and keeps no other from its ticks; who
+// can read nothing leaves the group to others.
+func TestUnreadableJob(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		f.do(sched.Job{Name: "b", Schedule: minutely}, 0)
+		n := f.start(0)
+		f.until("00:01:30")
+		n.stop()
+		spec := f.under("/spec/")
+		spoil := func(k key, value string) { noErr(t, second(f.etcd.Put(t.Context(), k.name, value))) }
+		bad, good := "a", "b"
+		if strings.Contains(spec[0].value, `"job":"b"`) {
+			bad, good = good, bad
+		}
+		spoil(spec[0], `{"v":2}`)
+		f.start(0)
+		f.until("00:03:30")
+		f.ledger.want(t, good, "00:01:00", "00:02:00", "00:03:00")
+		f.ledger.want(t, bad, "00:01:00")
+		spoil(spec[0], spec[0].value) // it is read again now and then
+		f.until("00:04:30")
+		f.ledger.want(t, bad, "00:01:00", "00:03:00", "00:04:00")
+		for _, k := range spec {
+			spoil(k, "{")
+		}
+		f.owner().stop()
+		first := f.start(0)
+		f.jobs = nil
+		f.do(sched.Job{Name: "c", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:06:30")
+		if first.sched.Owner() || len(f.ledger.all("c")) == 0 {
+			t.Errorf("it stays the owner; c ran at %v", f.ledger.nominals("c"))
 		}
 	})
 }

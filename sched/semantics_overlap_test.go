@@ -176,6 +176,61 @@ func TestSemantic14CancelRunning(t *testing.T) {
 			f.until("00:07:00")
 		})
 	})
+	t.Run("an older one does not come back", func(t *testing.T) {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Delivery: sched.AtLeastOnce}, 59500*time.Millisecond)
+			f.start(0)
+			f.start(0)
+			f.until("00:01:10")
+			runner := f.owner()
+			f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+			f.until("00:01:20")
+			if f.owner() == runner {
+				t.Fatal("the owner runs it: this tests nothing")
+			}
+			f.until("00:01:57")
+			runner.kill() // the claim outlives the tick that is due next
+			f.until("00:04:30")
+			f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00", "00:04:00")
+			if got := f.history("a"); !slices.Contains(got, "lost 00:01:00") {
+				t.Errorf("%v", got)
+			}
+		})
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Delivery: sched.AtLeastOnce}, 59500*time.Millisecond)
+			f.start(0)
+			f.start(0)
+			f.until("00:01:58")
+			f.owner().kill() // the next is due, and not admitted, when its run is found lost
+			f.until("00:03:30")
+			f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00")
+			if got := f.history("a"); !slices.Contains(got, "lost 00:01:00") {
+				t.Errorf("%v", got)
+			}
+		})
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{
+				Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Delivery: sched.AtLeastOnce,
+				Handler: func(ctx context.Context, _ sched.Tick) error {
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					return context.Cause(ctx)
+				},
+			}, 0)
+			f.start(0)
+			f.start(0)
+			f.until("00:01:10")
+			runner := f.owner()
+			f.server.Delete(t, claimtest.Key(prefix, "sched/default/owner"))
+			f.until("00:01:59.500")
+			runner.stop() // it ends when the next waits
+			f.until("00:02:30")
+			f.ledger.want(t, "a", "00:01:00", "00:02:00")
+			if got := f.history("a"); !slices.Equal(got, []string{"interrupted 00:01:00"}) {
+				t.Errorf("%v", got)
+			}
+		})
+	})
 	t.Run("the newest waits", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
 			every := sched.Must(sched.Every(5*time.Second, 0))

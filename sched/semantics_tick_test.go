@@ -344,3 +344,28 @@ func TestLateAdmissionOfTheSameOwner(t *testing.T) {
 		f.ledger.want(t, "a", "00:01:00", "00:02:00")
 	})
 }
+
+// The record of a lost run has the fence that the run had, in later epochs too.
+func TestFenceOfALostRun(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			noErr(t, second(etcdclaims.RaiseEpoch(t.Context(), f.etcd, prefix, 6)))
+			f.cfg.Spread = spread
+			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0))}, 10*time.Second)
+			for range 3 {
+				f.start(0)
+			}
+			f.until("01:00:05")
+			deed := f.ledger.all("a")[0]
+			for _, n := range f.nodes {
+				if n.name == deed.By {
+					n.kill()
+				}
+			}
+			f.until("01:01:00")
+			if got := f.entries("a"); len(got) != 1 || got[0].Outcome != sched.OutcomeLost || got[0].Fence != deed.Fence || deed.Fence>>47 != 7 {
+				t.Errorf("%v, want fence %d", got, deed.Fence)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -18,6 +19,9 @@ type tenure struct {
 	jobs  map[string]*charge // by the digest of the name
 	batch int                // steps in one transaction
 	stale bool               // what is known of the jobs is in doubt
+
+	unread bool      // something of the jobs could not be read
+	loaded time.Time // when they were read last
 
 	looked time.Time // for orphans
 	late   time.Time // when the next tick that waits is too late, by the wall clock
@@ -41,6 +45,7 @@ const (
 	fullBatch = 64               // steps in one transaction: nested, each takes some of etcd's 128 operations
 	nap       = 10 * time.Second // the longest sleep: a step of the wall clock is noticed after it
 	clockSlip = time.Second      // by how much the clocks may disagree
+	patience  = 5                // tries after which the pauses are the longest
 )
 
 func newTenure(s *Scheduler, claim *etcdclaims.Claim) *tenure {
@@ -75,6 +80,10 @@ func (t *tenure) rule(ctx context.Context) {
 			}
 			t.s.log.Warn("ticks cannot be admitted; trying again", zap.Int64("fence", t.claim.Fence()), zap.Error(err))
 			t.stale = true
+			if errors.Is(err, errUnreadable) {
+				pauseFor(ctx, patience) // it may be the first in line again
+				return
+			}
 			pauseFor(ctx, try)
 			try++
 			continue
@@ -108,23 +117,29 @@ func (t *tenure) round(ctx context.Context, orphans bool) error {
 		return err
 	}
 	t.seePauses()
-	if t.stale {
+	if t.stale || t.unread && time.Since(t.loaded) >= nap {
 		if err := t.load(ctx); err != nil {
 			return err
 		}
 	}
-	if orphans || time.Since(t.looked) >= orphanCheck && t.s.view.any(t.s.keys.runs()) {
-		if err := t.settleOrphans(ctx); err != nil {
+	var refused error
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error {
+			if orphans || time.Since(t.looked) >= orphanCheck && t.s.view.any(t.s.keys.runs()) {
+				return t.settleOrphans(ctx)
+			}
+			return nil
+		},
+		t.dropLate, t.answer,
+	} {
+		err := step(ctx)
+		if err != nil && !isTooLarge(err) && !isRefusal(err) {
 			return err
 		}
+		// What etcd will not accept however often it is asked holds up nothing else.
+		refused = errors.Join(refused, err)
 	}
-	if err := t.dropLate(ctx); err != nil {
-		return err
-	}
-	if err := t.answer(ctx); err != nil {
-		return err
-	}
-	return t.admit(ctx)
+	return errors.Join(refused, t.admit(ctx))
 }
 
 // rest is how long nothing will be due.
