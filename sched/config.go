@@ -30,7 +30,9 @@ type Config struct {
 	// what admitting takes while etcd has a leader. Default: 1 s.
 	Grace time.Duration
 	// Now is the wall clock, which says what is due. Nothing that keeps two
-	// processes apart depends on it. Default: time.Now.
+	// processes apart depends on it. It may be wrong and may be stepped, but goes
+	// at the speed of time: one that does not is taken for one that is stepped
+	// again and again, and ticks come late. Default: time.Now.
 	Now func() time.Time
 	// Logger is told of what goes wrong and comes right again, and of ticks that
 	// do not run. Default: none.
