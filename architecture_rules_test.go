@@ -31,6 +31,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./fencing", "golang.org/x/sys/unix"),
 		linked("./fencing", "./internal/clock"),
 		imported("./fencing", etcdClient), // in a file for another platform, so not in deps
+		linked("./internal/structured", "golang.org/x/net/http/httpguts"),
 		linked("./fencing/sqlguard", etcdClient),
 		linked("./fencing/objectguard", "github.com/aws/aws-sdk-go-v2/service/s3"),
 		linked("./fencing/objectguard/storetest", "github.com/aws/aws-sdk-go-v2/service/s3"),
@@ -46,6 +47,8 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims/queue", "./etcdclaims/claimtest"),
 		linked("./sched", "./etcdclaims/queue"),
 		linked("./sched", "./middleware/jobs"),
+		linked("./sched/calendar", etcdClient),
+		linked("./sched/calendar", "./sched"),
 		linked("./middleware", "./etcdclaims"),
 		linked("./middleware/grpcmw", etcdClient),
 		linked("./middleware/jobs", "./fencing/etcdguard"),
@@ -69,7 +72,8 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims", "./fencing", "./internal/clock", etcdClient, "golang.org/x/sys/unix"),
 		linked("./etcdclaims", "testing"), // through a dependency: not ours to forbid
 		linked("./etcdclaims/queue", "./etcdclaims"),
-		linked("./sched", "./etcdclaims"),
+		linked("./sched", "./etcdclaims", "./sched/calendar"),
+		linked("./sched/calendar", "time", "slices"),
 		linked("./middleware/grpcmw", "./fencing", "google.golang.org/grpc"),
 		linked("./internal/testetcd", etcdServer),
 		linked("./etcdclaims/claimtest", etcdServer, "./internal/testetcd"),

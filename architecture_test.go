@@ -50,17 +50,27 @@ var importRules = []importRule{
 	{
 		why:  "a resource server that gates links nothing but the standard library",
 		in:   []string{"./fencing"},
+		only: []string{"std", "./internal/structured"},
+	},
+	{
+		why:  "for which what it shares with others must link nothing else either",
+		in:   []string{"./internal/structured"},
 		only: []string{"std"},
 	},
 	{
 		why:  "the gates for SQL and object stores and the conformance suite need no driver and no etcd",
-		in:   []string{"./fencing/sqlguard", "./fencing/objectguard", "./fencing/fencetest"},
-		only: []string{"std", "./fencing"},
+		in:   []string{"./fencing/objectguard", "./fencing/fencetest"},
+		only: []string{"std", "./fencing", "./internal/structured"},
+	},
+	{
+		why:  "nor does the gate for SQL, which must know what fences are made of to prune",
+		in:   []string{"./fencing/sqlguard"},
+		only: []string{"std", "./fencing", "./internal/structured", "./internal/keyspace"},
 	},
 	{
 		why:  "nor does the conformance suite for object stores",
 		in:   []string{"./fencing/objectguard/storetest"},
-		only: []string{"std", "./fencing", "./fencing/objectguard", "./fencing/fencetest"},
+		only: []string{"std", "./fencing", "./internal/structured", "./fencing/objectguard", "./fencing/fencetest"},
 	},
 	{
 		why:   "fencing is the vocabulary that all others share",
@@ -86,6 +96,11 @@ var importRules = []importRule{
 		why:   "schedules know nothing of queues",
 		in:    []string{"./sched/..."},
 		never: []string{"./etcdclaims/queue/..."},
+	},
+	{
+		why:  "whoever uses another scheduler takes the calendar without etcd",
+		in:   []string{"./sched/calendar"},
+		only: []string{"std"},
 	},
 	{
 		why:   "middleware takes a small interface for the claimer: a server that uses it does not link etcd",

@@ -9,22 +9,36 @@ import (
 	"github.com/etcdclaims/claims/internal/wire"
 )
 
-// TryAcquire claims the key if it is free and nobody waits in line for it: one
-// round trip once the client has a session. It does not wait for others: if the
-// key is held the error matches ErrHeld, and says by whom.
+// TryAcquire claims the key if it is free and no other caller waits in line
+// for it. It does not wait for a holder. It takes one round trip once the
+// client has a session.
 //
-// The context bounds the call only, not the claim. If it ends while the outcome
-// is open, the error matches ErrUnknown and the context's, and what the call may
-// have claimed is undone in the background.
+// ctx bounds the call, not the claim. The call also ends after half of
+// Config.TTL, but not before 5 s have passed. If it ends while the outcome is
+// open, the error matches ErrUnknown and the cause of ctx. A claim that the
+// request may have made is then undone in the background.
 //
-// Without a deadline the call ends after half of Config.TTL, 5 s at least.
+// Calls of one client for one key that are made at the same time share a
+// request and its answer.
 //
-// Errors: ErrInvalidKey, ErrHeld, ErrRefused (a condition given with If),
-// ErrTooLarge, ErrUnknown, ErrClosed, ErrRewound, ErrLost with
-// ReasonSessionDead (the client's session was lost during the call: call again),
-// and what etcd says (see go.etcd.io/etcd/api/v3/v3rpc/rpctypes).
+// The error matches:
+//
+//   - ErrInvalidKey if the key is invalid, ErrTooLarge if the options
+//     exceed a limit.
+//   - ErrHeld if the key is held or other callers wait in line; it is a
+//     *HeldError.
+//   - ErrRefused if a condition given with If does not hold.
+//   - ErrUnknown if the outcome is not known.
+//   - ErrLost, with ReasonSessionDead, if the client's session was lost
+//     during the call. Call again.
+//   - ErrClosed, ErrRewound or ErrPermissionDenied.
+//
+// Other errors are those of etcd; see go.etcd.io/etcd/api/v3/v3rpc/rpctypes.
 func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
 	o, err := c.acquiring(key, opts)
+	if err == nil {
+		err = o.forClaim()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +59,7 @@ func (c *Client) acquiring(key string, opts []AcquireOption) (acquireOptions, er
 	}
 	o, err := c.options(opts)
 	if err != nil {
-		return o, fmt.Errorf("acquiring %q: %w", key, err)
+		return o, callError("acquire", key, err)
 	}
 	return o, nil
 }
@@ -53,7 +67,9 @@ func (c *Client) acquiring(key string, opts []AcquireOption) (acquireOptions, er
 // try acquires the key if that needs no waiting for others.
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
 	c.stats.attempts.Add(1)
-	t, err := c.acquireLoop(ctx, key, o, w, c.bound(), c.tryOnce)
+	o.until = time.Now().Add(c.bound())
+	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
+	t, err := c.acquireLoop(ctx, key, o, w, c.tryOnce)
 	if err != nil {
 		if errors.Is(err, ErrHeld) {
 			c.stats.contended.Add(1)
@@ -63,37 +79,34 @@ func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *work
 	return t, nil
 }
 
-// acquireError names the key, once.
+// acquireError names the call and the key, once.
 func (c *Client) acquireError(key string, err error) error {
 	var held *HeldError
 	var work *WorkError
-	if errors.As(err, &held) || errors.As(err, &work) || errors.Is(err, ErrClosed) {
-		return err
-	}
 	var lost *LostError
-	if errors.As(err, &lost) {
+	var wait *WaitError
+	if errors.As(err, &held) || errors.As(err, &work) || errors.As(err, &lost) || errors.As(err, &wait) {
 		return err
 	}
 	if errors.Is(err, errSessionLost) {
 		return &LostError{Token: tokenOf(key, 0), Reason: ReasonSessionDead, Err: err}
 	}
-	return fmt.Errorf("etcdclaims: acquiring %q: %w", key, err)
+	return callError("acquire", key, err)
 }
 
 // once makes one attempt in a session with a reserved place. Without a term,
 // again says that another attempt makes sense, and err why this one failed.
 type once func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
 
-// acquireLoop makes attempts until one has an answer, for as long as ctx allows,
-// and about the bound if there is one.
-func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, bound time.Duration, once once) (*term, error) {
-	began := time.Now()
+// acquireLoop makes attempts until one has an answer, for as long as ctx and the
+// call's own end allow.
+func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (*term, error) {
 	for try := 0; ; try++ {
-		if try == 1 && bound > 0 {
-			// The first attempt is bounded by the timeouts of its requests:
-			// most calls need no clock of their own.
+		if try == 1 && !o.until.IsZero() {
+			// The first attempt keeps to its time without a context: most calls
+			// need no clock of their own.
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, bound-time.Since(began))
+			ctx, cancel = context.WithDeadline(ctx, o.until)
 			defer cancel()
 		}
 		if o.reentrant {
@@ -102,23 +115,27 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 			}
 		}
 		if w != nil {
-			if err := c.admitWork(ctx, key, w); err != nil {
-				return nil, err
+			if err := w.prepare(ctx, c); err != nil {
+				if isPassing(err) && backOff(ctx, try, c.closing) {
+					continue // no claim was tried for yet
+				}
+				return nil, c.ended(wire.WithCause(ctx, err))
 			}
 		}
-		s, err := c.session(ctx, o.ttl, o.manual)
-		if err != nil {
-			// No claim was tried for yet: the outcome is known.
-			if isPassing(err) && backOff(ctx, try, c.closing) {
-				continue
-			}
-			return nil, c.ended(failed(wire.WithCause(ctx, err)))
+		var t *term
+		var again bool
+		var err error
+		if o.shares {
+			t, again, err = c.attemptTogether(ctx, key, o, w, once)
+		} else {
+			t, again, err = c.attemptAlone(ctx, key, o, w, once)
 		}
-		t, again, err := once(ctx, s, key, o, w)
+		if o.reentrant && errors.Is(err, ErrHeld) {
+			t, again = c.shareAfter(err, key)
+		}
 		if t != nil {
 			return t, nil
 		}
-		s.unreserve()
 		if !again {
 			return nil, c.ended(err)
 		}
@@ -131,6 +148,19 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 	}
 }
 
+// attemptAlone makes one attempt.
+func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (t *term, again bool, err error) {
+	s, err := c.session(ctx, o.ttl, o.manual)
+	if err != nil {
+		// No claim was tried for yet: the outcome is known.
+		return nil, isPassing(err), wire.WithCause(ctx, failed(err))
+	}
+	if t, again, err = once(ctx, s, key, o, w); t == nil {
+		s.unreserve()
+	}
+	return t, again, err
+}
+
 // tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	a := c.newAttempt(s, key, o, w)
@@ -141,7 +171,7 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 	resp, rev, err := a.send(ctx, a.tryOnce())
 	switch {
 	case err != nil:
-		return nil, s.gone(ctx, err, len(o.ops) > 0) || isTransient(err), err
+		return nil, a.leaseGone(ctx, err) || isTransient(err), err
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
@@ -159,6 +189,9 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 // it.
 func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error) {
 	fence := a.epoch.fence(rev)
+	if a.work != nil {
+		a.work.superseded = a.over != nil
+	}
 	switch before := c.held(a.key); {
 	case before == nil:
 	case before.fence > fence:
@@ -174,7 +207,10 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 	t := a.s.newTerm(a, a.key, fence)
 	if t == nil {
 		a.undo()
-		return nil, a.s.lossOf(a.key)
+		if c.open.Err() != nil {
+			return nil, ErrClosed
+		}
+		return nil, a.s.lossOf(a.key, fence)
 	}
 	return c.confirm(ctx, a, t)
 }
@@ -186,19 +222,24 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 		// A long wait or a slow answer has used up the time in which work may
 		// start; or word of a hand-over was on its way for longer than it takes
 		// to verify claims, and may be about one that was taken away since.
-		if err := a.s.renewVerified(ctx); err != nil || !a.s.fresh() {
-			t.giveUp(a)
-			a.s.again()
-			if cause := wire.ContextError(ctx); cause != nil {
-				return nil, cause
-			}
-			return nil, &LostError{Token: t.token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}
+		if err := c.renewFirst(ctx, a, t); err != nil {
+			return nil, err
+		}
+	} else if a.s.manual && !a.s.young() {
+		// Its holder may count on all of the lease, not on what the wait has left.
+		if err := c.renewFirst(ctx, a, t); err != nil {
+			return nil, err
 		}
 	}
 	if err := t.ended(); err != nil {
 		a.undo()
 		a.s.again()
 		return nil, err
+	}
+	if c.open.Err() != nil {
+		t.giveUp(a)
+		a.s.again()
+		return nil, ErrClosed
 	}
 	c.stats.acquired.Add(1)
 	if a.work != nil && a.work.orphan() {
@@ -208,6 +249,26 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 		hook(t.token())
 	}
 	return t, nil
+}
+
+// renewFirst renews the session before work may start under the term, or gives the
+// term up.
+func (c *Client) renewFirst(ctx context.Context, a *attempt, t *term) error {
+	renewing, cancel := ctx, context.CancelFunc(func() {})
+	if !a.opts.until.IsZero() {
+		renewing, cancel = context.WithDeadline(ctx, a.opts.until)
+	}
+	err := a.s.renewVerified(renewing)
+	cancel()
+	if err == nil && a.s.fresh() {
+		return nil
+	}
+	t.giveUp(a)
+	a.s.again()
+	if cause := wire.ContextError(ctx); cause != nil {
+		return cause
+	}
+	return &LostError{Token: t.token(), Reason: ReasonSessionDead, Err: fmt.Errorf("it was not renewed before work may start: %w", errors.Join(err, errSessionLost))}
 }
 
 // giveUp ends a term that its caller never got, and deletes it in the
@@ -225,8 +286,22 @@ func (s *session) again() {
 	s.mu.Unlock()
 }
 
+// shareAfter shares the claim that a refusal names, if it is this client's: another
+// goroutine was faster. again says that it is about to be.
+func (c *Client) shareAfter(refusal error, key string) (t *term, again bool) {
+	var held *HeldError
+	if !errors.As(refusal, &held) {
+		return nil, false
+	}
+	c.keysMu.Lock()
+	_, again = c.underWay[held.Info.Claim]
+	c.keysMu.Unlock()
+	return c.share(key), again
+}
+
 // share returns the term in which this client holds the key, with one handle
-// more, or nil.
+// more, or nil. One whose handlers are told to stop is not shared: nobody may
+// start work under it.
 func (c *Client) share(key string) *term {
 	t := c.held(key)
 	if t == nil || t.work {
@@ -234,7 +309,7 @@ func (c *Client) share(key string) *term {
 	}
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	if t.phase != phaseHeld {
+	if t.phase != phaseHeld || t.told != nil || !t.s.fresh() {
 		return nil
 	}
 	t.refs++

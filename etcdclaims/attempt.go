@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/google/uuid"
@@ -23,8 +24,10 @@ type attempt struct {
 	s      *session
 	epoch  *epoch
 	since  clock.Reading
+	ttl    int64  // of the session's lease, in seconds
 	number int    // of work
 	record string // of work, as this attempt puts it
+	shelf  *shelf // that it puts the record on
 	opts   *acquireOptions
 	work   *workPlan  // nil for a claim without a record
 	over   *term      // the own term that it supersedes, or nil
@@ -44,7 +47,7 @@ type attempt struct {
 // newAttempt begins an attempt, which its caller ends with over.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
 	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w}
-	a.ticket = a.id
+	a.ticket, a.ttl = a.id, int64(s.lease.Load().ttl/time.Second)
 	a.describe()
 	c.begun(a.id)
 	return a
@@ -104,8 +107,8 @@ func (a *attempt) taking() []*pb.RequestOp {
 		ops = append(ops, deleteOp(note))
 	}
 	if a.work != nil {
-		a.record = a.work.claimed(a).encode()
-		ops = append(ops, putOp([]byte(l.work(a.key)), a.record, clientv3.NoLease))
+		a.record, a.shelf = a.work.claimed(a).encode(), a.work.shelf
+		ops = append(ops, putOp([]byte(l.work(a.key)), a.record, a.shelf.id))
 	}
 	return ops
 }
@@ -145,7 +148,7 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 			return 0, nil
 		}
 	}
-	look, err := c.store.send(ctx, request{then: a.look()})
+	look, err := c.store.send(ctx, request{then: a.look(), until: a.opts.until})
 	if err != nil {
 		if isPassing(err) {
 			return 0, nil
@@ -202,7 +205,12 @@ func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
 // tryOnce is the request of a TryAcquire.
 func (a *attempt) tryOnce() request {
 	if a.sharedKey() != "" && a.over == nil {
-		return a.takeIfFree()
+		r := a.takeIfFree()
+		r.until = a.opts.until
+		if a.opts.ask != nil {
+			r.departed = &a.opts.ask.departed
+		}
+		return r
 	}
 	cmps := a.cmps()
 	if !a.opts.barge && a.over == nil {
@@ -214,7 +222,7 @@ func (a *attempt) tryOnce() request {
 	if a.work != nil {
 		els = append(els, clientv3.OpGet(a.s.c.store.layout.work(a.key)))
 	}
-	return request{key: a.sharedKey(), cmps: cmps, then: a.take(), els: els}
+	return request{key: a.sharedKey(), cmps: cmps, then: a.take(), els: els, until: a.opts.until}
 }
 
 // takeIfFree is tryOnce as it mostly is.
@@ -299,7 +307,11 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 	a.doubt(err)
 	resolving, cancel := ctx, context.CancelFunc(func() {})
 	if !a.enqueues { // nobody waits for long who did not ask to
-		resolving, cancel = context.WithTimeout(ctx, a.s.c.bound())
+		until := a.opts.until
+		if until.IsZero() {
+			until = time.Now().Add(a.s.c.bound())
+		}
+		resolving, cancel = context.WithDeadline(ctx, until)
 	}
 	rev, rerr := a.resolve(resolving)
 	cancel()
@@ -308,7 +320,7 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 		if errors.Is(rerr, err) {
 			return nil, 0, rerr
 		}
-		return nil, 0, fmt.Errorf("%w; it is undone in the background (%w)", err, rerr)
+		return nil, 0, fmt.Errorf("%w; it is undone in the background (%w)", err, failed(rerr))
 	}
 	if rev == 0 && a.answered {
 		return nil, 0, failed(err)
@@ -316,7 +328,20 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 	return nil, rev, nil
 }
 
-// doubt notes that the outcome of a request is unknown.
+// leaseGone deals with an answer that a lease does not exist: true says that another
+// attempt, on other leases, makes sense.
+func (a *attempt) leaseGone(ctx context.Context, err error) bool {
+	if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return false
+	}
+	return a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil) || a.s.c.records.gone(err, a.shelf)
+}
+
+// doubt notes that the outcome of a request is unknown. Others that wait for its
+// answer need not wait until that is resolved.
 func (a *attempt) doubt(err error) {
+	if a.opts.ask != nil {
+		a.s.c.answer(a.opts.ask, func() verdict { return verdict{again: true, err: failed(err)} })
+	}
 	a.unsure, a.answered = true, errors.Is(err, rpctypes.ErrNoSpace)
 }

@@ -20,10 +20,30 @@ func patience(first bool) time.Duration {
 	return 600*time.Millisecond + rand.N(300*time.Millisecond)
 }
 
+// awaitedKey is what must change before the attempt can get any further: the
+// place before its own, or the claim if nobody is before it.
+func (c *Client) awaitedKey(a *attempt, p stand) awaited {
+	switch {
+	case p.pred != nil:
+		return awaited{key: string(p.pred.Key), rev: p.pred.ModRevision}
+	case p.own != nil:
+		return awaited{key: string(p.own.Key), rev: p.own.ModRevision}
+	}
+	return awaited{key: c.store.layout.own(a.key)}
+}
+
 // await returns when the attempt was handed the key, when what it waits for has
 // changed, or when either may have been missed. An error says that the waiting
 // is over.
+//
+// Events are hints. Each verified renewal of the attempt's session also compares
+// the awaited key with etcd (see session.verify), so that an event that never
+// arrives costs at most one renewal interval.
 func (c *Client) await(ctx context.Context, a *attempt, p stand, news *waiter) error {
+	defer c.awaiting(news, c.awaitedKey(a, p))()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	begun := make(chan clientv3.WatchChan, 1)
 	var before clientv3.WatchChan
 	patience := time.NewTimer(patience(p.pred == nil && !p.behind))
 	defer patience.Stop()
@@ -42,13 +62,14 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, news *waiter) e
 			if p.pred == nil && p.behind {
 				return nil // to be told who it is
 			}
-			key := c.store.layout.own(a.key)
-			if p.pred != nil {
-				key = string(p.pred.Key)
-			}
-			w, stop, _ := c.beginWatch(ctx, key, clientv3.WithRev(p.rev+1))
-			defer stop()
-			before = w
+			// On a goroutine of its own: a member that hangs must not keep this
+			// waiter from its notices while the watch is being created.
+			key := c.awaitedKey(a, p).key
+			go func() {
+				w, _, _ := c.beginWatch(watching, key, clientv3.WithRev(p.rev+1))
+				begun <- w
+			}()
+		case before = <-begun:
 		case resp, ok := <-before:
 			if !ok || resp.Err() != nil {
 				// Compacted, without leader, or refused: ask, but not at once,

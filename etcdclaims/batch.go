@@ -10,11 +10,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// TryAcquireEach claims the keys that are free, each on its own, in as few round
-// trips as etcd's limit of operations allows. The results stand at the places
-// of their keys: a claim, or an error as TryAcquire's.
+// TryAcquireEach claims each of the keys that is free, independently of the
+// others. It takes as few round trips as etcd's limit of operations allows.
+// Both results have one entry per key, in the order of keys: a claim, or an
+// error as of TryAcquire.
 //
-// If, Then, Manual, Reentrant and Supersede are for single keys and refused.
+// ctx bounds the call, not the claims. The call also ends after half of
+// Config.TTL (at least 5 s) plus 1 ms for each key.
+//
+// The options If, Then, Manual, Reentrant, Supersede, AtMostOnce and Again are
+// refused.
 func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...AcquireOption) ([]*Claim, []error) {
 	claims, errs := make([]*Claim, len(keys)), make([]error, len(keys))
 	o, err := c.options(opts)
@@ -61,6 +66,9 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Acqu
 
 // onlyForMany refuses options that make no sense for many keys.
 func (o *acquireOptions) onlyForMany() error {
+	if err := o.forClaim(); err != nil {
+		return err
+	}
 	if o.manual || o.reentrant || o.supersede || len(o.cmps)+len(o.ops) > 0 {
 		return fmt.Errorf("etcdclaims: Manual, Reentrant, Supersede, If and Then are for a single key")
 	}
@@ -152,17 +160,19 @@ func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnRespo
 	return t, false, err
 }
 
-// TryAcquireAll claims all of the keys or none, in one transaction, so that all
-// have one fence. The claims are released one by one. Each key takes two of the
-// conditions that etcd allows in a transaction, 128 by default: more than 58
-// keys are ErrTooLarge there.
+// TryAcquireAll claims all of the keys or none, in one transaction, so that
+// all claims have the same fence. Each claim is released on its own.
 //
-// Errors: as TryAcquire; a *HeldError names the first key that is not free.
-// Manual, Reentrant and Supersede are refused.
+// Each key takes two of the conditions that etcd allows in a transaction, 128
+// by default. With that limit, more than 58 keys return ErrTooLarge.
+//
+// The errors are those of TryAcquire. A *HeldError names the first key that is
+// not free. The options Manual, Reentrant, Supersede, AtMostOnce and Again are
+// refused.
 func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) ([]*Claim, error) {
 	o, err := c.options(opts)
 	if err != nil {
-		return nil, fmt.Errorf("acquiring %d keys: %w", len(keys), err)
+		return nil, &calledError{call: fmt.Sprintf("acquire %d keys", len(keys)), err: err}
 	}
 	many := o
 	many.cmps, many.ops = nil, nil
@@ -232,7 +242,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 		if !s.reserve() {
 			// It has no room for all: they go where there is room for them.
 			s.mu.Lock()
-			s.full = len(s.terms)+s.reserved >= claimsPerLease
+			s.full = s.carriesLocked() >= claimsPerLease
 			s.mu.Unlock()
 			return nil, true, nil
 		}

@@ -13,12 +13,17 @@ import (
 // workPlan is what an acquiring call knows of the record of its work: at first
 // that there is none, which etcd corrects if it is wrong.
 type workPlan struct {
-	key  string
-	opts *acquireOptions
-	prev *Record // the record before, or nil
-	raw  string  // as it is stored
-	rev  int64   // its ModRevision
-	err  error   // why it could not be read
+	key   string
+	opts  *acquireOptions
+	prev  *Record          // the record before, or nil
+	raw   string           // as it is stored
+	lease clientv3.LeaseID // that it is on
+	rev   int64            // its ModRevision
+	err   error            // why it could not be read
+
+	anew       bool   // done or dead work is begun again: its attempts count from here
+	shelf      *shelf // that the record of the attempt is put on
+	superseded bool   // the attempt took the work over from this client's own
 }
 
 // changed takes over a record that differs from what was known of it.
@@ -30,10 +35,10 @@ func (w *workPlan) changed(kv *mvccpb.KeyValue) bool {
 	if rev == w.rev {
 		return false
 	}
-	w.prev, w.raw, w.rev, w.err = nil, "", rev, nil
+	w.prev, w.raw, w.lease, w.rev, w.err, w.anew = nil, "", clientv3.NoLease, rev, nil, false
 	if kv != nil {
 		r, err := decodeRecord(w.key, kv)
-		w.prev, w.raw, w.err = &r, string(kv.Value), err
+		w.prev, w.raw, w.lease, w.err = &r, string(kv.Value), clientv3.LeaseID(kv.Lease), err
 	}
 	return true
 }
@@ -47,17 +52,38 @@ func (w *workPlan) attempt() int {
 
 // orphan reports whether the work's last owner is gone without a word. It is
 // only asked where the key was seen to be free.
-func (w *workPlan) orphan() bool { return w.prev != nil && w.prev.State == StateClaimed }
+func (w *workPlan) orphan() bool {
+	return w.prev != nil && w.prev.State == StateClaimed && !w.superseded
+}
+
+// earlier is how many attempts Config.MaxAttempts does not count.
+func (w *workPlan) earlier() int {
+	switch {
+	case w.prev == nil:
+		return 0
+	case w.anew:
+		return w.prev.Attempt
+	}
+	return w.prev.Earlier
+}
+
+func (w *workPlan) note() string {
+	if w.opts.note == nil && w.prev != nil {
+		return w.prev.Note
+	}
+	return string(w.opts.note)
+}
 
 // claimed is the record of the attempt.
 func (w *workPlan) claimed(a *attempt) record {
 	r := record{
-		State: StateClaimed, Attempt: w.attempt(), Epoch: a.epoch.value, Claim: a.id,
+		State: StateClaimed, Attempt: w.attempt(), Earlier: w.earlier(), Epoch: a.epoch.value, Claim: a.id,
 		Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Begun: a.since.Time().UTC(), AtMostOnce: w.opts.atMostOnce,
 	}
 	if w.prev != nil {
-		r.Error = w.prev.Error
+		r.Error, r.Stack = w.prev.Error, w.prev.Stack
 	}
+	r.setNote(w.note())
 	return r
 }
 
@@ -66,52 +92,93 @@ func (w *workPlan) restore(key string) clientv3.Op {
 	if w.prev == nil {
 		return clientv3.OpDelete(key)
 	}
-	return clientv3.OpPut(key, w.raw)
+	return clientv3.OpPut(key, w.raw, clientv3.WithLease(w.lease))
+}
+
+// prepare admits the work and finds a lease for the record of the attempt.
+func (w *workPlan) prepare(ctx context.Context, c *Client) error {
+	if err := c.admitWork(ctx, w.key, w); err != nil {
+		return err
+	}
+	if c.open.Err() != nil {
+		return ErrClosed
+	}
+	// The record must outlast the claim, or nobody would know of the orphan.
+	s, err := c.records.get(ctx, w.opts.ttl)
+	if err != nil {
+		return err
+	}
+	w.shelf = s
+	return nil
 }
 
 // admitWork says whether work whose key is free may be begun, as far as its
 // record is known, and buries what may not run again.
 func (c *Client) admitWork(ctx context.Context, key string, w *workPlan) error {
 	if w.err != nil {
-		return w.err
+		return fmt.Errorf("%w: Forget removes it", w.err)
 	}
 	if w.prev == nil {
 		return nil
 	}
+	again := w.opts.beginsAgain(w.prev.State)
+	w.anew = again && (w.prev.State == StateDone || w.prev.State == StateDead)
 	switch w.prev.State {
 	case StateDone, StateDead:
-		return &WorkError{Record: *w.prev}
+		if !again {
+			return &WorkError{Record: *w.prev}
+		}
 	case StateFailed:
-		if w.prev.NotBefore.After(c.clock.Now().Time()) {
+		if !again && w.prev.NotBefore.After(c.clock.Now().Time()) {
 			return &WorkError{Record: *w.prev}
 		}
 	case StateClaimed:
-		why := ""
-		switch limit := c.cfg.MaxAttempts; {
-		case w.prev.AtMostOnce:
-			why = "its owner is gone, and it may run at most once"
-		case limit > 0 && w.prev.Attempt >= limit:
-			why = fmt.Sprintf("its owner is gone, in the last of %d attempts", limit)
-		default:
-			return nil
-		}
-		return c.bury(ctx, key, w, why)
+		return c.admitOrphan(ctx, key, w)
 	}
 	return nil
+}
+
+// admitOrphan is admitWork for work that is an orphan, or this client's own to be
+// superseded.
+func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error {
+	if t := c.held(key); w.opts.supersede && t != nil && t.id == w.prev.Claim {
+		if w.prev.AtMostOnce {
+			return &HeldError{Info: t.info()}
+		}
+		return nil
+	}
+	why := ""
+	switch limit := c.cfg.MaxAttempts; {
+	case w.prev.AtMostOnce:
+		why = "its owner is gone, and it may run at most once"
+	case limit > 0 && w.prev.tries() >= limit:
+		why = fmt.Sprintf("its owner is gone, in the last of %d attempts", limit)
+	default:
+		return nil
+	}
+	if w.opts.beginsAgain(StateDead) {
+		w.anew = true
+		return nil
+	}
+	return c.bury(ctx, key, w, why)
 }
 
 // bury marks orphaned work as dead. It returns nil if it was no orphan any
 // more, with the plan unchanged, for the attempt itself to find out.
 func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) error {
 	dead := *w.prev
-	dead.State, dead.Ended, dead.Error = StateDead, c.clock.Now().Time().UTC(), why
+	dead.State, dead.Ended, dead.Error, dead.Stack = StateDead, c.clock.Now().Time().UTC(), why, ""
+	shelf, err := c.records.get(ctx, 0)
+	if err != nil {
+		return err
+	}
 	work := c.store.layout.work(key)
 	r := request{
 		cmps: []clientv3.Cmp{
 			clientv3.Compare(clientv3.CreateRevision(c.store.layout.own(key)), "=", 0),
 			clientv3.Compare(clientv3.ModRevision(work), "=", w.rev),
 		},
-		then: []clientv3.Op{clientv3.OpPut(work, dead.stored().encode())},
+		then: []clientv3.Op{dead.stored().put(work, shelf)},
 		els:  []clientv3.Op{clientv3.OpGet(c.store.layout.own(key)), clientv3.OpGet(work)},
 	}
 	for try := 0; ; try++ {
@@ -125,6 +192,8 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 			}
 			w.changed(firstKV(resp, 1))
 			return c.admitWork(ctx, key, w)
+		case c.records.gone(err, shelf):
+			return c.bury(ctx, key, w, why)
 		case !errors.Is(err, ErrUnknown) && !isTransient(err):
 			return fmt.Errorf("burying orphaned work: %w", err)
 		}
@@ -134,24 +203,31 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 	}
 }
 
-// TryBegin claims the key as TryAcquire does, together with a durable record of
-// work: how often it was attempted, and how it ended. The key names the work,
-// so that it is done once whoever begins it (a dedupe key).
+// TryBegin claims the key as TryAcquire does, and keeps a durable record of
+// the work that the key names: its attempts and its outcome. The key serves as
+// a deduplication key: work that is done is not begun again by any client.
 //
-// Work whose owner died is begun again, with a greater fence and attempt, and
-// Previous tells of that; or it is dead, if it was begun with AtMostOnce, or as
-// often as Config.MaxAttempts allows. It costs one round trip if nothing is
-// recorded of the key, and two otherwise.
+// Work whose owner died is begun again, with a greater fence and attempt
+// number. Previous then returns the record of that owner. If the work was
+// begun with AtMostOnce, or has had Config.MaxAttempts, it is dead instead.
 //
-// Errors: as TryAcquire, and ErrDone, ErrDead and ErrWaiting, each with the
-// Record in a *WorkError.
+// With Supersede the call also takes the work over from an earlier claim of
+// this client. With Again it begins work that is done, dead or waiting. Note
+// is stored in the record.
+//
+// TryBegin takes one round trip if the key has no record, and two otherwise.
+// The first call of a client takes one more, for the lease of its records.
+//
+// The error matches ErrDone, ErrDead or ErrWaiting if the work cannot be begun
+// now; it is a *WorkError with the record. Other errors are those of
+// TryAcquire.
 func (c *Client) TryBegin(ctx context.Context, key string, opts ...AcquireOption) (*Work, error) {
 	return c.begin(ctx, key, opts, c.try)
 }
 
-// Begin does as TryBegin, but waits in line while the key is held, as Acquire
-// does. It does not wait for the next attempt of work that failed: that is
-// ErrWaiting.
+// Begin does what TryBegin does, but waits in line while the key is held, as
+// Acquire does, also across the loss of the client's session. It does not wait
+// for the next attempt of failed work: it returns ErrWaiting.
 func (c *Client) Begin(ctx context.Context, key string, opts ...AcquireOption) (*Work, error) {
 	return c.begin(ctx, key, opts, c.wait)
 }
@@ -163,23 +239,33 @@ func (c *Client) begin(ctx context.Context, key string, opts []AcquireOption,
 	if err != nil {
 		return nil, err
 	}
-	if o.reentrant || o.supersede || o.minHold > 0 {
-		return nil, fmt.Errorf("etcdclaims: beginning work %q: Reentrant, Supersede and MinHold do not go with work, whose record keeps it from being done again", key)
+	if o.reentrant || o.minHold > 0 {
+		return nil, callError("begin work", key, errors.New("Reentrant and MinHold do not go with work, whose record keeps it from being done again"))
 	}
 	if c.Passthrough() {
-		return &Work{Claim: &Claim{key: key}, attempt: 1}, nil
+		return newWork(nil, &workPlan{key: key, opts: &o}), nil
 	}
 	w := &workPlan{key: key, opts: &o}
 	t, err := acquire(ctx, key, &o, w)
 	if err != nil {
 		return nil, err
 	}
-	out := &Work{Claim: &Claim{t: t, key: key}, attempt: t.attempt, begun: t.since.Time().UTC(), atMostOnce: o.atMostOnce}
+	return newWork(t, w), nil
+}
+
+// newWork returns the handle of work that was begun. Its term is nil without etcd.
+func newWork(t *term, w *workPlan) *Work {
+	out := &Work{Claim: &Claim{t: t, key: w.key}, attempt: 1, earlier: w.earlier(), note: w.note(), atMostOnce: w.opts.atMostOnce}
+	out.Claim.work = out
+	if t == nil {
+		return out
+	}
+	out.attempt, out.begun = t.attempt, t.since.Time().UTC()
 	if w.prev != nil {
 		out.previous = *w.prev
-		if out.previous.State == StateClaimed {
+		if w.orphan() {
 			out.previous.State = StateOrphaned
 		}
 	}
-	return out, nil
+	return out
 }

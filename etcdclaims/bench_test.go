@@ -4,6 +4,7 @@ package etcdclaims_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -94,6 +95,38 @@ func measure(ctx context.Context, b *testing.B, n, steps int, step func(ctx cont
 	all := slices.Concat(took...)
 	slices.Sort(all)
 	return rate, float64(all[len(all)*99/100]) / float64(time.Millisecond)
+}
+
+// BenchmarkHotKey measures how long 4,000 callers of one client take to be told that
+// a key is held, all of them wanting the same key against each wanting its own.
+func BenchmarkHotKey(b *testing.B) {
+	const callers = 4000
+	etcd := testetcd.StartProcess(b).Client(b)
+	cfg := etcdclaims.Config{Prefix: shortPrefix()}
+	c, other := newClient(b, etcd, cfg), newClient(b, etcd, cfg)
+	_, errs := other.TryAcquireEach(b.Context(), append(numbered("key/%d", callers), "hot"))
+	if err := errors.Join(errs...); err != nil {
+		b.Fatal(err)
+	}
+	round := func(key func(i int) string) float64 {
+		_, last := atOnce(callers, func(i int) error {
+			_, err := c.TryAcquire(b.Context(), key(i))
+			if !errors.Is(err, etcdclaims.ErrHeld) {
+				b.Error(err)
+			}
+			return err
+		})
+		return last.Seconds()
+	}
+	var hot, distinct []float64
+	for range max(b.N, rounds) {
+		hot = append(hot, round(func(int) string { return "hot" }))
+		distinct = append(distinct, round(func(i int) string { return fmt.Sprintf("key/%d", i) }))
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(1e3*median(hot), "hot-ms")
+	b.ReportMetric(1e3*median(distinct), "distinct-ms")
+	b.ReportMetric(median(hot)/median(distinct), "ratio")
 }
 
 // shortPrefix is about as long as those of real use.

@@ -11,20 +11,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Claim is ownership of one key for one term. It ends when it is released or
-// lost, and never comes back. The claims of a passthrough client never end by
-// themselves and have fence 0.
+// Claim is the ownership of one key for one term. It ends when it is released
+// or lost, and never comes back. A claim of a passthrough client has fence 0
+// and does not expire.
 type Claim struct {
 	t        *term // nil: passthrough
 	key      string
+	work     *Work       // of which it is the claim, or nil
 	released atomic.Bool // this handle, of perhaps several
 }
 
 // Key returns the claimed key.
 func (cl *Claim) Key() string { return cl.key }
 
-// Fence returns the number that rises over every change of ownership of the
-// key, 0 for a passthrough claim.
+// Fence returns the fence of this term. Each later term of the key has a
+// greater fence. It is 0 for a passthrough claim.
 func (cl *Claim) Fence() int64 {
 	if cl.t == nil {
 		return 0
@@ -32,15 +33,16 @@ func (cl *Claim) Fence() int64 {
 	return cl.t.fence
 }
 
-// Revision returns the revision of the transaction that made the claim, which is
-// the fence without the epoch, and the ModRevision of all that was written with
-// Then. It is 0 for a passthrough claim.
+// Revision returns the etcd revision of the transaction that made the claim:
+// the fence without the epoch. It is the ModRevision of all keys that Then has
+// written. It is 0 for a passthrough claim.
 func (cl *Claim) Revision() int64 { return revision(cl.Fence()) }
 
-// Token returns key and fence, to send along with requests.
+// Token returns the key and the fence, to be sent along with requests.
 func (cl *Claim) Token() fencing.Token { return tokenOf(cl.key, cl.Fence()) }
 
-// Owner returns the label of the owner, for people.
+// Owner returns Config.Owner, the label of the owner. It is empty for a
+// passthrough claim.
 func (cl *Claim) Owner() string {
 	if cl.t == nil {
 		return ""
@@ -48,8 +50,8 @@ func (cl *Claim) Owner() string {
 	return cl.t.s.c.cfg.Owner
 }
 
-// ID returns the identity of this term, new for each: what Info.Claim shows. It
-// is empty for a passthrough claim.
+// ID returns the identity of this term, a UUID that Info.Claim shows. It is
+// empty for a passthrough claim.
 func (cl *Claim) ID() string {
 	if cl.t == nil {
 		return ""
@@ -57,15 +59,16 @@ func (cl *Claim) ID() string {
 	return cl.t.id
 }
 
-// Context returns a context that carries the token and ends when work must
-// stop: a drain before the claim's own deadline, or at once when the claim is
-// lost or released. Its cause is a *LostError or ErrReleased. A context that
-// ended because renewals were late stays ended, even if one arrives yet: finish
-// and release.
+// Context returns a context that carries the token. It ends one drain
+// (Config.Drain) before the claim's deadline, or as soon as the claim is lost
+// or released. Its cause is a *LostError or ErrReleased.
 //
-// It is a hint. A process that was stopped sees it end late: call Check before
-// each effect, or fencing.Check where only the context is at hand, and fence the
-// effect.
+// A context that ended because renewals were late stays ended, even if a
+// renewal succeeds later: finish and release the claim.
+//
+// The end of the context is a hint. A process that was paused sees it late.
+// Call Check (or fencing.Check with the context) before each effect, and fence
+// the effect.
 func (cl *Claim) Context() context.Context {
 	if cl.t == nil {
 		return fencing.NewContext(context.Background(), cl.Token())
@@ -73,9 +76,9 @@ func (cl *Claim) Context() context.Context {
 	return cl.t.context()
 }
 
-// Bind returns ctx with the token, ending with the claim's context too;
-// fencing.Check of it is the claim's Check. Call the returned function when it is
-// not needed any more.
+// Bind returns a context derived from ctx that carries the token. The context
+// also ends when the claim's context ends. For it, fencing.Check calls the
+// claim's Check. Call the CancelFunc when the context is not needed any more.
 func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = fencing.NewContext(ctx, cl.Token())
 	if cl.t == nil {
@@ -88,7 +91,8 @@ func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc)
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Done is closed when the claim is lost or released.
+// Done returns a channel that is closed when the claim is lost or released. It
+// is nil for a passthrough claim.
 func (cl *Claim) Done() <-chan struct{} {
 	if cl.t == nil {
 		return nil
@@ -96,22 +100,23 @@ func (cl *Claim) Done() <-chan struct{} {
 	return cl.t.done
 }
 
-// Err returns nil while the claim is held as far as the client knows, and then
-// a *LostError or ErrReleased.
+// Err returns nil while the claim is held as far as the client knows. After
+// that it returns a *LostError or ErrReleased. It does no I/O.
 func (cl *Claim) Err() error {
 	if cl.t != nil {
 		if err := cl.t.ended(); err != nil {
 			return err
 		}
 	}
-	if cl.released.Load() {
+	if cl.released.Load() || cl.t != nil && cl.t.parting.Load() == leavingForGood {
 		return ErrReleased
 	}
 	return nil
 }
 
-// Deadline returns when the claim ends unless it is renewed, for people and
-// timeouts; it is past once it is over. It is zero for a passthrough claim.
+// Deadline returns when the claim expires unless it is renewed, for people and
+// timeouts. It is in the past once the claim has ended, and zero for a
+// passthrough claim.
 func (cl *Claim) Deadline() time.Time {
 	if cl.t == nil {
 		return time.Time{}
@@ -119,8 +124,9 @@ func (cl *Claim) Deadline() time.Time {
 	return time.Now().Add(cl.Remaining())
 }
 
-// Remaining returns how long the claim lasts unless it is renewed, 0 once it is
-// over. For a passthrough claim it is the longest duration there is.
+// Remaining returns how long the claim lasts unless it is renewed. It is 0
+// once the claim has ended. For a passthrough claim it is the longest
+// duration.
 func (cl *Claim) Remaining() time.Duration {
 	if cl.t == nil {
 		return 1<<63 - 1
@@ -135,14 +141,25 @@ func (cl *Claim) Remaining() time.Duration {
 	return max(left, 0)
 }
 
-// Check returns nil if the claim is held by the clock's account now. It sends
-// nothing: call it right before each effect. If the wall clock alone says that
-// the claim is over, as after a step, the error matches ErrUnknown until a
-// renewal has shown what is true.
+// Check returns nil if the claim is held now, by the clock of this machine.
+// Call it right before each effect. It does no I/O. Otherwise the error
+// matches:
+//
+//   - ErrLost if the claim is lost or has expired.
+//   - ErrReleased while the claim is being released, from before the first
+//     request is sent, and after that.
+//   - ErrUnknown if only the wall clock has passed the deadline, as after a
+//     step. It lasts until a renewal has verified the claim.
+//
+// Check succeeds again if ending the work was refused and the claim is still
+// held; see [Work.Complete].
 func (cl *Claim) Check() error {
 	wallSaysOver, err := cl.checkSure()
+	if err == nil && cl.t != nil && cl.t.parting.Load() != staying {
+		return callError("check", cl.key, fmt.Errorf("the claim (fence %d) is being given up: %w", cl.Fence(), ErrReleased))
+	}
 	if wallSaysOver {
-		return fmt.Errorf("etcdclaims: claim on %q (fence %d): the wall clock jumped past its deadline, it is being verified: %w", cl.key, cl.Fence(), ErrUnknown)
+		return callError("check", cl.key, fmt.Errorf("the wall clock jumped past the deadline of the claim (fence %d), which is being verified: %w", cl.Fence(), ErrUnknown))
 	}
 	return err
 }
@@ -167,8 +184,9 @@ func (cl *Claim) checkSure() (wallSaysOver bool, err error) {
 	return wallSaysOver, nil
 }
 
-// Owns asks etcd whether the claim is still the owner. If it is not, the claim
-// is lost. An error means that it is not known.
+// Owns reads from etcd whether the claim is still the owner of its key. If it
+// is not, the claim is lost. After an error the owner is not known. ctx and
+// the claim's deadline bound the read.
 func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 	if err := cl.Err(); err != nil {
 		return false, nil
@@ -180,7 +198,7 @@ func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 	defer cancel()
 	resp, err := cl.t.s.c.read(ctx, cl.t.sight()...)
 	if err != nil {
-		return false, fmt.Errorf("etcdclaims: asking for the owner of %q: %w", cl.key, err)
+		return false, callError("look up the owner of", cl.key, err)
 	}
 	return cl.t.owned(resp) && cl.Check() == nil, nil
 }
@@ -191,9 +209,10 @@ func (s *session) within(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeoutCause(ctx, max(left, 0), fmt.Errorf("%w: the claim's deadline passed", context.DeadlineExceeded))
 }
 
-// Held returns the conditions under which the claim is the owner, for a
-// transaction of the caller's own. [Claim.Txn] tells a lost claim from a
-// failed condition; with Held the caller has to.
+// Held returns the conditions that hold while the claim owns its key, for the
+// caller's own transactions. If such a transaction fails, the caller must find
+// out whether the claim was lost or another condition failed. [Claim.Txn] does
+// that itself.
 func (cl *Claim) Held() []clientv3.Cmp {
 	if cl.t == nil {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.Version("\x00"), ">", -1)} // always true
@@ -201,9 +220,12 @@ func (cl *Claim) Held() []clientv3.Cmp {
 	return cl.t.guard()
 }
 
-// Note stores what people and successors may want to know of the work: up to
-// MaxNoteBytes, gone with the claim. The claim's own key is not touched, so the
-// fence stays.
+// Note stores a note about the progress of the claim, for people and
+// successors. It replaces the previous note, and is deleted with the claim.
+// The claim's own key is not written, so the fence stays the same.
+//
+// A note longer than MaxNoteBytes returns ErrTooLarge. ctx and the claim's
+// deadline bound the call.
 func (cl *Claim) Note(ctx context.Context, b []byte) error {
 	if err := checkNote(b); err != nil {
 		return err
@@ -274,7 +296,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 			}
 			fallthrough
 		default:
-			return fmt.Errorf("etcdclaims: noting on %q: %w", t.key, err)
+			return callError("note", t.key, err)
 		}
 		t.s.mu.Lock()
 		t.noteRev = max(t.noteRev, rev)
@@ -291,10 +313,10 @@ func (t *term) lost() error {
 	return &LostError{Token: t.token(), Reason: ReasonSuperseded}
 }
 
-// Renew extends the claim's lease, and verifies every claim on it: the
-// heartbeat of a Manual claim, and what the client does by itself for all
-// others. When it returns nil the deadline has moved. It tries until ctx ends or
-// the claim is lost.
+// Renew renews the claim's lease and verifies every claim on it. A Manual
+// claim needs it as its heartbeat; the client renews all other claims itself.
+// Renew retries until ctx ends or the claim is lost. When it returns nil, the
+// deadline has moved.
 func (cl *Claim) Renew(ctx context.Context) error {
 	if err := cl.Err(); err != nil {
 		return err
@@ -309,7 +331,7 @@ func (cl *Claim) Renew(ctx context.Context) error {
 		return ended
 	}
 	if err != nil {
-		return fmt.Errorf("etcdclaims: renewing %q: %w", cl.key, err)
+		return callError("renew", cl.key, err)
 	}
 	return nil
 }

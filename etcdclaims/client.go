@@ -12,15 +12,26 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
-// Client claims keys. Make one per process and share it: its claims share
+// Client acquires claims. Make one per process and share it: its claims share
 // leases, their renewal, and one watch.
 //
-// A nil *Client lets everything through, as does one made without etcd; see
-// Passthrough.
+// A lease that has carried nothing for two of its TTLs is revoked. An idle
+// client therefore costs etcd only the watch, and its next claim takes two
+// more round trips.
+//
+// Callers share round trips. The gRPC metadata in a caller's context is sent
+// with its requests, which are shared only with callers that have equal
+// metadata. Other values of the context may not reach credentials and
+// interceptors. Requests that the client sends on its own account, such as
+// renewals and undoing, carry no metadata of callers.
+//
+// A nil *Client, or one made without etcd, is a passthrough; see
+// [Client.Passthrough].
 type Client struct {
 	etcd  *clientv3.Client // nil: passthrough
 	lease clientv3.Lease
@@ -29,6 +40,9 @@ type Client struct {
 	store *store
 	clock clock.Clock
 	stats stats
+
+	outage      outage
+	watchStream atomic.Int64 // tells its streams of watches apart
 
 	valueEnd string // of the values of claims
 
@@ -51,9 +65,12 @@ type Client struct {
 	watching bool
 	wg       sync.WaitGroup
 	runs     map[*run]struct{} // handlers of Run and TryRun
-	chores   []*chore
-	doing    bool // whether a goroutine works on the chores
-	retained retained
+	chores   []*chore          // that nobody works on yet
+	workers  int               // goroutines that work on chores
+	undone   int               // chores that are not done yet
+	records  shelves           // what records are on of work that is not done
+	done     shelves           // and of work that is
+	lockPuts lockPuts
 
 	keysMu sync.Mutex
 	keys   map[string]*term // what this client holds
@@ -61,6 +78,9 @@ type Client struct {
 
 	mailMu  sync.Mutex
 	waiters map[string]*waiter // who waits in line, by attempt
+
+	asksMu sync.Mutex
+	asks   map[askKey]*ask // TryAcquires that are about to be sent
 
 	followMu sync.Mutex               // guards who follows which term
 	asking   map[string]chan struct{} // keys that an Acquire is about to have, or to be told who has
@@ -78,8 +98,11 @@ type opening struct {
 	err  error
 }
 
-// New returns a client of etcd. It does no I/O and does not close etcd. A nil
-// etcd makes a passthrough client.
+// New returns a client that stores its claims in etcd. It does no I/O. It does
+// not take over etcd: close that yourself, after the Client. A nil etcd makes
+// a passthrough client.
+//
+// An error describes the field of cfg that is invalid.
 func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -92,12 +115,13 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		runs:    make(map[*run]struct{}),
 
 		underWay:   make(map[string]int),
+		asks:       make(map[askKey]*ask),
 		asking:     make(map[string]chan struct{}),
 		waiters:    make(map[string]*waiter),
 		closedDown: make(chan struct{}),
 	}
-	c.retained.free = make(chan struct{}, 1)
-	c.retained.unlock()
+	c.records.init(c, cfg.DeadRetention, true)
+	c.done.init(c, cfg.Retention, false)
 	c.io, c.stop = context.WithCancel(context.Background())
 	c.open, c.shut = context.WithCancelCause(context.Background())
 	c.closing = c.open.Done()
@@ -109,6 +133,8 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	c.store = newStore(c.io, kv, direct, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
 	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.instance)
+	c.outage.patience = patienceOf(cfg.timing(seconds(cfg.TTL)).renew)
+	c.store.observe = c.observeTxn
 	c.store.onRewind = func(err error) {
 		c.log.Error("the revision of etcd went back: all claims are given up", zap.Error(err))
 		for _, s := range c.liveSessions() {
@@ -118,13 +144,13 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Passthrough reports whether the client has no etcd and so lets everything
-// through: each acquisition succeeds, with fence 0, and excludes nobody. A real
-// gate refuses fence 0.
+// Passthrough reports whether the client has no etcd. Every acquisition of
+// such a client succeeds, with fence 0, and excludes no other caller. A gate
+// (package fencing) refuses fence 0.
 func (c *Client) Passthrough() bool { return c == nil || c.etcd == nil }
 
-// Instance returns the identity of this client, new with each New. It is empty
-// for a passthrough client.
+// Instance returns the identity of this client, a UUID that is new with each
+// New. It is empty for a passthrough client.
 func (c *Client) Instance() string {
 	if c.Passthrough() {
 		return ""
@@ -132,8 +158,9 @@ func (c *Client) Instance() string {
 	return c.store.layout.instance
 }
 
-// Etcd returns the client of etcd that was given to New, nil for a passthrough
-// client: for what is built on claims and keeps keys of its own.
+// Etcd returns the etcd client that was given to New. It is for packages that
+// are built on claims and keep keys of their own. It is nil for a passthrough
+// client.
 func (c *Client) Etcd() *clientv3.Client {
 	if c == nil {
 		return nil
@@ -141,9 +168,9 @@ func (c *Client) Etcd() *clientv3.Client {
 	return c.etcd
 }
 
-// Prefix returns the part of etcd's key space that the client uses, with its
-// slash, as Config.Prefix says. It is empty for a nil client. A caller's own
-// operations may touch nothing there but the subtrees sched/ and queue/.
+// Prefix returns Config.Prefix, with its final slash. It is empty for a nil
+// client. A caller's operations must not change keys under it, except in the
+// subtrees sched/ and queue/.
 func (c *Client) Prefix() string {
 	if c == nil {
 		return ""
@@ -151,8 +178,8 @@ func (c *Client) Prefix() string {
 	return c.cfg.Prefix
 }
 
-// Owner returns the label under which the client's claims stand, for people. It
-// is empty for a nil client.
+// Owner returns Config.Owner, the label of the client's claims. It is empty
+// for a nil client.
 func (c *Client) Owner() string {
 	if c == nil {
 		return ""
@@ -160,9 +187,9 @@ func (c *Client) Owner() string {
 	return c.cfg.Owner
 }
 
-// OwnKey returns the etcd key that stands while the key is claimed, for
-// conditions of a caller's own: its CreateRevision is 0 while nobody has it, and
-// its ModRevision is the claim's Revision. Of a nil client it is empty.
+// OwnKey returns the etcd key that exists while key is claimed, for use in
+// conditions. Its CreateRevision is 0 while the key is free. Its ModRevision
+// is the Revision of the claim. OwnKey of a nil client is empty.
 func (c *Client) OwnKey(key string) string {
 	if c == nil {
 		return ""
@@ -170,9 +197,11 @@ func (c *Client) OwnKey(key string) string {
 	return layout{prefix: c.cfg.Prefix}.own(key)
 }
 
-// Owns asks etcd whether the token is of the present owner of its key, whoever
-// that is. A true answer is of the past when it arrives: to be safe put the
-// question into the write itself, with Claim.Txn or Claim.Held.
+// Owns reports whether the token is that of the current owner of its key,
+// which may be any client. It reads from etcd; ctx bounds the read.
+//
+// The answer may be outdated when it arrives. To be safe, make the write
+// itself conditional with Claim.Txn or Claim.Held.
 func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 	if err := checkKey(t.Key); err != nil {
 		return false, err
@@ -185,7 +214,7 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 	}
 	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.own(t.Key), clientv3.WithKeysOnly()), clientv3.OpGet(c.store.layout.epoch()))
 	if err != nil {
-		return false, fmt.Errorf("etcdclaims: asking for the owner of %q: %w", t.Key, err)
+		return false, callError("look up the owner of", t.Key, err)
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	// A raised epoch ends all that was before it, as it does in every guard.
@@ -212,7 +241,7 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 		}
 		// A read changes nothing: an unknown outcome is a failure.
 		if !isPassing(err) || !backOff(ctx, try, c.closing) {
-			return nil, c.ended(failed(wire.WithCause(ctx, err)))
+			return nil, c.ended(wire.WithCause(ctx, failed(err)))
 		}
 	}
 }
@@ -312,7 +341,7 @@ func (c *Client) session(ctx context.Context, ttl time.Duration, manual bool) (*
 				return nil, o.err
 			}
 		case <-ctx.Done():
-			return nil, wire.ContextError(ctx)
+			return nil, unanswered(ctx)
 		}
 	}
 }
@@ -360,13 +389,16 @@ func (c *Client) ownSession(ctx context.Context, asked time.Duration) (*session,
 			})
 		}
 		c.mu.Unlock()
-		return nil, wire.ContextError(ctx)
+		return nil, unanswered(ctx)
 	}
 }
 
 // retireIdle gives up a session that nobody needs: a manual one without its
 // claim, or one of several with the same TTL.
 func (c *Client) retireIdle(s *session) {
+	if c.open.Err() != nil {
+		return // Close does so, when it has seen to what is on the lease
+	}
 	s.mu.Lock()
 	if len(s.terms)+s.reserved == 0 {
 		s.full = false
@@ -392,6 +424,14 @@ func (c *Client) retireIdle(s *session) {
 	}
 	s.retiring = true
 	s.mu.Unlock()
+	c.retire(s)
+}
+
+// retire ends a session that takes no claims any more.
+func (c *Client) retire(s *session) {
+	if c.open.Err() != nil {
+		return // Close does
+	}
 	c.chore(s, "revoking an idle lease", func(context.Context) error {
 		if s.pending.Load() > 1 {
 			return errOthersFirst // they need the lease
@@ -405,16 +445,18 @@ func (c *Client) retireIdle(s *session) {
 func (s *session) roomy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cause == nil && !s.retiring && !s.full && len(s.terms)+s.reserved < claimsPerLease/2
+	return s.cause == nil && !s.retiring && !s.full && s.carriesLocked() < claimsPerLease/2
 }
 
 // revoke ends a lease that carries nothing that a handler may still rely on. If
 // it fails, the lease ends by itself.
-func (c *Client) revoke(s *session) {
+func (c *Client) revoke(s *session) (done bool) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
-	if _, err := c.lease.Revoke(ctx, s.id); err != nil {
+	_, err := c.lease.Revoke(ctx, s.id)
+	if err != nil {
 		c.log.Debug("a lease was not revoked and will expire", s.fields(zap.Error(err))...)
 	}
+	return err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound)
 }

@@ -4,14 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ReleaseAll releases every claim of this client, whatever runs under it, and
-// returns how many that were: call it when the work has stopped. Claims that
-// could not be released for sure are given up in the background.
+// ReleaseAll releases every claim of this client and returns their number.
+// Call it when the work under the claims has stopped, since handlers are not
+// waited for. Check fails on every claim from before the first request is
+// sent.
+//
+// If some releases could not be confirmed, an error is returned, and those
+// claims are released in the background. A key whose MinHold is not over stays
+// held for the rest of it; see [MinHold].
 func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
 	if c.Passthrough() {
 		return 0, nil
@@ -20,7 +28,7 @@ func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
 }
 
 // releaseAll gives up all terms, many to a request; when closing they count as
-// lost by that.
+// lost by that, before anything is sent.
 func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	c.keysMu.Lock()
 	all := make([]*term, 0, len(c.keys))
@@ -28,57 +36,98 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		all = append(all, t)
 	}
 	c.keysMu.Unlock()
-	var terms []*term
-	released := 0
+	var plain, resting []*term
 	for _, t := range all {
-		if rest := t.rests(); rest > 0 {
-			if t.begin() == nil && t.rest(ctx, rest) == nil {
-				released++
-			}
-			continue
-		}
-		if t.begin() == nil {
-			terms = append(terms, t)
+		switch {
+		case t.beginForGood() != nil:
+		case t.rests() > 0:
+			resting = append(resting, t)
+		default:
+			plain = append(plain, t)
 		}
 	}
+	if closing {
+		for _, t := range append(plain[:len(plain):len(plain)], resting...) {
+			t.shut()
+		}
+	}
+	released := 0
 	var errs []error
-	drop := func(i int) (request, bool) { return terms[i].dropping(), true }
-	c.store.each(ctx, len(terms), drop, func(i int, resp *clientv3.TxnResponse, err error) {
-		t := terms[i]
-		switch {
-		case err != nil:
-			t.settleLater(nil, request{})
-			errs = append(errs, err)
-		case !resp.Succeeded:
-			t.back()
-			if !t.owned(resp) {
-				return
-			}
+	end := func(t *term, err error) {
+		if err != nil {
+			errs = append(errs, callError("release", t.key, err))
 		}
 		released++
 		if !closing {
 			t.finish(ErrReleased)
 			c.countRelease(t, nil)
-		} else {
-			t.back()
-			t.lose(ReasonShutdown, nil)
 		}
+	}
+	c.restAll(ctx, resting, func(m *move, err error) {
+		if errors.Is(err, ErrLost) {
+			m.t.loseReleased()
+			return
+		}
+		if err != nil {
+			m.later()
+		}
+		end(m.t, err)
+	})
+	drop := func(i int) (request, bool) { return plain[i].dropping(), true }
+	if closing { // what takes longer is done by one request, the end of the lease
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.store.timeout)
+		defer cancel()
+	}
+	c.store.each(ctx, len(plain), drop, func(i int, resp *clientv3.TxnResponse, err error) {
+		t := plain[i]
+		if err == nil && !resp.Succeeded {
+			t.back()
+			if !t.owned(resp) {
+				return
+			}
+		}
+		if err != nil && !closing {
+			t.settleLater(nil, request{})
+		}
+		end(t, err)
 	})
 	if len(errs) > 0 {
-		return released, fmt.Errorf("etcdclaims: releasing all: %d of %d are released in the background: %w", len(errs), len(terms), errs[0])
+		return released, &calledError{call: fmt.Sprintf("release all: %d of %d claims are released in the background", len(errs), len(all)), err: errs[0]}
 	}
 	return released, nil
 }
 
-// Close ends the client: it takes no more calls, ends the contexts of all
-// handlers that Run and TryRun started, waits a drain (Config.Drain) for them,
-// releases all claims and revokes the leases. A handler that goes on is a
-// zombie; see TryRun. Claims that were acquired without Run are released at
-// once: Close says that their work has stopped.
+// shut ends a term as lost because its client is closed. What it has in etcd is
+// for the caller to give up.
+func (t *term) shut() {
+	t.s.mu.Lock()
+	l := t.loseLocked(ReasonShutdown, nil)
+	t.s.mu.Unlock()
+	if l != nil {
+		t.s.c.reportLost(l)
+	}
+}
+
+// Close ends the client. It refuses further calls and ends the contexts of all
+// handlers that the client runs. It waits one drain (Config.Drain) for these
+// handlers, releases all claims and revokes the leases.
 //
-// The context bounds the waiting: when it ends, Close stops at the next step and
-// leaves the rest to the end of the leases. Closing again waits for the first
-// Close, as long as its own context allows, and returns what that did.
+// A handler that does not return in time is a zombie; see TryRun. Claims that
+// were acquired without Run are released when the handlers have returned: stop
+// the work under them before Close. Before the first claim is given away in
+// etcd, all claims have ended locally, with ReasonShutdown. No call returns a
+// claim after Close has begun. A key whose MinHold is not over stays held for
+// the rest of it; see [MinHold].
+//
+// ctx bounds the waiting for handlers. When ctx ends, the remaining handlers
+// count as zombies immediately. Releasing has its own time limit, so that
+// Close works even with a context that has ended. It takes milliseconds, or a
+// third of Config.TTL (2 s to 10 s) if etcd does not answer. Claims that are
+// not released by then are held until their leases lapse.
+//
+// Calling Close again waits for the first call, bounded by its own ctx, and
+// returns the result of that call. Close of a nil client does nothing.
 func (c *Client) Close(ctx context.Context) error {
 	if c == nil {
 		return nil
@@ -123,20 +172,68 @@ func (c *Client) close(ctx context.Context) error {
 			err = wire.ContextError(ctx)
 		}
 	}
-	releaseCtx, cancel := context.WithTimeout(ctx, 2*c.store.timeout)
+	releaseCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*c.store.timeout)
 	defer cancel()
-	if _, rerr := c.releaseAll(releaseCtx, true); rerr != nil {
-		err = errors.Join(err, rerr)
+	_, unsettled := c.releaseAll(releaseCtx, true)
+	c.quiet(releaseCtx)
+	if c.endSessions(releaseCtx) {
+		unsettled = nil // it was settled by that
 	}
-	c.choresDone(releaseCtx)
-	for _, s := range c.liveSessions() {
-		if s.pending.Load() == 0 && releaseCtx.Err() == nil {
-			c.revoke(s)
-		}
-		s.die(ReasonShutdown, nil)
-	}
-	c.stop()
+	c.records.close(releaseCtx)
+	err = errors.Join(err, unsettled)
+	c.mu.Lock()
+	c.stop() // nothing is spawned after it
+	c.mu.Unlock()
 	c.wg.Wait()
 	c.store.wg.Wait()
 	return err
+}
+
+// endSessions ends all sessions and revokes their leases. It reports whether that
+// was done with all.
+func (c *Client) endSessions(ctx context.Context) bool {
+	var wg sync.WaitGroup
+	var left atomic.Int32
+	for _, s := range c.liveSessions() {
+		// What is under way yet, such as the move of a key that has a MinHold, needs
+		// the lease: it is left to lapse.
+		needed := s.pending.Load() > 0 || s.size() > 0 || ctx.Err() != nil
+		s.die(ReasonShutdown, nil)
+		if needed {
+			left.Add(1)
+			continue
+		}
+		wg.Go(func() {
+			if !c.revoke(s) {
+				left.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return left.Load() == 0
+}
+
+// quiet waits until nothing of this client is under way: no chore, no release and
+// no acquisition; or ctx ends.
+func (c *Client) quiet(ctx context.Context) {
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for {
+		c.mu.Lock()
+		busy := c.undone > 0
+		c.mu.Unlock()
+		for _, s := range c.liveSessions() {
+			s.mu.Lock()
+			busy = busy || len(s.terms)+s.reserved > 0
+			s.mu.Unlock()
+		}
+		if !busy {
+			return
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

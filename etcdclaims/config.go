@@ -1,6 +1,7 @@
 package etcdclaims
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,32 +11,35 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.uber.org/zap"
 )
 
 // Bounds and defaults. Times are of the client's clock unless said otherwise.
 const (
-	// DefaultPrefix is where everything is stored unless Config.Prefix says
-	// otherwise.
-	DefaultPrefix = "/etcdclaims/"
-	// DefaultTTL is the lease time of a session: with it, work is picked up at
-	// most 16 s after the death of its owner.
+	// DefaultPrefix is the prefix of all keys unless Config.Prefix is set.
+	DefaultPrefix = keyspace.DefaultPrefix
+	// DefaultTTL is the lease time of a session. With it, the work of a dead
+	// owner is picked up within 16 s.
 	DefaultTTL = 15 * time.Second
-	// MinTTL is the least TTL accepted without Config.AllowShortTTL.
+	// MinTTL is the shortest TTL that is accepted without
+	// Config.AllowShortTTL.
 	MinTTL = 5 * time.Second
-	// MaxKeyBytes is the longest key.
+	// MaxKeyBytes is the length of the longest key.
 	MaxKeyBytes = fencing.MaxKeyBytes
-	// MaxNoteBytes is the longest note: notes are read with every Lookup, and
-	// etcd keeps each of their versions until it is compacted.
+	// MaxNoteBytes is the length of the longest note. Every Lookup reads the
+	// note, and etcd keeps all of its versions until compaction.
 	MaxNoteBytes = 64 << 10
-	// MaxResultBytes is the longest result of work: results are read with their
-	// records.
+	// MaxResultBytes is the length of the longest result of work. A result is
+	// read with its record.
 	MaxResultBytes = 64 << 10
 
 	shortestTTL        = 2 * time.Second // etcd's own floor: 1.5 election timeouts, in seconds
 	longestTTL         = 365 * 24 * time.Hour
 	defaultMaxAttempts = 10
 	defaultRetention   = 24 * time.Hour
+	leastRetention     = 2 * time.Second // as shortestTTL
+	defaultDeadRetain  = 30 * 24 * time.Hour
 
 	rateError       = 0.01                   // rho: how far two clocks' rates may differ
 	leastMargin     = 500 * time.Millisecond // M is at least this
@@ -45,18 +49,23 @@ const (
 	bytesReserved   = 64 << 10               // what a request needs beside a user's values
 )
 
-// Backoff says how long work waits after its attempt-th failed attempt, 1 being
-// the first. It must be a pure function: it is called from many goroutines.
+// Backoff returns how long work waits after failed attempt number attempt,
+// which is 1 for the first. It must be safe for concurrent use and must not
+// keep state.
 type Backoff func(attempt int) time.Duration
 
-// ExponentialBackoff doubles from base up to limit, and then takes a random
-// time between half of that and all of it, so that what failed together does
-// not return together.
+// ExponentialBackoff returns a Backoff that doubles from base up to limit. The
+// actual delay is random, between half of that value and all of it, so that
+// work that failed together does not retry together.
+//
+// A base of zero or less means limit. A negative limit means 0.
 func ExponentialBackoff(base, limit time.Duration) Backoff {
+	limit = max(limit, 0)
 	return func(attempt int) time.Duration {
 		d := limit
-		if shift := attempt - 1; shift < 32 && base<<max(shift, 0) > 0 && base<<max(shift, 0) < limit {
-			d = base << max(shift, 0)
+		// The limit is shifted down, since the base shifted up can overflow.
+		if shift := max(attempt-1, 0); shift < 63 && base > 0 && base <= limit>>shift {
+			d = base << shift
 		}
 		if d <= 1 {
 			return d
@@ -65,43 +74,66 @@ func ExponentialBackoff(base, limit time.Duration) Backoff {
 	}
 }
 
-// Config says how a Client works. The zero value is a good one.
+// Config configures a Client. Every field is optional; the zero value suits
+// production.
 type Config struct {
-	// Prefix is the part of etcd's key space that the client uses; clients
-	// share claims if they share it. It must end in a slash, so that it can be
-	// given to a role of etcd as it is. Default: DefaultPrefix.
+	// Prefix is the prefix of all keys in etcd that the client uses. Clients
+	// with the same prefix share their claims. It must end in a slash, so that
+	// an etcd role can be granted it, and must not be just "/". Default:
+	// DefaultPrefix.
+	//
+	// One prefix may lie within another, such as /a/b/ within /a/. It must not
+	// lie below /a/own/, /a/note/ or /a/work/, where a client with the prefix
+	// /a/ stores the keys of its callers. Such a prefix is always refused,
+	// whether or not a client uses /a/.
 	Prefix string
-	// Owner is a label for people: it stands in claims, logs and errors, and
-	// is compared with nothing. Two processes with one label exclude each
-	// other. Default: the host's name and the process id.
+	// Owner is a label for people. It appears in claims, logs and errors, and
+	// is never compared: two processes with the same label exclude each other.
+	// Default: the host name and the process id.
 	Owner string
-	// TTL is the lease time of claims for which no other is asked. A longer
-	// one rides out longer outages of etcd, a shorter one hands the work of a
-	// dead process over sooner: within TTL + 1 s, or 2 TTL + 4 s if etcd loses
-	// its leader meanwhile. At least MinTTL, rounded up to full seconds.
-	// Default: DefaultTTL.
+	// TTL is the lease time of claims that are acquired without the option
+	// TTL. A longer TTL survives longer outages of etcd. A shorter TTL hands
+	// over the work of a dead process sooner: within TTL + 1 s, or 2 TTL + 4 s
+	// if etcd loses its leader.
+	//
+	// It must be at least MinTTL, and is rounded up to full seconds. Default:
+	// DefaultTTL (15 s).
 	TTL time.Duration
-	// Drain is how long a handler that was told to stop may still take. It
-	// lies between the end of a claim's context and the end of the claim.
-	// Default: a fifth of the TTL.
+	// Drain is how long a handler may still run after its context has ended.
+	// It is the time between the end of a claim's context and the end of the
+	// claim. Default: a fifth of the TTL.
 	Drain time.Duration
-	// MaxAttempts is how often work is begun before it is dead. Negative: no
-	// limit. Default: 10.
+	// MaxAttempts is how many attempts work has before it is dead. Negative
+	// means no limit. Default: 10.
 	MaxAttempts int
-	// Backoff says how long failed work waits. Default: 1 s doubling up to 10
-	// minutes, the last half of it random.
+	// Backoff returns how long failed work waits for its next attempt.
+	// Default: ExponentialBackoff(time.Second, 10*time.Minute).
 	Backoff Backoff
-	// Retention is how long done work is remembered, which is how long its key
-	// cannot be begun again. It is counted by etcd's clock and may last a
-	// tenth longer. Negative: for ever. Default: 24 h.
+	// Retention is how long the record of done work is kept. During that time
+	// its key cannot be begun again. The time is counted by etcd, and may be
+	// up to a tenth longer. It must be at least 2 s. Negative means for ever.
+	// Default: 24 h.
 	Retention time.Duration
-	// AllowShortTTL accepts TTLs from 2 s on. With so short a lease a pause of
-	// a second, of etcd or of the process, loses claims: it is for tests.
+	// DeadRetention is how long the record of other work without an owner is
+	// kept: work that is dead, failed, given back or orphaned. After that the
+	// work counts as never begun, even if it is AtMostOnce. etcd counts the
+	// time from the end of the attempt, or from the death of the owner. It
+	// must be at least twice the TTL. Negative means for ever. Default: 30
+	// days.
+	//
+	// Some records are kept longer. Work that waits longer than half of
+	// DeadRetention for its next attempt keeps its record until then, and for
+	// at least another half. Any record may last a tenth longer. It may also
+	// last as long as other work that the same owner began at about the same
+	// time.
+	DeadRetention time.Duration
+	// AllowShortTTL accepts a TTL from 2 s on, for tests. With so short a
+	// lease, a pause of one second in etcd or in the process loses claims.
 	AllowShortTTL bool
-	// Logger is told what a caller is not, such as that etcd lacks a fix and
-	// should be upgraded. Default: none.
+	// Logger receives events that no caller would otherwise see, such as an
+	// outage of etcd. Nil means no logs.
 	Logger *zap.Logger
-	// Hooks are told what happens to claims.
+	// Hooks are called when claims are acquired, renewed, released or lost.
 	Hooks Hooks
 }
 
@@ -125,6 +157,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Retention == 0 {
 		cfg.Retention = defaultRetention
 	}
+	if cfg.DeadRetention == 0 {
+		cfg.DeadRetention = max(defaultDeadRetain, min(2*cfg.TTL, 2*longestTTL))
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
@@ -133,13 +168,41 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("etcdclaims: config: Prefix %.100q must be printable UTF-8 of at most %d bytes that ends in a slash", cfg.Prefix, MaxKeyBytes)
 	case !printable(cfg.Owner) || len(cfg.Owner) > MaxKeyBytes:
 		return cfg, fmt.Errorf("etcdclaims: config: Owner %.100q must be printable UTF-8 of at most %d bytes", cfg.Owner, MaxKeyBytes)
+	case cfg.Prefix == "/":
+		return cfg, errors.New("etcdclaims: config: Prefix \"/\" would take the keys of every other user of etcd: choose one such as \"/claims/\"")
+	case withinClaims(cfg.Prefix) != "":
+		return cfg, fmt.Errorf("etcdclaims: config: Prefix %.100q lies where a client with the prefix %.100q stores the keys of its callers: choose another", cfg.Prefix, withinClaims(cfg.Prefix))
+	case cfg.Retention > 0 && cfg.Retention < leastRetention:
+		return cfg, fmt.Errorf("etcdclaims: config: Retention %v is below %v, the least that etcd counts reliably", cfg.Retention, leastRetention)
 	case cfg.Retention > longestTTL:
 		return cfg, fmt.Errorf("etcdclaims: config: Retention %v is over the limit of %v; use a negative one to keep done work for ever", cfg.Retention, longestTTL)
+	case cfg.DeadRetention > 2*longestTTL:
+		return cfg, fmt.Errorf("etcdclaims: config: DeadRetention %v is over the limit of %v; use a negative one to keep records for ever", cfg.DeadRetention, 2*longestTTL)
 	}
 	if err := cfg.checkTTL(cfg.TTL); err != nil {
 		return cfg, fmt.Errorf("etcdclaims: config: %w", err)
 	}
+	if cfg.DeadRetention > 0 && cfg.DeadRetention < 2*cfg.TTL {
+		return cfg, fmt.Errorf("etcdclaims: config: DeadRetention %v is below %v, twice the TTL: records must outlast claims", cfg.DeadRetention, 2*cfg.TTL)
+	}
 	return cfg, nil
+}
+
+// withinClaims returns the prefix of a client whose callers' keys would stand
+// where this one's prefix is, or "". Keys that end in a caller's key are the only
+// ones that can coincide with those of a client further down.
+func withinClaims(prefix string) string {
+	for i := 1; i < len(prefix); i++ {
+		if prefix[i-1] != '/' || i == 1 {
+			continue // no client's prefix ends here
+		}
+		for _, name := range [...]string{"own/", "note/", "work/"} {
+			if strings.HasPrefix(prefix[i:], name) {
+				return prefix[:i]
+			}
+		}
+	}
+	return ""
 }
 
 // checkTTL says what is wrong with a lease time under this config.
@@ -176,17 +239,21 @@ type timing struct {
 func (cfg Config) timing(ttl time.Duration) timing {
 	margin := max(leastMargin, ttl/10)
 	hard := ttl - time.Duration(float64(ttl)*rateError) - margin
-	drain := cfg.Drain
-	if drain == 0 {
-		drain = ttl / 5
-	}
-	t := timing{renew: ttl / 3, attempt: ttl / 6, soft: hard - drain, hard: hard}
+	t := timing{renew: ttl / 3, attempt: ttl / 6, soft: hard - cfg.drain(ttl), hard: hard}
 	if ttl < MinTTL {
 		// The margin does not shrink with the TTL, so that a third of it would
 		// be too late for a second try.
 		t.renew = max(min(t.renew, t.soft*2/5), 0)
 	}
 	return t
+}
+
+// drain is how long a handler may take that was told to stop, with a TTL.
+func (cfg Config) drain(ttl time.Duration) time.Duration {
+	if cfg.Drain > 0 {
+		return cfg.Drain
+	}
+	return seconds(ttl) / 5
 }
 
 // seconds rounds up to what a lease can have.

@@ -1,6 +1,7 @@
 package etcdclaims_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,11 @@ func TestConfigRefused(t *testing.T) {
 		says []string // what is wrong, and what would be right
 	}{
 		{"prefix without a slash", etcdclaims.Config{Prefix: "/claims"}, []string{`Prefix "/claims"`, "slash"}},
+		{"prefix of a slash", etcdclaims.Config{Prefix: "/"}, []string{`Prefix "/"`, "every other user"}},
+		{"prefix among claims", etcdclaims.Config{Prefix: "/a/own/"}, []string{`Prefix "/a/own/"`, `"/a/"`}},
+		{"prefix below claims", etcdclaims.Config{Prefix: "a/own/b/c/"}, []string{`Prefix "a/own/b/c/"`, `"a/"`}},
+		{"prefix among notes", etcdclaims.Config{Prefix: "/a/note/"}, []string{`Prefix "/a/note/"`, `"/a/"`}},
+		{"prefix among work", etcdclaims.Config{Prefix: "/a/b/work/own/"}, []string{`Prefix "/a/b/work/own/"`, `"/a/b/"`}},
 		{"prefix with a newline", etcdclaims.Config{Prefix: "/a\nb/"}, []string{`Prefix "/a\nb/"`, "printable"}},
 		{"prefix not UTF-8", etcdclaims.Config{Prefix: "\xff/"}, []string{`Prefix "\xff/"`, "UTF-8"}},
 		{"prefix too long", etcdclaims.Config{Prefix: strings.Repeat("x", 1024) + "/"}, []string{`Prefix "xxx`, "1024"}},
@@ -33,6 +39,10 @@ func TestConfigRefused(t *testing.T) {
 		{"drain negative", etcdclaims.Config{Drain: -time.Second}, []string{"Drain -1s"}},
 		{"drain too long for the TTL", etcdclaims.Config{TTL: 15 * time.Second, Drain: 4 * time.Second}, []string{"TTL 15s", "Drain 4s", "5s"}},
 		{"drain longer than the TTL", etcdclaims.Config{TTL: 15 * time.Second, Drain: time.Hour}, []string{"TTL 15s", "Drain 1h"}},
+		{"retention tiny", etcdclaims.Config{Retention: time.Nanosecond}, []string{"Retention 1ns", "2s"}},
+		{"retention short", etcdclaims.Config{Retention: 1999 * time.Millisecond}, []string{"Retention 1.999s", "2s"}},
+		{"dead retention huge", etcdclaims.Config{DeadRetention: 731 * day}, []string{"DeadRetention 17544h", "17520h", "negative"}},
+		{"dead retention short", etcdclaims.Config{DeadRetention: 29 * time.Second}, []string{"DeadRetention 29s", "30s"}},
 		{"retention huge", etcdclaims.Config{Retention: 366 * day}, []string{"Retention 8784h", "8760h", "negative"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,9 +81,9 @@ func TestConfigTaken(t *testing.T) {
 		"short drain":          {Drain: time.Millisecond},
 		"long drain":           {Drain: 3 * time.Second},
 		"no limit, for ever":   {MaxAttempts: -1, Retention: -1},
-		"tiny retention":       {Retention: time.Nanosecond},
+		"short retention":      {Retention: 2 * time.Second},
 		"owner in UTF-8":       {Owner: "worker Ω 7"},
-		"prefix of a slash":    {Prefix: "/"},
+		"prefix of one name":   {Prefix: "/work/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +91,7 @@ func TestConfigTaken(t *testing.T) {
 				cfg.Prefix = testetcd.Prefix(t)
 			}
 			c := newClient(t, etcd, cfg)
-			key := testetcd.Prefix(t) // prefix "/" is everybody's
+			key := testetcd.Prefix(t) // some prefixes are everybody's
 			w := tryBegin(t, c, key)
 			if w.Owner() == "" {
 				t.Error("no owner")
@@ -91,9 +101,7 @@ func TestConfigTaken(t *testing.T) {
 			}
 			noErr(t, w.Complete(t.Context()))
 			_, err := c.TryBegin(t.Context(), key)
-			if name != "tiny retention" {
-				wantIs(t, err, etcdclaims.ErrDone)
-			}
+			wantIs(t, err, etcdclaims.ErrDone)
 		})
 	}
 }
@@ -123,7 +131,7 @@ func TestExponentialBackoff(t *testing.T) {
 	b := etcdclaims.ExponentialBackoff(time.Second, 10*time.Minute)
 	for attempt, most := range map[int]time.Duration{
 		-5: time.Second, 0: time.Second, 1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 10: 512 * time.Second,
-		11: 10 * time.Minute, 64: 10 * time.Minute, 1000: 10 * time.Minute, 1 << 62: 10 * time.Minute,
+		11: 10 * time.Minute, 64: 10 * time.Minute, 1000: 10 * time.Minute, math.MaxInt: 10 * time.Minute,
 	} {
 		seen := map[time.Duration]bool{}
 		for range 100 {
@@ -143,6 +151,17 @@ func TestExponentialBackoff(t *testing.T) {
 	}
 	if d := etcdclaims.ExponentialBackoff(time.Hour, time.Minute)(1); d > time.Minute {
 		t.Errorf("%v is over the limit", d)
+	}
+	for base := time.Duration(1); base > 0; base = base*3 + 1 { // shifted, many would be small again
+		for attempt := range 200 {
+			before, d := base, etcdclaims.ExponentialBackoff(base, 1<<62)(attempt)
+			for i := 1; i < attempt && before < 1<<62; i++ {
+				before = min(before, 1<<61) * 2
+			}
+			if want := min(before, 1<<62); d < want/2 || d > want {
+				t.Fatalf("attempt %d from %d waits %d, want half of %d to all of it", attempt, base, d, want)
+			}
+		}
 	}
 	if d := etcdclaims.ExponentialBackoff(1<<61, 1<<62)(40); d < 1<<60 {
 		t.Errorf("overflow: %v", d)

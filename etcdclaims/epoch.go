@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,16 +21,14 @@ type epoch struct {
 func (e *epoch) is(o *epoch) bool { return e.value == o.value && e.rev == o.rev }
 
 const (
-	// epochShift leaves 47 bits for the revision: at 100,000 writes a second, they
-	// last 44 years.
-	epochShift = 47
+	epochShift = keyspace.EpochShift
 	maxEpoch   = 1<<(63-epochShift) - 1
 )
 
-func (e *epoch) fence(rev int64) int64 { return e.value<<epochShift + rev }
+func (e *epoch) fence(rev int64) int64 { return keyspace.Fence(e.value, rev) }
 
 // revision returns the part of a fence that etcd compares.
-func revision(fence int64) int64 { return fence & (1<<epochShift - 1) }
+func revision(fence int64) int64 { return keyspace.Revision(fence) }
 
 // parseEpoch reads the epoch's key. Bearers of tokens compare its text, so there
 // is one way to write each.
@@ -41,24 +40,26 @@ func parseEpoch(kv *mvccpb.KeyValue) (int64, error) {
 	return v, nil
 }
 
-// RaiseEpoch raises the epoch of all claims under the prefix ("" stands for
-// DefaultPrefix) and returns the new one. An operator does so after etcd's
-// revisions went back, as they do when a snapshot is restored without
-// --bump-revision, and before anybody claims again: every fence of the new epoch
-// is greater than all before it.
+// RaiseEpoch raises the epoch of all claims under prefix and returns the new
+// epoch. An empty prefix means DefaultPrefix. Every fence of the new epoch is
+// greater than all earlier fences.
 //
-// The new epoch is greater than above, too. A snapshot can be from before the
-// epoch was raised last, and so hold one that was over already: then above must
-// be the greatest there was. The errors of clients that saw the revision go back
-// name it, and every fence has it in its highest bits: fence>>47. Where it was
-// never raised it is 0.
+// It is for an operator whose etcd was restored from a snapshot without
+// --bump-revision, so that its revisions went back. Call it before any client
+// claims again.
 //
-// All claims of the epoch before are over at once: no write under their fences
-// is carried out any more, and clients that refused to claim, with ErrRewound,
-// claim again. The last epoch is 65,535.
+// The new epoch is also greater than above. A snapshot can be older than the
+// last raise, and so contain an epoch that is already over. In that case above
+// must be the greatest epoch that was ever used. The ErrRewound of clients
+// that saw the revision go back names it. The highest bits of every fence
+// contain it: fence>>47. If the epoch was never raised, above is 0.
 //
-// If the error matches ErrUnknown the epoch may have been raised; raising it once
-// more does no harm. ctx should have a deadline.
+// All claims of earlier epochs end: writes under their fences are refused.
+// Clients that refused to claim, with ErrRewound, claim again. The last epoch
+// is 65,535.
+//
+// If the error matches ErrUnknown, the epoch may have been raised. Raising it
+// once more does no harm. ctx should have a deadline.
 func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above int64) (int64, error) {
 	cfg, err := Config{Prefix: prefix}.withDefaults()
 	if err != nil {
@@ -74,7 +75,7 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 	kv, _ := wire.KV(etcd)
 	ctx = clientv3.WithRequireLeader(ctx)
 	fail := func(err error) (int64, error) {
-		return 0, fmt.Errorf("etcdclaims: raising the epoch %q: %w", key, wire.WithCause(ctx, err))
+		return 0, callError("raise the epoch", key, wire.WithCause(ctx, err))
 	}
 	for {
 		resp, err := kv.Get(ctx, key)

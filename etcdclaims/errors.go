@@ -4,49 +4,69 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// What a call can end with. Test with errors.Is. ErrHeld, ErrLost, ErrUnknown and
-// ErrClosed match their namesakes of package fencing, for code that does not know
-// claims.
+// Errors that calls return, to be tested with errors.Is. ErrHeld, ErrLost,
+// ErrUnknown and ErrClosed also match the errors of the same name in package
+// fencing, for code that does not import this package.
 var (
-	// ErrHeld says that another holds the key, or that others wait in line for
-	// it; see HeldError.
+	// ErrHeld is returned when the key is held, or when other callers wait in
+	// line for it. The error is a *HeldError.
 	ErrHeld error = &sentinel{"etcdclaims: held by another", fencing.ErrHeld}
-	// ErrRefused says that a condition given with If did not hold. Nothing was
-	// changed.
+	// ErrRefused is returned when a condition given with If does not hold, or
+	// when Forget finds the record in another state. Nothing was changed.
 	ErrRefused = errors.New("etcdclaims: a given condition does not hold")
-	// ErrLost says that the claim is no longer this client's; see LostError.
-	// A lost claim never comes back: acquire again for a new term.
+	// ErrLost is returned when the claim does not belong to this client any
+	// more. The error is a *LostError. A lost claim never comes back: acquire
+	// the key again for a new term.
 	ErrLost error = &sentinel{"etcdclaims: claim lost", fencing.ErrLost}
-	// ErrReleased says that the claim was given up by its own holder before.
+	// ErrReleased is returned when the caller has already released the claim.
 	ErrReleased = errors.New("etcdclaims: claim was released")
-	// ErrUnknown says that a request was sent and its outcome cannot be known:
-	// it may have been carried out. Never take it for a failure.
+	// ErrUnknown is returned when a request was sent and its outcome is not
+	// known. It may have been carried out, so do not treat it as a failure.
 	ErrUnknown error = &sentinel{"etcdclaims: outcome unknown", fencing.ErrUnknown}
-	// ErrDone says that the work was completed before; see WorkError.
+	// ErrDone is returned when the work is already done. The error is a
+	// *WorkError.
 	ErrDone = errors.New("etcdclaims: work is done")
-	// ErrDead says that the work failed for good; see WorkError.
+	// ErrDead is returned when the work has failed for good. The error is a
+	// *WorkError.
 	ErrDead = errors.New("etcdclaims: work is dead")
-	// ErrWaiting says that the work failed and waits for its next attempt; see
-	// WorkError.
+	// ErrWaiting is returned when the work has failed and its next attempt is
+	// not due yet. The error is a *WorkError.
 	ErrWaiting = errors.New("etcdclaims: work waits for its next attempt")
-	// ErrClosed says that the client was closed.
+	// ErrClosed is returned when the client has been closed.
 	ErrClosed error = &sentinel{"etcdclaims: client is closed", fencing.ErrClosed}
-	// ErrInvalidKey says that a key is not UTF-8 of 1 to 1024 bytes without
-	// control characters.
+	// ErrNoRecord is returned when the work has no record: it was never begun,
+	// or the record has expired or was deleted.
+	ErrNoRecord = errors.New("etcdclaims: nothing is recorded of the work")
+	// ErrInvalidKey is returned when a key is not UTF-8 of 1 to 1,024 bytes
+	// without control characters.
 	ErrInvalidKey = errors.New("etcdclaims: invalid key")
-	// ErrTooLarge says that a request would exceed a limit of etcd: too many
-	// operations, or too many bytes. Nothing was changed.
+	// ErrTooLarge is returned when a request would exceed a limit of etcd or
+	// of this package: too many operations, or too many bytes. Nothing was
+	// changed.
 	ErrTooLarge = errors.New("etcdclaims: over a limit of etcd")
-	// ErrRewound says that the revision of etcd went back, as it does when a
-	// snapshot is restored without --bump-revision: fences could repeat.
+	// ErrRewound is returned when etcd's revision went back, as after a
+	// restore from a snapshot without --bump-revision. Fences could repeat;
+	// see RaiseEpoch.
 	ErrRewound = errors.New("etcdclaims: etcd's revision went back")
-	// ErrPassthrough says that a client without etcd was asked for something
-	// that needs one.
+	// ErrUnreachable is returned by Client.Health and Client.Unreachable while
+	// etcd does not answer.
+	ErrUnreachable = errors.New("etcdclaims: etcd unreachable")
+	// ErrPermissionDenied is returned when etcd denies the client's user a
+	// permission that a claim needs. The role was revoked, or the credentials
+	// are missing or invalid. It wraps the error of etcd.
+	//
+	// A claim whose renewal is denied expires at its deadline. Its LostError
+	// matches ErrPermissionDenied too.
+	ErrPermissionDenied = errors.New("etcdclaims: permission denied by etcd")
+	// ErrPassthrough is returned when a client without etcd is asked for
+	// something that needs etcd.
 	ErrPassthrough = errors.New("etcdclaims: needs etcd, and this client has none")
 )
 
@@ -61,49 +81,156 @@ func (e *sentinel) Error() string { return e.text }
 // Is matches the namesake.
 func (e *sentinel) Is(target error) bool { return target == e.also }
 
-// HeldError says who holds a key. It matches ErrHeld.
+// calledError is the error of a call, for a key if there is one. Its text names
+// both, once, and is one line.
+type calledError struct {
+	call, key string
+	err       error
+}
+
+// callError says of which call and key an error is, unless it says so itself.
+func callError(call, key string, err error) error {
+	var called *calledError
+	if errors.As(err, &called) && called.key == key {
+		return err
+	}
+	return &calledError{call: call, key: key, err: err}
+}
+
+func (e *calledError) Error() string {
+	if e.key == "" {
+		return e.call + ": " + cause(e.err)
+	}
+	return e.call + " " + strconv.Quote(e.key) + ": " + cause(e.err)
+}
+
+func (e *calledError) Unwrap() error { return e.err }
+
+// cause is the text of an error within another's: without the prefix of this
+// package, and on one line.
+func cause(err error) string {
+	return oneLine(strings.ReplaceAll(err.Error(), prefix, ""))
+}
+
+// prefix stands before the errors of this package that name no call.
+const prefix = "etcdclaims: "
+
+func oneLine(s string) string {
+	if !strings.Contains(s, "\n") {
+		return s
+	}
+	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Join(lines, "; ")
+}
+
+// bothErrors matches what either error does. Unlike that of errors.Join its text is
+// one line.
+func bothErrors(a, b error) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return &twoErrors{a, b}
+}
+
+type twoErrors struct{ a, b error }
+
+func (e *twoErrors) Error() string   { return oneLine(e.a.Error()) + "; " + cause(e.b) }
+func (e *twoErrors) Unwrap() []error { return []error{e.a, e.b} }
+
+// HeldError describes the holder of a key. It matches ErrHeld.
 type HeldError struct {
-	// Info is what the claim's key says of the holder: not its note, nor who
-	// waits, for which see Lookup. Info.Held is false if nobody holds the key
-	// but others wait in line for it, as Info.Waiting then says.
+	// Info describes the holder, as far as the claim's key does: Note is not
+	// set, and Waiting only if the key is free. Info.Held is false if the
+	// key is free but other callers wait in line for it. Use Lookup for the
+	// rest.
 	Info Info
 }
 
 func (e *HeldError) Error() string {
-	if !e.Info.Held {
-		return fmt.Sprintf("etcdclaims: key %q is free but others wait in line for it: use Acquire to join them, or Barge", e.Info.Key)
+	return prefix + strconv.Quote(e.Info.Key) + " is " + e.Info.standing()
+}
+
+// standing says who has the key, for errors.
+func (i Info) standing() string {
+	if !i.Held {
+		return "free but others wait in line for it: use Acquire to join them, or Barge"
 	}
-	return fmt.Sprintf("etcdclaims: key %q is held by %s (fence %d, since %s)",
-		e.Info.Key, e.Info.Owner, e.Info.Fence, e.Info.Since.Format(time.RFC3339))
+	s := "held by " + i.Owner
+	if i.Kind == kindZombie || i.Kind == kindResting {
+		s += " (" + i.Kind + ")"
+	}
+	if !i.Since.IsZero() {
+		s += " since " + i.Since.Format(time.RFC3339)
+	}
+	if !i.Expires.IsZero() {
+		s += ", until " + i.Expires.Format(time.RFC3339) + " unless renewed"
+	}
+	return s + fmt.Sprintf(" (fence %d)", i.Fence)
 }
 
 // Is matches ErrHeld.
 func (e *HeldError) Is(target error) bool { return errors.Is(ErrHeld, target) }
 
-// Holder returns who holds the key, its label and fence, and since when: for code
-// that does not know claims. They are zero if nobody does but others wait.
+// Holder returns the label and the fence of the holder, and when its term
+// began. All are zero if the key is free but other callers wait in line. Code
+// that does not import this package can call it by an interface.
 func (e *HeldError) Holder() (owner string, fence int64, since time.Time) {
 	return e.Info.Owner, e.Info.Fence, e.Info.Since
 }
 
-// Reason says how a claim was lost.
+// WaitError is returned when the context of Acquire or Begin ends while the
+// caller waits in line. It matches the cause of the context's end. It does not
+// match ErrHeld.
+type WaitError struct {
+	Key string
+	// Info is the last known holder of the key, which may have changed since.
+	// Info.Held is false if no holder was seen: other callers are first in
+	// line, or etcd has not answered.
+	Info Info
+	// Err is the cause of the context's end.
+	Err error
+}
+
+func (e *WaitError) Error() string {
+	s := "acquire " + strconv.Quote(e.Key) + ": "
+	if e.Info.Held {
+		return s + e.Info.standing() + ": " + cause(e.Err)
+	}
+	return s + "others are before it in line: " + cause(e.Err)
+}
+
+// Unwrap returns Err.
+func (e *WaitError) Unwrap() error { return e.Err }
+
+// Holder returns the last known holder of the key; see HeldError.Holder.
+func (e *WaitError) Holder() (owner string, fence int64, since time.Time) {
+	return e.Info.Owner, e.Info.Fence, e.Info.Since
+}
+
+// Reason is why a claim was lost.
 type Reason int
 
 // How claims are lost.
 const (
-	// ReasonExpired: it could not be renewed in time.
+	// ReasonExpired means that the claim was not renewed in time.
 	ReasonExpired Reason = iota + 1
-	// ReasonDeleted: somebody deleted the key, or forced its release.
+	// ReasonDeleted means that the key was deleted, for example by
+	// ForceRelease.
 	ReasonDeleted
-	// ReasonSuperseded: the key has a newer owner.
+	// ReasonSuperseded means that the key has a newer owner.
 	ReasonSuperseded
-	// ReasonRevoked: its lease is gone, though it was renewed in time.
+	// ReasonRevoked means that the lease is gone although it was renewed in
+	// time.
 	ReasonRevoked
-	// ReasonSessionDead: its session was given up, for the reason in Err.
+	// ReasonSessionDead means that the session was given up. Err has the
+	// cause.
 	ReasonSessionDead
-	// ReasonMaxHold: it was held for as long as its MaxHold allows.
+	// ReasonMaxHold means that the claim reached its MaxHold.
 	ReasonMaxHold
-	// ReasonShutdown: its client was closed.
+	// ReasonShutdown means that the client was closed.
 	ReasonShutdown
 
 	reasons = int(ReasonShutdown) + 1
@@ -129,8 +256,8 @@ func (r Reason) String() string {
 	return "unknown reason"
 }
 
-// LostError says which claim was lost, and how. It matches ErrLost. As the
-// cause of a context it matches context.Canceled too.
+// LostError describes a lost claim. It matches ErrLost. It also matches
+// context.Canceled, because it is the cause of the claim's context.
 type LostError struct {
 	Token  fencing.Token
 	Reason Reason
@@ -139,14 +266,21 @@ type LostError struct {
 
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("etcdclaims: claim on %q (fence %d) lost: %v", e.Token.Key, e.Token.Fence, e.Reason)
+	if e.Token.Fence == 0 {
+		// It was never this client's.
+		s = fmt.Sprintf("acquire %q: the attempt was lost: %v", e.Token.Key, e.Reason)
+	}
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + cause(e.Err)
+	}
+	if e.Token.Fence == 0 {
+		s += "; call again"
 	}
 	return s
 }
 
-// Is matches ErrLost, and context.Canceled, so that what only knows contexts
-// takes the end of a claim's context for what it is.
+// Is matches ErrLost and context.Canceled. The latter lets code that only
+// knows contexts recognize the end of a claim's context.
 func (e *LostError) Is(target error) bool {
 	return target == context.Canceled || errors.Is(ErrLost, target)
 }
@@ -154,23 +288,39 @@ func (e *LostError) Is(target error) bool {
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// WorkError says why work cannot be begun: it matches ErrDone, ErrDead or
-// ErrWaiting, and carries the record.
-type WorkError struct{ Record Record }
+// WorkError is returned when work cannot be begun. It matches ErrDone, ErrDead
+// or ErrWaiting, by the state of its record.
+//
+// RunWork and TryRunWork also return it when the attempt that they made has
+// failed.
+type WorkError struct {
+	Record Record
+	// Err is the error of the function that RunWork or TryRunWork called. Nil
+	// if the function was not called.
+	Err error
+}
 
 func (e *WorkError) Error() string {
 	r := e.Record
+	s := fmt.Sprintf("%swork %q ", prefix, r.Key)
 	switch r.State {
 	case StateDone:
-		return fmt.Sprintf("etcdclaims: work %q was done by %s in attempt %d", r.Key, r.Owner, r.Attempt)
+		return s + fmt.Sprintf("was done by %s in attempt %d", r.Owner, r.Attempt)
 	case StateDead:
-		return fmt.Sprintf("etcdclaims: work %q is dead after attempt %d: %s", r.Key, r.Attempt, r.Error)
+		s += fmt.Sprintf("is dead after attempt %d: ", r.Attempt)
+	default:
+		s += fmt.Sprintf("waits until %s after attempt %d: ", r.NotBefore.Format(time.RFC3339), r.Attempt)
 	}
-	return fmt.Sprintf("etcdclaims: work %q waits until %s after attempt %d: %s",
-		r.Key, r.NotBefore.Format(time.RFC3339), r.Attempt, r.Error)
+	if e.Err != nil {
+		return s + cause(e.Err)
+	}
+	return s + oneLine(r.Error)
 }
 
-// Is matches the sentinel of the record's state.
+// Unwrap returns Err.
+func (e *WorkError) Unwrap() error { return e.Err }
+
+// Is matches ErrDone, ErrDead or ErrWaiting, by the state of the record.
 func (e *WorkError) Is(target error) bool {
 	switch e.Record.State {
 	case StateDone:
@@ -181,8 +331,9 @@ func (e *WorkError) Is(target error) bool {
 	return target == ErrWaiting
 }
 
-// RetryAt returns from when on the work may be begun again; ok is false if never,
-// as with work that is done or dead. It is for code that does not know work.
+// RetryAt returns when the work may be begun again. ok is false if the work is
+// done or dead. Code that does not import this package can call it by an
+// interface.
 func (e *WorkError) RetryAt() (at time.Time, ok bool) {
 	return e.Record.NotBefore, e.Record.State == StateFailed
 }
@@ -191,14 +342,33 @@ type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
-// Permanent marks an error given to Work.Fail, or returned by a handler, as one
-// that another attempt would not change: the work is dead at once. A nil error
-// stays nil.
+// Permanent marks an error as one that another attempt would not change. Work
+// that fails with it is dead at once. Pass it to Work.Fail, or return it from
+// a handler.
+//
+// Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
 	return permanentError{err}
+}
+
+// IsPermanent reports whether err, or an error that it wraps, was marked by
+// Permanent.
+func IsPermanent(err error) bool {
+	var permanent permanentError
+	return errors.As(err, &permanent)
+}
+
+// RetryDelay returns the delay that RetryAfter attached to err. ok is false if
+// there is none.
+func RetryDelay(err error) (d time.Duration, ok bool) {
+	var after retryAfterError
+	if !errors.As(err, &after) {
+		return 0, false
+	}
+	return after.after, true
 }
 
 type retryAfterError struct {
@@ -208,9 +378,11 @@ type retryAfterError struct {
 
 func (e retryAfterError) Unwrap() error { return e.error }
 
-// RetryAfter marks an error given to Work.Fail, or returned by a handler, as one
-// after which the next attempt may come d from now, whatever the Backoff says.
-// A nil error stays nil.
+// RetryAfter attaches a delay to an error. After work has failed with it, the
+// next attempt may begin d later; Config.Backoff is not asked. Pass it to
+// Work.Fail, or return it from a handler. A negative d means 0.
+//
+// RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil

@@ -123,7 +123,7 @@ func TestErrorsOfEndedContext(t *testing.T) {
 		"Run":            func(ctx context.Context) error { return b.Run(ctx, "held", func(context.Context) error { return nil }) },
 		"Lookup":         func(ctx context.Context) error { _, err := b.Lookup(ctx, "k"); return err },
 		"Record":         func(ctx context.Context) error { _, _, err := b.Record(ctx, "k"); return err },
-		"Orphans":        func(ctx context.Context) error { _, err := b.Orphans(ctx, 0); return err },
+		"Orphans":        func(ctx context.Context) error { _, err := orphansOf(ctx, b, 0); return err },
 		"ForceRelease":   func(ctx context.Context) error { return b.ForceRelease(ctx, "k", "") },
 		"Owns":           func(ctx context.Context) error { _, err := b.Owns(ctx, tokenFor("k", 1)); return err },
 		"Claim.Owns":     func(ctx context.Context) error { _, err := held.Owns(ctx); return err },
@@ -131,7 +131,7 @@ func TestErrorsOfEndedContext(t *testing.T) {
 		"Claim.Renew":    func(ctx context.Context) error { return held.Renew(ctx) },
 		"Claim.Txn":      func(ctx context.Context) error { _, err := held.Txn(ctx).Commit(); return err },
 		"Work.Complete":  func(ctx context.Context) error { return work.Complete(ctx) },
-		"Work.Fail":      func(ctx context.Context) error { return work.Fail(ctx, why) },
+		"Work.Fail":      func(ctx context.Context) error { return failing(ctx, work, why) },
 		"Work.Release":   func(ctx context.Context) error { return work.Release(ctx) },
 		"Locks": func(ctx context.Context) error {
 			_, _, err := b.Locks().TryAcquire(ctx, "k", "me", time.Minute)

@@ -13,13 +13,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// What the examples dial: an etcd that the tests of this package start.
+// exampleConfig returns the endpoints of an etcd that the tests of this package
+// start.
 func exampleConfig() clientv3.Config {
 	return clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()}
 }
 
-// The program of the README: work that runs once, whoever begins it, with an
-// effect that happens if and only if it does.
+// Work is done once, whichever process begins it, and its effect is written in the
+// transaction that records it as done.
 func Example() {
 	ctx := context.Background()
 	etcd, err := clientv3.New(exampleConfig())
@@ -33,21 +34,19 @@ func Example() {
 	}
 	defer claims.Close(ctx)
 
-	work, err := claims.TryBegin(ctx, "invoice/42")
-	switch {
-	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrDone):
-		return // another has it, or it is done
-	case err != nil:
-		log.Fatal(err)
+	err = claims.TryRunWork(ctx, "invoice/42", func(ctx context.Context, work *etcdclaims.Work) error {
+		// ... the work itself; ctx ends when the claim is about to ...
+		return work.Complete(ctx, clientv3.OpPut("/paid/42", "100 EUR"))
+	})
+	if errors.Is(err, etcdclaims.ErrHeld) || errors.Is(err, etcdclaims.ErrDone) {
+		return // another process has it, or it is done
 	}
-	// ... the work, which stops when work.Context() ends ...
-	err = work.Complete(ctx, clientv3.OpPut("/paid/42", "100 EUR"))
 	fmt.Println(err)
 	// Output: <nil>
 }
 
-// A handler that runs in one process at a time, and is told to stop when that
-// ends.
+// TryRun calls the function if no other process holds the key. The context of
+// the function ends before the claim expires.
 func ExampleClient_TryRun() {
 	ctx := context.Background()
 	etcd, err := clientv3.New(exampleConfig())
@@ -71,8 +70,8 @@ func ExampleClient_TryRun() {
 	// <nil>
 }
 
-// A write that is refused once the claim has a newer owner, in the round trip
-// that it takes anyway.
+// A transaction of a claim is refused once the claim has a newer owner. It
+// takes no additional round trip.
 func ExampleClaim_Txn() {
 	ctx := context.Background()
 	etcd, err := clientv3.New(exampleConfig())
@@ -104,7 +103,7 @@ func ExampleClaim_Txn() {
 	// ex-owner is refused: true
 }
 
-// With a nil client, or one made without etcd, everything is let through.
+// A nil client, or one made without etcd, lets every call through.
 func ExampleClient_Passthrough() {
 	var claims *etcdclaims.Client // not configured
 	claim, err := claims.TryAcquire(context.Background(), "k")
@@ -112,9 +111,9 @@ func ExampleClient_Passthrough() {
 	// Output: true 0 <nil>
 }
 
-// A lock for each firing of a beat scheduler that brings owner names of its own.
-// It is not released: it outlives the job, so that a replica whose clock is behind
-// finds it taken.
+// A beat scheduler takes a lock for each tick, under owner names of its own.
+// The lock of a tick is not released after the job, so that a replica whose
+// clock is behind finds it taken.
 func ExampleLocks_beat() {
 	ctx := context.Background()
 	etcd, err := clientv3.New(exampleConfig())

@@ -13,65 +13,90 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// board takes from the queue what fits one round trip, no key twice: etcd judges
-// the conditions of all before it carries any out. Those with an epoch share it,
-// and all share a ticket.
-func (s *store) board() []*rider {
-	bytes := int(s.byteLimit.Load())
-	riders := make([]*rider, 0, min(len(s.queue), fullFlight))
-	var left []*rider
-	var voids []*void
-	var e *epoch
-	widest, size, at := 0, 0, 0
+// boarding is a round trip that is being filled.
+type boarding struct {
+	s            *store
+	riders       []*rider
+	voids        []*void
+	e            *epoch
+	widest, size int
+	full         bool
+}
+
+// board takes from those who wait what fits one round trip, no key twice: etcd
+// judges the conditions of all before it carries any out. Those with an epoch
+// share it, and all share a ticket. Unless all may come, only those go that go
+// first.
+func (s *store) board(all bool) []*rider {
 	clear(s.aboard)
-	for ; at < len(s.queue); at++ {
-		m := s.queue[at]
-		if m.left || m.ctx.Err() != nil {
-			continue // it notices by itself
-		}
-		w := max(widest, m.width)
-		voids = addVoid(voids, m)
-		if n := len(riders); n > 0 && (n >= s.seats(w+len(voids)) || size+m.size > bytes) {
-			break
-		}
-		if s.twice(m) || e != nil && m.epoch != nil && !e.is(m.epoch) {
-			left = append(left, m)
-			continue
-		}
-		if m.epoch != nil {
-			e = m.epoch
-		}
-		s.aboard[m.key] = struct{}{}
-		for _, key := range m.also {
-			s.aboard[key] = struct{}{}
-		}
-		m.aboard = true
-		widest, size = w, size+m.size
-		riders = append(riders, m)
+	b := boarding{s: s, riders: make([]*rider, 0, min(len(s.first)+len(s.queue), fullFlight))}
+	s.first = b.take(s.first)
+	if all && !b.full {
+		s.queue = b.take(s.queue)
 	}
-	if rest := s.queue[at:]; len(left) == 0 {
-		s.queue = rest
-	} else {
-		s.queue = append(left, rest...)
-	}
-	if len(riders) > 1 {
+	if len(b.riders) > 1 {
 		ticket := uuid.NewString()
-		for _, m := range riders {
+		for _, m := range b.riders {
 			if m.ticket != nil {
 				*m.ticket = ticket
 			}
 		}
 	}
-	return riders
+	return b.riders
 }
 
-// twice reports whether a key of the rider's is aboard already.
-func (s *store) twice(m *rider) bool {
-	if _, twice := s.aboard[m.key]; twice {
-		return true
+// take lets those aboard that fit, and returns the others.
+func (b *boarding) take(queue []*rider) []*rider {
+	s, bytes := b.s, int(b.s.byteLimit.Load())
+	var left []*rider
+	at := 0
+	for ; at < len(queue); at++ {
+		m := queue[at]
+		if m.left || m.ctx.Err() != nil {
+			continue // it notices by itself
+		}
+		if !b.together(m) {
+			left = append(left, m)
+			continue
+		}
+		w, voids := max(b.widest, m.width), addVoid(b.voids, m)
+		if n := len(b.riders); n > 0 && (n >= s.seats(w+len(voids)) || b.size+m.size > bytes) {
+			b.full = true
+			break
+		}
+		if m.epoch != nil {
+			b.e = m.epoch
+		}
+		s.aboard[m.key] = m.takesBack
+		for _, key := range m.also {
+			s.aboard[key] = false
+		}
+		m.aboard = true
+		m.departs()
+		m.wait.begin()
+		b.widest, b.size, b.voids = w, b.size+m.size, voids
+		b.riders = append(b.riders, m)
 	}
-	return slices.ContainsFunc(m.also, func(key string) bool {
-		_, twice := s.aboard[key]
+	if rest := queue[at:]; len(left) == 0 {
+		return rest
+	} else {
+		return append(left, rest...)
+	}
+}
+
+// together reports whether a rider may go with those who are aboard.
+func (b *boarding) together(m *rider) bool {
+	if b.e != nil && m.epoch != nil && !b.e.is(m.epoch) {
+		return false
+	}
+	if len(b.riders) > 0 && b.riders[0].meta.text != m.meta.text {
+		return false // it would be sent with what another's caller says of itself
+	}
+	if takesBack, twice := b.s.aboard[m.key]; twice && !(takesBack && m.takesBack) {
+		return false
+	}
+	return !slices.ContainsFunc(m.also, func(key string) bool {
+		_, twice := b.s.aboard[key]
 		return twice
 	})
 }
@@ -151,14 +176,15 @@ func (s *store) fly(riders []*rider) {
 		return
 	}
 	in, carrying := s.nest(riders)
-	resp, err := s.sendBuilt(s.io, in)
+	ctx := riders[0].meta.context(s.io)
+	resp, err := s.sendBuilt(ctx, in, s.timeout)
 	switch {
 	case err == nil && resp.Succeeded:
 		s.arrive(riders, resp.Responses[:carrying], resp)
 	case err == nil:
 		s.turnedAway(riders, resp)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		s.outOfSpace(riders, err)
+		s.outOfSpace(ctx, riders, err)
 	case errors.Is(err, ErrUnknown):
 		fail(riders, err)
 	case s.tooMuch(err, in, riders):
@@ -196,10 +222,16 @@ func (s *store) turnedAway(riders []*rider, resp *clientv3.TxnResponse) {
 func (s *store) requeue(riders []*rider) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var first, others []*rider
 	for _, m := range riders {
 		m.aboard = false
+		if m.urgent {
+			first = append(first, m)
+		} else {
+			others = append(others, m)
+		}
 	}
-	s.queue = append(riders, s.queue...)
+	s.first, s.queue = append(first, s.first...), append(others, s.queue...)
 }
 
 // byLease carries on after a refusal for a lease that is gone: of one of the
@@ -238,13 +270,13 @@ func (s *store) oneByOne(riders []*rider) {
 
 // outOfSpace carries on with those of whom it is certain that nothing was done:
 // one that needs no space may yet go by itself.
-func (s *store) outOfSpace(riders []*rider, err error) {
+func (s *store) outOfSpace(ctx context.Context, riders []*rider, err error) {
 	requests := make([]request, len(riders))
 	for i, m := range riders {
 		requests[i] = m.request
 	}
 	var again, unsure []*rider
-	for i, untouched := range s.untouched(s.io, requests...) {
+	for i, untouched := range s.untouched(ctx, requests...) {
 		if untouched {
 			again = append(again, riders[i])
 		} else {

@@ -122,7 +122,7 @@ func (c *Client) followed(ctx context.Context, f *follower) (*term, error) {
 			}
 			continue
 		case <-f.a.s.dead:
-			cause = f.a.s.lossOf(f.a.key)
+			cause = f.a.s.lossOf(f.a.key, 0)
 		case <-ctx.Done():
 			cause = wire.ContextError(ctx)
 		}
@@ -139,7 +139,7 @@ func (c *Client) followed(ctx context.Context, f *follower) (*term, error) {
 			}
 		}
 		if t == nil && f.a.s.isLost() {
-			return nil, f.a.s.lossOf(f.a.key)
+			return nil, f.a.s.lossOf(f.a.key, 0)
 		}
 		if t == nil {
 			return nil, nil //nolint:nilnil // it goes the usual way
@@ -185,7 +185,7 @@ func (f *follower) turn(ctx context.Context) error {
 	case <-f.after:
 		return nil
 	case <-f.a.s.dead:
-		return f.a.s.lossOf(f.a.key)
+		return f.a.s.lossOf(f.a.key, 0)
 	case <-ctx.Done():
 		return wire.ContextError(ctx)
 	}

@@ -10,11 +10,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ForceRelease frees a key, whoever holds it, for an operator who knows that
-// its holder must not have it any more. The holder's client hears of it within
-// a second, if it hears anything, and loses the claim with the reason given. As
-// with every loss its handler may go on for a while: only fences stop its
-// writes. A free key is no error.
+// ForceRelease frees a key that any client may hold. It is for an operator who
+// knows that the holder must not have the key any more. A free key is not an
+// error.
+//
+// The client of the holder is notified within a second if it can reach etcd.
+// Its claim is lost with ReasonDeleted, and LostError.Err contains the reason.
+// A reason longer than MaxKeyBytes returns ErrTooLarge. As with every loss,
+// the handler may run on for a while: only fences stop its writes.
 func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -32,7 +35,7 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 	for try := 0; ; try++ {
 		resp, err := c.read(ctx, clientv3.OpGet(l.own(key)))
 		if err != nil {
-			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, err)
+			return callError("force the release of", key, err)
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 {
@@ -68,10 +71,10 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 		case err == nil && got.Succeeded:
 			return nil
 		case err != nil && !errors.Is(err, ErrUnknown) && !isTransient(err):
-			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, err)
+			return callError("force the release of", key, err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return fmt.Errorf("etcdclaims: forcing the release of %q: %w", key, c.ended(wire.WithCause(ctx, err)))
+			return callError("force the release of", key, c.ended(wire.WithCause(ctx, err)))
 		}
 	}
 }

@@ -102,8 +102,8 @@ func TestForceReleaseOthers(t *testing.T) {
 		unlocked(t, a.Locks(), "lock", "me", false)
 		tryClaim(t, b, "lock")
 
-		zombie := tryClaim(t, a, "zombie", etcdclaims.MaxHold(time.Second))
-		time.Sleep(2 * time.Second)
+		zombie := tryClaim(t, a, "zombie", etcdclaims.MaxHold(4*time.Second))
+		time.Sleep(5 * time.Second)
 		wantIs(t, zombie.Err(), etcdclaims.ErrLost)
 		i := lookUp(t, b, "zombie")
 		if !i.Held || i.Kind != "zombie" || i.Fence <= zombie.Fence() || i.Owner != "a" || i.Claim != zombie.ID() {

@@ -550,7 +550,7 @@ func TestFailThatAnotherWentOnFrom(t *testing.T) {
 			host.Inject(claimtest.Fault{On: claimtest.Ending, DelayReply: 2 * sec, LoseReply: true, Code: code})
 			failed := make(chan error, 1)
 			go func() {
-				failed <- wk.Fail(ctx, etcdclaims.RetryAfter(errors.New("oops"), 0), clientv3.OpPut("/effect", "x"))
+				failed <- failing(ctx, wk, etcdclaims.RetryAfter(errors.New("oops"), 0), clientv3.OpPut("/effect", "x"))
 			}()
 			time.Sleep(sec)
 			next, err := b.TryBegin(ctx, "k")

@@ -23,7 +23,7 @@ type holder struct {
 	Since    time.Time `json:"since"`
 	Attempt  int       `json:"attempt,omitempty"` // of work
 	Kind     string    `json:"kind,omitempty"`
-	TTL      int64     `json:"ttl,omitempty"`   // seconds, as asked for, of a lock
+	TTL      int64     `json:"ttl,omitempty"`   // seconds, of its lease; of a lock as asked for
 	Epoch    int64     `json:"epoch,omitempty"` // under which its fence is
 }
 
@@ -59,13 +59,15 @@ func (c *Client) claimValue(a *attempt) string {
 	if c.valueEnd == "" || a.number > 0 || a.epoch.value > 0 {
 		return holder{
 			Claim: a.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
-			Since: a.since.Time().UTC(), Attempt: a.number, Epoch: a.epoch.value,
+			Since: a.since.Time().UTC(), Attempt: a.number, TTL: a.ttl, Epoch: a.epoch.value,
 		}.encode()
 	}
 	b := make([]byte, 0, 160+len(c.valueEnd))
 	b = append(b, `{"v":1,"claim":"`...)
 	b = append(b, a.id...)
-	b = append(b, `","since":"`...)
+	b = append(b, `","ttl":`...)
+	b = strconv.AppendInt(b, a.ttl, 10)
+	b = append(b, `,"since":"`...)
 	b = a.since.Time().UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, c.valueEnd...)
 	return string(b)

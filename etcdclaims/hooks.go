@@ -6,34 +6,35 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// Hooks are called when something happens to claims, on the goroutine on which
-// it happens: they must be quick and must not call the client. A nil one is
-// left out.
+// Hooks are called for events of a client's claims, on the goroutine on which
+// they happen. A hook must return quickly and must not call the client. A nil
+// hook is skipped.
 type Hooks struct {
-	// Acquired is told of each new term.
+	// Acquired is called for each new term.
 	Acquired func(fencing.Token)
-	// Released is told of each term that its holder gave up.
+	// Released is called for each term that its holder gave up.
 	Released func(fencing.Token)
-	// Lost is told of each term that ended otherwise.
+	// Lost is called for each term that ended in any other way.
 	Lost func(*LostError)
-	// Zombie is told of each handler that did not return within the drain
-	// after it was told to stop. Its claim is being re-homed: what it writes
-	// under its fence is refused as soon as etcd has that.
+	// Zombie is called for each handler that did not return within the drain
+	// after its context ended. Its claim is being moved to a new term without
+	// an owner. Once etcd has that, writes under the handler's fence are
+	// refused.
 	Zombie func(Zombie)
-	// Renewed is told of each verified renewal of a session.
+	// Renewed is called for each verified renewal of a session.
 	Renewed func(Renewal)
 }
 
-// Zombie is a handler that went on for too long.
+// Zombie describes a handler that did not return within its drain.
 type Zombie struct {
 	Token fencing.Token
-	Told  error         // why it was told to stop
-	Drain time.Duration // how long it was given
+	Told  error         // why its context ended
+	Drain time.Duration // how long it had to return
 }
 
-// Renewal is one verified renewal of a session.
+// Renewal describes one verified renewal of a session.
 type Renewal struct {
-	TTL    time.Duration // granted
-	Margin time.Duration // that was left to the deadline before it
-	Claims int           // that the session carries
+	TTL    time.Duration // that etcd granted
+	Margin time.Duration // time to the deadline before the renewal
+	Claims int           // number of claims on the session's lease
 }

@@ -6,43 +6,51 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path"
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Info is what is known of a key at one moment; it may be over when it is read.
+// Info describes a key at one moment. It may be outdated when it is read.
 type Info struct {
 	Key      string
 	Held     bool
 	Fence    int64
-	Claim    string // id of the term
-	Owner    string // label, for people
-	Instance string // client that holds it
-	Since    time.Time
-	Attempt  int    // of work; 0 for a claim without a record
-	Note     []byte // nil if there is none
-	// Kind is empty for a claim, "lock" for one of Locks, "zombie" for one
-	// whose handler did not stop in time, "resting" for one that was released
-	// before its MinHold.
+	Claim    string    // ID of the term; see Claim.ID
+	Owner    string    // label of the holder, for people
+	Instance string    // client of the holder; see Client.Instance
+	Since    time.Time // when the term began, by the holder's wall clock
+	Attempt  int       // of work; 0 for a claim without a record
+	Note     []byte    // nil if there is none
+	// Kind is empty for a claim, and "lock" for a lock of Locks. It is
+	// "zombie" if the handler did not return within its drain, and "resting"
+	// if the claim was released before its MinHold.
 	Kind string
-	// Waiting is how many wait in line, but for those who wait within the
-	// client that holds the key. List and Watch do not fill it in.
+	// Waiting is the number of callers in line. It excludes callers within the
+	// client that holds the key. List and Watch do not set it.
 	Waiting int64
-	// TTL is how long the lease lasts by etcd's account unless it is renewed;
-	// only Lookup asks for it.
+	// TTL is how long the lease lasts unless it is renewed, in full seconds,
+	// as counted by etcd. Only Lookup sets it.
 	TTL time.Duration
-	// Lease is the claim's lease, 0 if it has none: then it was not put by
-	// this package, and nothing will ever end it.
+	// Expires is when the lease lapses unless it is renewed, by the wall clock
+	// of the reader. If the holder is dead, the key is free by then.
+	//
+	// Lookup reads the time from etcd. Other calls give the latest possible
+	// time, one full lease after the reply; the lease may lapse sooner. Zero
+	// means that the lease time is not known: an older version of this
+	// package, or another program, wrote the key.
+	Expires time.Time
+	// Lease is the lease of the claim. Zero means that the key has no lease:
+	// another program wrote it, and it does not expire.
 	Lease clientv3.LeaseID
 }
 
-// Revision returns the revision at which the holder got the key: the fence
-// without the epoch.
+// Revision returns the etcd revision at which the holder acquired the key: the
+// fence without the epoch.
 func (i Info) Revision() int64 { return revision(i.Fence) }
 
 // info puts together what stands under a key. A value that is not ours is
@@ -57,19 +65,33 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 	i.Fence = h.fence(own.ModRevision)
 	if err == nil {
 		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
+		if h.TTL > 0 {
+			i.Expires = c.clock.Now().Time().Add(time.Duration(h.TTL) * time.Second)
+		}
 	} else {
 		i.Owner = "unknown"
 	}
 	if noted != nil {
 		var n note
-		if err := json.Unmarshal(noted.Value, &n); err == nil {
+		if err := json.Unmarshal(noted.Value, &n); err == nil && n.Version <= valueVersion {
 			i.Note = n.bytes()
 		}
 	}
 	return i
 }
 
-// Lookup says who holds the key. A free key is no error.
+// info is what Lookup says of a term of this client's own.
+func (t *term) info() Info {
+	c := t.s.c
+	return Info{
+		Key: t.key, Held: true, Fence: t.fence, Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
+		Since: t.since.Time(), Attempt: t.attempt, Lease: t.s.id, Expires: c.clock.Now().Time().Add(t.s.lease.Load().ttl),
+	}
+}
+
+// Lookup returns the holder of the key, its note, and the number of callers in
+// line. If the key is free, Info.Held is false and the error is nil. It takes
+// two round trips for a held key, one for a free key.
 func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err
@@ -82,7 +104,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 		clientv3.OpGet(l.own(key)), clientv3.OpGet(l.note(key)), clientv3.OpGet(l.epoch()),
 		c.store.countWaiting(key))
 	if err != nil {
-		return Info{}, fmt.Errorf("etcdclaims: looking up %q: %w", key, err)
+		return Info{}, callError("look up", key, err)
 	}
 	if err := c.store.learnEpoch(resp.Responses[2].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return Info{}, err
@@ -97,10 +119,11 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	c.store.requests.Add(1)
 	ttl, err := c.lease.TimeToLive(ctx, i.Lease)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return Info{}, fmt.Errorf("etcdclaims: looking up %q: asking for its lease: %w", key, err)
+		return Info{}, callError("look up", key, fmt.Errorf("asking for its lease: %w", err))
 	}
 	if err == nil {
 		i.TTL = max(time.Duration(ttl.TTL)*time.Second, 0)
+		i.Expires = c.clock.Now().Time().Add(i.TTL)
 	}
 	return i, nil
 }
@@ -108,9 +131,9 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 // listPage is how many keys are read by one request.
 const listPage = 512
 
-// List yields every held key with the prefix, in the order of keys, "" for all:
-// read page by page, all at one revision where etcd still has it. An error ends
-// it.
+// List yields every held key that begins with prefix, in the order of keys. An
+// empty prefix means all keys. The keys are read page by page, at one revision
+// unless etcd compacts it meanwhile. An error ends the iteration.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if c.Passthrough() {
@@ -118,12 +141,12 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 		}
 		for page, err := range c.pages(ctx, c.store.layout.own(""), prefix) {
 			if err != nil {
-				yield(Info{}, fmt.Errorf("etcdclaims: listing %q: %w", prefix, err))
+				yield(Info{}, callError("list", prefix, err))
 				return
 			}
 			notes, err := c.notes(ctx, page)
 			if err != nil {
-				yield(Info{}, fmt.Errorf("etcdclaims: listing %q: %w", prefix, err))
+				yield(Info{}, callError("list", prefix, err))
 				return
 			}
 			for _, kv := range page.kvs {
@@ -141,14 +164,22 @@ type page struct {
 	rev int64
 }
 
+// pageBytes is about how large a page should be: values of different kinds differ in
+// size by a factor of a thousand.
+const pageBytes = 1 << 20
+
 // pages reads everything under root+prefix, at one revision, or at several if
 // that is compacted meanwhile. The first page may be empty.
 func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[page, error] {
 	return func(yield func(page, error) bool) {
 		from, end := root+prefix, rangeEnd(root+prefix)
 		var rev int64
+		limit := int64(listPage)
+		if root == c.store.layout.work("") {
+			limit /= 4 // a record can be a thousand times as large as a claim
+		}
 		for {
-			resp, err := c.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(listPage), clientv3.WithRev(rev)))
+			resp, err := c.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(limit), clientv3.WithRev(rev)))
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				rev = 0
 				continue
@@ -168,6 +199,11 @@ func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[page,
 				return
 			}
 			from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
+			bytes := 0
+			for _, kv := range got.Kvs {
+				bytes += len(kv.Value)
+			}
+			limit = min(max(pageBytes*int64(len(got.Kvs))/int64(bytes+1), 8), listPage)
 		}
 	}
 }
@@ -198,87 +234,37 @@ func (c *Client) notes(ctx context.Context, p page) (map[string]*mvccpb.KeyValue
 	return notes, nil
 }
 
-// Orphans returns work that is claimed though its owner is gone, in the order
-// of keys, up to limit of it (0: all). It changes nothing: TryBegin takes such
-// work over.
-func (c *Client) Orphans(ctx context.Context, limit int) ([]Record, error) {
-	if limit < 0 {
-		return nil, fmt.Errorf("etcdclaims: listing orphans: limit %d is negative", limit)
+// Waiter is a caller in line for a key.
+type Waiter struct {
+	Claim    string    // ID of the claim that the caller will have
+	Owner    string    // label of the waiting client, for people
+	Instance string    // client that waits; see Client.Instance
+	Since    time.Time // when the waiting began, by the wall clock of that client
+}
+
+// Line returns the callers that wait for the key, in the order in which they
+// get it. A caller that uses Barge may get it sooner. Callers within the
+// client that holds the key have no place in etcd and are missing. The line
+// may have changed when it is read.
+func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
 	}
 	if c.Passthrough() {
 		return nil, nil
 	}
-	var out []Record
-	root := c.store.layout.work("")
-	for p, err := range c.pages(ctx, root, "") {
-		if err != nil {
-			return nil, fmt.Errorf("etcdclaims: listing orphans: %w", err)
-		}
-		var claimed []Record
-		for _, kv := range p.kvs {
-			r, err := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv)
-			if err != nil {
-				return nil, err
-			}
-			if r.State == StateClaimed {
-				claimed = append(claimed, r)
-			}
-		}
-		for len(claimed) > 0 {
-			n := min(len(claimed), int(c.store.opLimit.Load())/2)
-			ops := make([]clientv3.Op, 0, 2*n)
-			for _, r := range claimed[:n] {
-				// The record once more, at one revision with the claim: the work
-				// may have ended since.
-				ops = append(ops, clientv3.OpGet(c.store.layout.own(r.Key), clientv3.WithCountOnly()),
-					clientv3.OpGet(c.store.layout.work(r.Key), clientv3.WithKeysOnly()))
-			}
-			resp, err := c.read(ctx, ops...)
-			if wire.IsTooManyOps(err) && n > leastOps {
-				c.store.fewerOps(len(ops))
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("etcdclaims: listing orphans: %w", err)
-			}
-			for i, r := range claimed[:n] {
-				own, work := resp.Responses[2*i].GetResponseRange(), resp.Responses[2*i+1].GetResponseRange().Kvs
-				if own.Count == 0 && len(work) > 0 && work[0].ModRevision == revision(r.Fence) {
-					r.State = StateOrphaned
-					if out = append(out, r); len(out) == limit {
-						return out, nil
-					}
-				}
-			}
-			claimed = claimed[n:]
-		}
-	}
-	return out, nil
-}
-
-// Record returns what is recorded of work. ok is false if nothing is: it was
-// never begun, or is done and forgotten since.
-func (c *Client) Record(ctx context.Context, key string) (r Record, ok bool, err error) {
-	if err := checkKey(key); err != nil {
-		return Record{}, false, err
-	}
-	if c.Passthrough() {
-		return Record{}, false, nil
-	}
-	l := c.store.layout
-	resp, err := c.read(ctx, clientv3.OpGet(l.work(key)), clientv3.OpGet(l.own(key), clientv3.WithCountOnly()))
+	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.waiting(key), clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)))
 	if err != nil {
-		return Record{}, false, fmt.Errorf("etcdclaims: reading the record of %q: %w", key, err)
+		return nil, callError("list the line of", key, err)
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 {
-		return Record{}, false, nil
+	line := make([]Waiter, len(kvs))
+	for i, kv := range kvs {
+		line[i] = Waiter{Claim: path.Base(string(kv.Key)), Owner: "unknown"}
+		if h, err := decodeHolder(kv.Value); err == nil {
+			line[i].Owner, line[i].Instance, line[i].Since = h.Owner, h.Instance, h.Since
+		}
 	}
-	if r, err = decodeRecord(key, kvs[0]); err != nil {
-		return Record{}, false, err
-	}
-	if r.State == StateClaimed && resp.Responses[1].GetResponseRange().Count == 0 {
-		r.State = StateOrphaned
-	}
-	return r, true, nil
+	return line, nil
 }

@@ -102,6 +102,8 @@ func TestBadInput(t *testing.T) {
 		acquiring(fmt.Sprint("TTL ", d), "k", nil, etcdclaims.TTL(d))
 	}
 	acquiring("negative MaxHold", "k", nil, etcdclaims.MaxHold(-1))
+	acquiring("MaxHold of the drain", "k", nil, etcdclaims.MaxHold(3*time.Second))
+	acquiring("MaxHold below the drain of its TTL", "k", nil, etcdclaims.TTL(time.Minute), etcdclaims.MaxHold(11*time.Second))
 	acquiring("negative MinHold", "k", nil, etcdclaims.MinHold(-1))
 	acquiring("MinHold above MaxHold", "k", nil, etcdclaims.MinHold(2*time.Second), etcdclaims.MaxHold(time.Second))
 	acquiring("huge MinHold", "k", nil, etcdclaims.MinHold(366*24*time.Hour))
@@ -115,10 +117,21 @@ func TestBadInput(t *testing.T) {
 	acquiring("reserved key", "k", nil, etcdclaims.Then(clientv3.OpPut(prefix+"own/k", "")))
 	acquiring("reserved range", "k", nil, etcdclaims.Then(clientv3.OpDelete("", clientv3.WithPrefix())))
 	acquiring("empty key in an op", "k", nil, etcdclaims.Then(clientv3.OpPut("", "")))
+	once := etcdclaims.AtMostOnce()
+	_, err := b.TryAcquire(ctx, "k", once)
+	say("TryAcquire AtMostOnce", err, nil)
+	_, err = b.Acquire(ctx, "k", once)
+	say("Acquire AtMostOnce", err, nil)
+	_, err = b.TryAcquireAll(ctx, []string{"k"}, once)
+	say("TryAcquireAll AtMostOnce", err, nil)
+	_, errs := b.TryAcquireEach(ctx, []string{"k"}, once)
+	say("TryAcquireEach AtMostOnce", errs[0], nil)
+	say("TryRun AtMostOnce", b.TryRun(ctx, "k", func(context.Context) error { return nil }, once), nil)
+	say("Run AtMostOnce", b.Run(ctx, "k", func(context.Context) error { return nil }, once), nil)
 	say("TryRun nil", b.TryRun(ctx, "k", nil), nil)
 	say("Run nil", b.Run(ctx, "k", nil), nil)
-	_, err := b.Orphans(ctx, -1)
-	say("Orphans -1", err, nil)
+	_, _, err = b.Record(ctx, "")
+	say("Record", err, etcdclaims.ErrInvalidKey)
 	say("ForceRelease with a long reason", b.ForceRelease(ctx, "held", strings.Repeat("x", 1025)), etcdclaims.ErrTooLarge)
 	say("Note", cl.Note(ctx, make([]byte, etcdclaims.MaxNoteBytes+1)), etcdclaims.ErrTooLarge)
 	for name, bad := range map[string]struct {
@@ -135,7 +148,7 @@ func TestBadInput(t *testing.T) {
 		_, err = cl.Txn(ctx).Else(bad.ops...).Commit()
 		say("Txn Else "+name, err, bad.want)
 		say("Complete "+name, w.Complete(ctx, bad.ops...), bad.want)
-		say("Fail "+name, w.Fail(ctx, errors.New("x"), bad.ops...), bad.want)
+		say("Fail "+name, failing(ctx, w, errors.New("x"), bad.ops...), bad.want)
 	}
 	_, err = cl.Txn(ctx).If(cmps...).Commit()
 	say("Txn If too many", err, etcdclaims.ErrTooLarge)
@@ -232,7 +245,7 @@ func TestLargestInput(t *testing.T) {
 		for name, call := range map[string]func(op clientv3.Op) error{
 			"Txn":      func(op clientv3.Op) error { _, err := cl.Txn(ctx).Then(op).Commit(); return err },
 			"Complete": func(op clientv3.Op) error { return done.Complete(ctx, op) },
-			"Fail":     func(op clientv3.Op) error { return failed.Fail(ctx, errors.New(strings.Repeat("\x01", 1<<20)), op) },
+			"Fail":     func(op clientv3.Op) error { return failing(ctx, failed, errors.New(strings.Repeat("\x01", 1<<20)), op) },
 		} {
 			for size := 1600 << 10; ; size -= 4 << 10 {
 				before := asked()

@@ -17,10 +17,10 @@ type layout struct {
 	instance string
 }
 
-func (l layout) own(key string) string  { return l.prefix + "own/" + key }
+func (l layout) own(key string) string  { return keyspace.Own(l.prefix, key) }
 func (l layout) note(key string) string { return l.prefix + "note/" + key }
 func (l layout) work(key string) string { return l.prefix + "work/" + key }
-func (l layout) epoch() string          { return l.prefix + "epoch" }
+func (l layout) epoch() string          { return keyspace.EpochKey(l.prefix) }
 
 // waiting is the prefix of everyone in line for the key.
 func (l layout) waiting(key string) string          { return l.prefix + "wait/" + digest(key) + "/" }

@@ -142,7 +142,7 @@ func TestKeyShapes(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%q is had twice", key)
 		}
-		noErr(t, w.Fail(ctx, etcdclaims.RetryAfter(errors.New("x"), 0)))
+		noErr(t, failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), 0)))
 		eventually(t, "no line", func() bool { return lookUp(t, a, key).Waiting == 0 })
 		tryClaim(t, a, key, etcdclaims.MinHold(time.Minute))
 		noErr(t, b.ForceRelease(ctx, key, "x"))
@@ -174,7 +174,7 @@ func TestKeyShapes(t *testing.T) {
 				continue
 			}
 			count[kinds[0]]++
-			if e.IsCreate() && (e.Kv.Lease == 0) != (kinds[0] == "work") {
+			if e.IsCreate() && e.Kv.Lease == 0 {
 				t.Errorf("%q has lease %d", name, e.Kv.Lease)
 			}
 			if m := shapes[kinds[0]].FindStringSubmatch(name); len(m) == 2 && !slices.Contains(keys, m[1]) {

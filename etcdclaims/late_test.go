@@ -137,7 +137,7 @@ func TestLateReleaseIsRefused(t *testing.T) {
 		"Release claim": func(ctx context.Context, wk *etcdclaims.Work) error { return wk.Claim.Release(ctx) },
 		"Complete":      func(ctx context.Context, wk *etcdclaims.Work) error { return wk.Complete(ctx) },
 		"Fail": func(ctx context.Context, wk *etcdclaims.Work) error {
-			return wk.Fail(ctx, etcdclaims.RetryAfter(errors.New("oops"), 0))
+			return failing(ctx, wk, etcdclaims.RetryAfter(errors.New("oops"), 0))
 		},
 		"Release work": func(ctx context.Context, wk *etcdclaims.Work) error { return wk.Release(ctx) },
 	}
@@ -146,11 +146,7 @@ func TestLateReleaseIsRefused(t *testing.T) {
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			other := w.peer()
 			wk := tryBegin(t, c, "k")
-			kind := claimtest.Ending
-			if name == "Release claim" {
-				kind = claimtest.Release
-			}
-			r := delayed(host, kind)
+			r := delayed(host, claimtest.Ending)
 			ctx, cancel := context.WithTimeout(context.Background(), sec)
 			defer cancel()
 			if err := end(ctx, wk); !errors.Is(err, etcdclaims.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {

@@ -1,7 +1,7 @@
 package etcdclaims
 
 import (
-	"path"
+	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -53,17 +53,20 @@ func (t *term) looking() request {
 	return request{built: &pb.TxnRequest{Success: t.lookBehind()}}
 }
 
-func lineIn(resp *clientv3.TxnResponse) line {
+func (t *term) lineIn(resp *clientv3.TxnResponse) line {
 	r := resp.Responses[2].GetResponseRange()
+	waiting := t.s.c.store.layout.waiting(t.key)
 	l := line{known: true, next: make([]place, len(r.Kvs)), more: r.Count > int64(len(r.Kvs))}
 	for i, kv := range r.Kvs {
-		l.next[i] = placeOf(kv)
+		l.next[i] = placeOf(kv, waiting)
 	}
 	return l
 }
 
-func placeOf(kv *mvccpb.KeyValue) place {
-	return place{ID: path.Base(string(kv.Key)), Rev: kv.ModRevision, Lease: kv.Lease, Value: string(kv.Value)}
+// placeOf returns the place in line that a key is. All that follows the line's
+// prefix is its ID, also where somebody else put the key and it is no attempt's.
+func placeOf(kv *mvccpb.KeyValue, waiting string) place {
+	return place{ID: strings.TrimPrefix(string(kv.Key), waiting), Rev: kv.ModRevision, Lease: kv.Lease, Value: string(kv.Value)}
 }
 
 // pass is the request that gives the key up to the line: to the first in it, or
@@ -78,20 +81,20 @@ func (t *term) pass(l line) (r request, to string) {
 	layout := t.s.c.store.layout
 	if len(l.next) == 0 {
 		in.Compare = append(in.Compare, noneUnder(layout.waiting(t.key)))
-		return request{key: t.key, built: in}, ""
+		return request{key: t.key, urgent: true, built: in}, ""
 	}
 	first := l.next[0]
 	name := []byte(layout.waiter(t.key, first.ID))
 	in.Compare = append(in.Compare, modifiedAt(name, first.Rev))
 	h, err := decodeHolder([]byte(first.Value))
-	if err != nil || h.Kind == kindSelf || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
-		return request{key: t.key, built: in}, "" // it sees that the key is free
+	if err != nil || h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
+		return request{key: t.key, urgent: true, built: in}, "" // it sees that the key is free
 	}
 	told := encode(mail{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
 	lease := clientv3.LeaseID(first.Lease)
 	t.give(in, first.Value, lease)
 	in.Success = append(in.Success, deleteOp(name), putOp([]byte(layout.won(h.Instance, first.ID)), told, lease))
-	return request{key: t.key, built: in}, first.ID
+	return request{key: t.key, urgent: true, built: in}, first.ID
 }
 
 // give makes of what deletes the claim what puts another in its place, under the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/wire"
@@ -13,18 +14,32 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Locks is for callers that bring owner names of their own, such as a beat
-// scheduler with a pluggable lock backend. A lock belongs to whoever uses its
-// owner's name, in any process, and lasts for the TTL it was given unless it is
-// renewed: nothing renews it by itself, and nothing tells its owner that it is
-// over. Prefer claims, whose identity nobody can share by mistake.
+// Locks is a view of a client for callers that bring their own owner names,
+// such as a beat scheduler with a pluggable lock backend. Prefer claims, whose
+// identity cannot be shared by mistake.
 //
-// Locks and claims share their keys and exclude each other. The owner's name is
-// compared by Locks alone, and only with names that came through it; what is
-// then changed is guarded by the fence that goes with the name.
+// A lock belongs to every process that uses its owner's name. It lasts for the
+// TTL that it was given. Nothing renews it, and its owner is not notified when
+// it ends.
+//
+// Locks and claims use the same keys and exclude each other. Only Locks
+// compares owner names, and only with names that came through Locks. Every
+// change is then guarded by the fence of the lock that was read.
+//
+// RaiseEpoch ends locks as it ends claims. The key of an ended lock stays held
+// until the lock's TTL is over. Only its owner can lock the key before that,
+// with a greater fence.
+//
+// A request whose reply was lost is read back. If it was not carried out it is
+// voided, so that it cannot lock the key after a later Release. A caller that
+// gives up before that is known gets ErrUnknown, and the check continues in
+// the background.
+//
+// ctx bounds each call. A call for one key also ends after half of
+// Config.TTL, but not before 5 s have passed.
 type Locks struct{ c *Client }
 
-// Locks returns the owner-string view of the client.
+// Locks returns a view of the client whose locks belong to owner names.
 func (c *Client) Locks() Locks { return Locks{c} }
 
 // lockState is what is known of a key.
@@ -40,11 +55,22 @@ func (s lockState) ownedBy(owner string) bool {
 	return s.kv != nil && s.holder.Kind == kindLock && s.holder.Owner == owner
 }
 
+// outdated reports whether a raised epoch has ended the lock, as it ends all that
+// was before it. The key is held by nobody then, until the lock's lease ends.
+func (s lockState) outdated(e *epoch) bool { return s.holder.Epoch != e.value }
+
 // same is the condition that the state has not changed.
 func (s lockState) same(l layout, key string) []clientv3.Cmp {
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(l.own(key)), "=", s.kv.ModRevision),
 		clientv3.Compare(clientv3.LeaseValue(l.own(key)), "=", s.kv.Lease),
+	}
+}
+
+// named makes the error of a call name it and the key.
+func named(call, key string, err *error) {
+	if *err != nil && !errors.Is(*err, ErrInvalidKey) { // which may be long
+		*err = callError(call, key, *err)
 	}
 }
 
@@ -74,7 +100,7 @@ func (k Locks) read(ctx context.Context, key string) (lockState, error) {
 	l := k.c.store.layout
 	resp, err := k.c.read(ctx, clientv3.OpGet(l.own(key)), clientv3.OpGet(l.epoch()))
 	if err != nil {
-		return lockState{}, fmt.Errorf("etcdclaims: lock %q: %w", key, err)
+		return lockState{}, err
 	}
 	if err := k.c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return lockState{}, err
@@ -90,11 +116,17 @@ func (k Locks) read(ctx context.Context, key string) (lockState, error) {
 	return lockState{holder: h, kv: kvs[0]}, nil
 }
 
-// TryAcquire locks the key for the owner, for the TTL. ok is true if it was
-// free, had expired, or is this owner's already: then it lasts for the TTL from
-// now. It is false if it is another's, a claim's, or others wait in line for
-// it. The fence is that of the lock; locking again with another TTL raises it.
+// TryAcquire locks the key for the owner. The lock lasts for ttl, which is
+// rounded up to full seconds; etcd grants at least 2 s.
+//
+// If the key is free, has expired or is already locked by the owner,
+// TryAcquire returns the fence of the lock and true. A lock that the owner
+// already has then lasts for ttl from now; a different ttl raises its fence.
+//
+// ok is false, without an error, if another owner or a claim holds the key.
+// The same holds if other callers wait in line for it.
 func (k Locks) TryAcquire(ctx context.Context, key, owner string, ttl time.Duration) (fence int64, ok bool, err error) {
+	defer named("lock", key, &err)
 	if err := k.check(key, owner); err != nil {
 		return 0, false, err
 	}
@@ -105,13 +137,14 @@ func (k Locks) TryAcquire(ctx context.Context, key, owner string, ttl time.Durat
 	c := k.c
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
+	defer k.settleLater(key, owner)
 	for try := 0; ; try++ {
 		fence, ok, again, err := k.acquireOnce(ctx, key, owner, ttl)
 		if !again {
 			return fence, ok, err
 		}
 		if !backOff(ctx, try, c.closing) {
-			return 0, false, fmt.Errorf("etcdclaims: lock %q: %w", key, c.ended(wire.WithCause(ctx, err)))
+			return 0, false, c.ended(wire.WithCause(ctx, err))
 		}
 	}
 }
@@ -121,19 +154,27 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 	if err := c.store.ready(ctx); err != nil {
 		return 0, false, false, err
 	}
+	if err := k.settle(ctx, key, owner); err != nil {
+		return 0, false, false, err
+	}
 	st, err := k.read(ctx, key)
 	if err != nil {
 		return 0, false, false, err
 	}
+	e := c.store.epoch.Load()
 	if st.kv != nil {
-		if !st.ownedBy(owner) {
+		switch {
+		case !st.ownedBy(owner):
 			return 0, false, false, nil
+		case st.outdated(e):
+			fence, ok, err = k.replace(ctx, key, owner, st, ttl, e)
+		default:
+			fence, ok, err = k.extend(ctx, key, owner, st, ttl)
 		}
-		fence, ok, err := k.extend(ctx, key, owner, st, ttl)
 		// A lock that ended in between is free to be had.
-		return fence, ok, err == nil && !ok || errors.Is(err, ErrUnknown), err
+		return fence, ok, err == nil && !ok || errors.Is(err, ErrUnknown) || isTransient(err), err
 	}
-	fence, ok, err = k.put(ctx, key, owner, ttl, clientv3.Compare(clientv3.CreateRevision(c.store.layout.own(key)), "=", 0), c.nobodyInLine(key))
+	fence, ok, err = k.put(ctx, key, owner, ttl, e, clientv3.Compare(clientv3.CreateRevision(c.store.layout.own(key)), "=", 0), c.nobodyInLine(key))
 	if err == nil && !ok {
 		st, err := k.read(ctx, key)
 		if err != nil || st.kv != nil && !st.ownedBy(owner) {
@@ -147,40 +188,6 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 	}
 	// A lease that was revoked as soon as it was granted makes room for another.
 	return fence, ok, errors.Is(err, ErrUnknown) || errors.Is(err, rpctypes.ErrLeaseNotFound) || err != nil && isTransient(err), err
-}
-
-// put puts the lock on a lease of its own under the conditions. If the outcome
-// is unknown the caller reads again: the owner's name tells.
-func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, cmps ...clientv3.Cmp) (fence int64, ok bool, err error) {
-	c := k.c
-	lease, err := k.grant(ctx, ttl)
-	if err != nil {
-		return 0, false, fmt.Errorf("etcdclaims: lock %q: granting a lease: %w", key, err)
-	}
-	e := c.store.epoch.Load()
-	l := c.store.layout
-	value := holder{Claim: fmt.Sprintf("%x", int64(lease)), Owner: owner, Since: c.clock.Now().Time().UTC(), Kind: kindLock, Epoch: e.value, TTL: int64(ttl / time.Second)}.encode()
-	resp, err := c.store.do(ctx, request{
-		cmps: append(cmps, c.store.epochIs(e)),
-		then: []clientv3.Op{
-			clientv3.OpPut(l.own(key), value, clientv3.WithLease(lease)),
-			clientv3.OpPut(l.lockIndex(owner, key), emptyValue, clientv3.WithLease(lease)),
-		},
-		els: []clientv3.Op{clientv3.OpGet(l.epoch())},
-	})
-	switch {
-	case errors.Is(err, ErrUnknown):
-		// To be read by the caller. The lease is left alone: a revocation that
-		// comes late would end a lock that was reported as held.
-		return 0, false, err
-	case err != nil:
-		k.revoke(lease)
-		return 0, false, fmt.Errorf("etcdclaims: lock %q: %w", key, err)
-	case !resp.Succeeded:
-		k.revoke(lease)
-		return 0, false, c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
-	}
-	return e.fence(resp.Header.Revision), true, nil
 }
 
 func (k Locks) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
@@ -205,6 +212,16 @@ func (k Locks) revoke(lease clientv3.LeaseID) {
 	_, _ = k.c.lease.Revoke(ctx, lease)
 }
 
+// replace puts a lock in the place of the owner's own, on another lease and so with
+// another fence. ok is false if that is over.
+func (k Locks) replace(ctx context.Context, key, owner string, st lockState, ttl time.Duration, e *epoch) (fence int64, ok bool, err error) {
+	fence, ok, err = k.put(ctx, key, owner, ttl, e, st.same(k.c.store.layout, key)...)
+	if ok {
+		k.revoke(clientv3.LeaseID(st.kv.Lease))
+	}
+	return fence, ok, err
+}
+
 // extend makes an owner's lock last for the TTL from now. ok is false if it is
 // over.
 func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl time.Duration) (fence int64, ok bool, err error) {
@@ -217,31 +234,35 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, false, nil
 	case err != nil:
-		return 0, false, fmt.Errorf("etcdclaims: lock %q: renewing: %w: %w", key, ErrUnknown, err)
+		return 0, false, fmt.Errorf("renewing its lease: %w", outcome(ctx, err))
 	}
-	if st.holder.TTL != int64(ttl/time.Second) {
-		// A lease cannot change its TTL, so that another lease is needed, and
-		// with it another fence.
-		fence, ok, err := k.put(ctx, key, owner, ttl, st.same(c.store.layout, key)...)
-		if ok {
-			k.revoke(lease)
+	if e := c.store.epoch.Load(); st.holder.TTL != int64(ttl/time.Second) {
+		if st.outdated(e) {
+			return 0, false, nil
 		}
-		return fence, ok, err
+		return k.replace(ctx, key, owner, st, ttl, e) // a lease cannot change its TTL
 	}
 	// The lease lives, which says nothing of the key.
 	now, err := k.read(ctx, key)
 	if err != nil {
 		return 0, false, err
 	}
-	if now.kv == nil || now.kv.ModRevision != st.kv.ModRevision || now.kv.Lease != st.kv.Lease {
+	if now.kv == nil || now.kv.ModRevision != st.kv.ModRevision || now.kv.Lease != st.kv.Lease || now.outdated(c.store.epoch.Load()) {
 		return 0, false, nil
 	}
 	return now.fence(), true, nil
 }
 
-// Release unlocks the key. ok is true only if it was this owner's; it is false,
-// and nothing is changed, if it is free, has expired or is another's.
+// Release unlocks the key. It returns true if the owner had it locked. If the
+// key is free, has expired or is held by another owner, Release returns false
+// and changes nothing. A lock that a raised epoch has ended is removed, and
+// the result is false.
+//
+// The error also matches ErrUnknown if the lock ended while the reply to its
+// removal was lost. The lock is then gone, but may have ended before this
+// call.
 func (k Locks) Release(ctx context.Context, key, owner string) (ok bool, err error) {
+	defer named("unlock", key, &err)
 	if err := k.check(key, owner); err != nil {
 		return false, err
 	}
@@ -250,11 +271,15 @@ func (k Locks) Release(ctx context.Context, key, owner string) (ok bool, err err
 	}
 	ctx, cancel := k.c.bounded(ctx)
 	defer cancel()
+	if err := k.settle(ctx, key, owner); err != nil {
+		return false, err
+	}
 	st, err := k.read(ctx, key)
 	if err != nil || !st.ownedBy(owner) {
 		return false, err
 	}
-	return k.drop(ctx, key, owner, st)
+	ok, err = k.drop(ctx, key, owner, st)
+	return ok && !st.outdated(k.c.store.epoch.Load()), err
 }
 
 // drop deletes a lock as it was read.
@@ -268,26 +293,46 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 		})
 		switch {
 		case err == nil:
+			if !resp.Succeeded && sent {
+				return k.dropped(ctx, key, st)
+			}
 			if resp.Succeeded {
 				k.revoke(clientv3.LeaseID(st.kv.Lease))
 			}
-			// If a request before was lost and the lock is gone, that was it.
-			return resp.Succeeded || sent, nil
+			return resp.Succeeded, nil
 		case errors.Is(err, ErrUnknown):
 			sent = true
 		case !isTransient(err):
-			return false, fmt.Errorf("etcdclaims: lock %q: %w", key, err)
+			return false, err
 		}
 		if !backOff(ctx, try, c.closing) {
-			return false, fmt.Errorf("etcdclaims: lock %q: %w", key, c.ended(wire.WithCause(ctx, err)))
+			return false, c.ended(wire.WithCause(ctx, err))
 		}
 	}
 }
 
-// Renew makes the lock last for the TTL from now. ok is true only if it is this
-// owner's; it is false if it is free, has expired or is another's. Another TTL
-// than before raises the fence.
+// dropped reports whether a request whose reply was lost has removed the lock, which
+// is gone: it did if the lock's lease lives.
+func (k Locks) dropped(ctx context.Context, key string, st lockState) (bool, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), k.c.store.timeout)
+	defer cancel()
+	k.c.store.requests.Add(1)
+	lease, err := k.c.lease.TimeToLive(ctx, clientv3.LeaseID(st.kv.Lease))
+	switch {
+	case err != nil:
+		return false, unknown(fmt.Errorf("the lock is gone, by this call or before: %w", wire.WithCause(ctx, err)))
+	case lease.TTL <= 0:
+		return false, unknown(errors.New("the lock is gone, by this call or by the end of its TTL"))
+	}
+	k.revoke(clientv3.LeaseID(st.kv.Lease))
+	return true, nil
+}
+
+// Renew extends the owner's lock to last for ttl from now, and returns its
+// fence and true. A ttl different from before raises the fence. If the key is
+// free, has expired or is held by another owner, Renew returns false.
 func (k Locks) Renew(ctx context.Context, key, owner string, ttl time.Duration) (fence int64, ok bool, err error) {
+	defer named("renew the lock", key, &err)
 	if err := k.check(key, owner); err != nil {
 		return 0, false, err
 	}
@@ -297,26 +342,33 @@ func (k Locks) Renew(ctx context.Context, key, owner string, ttl time.Duration) 
 	}
 	ctx, cancel := k.c.bounded(ctx)
 	defer cancel()
+	defer k.settleLater(key, owner)
 	for try := 0; ; try++ {
+		if err := k.settle(ctx, key, owner); err != nil {
+			return 0, false, err
+		}
 		st, err := k.read(ctx, key)
-		if err != nil || !st.ownedBy(owner) {
+		if err != nil || !st.ownedBy(owner) || st.outdated(k.c.store.epoch.Load()) {
 			return 0, false, err
 		}
 		fence, ok, err = k.extend(ctx, key, owner, st, ttl)
-		if !errors.Is(err, ErrUnknown) || !backOff(ctx, try, k.c.closing) {
+		if !errors.Is(err, ErrUnknown) && !isTransient(err) || !backOff(ctx, try, k.c.closing) {
 			return fence, ok, err
 		}
 	}
 }
 
-// IsLocked reports whether anybody has the key: a lock of any owner, or a claim.
+// IsLocked reports whether the key is held, by a lock of any owner or by a
+// claim.
 func (k Locks) IsLocked(ctx context.Context, key string) (bool, error) {
 	_, ok, err := k.Owner(ctx, key)
 	return ok, err
 }
 
-// Owner returns who has the key. For a claim, that is its label.
+// Owner returns the owner of the key, which is the label of a claim. ok is
+// false if the key is free.
 func (k Locks) Owner(ctx context.Context, key string) (owner string, ok bool, err error) {
+	defer named("look up the owner of", key, &err)
 	if err := checkKey(key); err != nil {
 		return "", false, err
 	}
@@ -330,8 +382,8 @@ func (k Locks) Owner(ctx context.Context, key string) (owner string, ok bool, er
 	return st.holder.Owner, true, nil
 }
 
-// ReleaseAll unlocks all that the owner has locked, and returns how many that
-// were.
+// ReleaseAll releases all locks of the owner and returns their number. It
+// continues after a failure. The error joins the first ten failures.
 func (k Locks) ReleaseAll(ctx context.Context, owner string) (int, error) {
 	if err := checkLockOwner(owner); err != nil {
 		return 0, err
@@ -339,20 +391,36 @@ func (k Locks) ReleaseAll(ctx context.Context, owner string) (int, error) {
 	if k.c.Passthrough() {
 		return 0, nil
 	}
-	root, n := k.c.store.layout.locksOf(owner), 0
+	const most = 10 // errors
+	var mu sync.Mutex
+	var errs []error
+	root, n, failures := k.c.store.layout.locksOf(owner), 0, 0
+	settling, cancel := k.c.bounded(ctx)
+	defer cancel()
+	if err := k.settle(settling, "", owner); err != nil {
+		errs, failures = append(errs, err), 1
+	}
 	for p, err := range k.c.pages(ctx, root, "") {
 		if err != nil {
-			return n, fmt.Errorf("etcdclaims: releasing the locks of %q: %w", owner, err)
+			errs, failures = append(errs, err), failures+1
+			break
 		}
-		for _, kv := range p.kvs {
+		eachOf(p.kvs, func(kv *mvccpb.KeyValue) {
 			ok, err := k.Release(ctx, strings.TrimPrefix(string(kv.Key), root), owner)
-			if err != nil {
-				return n, err
-			}
+			mu.Lock()
+			defer mu.Unlock()
 			if ok {
 				n++
 			}
-		}
+			if err != nil {
+				if failures++; len(errs) < most {
+					errs = append(errs, err)
+				}
+			}
+		})
+	}
+	if failures > 0 {
+		return n, &calledError{call: fmt.Sprintf("unlock all of owner %q: %d failures", owner, failures), err: errors.Join(errs...)}
 	}
 	return n, nil
 }

@@ -272,10 +272,10 @@ func TestLossyWorkEnding(t *testing.T) {
 	}{
 		"Complete": {func(wk *etcdclaims.Work, op clientv3.Op) error { return wk.Complete(context.Background(), op) }, etcdclaims.StateDone},
 		"Fail": {func(wk *etcdclaims.Work, op clientv3.Op) error {
-			return wk.Fail(context.Background(), errors.New("oops"), op)
+			return failing(context.Background(), wk, errors.New("oops"), op)
 		}, etcdclaims.StateFailed},
 		"Dead": {func(wk *etcdclaims.Work, op clientv3.Op) error {
-			return wk.Fail(context.Background(), etcdclaims.Permanent(errors.New("oops")), op)
+			return failing(context.Background(), wk, etcdclaims.Permanent(errors.New("oops")), op)
 		}, etcdclaims.StateDead},
 		"Release": {func(wk *etcdclaims.Work, op clientv3.Op) error { return wk.Release(context.Background()) }, ""},
 	}
@@ -377,7 +377,7 @@ func TestLossyUndoOfWork(t *testing.T) {
 	lossy(t, claimtest.Undo, func(t *testing.T, l *loss) {
 		tryClaim(t, l.c, "warm")
 		first := tryBegin(t, l.other, "k")
-		if err := first.Fail(context.Background(), etcdclaims.RetryAfter(errors.New("oops"), 0)); err != nil {
+		if err := failing(context.Background(), first, etcdclaims.RetryAfter(errors.New("oops"), 0)); err != nil {
 			t.Fatal(err)
 		}
 		before := l.get("work/k")

@@ -45,9 +45,62 @@ type waiter struct {
 	ask     chan struct{}         // news may have been missed
 	evicted atomic.Pointer[error] // what it was handed was forced from it
 
+	awaited awaited // guarded by the client's mailMu
+
 	// Guarded by the client's followMu:
 	followers []*follower // of the term that ended for its sake
 	over      bool        // nobody waits any more
+}
+
+// awaited is a key that a waiter waits to change, and the ModRevision with which
+// it knows the key: 0 if it does not.
+type awaited struct {
+	key string
+	rev int64
+}
+
+// awaiting notes what the waiter waits for until the returned function is called.
+func (c *Client) awaiting(w *waiter, what awaited) (end func()) {
+	set := func(a awaited) {
+		c.mailMu.Lock()
+		defer c.mailMu.Unlock()
+		w.awaited = a
+	}
+	set(what)
+	return func() { set(awaited{}) }
+}
+
+// wait is a waiter and what it waited for when it was listed.
+type wait struct {
+	w *waiter
+	awaited
+}
+
+// waits lists those who wait on the session, with a place in it, for a key to
+// change.
+func (s *session) waits() []wait {
+	s.c.mailMu.Lock()
+	defer s.c.mailMu.Unlock()
+	var ws []wait
+	for _, w := range s.c.waiters {
+		if w.a.s == s && w.awaited.rev > 0 {
+			ws = append(ws, wait{w, w.awaited})
+		}
+	}
+	return ws
+}
+
+// judgeWait makes the waiter ask how it stands if etcd has something else under the
+// key that it waits for. It has read that since if it waits for another by now.
+func (c *Client) judgeWait(x wait, kvs []*mvccpb.KeyValue) {
+	if len(kvs) > 0 && kvs[0].ModRevision == x.rev {
+		return
+	}
+	c.mailMu.Lock()
+	defer c.mailMu.Unlock()
+	if x.w.awaited == x.awaited {
+		x.w.doubt()
+	}
 }
 
 // expectMail lists a waiter; the caller ends that with noMail.

@@ -19,15 +19,48 @@ func outcome(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
 	if !wire.MayBeDone(err) {
-		return err
+		return denied(err)
 	}
 	return unknownError{wire.WithCause(ctx, err)}
+}
+
+// denied adds ErrPermissionDenied to an error by which etcd refuses the client's
+// user.
+func denied(err error) error {
+	if errors.Is(err, ErrPermissionDenied) {
+		return err
+	}
+	switch code := wire.Code(err); {
+	case err == nil:
+		return nil
+	case code == codes.PermissionDenied, code == codes.Unauthenticated,
+		errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound):
+		return fmt.Errorf("%w: %w", ErrPermissionDenied, err)
+	}
+	return err
+}
+
+// unanswered returns the cause of the end of a context in which etcd was waited for.
+func unanswered(ctx context.Context) error {
+	err := wire.ContextError(ctx)
+	if err == nil || errors.Is(err, ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("etcd has not answered: %w", err)
+}
+
+// unknown makes an error match ErrUnknown, and says so once.
+func unknown(err error) error {
+	if errors.Is(err, ErrUnknown) {
+		return err
+	}
+	return unknownError{err}
 }
 
 // unknownError is an outcome that is not known.
 type unknownError struct{ error }
 
-func (e unknownError) Error() string { return ErrUnknown.Error() + ": " + e.error.Error() }
+func (e unknownError) Error() string { return ErrUnknown.Error() + ": " + cause(e.error) }
 
 func (e unknownError) Is(target error) bool { return errors.Is(ErrUnknown, target) }
 

@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 
 	"github.com/etcdclaims/claims/internal/wire"
@@ -31,7 +30,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 	}
 	if len(t.line.next) == 0 && t.line.more {
 		if resp, err := st.do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
-			t.line = lineIn(resp)
+			t.line = t.lineIn(resp)
 		}
 	}
 	c.begun(f.a.id) // whether or not its caller waits for it
@@ -49,7 +48,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 		if len(t.line.next) == 0 {
 			in.Compare = append(in.Compare, noneUnder(st.layout.waiting(t.key)))
 		}
-		resp, err := st.do(ctx, request{key: t.key, built: in})
+		resp, err := st.do(ctx, request{key: t.key, urgent: true, built: in})
 		switch {
 		case err == nil && resp.Succeeded:
 			c.stamp(there, resp.Header.Revision)
@@ -65,7 +64,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 				t.scatter()
 				return false, nil
 			}
-			t.line = lineIn(resp)
+			t.line = t.lineIn(resp)
 			continue
 		case errors.Is(err, ErrUnknown):
 			sent = true
@@ -96,12 +95,12 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 			if err := t.delete(ctx); err != nil {
 				return err
 			}
-			_, err := st.do(ctx, request{key: t.key, cmps: value, then: []clientv3.Op{clientv3.OpDelete(own)}})
+			_, err := st.do(ctx, request{key: t.key, urgent: true, cmps: value, then: []clientv3.Op{clientv3.OpDelete(own)}})
 			return err
 		}})
 		c.unhand(t, f)
 		t.finish(ErrReleased)
-		return true, fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, wire.WithCause(ctx, err))
+		return true, callError("release", t.key, unknown(wire.WithCause(ctx, err)))
 	}
 }
 
@@ -151,7 +150,11 @@ func (t *term) succeed(f *follower, rev int64) {
 		t.s.again() // its place in the session was given back
 	}
 	next := t.s.newTerm(f.a, t.key, f.a.epoch.fence(rev))
-	if next == nil { // the session is dead, and all know
+	if next == nil { // the session is dead, and all know, or the client is closed
+		f.a.undo()
+		if abandoned {
+			t.s.unreserve()
+		}
 		t.finish(ErrReleased)
 		if !abandoned {
 			f.done <- nil

@@ -66,7 +66,7 @@ func TestPassthroughClient(t *testing.T) {
 		}
 		for name, f := range acquire {
 			for range 2 { // nobody is excluded
-				cl, err := f("k", etcdclaims.TTL(time.Minute), etcdclaims.Barge(), etcdclaims.MaxHold(time.Hour), etcdclaims.Note([]byte("x")), etcdclaims.AtMostOnce())
+				cl, err := f("k", etcdclaims.TTL(time.Minute), etcdclaims.Barge(), etcdclaims.MaxHold(time.Hour), etcdclaims.Note([]byte("x")))
 				noErr(t, err)
 				if cl.Fence() != 0 || !cl.Token().IsZero() || cl.Token().Key != "k" || cl.Key() != "k" {
 					t.Errorf("%s: token %v", name, cl.Token())
@@ -116,7 +116,7 @@ func TestPassthroughClient(t *testing.T) {
 		for e, err := range c.Watch(ctx, "") {
 			t.Errorf("watched %v, %v", e, err)
 		}
-		if o, err := c.Orphans(ctx, 0); err != nil || len(o) != 0 {
+		if o, err := orphansOf(ctx, c, 0); err != nil || len(o) != 0 {
 			t.Errorf("%v, %v", o, err)
 		}
 		if n, err := c.ReleaseAll(ctx); n != 0 || err != nil {
@@ -190,8 +190,8 @@ func TestPassthroughWork(t *testing.T) {
 		ctx := t.Context()
 		ends := map[string]func(*etcdclaims.Work, ...clientv3.Op) error{
 			"Complete": func(w *etcdclaims.Work, ops ...clientv3.Op) error { return w.Complete(ctx, ops...) },
-			"Fail":     func(w *etcdclaims.Work, ops ...clientv3.Op) error { return w.Fail(ctx, errors.New("x"), ops...) },
-			"Fail nil": func(w *etcdclaims.Work, ops ...clientv3.Op) error { return w.Fail(ctx, nil, ops...) },
+			"Fail":     func(w *etcdclaims.Work, ops ...clientv3.Op) error { return failing(ctx, w, errors.New("x"), ops...) },
+			"Fail nil": func(w *etcdclaims.Work, ops ...clientv3.Op) error { return failing(ctx, w, nil, ops...) },
 			"Release":  func(w *etcdclaims.Work, _ ...clientv3.Op) error { return w.Release(ctx) },
 		}
 		for name, end := range ends {

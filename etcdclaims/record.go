@@ -3,38 +3,70 @@ package etcdclaims
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// State is where work stands.
+// State is the state of work.
 type State string
 
 // The states of work.
 const (
-	StateFree     State = "free"     // given back without an outcome
-	StateClaimed  State = "claimed"  // an owner works on it
-	StateOrphaned State = "orphaned" // its owner is gone; never stored: claimed work whose key is free
-	StateFailed   State = "failed"   // waits until NotBefore for its next attempt
-	StateDone     State = "done"     // completed; remembered for Config.Retention
-	StateDead     State = "dead"     // failed for good
+	StateFree     State = "free"     // given back without an outcome, or after Client.Retry
+	StateClaimed  State = "claimed"  // held by an owner
+	StateOrphaned State = "orphaned" // claimed, but its key is free: the owner is gone; never stored
+	StateFailed   State = "failed"   // failed; the next attempt may begin at NotBefore
+	StateDone     State = "done"     // completed; kept for Config.Retention
+	StateDead     State = "dead"     // failed for good; kept for Config.DeadRetention
+
+	// StateUnreadable is the state of a record that this version of the
+	// package cannot read: a newer version or another program wrote it. It is
+	// never stored. Only Key and Error of such a record are set.
+	StateUnreadable State = "unreadable"
 )
 
-// Record is what is stored of work. It outlives its owners.
+// stored reports whether a record can have the state. Any other is of a later
+// version: work in such a state is not begun on a guess.
+func (s State) stored() bool {
+	switch s {
+	case StateFree, StateClaimed, StateFailed, StateDone, StateDead:
+		return true
+	}
+	return false
+}
+
+// MaxErrorBytes is the length of the longest error text in a record. A longer
+// text is cut between runes and ends in an ellipsis.
+const MaxErrorBytes = 4 << 10
+
+// MaxStackBytes is the length of the longest panic stack in a record. A longer
+// stack is cut at its end.
+const MaxStackBytes = 8 << 10
+
+// Record is what etcd stores about work. It outlives its owners, and is kept
+// for Config.Retention or Config.DeadRetention.
 type Record struct {
-	Key        string
-	State      State
-	Attempt    int    // 1 for the first
-	Fence      int64  // of the attempt
-	Claim      string // id of the attempt's claim
-	Owner      string // label of who made it
-	Instance   string // client that made it
+	Key     string
+	State   State
+	Attempt int // 1 for the first attempt; it only rises
+	// Earlier is the number of attempts before the work was last begun anew,
+	// with Again or after Retry. Config.MaxAttempts does not count them.
+	Earlier    int
+	Fence      int64  // fence of the attempt
+	Claim      string // ID of the attempt's claim
+	Owner      string // label of the attempt's owner
+	Instance   string // client of the attempt's owner
 	Begun      time.Time
 	Ended      time.Time // zero while claimed
-	NotBefore  time.Time // of the next attempt, if failed
-	Error      string    // of the last attempt that failed
-	Result     string    // that it was completed with; see Work.CompleteWith
+	NotBefore  time.Time // earliest begin of the next attempt, in StateFailed
+	Error      string    // error of the last failed attempt, up to MaxErrorBytes
+	Stack      string    // stack of that attempt's panic, up to MaxStackBytes; empty if it did not panic
+	Result     string    // result of done work; see Work.CompleteWith
+	Note       string    // note of the last attempt that was begun with Note
 	AtMostOnce bool
 }
 
@@ -43,6 +75,7 @@ type record struct {
 	Version    int       `json:"v"`
 	State      State     `json:"state"`
 	Attempt    int       `json:"attempt"`
+	Earlier    int       `json:"earlier,omitempty"`
 	Fence      int64     `json:"fence,string,omitempty"` // unknown to the writer of claimed: its own revision
 	Epoch      int64     `json:"epoch,omitempty"`
 	Claim      string    `json:"claim"`
@@ -52,8 +85,12 @@ type record struct {
 	Ended      time.Time `json:"ended,omitzero"`
 	NotBefore  time.Time `json:"notBefore,omitzero"`
 	Error      string    `json:"error,omitempty"`
+	Stack      string    `json:"stack,omitempty"`
 	Result     []byte    `json:"result,omitempty"`
+	Note       string    `json:"note,omitempty"`     // one that is UTF-8
+	NoteData   []byte    `json:"noteData,omitempty"` // any other
 	AtMostOnce bool      `json:"atMostOnce,omitempty"`
+	Retry      string    `json:"retry,omitempty"` // new for each Retry, which finds itself by it
 }
 
 func (r record) encode() string {
@@ -61,18 +98,34 @@ func (r record) encode() string {
 	return encode(r)
 }
 
+func (r *record) setNote(note string) {
+	if utf8.ValidString(note) {
+		r.Note = note
+	} else {
+		r.NoteData = []byte(note)
+	}
+}
+
 func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 	var r record
 	err := json.Unmarshal(kv.Value, &r)
-	if err == nil && r.Version > valueVersion {
+	switch {
+	case err != nil:
+	case r.Version > valueVersion:
 		err = fmt.Errorf("version %d is newer than this package's %d", r.Version, valueVersion)
+	case !r.State.stored():
+		err = fmt.Errorf("state %q is unknown", r.State)
 	}
 	if err != nil {
-		return Record{}, fmt.Errorf("etcdclaims: the record of work %q cannot be read: %w", key, err)
+		return Record{Key: key, State: StateUnreadable, Error: err.Error()}, fmt.Errorf("the record of work %q cannot be read: %w", key, err)
 	}
 	out := Record{
-		Key: key, State: r.State, Attempt: r.Attempt, Fence: r.Fence, Claim: r.Claim, Owner: r.Owner,
-		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, Result: string(r.Result), AtMostOnce: r.AtMostOnce,
+		Key: key, State: r.State, Attempt: r.Attempt, Earlier: r.Earlier, Fence: r.Fence, Claim: r.Claim, Owner: r.Owner,
+		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, Stack: r.Stack,
+		Result: string(r.Result), Note: r.Note, AtMostOnce: r.AtMostOnce,
+	}
+	if r.NoteData != nil {
+		out.Note = string(r.NoteData)
 	}
 	if r.State == StateClaimed {
 		// It was written by the transaction that claimed the key.
@@ -82,8 +135,34 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 }
 
 func (r Record) stored() record {
-	return record{
-		State: r.State, Attempt: r.Attempt, Fence: r.Fence, Claim: r.Claim, Owner: r.Owner,
-		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, Result: []byte(r.Result), AtMostOnce: r.AtMostOnce,
+	out := record{
+		State: r.State, Attempt: r.Attempt, Earlier: r.Earlier, Fence: r.Fence, Claim: r.Claim, Owner: r.Owner,
+		Instance: r.Instance, Begun: r.Begun, Ended: r.Ended, NotBefore: r.NotBefore, Error: r.Error, Stack: r.Stack,
+		Result: []byte(r.Result), AtMostOnce: r.AtMostOnce,
 	}
+	out.setNote(r.Note)
+	return out
+}
+
+// tries is how many attempts Config.MaxAttempts counts.
+func (r Record) tries() int { return r.Attempt - r.Earlier }
+
+// put stores the record on the lease.
+func (r record) put(key string, s *shelf) clientv3.Op {
+	return clientv3.OpPut(key, r.encode(), clientv3.WithLease(s.id))
+}
+
+// limitText keeps a text within what a record should carry: whole runes, up to the
+// limit.
+func limitText(s string, limit int) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	if len(s) <= limit {
+		return s
+	}
+	const more = "…"
+	cut := limit - len(more)
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + more
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/wire"
@@ -12,88 +14,244 @@ import (
 	"go.uber.org/zap"
 )
 
-// rest keeps a released key held by nobody for a while.
-func (t *term) rest(ctx context.Context, d time.Duration) error {
-	t.scatter() // nobody gets the key for a while
-	err := t.rehome(ctx, kindResting, d)
-	if err != nil && !errors.Is(err, ErrLost) {
-		// It could not be: without a lease for the rest the claim ends now.
-		t.s.c.log.Warn("a claim is released before its MinHold", t.fields(zap.Error(err))...)
-		err = t.drop(ctx, nil)
-		t.s.c.countRelease(t, err)
-		return err
-	}
-	if err != nil {
-		t.back()
-		t.lose(ReasonSuperseded, nil)
-		return t.lost()
-	}
-	t.finish(ErrReleased)
-	t.s.c.countRelease(t, nil)
-	return nil
+// move puts a key, under its guard, on a lease that nobody renews. The fence
+// rises, so that whoever still writes under the old one is refused, and the key
+// stays held until that lease lapses. It is kept from try to try, since what a
+// lost request may have done is known by it.
+type move struct {
+	t     *term
+	kind  string
+	long  func() time.Duration // how long the key is to stay held from now on
+	value string
+
+	lease  clientv3.LeaseID // 0: none was granted yet, or it is used up
+	unsure bool             // whether a put may have been carried out
 }
 
-// rehome puts the key, under its guard, on a lease that nobody renews. The
-// fence rises, so that whoever still writes under the old one is refused, and
-// the key stays held until that lease lapses.
-func (t *term) rehome(ctx context.Context, kind string, d time.Duration) error {
+// move returns the move of the term's key, for the rest of its MinHold at least.
+func (t *term) move(kind string, least time.Duration) *move {
 	c := t.s.c
-	st := c.store
 	value := holder{
-		Claim: t.id, Owner: c.cfg.Owner, Instance: st.layout.instance, Since: t.since.Time().UTC(), Attempt: t.attempt, Kind: kind, Epoch: t.fence >> epochShift,
+		Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance, Since: t.since.Time().UTC(), Attempt: t.attempt, Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.fence >> epochShift,
 	}.encode()
-	var lease clientv3.LeaseID
-	unsure := false // whether a put may have been carried out
+	return &move{t: t, kind: kind, value: value, long: func() time.Duration { return max(least, t.rests()) }}
+}
+
+// grant gets the move a lease of its own.
+func (m *move) grant(ctx context.Context) (err error) {
+	if m.lease == clientv3.NoLease {
+		sendTimerOf(ctx).begin()
+		m.lease, err = m.t.s.c.grantOnce(ctx, max(m.long(), time.Second))
+	}
+	return err
+}
+
+// grantOnce grants a lease that nobody renews, in one attempt. One whose reply is
+// lost lapses with nothing on it.
+func (c *Client) grantOnce(ctx context.Context, d time.Duration) (clientv3.LeaseID, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
+	defer cancel()
+	c.store.requests.Add(1)
+	resp, err := c.lease.Grant(ctx, int64(seconds(d)/time.Second))
+	if err != nil {
+		return 0, fmt.Errorf("granting a lease: %w", err)
+	}
+	return resp.ID, nil
+}
+
+func (m *move) request() request {
+	t := m.t
+	l := t.s.c.store.layout
+	return request{
+		key: t.key, urgent: true,
+		cmps: t.guard()[:2], // whatever the epoch: it ends the term, not the holding
+		then: []clientv3.Op{
+			clientv3.OpPut(l.own(t.key), m.value, clientv3.WithLease(m.lease)),
+			clientv3.OpDelete(l.note(t.key)),
+			t.unmail(),
+		},
+		els: []clientv3.Op{clientv3.OpGet(l.own(t.key))},
+	}
+}
+
+// outcome judges the reply to the request: nil if the key is where it is to be, a
+// LostError if it is not the term's any more, and else why another try is due.
+func (m *move) outcome(resp *clientv3.TxnResponse, err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		m.lease = clientv3.NoLease // the new one, unless the term's own is gone
+		return err
+	case err != nil:
+		m.unsure = m.unsure || errors.Is(err, ErrUnknown)
+		return err
+	case resp.Succeeded:
+		return nil
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) > 0 && string(kvs[0].Value) == m.value || len(kvs) == 0 && m.unsure {
+		return nil // done by a request before, and over already if it is gone
+	}
+	return &LostError{Token: m.t.token(), Reason: ReasonSuperseded}
+}
+
+// carryOut tries until the key is moved, or lost, or ctx ends, or etcd refuses.
+func (m *move) carryOut(ctx context.Context) error {
+	s := m.t.s
 	for try := 0; ; try++ {
-		err := func() error {
-			if lease == 0 {
-				callCtx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), st.timeout)
-				defer cancel()
-				st.requests.Add(1)
-				resp, err := c.lease.Grant(callCtx, int64(seconds(d)/time.Second))
-				if err != nil {
-					return fmt.Errorf("granting a lease: %w", err)
-				}
-				lease = resp.ID
-			}
-			own := st.layout.own(t.key)
-			resp, err := st.do(ctx, request{
-				key:  t.key,
-				cmps: t.guard()[:2], // whatever the epoch: it ends the term, not the holding
-				then: []clientv3.Op{
-					clientv3.OpPut(own, value, clientv3.WithLease(lease)),
-					clientv3.OpDelete(st.layout.note(t.key)),
-					t.unmail(),
-				},
-				els: []clientv3.Op{clientv3.OpGet(own)},
-			})
-			if err != nil {
-				unsure = unsure || errors.Is(err, ErrUnknown)
-				return err
-			}
-			if resp.Succeeded {
-				return nil
-			}
-			kvs := resp.Responses[0].GetResponseRange().Kvs
-			if len(kvs) > 0 && string(kvs[0].Value) == value || len(kvs) == 0 && unsure {
-				return nil // done by a request before, and over already if it is gone
-			}
-			return &LostError{Token: t.token(), Reason: ReasonSuperseded}
-		}()
+		err := m.grant(ctx)
+		if err == nil {
+			err = m.outcome(s.c.store.do(ctx, m.request()))
+		}
 		switch {
 		case err == nil || errors.Is(err, ErrLost):
 			return err
-		case t.s.gone(ctx, err, true):
-			return t.lost()
+		case s.gone(ctx, err, true):
+			return m.t.lost()
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			lease = 0 // the new lease was used up by tries
+			// the lease was used up by tries: another
 		case !isPassing(err):
 			return err
 		}
-		if !backOff(ctx, try, t.s.dead) {
+		if !backOff(ctx, try, s.dead) {
 			return wire.WithCause(ctx, err)
 		}
 	}
+}
+
+// later goes on with the move in the background until it is done, or the term's
+// lease is gone, or the key need not be held any more: then it is freed.
+func (m *move) later() {
+	t := m.t
+	t.s.c.addChore(&chore{s: t.s, claim: t.id, what: "holding a released claim for its MinHold", do: func(ctx context.Context) error {
+		if t.rests() <= 0 {
+			return t.delete(ctx)
+		}
+		if err := m.carryOut(ctx); !errors.Is(err, ErrLost) {
+			return err
+		}
+		return nil
+	}})
+}
+
+// rest keeps a released key held by nobody for the rest of its MinHold. What ctx
+// leaves undone goes on in the background, and the key stays on the session's
+// lease meanwhile.
+func (t *term) rest(ctx context.Context) error {
+	t.scatter() // nobody gets the key for a while
+	m := t.move(kindResting, 0)
+	err := m.carryOut(ctx)
+	if errors.Is(err, ErrLost) {
+		t.loseReleased()
+		return t.lost()
+	}
+	t.restsFrom(m, err)
+	t.s.c.countRelease(t, nil)
+	if err != nil {
+		return callError("release", t.key, unknown(fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)))
+	}
+	return nil
+}
+
+// restsFrom ends a term whose key was moved, or with an error is to be moved yet.
+func (t *term) restsFrom(m *move, err error) {
+	if err != nil {
+		t.s.c.log.Debug("a released claim is yet to be put on a lease for its MinHold", t.fields(zap.Error(err))...)
+		m.later()
+	}
+	t.finish(ErrReleased)
+}
+
+// restAll moves the keys of many terms, many to a request, and tells done of each
+// what became of it. Keys with about the same time left share a lease.
+func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, err error)) {
+	moves := make([]*move, len(terms))
+	for i, t := range terms {
+		t.scatter()
+		moves[i] = t.move(kindResting, 0)
+	}
+	for try := 0; len(moves) > 0; try++ {
+		if try == 1 { // the first takes as long as there are keys
+			var cancel context.CancelFunc
+			ctx, cancel = c.bounded(ctx)
+			defer cancel()
+		}
+		var ready, again []*move
+		var why error
+		judge := func(m *move, err error) {
+			if err != nil && (isPassing(err) || errors.Is(err, rpctypes.ErrLeaseNotFound)) {
+				why, again = err, append(again, m)
+				return
+			}
+			done(m, err)
+		}
+		refused := c.grantShared(ctx, moves)
+		for _, m := range moves {
+			if m.lease == clientv3.NoLease {
+				judge(m, refused)
+				continue
+			}
+			ready = append(ready, m)
+		}
+		next := func(i int) (request, bool) { return ready[i].request(), true }
+		c.store.each(ctx, len(ready), next, func(i int, resp *clientv3.TxnResponse, err error) {
+			judge(ready[i], ready[i].outcome(resp, err))
+		})
+		if len(again) > 0 && !backOff(ctx, try, c.io.Done()) {
+			for _, m := range again {
+				done(m, wire.WithCause(ctx, why))
+			}
+			return
+		}
+		moves = again
+	}
+}
+
+// grantShared gets each move that has no lease one of those that it grants. It
+// returns why some have none yet.
+func (c *Client) grantShared(ctx context.Context, moves []*move) (err error) {
+	const atOnce = 32
+	groups := make(map[time.Duration][]*move)
+	for _, m := range moves {
+		if m.lease == clientv3.NoLease {
+			d := sharedSeconds(m.long())
+			groups[d] = append(groups[d], m)
+		}
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	room := make(chan struct{}, atOnce)
+	for d, ms := range groups {
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			lease, gerr := c.grantOnce(ctx, d)
+			mu.Lock()
+			defer mu.Unlock()
+			if gerr != nil {
+				err = gerr
+			}
+			for _, m := range ms {
+				m.lease = lease
+			}
+		})
+	}
+	wg.Wait()
+	return err
+}
+
+// sharedSeconds rounds up to what keys with about the same time left have in
+// common: full seconds below 32 s, and beyond that so that no more than a sixteenth
+// is added.
+func sharedSeconds(d time.Duration) time.Duration {
+	n := int64(max(seconds(d)/time.Second, 1))
+	shift := max(bits.Len64(uint64(n))-5, 0)
+	return time.Duration((n+1<<shift-1)>>shift<<shift) * time.Second
+}
+
+// loseReleased ends a term that was being released, and was lost before.
+func (t *term) loseReleased() {
+	t.back()
+	t.lose(ReasonSuperseded, nil)
 }
 
 // tooLong ends a term at its MaxHold. What ran under it may go on for all that
@@ -110,12 +268,12 @@ func (t *term) tooLong() {
 
 // zombie ends a term, in which a handler may still run, as lost for the reason.
 func (c *Client) zombie(t *term, reason Reason, cause error) {
+	m := t.move(kindZombie, t.s.lease.Load().ttl)
 	c.addChore(&chore{s: t.s, claim: t.id, what: "re-homing the claim of a handler that goes on", do: func(ctx context.Context) error {
-		err := t.rehome(ctx, kindZombie, t.s.lease.Load().ttl)
-		if errors.Is(err, ErrLost) {
-			return nil
+		if err := m.carryOut(ctx); !errors.Is(err, ErrLost) {
+			return err
 		}
-		return err
+		return nil
 	}})
 	t.back()
 	t.lose(reason, cause)

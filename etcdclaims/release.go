@@ -11,14 +11,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Release gives the claim up: call it when the work has stopped, not before. It
-// may be called more than once. The claim is over locally whatever it returns.
+// Release releases the claim. Call it when the work under the claim has
+// stopped, not before. The claim has ended locally even if Release returns an
+// error. Releasing again does nothing and returns nil.
 //
-// An error that matches ErrLost says that it was lost before; one that matches
-// ErrUnknown, that the key may be held a while yet: it is freed in the
-// background, or by the end of the lease. The end of ctx only ends the waiting
-// for that.
+// The error matches ErrLost if the claim was lost before. It matches
+// ErrUnknown if the key may be held for a while yet: it is freed in the
+// background, or when the lease lapses. ctx bounds the waiting only.
+//
+// The claim of work is released as [Work.Release] does.
 func (cl *Claim) Release(ctx context.Context) error {
+	if cl.work != nil {
+		return cl.work.Release(ctx)
+	}
 	if !cl.released.CompareAndSwap(false, true) {
 		return nil
 	}
@@ -38,6 +43,9 @@ func (t *term) release(ctx context.Context, w *ending) error {
 		return nil
 	}
 	err := t.beginLocked() // in the same breath: nobody may share it any more
+	if err == nil && w == nil {
+		t.parting.Store(leavingForGood)
+	}
 	t.s.mu.Unlock()
 	if err != nil {
 		if errors.Is(err, ErrReleased) && w == nil {
@@ -45,8 +53,8 @@ func (t *term) release(ctx context.Context, w *ending) error {
 		}
 		return err
 	}
-	if rest := t.rests(); rest > 0 && w == nil {
-		return t.rest(ctx, rest)
+	if w == nil && t.rests() > 0 {
+		return t.rest(ctx)
 	}
 	err = t.drop(ctx, w)
 	t.s.c.countRelease(t, err)
@@ -74,6 +82,19 @@ type ending struct {
 	foreign    bool // ops are not of this key alone
 }
 
+// call names, for errors, what gives a claim up: w is nil if no work ends.
+func (w *ending) call() string {
+	if w == nil {
+		return "release"
+	}
+	return "end work"
+}
+
+// mostHandOvers is how often a release tries to hand the key to a line that has
+// changed meanwhile, at once and without a pause, before it frees the key for
+// whoever watches it.
+const mostHandOvers = 8
+
 // drop deletes the claim under its guard, and keeps trying until that is
 // settled, ctx ends or the lease does.
 func (t *term) drop(ctx context.Context, w *ending) error {
@@ -97,7 +118,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		// There probably is a line: to read who is next costs less than to be
 		// told so by a transaction that is refused.
 		if resp, err := st.do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
-			r, to = t.pass(lineIn(resp))
+			r, to = t.pass(t.lineIn(resp))
 		}
 	}
 	sent := false // a request that may have been carried out
@@ -133,7 +154,9 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		switch {
 		case err == nil:
 			if w == nil && t.stillOwned(resp) {
-				r, to = t.pass(lineIn(resp))
+				if r, to = t.pass(t.lineIn(resp)); try > mostHandOvers {
+					r, to = t.free(), "" // whoever is first sees that
+				}
 				continue
 			}
 			if w != nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())) || w == nil && sent {
@@ -146,7 +169,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			t.finish(ErrLost)
 			if w != nil && sent {
 				// It may have been carried out, and a successor gone on from it.
-				return fmt.Errorf("etcdclaims: ending work on %q: %w: %v", t.key, ErrUnknown, t.lost()) //nolint:errorlint // it is one or the other
+				return callError("end work", t.key, fmt.Errorf("%w: %v", ErrUnknown, t.lost())) //nolint:errorlint // it is one or the other
 			}
 			return t.lost()
 		case w == nil && errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -154,7 +177,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			continue
 		case t.s.gone(ctx, err, w != nil):
 			if sent && w != nil {
-				return fmt.Errorf("etcdclaims: releasing %q: %w: %v", t.key, ErrUnknown, t.lost()) //nolint:errorlint // it is one or the other
+				return callError("end work", t.key, fmt.Errorf("%w: %v", ErrUnknown, t.lost())) //nolint:errorlint // it is one or the other
 			}
 			return t.lost()
 		case errors.Is(err, ErrUnknown):
@@ -168,11 +191,11 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			// mend; without, there is nothing to mend.
 			if w != nil && !sent {
 				t.back() // nothing was sent that may have been carried out
-				return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, err)
+				return callError("end work", t.key, err)
 			}
 			t.settleLater(w, r)
 			t.finish(ErrReleased)
-			return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, err)
+			return callError(w.call(), t.key, unknown(err))
 		}
 		if backOff(ctx, try, t.done) {
 			continue
@@ -183,17 +206,17 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 				t.s.enforce()
 				return t.lost()
 			}
-			return fmt.Errorf("etcdclaims: ending work on %q: %w", t.key, wire.WithCause(ctx, err))
+			return callError("end work", t.key, wire.WithCause(ctx, err))
 		}
 		t.settleLater(w, r)
 		t.finish(ErrReleased)
-		return fmt.Errorf("etcdclaims: releasing %q: %w: %w", t.key, ErrUnknown, wire.WithCause(ctx, err))
+		return callError(w.call(), t.key, unknown(wire.WithCause(ctx, err)))
 	}
 }
 
 // request ends work and gives the key up, if the term is the owner.
 func (w *ending) request(t *term) request {
-	r := request{key: t.key, cmps: t.guard(), then: append(t.leave(), w.ops...)}
+	r := request{key: t.key, urgent: true, cmps: t.guard(), then: append(t.leave(), w.ops...)}
 	if w.foreign {
 		r.key = ""
 	}
@@ -202,7 +225,7 @@ func (w *ending) request(t *term) request {
 
 // free frees the key to whom it may concern: it is watched. Giving up what is
 // one's own is right under any epoch.
-func (t *term) free() request { return request{key: t.key, built: t.leaving()} }
+func (t *term) free() request { return request{key: t.key, urgent: true, built: t.leaving()} }
 
 // dropping frees the key whoever waits, and else says in whose hands it is.
 func (t *term) dropping() request {
@@ -280,7 +303,7 @@ func (t *term) deletion() request {
 	if t.mailed {
 		in.Failure = []*pb.RequestOp{deleteOp([]byte(t.mailbox()))}
 	}
-	return request{key: t.key, built: in}
+	return request{key: t.key, urgent: true, built: in}
 }
 
 // clearAway deletes the term's mail and its note in the background:
@@ -293,7 +316,7 @@ func (t *term) clearAway() {
 		return
 	}
 	st := t.s.c.store
-	r := request{key: t.key}
+	r := request{key: t.key, urgent: true}
 	if noted {
 		note := st.layout.note(t.key)
 		// Its last note, or any, unless the session has the key again.

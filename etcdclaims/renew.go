@@ -14,6 +14,9 @@ import (
 	"go.uber.org/zap"
 )
 
+// verifyTries is how often the claims are verified after one renewal of the lease.
+const verifyTries = 3
+
 // run renews the session's lease until the session or ctx ends.
 func (s *session) run(ctx context.Context) {
 	// The sessions of a client, opened one after the other while it claims many
@@ -56,9 +59,38 @@ func (s *session) renewSoon() {
 }
 
 // renew extends the lease and, if all that it carries is still owned, moves the
-// deadline forward. One attempt is in flight at a time, so that a reply belongs
-// to its own t0.
+// deadline forward. What fails is tried again until the deadline, by which the
+// session fails closed: a permission that was revoked by mistake may come back.
 func (s *session) renew(ctx context.Context) error {
+	err := s.tryRenew(ctx)
+	switch {
+	case err == nil:
+		s.failure.Store(nil)
+	case errors.Is(err, errSessionLost) || ctx.Err() != nil:
+		// That says nothing of etcd.
+	default:
+		s.failed(err)
+	}
+	return err
+}
+
+// failed notes why a renewal failed. That the permission is missing stays the cause
+// until a renewal succeeds, and is logged once, whatever else fails meanwhile.
+func (s *session) failed(err error) {
+	before := s.failure.Load()
+	if before != nil && errors.Is(*before, ErrPermissionDenied) {
+		return
+	}
+	s.failure.Store(&err)
+	if errors.Is(err, ErrPermissionDenied) {
+		left, _ := s.left()
+		s.c.log.Warn("renewal refused", s.fields(zap.Int("claims", s.size()), zap.Duration("left", left), zap.Error(err))...)
+	}
+}
+
+// tryRenew makes one attempt. One is in flight at a time, so that a reply belongs
+// to its own t0.
+func (s *session) tryRenew(ctx context.Context) error {
 	select {
 	case <-s.renewing:
 	case <-s.dead:
@@ -78,19 +110,29 @@ func (s *session) renew(ctx context.Context) error {
 	// The attempt's timeout makes the next one take another endpoint.
 	callCtx, cancel := context.WithTimeout(ctx, min(g.attempt, g.hard-age))
 	defer cancel()
+	sent := time.Now()
 	ttl, err := s.c.keepAlive(callCtx, s.id)
+	s.c.observe(ctx, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		s.die(ReasonRevoked, nil)
 		return errSessionLost
 	case err != nil:
-		return fmt.Errorf("renewing the lease: %w", err)
+		return fmt.Errorf("renewing the lease: %w", denied(err))
 	}
 	// That the lease lives says nothing of the keys (etcd-io/etcd#14758).
 	verifyCtx, cancel := context.WithTimeout(ctx, g.hard-age)
 	defer cancel()
-	if err := s.verify(verifyCtx); err != nil {
-		return fmt.Errorf("verifying claims after a renewal: %w", err)
+	for try := 1; ; try++ {
+		err := s.verify(verifyCtx)
+		if err == nil {
+			break
+		}
+		// The next request goes to another member: with one that hangs, to begin
+		// with the lease again would often take longer than there is time.
+		if try == verifyTries || !isPassing(err) || verifyCtx.Err() != nil {
+			return fmt.Errorf("verifying claims after a renewal: %w", err)
+		}
 	}
 	s.adopt(t0, ttl)
 	if hook := s.c.cfg.Hooks.Renewed; hook != nil {
@@ -108,28 +150,34 @@ func (s *session) size() int {
 // verify asks etcd for every claim of the session, and loses those that are no
 // longer its own, alone. Nearly always all are: so etcd is given the conditions
 // and answers with a word, in place of all values.
+//
+// What its waiters wait for is compared by the same requests, one condition each,
+// and their mail is read: a watch can be deaf, or hang with its member.
 func (s *session) verify(ctx context.Context) error {
 	s.mu.Lock()
 	terms := make([]*term, len(s.terms))
 	copy(terms, s.terms)
 	s.mu.Unlock()
+	waits := s.waits()
 	// A session without claims asks for the epoch all the same: by that it learns
 	// of a restore, after which its watch may be silent for long.
 	verified := int64(0)
 	var mails []*mvccpb.KeyValue
-	for first := true; first || len(terms) > 0; first = false {
-		n := min(len(terms), int(s.c.store.opLimit.Load())/2)
+	for first := true; first || len(terms)+len(waits) > 0; first = false {
+		limit := int(s.c.store.opLimit.Load())
+		n := min(len(terms), limit/2)
+		m := min(len(waits), limit-2*n)
 		since, waiting := s.mailSince()
 		waiting = waiting && verified == 0
-		in := s.allOwned(terms[:n])
+		in := s.allOwned(terms[:n], waits[:m])
 		if waiting {
 			in.Success = append(in.Success, s.mailOp(since))
 			in.Failure = in.Success
 		}
 		resp, err := s.c.store.send(ctx, request{built: in})
 		switch {
-		case wire.IsTooManyOps(err) && n > leastOps/2:
-			s.c.store.fewerOps(2 * n)
+		case wire.IsTooManyOps(err) && 2*n+m > leastOps:
+			s.c.store.fewerOps(2*n + m)
 			continue
 		case err != nil:
 			return err
@@ -139,7 +187,7 @@ func (s *session) verify(ctx context.Context) error {
 			return err
 		}
 		if !resp.Succeeded {
-			if err := s.sort(ctx, terms[:n]); err != nil {
+			if err := s.sort(ctx, terms[:n], waits[:m]); err != nil {
 				return err
 			}
 		}
@@ -149,10 +197,10 @@ func (s *session) verify(ctx context.Context) error {
 		if verified == 0 {
 			verified = resp.Header.Revision
 		}
-		if waiting { // a watch can be deaf
+		if waiting {
 			mails = resp.Responses[1].GetResponseRange().Kvs
 		}
-		terms = terms[n:]
+		terms, waits = terms[n:], waits[m:]
 	}
 	s.verified.Store(verified)
 	for _, kv := range mails {
@@ -161,16 +209,20 @@ func (s *session) verify(ctx context.Context) error {
 	return nil
 }
 
-// allOwned succeeds if the session owns all of the terms. Either way it reads the
-// epoch, which makes etcd answer from the present: a transaction without a read
-// would be answered from whatever the member knows.
-func (s *session) allOwned(terms []*term) *pb.TxnRequest {
+// allOwned succeeds if the session owns all of the terms and nothing has changed
+// for those who wait. Either way it reads the epoch, which makes etcd answer from
+// the present: a transaction without a read would be answered from whatever the
+// member knows.
+func (s *session) allOwned(terms []*term, waits []wait) *pb.TxnRequest {
 	st := s.c.store
 	epoch := []*pb.RequestOp{getOp(st.epochKey)}
-	in := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, 2*len(terms)), Success: epoch, Failure: epoch}
+	in := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, 2*len(terms)+len(waits)), Success: epoch, Failure: epoch}
 	for _, t := range terms {
 		own := []byte(st.layout.own(t.key))
 		in.Compare = append(in.Compare, modifiedAt(own, revision(t.fence)), onLease(own, s.id))
+	}
+	for _, w := range waits {
+		in.Compare = append(in.Compare, modifiedAt([]byte(w.key), w.rev))
 	}
 	return in
 }
@@ -182,13 +234,17 @@ func (s *session) mailOp(since int64) *pb.RequestOp {
 	return op
 }
 
-// sort reads the terms of which one at least is not the session's any more.
-func (s *session) sort(ctx context.Context, terms []*term) error {
-	in := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(terms))}
-	for i, t := range terms {
+// sort reads the terms and what is waited for, of which one at least is not as the
+// session knows it any more.
+func (s *session) sort(ctx context.Context, terms []*term, waits []wait) error {
+	in := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, len(terms)+len(waits))}
+	for _, t := range terms {
 		// Not keys only: etcd 3.7 answers that from its index, which does not know
 		// the lease.
-		in.Success[i] = getOp([]byte(s.c.store.layout.own(t.key)))
+		in.Success = append(in.Success, getOp([]byte(s.c.store.layout.own(t.key))))
+	}
+	for _, w := range waits {
+		in.Success = append(in.Success, getOp([]byte(w.key)))
 	}
 	resp, err := s.c.store.send(ctx, request{built: in})
 	if err != nil {
@@ -196,6 +252,9 @@ func (s *session) sort(ctx context.Context, terms []*term) error {
 	}
 	for i, t := range terms {
 		t.judge(resp.Responses[i].GetResponseRange().Kvs)
+	}
+	for i, w := range waits {
+		s.c.judgeWait(w, resp.Responses[len(terms)+i].GetResponseRange().Kvs)
 	}
 	return nil
 }

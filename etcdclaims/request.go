@@ -2,6 +2,8 @@ package etcdclaims
 
 import (
 	"context"
+	"sync/atomic"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -43,6 +45,25 @@ type request struct {
 	// void is put beside what the request does, where it is there: those that
 	// share a round trip, after they shared one that was lost, put it once.
 	void *void
+
+	// urgent says that the request gives up a key, a place in line or an attempt:
+	// it goes before those that ask for keys.
+	urgent bool
+	// takesBack says that the request deletes what is of one attempt, or finds
+	// that it is not there, and does nothing else: those of one key may share a
+	// round trip, since none can see what another does.
+	takesBack bool
+	// until is when the caller stops to wait for the request, if not zero.
+	until time.Time
+	// departed is set when the request leaves, if not nil.
+	departed *atomic.Bool
+}
+
+// departs notes that the request is about to leave.
+func (r *request) departs() {
+	if r.departed != nil {
+		r.departed.Store(true)
+	}
 }
 
 // void makes void what went under a ticket.

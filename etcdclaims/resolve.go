@@ -3,7 +3,7 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -18,7 +18,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
 	r := request{
-		key:  a.key,
+		key: a.key, urgent: true,
 		cmps: a.hasKey(),
 		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
 		els:  a.strayNote(),
@@ -26,6 +26,8 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	}
 	if a.answered {
 		r.void = nil // which would need space
+	} else {
+		a.s.voided(a.ticket)
 	}
 	if a.enqueues {
 		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
@@ -50,17 +52,14 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			if len(a.opts.ops) > 0 {
 				// The claim is no more, and what was put beside it may be there. The
 				// cause is not wrapped: who tries again when a lease is gone must not.
-				return 0, fmt.Errorf("%w: %s", ErrUnknown, err.Error())
+				return 0, unknown(errors.New(cause(err)))
 			}
 			return 0, nil // whatever arrives late needs the lease
 		case !errors.Is(err, ErrUnknown) && !isTransient(err):
-			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+			return 0, unknown(err)
 		}
 		if !backOff(ctx, try, a.s.dead) {
-			if err = wire.WithCause(ctx, err); errors.Is(err, ErrUnknown) {
-				return 0, err
-			}
-			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+			return 0, unknown(wire.WithCause(ctx, err))
 		}
 	}
 }
@@ -99,45 +98,62 @@ func (a *attempt) undo() {
 	drop := a.drop()
 	gone := a.strayNote() // if the claim is not there, or not any more
 	var restore request
-	if a.work != nil {
-		// An attempt that nobody knew of must not count, even if its lease, and
-		// the claim with it, is gone before it can be undone.
+	build := func(before clientv3.Op) (r request) {
 		work := st.layout.work(a.key)
-		restore = request{
-			key: a.key,
-			cmps: []clientv3.Cmp{
-				clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
-				clientv3.Compare(clientv3.Value(work), "=", a.record),
-			},
-			then: []clientv3.Op{a.work.restore(work)},
+		drop, gone := slices.Clone(drop), slices.Clone(gone)
+		if a.work != nil {
+			// An attempt that nobody knew of must not count, even if its lease, and
+			// the claim with it, is gone before it can be undone.
+			restore = request{
+				key: a.key, urgent: true,
+				cmps: []clientv3.Cmp{
+					clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
+					clientv3.Compare(clientv3.Value(work), "=", a.record),
+				},
+				then: []clientv3.Op{before},
+			}
+			drop, gone = append(drop, before), append(gone, restore.op())
 		}
-		drop = append(drop, a.work.restore(work))
-		gone = append(gone, restore.op())
+		if a.enqueues {
+			left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.won(st.layout.instance, a.id))}
+			drop, gone = append(drop, left...), append(gone, left...)
+		}
+		r = request{
+			key: a.key, urgent: true, takesBack: a.work == nil,
+			cmps: a.hasKey(),
+			then: drop, els: gone,
+		}
+		if a.unsure && !a.answered {
+			r.void = &void{ticket: a.ticket, lease: a.s.id}
+		}
+		return r
 	}
-	if a.enqueues {
-		left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.won(st.layout.instance, a.id))}
-		drop, gone = append(drop, left...), append(gone, left...)
+	var r request
+	before, onLease := clientv3.Op{}, false
+	if a.work != nil {
+		before, onLease = a.work.restore(st.layout.work(a.key)), a.work.lease != clientv3.NoLease
 	}
-	r := request{
-		key:  a.key,
-		cmps: a.hasKey(),
-		then: drop, els: gone,
-	}
-	if a.unsure && !a.answered {
-		r.void = &void{ticket: a.ticket, lease: a.s.id}
+	if r = build(before); r.void != nil {
+		a.s.voided(a.ticket)
 	}
 	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
 		_, err := st.do(ctx, r)
 		if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
 			// Nothing may be put, not even by the branch that is not taken:
 			// delete now, and make void when there is space.
-			if _, derr := st.do(ctx, request{key: a.key, cmps: r.cmps, then: r.then}); derr != nil && a.work == nil {
+			if _, derr := st.do(ctx, request{key: a.key, urgent: true, cmps: r.cmps, then: r.then}); derr != nil && a.work == nil {
 				err = derr
 			}
 		}
 		if a.work != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			a.s.gone(ctx, err, false)
-			_, err = st.do(ctx, restore)
+			if !a.s.gone(ctx, err, onLease) {
+				// The record before was on that lease, and would be forgotten by now.
+				r, onLease = build(clientv3.OpDelete(st.layout.work(a.key))), false
+				_, err = st.do(ctx, r)
+			} else if _, err = st.do(ctx, restore); errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				r, onLease = build(clientv3.OpDelete(st.layout.work(a.key))), false
+				_, err = st.do(ctx, restore)
+			}
 		}
 		if err == nil {
 			a.s.c.log.Debug("claim undone", zap.String("key", a.key), zap.String("claim", a.id))

@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -24,11 +23,11 @@ type run struct {
 	done  chan struct{} // closed when the handler has returned, or is a zombie
 }
 
-// Run acquires the key, waiting in line for it, and calls fn while it is held:
-// see TryRun.
+// Run does what TryRun does, but waits in line while the key is held, as
+// Acquire does. If the key is not acquired the error is that of Acquire.
 func (c *Client) Run(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	if fn == nil {
-		return fmt.Errorf("etcdclaims: running under %q: the function is nil", key)
+		return callError("run", key, errNilFunc)
 	}
 	cl, err := c.Acquire(ctx, key, opts...)
 	if err != nil {
@@ -37,22 +36,28 @@ func (c *Client) Run(ctx context.Context, key string, fn func(ctx context.Contex
 	return cl.run(ctx, fn, cl.releaseAfter)
 }
 
-// TryRun acquires the key if it is free, calls fn, and releases the key when fn
-// has returned. If the key is not acquired, fn is not called, and the error is
-// that of TryAcquire.
+// TryRun acquires the key if it is free, calls fn, and releases the key when
+// fn has returned. If the key is not acquired, fn is not called and the error
+// is that of TryAcquire.
 //
-// The context of fn carries the values of ctx and the token, and ends with ctx,
-// with the claim, at MaxHold, and when the client is closed. From then on fn
-// has a drain (Config.Drain) to return in. If it does not, it is a zombie: the
-// claim is re-homed, so that fences rise past it while the key stays held, and
-// Hooks.Zombie is told. TryRun returns when fn does, never before.
+// The context of fn carries the values of ctx and the token of the claim. It
+// ends when ctx ends, when the claim is about to expire or is lost, at
+// MaxHold, and when the client is closed. fn then has one drain (Config.Drain)
+// to return.
 //
-// The error is that of fn, joined with a *LostError if the claim was lost
-// before fn had returned: what fn did then may have overlapped with another
-// owner, unless it was fenced. A panic, and Goexit, release too, and go on.
+// A handler that does not return within its drain is a zombie. Its key is
+// moved to a new term without an owner. The key stays held until the lease of
+// that term lapses, and writes under the old fence are refused. Hooks.Zombie
+// is called. TryRun still returns only when fn has returned.
+//
+// The error is that of fn. It is joined with a *LostError if the claim was
+// lost before fn returned. In that case fn may have overlapped with another
+// owner, unless its effects were fenced.
+//
+// A panic in fn, or runtime.Goexit, also releases the key and then continues.
 func (c *Client) TryRun(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	if fn == nil {
-		return fmt.Errorf("etcdclaims: running under %q: the function is nil", key)
+		return callError("run", key, errNilFunc)
 	}
 	cl, err := c.TryAcquire(ctx, key, opts...)
 	if err != nil {
@@ -61,12 +66,16 @@ func (c *Client) TryRun(ctx context.Context, key string, fn func(ctx context.Con
 	return cl.run(ctx, fn, cl.releaseAfter)
 }
 
-// Run calls fn while the claim is held, and releases the claim when fn has
-// returned: what TryRun does with the claim that it acquires. It is for those who
-// need the claim itself in fn, as for [Claim.Txn]; call it once.
+// Run calls fn while the claim is held and releases the claim when fn has
+// returned, as TryRun does with the claim that it acquires. Use it when fn
+// needs the claim itself, for example for [Claim.Txn]. Call it once. For the
+// claim of work it does what [Work.Run] does.
 func (cl *Claim) Run(ctx context.Context, fn func(ctx context.Context) error) error {
+	if cl.work != nil {
+		return cl.work.Run(ctx, fn)
+	}
 	if fn == nil {
-		return fmt.Errorf("etcdclaims: running under %q: the function is nil", cl.key)
+		return callError("run", cl.key, errNilFunc)
 	}
 	return cl.run(ctx, fn, cl.releaseAfter)
 }
@@ -115,7 +124,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 			lost = eerr // found by the end itself
 		}
 		if lost != nil && !errors.Is(err, lost) {
-			err = errors.Join(err, lost)
+			err = bothErrors(err, lost)
 		}
 	}()
 	if err := cl.Check(); err != nil {
@@ -134,13 +143,16 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 // client's own: the caller's context may be over.
 func (cl *Claim) releaseAfter(how, error) error {
 	c := cl.t.s.c
-	ctx, cancel := context.WithTimeout(c.io, c.store.timeout)
+	ctx, cancel := withSendTimer(c.io, c.store.timeout)
 	defer cancel()
 	return ignoreUnknown(cl.Release(ctx))
 }
 
 // told starts the drain.
 func (r *run) told(why error) {
+	if r.t.work && errors.Is(why, ErrReleased) {
+		return // the handler has ended its work, and may return when it likes
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over || r.timer != nil {

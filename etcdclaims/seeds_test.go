@@ -64,7 +64,7 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 		}
 		// reclaim_expired(limit): lists, changes nothing.
 		for range 2 {
-			if o, err := b.Orphans(ctx, 10); err != nil || len(o) != 1 || o[0].Key != dedupe || o[0].State != etcdclaims.StateOrphaned {
+			if o, err := orphansOf(ctx, b, 10); err != nil || len(o) != 1 || o[0].Key != dedupe || o[0].State != etcdclaims.StateOrphaned {
 				t.Errorf("reclaim_expired: %+v, %v", o, err)
 			}
 		}
@@ -101,7 +101,7 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 		wantIs(t, w.Renew(ctx), etcdclaims.ErrLost)
 		// fail(key, owner, detail): finished, with its error_detail, and it can
 		// be acquired again.
-		noErr(t, w2.Fail(ctx, etcdclaims.RetryAfter(errors.New(`{"kind":"timeout"}`), 0)))
+		noErr(t, failing(ctx, w2, etcdclaims.RetryAfter(errors.New(`{"kind":"timeout"}`), 0)))
 		if r, _, _ := b.Record(ctx, dedupe); r.State != etcdclaims.StateFailed || r.Error != `{"kind":"timeout"}` || r.Ended.IsZero() {
 			t.Errorf("row: %+v", r)
 		}
@@ -167,7 +167,7 @@ func TestSeedSquidieLeases(t *testing.T) {
 			if w.Attempt() != attempt {
 				t.Errorf("attempt %d, want %d", w.Attempt(), attempt)
 			}
-			noErr(t, w.Fail(ctx, errors.New("upstream is down")))
+			noErr(t, failing(ctx, w, errors.New("upstream is down")))
 			if attempt < 3 {
 				_, err := b.TryBegin(ctx, "q/2")
 				if r := recordOf(t, err, etcdclaims.ErrWaiting); time.Until(r.NotBefore) > 10*time.Second {
@@ -375,11 +375,11 @@ func TestSeedBedrockLease(t *testing.T) {
 		// after max retries.
 		noErr(t, w.Release(ctx))
 		w = tryBegin(t, b, "item/2")
-		noErr(t, w.Fail(ctx, errors.New("crashed")))
+		noErr(t, failing(ctx, w, errors.New("crashed")))
 		_, err = a.TryBegin(ctx, "item/2")
 		wantIs(t, err, etcdclaims.ErrDead)
 		// discard.
-		noErr(t, tryBegin(t, a, "item/3").Fail(ctx, etcdclaims.Permanent(errors.New("no handler"))))
+		noErr(t, failing(ctx, tryBegin(t, a, "item/3"), etcdclaims.Permanent(errors.New("no handler"))))
 		_, err = a.TryBegin(ctx, "item/3")
 		wantIs(t, err, etcdclaims.ErrDead)
 		// A queue lease keeps consumers from fighting over one queue.

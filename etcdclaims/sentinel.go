@@ -118,7 +118,9 @@ func (c *Client) readSessions(prefix string) (int64, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
+	sent := time.Now()
 	resp, err := c.etcd.Get(ctx, prefix, clientv3.WithPrefix())
+	c.observe(ctx, sent, err)
 	if err != nil {
 		return 0, err
 	}
@@ -155,8 +157,14 @@ func (c *Client) sentinelGone(n string) {
 // evicted ends the claim that a mail speaks of, and removes the mail.
 func (c *Client) evicted(kv *mvccpb.KeyValue) {
 	var e eviction
-	if err := json.Unmarshal(kv.Value, &e); err != nil {
-		c.log.Warn("a notice of eviction cannot be read", zap.ByteString("notice", kv.Key), zap.Error(err))
+	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > valueVersion {
+		// What it is about, the next verification finds: that is now.
+		c.log.Warn("a notice of eviction cannot be read", zap.ByteString("notice", kv.Key), zap.Int("version", e.Version), zap.Error(err))
+		for _, s := range c.liveSessions() {
+			if int64(s.id) == kv.Lease {
+				s.renewSoon()
+			}
+		}
 		return
 	}
 	why := fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason))

@@ -29,17 +29,21 @@ type session struct {
 	kick     chan struct{}         // asks for a renewal now
 	renewing chan struct{}         // holds one element while nobody renews: one attempt in flight
 
-	pending  atomic.Int32 // chores
-	sweeping atomic.Bool  // one of them is to sweep, and has yet to begin
-	verified atomic.Int64 // revision as of which all claims were verified
+	pending  atomic.Int32          // chores
+	sweeping atomic.Bool           // one of them is to sweep, and has yet to begin
+	verified atomic.Int64          // revision as of which all claims were verified
+	failure  atomic.Pointer[error] // of the last renewal; nil if it succeeded
 
 	mu       sync.Mutex
 	alarm    *time.Timer // for the next of soft and hard deadline
 	terms    []*term
-	reserved int  // acquisitions in flight
-	softened bool // the contexts of its claims were ended at this soft deadline
-	full     bool // takes no more claims until it is empty
-	retiring bool // is being revoked, since nobody needs it
+	reserved int                 // acquisitions in flight
+	softened bool                // the contexts of its claims were ended at this soft deadline
+	full     bool                // takes no more claims until it is empty
+	retiring bool                // is being revoked, since nobody needs it
+	voids    map[string]struct{} // tickets that were made void by a key on its lease
+	empty    time.Time           // since when it has carried nothing
+	unused   *time.Timer         // asks whether that is so for long
 	cause    *LostError
 	renewed  chan struct{} // closed at the next verified renewal
 }
@@ -63,9 +67,11 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	defer cancel()
 	t0 := c.clock.Now()
 	c.store.requests.Add(1)
+	sent := time.Now()
 	resp, err := c.lease.Grant(ctx, int64(asked/time.Second))
+	c.observe(ctx, sent, err)
 	if err != nil {
-		return nil, fmt.Errorf("granting a lease: %w", err) // one whose reply was lost ends by itself
+		return nil, fmt.Errorf("granting a lease: %w", denied(err)) // one whose reply was lost ends by itself
 	}
 	s := &session{
 		c: c, id: resp.ID, n: c.sessions.Add(1), asked: asked, manual: manual,
@@ -101,6 +107,9 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 		return nil, ErrClosed
 	}
 	if !manual {
+		s.mu.Lock()
+		s.emptiedLocked() // its caller may have gone
+		s.mu.Unlock()
 		c.spawn(func() { s.run(c.io) })
 	}
 	c.log.Debug("session opened", s.fields()...)
@@ -123,18 +132,68 @@ func (s *session) fields(more ...zap.Field) []zap.Field {
 func (s *session) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil || s.retiring || s.full || len(s.terms)+s.reserved >= claimsPerLease || !s.fresh() {
+	if s.cause != nil || s.retiring || s.full || s.carriesLocked() >= claimsPerLease || !s.fresh() {
 		return false
 	}
 	s.reserved++
 	return true
 }
 
+// carriesLocked returns how many keys the lease has, or may soon have: claims, and
+// what makes void the requests that were given up, which stays as long as the lease
+// since they may arrive as long.
+func (s *session) carriesLocked() int { return len(s.terms) + s.reserved + len(s.voids) }
+
+// voided notes that a ticket is made void on the session's lease.
+func (s *session) voided(ticket string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.voids == nil {
+		s.voids = make(map[string]struct{})
+	}
+	s.voids[ticket] = struct{}{}
+}
+
 func (s *session) unreserve() {
 	s.mu.Lock()
 	s.reserved--
+	s.emptiedLocked()
 	s.mu.Unlock()
 	s.c.retireIdle(s)
+}
+
+// idle is for how many of its TTLs a session lives on that nothing is claimed in, for
+// the next that claims. A client that is not used costs etcd nothing then but a
+// watch.
+const idle = 2
+
+// emptiedLocked sees to it that a session that carries nothing any more is ended, if
+// that stays so. The mutex is held.
+func (s *session) emptiedLocked() {
+	if len(s.terms)+s.reserved > 0 || s.cause != nil || s.manual {
+		return
+	}
+	s.empty = time.Now()
+	if s.unused == nil { // else it looks when it goes off
+		s.unused = time.AfterFunc(idle*s.lease.Load().ttl, s.endUnused)
+	}
+}
+
+func (s *session) endUnused() {
+	s.mu.Lock()
+	if s.cause != nil || s.retiring || len(s.terms)+s.reserved > 0 {
+		s.unused = nil
+		s.mu.Unlock()
+		return
+	}
+	if left := idle*s.lease.Load().ttl - time.Since(s.empty); left > 0 {
+		s.unused.Reset(left)
+		s.mu.Unlock()
+		return
+	}
+	s.retiring = true
+	s.mu.Unlock()
+	s.c.retire(s)
 }
 
 // fresh reports whether new work may start: before the soft deadline, by every
@@ -143,6 +202,14 @@ func (s *session) fresh() bool {
 	g := s.lease.Load()
 	sure, wall := s.c.clock.Now().Since(g.t0)
 	return max(sure, wall) < g.soft
+}
+
+// young reports whether a claim that begins now has nearly all of the lease before
+// it.
+func (s *session) young() bool {
+	g := s.lease.Load()
+	sure, wall := s.c.clock.Now().Since(g.t0)
+	return max(sure, wall) < g.renew/10
 }
 
 // left returns the time to the hard deadline by the clocks that cannot be
@@ -202,15 +269,16 @@ func (s *session) enforce() {
 	switch {
 	case age >= g.hard:
 		s.mu.Unlock()
-		s.die(ReasonExpired, nil)
+		s.die(ReasonExpired, s.notRenewed())
 		return
 	case age >= g.soft && !s.softened:
 		s.softened = true
+		why := s.notRenewed()
 		for _, t := range s.terms {
-			t.stopLocked(&LostError{Token: t.token(), Reason: ReasonExpired})
+			t.stopLocked(&LostError{Token: t.token(), Reason: ReasonExpired, Err: why})
 		}
 		if len(s.terms) > 0 {
-			s.c.log.Warn("claims could not be renewed: their handlers are told to stop", s.fields(zap.Int("claims", len(s.terms)), zap.Duration("left", g.hard-age))...)
+			s.c.log.Warn("claims not renewed; their handlers are stopped", s.fields(zap.Int("claims", len(s.terms)), zap.Duration("left", g.hard-age), zap.Error(why))...)
 		}
 	}
 	s.setAlarmLocked()
@@ -226,6 +294,9 @@ func (s *session) die(reason Reason, err error) {
 	}
 	s.cause = &LostError{Reason: reason, Err: err}
 	s.alarm.Stop()
+	if s.unused != nil {
+		s.unused.Stop()
+	}
 	terms := s.terms
 	s.terms = nil
 	lost := make([]*LostError, 0, len(terms))
@@ -246,16 +317,30 @@ func (s *session) die(reason Reason, err error) {
 }
 
 // lossOf returns why the session is dead, as the error of something that waited
-// on it.
-func (s *session) lossOf(key string) error {
+// on it; with a fence if it had the key already.
+func (s *session) lossOf(key string, fence int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &LostError{Token: tokenOf(key, 0), Reason: ReasonSessionDead, Err: errors.Join(errSessionLost, s.cause.Err, reasonError(s.cause.Reason))}
+	why := fmt.Errorf("%w: %v", errSessionLost, s.cause.Reason)
+	if s.cause.Err != nil {
+		why = fmt.Errorf("%w: %w", why, s.cause.Err)
+	}
+	return &LostError{Token: tokenOf(key, fence), Reason: ReasonSessionDead, Err: why}
 }
 
-type reasonError Reason
-
-func (e reasonError) Error() string { return Reason(e).String() }
+// notRenewed returns why the last renewal failed, for the loss of the claims that
+// it should have kept, or nil if it did not fail. Only a missing permission can be
+// matched: what passes by itself must not be taken for the cause of another call.
+func (s *session) notRenewed() error {
+	p := s.failure.Load()
+	switch {
+	case p == nil:
+		return nil
+	case errors.Is(*p, ErrPermissionDenied):
+		return *p
+	}
+	return errors.New((*p).Error()) //nolint:err113 // the text alone
+}
 
 // gone deals with an answer that a lease does not exist: true says that it was
 // the session's. A request that carries leases of others, too, may mean one of

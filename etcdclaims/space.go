@@ -35,7 +35,7 @@ func (s *store) untouched(ctx context.Context, requests ...request) []bool {
 		if len(of) == 0 {
 			continue
 		}
-		resp, err := s.sendBuilt(ctx, in)
+		resp, err := s.sendBuilt(ctx, in, s.timeout)
 		if err != nil {
 			continue // it stays unknown
 		}

@@ -8,23 +8,24 @@ type stats struct {
 	lost                                    [reasons]atomic.Int64
 }
 
-// Stats counts what a client did since it was made.
+// Stats counts what a client did since New.
 type Stats struct {
-	Attempts  int64            // acquiring calls, and keys of TryAcquireAll and TryAcquireEach
-	Acquired  int64            // claims that came of them
-	Contended int64            // acquisitions that found the key held, or others in line
-	TookOver  int64            // work begun whose owner before had died
-	Released  int64            // claims given up by their holder, work that ended included
-	Completed int64            // work completed
-	Failed    int64            // work failed
-	Zombies   int64            // handlers that outlasted their drain
-	Lost      map[Reason]int64 // claims that ended otherwise; reasons that did not occur are left out
+	Attempts  int64            // acquiring calls; TryAcquireAll and TryAcquireEach count each key
+	Acquired  int64            // claims that were acquired
+	Contended int64            // attempts that found the key held, or other callers in line
+	TookOver  int64            // work that was begun after its owner had died
+	Released  int64            // claims that their holder gave up, including the claims of ended work
+	Completed int64            // attempts that completed their work
+	Failed    int64            // attempts that failed
+	Zombies   int64            // handlers that did not return within their drain
+	Lost      map[Reason]int64 // claims that were lost; reasons that did not occur have no entry
 	Held      int              // claims held now
-	Sessions  int              // leases held now
-	Requests  int64            // sent to etcd, watches and the question for its version not counted
+	Sessions  int              // leases of claims in use now
+	Requests  int64            // requests to etcd, without watches and the request for its version
 }
 
-// Stats returns the counts so far. Those of a passthrough client are zero.
+// Stats returns the counts so far. It does no I/O. The counts of a passthrough
+// client are zero.
 func (c *Client) Stats() Stats {
 	if c.Passthrough() {
 		return Stats{Lost: map[Reason]int64{}}

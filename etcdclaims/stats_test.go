@@ -65,8 +65,8 @@ func TestStats(t *testing.T) {
 		_, err = a.TryBegin(ctx, "w1")
 		wantIs(t, err, etcdclaims.ErrDone)
 		since("done", 0, 1, counts{attempts: 1})
-		noErr(t, tryBegin(t, a, "w2").Fail(ctx, errors.New("x")))
-		noErr(t, tryBegin(t, a, "w3").Fail(ctx, etcdclaims.Permanent(errors.New("x"))))
+		noErr(t, failing(ctx, tryBegin(t, a, "w2"), errors.New("x")))
+		noErr(t, failing(ctx, tryBegin(t, a, "w3"), etcdclaims.Permanent(errors.New("x"))))
 		since("failed", 0, 1, counts{attempts: 2, acquired: 2, released: 2, failed: 2})
 		noErr(t, tryBegin(t, a, "w4").Release(ctx))
 		since("given back", 0, 1, counts{attempts: 1, acquired: 1, released: 1})
@@ -117,8 +117,8 @@ func TestStats(t *testing.T) {
 		lost[etcdclaims.ReasonExpired]++
 		since("expired", 0, 0, counts{})
 
-		tryClaim(t, a, "h", etcdclaims.MaxHold(time.Second))
-		time.Sleep(2 * time.Second)
+		tryClaim(t, a, "h", etcdclaims.MaxHold(4*time.Second))
+		time.Sleep(5 * time.Second)
 		lost[etcdclaims.ReasonMaxHold]++
 		since("held too long", 0, 1, counts{attempts: 1, acquired: 1})
 
@@ -166,7 +166,7 @@ func TestStatsRequests(t *testing.T) {
 		{"a write", 1, func() { _, err := cl.Txn(ctx).Commit(); noErr(t, err) }},
 		{"releasing it", 1, func() { noErr(t, cl.Release(ctx)) }},
 		{"releasing it again", 0, func() { noErr(t, cl.Release(ctx)) }},
-		{"new work", 1, func() { w = tryBegin(t, a, "w1") }},
+		{"the first work", 2, func() { w = tryBegin(t, a, "w1") }},        // the lease for records
 		{"the first completion", 2, func() { noErr(t, w.Complete(ctx)) }}, // the lease for done work
 		{"more work", 1, func() { w = tryBegin(t, a, "w2") }},
 		{"the next completion", 1, func() { noErr(t, w.Complete(ctx)) }},

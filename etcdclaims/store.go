@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,8 @@ type store struct {
 	turns     turns
 	rewound   atomic.Pointer[rewind]
 	onRewind  func(error) // called once for each time that the revision went back
+
+	observe func(ctx context.Context, t0 time.Time, err error) // learns how each request ended
 }
 
 type rewind struct{ from, to, epoch int64 }
@@ -47,7 +50,7 @@ func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout
 	s := &store{io: io, kv: kv, direct: direct, layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
 	s.opLimit.Store(defaultOpLimit)
 	s.byteLimit.Store(maxRequestBytes / 2)
-	s.aboard = make(map[string]struct{})
+	s.aboard = make(map[string]bool)
 	s.epoch.Store(&epoch{})
 	return s
 }
@@ -63,7 +66,7 @@ func (s *store) send(ctx context.Context, r request) (*clientv3.TxnResponse, err
 
 func (s *store) sendAsIs(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
 	if r.built == nil && r.ticket == nil && r.epoch == nil && r.void == nil && !s.direct {
-		return s.exchange(ctx, func(ctx context.Context, _ *wire.Facts) (*clientv3.TxnResponse, error) {
+		return s.exchange(ctx, s.timeoutOf(r), func(ctx context.Context, _ *wire.Facts) (*clientv3.TxnResponse, error) {
 			return s.kv.Txn(ctx).If(r.cmps...).Then(r.then...).Else(r.els...).Commit()
 		})
 	}
@@ -77,7 +80,15 @@ func (s *store) sendAsIs(ctx context.Context, r request) (*clientv3.TxnResponse,
 	case r.void != nil:
 		in = &pb.TxnRequest{Compare: in.Compare, Success: in.Success, Failure: append(slices.Clip(in.Failure), s.voidOp(r.void))}
 	}
-	return s.sendBuilt(ctx, in)
+	return s.sendBuilt(ctx, in, s.timeoutOf(r))
+}
+
+// timeoutOf returns how long a request may take from now on.
+func (s *store) timeoutOf(r request) time.Duration {
+	if r.until.IsZero() {
+		return s.timeout
+	}
+	return min(s.timeout, time.Until(r.until))
 }
 
 // shared are the conditions of a ticket and an epoch, where there are such.
@@ -95,8 +106,8 @@ func (s *store) shared(ticket *string, e *epoch) []*pb.Compare {
 	return cmps
 }
 
-func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-	return s.exchange(ctx, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error) {
+	return s.exchange(ctx, timeout, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
 		if s.direct {
 			facts.In = in
 			return s.kv.Txn(ctx).Commit()
@@ -106,12 +117,13 @@ func (s *store) sendBuilt(ctx context.Context, in *pb.TxnRequest) (*clientv3.Txn
 }
 
 // exchange is one round trip.
-func (s *store) exchange(ctx context.Context, commit func(context.Context, *wire.Facts) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
-	floor := s.seen.Load()
-	resp, sent, err := wire.Exchange(ctx, s.timeout, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+func (s *store) exchange(ctx context.Context, timeout time.Duration, commit func(context.Context, *wire.Facts) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
+	floor, t0 := s.seen.Load(), time.Now()
+	resp, sent, err := wire.Exchange(ctx, timeout, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
 		s.requests.Add(1)
 		return commit(ctx, facts)
 	})
+	s.observe(ctx, t0, err)
 	switch {
 	case err != nil && !sent:
 		return nil, err
@@ -265,16 +277,13 @@ func backOff(ctx context.Context, try int, ends ...<-chan struct{}) bool {
 	limit := min(20*time.Millisecond<<min(try, 6), time.Second)
 	t := time.NewTimer(time.Millisecond + rand.N(limit))
 	defer t.Stop()
-	var end <-chan struct{}
-	if len(ends) > 0 {
-		end = ends[0]
+	waits := make([]reflect.SelectCase, 0, 2+len(ends))
+	waits = append(waits,
+		reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(t.C)},
+		reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ctx.Done())})
+	for _, end := range ends {
+		waits = append(waits, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(end)})
 	}
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	case <-end:
-		return false
-	}
+	first, _, _ := reflect.Select(waits)
+	return first == 0
 }

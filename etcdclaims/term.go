@@ -22,8 +22,9 @@ type term struct {
 	epoch   int64 // ModRevision of the epoch's key, 0 if there is none
 	since   clock.Reading
 	attempt int
-	mailed  bool // it was handed over, by a mail that stays until it ends
-	line    line // who waits behind it, as far as it was told
+	shelf   *shelf // that the record of work was put on, or nil
+	mailed  bool   // it was handed over, by a mail that stays until it ends
+	line    line   // who waits behind it, as far as it was told
 
 	followed bool // it was handed over within this client
 
@@ -37,6 +38,8 @@ type term struct {
 	told   error // why its context ends, or would
 	done   chan struct{}
 	err    atomic.Pointer[error] // why it ended
+
+	parting atomic.Int32 // how far it is given up, as Check sees it
 
 	at      int // place in the session's terms
 	refs    int // handles, for Reentrant
@@ -57,6 +60,14 @@ const (
 	phaseHeld   phase = iota
 	phaseEnding       // its holder is giving it up: nobody else may call it lost
 	phaseEnded
+)
+
+// How far a term is given up, as Check sees it without a lock: from before the
+// first request is sent that may give the key away.
+const (
+	staying      int32 = iota
+	leavingMaybe       // the end of work is under way, and can be refused
+	leavingForGood
 )
 
 func tokenOf(key string, fence int64) fencing.Token { return fencing.Token{Key: key, Fence: fence} }
@@ -94,10 +105,10 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 }
 
 // newTerm makes a granted claim part of its session and its client. It returns
-// nil if the session died meanwhile.
+// nil if the session died meanwhile, or the client is being closed.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, mailed: a.mailed, line: a.line, followed: a.followed, work: a.work != nil,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.rev, since: a.since, attempt: a.number, mailed: a.mailed, line: a.line, followed: a.followed, work: a.work != nil, shelf: a.shelf,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
@@ -111,10 +122,18 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 		s.mu.Unlock()
 		return nil
 	}
+	s.c.keysMu.Lock()
+	if s.c.open.Err() != nil { // Close has, or will, give up what it finds there
+		s.c.keysMu.Unlock()
+		s.mu.Unlock()
+		return nil
+	}
 	s.reserved--
+	if t.shelf != nil {
+		t.shelf.puts.Add(1)
+	}
 	t.at = len(s.terms)
 	s.terms = append(s.terms, t)
-	s.c.keysMu.Lock()
 	if younger := s.c.keys[key]; younger == nil || younger.fence < fence {
 		s.c.keys[key] = t
 	}
@@ -172,6 +191,7 @@ func (t *term) endLocked(err error) bool {
 		terms[t.at], last.at = last, t.at
 		terms[len(terms)-1] = nil
 		t.s.terms = terms[:len(terms)-1]
+		t.s.emptiedLocked()
 	}
 	c := t.s.c
 	c.keysMu.Lock()
@@ -277,7 +297,18 @@ func (t *term) beginLocked() error {
 		return ErrReleased
 	}
 	t.phase = phaseEnding
+	t.parting.Store(leavingMaybe)
 	return nil
+}
+
+// beginForGood is begin for who will not hold the term again, whatever becomes of
+// the request.
+func (t *term) beginForGood() error {
+	err := t.begin()
+	if err == nil {
+		t.parting.Store(leavingForGood)
+	}
+	return err
 }
 
 // back makes a term held again whose giving up was refused or came to nothing.
@@ -286,6 +317,7 @@ func (t *term) back() {
 	defer t.s.mu.Unlock()
 	if t.phase == phaseEnding {
 		t.phase = phaseHeld
+		t.parting.CompareAndSwap(leavingMaybe, staying)
 		if t.overdue {
 			t.limit.Reset(0)
 		}

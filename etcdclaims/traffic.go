@@ -18,19 +18,23 @@ import (
 // round trips that take long.
 type traffic struct {
 	mu      sync.Mutex
-	queue   []*rider
+	first   []*rider  // what gives keys up, which goes before what asks for them
+	queue   []*rider  // all else that waits
 	flights []*flight // under way
 	hang    *time.Timer
-	wake    time.Time           // when hang goes off
-	aboard  map[string]struct{} // keys of the flight that is boarding
+	wake    time.Time       // when hang goes off
+	aboard  map[string]bool // keys of the flight that is boarding, and whether all that it does with one is take back
 	wg      sync.WaitGroup
+	timers  sync.Pool // of those who wait
 }
 
 // rider is a request that waits for a round trip.
 type rider struct {
 	request
 	ctx    context.Context
-	own    string // ticket, when it goes by itself
+	meta   outgoing
+	wait   *sendTimer // begins when it is on its way, or nil
+	own    string     // ticket, when it goes by itself
 	width  int
 	size   int
 	lease  int64
@@ -43,7 +47,10 @@ type rider struct {
 
 func newRider(ctx context.Context, r request) *rider {
 	r.built = r.proto()
-	m := &rider{request: r, ctx: ctx, done: make(chan struct{})}
+	m := &rider{request: r, ctx: ctx, meta: outgoingOf(ctx), done: make(chan struct{})}
+	if m.urgent {
+		m.wait = sendTimerOf(ctx)
+	}
 	if m.ticket != nil {
 		m.own = *m.ticket
 	}
@@ -77,6 +84,8 @@ const (
 	// than they save.
 	enough = 16
 	long   = 5 * time.Millisecond
+	// What gives keys up waits no longer than that for one under way to return.
+	tooLong = 25 * time.Millisecond
 
 	fewFlights  = 2    // round trips under way at once
 	moreFlights = 4    // when the queue is long
@@ -94,14 +103,21 @@ const (
 // not and will not be.
 func (s *store) do(ctx context.Context, r request) (*clientv3.TxnResponse, error) {
 	if r.key == "" {
+		sendTimerOf(ctx).begin()
 		return s.send(ctx, r)
 	}
 	s.mu.Lock()
-	if len(s.queue) == 0 && s.room(1) {
-		f := s.takeOff(1)
-		s.mu.Unlock()
-		defer s.landed(f)
-		return s.send(ctx, r)
+	if len(s.first)+len(s.queue) == 0 {
+		if all, first := s.room(1); all || first && r.urgent {
+			f := s.takeOff(1)
+			s.mu.Unlock()
+			defer s.landed(f)
+			if r.urgent {
+				sendTimerOf(ctx).begin()
+			}
+			r.departs()
+			return s.send(ctx, r)
+		}
 	}
 	s.mu.Unlock()
 	m := newRider(ctx, r) // without the lock, and not by whoever carries it
@@ -148,16 +164,32 @@ func (s *store) each(ctx context.Context, n int, next func(i int) (request, bool
 func (s *store) wait(riders []*rider) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.queue = append(s.queue, riders...)
+	for _, m := range riders {
+		if m.urgent {
+			s.first = append(s.first, m)
+		} else {
+			s.queue = append(s.queue, m)
+		}
+	}
 	s.launch()
 }
 
-// ride waits for the rider's round trip, or the end of its context.
+// ride waits for the rider's round trip, or the end of its context or its time.
 func (s *store) ride(m *rider) (*clientv3.TxnResponse, error) {
+	var late <-chan time.Time
+	if !m.until.IsZero() {
+		t := s.timer(time.Until(m.until))
+		defer s.timers.Put(t)
+		defer t.Stop()
+		late = t.C
+	}
+	var why error
 	select {
 	case <-m.done:
 		return m.resp, m.err
 	case <-m.ctx.Done():
+	case <-late:
+		why = wire.ErrNoAnswer
 	case <-s.io.Done(): // nothing takes off any more
 	}
 	s.mu.Lock()
@@ -168,7 +200,9 @@ func (s *store) ride(m *rider) (*clientv3.TxnResponse, error) {
 	default:
 	}
 	m.left = true // whoever comes across it leaves it out
-	why := wire.ContextError(m.ctx)
+	if why == nil {
+		why = wire.ContextError(m.ctx)
+	}
 	if why == nil {
 		why = wire.ContextError(s.io)
 	}
@@ -178,25 +212,42 @@ func (s *store) ride(m *rider) (*clientv3.TxnResponse, error) {
 	return nil, unknownError{why}
 }
 
-// room reports whether one more round trip may begin, for so many who wait.
-func (s *store) room(waiting int) bool {
-	young, aboard := 0, 0
+// timer returns a timer, to be stopped and put back.
+func (s *store) timer(d time.Duration) *time.Timer {
+	if t, ok := s.timers.Get().(*time.Timer); ok {
+		t.Reset(d)
+		return t
+	}
+	return time.NewTimer(d)
+}
+
+// room reports whether one more round trip may begin, for so many who wait, and
+// whether one may for those alone that give keys up: they wait less long for what
+// is under way to return.
+func (s *store) room(waiting int) (all, first bool) {
+	young, aboard, returning := 0, 0, false
+	now := time.Now()
 	for _, f := range s.flights {
-		switch age := time.Since(f.off); {
+		switch age := now.Sub(f.off); {
 		case age >= hanging:
 			continue
 		case age < long:
 			aboard += f.riders
+			fallthrough
+		case age < tooLong:
+			returning = true
 		}
 		young++
 	}
 	switch {
 	case young == 0:
-		return true
+		all = true
 	case young < fewFlights:
-		return waiting >= enough || aboard <= 1
+		all = waiting >= enough || aboard <= 1
+	default:
+		all = young < moreFlights && waiting > longQueue
 	}
-	return young < moreFlights && waiting > longQueue
+	return all, all || !returning && young <= moreFlights
 }
 
 func (s *store) takeOff(riders int) *flight {
@@ -217,8 +268,16 @@ func (s *store) landed(f *flight) {
 
 // launch sends what waits, as far as there is room; s.mu is held.
 func (s *store) launch() {
-	for len(s.queue) > 0 && s.room(len(s.queue)) && s.io.Err() == nil {
-		riders := s.board()
+	for s.io.Err() == nil {
+		waiting := len(s.first) + len(s.queue)
+		if waiting == 0 {
+			break
+		}
+		all, first := s.room(waiting)
+		if !all && (!first || len(s.first) == 0) {
+			break
+		}
+		riders := s.board(all)
 		if len(riders) == 0 {
 			break
 		}
@@ -229,27 +288,68 @@ func (s *store) launch() {
 			runtime.Gosched() // whoever has arrived and goes on at once takes part in the next
 		})
 	}
-	switch {
-	case len(s.queue) == 0 || s.io.Err() != nil:
+	if len(s.first)+len(s.queue) == 0 || s.io.Err() != nil {
 		if s.hang != nil {
 			s.hang.Stop()
 			s.hang = nil
 		}
-	default:
-		wake := hanging
-		if len(s.flights) == 1 {
-			wake = long
-		}
-		if at := time.Now().Add(wake); s.hang == nil {
-			s.wake = at
-			s.hang = time.AfterFunc(wake, func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.hang = nil
-				s.launch()
-			})
-		} else if at.Before(s.wake) && s.hang.Reset(wake) {
-			s.wake = at
-		}
+		return
 	}
+	wake := hanging
+	switch {
+	case len(s.flights) == 1:
+		wake = long
+	case len(s.first) > 0:
+		wake = tooLong
+	}
+	if at := time.Now().Add(wake); s.hang == nil {
+		s.wake = at
+		s.hang = time.AfterFunc(wake, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.hang = nil
+			s.launch()
+		})
+	} else if at.Before(s.wake) && s.hang.Reset(wake) {
+		s.wake = at
+	}
+}
+
+// sendTimer ends a context a while after the first request made with it has left, of
+// those that do not ask for keys: the time that it waited does not count.
+type sendTimer struct {
+	after time.Duration
+	end   context.CancelCauseFunc
+	once  sync.Once
+	timer *time.Timer
+}
+
+type sendTimerKey struct{}
+
+// withSendTimer returns a context that ends so long after a request was sent.
+func withSendTimer(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	p := &sendTimer{after: after}
+	ctx, p.end = context.WithCancelCause(context.WithValue(ctx, sendTimerKey{}, p))
+	return ctx, func() {
+		p.once.Do(func() {}) // from now on it does not begin
+		if p.timer != nil {
+			p.timer.Stop()
+		}
+		p.end(nil)
+	}
+}
+
+// sendTimerOf returns the sendTimer of a context, nil if it has none.
+func sendTimerOf(ctx context.Context) *sendTimer {
+	p, _ := ctx.Value(sendTimerKey{}).(*sendTimer)
+	return p
+}
+
+func (p *sendTimer) begin() {
+	if p == nil {
+		return
+	}
+	p.once.Do(func() {
+		p.timer = time.AfterFunc(p.after, func() { p.end(context.DeadlineExceeded) })
+	})
 }

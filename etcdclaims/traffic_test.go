@@ -117,6 +117,8 @@ func TestLostFlightIsResolvedTogether(t *testing.T) {
 				release(t, tryClaim(t, c, "warm"))
 				delayTwo(host)
 				host.Inject(fault)
+				// All of them have asked before the first of them has its answer, however busy the machine.
+				host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, DelayRequest: time.Millisecond})
 				f := board(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
 					return c.TryAcquire(context.Background(), key(i))
 				})

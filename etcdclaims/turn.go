@@ -5,6 +5,7 @@ import "sync"
 // turns tells watches that revisions may be others now: etcd was seen to go back
 // to an earlier one, or the epoch was changed, as it is after that. A watch
 // resumes at a revision from before then, and stays silent until etcd gets there.
+// The same is told when their stream was found to hang.
 type turns struct {
 	mu sync.Mutex
 	ch chan struct{}

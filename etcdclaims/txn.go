@@ -5,80 +5,59 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Txn returns a transaction of which nothing is carried out unless the claim is
-// the owner at that very moment: no round trip more than without. Commit
-// returns
+// Txn returns a transaction that is carried out only if the claim owns its key
+// at that moment. It takes no additional round trip. Commit returns:
 //
-//   - the response, whose Succeeded speaks of the caller's own If alone,
-//   - an error that matches ErrLost if the claim is not the owner: nothing was
-//     carried out, not even the Else, and the claim is lost,
-//   - one that matches ErrUnknown if the outcome is unknown: read back what
-//     the transaction would have written,
-//   - another if etcd refused it.
+//   - The response. Its Succeeded is the outcome of the caller's own If.
+//   - An error that matches ErrLost if the claim does not own its key.
+//     Neither Then nor Else was carried out, and the claim is lost.
+//   - An error that matches ErrUnknown if the outcome is not known. Read
+//     back what the transaction would have written.
+//   - Another error if etcd refused the transaction. Nothing was carried
+//     out.
 //
-// Commit does not send after the claim's deadline, and does not try twice.
-// Operations must not touch keys under the client's prefix.
-func (cl *Claim) Txn(ctx context.Context) clientv3.Txn { return &txn{ctx: ctx, cl: cl} }
-
-type txn struct {
-	ctx  context.Context
-	cl   *Claim
-	cmps []clientv3.Cmp
-	then []clientv3.Op
-	els  []clientv3.Op
+// ctx and the claim's deadline bound Commit, which does not retry. Operations
+// must not change keys under the client's prefix, except in the subtrees
+// sched/ and queue/. For a passthrough claim Commit returns ErrPassthrough.
+func (cl *Claim) Txn(ctx context.Context) clientv3.Txn {
+	return wire.NewTxn(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+		return cl.commit(ctx, cmps, then, els)
+	})
 }
 
-func (t *txn) If(cmps ...clientv3.Cmp) clientv3.Txn {
-	t.cmps = append(t.cmps, cmps...)
-	return t
-}
-
-func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn {
-	t.then = append(t.then, ops...)
-	return t
-}
-
-func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
-	t.els = append(t.els, ops...)
-	return t
-}
-
-func (t *txn) Commit() (*clientv3.TxnResponse, error) {
-	if _, err := t.cl.checkSure(); err != nil {
+func (cl *Claim) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	if _, err := cl.checkSure(); err != nil {
 		return nil, err
 	}
-	if t.cl.t == nil {
-		return nil, fmt.Errorf("%w: a transaction for %q", ErrPassthrough, t.cl.key)
+	if cl.t == nil {
+		return nil, fmt.Errorf("%w: a transaction for %q", ErrPassthrough, cl.key)
 	}
-	term := t.cl.t
-	if err := term.s.c.checkOps(t.cmps, t.then, t.els); err != nil {
-		return nil, fmt.Errorf("transaction for %q: %w", t.cl.key, err)
+	term := cl.t
+	if err := term.s.c.checkOps(cmps, then, els); err != nil {
+		return nil, fmt.Errorf("transaction for %q: %w", cl.key, err)
 	}
-	ctx, cancel := term.s.within(t.ctx)
+	ctx, cancel := term.s.within(ctx)
 	defer cancel()
-	r := request{cmps: term.guard(), then: t.then, els: term.sight(), open: true}
-	nested := len(t.cmps) > 0
-	if nested {
-		// The caller's own conditions stand inside, so that their failure is
-		// not taken for the loss of the claim.
-		r.then = []clientv3.Op{clientv3.OpTxn(t.cmps, t.then, t.els)}
-	}
-	resp, err := term.s.c.store.do(ctx, r)
+	return wire.Within(cmps, then, els, func(then []clientv3.Op) (*clientv3.TxnResponse, error) {
+		return term.commit(ctx, then)
+	})
+}
+
+// commit carries out a user's operations under the guard.
+func (t *term) commit(ctx context.Context, then []clientv3.Op) (*clientv3.TxnResponse, error) {
+	resp, err := t.s.c.store.do(ctx, request{cmps: t.guard(), then: then, els: t.sight(), open: true})
 	switch {
 	case err == nil && !resp.Succeeded:
-		term.owned(resp)
-		return nil, term.lost()
-	case err == nil && nested:
-		inner := (*clientv3.TxnResponse)(resp.Responses[0].GetResponseTxn())
-		inner.Header = resp.Header
-		return inner, nil
+		t.owned(resp)
+		return nil, t.lost()
 	case err == nil:
 		return resp, nil
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrLost):
 		return nil, err
 	}
-	return nil, fmt.Errorf("etcdclaims: transaction for %q (fence %d): %w", t.cl.key, term.fence, err)
+	return nil, callError("commit under the claim on", t.key, err)
 }

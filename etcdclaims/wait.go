@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -12,19 +13,36 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Acquire claims the key, waiting in line, first come first served, for as long
-// as ctx allows. Nothing is polled: who releases the key hands it to the first
-// in line and tells it so; the first in line watches the key, for a holder that
-// dies. A hand-over costs two requests or little more, however many wait.
+// Acquire claims the key, and waits in line while it is held, first come first
+// served. It waits until ctx ends.
 //
-// The context bounds the waiting only, not the claim. When it ends the place in
-// line is given up in the background. If the client's session is lost meanwhile
-// the place is lost too, and the error matches ErrLost, with ReasonSessionDead:
-// call again for a new place.
+// Nothing is polled. A release hands the key to the first caller in line and
+// notifies it. That caller also watches the key, in case the holder dies. A
+// hand-over costs about two requests, no matter how many callers wait.
 //
-// Errors: as TryAcquire, but ErrHeld.
+// If the holder dies, the first caller in line has the key within TTL + 1 s of
+// the holder's last renewal. A lost event, or a watch that hangs, adds at most
+// one renewal interval, a third of the caller's own TTL: at each verified
+// renewal the client compares the keys that its callers wait for with etcd.
+// That takes one condition for each caller, in requests of up to 128. Requests
+// to a member that hangs add their timeouts.
+//
+// ctx bounds the waiting, not the claim. When ctx ends, the place in line is
+// given up in the background.
+//
+// The place is lost with the client's session, as in an outage of etcd that
+// lasts longer than the TTL. Acquire then takes another place at the end of
+// the line, as soon as it has a new session.
+//
+// The error is a *WaitError, which names the holder, if ctx ends while the
+// caller is in line. It matches ErrLost only if Acquire had the key and lost
+// it before it could return. Other errors are those of TryAcquire, except
+// ErrHeld.
 func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
 	o, err := c.acquiring(key, opts)
+	if err == nil {
+		err = o.forClaim()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +62,35 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
-	t, err := c.acquireLoop(ctx, key, o, w, 0, c.waitOnce)
+	t, err := c.acquireLoop(ctx, key, o, w, c.waitOn)
 	if err != nil {
+		if cause := wire.ContextError(ctx); cause != nil && goesOn(err, o) {
+			err = c.ended(fmt.Errorf("the session was lost, and there is no new one yet: %w", cause))
+		}
 		return nil, c.acquireError(key, err)
 	}
 	return t, nil
+}
+
+// waitOn is waitOnce, and goes on with another session, at the end of the line, if
+// the one that it waited with is lost.
+func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
+	t, again, err = c.waitOnce(ctx, s, key, o, w)
+	if t == nil && !again && err != nil && wire.ContextError(ctx) == nil {
+		again = goesOn(err, o)
+	}
+	return t, again, err
+}
+
+// goesOn reports whether a waiter that has lost its session may wait with another.
+// Not if another would fare no better; nor if it had the key already, and with it
+// carried out operations that would be carried out once more.
+func goesOn(err error, o *acquireOptions) bool {
+	if !errors.Is(err, errSessionLost) || errors.Is(err, ErrPermissionDenied) || errors.Is(err, ErrRewound) || errors.Is(err, ErrUnknown) {
+		return false
+	}
+	var lost *LostError
+	return len(o.ops) == 0 || errors.As(err, &lost) && lost.Token.Fence == 0
 }
 
 // waitOnce takes the key or a place in line, and waits in that.
@@ -61,7 +103,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 			known()
 		}
 	}
-	if f == nil && !c.waitedFor(key) {
+	if f == nil && (!c.waitedFor(key) || o.supersede && w != nil && c.held(key) != nil) {
 		// Most keys are free: to take one needs no watch.
 		t, again, err := c.tryOnce(ctx, s, key, o, w)
 		if !errors.Is(err, ErrHeld) {
@@ -77,10 +119,10 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		placed := sync.OnceFunc(func() { close(f.placed) })
 		defer placed()
 		if t, err := c.followed(ctx, f); t != nil || err != nil {
-			return t, false, err
+			return t, false, c.whileFollowing(ctx, s, key, err)
 		}
 		if err := f.turn(ctx); err != nil {
-			return nil, false, err
+			return nil, false, c.whileFollowing(ctx, s, key, err)
 		}
 		// Whoever was before it may hold the key by now.
 		var again *follower
@@ -111,7 +153,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	resp, rev, err := a.send(ctx, a.takeOrQueue())
 	switch {
 	case err != nil:
-		return nil, s.gone(ctx, err, len(o.ops) > 0) || isTransient(err), err
+		return nil, a.leaseGone(ctx, err) || isTransient(err), err
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp == nil:
@@ -145,7 +187,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		// itself.
 		place := c.store.layout.waiter(key, a.id)
 		c.chore(s, "leaving the line", func(ctx context.Context) error {
-			_, err := c.store.do(ctx, request{key: key, then: []clientv3.Op{clientv3.OpDelete(place)}})
+			_, err := c.store.do(ctx, request{key: key, urgent: true, takesBack: true, then: []clientv3.Op{clientv3.OpDelete(place)}})
 			return err
 		})
 		t, err = c.grant(ctx, a, rev)
@@ -173,15 +215,45 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	return t, again, err
 }
 
-// waitError says why a wait ended early.
-func (c *Client) waitError(ctx context.Context, a *attempt, err error) error {
-	if cause := wire.ContextError(ctx); cause != nil {
-		return cause
+// waitError says why a wait ended early, and who held the key.
+func (c *Client) waitError(ctx context.Context, a *attempt, p stand, err error) error {
+	if wire.ContextError(ctx) != nil {
+		var i Info
+		if p.own != nil {
+			i = c.info(a.key, p.own, nil, 0)
+		}
+		return c.waited(ctx, a.s, a.key, i)
 	}
 	if a.s.over() {
-		return a.s.lossOf(a.key)
+		return a.s.lossOf(a.key, 0)
 	}
 	return err
+}
+
+// waited returns the error of a wait whose context has ended. The session says
+// whether etcd has answered lately.
+func (c *Client) waited(ctx context.Context, s *session, key string, holder Info) error {
+	cause := wire.ContextError(ctx)
+	if errors.Is(cause, ErrClosed) {
+		return cause
+	}
+	g := s.lease.Load()
+	if _, wall := c.clock.Now().Since(g.t0); wall > g.renew+2*g.attempt {
+		cause = fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), cause)
+	}
+	return &WaitError{Key: key, Info: holder, Err: cause}
+}
+
+// whileFollowing is waited for who followed a claim of their own client.
+func (c *Client) whileFollowing(ctx context.Context, s *session, key string, err error) error {
+	if err == nil || wire.ContextError(ctx) == nil || errors.Is(err, ErrLost) {
+		return err
+	}
+	var i Info
+	if t := c.held(key); t != nil {
+		i = t.info()
+	}
+	return c.waited(ctx, s, key, i)
 }
 
 // takeOrQueue claims a free key without a line, and else takes a place at the
@@ -244,19 +316,23 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) 
 	for try := 0; ; try++ {
 		if p.pred != nil || p.own != nil || p.behind {
 			if err := c.await(ctx, a, p, news); err != nil {
-				return nil, false, c.waitError(ctx, a, err)
+				return nil, false, c.waitError(ctx, a, p, err)
 			}
 			try = 0
 		} else if try > 0 && !backOff(ctx, try-1, a.s.dead) {
-			return nil, false, c.waitError(ctx, a, errSessionLost)
+			return nil, false, c.waitError(ctx, a, p, errSessionLost)
 		}
 		if a.granted > 0 {
 			t, err = c.grant(ctx, a, a.granted)
 			return t, false, err
 		}
 		if a.work != nil {
-			if err := c.admitWork(ctx, a.key, a.work); err != nil {
-				return nil, false, err
+			if err := a.work.prepare(ctx, c); err != nil {
+				if isPassing(err) && backOff(ctx, try, a.s.dead) {
+					p = stand{}
+					continue
+				}
+				return nil, false, c.waitError(ctx, a, p, err)
 			}
 		}
 		resp, rev, err := a.send(ctx, a.advance())
@@ -270,13 +346,13 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) 
 			a.line = unread
 			t, err = c.grant(ctx, a, resp.Header.Revision)
 			return t, false, err
-		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0):
-			return nil, false, a.s.lossOf(a.key)
-		case err != nil && isTransient(err):
+		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil):
+			return nil, false, a.s.lossOf(a.key, 0)
+		case err != nil && (isTransient(err) || a.leaseGone(ctx, err)):
 			p = stand{} // unknown: ask again
 			continue
 		case err != nil:
-			return nil, false, c.waitError(ctx, a, err)
+			return nil, false, c.waitError(ctx, a, p, err)
 		}
 		var lost bool
 		if p, lost, err = a.see(resp); err != nil {
@@ -285,7 +361,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) 
 		if lost {
 			// By somebody's hand, or with the lease: then the session has news.
 			if _ = a.s.renew(ctx); a.s.over() {
-				return nil, false, a.s.lossOf(a.key)
+				return nil, false, a.s.lossOf(a.key, 0)
 			}
 			return nil, true, nil
 		}

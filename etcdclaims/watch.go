@@ -13,22 +13,24 @@ import (
 	"go.uber.org/zap"
 )
 
-// EventKind says what happened to a key.
+// EventKind is the kind of an Event.
 type EventKind int
 
-// What Watch tells.
+// The kinds of events that Watch yields.
 const (
-	// Claimed: the key has an owner, with the Info's fence. It is told of
-	// every key that is held when the watch begins, too.
+	// Claimed means that the key has an owner, which Info describes. It is
+	// also yielded for every key that is held when the watch begins.
 	Claimed EventKind = iota + 1
-	// Freed: the key has none. Of the Info only Key, Held and the fence of the
-	// term that ended are filled in.
+	// Freed means that the key has no owner. Only Key and Fence of Info are
+	// set; the fence is that of the term that ended.
 	Freed
-	// Synced: all that was held when the watch began has been told.
+	// Synced means that all keys that were held when the watch began have been
+	// yielded.
 	Synced
-	// Resynced: there was a gap, by compaction or a long disconnection. What
-	// differs from what was told before follows as Claimed and Freed; terms
-	// that began and ended within the gap are not known.
+	// Resynced means that events were missed: by compaction, a long
+	// disconnection, a lost event or a slow consumer. The difference to the
+	// events before follows as Claimed and Freed. Terms that began and ended
+	// in between are not yielded.
 	Resynced
 )
 
@@ -46,20 +48,32 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// Event is one change of ownership.
+// Event is one change of ownership, or a note about the watch itself.
 type Event struct {
 	Kind     EventKind
-	Info     Info // zero for Synced and Resynced
-	Revision int64
+	Info     Info  // zero for Synced and Resynced
+	Revision int64 // etcd's revision of the change
 }
 
-// Watch yields what happens to the keys with the prefix ("" for all), beginning
-// with what is held now, until ctx ends, the client is closed, or the caller
-// breaks off. It survives disconnections and compaction, and says so
-// (Resynced). An error is the last that it yields: one that trying again would
-// not change, such as a missing permission.
+// Watch yields the changes of ownership of the keys that begin with prefix. An
+// empty prefix means all keys. It begins with the keys that are held now,
+// followed by Synced. It ends when ctx ends, the client is closed, or the loop
+// is left.
 //
-// It is for observers. It comes late, as all news do: never take it for
+// Watch survives disconnections and compaction, after which it yields
+// Resynced. An error is the last value. It is one that retrying would not
+// change, such as a missing permission.
+//
+// Watch also compares what it has yielded with etcd, once per renewal interval
+// (a third of Config.TTL). Each comparison is one read that scans the watched
+// keys. A lost event is made up for, after Resynced, within 1 s and one
+// interval. A dead holder's key is therefore Freed within TTL + 1 s and one
+// interval.
+//
+// Up to 4,096 events are buffered for a slow consumer. A consumer that falls
+// further behind gets Resynced and the current state instead of each change.
+//
+// Watch is for observers. Its events arrive late, so never treat one as
 // ownership.
 func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
@@ -88,12 +102,13 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 
 // watch is the state of one Watch.
 type watch struct {
-	c      *Client
-	prefix string
-	known  map[string]int64 // fence of each key told as claimed
-	begun  bool
-	over   bool // the caller broke off, or nothing more can come
-	yield  func(Event, error) bool
+	c       *Client
+	prefix  string
+	known   map[string]int64 // fence of each key told as claimed
+	audited int64            // revision as of which known was right
+	begun   bool
+	over    bool // the caller broke off, or nothing more can come
+	yield   func(Event, error) bool
 }
 
 func (w *watch) tell(e Event) bool {
@@ -106,7 +121,7 @@ func (w *watch) tell(e Event) bool {
 func (w *watch) fail(err error) {
 	if !w.over {
 		w.over = true
-		w.yield(Event{}, fmt.Errorf("etcdclaims: watching %q: %w", w.prefix, err))
+		w.yield(Event{}, &calledError{call: fmt.Sprintf("watch %q", w.prefix), err: err})
 	}
 }
 
@@ -173,6 +188,7 @@ func (w *watch) freed(key string, rev int64) bool {
 // says that it told anything.
 func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (progress bool) {
 	own := w.c.store.layout.own("")
+	w.audited = rev
 	var news clientv3.WatchChan
 	var stop context.CancelFunc
 	for try := 0; ; try++ { // to begin again misses nothing
@@ -181,61 +197,79 @@ func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (
 			break
 		}
 		stop()
-		if !backOff(ctx, try) {
+		if a := w.audit(ctx); a != nil && w.missed(a) || !backOff(ctx, try) {
 			return false
 		}
 	}
 	defer stop()
+	f := feedFrom(news, stop)
 	pulse := time.NewTicker(w.c.cfg.timing(seconds(w.c.cfg.TTL)).renew)
 	defer pulse.Stop()
+	var open *audit // events from before it may be on their way
+	settle := time.NewTimer(time.Hour)
+	defer settle.Stop()
 	for {
-		var resp clientv3.WatchResponse
-		var ok bool
 		select {
-		case resp, ok = <-news:
-		case <-turned: // revisions may be others now
+		case <-f.ready:
+		case <-turned: // revisions may be others now, or the stream hangs
+			return progress
+		case <-settle.C:
+			if open != nil && w.missed(open) {
+				return w.gap(progress)
+			}
+			open = nil
+			continue
 		case <-pulse.C:
-			w.c.askEpoch(ctx)
+			if open == nil {
+				if open = w.audit(ctx); open != nil && !w.missed(open) {
+					open = nil
+				}
+				settle.Reset(auditGrace)
+			}
 			continue
 		}
-		if !ok {
-			return progress
-		}
-		if err := resp.Err(); err != nil {
-			// Compaction, a lost leader and the like are mended by reading
-			// again; a missing permission is not, and shows there.
-			w.c.log.Debug("watch interrupted", zap.String("prefix", w.prefix), zap.Error(err))
-			return progress
-		}
-		for _, ev := range resp.Events {
-			key := strings.TrimPrefix(string(ev.Kv.Key), own)
-			ok := true
-			if ev.Type == mvccpb.Event_DELETE {
-				ok = w.freed(key, ev.Kv.ModRevision)
-			} else {
-				ok = w.claimed(key, ev.Kv)
-			}
-			if !ok {
+		settle.Reset(auditGrace) // a watch that goes on delivering is late, not deaf
+		resps, ended, behind := f.take()
+		for _, resp := range resps {
+			if err := resp.Err(); err != nil {
+				// Compaction, a lost leader and the like are mended by reading
+				// again; a missing permission is not, and shows there.
+				w.c.log.Debug("watch interrupted", zap.String("prefix", w.prefix), zap.Error(err))
 				return progress
 			}
-			progress = true
+			for _, ev := range resp.Events {
+				if open != nil && ev.Kv.ModRevision > open.rev {
+					if w.missed(open) {
+						return w.gap(progress)
+					}
+					open = nil
+				}
+				if !w.apply(ev) {
+					return progress
+				}
+				progress = true
+			}
+		}
+		if behind {
+			w.c.log.Warn("watch consumer too slow; changes are left out", zap.String("prefix", w.prefix), zap.Int("backlog", watchBacklog))
+		}
+		if ended {
+			return progress
 		}
 	}
 }
 
-// askEpoch reads the epoch if no renewal does: by that the client learns of a
-// restore, after which a watch may be silent for long.
-func (c *Client) askEpoch(ctx context.Context) {
-	for _, s := range c.liveSessions() {
-		if !s.manual {
-			return
-		}
+// gap ends following because etcd has something else than what was told.
+func (w *watch) gap(progress bool) bool {
+	w.c.log.Debug("watch missed events", zap.String("prefix", w.prefix))
+	return progress
+}
+
+// apply tells of an event; false says that the caller broke off.
+func (w *watch) apply(ev *clientv3.Event) bool {
+	key := strings.TrimPrefix(string(ev.Kv.Key), w.c.store.layout.own(""))
+	if ev.Type == mvccpb.Event_DELETE {
+		return w.freed(key, ev.Kv.ModRevision)
 	}
-	resp, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpGet(c.store.layout.epoch())}})
-	if err == nil {
-		err = c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
-	}
-	if err != nil {
-		c.log.Debug("the epoch cannot be read", zap.Error(err))
-	}
+	return w.claimed(key, ev.Kv)
 }

@@ -6,159 +6,189 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/wire"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Work is a claim with a durable record. End it with Complete, Fail or Release;
-// whatever else ends it leaves an orphan, which is begun again by the next.
+// Work is a claim with a durable record. End it with Complete, Fail or
+// Release, or let Run do so.
+//
+// If the claim is lost, the process dies or the client is closed first, the
+// work is an orphan. The next caller begins it again.
 type Work struct {
 	*Claim
 	attempt    int
+	earlier    int
 	begun      time.Time
+	note       string
 	atMostOnce bool
 	previous   Record // zero if there is none
 }
 
-// Attempt returns 1 for the first attempt at this work.
+// Attempt returns the number of this attempt, 1 for the first. It rises with
+// each attempt for as long as the work has a record.
 func (w *Work) Attempt() int { return w.attempt }
 
-// Previous returns the record before this attempt: of an owner who died
-// (StateOrphaned), an attempt that failed, or one that was given back. ok is
-// false if this is the first that is known.
+// Previous returns the previous attempt's record. ok is false if there is
+// none. State is:
+//
+//   - StateOrphaned if its owner died.
+//   - StateFailed if the attempt failed.
+//   - StateFree if the attempt was given back, or an operator called
+//     Client.Retry.
+//   - StateDone or StateDead if the work was begun with Again.
+//   - StateClaimed if this client superseded the attempt.
 func (w *Work) Previous() (r Record, ok bool) { return w.previous, w.previous.State != "" }
 
-// Complete records the work as done and gives the claim up, all in one
-// transaction, together with ops: the work's effect on etcd then happens if and
-// only if the work is done, once. Operations must not touch keys under the
-// client's prefix.
+// Complete records the work as done and releases the claim, in one transaction
+// together with ops. The ops are therefore carried out if and only if the work
+// is done, and once. They must not change keys under the client's prefix,
+// except in sched/ and queue/.
 //
-// An error that matches ErrLost says that nothing was carried out: another may
-// have the work. ErrUnknown says that it may have been; it goes on being tried
-// in the background. Any other says that nothing was carried out and that the
-// work is still this owner's, to try again or to Fail. When a context without
-// much time is given, remember that the claim's own deadline bounds the call
-// too.
+// ctx bounds the call, and so does the claim's own deadline. The error
+// matches:
+//
+//   - ErrLost if the claim was lost. Nothing was carried out.
+//   - ErrReleased if the work has already ended.
+//   - ErrUnknown if the transaction may have been carried out. It is
+//     retried in the background, and the key is released in any case.
+//
+// After any other error nothing was carried out and the claim is still held.
+// Call Complete again, or Fail.
 func (w *Work) Complete(ctx context.Context, ops ...clientv3.Op) error {
-	return w.end(ctx, Record{State: StateDone}, ops)
+	_, err := w.end(ctx, Record{Key: w.key, State: StateDone}, ops)
+	return err
 }
 
-// CompleteWith is Complete with a result that is remembered as long as the work
-// is known to be done, up to MaxResultBytes: Record.Result, for whoever would
-// begin the work again and finds it done. A longer one is ErrTooLarge.
+// CompleteWith does what Complete does, and stores a result in the record for
+// as long as the work is known to be done. A caller that later tries to begin
+// the work gets it as Record.Result. A result longer than MaxResultBytes
+// returns ErrTooLarge.
 func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.Op) error {
 	if len(result) > MaxResultBytes {
-		return fmt.Errorf("%w: completing work %q with a result of %d bytes, the limit is %d: store it elsewhere, in the same transaction", ErrTooLarge, w.key, len(result), MaxResultBytes)
+		return callError("complete work", w.key, fmt.Errorf("%w: the result has %d bytes, the limit is %d: store it elsewhere, in the same transaction", ErrTooLarge, len(result), MaxResultBytes))
 	}
-	return w.end(ctx, Record{State: StateDone, Result: string(result)}, ops)
+	_, err := w.end(ctx, Record{Key: w.key, State: StateDone, Result: string(result)}, ops)
+	return err
 }
 
-// Fail records the attempt as failed with the cause, and gives the claim up, in
-// one transaction together with ops. The next attempt may begin after
-// Config.Backoff, or what RetryAfter says; after Config.MaxAttempts, or a
-// Permanent cause, there is none and the work is dead. When the next attempt
-// may begin is judged by the wall clock of who begins it.
+// Fail records the attempt as failed and releases the claim, in one
+// transaction together with ops. It returns the new record. In StateFailed the
+// next attempt may begin at NotBefore. In StateDead there is no next attempt.
 //
-// Errors: as Complete.
-func (w *Work) Fail(ctx context.Context, cause error, ops ...clientv3.Op) error {
+// NotBefore is set by Config.Backoff, or by RetryAfter around cause. The work
+// is dead if cause is Permanent, or after Config.MaxAttempts. A client that
+// begins the work compares NotBefore with its own wall clock.
+//
+// The record stores the text of cause, cut to MaxErrorBytes. For a *PanicError
+// it also stores the stack.
+//
+// The errors are those of Complete. With ErrUnknown, the returned record may
+// have been stored. With any other error it was not.
+func (w *Work) Fail(ctx context.Context, cause error, ops ...clientv3.Op) (Record, error) {
 	if cause == nil {
 		cause = errors.New("failed without a cause")
 	}
-	r := Record{State: StateFailed, Error: limitText(cause.Error())}
-	if w.t == nil {
-		return w.end(ctx, r, ops)
+	r := Record{Key: w.key, State: StateFailed, Attempt: w.attempt, Error: limitText(cause.Error(), MaxErrorBytes)}
+	var panicked *PanicError
+	if errors.As(cause, &panicked) {
+		r.Stack = limitText(string(panicked.Stack), MaxStackBytes)
 	}
-	c := w.t.s.c
+	backoff, limit, now := Backoff(func(int) time.Duration { return 0 }), 0, time.Now()
+	if w.t != nil {
+		c := w.t.s.c
+		backoff, limit, now = c.cfg.Backoff, c.cfg.MaxAttempts, c.clock.Now().Time()
+	}
+	tries := w.attempt - w.earlier
 	var permanent permanentError
 	var after retryAfterError
-	switch limit := c.cfg.MaxAttempts; {
-	case errors.As(cause, &permanent), limit > 0 && w.attempt >= limit:
+	switch {
+	case errors.As(cause, &permanent), limit > 0 && tries >= limit:
 		r.State = StateDead
 	case errors.As(cause, &after):
-		r.NotBefore = c.clock.Now().Time().Add(after.after).UTC()
+		r.NotBefore = now.Add(after.after).UTC()
 	default:
-		r.NotBefore = c.clock.Now().Time().Add(c.cfg.Backoff(w.attempt)).UTC()
+		r.NotBefore = now.Add(backoff(tries)).UTC()
 	}
 	return w.end(ctx, r, ops)
 }
 
-// Release gives the work back without an outcome: this attempt does not count.
-// Unlike a claim's, its error may say that nothing was carried out; see
-// Complete.
+// Release gives the work back without an outcome, so that this attempt does
+// not count. The errors are those of Complete, except that Release returns nil
+// if the work has already ended.
 func (w *Work) Release(ctx context.Context) error {
-	return w.end(ctx, Record{State: StateFree}, nil)
+	_, err := w.end(ctx, Record{Key: w.key, State: StateFree}, nil)
+	return err
 }
 
-// limitText keeps an error's text within what a record should carry.
-func limitText(s string) string {
-	const most = 4096
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
-}
-
-func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) error {
+// end records the attempt's outcome, which it returns as it is stored.
+func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) (Record, error) {
 	if w.t == nil {
 		if len(ops) > 0 {
-			return fmt.Errorf("%w: operations for %q", ErrPassthrough, w.key)
+			return r, fmt.Errorf("%w: operations for %q", ErrPassthrough, w.key)
 		}
 		w.released.Store(true)
-		return nil
+		return r, nil
 	}
 	t := w.t
 	c := t.s.c
 	if err := c.checkOps(nil, ops); err != nil {
-		return fmt.Errorf("ending work %q: %w", w.key, err)
+		return r, callError("end work", w.key, err)
 	}
 	if _, err := w.checkSure(); err != nil {
 		if r.State == StateFree && errors.Is(err, ErrReleased) {
-			return nil // given up before, as with a claim
+			return r, nil // given up before, as with a claim
 		}
-		return err
+		return r, err
 	}
-	r.Key, r.Attempt, r.Fence, r.Claim, r.AtMostOnce = w.key, w.attempt, t.fence, t.id, w.atMostOnce
+	r.Key, r.Attempt, r.Earlier, r.Fence, r.Claim = w.key, w.attempt, w.earlier, t.fence, t.id
 	r.Owner, r.Instance, r.Begun, r.Ended = c.cfg.Owner, c.store.layout.instance, w.begun, c.clock.Now().Time().UTC()
-	work := c.store.layout.work(w.key)
-	var put clientv3.Op
-	retention := clientv3.NoLease
+	r.Note, r.AtMostOnce = w.note, w.atMostOnce
+	on, lasts := &c.records, time.Duration(0)
 	switch r.State {
 	case StateDone:
-		var err error
-		retention, err = c.retentionLease(ctx)
-		if err != nil {
-			return fmt.Errorf("etcdclaims: completing work %q: %w", w.key, err)
-		}
-		put = clientv3.OpPut(work, r.stored().encode(), clientv3.WithLease(retention))
+		on = &c.done
 	case StateFree:
 		r.Attempt--
-		r.Error = w.previous.Error
-		put = clientv3.OpPut(work, r.stored().encode())
-		if r.Attempt == 0 {
-			put = clientv3.OpDelete(work)
+		r.Error, r.Stack = w.previous.Error, w.previous.Stack
+	case StateFailed:
+		lasts = r.NotBefore.Sub(r.Ended)
+	}
+	work := c.store.layout.work(w.key)
+	put, shelf := clientv3.OpDelete(work), (*shelf)(nil)
+	if r.State != StateFree || r.Attempt > 0 {
+		var err error
+		if shelf, err = on.get(ctx, lasts); err != nil {
+			return r, callError("end work", w.key, err)
 		}
-	default:
-		put = clientv3.OpPut(work, r.stored().encode())
+		put = r.stored().put(work, shelf)
 	}
 	err := w.release(ctx, r, append([]clientv3.Op{put}, ops...))
-	if r.State == StateDone && errors.Is(err, rpctypes.ErrLeaseNotFound) && c.forgetRetention(retention) {
-		// The lease for done work was ended by somebody: another will do.
+	if !errors.Is(err, ErrUnknown) && on.gone(err, shelf) {
 		return w.end(ctx, r, ops)
 	}
 	if err == nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) {
 		w.released.Store(true)
 	}
 	if err == nil {
-		switch r.State {
-		case StateDone:
-			c.stats.completed.Add(1)
-		case StateFailed, StateDead:
-			c.stats.failed.Add(1)
-		}
+		w.count(r, shelf)
 	}
-	return err
+	return r, err
+}
+
+// count counts an attempt that was ended, and its record where it is now.
+func (w *Work) count(r Record, on *shelf) {
+	if w.t.shelf != nil {
+		w.t.shelf.puts.Add(-1)
+	}
+	if on != nil {
+		on.puts.Add(1)
+	}
+	switch stats := &w.t.s.c.stats; r.State {
+	case StateDone:
+		stats.completed.Add(1)
+	case StateFailed, StateDead:
+		stats.failed.Add(1)
+	}
 }
 
 // release gives the claim up with what is recorded of it.
@@ -182,84 +212,4 @@ func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
 			return got.Claim == t.id && got.State == r.State
 		},
 	})
-}
-
-// retained is the lease that done work is put on for a while. Many share one:
-// each lasts a slice longer than the retention, and is used for that slice.
-type retained struct {
-	free chan struct{} // holds one element while nobody uses the rest
-	id   clientv3.LeaseID
-	from clock.Reading
-	puts int
-}
-
-func (r *retained) lock(ctx context.Context) error {
-	select {
-	case <-r.free:
-		return nil
-	case <-ctx.Done():
-		return wire.ContextError(ctx)
-	}
-}
-
-func (r *retained) unlock() { r.free <- struct{}{} }
-
-// retentionLease returns a lease that lasts for the retention at least, 0 for
-// done work that is kept for ever.
-func (c *Client) retentionLease(ctx context.Context) (clientv3.LeaseID, error) {
-	if c.cfg.Retention < 0 {
-		return clientv3.NoLease, nil
-	}
-	r := &c.retained
-	if err := r.lock(ctx); err != nil {
-		return 0, err
-	}
-	defer r.unlock()
-	slice := max(c.cfg.Retention/10, time.Second)
-	if r.id != clientv3.NoLease && r.puts < claimsPerLease {
-		if sure, wall := c.clock.Now().Since(r.from); max(sure, wall) < slice {
-			r.puts++
-			return r.id, nil
-		}
-	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
-	defer cancel()
-	now := c.clock.Now()
-	for try := 0; ; try++ {
-		c.store.requests.Add(1)
-		resp, err := c.lease.Grant(ctx, int64(seconds(c.cfg.Retention+slice)/time.Second))
-		if err == nil {
-			r.id, r.from, r.puts = resp.ID, now, 1
-			return r.id, nil
-		}
-		if wire.MayBeDone(err) || isTransient(err) {
-			if backOff(ctx, try) {
-				continue // a lease whose reply was lost ends by itself
-			}
-		}
-		return 0, fmt.Errorf("granting a lease for the retention: %w", wire.WithCause(ctx, err))
-	}
-}
-
-// forgetRetention drops the lease for done work if it is gone; false says that
-// it is not, so that the missing lease was another.
-func (c *Client) forgetRetention(id clientv3.LeaseID) bool {
-	if id == clientv3.NoLease {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
-	defer cancel()
-	c.store.requests.Add(1)
-	resp, err := c.lease.TimeToLive(ctx, id)
-	if err != nil || resp.TTL > 0 {
-		return false
-	}
-	if err := c.retained.lock(ctx); err != nil {
-		return false
-	}
-	defer c.retained.unlock()
-	if c.retained.id == id {
-		c.retained.id = clientv3.NoLease
-	}
-	return true
 }

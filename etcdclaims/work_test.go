@@ -47,6 +47,26 @@ func tryBegin(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaim
 	return w
 }
 
+// failing fails work whose outcome does not matter.
+func failing(ctx context.Context, w *etcdclaims.Work, cause error, ops ...clientv3.Op) error {
+	_, err := w.Fail(ctx, cause, ops...)
+	return err
+}
+
+// orphansOf returns up to limit orphans, 0 for all.
+func orphansOf(ctx context.Context, c *etcdclaims.Client, limit int) ([]etcdclaims.Record, error) {
+	var out []etcdclaims.Record
+	for r, err := range c.Orphans(ctx, "") {
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, r); len(out) == limit {
+			break
+		}
+	}
+	return out, nil
+}
+
 // recordOf returns the record in an error of TryBegin that matches target.
 func recordOf(tb testing.TB, err, target error) etcdclaims.Record {
 	tb.Helper()
@@ -169,7 +189,7 @@ func TestWorkCompleteTwice(t *testing.T) {
 	w := tryBegin(t, a, "k")
 	noErr(t, w.Complete(ctx))
 	wantIs(t, w.Complete(ctx, clientv3.OpPut(data+"x", "")), etcdclaims.ErrReleased)
-	wantIs(t, w.Fail(ctx, errors.New("late"), clientv3.OpPut(data+"x", "")), etcdclaims.ErrReleased)
+	wantIs(t, failing(ctx, w, errors.New("late"), clientv3.OpPut(data+"x", "")), etcdclaims.ErrReleased)
 	noErr(t, w.Release(ctx)) // as a claim's
 	if rawKV(t, etcd, data+"x") != nil {
 		t.Error("a second ending had an effect")
@@ -263,7 +283,7 @@ func TestWorkCompleteAfterLoss(t *testing.T) {
 			before, _, err := b.Record(ctx, "k")
 			noErr(t, err)
 			wantIs(t, w.Complete(ctx, clientv3.OpPut(data+"x", "")), etcdclaims.ErrLost)
-			wantIs(t, w.Fail(ctx, nil, clientv3.OpPut(data+"x", "")), etcdclaims.ErrLost)
+			wantIs(t, failing(ctx, w, nil, clientv3.OpPut(data+"x", "")), etcdclaims.ErrLost)
 			wantIs(t, w.Release(ctx), etcdclaims.ErrLost)
 			wantIs(t, w.Check(), etcdclaims.ErrLost)
 			if rawKV(t, etcd, data+"x") != nil {
@@ -298,7 +318,7 @@ func TestWorkFailWaits(t *testing.T) {
 				t.Fatalf("attempt %d, want %d", w.Attempt(), attempt)
 			}
 			failed := time.Now()
-			noErr(t, w.Fail(ctx, fmt.Errorf("reason %d", attempt)))
+			noErr(t, failing(ctx, w, fmt.Errorf("reason %d", attempt)))
 			wait := time.Duration(attempt) * time.Minute
 			for _, begin := range []func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Work, error){a.TryBegin, b.TryBegin, b.Begin} {
 				_, err := begin(ctx, "k")
@@ -317,7 +337,7 @@ func TestWorkFailWaits(t *testing.T) {
 		if r, ok := w.Previous(); !ok || r.State != etcdclaims.StateFailed || r.Error != "reason 2" || r.Owner != "b" || r.Attempt != 2 {
 			t.Errorf("previous %+v, %v", r, ok)
 		}
-		noErr(t, w.Fail(ctx, errors.New("last")))
+		noErr(t, failing(ctx, w, errors.New("last")))
 		_, err := b.TryBegin(ctx, "k")
 		if r := recordOf(t, err, etcdclaims.ErrDead); r.State != etcdclaims.StateDead || r.Attempt != 3 || r.Error != "last" {
 			t.Errorf("record %+v", r)
@@ -337,14 +357,14 @@ func TestWorkRetryAfter(t *testing.T) {
 		ctx := t.Context()
 		a, b, _ := twoOwners(t, server.Etcd(t), etcdclaims.Config{Backoff: func(int) time.Duration { return time.Hour }})
 		cause := errors.New("busy")
-		noErr(t, tryBegin(t, a, "k").Fail(ctx, fmt.Errorf("outer: %w", etcdclaims.RetryAfter(cause, time.Minute))))
+		noErr(t, failing(ctx, tryBegin(t, a, "k"), fmt.Errorf("outer: %w", etcdclaims.RetryAfter(cause, time.Minute))))
 		_, err := b.TryBegin(ctx, "k")
 		if r := recordOf(t, err, etcdclaims.ErrWaiting); r.Error != "outer: busy" || time.Until(r.NotBefore) > time.Minute {
 			t.Errorf("record %+v", r)
 		}
 		time.Sleep(time.Minute + time.Second)
 		w := tryBegin(t, b, "k")
-		noErr(t, w.Fail(ctx, etcdclaims.RetryAfter(cause, -time.Minute))) // at once
+		noErr(t, failing(ctx, w, etcdclaims.RetryAfter(cause, -time.Minute))) // at once
 		time.Sleep(time.Second)
 		if w := tryBegin(t, a, "k"); w.Attempt() != 3 {
 			t.Errorf("attempt %d", w.Attempt())
@@ -358,7 +378,7 @@ func TestWorkPermanent(t *testing.T) {
 	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: -1})
 	data := testetcd.Prefix(t)
 	cause := errors.New("no such customer")
-	noErr(t, tryBegin(t, a, "k").Fail(ctx, fmt.Errorf("outer: %w", etcdclaims.Permanent(cause)), clientv3.OpPut(data+"x", "")))
+	noErr(t, failing(ctx, tryBegin(t, a, "k"), fmt.Errorf("outer: %w", etcdclaims.Permanent(cause)), clientv3.OpPut(data+"x", "")))
 	_, err := b.TryBegin(ctx, "k")
 	if r := recordOf(t, err, etcdclaims.ErrDead); r.Error != "outer: no such customer" || r.Attempt != 1 {
 		t.Errorf("record %+v", r)
@@ -368,17 +388,17 @@ func TestWorkPermanent(t *testing.T) {
 	if rawKV(t, etcd, data+"x") == nil {
 		t.Error("the failure's own operation was not carried out")
 	}
-	if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease != 0 {
-		t.Errorf("dead work must be kept for ever: %v", kv)
+	if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease == 0 {
+		t.Errorf("dead work must not be kept for ever: %v", kv)
 	}
 	if rawKV(t, etcd, prefix+"own/k") != nil {
 		t.Error("dead work is held")
 	}
-	noErr(t, tryBegin(t, a, "nil cause").Fail(ctx, nil))
+	noErr(t, failing(ctx, tryBegin(t, a, "nil cause"), nil))
 	if r, ok, err := a.Record(ctx, "nil cause"); err != nil || !ok || r.State != etcdclaims.StateFailed || r.Error == "" {
 		t.Errorf("record %+v, %v, %v", r, ok, err)
 	}
-	noErr(t, tryBegin(t, a, "long").Fail(ctx, errors.New(strings.Repeat("x", 1<<20))))
+	noErr(t, failing(ctx, tryBegin(t, a, "long"), errors.New(strings.Repeat("x", 1<<20))))
 	if r, _, err := a.Record(ctx, "long"); err != nil || len(r.Error) > 5000 || len(r.Error) < 4000 {
 		t.Errorf("a text of %d bytes is recorded, %v", len(r.Error), err)
 	}
@@ -393,7 +413,7 @@ func TestWorkNoLimitOfAttempts(t *testing.T) {
 		if w.Attempt() != i+1 {
 			t.Fatalf("attempt %d, want %d", w.Attempt(), i+1)
 		}
-		noErr(t, w.Fail(ctx, etcdclaims.RetryAfter(errors.New("again"), 0)))
+		noErr(t, failing(ctx, w, etcdclaims.RetryAfter(errors.New("again"), 0)))
 	}
 }
 
@@ -414,7 +434,7 @@ func TestWorkRelease(t *testing.T) {
 	if w.Attempt() != 1 || w.Fence() <= first.Fence() {
 		t.Errorf("attempt %d, fence %d after %d", w.Attempt(), w.Fence(), first.Fence())
 	}
-	noErr(t, w.Fail(ctx, etcdclaims.RetryAfter(errors.New("broken"), 0)))
+	noErr(t, failing(ctx, w, etcdclaims.RetryAfter(errors.New("broken"), 0)))
 	// The second attempt, given back, does not count, and the failure before
 	// it is not forgotten.
 	w = tryBegin(t, a, "k")
@@ -540,10 +560,10 @@ func TestWorkOrphan(t *testing.T) {
 	wantIs(t, w.Complete(ctx), etcdclaims.ErrLost)
 	eventually(t, "the first owner hears of it", func() bool { return errors.Is(w.Err(), etcdclaims.ErrLost) })
 	noErr(t, next.Complete(ctx))
-	// An owner that releases the claim under the work leaves an orphan too.
+	// Who releases the claim under the work gives the work back.
 	w = tryBegin(t, a, "bare")
 	noErr(t, w.Claim.Release(ctx))
-	if next := tryBegin(t, b, "bare"); next.Attempt() != 2 {
+	if next := tryBegin(t, b, "bare"); next.Attempt() != 1 {
 		t.Errorf("attempt %d", next.Attempt())
 	}
 }
@@ -564,7 +584,7 @@ func TestWorkAtMostOnce(t *testing.T) {
 		}
 	}
 	// It does not stop what is known to have failed.
-	noErr(t, tryBegin(t, a, "failed", etcdclaims.AtMostOnce()).Fail(ctx, etcdclaims.RetryAfter(errors.New("x"), 0)))
+	noErr(t, failing(ctx, tryBegin(t, a, "failed", etcdclaims.AtMostOnce()), etcdclaims.RetryAfter(errors.New("x"), 0)))
 	noErr(t, tryBegin(t, b, "failed", etcdclaims.AtMostOnce()).Complete(ctx))
 }
 
@@ -583,7 +603,7 @@ func TestWorkOrphanAtMaxAttempts(t *testing.T) {
 	if r := recordOf(t, err, etcdclaims.ErrDead); r.Attempt != 2 || !strings.Contains(r.Error, "2 attempts") {
 		t.Errorf("record %+v", r)
 	}
-	if o, err := b.Orphans(ctx, 0); err != nil || len(o) != 0 {
+	if o, err := orphansOf(ctx, b, 0); err != nil || len(o) != 0 {
 		t.Errorf("orphans %v, %v", o, err)
 	}
 }
@@ -598,8 +618,10 @@ func TestWorkBeginWaitsForDone(t *testing.T) {
 		want error // nil: the waiter gets it
 	}{
 		{"completed", func(w *etcdclaims.Work) error { return w.Complete(ctx) }, etcdclaims.ErrDone},
-		{"dead", func(w *etcdclaims.Work) error { return w.Fail(ctx, etcdclaims.Permanent(errors.New("x"))) }, etcdclaims.ErrDead},
-		{"failed", func(w *etcdclaims.Work) error { return w.Fail(ctx, errors.New("x")) }, etcdclaims.ErrWaiting},
+		{"dead", func(w *etcdclaims.Work) error { return failing(ctx, w, etcdclaims.Permanent(errors.New("x"))) }, etcdclaims.ErrDead},
+		{"failed", func(w *etcdclaims.Work) error {
+			return failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), time.Hour))
+		}, etcdclaims.ErrWaiting},
 		{"given back", func(w *etcdclaims.Work) error { return w.Release(ctx) }, nil},
 		{"orphaned", func(w *etcdclaims.Work) error { return w.Claim.Release(ctx) }, nil},
 	} {
@@ -668,7 +690,7 @@ func TestWorkCompleteWithBadOps(t *testing.T) {
 			w := tryBegin(t, a, tt.name)
 			for what, end := range map[string]func() error{
 				"Complete": func() error { return w.Complete(ctx, tt.ops...) },
-				"Fail":     func() error { return w.Fail(ctx, errors.New("x"), tt.ops...) },
+				"Fail":     func() error { return failing(ctx, w, errors.New("x"), tt.ops...) },
 			} {
 				err := end()
 				if err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrReleased) || errors.Is(err, etcdclaims.ErrUnknown) {
@@ -723,7 +745,7 @@ func TestWorkBegunWithOps(t *testing.T) {
 		t.Errorf("a refused beginning left a record: %v, %v", ok, err)
 	}
 	eventually(t, "no line", func() bool { i := lookUp(t, a, "k"); return !i.Held && i.Waiting == 0 })
-	for _, opt := range []etcdclaims.AcquireOption{etcdclaims.Reentrant(), etcdclaims.Supersede()} {
+	for _, opt := range []etcdclaims.AcquireOption{etcdclaims.Reentrant(), etcdclaims.MinHold(time.Second), etcdclaims.Again(etcdclaims.StateClaimed)} {
 		if _, err := a.TryBegin(ctx, "k", opt); err == nil {
 			t.Error("an option that does not go with work was taken")
 		}

@@ -38,11 +38,11 @@ func virtually(t *testing.T, f func(t *testing.T, w *world), opts ...claimtest.O
 }
 
 // virtualCase runs a subtest in a world of its own, beside the others.
-func virtualCase(t *testing.T, name string, f func(t *testing.T, w *world)) {
+func virtualCase(t *testing.T, name string, f func(t *testing.T, w *world), opts ...claimtest.Option) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		virtually(t, f)
+		virtually(t, f, opts...)
 	})
 }
 

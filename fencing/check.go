@@ -4,10 +4,12 @@ import "context"
 
 type checkKey struct{}
 
-// WithCheck returns a context whose Check asks check, and before it what ctx
-// would have asked: work under several claims goes on while it has all of them.
-// Whoever makes claims puts their check into the contexts of work; check must be
-// quick, do no I/O, and be safe for concurrent use.
+// WithCheck returns a context whose Check calls check. If ctx already has a
+// check, that one is called first: work under several claims continues only while
+// all of them are held.
+//
+// Code that makes claims adds their check to the contexts of work. The check must
+// return quickly, do no I/O, and be safe for concurrent use.
 func WithCheck(ctx context.Context, check func() error) context.Context {
 	if outer, ok := ctx.Value(checkKey{}).(func() error); ok {
 		inner := check
@@ -21,14 +23,17 @@ func WithCheck(ctx context.Context, check func() error) context.Context {
 	return context.WithValue(ctx, checkKey{}, check)
 }
 
-// Check returns nil if the claims that ctx stands for are held by the clock's
-// account now, and for a context without any. It sends nothing: call it right
-// before each effect of work that was only given a context. That the context has
-// ended does not matter: it ends a drain before its claim does, so that work can
-// be finished; and in a process that was stopped for a while it ends late.
+// Check returns nil while the claims behind ctx are held, judged by the local
+// clock. It also returns nil if there is no claim behind ctx. It sends nothing:
+// call it immediately before each effect.
 //
-// The error matches ErrLost, or ErrUnknown if that has to be found out; once a
-// claim was given up it is an error of who made it.
+// Check does not look at whether ctx has ended. The context of a claim ends some
+// time before the claim expires, so that work can finish. In a process that was
+// suspended, it ends late.
+//
+// The error matches ErrLost if the claim was lost, and ErrUnknown if that is
+// still being determined. After the claim was released, Check returns an error of
+// the package that made the claim.
 func Check(ctx context.Context) error {
 	if check, ok := ctx.Value(checkKey{}).(func() error); ok {
 		return check()

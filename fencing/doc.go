@@ -1,25 +1,34 @@
-// Package fencing has the token that travels with a request, and the gate that
-// refuses the request once a newer owner of its key was there.
+// Package fencing defines the fencing token that travels with a request, and the
+// gate that refuses a request once a newer owner of its key has been seen.
 //
-// It imports the standard library only: a resource that checks tokens links
-// neither etcd nor gRPC.
+// The package imports only the standard library. A resource that checks tokens
+// links neither etcd nor gRPC.
 //
-// # What it does not do
-//
-// A token proves nothing by itself. It is worth what the resource checks: a
-// write that does not compare the fence is not protected by it (Kleppmann, "How
-// to do distributed locking", 2016). A token is not a secret either: it orders
-// honest owners, one of which may be late, and does not keep out those who lie.
-//
-// A gate protects a write fully only if the newest fence it remembers changes
-// together with the write: in one transaction (sqlguard, etcdguard) or one
-// conditional write (objectguard). A gate apart from the write, such as Memory,
-// rejects early what is already known to be late, and that is all: a request can
-// pass it, be delayed, and reach the data after a newer one.
+//	token, err := fencing.Parse(r.Header.Get(fencing.Header))
+//	if err != nil {
+//		return err
+//	}
+//	if err := gate.Admit(ctx, token); err != nil {
+//		return err // fencing.ErrStale: a newer owner has been admitted
+//	}
 //
 // # The rule of every gate
 //
-// Per key, remember the greatest fence that was admitted. Refuse a lower one,
-// admit an equal one, since an owner may repeat itself, and admit and remember a
-// greater one. Never forget, not by a restart either.
+// For each key, a gate remembers the greatest fence that it has admitted. It
+// refuses a lower fence. It admits an equal fence, because an owner may repeat
+// itself. It admits and remembers a greater fence. It never forgets, not even
+// when it restarts.
+//
+// # What is not guaranteed
+//
+// A token protects only what the resource checks. A write that does not compare
+// the fence is not protected (Kleppmann, "How to do distributed locking", 2016).
+// A token is not a secret: it puts honest owners in order, and does not
+// authenticate anybody.
+//
+// A gate protects a write fully only if the newest fence changes together with
+// the write. That takes one transaction (sqlguard, etcdguard) or one conditional
+// write (objectguard). A gate apart from the write, such as [Memory], is only an
+// early reject. A request can pass it, be delayed, and reach the data after a
+// newer request.
 package fencing

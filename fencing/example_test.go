@@ -8,10 +8,10 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// A token as it travels, and a gate that has seen a newer one.
+// A gate refuses a token once it has admitted a newer one.
 func Example() {
 	ctx := context.Background()
-	var gate fencing.Memory // an early reject: see its doc
+	var gate fencing.Memory // an early reject only: see its documentation
 
 	newer := fencing.Token{Key: "orders/42", Fence: 1235}
 	fmt.Println("sealed:", fencing.Seal(ctx, newer, &gate))
@@ -23,11 +23,13 @@ func Example() {
 	}
 	err = gate.Admit(ctx, token)
 	var stale *fencing.StaleError
-	fmt.Println("late:", errors.As(err, &stale), stale.Newest)
+	if errors.As(err, &stale) {
+		fmt.Println("stale, the newest fence is", stale.Newest)
+	}
 	refusal, _ := fencing.RefusalOf(err)
-	fmt.Println("told as:", refusal.Status, refusal.Reason)
+	fmt.Println("over HTTP:", refusal.Status, refusal.Reason)
 	// Output:
 	// sealed: <nil>
-	// late: true 1235
-	// told as: 412 STALE_FENCE
+	// stale, the newest fence is 1235
+	// over HTTP: 412 STALE_FENCE
 }

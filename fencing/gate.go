@@ -6,71 +6,82 @@ import (
 	"fmt"
 )
 
-// Gate stands on the side of a resource, and admits what comes with a token.
+// Gate admits or refuses a token on the side of the resource.
 //
-// Admit returns nil if no token with a greater fence was admitted for the key
-// before; the gate remembers the fence. Else the error matches ErrStale and is,
-// or wraps, a *StaleError. It matches ErrNoToken for a token with fence 0,
-// ErrMalformed for one that is not valid, and ErrUnknown where the outcome is not
-// known: the fence may be remembered, and Admit may be called again. Any other
-// error means that nothing was admitted.
+// Admit returns nil if no token with a greater fence has been admitted for the
+// key; the gate then remembers the fence. Otherwise it returns an error, which
+// matches
 //
-// Gates are safe for concurrent use, unless one says that it belongs to one
-// transaction. Package fencetest has the contract as tests for any gate.
+//   - ErrStale if a greater fence was admitted; the error is or wraps a *StaleError,
+//   - ErrNoToken if the fence is 0,
+//   - ErrMalformed if the token is not valid,
+//   - ErrUnknown if the outcome is unknown: the fence may have been remembered, and
+//     Admit may be called again,
+//   - none of these if nothing was admitted for another reason.
+//
+// Gates are safe for concurrent use, unless their documentation binds them to one
+// transaction. Package fencetest tests any Gate against this contract.
 type Gate interface {
 	Admit(ctx context.Context, t Token) error
 }
 
-// GateFunc is a function that is a Gate.
+// GateFunc is a function that implements Gate.
 type GateFunc func(ctx context.Context, t Token) error
 
-// Admit calls f.
+// Admit returns f(ctx, t).
 func (f GateFunc) Admit(ctx context.Context, t Token) error { return f(ctx, t) }
 
-// How gates, and claims, refuse. Test with errors.Is. Refusal says how each is
-// told over HTTP and gRPC.
+// The errors with which gates and claims refuse. Test for them with errors.Is.
+// Their texts have no prefix: the call that returns one adds its own.
+// RefusalOf returns how each is reported over HTTP and gRPC.
 var (
-	// ErrStale says that a newer owner of the key was there: whoever sent the
-	// token must stop.
-	ErrStale = errors.New("fencing: stale token")
-	// ErrNoToken says that there is no token, or only one with fence 0.
-	ErrNoToken = errors.New("fencing: no token")
-	// ErrMalformed says that a text is no token, or that a token is not valid.
-	ErrMalformed = errors.New("fencing: malformed token")
-	// ErrHeld says that another holds the claim on the key, or waits in line for
-	// it: claims say so, not gates.
-	ErrHeld = errors.New("fencing: held by another")
-	// ErrLost says that the claim is its holder's no longer: claims say so.
-	ErrLost = errors.New("fencing: claim lost")
-	// ErrUnknown says that a request was sent and its outcome is not known: it
-	// may have been carried out. Never take it for a failure.
-	ErrUnknown = errors.New("fencing: outcome unknown")
-	// ErrClosed says that what makes claims was closed, and will make no more:
-	// claims say so.
-	ErrClosed = errors.New("fencing: closed")
+	// ErrStale is returned when a newer owner of the key has been seen. The
+	// sender of the token must stop.
+	ErrStale = errors.New("stale token")
+	// ErrNoToken is returned when there is no token, or its fence is 0.
+	ErrNoToken = errors.New("no token")
+	// ErrMalformed is returned when a text cannot be parsed as a token, or when a
+	// token is not valid.
+	ErrMalformed = errors.New("malformed token")
+	// ErrHeld is returned when another owner holds the claim on the key, or waits
+	// in line for it. Claims return it, gates do not.
+	ErrHeld = errors.New("held by another")
+	// ErrLost is returned when the holder has lost its claim. Claims return it,
+	// gates do not.
+	ErrLost = errors.New("claim lost")
+	// ErrUnknown is returned when a request was sent and its outcome is unknown.
+	// The request may have been carried out: do not treat it as failed.
+	ErrUnknown = errors.New("outcome unknown")
+	// ErrClosed is returned when the client that makes claims was closed. Claims
+	// return it, gates do not.
+	ErrClosed = errors.New("client closed")
 )
 
-// StaleError says which token was refused, and what stood against it. It matches
-// ErrStale.
+// StaleError is returned for a token that was refused because a newer owner of
+// its key has been seen. It matches ErrStale.
 type StaleError struct {
-	Token  Token
-	Newest int64 // the greatest fence admitted for the key, 0 if it is not known
+	// Token is the token that was refused.
+	Token Token
+	// Newest is the greatest fence admitted for the key. Zero means that it is
+	// not known.
+	Newest int64
 }
 
 func (e *StaleError) Error() string {
 	if e.Newest == 0 {
-		return fmt.Sprintf("fencing: token %v is stale: it is not the owner's any more; stop, and claim the key again", e.Token)
+		return fmt.Sprintf("token %v is stale: its owner no longer holds the key; stop, and claim the key again", e.Token)
 	}
-	return fmt.Sprintf("fencing: token %v is stale: fence %d is the newest for its key; stop, and claim the key again", e.Token, e.Newest)
+	return fmt.Sprintf("token %v is stale: fence %d is the newest for its key; stop, and claim the key again", e.Token, e.Newest)
 }
 
-// Is matches ErrStale.
+// Is reports whether target is ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// Seal admits the token at each gate in turn, up to the first error, which it
-// returns. A new owner does so before its first effect: from then on the old
-// owner is shut out of the resource, even if the new one has not written yet.
-// An owner that could not seal all must not begin.
+// Seal admits the token at each gate in order, and returns the first error.
+//
+// A new owner calls Seal before its first effect. After that, the gates refuse
+// the previous owner, even if the new owner has not written yet. If Seal returns
+// an error, the new owner must not start its work.
 func Seal(ctx context.Context, t Token, gates ...Gate) error {
 	for _, g := range gates {
 		if err := g.Admit(ctx, t); err != nil {

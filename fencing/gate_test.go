@@ -17,7 +17,7 @@ func TestStaleError(t *testing.T) {
 	token := fencing.Token{Key: "orders/42", Fence: 33}
 	for want, err := range map[string]error{
 		"fence 34 is the newest": &fencing.StaleError{Token: token, Newest: 34},
-		"not the owner's":        &fencing.StaleError{Token: token},
+		"no longer holds":        &fencing.StaleError{Token: token},
 	} {
 		err = fmt.Errorf("writing: %w", err)
 		if !errors.Is(err, fencing.ErrStale) || errors.Is(err, fencing.ErrUnknown) {

@@ -6,25 +6,28 @@ import (
 	"sync"
 )
 
-// Memory is a Gate that remembers fences in this process: an early reject, which
-// spares the resource most of what is late, and no guarantee. It forgets with the
-// process, another process knows nothing of it, and what it admitted can be
-// delayed behind something newer. Guard the write itself, too.
+// Memory is a Gate that remembers fences in this process. It is an early reject:
+// it spares the resource most late requests, and guarantees nothing. It forgets
+// when the process ends, and other processes do not share it. A request that it
+// admitted can still be delayed behind a newer one. Guard the write itself as
+// well.
 //
-// The zero value is ready for use and remembers every key, in some 150 bytes and
-// the key each. Where keys are without number set Limit.
+// The zero value is ready for use. It remembers every key, at about 150 bytes
+// plus the key. Set Limit if the number of keys is unbounded. Memory is safe for
+// concurrent use.
 type Memory struct {
-	// Limit is the greatest number of keys to remember: beyond it the key that
-	// was admitted longest ago is forgotten, and any token passes for it. 0 means
-	// no limit. Set it before the first use.
+	// Limit is the greatest number of keys to remember. Beyond it, Memory forgets
+	// the key that was admitted longest ago, and then admits any token for that
+	// key. Zero means no limit. Set Limit before the first use.
 	Limit int
 
 	mu    sync.Mutex
 	marks map[string]*list.Element
-	order list.List // of Token, the key admitted last in front
+	order list.List // of Token, most recently admitted first
 }
 
-// Admit is Gate's. It never fails for any other reason, and looks at no context.
+// Admit implements Gate. It returns only the errors for stale and invalid tokens,
+// and ignores the context.
 func (m *Memory) Admit(_ context.Context, t Token) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -50,7 +53,7 @@ func (m *Memory) Admit(_ context.Context, t Token) error {
 	return nil
 }
 
-// Len returns how many keys are remembered.
+// Len returns the number of keys that are remembered.
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

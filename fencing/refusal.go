@@ -2,40 +2,41 @@ package fencing
 
 import "errors"
 
-// Refusal is how an error is told to whoever sent a request: what a server in
-// any language answers, so that clients in any language can tell the cases
-// apart.
+// Refusal describes how a server reports an error to the sender of a request. It
+// is the same in every language, so that clients can tell the cases apart.
 type Refusal struct {
-	// Reason is the word to tell the cases apart by: the last part of the "type"
-	// of an RFC 9457 problem, the "reason" of a google.rpc.ErrorInfo whose
-	// "domain" is ErrorDomain.
+	// Reason is the code that identifies the case, such as STALE_FENCE. It is the
+	// last part of the "type" of an RFC 9457 problem, and the "reason" of a
+	// google.rpc.ErrorInfo whose "domain" is ErrorDomain.
 	Reason string
 	// Status is the HTTP status code.
 	Status int
-	// Code is the number of the gRPC status code.
+	// Code is the numeric gRPC status code.
 	Code uint32
-	// Title says it in words.
+	// Title is a sentence for people.
 	Title string
 }
 
 const (
 	// ErrorDomain is the domain of a google.rpc.ErrorInfo.
 	ErrorDomain = "etcdclaims"
-	// problemTypes is what the types of problems begin with.
-	problemTypes = "https://github.com/etcdclaims/claims#"
+	// problemTypes is the prefix of every problem type: a document with an anchor
+	// for each reason.
+	problemTypes = "https://github.com/etcdclaims/claims/blob/main/docs/gates.md#"
 )
 
-// Type returns the "type" of the RFC 9457 problem.
+// Type returns the "type" of the RFC 9457 problem: the URL of its explanation in
+// docs/gates.md, which ends in the reason.
 func (r Refusal) Type() string { return problemTypes + r.Reason }
 
-// RFC 9110 and 6585 give the HTTP codes, google/rpc/code.proto those of gRPC.
-// FailedPrecondition says "do not repeat before the state is another", Aborted
-// "repeat at a higher level".
+// RFC 9110 and RFC 6585 define the HTTP codes, google/rpc/code.proto the gRPC
+// codes. FailedPrecondition means "do not retry until the state changes", Aborted
+// means "retry at a higher level".
 var refusals = []struct {
 	err error
 	Refusal
 }{
-	// First, since of what is unknown nothing else is the last word.
+	// ErrUnknown comes first: an error that also matches another entry is still unknown.
 	{ErrUnknown, Refusal{"OUTCOME_UNKNOWN", 504, 2, "The request may have been carried out."}},
 	{ErrStale, Refusal{"STALE_FENCE", 412, 9, "A newer owner of the key was here."}},
 	{ErrNoToken, Refusal{"MISSING_FENCE", 428, 3, "The request needs a fencing token."}},
@@ -44,8 +45,8 @@ var refusals = []struct {
 	{ErrLost, Refusal{"CLAIM_LOST", 409, 10, "The claim on the key was lost meanwhile."}},
 }
 
-// RefusalOf returns how the error is told; ok is false for one that is none of a
-// gate's or claim's refusals: what that is only the server knows.
+// RefusalOf returns the refusal for an error of a gate or a claim. ok is false
+// for any other error: only the server knows how to report that.
 func RefusalOf(err error) (r Refusal, ok bool) {
 	for _, known := range refusals {
 		if errors.Is(err, known.err) {
@@ -55,8 +56,8 @@ func RefusalOf(err error) (r Refusal, ok bool) {
 	return Refusal{}, false
 }
 
-// Err returns the error that the reason stands for, for clients; nil if it is no
-// reason of RefusalOf.
+// Err returns the error that the reason stands for, for use in clients. It
+// returns nil if RefusalOf returns no refusal with that reason.
 func (r Refusal) Err() error {
 	for _, known := range refusals {
 		if known.Reason == r.Reason {

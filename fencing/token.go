@@ -8,31 +8,33 @@ import (
 	"unicode/utf8"
 )
 
-// MaxKeyBytes is the length of the longest key.
+// MaxKeyBytes is the maximum length of a key, in bytes.
 const MaxKeyBytes = 1024
 
-// Token names one term of ownership: a key, and the fence of the owner. Fences
-// of one key rise over every change of ownership; fences of different keys do
-// not compare.
+// Token identifies one term of ownership: a key, and the fence of its owner. The
+// fences of one key increase with every change of ownership. Fences of different
+// keys cannot be compared.
 //
-// Fence 0 stands for "no fence": passthrough claims carry it, it is never sent,
-// and every gate refuses it.
+// Fence 0 means "no fence". Passthrough claims have it. It is never sent, and
+// every gate refuses it.
 type Token struct {
 	Key   string
 	Fence int64
 }
 
-// IsZero reports whether the token carries no fence.
+// IsZero reports whether the fence is 0.
 func (t Token) IsZero() bool { return t.Fence == 0 }
 
-// Validate returns nil for a token that a gate may judge: with a fence of 1 or
-// more, and a key of 1 to MaxKeyBytes bytes of UTF-8 without control characters.
-// For fence 0 the error matches ErrNoToken, else ErrMalformed. Gates call it
-// first.
+// Validate returns nil if a gate can judge the token. The fence must be at least
+// 1. The key must have 1 to MaxKeyBytes bytes of UTF-8 without control
+// characters.
+//
+// The error matches ErrNoToken for fence 0, and ErrMalformed otherwise. Gates
+// call Validate first.
 func (t Token) Validate() error {
 	switch {
 	case t.Fence == 0:
-		return fmt.Errorf("%w: the one for key %.40q has fence 0, as claims made without etcd have", ErrNoToken, t.Key)
+		return fmt.Errorf("%w: the token for key %.40q has fence 0, as claims without etcd have", ErrNoToken, t.Key)
 	case t.Fence < 0:
 		return malformed("fence %d is below 1", t.Fence)
 	case t.Key == "":
@@ -56,7 +58,7 @@ func NewContext(ctx context.Context, t Token) context.Context {
 	return context.WithValue(ctx, contextKey{}, t)
 }
 
-// FromContext returns the token that ctx carries; ok is false where there is
+// FromContext returns the token that ctx carries. ok is false if ctx carries
 // none.
 func FromContext(ctx context.Context) (t Token, ok bool) {
 	t, ok = ctx.Value(contextKey{}).(Token)

@@ -14,21 +14,22 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// CheckResponse returns a *Problem if the response says, as the wrappers of this
-// package do, that the request was refused, and nil otherwise: look at the status
-// then. What the error matches tells the cases apart:
+// CheckResponse returns a *Problem if the response is a refusal by a wrapper of
+// this package. Otherwise it returns nil, and the caller looks at the status. The
+// problem matches one of these errors:
 //
-//	fencing.ErrStale      a newer owner was there; errors.As has a *fencing.StaleError, with Newest: stop
-//	fencing.ErrNoToken    the resource wants a token of its key
-//	fencing.ErrMalformed  the token was not understood
-//	fencing.ErrHeld       another works on the key: Problem.Owner, Problem.RetryAfter
+//	fencing.ErrStale      a newer owner has been seen: stop. errors.As finds a *fencing.StaleError with Newest
+//	fencing.ErrNoToken    the resource requires a token of its key
+//	fencing.ErrMalformed  the resource could not parse the token
+//	fencing.ErrHeld       another owner holds the key: see Problem.Owner and Problem.RetryAfter
 //	fencing.ErrLost       the claim that the request ran under was lost
 //	fencing.ErrUnknown    the request may have been carried out
 //
-// A problem with another reason matches none of them. Whoever may answer in the
-// name of the resource is believed.
+// A problem with another reason matches none of them. CheckResponse does not
+// authenticate the server: it believes any response with the right format.
 //
-// The body can be read as if it had not been read, and must be closed as ever.
+// The body can be read afterwards as if CheckResponse had not read it. The caller
+// must close it as usual.
 func CheckResponse(resp *http.Response) error {
 	if resp == nil || resp.StatusCode < 400 || resp.Body == nil {
 		return nil
@@ -41,7 +42,7 @@ func CheckResponse(resp *http.Response) error {
 	resp.Body = &reread{Reader: io.MultiReader(bytes.NewReader(body), resp.Body), Closer: resp.Body}
 	p := &Problem{}
 	if err != nil || json.Unmarshal(body, p) != nil {
-		return nil // cut off, or somebody else's
+		return nil // truncated, or of another program
 	}
 	reason, ours := strings.CutPrefix(p.Type, fencing.Refusal{}.Type())
 	if !ours {
@@ -56,13 +57,13 @@ func CheckResponse(resp *http.Response) error {
 	return p
 }
 
-// reread is a body of which the beginning was read already.
+// reread is a body whose beginning was already read, and is read again.
 type reread struct {
 	io.Reader
 	io.Closer
 }
 
-// retryAfter reads the header of this name: seconds, or a date.
+// retryAfter parses a Retry-After header: seconds or a date.
 func retryAfter(value string) time.Duration {
 	if n, err := strconv.ParseUint(value, 10, 31); err == nil {
 		return time.Duration(n) * time.Second

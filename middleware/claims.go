@@ -6,59 +6,60 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
 )
 
-// Claims runs functions under claims: *etcdclaims.Client, O being its
-// AcquireOption. Run waits in line for the key, TryRun does not; both call fn
-// while the key is held, or not at all, with a context that carries the token and
-// ends with the claim, and return when fn has and the key is given up. The error
-// is that of fn, joined with one that matches fencing.ErrLost if the claim was
-// lost before. If the key is held by another, TryRun's matches fencing.ErrHeld.
+// Claims runs functions under claims. *etcdclaims.Client implements it; O is its
+// AcquireOption.
+//
+// Run waits in line for the key; TryRun does not. Both call fn only while the key
+// is held. The context of fn carries the token and ends with the claim. Both
+// return after fn has returned and the key was released. The error is the error
+// of fn. If the claim was lost earlier, the error also matches fencing.ErrLost.
+// If another owner holds the key, the error of TryRun matches fencing.ErrHeld.
 type Claims[O any] interface {
 	Run(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...O) error
 	TryRun(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...O) error
 }
 
-// Works runs functions once for each key, and remembers their results:
-// *etcdclaims.Client. Where fn ran before, it is not called again, and first is
-// false. A result is stored in the very transaction that records that the work is
-// done: an error says that it is not known to be. An error of fn with a method
-// GiveBack() bool that returns true leaves no record, so that fn may run again at
-// once.
+// Works runs functions once for each key, and remembers their results.
+// *etcdclaims.Client implements it.
+//
+// If fn has already run for the key, it is not called again, and first is false.
+// The result is stored in the transaction that records the work as done; after an
+// error the work may not be recorded.
+//
+// An error of fn with a method GiveBack() bool that returns true leaves no
+// record, so that fn may run again at once. The exception is work that runs at
+// most once: there, an error with a method Ran() bool that returns true is
+// recorded.
 type Works[O any] interface {
 	RunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...O) (result []byte, first bool, err error)
 	TryRunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...O) (result []byte, first bool, err error)
 }
 
-// passes reports whether claims let everything through, without etcd.
-func passes(claims any) bool {
-	if claims == nil {
-		return true
-	}
-	p, ok := claims.(interface{ Passthrough() bool })
-	return ok && p.Passthrough()
-}
+// ErrInvalidKey is returned when the key of an input or a request cannot be
+// claimed, for example because it is empty. Nothing was done.
+var ErrInvalidKey = errors.New("invalid key")
 
-// ErrInvalidKey says that an input, or a request, came to a key that cannot be
-// claimed, such as an empty one. Nothing was done.
-var ErrInvalidKey = errors.New("middleware: invalid key")
-
-// NotRunError says that the wrapped function or handler was not called, and why.
-// It matches what Err does. An ErrUnknown or ErrLost in it is about the claim, of
-// which nothing stays behind: nothing was done.
+// NotRunError is returned when the wrapped function or handler was not called. It
+// matches everything that Err matches. An ErrUnknown or ErrLost in it is about
+// the claim, of which nothing remains: nothing was done.
 type NotRunError struct {
+	// Key is the key that was not claimed.
 	Key string
+	// Err is the reason.
 	Err error
 }
 
 func (e *NotRunError) Error() string {
-	return fmt.Sprintf("middleware: not run, since key %q is not claimed: %v", e.Key, e.Err)
+	return fmt.Sprintf("middleware: not run: key %q was not claimed: %s", e.Key, errtext.Inner(e.Err))
 }
 
 // Unwrap returns Err.
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// checkKey says what is wrong with a key, as a claim would.
+// checkKey returns why a key cannot be claimed, or nil.
 func checkKey(key string) error {
 	if (fencing.Token{Key: key, Fence: 1}).Validate() != nil {
 		return fmt.Errorf("%w: %.80q is not UTF-8 of 1 to %d bytes without control characters", ErrInvalidKey, key, fencing.MaxKeyBytes)

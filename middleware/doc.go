@@ -1,43 +1,47 @@
-// Package middleware puts claims and fences around what a service has already:
-// HTTP handlers, HTTP clients, and functions.
+// Package middleware adds claims and fences to what a service already has: HTTP
+// handlers, HTTP clients, and functions.
 //
 //	mux.Handle("POST /orders/{id}", middleware.Exclusive(claims, middleware.PathKey("orders/{id}"), middleware.ExclusiveConfig{})(handler))
 //	client := &http.Client{Transport: &middleware.Transport{}}
 //	mux.Handle("PUT /stock/{id}", middleware.Gate(gate, middleware.PathKey("stock/{id}"), middleware.GateConfig{})(handler))
 //
-// The first runs one request per order at a time, in however many processes; the
-// second sends the fence along with what such a request asks of others; the third
-// refuses there what comes from an owner that is late. [Once] answers a repeated
-// request with the response that the first one got, [Func] does for functions
-// what Exclusive does for handlers, and [Singleton] keeps one leader running.
+// [Exclusive] runs one request per order at a time, across all processes.
+// [Transport] sends the fence of such a request along with the requests that it
+// makes. [Gate] refuses requests of former owners on the receiving side.
+//
+// [Once] answers a repeated request with the response to the first one. [Func]
+// does for functions what Exclusive does for handlers. [Singleton] keeps one
+// leader running.
 //
 // # What is not guaranteed
 //
-// A handler that runs under a claim may overlap with another's for a moment if
-// its process is stopped past the claim's deadline: no lock can do better. Its
-// context ends, its response is not sent as a success, and what it wrote with its
-// fence is refused, but what it did without a fence is done. Call fencing.Check
-// with its context right before each effect, and fence the effect.
+// If a process is suspended past the deadline of its claim, its handler may
+// overlap for a moment with another one. No lock can prevent that. The handler's
+// context ends, its response is not sent as a success, and its fenced writes are
+// refused. What it did without a fence is done. Call fencing.Check with its
+// context immediately before each effect, and fence the effect.
 //
-// A [Gate] apart from the write that it protects is an early reject, and no more.
-// [Once] repeats a request whose process died between the effect and the record.
+// A [Gate] apart from the write that it protects is only an early reject. [Once]
+// carries out a request again if the process died between the effect and the
+// record.
 //
 // # Failing closed
 //
-// Whatever goes wrong on the way, an unknown outcome included, the wrapped handler
-// or function is not called. A panic, and Goexit, in it give the claim up and go
-// on. A response of a handler whose claim was lost is replaced by a problem (RFC
-// 9457), or cut off so that nobody takes it for whole.
+// If anything goes wrong before the wrapped handler or function is called, it is
+// not called. That includes an unknown outcome. If it panics or calls
+// runtime.Goexit, the claim is released, and the panic or Goexit continues. If
+// the claim was lost, the handler's response is replaced by a problem (RFC 9457),
+// or cut off so that it does not look complete.
 //
 // # Without etcd
 //
-// The package knows no etcd: it takes claims as the interfaces [Claims] and
-// [Works], which *etcdclaims.Client implements, a nil one too. Where that is
-// nil or a passthrough, or a gate is nil, a wrapper returns what it was given, at
-// no cost; no fence is sent then.
+// The package does not import etcd. It takes claims as the interfaces [Claims]
+// and [Works], which *etcdclaims.Client implements. If the client is nil or a
+// passthrough, or the gate is nil, a wrapper returns its argument unchanged, at
+// no cost. Then no fence is sent.
 //
 // # Concurrency
 //
-// All that the package returns is safe for concurrent use, but for the response
-// writers, which are as safe as those that they wrap.
+// Everything that the package returns is safe for concurrent use, except the
+// response writers. These are as safe as the ones that they wrap.
 package middleware

@@ -86,8 +86,8 @@ func ExampleGate() {
 	ask(mux, "PUT", "/stock/7", "")
 	// Output:
 	// 200 written under fence 8
-	// 412 A newer owner of the key was here. fencing: token 5;key="stock/7" is stale: fence 8 is the newest for its key; stop, and claim the key again
-	// 428 The request needs a fencing token. fencing: no token: send it as Fencing-Token
+	// 412 A newer owner of the key was here. token 5;key="stock/7" is stale: fence 8 is the newest for its key; stop, and claim the key again
+	// 428 The request needs a fencing token. no token: send it as Fencing-Token
 }
 
 // What is sent under a claim carries its fence, and is not sent once that is over.
@@ -153,7 +153,7 @@ func ExampleOnce() {
 	// Output:
 	// 201 order 1
 	// 201 order 1
-	// 422 The Idempotency-Key is that of another request. It was sent before with another method, path, query or body.
+	// 422 The Idempotency-Key was used for another request. It was sent before with another method, path, query or body.
 	// 400 The request needs an Idempotency-Key. Send one, in quotes: Idempotency-Key: "…".
 }
 

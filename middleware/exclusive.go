@@ -9,47 +9,52 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/passthrough"
 )
 
-// ExclusiveConfig says how a handler is wrapped. The zero value refuses a request
-// at once whose key is held.
+// ExclusiveConfig configures Exclusive. The zero value refuses a request at once
+// if its key is held.
 type ExclusiveConfig struct {
-	// Wait is how long a request may wait in line for its key. 0: not at all.
-	// Negative: as long as its context allows, which should have a bound: that a
-	// client has left is not noticed by net/http before the request's body was
-	// read.
+	// Wait is how long a request waits in line for its key. Zero means that it
+	// does not wait. A negative value means that it waits until its context ends.
+	// Give that context a deadline: net/http notices that a client has
+	// disconnected only after the request's body was read.
 	Wait time.Duration
-	// Refuse answers what is refused, to log it, to change it, or to answer in
-	// another form. Default: Problem.ServeHTTP.
+	// Refuse answers a request that is refused. Use it to log or change the
+	// problem, or to answer in another format. Default: Problem.ServeHTTP.
 	Refuse func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
 // Exclusive runs a handler under a claim on the key of the request: at most one
-// request per key at a time, in all processes. The context of the handler's
+// request per key at a time, across all processes. The context of the handler's
 // request carries the token and ends with the claim.
 //
-// The handler is not called, and the request is refused with a Problem: if the key
-// is empty or cannot be claimed (400); if another holds it, and went on to for all
-// of the Wait (409, with Retry-After, and who it is); if the claim cannot be had
-// for any other reason (503, with Retry-After).
+// Exclusive refuses the request with a Problem, without calling the handler,
 //
-// What the handler sends is passed on while the claim is held, by the clock's
-// account at each write. If the claim is lost before the handler sent a header, by
-// WriteHeader, Write or Flush, the response is a Problem (409, reason CLAIM_LOST,
-// or 504 if it is unknown), whatever the handler goes on to say; if it is lost
-// afterwards, before the handler has returned, the response is cut off, by a panic
-// with http.ErrAbortHandler as net/http has it. So no response is whole that was
-// not all sent under the claim. But what the handler did, it did: to be
-// protected it must be fenced. A hijacked connection is the handler's own affair.
+//   - with 400 if the key is empty or cannot be claimed,
+//   - with 409 HELD if the key is still held when Wait elapses; the Problem has RetryAfter and
+//     the holder,
+//   - with 503 and RetryAfter if the key cannot be claimed for any other reason.
 //
-// The key is given up when the handler has returned, before the end of its
-// response is sent: who gets the answer and asks again is not refused because of
-// itself. A handler that goes on though its context has ended is a zombie: see
-// etcdclaims.Client.TryRun. One that returns before its work is done gives the key
-// up too early: http.TimeoutHandler belongs around Exclusive, not into it.
+// Before each write to the response, the local clock decides whether the claim is
+// still held. If the claim is lost before the handler sends a header (with
+// WriteHeader, Write or Flush), the response is a Problem: 409 CLAIM_LOST, or 504
+// if the outcome is unknown. It replaces whatever the handler writes. If the
+// claim is lost later, before the handler has returned, the response is cut off
+// by a panic with http.ErrAbortHandler. So a complete response was sent entirely
+// under the claim. The handler's other effects are not undone: fence them. A
+// hijacked connection is not guarded.
 //
-// Exclusive panics if key is nil, and what it returns if the handler is. With
-// claims that are nil or a passthrough a handler is returned as it is.
+// The key is released when the handler has returned, before the end of the
+// response is sent. So a client that asks again after the answer is not refused
+// because of its own request. A handler that continues after its context has
+// ended is a zombie: see etcdclaims.Client.TryRun. A handler that returns before
+// its work is done releases the key too early. So put http.TimeoutHandler around
+// Exclusive, not inside.
+//
+// Exclusive panics if key is nil. The function that it returns panics if the
+// handler is nil. If claims is nil or a passthrough, the handler is returned
+// unchanged.
 func Exclusive[O any](claims Claims[O], key func(*http.Request) string, cfg ExclusiveConfig, opts ...O) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware: Exclusive needs a key function")
@@ -58,22 +63,22 @@ func Exclusive[O any](claims Claims[O], key func(*http.Request) string, cfg Excl
 		if next == nil {
 			panic("middleware: Exclusive needs a handler")
 		}
-		if passes(claims) {
+		if passthrough.Of(claims) {
 			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			k := key(r)
 			var sent *response
-			serve := func(ctx context.Context) error {
+			handle := func(ctx context.Context) error {
 				sent = newResponse(ctx, w)
-				next.ServeHTTP(sent.writer(), r.WithContext(ctx))
+				serve(next, sent.writer(), r.WithContext(ctx), r)
 				return nil
 			}
 			err := checkKey(k)
 			if err != nil {
 				err = &NotRunError{Key: k, Err: err}
 			} else {
-				err = under(r.Context(), k, cfg.Wait, claiming(claims.TryRun, k, opts), claiming(claims.Run, k, opts), serve)
+				_, err = under(r.Context(), k, cfg.Wait, claiming(claims.TryRun, k, opts), claiming(claims.Run, k, opts), handle)
 			}
 			if err = sent.outcome(err); err == nil {
 				return
@@ -90,8 +95,8 @@ func Exclusive[O any](claims Claims[O], key func(*http.Request) string, cfg Excl
 	}
 }
 
-// outcome returns why the response of a handler must not stand. Without a response
-// that is why the handler was not called.
+// outcome returns why the handler's response must not stand. Without a response
+// it returns why the handler was not called.
 func (w *response) outcome(err error) error {
 	switch {
 	case w == nil:
@@ -99,12 +104,13 @@ func (w *response) outcome(err error) error {
 	case w.hijacked:
 		return nil
 	case w.refused != nil:
-		return w.refused // what came first
+		return w.refused // the first cause
 	}
 	return err
 }
 
-// claimProblem says why a request was not served under a claim, or not to its end.
+// claimProblem returns the problem of a request that was not served under a
+// claim, or not to its end.
 func claimProblem(key string, err error) *Problem {
 	r, ok := RefusalOf(err)
 	if !ok { // the handler was called, and its outcome is not recorded
@@ -114,9 +120,9 @@ func claimProblem(key string, err error) *Problem {
 	var notRun *NotRunError
 	switch {
 	case !errors.As(err, &notRun):
-		p.Detail = "The request may have been carried out in part, or as a whole."
+		p.Detail = "The request may have been carried out, in part or entirely."
 	case r == dead:
-		p.Detail = "It was begun before, and may have been carried out in part, or as a whole."
+		p.Detail = "An earlier attempt may have carried it out, in part or entirely."
 	case r == keyInvalid:
 		p.Detail = notRun.Err.Error()
 		p.Key = ""
@@ -128,9 +134,9 @@ func claimProblem(key string, err error) *Problem {
 	return p
 }
 
-// abort ends a response so that nobody takes it for whole.
+// abort ends a response so that no client takes it for complete.
 func abort(w http.ResponseWriter, r *http.Request) {
-	if !r.ProtoAtLeast(1, 1) { // its end is that of the connection: reset it
+	if !r.ProtoAtLeast(1, 1) { // the response ends with its connection: reset the connection
 		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			if c, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 				conn = c.NetConn()

@@ -8,31 +8,34 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// GateConfig says how a resource is wrapped.
+// GateConfig configures Gate.
 type GateConfig struct {
-	// Refuse answers what is refused, to log it, to change it, or to answer in
-	// another form. Default: Problem.ServeHTTP.
+	// Refuse answers a request that is refused. Use it to log or change the
+	// problem, or to answer in another format. Default: Problem.ServeHTTP.
 	Refuse func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
-// Gate admits to a handler what carries a token of the request's key that the gate
-// admits: a Transport sends it. The handler's context carries the token. Others
-// are refused with a Problem: without a token, or with one of another key (428);
-// with a token that is not one, or with several header lines (400); with one that
-// is older than one that was admitted (412, with the newest fence); and if the
-// gate has no answer, or the outcome is unknown (503, with Retry-After). A request
-// whose own key is empty or no key is refused, too (400).
+// Gate calls a handler only for requests that carry a token of their key and that
+// gate admits. Transport sends such a token. The handler's context carries it.
+// Gate refuses other requests with a Problem,
 //
-// A gate that stands before the handler is an early reject, however it remembers
-// fences: a request that was admitted may come to its write after one with a newer
-// fence. What must not happen has to be refused by the write itself: check the
-// token there again, in the same transaction (sqlguard, etcdguard, objectguard).
+//   - with 428 if there is no token, or one of another key,
+//   - with 400 if the token cannot be parsed, or there are several header lines,
+//   - with 412 and the newest fence if a newer token was admitted,
+//   - with 400 if the key of the request itself is empty or cannot be claimed,
+//   - with 503 and RetryAfter if the gate fails, or its outcome is unknown.
 //
-// The key function is what keeps a token for one key from opening another:
-// PathKey, say, with what the owners claim. TokenKey lets any key pass.
+// A gate in front of the handler is an early reject, however it stores fences. A
+// request that was admitted may reach its write after a request with a newer
+// fence. Check the token again in the transaction of the write (sqlguard,
+// etcdguard, objectguard).
 //
-// Gate panics if key is nil, and what it returns if the handler is. With a nil
-// gate a handler is returned as it is.
+// The key function keeps a token of one key from opening another. It is usually
+// PathKey with the same pattern that the owners claim. TokenKey lets any key
+// pass.
+//
+// Gate panics if key is nil. The function that it returns panics if the handler
+// is nil. If gate is nil, the handler is returned unchanged.
 func Gate(gate fencing.Gate, key func(*http.Request) string, cfg GateConfig) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware: Gate needs a key function; TokenKey lets any key pass")
@@ -50,27 +53,33 @@ func Gate(gate fencing.Gate, key func(*http.Request) string, cfg GateConfig) fun
 				refuse(w, r, p, cfg.Refuse)
 				return
 			}
-			next.ServeHTTP(w, r.WithContext(fencing.NewContext(r.Context(), t)))
+			serve(next, w, r.WithContext(fencing.NewContext(r.Context(), t)), r)
 		})
 	}
 }
 
-// admit returns the request's token if the gate admits it, and else what to
-// answer.
+// admit returns the request's token if the gate admits it, and otherwise the
+// problem to answer with.
 func admit(r *http.Request, gate fencing.Gate, key func(*http.Request) string) (fencing.Token, *Problem) {
 	t, err := tokenOf(r)
-	if err == nil {
-		k := key(r)
-		if kerr := checkKey(k); kerr != nil {
+	k := key(r)
+	if kerr := checkKey(k); kerr != nil {
+		if err == nil {
 			p := newProblem(keyInvalid, "", kerr)
 			p.Detail = kerr.Error()
 			return t, p
 		}
-		if t.Key != k {
-			err = fmt.Errorf("%w for key %.80q: the one sent is for %.80q", fencing.ErrNoToken, k, t.Key)
-		} else if err = gate.Admit(r.Context(), t); err == nil {
-			return t, nil
-		}
+		k = "" // such as the key of TokenKey without a token
+	}
+	of := int64(0) // the fence that was sent for k
+	if err == nil && t.Key != k {
+		err = fmt.Errorf("%w for key %.80q: the token sent is for %.80q", fencing.ErrNoToken, k, t.Key)
+	} else if err == nil {
+		of = t.Fence
+		err = gate.Admit(r.Context(), t)
+	}
+	if err == nil {
+		return t, nil
 	}
 	var refusal fencing.Refusal
 	known := false
@@ -80,11 +89,11 @@ func admit(r *http.Request, gate fencing.Gate, key func(*http.Request) string) (
 			break
 		}
 	}
-	if !known || errors.Is(err, fencing.ErrUnknown) { // nothing was done: ask again
+	if !known || errors.Is(err, fencing.ErrUnknown) { // nothing was done: the client may retry
 		refusal = gateFailed
 	}
-	p := newProblem(refusal, t.Key, err)
-	p.Fence = t.Fence
+	p := newProblem(refusal, k, err)
+	p.Fence = of
 	if known {
 		p.Detail = err.Error()
 	}

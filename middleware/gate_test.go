@@ -45,15 +45,19 @@ func TestGate(t *testing.T) {
 	if p.Newest != 5 || p.Fence != 3 || p.Key != "stock/7" || p.RetryAfter != 0 {
 		t.Errorf("got %+v", p)
 	}
-	for _, other := range []string{"/stock/8", "/stock/7%2F"} { // a valid token, of another key
-		if p := problem(t, put(other, `6;key="stock/7"`), 428, "MISSING_FENCE"); !errors.Is(p, fencing.ErrNoToken) {
-			t.Errorf("%v is not ErrNoToken", p)
+	// A valid token, of another key: the problem is about the key of the request.
+	for _, other := range []string{"/stock/8", "/stock/7%2F"} {
+		p := problem(t, put(other, `6;key="stock/7"`), 428, "MISSING_FENCE")
+		if !errors.Is(p, fencing.ErrNoToken) || p.Key != other[1:] || p.Fence != 0 {
+			t.Errorf("got %+v", p)
 		}
 	}
-	problem(t, put("/stock/7"), 428, "MISSING_FENCE")
+	if p := problem(t, put("/stock/7"), 428, "MISSING_FENCE"); p.Key != "stock/7" || p.Fence != 0 {
+		t.Errorf("got %+v", p)
+	}
 	for _, bad := range [][]string{{""}, {"7"}, {`0;key="stock/7"`}, {`-1;key="stock/7"`}, {`7;key="stock/7"`, `7;key="stock/7"`}, {`7;key="stock/7", 8;key="stock/7"`}} {
-		if p := problem(t, put("/stock/7", bad...), 400, "MALFORMED_FENCE"); !errors.Is(p, fencing.ErrMalformed) {
-			t.Errorf("%v is not ErrMalformed", p)
+		if p := problem(t, put("/stock/7", bad...), 400, "MALFORMED_FENCE"); !errors.Is(p, fencing.ErrMalformed) || p.Key != "stock/7" || p.Fence != 0 {
+			t.Errorf("got %+v", p)
 		}
 	}
 	if served != 0 {

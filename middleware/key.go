@@ -9,13 +9,15 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// PathKey returns a function that makes a key of a request's path: of
-// "orders/{id}" with the value that the pattern of an http.ServeMux has for id.
-// Values are path-escaped, so that no two requests come to one key by a slash
-// within a value. It is empty if a value is, as it is for all requests where the
-// handler is wrapped outside of the mux: values are known inside.
+// PathKey returns a function that derives a key from a request's path. In the
+// pattern "orders/{id}", it replaces {id} by the value that the pattern of an
+// http.ServeMux has for id. Values are path-escaped, so that a slash within a
+// value cannot make two requests share a key.
 //
-// It panics if the braces in the pattern do not match, or there are none.
+// The key is empty if a value is empty. That is so for every request if the
+// handler is wrapped outside of the mux, because values are known only inside.
+//
+// PathKey panics if the braces in the pattern do not match, or if there are none.
 func PathKey(pattern string) func(*http.Request) string {
 	var texts, names []string
 	for rest := pattern; ; {
@@ -45,9 +47,9 @@ func PathKey(pattern string) func(*http.Request) string {
 	}
 }
 
-// TokenKey returns the key that the request's own token names, "" without a valid
-// one. A Gate with it admits a token of any key: then the handler must see to it
-// that the token, which its context carries, is that of what it writes.
+// TokenKey returns the key of the request's own token, or "" without a valid
+// token. A Gate with TokenKey admits a token of any key. The handler must then
+// check that the token in its context belongs to what it writes.
 func TokenKey(r *http.Request) string {
 	t, err := tokenOf(r)
 	if err != nil {
@@ -64,6 +66,6 @@ func tokenOf(r *http.Request) (fencing.Token, error) {
 	case 1:
 		return fencing.Parse(lines[0])
 	default:
-		return fencing.Token{}, fmt.Errorf("%w: %d header lines %s, send one", fencing.ErrMalformed, len(lines), fencing.Header)
+		return fencing.Token{}, fmt.Errorf("%w: there are %d header lines %s; send one", fencing.ErrMalformed, len(lines), fencing.Header)
 	}
 }

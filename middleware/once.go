@@ -12,106 +12,129 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/passthrough"
 )
 
-// IdempotencyKey is the request header by which a client names a request, so that
-// it can be repeated: a String of RFC 9651, in quotes, as
-// draft-ietf-httpapi-idempotency-key-header has it.
+// IdempotencyKey is the request header with which a client identifies a request,
+// so that it can repeat it. The value is a String of RFC 9651, in quotes, as
+// draft-ietf-httpapi-idempotency-key-header specifies. OnceConfig.Unquoted also
+// accepts keys without quotes, as many clients send them.
 const IdempotencyKey = "Idempotency-Key"
 
-// Replayed is the response header, with the value true, of what is the response to
-// an earlier request.
+// Replayed is a response header. Its value is "true" if the response is the
+// stored response to an earlier request.
 const Replayed = "Idempotent-Replayed"
 
-// OnceConfig says how a handler is wrapped.
+// OnceConfig configures Once. The zero value requires a quoted Idempotency-Key,
+// and refuses a repeated request while the first is being carried out.
 type OnceConfig struct {
-	// Optional lets requests without the header pass, as if the handler were not
-	// wrapped. Otherwise they are refused (400).
+	// Optional passes requests without the header to the handler, as if it were
+	// not wrapped. Otherwise they are refused (400).
 	Optional bool
-	// Wait is how long a repeated request may wait for the end of the one before.
-	// 0: not at all. Negative: as long as its client does.
+	// Unquoted also accepts keys without quotes: printable ASCII without spaces,
+	// quotes, commas and semicolons, such as a UUID. A key means the same with
+	// and without quotes. Otherwise unquoted keys are refused (400).
+	Unquoted bool
+	// Wait is how long a repeated request waits for the first one to end. Zero
+	// means that it does not wait. A negative value means that it waits as long
+	// as its client does.
 	Wait time.Duration
-	// MaxBody is how many bytes a request's body may have: it is read to its end
-	// before anything else is done. Default: 1 MiB.
+	// MaxBody is the maximum size of a request's body, in bytes. The whole body
+	// is read before anything else happens. Default: 1 MiB.
 	MaxBody int64
-	// MaxResponse is how many bytes of a response's body are kept, and held back
-	// until the request is recorded as done. Default, and at most: 60 KiB.
+	// MaxResponse is the maximum size of a response's body that is stored, in
+	// bytes. Up to this size the response is held back until the request is
+	// recorded as done. Default and maximum: 60 KiB.
 	MaxResponse int
-	// Refuse answers what is refused, to log it, to change it, or to answer in
-	// another form. Default: Problem.ServeHTTP.
+	// Refuse answers a request that is refused. Use it to log or change the
+	// problem, or to answer in another format. Default: Problem.ServeHTTP.
 	Refuse func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
 const (
 	defaultMaxBody = 1 << 20
 	maxKept        = 60 << 10
-	// maxResult is how long a result of Works may be, with what stands beside the
-	// body.
+	// maxResult is the maximum size of a result of Works: the body and what is
+	// stored with it.
 	maxResult = 64 << 10
-	// maxIdempotencyKey is enough for several UUIDs.
-	maxIdempotencyKey = 255
 )
 
 var (
 	idempotencyKeyMissing   = fencing.Refusal{Reason: "IDEMPOTENCY_KEY_MISSING", Status: http.StatusBadRequest, Code: 3, Title: "The request needs an Idempotency-Key."}
 	idempotencyKeyMalformed = fencing.Refusal{Reason: "IDEMPOTENCY_KEY_MALFORMED", Status: http.StatusBadRequest, Code: 3, Title: "The Idempotency-Key is malformed."}
-	idempotencyKeyReused    = fencing.Refusal{Reason: "IDEMPOTENCY_KEY_REUSED", Status: http.StatusUnprocessableEntity, Code: 3, Title: "The Idempotency-Key is that of another request."}
-	bodyTooLarge            = fencing.Refusal{Reason: "BODY_TOO_LARGE", Status: http.StatusRequestEntityTooLarge, Code: 8, Title: "The request's body is too long."}
+	idempotencyKeyReused    = fencing.Refusal{Reason: "IDEMPOTENCY_KEY_REUSED", Status: http.StatusUnprocessableEntity, Code: 3, Title: "The Idempotency-Key was used for another request."}
+	bodyTooLarge            = fencing.Refusal{Reason: "BODY_TOO_LARGE", Status: http.StatusRequestEntityTooLarge, Code: 8, Title: "The request's body is too large."}
 	bodyUnread              = fencing.Refusal{Reason: "BODY_UNREADABLE", Status: http.StatusBadRequest, Code: 3, Title: "The request's body could not be read."}
-	responseNotKept         = fencing.Refusal{Reason: "RESPONSE_NOT_KEPT", Status: http.StatusConflict, Code: 6, Title: "The request was carried out before, and its response was not kept."}
+	responseNotKept         = fencing.Refusal{Reason: "RESPONSE_NOT_KEPT", Status: http.StatusConflict, Code: 6, Title: "The request was carried out before, and its response was not stored."}
 )
 
-// Once carries out a request that names itself by an Idempotency-Key, and answers
-// each that repeats it with the response that it got: status, header and body. The
-// first runs as work; its response is stored in the very transaction that records
-// the work as done, and only then sent, so that a client that has a response gets
-// the same again, for as long as done work is remembered (etcdclaims.Config's
-// Retention).
+// Once carries out a request with an Idempotency-Key once, and answers repeats of
+// it with the stored response: status, header and body. The response is stored in
+// the transaction that records the request as done, and is sent only then. So a
+// client that has received a response receives the same one again, for as long as
+// done work is remembered (etcdclaims.Config.Retention).
 //
-// The scope says whose keys these are: the authenticated user, or tenant, and the
-// service, "payments/tenant-7" say. Two users who choose one key must not get each
-// other's responses. Claims are on the scope, a slash, and a digest of the key.
+// scope returns to whom the keys belong: the authenticated user or tenant and the
+// service, such as "payments/tenant-7". Otherwise two users with the same key
+// would get each other's responses. The key of the claim is the scope, a slash,
+// and a digest of the Idempotency-Key. scope may read the body, as FormValue
+// does. Handlers outside of Once must not have read it.
 //
-// Refused, with a Problem, and without calling the handler, is what has no key
-// (400, unless Optional) or more than one, or one that is no String of RFC 9651 of
-// 1 to 255 bytes (400); repeats a key with another method, path, query or body
-// (422); repeats a request that is still carried out (409 HELD, with Retry-After),
-// or whose response was not kept (409 RESPONSE_NOT_KEPT), or that failed for good
-// (409 DEAD); has a body over MaxBody (413); cannot be recorded now (503, with
-// Retry-After).
+// # Refusals
 //
-// A response with a status of 500 or more, 408, 425 or 429, or with a Retry-After,
-// is sent and not kept: the request failed, and a repeat is carried out anew, at
-// once. All others are kept, 4xx too: authenticate outside. So is what is too
-// long, without its response: then the response is sent as it comes, and so it is
-// when the handler flushes. Trailers are not kept, connections cannot be hijacked.
+// Once refuses a request with a Problem, without calling the handler,
 //
-// A request whose handler was called is carried out, whether or not its client
-// goes on waiting: the handler's context has the request's values, but neither its
-// end nor its deadline, and ends with the claim. A handler that returns without an
-// answer after its context has ended has failed.
+//   - with 400 if it has no Idempotency-Key (unless Optional), more than one, or one that is not
+//     a String of RFC 9651 of 1 to 255 bytes (see Unquoted; parameters are ignored),
+//   - with 413 if its body is larger than MaxBody,
+//   - with 422 if the key was used with another method, path, query or body,
+//   - with 409 HELD and RetryAfter if the first request is still being carried out,
+//   - with 409 RESPONSE_NOT_KEPT if the response to the first request was not stored,
+//   - with 409 DEAD if the first request failed for good,
+//   - with 503 and RetryAfter if the request cannot be recorded now.
 //
-// The scope may read the body, as FormValue does. Handlers outside of Once must not
-// have.
+// # What is stored
+//
+// A response with status 500 or above, 408, 425 or 429, or another 4xx with a
+// Retry-After, is sent and not stored: the request failed, and a repeat is
+// carried out at once. All other responses are stored, including other 4xx
+// responses. So authenticate outside of Once.
+//
+// A response that is too large, or that the handler flushes, is sent as it is
+// written, and stored without its content. Trailers are not stored. Connections
+// cannot be hijacked.
+//
+// Of the header, the handler's changes are stored: the fields that it set, added
+// and deleted. A replay applies them to the header that handlers outside of Once
+// have set for the repeated request, such as their cookies.
+//
+// # The handler's context
+//
+// Once the handler was called, the request is carried out even if its client
+// disconnects. The handler's context has the values of the request's context, but
+// not its cancellation or deadline. It ends with the claim. A handler that
+// returns without an answer after its context has ended has failed.
 //
 // If the claim is lost, or the outcome cannot be recorded, the response is a
-// Problem (409 CLAIM_LOST, 504 OUTCOME_UNKNOWN), or is cut off if it was begun.
+// Problem (409 CLAIM_LOST, 504 OUTCOME_UNKNOWN). A response that was already
+// begun is cut off.
 //
-// What is not guaranteed: that the handler runs once. If its process dies between
-// an effect and the record, or its claim is lost, a repeat is carried out anew
-// after the claim's lease has lapsed, unless the options have
-// etcdclaims.AtMostOnce. An effect that must not be doubled needs its fence, or the
-// key.
+// # What is not guaranteed
 //
-// Once panics if scope is nil or MaxResponse too large, and what it returns if the
-// handler is nil. With works that are nil or a passthrough a handler is returned as
-// it is.
+// The handler may run more than once. If its process dies between an effect and
+// the record, or its claim is lost, a repeat is carried out again after the
+// claim's lease has expired. The option etcdclaims.AtMostOnce prevents that. An
+// effect that must not happen twice needs the fence, or the Idempotency-Key.
+//
+// Once panics if scope is nil or MaxResponse is too large. The function that it
+// returns panics if the handler is nil. If works is nil or a passthrough, the
+// handler is returned unchanged.
 func Once[O any](works Works[O], scope func(*http.Request) string, cfg OnceConfig, opts ...O) func(http.Handler) http.Handler {
 	switch {
 	case scope == nil:
 		panic("middleware: Once needs a scope function")
 	case cfg.MaxResponse > maxKept:
-		panic(fmt.Sprintf("middleware: Once keeps responses of up to %d bytes, not %d", maxKept, cfg.MaxResponse))
+		panic(fmt.Sprintf("middleware: Once stores responses of up to %d bytes; MaxResponse is %d", maxKept, cfg.MaxResponse))
 	}
 	if cfg.MaxResponse <= 0 {
 		cfg.MaxResponse = maxKept
@@ -123,7 +146,7 @@ func Once[O any](works Works[O], scope func(*http.Request) string, cfg OnceConfi
 		if next == nil {
 			panic("middleware: Once needs a handler")
 		}
-		if passes(works) {
+		if passthrough.Of(works) {
 			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,7 +154,7 @@ func Once[O any](works Works[O], scope func(*http.Request) string, cfg OnceConfi
 				next.ServeHTTP(w, r)
 				return
 			}
-			o, p := newOrder(w, r, scope, cfg.MaxBody)
+			o, p := newOrder(w, r, scope, cfg)
 			if p != nil {
 				refuse(w, r, p, cfg.Refuse)
 				return
@@ -143,15 +166,15 @@ func Once[O any](works Works[O], scope func(*http.Request) string, cfg OnceConfi
 			defer end(nil)
 			stay := context.AfterFunc(r.Context(), func() { end(context.Cause(r.Context())) })
 			defer stay()
-			err := under(ctx, o.claim, cfg.Wait,
+			_, err := under(ctx, o.claim, cfg.Wait,
 				remembering(works.TryRunOnce, o.claim, opts, &result, made),
 				remembering(works.RunOnce, o.claim, opts, &result, made),
 				func(ctx context.Context) error {
-					stay() // from here on it is carried out, whether or not its client waits
+					stay() // from here on the request is carried out even if its client disconnects
 					sent = newRecorder(ctx, w, cfg.MaxResponse)
-					next.ServeHTTP(sent.writer(), o.request(ctx))
+					serve(next, sent.writer(), o.request(ctx), r)
 					if ctx.Err() != nil && sent.status == 0 {
-						return context.Cause(ctx) // it stopped when told to, and has no answer: that is no 200
+						return context.Cause(ctx) // the handler stopped without an answer: not a 200
 					}
 					return nil
 				})
@@ -160,17 +183,18 @@ func Once[O any](works Works[O], scope func(*http.Request) string, cfg OnceConfi
 	}
 }
 
-// order is a request that names itself.
+// order is a request with an Idempotency-Key.
 type order struct {
 	r     *http.Request
 	key   string // the Idempotency-Key
 	claim string
 	body  []byte
-	print string // fingerprint: what a repeat must have in common
+	print string // fingerprint: a repeat must have the same
 }
 
-// newOrder reads the request to its end, or says why not.
-func newOrder(w http.ResponseWriter, r *http.Request, scope func(*http.Request) string, maxBody int64) (*order, *Problem) {
+// newOrder reads the request to its end, or returns the problem to refuse it
+// with.
+func newOrder(w http.ResponseWriter, r *http.Request, scope func(*http.Request) string, cfg OnceConfig) (*order, *Problem) {
 	refused := func(why fencing.Refusal, err error, detail string) (*order, *Problem) {
 		p := newProblem(why, "", err)
 		p.Detail = detail
@@ -180,21 +204,25 @@ func newOrder(w http.ResponseWriter, r *http.Request, scope func(*http.Request) 
 	if len(lines) == 0 {
 		return refused(idempotencyKeyMissing, nil, `Send one, in quotes: Idempotency-Key: "…".`)
 	}
-	key, err := quoted(lines)
+	key, err := idempotencyKey(lines, cfg.Unquoted)
 	if err != nil {
 		return refused(idempotencyKeyMalformed, err, err.Error())
 	}
 	o := &order{r: r, key: key}
-	o.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if r.Body != nil { // a request made in a program may have none
+		o.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, cfg.MaxBody))
+	}
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
-		return refused(bodyTooLarge, err, fmt.Sprintf("The limit is %d bytes.", maxBody))
+		return refused(bodyTooLarge, err, fmt.Sprintf("The limit is %d bytes.", cfg.MaxBody))
 	case err != nil:
 		return refused(bodyUnread, err, "")
 	}
-	// With a body of its own, which it may read, as a form is.
-	s := scope(o.request(r.Context()))
+	// The scope may read the body, for example as a form, so it gets a copy.
+	own := o.request(r.Context())
+	defer removeFiles(own, r)
+	s := scope(own)
 	if s == "" {
 		return refused(keyInvalid, ErrInvalidKey, "The scope is empty.")
 	}
@@ -217,11 +245,12 @@ func (o *order) request(ctx context.Context) *http.Request {
 	return r
 }
 
-// answer sends what became of the request: sent is the response of the handler if
-// it was called, result what is recorded, and err why it is not.
+// answer sends the outcome of the request. sent is the handler's response, nil if
+// the handler was not called. result is the stored response. err is why the
+// outcome is not recorded.
 func (o *order) answer(w http.ResponseWriter, sent *recorder, result []byte, err error, cfg OnceConfig) {
 	if sent != nil && err == nil {
-		err = sent.guard.refused // a part of it was not sent
+		err = sent.guard.refused // a part of the response was not sent
 	}
 	var failed *failedError
 	switch {
@@ -232,7 +261,8 @@ func (o *order) answer(w http.ResponseWriter, sent *recorder, result []byte, err
 	case sent != nil && !sent.guard.reset():
 		abort(w, o.r)
 	default:
-		p := claimProblem(o.key, err)
+		p := claimProblem(o.claim, err)
+		p.IdempotencyKey = o.key
 		if sent != nil {
 			p.Fence = sent.guard.fence()
 		}
@@ -240,49 +270,28 @@ func (o *order) answer(w http.ResponseWriter, sent *recorder, result []byte, err
 	}
 }
 
-// replay answers with the response that is recorded.
+// problem returns a problem of the request.
+func (o *order) problem(why fencing.Refusal, err error) *Problem {
+	p := newProblem(why, o.claim, err)
+	p.IdempotencyKey = o.key
+	return p
+}
+
+// replay answers with the stored response.
 func (o *order) replay(w http.ResponseWriter, result []byte, cfg OnceConfig) {
 	kept, err := decodeKept(result)
 	switch {
 	case err != nil:
-		refuse(w, o.r, newProblem(responseNotKept, o.key, err), cfg.Refuse)
+		refuse(w, o.r, o.problem(responseNotKept, err), cfg.Refuse)
 	case kept.Print != o.print:
-		p := newProblem(idempotencyKeyReused, o.key, nil)
+		p := o.problem(idempotencyKeyReused, nil)
 		p.Detail = "It was sent before with another method, path, query or body."
 		refuse(w, o.r, p, cfg.Refuse)
 	case !kept.Whole:
-		p := newProblem(responseNotKept, o.key, nil)
-		p.Detail = fmt.Sprintf("Its status was %d; its response was too long.", kept.Status)
+		p := o.problem(responseNotKept, nil)
+		p.Detail = fmt.Sprintf("Its status was %d; its response was too large.", kept.Status)
 		refuse(w, o.r, p, cfg.Refuse)
 	default:
 		kept.send(w)
 	}
-}
-
-// quoted reads the header: one line with a String of RFC 9651 and nothing else.
-func quoted(lines []string) (string, error) {
-	if len(lines) > 1 {
-		return "", fmt.Errorf("there are %d header lines, send one", len(lines))
-	}
-	rest := bytes.Trim([]byte(lines[0]), " ")
-	if len(rest) < 2 || rest[0] != '"' || rest[len(rest)-1] != '"' {
-		return "", errors.New("it must be in quotes, with nothing behind them")
-	}
-	var key []byte
-	for i := 1; i < len(rest)-1; i++ {
-		c := rest[i]
-		if c == '\\' {
-			if i++; i == len(rest)-1 || rest[i] != '"' && rest[i] != '\\' {
-				return "", errors.New(`a \ must stand before a quote or another \`)
-			}
-			c = rest[i]
-		} else if c < ' ' || c > '~' || c == '"' {
-			return "", errors.New("between its quotes it must be printable ASCII")
-		}
-		key = append(key, c)
-	}
-	if len(key) == 0 || len(key) > maxIdempotencyKey {
-		return "", fmt.Errorf("it has %d bytes, and must have 1 to %d", len(key), maxIdempotencyKey)
-	}
-	return string(key), nil
 }

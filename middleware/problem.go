@@ -15,51 +15,59 @@ import (
 // problemType is the media type of RFC 9457.
 const problemType = "application/problem+json"
 
-// Problem is how a request is refused: a document of RFC 9457 and the headers that
-// go with it. It is an http.Handler, which answers so; on the side of the client
-// it is an error: see CheckResponse.
+// Problem is the refusal of a request: an RFC 9457 document, and the headers that
+// go with it. On the server it is an http.Handler that answers with the document.
+// In a client it is an error: see CheckResponse.
 //
-// Fences are strings in JSON, since not all of them are exact as the numbers of
-// JavaScript.
+// In JSON, fences are strings, because JavaScript numbers cannot represent all of
+// them.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	// Key is the key that the request was about.
+	// Key is the key of the claim that the request was about, as Lookup takes it.
+	// It is empty if the request has no valid key. The key of Once is derived
+	// from its scope.
 	Key string `json:"key,omitempty"`
-	// Fence is that of the request's own claim or token.
+	// IdempotencyKey is the request's Idempotency-Key. Only Once sets it.
+	IdempotencyKey string `json:"idempotencyKey,omitempty"`
+	// Fence is the fence of the request's own claim, or of its token if that is a
+	// token of Key.
 	Fence int64 `json:"fence,string,omitempty"`
-	// Newest is the greatest fence that is known for the key: of the holder, if
-	// it is held by another.
+	// Newest is the greatest fence known for the key. If another owner holds the
+	// key, it is that owner's fence.
 	Newest int64 `json:"newest,string,omitempty"`
-	// Owner is the label of who holds the key, and Since when it began. The
-	// label is the host's name and process id unless etcdclaims.Config.Owner
-	// says otherwise: not for everybody's eyes, perhaps.
-	Owner string    `json:"owner,omitempty"`
+	// Owner is the label of the holder. The default label is the host name and
+	// process id, which you may not want to disclose; etcdclaims.Config.Owner
+	// sets another one.
+	Owner string `json:"owner,omitempty"`
+	// Since is when the holder acquired the key.
 	Since time.Time `json:"since,omitzero"`
-	// RetryAfter is sent as the header, in full seconds. 0: none.
+	// RetryAfter is when the client may retry. It is sent as the header
+	// Retry-After, rounded up to full seconds. Zero means that no header is sent.
 	RetryAfter time.Duration `json:"-"`
-	// Err is why, in full. It is not sent.
+	// Err is the complete cause. It is not sent.
 	Err error `json:"-"`
 }
 
-// What is refused for reasons that package fencing does not have.
+// The refusals that package fencing does not define.
 var (
-	unavailable = fencing.Refusal{Reason: "UNAVAILABLE", Status: http.StatusServiceUnavailable, Code: 14, Title: "The claim on the key could not be had."}
+	unavailable = fencing.Refusal{Reason: "UNAVAILABLE", Status: http.StatusServiceUnavailable, Code: 14, Title: "The key could not be claimed."}
 	gateFailed  = fencing.Refusal{Reason: "UNAVAILABLE", Status: http.StatusServiceUnavailable, Code: 14, Title: "The fencing token could not be checked."}
-	dead        = fencing.Refusal{Reason: "DEAD", Status: http.StatusConflict, Code: 9, Title: "The work failed for good, and is not tried again."}
-	keyInvalid  = fencing.Refusal{Reason: "INVALID_KEY", Status: http.StatusBadRequest, Code: 3, Title: "The request names no key that can be claimed."}
+	dead        = fencing.Refusal{Reason: "DEAD", Status: http.StatusConflict, Code: 9, Title: "The work failed for good, and will not be retried."}
+	keyInvalid  = fencing.Refusal{Reason: "INVALID_KEY", Status: http.StatusBadRequest, Code: 3, Title: "The request has no key that can be claimed."}
 )
 
-// soon is when to try again what may succeed later, unless something better is
-// known.
+// soon is the default of RetryAfter.
 const soon = time.Second
 
-// RefusalOf returns how an error of a wrapper is told to whoever sent the request.
-// It is fencing.RefusalOf, but knows whether anything was done: what was not run
-// is HELD if another has the key, DEAD if it is work that is never run again, and
-// else UNAVAILABLE (503), for which try again. ok is false for errors of the wrapped function itself.
+// RefusalOf returns how a server reports an error of a wrapper to the sender of
+// the request. Unlike fencing.RefusalOf, it knows whether the handler or function
+// was called. If it was not, the refusal is HELD if another owner holds the key,
+// INVALID_KEY for ErrInvalidKey, DEAD for work that never runs again, and
+// otherwise UNAVAILABLE (503), which the client may retry. ok is false for errors
+// of the wrapped function itself.
 func RefusalOf(err error) (r fencing.Refusal, ok bool) {
 	var notRun *NotRunError
 	if errors.As(err, &notRun) {
@@ -80,14 +88,14 @@ func RefusalOf(err error) (r fencing.Refusal, ok bool) {
 	return fencing.RefusalOf(err)
 }
 
-// retry is what the error for work that cannot be begun now knows: from when on it
-// can, if ever.
+// retry is implemented by the error for work that cannot run now. RetryAt returns
+// when it can run again; ok is false if it never can.
 type retry interface {
 	error
 	RetryAt() (at time.Time, ok bool)
 }
 
-// newProblem makes a problem of a refusal.
+// newProblem returns the problem of a refusal.
 func newProblem(r fencing.Refusal, key string, err error) *Problem {
 	p := &Problem{Type: r.Type(), Title: r.Title, Status: r.Status, Key: key, Err: err}
 	switch r.Reason {
@@ -108,12 +116,12 @@ func newProblem(r fencing.Refusal, key string, err error) *Problem {
 	}
 	var stale *fencing.StaleError
 	if errors.As(err, &stale) {
-		p.Key, p.Fence, p.Newest = stale.Token.Key, stale.Token.Fence, stale.Newest
+		p.Fence, p.Newest = stale.Token.Fence, stale.Newest
 	}
 	return p
 }
 
-// Error says what it says.
+// Error returns the status, title, detail and key.
 func (p *Problem) Error() string {
 	s := fmt.Sprintf("middleware: %d %s", p.Status, p.Title)
 	if p.Detail != "" {
@@ -131,7 +139,7 @@ func (p *Problem) Unwrap() error { return p.Err }
 // ServeHTTP answers a request with the problem.
 func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
-	// As with http.Error: these are of another response.
+	// As http.Error does: these fields describe another response.
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
 		h.Del(name)
 	}
@@ -144,11 +152,12 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(p.Status)
 	body, err := json.Marshal(p)
 	if err == nil {
-		_, _ = w.Write(append(body, '\n')) // nobody is left to tell of an error
+		_, _ = w.Write(append(body, '\n')) // the client is gone if this fails
 	}
 }
 
-// refuse answers with the problem, in the way that was asked for.
+// refuse answers with the problem, through the configured function if there is
+// one.
 func refuse(w http.ResponseWriter, r *http.Request, p *Problem, answer func(http.ResponseWriter, *http.Request, *Problem)) {
 	if answer != nil {
 		answer(w, r, p)

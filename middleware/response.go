@@ -14,16 +14,16 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// response is a http.ResponseWriter that sends nothing once the claim behind ctx
-// is over.
+// response is an http.ResponseWriter that sends nothing once the claim behind ctx
+// has ended.
 type response struct {
 	inner  http.ResponseWriter
 	ctx    context.Context
-	before http.Header // as it was before the handler, nil if it was empty
+	before http.Header // the header before the handler was called, nil if it was empty
 
 	written  bool  // the final header was passed on
-	hijacked bool  // the connection is the handler's
-	refused  error // why something was not sent
+	hijacked bool  // the handler has taken the connection
+	refused  error // the first reason why something was not sent
 }
 
 func newResponse(ctx context.Context, w http.ResponseWriter) *response {
@@ -34,8 +34,8 @@ func newResponse(ctx context.Context, w http.ResponseWriter) *response {
 	return r
 }
 
-// may returns nil if more of the response may be sent. To have asked the clock is
-// what can be done: what is sent may arrive when the claim is another's.
+// may returns nil if more of the response may be sent. It checks the clock only:
+// what is sent can still arrive after another owner has taken over.
 func (w *response) may() error {
 	if w.refused == nil {
 		w.refused = fencing.Check(w.ctx)
@@ -43,8 +43,8 @@ func (w *response) may() error {
 	return w.refused
 }
 
-// reset makes the header what it was before the handler, and reports whether the
-// response can be another: if nothing of it was sent.
+// reset restores the header from before the handler. It reports whether another
+// response can be sent, which is so if nothing was sent.
 func (w *response) reset() bool {
 	if w.written || w.hijacked {
 		return false
@@ -55,7 +55,7 @@ func (w *response) reset() bool {
 	return true
 }
 
-// fence returns that of the claim.
+// fence returns the fence of the claim.
 func (w *response) fence() int64 {
 	t, _ := fencing.FromContext(w.ctx)
 	return t.Fence
@@ -67,7 +67,7 @@ func (w *response) WriteHeader(status int) {
 	if w.may() != nil {
 		return
 	}
-	if status < 100 || status > 199 || status == http.StatusSwitchingProtocols { // others come before the response
+	if status < 100 || status > 199 || status == http.StatusSwitchingProtocols { // not informational
 		w.written = true
 	}
 	w.inner.WriteHeader(status)
@@ -81,7 +81,7 @@ func (w *response) Write(b []byte) (int, error) {
 	return w.inner.Write(b)
 }
 
-// WriteString is io.StringWriter's.
+// WriteString implements io.StringWriter.
 func (w *response) WriteString(s string) (int, error) {
 	if err := w.may(); err != nil {
 		return 0, err
@@ -90,8 +90,8 @@ func (w *response) WriteString(s string) (int, error) {
 	return io.WriteString(w.inner, s)
 }
 
-// ReadFrom lets the system copy files, as net/http does. What else is copied goes
-// through Write, which looks whether it may go on.
+// ReadFrom lets the kernel copy files, as net/http does. It copies everything
+// else with Write, which checks the claim each time.
 func (w *response) ReadFrom(src io.Reader) (n int64, err error) {
 	to, ok := w.inner.(io.ReaderFrom)
 	if !ok || !isFile(src) {
@@ -125,23 +125,36 @@ func isFile(src io.Reader) bool {
 }
 
 // FlushError is what http.ResponseController looks for first, so that it does not
-// pass by on the way that Unwrap shows.
+// bypass the claim by Unwrap.
 func (w *response) FlushError() error {
 	if err := w.may(); err != nil {
 		return err
 	}
 	err := http.NewResponseController(w.inner).Flush()
 	if !errors.Is(err, http.ErrNotSupported) {
-		w.written = true // Flush sends a header if nothing did
+		w.written = true // Flush sends the header if it was not sent
 	}
 	return err
 }
 
-// Unwrap is for http.ResponseController: deadlines, full duplex.
-func (w *response) Unwrap() http.ResponseWriter { return w.inner }
+// Unwrap is for http.ResponseController: deadlines, full duplex, and outer
+// response writers.
+func (w *response) Unwrap() http.ResponseWriter { return beyond{w.inner, w} }
 
-// What a response writer can do beyond its interface is asked for by assertions,
-// so that a wrapper must have exactly what it wraps has.
+// beyond is the wrapped response writer, for callers that look for methods that
+// response does not have. It notices if they hijack the connection.
+type beyond struct {
+	http.ResponseWriter
+	outer *response
+}
+
+func (b beyond) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b beyond) Hijack() (net.Conn, *bufio.ReadWriter, error) { return hijacker{b.outer}.Hijack() }
+
+// Callers find the optional methods of a response writer by type assertion, so the wrapper must have
+// exactly those that the wrapped writer has. Writers further inside do not count: one that compresses,
+// for example, and cannot be flushed, must not be flushed.
 type (
 	flusher  struct{ *response }
 	hijacker struct{ *response }
@@ -163,33 +176,27 @@ func (p pusher) Push(target string, opts *http.PushOptions) error {
 	if err := p.may(); err != nil {
 		return err
 	}
-	to, _ := find[http.Pusher](p.inner)
-	return to.Push(target, opts)
+	return p.inner.(http.Pusher).Push(target, opts) //nolint:forcetypeassert // writer returns a pusher only if inner is one
 }
 
-// find returns the first of a chain of response writers that has T.
-func find[T any](w http.ResponseWriter) (t T, ok bool) {
-	for w != nil {
-		if t, ok = w.(T); ok {
-			return t, true
-		}
-		chain, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
-		}
-		w = chain.Unwrap()
+// canFlush reports whether a response writer itself has Flush.
+func canFlush(w http.ResponseWriter) bool {
+	switch w := w.(type) {
+	case interface{ flushes() bool }:
+		return w.flushes()
+	case http.Flusher, interface{ FlushError() error }:
+		return true
 	}
-	return t, false
+	return false
 }
+
+func (w *response) flushes() bool { return canFlush(w.inner) }
 
 // writer returns the response writer for the handler.
 func (w *response) writer() http.ResponseWriter {
-	_, flushes := find[http.Flusher](w.inner)
-	if !flushes {
-		_, flushes = find[interface{ FlushError() error }](w.inner)
-	}
-	_, hijacks := find[http.Hijacker](w.inner)
-	_, pushes := find[http.Pusher](w.inner)
+	flushes := canFlush(w.inner)
+	_, hijacks := w.inner.(http.Hijacker)
+	_, pushes := w.inner.(http.Pusher)
 	f, h, p := flusher{w}, hijacker{w}, pusher{w}
 	switch {
 	case flushes && hijacks && pushes:

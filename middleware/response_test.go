@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,8 @@ func alone(h http.HandlerFunc) http.Handler {
 	return middleware.Exclusive(free{}, fixed("k"), middleware.ExclusiveConfig{})(h)
 }
 
-// What the wrapper can do is what the wrapped can do.
+// What the wrapper can do is what the wrapped can do itself. One that only shows what
+// it wraps, by Unwrap, is not passed by: it may have to write first what it compresses.
 func TestResponseAbilities(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -79,8 +81,12 @@ func TestResponseAbilities(t *testing.T) {
 			pushes
 		}{w, f, h, p},
 	}
-	for want, inner := range all {
+	for within, inner := range all {
 		for _, inner := range []http.ResponseWriter{inner, shell{inner}, shell{shell{inner}}} {
+			want := within
+			if _, is := inner.(shell); is {
+				want = "false false false"
+			}
 			alone(func(rw http.ResponseWriter, _ *http.Request) {
 				flusher, canFlush := rw.(http.Flusher)
 				hijacker, canHijack := rw.(http.Hijacker)
@@ -92,11 +98,17 @@ func TestResponseAbilities(t *testing.T) {
 				if canFlush {
 					flusher.Flush()
 				}
-				if err := http.NewResponseController(rw).Flush(); errors.Is(err, http.ErrNotSupported) == canFlush {
-					t.Errorf("%s: Flush: %v", want, err)
+				if canFlush && n != before+1 {
+					t.Errorf("%s: flushed %d times, want 1", want, n-before)
 				}
-				if canFlush && n != before+2 {
-					t.Errorf("%s: flushed %d times, want 2", want, n-before)
+				// This one looks beyond, with the wrapper as without.
+				for name, able := range map[string]func(c *http.ResponseController) error{
+					"Flush":  (*http.ResponseController).Flush,
+					"Hijack": func(c *http.ResponseController) error { _, _, err := c.Hijack(); return err },
+				} {
+					if got, bare := able(http.NewResponseController(rw)), able(http.NewResponseController(inner)); errors.Is(got, http.ErrNotSupported) != errors.Is(bare, http.ErrNotSupported) {
+						t.Errorf("%T, %s: %s: %v, and without the wrapper %v", inner, within, name, got, bare)
+					}
 				}
 				if canPush {
 					if err := pusher.Push("/", nil); err != nil {
@@ -134,12 +146,12 @@ func TestResponseIsGuarded(t *testing.T) {
 		"hints":      func(rw http.ResponseWriter) error { rw.WriteHeader(103); return fencing.ErrLost },
 	} {
 		rec := httptest.NewRecorder()
-		inner := shell{struct {
+		inner := struct {
 			plain
 			flushes
 			hijacks
 			pushes
-		}{plain{rec}, flushes{&n}, hijacks{}, pushes{}}}
+		}{plain{rec}, flushes{&n}, hijacks{}, pushes{}}
 		h := middleware.Exclusive(losing{}, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			if err := send(rw); !errors.Is(err, fencing.ErrLost) {
 				t.Errorf("%s: %v, want ErrLost", name, err)
@@ -151,4 +163,104 @@ func TestResponseIsGuarded(t *testing.T) {
 	if n > 0 {
 		t.Errorf("flushed %d times", n)
 	}
+}
+
+// A connection is the handler's own affair by whatever way it was hijacked: nothing is
+// written to it then, though the claim was lost.
+func TestResponseHijackedBeyond(t *testing.T) {
+	t.Parallel()
+	lost := false
+	for _, inner := range []http.ResponseWriter{struct {
+		plain
+		hijacks
+	}{plain{httptest.NewRecorder()}, hijacks{}}, shell{struct {
+		plain
+		hijacks
+	}{plain{httptest.NewRecorder()}, hijacks{}}}} {
+		h := middleware.Exclusive(losingAt{&lost}, fixed("k"), middleware.ExclusiveConfig{Refuse: func(_ http.ResponseWriter, _ *http.Request, p *middleware.Problem) {
+			t.Errorf("%T: answered with %v", inner, p)
+		}})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			if _, _, err := http.NewResponseController(rw).Hijack(); err != nil {
+				t.Error(err)
+			}
+			lost = true
+		}))
+		h.ServeHTTP(inner, httptest.NewRequest(http.MethodGet, "/", nil))
+		lost = false
+	}
+}
+
+// losingAt are claims that are lost when it says so.
+type losingAt struct{ lost *bool }
+
+func (c losingAt) Run(ctx context.Context, key string, fn func(context.Context) error, opts ...struct{}) error {
+	return c.TryRun(ctx, key, fn, opts...)
+}
+
+func (c losingAt) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+	check := func() error {
+		if *c.lost {
+			return fencing.ErrLost
+		}
+		return nil
+	}
+	return errors.Join(fn(fencing.WithCheck(ctx, check)), check())
+}
+
+// late writes its header when it is first written to, as those do that compress. It
+// cannot be flushed, but shows what it wraps.
+type late struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (l *late) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+func (l *late) Write(b []byte) (int, error) {
+	if !l.begun {
+		l.begun = true
+		l.Header().Set("X-Coded", "upper")
+	}
+	_, err := l.ResponseWriter.Write([]byte(strings.ToUpper(string(b))))
+	return len(b), err
+}
+
+func TestResponseIsNotFlushedPastAWrapper(t *testing.T) {
+	t.Parallel()
+	handler := func(rw http.ResponseWriter, _ *http.Request) {
+		if f, ok := rw.(http.Flusher); ok {
+			f.Flush()
+		}
+		_, _ = io.WriteString(rw, "text")
+	}
+	once := middleware.Once(amnesiac{}, fixed("s"), middleware.OnceConfig{})
+	for name, h := range map[string]http.Handler{
+		"bare":      http.HandlerFunc(handler),
+		"Exclusive": alone(handler),
+		"Once":      once(http.HandlerFunc(handler)),
+
+		"Once in Exclusive":      alone(once(http.HandlerFunc(handler)).ServeHTTP),
+		"Exclusive in Once":      once(alone(handler)),
+		"Exclusive in Exclusive": alone(alone(handler).ServeHTTP),
+	} {
+		rec := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set(middleware.IdempotencyKey, `"a"`)
+		h.ServeHTTP(&late{ResponseWriter: rec}, r)
+		if got := rec.Result(); got.Header.Get("X-Coded") != "upper" || rec.Body.String() != "TEXT" {
+			t.Errorf("%s: %v %q", name, got.Header, rec.Body)
+		}
+	}
+}
+
+// amnesiac are works that remember nothing.
+type amnesiac struct{}
+
+func (amnesiac) RunOnce(ctx context.Context, _ string, fn func(context.Context) ([]byte, error), _ ...struct{}) ([]byte, bool, error) {
+	result, err := fn(ctx)
+	return result, true, err
+}
+
+func (f amnesiac) TryRunOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...struct{}) ([]byte, bool, error) {
+	return f.RunOnce(ctx, key, fn, opts...)
 }

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,53 +9,61 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/passthrough"
 )
 
-// SingletonConfig says how a leader is kept running. The zero value is a good one.
+// SingletonConfig configures Singleton. The zero value is usable.
 type SingletonConfig struct {
-	// Backoff says how long to wait before the key is contested again, after the
-	// attempt-th attempt in a row, 1 being the first, that ended by a loss or
-	// without leading. Default: 250 ms doubling up to 15 s, all of it random.
+	// Backoff returns how long to wait before contesting the key again. attempt
+	// counts the attempts in a row, from 1, that ended without leading or lost
+	// the key. A term of a minute or more ends the row, so that a leader that
+	// loses its key again and again waits longer each time. Default: a random
+	// duration of up to 250 ms, doubling up to 15 s.
 	Backoff func(attempt int) time.Duration
-	// Started is told of each term, before the function is called.
+	// Started is called at the start of each term, before the function is called.
 	Started func(fencing.Token)
-	// Stopped is told when the function has returned, or panics, and before the
-	// key is given up: unless a claim was lost, no other leader has started by
-	// then. The error is why the context of the function had ended, and else what
-	// it returned.
+	// Stopped is called when the function has returned or panics, and before the
+	// key is released. Unless the claim was lost, no other leader has started by
+	// then. The error is the cause of the function's context if that has ended,
+	// and otherwise what the function returned.
 	Stopped func(fencing.Token, error)
-	// Failed is told why the key was not to be had, or was lost: what is
-	// otherwise seen by nobody, since it is tried again. It gets what ended an
-	// attempt.
+	// Failed is called with the reason why the key could not be acquired, or was
+	// lost. Singleton tries again, so no other caller sees that error. Failed is
+	// called after each such attempt. While this process waits for the key, it is
+	// also called once for each outage of etcd, if claims has a method
+	// Unreachable() error, as *etcdclaims.Client has. Calls do not overlap, and
+	// end before Singleton returns.
 	Failed func(error)
 }
 
-// Singleton calls fn while this process holds the key: in one process at a time,
-// of all that call it, for as long as that lasts. It waits in line for the key,
-// and when it has lost it, and fn has returned, it contests it again. Each time fn
-// is called it is a new term, with a greater fence, which the context of fn carries:
-// who is late is known by it. The context ends with the claim, a drain before its
-// deadline.
+// Singleton calls fn while this process holds the key. Of all processes that call
+// it, one leads at a time. Singleton waits in line for the key. When the key was
+// lost and fn has returned, it contests the key again. Each call of fn is a new
+// term with a greater fence, which the context of fn carries. The context ends
+// with the claim, some time before its deadline, so that fn can finish.
 //
-// It returns nil when fn has returned nil, by its own will, while it led: it is
-// done here, and the next in line leads. An error of fn, while it led, is returned
-// as it is, for whoever runs the process to judge; wrap fn to go on after errors.
-// When ctx ends, it returns when fn has, with the error of fn, or if it did not
-// lead with the cause of ctx. It returns an error, too, if claims are closed
-// (fencing.ErrClosed), or the key is invalid (ErrInvalidKey). All else is tried
-// again.
+// Singleton returns
 //
-// To hand over, as on a deploy, end ctx: fn drains, and when it has returned the
-// key goes to the first in line in the one transaction that gives it up. There is
-// no moment without a leader's claim in between, and no two. A process that dies
-// is replaced when its lease has lapsed (etcdclaims.Config's TTL).
+//   - nil when fn returns nil while it leads: the next process in line then leads,
+//   - the error of fn when fn returns one while it leads; wrap fn to continue after errors,
+//   - when ctx ends, after fn has returned: the error of fn, or the cause of ctx if it did not lead,
+//   - an error that matches fencing.ErrClosed if claims is closed,
+//   - an error that matches ErrInvalidKey if the key is invalid.
 //
-// A function that goes on after its context has ended is a zombie: its fence is
-// passed, and Singleton does not return, nor contest the key, before it does. So
-// no process runs two.
+// It retries after everything else.
 //
-// With claims that are nil or a passthrough every process leads at once, with
-// fence 0. Singleton panics if fn is nil.
+// To hand over, for example on a deploy, cancel ctx. When fn has returned, one
+// transaction releases the key and gives it to the first in line. At no moment is
+// the key held by nobody, or by two processes. A process that dies is replaced
+// when its lease has expired (etcdclaims.Config.TTL).
+//
+// A function that continues after its context has ended is a zombie, and its
+// fence is superseded. Singleton neither returns nor contests the key before fn
+// returns, so no process runs fn twice at once.
+//
+// If claims is nil or a passthrough, every process leads at once, with fence 0.
+// Singleton panics if fn is nil.
 func Singleton[O any](ctx context.Context, claims Claims[O], key string, fn func(ctx context.Context) error, cfg SingletonConfig, opts ...O) error {
 	if fn == nil {
 		panic("middleware: Singleton needs a function")
@@ -65,18 +74,22 @@ func Singleton[O any](ctx context.Context, claims Claims[O], key string, fn func
 	if cfg.Backoff == nil {
 		cfg.Backoff = fullJitter(250*time.Millisecond, 15*time.Second)
 	}
-	if passes(claims) {
+	if passthrough.Of(claims) {
 		l := leader{fn: fn, cfg: cfg}
 		return l.lead(fencing.NewContext(ctx, fencing.Token{Key: key}))
 	}
+	outage := outageWatch{key: key, failed: cfg.Failed}
+	outage.claims, _ = claims.(reachability)
 	for attempt := 1; ; attempt++ {
 		l := leader{fn: fn, cfg: cfg}
-		var own error // of fn: it may be about another claim
-		err := claims.Run(ctx, key, func(ctx context.Context) error { own = l.lead(ctx); return nil }, opts...)
+		var own error // of fn, which may be about another claim
+		waited := outage.begin()
+		err := claims.Run(ctx, key, func(ctx context.Context) error { waited(); own = l.lead(ctx); return nil }, opts...)
+		waited()
 		lost := errors.Is(err, fencing.ErrLost)
-		err = errors.Join(own, err)
+		err = both(own, err)
 		switch {
-		case l.led && ctx.Err() != nil, l.led && !l.told && !lost:
+		case l.led && ctx.Err() != nil, l.led && !l.stopped && !lost:
 			if !lost && own != nil {
 				return own
 			}
@@ -86,14 +99,14 @@ func Singleton[O any](ctx context.Context, claims Claims[O], key string, fn func
 		case errors.Is(err, fencing.ErrClosed):
 			return err
 		}
-		if l.led {
+		if l.lasted >= steady {
 			attempt = 1
 		}
 		if cfg.Failed != nil {
 			if err == nil {
-				err = l.why
+				err = l.stopCause
 			}
-			cfg.Failed(fmt.Errorf("middleware: leading under %q: %w", key, err))
+			cfg.Failed(leadingError(key, err))
 		}
 		if !sleep(ctx, cfg.Backoff(attempt)) {
 			return context.Cause(ctx)
@@ -101,38 +114,57 @@ func Singleton[O any](ctx context.Context, claims Claims[O], key string, fn func
 	}
 }
 
-// leader is one term of leading.
+func leadingError(key string, err error) error {
+	return errtext.Wrap(fmt.Sprintf("middleware: lead %q", key), err)
+}
+
+// steady is how long a term must last so that a later loss starts a new row of
+// attempts.
+const steady = time.Minute
+
+// both returns an error that matches both errors, in one line.
+func both(first, second error) error {
+	if first == nil || second == nil {
+		return cmp.Or(first, second)
+	}
+	return fmt.Errorf("%w; %w", first, second)
+}
+
+// leader is one term.
 type leader struct {
 	fn  func(ctx context.Context) error
 	cfg SingletonConfig
 
-	led  bool
-	told bool  // it was told to stop before it returned
-	why  error // it was told
+	led       bool
+	lasted    time.Duration
+	stopped   bool  // the context had ended when fn returned
+	stopCause error // its cause
 }
 
 func (l *leader) lead(ctx context.Context) (err error) {
 	l.led = true
+	began := time.Now()
 	token, _ := fencing.FromContext(ctx)
 	if l.cfg.Started != nil {
 		l.cfg.Started(token)
 	}
 	defer func() {
-		l.told, l.why = ctx.Err() != nil, context.Cause(ctx)
+		l.stopped, l.stopCause, l.lasted = ctx.Err() != nil, context.Cause(ctx), time.Since(began)
 		if l.cfg.Stopped == nil {
 			return
 		}
 		why := err
-		if l.told {
-			why = l.why
+		if l.stopped {
+			why = l.stopCause
 		}
 		l.cfg.Stopped(token, why)
 	}()
 	return l.fn(ctx)
 }
 
-// fullJitter doubles from base up to limit, and takes a random time up to that, so
-// that those who lost the same server do not come back together.
+// fullJitter returns a backoff that doubles from base up to limit, and waits a
+// random part of that, so that processes that lost the same server do not return
+// together.
 func fullJitter(base, limit time.Duration) func(attempt int) time.Duration {
 	return func(attempt int) time.Duration {
 		d := limit
@@ -143,7 +175,7 @@ func fullJitter(base, limit time.Duration) func(attempt int) time.Duration {
 	}
 }
 
-// sleep waits, and reports whether it was for as long as it should.
+// sleep waits for d, and reports whether it did so before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

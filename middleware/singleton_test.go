@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -321,6 +322,48 @@ func TestSingletonReturns(t *testing.T) {
 		}, middleware.SingletonConfig{})
 		if !errors.Is(err, own) || !led {
 			t.Errorf("%v, %v", err, led)
+		}
+	})
+}
+
+// flapping are claims that are lost when they have lasted so long.
+type flapping struct{ lasts []time.Duration }
+
+func (f *flapping) Run(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+	if len(f.lasts) == 0 {
+		return fencing.ErrClosed
+	}
+	lasts := f.lasts[0]
+	f.lasts = f.lasts[1:]
+	if lasts == 0 { // never led
+		return errors.New("no answer")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lasts, fencing.ErrLost)
+	defer cancel()
+	_ = fn(ctx)
+	return fencing.ErrLost
+}
+
+func (f *flapping) TryRun(ctx context.Context, key string, fn func(context.Context) error, opts ...struct{}) error {
+	return f.Run(ctx, key, fn, opts...)
+}
+
+// Who leads for moments only backs off further each time; a minute is more than that.
+func TestSingletonBacksOffWhileItFlaps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &flapping{lasts: []time.Duration{1, sec, 0, 59 * sec, time.Minute, 1, 0, time.Hour, 0}}
+		var attempts []int
+		err := middleware.Singleton(t.Context(), f, "leader", untilTold, middleware.SingletonConfig{
+			Backoff: func(attempt int) time.Duration { attempts = append(attempts, attempt); return sec },
+			Failed: func(err error) {
+				if strings.Contains(err.Error(), "\n") {
+					t.Errorf("an error of two lines: %q", err)
+				}
+			},
+		})
+		if want := []int{1, 2, 3, 4, 1, 2, 3, 1, 2}; !errors.Is(err, fencing.ErrClosed) || !slices.Equal(attempts, want) {
+			t.Errorf("%v; backed off with %v, want %v", err, attempts, want)
 		}
 	})
 }

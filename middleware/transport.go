@@ -2,33 +2,34 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
 )
 
 // Transport is an http.RoundTripper that sends the token of the request's context
-// as the header fencing.Header, for a Gate on the other side:
+// as the header fencing.Header, for a Gate on the receiving side:
 //
 //	client := &http.Client{Transport: &middleware.Transport{}}
 //
-// It sends nothing, and returns an error, once the request's context has ended or
-// a claim behind it is over by the clock's account: what was late before it was
-// sent need not be refused by others. A request that is under way is cut off by
-// the end of its context, as ever.
+// If the request's context has ended, or a claim behind it is over by the local
+// clock, Transport sends nothing and returns an error. A request that is under
+// way is canceled when its context ends, as usual.
 //
-// A context without a token, or with fence 0, adds none: the gate refuses what it
-// must. A header that the caller has set goes as it is, in place of the context's
-// token: who passes a request on passes its token on. A redirect to another host,
-// or from https to http, gets neither. Use a client of its own for those who
-// check tokens: a token is no secret, but its key may be nobody else's affair.
+// If the context has no token, or a token with fence 0, Transport adds no header.
+// If the caller has set the header, it is sent unchanged: a proxy passes on the
+// token that it received. After a redirect to another host, or from https to
+// http, neither is sent. A token is not a secret, but its key may be
+// confidential. So use a separate client for servers that check tokens.
 //
-// The zero value is ready for use.
+// The zero value is ready for use. A Transport is safe for concurrent use.
 type Transport struct {
-	// Base sends the requests. Default: http.DefaultTransport, which then must not
-	// be such a Transport itself.
+	// Base sends the requests. Default: http.DefaultTransport, which must then
+	// not be a Transport itself.
 	Base http.RoundTripper
 }
 
@@ -41,14 +42,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	sent, err := stamp(r)
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as the contract of RoundTripper has it
+			_ = r.Body.Close() // RoundTrip must always close the body
 		}
 		return nil, err
 	}
 	return base.RoundTrip(sent)
 }
 
-// CloseIdleConnections is for http.Client's method of this name.
+// CloseIdleConnections closes the idle connections of Base.
+// http.Client.CloseIdleConnections calls it.
 func (t *Transport) CloseIdleConnections() {
 	base := t.Base
 	if base == nil {
@@ -59,39 +61,63 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// stamp returns the request as it is to be sent.
+// stamp returns the request to send.
 func stamp(r *http.Request) (*http.Request, error) {
 	ctx := r.Context()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return nil, ended(ctx)
 	}
 	if err := fencing.Check(ctx); err != nil {
-		return nil, fmt.Errorf("middleware: not sent: %w", err)
+		return nil, errtext.Wrap("middleware: request not sent", err)
 	}
-	_, set := r.Header[fencing.Header]
+	set := spellings(r.Header)
 	if elsewhere(r) {
-		if !set {
+		if len(set) == 0 {
 			return r, nil
 		}
 		r = withHeader(r)
-		r.Header.Del(fencing.Header)
+		for _, name := range set {
+			delete(r.Header, name)
+		}
 		return r, nil
 	}
 	token, _ := fencing.FromContext(ctx)
-	if set || token.IsZero() {
+	if len(set) > 0 || token.IsZero() {
 		return r, nil
 	}
 	text, err := token.MarshalText()
 	if err != nil {
-		return nil, fmt.Errorf("middleware: not sent: %w", err)
+		return nil, errtext.Wrap("middleware: request not sent", err)
 	}
 	r = withHeader(r)
 	r.Header.Set(fencing.Header, string(text))
 	return r, nil
 }
 
-// withHeader returns a copy of the request that has a header of its own: all that
-// is changed, and a RoundTripper must not change what it was given.
+// spellings returns the names of the token's header that are set. A caller who
+// writes into the map may use any case. net/http sends it unchanged, and
+// receivers treat all spellings as one field.
+func spellings(h http.Header) (names []string) {
+	for name := range h {
+		if strings.EqualFold(name, fencing.Header) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ended returns an error that matches the error of an ended context, and its
+// cause.
+func ended(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ctx.Err()) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), cause)
+}
+
+// withHeader returns a copy of the request with its own header, because a
+// RoundTripper must not change its argument.
 func withHeader(r *http.Request) *http.Request {
 	r = r.WithContext(r.Context())
 	if r.Header = r.Header.Clone(); r.Header == nil {
@@ -100,15 +126,16 @@ func withHeader(r *http.Request) *http.Request {
 	return r
 }
 
-// elsewhere reports whether the request follows a redirect away from the host that
-// the caller meant: every request of a chain names the response that led to it.
+// elsewhere reports whether the request follows a redirect away from the host of
+// the first request. Every request after a redirect has the response that led to
+// it.
 func elsewhere(r *http.Request) bool {
 	first := r
 	for first.Response != nil && first.Response.Request != nil {
 		first = first.Response.Request
 	}
 	if first.Response != nil {
-		return true // it follows a redirect, and nothing says from where
+		return true // it follows a redirect from an unknown request
 	}
 	if first == r || first.URL == nil || r.URL == nil {
 		return false
@@ -120,7 +147,7 @@ func elsewhere(r *http.Request) bool {
 	case from.Scheme == to.Scheme:
 		return port(from.Scheme, from.Port()) != port(to.Scheme, to.Port())
 	}
-	// To the secure port of the same host, as sites send their visitors.
+	// Only an upgrade from http to https on the default ports of the same host is not elsewhere.
 	return from.Scheme != "http" || port(from.Scheme, from.Port()) != "80" || to.Scheme != "https" || port(to.Scheme, to.Port()) != "443"
 }
 

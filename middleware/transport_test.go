@@ -59,6 +59,7 @@ func TestTransport(t *testing.T) {
 		"lost":             {lost, "", "", fencing.ErrLost},
 		"lost, header set": {lost, `3;key="j"`, "", fencing.ErrLost},
 		"ended":            {ended, "", "", own},
+		"ended, the error": {ended, "", "", context.Canceled},
 	} {
 		base, body := &spy{}, &closing{Reader: strings.NewReader("body")}
 		r := httptest.NewRequestWithContext(c.ctx, http.MethodPost, "http://stock.example/7", body)
@@ -84,6 +85,36 @@ func TestTransport(t *testing.T) {
 		}
 		if got := base.sent[0].Header.Values(fencing.Header); strings.Join(got, "|") != c.want {
 			t.Errorf("%s: sent %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// net/http sends a header as it is spelled in the map, and whoever receives it reads
+// all spellings as one.
+func TestTransportSpellings(t *testing.T) {
+	t.Parallel()
+	held := fencing.NewContext(t.Context(), fencing.Token{Key: "k", Fence: 7})
+	send := func(r *http.Request) http.Header {
+		t.Helper()
+		base := &spy{}
+		if _, err := (&middleware.Transport{Base: base}).RoundTrip(r); err != nil {
+			t.Fatal(err)
+		}
+		return base.sent[0].Header
+	}
+	for _, name := range []string{"fencing-token", "FENCING-TOKEN", "Fencing-token"} {
+		r := httptest.NewRequestWithContext(held, http.MethodGet, "http://stock.example/7", nil)
+		r.Header[name] = []string{`3;key="j"`}
+		if got := send(r); len(got) != 1 || got[name][0] != `3;key="j"` {
+			t.Errorf("%s: sent %v", name, got)
+		}
+		u, err := url.Parse("http://b.example/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hop := &http.Request{Method: http.MethodGet, URL: u, Header: r.Header.Clone(), Response: &http.Response{Request: r}}
+		if got := send(hop.WithContext(held)); len(got) > 0 {
+			t.Errorf("%s: sent to another host: %v", name, got)
 		}
 	}
 }
@@ -208,7 +239,7 @@ func TestCheckResponse(t *testing.T) {
 	response := func(status int, media, body string) *http.Response {
 		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}, "Retry-After": {"3"}}, Body: io.NopCloser(strings.NewReader(body))}
 	}
-	const held = `{"type":"https://github.com/etcdclaims/claims#HELD","title":"t","status":409,"key":"k","owner":"o","newest":"9007199254740993"}`
+	const held = `{"type":"https://github.com/etcdclaims/claims/blob/main/docs/gates.md#HELD","title":"t","status":409,"key":"k","owner":"o","newest":"9007199254740993"}`
 	for _, media := range []string{"application/problem+json", "Application/Problem+JSON; charset=utf-8"} {
 		resp := response(409, media, held)
 		var p *middleware.Problem

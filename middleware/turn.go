@@ -9,18 +9,18 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// run is how something runs under a claim: by Run, say.
+// run runs fn under a claim, for example with Claims.Run.
 type run func(ctx context.Context, fn func(ctx context.Context) error) error
 
-// claiming is a method of Claims for one key.
+// claiming returns a method of Claims, bound to one key.
 func claiming[O any](method func(context.Context, string, func(context.Context) error, ...O) error, key string, opts []O) run {
 	return func(ctx context.Context, fn func(context.Context) error) error {
 		return method(ctx, key, fn, opts...)
 	}
 }
 
-// remembering is a method of Works for one key. What was remembered is put into
-// result, and what made returns after fn is to be.
+// remembering returns a method of Works, bound to one key. It stores what made
+// returns after fn, and puts what was stored into result.
 func remembering[O any](method func(context.Context, string, func(context.Context) ([]byte, error), ...O) ([]byte, bool, error),
 	key string, opts []O, result *[]byte, made func() ([]byte, error),
 ) run {
@@ -35,38 +35,37 @@ func remembering[O any](method func(context.Context, string, func(context.Contex
 	}
 }
 
-// held reports whether an error says for sure that another holds the key.
+// held reports whether an error is certain that another owner holds the key.
 func held(err error) bool {
 	return errors.Is(err, fencing.ErrHeld) && !errors.Is(err, fencing.ErrUnknown)
 }
 
-// under calls fn by try; or, if the key is held and the wait is not 0, by line. It
-// returns a *NotRunError if fn was not called.
-func under(ctx context.Context, key string, wait time.Duration, try, line run, fn func(ctx context.Context) error) error {
-	called := false
+// under calls fn with try. If the key is held and wait is not 0, it calls fn with
+// line. It reports whether fn was called. If not, an error is a *NotRunError. If
+// so, the error may be about another claim that fn used.
+func under(ctx context.Context, key string, wait time.Duration, try, line run, fn func(ctx context.Context) error) (called bool, err error) {
 	begin := func(ctx context.Context) error {
 		called = true
 		return fn(ctx)
 	}
-	var err error
 	switch {
 	case wait < 0:
 		err = line(ctx, begin)
 	default:
-		// Who waits for a while tries first: it can tell then who held the key.
+		// Try first even if it may wait: the error then names the holder.
 		err = try(ctx, begin)
 		if wait > 0 && !called && held(err) {
 			err = inTime(ctx, wait, err, line, begin)
 		}
 	}
 	if err != nil && !called {
-		return &NotRunError{Key: key, Err: err}
+		return false, &NotRunError{Key: key, Err: err}
 	}
-	return err
+	return called, err
 }
 
-// inTime calls fn by line if that has the key within the wait, and else returns
-// the refusal that came before.
+// inTime calls fn with line if line acquires the key within wait. Otherwise it
+// returns the earlier refusal.
 func inTime(ctx context.Context, wait time.Duration, refusal error, line run, fn func(ctx context.Context) error) error {
 	late := &lateError{wait, refusal}
 	ctx, giveUp := context.WithCancelCause(ctx)
@@ -76,7 +75,7 @@ func inTime(ctx context.Context, wait time.Duration, refusal error, line run, fn
 	called := false
 	err := line(ctx, func(ctx context.Context) error {
 		if !timer.Stop() {
-			return tooLate{late} // the key came as the wait ended: so does ctx
+			return tooLate{late} // the key was acquired as the wait ended
 		}
 		called = true
 		return fn(ctx)
@@ -97,10 +96,11 @@ func (e *lateError) Error() string { return fmt.Sprintf("after waiting for %v: %
 
 func (e *lateError) Unwrap() error { return e.err }
 
-// tooLate is told to the works alone.
+// tooLate is a lateError for works only.
 type tooLate struct{ *lateError }
 
-// GiveBack keeps what came too late from counting as an attempt.
+// GiveBack reports that an acquisition after the wait does not count as an
+// attempt.
 func (tooLate) GiveBack() bool { return true }
 
 func (e tooLate) Unwrap() error { return e.lateError }

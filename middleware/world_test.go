@@ -70,7 +70,7 @@ func problem(t *testing.T, resp *http.Response, status int, reason string) *midd
 	if err := middleware.CheckResponse(resp); !errors.As(err, &p) {
 		t.Fatalf("status %d, %v: not a problem", resp.StatusCode, resp.Header)
 	}
-	if p.Status != status || p.Type != "https://github.com/etcdclaims/claims#"+reason || p.Title == "" {
+	if p.Status != status || p.Type != "https://github.com/etcdclaims/claims/blob/main/docs/gates.md#"+reason || p.Title == "" {
 		text, _ := json.Marshal(p)
 		t.Fatalf("got %s, want %d %s", text, status, reason)
 	}

@@ -9,57 +9,61 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config says how a Scheduler works. The zero value is a good one.
+// Config configures a Scheduler. The zero value is ready to use.
 type Config struct {
-	// Group names what shares an owner, who admits the ticks of all its jobs:
-	// processes that run the same jobs have the same group, those of another
-	// service another. UTF-8 of 1 to 200 bytes without control characters or
-	// slashes. Default: "default".
+	// Group names the processes that share an owner. Processes that run the same
+	// jobs have the same group; those of another service have another. It is UTF-8
+	// of 1 to 200 bytes, without control characters or slashes. Default: "default".
 	Group string
-	// Spread lets every process of the group run the ticks that the owner admits,
-	// each by one of them, so that one process is not the bottleneck. A job must
-	// then be added in all. It costs a few milliseconds more until a run begins.
-	// Default: the owner runs them.
+	// Spread lets every process of the group run the ticks that the owner admits, so
+	// that one process is not the bottleneck. One process runs each tick. Jobs must
+	// then be added in all processes. Spread delays the start of a run by a few
+	// milliseconds. By default the owner runs all ticks.
 	Spread bool
-	// Limit is how many runs may go on at once in this process. Ticks beyond wait
-	// in etcd, where another process may take them if Spread is on. Default: no
-	// limit.
+	// Limit is the greatest number of runs at a time in this process. Further ticks
+	// wait, and begin oldest first. They wait in etcd, where another process can take
+	// them if Spread is set; in a passthrough scheduler they wait in memory. Zero
+	// means no limit.
 	Limit int
-	// Grace is how late a tick may be admitted, after the time at which it was to
-	// start, before the CatchUp policy Skip takes it for missed: it covers
-	// what admitting takes while etcd has a leader. Default: 1 s.
+	// Grace is how late a tick can be admitted, after the time at which it should
+	// start, before the CatchUp policy Skip treats it as missed. It must cover the
+	// time of an admission while etcd has a leader. Default: 1 s.
 	Grace time.Duration
-	// Now is the wall clock, which says what is due. Nothing that keeps two
-	// processes apart depends on it. It may be wrong and may be stepped, but goes
-	// at the speed of time: one that does not is taken for one that is stepped
-	// again and again, and ticks come late. Default: time.Now.
+	// Now returns the wall clock time, which determines the ticks that are due.
+	// Mutual exclusion does not depend on it. The clock can be wrong, and can be
+	// stepped, but must run at the speed of time: otherwise it looks as if it were
+	// stepped again and again, and ticks come late. Default: time.Now.
 	Now func() time.Time
-	// Logger is told of what goes wrong and comes right again, and of ticks that
-	// do not run. Default: none.
+	// Logger receives events that no caller would otherwise see, each with the keys
+	// that it is about. Warnings: etcd unreachable (once for each outage), ownership
+	// lost, runs lost or failed, ticks missed. Info: ticks that a policy skipped,
+	// ownership acquired, jobs registered. Default: none.
 	Logger *zap.Logger
-	// Hooks are told what happens in this process.
+	// Hooks are functions to call on events of this process. Default: none.
 	Hooks Hooks
 }
 
-// Hooks are called when something happens in this process, if they are set. They
-// are called from the goroutine that it happens on and must not block: those of
-// the owner hold up all ticks.
+// Hooks are functions that a Scheduler calls on events of this process. Nil
+// functions are not called. A hook is called on the goroutine of the event and must
+// not block: the hooks of an owner delay all ticks.
 type Hooks struct {
-	// Elected: this process is now the owner of the group, with a fence.
+	// Elected is called when this process has become the owner of the group.
 	Elected func(fence int64)
-	// Deposed: it is not any more. The error is nil if it gave up the ownership.
+	// Deposed is called when this process is no longer the owner. The error is nil if
+	// the process gave up the ownership.
 	Deposed func(fence int64, err error)
-	// Began: a handler is about to be called.
+	// Began is called before a handler is called.
 	Began func(Tick)
-	// Finished: a run that began here has ended. The outcome may be
+	// Finished is called when a run of this process has ended. The outcome can be
 	// OutcomeAbandoned.
 	Finished func(Entry)
-	// Left: a tick was not run, or its run was lost, as the owner recorded.
+	// Left is called in the owner when it has recorded that a tick was not run, or
+	// that a run was lost.
 	Left func(Entry)
-	// ClockJumped: the wall clock and the monotonic clock disagree by so much on
-	// the time since they were looked at last, as they do when the wall clock is
-	// stepped, or the machine slept. Nothing is admitted until the ownership was
-	// verified.
+	// ClockJumped is called when the wall clock and the monotonic clock have diverged
+	// by more than a second since they were last read. That happens when the wall
+	// clock is stepped, and when the machine was suspended. No tick is admitted until
+	// the ownership is verified.
 	ClockJumped func(by time.Duration)
 }
 
@@ -78,7 +82,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	err := checkName(cfg.Group)
 	if err == nil && strings.Contains(cfg.Group, "/") {
-		err = errors.New("has a slash")
+		err = errors.New("must not contain a slash")
 	}
 	switch {
 	case err != nil:

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// Entry is the record of one tick: what became of it.
+// Entry is the record of one tick: its outcome.
 type Entry struct {
 	Group    string
 	Job      string
-	ID       string // of the tick: see Tick.ID
-	Outcome  Outcome
-	Nominal  time.Time
-	Actual   time.Time // when it was to start, zero if that was not decided
-	Admitted int64     // revision, 0 if it never waited to be begun
-	Fence    int64     // of its run, 0 if it was not begun
-	Attempt  int       // the last that was begun, 0 if none was
-	Missed   int       // ticks before it that were given up; of OutcomeMissed, itself included
-	Owner    string    // label of the process that ran it, for people
-	Instance string    // of that process, new for each
-	Began    time.Time // by that process's clock, zero if it was not begun
-	Ended    time.Time // by the clock of who recorded it
-	Error    string
+	ID       string    // the tick; see Tick.ID
+	Outcome  Outcome   // what happened to the tick
+	Nominal  time.Time // the instant of the schedule, in UTC
+	Actual   time.Time // when the tick should start; zero if that was not decided
+	Admitted int64     // the revision of etcd at which the tick was admitted; 0 if it was not
+	Fence    int64     // the fence of the run; 0 if the tick did not begin
+	Attempt  int       // the last attempt that began; 0 if none did
+	Missed   int       // the number of older ticks that were given up; for OutcomeMissed it includes this tick
+	Owner    string    // the label of the process that ran the tick, for people
+	Instance string    // the instance of that process; each process has a new one
+	Began    time.Time // when the run began, by the clock of that process; zero if it did not
+	Ended    time.Time // when the tick was recorded, by the clock of the process that recorded it
+	Error    string    // the error of the handler, or why the tick did not run; empty if there is none
 }
 
-// String returns one line for people.
+// String returns one line of text. The format may change.
 func (e Entry) String() string {
 	s := fmt.Sprintf("%s %-11s %s", e.Ended.UTC().Format(time.RFC3339), e.Outcome, e.ID)
 	if !e.Began.IsZero() {

@@ -7,10 +7,10 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -22,25 +22,26 @@ type active struct {
 	claim  *etcdclaims.Claim
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when it is over and recorded, or cannot be
+	done   chan struct{} // closed when the run has ended, and is recorded or cannot be
+	stuck  atomic.Bool   // whether a note of a stuck handler was stored, or may have been
 }
 
-// drainAlone is how long a passthrough scheduler waits for handlers that were told
-// to stop.
-const drainAlone = 5 * time.Second
+// drainLocal is how long a passthrough scheduler waits for handlers whose contexts
+// have ended.
+const drainLocal = 5 * time.Second
 
-// over waits until the run is over, and returns false if its claim is instead.
+// over waits until the run has ended, and returns false if its claim ends first.
 func (a *active) over() bool {
 	gone := a.claim.Done()
 	var patience <-chan time.Time
-	if gone == nil { // nothing will shut it out
-		patience = time.After(drainAlone)
+	if gone == nil { // no claim will shut the handler out
+		patience = time.After(drainLocal)
 	}
 	select {
 	case <-a.done:
 		return true
 	case <-gone:
-		// That may be its own release, just now.
+		// The run itself may have just released the claim.
 		patience = time.After(time.Second)
 	case <-patience:
 		return false
@@ -64,17 +65,27 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	defer s.mu.Unlock()
 	s.active[r.Run] = a
 	delete(s.trying, r.Run)
+	id := digest(j.Name)
+	if s.activeOf[id] == nil {
+		s.activeOf[id] = make(map[*active]bool)
+	}
+	s.activeOf[id][a] = true
+	if s.view != nil {
+		if is := s.view.get(s.keys.cancel(j.Name)); !is.gone && is.rev > cl.Revision() {
+			a.cancel(ErrCancelled) // Cancel was called before the run was registered here
+		}
+	}
 	return a
 }
 
-// load is how many runs go on here.
+// load returns how many runs this process has.
 func (s *Scheduler) load() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.active)
 }
 
-// runs reports whether a run goes on here under its claim, or may be about to.
+// runs reports whether a run of this process has its claim, or is about to begin.
 func (s *Scheduler) runs(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +96,8 @@ func (s *Scheduler) runs(id string) bool {
 	return a != nil && a.claim.Err() == nil
 }
 
-// neverBegun reports whether no handler was called in an attempt of this process
-// that left a record.
+// neverBegun reports whether an attempt of this process is known to have called no
+// handler, although it may have left a record.
 func (s *Scheduler) neverBegun(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +106,7 @@ func (s *Scheduler) neverBegun(id string) bool {
 }
 
 func (s *Scheduler) begunNever(id string, never bool) {
-	const most = 10_000 // forgetting one means to call it lost
+	const most = 10_000 // an attempt that is forgotten is recorded as lost
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.trying, id)
@@ -111,49 +122,52 @@ func (s *Scheduler) begunNever(id string, never bool) {
 	s.unbegunIDs = append(s.unbegunIDs, id)
 }
 
-// tries notes that an attempt is under way, until it is active or known never to
-// have begun.
+// tries notes an attempt in progress, until it is active or known never to have begun.
 func (s *Scheduler) tries(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trying[id] = struct{}{}
 }
 
-// cancelAsked ends the contexts of runs that shall end: those begun before that
-// was asked for.
-func (s *Scheduler) cancelAsked() {
-	if !s.view.any(s.keys.cancels()) {
+// cancelAsked ends the contexts of the runs that began before the cancellation.
+func (s *Scheduler) cancelAsked(key string, is kv) {
+	if is.gone {
 		return
 	}
+	job, _ := s.view.jobOf(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range s.active {
-		if is := s.view.get(s.keys.cancel(a.job.Name)); !is.gone && is.rev > a.claim.Revision() {
+	for a := range s.activeOf[job] {
+		if is.rev > a.claim.Revision() {
 			a.cancel(ErrCancelled)
 		}
 	}
 }
 
-// execute calls the handler under the run's claim, and records what became of it
-// before that is given up.
+// execute calls the handler under the run's claim. It records the outcome before it
+// gives the claim up.
 func (s *Scheduler) execute(a *active, value string) {
 	called := false
 	defer func() {
-		if !called { // stopped, or the claim lost, just now
+		if !called { // the scheduler stopped, or the claim was lost, just before
 			s.begunNever(a.run.Run, true)
 		}
 		a.cancel(nil)
 		s.mu.Lock()
 		delete(s.active, a.run.Run)
+		id := digest(a.job.Name)
+		if delete(s.activeOf[id], a); len(s.activeOf[id]) == 0 {
+			delete(s.activeOf, id)
+		}
 		s.mu.Unlock()
 		close(a.done)
 		if !s.Passthrough() && !s.view.get(s.keys.run(a.job.Name, a.run.ID)).gone {
-			signal(s.stir) // its record is left for the owner
+			signal(s.rescan) // the owner must settle the record
 		}
 	}()
 	if a.ctx.Err() != nil {
 		called = s.giveBack(a, value)
-		_ = a.claim.Release(context.WithoutCancel(a.ctx)) // what it cannot release ends with its lease
+		_ = a.claim.Release(context.WithoutCancel(a.ctx)) // a claim that cannot be released ends with its lease
 		return
 	}
 	ctx := a.ctx
@@ -162,30 +176,31 @@ func (s *Scheduler) execute(a *active, value string) {
 		ctx, cancel = context.WithTimeout(ctx, a.job.Timeout)
 		defer cancel()
 	}
-	_ = a.claim.Run(ctx, func(ctx context.Context) error { // its errors are the claim's: the record says so
+	_ = a.claim.Run(ctx, func(ctx context.Context) error { // the record has the error
 		called = true
 		s.call(ctx, a, value)
 		return nil
 	})
 }
 
-// call calls the handler, and records what became of that: after a panic and
-// Goexit too.
+// call calls the handler and records its outcome, also after a panic or Goexit.
 func (s *Scheduler) call(ctx context.Context, a *active, value string) {
 	if hook := s.cfg.Hooks.Began; hook != nil {
 		hook(a.tick)
 	}
 	var err error
 	returned := false
+	watched := s.watchHandler(ctx, a, value)
 	defer func() {
+		watched()
 		var outcome Outcome
 		if returned {
 			outcome = judge(ctx, err)
 		} else {
-			outcome, err = OutcomePanicked, errors.New("it called runtime.Goexit")
+			outcome, err = OutcomePanicked, errors.New("the handler called runtime.Goexit")
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v", p)
-				s.log.Error("a handler panicked", zap.String("job", a.job.Name), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+				s.log.Error("handler panicked", append(a.fields(), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))...)
 			}
 		}
 		s.finish(a, value, outcome, err)
@@ -194,7 +209,15 @@ func (s *Scheduler) call(ctx context.Context, a *active, value string) {
 	returned = true
 }
 
-// judge says what a handler's return means.
+// fields returns the log fields that identify a run.
+func (a *active) fields() []zap.Field {
+	return []zap.Field{
+		zap.String("job", a.job.Name), zap.String("tick", a.run.ID), zap.String("key", a.claim.Key()),
+		zap.Int("attempt", a.run.Attempt), zap.Int64("fence", a.claim.Fence()),
+	}
+}
+
+// judge returns the outcome of a handler that returned err.
 func judge(ctx context.Context, err error) Outcome {
 	cause := context.Cause(ctx)
 	switch {
@@ -212,8 +235,8 @@ func judge(ctx context.Context, err error) Outcome {
 	return OutcomeFailed
 }
 
-// finish records how a run ended, if its claim still is the run's own. What is not
-// recorded is for the owner to settle, as if the process had died.
+// finish records how a run ended, if the run still has its claim. Otherwise the owner
+// settles the run as if its process had died.
 func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) {
 	p := a.run.past()
 	p.Outcome, p.Fence, p.Ended = outcome, a.claim.Fence(), s.now()
@@ -221,26 +244,23 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 		p.Error = limitText(err.Error())
 	}
 	rerr := s.recordEnd(a, value, p)
-	fields := []zap.Field{
-		zap.String("job", a.job.Name), zap.String("tick", a.run.ID), zap.Int("attempt", a.run.Attempt), zap.Int64("fence", p.Fence),
-		zap.Duration("took", p.Ended.Sub(p.Began)),
-	}
+	fields := append(a.fields(), zap.Duration("took", p.Ended.Sub(p.Began)))
 	switch {
 	case rerr != nil:
 		p.Outcome = OutcomeAbandoned
-		p.Error = limitText(fmt.Sprintf("it ended as %s, which could not be recorded: %v", outcome, rerr))
-		s.log.Warn("the end of a run could not be recorded", append(fields, zap.String("ended", string(outcome)), zap.Error(rerr))...)
+		p.Error = limitText(fmt.Sprintf("the run ended as %s, but that could not be recorded: %v", outcome, rerr))
+		s.log.Warn("end of a run not recorded", append(fields, zap.String("ended", string(outcome)), zap.Error(rerr))...)
 	case err != nil:
-		s.log.Warn("a run ended with an error", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
+		s.log.Warn("run ended with an error", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
 	default:
-		s.log.Debug("a run ended", fields...)
+		s.log.Debug("run ended", fields...)
 	}
 	if hook := s.cfg.Hooks.Finished; hook != nil {
 		hook(p.entry(s.cfg.Group))
 	}
 }
 
-// past is the record of a run, but for how it ended.
+// past returns the record of a run, without its outcome.
 func (r run) past() past {
 	return past{
 		Version: valueVersion, Job: r.Job, ID: r.ID, Nominal: r.Nominal, Actual: r.Actual, Admitted: r.Admitted, Attempt: r.Attempt,
@@ -248,7 +268,7 @@ func (r run) past() past {
 	}
 }
 
-// recordEnd writes the record of a run in the place of its being under way.
+// recordEnd replaces the record of a run in progress by the record of its outcome.
 func (s *Scheduler) recordEnd(a *active, value string, p past) error {
 	if p.Outcome == OutcomeInterrupted && a.job.Delivery == AtLeastOnce && a.run.Attempt < a.job.MaxAttempts {
 		next := a.run.again(p, "was interrupted")
@@ -257,76 +277,14 @@ func (s *Scheduler) recordEnd(a *active, value string, p past) error {
 	return s.end(a, value, p, nil)
 }
 
-// giveBack lets the tick wait again whose handler was not called.
+// giveBack makes a tick wait again whose handler was not called.
 func (s *Scheduler) giveBack(a *active, value string) bool {
 	return s.end(a, value, past{Ended: s.now()}, &a.run.ready) == nil
 }
 
-// end replaces the record that the run is under way: by the tick that waits again,
-// if there is a next attempt, and else by p. It tries until that is settled or
-// the claim is over: it is sent under the claim's guard, and changes nothing if
-// the record is gone, so that a request which comes late, or twice, does no harm.
-func (s *Scheduler) end(a *active, value string, p past, next *ready) error {
-	if s.Passthrough() {
-		return nil
-	}
-	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
-	ctx := context.WithoutCancel(a.ctx)
-	for try := 0; ; try++ {
-		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}
-		ops := []clientv3.Op{clientv3.OpDelete(key)}
-		left := p
-		if next == nil {
-			more, then, err := s.countFailure(ctx, j, p)
-			if err != nil {
-				if !s.wait(a, try) {
-					return err
-				}
-				continue
-			}
-			cmps, ops = append(cmps, more...), append(append(ops, s.add(j, p)...), then...)
-		} else {
-			var op clientv3.Op
-			op, left = s.waitAgain(j, *next, p.Ended)
-			ops = append(ops, op)
-		}
-		waits, entry := s.keys.ready(j.Name, a.run.ID), s.keys.entry(j.Name, left)
-		resp, err := a.claim.Txn(ctx).If(cmps...).Then(ops...).
-			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key)).Commit()
-		switch {
-		case err == nil && resp.Succeeded:
-			s.rings.learn(resp.Responses)
-			s.view.remove(key, resp.Header.Revision)
-			if inner := resp.Responses[1].GetResponseTxn(); next != nil && (inner == nil || inner.Succeeded) {
-				s.view.put(waits, encode(next), resp.Header.Revision)
-			}
-			return nil
-		case err == nil:
-			there := func(i int) string {
-				for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
-					return string(kv.Value)
-				}
-				return ""
-			}
-			if there(1) != "" || next != nil && there(0) == encode(next) {
-				return nil // by a request whose reply was lost
-			}
-			if there(2) != value {
-				return errors.New("the record of the run is gone")
-			}
-			continue // others have counted a failure meanwhile
-		case errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrReleased), errors.Is(err, etcdclaims.ErrClosed):
-			return err
-		}
-		if !s.wait(a, try) {
-			return err
-		}
-	}
-}
-
-// wait waits before the next try, as long as the claim lasts.
+// wait pauses before the next try. It returns false if the claim ends.
 func (s *Scheduler) wait(a *active, try int) bool {
-	t := time.NewTimer(min(10*time.Millisecond<<min(try, 7), time.Second))
+	t := time.NewTimer(backoff(try))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -336,47 +294,7 @@ func (s *Scheduler) wait(a *active, try int) bool {
 	}
 }
 
-// countFailure counts runs that fail in a row, and pauses the job when that are
-// too many.
-func (s *Scheduler) countFailure(ctx context.Context, j Job, p past) ([]clientv3.Cmp, []clientv3.Op, error) {
-	if j.PauseOnFailure == 0 {
-		return nil, nil, nil
-	}
-	key := s.keys.fail(j.Name)
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.Etcd().Get(ctx, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	var f failures
-	rev := int64(0)
-	if len(resp.Kvs) > 0 {
-		if f, err = decode[failures](key, resp.Kvs[0].Value); err != nil {
-			return nil, nil, err
-		}
-		rev = resp.Kvs[0].ModRevision
-	}
-	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", rev)}
-	f.Version, f.InARow = valueVersion, f.InARow+1
-	switch {
-	case p.Outcome == OutcomeOK:
-		return cmps, []clientv3.Op{clientv3.OpDelete(key)}, nil
-	case !p.Outcome.bad():
-		return nil, nil, nil
-	case f.InARow < j.PauseOnFailure:
-		return cmps, []clientv3.Op{clientv3.OpPut(key, encode(f))}, nil
-	}
-	note := fmt.Sprintf("%d runs failed in a row; the last: %s", f.InARow, p.Error)
-	stop := encode(pause{Version: valueVersion, By: "sched", Note: limitText(note), At: p.Ended})
-	paused := s.keys.paused(j.Name)
-	return cmps, []clientv3.Op{
-		clientv3.OpDelete(key),
-		clientv3.OpTxn([]clientv3.Cmp{absent(paused)}, []clientv3.Op{clientv3.OpPut(paused, stop)}, nil),
-	}, nil
-}
-
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// lines joins what stands in lines.
+// lines joins lines.
 func lines(all []string) string { return strings.Join(all, "\n") }

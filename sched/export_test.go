@@ -5,14 +5,6 @@ import (
 	"time"
 )
 
-// InLocation is In for zones that no tz database has.
-func InLocation(loc *time.Location) CronOption {
-	return cronOption(func(c *wallClock) error {
-		c.zone = loc
-		return nil
-	})
-}
-
 // Waiting is where ticks are that wait to be begun.
 func Waiting(prefix, group string) string { return newKeys(prefix, group).readies() }
 
@@ -22,10 +14,14 @@ func Asks(prefix, group string) string { return newKeys(prefix, group).asks() }
 // Postponed returns how many claims are remembered to be tried again, of one that
 // nothing waits for any more.
 func (s *Scheduler) Postponed(ctx context.Context) int {
-	s.owning.Store(true)
-	defer s.owning.Store(false)
-	b := s.newBeginner(ctx)
-	b.again["run/1"] = wait{at: time.Now().Add(time.Hour)}
-	b.look(ctx)
-	return len(b.again)
+	b := s.newStarter(ctx)
+	defer s.view.unsubscribe(b.feed)
+	w := &waiter{ready: ready{Job: "a", ID: "1", Parallel: true}, key: s.keys.ready("a", "1"), rev: 1}
+	b.add(w)
+	for _, l := range b.lanes {
+		l.at = time.Now().Add(time.Hour)
+		b.place(l)
+	}
+	b.remove(w.key)
+	return len(b.lanes) + len(b.later.items) + len(b.next.items) + len(b.where)
 }

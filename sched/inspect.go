@@ -7,57 +7,58 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// JobInfo is what etcd knows of a job.
+// JobInfo is the state of a job in etcd.
 type JobInfo struct {
 	Group    string
 	Job      string
-	Schedule string // its text
-	Revision string // Job.Revision
-	CatchUp  string
-	Overlap  string
-	Delivery string
-	Since    time.Time // when the owner took over this revision of it
-	High     time.Time // high-water mark: ticks up to here are decided about
-	// Next is when the next tick is due, zero if that is never, if the job is
-	// paused, or if this process knows the schedule neither from Add nor by its
-	// text.
+	Schedule string    // the text of the schedule
+	Revision string    // Job.Revision
+	CatchUp  string    // the name of the policy, such as "latest"
+	Overlap  string    // the name of the policy, such as "skip"
+	Delivery string    // "at-most-once" or "at-least-once"
+	Since    time.Time // when the owner registered this revision of the job
+	High     time.Time // the high-water mark: all ticks up to here are decided
+	// Next is when the next tick is due. It is zero if no tick follows, if the job is
+	// paused, or if this process does not know the schedule: the job was not added
+	// here, and Cron cannot parse its text.
 	Next     time.Time
-	Paused   *Pause // nil unless it is
-	Failures int    // runs that failed in a row, if PauseOnFailure counts them
-	Waiting  []TickInfo
-	Running  []TickInfo // as recorded: the process may have died since
-	Last     *Entry     // nil if nothing is recorded yet
+	Paused   *Pause     // nil if the job is not paused
+	Failures int        // runs that failed in a row, counted if PauseOnFailure is set
+	Waiting  []TickInfo // admitted ticks that have not begun
+	Running  []TickInfo // runs that are recorded as in progress; their processes may have died since
+	Last     *Entry     // the newest record; nil if there is none
 }
 
-// Pause says who paused a job.
+// Pause describes who paused a job, and why.
 type Pause struct {
-	By   string
+	By   string // the Config.Owner of the client, or "sched" for PauseOnFailure
 	Note string
 	At   time.Time
 }
 
-// TickInfo is a tick that waits to be begun, or was begun.
+// TickInfo is a tick that waits, or whose run is in progress.
 type TickInfo struct {
-	ID       string
+	ID       string // see Tick.ID
 	Nominal  time.Time
 	Actual   time.Time
 	Attempt  int
 	Missed   int
 	Admitted int64
-	Note     string // who asked for it, or what became of the last attempt
+	Note     string // who requested the tick, or how the previous attempt ended
 
-	// Of ticks that were begun:
-	Revision int64 // of the run's claim: its fence without the epoch
+	// The following fields are set if the tick has begun.
+	Revision int64 // the revision of the run's claim: its fence without the epoch
 	Owner    string
 	Instance string
 	Began    time.Time
 }
 
-// String returns some lines for people.
+// String returns some lines of text. The format may change.
 func (i JobInfo) String() string {
 	out := []string{fmt.Sprintf("%s/%s: %s", i.Group, i.Job, i.Schedule)}
 	switch {
@@ -82,13 +83,13 @@ func (i JobInfo) String() string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Jobs yields all jobs of the group that any owner has registered, in the order of
-// their names: also those that no process has any more. An error ends it.
+// Jobs yields all jobs of the group that an owner has registered, sorted by name. Jobs
+// that no process has any more are included. The sequence ends after the first error.
 func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	return func(yield func(JobInfo, error) bool) {
 		names, err := s.names(ctx)
 		if err != nil {
-			yield(JobInfo{}, fmt.Errorf("sched: listing the jobs of group %q: %w", s.cfg.Group, err))
+			yield(JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: list the jobs of group %q", s.cfg.Group), denial(err)))
 			return
 		}
 		for _, name := range names {
@@ -100,7 +101,7 @@ func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	}
 }
 
-// names returns those of all jobs, in order.
+// names returns the names of all jobs, sorted.
 func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	var names []string
 	if s.Passthrough() {
@@ -129,19 +130,20 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Inspect says how a job stands, at one revision of etcd.
+// Inspect returns the state of a job, read at one revision of etcd. In a passthrough
+// scheduler it returns the policies and the next tick only.
 //
-// Errors: ErrUnknownJob, and what etcd says.
+// Errors: [ErrUnknownJob], and those of the etcd client.
 func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
 	if s.Passthrough() {
-		return s.inspectAlone(job)
+		return s.inspectLocal(job)
 	}
 	st, err := s.read(ctx, job)
 	if err == nil && st.specRev == 0 {
 		err = ErrUnknownJob
 	}
 	if err != nil {
-		return JobInfo{}, fmt.Errorf("sched: inspecting job %.80q: %w", job, err)
+		return JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: inspect job %.80q", job), denial(err))
 	}
 	i := JobInfo{
 		Group: s.cfg.Group, Job: job, Schedule: st.spec.Schedule, Revision: st.spec.Revision, CatchUp: st.spec.CatchUp,
@@ -174,8 +176,8 @@ func (r ready) info(group string, admitted int64) TickInfo {
 	}
 }
 
-// scheduleOf returns the schedule that a job has in etcd, if this process knows
-// it.
+// scheduleOf returns the schedule that a job has in etcd, or nil if this process does
+// not know it.
 func (s *Scheduler) scheduleOf(job string, sp spec) Schedule {
 	if j, ok := s.job(job); ok && j.hash() == sp.Hash {
 		return j.Schedule
@@ -186,8 +188,9 @@ func (s *Scheduler) scheduleOf(job string, sp spec) Schedule {
 	return nil
 }
 
-// History yields what became of the job's last ticks, the newest first, as many
-// as Job.History. An error ends it.
+// History yields the records of the job's last ticks, newest first, up to Job.History
+// of them. The sequence is empty in a passthrough scheduler and for unknown jobs. It
+// ends after the first error.
 func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if s.Passthrough() {
@@ -198,11 +201,14 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
 		cancel()
 		if err != nil {
-			yield(Entry{}, fmt.Errorf("sched: reading the history of job %.80q: %w", job, err))
+			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), denial(err)))
 			return
 		}
 		for _, kv := range resp.Kvs {
 			p, err := decode[past](string(kv.Key), kv.Value)
+			if err != nil {
+				err = errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), denial(err))
+			}
 			if !yield(p.entry(s.cfg.Group), err) || err != nil {
 				return
 			}
@@ -210,14 +216,14 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 	}
 }
 
-// jobState is all that etcd has of a job but for its history, at one revision.
-type jobState struct {
-	rev       int64 // at which it was read
+// jobSnapshot is the state of a job at one revision, except for its history.
+type jobSnapshot struct {
+	rev       int64 // the revision
 	spec      spec
-	specRev   int64 // 0: there is no such job
+	specRev   int64 // 0 if the job is unknown
 	high      time.Time
 	highRev   int64
-	paused    *pause // nil: it is not
+	paused    *pause // nil if the job is not paused
 	pausedRev int64
 	failures  failures
 	waiting   []waiter
@@ -232,9 +238,9 @@ type runner struct {
 }
 
 // read reads the state of a job.
-func (s *Scheduler) read(ctx context.Context, job string) (*jobState, error) {
+func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) {
 	if err := checkName(job); err != nil {
-		return nil, fmt.Errorf("%w: its name %w", ErrUnknownJob, err)
+		return nil, fmt.Errorf("%w: the name %w", ErrUnknownJob, err)
 	}
 	k := s.keys
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
@@ -244,12 +250,13 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobState, error) {
 		clientv3.OpGet(k.readyOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfills(job), clientv3.WithPrefix()),
 		clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
 		clientv3.OpGet(k.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
+		clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()),
 	).Commit()
 	if err != nil {
 		return nil, err
 	}
 	at := func(i int) []*mvccpb.KeyValue { return resp.Responses[i].GetResponseRange().Kvs }
-	st := &jobState{rev: resp.Header.Revision}
+	st := &jobSnapshot{rev: resp.Header.Revision}
 	for _, kv := range at(0) {
 		st.specRev = kv.ModRevision
 		if st.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {
@@ -259,7 +266,7 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobState, error) {
 	for _, kv := range at(1) {
 		st.highRev = kv.ModRevision
 		if st.high, err = dec(kv.Value); err != nil {
-			return nil, fmt.Errorf("the high-water mark %s: %w; correct it", kv.Key, err)
+			return nil, fmt.Errorf("the high-water mark %s is invalid: %w; correct the value", kv.Key, err)
 		}
 	}
 	for _, kv := range at(2) {
@@ -274,14 +281,21 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobState, error) {
 			return nil, err
 		}
 	}
+	withdrawn := int64(0)
+	for _, kv := range at(9) {
+		withdrawn = kv.ModRevision
+	}
 	for _, kv := range slices.Concat(at(4), at(5)) {
+		if kv.ModRevision < withdrawn {
+			continue // the owner will remove it
+		}
 		r, err := decode[ready](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
 		st.waiting = append(st.waiting, waiter{ready: r, key: string(kv.Key), rev: kv.ModRevision})
 	}
-	inOrder(st.waiting)
+	slices.SortFunc(st.waiting, func(a, b waiter) int { return byTime(&a, &b) })
 	for _, kv := range slices.Concat(at(6), at(7)) {
 		r, err := decode[run](string(kv.Key), kv.Value)
 		if err != nil {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// jitter returns how much later than nominal a tick of the job starts: at least
-// 0 and less than limit, and less than the time until next, which is the
-// instant after nominal or the zero Time if there is none; so ticks keep their
-// order. It is 0 if that leaves no room.
+// jitter returns how much later than nominal a tick of the job starts. The result is
+// at least 0, less than limit, and less than the time until next, so that ticks keep
+// their order. Next is the instant after nominal, or the zero Time if there is none. If
+// these bounds leave no room, the result is 0.
 //
-// It is a hash of job and nominal, so that replicas agree on it and a new owner
-// does not draw again. SHA-256 makes it uniform even for names and times that
-// differ in one bit. It is no part of a tick's identity.
+// The jitter is a hash of job and nominal, so that all processes agree on it. SHA-256
+// makes it uniform even for names and times that differ in one bit. It is not part of a
+// tick's identity.
 func jitter(job string, nominal time.Time, limit time.Duration, next time.Time) time.Duration {
 	if !next.IsZero() {
 		limit = min(limit, next.Sub(nominal))

@@ -12,56 +12,62 @@ import (
 	"unicode/utf8"
 )
 
-// Job is something to do at each tick of a schedule, once across the fleet.
+// Job is a function to run at each tick of a schedule, once across all processes of
+// a group. Name, Schedule and Handler are required.
 type Job struct {
-	// Name tells the job from others of its group: UTF-8 of 1 to 200 bytes
-	// without control characters. What is known of a job in etcd is known by its
-	// name: under another it is another job.
+	// Name identifies the job in its group. It is UTF-8 of 1 to 200 bytes, without
+	// control characters. etcd stores the state of a job under its name, so a renamed
+	// job is a new job.
 	Name string
-	// Schedule says when the job is due: [Every], [Cron], or one of somebody
-	// else's.
+	// Schedule returns the instants at which the job is due. Use Every, Cron, or a
+	// schedule of another package.
 	Schedule Schedule
-	// Handler does the job. Its context ends when the scheduler stops, when the
-	// run's claim is lost, at Timeout, and when the run is cancelled; the handler
-	// then has a drain (etcdclaims.Config.Drain) to return in, and is shut out by
-	// its fence after that. An error, or a panic, makes the run failed; it is not
-	// tried again by that. It is called from many goroutines if Overlap allows.
+	// Handler does the work of one tick. Its context ends when the scheduler stops,
+	// when the run's claim is lost, when the run is cancelled, and after Timeout. The
+	// handler then has a drain (etcdclaims.Config.Drain) to return. After the drain it
+	// is shut out by its fence. If the handler returns an error or panics, the run has
+	// failed; it is not retried for that reason. Handler is called concurrently if
+	// Overlap permits.
 	Handler func(ctx context.Context, t Tick) error
 
-	// Revision tells one version of the job's schedule from the next, beside the
-	// schedule's own text. When either changes, what was due under the old one is
-	// not caught up with, and RunOnStart is due once more. It must be given for a
-	// schedule that is no fmt.Stringer, since nothing else would tell that it
-	// changed. Default: none.
+	// Revision identifies this version of the job, together with the text of its
+	// schedule. When either changes, ticks of the old version are not caught up with,
+	// and RunOnStart is due once more. Revision is required if the schedule is not a
+	// fmt.Stringer, because its changes could not be detected otherwise. Default:
+	// empty.
 	Revision string
-	// CatchUp says what happens to ticks that were missed. Default: Latest.
+	// CatchUp decides about missed ticks. Default: Latest.
 	CatchUp CatchUp
-	// Overlap says what happens to a tick while a run goes on. Default: Skip.
+	// Overlap decides about ticks that come due while a run of the job is in progress.
+	// Default: Skip.
 	Overlap Overlap
-	// Delivery says what happens to a run whose process died. Default:
-	// AtMostOnce.
+	// Delivery decides about a run whose process died. Default: AtMostOnce.
 	Delivery Delivery
-	// MaxAttempts is how often AtLeastOnce begins a tick, so that one which kills
-	// each process that runs it does not do so for ever. Default: 3.
+	// MaxAttempts limits how often AtLeastOnce begins a tick, so that a tick that
+	// kills its process does not do so forever. Default: 3.
 	MaxAttempts int
-	// StartDeadline is how late, after its nominal time, a tick may start: after
-	// that it is not run, and recorded as late. Jitter counts. Below 10 s a
-	// take-over can use it up. Default: no limit.
+	// StartDeadline is how late a tick can start, counted from its nominal time. A
+	// tick that has not started by then is not run, and is recorded as late. The
+	// deadline includes the jitter. A take-over can use up a StartDeadline below 10 s.
+	// Zero means no limit.
 	StartDeadline time.Duration
-	// Jitter spreads starts: each is later than nominal by less than this, and
-	// always before the next nominal time, by a hash of job and time. It is no
-	// part of a tick's identity. Default: none.
+	// Jitter delays each start by less than this duration, and never past the next
+	// nominal time. The delay is a hash of the job's name and the nominal time, so it
+	// is the same in all processes. It is not part of the tick's identity. Default:
+	// none.
 	Jitter time.Duration
-	// Timeout ends the handler's context, with context.DeadlineExceeded, when it
-	// has run for so long. Default: no limit.
+	// Timeout is how long a handler can run before its context ends with
+	// context.DeadlineExceeded. Zero means no limit.
 	Timeout time.Duration
-	// RunOnStart makes the job due once when it is registered, and again with
-	// each new revision of it: not with each process, and not with each owner.
+	// RunOnStart makes the job due once when it is registered, and once for each new
+	// revision. A new process or a new owner does not make it due again.
 	RunOnStart bool
-	// PauseOnFailure pauses the job when so many of its runs have failed in a
-	// row. Default: never.
+	// PauseOnFailure pauses the job when this number of its runs have failed in a row.
+	// Zero means never.
 	PauseOnFailure int
-	// History is how many records of ticks are kept. Default: 20.
+	// History is how many records of ticks are kept, from 1 to 1000. Records that are
+	// added at the same time can leave a few more until the owner trims them, usually
+	// within a second. Default: 20.
 	History int
 }
 
@@ -72,13 +78,14 @@ const (
 	defaultMaxAttempts = 3
 )
 
-// withDefaults returns the job with its gaps filled, or what is wrong with it.
+// withDefaults returns the job with its defaults filled in, or an error if the job
+// is invalid.
 func (j Job) withDefaults() (Job, error) {
 	fail := func(format string, args ...any) (Job, error) {
-		return Job{}, fmt.Errorf("sched: job %.80q: %w", j.Name, fmt.Errorf(format, args...))
+		return Job{}, fmt.Errorf("sched: add job %.80q: %w", j.Name, fmt.Errorf(format, args...))
 	}
 	if err := checkName(j.Name); err != nil {
-		return fail("its Name %w", err)
+		return fail("Name %w", err)
 	}
 	if j.CatchUp == nil {
 		j.CatchUp = Latest{}
@@ -101,39 +108,39 @@ func (j Job) withDefaults() (Job, error) {
 	_, named := j.Schedule.(fmt.Stringer)
 	switch {
 	case j.Schedule == nil:
-		return fail("it has no Schedule")
+		return fail("the job has no Schedule")
 	case j.Handler == nil:
-		return fail("it has no Handler")
+		return fail("the job has no Handler")
 	case !named && j.Revision == "":
-		return fail("its Schedule %T has no String method, so that nothing tells when it changes: give a Revision", j.Schedule)
+		return fail("changes of the Schedule %T cannot be detected, because it has no String method; set Revision", j.Schedule)
 	case int(j.Delivery) < 0 || int(j.Delivery) >= len(deliveryNames):
-		return fail("Delivery(%d) is none", int(j.Delivery))
+		return fail("Delivery(%d) is not a delivery; want AtMostOnce or AtLeastOnce", int(j.Delivery))
 	case j.MaxAttempts < 0 || j.PauseOnFailure < 0:
 		return fail("MaxAttempts %d and PauseOnFailure %d must not be negative", j.MaxAttempts, j.PauseOnFailure)
 	case j.StartDeadline < 0 || j.Jitter < 0 || j.Timeout < 0:
 		return fail("StartDeadline %v, Jitter %v and Timeout %v must not be negative", j.StartDeadline, j.Jitter, j.Timeout)
 	case j.StartDeadline > 0 && j.Jitter >= j.StartDeadline:
-		return fail("Jitter %v can use up the StartDeadline %v: some ticks would never start", j.Jitter, j.StartDeadline)
+		return fail("Jitter %v can use up the StartDeadline %v, so some ticks would never start; want a shorter Jitter", j.Jitter, j.StartDeadline)
 	case j.History < 1 || j.History > mostHistory:
-		return fail("History %d: want 1 to %d", j.History, mostHistory)
+		return fail("History %d is out of range; want 1 to %d", j.History, mostHistory)
 	}
 	return j, nil
 }
 
-// checkName says what is wrong with the name of a job or a group.
+// checkName returns an error if the name of a job or a group is invalid.
 func checkName(name string) error {
 	switch {
 	case name == "":
 		return errors.New("is empty")
 	case len(name) > mostNameBytes:
-		return fmt.Errorf("has %d bytes, the limit is %d", len(name), mostNameBytes)
+		return fmt.Errorf("has %d bytes; the limit is %d", len(name), mostNameBytes)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return errors.New("is not UTF-8 without control characters")
+		return errors.New("must be UTF-8 without control characters")
 	}
 	return nil
 }
 
-// text is the schedule, for people.
+// text returns the schedule as text.
 func (j Job) text() string {
 	if s, ok := j.Schedule.(fmt.Stringer); ok {
 		return s.String()
@@ -141,13 +148,13 @@ func (j Job) text() string {
 	return fmt.Sprintf("%T", j.Schedule)
 }
 
-// hash tells one revision of the job from another.
+// hash identifies the revision of the job.
 func (j Job) hash() string {
 	sum := sha256.Sum256([]byte(j.text() + "\n" + j.Revision))
 	return hex.EncodeToString(sum[:8])
 }
 
-// actual is when the tick with the nominal time starts.
+// actual returns when the tick with the nominal time starts.
 func (j Job) actual(nominal time.Time) time.Time {
 	if j.Jitter == 0 {
 		return nominal
@@ -155,8 +162,8 @@ func (j Job) actual(nominal time.Time) time.Time {
 	return nominal.Add(jitter(j.Name, nominal, j.Jitter, j.Schedule.Next(nominal)))
 }
 
-// parallel reports whether runs of the job may go on beside each other; else they
-// share one claim.
+// parallel reports whether runs of the job can overlap. Otherwise they share one
+// claim.
 func (j Job) parallel() bool {
 	_, allow := j.Overlap.(Allow)
 	return allow

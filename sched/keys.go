@@ -8,22 +8,24 @@ import (
 	"time"
 )
 
-// keys knows where things are in etcd. Names stand there as digests, so that
-// none can be part of another's subtree, and the kind stands before the job, so
-// that one range has all that is of a kind:
+// keys returns the keys of a group in etcd. Names are digests, so that no key is part
+// of another's subtree. The kind comes before the job, so that one range returns all
+// keys of a kind:
 //
-//	spec/<job>              what the job is
+//	spec/<job>              the specification of the job
 //	high/<job>              its high-water mark
-//	past/<job>/<time>-<id>  what became of its ticks
-//	fail/<job>              how many runs failed in a row
-//	now/ask/<job>/<uuid>   what somebody asks of the owner
-//	now/paused/<job>       that it is paused, by whom and why
-//	now/cancel/<job>       that what runs now shall end
-//	now/ready/<job>/<id>   a tick that is admitted and not begun
-//	now/run/<job>/<id>     a tick that was begun
+//	past/<job>/<time>-<id>  the records of its ticks
+//	fail/<job>              how many of its runs failed in a row
+//	now/ask/<job>/<uuid>    a request for the owner: RunNow or Backfill
+//	now/paused/<job>        the job is paused, by whom and why
+//	now/cancel/<job>        runs that began before this key must end
+//	now/withdraw/<job>      ticks admitted before this key must not begin
+//	now/stuck/<job>/<id>    a handler did not return after its context ended
+//	now/ready/<job>/<id>    a tick that was admitted and has not begun
+//	now/run/<job>/<id>      a tick that has begun
 //
-// Backfills have directories of their own beside the job's, so that they do not
-// count as ticks that wait. All that is under way has one prefix, for one watch.
+// Backfills have directories of their own beside the job's, so that they do not count
+// as waiting ticks. Everything in progress has one prefix, for one watch.
 type keys struct{ root string }
 
 func newKeys(prefix, group string) keys {
@@ -42,6 +44,8 @@ func (k keys) asksOf(job string) string        { return k.asks() + digest(job) +
 func (k keys) paused(job string) string        { return k.now() + "paused/" + digest(job) }
 func (k keys) cancels() string                 { return k.now() + "cancel/" }
 func (k keys) cancel(job string) string        { return k.cancels() + digest(job) }
+func (k keys) withdraw(job string) string      { return k.now() + kindWithdraw + "/" + digest(job) }
+func (k keys) stuck(job, id string) string     { return k.now() + kindStuck + "/" + place(job, id) }
 func (k keys) readies() string                 { return k.now() + "ready/" }
 func (k keys) runs() string                    { return k.now() + "run/" }
 func (k keys) ready(job, id string) string     { return k.readies() + place(job, id) }
@@ -50,26 +54,29 @@ func (k keys) readyOf(job string) string       { return k.readies() + digest(job
 func (k keys) runOf(job string) string         { return k.runs() + digest(job) + "/" }
 func (k keys) entry(job string, e past) string { return k.past(job) + e.at() }
 
-// backfills and backfilling are what waits and what runs of the job's backfills.
-func (k keys) backfills(job string) string   { return k.readies() + digest(job) + ".backfill/" }
-func (k keys) backfilling(job string) string { return k.runs() + digest(job) + ".backfill/" }
+// backfills and backfilling are the directories of the waiting and running ticks of
+// the job's backfills.
+func (k keys) backfills(job string) string   { return k.readies() + digest(job) + backfillDir + "/" }
+func (k keys) backfilling(job string) string { return k.runs() + digest(job) + backfillDir + "/" }
 
-// place is a tick below ready/ and run/.
+const backfillDir = ".backfill"
+
+// place returns the key of a tick below ready/ and run/.
 func place(job, id string) string {
 	if isBackfill(id) {
-		return digest(job) + ".backfill/" + id
+		return digest(job) + backfillDir + "/" + id
 	}
 	return digest(job) + "/" + id
 }
 
-// digest is of fixed length, and so no part of another key.
+// digest returns a hash of fixed length, so that no name is a prefix of another.
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
 }
 
-// The keys of claims. A group has no slash in its name, and what follows it is
-// told apart by its first word, so no two of these are the same.
+// The keys of claims. The name of a group has no slash, and the word after it differs,
+// so no two of these keys are equal.
 
 func ownerKey(group string) string { return "sched/" + group + "/owner" }
 
@@ -77,8 +84,8 @@ func opKey(group, id string) string { return "sched/" + group + "/op/" + id }
 
 func jobKey(group, job string) string { return "sched/" + group + "/job/" + job }
 
-// claimKey is claimed by a run: that of the job where its runs exclude each other,
-// and else one of the tick's own.
+// claimKey returns the key that a run claims: the key of the job if its runs exclude
+// each other, and otherwise a key of the tick.
 func claimKey(group, job, id string, exclusive bool) string {
 	if exclusive {
 		return jobKey(group, job)
@@ -86,17 +93,17 @@ func claimKey(group, job, id string, exclusive bool) string {
 	return "sched/" + group + "/run/" + strings.ReplaceAll(id, "/", "-") + "/" + job
 }
 
-// enc writes an instant so that the order of bytes, by which etcd compares, is
-// that of time.
+// enc encodes an instant so that the order of bytes, in which etcd compares, is the
+// order of time.
 func enc(t time.Time) string { return fmt.Sprintf("%020d", max(t.UnixNano(), 0)) }
 
 func dec(s []byte) (time.Time, error) {
 	var n int64
 	if len(s) != 20 {
-		return time.Time{}, fmt.Errorf("%q is no time of 20 digits", s)
+		return time.Time{}, fmt.Errorf("%q is not a time of 20 digits", s)
 	}
 	if _, err := fmt.Sscanf(string(s), "%020d", &n); err != nil {
-		return time.Time{}, fmt.Errorf("%q is no time of 20 digits: %w", s, err)
+		return time.Time{}, fmt.Errorf("%q is not a time of 20 digits: %w", s, err)
 	}
 	return time.Unix(0, n).UTC(), nil
 }

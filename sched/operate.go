@@ -4,30 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// What follows can be called in any process that has a scheduler of the group,
-// also one that never calls Run and has no jobs. Each takes effect in etcd, at
-// once and for the whole group, and names who did it by the client's
-// Config.Owner. None waits for the owner, which may be down. Errors that match
-// etcdclaims.ErrUnknown say that it may have been done; any other, that it was
-// not.
+// The operations below work in any process that has a scheduler of the group, also
+// if it never calls Run and has no jobs. Each takes effect in etcd, at once and for
+// the whole group, and records the client's Config.Owner. None waits for the owner of
+// the group, which may be down.
 
-// Pause stops the admission of the job's scheduled ticks until Resume, with a
-// note that says why. Runs that go on, or wait, are not touched, and RunNow and
-// Backfill still work.
+// Pause stops the admission of the job's scheduled ticks until Resume. The note why
+// is kept with the pause. Ticks that wait and runs in progress are not affected, and
+// RunNow and Backfill still work. Pause works in any process of the group, also in
+// one that does not call Run.
 //
-// Errors: ErrUnknownJob, ErrPaused, those of etcdclaims.Client.TryAcquire.
+// Errors: [ErrUnknownJob], [ErrPaused], and those of etcdclaims.Client.TryAcquire. If
+// the error matches etcdclaims.ErrUnknown, the pause may have taken effect; after any
+// other error it has not.
 func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 	paused := s.keys.paused(job)
 	value := encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
-	return s.operate(ctx, "pausing", job, func(st *jobState) ([]clientv3.Cmp, []clientv3.Op, error) {
+	return s.operate(ctx, "pause", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+		if st.specRev == 0 {
+			return nil, nil, ErrUnknownJob
+		}
 		if st.paused != nil {
 			return nil, nil, fmt.Errorf("%w: by %s at %s: %s", ErrPaused, st.paused.By, st.paused.At.Format(time.RFC3339), st.paused.Note)
 		}
@@ -35,15 +39,20 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 	})
 }
 
-// Resume ends a pause, by whoever: it raises the job's high-water mark to now, by
-// this process's clock (Config.Now), and the next tick is the first that is due
-// after it. What was due meanwhile is not missed; Backfill runs it if it is wanted.
-// Where this clock is ahead of the owner's, what comes due in between is left out
-// without a record; where it is behind, what was due in between is for CatchUp.
+// Resume ends a pause, whichever process made it. It raises the job's high-water mark
+// to the current time, by this process's clock (Config.Now). The next tick is the
+// first one due after that. Ticks of the pause do not count as missed; use Backfill to
+// run them. If this clock is ahead of the owner's, the ticks in between are left out
+// without a record. If it is behind, CatchUp decides about them.
 //
-// Errors: ErrUnknownJob, ErrNotPaused, those of etcdclaims.Client.TryAcquire.
+// Errors: [ErrUnknownJob], [ErrNotPaused], and those of etcdclaims.Client.TryAcquire.
+// If the error matches etcdclaims.ErrUnknown, Resume may have taken effect; after any
+// other error it has not.
 func (s *Scheduler) Resume(ctx context.Context, job string) error {
-	return s.operate(ctx, "resuming", job, func(st *jobState) ([]clientv3.Cmp, []clientv3.Op, error) {
+	return s.operate(ctx, "resume", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+		if st.specRev == 0 {
+			return nil, nil, ErrUnknownJob
+		}
 		if st.paused == nil {
 			return nil, nil, ErrNotPaused
 		}
@@ -59,28 +68,37 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 	})
 }
 
-// RunNow asks for one run of the job beside its schedule, which is not changed by
-// that. It is subject to the job's Overlap. The id is that of its tick.
+// RunNow requests one run of the job in addition to its schedule. The job's Overlap
+// applies to it. RunNow does not wait for the run. The returned id is the Tick.ID of
+// the run.
 //
-// Errors: ErrUnknownJob, those of etcdclaims.Client.TryAcquire.
+// Errors: [ErrUnknownJob], and those of etcdclaims.Client.TryAcquire. If the error
+// matches etcdclaims.ErrUnknown, the request may have been made; after any other error
+// it was not.
 func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err error) {
 	a := ask{Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now()}
-	return s.cfg.Group + "/" + job + "/" + manualID + a.ID, s.ask(ctx, "running", a)
+	return s.cfg.Group + "/" + job + "/" + manualID + a.ID, s.ask(ctx, "run", a)
 }
 
-// Backfill asks for runs of all ticks of the job's schedule from the one time up
-// to, not including, the other, whether or not they were run before: the job's
-// high-water mark has no part in it, and is not moved. The ticks are those of the
-// owner's schedule when it comes to them.
+// Backfill requests runs of all ticks of the job's schedule from the instant from up
+// to, but not including, the instant to. It runs them whether or not they ran before,
+// and does not move the job's high-water mark. The owner computes the ticks from its
+// own schedule, some at a time.
 //
-// With Overlap BufferAll, which nil stands for, they run one after the other,
-// the oldest first, and not while another run of the job goes on; scheduled ticks
-// go before them. With Allow they run beside each other and all others. No other
-// Overlap makes sense, and the job's own does not count; but a run of a backfill
-// is a run of the job, and so scheduled ticks with Skip may be left out because
-// of it. The id is that of the ticks, without their times.
+// The overlap is BufferAll or Allow; nil means BufferAll, and its Max is ignored. With
+// BufferAll the ticks run one after the other, oldest first, and not while another run
+// of the job is in progress. Scheduled ticks begin before them. With Allow they run
+// beside each other and beside all other runs. The job's own Overlap does not apply to
+// a backfill. But its runs are runs of the job, so a job with the Overlap Skip can
+// leave out scheduled ticks because of them.
 //
-// Errors: ErrUnknownJob, those of etcdclaims.Client.TryAcquire.
+// Backfill does not wait for the runs. The returned id is the common prefix of their
+// Tick.IDs.
+//
+// Backfill returns an error if from is not before to, or if either is outside the
+// years 1 to 9999. Other errors: [ErrUnknownJob], and those of
+// etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the
+// request may have been made; after any other error it was not.
 func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time, overlap Overlap) (id string, err error) {
 	a := ask{
 		Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(),
@@ -91,76 +109,131 @@ func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time
 	case Allow:
 		a.Parallel = true
 	default:
-		return "", fmt.Errorf("sched: job %.80q: a backfill with Overlap %T: want BufferAll or Allow", job, overlap)
+		return "", fmt.Errorf("sched: backfill job %.80q: Overlap %T is not supported; want BufferAll or Allow", job, overlap)
+	}
+	if from.UTC().Year() < 1 || to.UTC().Year() > mostYear {
+		return "", fmt.Errorf("sched: backfill job %.80q: %v to %v is out of range; want the years 1 to %d", job, from, to, mostYear)
 	}
 	if !from.Before(to) {
-		return "", fmt.Errorf("sched: job %.80q: a backfill from %v to %v has nothing in it", job, from, to)
+		return "", fmt.Errorf("sched: backfill job %.80q: %v is not before %v", job, from, to)
 	}
-	return s.cfg.Group + "/" + job + "/" + backfillID + a.ID, s.ask(ctx, "backfilling", a)
+	return s.cfg.Group + "/" + job + "/" + backfillID + a.ID, s.ask(ctx, "backfill", a)
 }
 
-// ask leaves a request for the owner.
+// mostYear is the last year that a JSON time can have.
+const mostYear = 9999
+
+// ask stores a request for the owner.
 func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 	key := s.keys.asksOf(a.Job) + a.ID
-	return s.operate(ctx, what, a.Job, func(*jobState) ([]clientv3.Cmp, []clientv3.Op, error) {
+	return s.operate(ctx, what, a.Job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+		if st.specRev == 0 {
+			return nil, nil, ErrUnknownJob
+		}
 		return []clientv3.Cmp{absent(key)}, []clientv3.Op{clientv3.OpPut(key, encode(a))}, nil
 	})
 }
 
-// Cancel ends the contexts of all runs of the job that have begun, with
-// ErrCancelled as their cause, and takes back what waits to be run, or was asked
-// for, backfills included. Of what waits the first twenty have records; one more
-// counts the rest. It does not wait until the runs have stopped. Scheduled ticks
-// go on; Pause stops them.
+// Cancel ends the contexts of all runs of the job in progress, with [ErrCancelled] as
+// their cause. It also takes back all waiting ticks, requests of RunNow and backfills
+// of the job: none of them begins after Cancel. It does not wait until the runs have
+// stopped. Later scheduled ticks are not affected; Pause stops them.
 //
-// Errors: ErrUnknownJob, those of etcdclaims.Client.TryAcquire.
+// The owner records the ticks that were taken back, within Job.History: the first
+// twenty one by one, and the others together with the last of the twenty. The note why
+// is part of the records.
+//
+// Errors: [ErrUnknownJob], and those of etcdclaims.Client.TryAcquire. If the error
+// matches etcdclaims.ErrUnknown, Cancel may have taken effect; after any other error it
+// has not.
 func (s *Scheduler) Cancel(ctx context.Context, job, why string) error {
 	value := encode(cancelling{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
-	return s.operate(ctx, "cancelling", job, func(st *jobState) ([]clientv3.Cmp, []clientv3.Op, error) {
-		waits := s.keys.readyOf(job)
-		fills := s.keys.backfills(job)
-		ops := append(s.withdraw(st.waiting, why),
-			clientv3.OpPut(s.keys.cancel(job), value), clientv3.OpDelete(s.keys.asksOf(job), clientv3.WithPrefix()),
-			clientv3.OpDelete(waits, clientv3.WithPrefix()), clientv3.OpDelete(fills, clientv3.WithPrefix()))
-		// What was admitted meanwhile has no record yet.
-		var cmps []clientv3.Cmp
-		for _, prefix := range []string{waits, fills} {
-			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(prefix), "<", st.rev+1).WithPrefix())
+	return s.operate(ctx, "cancel", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+		if st.specRev == 0 {
+			return nil, nil, ErrUnknownJob
 		}
-		return cmps, ops, nil
+		// No condition depends on the state of the job, so a busy job cannot delay this.
+		return nil, []clientv3.Op{
+			clientv3.OpPut(s.keys.cancel(job), value), clientv3.OpPut(s.keys.withdraw(job), value),
+			clientv3.OpDelete(s.keys.asksOf(job), clientv3.WithPrefix()),
+		}, nil
 	})
 }
 
-// withdraw takes back ticks that wait, those of them that were not begun
-// meanwhile, and records that.
-func (s *Scheduler) withdraw(waiting []waiter, why string) (ops []clientv3.Op) {
-	const most = 20 // that have a record each
-	now := s.now()
-	record := func(w waiter, more int) clientv3.Op {
-		p := w.leftOut(OutcomeWithdrawn, now)
-		p.Version, p.Job = valueVersion, w.Job
-		p.Missed += more
-		p.Error = limitText(strings.TrimPrefix(p.Error+"; taken back: "+why, "; "))
-		return clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
-			[]clientv3.Op{clientv3.OpDelete(w.key), clientv3.OpPut(s.keys.entry(w.Job, p), encode(p))}, nil)
-	}
-	for i, w := range waiting {
-		if rest := len(waiting) - i - 1; i < most {
-			ops = append(ops, record(w, 0))
-		} else if rest == 0 {
-			ops = append(ops, record(w, i-most)) // the last is begun last
+// mostForgotten is how many orphaned runs one request removes.
+const mostForgotten = 30
+
+// Forget removes the state of a job that no process has any more: its specification,
+// its high-water mark, its waiting ticks, its history, and the runs whose process died.
+// Such runs would stay recorded as in progress, because only an owner that has the job
+// settles them.
+//
+// If a process still has the job, it registers the job as new when it is the owner.
+// RunOnStart is then due again, and older ticks are not.
+//
+// Errors: [ErrUnknownJob], [ErrStillRunning], and those of
+// etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the job may
+// have been removed. After any other error, some runs of dead processes may have been
+// removed if there were more than thirty, but nothing else.
+func (s *Scheduler) Forget(ctx context.Context, job string) error {
+	for {
+		all := false
+		err := s.operate(ctx, "forget", job, func(st *jobSnapshot) (cmps []clientv3.Cmp, ops []clientv3.Op, err error) {
+			if st.specRev == 0 && st.highRev == 0 && len(st.running)+len(st.waiting) == 0 {
+				return nil, nil, ErrUnknownJob
+			}
+			k := s.keys
+			if len(st.running) > mostForgotten {
+				st.running = st.running[:mostForgotten]
+			} else {
+				all = true
+			}
+			for _, r := range st.running {
+				key := k.run(job, r.ID)
+				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(s.claims.OwnKey(r.Claim)), "!=", r.rev),
+					clientv3.Compare(clientv3.ModRevision(key), "=", r.rev))
+				if !all {
+					ops = append(ops, clientv3.OpDelete(key))
+				}
+			}
+			if !all {
+				return cmps, ops, nil
+			}
+			for _, dir := range []string{k.runOf(job), k.backfilling(job)} {
+				// No run has begun since the state was read.
+				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(dir), "<", st.rev+1).WithPrefix())
+			}
+			for _, dir := range []string{
+				k.runOf(job), k.backfilling(job), k.readyOf(job), k.backfills(job), k.asksOf(job), k.past(job),
+			} {
+				ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
+			}
+			for _, key := range []string{k.spec(job), k.high(job), k.fail(job), k.paused(job), k.cancel(job), k.withdraw(job)} {
+				ops = append(ops, clientv3.OpDelete(key))
+			}
+			for _, r := range st.running {
+				ops = append(ops, clientv3.OpDelete(k.stuck(job, r.ID)))
+			}
+			return cmps, ops, nil
+		})
+		if errors.Is(err, etcdclaims.ErrRefused) {
+			// The condition that keeps failing is that of a run.
+			return fmt.Errorf("%w: %w", err, ErrStillRunning)
+		}
+		if err != nil || all {
+			return err
 		}
 	}
-	return ops
 }
 
-// operate changes what etcd has of a job, exactly once or not at all: under a claim
-// of its own, whose request can neither come twice nor, once it was given up, late.
-// The change is made of what is there, and again if that changes meanwhile.
-func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*jobState) ([]clientv3.Cmp, []clientv3.Op, error)) error {
+// operate changes the state of a job in etcd, once or not at all. The change is part of
+// the acquisition of a claim of its own. Such a request cannot take effect twice, nor
+// after the claim was given up. The change is computed from the current state, and
+// computed again if that state has changed by the time of the request.
+func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error)) error {
 	fail := func(err error) error {
 		if err != nil {
-			err = fmt.Errorf("sched: %s job %.80q: %w", what, job, err)
+			err = errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), denial(err))
 		}
 		return err
 	}
@@ -173,21 +246,21 @@ func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*
 		if err != nil {
 			return fail(err)
 		}
-		if st.specRev == 0 {
-			return fail(ErrUnknownJob)
-		}
 		cmps, ops, err := change(st)
 		if err != nil {
 			return fail(err)
 		}
 		claim, err := s.claims.TryAcquire(ctx, opKey(s.cfg.Group, uuid.NewString()), etcdclaims.If(cmps...), etcdclaims.Then(ops...))
 		if errors.Is(err, etcdclaims.ErrRefused) && try < tries {
+			if try > 0 {
+				pauseFor(ctx, try-1)
+			}
 			continue
 		}
 		if err != nil {
 			return fail(err)
 		}
-		_ = claim.Release(context.WithoutCancel(ctx)) // it did what it was for
+		_ = claim.Release(context.WithoutCancel(ctx)) // the acquisition made the change
 		return nil
 	}
 }

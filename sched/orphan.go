@@ -4,77 +4,82 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
-// orphanCheck is how often runs are looked at whose end nobody has told of.
+// orphanCheck is how often the owner reads the claims of recorded runs.
 const orphanCheck = 5 * time.Second
 
-// epochShift is where a fence has the epoch, above the revision.
-const epochShift = 47
-
-// settleOrphans ends the records of runs whose claim is gone. The claim and the
-// record are put in one transaction, so the claim is the run's own if it has the
-// record's revision; and a run deletes its record before it gives up its claim.
-func (t *tenure) settleOrphans(ctx context.Context) error {
-	t.looked = time.Now()
-	type suspect struct {
-		key string
-		is  kv
-	}
-	var suspects []suspect
-	for key, is := range t.s.view.under(t.s.keys.runs()) {
-		if is.run != nil && !t.s.runs(is.run.Run) {
-			suspects = append(suspects, suspect{key, is})
-		}
-	}
-	for len(suspects) > 0 {
-		some := suspects[:min(t.batch, len(suspects))]
-		suspects = suspects[len(some):]
-		ops := make([]clientv3.Op, len(some))
-		for i, su := range some {
-			ops[i] = clientv3.OpGet(t.s.claims.OwnKey(su.is.run.Claim), clientv3.WithKeysOnly())
-		}
-		reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-		resp, err := t.s.claims.Etcd().Txn(reading).Then(ops...).Commit()
-		cancel()
-		if err != nil {
-			return err
-		}
-		var steps []decision
-		for i, su := range some {
-			own := resp.Responses[i].GetResponseRange().Kvs
-			if len(own) > 0 && own[0].ModRevision == su.is.rev {
-				continue
-			}
-			if c := t.jobs[digest(su.is.run.Job)]; c != nil { // else its owner is to be one that has the job
-				steps = append(steps, t.settle(c, su.key, *su.is.run, su.is.rev))
-			}
-		}
-		if err := t.take(ctx, steps); err != nil {
-			return err
-		}
-	}
-	return nil
+// suspect is a run that may be an orphan.
+type suspect struct {
+	key string
+	is  kv
 }
 
-// settle ends one record: the run is lost, or waits to be begun again.
-func (t *tenure) settle(c *charge, key string, r run, rev int64) decision {
+// settleOrphans ends the records of some runs whose claim is gone. The claim and the
+// record of a run are put in one transaction, so a claim of another revision is not the
+// run's. A run deletes its record before it gives up its claim.
+func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
+	if len(l.suspects) == 0 && (l.rescan || time.Since(l.looked) >= orphanCheck) {
+		l.rescan, l.looked = false, time.Now()
+		if l.s.view.anyRuns() {
+			for key, is := range l.s.view.runs() {
+				if !l.s.runs(is.run.Run) {
+					l.suspects = append(l.suspects, suspect{key, is})
+				}
+			}
+		}
+	}
+	if len(l.suspects) == 0 {
+		return false, nil
+	}
+	some := l.suspects[:min(l.steps, len(l.suspects))]
+	ops := make([]clientv3.Op, len(some))
+	for i, su := range some {
+		ops[i] = clientv3.OpGet(l.s.claims.OwnKey(su.is.run.Claim), clientv3.WithKeysOnly())
+	}
+	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	resp, err := l.s.claims.Etcd().Txn(reading).Then(ops...).Commit()
+	cancel()
+	if err != nil {
+		return false, denial(err)
+	}
+	var steps []decision
+	for i, su := range some {
+		own := resp.Responses[i].GetResponseRange().Kvs
+		if len(own) > 0 && own[0].ModRevision == su.is.rev {
+			continue
+		}
+		if c := l.jobs[digest(su.is.run.Job)]; c != nil { // otherwise an owner that has the job must settle it
+			steps = append(steps, l.settle(c, su.key, *su.is.run, su.is.rev))
+		}
+	}
+	if err := l.take(ctx, steps); err != nil {
+		l.suspects, l.rescan = nil, true
+		return false, err
+	}
+	l.suspects = l.suspects[len(some):]
+	return len(l.suspects) > 0 || l.rescan, nil
+}
+
+// settle ends one record: the run is recorded as lost, or its tick waits again.
+func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision {
 	j := c.job
 	st := decision{
 		cmps: []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(key), "=", rev),
-			clientv3.Compare(clientv3.ModRevision(t.s.claims.OwnKey(r.Claim)), "!=", rev),
+			clientv3.Compare(clientv3.ModRevision(l.s.claims.OwnKey(r.Claim)), "!=", rev),
 		},
 		ops: []clientv3.Op{clientv3.OpDelete(key)},
 	}
 	p := r.past()
-	p.Outcome, p.Fence, p.Ended = OutcomeLost, r.Epoch<<epochShift+rev, t.s.now()
-	p.Error = "its claim was lost, or its process died, before it had ended"
-	// An attempt of this process whose claim was never confirmed did nothing.
-	begun := !t.s.neverBegun(r.Run)
+	p.Fence, p.Ended = keyspace.Fence(r.Epoch, rev), l.s.now()
+	l.s.explain(j, r, &p)
+	// An attempt of this process without a confirmed claim has called no handler.
+	begun := !l.s.neverBegun(r.Run)
 	again, over := r.ready, false
 	switch {
 	case !begun:
@@ -83,52 +88,61 @@ func (t *tenure) settle(c *charge, key string, r run, rev int64) decision {
 	default:
 		over = true
 	}
-	if !over && t.outdated(c, r.ID) {
+	if !over && l.outdated(c, r.ID) {
 		p, over = waiter{ready: again}.leftOut(OutcomeReplaced, p.Ended), true
 	}
+	var cleanup []clientv3.Op
+	if note := l.s.keys.stuck(j.Name, r.ID); !l.s.view.get(note).gone {
+		cleanup = append(cleanup, clientv3.OpDelete(note))
+	}
 	if over {
-		st.ops = append(st.ops, t.s.add(j, p)...)
+		st.ops = append(append(st.ops, l.s.record(j, p)...), cleanup...)
 		st.done = func(ok bool, at int64, _ []*pb.ResponseOp) {
 			if ok {
-				t.s.begunNever(r.Run, false)
-				t.s.view.remove(key, at)
-				t.s.left(j, p)
+				l.s.begunNever(r.Run, false)
+				l.s.view.remove(key, at)
+				l.s.left(j, p)
 			}
 		}
 		return st
 	}
-	waits := t.s.keys.ready(j.Name, r.ID)
-	op, instead := t.s.waitAgain(j, again, p.Ended)
-	st.ops = append(st.ops, op)
+	waits := l.s.keys.ready(j.Name, r.ID)
+	op, instead := l.s.waitAgain(j, again, p.Ended)
+	st.ops = append(append(st.ops, op), cleanup...)
 	st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {
 		if !ok {
 			return
 		}
-		t.s.begunNever(r.Run, false)
-		t.s.view.remove(key, at)
+		l.s.begunNever(r.Run, false)
+		l.s.view.remove(key, at)
 		if inner := replies[1].GetResponseTxn(); inner != nil && !inner.Succeeded {
-			t.s.left(j, instead)
+			l.s.left(j, instead)
 			return
 		}
-		t.s.view.put(waits, encode(again), at)
-		t.s.log.Warn("a tick is begun again", zap.String("job", j.Name), zap.String("tick", r.ID), zap.Int("attempt", again.Attempt))
+		l.s.view.put(waits, encode(again), at)
+		l.s.log.Warn("tick waits for another attempt", zap.String("job", j.Name), zap.String("key", r.Claim), zap.String("tick", r.ID), zap.Int("attempt", again.Attempt))
 	}
 	return st
 }
 
-// outdated reports whether a newer tick is about to be admitted in the place of
-// one that would wait again.
-func (t *tenure) outdated(c *charge, id string) bool {
-	return c.job.newestOnly(id) && !c.paused && c.highRev != 0 && !c.job.due(c.high, t.s.now(), t.s.cfg.Grace).run.IsZero()
+// outdated reports whether a newer tick is about to replace one that would wait again.
+func (l *leadership) outdated(c *jobState, id string) bool {
+	return c.job.newestOnly(id) && !c.paused && c.registered() && c.job.runsNext(c.high, l.s.now(), l.s.cfg.Grace)
 }
 
-// newestOnly reports whether a tick gives way to any newer one.
+// runsNext reports whether a tick after the mark is due and will run.
+func (j Job) runsNext(high, now time.Time, grace time.Duration) bool {
+	p := j.plan(high, now, grace, 1)
+	return len(p.ticks) > 0 && !p.late
+}
+
+// newestOnly reports whether any newer tick replaces the tick.
 func (j Job) newestOnly(id string) bool {
 	_, is := j.Overlap.(CancelRunning)
 	return is && !isBackfill(id)
 }
 
-// again is the tick as it waits for its next attempt, after one that ended so.
+// again returns the tick for its next attempt. The previous attempt ended as p.
 func (r run) again(p past, how string) ready {
 	next := r.ready
 	next.Attempt++
@@ -137,23 +151,23 @@ func (r run) again(p past, how string) ready {
 	return next
 }
 
-// waitAgain lets a tick wait that was begun. With CancelRunning it does not if a
-// newer one waits, and instead is what is recorded then.
+// waitAgain returns the operation that makes a begun tick wait again. With
+// CancelRunning, if a newer tick waits, the operation records instead.
 func (s *Scheduler) waitAgain(j Job, r ready, now time.Time) (op clientv3.Op, instead past) {
 	put := clientv3.OpPut(s.keys.ready(j.Name, r.ID), encode(r))
 	if !j.newestOnly(r.ID) {
 		return put, past{}
 	}
 	instead = waiter{ready: r}.leftOut(OutcomeReplaced, now)
-	return clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, []clientv3.Op{put}, s.add(j, instead)), instead
+	return clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, []clientv3.Op{put}, s.record(j, instead)), instead
 }
 
-// watchRuns hears of claims that are gone, until ctx ends.
+// watchRuns watches the claims of the group until ctx ends.
 func (s *Scheduler) watchRuns(ctx context.Context) {
 	for try := 0; ctx.Err() == nil; try++ {
 		for ev, err := range s.claims.Watch(ctx, "sched/"+s.cfg.Group+"/") {
 			if err != nil {
-				s.log.Warn("the ends of runs cannot be watched; they are looked for now and then", zap.Error(err))
+				s.outage.fail("watch claims", err, zap.String("key", "sched/"+s.cfg.Group+"/"))
 				break
 			}
 			s.heard(ev)

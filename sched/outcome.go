@@ -2,26 +2,26 @@ package sched
 
 import "errors"
 
-// Outcome says what became of a tick.
+// Outcome is what happened to a tick.
 type Outcome string
 
-// What becomes of ticks.
+// The outcomes of ticks.
 const (
-	OutcomeOK          Outcome = "ok"
+	OutcomeOK          Outcome = "ok"          // the handler returned nil
 	OutcomeFailed      Outcome = "failed"      // the handler returned an error
-	OutcomePanicked    Outcome = "panicked"    // it panicked, or called runtime.Goexit
-	OutcomeTimeout     Outcome = "timeout"     // it returned an error after its Timeout
-	OutcomeCancelled   Outcome = "cancelled"   // it returned an error after Cancel or CancelRunning
-	OutcomeInterrupted Outcome = "interrupted" // it returned an error after its scheduler was stopped, or its claim was in doubt
-	OutcomeLost        Outcome = "lost"        // its process died, or its claim was lost, before it had ended
-	OutcomeSkipped     Outcome = "skipped"     // not run: another run was going on, or too many waited
+	OutcomePanicked    Outcome = "panicked"    // the handler panicked, or called runtime.Goexit
+	OutcomeTimeout     Outcome = "timeout"     // the handler returned an error after its Timeout, or was shut out
+	OutcomeCancelled   Outcome = "cancelled"   // the handler returned an error after Cancel or CancelRunning
+	OutcomeInterrupted Outcome = "interrupted" // the handler returned an error after its scheduler stopped, or while its claim was in doubt
+	OutcomeLost        Outcome = "lost"        // the process died, or the claim was lost, before the run ended
+	OutcomeSkipped     Outcome = "skipped"     // not run: another run was in progress, or too many ticks waited
 	OutcomeWithdrawn   Outcome = "withdrawn"   // not run: Cancel took it back while it waited
-	OutcomeReplaced    Outcome = "replaced"    // not run: CancelRunning preferred a newer one
+	OutcomeReplaced    Outcome = "replaced"    // not run: CancelRunning preferred a newer tick
 	OutcomeLate        Outcome = "late"        // not run: past its StartDeadline
-	OutcomeMissed      Outcome = "missed"      // not run: it could not be admitted in time, and CatchUp leaves it out
+	OutcomeMissed      Outcome = "missed"      // not run: not admitted in time, and CatchUp leaves it out
 
-	// OutcomeAbandoned is told to Hooks.Finished only: the run ended, and that could
-	// not be recorded since its claim was lost. The record says lost, or it is
+	// OutcomeAbandoned is passed to Hooks.Finished only. The run ended, but its claim
+	// was lost, so its outcome could not be recorded. The tick is recorded as lost or
 	// run again.
 	OutcomeAbandoned Outcome = "abandoned"
 )
@@ -35,21 +35,23 @@ func (o Outcome) bad() bool {
 	return false
 }
 
-// What calls can end with, and what ends contexts. Test with errors.Is.
+// The errors of this package, for errors.Is.
 var (
-	// ErrCancelled is the cause of the end of a handler's context whose run was
+	// ErrCancelled is the cause of a handler's context that ended because the run was
 	// cancelled.
-	ErrCancelled = errors.New("sched: the run was cancelled")
-	// ErrStopped is the cause of the end of a handler's context whose scheduler was
+	ErrCancelled = errors.New("the run was cancelled")
+	// ErrStopped is the cause of a handler's context that ended because its scheduler
 	// stopped.
-	ErrStopped = errors.New("sched: the scheduler was stopped")
-	// ErrUnknownJob says that there is no such job in the group: no owner has ever
-	// had it.
-	ErrUnknownJob = errors.New("sched: no such job")
-	// ErrNotPaused says that the job to resume is not paused.
-	ErrNotPaused = errors.New("sched: the job is not paused")
-	// ErrPaused says that the job to pause is paused already.
-	ErrPaused = errors.New("sched: the job is paused already")
-	// ErrRunning says that Run was called for a scheduler that runs.
-	ErrRunning = errors.New("sched: the scheduler runs already")
+	ErrStopped = errors.New("the scheduler was stopped")
+	// ErrUnknownJob is returned when no owner of the group has registered the job, or
+	// the job was removed by Forget.
+	ErrUnknownJob = errors.New("no such job")
+	// ErrNotPaused is returned by Resume when the job is not paused.
+	ErrNotPaused = errors.New("the job is not paused")
+	// ErrPaused is returned by Pause when the job is paused already.
+	ErrPaused = errors.New("the job is paused already")
+	// ErrStillRunning is returned by Forget when a run of the job is in progress.
+	ErrStillRunning = errors.New("a run of the job is in progress")
+	// ErrRunning is returned by Run when the scheduler is running already.
+	ErrRunning = errors.New("the scheduler is running already")
 )

@@ -4,33 +4,34 @@ import (
 	"time"
 )
 
-// due is what a job's schedule and its policies ask for at one moment.
-type due struct {
-	// high is what the high-water mark becomes, the zero Time if nothing is due.
+// plan is the decision that a job's schedule and policies require at one moment.
+type plan struct {
+	// high is the new high-water mark, or the zero Time if nothing is due.
 	high time.Time
-	// run is the nominal time of the tick to admit, if any. One that is not the
-	// newest leaves others due.
-	run time.Time
-	// missed is how many ticks before it, or before high, are given up.
-	missed int
-	// late says that high is a tick past its StartDeadline, and so not run.
+	// ticks are the ticks to decide about, oldest first. The last of them is high, and
+	// more may be due after it. If ticks is empty, all ticks up to high are missed.
+	ticks []time.Time
+	// late reports whether the ticks are past their StartDeadline, and so not run.
 	late bool
+	// missed is how many ticks are given up: those before the first of ticks, or all up
+	// to high if ticks is empty.
+	missed int
 }
 
 // countMost is how far missed ticks are counted.
 const countMost = 100_000
 
-// due says what is to be done about the ticks after the high-water mark, at the
-// time now. How many ticks it looks at is bounded, however long ago the mark is.
-func (j Job) due(high, now time.Time, grace time.Duration) due {
+// plan returns the decision about the ticks after the high-water mark at the time now,
+// for at most most ticks. The work is bounded, however old the mark is.
+func (j Job) plan(high, now time.Time, grace time.Duration, most int) plan {
 	if !now.After(high) {
-		return due{} // the clock was put back: wait
+		return plan{} // the clock was put back: wait
 	}
 	newest, ok := j.newest(high, now)
 	if !ok {
-		return due{}
+		return plan{}
 	}
-	pick := newest
+	first := newest
 	switch policy := j.CatchUp.(type) {
 	case All:
 		from := high
@@ -38,29 +39,33 @@ func (j Job) due(high, now time.Time, grace time.Duration) due {
 			// Until just before the window: a tick at its edge is in it.
 			from = later(high, now.Add(-policy.Window).Add(-1))
 		}
-		if kept := j.lastOnes(from, newest, policy.max()); len(kept) > 0 {
-			pick = kept[0]
-		} else {
-			return due{high: newest, missed: j.count(high, newest)} // all are too old
+		if !from.Before(newest) {
+			return plan{high: newest, missed: j.count(high, newest)} // all are too old
+		}
+		if first = j.Schedule.Next(from); j.countTo(from, newest, policy.max()+1) > policy.max() {
+			first = j.lastOnes(from, newest, policy.max())[0]
 		}
 	case Skip:
 		if now.Sub(j.actual(newest)) > grace {
-			return due{high: newest, missed: j.count(high, newest)}
+			return plan{high: newest, missed: j.count(high, newest)}
 		}
 	}
-	d := due{high: pick, run: pick, missed: j.count(high, pick.Add(-1))}
-	if j.tooLate(pick, now) {
-		d.run, d.late = time.Time{}, true
+	p := plan{missed: j.count(high, first.Add(-1)), late: j.tooLate(first, now)}
+	for t := first; len(p.ticks) < most && !t.After(newest) && j.tooLate(t, now) == p.late; t = j.Schedule.Next(t) {
+		if !t.After(p.high) {
+			break // the schedule of another package went back, or ended
+		}
+		p.ticks, p.high = append(p.ticks, t), t
 	}
-	return d
+	return p
 }
 
-// tooLate reports whether a tick may not start any more.
+// tooLate reports whether a tick is past its StartDeadline.
 func (j Job) tooLate(nominal, now time.Time) bool {
 	return j.StartDeadline > 0 && now.Sub(nominal) > j.StartDeadline
 }
 
-// newest returns the newest tick after high that is to start by now.
+// newest returns the newest tick after high that should have started by now.
 func (j Job) newest(high, now time.Time) (time.Time, bool) {
 	kept := j.lastOnes(high, now, 2)
 	for len(kept) > 0 {
@@ -68,21 +73,21 @@ func (j Job) newest(high, now time.Time) (time.Time, bool) {
 		if !j.actual(last).After(now) {
 			return last, true
 		}
-		kept = kept[:len(kept)-1] // its jitter is not over
+		kept = kept[:len(kept)-1] // it starts later, because of its jitter
 	}
 	return time.Time{}, false
 }
 
 // lastOnes returns the newest ticks after from and not after to, at most limit of
-// them, oldest first. It looks back in steps that grow, so that it does not pass
-// all ticks of a year to find the last.
+// them, oldest first. It looks back in growing steps, so that it need not visit all
+// ticks of a year to find the last.
 func (j Job) lastOnes(from, to time.Time, limit int) []time.Time {
 	for back := time.Minute; ; back *= 4 {
 		start := to.Add(-back)
 		if !start.After(from) || back > 200*365*24*time.Hour/4 {
 			start = from
 		}
-		kept, _ := newest(j.Schedule, start, to, limit)
+		kept := newest(j.Schedule, start, to, limit)
 		if len(kept) == limit || start.Equal(from) {
 			return kept
 		}
@@ -90,17 +95,32 @@ func (j Job) lastOnes(from, to time.Time, limit int) []time.Time {
 }
 
 // count returns how many ticks are after from and not after to, up to countMost.
-func (j Job) count(from, to time.Time) int {
+func (j Job) count(from, to time.Time) int { return j.countTo(from, to, countMost) }
+
+// countTo is count up to a limit.
+func (j Job) countTo(from, to time.Time, limit int) int {
+	if !from.Before(to) {
+		return 0
+	}
+	if s, ok := j.Schedule.(counter); ok {
+		return s.Count(from, to, limit)
+	}
 	n := 0
 	for range Between(j.Schedule, from, to) {
-		if n++; n == countMost {
+		if n++; n >= limit {
 			break
 		}
 	}
 	return n
 }
 
-// next returns when the job is to be looked at again, the zero Time for never.
+// countsFast reports whether ticks can be counted without visiting each.
+func (j Job) countsFast() bool {
+	_, ok := j.Schedule.(counter)
+	return ok
+}
+
+// next returns when the job is due next, or the zero Time for never.
 func (j Job) next(high time.Time) time.Time {
 	nominal := j.Schedule.Next(high)
 	if nominal.IsZero() || !nominal.After(high) {

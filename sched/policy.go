@@ -5,58 +5,57 @@ import (
 	"time"
 )
 
-// CatchUp says what happens to ticks that came due while nobody could admit
-// them: [Skip], [Latest] or [All]. Nothing else is one.
+// CatchUp decides about missed ticks: ticks that came due while no owner could admit
+// them. The policies are [Skip], [Latest] and [All]. No other type implements it.
 type CatchUp interface{ catchUp() (string, error) }
 
-// Overlap says what happens to a tick that comes due while a run of its job goes
-// on, in whatever process: [Skip], [BufferOne], [BufferAll], [CancelRunning] or
-// [Allow]. Nothing else is one.
+// Overlap decides about a tick that comes due while a run of its job is in progress
+// in any process. The policies are [Skip], [BufferOne], [BufferAll], [CancelRunning]
+// and [Allow]. No other type implements it.
 type Overlap interface{ overlap() (string, error) }
 
-// Skip leaves out. As a CatchUp: what could not be admitted within Config.Grace
-// of the time at which it was to start is not run. As an Overlap, where it is the
-// default: a tick is not run that comes due while a run of the job waits or goes
-// on. Either way it is recorded.
+// Skip leaves ticks out, and records them. As a CatchUp it leaves out a tick that
+// was not admitted within Config.Grace of the time at which it should start. As an
+// Overlap it leaves out a tick that comes due while a run of the job waits or is in
+// progress. Skip is the default Overlap.
 type Skip struct{}
 
-// Latest runs the newest missed tick, however late, and tells it how many were
-// missed before it. It is the default CatchUp.
+// Latest runs the newest missed tick, however late it is. Tick.Missed is the number
+// of missed ticks before it. Latest is the default CatchUp.
 type Latest struct{}
 
-// All runs missed ticks, the oldest first. Each is subject to the job's Overlap:
-// with Skip the first would run and the others be left out, so All goes with
-// BufferAll or Allow.
+// All runs missed ticks, oldest first. Each is subject to the job's Overlap, so
+// combine All with BufferAll or Allow: with the Overlap Skip the first tick would run
+// and the others would be left out.
 type All struct {
-	// Max is how many are run: the newest. What is older is dropped, and
-	// counted. Default: 100.
+	// Max is the greatest number of missed ticks to run: the newest ones. Older ticks
+	// are dropped, and counted in Tick.Missed. At most 100,000. Default: 100.
 	Max int
-	// Window is how old a tick may be, by its nominal time: what is older is
-	// dropped, and counted. Default: no limit.
+	// Window is how old a missed tick can be, by its nominal time. Older ticks are
+	// dropped, and counted in Tick.Missed. Zero means no limit.
 	Window time.Duration
 }
 
-// BufferOne lets one tick wait for the run that goes on. Further ones are left
-// out, and recorded.
+// BufferOne lets one tick wait for the run in progress. Further ticks are left out,
+// and recorded.
 type BufferOne struct{}
 
-// BufferAll lets ticks wait for the run that goes on, and runs them one after the
+// BufferAll lets ticks wait for the run in progress, and runs them one after the
 // other.
 type BufferAll struct {
-	// Max is how many may wait. Further ones are left out, and recorded.
-	// Default: 100.
+	// Max is how many ticks can wait. Further ticks are left out, and recorded. At
+	// most 10,000. Default: 100.
 	Max int
 }
 
-// CancelRunning ends the context of the run that goes on, with ErrCancelled as
-// its cause, and begins the new tick when that run's claim is gone: never on the
-// request alone. A run that does not stop within a drain is shut out by its
-// fence, and its claim lapses with its lease. Of ticks that wait for this only
-// the newest is run.
+// CancelRunning ends the context of the run in progress, with ErrCancelled as its
+// cause. The new tick begins when the claim of that run is gone, not before. A run
+// that does not stop within a drain is shut out by its fence, and its claim ends with
+// its lease. Of the ticks that wait in the meantime only the newest is run.
 type CancelRunning struct{}
 
-// Allow lets runs of one job overlap. Each has a claim of its own then, and
-// their fences do not order them.
+// Allow lets runs of one job overlap. Each run has a claim of its own, and the fences
+// of different ticks are not in order.
 type Allow struct{}
 
 const (
@@ -69,7 +68,7 @@ func (Skip) catchUp() (string, error)   { return "skip", nil }
 func (Latest) catchUp() (string, error) { return "latest", nil }
 func (a All) catchUp() (string, error) {
 	if a.Max < 0 || a.Max > mostCaughtUp || a.Window < 0 {
-		return "", fmt.Errorf("CatchUp All{Max: %d, Window: %v}: want a Max from 1 to %d, or 0 for %d, and no negative Window", a.Max, a.Window, mostCaughtUp, defaultMax)
+		return "", fmt.Errorf("CatchUp All{Max: %d, Window: %v} is invalid; want a Max from 1 to %d, or 0 for %d, and no negative Window", a.Max, a.Window, mostCaughtUp, defaultMax)
 	}
 	return "all", nil
 }
@@ -82,7 +81,7 @@ func (CancelRunning) overlap() (string, error) { return "cancel-running", nil }
 func (Allow) overlap() (string, error)         { return "allow", nil }
 func (b BufferAll) overlap() (string, error) {
 	if b.Max < 0 || b.Max > mostBuffered {
-		return "", fmt.Errorf("Overlap BufferAll{Max: %d}: want a Max from 1 to %d, or 0 for %d", b.Max, mostBuffered, defaultMax)
+		return "", fmt.Errorf("Overlap BufferAll{Max: %d} is invalid; want a Max from 1 to %d, or 0 for %d", b.Max, mostBuffered, defaultMax)
 	}
 	return "buffer-all", nil
 }
@@ -96,20 +95,25 @@ func orDefault(n int) int {
 	return n
 }
 
-// Delivery says what happens to a run whose process died.
+// Delivery decides about a run whose process died.
 type Delivery int
 
 const (
-	// AtMostOnce records the run as lost: whether it did anything is not known.
+	// AtMostOnce records the run as lost. Whether its handler did its work is unknown.
 	// It is the default.
 	AtMostOnce Delivery = iota
 	// AtLeastOnce runs the tick again, with Attempt one greater, up to
-	// Job.MaxAttempts. What the handler does must bear that: pass [Tick.ID] on as
-	// an idempotency key.
+	// Job.MaxAttempts. The handler must tolerate that: pass [Tick.ID] on as an
+	// idempotency key.
 	AtLeastOnce
 )
 
 var deliveryNames = []string{AtMostOnce: "at-most-once", AtLeastOnce: "at-least-once"}
 
 // String returns "at-most-once" or "at-least-once".
-func (d Delivery) String() string { return policyName(deliveryNames, d) }
+func (d Delivery) String() string {
+	if int(d) < 0 || int(d) >= len(deliveryNames) {
+		return fmt.Sprintf("unknown(%d)", int(d))
+	}
+	return deliveryNames[d]
+}

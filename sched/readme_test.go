@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"context"
+	"errors"
 	"log"
 	"time"
 
@@ -29,5 +30,9 @@ func Example_readme() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(scheduler.Run(ctx)) // in every process
+	err = scheduler.Run(ctx) // in every process, until ctx ends
+	err = errors.Join(err, claims.Close(context.Background()))
+	if err != nil {
+		log.Fatal(err)
+	}
 }

@@ -1,16 +1,17 @@
 package sched
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 )
 
-// valueVersion stands in every value, so that a later version can tell.
+// valueVersion is stored in every value, so that later versions can recognize it.
 const valueVersion = 1
 
-// spec is the value of spec/: what the job is, as its owner took it over.
+// spec is the value of spec/: the job as its owner registered it.
 type spec struct {
 	Version  int       `json:"v"`
 	Group    string    `json:"group"`
@@ -23,7 +24,8 @@ type spec struct {
 	CatchUp  string    `json:"catchUp"`
 	Overlap  string    `json:"overlap"`
 	Delivery string    `json:"delivery"`
-	Started  []string  `json:"started,omitempty"` // revisions whose RunOnStart was due
+	History  int       `json:"history,omitempty"` // 0 in values of an earlier version: the default
+	Started  []string  `json:"started,omitempty"` // the revisions whose RunOnStart was due
 }
 
 // ready is the value of ready/: a tick that was admitted.
@@ -35,25 +37,25 @@ type ready struct {
 	Actual   time.Time `json:"actual"`
 	Attempt  int       `json:"attempt"`
 	Missed   int       `json:"missed,omitempty"`
-	Parallel bool      `json:"parallel,omitempty"`        // its run excludes no other: by the Overlap of who admitted it
-	Admitted int64     `json:"admitted,string,omitempty"` // unknown to the first writer: its own revision
-	Epoch    int64     `json:"epoch,omitempty"`           // of claims, as far as the last writer knew
-	Last     *past     `json:"last,omitempty"`            // what became of the attempt before
-	Note     string    `json:"note,omitempty"`            // who asked for it, or what became of the last attempt
+	Parallel bool      `json:"parallel,omitempty"`        // its run excludes no other, by the Overlap of the owner that admitted it
+	Admitted int64     `json:"admitted,string,omitempty"` // 0 in the first put, whose revision it is
+	Epoch    int64     `json:"epoch,omitempty"`           // the epoch of claims, as far as the last writer knew
+	Last     *past     `json:"last,omitempty"`            // the record of the previous attempt
+	Note     string    `json:"note,omitempty"`            // who requested it, or how the previous attempt ended
 }
 
-// run is the value of run/: a tick that was begun. It is put once per attempt, in
-// the transaction that claims the run: its revision is the claim's.
+// run is the value of run/: a tick that has begun. It is put once per attempt, in the
+// transaction that claims the run, so its revision is that of the claim.
 type run struct {
 	ready
 	Claim    string    `json:"claim"` // key of the run's claim
-	Run      string    `json:"run"`   // of this attempt alone
+	Run      string    `json:"run"`   // the id of this attempt
 	Owner    string    `json:"owner"`
 	Instance string    `json:"instance"`
 	Began    time.Time `json:"began"`
 }
 
-// past is the value of past/: what became of a tick.
+// past is the value of past/: the record of a tick.
 type past struct {
 	Version  int       `json:"v"`
 	Job      string    `json:"job"`
@@ -73,7 +75,7 @@ type past struct {
 	Error    string    `json:"error,omitempty"`
 }
 
-// at is the last part of the record's key: in the order of time.
+// at returns the last part of the record's key, which is in the order of time.
 func (p past) at() string {
 	id := p.Run
 	if id == "" {
@@ -90,8 +92,8 @@ type pause struct {
 	At      time.Time `json:"at"`
 }
 
-// cancelling is the value of cancel/: it concerns runs begun before its own
-// revision.
+// cancelling is the value of cancel/, for runs that began before its revision, and of
+// withdraw/, for ticks that were admitted before it.
 type cancelling struct {
 	Version int       `json:"v"`
 	By      string    `json:"by"`
@@ -99,14 +101,14 @@ type cancelling struct {
 	At      time.Time `json:"at"`
 }
 
-// ask is the value of ask/: RunNow, or a Backfill and how far it is.
+// ask is the value of ask/: RunNow, or a Backfill and its progress.
 type ask struct {
 	Version  int       `json:"v"`
 	Job      string    `json:"job"`
 	ID       string    `json:"id"`
 	By       string    `json:"by"`
 	At       time.Time `json:"at"`
-	From     time.Time `json:"from,omitzero"` // of a backfill: exclusive, and moved on
+	From     time.Time `json:"from,omitzero"` // of a backfill: exclusive; advances
 	To       time.Time `json:"to,omitzero"`   // inclusive
 	Parallel bool      `json:"parallel,omitempty"`
 }
@@ -117,7 +119,7 @@ type failures struct {
 	InARow  int `json:"inARow"`
 }
 
-// encode writes a value. All are made of what JSON has.
+// encode encodes a value. JSON can represent all of them.
 func encode(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -126,26 +128,29 @@ func encode(v any) string {
 	return string(b)
 }
 
-// decode reads a value of this version.
+// decode decodes a value of this version.
 func decode[T any](key string, value []byte) (T, error) {
 	var v T
 	var head struct {
 		Version int `json:"v"`
 	}
-	err := json.Unmarshal(value, &head)
+	err := error(nil)
+	if !bytes.HasPrefix(value, []byte(`{"v":1,`)) { // as encode writes it
+		err = json.Unmarshal(value, &head)
+	}
 	switch {
 	case err == nil && head.Version > valueVersion:
-		err = fmt.Errorf("version %d is newer than this package's %d", head.Version, valueVersion)
+		err = fmt.Errorf("its version %d is newer than version %d of this package", head.Version, valueVersion)
 	case err == nil:
 		err = json.Unmarshal(value, &v)
 	}
 	if err != nil {
-		return v, fmt.Errorf("sched: the value of %s cannot be read: %w", key, err)
+		return v, fmt.Errorf("the value of %s cannot be read: %w", key, err)
 	}
 	return v, nil
 }
 
-// limitText keeps an error's text within what a record should carry.
+// limitText cuts off the text of an error at 1,024 bytes.
 func limitText(s string) string {
 	const most = 1024
 	if len(s) > most {

@@ -17,87 +17,195 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// farAhead is how far a mark may be ahead of the clock before that is said.
+// farAhead is how far a mark can be ahead of the clock before that is logged.
 const farAhead = time.Hour
 
-// load reads what is known of the jobs, and registers those that are new or have
-// changed.
-func (t *tenure) load(ctx context.Context) error {
-	k := t.s.keys
+// refresh reads the jobs whose state is in doubt: all of them, or some at a time.
+func (l *leadership) refresh(ctx context.Context) error {
+	const most = 16 // jobs in one request
+	if l.stale {
+		return l.load(ctx)
+	}
+	l.adopt()
+	if len(l.doubtful.items) > 4*most {
+		first, _ := l.doubtful.first()
+		if time.Until(first.readAt) <= 0 {
+			return l.load(ctx)
+		}
+	}
+	some := l.doubtful.takeWhile(most, func(c *jobState) bool { return time.Until(c.readAt) <= 0 })
+	if len(some) == 0 {
+		return nil
+	}
+	k := l.s.keys
+	const perJob = 5
+	var ops []clientv3.Op
+	for _, c := range some {
+		name := c.job.Name
+		ops = append(ops, clientv3.OpGet(k.spec(name)), clientv3.OpGet(k.high(name)), clientv3.OpGet(k.paused(name)),
+			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()))
+	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := t.s.claims.Etcd().Txn(reading).Then(
-		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix())).Commit()
+	resp, err := l.s.claims.Etcd().Txn(reading).Then(ops...).Commit()
 	if err != nil {
-		return err
-	}
-	// A decision may have failed since the view was behind.
-	if _, err := t.s.view.list(ctx); err != nil {
-		return err
-	}
-	specs := byDigest(k.specs(), resp.Responses[0].GetResponseRange().Kvs)
-	highs := byDigest(k.highs(), resp.Responses[1].GetResponseRange().Kvs)
-	t.s.mu.Lock()
-	jobs := make([]Job, 0, len(t.s.jobs))
-	for _, j := range t.s.jobs {
-		jobs = append(jobs, j)
-	}
-	t.s.mu.Unlock()
-
-	t.stale, t.unread, t.loaded = false, false, time.Now()
-	t.jobs = make(map[string]*charge, len(jobs))
-	var steps []decision
-	for _, j := range jobs {
-		d := digest(j.Name)
-		c, err := t.charge(j, specs[d], highs[d])
-		if err != nil {
-			t.unread = true
-			t.s.log.Error("a job cannot be taken over, and is left alone", zap.String("job", j.Name), zap.Error(err))
-			continue
+		for _, c := range some {
+			l.place(c)
 		}
-		t.jobs[d] = c
-		if st, ok := t.register(c); ok {
-			steps = append(steps, st)
-		}
-		t.schedule(c)
+		return denial(err)
 	}
-	if t.unread && len(t.jobs) == 0 {
-		return errUnreadable
+	for i, c := range some {
+		got := func(what int) []*mvccpb.KeyValue { return resp.Responses[i*perJob+what].GetResponseRange().Kvs }
+		l.s.view.correct(slices.Concat(got(2), got(3), got(4)), l.known(c), resp.Header.Revision)
+		l.know(c, first(got(0)), first(got(1)))
 	}
-	return t.take(ctx, steps)
+	l.absorb()
+	return nil
 }
 
-// errUnreadable says that another process had better be the owner.
-var errUnreadable = errors.New("sched: none of the jobs can be taken over")
+// adopt takes over jobs that were added since, to be read.
+func (l *leadership) adopt() {
+	if l.s.jobCount() == l.added {
+		return
+	}
+	l.s.mu.Lock()
+	jobs := l.s.order[l.added:]
+	l.s.mu.Unlock()
+	for _, j := range jobs {
+		c := &jobState{job: j, id: digest(j.Name)}
+		l.jobs[c.id] = c
+		l.doubt(c)
+	}
+	l.added += len(jobs)
+}
 
-// charge makes sense of what is stored of a job.
-func (t *tenure) charge(j Job, sp, high *mvccpb.KeyValue) (c *charge, err error) {
-	c = &charge{job: j, paused: !t.s.view.get(t.s.keys.paused(j.Name)).gone}
+// known returns the live keys of a job that the owner knows.
+func (l *leadership) known(c *jobState) (keys []string) {
+	if all := l.waiting[c.id]; all != nil {
+		for _, w := range all.line.ticks {
+			keys = append(keys, w.key)
+		}
+	}
+	for key := range l.requestsOf[c.id] {
+		keys = append(keys, key)
+	}
+	return append(keys, l.s.keys.paused(c.job.Name))
+}
+
+// load reads the state of all jobs.
+func (l *leadership) load(ctx context.Context) error {
+	k := l.s.keys
+	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := l.s.claims.Etcd().Txn(reading).Then(
+		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix())).Commit()
+	if err != nil {
+		return denial(err)
+	}
+	// The view may have been out of date when a decision failed.
+	if _, err := l.s.view.list(ctx); err != nil {
+		return err
+	}
+	l.absorb()
+	specs := byDigest(k.specs(), resp.Responses[0].GetResponseRange().Kvs)
+	highs := byDigest(k.highs(), resp.Responses[1].GetResponseRange().Kvs)
+	l.s.mu.Lock()
+	jobs := l.s.order[:len(l.s.order):len(l.s.order)]
+	l.s.mu.Unlock()
+
+	l.stale, l.added, l.changes = false, len(jobs), nil
+	broken := 0
+	for _, j := range jobs {
+		d := digest(j.Name)
+		c := l.jobs[d]
+		if c == nil {
+			c = &jobState{job: j, id: d}
+			l.jobs[d] = c
+		}
+		if !l.know(c, specs[d], highs[d]) {
+			broken++
+		}
+	}
+	l.s.outage.over()
+	if broken > 0 && broken == len(jobs) {
+		return errUnreadable
+	}
+	return nil
+}
+
+// errUnreadable makes an owner give up: another version of the program may be able to
+// read the jobs.
+var errUnreadable = errors.New("no job of this process can be taken over")
+
+// know takes over the state of a job that was read, and queues its registration if it
+// is new or has changed. It returns false if the state cannot be decoded; the job is
+// then skipped and read again later.
+func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
+	c.plan, c.readAt, c.at = nil, time.Time{}, time.Time{}
+	if err := c.read(sp, high); err != nil {
+		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name), zap.String("key", l.s.keys.spec(c.job.Name)), zap.Error(err))
+		c.highRev = 0
+		c.readAt = time.Now().Add(nap)
+		l.place(c)
+		return false
+	}
+	if ahead := c.high.Sub(l.s.now()); c.highRev != 0 && ahead > farAhead {
+		l.s.log.Error("high-water mark far ahead of the clock; no tick is due before it; delete the key to start anew",
+			zap.String("job", c.job.Name), zap.Duration("ahead", ahead), zap.String("key", l.s.keys.high(c.job.Name)))
+	}
+	c.paused = !l.s.view.get(l.s.keys.paused(c.job.Name)).gone
+	if all := l.waiting[c.id]; all != nil {
+		for _, w := range all.keys {
+			if !isBackfill(w.ID) {
+				l.watchDeadline(c, w)
+			}
+		}
+	}
+	d, changes := l.registration(c)
+	if c.changing = changes; changes {
+		l.changes = append(l.changes, d)
+	}
+	l.serve(c)
+	l.schedule(c)
+	return true
+}
+
+// read decodes the stored state of a job.
+func (c *jobState) read(sp, high *mvccpb.KeyValue) (err error) {
+	c.spec, c.specRev, c.high, c.highRev = spec{}, 0, time.Time{}, 0
 	if high != nil {
 		if c.high, err = dec(high.Value); err != nil {
-			return nil, fmt.Errorf("its high-water mark %s: %w; correct it", high.Key, err)
+			return fmt.Errorf("the high-water mark %s is invalid: %w; correct the value", high.Key, err)
 		}
 		c.highRev = high.ModRevision
-		if ahead := c.high.Sub(t.s.now()); ahead > farAhead {
-			t.s.log.Error("nothing is due before the high-water mark, which is far ahead: the clock of an owner was wrong, or this one's is; to begin anew delete the key",
-				zap.String("job", j.Name), zap.Duration("ahead", ahead), zap.ByteString("key", high.Key))
-		}
 	}
 	if sp != nil {
 		if c.spec, err = decode[spec](string(sp.Key), sp.Value); err != nil {
-			return nil, err
+			return err
 		}
 		c.specRev = sp.ModRevision
 	}
-	return c, nil
+	return nil
 }
 
-// register makes the stored job what this owner was given, if it is not that. A
-// job that is new, and one whose schedule has changed, begins now: the mark is
-// moved forward, never back.
-func (t *tenure) register(c *charge) (decision, bool) {
-	k, j, now := t.s.keys, c.job, t.s.now()
-	is := describe(t.s.cfg.Group, j)
+// register carries out some of the registrations.
+func (l *leadership) register(ctx context.Context) (more bool, err error) {
+	n := min(len(l.changes), mostSteps)
+	some := l.changes[:n]
+	l.changes = l.changes[n:]
+	if err := l.take(ctx, some); err != nil {
+		l.stale = true // all registrations are computed again
+		return false, err
+	}
+	return len(l.changes) > 0, nil
+}
+
+// registration returns the decision that stores the owner's version of a job, if the
+// stored one differs. The ticks of a new job, and of one whose schedule has changed,
+// begin now: the mark is moved forward, never back.
+func (l *leadership) registration(c *jobState) (decision, bool) {
+	k, j, now := l.s.keys, c.job, l.s.now()
+	is := describe(l.s.cfg.Group, j)
 	begins := c.specRev == 0 || c.highRev == 0 || c.spec.Hash != is.Hash
 	is.Since, is.Born, is.Started = c.spec.Since, c.spec.Born, c.spec.Started
 	if begins {
@@ -129,45 +237,50 @@ func (t *tenure) register(c *charge) (decision, bool) {
 	}
 	var first string
 	if starts {
-		first = encode(ready{Version: valueVersion, Job: j.Name, ID: startID + is.Hash, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: t.s.epoch.Load()})
+		first = encode(ready{Version: valueVersion, Job: j.Name, ID: startID + is.Hash, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: l.s.epoch.Load()})
 		st.ops = append(st.ops, clientv3.OpPut(k.ready(j.Name, startID+is.Hash), first))
 	}
 	st.done = func(ok bool, rev int64, _ []*pb.ResponseOp) {
 		if !ok {
-			t.stale = true // another request of our own came before
+			l.doubt(c) // another request of our own came before
 			return
 		}
 		if c.specRev == 0 {
-			t.s.log.Info("job registered", zap.String("job", j.Name), zap.String("schedule", is.Schedule))
+			l.s.log.Info("job registered", zap.String("job", j.Name), zap.String("key", k.spec(j.Name)), zap.String("schedule", is.Schedule))
 		} else if begins {
-			t.s.log.Info("job changed; what was due under its old schedule is not caught up with", zap.String("job", j.Name),
+			l.s.log.Info("job changed; ticks of its old schedule are not caught up with", zap.String("job", j.Name), zap.String("key", k.spec(j.Name)),
 				zap.String("old", c.spec.Schedule), zap.String("new", is.Schedule))
 		}
-		c.spec, c.specRev, c.high = is, rev, high
+		c.spec, c.specRev, c.high, c.changing, c.doubts = is, rev, high, false, 0
 		if begins {
 			c.highRev = rev
 		}
 		if starts {
-			t.s.view.put(k.ready(j.Name, startID+is.Hash), first, rev)
+			l.s.view.put(k.ready(j.Name, startID+is.Hash), first, rev)
 		}
-		t.schedule(c)
+		l.serve(c)
+		l.schedule(c)
 	}
 	return st, true
 }
 
-// describe says what the job is, but for its past.
+// describe returns the specification of a job, without its past.
 func describe(group string, j Job) spec {
 	is := spec{
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
-		Delivery: j.Delivery.String(),
+		Delivery: j.Delivery.String(), History: j.History,
 	}
 	is.CatchUp, _ = j.CatchUp.catchUp()
 	is.Overlap, _ = j.Overlap.overlap()
 	return is
 }
 
-// schedule says when the job is to be looked at next.
-func (t *tenure) schedule(c *charge) { c.at = c.job.next(c.high) }
+func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
+	}
+	return kvs[0]
+}
 
 func byDigest(prefix string, kvs []*mvccpb.KeyValue) map[string]*mvccpb.KeyValue {
 	out := make(map[string]*mvccpb.KeyValue, len(kvs))
@@ -177,12 +290,12 @@ func byDigest(prefix string, kvs []*mvccpb.KeyValue) map[string]*mvccpb.KeyValue
 	return out
 }
 
-// isTooLarge reports whether a transaction had more in it than etcd allows.
+// isTooLarge reports whether a transaction was larger than etcd allows.
 func isTooLarge(err error) bool {
 	return errors.Is(err, etcdclaims.ErrTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
 }
 
-// isRefusal reports whether etcd will say the same to the same request again.
+// isRefusal reports whether etcd would refuse the same request again.
 func isRefusal(err error) bool {
 	var is rpctypes.EtcdError
 	return errors.As(err, &is) && is.Code() == codes.InvalidArgument

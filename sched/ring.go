@@ -1,53 +1,135 @@
 package sched
 
 import (
+	"slices"
+	"strings"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// rings are the histories of jobs, as far as they are longer than they should be:
-// every transaction that adds a record says, for the next, what to delete.
+// rings trims the histories of jobs. Each transaction that adds records also reads the
+// oldest ones, so that the next transaction knows which records to delete.
 type rings struct {
 	prefix   int // length of the keys of byPrefix
 	mu       sync.Mutex
 	byPrefix map[string]*ring
+	over     map[string]*ring // those with more records than their limit
 }
 
 type ring struct {
 	limit  int
-	excess []string // keys of records that are too many
+	count  int      // the number of records in the last reply
+	oldest []string // the keys of the oldest records in that reply
 }
 
-// trimAtOnce is how many records one transaction deletes.
-const trimAtOnce = 8
+// trimAtOnce is how many more records one transaction deletes than it adds.
+const trimAtOnce = 64
 
-// add is what records that something became of a tick.
-func (s *Scheduler) add(job Job, p past) []clientv3.Op {
-	p.Version, p.Job = valueVersion, job.Name
+// record returns the operations that add records, oldest first, and trim the history.
+// Records that would be trimmed at once are not written.
+func (s *Scheduler) record(job Job, all ...past) []clientv3.Op {
+	all = all[max(0, len(all)-job.History):]
 	prefix := s.keys.past(job.Name)
 	s.rings.mu.Lock()
 	defer s.rings.mu.Unlock()
-	r := s.rings.byPrefix[prefix]
-	if r == nil {
-		r = &ring{}
-		s.rings.byPrefix[prefix] = r
+	r := s.rings.of(prefix, job)
+	var ops []clientv3.Op
+	var keys []string
+	for _, p := range all {
+		p.Version, p.Job = valueVersion, job.Name
+		key := s.keys.entry(job.Name, p)
+		ops, keys = append(ops, clientv3.OpPut(key, encode(p))), append(keys, key)
 	}
-	r.limit = job.History
-	key := s.keys.entry(job.Name, p)
-	ops := []clientv3.Op{clientv3.OpPut(key, encode(p))}
-	for _, old := range r.excess {
-		if old != key {
+	ops = append(ops, r.trim(keys)...)
+	// The ring changes only with a reply, because these operations may be in a branch
+	// that is not taken.
+	return append(ops, readOldest(prefix, len(all)))
+}
+
+// of returns the ring of a job; the mutex is held.
+func (r *rings) of(prefix string, job Job) *ring {
+	is := r.byPrefix[prefix]
+	if is == nil {
+		is = &ring{}
+		r.byPrefix[prefix] = is
+	}
+	is.limit = job.History
+	return is
+}
+
+// readOldest reads, for learn, the records to delete next.
+func readOldest(prefix string, added int) clientv3.Op {
+	return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(int64(trimAtOnce+added)))
+}
+
+// recordWithdrawn returns the operations that remove waiting ticks and add a record for
+// each, unless the tick has begun. The operations from first on are one for each tick.
+func (s *Scheduler) recordWithdrawn(job Job, ticks []*waiter, records []past) (ops []clientv3.Op, first int) {
+	prefix := s.keys.past(job.Name)
+	s.rings.mu.Lock()
+	defer s.rings.mu.Unlock()
+	var keys []string
+	var takeBack []clientv3.Op
+	for i, w := range ticks {
+		p := records[i]
+		p.Version, p.Job = valueVersion, job.Name
+		keys = append(keys, s.keys.entry(job.Name, p))
+		takeBack = append(takeBack, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
+			[]clientv3.Op{clientv3.OpDelete(w.key), clientv3.OpPut(keys[i], encode(p))}, nil))
+	}
+	ops = s.rings.of(prefix, job).trim(keys)
+	first = len(ops)
+	return append(append(ops, takeBack...), readOldest(prefix, len(ticks))), first
+}
+
+// excess returns the operations that trim the histories with more records than their
+// limit, one list per history and at most the given number of lists. A history exceeds its
+// limit after a transaction that did not know all its records: the first of a process, or
+// one beside another.
+func (r *rings) excess(most int) (trims [][]clientv3.Op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for prefix, ring := range r.over {
+		if len(trims) == most {
+			break
+		}
+		delete(r.over, prefix)
+		if ops := ring.trim(nil); len(ops) > 0 {
+			trims = append(trims, append(ops, readOldest(prefix, 0)))
+		}
+	}
+	return trims
+}
+
+// trim returns the operations that delete the excess records when keys are added: one
+// range, unless a clock was put back and the new keys are within that range.
+func (r *ring) trim(keys []string) (ops []clientv3.Op) {
+	excess := r.oldest[:min(len(r.oldest), max(0, r.count+len(keys)-r.limit))]
+	if len(excess) == 0 {
+		return nil
+	}
+	// Other decisions of the same request can add records of the same time.
+	last := excess[len(excess)-1]
+	if len(keys) == 0 || timeOf(slices.Min(keys)) > timeOf(last) {
+		return append(ops, clientv3.OpDelete(excess[0], clientv3.WithRange(last+"\x00")))
+	}
+	for _, old := range excess[:min(len(excess), 8)] {
+		if !slices.Contains(keys, old) {
 			ops = append(ops, clientv3.OpDelete(old))
 		}
 	}
-	// They stay in excess until a reply says what is left: this record may stand in
-	// the branch that is not taken.
-	return append(ops, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(trimAtOnce)))
+	return ops
 }
 
-// learn takes in what transactions with such records say about the histories.
+// timeOf returns the part of a record's key that is its time.
+func timeOf(key string) string {
+	at, _, _ := strings.Cut(key[strings.LastIndexByte(key, '/')+1:], "-")
+	return at
+}
+
+// learn updates the rings from the replies of transactions.
 func (r *rings) learn(ops []*pb.ResponseOp) {
 	for _, op := range ops {
 		if inner := op.GetResponseTxn(); inner != nil {
@@ -59,10 +141,16 @@ func (r *rings) learn(ops []*pb.ResponseOp) {
 			continue
 		}
 		r.mu.Lock()
-		if ring := r.byPrefix[string(got.Kvs[0].Key[:r.prefix])]; ring != nil {
-			ring.excess = nil
-			for i := 0; i < len(got.Kvs) && i < int(got.Count)-ring.limit; i++ {
-				ring.excess = append(ring.excess, string(got.Kvs[i].Key))
+		prefix := string(got.Kvs[0].Key[:r.prefix])
+		if is := r.byPrefix[prefix]; is != nil {
+			is.count, is.oldest = int(got.Count), is.oldest[:0:0]
+			for _, kv := range got.Kvs {
+				is.oldest = append(is.oldest, string(kv.Key))
+			}
+			if is.count > is.limit {
+				r.over[prefix] = is
+			} else {
+				delete(r.over, prefix)
 			}
 		}
 		r.mu.Unlock()

@@ -3,86 +3,139 @@ package sched
 import (
 	"iter"
 	"time"
+
+	"github.com/etcdclaims/claims/sched/calendar"
 )
 
-// Schedule says when something is due. Those of robfig/cron v3 and of River fit,
-// with two things to know: they follow their own rules where clocks are changed,
-// and their fixed intervals count from t, so that replicas agree on them only
-// by luck. Use [Every] for those.
-type Schedule interface {
-	// Next returns the first instant after t that is due, never t itself, and
-	// the zero Time if there is none. It must depend on nothing but t, and be
-	// safe for concurrent use.
-	Next(t time.Time) time.Time
+// Schedule returns the instants at which a job is due. It has one method:
+//
+//	// Next returns the first instant after t, never t itself, or the zero Time
+//	// if none follows. The result must depend on t alone. Next must be safe for
+//	// concurrent use.
+//	Next(t time.Time) time.Time
+//
+// [Cron] and [Every] return schedules. Those of robfig/cron v3 and of River
+// implement the interface too, with two differences: they have their own rules
+// where clocks change, and their fixed intervals count from t, so that processes
+// disagree on them. Use [Every] for fixed intervals.
+type Schedule = calendar.Schedule
+
+// CronOption is an option of [Cron]: [In], a [GapPolicy] or a [FoldPolicy].
+type CronOption = calendar.CronOption
+
+// ExprError describes a syntax error in a cron expression: the expression, the
+// name of the field, the column in bytes, counted from 1, and the problem. [Cron]
+// returns a *ExprError.
+type ExprError = calendar.ExprError
+
+// GapPolicy decides about the times that a clock skips when it is put forward. It
+// is an option of [Cron], and applies to expressions that name hours, such as
+// "30 2 * * *".
+type GapPolicy = calendar.GapPolicy
+
+// The policies for gaps.
+const (
+	// GapFire is due once, at the first instant after the gap. It is the default.
+	GapFire GapPolicy = calendar.GapFire
+	// GapSkip is not due.
+	GapSkip GapPolicy = calendar.GapSkip
+)
+
+// FoldPolicy decides about the times that a clock shows twice when it is put back.
+// It is an option of [Cron], and applies to expressions that name hours, such as
+// "30 2 * * *".
+type FoldPolicy = calendar.FoldPolicy
+
+// The policies for folds.
+const (
+	// FoldFirst is due the first time. It is the default.
+	FoldFirst FoldPolicy = calendar.FoldFirst
+	// FoldLast is due the last time.
+	FoldLast FoldPolicy = calendar.FoldLast
+	// FoldBoth is due both times.
+	FoldBoth FoldPolicy = calendar.FoldBoth
+)
+
+// Cron parses a cron expression and returns its schedule. The expression has five
+// fields (minute, hour, day of month, month, day of week), or six with seconds in
+// front:
+//
+//	30 2 * * MON-FRI    at 02:30 on weekdays
+//	*/15 * * * *        every 15 minutes
+//	0 18 LW * *         at 18:00 on the last weekday of each month
+//	@daily              at 00:00; also @hourly, @weekly, @monthly, @yearly
+//	@every 1h30m        as Every(90*time.Minute, 0)
+//
+// Times are UTC unless the option [In] or a prefix such as "TZ=Europe/Berlin "
+// sets a zone. Cron returns an [*ExprError] if it cannot parse the expression, and
+// another error if an option is invalid.
+//
+// [calendar.Cron] documents the whole syntax.
+func Cron(expr string, options ...CronOption) (Schedule, error) {
+	return calendar.Cron(expr, options...)
 }
 
-// Bounds of all instants, in seconds of Unix time. The calendar repeats every
-// 400 years, so what is not due from 2000 to 2399 is never due.
-const (
-	beginning int64 = -62135596800 // 1 January of year 1, 00:00:00 UTC: the zero Time, which is never due
-	horizon   int64 = 13569465600  // 1 January 2400, 00:00:00 UTC, which is not due either
-)
+// Every returns the schedule of all instants phase + k*period after the Unix
+// epoch, 1 January 1970 00:00 UTC, for all integers k. It depends on neither the
+// process nor the machine. Every(time.Hour, 5*time.Minute) is due five minutes
+// after each full hour of UTC. A phase of -5 minutes means five minutes before.
+//
+// Period and phase must be whole milliseconds, and the period at least one
+// millisecond; otherwise Every returns an error.
+func Every(period, phase time.Duration) (Schedule, error) {
+	return calendar.Every(period, phase)
+}
 
-// Must returns s, or panics with err. It is for schedules that stand in the
-// source:
+// In sets the time zone whose wall clock a [Cron] schedule follows, by its name in
+// the tz database, such as "America/New_York". The default is "UTC".
+//
+// Cron returns an error if this machine does not know the zone. It also refuses
+// "Local" and the other names for the zone to which a machine is set, because
+// processes on different machines would disagree.
+func In(zone string) CronOption { return calendar.In(zone) }
+
+// Must returns s, and panics if err is not nil. It is meant for schedules that are
+// constants of the program:
 //
 //	var nightly = sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin")))
-func Must(s Schedule, err error) Schedule {
-	if err != nil {
-		panic(err)
-	}
-	return s
-}
+func Must(s Schedule, err error) Schedule { return calendar.Must(s, err) }
 
-// Between yields what is due after from and not after to, oldest first. It ends
-// early if a schedule of somebody else's goes back in time.
+// Between yields the instants of s after from and not after to, oldest first. It
+// ends early if s returns an instant that is not after the one before.
 func Between(s Schedule, from, to time.Time) iter.Seq[time.Time] {
-	return func(yield func(time.Time) bool) {
-		last := from
-		for t := s.Next(last); t.After(last) && !t.After(to); t = s.Next(last) {
-			if !yield(t) {
-				return
-			}
-			last = t
-		}
-	}
+	return calendar.Between(s, from, to)
 }
 
-// newest returns the newest instants of Between(s, from, to), at most limit of
-// them, oldest first, and how many older ones it dropped. It holds no more than
-// limit at a time. For Every it takes time in proportion to limit; any other
-// schedule is asked for each instant, dropped or not.
-func newest(s Schedule, from, to time.Time, limit int) (kept []time.Time, dropped int64) {
-	limit = max(limit, 0)
-	if every, ok := s.(interval); ok {
-		if n := every.count(from, to); n > int64(limit) {
-			dropped = n - int64(limit)
-			from = every.skip(from, dropped)
-		}
+// A counter is a schedule that counts its instants without visiting each. The
+// schedules of Cron and Every are counters.
+type counter interface {
+	// Count returns how many instants are after from and not after to, at most
+	// limit.
+	Count(from, to time.Time, limit int) int
+}
+
+// newest returns the newest instants of s after from and not after to, at most
+// limit of them, oldest first. It keeps at most limit instants in memory. For
+// Every it takes time in proportion to limit; any other schedule is asked for each
+// instant between from and to.
+func newest(s Schedule, from, to time.Time, limit int) []time.Time {
+	if s, ok := s.(interface {
+		Newest(from, to time.Time, limit int) []time.Time
+	}); ok {
+		return s.Newest(from, to, limit)
 	}
-	oldest := 0 // once kept is full it is a ring
+	if limit <= 0 {
+		return nil
+	}
+	var kept []time.Time
+	oldest := 0 // when kept is full, it is a ring
 	for t := range Between(s, from, to) {
-		switch {
-		case len(kept) < limit:
+		if len(kept) < limit {
 			kept = append(kept, t)
 			continue
-		case limit > 0:
-			kept[oldest] = t
-			oldest = (oldest + 1) % limit
 		}
-		dropped++
+		kept[oldest] = t
+		oldest = (oldest + 1) % limit
 	}
-	return append(kept[oldest:len(kept):len(kept)], kept[:oldest]...), dropped
-}
-
-// clamp returns t, or the nearest time within the bounds: nothing is due
-// between the two.
-func clamp(t time.Time) time.Time {
-	switch sec := t.Unix(); { // unlike the methods that compare, right for every Time
-	case sec < beginning:
-		return time.Time{}
-	case sec >= horizon:
-		return time.Unix(horizon-1, 1e9-1)
-	}
-	return t
+	return append(kept[oldest:len(kept):len(kept)], kept[:oldest]...)
 }

@@ -4,158 +4,74 @@ import (
 	"slices"
 	"testing"
 	"time"
-	_ "time/tzdata" // where a machine has no tz database
+	_ "time/tzdata" // for machines without a tz database
 
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 func TestMain(m *testing.M) { testetcd.Main(m) }
 
-// instant reads RFC 3339, with a space for the T and with or without seconds.
+// instant parses RFC 3339, with a space instead of the T.
 func instant(t *testing.T, s string) time.Time {
 	t.Helper()
-	for _, layout := range []string{"2006-01-02 15:04Z07:00", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05.999999999Z07:00"} {
-		if u, err := time.Parse(layout, s); err == nil {
-			return u.UTC()
-		}
+	u, err := time.Parse("2006-01-02 15:04Z07:00", s)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("%q is not an instant", s)
-	return time.Time{}
+	return u.UTC()
 }
 
-func instants(t *testing.T, all ...string) (found []time.Time) {
-	t.Helper()
-	for _, s := range all {
-		found = append(found, instant(t, s))
-	}
-	return found
-}
+// foreign is a schedule of another package: it has Next alone.
+type foreign struct{ of Schedule }
 
-func TestBetween(t *testing.T) {
-	t.Parallel()
-	hourly := Must(Every(time.Hour, 0))
-	from, to := instant(t, "2026-01-01 00:00Z"), instant(t, "2026-01-01 03:00Z")
-	got := slices.Collect(Between(hourly, from, to))
-	want := instants(t, "2026-01-01 01:00Z", "2026-01-01 02:00Z", "2026-01-01 03:00Z")
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v: from is left out, to is not", got, want)
-	}
-	for range Between(hourly, to, from) {
-		t.Error("something is due between two times in reverse order")
-	}
-	for first := range Between(hourly, from, to) {
-		if !first.Equal(want[0]) {
-			t.Errorf("the first is %v, want %v", first, want[0])
-		}
-		break
-	}
-}
-
-// stuck always answers with one instant, as no schedule may.
-type stuck struct{ at time.Time }
-
-func (s stuck) Next(time.Time) time.Time { return s.at }
-
-func TestBetweenEndsWithBadSchedule(t *testing.T) {
-	t.Parallel()
-	from, to := instant(t, "2026-01-01 00:00Z"), instant(t, "2026-01-02 00:00Z")
-	for name, want := range map[string]struct {
-		at time.Time
-		n  int
-	}{
-		"stands still":   {from.Add(time.Hour), 1},
-		"is from itself": {from, 0},
-		"goes back":      {from.Add(-time.Hour), 0},
-		"ended":          {time.Time{}, 0},
-	} {
-		if got := len(slices.Collect(Between(stuck{want.at}, from, to))); got != want.n {
-			t.Errorf("%s: %d instants, want %d", name, got, want.n)
-		}
-	}
-}
+func (f foreign) Next(t time.Time) time.Time { return f.of.Next(t) }
 
 func TestNewest(t *testing.T) {
 	t.Parallel()
 	from, to := instant(t, "2026-01-01 00:00Z"), instant(t, "2026-01-01 05:30Z")
 	for name, s := range map[string]Schedule{
-		"every": Must(Every(time.Hour, 0)),
-		"cron":  Must(Cron("0 * * * *")),
+		"every":   Must(Every(time.Hour, 0)),
+		"cron":    Must(Cron("0 * * * *")),
+		"foreign": foreign{Must(Every(time.Hour, 0))},
 	} {
 		all := slices.Collect(Between(s, from, to)) // five
 		for limit := -1; limit <= 7; limit++ {
 			keep := min(max(limit, 0), len(all))
-			got, dropped := newest(s, from, to, limit)
-			if want := all[len(all)-keep:]; !slices.Equal(got, want) || int(dropped) != len(all)-keep {
-				t.Errorf("%s: newest %d are %v and %d dropped, want %v", name, limit, got, dropped, want)
+			if got, want := newest(s, from, to, limit), all[len(all)-keep:]; !slices.Equal(got, want) {
+				t.Errorf("%s: the newest %d are %v, want %v", name, limit, got, want)
 			}
 		}
-		if got, dropped := newest(s, to, from, 3); len(got) > 0 || dropped != 0 {
-			t.Errorf("%s: %v and %d dropped between two times in reverse order", name, got, dropped)
+		if got := newest(s, to, from, 3); len(got) > 0 {
+			t.Errorf("%s: %v between two times in reverse order", name, got)
 		}
 	}
 }
 
-// Counting milliseconds one by one would take months.
-func TestNewestOfEveryIsArithmetic(t *testing.T) {
+// The schedules of package calendar are counted by arithmetic, others one by one,
+// with the same result.
+func TestCount(t *testing.T) {
 	t.Parallel()
-	s := Must(Every(time.Millisecond, 0))
-	got, dropped := newest(s, time.Time{}, instant(t, "9999-01-01 00:00Z"), 2)
-	want := []time.Time{time.UnixMilli(horizon*1000 - 2).UTC(), time.UnixMilli(horizon*1000 - 1).UTC()}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	// All milliseconds between the bounds but the kept ones and the first instant.
-	if want := (horizon-beginning)*1000 - 1 - 2; dropped != want {
-		t.Errorf("%d dropped, want %d", dropped, want)
-	}
-}
-
-func TestMustPanics(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if recover() == nil {
-			t.Error("Must did not panic")
-		}
-	}()
-	Must(Every(0, 0))
-}
-
-// far are times at and beyond the bounds, some of them unrepresentable but for
-// time.Unix.
-func far() []time.Time {
-	return []time.Time{
-		time.Unix(-1<<63, 0), time.Unix(-1<<62, 0), time.Unix(beginning-1, 0),
-		{},
-		time.Unix(beginning, 1),
-		time.Unix(horizon-1, 0), time.Unix(horizon-1, 1), time.Unix(horizon, 0), time.Unix(horizon+1, 0),
-		time.Unix(1<<62, 0), time.Unix(1<<63-1, 999999999),
-	}
-}
-
-func TestBounds(t *testing.T) {
-	t.Parallel()
-	first, last := time.Unix(beginning+1, 0).UTC(), time.Unix(horizon-1, 0).UTC()
-	for _, s := range []Schedule{
-		Must(Every(time.Second, 0)),
-		Must(Cron("* * * * * *")),
-		Must(Cron("* * * * * *", In("Pacific/Kiritimati"))), // UTC+14
-		Must(Cron("* * * * * *", In("Pacific/Pago_Pago"))),  // UTC-11
-		Must(Cron("* * 0-23 * * *", In("America/New_York"), FoldLast)),
+	from, to := instant(t, "2026-01-01 00:00Z"), instant(t, "2026-01-01 05:30Z")
+	for name, tt := range map[string]struct {
+		schedule Schedule
+		fast     bool
+	}{
+		"every":   {Must(Every(time.Hour, 0)), true},
+		"@every":  {Must(Cron("@every 1h")), true},
+		"cron":    {Must(Cron("0 * * * *")), true},
+		"foreign": {foreign{Must(Every(time.Hour, 0))}, false},
 	} {
-		for _, from := range far() {
-			var want time.Time
-			switch sec := from.Unix(); {
-			case sec <= beginning:
-				want = first
-			case sec < horizon-1:
-				want = time.Unix(sec+1, 0).UTC()
+		j := Job{Schedule: tt.schedule}
+		if got := j.countsFast(); got != tt.fast {
+			t.Errorf("%s: countsFast is %v", name, got)
+		}
+		for limit, want := range map[int]int{1: 1, 4: 4, 5: 5, 6: 5} {
+			if got := j.countTo(from, to, limit); got != want {
+				t.Errorf("%s: %d are counted with limit %d, want %d", name, got, limit, want)
 			}
-			if from.Unix() < horizon-1 && want.After(last) {
-				t.Fatalf("the test is wrong: %v", want)
-			}
-			if got := s.Next(from); got != want {
-				t.Errorf("%v: after %v (%d) comes %v, want %v", s, from, from.Unix(), got, want)
-			}
+		}
+		if got := j.countTo(to, from, 10); got != 0 {
+			t.Errorf("%s: %d between two times in reverse order", name, got)
 		}
 	}
 }

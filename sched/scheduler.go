@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"go.uber.org/zap"
 )
 
-// Scheduler runs jobs at the ticks of their schedules, each tick once across all
-// processes of a group. Its methods may be called from any goroutine.
+// Scheduler runs jobs at the ticks of their schedules. Each tick begins at most once
+// per attempt across all processes of a group. The methods of a Scheduler are safe
+// for concurrent use.
 type Scheduler struct {
 	claims *etcdclaims.Client
 	cfg    Config
@@ -24,27 +26,35 @@ type Scheduler struct {
 	view   *view // nil: passthrough
 	rings  rings
 
-	going  atomic.Bool   // Run was called and has not returned
-	epoch  atomic.Int64  // of the last claim of this process
-	owning atomic.Bool   // this process is the owner
-	more   chan struct{} // has an element when a job was added
-	kick   chan struct{} // has an element when what waits should be tried again
-	stir   chan struct{} // has an element when the owner should look for orphans
+	outage outage
+
+	going  atomic.Bool   // whether Run was called and has not returned
+	epoch  atomic.Int64  // the epoch of the last claim of this process
+	owning atomic.Bool   // whether this process is the owner
+	added  chan struct{} // has an element when a job was added
+	retry  chan struct{} // has an element when waiting ticks should be tried again
+	rescan chan struct{} // has an element when the owner should look for orphans
 
 	mu         sync.Mutex
 	jobs       map[string]Job
-	active     map[string]*active  // runs of this process
-	trying     map[string]struct{} // attempts of this process that are under way: nobody knows yet
-	unbegun    map[string]struct{} // attempts of this process whose claim is unknown: no handler was called
-	unbegunIDs []string            // of the last of them, the oldest first
+	order      []Job                       // the jobs in the order of Add; only grows
+	active     map[string]*active          // the runs of this process
+	activeOf   map[string]map[*active]bool // by the digest of the job
+	trying     map[string]struct{}         // the attempts of this process whose outcome is not known yet
+	unbegun    map[string]struct{}         // the attempts of this process whose claim is unknown; no handler was called
+	unbegunIDs []string                    // the keys of unbegun, oldest first
+	freed      []string                    // claims that are free now
+	freedAll   bool                        // all claims may be free now
+	denied     context.CancelCauseFunc     // ends Run after a permission error
 }
 
-// New returns a scheduler of a group. It does no I/O; Run does. The claims stay
-// the caller's to close, after Run has returned.
+// New returns a scheduler. It does no I/O. The caller must close claims, after Run
+// has returned. New returns an error if the configuration is invalid.
 //
-// A nil client, or one without etcd, makes a passthrough scheduler: Run runs the
-// jobs in this process, with fence 0, whatever others do. Nothing is remembered
-// when it ends, and operations return etcdclaims.ErrPassthrough.
+// With a nil client, or a client without etcd, New returns a passthrough scheduler.
+// Its Run runs the jobs in this process, with fence 0, whatever other processes do.
+// Nothing is recorded, and operations such as Pause return
+// etcdclaims.ErrPassthrough.
 func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -52,30 +62,36 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
-		more: make(chan struct{}, 1), kick: make(chan struct{}, 1), stir: make(chan struct{}, 1),
-		jobs: make(map[string]Job), active: make(map[string]*active), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
+		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1),
+		jobs: make(map[string]Job), active: make(map[string]*active), activeOf: make(map[string]map[*active]bool), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
+	s.outage.log = s.log
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
-		s.view = newView(claims.Etcd(), s.keys.now(), s.log)
-		s.rings.byPrefix, s.rings.prefix = make(map[string]*ring), len(s.keys.past(""))
+		s.view = newView(claims.Etcd(), s.keys.now(), s.log, &s.outage)
+		s.rings.byPrefix, s.rings.over, s.rings.prefix = make(map[string]*ring), make(map[string]*ring), len(s.keys.past(""))
 	}
 	return s, nil
 }
 
-// Passthrough reports whether the scheduler has no etcd and so excludes nobody.
+// Passthrough reports whether the scheduler has no etcd. Such a scheduler does not
+// exclude other processes.
 func (s *Scheduler) Passthrough() bool { return s.claims.Passthrough() }
 
-// Owner reports whether this process is the owner of the group as far as it
-// knows. It is for people and dashboards: nothing is safe because of it.
+// Owner reports whether this process believes that it is the owner of the group. It
+// is meant for dashboards. The answer can be out of date, so make no decision
+// depend on it.
 func (s *Scheduler) Owner() bool { return s.owning.Load() }
 
-// Add adds a job, before Run or while it runs. Its first tick is the first that
-// is due after the owner has registered it, in a group that never had it.
+// Add adds a job, before or during Run. The first tick of a job that is new to the
+// group is the first one due after the owner has registered the job.
 //
-// The owner of the group runs the jobs that it was given: add the same in all
-// processes. While versions of a program differ in a job, that of the owner
-// counts.
+// The owner admits ticks of the jobs that were added in its own process. Add the
+// same jobs in all processes. While processes differ in a job, the owner's version
+// applies.
+//
+// Add returns an error if the job is invalid, or if a job of that name was added
+// before.
 func (s *Scheduler) Add(job Job) error {
 	job, err := job.withDefaults()
 	if err != nil {
@@ -84,98 +100,79 @@ func (s *Scheduler) Add(job Job) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, twice := s.jobs[job.Name]; twice {
-		return fmt.Errorf("sched: job %q was added before", job.Name)
+		return fmt.Errorf("sched: add job %q: a job of that name was added before", job.Name)
 	}
 	s.jobs[job.Name] = job
-	signal(s.more)
-	signal(s.kick)
+	s.order = append(s.order, job)
+	s.freedAll = true
+	signal(s.added)
+	signal(s.retry)
 	return nil
 }
 
-// Run takes part in the group until ctx ends: it waits in line for the ownership,
-// admits ticks while it has it, and runs them. Then it gives up the ownership at
-// once, ends the contexts of its handlers and waits until they have returned, or
-// are shut out after their drain.
+// Run takes part in the group until ctx ends. It waits in line for the ownership,
+// admits ticks while this process is the owner, and runs ticks. When ctx ends, Run
+// gives up the ownership at once and ends the contexts of its handlers. It then
+// waits until the handlers have returned, or are shut out after their drain.
 //
-// It returns nil if ctx ended and all handlers had returned; else an error that
-// says which had not, or that the client of claims was closed. Losing etcd ends
-// nothing: no tick is admitted, and no run begins, until it is back.
+// Run returns nil if ctx ended and all handlers returned. It returns an error that
+//   - names the jobs whose handlers did not return, or
+//   - matches [ErrRunning] if Run is in progress already, or
+//   - matches etcdclaims.ErrClosed if the client was closed, or
+//   - matches etcdclaims.ErrPermissionDenied if etcd does not permit a request that a
+//     scheduler needs.
+//
+// An outage of etcd does not end Run. During an outage no tick is admitted and no run
+// begins. The log has one warning when the outage begins and one line when it ends.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if !s.going.CompareAndSwap(false, true) {
-		return ErrRunning
+		return fmt.Errorf("sched: run group %q: %w", s.cfg.Group, ErrRunning)
 	}
 	defer s.going.Store(false)
 	handlers, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(fmt.Errorf("%w (%w)", ErrStopped, context.Cause(ctx))) })()
 	if s.Passthrough() {
-		s.log.Warn("no etcd is configured: jobs run in this process, and in every other")
-		s.runAlone(ctx, handlers)
+		s.log.Warn("no etcd configured; jobs run in every process")
+		s.runLocal(ctx, handlers)
 		return s.drain()
 	}
 	member, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	wg.Go(func() { s.view.follow(member) })
-	wg.Go(func() { s.begin(member, handlers) })
-	wg.Go(func() { cancel(s.stand(member)) })
+	s.mu.Lock()
+	s.denied = cancel
+	s.mu.Unlock()
+	wg.Go(func() { s.deny(s.view.follow(member)) })
+	wg.Go(func() { s.start(member, handlers) })
+	wg.Go(func() { cancel(s.campaign(member)) })
 	wg.Wait()
 	stop(ErrStopped)
 	err := s.drain()
-	if cause := context.Cause(member); errors.Is(cause, etcdclaims.ErrClosed) {
-		err = errors.Join(cause, err)
+	if cause := context.Cause(member); errors.Is(cause, etcdclaims.ErrClosed) || isDenied(cause) {
+		err = errors.Join(errtext.Wrap(fmt.Sprintf("sched: run group %q", s.cfg.Group), cause), err)
 	}
 	return err
 }
 
-// stand stands for election, again and again. It returns why it gave up.
-func (s *Scheduler) stand(ctx context.Context) error {
-	for try := 0; ctx.Err() == nil; try++ {
-		claim, err := s.claims.Acquire(ctx, ownerKey(s.cfg.Group))
-		switch {
-		case errors.Is(err, etcdclaims.ErrClosed):
-			return err
-		case err != nil:
-			if ctx.Err() == nil {
-				s.log.Warn("the ownership of the group cannot be had; trying again", zap.Error(err))
-				pauseFor(ctx, try)
-			}
-			continue
-		}
-		try = 0
-		s.reign(ctx, claim)
+// deny ends Run if err is a permission error of etcd.
+func (s *Scheduler) deny(err error) {
+	if !isDenied(err) {
+		return
 	}
-	return ctx.Err()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied(err)
 }
 
-// reign owns the group for one term.
-func (s *Scheduler) reign(ctx context.Context, claim *etcdclaims.Claim) {
-	fence := claim.Fence()
-	s.epoch.Store(fence >> epochShift)
-	s.log.Info("this process is the owner of the group now", zap.Int64("fence", fence))
-	if hook := s.cfg.Hooks.Elected; hook != nil {
-		hook(fence)
-	}
-	bound, unbind := claim.Bind(ctx)
-	t := newTenure(s, claim)
-	s.owning.Store(true)
-	signal(s.kick)
-	t.rule(bound)
-	s.owning.Store(false)
-	unbind()
-	lost := claim.Err()
-	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
-	defer cancel()
-	if err := claim.Release(release); err != nil && lost == nil {
-		lost = err
-	}
-	s.log.Info("this process is not the owner of the group any more", zap.Int64("fence", fence), zap.Error(lost))
-	if hook := s.cfg.Hooks.Deposed; hook != nil {
-		hook(fence, lost)
-	}
+// jobCount returns how many jobs were added.
+func (s *Scheduler) jobCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.order)
 }
 
-// drain waits for handlers that were told to stop.
+// drain waits for the handlers whose contexts have ended.
 func (s *Scheduler) drain() error {
 	s.mu.Lock()
 	all := make([]*active, 0, len(s.active))
@@ -193,7 +190,7 @@ func (s *Scheduler) drain() error {
 		return nil
 	}
 	slices.Sort(on)
-	return fmt.Errorf("sched: handlers of %d runs go on though they were told to stop, of %s: they are shut out by their fences", len(on), strings.Join(slices.Compact(on), ", "))
+	return fmt.Errorf("sched: run group %q: handlers of %d runs did not return and are shut out by their fences: %s", s.cfg.Group, len(on), strings.Join(slices.Compact(on), ", "))
 }
 
 // job returns a job that was added.
@@ -206,7 +203,7 @@ func (s *Scheduler) job(name string) (Job, bool) {
 
 func (s *Scheduler) now() time.Time { return s.cfg.Now().UTC().Round(0) }
 
-// signal puts an element into a channel of one, if there is none.
+// signal puts an element into a channel of capacity one, unless it is full.
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

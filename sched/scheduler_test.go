@@ -55,7 +55,7 @@ func TestRefused(t *testing.T) {
 	} {
 		j := good
 		change(&j)
-		if err := s.Add(j); err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "sched: job ") {
+		if err := s.Add(j); err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "sched: add job ") {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
@@ -193,9 +193,15 @@ func TestOutcomes(t *testing.T) {
 		}}, 0)
 		f.start(0)
 		f.until("00:05:30")
-		want := []string{"timeout 00:01:00", "failed 00:02:00", "lost 00:03:00", "ok 00:04:00", "ok 00:05:00"}
+		want := []string{"timeout 00:01:00", "failed 00:02:00", "timeout 00:03:00", "ok 00:04:00", "ok 00:05:00"}
 		if got := f.history("a"); !slices.Equal(got, want) {
 			t.Errorf("%v", got)
+		}
+		if deaf := f.entries("a")[2]; !strings.Contains(deaf.Error, "did not return after its Timeout of 10s") || deaf.Fence == 0 {
+			t.Errorf("%+v", deaf)
+		}
+		if keys := f.under("/stuck/"); len(keys) != 0 {
+			t.Errorf("left over: %v", keys)
 		}
 	})
 }
@@ -310,8 +316,10 @@ func TestOverlapIsTheOwners(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
 			f.cfg.Spread = true
 			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: tt.owner}, 170*time.Second)
-			f.start(0)
+			owner := f.start(0)
 			f.until("00:00:10")
+			// So that others are first to begin a tick.
+			owner.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: 20 * time.Millisecond})
 			f.jobs[0].Overlap = tt.other
 			for range 3 {
 				f.start(0)

@@ -6,48 +6,49 @@ import (
 	"time"
 )
 
-// Tick is one instant at which a job is due, as its handler is told of it.
+// Tick is one instant at which a job is due. Handlers receive it.
 type Tick struct {
 	Group string
 	Job   string
-	// Nominal is the instant that the schedule names, in UTC. Together with group
-	// and job it is the identity of the tick. Of a tick that no schedule made
-	// (Manual) it is when that was asked for.
+	// Nominal is the instant of the schedule, in UTC. Group, job and nominal time
+	// identify a scheduled tick. For a tick of RunNow it is the time of the call, and
+	// for a RunOnStart the time of the registration.
 	Nominal time.Time
-	// Actual is when the tick was to start: the nominal time and its jitter.
+	// Actual is the time at which the tick should start: the nominal time plus its
+	// jitter.
 	Actual time.Time
-	// Admitted is the revision of etcd at which it was admitted, 0 in a
+	// Admitted is the revision of etcd at which the tick was admitted. It is 0 in a
 	// passthrough scheduler.
 	Admitted int64
-	// Attempt is 1, and greater when AtLeastOnce runs a tick again.
+	// Attempt is 1, or greater if AtLeastOnce runs the tick again.
 	Attempt int
-	// Missed is how many ticks before this one were due and not run, because
-	// nobody could admit them. It counts up to 100,000.
+	// Missed is how many ticks before this one came due and were given up, because no
+	// owner could admit them in time. It counts up to 100,000.
 	Missed int
-	// Manual says that somebody asked for this run, with RunNow or Backfill, or
-	// that it is a job's RunOnStart.
+	// Manual reports whether the tick comes from RunNow, Backfill or RunOnStart rather
+	// than from the schedule.
 	Manual bool
-	// Fence is that of the run's claim, which the handler's context carries as a
-	// token. It rises over the runs of a job, unless its Overlap is Allow: then
-	// over the attempts of one tick. It is 0 in a passthrough scheduler.
+	// Fence is the fence of the run's claim. The handler's context carries it as a
+	// token. Fences rise over the runs of a job. With the Overlap Allow they rise over
+	// the attempts of one tick only. It is 0 in a passthrough scheduler.
 	Fence int64
 
 	id string
 }
 
-// ID returns what names the tick in the whole cluster, and is the same for each
-// of its attempts: an idempotency key for what no fence protects. It is the
-// group, the job and, with slashes between, the nominal time in RFC 3339,
-// "manual/<uuid>", "backfill/<uuid>/<nominal time>" or "start/<hash of the
-// job's revision>".
+// ID returns the name of the tick, which is unique in the cluster and the same for
+// each attempt. Use it as an idempotency key for effects that no fence protects. It
+// consists of the group, the job and one of these, separated by slashes: the nominal
+// time in RFC 3339, "manual/<uuid>", "backfill/<uuid>/<nominal time>" or
+// "start/<hash of the job's revision>".
 func (t Tick) ID() string {
 	return t.Group + "/" + t.Job + "/" + t.id
 }
 
 type tickKey struct{}
 
-// FromContext returns the tick whose handler was given the context, or one that
-// was derived from it.
+// FromContext returns the tick of a handler's context, or of a context derived from
+// it. It returns false for any other context.
 func FromContext(ctx context.Context) (Tick, bool) {
 	t, ok := ctx.Value(tickKey{}).(Tick)
 	return t, ok
@@ -57,8 +58,8 @@ func withTick(ctx context.Context, t Tick) context.Context {
 	return context.WithValue(ctx, tickKey{}, t)
 }
 
-// The ids of ticks. Those in etcd's keys stand in the order of time where they
-// name one.
+// The prefixes of the ids of manual ticks. Other ids are nominal times, whose keys in
+// etcd are in the order of time.
 
 const (
 	manualID   = "manual/"

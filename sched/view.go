@@ -2,181 +2,298 @@ package sched
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
-// view is what this process has heard of all that is live: from a watch, from
-// reading everything again and again, and from what it did itself. It is a hint:
-// whatever is done because of it is done under conditions.
+// view is a copy of the keys under now/. It is fed by a watch, by reading all keys
+// periodically, and by the transactions of this process. It can be out of date, so
+// every transaction that is based on it has conditions.
+//
+// Code that needs more than single keys subscribes to a feed of changes and keeps an
+// index of its own. So no code has to iterate over all keys to find changes.
 type view struct {
-	etcd *clientv3.Client
-	root string
-	log  *zap.Logger
+	etcd   *clientv3.Client
+	root   string
+	log    *zap.Logger
+	outage *outage
 
 	mu     sync.Mutex
-	kvs    map[string]map[string]kv // by the first word below the root
-	heard  []chan struct{}          // told of changes
-	synced chan struct{}            // closed when it was read once
+	kvs    map[string]kv
+	count  map[string]int   // live keys by their directory
+	begun  map[int64]string // the keys of runs, by the revision of their claims
+	feeds  map[*feed]bool
+	synced chan struct{} // closed after the first complete read
 }
 
-// kv is a key as it was heard of, or that it is gone.
+// kv is the last known state of a key.
 type kv struct {
 	value string
-	rev   int64 // at which it was put, or deleted
+	rev   int64 // the revision of the put or the deletion
 	gone  bool
 
-	ready *ready // what the value says, if it is of a tick
+	ready *ready // the decoded value of a waiting tick
 	run   *run
 }
 
-// read makes sense of a value.
+// feed collects the changes since take was last called.
+type feed struct {
+	kinds   []string      // first words below the root
+	news    chan struct{} // has an element when something changed
+	changed map[string]kv // guarded by the view's mutex
+}
+
+// read decodes a value.
 func (v *view) read(key, value string, rev int64) kv {
 	is := kv{value: value, rev: rev}
 	var err error
 	switch v.kind(key) {
-	case "ready":
+	case kindReady:
 		var r ready
 		if r, err = decode[ready](key, []byte(value)); err == nil {
 			is.ready = &r
 		}
-	case "run":
+	case kindRun:
 		var r run
 		if r, err = decode[run](key, []byte(value)); err == nil {
 			is.run = &r
 		}
 	}
 	if err != nil {
-		v.log.Error("a tick cannot be read, and is left alone", zap.Error(err))
+		v.log.Error("tick ignored: its value cannot be read", zap.String("key", key), zap.Error(err))
 	}
 	return is
 }
+
+// The kinds of live keys: the first words below the root.
+const (
+	kindAsk      = "ask"
+	kindPaused   = "paused"
+	kindCancel   = "cancel"
+	kindReady    = "ready"
+	kindRun      = "run"
+	kindWithdraw = "withdraw"
+	kindStuck    = "stuck"
+)
 
 func (v *view) kind(key string) string {
 	kind, _, _ := strings.Cut(strings.TrimPrefix(key, v.root), "/")
 	return kind
 }
 
-// of returns the keys of the same kind as the key or prefix; the mutex is held.
-func (v *view) of(key string) map[string]kv {
-	kind := v.kind(key)
-	if v.kvs[kind] == nil {
-		v.kvs[kind] = make(map[string]kv)
+// jobOf returns the digest of the job that a live key belongs to, and whether it
+// is in the directory of the job's backfills.
+func (v *view) jobOf(key string) (job string, backfill bool) {
+	_, rest, _ := strings.Cut(strings.TrimPrefix(key, v.root), "/")
+	job, _, _ = strings.Cut(rest, "/")
+	return strings.CutSuffix(job, backfillDir)
+}
+
+// dir returns the key up to its third word: a directory of a job.
+func (v *view) dir(key string) string {
+	kind := strings.IndexByte(key[len(v.root):], '/')
+	if kind < 0 {
+		return key
 	}
-	return v.kvs[kind]
+	start := len(v.root) + kind + 1
+	if end := strings.IndexByte(key[start:], '/'); end >= 0 {
+		return key[:start+end+1]
+	}
+	return key[:start]
 }
 
 const (
-	relist   = 5 * time.Second // a watch that is silent for no good reason is not noticed otherwise
-	readTime = 5 * time.Second // of one request
+	relist   = 5 * time.Second // between complete reads; nothing else notices a watch that is silent by mistake
+	readTime = 5 * time.Second // the timeout of one request
+
+	reading = "read the live state"
 )
 
-func newView(etcd *clientv3.Client, root string, log *zap.Logger) *view {
-	return &view{etcd: etcd, root: root, log: log, kvs: make(map[string]map[string]kv), synced: make(chan struct{})}
+func newView(etcd *clientv3.Client, root string, log *zap.Logger, out *outage) *view {
+	return &view{
+		etcd: etcd, root: root, log: log, outage: out, kvs: make(map[string]kv), count: make(map[string]int), begun: make(map[int64]string),
+		feeds: make(map[*feed]bool), synced: make(chan struct{}),
+	}
 }
 
-// listen returns a channel that has an element whenever something changed.
-func (v *view) listen() <-chan struct{} {
+// subscribe returns a feed of the kinds. It begins with all keys that exist.
+func (v *view) subscribe(kinds ...string) *feed {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	ch := make(chan struct{}, 1)
-	v.heard = append(v.heard, ch)
-	return ch
-}
-
-// deaf ends what listen began.
-func (v *view) deaf(ch <-chan struct{}) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for i, h := range v.heard {
-		if h == ch {
-			v.heard = append(v.heard[:i:i], v.heard[i+1:]...)
-			return
+	f := &feed{kinds: kinds, news: make(chan struct{}, 1), changed: make(map[string]kv)}
+	for key, is := range v.kvs {
+		if !is.gone && slices.Contains(kinds, v.kind(key)) {
+			f.changed[key] = is
 		}
 	}
+	v.feeds[f] = true
+	return f
 }
 
-// tell is called with the mutex held.
-func (v *view) tell() {
-	for _, ch := range v.heard {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// put and remove note what is known to have happened at a revision.
-func (v *view) put(key, value string, rev int64) { v.note(key, v.read(key, value, rev)) }
-func (v *view) remove(key string, rev int64)     { v.note(key, kv{rev: rev, gone: true}) }
-
-func (v *view) note(key string, is kv) {
+func (v *view) unsubscribe(f *feed) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	kvs := v.of(key)
-	if have, ok := kvs[key]; ok && have.rev >= is.rev {
-		return
-	}
-	kvs[key] = is
-	v.tell()
+	delete(v.feeds, f)
 }
 
-// forget notes that a key is not what it was heard to be at the revision.
+// take returns the changes since its last call.
+func (v *view) take(f *feed) map[string]kv {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(f.changed) == 0 {
+		return nil
+	}
+	changed := f.changed
+	f.changed = make(map[string]kv)
+	return changed
+}
+
+// put and remove note a change that is known to have happened at a revision.
+func (v *view) put(key, value string, rev int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if have, ok := v.kvs[key]; !ok || have.rev < rev {
+		v.set(key, v.read(key, value, rev))
+	}
+}
+
+func (v *view) remove(key string, rev int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if have, ok := v.kvs[key]; !ok || have.rev < rev {
+		v.set(key, kv{rev: rev, gone: true})
+	}
+}
+
+// forget notes that the key no longer has the value of the revision.
 func (v *view) forget(key string, rev int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if kvs := v.of(key); kvs[key].rev == rev {
-		kvs[key] = kv{rev: rev, gone: true}
+	if have, ok := v.kvs[key]; ok && have.rev == rev {
+		v.set(key, kv{rev: rev, gone: true})
 	}
 }
 
-// under returns what is below the prefix.
-func (v *view) under(prefix string) map[string]kv {
+// set is called with the mutex held. A deleted key is remembered until the next
+// complete read, because older events may still arrive.
+func (v *view) set(key string, is kv) {
+	have, ok := v.kvs[key]
+	v.kvs[key] = is
+	was := ok && !have.gone
+	if was && have.run != nil {
+		delete(v.begun, have.rev)
+	}
+	if !is.gone && is.run != nil {
+		v.begun[is.rev] = key
+	}
+	dir := v.dir(key)
+	switch {
+	case was && is.gone:
+		if v.count[dir]--; v.count[dir] == 0 {
+			delete(v.count, dir)
+		}
+	case !was && !is.gone:
+		v.count[dir]++
+	case !was && is.gone:
+		return
+	}
+	kind := v.kind(key)
+	for f := range v.feeds {
+		if slices.Contains(f.kinds, kind) {
+			f.changed[key] = is
+			signal(f.news)
+		}
+	}
+}
+
+// countIn returns how many live keys a directory of a job has.
+func (v *view) countIn(dir string) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	out := make(map[string]kv)
-	for key, is := range v.of(prefix) {
-		if !is.gone && strings.HasPrefix(key, prefix) {
-			out[key] = is
-		}
+	return v.count[dir]
+}
+
+// begunAt reports whether a run is recorded whose claim has the revision.
+func (v *view) begunAt(rev int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, ok := v.begun[rev]
+	return ok
+}
+
+// anyRuns reports whether any run is recorded.
+func (v *view) anyRuns() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.begun) > 0
+}
+
+// runs returns the records of all runs.
+func (v *view) runs() map[string]kv {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make(map[string]kv, len(v.begun))
+	for _, key := range v.begun {
+		out[key] = v.kvs[key]
 	}
 	return out
 }
 
-// any reports whether there is anything of the kind.
-func (v *view) any(prefix string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, is := range v.of(prefix) {
-		if !is.gone {
-			return true
-		}
-	}
-	return false
-}
-
-// get returns one key, gone if it is not there.
+// get returns the state of one key.
 func (v *view) get(key string) kv {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	is, ok := v.of(key)[key]
+	is, ok := v.kvs[key]
 	if !ok {
 		return kv{gone: true}
 	}
 	return is
 }
 
-// follow keeps the view up to date until ctx ends.
-func (v *view) follow(ctx context.Context) {
+// correct takes over keys that were read at the revision. The keys of known that were
+// not found are gone.
+func (v *view) correct(found []*mvccpb.KeyValue, known []string, rev int64) {
+	there := make(map[string]bool, len(found))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, got := range found {
+		there[string(got.Key)] = true
+		v.found(got, rev)
+	}
+	for _, key := range known {
+		if have, ok := v.kvs[key]; ok && !have.gone && !there[key] && have.rev <= rev {
+			v.set(key, kv{rev: rev, gone: true})
+		}
+	}
+}
+
+// found takes over a key that was read. The mutex is held.
+func (v *view) found(got *mvccpb.KeyValue, rev int64) {
+	key := string(got.Key)
+	// A revision greater than that of the reply is from before a restore.
+	if have, ok := v.kvs[key]; !ok || have.rev < got.ModRevision || have.rev > rev || have.gone && have.rev == got.ModRevision {
+		v.set(key, v.read(key, string(got.Value), got.ModRevision))
+	}
+}
+
+// follow keeps the view up to date until ctx ends. It returns an error only if
+// retrying is useless.
+func (v *view) follow(ctx context.Context) error {
 	ctx = clientv3.WithRequireLeader(ctx)
 	for try := 0; ctx.Err() == nil; try++ {
 		rev, err := v.list(ctx)
 		if err != nil {
-			v.log.Debug("reading what is live", zap.Error(err))
+			if !isDenied(err) {
+				v.outage.fail(reading, err, zap.String("key", v.root))
+			} else if v.outage.denied(reading, err, zap.String("key", v.root)) {
+				return err
+			}
 			pauseFor(ctx, try)
 			continue
 		}
@@ -186,53 +303,43 @@ func (v *view) follow(ctx context.Context) {
 			pauseFor(ctx, try)
 		}
 	}
+	return nil
 }
 
-// list reads everything.
+// list reads all keys.
 func (v *view) list(ctx context.Context) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	resp, err := v.etcd.Get(ctx, v.root, clientv3.WithPrefix())
 	if err != nil {
-		return 0, err
+		return 0, denial(err)
 	}
+	v.outage.over()
+	v.outage.permitted(reading)
 	rev = resp.Header.Revision
 	there := make(map[string]bool, len(resp.Kvs))
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	changed := false
 	for _, got := range resp.Kvs {
-		key := string(got.Key)
-		there[key] = true
-		kvs := v.of(key)
-		// A revision greater than this answer's own is of before a restore.
-		if have, ok := kvs[key]; !ok || have.rev < got.ModRevision || have.rev > rev || have.gone && have.rev == got.ModRevision {
-			kvs[key] = v.read(key, string(got.Value), got.ModRevision)
-			changed = true
-		}
+		there[string(got.Key)] = true
+		v.found(got, rev)
 	}
-	for _, kvs := range v.kvs {
-		for key, is := range kvs {
-			if !there[key] && is.rev <= rev {
-				delete(kvs, key)
-				changed = changed || !is.gone
-			}
+	for key, is := range v.kvs {
+		if !there[key] && is.rev <= rev {
+			v.set(key, kv{rev: rev, gone: true})
+			delete(v.kvs, key)
 		}
 	}
 	select {
 	case <-v.synced:
 	default:
 		close(v.synced)
-		changed = true
-	}
-	if changed {
-		v.tell()
 	}
 	return rev, nil
 }
 
-// watch takes in what happens after the revision, and reads everything from time
-// to time. It returns, true if that went well, when the watch has to begin anew.
+// watch follows the changes after the revision, and reads all keys from time to time.
+// It returns when the watch must be started anew, and reports whether it worked.
 func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -257,19 +364,12 @@ func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 			}
 		case <-again.C:
 			now, err := v.list(ctx)
+			if err != nil && !isDenied(err) && ctx.Err() == nil {
+				v.outage.fail(reading, err, zap.String("key", v.root))
+			}
 			if err != nil || now < rev {
-				return false // unreachable, or restored: revisions may be others now
+				return false // etcd is unreachable, or was restored, so that revisions may differ
 			}
 		}
-	}
-}
-
-// pauseFor waits before the next try.
-func pauseFor(ctx context.Context, try int) {
-	t := time.NewTimer(min(50*time.Millisecond<<min(max(try, 0), 5), time.Second))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// NewClient returns a client of claims that is closed when the test ends, after
-// the network of its host is healed. Each is a process of its own as far as
-// claims are concerned.
+// NewClient returns a client of claims. When the test ends, the network of its
+// host is healed, and the client is closed. For claims, each client is a process
+// of its own.
 func NewClient(tb testing.TB, etcd Etcd, cfg etcdclaims.Config) *etcdclaims.Client {
 	tb.Helper()
 	c, err := etcdclaims.New(etcd.Etcd(tb), cfg)

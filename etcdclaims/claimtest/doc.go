@@ -1,6 +1,6 @@
-// Package claimtest tests code that uses claims against the real etcd: under
-// lost replies, cut networks, lapsed and revoked leases, restarts and restores,
-// with hours of lease time in a second and no server to run.
+// Package claimtest tests code that uses claims against a real etcd, under lost
+// replies, cut networks, expired and revoked leases, restarts and restores. Hours
+// of lease time pass in a second, and no server needs to be installed.
 //
 //	func TestJob(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -9,51 +9,51 @@
 //			claims := claimtest.NewClient(t, host, etcdclaims.Config{})
 //
 //			host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
-//			claim, err := claims.TryAcquire(t.Context(), "job") // done, though its reply was lost
+//			claim, err := claims.TryAcquire(t.Context(), "job") // succeeds, although its reply was lost
 //			...
 //			host.Cut()
-//			time.Sleep(time.Minute) // of the bubble: no time at all
-//			// claim.Err() is ErrLost, and was before anybody else could have the key
+//			time.Sleep(time.Minute) // virtual: takes no real time
+//			// claim.Err() is ErrLost, and was so before any other client could acquire the key
 //		})
 //	}
 //
-// [Start] gives one member. Inside a testing/synctest bubble it lives in the
-// bubble's time: leases expire as the test sleeps. Outside it lives in real time.
-// [Cluster] gives members in real time, whose leader can move, and [Processes]
-// members that are processes, to pause and to kill: sockets stop a bubble's
-// clock, so there is neither in virtual time.
+// [Start] starts one member. Inside a testing/synctest bubble it uses the
+// bubble's time: leases expire as the test sleeps. Outside it uses real time.
+// [Cluster] starts several members whose leader can move. [Processes] starts
+// members that are processes, which can be paused and killed. Both use real time
+// only, because sockets stop a bubble's clock.
 //
-// A [Host] is the machine that clients run on. Faults are injected between it
-// and etcd, for all requests or for those of one [Kind]. What happens to etcd
-// itself is done with the methods of [Server], [Members] and [Operator].
+// A [Host] is the machine that clients run on. Faults are injected between a host
+// and etcd, for all requests or for those of one [Kind]. The methods of [Server],
+// [Members] and [Operator] change etcd itself.
 //
-// [History] records what clients were told, and checks that no two owned a key
-// at a time, that fences rose, and that each accepted write was its owner's.
-// [TestClaims] is the contract of a client as a suite, for servers and
-// configurations of one's own.
+// [History] records the results that clients received. It checks that no two
+// processes owned a key at the same time, that fences rose, and that each
+// accepted write was its owner's. [TestClaims] tests the contract of a client on
+// your own servers and configurations.
 //
 // # What it is
 //
-// The server is go.etcd.io/etcd/server/v3, its log and backend on disk without
-// fsync if virtual, and clients are those of go.etcd.io/etcd/client/v3; nothing
-// is imitated. One thing is replaced: in a bubble clients have another watcher,
-// since clientv3's own waits on a channel made outside of every bubble, which
-// stops virtual time. It resumes, fragments and fails as clientv3's does; both
-// pass the same tests.
+// The server is go.etcd.io/etcd/server/v3. The clients are those of
+// go.etcd.io/etcd/client/v3. Nothing is a mock. In virtual time, the server's log
+// and backend are on disk without fsync. One thing is replaced: in a bubble,
+// clients have another watcher, because clientv3's own waits on a channel from
+// outside the bubble, which stops virtual time. The other watcher resumes,
+// fragments and fails as clientv3's does; both pass the same tests.
 //
 // # What it costs
 //
-// A virtual member starts in 3 to 10 ms and needs 3 MB of heap, the next ones a
-// tenth of that; ten simulated minutes of a held claim take 45 ms. A member in
-// real time starts in 20 ms, three in half a second, three processes in two
-// seconds, and the first time etcd is built, which takes some more. (Two cores,
-// etcd 3.7.3.) The package links the server and porcupine: 62 modules instead of
-// 18, and 15 MB more in a test binary. Who imports etcdclaims alone links none
-// of it.
+// A virtual member starts in 3 to 10 ms and needs 3 MB of heap; each further one
+// needs a tenth of that. Ten simulated minutes of a held claim take 45 ms. A
+// member in real time starts in 20 ms, three members in half a second, and three
+// processes in two seconds. The first use of processes also builds etcd. (Two
+// cores, etcd 3.7.3.) The package links the server and porcupine: 62 modules
+// instead of 18, and 15 MB more in a test binary. A program that imports only
+// etcdclaims links none of them.
 //
 // # What it does not show
 //
-// Time in a bubble passes only while everybody waits, so how long computing
-// takes is not part of a test. Disks do not fail. The order of goroutines is not
-// fixed: a seed repeats a test's inputs, not its interleaving.
+// Time in a bubble passes only while all goroutines wait, so a test does not
+// measure how long computing takes. Disks do not fail. The order of goroutines is
+// not fixed: a seed repeats a test's inputs, not its interleaving.
 package claimtest

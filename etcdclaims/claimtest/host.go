@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A Host is the machine that some clients run on: their network to etcd, and
-// their clocks. What happens to one host does not concern another. Its methods
-// may be called at any time, concurrently.
+// Host is the machine that some clients run on: their network to etcd, and their
+// clocks. Faults of one host do not affect another. Its methods are safe for
+// concurrent use.
 type Host struct {
 	backend backend
 	wires   *wires

@@ -12,21 +12,21 @@ var attemptCases = []Case{
 	{"an error says when to try again", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
 		work := t.begin(a, "k")
-		t.ok(work.Fail(t.ctx, etcdclaims.RetryAfter(errors.New("busy"), time.Hour)))
+		t.ok(failing(t.ctx, work, etcdclaims.RetryAfter(errors.New("busy"), time.Hour)))
 		_, err := b.TryBegin(t.ctx, "k")
 		r := t.record(err, etcdclaims.ErrWaiting)
 		if d := time.Until(r.NotBefore); d < 50*time.Minute || d > 70*time.Minute {
 			t.Errorf("it waits for %v", d)
 		}
 		work = t.begin(a, "now")
-		t.ok(work.Fail(t.ctx, etcdclaims.RetryAfter(errors.New("busy"), 0)))
+		t.ok(failing(t.ctx, work, etcdclaims.RetryAfter(errors.New("busy"), 0)))
 		time.Sleep(10 * time.Millisecond)
 		t.begin(b, "now")
 	}},
 
 	{"work that fails for good is dead", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
-		t.ok(t.begin(a, "k").Fail(t.ctx, etcdclaims.Permanent(errors.New("no such customer"))))
+		t.ok(failing(t.ctx, t.begin(a, "k"), etcdclaims.Permanent(errors.New("no such customer"))))
 		_, err := b.TryBegin(t.ctx, "k")
 		if r := t.record(err, etcdclaims.ErrDead); r.Attempt != 1 || !strings.Contains(r.Error, "no such customer") {
 			t.Errorf("the record is %+v", r)
@@ -42,7 +42,7 @@ var attemptCases = []Case{
 			if work.Attempt() != attempt {
 				t.Fatalf("attempt %d, want %d", work.Attempt(), attempt)
 			}
-			t.ok(work.Fail(t.ctx, errors.New("no")))
+			t.ok(failing(t.ctx, work, errors.New("no")))
 			time.Sleep(10 * time.Millisecond)
 		}
 		_, err := a.TryBegin(t.ctx, "k")
@@ -60,7 +60,7 @@ var attemptCases = []Case{
 			t.Errorf("attempt %d after one that was given back", second.Attempt())
 		}
 		t.rises(first.Fence(), second.Fence())
-		t.ok(second.Fail(t.ctx, errors.New("no")))
+		t.ok(failing(t.ctx, second, errors.New("no")))
 		time.Sleep(10 * time.Millisecond)
 		t.ok(t.begin(a, "k").Release(t.ctx))
 		third := t.begin(b, "k")

@@ -53,17 +53,15 @@ var inputCases = []Case{
 		large := make([]byte, etcdclaims.MaxNoteBytes+1)
 		all = append(all, t.wrong(b, "k", etcdclaims.ErrTooLarge, etcdclaims.Note(large))...)
 		_, err := claim.Txn(t.ctx).Then(reserved).Commit()
-		_, err2 := b.Orphans(t.ctx, -1)
 		_, _, err3 := b.Locks().TryAcquire(t.ctx, "k", "", time.Minute)
 		_, _, err4 := b.Locks().TryAcquire(t.ctx, "k", "me", 0)
 		all = append(all,
 			refusal{"Txn", err, nil},
-			refusal{"Orphans", err2, nil},
 			refusal{"Locks.TryAcquire", err3, nil},
 			refusal{"Locks.TryAcquire", err4, nil},
 			refusal{"Note", claim.Note(t.ctx, large), etcdclaims.ErrTooLarge},
 			refusal{"Complete", work.Complete(t.ctx, reserved), nil},
-			refusal{"Fail", work.Fail(t.ctx, errors.New("no"), reserved), nil},
+			refusal{"Fail", failing(t.ctx, work, errors.New("no"), reserved), nil},
 			refusal{"TryRun", b.TryRun(t.ctx, "k", nil), nil},
 		)
 

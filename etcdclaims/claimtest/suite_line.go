@@ -139,7 +139,7 @@ var lineCases = []Case{
 			got <- begun{work, err}
 		})
 		t.eventually("it stands in line", func() bool { return t.lookup(a, "k").Waiting == 1 })
-		t.ok(first.Fail(t.ctx, etcdclaims.RetryAfter(errors.New("once more"), 0)))
+		t.ok(failing(t.ctx, first, etcdclaims.RetryAfter(errors.New("once more"), 0)))
 		select {
 		case next := <-got:
 			t.ok(next.err)

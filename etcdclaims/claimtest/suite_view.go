@@ -125,9 +125,9 @@ var viewCases = []Case{
 		state("k", etcdclaims.StateClaimed)
 		t.ok(work.Complete(t.ctx))
 		state("k", etcdclaims.StateDone)
-		t.ok(t.begin(a, "failed").Fail(t.ctx, errors.New("no")))
+		t.ok(failing(t.ctx, t.begin(a, "failed"), errors.New("no")))
 		state("failed", etcdclaims.StateFailed)
-		t.ok(t.begin(a, "dead").Fail(t.ctx, etcdclaims.Permanent(errors.New("no"))))
+		t.ok(failing(t.ctx, t.begin(a, "dead"), etcdclaims.Permanent(errors.New("no"))))
 		state("dead", etcdclaims.StateDead)
 		t.ok(t.begin(a, "free").Release(t.ctx))
 		state("free", "") // as if it had never been begun
@@ -142,7 +142,7 @@ var viewCases = []Case{
 		t.try(a, "lost")
 		t.refused(b, "k")
 		t.ok(t.begin(a, "done").Complete(t.ctx))
-		t.ok(t.begin(a, "failed").Fail(t.ctx, errors.New("no")))
+		t.ok(failing(t.ctx, t.begin(a, "failed"), errors.New("no")))
 		s := a.Stats()
 		if s.Attempts != 4 || s.Acquired != 4 || s.Held != 2 || s.Completed != 1 || s.Failed != 1 || s.Released != 2 || s.Sessions != 1 || s.Requests == 0 {
 			t.Errorf("counted is %+v", s)

@@ -166,7 +166,7 @@ var waitCases = []Case{
 		const wait = 3 * time.Second
 		a, b := t.pair(etcdclaims.Config{Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * wait }})
 		work := t.begin(a, "k")
-		t.ok(work.Fail(t.ctx, errors.New("no paper"), t.put("x", "failed")))
+		t.ok(failing(t.ctx, work, errors.New("no paper"), t.put("x", "failed")))
 		if got := t.stored("x"); got != "failed" {
 			t.Errorf("failing has stored %q", got)
 		}
@@ -181,7 +181,7 @@ var waitCases = []Case{
 		if r, ok := work.Previous(); !ok || r.State != etcdclaims.StateFailed || r.Error != "no paper" || r.Owner != "a" || work.Attempt() != 2 {
 			t.Errorf("attempt %d comes after %+v, %v", work.Attempt(), r, ok)
 		}
-		t.ok(work.Fail(t.ctx, errors.New("no ink")))
+		t.ok(failing(t.ctx, work, errors.New("no ink")))
 		_, err = a.TryBegin(t.ctx, "k")
 		r = t.record(err, etcdclaims.ErrWaiting)
 		if d := r.NotBefore.Sub(r.Ended); r.Attempt != 2 || d < 2*wait-10*time.Millisecond {

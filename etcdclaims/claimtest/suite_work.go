@@ -69,7 +69,7 @@ var workCases = []Case{
 		work := t.begin(t.client(etcdclaims.Config{}), "k")
 		t.ok(work.Complete(t.ctx, t.put("x", "1")))
 		t.is(work.Complete(t.ctx, t.put("x", "2")), etcdclaims.ErrReleased)
-		t.is(work.Fail(t.ctx, errors.New("late"), t.put("x", "3")), etcdclaims.ErrReleased)
+		t.is(failing(t.ctx, work, errors.New("late"), t.put("x", "3")), etcdclaims.ErrReleased)
 		if got := t.stored("x"); got != "1" {
 			t.Errorf("ending has stored %q", got)
 		}
@@ -97,7 +97,7 @@ var workCases = []Case{
 		}
 		// The dead one wakes.
 		t.is(work.Complete(t.ctx, t.put("x", "a")), etcdclaims.ErrLost)
-		t.is(work.Fail(t.ctx, errors.New("late"), t.put("x", "a")), etcdclaims.ErrLost)
+		t.is(failing(t.ctx, work, errors.New("late"), t.put("x", "a")), etcdclaims.ErrLost)
 		t.ok(over.Complete(t.ctx, t.put("y", "b")))
 		if t.stored("x") != "" || t.stored("y") != "b" {
 			t.Errorf("the dead one has stored %q, the other one %q", t.stored("x"), t.stored("y"))
@@ -108,7 +108,7 @@ var workCases = []Case{
 		a, b := t.pair(etcdclaims.Config{})
 		for key, end := range map[string]func(*etcdclaims.Work) error{
 			"complete": func(w *etcdclaims.Work) error { return w.Complete(t.ctx, t.put("x", "a")) },
-			"fail":     func(w *etcdclaims.Work) error { return w.Fail(t.ctx, errors.New("late"), t.put("x", "a")) },
+			"fail":     func(w *etcdclaims.Work) error { return failing(t.ctx, w, errors.New("late"), t.put("x", "a")) },
 			"release":  func(w *etcdclaims.Work) error { return w.Release(t.ctx) },
 		} {
 			work := t.begin(a, key)
@@ -159,11 +159,12 @@ var workCases = []Case{
 		t.revoke(b, "k1") // they share the lease
 		alive := t.begin(b, "alive")
 		for limit, want := range map[int]string{0: "[k1 k2 k3]", 2: "[k1 k2]", 9: "[k1 k2 k3]"} {
-			records, err := b.Orphans(t.ctx, limit)
-			t.ok(err)
 			var keys []string
-			for _, r := range records {
-				keys = append(keys, r.Key)
+			for r, err := range b.Orphans(t.ctx, "k") {
+				t.ok(err)
+				if keys = append(keys, r.Key); len(keys) == limit {
+					break
+				}
 				if r.State != etcdclaims.StateOrphaned || r.Owner != "a" {
 					t.Errorf("the record of an orphan is %+v", r)
 				}

@@ -91,6 +91,12 @@ func (t *trial) begin(c *etcdclaims.Client, key string, opts ...etcdclaims.Acqui
 	return work
 }
 
+// failing fails work whose outcome does not matter.
+func failing(ctx context.Context, work *etcdclaims.Work, cause error, ops ...clientv3.Op) error {
+	_, err := work.Fail(ctx, cause, ops...)
+	return err
+}
+
 // acquire waits for a key that somebody has to lose.
 func (t *trial) acquire(c *etcdclaims.Client, key string) *etcdclaims.Claim {
 	t.Helper()

@@ -63,7 +63,7 @@ func demonstrate(ctx context.Context, o options) (err error) {
 		_, derr := p.etcd.Delete(last, p.Prefix, clientv3.WithPrefix()) // leases end by themselves
 		err = errors.Join(err, derr)
 	}()
-	claims, err := etcdclaims.New(p.etcd, etcdclaims.Config{Prefix: p.claims(), Owner: "parent"})
+	claims, err := etcdclaims.New(p.etcd, etcdclaims.Config{Prefix: p.claims(), Owner: "parent", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		return err
 	}

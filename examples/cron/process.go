@@ -78,7 +78,7 @@ func runProcess(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.etcd.Close()) }()
-	p.claims, err = etcdclaims.New(p.etcd, etcdclaims.Config{Prefix: p.setup.claims(), Owner: p.Name, TTL: ttl})
+	p.claims, err = etcdclaims.New(p.etcd, etcdclaims.Config{Prefix: p.setup.claims(), Owner: p.Name, TTL: ttl, Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -64,7 +65,7 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 	var shops []string
 	var claims []*etcdclaims.Client
 	for i, w := range []http.RoundTripper{wire, wire.base} {
-		c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root, Owner: fmt.Sprint("shop ", i+1), Retention: time.Minute})
+		c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root, Owner: fmt.Sprint("shop ", i+1), Retention: time.Minute, Logger: zap.Must(zap.NewProduction())})
 		if err != nil {
 			return err
 		}
@@ -89,8 +90,16 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 			return err.Error()
 		}
 		defer resp.Body.Close()
+		var refused *middleware.Problem
+		if errors.As(middleware.CheckResponse(resp), &refused) {
+			_, reason, _ := strings.Cut(refused.Type, "#")
+			return fmt.Sprintf("%d %s: %s", refused.Status, reason, refused.Title)
+		}
 		body, err := io.ReadAll(resp.Body)
-		return fmt.Sprintf("%d %.60s %v", resp.StatusCode, body, err)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("%d %s", resp.StatusCode, body)
 	}
 	late := make(chan string)
 	go func() { late <- order(shops[0], "first") }()

@@ -8,58 +8,40 @@ import (
 	"path/filepath"
 )
 
-// counts are what wc prints of a file, or of many.
-type counts struct {
-	Lines int64 `json:"lines"`
-	Words int64 `json:"words"`
-	Bytes int64 `json:"bytes"`
-}
+// counts are what wc prints for a file, or for many.
+type counts struct{ Lines, Words, Bytes int64 }
 
 func (c counts) plus(d counts) counts {
-	return counts{Lines: c.Lines + d.Lines, Words: c.Words + d.Words, Bytes: c.Bytes + d.Bytes}
+	return counts{c.Lines + d.Lines, c.Words + d.Words, c.Bytes + d.Bytes}
 }
 
 func (c counts) String() string {
 	return fmt.Sprintf("%d lines, %d words, %d bytes", c.Lines, c.Words, c.Bytes)
 }
 
-// listFiles returns the .go files below root in lexical order, relative to it
-// and with slashes: these are the keys that all workers share, so they must not
-// depend on where the tree lies.
-func listFiles(root string) ([]string, error) {
-	var files []string
-	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+// listFiles returns the .go files below root in lexical order, relative to root and
+// with slashes. They are the keys that all workers share.
+func listFiles(root string) (files []string, err error) {
+	err = fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && filepath.Ext(name) == ".go" {
+			files = append(files, name)
 		}
-		if !entry.Type().IsRegular() || filepath.Ext(name) != ".go" {
-			return nil
-		}
-		rel, err := filepath.Rel(root, name)
-		if err != nil {
-			return err
-		}
-		files = append(files, filepath.ToSlash(rel))
-		return nil
+		return err
 	})
 	return files, err
 }
 
 func countFile(root, file string) (counts, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
-	if err != nil {
-		return counts{}, err
-	}
 	c := counts{Lines: int64(bytes.Count(text, []byte("\n"))), Bytes: int64(len(text))}
 	for range bytes.FieldsSeq(text) {
 		c.Words++
 	}
-	return c, nil
+	return c, err
 }
 
-// countAll does alone what the workers do together.
-func countAll(root string, files []string) (counts, error) {
-	var total counts
+// countTree is the plain count that the workers' is compared with.
+func countTree(root string, files []string) (total counts, err error) {
 	for _, file := range files {
 		c, err := countFile(root, file)
 		if err != nil {

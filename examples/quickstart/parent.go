@@ -2,223 +2,155 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
-	"sync"
+	"log"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/examples/internal/demoetcd"
+	"github.com/etcdclaims/claims/examples/internal/demoproc"
 )
 
-// The parent only watches, and plays fate. It tells no worker what to count.
+// parent starts the workers, kills one and freezes one, and checks the results.
+// It gives no file to any worker.
 type parent struct {
 	job
 	files   []string
 	etcd    *clientv3.Client
-	client  *etcdclaims.Client
-	board   *board
-	workers []*process
-	news    chan func() // from other goroutines, to be called on the parent's own
+	workers demoproc.Group[event]
+	printed time.Time // when count did
 
-	// What was seen so far.
-	done      int // results
-	tookOver  int // work of owners who were gone
-	refused   int // late writes that etcd refused
-	lost      int // late writes that workers did not even send
-	successor *etcdclaims.Record
-	err       error
+	ready   map[string]event // of each worker, with the file that it holds
+	heirs   map[string]event // who took a file over, by file
+	refused int              // late writes
 }
 
-func demonstrate(ctx context.Context, o options) (err error) {
-	p := &parent{
-		job:   job{Of: 3, Root: o.root, Pace: o.pace, Prefix: "/quickstart/"},
-		board: newBoard(os.Stdout),
-		news:  make(chan func()),
-	}
-	if p.files, err = listFiles(o.root); err != nil {
+func demonstrate(ctx context.Context, j job, endpoints string) (err error) {
+	p := &parent{job: j, printed: time.Now(), ready: make(map[string]event), heirs: make(map[string]event)}
+	p.Of = 3
+	if p.files, err = listFiles(p.Root); err != nil {
 		return err
 	}
 	if len(p.files) < p.Of {
-		return fmt.Errorf("%s has %d .go files: too few for %d workers", o.root, len(p.files), p.Of)
+		return fmt.Errorf("%s has %d .go files: too few for %d workers", p.Root, len(p.files), p.Of)
 	}
-	if o.endpoints != "" {
-		p.Prefix += strings.ToLower(rand.Text()) + "/" // keeps out of the way of what is there
-	}
-	var stop func()
-	if p.Endpoints, stop, err = demoetcd.Open(o.endpoints); err != nil {
-		return err
-	}
-	defer stop()
-	p.etcd, err = clientv3.New(clientv3.Config{Endpoints: p.Endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.etcd.Close()) }()
-	if o.endpoints != "" {
-		defer func() { err = errors.Join(err, p.cleanUp(ctx)) }()
-	}
-	p.client, err = etcdclaims.New(p.etcd, etcdclaims.Config{Prefix: p.claims(), Owner: "parent"})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.client.Close(context.WithoutCancel(ctx))) }()
-	if err := p.tell(ctx); err != nil {
-		return err
-	}
-	return p.verify(ctx)
-}
-
-// cleanUp removes all that the run has left in an etcd that is not its own. Leases
-// end by themselves.
-func (p *parent) cleanUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	if _, err := p.etcd.Delete(ctx, p.Prefix, clientv3.WithPrefix()); err != nil {
-		return fmt.Errorf("removing %s: %w", p.Prefix, err)
-	}
-	return nil
-}
-
-// tell runs the workers, and is the story of the demonstration. Each step waits
-// for what it needs, and for no time to pass.
-func (p *parent) tell(ctx context.Context) error {
-	var running sync.WaitGroup
-	defer running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // kills whatever still runs
-
-	if err := p.watchResults(ctx, &running); err != nil {
-		return err
-	}
-	if err := p.startWorkers(ctx, &running); err != nil {
-		return err
-	}
-	victim, sleeper := p.workers[0], p.workers[1]
-	ready := func() bool { return !slices.ContainsFunc(p.workers, func(w *process) bool { return !w.ready }) }
-	if err := p.until(ctx, "the workers to be ready", ready); err != nil {
-		return err
-	}
-	p.board.line("%d workers count %d files below %s", len(p.workers), len(p.files), p.Root)
-	for _, w := range p.workers {
-		if err := w.orders.Encode(start{Go: true}); err != nil {
-			return fmt.Errorf("starting %s: %w", w.name, err)
+	return demoetcd.Use(ctx, "quickstart", endpoints, func(etcd *clientv3.Client, at []string, prefix string) error {
+		p.etcd, p.Endpoints, p.Prefix = etcd, at, prefix
+		if err := p.play(ctx); err != nil {
+			return err
 		}
-		w.state = "running"
-	}
-
-	if err := p.until(ctx, "10 % of the results", func() bool { return p.done >= len(p.files)/10 }); err != nil {
-		return err
-	}
-	victim.killed, victim.state = true, "killed"
-	if err := victim.cmd.Process.Kill(); err != nil {
-		return fmt.Errorf("killing %s: %w", victim.name, err)
-	}
-	p.board.line("%s is killed, holding %s (fence %d)", victim.name, short(victim.held.File), victim.held.Fence)
-
-	if err := p.until(ctx, "20 % of the results", func() bool { return p.done >= len(p.files)/5 }); err != nil {
-		return err
-	}
-	if err := freeze(sleeper.cmd.Process); err != nil {
-		return fmt.Errorf("freezing %s: %w", sleeper.name, err)
-	}
-	sleeper.state = "frozen"
-	p.board.line("%s is frozen, about to write %s (fence %d)", sleeper.name, short(sleeper.held.File), sleeper.held.Fence)
-
-	running.Go(func() { p.findSuccessor(ctx, sleeper.held) })
-	if err := p.until(ctx, "a successor of "+sleeper.name, func() bool { return p.successor != nil }); err != nil {
-		return err
-	}
-	p.board.line("%s is resumed: %s has %s now (fence %d)", sleeper.name, p.successor.Owner, short(p.successor.Key), p.successor.Fence)
-	sleeper.state = "resumed"
-	if err := thaw(sleeper.cmd.Process); err != nil {
-		return fmt.Errorf("resuming %s: %w", sleeper.name, err)
-	}
-
-	finished := func() bool { return !slices.ContainsFunc(p.workers, func(w *process) bool { return !w.finished }) }
-	if err := p.until(ctx, "the workers to finish", finished); err != nil {
-		return err
-	}
-	// The news of the last results may still be on its way.
-	if err := p.until(ctx, "the last results", func() bool { return p.done >= len(p.files) }); err != nil {
-		return err
-	}
-	p.board.leave(p.rows(), p.done, len(p.files))
-	return nil
+		return p.verify(ctx)
+	})
 }
 
-// send has f called on the parent's goroutine.
-func (p *parent) send(ctx context.Context, f func()) {
-	select {
-	case p.news <- f:
-	case <-ctx.Done():
-	}
-}
-
-// until takes in news until the condition is met.
-func (p *parent) until(ctx context.Context, what string, met func() bool) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for !met() {
-		select {
-		case f := <-p.news:
-			f()
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+// play runs the workers. Each step waits for a condition, never for time to pass.
+func (p *parent) play(ctx context.Context) error {
+	p.workers.Handle = p.handle
+	defer p.workers.Kill()
+	for rank := range p.Of {
+		j := p.job
+		j.Name, j.Rank, j.Hold = fmt.Sprintf("worker-%d", rank+1), rank, rank < 2
+		if _, err := p.workers.Start(j.Name, j); err != nil {
+			return err
 		}
-		if p.err != nil {
-			return p.err
-		}
-		p.board.draw(p.rows(), p.done, len(p.files))
 	}
-	return nil
+	if err := p.workers.Until(ctx, "the workers to be ready", func() bool { return len(p.ready) == p.Of }); err != nil {
+		return err
+	}
+	log.Printf("%d workers count %d files below %s", p.Of, len(p.files), p.Root)
+	if err := p.workers.Order("start"); err != nil {
+		return err
+	}
+	if err := p.workers.Until(ctx, "10 % of the results", func() bool { return p.count(ctx) >= len(p.files)/10 }); err != nil {
+		return err
+	}
+	victim, sleeper := p.workers.Workers[0], p.workers.Workers[1]
+	victim.Kill()
+	log.Printf("%s is killed, holding %s (fence %d)", victim.Name, p.ready[victim.Name].File, p.ready[victim.Name].Fence)
+	if err := sleeper.Pause(); err != nil {
+		return fmt.Errorf("freeze %s: %w", sleeper.Name, err)
+	}
+	held := p.ready[sleeper.Name]
+	log.Printf("%s is frozen, about to write %s (fence %d)", sleeper.Name, held.File, held.Fence)
+	if err := p.workers.Until(ctx, "a successor of "+sleeper.Name, func() bool { p.count(ctx); return p.heirs[held.File].Fence > held.Fence }); err != nil {
+		return err
+	}
+	if err := sleeper.Resume(); err != nil {
+		return fmt.Errorf("resume %s: %w", sleeper.Name, err)
+	}
+	log.Printf("%s is resumed", sleeper.Name)
+	return p.workers.Until(ctx, "the last file", func() bool { return p.count(ctx) == len(p.files) && p.workers.Finished() })
 }
 
-func (p *parent) rows() []row {
-	rows := make([]row, len(p.workers))
-	for i, w := range p.workers {
-		rows[i] = row{name: w.name, state: w.state, done: w.done}
-	}
-	return rows
-}
-
-// note takes in what a worker tells.
-func (p *parent) note(w *process, e event) {
+func (p *parent) handle(e event) {
 	switch e.Kind {
 	case isReady:
-		w.ready, w.state = true, "ready"
-	case isHolding:
-		w.held = e
+		p.ready[e.Worker] = e
+		return
 	case tookOver:
-		p.tookOver++
-		p.board.line("%s takes over %s, orphaned by %s: attempt %d, fence %d after %d",
-			w.name, short(e.File), e.Previous.Owner, e.Attempt, e.Fence, e.Previous.Fence)
-	case lostClaim:
-		p.lost++
-		p.board.line("%s does not write %s: its claim is lost, %s (fence %d)", w.name, short(e.File), e.Reason, e.Fence)
+		p.heirs[e.File] = e
 	case wasRefused:
 		p.refused++
-		p.board.line("%s writes %s late: refused by etcd (fence %d)", w.name, short(e.File), e.Fence)
-	case wasWritten:
-		p.err = fmt.Errorf("etcd carried out a late write of %s to %s under fence %d", w.name, e.File, e.Fence)
 	}
+	log.Printf("%s %s", e.Worker, e.Text)
 }
 
-func (p *parent) ended(w *process, err error) {
-	w.finished = true
-	switch {
-	case w.killed:
-	case err != nil:
-		p.err = err
-	default:
-		w.state = "finished"
+// count returns how many files have a result, and prints it now and then.
+func (p *parent) count(ctx context.Context) int {
+	resp, err := p.etcd.Get(ctx, p.resultKey(""), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0 // look again
 	}
+	if time.Since(p.printed) > 2*time.Second {
+		log.Printf("%d of %d files are counted", resp.Count, len(p.files))
+		p.printed = time.Now()
+	}
+	return int(resp.Count)
+}
+
+// verify returns an error that names everything that is not as it must be.
+func (p *parent) verify(ctx context.Context) error {
+	resp, err := p.etcd.Get(ctx, p.resultKey(""), clientv3.WithPrefix())
+	if err != nil {
+		return fmt.Errorf("read the results: %w", err)
+	}
+	alone, err := countTree(p.Root, p.files)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	var together counts
+	results := make(map[string]result)
+	for _, kv := range resp.Kvs {
+		var r result
+		if err := json.Unmarshal(kv.Value, &r); err != nil || kv.Version != 1 { // etcd counts how often a key was written
+			fault("%s was written %d times: %s %v", kv.Key, kv.Version, kv.Value, err)
+		}
+		results[string(kv.Key)] = r
+		together = together.plus(r.Counts)
+	}
+	for _, file := range p.files {
+		if _, ok := results[p.resultKey(file)]; !ok {
+			fault("%s has no result", file)
+		}
+	}
+	if len(results) != len(p.files) || together != alone {
+		fault("the workers counted %v in %d files, one process %v in %d", together, len(results), alone, len(p.files))
+	}
+	for _, held := range p.ready {
+		if r := results[p.resultKey(held.File)]; held.File != "" && r.Fence <= held.Fence {
+			fault("%s: fence %d of the result by %s is not above %d of %s", held.File, r.Fence, r.Worker, held.Fence, held.Worker)
+		}
+	}
+	if len(p.heirs) == 0 || p.refused == 0 {
+		fault("%d files were taken over, %d late writes were refused: want 1 each at least", len(p.heirs), p.refused)
+	}
+	log.Printf("three processes: %v", together)
+	log.Printf("one process:     %v", alone)
+	log.Printf("%d files, %d results; %d taken over; %d late write refused", len(p.files), len(results), len(p.heirs), p.refused)
+	return errors.Join(faults...)
 }

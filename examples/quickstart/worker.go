@@ -5,207 +5,200 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/examples/internal/demoetcd"
+	"github.com/etcdclaims/claims/examples/internal/demoproc"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/fencing/etcdguard"
 )
 
 const (
-	lanes     = 4                      // files that a worker has in hand at a time
-	roundSize = 256                    // files per round
-	tries     = 3                      // before an error that may pass ends the worker
-	pause     = 200 * time.Millisecond // before looking again at what others hold
+	ttl   = 5 * time.Second // the shortest allowed: work of a dead worker is free within 6 s
+	lanes = 8               // files that a worker counts at a time
 )
 
-// A worker counts files until each has a result, whoever it is from.
+// job is what a worker is to do.
+type job struct {
+	Name      string
+	Rank, Of  int // 0 to Of-1
+	Endpoints []string
+	Prefix    string // of all keys of this run
+	Root      string
+	Pace      int  // files per second, 0 for no limit
+	Hold      bool // keep one file, and write its result when the claim is lost
+}
+
+// The claims and our results have prefixes of their own, neither within the other.
+func (j job) claimsPrefix() string         { return j.Prefix + "claims/" }
+func (j job) resultKey(file string) string { return j.Prefix + "result/" + file }
+
+// result is what is stored for a counted file.
+type result struct {
+	Counts counts
+	Worker string
+	Fence  int64
+}
+
+// event is what a worker tells its parent. Workers tell each other nothing.
+type event struct {
+	Kind, Worker, File, Text string
+	Fence                    int64
+}
+
+const (
+	isReady    = "ready"     // holding File, if its job says so
+	tookOver   = "took over" // File, from a worker that is gone
+	wasRefused = "refused"   // the late write of File
+)
+
 type worker struct {
 	job
 	files  []string
 	etcd   *clientv3.Client
-	client *etcdclaims.Client
-	tell   func(event)
-	pace   <-chan time.Time // nil for as fast as it goes
+	claims *etcdclaims.Client
+	send   func(event)
+}
+
+func (w *worker) tell(kind string, work *etcdclaims.Work, format string, args ...any) {
+	w.send(event{kind, w.Name, work.Key(), fmt.Sprintf(format, args...), work.Fence()})
 }
 
 // runWorker is the whole of a worker process.
-func runWorker(ctx context.Context, in io.Reader, out io.Writer) (err error) {
-	orders := json.NewDecoder(in)
-	w := &worker{tell: teller(out)}
-	if err := orders.Decode(&w.job); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
-	}
+func runWorker(ctx context.Context, j job) (err error) {
+	w := &worker{job: j, send: demoproc.Teller[event]()}
 	if w.files, err = listFiles(w.Root); err != nil {
 		return err
 	}
-	w.etcd, err = clientv3.New(clientv3.Config{
-		Endpoints: w.Endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-	})
-	if err != nil {
+	if w.etcd, err = demoetcd.Dial(w.Endpoints); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.etcd.Close()) }()
-	w.client, err = etcdclaims.New(w.etcd, etcdclaims.Config{
-		Prefix:    w.claims(),
-		Owner:     w.Name, // for people: that two workers exclude each other does not depend on it
-		TTL:       ttl,
-		Retention: 10 * time.Minute, // a run is long over by then
-	})
+	w.claims, err = etcdclaims.New(w.etcd, etcdclaims.Config{Prefix: w.claimsPrefix(), Owner: w.Name, TTL: ttl, Logger: demoetcd.Logger()})
 	if err != nil {
 		return err
 	}
-	// Closing releases what is still claimed, so that nobody waits for leases.
-	// It must not be cut short by what ended the work.
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl)
-		defer cancel()
-		err = errors.Join(err, w.client.Close(closing))
-	}()
+	defer func() { err = errors.Join(err, w.claims.Close(context.WithoutCancel(ctx))) }()
 
-	return w.run(ctx, orders)
-}
-
-func (w *worker) run(ctx context.Context, orders *json.Decoder) error {
+	ctx, start := demoproc.Orders[string](ctx)
 	ctx, fail := context.WithCancelCause(ctx)
-	var held sync.WaitGroup
-	defer held.Wait()
 	defer fail(nil)
-	if w.Hold {
-		write, err := w.hold(ctx)
-		if err != nil {
-			return err
-		}
-		held.Go(func() {
-			if err := write(); err != nil {
+	var running sync.WaitGroup
+	run := func(f func() error) {
+		running.Go(func() {
+			if err := f(); err != nil {
 				fail(err)
 			}
 		})
 	}
-	w.tell(event{Kind: isReady})
-	if err := orders.Decode(new(start)); err != nil {
-		return fmt.Errorf("waiting for the start: %w", err)
-	}
-	go func() {
-		// The parent says no more, so this ends with the parent.
-		_ = orders.Decode(new(start))
-		fail(errors.New("the parent is gone"))
-	}()
-	if w.Pace > 0 {
-		ticker := time.NewTicker(time.Second / time.Duration(w.Pace))
-		defer ticker.Stop()
-		w.pace = ticker.C
-	}
-	if err := w.countAll(ctx); err != nil {
-		return err
-	}
-	held.Wait()
-	return context.Cause(ctx)
-}
-
-// countAll returns when each file has a result.
-func (w *worker) countAll(ctx context.Context) error {
-	failed := 0
-	for {
-		todo, err := w.todo(ctx)
-		if err != nil && ctx.Err() == nil {
-			if failed++; failed < tries {
-				continue
-			}
-		}
-		if err != nil || len(todo) == 0 {
-			return err
-		}
-		failed = 0
-		done, err := w.round(ctx, todo)
+	if w.Hold {
+		work, err := w.claims.Begin(ctx, w.file(0))
 		if err != nil {
 			return err
 		}
-		if done > 0 {
-			continue
-		}
-		// What is left is in the hands of others. They finish it, or die and
-		// leave it to us.
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		w.tell(isReady, work, "")
+		run(func() error { return w.writeLate(ctx, work) })
+	} else {
+		w.send(event{Kind: isReady, Worker: w.Name})
 	}
-}
-
-// todo returns files without a result, for one round: first those whose owner is
-// gone, then some from this worker's share of the rest. Workers meet seldom that
-// way. Where they do, the claims tell them apart: all of this may be out of date
-// when it is used.
-func (w *worker) todo(ctx context.Context) ([]string, error) {
-	var todo []string
-	orphans, err := w.client.Orphans(ctx, roundSize)
-	if err != nil {
-		return nil, err
+	select {
+	case <-start:
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	for _, r := range orphans {
-		todo = append(todo, r.Key)
-	}
-	resp, err := w.etcd.Get(ctx, w.results(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		return nil, fmt.Errorf("listing the results: %w", err)
-	}
-	done := make(map[string]bool, len(resp.Kvs))
-	for _, kv := range resp.Kvs {
-		done[string(kv.Key[len(w.results()):])] = true
-	}
-	var left []string
-	for _, file := range w.files {
-		if !done[file] {
-			left = append(left, file)
-		}
-	}
-	for i := range min(len(left), roundSize) {
-		todo = append(todo, left[(i+len(left)*w.Rank/w.Of)%len(left)])
-	}
-	return todo, nil
-}
-
-// round tries to count the files, several at a time, and returns how many it
-// has.
-func (w *worker) round(ctx context.Context, files []string) (int64, error) {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	var next, done atomic.Int64
-	var running sync.WaitGroup
+	var next atomic.Int64
 	for range lanes {
-		running.Go(func() {
-			for ctx.Err() == nil {
-				i := next.Add(1) - 1
-				if i >= int64(len(files)) {
-					return
-				}
-				ok, err := w.count(ctx, files[i])
-				if err != nil {
-					fail(err)
-				}
-				if ok {
-					done.Add(1)
+		run(func() error {
+			for i := next.Add(1) - 1; i < int64(len(w.files)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				if err := w.count(ctx, w.file(int(i))); err != nil {
+					return err
 				}
 			}
+			return context.Cause(ctx)
 		})
 	}
 	running.Wait()
-	return done.Load(), context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
-// teller returns a function that writes events, from any goroutine.
-func teller(out io.Writer) func(event) {
-	var mu sync.Mutex
-	enc := json.NewEncoder(out)
-	return func(e event) {
-		mu.Lock()
-		defer mu.Unlock()
-		_ = enc.Encode(e) // without a parent there is nobody to tell, and the end comes soon
+// file returns the worker's i-th file. Workers begin at different places, so they
+// seldom want the same file. When they do, claims decide.
+func (w *worker) file(i int) string { return w.files[(i+len(w.files)*w.Rank/w.Of)%len(w.files)] }
+
+// count returns nil when the file has a result, whichever worker counted it. While
+// another worker has the file, RunWork waits for the result, or for that worker's
+// death: then this worker takes the file over.
+func (w *worker) count(ctx context.Context, file string) error {
+	for {
+		err := w.claims.RunWork(ctx, file, w.countWork)
+		switch {
+		case err == nil, errors.Is(err, etcdclaims.ErrDone):
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrUnknown):
+			// Look again: the file has a result now, or an owner, or neither.
+		default:
+			return err
+		}
 	}
+}
+
+func (w *worker) countWork(ctx context.Context, work *etcdclaims.Work) error {
+	if p, ok := work.Previous(); ok && p.State == etcdclaims.StateOrphaned {
+		w.tell(tookOver, work, "takes over %s from %s: fence %d after %d", work.Key(), p.Owner, work.Fence(), p.Fence)
+	}
+	put, err := w.put(work)
+	if err != nil {
+		return etcdclaims.Permanent(err) // another attempt would fail, too
+	}
+	if w.Pace > 0 {
+		select {
+		case <-time.After(lanes * time.Second / time.Duration(w.Pace)):
+		case <-ctx.Done(): // the claim is about to end
+		}
+	}
+	return work.Complete(ctx, put) // the result and the end of the work, in one transaction
+}
+
+// put counts the file and returns the operation that stores the result. The
+// operation alone is not protected: it must go into a transaction that is.
+func (w *worker) put(work *etcdclaims.Work) (clientv3.Op, error) {
+	c, err := countFile(w.Root, work.Key())
+	if err != nil {
+		return clientv3.Op{}, err
+	}
+	value, err := json.Marshal(result{c, w.Name, work.Fence()})
+	return clientv3.OpPut(w.resultKey(work.Key()), string(value)), err
+}
+
+// writeLate is a worker that checks its claim and is frozen before it writes. No lock
+// prevents that; fences make it harmless. It waits until the claim is lost, and writes
+// twice: first past Complete, which checks the local clock before it asks etcd. A
+// request that is already on its way has no such check. It has only its token.
+func (w *worker) writeLate(ctx context.Context, work *etcdclaims.Work) error {
+	select {
+	case <-work.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	put, err := w.put(work)
+	if err != nil {
+		return err
+	}
+	kv := etcdguard.NewKV(w.etcd, etcdguard.Bearer(w.claimsPrefix(), work.Token()))
+	if _, err = kv.Do(ctx, put); !errors.Is(err, fencing.ErrStale) {
+		return errors.Join(fmt.Errorf("late write of %s was not refused", work.Key()), err)
+	}
+	w.tell(wasRefused, work, "writes %s late: refused by etcd: %v", work.Key(), err)
+	if err = work.Complete(ctx, put); !errors.Is(err, etcdclaims.ErrLost) {
+		return errors.Join(fmt.Errorf("late completion of %s was not refused", work.Key()), err)
+	}
+	w.tell("", work, "cannot complete %s: %v", work.Key(), err)
+	return nil
 }

@@ -53,7 +53,7 @@ func work(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, etcd.Close()) }()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: j.Prefix, Owner: j.Name, TTL: 5 * time.Second})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: j.Prefix, Owner: j.Name, TTL: 5 * time.Second, Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 	defer done()
 	bank := &printingBank{out: out, paid: make(map[string]bool)}
 	for _, name := range []string{"one", "two", "three"} {
-		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root + "claims/", Owner: name, Retention: time.Minute})
+		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root + "claims/", Owner: name, Retention: time.Minute, Logger: zap.Must(zap.NewProduction())})
 		if err != nil {
 			return err
 		}

@@ -96,5 +96,6 @@ func (b *Billing) charge(ctx context.Context, id, amount string) error {
 	if err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrUnknown) {
 		return err // there is nothing left to end: if another has to, it will
 	}
-	return errors.Join(err, work.Fail(ending, err))
+	_, ferr := work.Fail(ending, err)
+	return errors.Join(err, ferr)
 }

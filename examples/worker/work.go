@@ -22,7 +22,7 @@ func work(ctx context.Context, endpoints []string, root, name string, out io.Wri
 		return err
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root + "claims/", Owner: name, TTL: 5 * time.Second})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root + "claims/", Owner: name, TTL: 5 * time.Second, Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		return err
 	}

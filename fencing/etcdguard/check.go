@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// writes reports whether any of the operations does.
+// writes reports whether any of the operations is a put or a delete.
 func writes(ops []clientv3.Op) bool {
 	for _, op := range ops {
 		if op.IsPut() || op.IsDelete() {
@@ -24,8 +24,8 @@ func writes(ops []clientv3.Op) bool {
 	return false
 }
 
-// check refuses what would change the claims themselves: the guard of a
-// transaction that moves what it stands on holds for nobody.
+// check refuses operations that would change the claims themselves. A transaction
+// that changes the keys that its guard compares would guard nothing.
 func (g *guard) check(lists ...[]clientv3.Op) error {
 	for _, ops := range lists {
 		for _, op := range ops {
@@ -37,16 +37,16 @@ func (g *guard) check(lists ...[]clientv3.Op) error {
 				}
 			case op.IsGet():
 			case !op.IsPut() && !op.IsDelete():
-				return errors.New("etcdguard: an operation is none: make it with clientv3.OpPut, OpDelete, OpGet or OpTxn")
+				return errors.New("etcdguard: the zero Op is not an operation: make it with clientv3.OpPut, OpDelete, OpGet or OpTxn")
 			case len(op.KeyBytes()) == 0:
 				return fmt.Errorf("etcdguard: writing for %v: a key is empty: %w", g.token, rpctypes.ErrEmptyKey)
 			case g.touches(string(op.KeyBytes()), string(op.RangeBytes())):
-				return fmt.Errorf("%w: a write to %q, where the claims are", ErrNotGuarded, op.KeyBytes())
+				return fmt.Errorf("etcdguard: %w: the write to %q would change keys of the claims", ErrNotGuarded, op.KeyBytes())
 			}
 		}
 	}
 	return nil
 }
 
-// touches reports whether [key, end) has keys of the claims.
+// touches reports whether the range [key, end) contains keys of the claims.
 func (g *guard) touches(key, end string) bool { return keyspace.Reserved(g.prefix, key, end) }

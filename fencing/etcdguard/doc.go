@@ -1,18 +1,21 @@
 // Package etcdguard makes writes to etcd that are carried out only while their
 // token is the newest of its key.
 //
-// The check is a condition in the write's own transaction, so it costs no round
-// trip, and nothing can come between the two. NewKV wraps a clientv3.KV, so that
-// code written for one is guarded without a change:
+// NewKV wraps a clientv3.KV, so that code written for a KV is guarded without a
+// change:
 //
 //	kv := etcdguard.NewKV(etcd, claim)
-//	_, err := kv.Put(ctx, "/orders/42/state", "shipped") // ErrStale once another owns the claim
+//	_, err := kv.Put(ctx, "/orders/42/state", "shipped") // fencing.ErrStale once another owner holds the claim
 //
-// A process that did not claim the key itself, but was sent a token, guards with
-// Bearer.
+// The check is a condition in the write's own transaction. It costs no round
+// trip, and no other write can come between the check and the write.
+//
+// A process that received a token with a request, and did not claim the key
+// itself, uses [Bearer] as the holder.
 //
 // # What is not guaranteed
 //
-// Who writes to the same keys past this package is not stopped. A token tells
-// that a claim was its bearer's, not that the bearer may write: see fencing.
+// The package does not stop clients that write to the same keys without it. A
+// token shows that its bearer was given a claim, not that the bearer is
+// authorized to write: see package fencing.
 package etcdguard

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Code that writes through a clientv3.KV is guarded by giving it another one. On
-// the other side of a network the token of a request does the same.
+// Code that writes through a clientv3.KV needs no change to be guarded. The owner
+// writes with its claim; a service that it calls writes with the token it was sent.
 func Example() {
 	ctx := context.Background()
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
@@ -39,7 +39,7 @@ func Example() {
 	}
 	fmt.Println("owner:", ship(etcdguard.NewKV(etcd, claim)))
 
-	text, err := claim.Token().MarshalText() // goes along as the header Fencing-Token
+	text, err := claim.Token().MarshalText() // sent as the header Fencing-Token
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,9 +53,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	err = ship(etcdguard.NewKV(etcd, etcdguard.Bearer("", token)))
-	fmt.Println("bearer, late, is stale:", errors.Is(err, fencing.ErrStale))
+	fmt.Println("bearer after the release is stale:", errors.Is(err, fencing.ErrStale))
 	// Output:
 	// owner: <nil>
 	// bearer: <nil>
-	// bearer, late, is stale: true
+	// bearer after the release is stale: true
 }

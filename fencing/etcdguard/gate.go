@@ -7,15 +7,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// NewGate returns a gate that asks etcd whether a token is of the present owner
-// of its key. It is stricter than other gates: a token is refused as soon as
-// there is a newer one, or its claim was released, whether or not that was shown
-// here; and it remembers nothing, since etcd does.
+// NewGate returns a gate that asks etcd whether a token belongs to the present
+// owner of its key. prefix is the Config.Prefix of the claims; "" means the
+// default.
 //
-// It is an early reject: the answer is of the past when it arrives. Write to etcd
-// through NewKV, with Bearer; for what is elsewhere use a gate that stands beside
-// it. The prefix is that of the claims, "" for the default. NewGate panics if kv
-// is nil.
+// The gate is stricter than other gates: it refuses a token as soon as a newer
+// one exists or the claim was released, even if it has never seen the newer
+// token. It remembers nothing, because etcd does.
+//
+// The gate is an early reject: its answer can be out of date when it arrives. For
+// writes to etcd use NewKV with Bearer. For other resources use a gate that is
+// part of the write.
+//
+// The gate is safe for concurrent use. NewGate panics if kv is nil.
 func NewGate(kv clientv3.KV, prefix string) fencing.Gate {
 	if kv == nil {
 		panic("etcdguard: NewGate needs a KV")

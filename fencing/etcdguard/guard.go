@@ -9,25 +9,27 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Timeout bounds every guarded request, beside the caller's context and the time
-// that the holder has left.
+// Timeout is how long one guarded request may take: 10 seconds. The caller's
+// context and the time that the holder has left can end it earlier.
 const Timeout = 10 * time.Second
 
-// guard is a holder's conditions, which stay the same for as long as it holds.
+// guard is the conditions of one holder. They stay the same while it holds the
+// key.
 type guard struct {
 	holder Holder
 	token  fencing.Token
 	cmps   []clientv3.Cmp
-	built  []*pb.Compare // the same
-	own    string        // key of the claim
-	prefix string        // of all that is the claims' own
-	fault  error         // why it can guard nothing, or nil
+	built  []*pb.Compare // cmps as protobuf
+	own    string        // etcd key of the claim
+	prefix string        // of every etcd key of the claims
+	fault  error         // why the holder cannot be used, or nil
 }
 
 func newGuard(h Holder) *guard {
@@ -40,18 +42,18 @@ func newGuard(h Holder) *guard {
 	for _, cmp := range g.cmps {
 		g.built = append(g.built, cmp.GetCompare())
 		key := string(cmp.KeyBytes())
-		if prefix, found := strings.CutSuffix(key, "own/"+g.token.Key); found && prefix != "" && g.own == "" {
-			g.own, g.prefix = key, prefix // others may end so by chance
+		if prefix, found := strings.CutSuffix(key, keyspace.Own("", g.token.Key)); found && prefix != "" && g.own == "" {
+			g.own, g.prefix = key, prefix // the first: a later key may have that suffix by chance
 		}
 	}
 	if g.own == "" {
-		g.fault = fmt.Errorf("etcdguard: the holder's conditions say nothing of the claim on %q", g.token.Key)
+		g.fault = fmt.Errorf("etcdguard: the holder's conditions do not compare the claim on %q", g.token.Key)
 	}
 	return g
 }
 
-// over returns why nothing need be sent: the guard is none, or its holder knows
-// that it holds nothing any more.
+// over returns why no request needs to be sent: the guard is unusable, or its
+// holder knows that it has lost its claim.
 func (g *guard) over() error {
 	if g.fault != nil {
 		return g.fault
@@ -69,7 +71,7 @@ func (g *guard) over() error {
 
 func (g *guard) timeout() time.Duration {
 	if h, ok := g.holder.(interface{ Remaining() time.Duration }); ok {
-		// None is left where only the wall clock says so: etcd knows better.
+		// With no time left by the local clock, etcd decides.
 		if left := h.Remaining(); left > 0 {
 			return min(left, Timeout)
 		}
@@ -85,7 +87,7 @@ func (g *guard) commit(ctx context.Context, kv plainKV, ops []clientv3.Op) (*cli
 		return nil, g.stale(ctx, kv)
 	case err == nil:
 		return resp, nil
-	case told(err): // by a guard within
+	case classified(err): // by a guard within
 	case sent && wire.MayBeDone(err):
 		err = fmt.Errorf("%w: %w", fencing.ErrUnknown, err)
 	case sent:
@@ -94,9 +96,9 @@ func (g *guard) commit(ctx context.Context, kv plainKV, ops []clientv3.Op) (*cli
 	return nil, g.failed(ctx, err)
 }
 
-// ask asks whether the guard holds, and fails as an admission does. The reads
-// make etcd answer for the whole cluster: a transaction without any is answered
-// from what a single member knows.
+// ask asks etcd whether the guard holds, and fails as an admission does. The
+// reads make the transaction linearizable: etcd answers a transaction without
+// operations from the state of a single member.
 func (g *guard) ask(ctx context.Context, kv plainKV) error {
 	read := []clientv3.Op{clientv3.OpGet(g.own, clientv3.WithKeysOnly())}
 	resp, _, err := g.exchange(ctx, kv, read, read)
@@ -121,8 +123,8 @@ func (g *guard) exchange(ctx context.Context, kv plainKV, then, els []clientv3.O
 	})
 }
 
-// told reports whether the error says already what became of a write.
-func told(err error) bool {
+// classified reports whether the error already says whether a write was carried out.
+func classified(err error) bool {
 	var refused refusedError
 	if _, known := fencing.RefusalOf(err); known {
 		return true
@@ -130,30 +132,30 @@ func told(err error) bool {
 	return errors.Is(err, ErrNotGuarded) || errors.Is(err, wire.ErrNotSent) || errors.As(err, &refused)
 }
 
-// failed is the error of a write whose context is ctx.
+// failed returns the error of a write whose context is ctx.
 func (g *guard) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("etcdguard: writing for %v: %w", g.token, wire.WithCause(ctx, err))
 }
 
-// refusedError is one by which etcd says that it did nothing.
+// refusedError is an error by which etcd reports that it changed nothing.
 type refusedError struct{ error }
 
 func (e refusedError) Unwrap() error { return e.error }
 
-// stale makes the error of a guard that did not hold. What stands against the
-// token is asked for then, so that nothing needs to travel with every write.
+// stale returns the error of a guard that did not hold. Only then it reads which
+// fence is the newest, so that ordinary writes need not carry that read.
 func (g *guard) stale(ctx context.Context, kv plainKV) error {
 	err := &fencing.StaleError{Token: g.token}
 	saw, _, rerr := wire.Exchange(ctx, Timeout, func(ctx context.Context, _ *wire.Facts) (*clientv3.TxnResponse, error) {
-		return kv.Txn(ctx).Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly()), clientv3.OpGet(g.prefix+"epoch")).Commit()
+		return kv.Txn(ctx).Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly()), clientv3.OpGet(keyspace.EpochKey(g.prefix))).Commit()
 	})
-	if rerr == nil { // else it is not known, which changes nothing
+	if rerr == nil { // otherwise Newest stays 0: not known
 		newest := fenceOf(saw.Responses[0].GetResponseRange().Kvs, saw.Responses[1].GetResponseRange().Kvs)
 		if newest > g.token.Fence {
 			err.Newest = newest
 		}
 	}
-	// A claim finds out at once what etcd said of it.
+	// Let the claim notice its loss now.
 	if h, ok := g.holder.(interface {
 		Owns(ctx context.Context) (bool, error)
 	}); ok {
@@ -165,7 +167,8 @@ func (g *guard) stale(ctx context.Context, kv plainKV) error {
 	return err
 }
 
-// fenceOf is the fence of a claim's key under an epoch, 0 if there is no claim.
+// fenceOf returns the fence of a claim's key under an epoch, 0 if there is no
+// claim.
 func fenceOf(own, epoch []*mvccpb.KeyValue) int64 {
 	if len(own) == 0 {
 		return 0
@@ -174,5 +177,5 @@ func fenceOf(own, epoch []*mvccpb.KeyValue) int64 {
 	if len(epoch) > 0 {
 		e, _ = strconv.ParseInt(string(epoch[0].Value), 10, 64)
 	}
-	return e<<epochShift + own[0].ModRevision
+	return keyspace.Fence(e, own[0].ModRevision)
 }

@@ -6,43 +6,44 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Holder says under which conditions writes are carried out. *etcdclaims.Claim
-// and *etcdclaims.Work are such; Bearer makes one of a token.
+// Holder provides the conditions under which writes are carried out.
+// *etcdclaims.Claim and *etcdclaims.Work implement it, and Bearer returns one for
+// a token.
 //
-// If it also has the method Err() error, as claims do, nothing is sent once that
-// is not nil; and if it has Remaining() time.Duration, no request goes on for
-// longer.
+// A Holder may have two more methods, as claims do. Once Err() error returns an
+// error, nothing more is sent. Remaining() time.Duration limits how long each
+// request may take.
 type Holder interface {
-	// Token returns the token in whose name writes are made.
+	// Token returns the token that the writes are made under.
 	Token() fencing.Token
-	// Held returns conditions that hold as long as the token is the newest of
-	// its key.
+	// Held returns conditions that hold while the token is the newest of its key.
 	Held() []clientv3.Cmp
 }
 
-// epochShift is where a fence has its epoch.
-const epochShift = 47
-
-// bearer is who was sent a token.
+// bearer is the Holder of a token that arrived with a request.
 type bearer struct {
 	prefix string
 	token  fencing.Token
 }
 
-// Bearer is the Holder of a token that arrived with a request, of a claim made
-// by clients whose Config.Prefix is this; "" stands for the default,
-// "/etcdclaims/". The claim must be held still when a write is carried out: one
-// that was released since is refused, like one that has a newer owner.
+// Bearer returns the Holder of a token that arrived with a request. prefix is the
+// Config.Prefix of the client that made the claim; "" means the default,
+// "/etcdclaims/".
 //
-// A claim's own Held compares its lease, too, which a token does not tell. The
-// difference shows after a snapshot was restored that rewound etcd's revisions:
-// then only raising the epoch (etcdclaims.RaiseEpoch) refuses tokens from before.
+// A write is carried out only if the claim is still held. It is refused if the
+// claim was released, as well as if there is a newer owner.
+//
+// A claim's own Held also compares its lease, which a token does not contain. The
+// difference matters after a restore from a snapshot that rewound etcd's
+// revisions. Then tokens from before the restore are refused only once the epoch
+// was raised (etcdclaims.RaiseEpoch).
 func Bearer(prefix string, t fencing.Token) Holder {
 	if prefix == "" {
-		prefix = "/etcdclaims/"
+		prefix = keyspace.DefaultPrefix
 	}
 	return bearer{prefix: prefix, token: t}
 }
@@ -50,11 +51,11 @@ func Bearer(prefix string, t fencing.Token) Holder {
 // Token returns the token.
 func (b bearer) Token() fencing.Token { return b.token }
 
-// Err says what is wrong with the prefix, or the token, if it cannot be one.
+// Err returns why the prefix or the token cannot be used, or nil.
 func (b bearer) Err() error {
-	if b.token.Fence&(1<<epochShift-1) == 0 {
-		// No key has revision 0, but one that is not there.
-		return fmt.Errorf("%w: no claim has fence %d", fencing.ErrMalformed, b.token.Fence)
+	if keyspace.Revision(b.token.Fence) == 0 {
+		// etcd reports revision 0 for an absent key.
+		return fmt.Errorf("etcdguard: %w: no claim has fence %d", fencing.ErrMalformed, b.token.Fence)
 	}
 	if !strings.HasSuffix(b.prefix, "/") {
 		return fmt.Errorf("etcdguard: prefix %q of a bearer's claims must end in a slash, as Config.Prefix does", b.prefix)
@@ -64,12 +65,12 @@ func (b bearer) Err() error {
 
 // Held compares the revision of the claim and the epoch.
 func (b bearer) Held() []clientv3.Cmp {
-	own, epoch := b.prefix+"own/"+b.token.Key, b.prefix+"epoch"
+	own, epoch := keyspace.Own(b.prefix, b.token.Key), keyspace.EpochKey(b.prefix)
 	cmps := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(own), "=", b.token.Fence&(1<<epochShift-1)),
+		clientv3.Compare(clientv3.ModRevision(own), "=", keyspace.Revision(b.token.Fence)),
 		clientv3.Compare(clientv3.CreateRevision(epoch), "=", 0),
 	}
-	if e := b.token.Fence >> epochShift; e > 0 {
+	if e := keyspace.Epoch(b.token.Fence); e > 0 {
 		cmps[1] = clientv3.Compare(clientv3.Value(epoch), "=", strconv.FormatInt(e, 10))
 	}
 	return cmps

@@ -6,43 +6,56 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/internal/wire"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ErrNotGuarded says that a call cannot be made a part of a transaction, and so
-// was not made at all.
-var ErrNotGuarded = errors.New("etcdguard: cannot be guarded")
+// ErrNotGuarded is returned for a call that cannot be part of a guarded
+// transaction. Nothing was sent.
+var ErrNotGuarded = errors.New("cannot be guarded")
 
-// NewKV returns a KV each of whose writes is carried out only if the holder's
-// conditions hold at that very moment. Reads pass to kv unchanged. A write ends
-// with
+// NewKV returns a KV that carries out a write only if the holder's conditions
+// hold at that moment. Reads pass to kv unchanged. A write returns
 //
-//   - its response, which is what it would be without the guard: for a Txn,
-//     Succeeded speaks of the caller's own If alone,
-//   - an error that matches fencing.ErrStale, and wraps a *fencing.StaleError, if
-//     the holder's token is not the newest any more: nothing was carried out, not
-//     an Else either. If the holder knows that its claim is lost, the error
-//     matches that as well,
-//   - one that matches fencing.ErrUnknown if the outcome is unknown: read back
-//     what was to be written. An etcd that runs out of space is such a case: the
-//     write by which it does is carried out, and answered like those refused
-//     after it (server/etcdserver/apply/quota.go),
-//   - another if nothing was sent, or if etcd refused it: nothing was carried
+//   - its response, as without the guard; for a Txn, Succeeded reports on the caller's
+//     own If alone,
+//   - an error that matches fencing.ErrStale and wraps a *fencing.StaleError if the
+//     holder's token is no longer the newest: nothing was carried out, not even an
+//     Else; if the holder knows that its claim is lost, the error matches that too,
+//   - an error that matches fencing.ErrUnknown if the outcome is unknown: read back
+//     what was to be written,
+//   - another error if nothing was sent or etcd refused the write: nothing was carried
 //     out.
 //
-// Each write is one request: several keys go into one Txn, which may have an If,
-// an Else and transactions within. Puts and deletes of single keys that are made
-// at the same time share requests, and with that a revision; each succeeds or
-// fails by itself. The guard takes one operation of etcd's limit, and a Txn with
-// an If of its own two more. Compact is refused with ErrNotGuarded, as are
-// writes to the keys of the claims themselves.
+// An etcd that runs out of space is an unknown outcome. It carries out the write
+// that exceeds its quota, and answers as it answers the writes that it refuses
+// afterwards (server/etcdserver/apply/quota.go).
 //
-// If kv is a *clientv3.Client, each request is sent once. The interceptor of
-// clientv3 repeats a Txn that etcd answers with DeadlineExceeded or Canceled;
-// repeated, an If that its own first try made false looks refused. With a KV of
-// another kind, such as one of a namespace, that remains. The holder's claim must
-// have been made through a client of the same namespace: else all is refused.
+// # Requests
+//
+// Each write is one request. To write several keys use one Txn, which may have an
+// If, an Else and nested transactions. The guard takes one operation of etcd's
+// limit, and two more for a Txn with an If. Compact, and writes to the keys of
+// the claims themselves, return ErrNotGuarded.
+//
+// If kv is a *clientv3.Client, each request is sent once. The retry interceptor
+// of clientv3 would repeat a Txn that etcd answers with DeadlineExceeded or
+// Canceled. After such a repeat, an If that the first attempt made false looks
+// refused. With another kind of KV, such as a namespace, that repeat remains. The
+// holder's claim must then have been made through a client of the same namespace;
+// otherwise every write is refused.
+//
+// # Group commit
+//
+// If kv is a *clientv3.Client, puts and deletes of single keys that are made at
+// the same time share a request, and so a revision. Each succeeds or fails by
+// itself.
+//
+// Metadata can carry a caller's credentials. So only calls whose contexts carry
+// equal outgoing metadata share a request. The request has that metadata, and no
+// other value of any caller's context. An interceptor or
+// credentials.PerRPCCredentials that takes credentials from another context value
+// must refuse a context without it. Otherwise use one KV for each set of
+// credentials.
 //
 // The KV is safe for concurrent use, as kv is. NewKV panics if kv or holder is
 // nil.
@@ -51,52 +64,54 @@ func NewKV(kv clientv3.KV, holder Holder) clientv3.KV {
 		panic("etcdguard: NewKV needs a KV and a holder")
 	}
 	g, sender := newGuard(holder), plain(kv)
-	return &guardedKV{KV: kv, guard: g, traffic: &traffic{guard: g, kv: sender}}
+	return &guardedKV{KV: kv, guard: g, batcher: newBatcher(g, sender)}
 }
 
-// plainKV is what sends.
+// plainKV sends requests without a guard.
 type plainKV struct {
 	clientv3.KV
-	direct bool // it sends what wire.Facts say
+	direct bool // it honors wire.Facts
+	limits wire.Limits
 }
 
 func plain(kv clientv3.KV) plainKV {
 	if etcd, ok := kv.(*clientv3.Client); ok {
 		kv, direct := wire.KV(etcd)
-		return plainKV{kv, direct}
+		return plainKV{kv, direct, wire.LimitsOf(etcd)}
 	}
 	return plainKV{KV: kv}
 }
 
-// guardedKV is a KV whose reads are those of the one within.
+// guardedKV guards the writes of the embedded KV, and passes its reads on.
 type guardedKV struct {
 	clientv3.KV
 	guard   *guard
-	traffic *traffic
+	batcher *batcher
 }
 
-// Put is KV's, guarded.
+// Put implements clientv3.KV, guarded.
 func (k *guardedKV) Put(ctx context.Context, key, val string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
 	r, err := k.Do(ctx, clientv3.OpPut(key, val, opts...))
 	return r.Put(), err
 }
 
-// Delete is KV's, guarded.
+// Delete implements clientv3.KV, guarded.
 func (k *guardedKV) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
 	r, err := k.Do(ctx, clientv3.OpDelete(key, opts...))
 	return r.Del(), err
 }
 
-// Compact is refused: no transaction can have it.
+// Compact returns ErrNotGuarded: a compaction cannot be part of a transaction.
 func (k *guardedKV) Compact(context.Context, int64, ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {
-	return nil, fmt.Errorf("%w: a compaction, use the client itself", ErrNotGuarded)
+	return nil, fmt.Errorf("etcdguard: %w: Compact is not an operation of a transaction: call the client itself", ErrNotGuarded)
 }
 
-// Do is KV's; writes are guarded.
+// Do implements clientv3.KV. It guards writes and passes reads on.
 func (k *guardedKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
 	switch {
 	case op.IsTxn():
-		resp, err := k.txn(ctx).commit(op.Txn())
+		cmps, then, els := op.Txn()
+		resp, err := k.commit(ctx, cmps, then, els)
 		if err != nil {
 			return clientv3.OpResponse{}, err
 		}
@@ -104,7 +119,7 @@ func (k *guardedKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse
 	case !op.IsPut() && !op.IsDelete():
 		return k.KV.Do(ctx, op)
 	}
-	resp, err := k.txn(ctx).commit(nil, []clientv3.Op{op}, nil)
+	resp, err := k.commit(ctx, nil, []clientv3.Op{op}, nil)
 	if err != nil {
 		return clientv3.OpResponse{}, err
 	}
@@ -117,62 +132,25 @@ func (k *guardedKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse
 	return (*clientv3.DeleteResponse)(del).OpResponse(), nil
 }
 
-// Txn is KV's, guarded. One without a write is sent as it is.
-func (k *guardedKV) Txn(ctx context.Context) clientv3.Txn { return k.txn(ctx) }
-
-func (k *guardedKV) txn(ctx context.Context) *txn { return &txn{ctx: ctx, kv: k} }
-
-// txn puts a transaction together.
-type txn struct {
-	ctx       context.Context
-	kv        *guardedKV
-	cmps      []clientv3.Cmp
-	then, els []clientv3.Op
+// Txn implements clientv3.KV, guarded. A transaction without a write is sent as
+// it is.
+func (k *guardedKV) Txn(ctx context.Context) clientv3.Txn {
+	return wire.NewTxn(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+		return k.commit(ctx, cmps, then, els)
+	})
 }
 
-// If adds conditions.
-func (t *txn) If(cmps ...clientv3.Cmp) clientv3.Txn {
-	t.cmps = append(t.cmps, cmps...)
-	return t
-}
-
-// Then adds to what is done if all conditions hold.
-func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn {
-	t.then = append(t.then, ops...)
-	return t
-}
-
-// Else adds to what is done if one does not.
-func (t *txn) Else(ops ...clientv3.Op) clientv3.Txn {
-	t.els = append(t.els, ops...)
-	return t
-}
-
-// Commit sends the transaction.
-func (t *txn) Commit() (*clientv3.TxnResponse, error) { return t.commit(t.cmps, t.then, t.els) }
-
-func (t *txn) commit(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (k *guardedKV) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 	if !writes(then) && !writes(els) {
-		return t.kv.KV.Txn(t.ctx).If(cmps...).Then(then...).Else(els...).Commit()
+		return k.KV.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
 	}
-	g := t.kv.guard
-	if err := g.over(); err != nil {
+	if err := k.guard.over(); err != nil {
 		return nil, err
 	}
-	if err := g.check(then, els); err != nil {
+	if err := k.guard.check(then, els); err != nil {
 		return nil, err
 	}
-	nested := len(cmps) > 0
-	if nested {
-		// The caller's own conditions stand inside, so that their failure is not
-		// taken for the guard's.
-		then = []clientv3.Op{clientv3.OpTxn(cmps, then, els)}
-	}
-	resp, err := t.kv.traffic.send(t.ctx, then)
-	if err != nil || !nested {
-		return resp, err
-	}
-	inner := (*clientv3.TxnResponse)(resp.Responses[0].GetResponse().(*pb.ResponseOp_ResponseTxn).ResponseTxn)
-	inner.Header = resp.Header
-	return inner, nil
+	return wire.Within(cmps, then, els, func(then []clientv3.Op) (*clientv3.TxnResponse, error) {
+		return k.batcher.send(ctx, then)
+	})
 }

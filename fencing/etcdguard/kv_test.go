@@ -284,21 +284,21 @@ func TestRefusedBeforeAnythingIsSent(t *testing.T) {
 		want   error
 		says   string
 	}{
-		"compaction":  {held, func(kv clientv3.KV) error { _, err := kv.Compact(t.Context(), 1); return err }, etcdguard.ErrNotGuarded, "compaction"},
-		"its own key": {held, put(prefix + "own/k"), etcdguard.ErrNotGuarded, "where the claims are"},
-		"another's":   {etcdguard.Bearer(prefix, held.Token()), put(prefix + "own/j"), etcdguard.ErrNotGuarded, "where the claims are"},
+		"compaction":  {held, func(kv clientv3.KV) error { _, err := kv.Compact(t.Context(), 1); return err }, etcdguard.ErrNotGuarded, "Compact is not"},
+		"its own key": {held, put(prefix + "own/k"), etcdguard.ErrNotGuarded, "keys of the claims"},
+		"another's":   {etcdguard.Bearer(prefix, held.Token()), put(prefix + "own/j"), etcdguard.ErrNotGuarded, "keys of the claims"},
 		"a range over them": {held, func(kv clientv3.KV) error {
 			_, err := kv.Delete(t.Context(), "/a", clientv3.WithRange("/d"))
 			return err
-		}, etcdguard.ErrNotGuarded, "where the claims are"},
+		}, etcdguard.ErrNotGuarded, "keys of the claims"},
 		"all from a key on": {held, func(kv clientv3.KV) error {
 			_, err := kv.Delete(t.Context(), "/a", clientv3.WithFromKey())
 			return err
-		}, etcdguard.ErrNotGuarded, "where the claims are"},
+		}, etcdguard.ErrNotGuarded, "keys of the claims"},
 		"nested": {held, func(kv clientv3.KV) error {
 			_, err := kv.Txn(t.Context()).Else(clientv3.OpTxn(nil, nil, []clientv3.Op{clientv3.OpDelete(prefix + "epoch")})).Commit()
 			return err
-		}, etcdguard.ErrNotGuarded, "where the claims are"},
+		}, etcdguard.ErrNotGuarded, "keys of the claims"},
 		"empty key":       {held, put(""), rpctypes.ErrEmptyKey, "a key is empty"},
 		"no token":        {etcdguard.Bearer(prefix, fencing.Token{Key: "k"}), put("x"), fencing.ErrNoToken, "fence 0"},
 		"malformed token": {etcdguard.Bearer(prefix, fencing.Token{Key: "k", Fence: -1}), put("x"), fencing.ErrMalformed, "fence -1"},
@@ -306,10 +306,10 @@ func TestRefusedBeforeAnythingIsSent(t *testing.T) {
 		"no operation": {held, func(kv clientv3.KV) error {
 			_, err := kv.Txn(t.Context()).Then(clientv3.OpPut("x", ""), clientv3.Op{}).Commit()
 			return err
-		}, nil, "is none"},
+		}, nil, "is not an operation"},
 		"prefix":      {etcdguard.Bearer("/claims", held.Token()), put("x"), nil, "slash"},
 		"passthrough": {claim(t, other, "k"), put("x"), fencing.ErrNoToken, "without etcd"},
-		"nonsense":    {nonsense{}, put("x"), nil, "say nothing of the claim"},
+		"nonsense":    {nonsense{}, put("x"), nil, "do not compare the claim"},
 		"caller gone": {held, func(kv clientv3.KV) error {
 			_, err := kv.Put(gone, "x", "v")
 			if !errors.Is(err, context.Canceled) || errors.Is(err, fencing.ErrUnknown) {

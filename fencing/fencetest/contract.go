@@ -13,7 +13,7 @@ import (
 
 func (s *trial) newerShutsOutOlder() {
 	ts := s.tokens("orders/42", 2)
-	if s.Issue == nil { // else the first is stale already
+	if s.Issue == nil { // with Issue the first token is stale already
 		s.admits(s.Gate, ts[0])
 	}
 	s.admits(s.Gate, ts[1])
@@ -25,7 +25,7 @@ func (s *trial) newerShutsOutOlder() {
 	for _, t := range ts {
 		s.refuses(s.Gate, t, last.Fence)
 	}
-	// Whoever seals need not have written before.
+	// An owner can seal without having written.
 	seal := s.next("orders/42")
 	if err := s.settled(func(ctx context.Context) error { return known(fencing.Seal(ctx, seal, s.Gate)) }); err != nil {
 		s.Error(err)
@@ -42,8 +42,8 @@ func (s *trial) equalPasses() {
 	}
 }
 
-// keys are such as stores mix up that compare by case, by language, without
-// spaces at the end, by a part of the key, or as paths.
+// keys are keys that a store could confuse if it compares by case, by language,
+// without trailing spaces, by a prefix of the key, or as paths.
 var keys = []string{
 	"a", "A", "á", "a\u0301", "Á", "ａ", "a ", " a", "aa", "a/", "a//b", "a/b", "a/../a", "./a", ".", "..", "/", "a%2Fb", "a%2fb", "a+b", "a?b", "a#b", "a\\b",
 	"ß", "ss", "ẞ", "SS", "İ", "i", "ı", "I", "Å", "\u212b", "ﬁ", "fi", "a'b", "a''b", `a"b`, "a`b", "a;b", "a--b", "a_b", "a%b", "0", "00", "1", "01", "1.0", "null", "NULL", "true",
@@ -58,7 +58,8 @@ func (s *trial) keysAreIndependent() {
 		ts := s.tokens(key, 2+i%3)
 		old[i], now[i] = ts[0], ts[len(ts)-1]
 	}
-	// All fences differ. The greatest first: who mixes up two keys refuses one.
+	// All fences differ. The greatest comes first: a gate that confuses two keys refuses
+	// one of them.
 	for i := range slices.Backward(now) {
 		s.admits(s.Gate, now[i])
 	}
@@ -68,11 +69,11 @@ func (s *trial) keysAreIndependent() {
 	}
 }
 
-// adjacentFences are those that a store rounds to one, or orders wrongly, that
-// keeps them as 32 bits, as a float, or as text.
+// adjacentFences tries fences that a store confuses or orders wrongly if it keeps
+// them as 32 bits, as floats, or as text.
 func (s *trial) adjacentFences() {
 	if s.Issue != nil {
-		s.Skip("this gate knows only tokens that were issued")
+		s.Skip("this gate accepts only issued tokens")
 	}
 	fence := []int64{9, 10, 99, 100, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<47 - 1, 1 << 47, 999_999_999_999_999, 1_000_000_000_000_000, 8<<47 + 1, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<63 - 2, 1<<63 - 1}
 	for i, f := range fence {
@@ -111,13 +112,14 @@ func (s *trial) invalidTokens() {
 	s.admits(s.Gate, t)
 }
 
-// A caller that has gone is told so, or is admitted: not that it is stale.
+// callerGone checks that a caller whose context has ended is admitted or gets an
+// error of another kind, never a refusal.
 func (s *trial) callerGone() {
 	gone, cancel := context.WithCancel(s.Context())
 	cancel()
 	t := s.next("k")
 	if err := s.Gate.Admit(gone, t); errors.Is(err, fencing.ErrStale) || errors.Is(err, fencing.ErrNoToken) || errors.Is(err, fencing.ErrMalformed) {
-		s.Errorf("the newest owner, whose context ended, is told: %v", err)
+		s.Errorf("the newest owner, with a canceled context, is refused: %v", err)
 	}
 	s.admits(s.Gate, t)
 	newer := s.next("k")
@@ -125,10 +127,11 @@ func (s *trial) callerGone() {
 	s.refuses(s.Gate, t, newer.Fence)
 }
 
-// rounds is how often chance is tried.
+// rounds is how often a test with random timing repeats.
 const rounds = 25
 
-// processes are gates in several processes on one store, where that can be had.
+// processes returns the gates of several processes on one store, if Restart can
+// open them.
 func (s *trial) processes() []fencing.Gate {
 	gates := []fencing.Gate{s.Gate}
 	if s.Restart != nil {
@@ -146,7 +149,7 @@ func (s *trial) ownersRace() {
 			wg.Go(func() {
 				err := s.try(gates[i%len(gates)], t)
 				if i == len(ts)-1 && err != nil {
-					s.Errorf("the newest, %v, is refused: %v", t, err)
+					s.Errorf("the newest token, %v, is refused: %v", t, err)
 				} else if err != nil && !errors.Is(err, fencing.ErrStale) {
 					s.Errorf("%v: %v", t, err)
 				}
@@ -160,7 +163,7 @@ func (s *trial) ownersRace() {
 
 func (s *trial) restart() {
 	if s.Restart == nil {
-		s.Skip("this gate forgets with its process: it rejects early, and guarantees nothing")
+		s.Skip("this gate forgets when its process ends: it is an early reject only")
 	}
 	for i := range 3 {
 		ts := s.tokens("k", 2)
@@ -169,7 +172,7 @@ func (s *trial) restart() {
 		s.Gate = s.Restart(s.T)
 		s.refuses(s.Gate, ts[0], ts[1].Fence)
 		s.admits(s.Gate, ts[1])
-		if i == 0 { // what runs beside a new process, as in a rolling deployment
+		if i == 0 { // the old process runs beside the new one, as in a rolling deployment
 			newer := s.next("k")
 			s.admits(s.Gate, newer)
 			s.refuses(before, ts[1], newer.Fence)

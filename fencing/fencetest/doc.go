@@ -1,5 +1,4 @@
-// Package fencetest has the contract of fencing.Gate as tests, for gates of
-// anybody's:
+// Package fencetest tests a fencing.Gate against the contract of that interface:
 //
 //	func TestGate(t *testing.T) {
 //		fencetest.TestGate(t, func(t *testing.T) fencetest.Subject {
@@ -7,11 +6,11 @@
 //		})
 //	}
 //
-// A gate that passes compares fences rightly, for each key on its own, whatever
-// comes at once. Whether it guards a write can only be tested with the write: say
-// in Subject how it is done, and how a process that dies in the middle of it is
-// imitated.
+// A gate that passes compares fences correctly, for each key independently, under
+// concurrent calls. Whether it guards a write can be tested only together with
+// the write: set Subject.Write to how a write is made, and Subject.Crash to how a
+// process dies in the middle of one.
 //
-// The suite tests what it is given, not what surrounds it in production: a
-// database that loses what it has committed fails every gate.
+// The suite tests the gate, not its production environment. A database that loses
+// committed data breaks every gate.
 package fencetest

@@ -13,33 +13,32 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// admission is one call of Admit. Its times order it with the others of its
-// history: it happened at some instant between the two.
+// admission is one call of Admit. It took effect at some instant between begun
+// and end, which order it with the other admissions of its history.
 type admission struct {
 	fence      int64
 	begun, end int64
 	err        error
-	unsure     bool // it may have been admitted before that, too
+	unsure     bool // an earlier attempt of the call may have been admitted
 }
 
 func (s *trial) concurrentAdmits() {
 	const perKey, callers, calls = 12, 8, 12
-	var now atomic.Int64 // a clock that tells before from after
+	var now atomic.Int64 // a logical clock
 	var mu sync.Mutex
 	histories := map[string][]admission{}
 	gates := s.processes()
 	for _, key := range []string{"a", "b"} {
 		ts := s.tokens(key, perKey)
 		if s.Issue != nil {
-			// To be issued is to be admitted: the last one's mark is there from the
-			// beginning.
+			// An issued token counts as admitted, so the last mark exists from the start.
 			histories[key] = append(histories[key], admission{fence: ts[len(ts)-1].Fence, begun: -2, end: -1})
 		}
 		var wg sync.WaitGroup
 		for caller := range callers {
 			wg.Go(func() {
 				for call := range calls {
-					// Rising, so that neither all are refused nor all admitted.
+					// Rising fences, so that some are refused and some admitted.
 					at := min(call*perKey/calls+rand.IntN(3), perKey-1)
 					a := admission{fence: ts[max(at-caller%2, 0)].Fence, begun: now.Add(1)}
 					a.err = s.settled(func(ctx context.Context) error {
@@ -63,14 +62,16 @@ func (s *trial) concurrentAdmits() {
 	}
 }
 
-// faults says what in the history no gate could have answered that judges one
-// call after the other, each at an instant between its begin and its end. What
-// was admitted, or was told to stand against another, is known to be remembered
-// at the latest when that call ended: whatever begins later and passes must not
-// be lower. And what stood against one must have been asked for before that ended.
+// faults returns why no gate that judges the calls one after another, each at an
+// instant between its begin and its end, could have given these answers.
+//
+// A fence that was admitted, or that was reported as the newest, is remembered at
+// the latest when that call ended. So no later call may be admitted with a lower
+// fence. And a fence that was reported as the newest must have been submitted
+// before that call ended.
 func faults(history []admission) []string {
 	var found []string
-	known := func(a admission) int64 { // what is remembered once a has ended
+	known := func(a admission) int64 { // the least fence remembered once a has ended
 		var stale *fencing.StaleError
 		switch {
 		case a.err == nil:
@@ -88,11 +89,11 @@ func faults(history []admission) []string {
 			floor = max(floor, known(byEnd[i]))
 		}
 		if a.err == nil && a.fence < floor {
-			found = append(found, fmt.Sprintf("fence %d passes after %d", a.fence, floor))
+			found = append(found, fmt.Sprintf("fence %d is admitted after fence %d", a.fence, floor))
 		}
 		var stale *fencing.StaleError
 		if errors.As(a.err, &stale) && stale.Newest != 0 && stale.Newest < floor {
-			found = append(found, fmt.Sprintf("fence %d is told that %d is the newest, after %d", a.fence, stale.Newest, floor))
+			found = append(found, fmt.Sprintf("fence %d is refused with the newest fence %d, but %d was admitted before", a.fence, stale.Newest, floor))
 		}
 	}
 	for _, a := range history {
@@ -105,7 +106,7 @@ func faults(history []admission) []string {
 			return b.begun < a.end && b.fence > a.fence && (b.unsure || !errors.Is(b.err, fencing.ErrStale)) &&
 				(stale == nil || stale.Newest == 0 || stale.Newest == b.fence)
 		}) {
-			found = append(found, fmt.Sprintf("fence %d is refused before any greater one came: %v", a.fence, a.err))
+			found = append(found, fmt.Sprintf("fence %d is refused before any greater fence was submitted: %v", a.fence, a.err))
 		}
 	}
 	return found

@@ -7,40 +7,42 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// Subject is a gate, and what else the suite may do with it. All functions are
-// called from several goroutines at once.
+// Subject is the gate under test, and what else the suite may do with it. The
+// suite calls all functions from several goroutines at once.
 type Subject struct {
-	// Gate has admitted nothing yet.
+	// Gate is the gate under test. It is required, and must have admitted nothing
+	// yet.
 	Gate fencing.Gate
 
-	// Restart returns the gate as a process that has just begun finds it; the
-	// processes before go on beside it. nil says that the gate forgets with its
-	// process, and skips what depends on that.
+	// Restart returns the gate as a newly started process would open it; the
+	// earlier gates stay in use. Nil means that the gate forgets when its process
+	// ends, and skips the tests that depend on restarts.
 	Restart func(t *testing.T) fencing.Gate
 
-	// Issue makes the next token for the key. Set it for a gate that asks who the
-	// owner is, and so knows tokens only that were issued: then one that was
-	// issued counts as admitted. Else the suite makes its own.
+	// Issue returns the next token for the key. Set it for a gate that asks who
+	// the present owner is, and so accepts only tokens that were issued; an
+	// issued token then counts as admitted. Nil means that the suite makes its
+	// own tokens.
 	Issue func(t *testing.T, key string) fencing.Token
 
-	// Write admits the token and has the effect, as users of the gate are told
-	// to do it. It returns nil, or an error as Admit does: then the effect may be
-	// there only if the error matches fencing.ErrUnknown. nil says that the gate
-	// is apart from any effect.
+	// Write admits the token and performs the effect, as users of the gate are
+	// advised to. It returns nil, or an error as Admit does. After an error the
+	// effect may exist only if the error matches fencing.ErrUnknown. Nil means
+	// that the gate is apart from any effect.
 	Write func(ctx context.Context, t fencing.Token, effect string) error
 
 	// Effects returns the effects of all writes for the key, in the order in
-	// which they came about. Set it if Write is set.
+	// which they took place. It is required if Write is set.
 	Effects func(ctx context.Context, key string) ([]string, error)
 
-	// Crash does as Write does, and ends where a process that dies between the
-	// admission and the effect would end: nothing more is sent, connections are
-	// gone. It returns an error only if the token was refused. nil if there is
-	// nothing between the two.
+	// Crash does what Write does, but stops where a process that dies between the
+	// admission and the effect would stop: it sends nothing more, and its
+	// connections are gone. It returns an error only if the token was refused.
+	// Nil means that nothing can come between the two.
 	Crash func(ctx context.Context, t fencing.Token, effect string) error
 }
 
-// TestGate runs the suite. Each of its tests opens a subject of its own.
+// TestGate runs the suite. Each test calls open for a subject of its own.
 func TestGate(t *testing.T, open func(t *testing.T) Subject) {
 	for _, test := range []struct {
 		name string
@@ -65,7 +67,7 @@ func TestGate(t *testing.T, open func(t *testing.T) Subject) {
 				t.Fatal("fencetest: Subject.Gate is nil")
 			}
 			if (s.Write == nil) != (s.Effects == nil) || s.Crash != nil && s.Write == nil {
-				t.Fatal("fencetest: Subject.Effects comes with Write, and Crash with both")
+				t.Fatal("fencetest: set Subject.Effects if and only if Subject.Write is set, and Crash only with both")
 			}
 			test.run(&trial{T: t, Subject: s})
 		})

@@ -18,19 +18,19 @@ type trial struct {
 	Subject
 
 	mu     sync.Mutex
-	issued int64 // the last of the suite's own fences
+	issued int64 // the last fence that the suite made
 }
 
-// patience is for one call, of a gate on a busy machine.
+// patience is how long one call may take, on a busy machine.
 const patience = 30 * time.Second
 
-// next returns a token for the key that is newer than all before.
+// next returns a token for the key that is newer than all earlier ones.
 func (s *trial) next(key string) fencing.Token {
 	s.Helper()
 	if s.Issue != nil {
 		t := s.Issue(s.T, key)
 		if t.Key != key || t.Validate() != nil {
-			s.Fatalf("Issue made %v for key %q", t, key)
+			s.Fatalf("Issue returned %v for key %q", t, key)
 		}
 		return t
 	}
@@ -40,22 +40,22 @@ func (s *trial) next(key string) fencing.Token {
 	return fencing.Token{Key: key, Fence: s.issued}
 }
 
-// tokens returns n of them, each newer than the one before.
+// tokens returns n tokens, each newer than the one before.
 func (s *trial) tokens(key string, n int) []fencing.Token {
 	s.Helper()
 	ts := make([]fencing.Token, n)
 	for i := range ts {
 		ts[i] = s.next(key)
 		if i > 0 && ts[i].Fence <= ts[i-1].Fence {
-			s.Fatalf("Issue made %v after %v", ts[i], ts[i-1])
+			s.Fatalf("Issue returned %v after %v", ts[i], ts[i-1])
 		}
 	}
 	return ts
 }
 
-// settled calls do until it says that it has admitted or refused, or cannot know.
-// An error of any other kind, such as of a database that found two transactions
-// in each other's way, has changed nothing and is no fault.
+// settled calls do until it is admitted or refused, or returns an unknown
+// outcome. Any other error, such as a database's serialization failure, has
+// changed nothing and is no fault.
 func (s *trial) settled(do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
@@ -73,12 +73,12 @@ func (s *trial) settled(do func(context.Context) error) error {
 	}
 }
 
-// try asks until the answer is known: an admission may be repeated.
+// try calls Admit until the outcome is known: an admission may be repeated.
 func (s *trial) try(g fencing.Gate, t fencing.Token) error {
 	return s.settled(func(ctx context.Context) error { return known(g.Admit(ctx, t)) })
 }
 
-// known makes of an unknown outcome an error that wants another call.
+// known turns an unknown outcome into an error that makes settled call again.
 func known(err error) error {
 	if errors.Is(err, fencing.ErrUnknown) {
 		return errors.New(err.Error())
@@ -86,12 +86,13 @@ func known(err error) error {
 	return err
 }
 
-// write has one effect, or says why not; that may be unknown.
+// write makes one write, and returns why it has no effect, or that this is
+// unknown.
 func (s *trial) write(t fencing.Token, effect string) error {
 	return s.settled(func(ctx context.Context) error { return s.Write(ctx, t, effect) })
 }
 
-// admits wants the token to pass.
+// admits checks that the token is admitted.
 func (s *trial) admits(g fencing.Gate, t fencing.Token) {
 	s.Helper()
 	if err := s.try(g, t); err != nil {
@@ -99,18 +100,19 @@ func (s *trial) admits(g fencing.Gate, t fencing.Token) {
 	}
 }
 
-// refuses wants the token to be told stale. newest is the greatest fence that was
-// admitted.
+// refuses checks that the token is refused as stale. newest is the greatest fence
+// that was admitted.
 func (s *trial) refuses(g fencing.Gate, t fencing.Token, newest int64) {
 	s.Helper()
 	s.stale(s.try(g, t), t, newest)
 }
 
-// stale wants the error to say so, and that one of these is the newest.
+// stale checks that err reports the token as stale, with one of these fences as
+// the newest.
 func (s *trial) stale(err error, t fencing.Token, newest ...int64) {
 	s.Helper()
 	if err == nil {
-		s.Errorf("%v passes after fence %d", t, newest)
+		s.Errorf("%v is admitted after fence %d", t, newest)
 		return
 	}
 	if !errors.Is(err, fencing.ErrStale) {
@@ -123,11 +125,11 @@ func (s *trial) stale(err error, t fencing.Token, newest ...int64) {
 		return
 	}
 	if stale.Token != t || stale.Newest != 0 && !slices.Contains(newest, stale.Newest) {
-		s.Errorf("%v after fence %d is told as %+v", t, newest, stale)
+		s.Errorf("%v after fence %d is refused with %+v", t, newest, stale)
 	}
 }
 
-// effects wants just these, in this order.
+// effects checks that the key has exactly these effects, in this order.
 func (s *trial) effects(key string, want ...string) {
 	s.Helper()
 	got, err := s.Effects(s.Context(), key)

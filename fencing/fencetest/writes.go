@@ -16,7 +16,7 @@ import (
 func (s *trial) needsWrites() {
 	s.Helper()
 	if s.Write == nil {
-		s.Skip("this gate is apart from any effect: it rejects early, and guarantees nothing")
+		s.Skip("this gate is apart from any effect: it is an early reject only")
 	}
 }
 
@@ -46,9 +46,10 @@ func (s *trial) staleWrites() {
 	s.effects("k", "one", "two", "three")
 }
 
-// concurrentWrites has owners of three keys write for all they are worth while
-// newer ones come. In the end each effect is there that was said to be, none that
-// was said not to be, and none came after one of a newer owner.
+// concurrentWrites has owners of three keys write concurrently while newer owners
+// take over. In the end, every write that succeeded has its effect exactly once.
+// No write that was refused has one. No effect comes after an effect of a newer
+// owner.
 func (s *trial) concurrentWrites() {
 	s.needsWrites()
 	const perKey, writers, writes = 6, 3, 4
@@ -64,7 +65,7 @@ func (s *trial) concurrentWrites() {
 		wg.Go(func() {
 			for n := range perKey {
 				t := s.next(key)
-				// The next owner comes when this one is in the middle of it.
+				// The next owner takes over while this one is writing.
 				begun := make(chan struct{}, writers*writes)
 				for w := range writers {
 					wg.Go(func() {
@@ -95,7 +96,7 @@ func (s *trial) concurrentWrites() {
 			text, _, _ := strings.Cut(effect, ":")
 			fence, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
-				s.Fatalf("%q is no effect of this test", effect)
+				s.Fatalf("%q is not an effect of this test", effect)
 			}
 			if fence < last {
 				s.Errorf("key %q: %q came after an effect under fence %d", key, effect, last)
@@ -105,9 +106,9 @@ func (s *trial) concurrentWrites() {
 		for _, o := range all[key] {
 			switch n := count[o.effect]; {
 			case o.err == nil && n != 1, errors.Is(o.err, fencing.ErrUnknown) && n > 1:
-				s.Errorf("key %q: %q is there %d times (%v)", key, o.effect, n, o.err)
+				s.Errorf("key %q: effect %q exists %d times (error %v)", key, o.effect, n, o.err)
 			case o.err != nil && !errors.Is(o.err, fencing.ErrUnknown) && n > 0:
-				s.Errorf("key %q: %q is there, though it was refused: %v", key, o.effect, o.err)
+				s.Errorf("key %q: effect %q exists, though the write was refused: %v", key, o.effect, o.err)
 			}
 		}
 	}
@@ -116,7 +117,7 @@ func (s *trial) concurrentWrites() {
 func (s *trial) crash() {
 	s.needsWrites()
 	if s.Crash == nil {
-		s.Skip("there is nothing between the admission and the effect")
+		s.Skip("nothing can come between the admission and the effect")
 	}
 	for i := range rounds {
 		key := "k" + strconv.Itoa(rand.IntN(3))
@@ -132,7 +133,7 @@ func (s *trial) crash() {
 			before = append(before, ts[0].String())
 		}
 		if s.Issue == nil {
-			// Whoever was stale before the crash is so behind it.
+			// A token that was stale before the crash is stale after it.
 			s.admits(s.Gate, ts[1])
 		}
 		if err := s.settled(func(ctx context.Context) error { return s.Crash(ctx, ts[2], "crashed") }); err != nil {
@@ -140,8 +141,8 @@ func (s *trial) crash() {
 		}
 		s.effects(key, before...)
 		s.stale(s.write(ts[0], "late"), ts[0], ts[1].Fence, ts[2].Fence)
-		// Whether the one before may write depends on whether the admission of
-		// the crashed one survived it. Once the crashed one is back it may not.
+		// Whether the previous owner may write depends on whether the crashed owner's
+		// admission survived the crash. Once the crashed owner writes again, it may not.
 		after := slices.Clone(before)
 		if err := s.write(ts[1], "between"); err == nil {
 			after = append(after, "between")

@@ -11,12 +11,11 @@ import (
 )
 
 const (
-	// maxRounds is how often others may be quicker before a change gives up.
+	// maxRounds is how often other writers may win before a change gives up.
 	maxRounds = 16
-	// maxSends is how often one write is sent whose outcome is not known.
+	// maxSends is how often one write is sent while its outcome is unknown.
 	maxSends = 8
-	// Pauses are twice as long each time, from what a request took on. Nobody
-	// gains by asking more often than the first.
+	// Pauses start with the time that a request took, and double each time.
 	shortestPause = time.Millisecond
 	longestPause  = 2 * time.Second
 )
@@ -24,8 +23,8 @@ const (
 // errNothingToDo is returned by an edit that leaves the object as it is.
 var errNothingToDo = errors.New("objectguard: nothing to do")
 
-// change has what edit makes of the object take its place, under the token. was is
-// what the object is thought to be, nil to begin by reading it.
+// change replaces the object by what edit makes of it, under the token. was is
+// the expected state of the object; nil means that it is read first.
 func (o *Object) change(ctx context.Context, t fencing.Token, was *state, edit func(envelope) (envelope, error)) error {
 	if err := t.Validate(); err != nil {
 		return o.errorf("%w", err)
@@ -54,29 +53,30 @@ func (o *Object) change(ctx context.Context, t fencing.Token, was *state, edit f
 		if was, err = o.put(ctx, was, next.follow(was.envelope, t)); was == nil {
 			return err
 		}
-		// Others may be quicker again while this one pauses, so it reads again,
-		// unless it is refused already.
+		// The object may change during the pause, so it is read again afterwards,
+		// unless the token is stale already.
 		if err := o.judge(was, t); err != nil {
 			return err
 		}
 		was = nil
 		if err := pause(ctx, round, time.Since(begun)); err != nil {
-			return o.errorf("%w, and nothing was done: %w", ErrConflict, err)
+			return o.errorf("%w; nothing was written: %w", ErrConflict, err)
 		}
 	}
-	return o.errorf("%w, %d times in a row, and nothing was done: try again, with fewer writers at once", ErrConflict, maxRounds)
+	return o.errorf("%w, %d times in a row; nothing was written: try again, with fewer concurrent writers", ErrConflict, maxRounds)
 }
 
-// put sends one write until its fate is known. It returns nil and nil if it was
-// done; what the object is instead, if it was not, nor can be; and else an error,
-// which matches fencing.ErrUnknown unless the store refused the write.
+// put sends one write until its outcome is known. It returns nil and nil if the
+// write was done. It returns the present state of the object if the write was not
+// done and never will be. Otherwise it returns an error, which matches
+// fencing.ErrUnknown unless the store refused the write.
 func (o *Object) put(ctx context.Context, was *state, next envelope) (instead *state, err error) {
 	content, err := next.encode()
 	if err != nil {
 		return nil, o.errorf("%w", err)
 	}
 	var cause error
-	var open bool // one that was sent may be carried out yet
+	var open bool // a request that was sent may still be carried out
 	for send := range maxSends {
 		begun := time.Now()
 		version, err := o.send(ctx, content, was.version)
@@ -102,20 +102,20 @@ func (o *Object) put(ctx context.Context, was *state, next envelope) (instead *s
 			case never:
 				return now, nil
 			case unknown:
-				return nil, o.unknown(fmt.Errorf("too many writes came before it was read back, or something else than this package removed the object: %w", untold(err)))
+				return nil, o.unknown(fmt.Errorf("too many writes came before it was read back, or another program removed the object: %w", untold(err)))
 			}
 		}
 		open, cause = true, untold(err)
 		if err := pause(ctx, send, time.Since(begun)); err != nil {
-			cause = errors.Join(cause, err)
+			cause = fmt.Errorf("%w (%w)", cause, err)
 			break
 		}
 	}
 	return nil, o.unknown(cause)
 }
 
-// untold returns err without what it says of the write, if that is that it was not
-// done: so it is of one try, not of all.
+// untold returns err without the match for "not done", which is true of one
+// attempt and not of all.
 func untold(err error) error {
 	if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused) {
 		return errors.New(err.Error())
@@ -124,7 +124,7 @@ func untold(err error) error {
 }
 
 func (o *Object) unknown(cause error) error {
-	return o.errorf("%w: it may have been written, or may be yet; read it before you write again: %w", fencing.ErrUnknown, cause)
+	return o.errorf("%w: the write may have been carried out, or may still be; read the object before you write again: %w", fencing.ErrUnknown, cause)
 }
 
 func (o *Object) send(ctx context.Context, content []byte, version string) (string, error) {
@@ -134,7 +134,7 @@ func (o *Object) send(ctx context.Context, content []byte, version string) (stri
 	return o.store.Replace(ctx, o.name, content, version)
 }
 
-// pause waits after the n-th try, from 0, which took so long.
+// pause waits after the n-th attempt, counted from 0, which took the given time.
 func pause(ctx context.Context, n int, took time.Duration) error {
 	window := min(max(took, shortestPause)<<min(n, 10), longestPause)
 	timer := time.NewTimer(rand.N(window))

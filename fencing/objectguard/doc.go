@@ -1,58 +1,65 @@
-// Package objectguard keeps late owners away from objects in a store with
-// conditional writes: Amazon S3 and what speaks its protocol, Google Cloud
-// Storage, Azure Blob Storage. It imports the standard library and package
-// fencing only; a [Store] is three methods around the client that you have.
+// Package objectguard refuses the writes of former owners to objects in a store
+// with conditional writes: Amazon S3 and compatible servers, Google Cloud Storage
+// and Azure Blob Storage. It imports only the standard library and package
+// fencing. A [Store] is three methods around your existing client.
 //
-// # What it does not do
+//	object, err := objectguard.New(store, "ledgers/eu.json")
+//	...
+//	err = object.Write(ctx, token, data) // fencing.ErrStale once a newer owner wrote or sealed it
 //
-// [Object] guards one object fully: its fence stands in its own content, and the
-// write's own condition is the check. It does not guard two objects together, nor
-// what is done beside it. An object that anything else writes, deletes or lets
-// expire is not guarded: no lifecycle rule, replication from elsewhere or copy by
-// hand may touch its name.
+// # What is not guaranteed
 //
-// [Gate] remembers the newest fence of each key in an object of its own, apart
-// from any effect: it rejects early, and a new owner can seal it, but what it
-// admitted can be delayed behind something newer.
+// [Object] guards one object fully: the object contains its fence, and the
+// condition of the write is the check. It does not guard two objects together,
+// nor any effect besides the object. An object that anything else writes, deletes
+// or lets expire is not guarded: keep its name away from lifecycle rules,
+// replication from elsewhere and manual copies.
 //
-// # How it works
+// [Gate] stores the newest fence of each key in an object of its own, apart from
+// any effect. It is an early reject, and a new owner can seal it. But a request
+// that it admitted can be delayed behind something newer.
 //
-// A guarded object begins with a line of text, and the data follows as it is:
+// # Format
+//
+// A guarded object begins with a line of text, which the data follow unchanged:
 //
 //	fenced/1 data wHk3Jv0yQm2Zt8La,c1N5… Vb7d… 33;key="orders/42"
 //
-// These are the format and its version; "data", or "none" if the object was
-// sealed before it was written, or deleted; the ids of the last 16 writes, the
-// newest first; those of the last writes of the 8 owners before, or "-"; and the
-// token of the owner (see [fencing.Token.String]). A write
-// reads the object, refuses a token older than the one it finds, and replaces
-// just the version that it has read. So between the check and the write nobody
-// else's can be: of two owners that both passed the check the store lets one
-// through, and the other reads again and finds who it was.
+// The line has five fields: the format and its version; "data", or "none" if the
+// object was deleted, or sealed before its first write; the ids of the last 16
+// writes, newest first; the ids of the last writes of the 8 previous owners, or
+// "-"; and the owner's token (see [fencing.Token.String]).
 //
-// The fence stands in the content, not in the object's metadata, since an ETag of
-// S3 is in most cases a digest of the content alone: were an object sealed by
-// metadata only, its ETag would stay what it was, and the old owner's If-Match
-// would pass. Each write has an id of its own, so that no two versions are equal
-// even if their data are.
+// A write reads the object and refuses a token older than the one that it finds.
+// Then it replaces exactly the version that it has read. So no other write can
+// come between the check and the write. If two owners both pass the check, the
+// store lets one through. The other reads again, and finds the first.
+//
+// The fence is in the content and not in the object's metadata, because an S3
+// ETag is usually a digest of the content alone. If only the metadata were
+// sealed, the ETag would stay the same, and the previous owner's If-Match would
+// pass. Each write has its own id, so that no two versions are equal even if
+// their data are.
 //
 // # When a reply is lost
 //
-// A store's client that sends a conditional write again, after one that was
-// carried out without a reply, is told that the condition does not hold: by its
-// own write. So after every refusal the object is read, and the ids in it tell. If
-// the write's own is among them it was done. If it is not, but the one it was to
-// follow is, another came first: then it was not done, and can never be, however
-// late it arrives. The same is so of an owner that sleeps for long: what it wrote
-// before stands there as its last. A write whose reply is lost is sent again, the very same, which
-// can be carried out once only. Where none of that helps within the caller's
-// context the error matches [fencing.ErrUnknown]; nothing else is ever reported as
-// done, or as stale.
+// A storage client may repeat a conditional write after its reply was lost. The
+// store then reports that the condition does not hold, because of the client's
+// own first write. So after every such refusal the package reads the object and
+// looks at the ids. If they contain the write's own id, the write was done. If
+// they contain only the id that the write was to follow, another write came
+// first; the write was not done, and never will be. The ids of previous owners
+// answer the same question for an owner that was suspended for a long time.
 //
-// # What does not fit in
+// A write without a reply is sent again unchanged, and can be carried out only
+// once. If the outcome is still unknown when the caller's context ends, the error
+// matches [fencing.ErrUnknown]. A write is never reported as done or stale unless
+// it is.
 //
-// Each write sends the whole object, and holds it in memory. For large data put
-// the data under a name that is used once (say, with a random part), and then
-// write that name, with a digest, into a small guarded object: the write of the
-// small one is what counts, and other tools find the data as it is.
+// # Large data
+//
+// Each write sends the whole object, and holds it in memory. For large data,
+// write the data under a name that is used once, for example one with a random
+// part. Then write that name, with a digest, into a small guarded object. The
+// small write decides, and other tools find the data unchanged.
 package objectguard

@@ -17,16 +17,16 @@ const (
 	filled = "data"
 	hollow = "none"
 
-	// keptWrites is how many ids an object has: as many writes may come between
-	// one and the look at what became of it.
+	// keptWrites is how many write ids an object keeps. That many writes may come
+	// between a write and the read that finds out its outcome.
 	keptWrites = 16
-	// keptEnds is how many former owners an object knows the last write of: as
-	// many may come while one sleeps, who then is told that it is stale.
+	// keptEnds is of how many previous owners an object keeps the last write. That
+	// many owners may come while one is suspended; it still learns that it is stale.
 	keptEnds = 8
-	nobody   = "-" // where there was no owner before
+	nobody   = "-" // if there was no previous owner
 	// idBytes is the length of an id before base64 makes it 16 characters.
 	idBytes = 12
-	// maxLineBytes is more than a line can have: a token has 4 KiB at most.
+	// maxLineBytes is more than the longest line: a token has at most 4 KiB.
 	maxLineBytes = 8 << 10
 )
 
@@ -34,12 +34,12 @@ const (
 type envelope struct {
 	token  fencing.Token
 	writes []string // ids of the last writes, the newest first
-	ends   []string // ids of the last write of each former owner, the newest first
-	filled bool     // there are data, if empty ones
+	ends   []string // ids of the last write of each previous owner, the newest first
+	filled bool     // there are data, possibly empty
 	data   []byte
 }
 
-// follow makes e the write that comes after was, under the token.
+// follow returns e as the write that comes after was, under the token.
 func (e envelope) follow(was envelope, t fencing.Token) envelope {
 	var id [idBytes]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -52,7 +52,7 @@ func (e envelope) follow(was envelope, t fencing.Token) envelope {
 	return e
 }
 
-// prepend returns a new list, of which it leaves out the end if it is too long.
+// prepend returns a new list of at most most ids, with id in front.
 func prepend(id string, ids []string, most int) []string {
 	return append([]string{id}, ids[:min(len(ids), most-1)]...)
 }
@@ -78,7 +78,7 @@ func (e envelope) line() ([]byte, error) {
 	return append(line, '\n'), err
 }
 
-// decode takes apart what encode made, and nothing else.
+// decode parses what encode returns, and refuses anything else.
 func decode(content []byte) (envelope, error) {
 	end := bytes.IndexByte(content[:min(len(content), maxLineBytes)], '\n')
 	if end < 0 {
@@ -91,7 +91,7 @@ func decode(content []byte) (envelope, error) {
 	}
 	token, err := fencing.Parse(fields[4])
 	if err != nil {
-		// Not wrapped: it is not the caller's token that is malformed.
+		// Not wrapped: the caller's own token is not malformed.
 		return envelope{}, errors.New("its first line has no token: " + err.Error())
 	}
 	e := envelope{token: token, writes: strings.Split(fields[2], ","), filled: fields[1] == filled}
@@ -103,28 +103,28 @@ func decode(content []byte) (envelope, error) {
 	}
 	for _, id := range slices.Concat(e.writes, e.ends) {
 		if b, err := base64.RawURLEncoding.DecodeString(id); err != nil || len(b) != idBytes {
-			return envelope{}, fmt.Errorf("its first line has the id %.40q, which no write has", id)
+			return envelope{}, fmt.Errorf("its first line has the malformed id %.40q", id)
 		}
 	}
-	// One text for each envelope: whatever else was done to the line shows here.
+	// Each envelope has exactly one text, so any other change of the line shows here.
 	if again, err := e.line(); err != nil || !bytes.Equal(again, line) || len(e.writes) > keptWrites || len(e.ends) > keptEnds || !e.filled && len(content) > len(line) {
 		return envelope{}, fmt.Errorf("its first line, %.80q, was changed by something else", line)
 	}
 	return e, nil
 }
 
-// fate is what became of a write.
+// fate is the outcome of a write.
 type fate int
 
 const (
-	unknown fate = iota // nobody can tell
-	pending             // not done so far, but it may be yet
-	done                // done, whatever came after it
-	never               // not done, nor can it be: what it was to follow is gone
+	unknown fate = iota // the object does not show it
+	pending             // not done so far, but may still be
+	done                // done, possibly with other writes after it
+	never               // not done, and never will be: the version to follow is gone
 )
 
-// fateOf tells from e, which was read after the write was sent, what became of the
-// write, which was to follow base, or to be the first if base has none.
+// fateOf returns the outcome of the write. e was read after the write was sent.
+// The write was to follow base, or to create the object if base has no writes.
 func (e envelope) fateOf(write, base envelope) fate {
 	if id := write.writes[0]; slices.Contains(e.writes, id) || slices.Contains(e.ends, id) {
 		return done
@@ -133,7 +133,7 @@ func (e envelope) fateOf(write, base envelope) fate {
 		switch {
 		case len(e.writes) == 0:
 			return pending
-		case len(e.writes) < keptWrites: // all there ever were
+		case len(e.writes) < keptWrites: // e has every write that was ever done
 			return never
 		}
 		return unknown
@@ -143,7 +143,7 @@ func (e envelope) fateOf(write, base envelope) fate {
 	case 0:
 		return pending
 	case -1:
-		// If it was the last of its owner, this one's was not done behind it.
+		// If base was the last write of this owner, the write was not done after it.
 		if base.token == write.token && slices.Contains(e.ends, followed) {
 			return never
 		}

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Memory is a Store in this process, for tests: it keeps what a [Store] promises,
-// and forgets with the process. The zero value is ready for use. It is safe for
-// concurrent use.
+// Memory is a Store in this process, for tests. It meets the contract of [Store],
+// and forgets when the process ends. The zero value is ready for use. Memory is
+// safe for concurrent use.
 type Memory struct {
 	mu      sync.Mutex
 	objects map[string]stored
@@ -24,7 +24,7 @@ type stored struct {
 
 func (s stored) version() string { return strconv.FormatInt(s.write, 10) }
 
-// Read is Store's.
+// Read implements Store.
 func (m *Memory) Read(ctx context.Context, name string) (data []byte, version string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, "", err
@@ -38,12 +38,12 @@ func (m *Memory) Read(ctx context.Context, name string) (data []byte, version st
 	return bytes.Clone(s.data), s.version(), nil
 }
 
-// Create is Store's.
+// Create implements Store.
 func (m *Memory) Create(ctx context.Context, name string, data []byte) (version string, err error) {
 	return m.write(ctx, name, data, func(_ stored, exists bool) bool { return !exists })
 }
 
-// Replace is Store's.
+// Replace implements Store.
 func (m *Memory) Replace(ctx context.Context, name string, data []byte, version string) (newVersion string, err error) {
 	return m.write(ctx, name, data, func(s stored, exists bool) bool { return exists && s.version() == version })
 }

@@ -9,37 +9,40 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// Object is one guarded object: a write with a token is refused once the object
-// was written or sealed by a newer owner of the token's key. The first token
-// decides which key that is.
+// Object is one guarded object. It refuses a write once a newer owner of the
+// token's key has written or sealed the object. The first token decides to which
+// key the object belongs.
 //
-// All methods are safe for concurrent use, in this process and among many. Writes
-// of one owner that come at once are carried out one after the other, in any
-// order. Each sends again what others were quicker with, or whose reply was lost,
-// with pauses of random length, until ctx ends, but not without end: so ctx
-// should have a deadline, and [Store] its own timeout for a request.
+// All methods are safe for concurrent use, within and across processes.
+// Concurrent writes of one owner are carried out one after another, in any order.
+// A write that another writer beat, or whose reply was lost, is sent again after
+// a random pause, a limited number of times and until ctx ends. So give ctx a
+// deadline, and the [Store] a timeout for each request.
 //
-// Methods with a token return the errors of [fencing.Gate], and ErrOtherKey,
-// ErrUnfenced, ErrConflict, or what the store said. Only after one that matches
-// [fencing.ErrUnknown] may anything have been done.
+// Methods with a token return the errors of [fencing.Gate], ErrOtherKey,
+// ErrUnfenced, ErrConflict, or the store's error. Only after an error that
+// matches [fencing.ErrUnknown] may the write have been done.
 type Object struct {
 	store Store
 	name  string
 
 	mu   sync.Mutex
-	last *state // what this process wrote last, without the data; nil if it has not
+	last *state // the last write of this process, without the data, or nil
 }
 
-// state is what the object was when it was read or written. An object that is
-// absent has no version.
+// state is the object as it was read or written. The version is empty if the
+// object is absent.
 type state struct {
 	version string
 	envelope
 }
 
-// New returns the object of that name, of at most 1024 bytes. It sends nothing. It
-// remembers what it wrote last, up to 1 KB but not the data, so that the same owner's next Write is
-// one request: keep it.
+// New returns the Object with the name, which has at most 1024 bytes. It sends
+// nothing. The error matches ErrInvalid if store is nil or the name cannot be
+// used.
+//
+// Keep the Object: it remembers its last write, up to 1 KB without the data, so
+// that the next Write of the same owner takes one request.
 func New(store Store, name string) (*Object, error) {
 	if err := valid(store, "name", name, 0); err != nil {
 		return nil, err
@@ -47,17 +50,18 @@ func New(store Store, name string) (*Object, error) {
 	return &Object{store: store, name: name}, nil
 }
 
-// Content is what an object has.
+// Content is the content of an object.
 type Content struct {
+	// Data is the data that was written.
 	Data []byte
-	// Token is of the owner that wrote or sealed the object last.
+	// Token is the token of the owner that wrote or sealed the object last.
 	Token fencing.Token
 }
 
-// Read returns what the object has. The error matches ErrNotFound if it has no
-// data: it was never written, or deleted; the Token is there nevertheless, if
-// there was one. Anyone may read; what was read can be outdated by the time it
-// is looked at.
+// Read returns the object's content. The error matches ErrNotFound if the object
+// has no data, because it was never written, or was deleted. The Token is
+// returned even then, if there is one. Read needs no token. The content may be
+// out of date when it is used.
 func (o *Object) Read(ctx context.Context) (Content, error) {
 	now, err := o.read(ctx)
 	if err != nil {
@@ -69,18 +73,18 @@ func (o *Object) Read(ctx context.Context) (Content, error) {
 	return Content{Data: now.data, Token: now.token}, nil
 }
 
-// Write makes data the object's, whatever it had. If the owner wrote the object last,
-// with this Object, it is one request, else two.
+// Write replaces the object's data. It takes one request if the same owner made
+// the last write through this Object, and two otherwise.
 func (o *Object) Write(ctx context.Context, t fencing.Token, data []byte) error {
 	return o.change(ctx, t, o.recall(t), func(envelope) (envelope, error) {
 		return envelope{filled: true, data: data}, nil
 	})
 }
 
-// Update makes what edit returns the object's data. edit is given the data, nil if
-// there are none, and may change and keep them. It is called again whenever others
-// were quicker, so it should have no effects of its own. Its error is returned as
-// it is, and nothing is written.
+// Update replaces the object's data by what edit returns. edit is called with the
+// data, or with nil if there are none, and may change and keep them. It is called
+// again whenever another writer wins, so it should have no side effects. If edit
+// returns an error, Update returns it unchanged, and writes nothing.
 func (o *Object) Update(ctx context.Context, t fencing.Token, edit func(old []byte) ([]byte, error)) error {
 	return o.change(ctx, t, nil, func(was envelope) (envelope, error) {
 		old := was.data
@@ -92,17 +96,20 @@ func (o *Object) Update(ctx context.Context, t fencing.Token, edit func(old []by
 	})
 }
 
-// Delete takes the data away. The object stays, with its fence: else a late owner
-// could write it anew. To delete what has no data is to seal it.
+// Delete removes the data. The object and its fence remain, because otherwise a
+// former owner could create the object again. Deleting an object without data
+// seals it.
 func (o *Object) Delete(ctx context.Context, t fencing.Token) error {
 	return o.change(ctx, t, o.recall(t), func(envelope) (envelope, error) { return envelope{}, nil })
 }
 
-// Admit seals the object, and makes Object a [fencing.Gate]: if t is newer than
-// the object's token it takes its place, and the data stay; from then on every
-// older owner is refused. Of an object that is absent it makes one without data. A
-// new owner does so with all objects of its key before it reads what the old one
-// left, see [fencing.Seal].
+// Admit seals the object: if t is newer than the object's token, it replaces that
+// token, and the data remain. From then on every older owner is refused. If the
+// object is absent, Admit creates it without data. Admit makes Object a
+// [fencing.Gate].
+//
+// A new owner seals all objects of its key before it reads what the previous
+// owner left; see [fencing.Seal].
 func (o *Object) Admit(ctx context.Context, t fencing.Token) error {
 	return o.change(ctx, t, nil, func(was envelope) (envelope, error) {
 		if was.token == t {
@@ -112,9 +119,9 @@ func (o *Object) Admit(ctx context.Context, t fencing.Token) error {
 	})
 }
 
-// recall returns what this process wrote last, if it was under the same token: a
-// refusal must not rest on memory, and of a sleeper's write the object tells the
-// fate only if it follows one of its own.
+// recall returns the last write of this process if it was under the same token. A
+// refusal must not rest on memory. The outcome of a suspended owner's write can
+// be found only if the write follows one of its own.
 func (o *Object) recall(t fencing.Token) *state {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,7 +131,7 @@ func (o *Object) recall(t fencing.Token) *state {
 	return o.last
 }
 
-// wrote remembers the version, and forgets the one before if it is "".
+// wrote remembers the last write, or forgets it if the version is "".
 func (o *Object) wrote(version string, e envelope) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -135,31 +142,31 @@ func (o *Object) wrote(version string, e envelope) {
 	}
 }
 
-// read returns the object's state, which for one that is absent is the zero value.
+// read returns the state of the object: the zero state if the object is absent.
 func (o *Object) read(ctx context.Context) (*state, error) {
 	content, version, err := o.store.Read(ctx, o.name)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return &state{}, nil
 	case err != nil:
-		return nil, o.errorf("read it: %w", err)
+		return nil, o.errorf("read: %w", err)
 	case version == "":
-		return nil, o.errorf("%w: it answers without a version", ErrInvalid)
+		return nil, o.errorf("%w: the store returned no version", ErrInvalid)
 	}
 	e, err := decode(content)
 	if err != nil {
-		return nil, o.errorf("%w: %w; keep fenced objects under names that nothing else writes, and bring back an earlier version of this one, or remove it once no older owner can be alive", ErrUnfenced, err)
+		return nil, o.errorf("%w: %w; keep guarded objects under names that nothing else writes; restore an earlier version of this one, or remove it once no former owner is running", ErrUnfenced, err)
 	}
 	return &state{version, e}, nil
 }
 
-// judge returns why t may not follow what the object is.
+// judge returns why t may not follow the present state, or nil.
 func (o *Object) judge(was *state, t fencing.Token) error {
 	switch {
 	case was.version == "":
 		return nil
 	case was.token.Key != t.Key:
-		return o.errorf("%w: it was written for %v, not for %v; give each key objects of its own", ErrOtherKey, was.token, t)
+		return o.errorf("%w: its token is %v, the caller's is %v; use different objects for different keys", ErrOtherKey, was.token, t)
 	case was.token.Fence > t.Fence:
 		return o.errorf("%w", &fencing.StaleError{Token: t, Newest: was.token.Fence})
 	}

@@ -3,7 +3,6 @@ package objectguard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -255,7 +254,7 @@ func TestUnfenced(t *testing.T) {
 				open(t, s, "state").Delete(t.Context(), newer),
 			} {
 				wants(t, err, objectguard.ErrUnfenced)
-				if !strings.Contains(err.Error(), `"state"`) || !strings.Contains(err.Error(), "bring back an earlier version") {
+				if !strings.Contains(err.Error(), `"state"`) || !strings.Contains(err.Error(), "restore an earlier version") {
 					t.Errorf("%q does not say of what, and what to do", err)
 				}
 			}
@@ -333,30 +332,4 @@ func TestMemoryKeepsCopies(t *testing.T) {
 	wants(t, err, context.Canceled)
 	_, err = m.Replace(gone, "a", nil, w)
 	wants(t, err, context.Canceled, objectguard.ErrRefused)
-}
-
-func ExampleObject() {
-	ctx := context.Background()
-	store := new(objectguard.Memory) // in production an adapter of S3, GCS or Azure
-	checkpoint, err := objectguard.New(store, "shards/7/checkpoint")
-	if err != nil {
-		panic(err)
-	}
-	old := fencing.Token{Key: "shards/7", Fence: 33} // claim.Token()
-	fmt.Println(checkpoint.Write(ctx, old, []byte("offset 100")))
-
-	// Another process claims the shard, and shuts the old owner out before it
-	// reads what that left.
-	next := fencing.Token{Key: "shards/7", Fence: 34}
-	fmt.Println(fencing.Seal(ctx, next, checkpoint))
-	content, err := checkpoint.Read(ctx)
-	fmt.Printf("%s %v\n", content.Data, err)
-
-	// The old one was only paused.
-	fmt.Println(errors.Is(checkpoint.Write(ctx, old, []byte("offset 200")), fencing.ErrStale))
-	// Output:
-	// <nil>
-	// <nil>
-	// offset 100 <nil>
-	// true
 }

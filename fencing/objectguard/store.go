@@ -9,76 +9,80 @@ import (
 	"unicode/utf8"
 )
 
-// Store is a bucket, or a part of one, with conditional writes. [Memory] is one
-// for tests.
+// Store is a bucket, or a part of one, with conditional writes. [Memory] is a
+// Store for tests.
 //
-// It must be safe for concurrent use, and:
+// A Store must be safe for concurrent use, and it must
 //
-//   - read what was written: a Read that begins after a write has ended answers
-//     with that write or a later one (S3 since December 2020, GCS and Azure
-//     always; not through a cache, nor from a replicated bucket);
-//   - judge the condition and carry the write out in one step;
-//   - change the version with every change of the content, at least. Versions are
-//     not empty.
+//   - read its writes: a Read that begins after a write has ended returns that write or a
+//     later one (true of S3 since December 2020, of GCS and Azure always; not through a
+//     cache, nor from a replicated bucket);
+//   - check the condition and carry out the write in one step;
+//   - change the version whenever the content changes; a version is never empty.
 //
-// Where only the first fails no late write gets through, but more outcomes are
-// unknown, and Admit may let an older owner pass. Where one of the others fails
-// nothing is guarded: some servers and proxies take If-Match and ignore it. Try
-// yours, with package fencetest.
+// If only the first property is missing, no late write gets through, but more
+// outcomes are unknown, and Admit may admit a former owner. If another property
+// is missing, nothing is guarded: some servers and proxies accept If-Match and
+// ignore it. Test yours with package storetest.
 type Store interface {
 	// Read returns the whole object and its version. The caller may keep and
-	// change the data. If there is none the error matches ErrNotFound; any other
-	// error means that it is not known.
+	// change the data. The error matches ErrNotFound if there is no such object.
+	// Any other error means that the state of the object is unknown.
 	Read(ctx context.Context, name string) (data []byte, version string, err error)
-	// Create writes the object if there is none: with "If-None-Match: *" in S3
-	// and Azure, "ifGenerationMatch=0" in GCS. It returns the version that it
-	// made. It must not keep or change data.
+	// Create writes the object if it does not exist, and returns the new version.
+	// S3 and Azure do so with "If-None-Match: *", GCS with "ifGenerationMatch=0".
+	// Create must not keep or change data.
 	//
-	// If the store says that there is one the error matches ErrConflict. Whether
-	// that is another's, or its own, left by a try whose reply was lost, Create
-	// need not find out: clients that try again by themselves are welcome. An
-	// error matches ErrRefused if the store has certainly not written, and will
-	// not: the caller has no permission, or the object is too large. Any other
-	// error means that it is not known.
+	// The error matches ErrConflict if the store reports that the object exists.
+	// Create need not find out whether its own earlier attempt, whose reply was
+	// lost, created the object. So the client may retry by itself.
+	//
+	// The error matches ErrRefused if the store has certainly not written, and
+	// will not: for example, if the caller has no permission or the object is too
+	// large. A refused retry does not show that the first attempt was refused. So
+	// return ErrRefused only if the client has sent exactly one request. Any
+	// other error means that the outcome is unknown.
 	Create(ctx context.Context, name string, data []byte) (version string, err error)
-	// Replace writes the object if it still is at the version: with "If-Match" in
-	// S3 and Azure, "ifGenerationMatch" in GCS. It is like Create otherwise. An
-	// object that is gone is a conflict, too, and so is S3's answer 409,
-	// ConditionalRequestConflict, with which it keeps two writes apart that come
-	// at once.
+	// Replace writes the object if it is still at the version, and returns the
+	// new version. S3 and Azure do so with "If-Match", GCS with
+	// "ifGenerationMatch". Otherwise it is like Create. An object that is gone is
+	// a conflict too. So is S3's answer 409 ConditionalRequestConflict, which it
+	// gives to concurrent writes.
 	Replace(ctx context.Context, name string, data []byte, version string) (newVersion string, err error)
 }
 
-// What a Store says. Wrap them; they are tested with errors.Is.
+// The errors of a Store. A Store may wrap them: they are tested with errors.Is.
 var (
-	// ErrNotFound says that there is no object of that name, or, from
-	// Object.Read, none with data.
-	ErrNotFound = errors.New("objectguard: object not found")
-	// ErrConflict says that the condition of a write did not hold. Methods of
-	// Object and Gate return it when others were quicker each time they tried:
-	// nothing was done, try again.
-	ErrConflict = errors.New("objectguard: object changed meanwhile")
-	// ErrRefused says that the store has not written, and why.
-	ErrRefused = errors.New("objectguard: store refused")
+	// ErrNotFound is returned when there is no such object. Object.Read also
+	// returns it when the object has no data.
+	ErrNotFound = errors.New("object not found")
+	// ErrConflict is returned when the condition of a write did not hold. Methods
+	// of Object and Gate return it when other writers won every attempt; nothing
+	// was written, and the call may be repeated.
+	ErrConflict = errors.New("object changed meanwhile")
+	// ErrRefused is returned when the store has not written the object, and will
+	// not.
+	ErrRefused = errors.New("store refused")
 )
 
-// What Object and Gate say beside the errors of package fencing and of the store.
+// The errors of Object and Gate besides those of package fencing and of the store.
 var (
-	// ErrUnfenced says that the object has content that this package did not
-	// write. It is not touched, since nobody knows what its newest fence was.
-	ErrUnfenced = errors.New("objectguard: object was written without a fence")
-	// ErrOtherKey says that the object belongs to owners of another key than the
-	// token's: fences of two keys do not compare.
-	ErrOtherKey = errors.New("objectguard: object belongs to another key")
-	// ErrInvalid says that a store or a name is not fit for use.
+	// ErrUnfenced is returned when the object has content that this package did
+	// not write. The object is left as it is, because its newest fence is
+	// unknown.
+	ErrUnfenced = errors.New("object was written without a fence")
+	// ErrOtherKey is returned when the object belongs to another key than the
+	// token's. Fences of two keys cannot be compared.
+	ErrOtherKey = errors.New("object belongs to another key")
+	// ErrInvalid is returned when a store, a name or a prefix cannot be used.
 	ErrInvalid = errors.New("objectguard: invalid argument")
 )
 
-// maxNameBytes is the longest name that S3 and GCS take.
+// maxNameBytes is the longest object name that S3 and GCS accept.
 const maxNameBytes = 1024
 
-// valid looks at what a constructor was given. spare is how many bytes come
-// behind the name.
+// valid checks the arguments of a constructor. spare is how many bytes follow the
+// name.
 func valid(store Store, what, name string, spare int) error {
 	switch {
 	case store == nil:

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Dialect is what a database understands. The zero value is none.
+// Dialect is the SQL dialect of a database. The zero value is not valid.
 type Dialect int
 
-// The dialects. Each statement works in the versions named and in later ones.
+// The dialects. Every statement works in the named version and in later ones.
 const (
 	_        Dialect = iota
 	Postgres         // 9.5
@@ -21,7 +21,7 @@ var dialects = [...]string{Postgres: "Postgres", MySQL: "MySQL", SQLite: "SQLite
 
 func (d Dialect) known() bool { return 0 < d && int(d) < len(dialects) }
 
-// String returns the name.
+// String returns the name of the dialect.
 func (d Dialect) String() string {
 	if !d.known() {
 		return "Dialect(" + strconv.Itoa(int(d)) + ")"
@@ -36,12 +36,12 @@ func (d Dialect) validate() error {
 	return nil
 }
 
-// maxName is the most that Postgres keeps of a name. It cuts what is longer, and
-// two names might become one.
+// maxName is the length to which Postgres truncates names. Two longer names could
+// become the same.
 const maxName = 63
 
-// quote returns the name, of up to parts parts separated by dots, as a statement
-// has it. It refuses what no table or column needs to be called.
+// quote returns the name quoted for a statement. A name may have up to parts
+// parts, separated by dots. quote refuses names that need more than plain ASCII.
 func (d Dialect) quote(field, name string, parts int) (string, error) {
 	mark := `"`
 	if d == MySQL {
@@ -53,7 +53,7 @@ func (d Dialect) quote(field, name string, parts int) (string, error) {
 	}
 	for i, part := range split {
 		if !plain(part) {
-			return "", fmt.Errorf("sqlguard: %s %.80q is not of ASCII letters, digits and _, beginning with no digit, at most %d", field, name, maxName)
+			return "", fmt.Errorf("sqlguard: %s %.80q must have 1 to %[3]d ASCII letters, digits or _, and not begin with a digit", field, name, maxName)
 		}
 		split[i] = mark + part + mark
 	}
@@ -73,7 +73,7 @@ func plain(name string) bool {
 	return true
 }
 
-// placeholder returns what stands for the nth argument, counted from 1.
+// placeholder returns the placeholder of the nth argument, counted from 1.
 func (d Dialect) placeholder(n int) string {
 	if d == Postgres {
 		return "$" + strconv.Itoa(n)

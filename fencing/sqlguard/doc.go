@@ -1,5 +1,5 @@
-// Package sqlguard refuses the writes of outlived owners in a SQL database, in
-// the writes' own transactions. It works with Postgres, MySQL, MariaDB and
+// Package sqlguard refuses the writes of former owners in a SQL database, within
+// the transactions of those writes. It works with Postgres, MySQL, MariaDB and
 // SQLite, through database/sql or pgx, and imports neither driver.
 //
 //	tx, err := db.BeginTx(ctx, nil)
@@ -11,75 +11,82 @@
 //	// ... read and write with tx ...
 //	return tx.Commit()
 //
-// A table has a row for each key: the mark, the greatest fence that was admitted.
-// Admit raises it, or finds it greater than the token's, in one statement, and
-// thereby locks it to the end of the transaction, also where the fence is the one
-// that stands there. So a newer owner's transaction comes behind this one, or
-// before it, and then this one is refused.
+// A table has one row for each key: the mark, which is the greatest fence that
+// was admitted. Admit raises the mark, or checks that it is not greater than the
+// token's fence. In both cases Admit locks the row until the transaction ends. So
+// the transaction of a newer owner either waits for this one, or came first, and
+// then this one is refused.
 //
-// # What it does not do
+// # What is not guaranteed
 //
-// It guards what the same transaction does in the same database, and no more: not
-// tables of an engine without transactions, not what follows a statement that
-// commits by itself, as DDL does in MySQL, and not a second file that SQLite has
-// attached.
+// Admit guards what the same transaction does in the same database, and nothing
+// else. It does not guard tables of an engine without transactions. It does not
+// guard what follows a statement that commits implicitly, as DDL does in MySQL.
+// It does not guard a second file that SQLite has attached.
 //
-// An admission counts once its transaction is committed. To shut the old owner
-// out before the first write, seal: see Guard.Gate.
+// An admission counts once its transaction is committed. To refuse the previous
+// owner before the first write, seal: see [Guard.Gate].
 //
-// A transaction that read before it called Admit may have read what the owner
-// before was still to change, and write by that. Call Admit first. The default of
-// MySQL, REPEATABLE READ, keeps what it read first to the end.
+// Call Admit first in the transaction. A transaction that reads earlier may read
+// what the previous owner is about to change, and then write based on it. MySQL's
+// default level, REPEATABLE READ, keeps that first snapshot until the transaction
+// ends.
 //
-// Transactions of one key come one after the other. Keep them short. One that
-// admits tokens of several keys should take them in a fixed order, else two of
-// them may deadlock.
+// Transactions of one key run one after another. Keep them short. A transaction
+// that admits tokens of several keys should admit them in a fixed order;
+// otherwise two such transactions may deadlock.
 //
 // # Errors
 //
-// After any error roll back, whatever it is. After a stale token the transaction
-// holds the lock that the newer owner may want. After a deadlock MySQL has ended
-// the transaction, and statements that follow commit one by one, unguarded.
+// Roll back after any error. After a stale token, the transaction holds the lock
+// that the newer owner may be waiting for. After a deadlock, MySQL has ended the
+// transaction, and the statements that follow commit one by one, unguarded.
 //
-// A deadlock, a serialization failure, a lock that was not had in time, or
-// SQLITE_BUSY is the driver's error, wrapped, never taken for a stale token: run
-// the transaction again.
+// SQLite also ends the transaction when a statement that writes is interrupted,
+// or when the disk is full. database/sql interrupts a statement when the context
+// of that call ends. So give no statement a context of its own: pass the context
+// of BeginTx. Once that context ends, database/sql refuses all further
+// statements. Admit returns ErrNoTransaction if SQLite has already ended the
+// transaction. It cannot detect what happens after it returns.
+//
+// A deadlock, a serialization failure, a lock timeout and SQLITE_BUSY are
+// returned as the driver's error, wrapped, and never as a stale token. Run the
+// transaction again.
 //
 // # Isolation
 //
-// Admit is right at every level, since a write looks at the newest row and locks
-// it. From REPEATABLE READ on (in MariaDB from 11.6 on) a transaction whose
-// snapshot is older than the mark fails with an error of the driver's instead of
-// waiting. What the transaction reads besides is as the level has it: at READ
-// UNCOMMITTED that may never have been.
+// Admit is correct at every isolation level, because a write reads the newest
+// version of the row and locks it. From REPEATABLE READ on (in MariaDB from 11.6
+// on), a transaction whose snapshot is older than the mark fails with a driver
+// error instead of waiting. In Postgres, use one level for all transactions of a
+// key: one at REPEATABLE READ that waited for one at READ COMMITTED does not see
+// what that one wrote. For its other reads the isolation level applies: at
+// READ UNCOMMITTED they may return data that is later rolled back.
 //
-// In SQLite a transaction that reads first and writes later fails with
-// SQLITE_BUSY if another has written meanwhile, however long the busy timeout. One
-// that begins with Admit waits. Where that cannot be, have transactions begin with
-// BEGIN IMMEDIATE, as the DSN parameter _txlock=immediate of usual drivers says.
+// In SQLite, a transaction that reads first and writes later fails with
+// SQLITE_BUSY if another transaction has written in between, however long the
+// busy timeout is. A transaction that begins with Admit waits instead. If yours
+// cannot begin with Admit, start them with BEGIN IMMEDIATE. The usual drivers do
+// so with the DSN parameter _txlock=immediate.
 //
 // # The table
 //
-// Guard.Migrate creates it; Guard.Schema tells how, for tools that do so. The
-// role of the program needs SELECT, INSERT and UPDATE on it, and should not have
-// DELETE: who deletes a mark lets in every owner there ever was.
+// [Guard.Migrate] creates the table; [Guard.Schema] returns the statements for
+// migration tools. The program's role needs SELECT, INSERT and UPDATE on the
+// table. It should not have DELETE: without its mark, a key admits every former
+// owner again.
 //
-// Keys are compared as bytes, whatever collation the database has. To read them:
+// Keys are compared as bytes, whatever the collation of the database. To read
+// them:
 //
 //	SELECT convert_from(claim_key, 'UTF8'), fence FROM etcdclaims_fences         -- Postgres
 //	SELECT CONVERT(claim_key USING utf8mb4), fence FROM etcdclaims_fences        -- MySQL
 //
-// Marks are kept for ever, a row for each key that was ever admitted. If they
-// become too many, let F be the fence of a claim that was acquired for the
-// purpose. Once every process that ran at that time has ended, and every request
-// that was on its way or in a queue then is gone, no token below F can arrive any
-// more, and
+// Marks are kept forever, one row for each key that was ever admitted. If there
+// are too many, use [Guard.Prune]. Do not delete rows by hand: claims with
+// different prefixes have epochs of their own, so their fences cannot be
+// compared.
 //
-//	DELETE FROM etcdclaims_fences WHERE fence < F
-//
-// is safe. Fences of one etcd compare across keys for this, and only this,
-// purpose, as long as it is not restored from a backup.
-//
-// A database that loses what it has committed, as on failover to a replica that
-// lags behind, loses marks with it, and may admit what it had refused.
+// A database that loses committed data loses marks with it, and may then admit
+// what it had refused. A failover to a replica that lags behind is such a case.
 package sqlguard

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -16,15 +18,17 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a driver that answers every statement alike, and writes down what it is
-// asked for. Real databases are tested in internal/databases.
+// asked for, but for a BEGIN that SQLite refuses. Real databases are tested in internal/databases.
 type fake struct {
 	log      []string
 	args     []any
 	row      []driver.Value // what a query returns; nil for no row
+	snapshot bool           // the transaction keeps one to its end
 	inserted int64          // what LastInsertId says
 	affected int64
 	err      error // of a statement
 	commit   error
+	over     bool // SQLite has ended the transaction
 }
 
 func (f *fake) open(t *testing.T) *sql.DB {
@@ -63,13 +67,20 @@ func (f *fake) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, error)
 }
 
 func (f *fake) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if query == "BEGIN" && !f.over {
+		return nil, errors.New("cannot start a transaction within a transaction")
+	}
 	f.say(query, args)
 	return fakeResult{f}, f.err
 }
 
 func (f *fake) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	f.say(query, args)
-	return &fakeRows{f: f}, f.err
+	row := f.row
+	if strings.Contains(query, "transaction_isolation") && row != nil {
+		row = append(slices.Clone(row), f.snapshot)
+	}
+	return &fakeRows{row: row}, f.err
 }
 
 type fakeResult struct{ f *fake }
@@ -83,18 +94,18 @@ func (t fakeTx) Commit() error   { t.f.say("COMMIT", nil); return t.f.commit }
 func (t fakeTx) Rollback() error { t.f.say("ROLLBACK", nil); return nil }
 
 type fakeRows struct {
-	f    *fake
+	row  []driver.Value
 	done bool
 }
 
-func (r *fakeRows) Columns() []string { return make([]string, len(r.f.row)) }
+func (r *fakeRows) Columns() []string { return make([]string, len(r.row)) }
 func (r *fakeRows) Close() error      { return nil }
 func (r *fakeRows) Next(dest []driver.Value) error {
-	if r.done || r.f.row == nil {
+	if r.done || r.row == nil {
 		return io.EOF
 	}
 	r.done = true
-	copy(dest, r.f.row)
+	copy(dest, r.row)
 	return nil
 }
 

@@ -9,20 +9,23 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// Gate returns a gate that admits each token in a transaction of its own, for
-// fencing.Seal: a new owner calls it before its first effect, so that the old
-// owner is shut out from then on.
+// Gate returns a gate that admits each token in a transaction of its own. Use it
+// with fencing.Seal: a new owner seals before its first effect, and from then on
+// the previous owner is refused.
 //
-// It guards no effect: what follows its transaction comes after it, and may come
-// late. Each transaction with effects calls Admit itself.
+// The gate guards no effect: an effect that follows its transaction may come
+// late. Each transaction with effects must call Admit itself.
 //
-// Once the commit was sent, an error says nothing of the outcome: it matches
-// fencing.ErrUnknown, and the driver's. The token may be admitted again. Those who
-// use pgx can have a *sql.DB of their pool from its package stdlib.
+// If the commit was sent and failed, the outcome is unknown. The error then
+// matches fencing.ErrUnknown and the driver's error, and the token may be
+// admitted again. With pgx, the package stdlib of pgx returns a *sql.DB for a
+// pool.
+//
+// The gate is safe for concurrent use.
 func (g *Guard) Gate(db *sql.DB) fencing.Gate {
 	return fencing.GateFunc(func(ctx context.Context, t fencing.Token) error {
 		if err := t.Validate(); err != nil {
-			return err // for which no connection is needed
+			return err // before a connection is taken
 		}
 		tx, err := db.BeginTx(ctx, g.options())
 		if err != nil {
@@ -36,17 +39,20 @@ func (g *Guard) Gate(db *sql.DB) fencing.Gate {
 		case err == nil:
 			return nil
 		case errors.Is(err, sql.ErrTxDone): // rolled back when ctx ended
-			return fmt.Errorf("sqlguard: admitting %v: %w", t, errors.Join(err, ctx.Err()))
+			if ctx.Err() != nil {
+				err = fmt.Errorf("%w: %w", ctx.Err(), err)
+			}
+			return fmt.Errorf("sqlguard: admitting %v: %w", t, err)
 		default:
 			return fmt.Errorf("sqlguard: admitting %v: committing: %w: %w", t, fencing.ErrUnknown, err)
 		}
 	})
 }
 
-// options are those of the gate's own transactions. READ COMMITTED spares it the
-// serialization failures of a Postgres that is set to more by default. The others
-// have none in a transaction of one statement, and MySQL with a binary log of
-// statements does not write at that level.
+// options returns the options of the gate's own transactions. At READ COMMITTED,
+// a Postgres with a stricter default has no serialization failures here. The
+// other databases have none in a transaction of one statement. MySQL with a
+// statement-based binary log refuses to write at that level.
 func (g *Guard) options() *sql.TxOptions {
 	if g.dialect == Postgres {
 		return &sql.TxOptions{Isolation: sql.LevelReadCommitted}

@@ -53,36 +53,46 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// marked is what a database answers that has the mark.
+func marked(d sqlguard.Dialect, mark int64) *fake {
+	f := &fake{row: []driver.Value{mark}, inserted: mark, affected: 1}
+	if d == sqlguard.SQLite {
+		f.row = append(f.row, int64(1)) // byte to a character
+	}
+	return f
+}
+
 // These are for reading, by whoever reviews what reaches the database.
 func TestStatements(t *testing.T) {
 	t.Parallel()
+	const (
+		lock = `SELECT COALESCE((SELECT fence FROM "s"."t" WHERE claim_key = $1 FOR UPDATE), 0), current_setting('transaction_isolation') IN ('repeatable read', 'serializable')`
+		pg   = `INSERT INTO "s"."t" AS mark (claim_key, fence) VALUES ($1, $2) ON CONFLICT (claim_key) DO UPDATE SET fence = GREATEST(mark.fence, EXCLUDED.fence) RETURNING mark.fence`
+		lite = `INSERT INTO "s"."t" AS mark (claim_key, fence) VALUES (?, ?) ON CONFLICT (claim_key) DO UPDATE SET fence = MAX(mark.fence, excluded.fence) RETURNING fence, length(CAST('a' AS BLOB))`
+		my   = "INSERT INTO `s`.`t` (claim_key, fence, admissions) VALUES (x'6127625cc3a9', LAST_INSERT_ID(34), 1) " +
+			"ON DUPLICATE KEY UPDATE admissions = admissions + (fence <= 34), fence = LAST_INSERT_ID(GREATEST(fence, 34))"
+	)
+	key := []byte(token.Key)
 	for _, test := range []struct {
-		dialect   sqlguard.Dialect
-		statement string
-		args      []any
+		dialect    sqlguard.Dialect
+		mark       int64
+		snapshot   bool
+		statements []string
+		args       []any
 	}{
-		{
-			sqlguard.Postgres,
-			`INSERT INTO "s"."t" AS mark (claim_key, fence) VALUES ($1, $2) ON CONFLICT (claim_key) DO UPDATE SET fence = GREATEST(mark.fence, EXCLUDED.fence) RETURNING mark.fence`,
-			[]any{[]byte(token.Key), int64(34)},
-		},
-		{
-			sqlguard.SQLite,
-			`INSERT INTO "s"."t" AS mark (claim_key, fence) VALUES (?, ?) ON CONFLICT (claim_key) DO UPDATE SET fence = MAX(mark.fence, excluded.fence) RETURNING fence`,
-			[]any{token.Key, int64(34)},
-		},
-		{
-			sqlguard.MySQL,
-			"INSERT INTO `s`.`t` (claim_key, fence, admissions) VALUES (x'6127625cc3a9', LAST_INSERT_ID(34), 1) " +
-				"ON DUPLICATE KEY UPDATE admissions = admissions + (fence <= 34), fence = LAST_INSERT_ID(GREATEST(fence, 34))",
-			nil,
-		},
+		{sqlguard.Postgres, 34, false, []string{lock}, []any{key}},
+		{sqlguard.Postgres, 34, true, []string{lock, pg}, []any{key, key, int64(34)}},
+		{sqlguard.Postgres, 33, false, []string{lock, pg}, []any{key, key, int64(34)}},
+		{sqlguard.SQLite, 34, false, []string{lite}, []any{token.Key, int64(34)}},
+		{sqlguard.MySQL, 34, false, []string{my}, nil},
 	} {
-		f := &fake{row: []driver.Value{int64(34)}, inserted: 34}
-		if err := newGuard(t, sqlguard.Config{Dialect: test.dialect, Table: "s.t"}).Admit(t.Context(), f.begin(t), token); err != nil {
+		f := marked(test.dialect, test.mark)
+		f.snapshot = test.snapshot
+		err := newGuard(t, sqlguard.Config{Dialect: test.dialect, Table: "s.t"}).Admit(t.Context(), f.begin(t), token)
+		if (err == nil) != (test.mark == 34) {
 			t.Error(err)
 		}
-		if !slices.Equal(f.log, []string{test.statement}) || !reflect.DeepEqual(f.args, test.args) {
+		if !slices.Equal(f.log, test.statements) || !reflect.DeepEqual(f.args, test.args) {
 			t.Errorf("got %q with %v", f.log, f.args)
 		}
 	}
@@ -93,8 +103,7 @@ func TestMarks(t *testing.T) {
 	t.Parallel()
 	for _, d := range []sqlguard.Dialect{sqlguard.Postgres, sqlguard.MySQL, sqlguard.SQLite} {
 		admit := func(mark int64) error {
-			f := &fake{row: []driver.Value{mark}, inserted: mark, affected: 1}
-			return newGuard(t, sqlguard.Config{Dialect: d}).Admit(t.Context(), f.begin(t), token)
+			return newGuard(t, sqlguard.Config{Dialect: d}).Admit(t.Context(), marked(d, mark).begin(t), token)
 		}
 		if err := admit(34); err != nil {
 			t.Error(err)
@@ -113,6 +122,23 @@ func TestMarks(t *testing.T) {
 		if err := newGuard(t, sqlguard.Config{Dialect: d}).Admit(t.Context(), f.begin(t), token); err == nil {
 			t.Errorf("%v tells no mark, and admits", d)
 		}
+	}
+}
+
+// A transaction that SQLite has ended admits nothing, nor does a database in which
+// it confuses keys.
+func TestSQLiteGuardsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t, sqlguard.Config{Dialect: sqlguard.SQLite})
+	f := marked(sqlguard.SQLite, 34)
+	f.over = true
+	if err := g.Admit(t.Context(), f.begin(t), token); !errors.Is(err, sqlguard.ErrNoTransaction) || !slices.Equal(f.log, []string{"BEGIN", "ROLLBACK"}) {
+		t.Errorf("%v after %q", err, f.log)
+	}
+	f = marked(sqlguard.SQLite, 34)
+	f.row[1] = int64(2)
+	if err := g.Admit(t.Context(), f.begin(t), token); err == nil || errors.Is(err, fencing.ErrStale) {
+		t.Errorf("UTF-16: %v", err)
 	}
 }
 
@@ -183,14 +209,14 @@ func TestGate(t *testing.T) {
 			if !errors.Is(err, test.want) || errors.Is(err, fencing.ErrUnknown) != errors.Is(test.want, fencing.ErrUnknown) {
 				t.Error(err)
 			}
-			f.log = slices.DeleteFunc(f.log, func(s string) bool { return strings.HasPrefix(s, "INSERT") })
+			f.log = slices.DeleteFunc(f.log, func(s string) bool { return strings.HasPrefix(s, "SELECT") })
 			if !slices.Equal(f.log, test.log) {
 				t.Errorf("got %q, want %q", f.log, test.log)
 			}
 		})
 	}
 	for _, d := range []sqlguard.Dialect{sqlguard.MySQL, sqlguard.SQLite} {
-		f := &fake{row: []driver.Value{int64(34)}, inserted: 34}
+		f := marked(d, 34)
 		if err := newGuard(t, sqlguard.Config{Dialect: d}).Gate(f.open(t)).Admit(t.Context(), token); err != nil || f.log[0] != "BEGIN Default" {
 			t.Errorf("%v: %v, %q", d, err, f.log)
 		}
@@ -228,14 +254,25 @@ func TestRowStatements(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("permission denied")
-	for _, d := range []sqlguard.Dialect{sqlguard.Postgres, sqlguard.MySQL, sqlguard.SQLite} {
-		g := newGuard(t, sqlguard.Config{Dialect: d})
-		f := &fake{}
-		if err := g.Migrate(t.Context(), f.open(t)); err != nil || !slices.Equal(f.log, g.Schema()) {
+	for d, row := range map[sqlguard.Dialect][]driver.Value{
+		sqlguard.Postgres: nil, sqlguard.MySQL: {"InnoDB", "YES"}, sqlguard.SQLite: {int64(1)},
+	} {
+		g := newGuard(t, sqlguard.Config{Dialect: d, Table: "s.t"})
+		f := &fake{row: row}
+		if err := g.Migrate(t.Context(), f.open(t)); err != nil || !slices.Equal(f.log[:1], g.Schema()) {
 			t.Errorf("%v, %q", err, f.log)
 		}
 		if err := g.Migrate(t.Context(), (&fake{err: broken}).open(t)); !errors.Is(err, broken) {
 			t.Error(err)
+		}
+	}
+	for d, rows := range map[sqlguard.Dialect][][]driver.Value{
+		sqlguard.MySQL: {{"MyISAM", "NO"}, {"Aria", nil}, nil}, sqlguard.SQLite: {{int64(2)}, nil},
+	} {
+		for _, row := range rows {
+			if err := newGuard(t, sqlguard.Config{Dialect: d}).Migrate(t.Context(), (&fake{row: row}).open(t)); err == nil {
+				t.Errorf("%v: a table guards nothing by %v, and Migrate takes it", d, row)
+			}
 		}
 	}
 }

@@ -11,25 +11,27 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// RowConfig says which rows guard themselves.
+// RowConfig configures a RowGuard.
 type RowConfig struct {
-	// Dialect must be set.
+	// Dialect is the database's dialect. It is required.
 	Dialect Dialect
-	// Table has the rows: a name, or two with a dot between them.
+	// Table is the table of the rows. The name may have two parts, separated by a
+	// dot.
 	Table string
-	// Key are the columns that name one row: a primary key, or a unique one
+	// Key is the columns that identify one row: the primary key, or a unique key
 	// without NULL.
 	Key []string
-	// Fence is the column of the fence: BIGINT NOT NULL DEFAULT 0. Default:
-	// "fence".
+	// Fence is the column of the fence, of type BIGINT NOT NULL DEFAULT 0.
+	// Default: "fence".
 	Fence string
 }
 
-// RowGuard updates rows that carry their own fence: the row is its mark, and no
-// table of marks is needed. It is safe for concurrent use.
+// RowGuard updates rows that store their own fence. The row is its own mark, so
+// there is no table of marks. RowGuard is safe for concurrent use.
 //
-// It guards the one row. Where a transaction changes others by the same token, or
-// inserts or deletes rows, use Guard: a row that is not there remembers nothing.
+// It guards only the row that it updates. Use Guard if a transaction changes
+// other rows under the same token, or inserts or deletes rows: an absent row
+// remembers nothing.
 type RowGuard struct {
 	dialect Dialect
 	table   string
@@ -37,11 +39,11 @@ type RowGuard struct {
 	fence   string
 }
 
-// Key are the values of the columns RowConfig.Key, in the same order.
+// Key is the values of the columns in RowConfig.Key, in the same order.
 type Key []any
 
-// NewRowGuard returns a RowGuard. It does no I/O, and fails only if the
-// configuration is wrong.
+// NewRowGuard returns a RowGuard. It does no I/O. It returns an error only if the
+// configuration is invalid.
 func NewRowGuard(cfg RowConfig) (*RowGuard, error) {
 	if err := cfg.Dialect.validate(); err != nil {
 		return nil, err
@@ -70,21 +72,22 @@ func NewRowGuard(cfg RowConfig) (*RowGuard, error) {
 	return g, nil
 }
 
-// Update changes the row with the key and sets its fence to the token's, unless
-// the row has a greater one, in one statement:
+// Update changes the row with the key and sets its fence to the token's, in one
+// statement, unless the row has a greater fence:
 //
 //	err := accounts.Update(ctx, tx, token, sqlguard.Key{"alice"}, "balance = balance - $1", 30)
 //
 //	UPDATE "accounts" SET "fence" = $2, balance = balance - $1
 //	WHERE "id" = $3 AND "fence" <= $2
 //
-// set is SQL of the program's own, never of a user's, with the arguments that it
-// has placeholders for: in Postgres from $1 on, else ? without numbers.
+// set is SQL written by the programmer; never build it from user input. args are
+// the arguments of its placeholders: $1 and so on in Postgres, otherwise ?
+// without numbers.
 //
-// The error is a *fencing.StaleError if the row has a greater fence, matches
-// sql.ErrNoRows if there is no such row, or is the driver's, wrapped. The reason
-// takes a second statement. After any error roll back: see the package's comment,
-// of which all else applies, too.
+// The error is a *fencing.StaleError if the row has a greater fence. It matches
+// sql.ErrNoRows if there is no such row. Any other error is the driver's,
+// wrapped. To tell these apart takes a second statement. Roll back after any
+// error. The rest of the package documentation applies too.
 func (g *RowGuard) Update(ctx context.Context, tx Tx, t fencing.Token, key Key, set string, args ...any) error {
 	return g.update(ctx, sqlRunner{tx}, t, key, set, args)
 }
@@ -116,24 +119,24 @@ func (g *RowGuard) update(ctx context.Context, r runner, t fencing.Token, key Ke
 	return nil
 }
 
-// statement has the fence first, so that nothing in set can end the list before
+// statement puts the fence first, so that nothing in set can end the list before
 // it. The line break ends a comment in set.
 func (g *RowGuard) statement(t fencing.Token, key Key, set string, args []any) (string, []any) {
 	n := len(args) + 1
-	if g.dialect == Postgres { // in which an argument can stand in two places
+	if g.dialect == Postgres { // whose arguments can be used twice
 		where := g.where(n + 1)
 		return fmt.Sprintf("UPDATE %s SET %s = $%d, %s\nWHERE %s AND %[2]s <= $%[3]d", g.table, g.fence, n, set, where),
 			slices.Concat(args, []any{t.Fence}, key)
 	}
 	fence := "?"
-	if g.dialect == MySQL { // for matched to read; with the column in it, it is evaluated for each row
+	if g.dialect == MySQL { // for matched to read; naming the column makes MySQL evaluate it for each row
 		fence = "LAST_INSERT_ID(GREATEST(" + g.fence + ", ?))"
 	}
 	return fmt.Sprintf("UPDATE %s SET %s = %s, %s\nWHERE %s AND %[2]s <= ?", g.table, g.fence, fence, set, g.where(0)),
 		slices.Concat([]any{t.Fence}, args, key, []any{t.Fence})
 }
 
-// where compares the key's columns with arguments from the nth on.
+// where compares the key columns with the arguments from the nth on.
 func (g *RowGuard) where(n int) string {
 	terms := make([]string, len(g.key))
 	for i, column := range g.key {
@@ -142,9 +145,9 @@ func (g *RowGuard) where(n int) string {
 	return strings.Join(terms, " AND ")
 }
 
-// matched returns how many rows the statement has found. MySQL, unless the client
-// asks for more, counts those that it has changed, and an owner may set what is
-// there already: then the reply carries the fence if any row was found.
+// matched returns how many rows the statement found. By default MySQL counts only
+// rows that it changed, and an owner may write the values that are already there.
+// The reply then carries the fence if a row was found.
 func (g *RowGuard) matched(result sql.Result, t fencing.Token) (int64, error) {
 	rows, err := result.RowsAffected()
 	if err != nil || rows > 0 || g.dialect != MySQL {
@@ -157,9 +160,9 @@ func (g *RowGuard) matched(result sql.Result, t fencing.Token) (int64, error) {
 	return rows, err
 }
 
-// why looks at the row that was not updated. It counts, so that there is a result
-// in any case. MySQL would show what the transaction's snapshot has, if it were
-// not asked to lock.
+// why returns why no row was updated. It counts rows, so that there is always a
+// result. In MySQL it locks the row, because an ordinary read returns the
+// transaction's snapshot.
 func (g *RowGuard) why(ctx context.Context, r runner, t fencing.Token, key Key) error {
 	query := fmt.Sprintf("SELECT COUNT(*), COALESCE(MAX(%s), 0) FROM %s WHERE %s", g.fence, g.table, g.where(1))
 	if g.dialect == MySQL {
@@ -167,7 +170,7 @@ func (g *RowGuard) why(ctx context.Context, r runner, t fencing.Token, key Key) 
 	}
 	var rows, newest int64
 	if err := r.row(ctx, []any{&rows, &newest}, query, key...); err != nil {
-		return fmt.Errorf("sqlguard: looking why table %s was not updated for %v: %w", g.table, t, err)
+		return fmt.Errorf("sqlguard: finding out why table %s was not updated for %v: %w", g.table, t, err)
 	}
 	switch {
 	case rows == 0:
@@ -177,9 +180,9 @@ func (g *RowGuard) why(ctx context.Context, r runner, t fencing.Token, key Key) 
 	case newest > t.Fence:
 		return &fencing.StaleError{Token: t, Newest: newest}
 	}
-	return fmt.Errorf("sqlguard: table %s was not updated for %v, though its row now has fence %d: if that was not NULL before (the column must be NOT NULL), run the transaction again", g.table, t, newest)
+	return fmt.Errorf("sqlguard: table %s was not updated for %v, though its row now has fence %d: run the transaction again; the fence column must be NOT NULL", g.table, t, newest)
 }
 
 func (g *RowGuard) ambiguous(rows int64) error {
-	return fmt.Errorf("sqlguard: %d rows of table %s have one key: roll back, and name in RowConfig.Key what is unique", rows, g.table)
+	return fmt.Errorf("sqlguard: %d rows of table %s have the same key: roll back, and set RowConfig.Key to a unique key", rows, g.table)
 }

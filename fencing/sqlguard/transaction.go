@@ -8,17 +8,17 @@ import (
 	"fmt"
 )
 
-// Tx is a transaction of database/sql: a *sql.Tx, what embeds or wraps one, or a
-// *sql.Conn on which BEGIN was run. Whether it was cannot be seen from here. On a
-// connection without a transaction nothing is guarded. A *sql.DB, which has the
-// methods too, is refused.
+// Tx is a transaction of database/sql: a *sql.Tx, a type that embeds or wraps
+// one, or a *sql.Conn on which BEGIN was run. The package cannot see whether it
+// was: without a transaction, nothing is guarded. A *sql.DB also has these
+// methods, and is refused.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// PgxTx is a transaction of pgx: a pgx.Tx has these methods, a connection or a
-// pool has not all of them. The type parameters are inferred: T is
+// PgxTx is a transaction of pgx. A pgx.Tx has these methods; a connection or a
+// pool lacks some of them. The type parameters are inferred: T is
 // pgconn.CommandTag, R is pgx.Row.
 type PgxTx[T pgxTag, R pgxRow] interface {
 	Exec(ctx context.Context, sql string, args ...any) (T, error)
@@ -42,9 +42,9 @@ type runner interface {
 type sqlRunner struct{ tx Tx }
 
 func (r sqlRunner) check(Dialect) error {
-	// Only pools have it, and what embeds them.
+	// Only a pool, and a type that embeds one, has Stats.
 	if _, pool := r.tx.(interface{ Stats() sql.DBStats }); pool {
-		return errors.New("sqlguard: this is the pool of connections, not a transaction: begin one, and write with it what is to be guarded")
+		return errors.New("sqlguard: a *sql.DB is a connection pool, not a transaction: begin one, and make the guarded writes with it")
 	}
 	return nil
 }
@@ -53,7 +53,8 @@ func (r sqlRunner) exec(ctx context.Context, query string, args ...any) (sql.Res
 	return r.tx.ExecContext(ctx, query, args...)
 }
 
-// Scan reads to the end of the result, so that no error behind the row is lost.
+// row scans one row. Scan reads to the end of the result, so that no error after the
+// row is lost.
 func (r sqlRunner) row(ctx context.Context, dest []any, query string, args ...any) error {
 	return r.tx.QueryRowContext(ctx, query, args...).Scan(dest...)
 }
@@ -62,7 +63,7 @@ type pgxRunner[T pgxTag, R pgxRow] struct{ tx PgxTx[T, R] }
 
 func (r pgxRunner[T, R]) check(d Dialect) error {
 	if d != Postgres {
-		return fmt.Errorf("sqlguard: this is a guard for %v, and a transaction of Postgres: set Config.Dialect to Postgres", d)
+		return fmt.Errorf("sqlguard: the guard is for %v, the transaction is of Postgres: set Config.Dialect to Postgres", d)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (w *worker) endItem(ctx context.Context, work *etcdclaims.Work, item string
 	var err error
 	if fail {
 		e = w.intend(kindFail, work.Claim)
-		err = work.Fail(ctx, etcdclaims.RetryAfter(errOnPurpose, 300*time.Millisecond), w.putEffect(e.ID, kindFail, work.Claim))
+		_, err = work.Fail(ctx, etcdclaims.RetryAfter(errOnPurpose, 300*time.Millisecond), w.putEffect(e.ID, kindFail, work.Claim))
 	} else {
 		e = w.intend(kindComplete, work.Claim)
 		err = work.Complete(ctx, w.putEffect(e.ID, kindComplete, work.Claim),

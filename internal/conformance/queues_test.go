@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/middleware/jobs"
@@ -159,6 +160,136 @@ func TestAsynq(t *testing.T) {
 	}
 	if info := enqueue("well", "", asynq.MaxRetry(0)); true {
 		eventually(t, "a key that is none is archived", func() bool { return info().State == asynq.TaskStateArchived })
+	}
+}
+
+// A task that waits for its key, or for an answer of etcd, until its own deadline: it
+// was never run, uses up no retry, and is not archived.
+func TestAsynqDeadline(t *testing.T) {
+	t.Parallel()
+	if err := testetcd.Signals(); err != nil {
+		t.Skip(err)
+	}
+	redis := asynq.RedisClientOpt{Network: "unix", Addr: startRedis(t)}
+	server := testetcd.StartProcess(t)
+	claims := claimtest.NewClient(t, process{server}, etcdclaims.Config{TTL: 30 * time.Second})
+	held, err := claims.TryAcquire(t.Context(), "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran, told atomic.Int64
+	mux := asynq.NewServeMux()
+	mux.Use(jobs.Asynq[asynq.Handler](claims, func(t *asynq.Task) string { return string(t.Payload()) }, jobs.Config{Wait: -1}))
+	mux.HandleFunc("job", func(context.Context, *asynq.Task) error { ran.Add(1); return nil })
+	s := asynq.NewServer(redis, asynq.Config{
+		Concurrency: 8, IsFailure: jobs.IsFailure, LogLevel: asynq.FatalLevel,
+		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
+		DelayedTaskCheckInterval: 50 * time.Millisecond, TaskCheckInterval: 50 * time.Millisecond,
+		ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
+			if jobs.IsFailure(err) {
+				t.Errorf("a task that was not run: %v", err)
+			}
+			told.Add(1)
+		}),
+	})
+	if err := s.Start(mux); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown()
+	c, inspector := asynq.NewClient(redis), asynq.NewInspector(redis)
+	defer c.Close()
+	defer inspector.Close()
+	enqueue := func(key string) (info func() *asynq.TaskInfo) {
+		t.Helper()
+		task, err := c.Enqueue(asynq.NewTask("job", []byte(key)), asynq.MaxRetry(1), asynq.Timeout(2*time.Second), asynq.Retention(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() *asynq.TaskInfo {
+			info, err := inspector.GetTaskInfo(task.Queue, task.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info
+		}
+	}
+	busy := enqueue("held")
+	eventually(t, "given up three times, waiting", func() bool { return told.Load() >= 3 })
+	server.Pause(t)
+	told.Store(0)
+	late := enqueue("late")
+	eventually(t, "given up four times, in an outage", func() bool { return told.Load() >= 4 })
+	if n := ran.Load(); n > 0 {
+		t.Errorf("%d tasks ran", n)
+	}
+	server.Resume(t)
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, info := range map[string]func() *asynq.TaskInfo{"held": busy, "late": late} {
+		eventually(t, name+" completed", func() bool { return info().State == asynq.TaskStateCompleted })
+		if i := info(); i.Retried != 0 {
+			t.Errorf("%s: %d retries used up: %s", name, i.Retried, i.LastErr)
+		}
+	}
+	if n := ran.Load(); n != 2 {
+		t.Errorf("%d runs of 2 tasks", n)
+	}
+}
+
+// A job that waits in line counts as running for River, which works it beside when it
+// takes it for stuck: so it does not wait for that long.
+func TestRiverRescue(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), migrated(t, startPostgres(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	prefix := testetcd.Prefix(t)
+	claims, other := newClaims(t, prefix), newClaims(t, prefix)
+	const rescueAfter = 4 * time.Second
+	var runs, snoozed atomic.Int64
+	m := jobs.River(claims, argsKey, jobs.Config{Wait: -1, RescueAfter: rescueAfter, NotRun: func(error) error {
+		snoozed.Add(1)
+		return river.JobSnooze(100 * time.Millisecond)
+	}})
+	c, err := newRiver(pool, m, func(err error) { t.Errorf("told %v", err) }, func(context.Context, *river.Job[jobArgs]) error {
+		runs.Add(1)
+		return nil
+	}, func(cfg *river.Config) { cfg.JobTimeout, cfg.RescueStuckJobsAfter = time.Second, rescueAfter })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	held, err := other.TryAcquire(t.Context(), "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := c.Insert(t.Context(), jobArgs{"held"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// River looks for stuck jobs when it starts, and then each half minute.
+	for until := time.Now().Add(40 * time.Second); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+		if row, err := c.JobGet(t.Context(), job.Job.ID); err != nil || row.Attempt > 1 || len(row.Errors) > 0 {
+			t.Fatalf("%+v, %v", row, err)
+		}
+	}
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "completed", func() bool {
+		row, err := c.JobGet(t.Context(), job.Job.ID)
+		return err == nil && row.State == rivertype.JobStateCompleted && row.Attempt == 1
+	})
+	if runs.Load() != 1 || snoozed.Load() < 5 {
+		t.Errorf("%d runs, snoozed %d times", runs.Load(), snoozed.Load())
+	}
+	if err := c.Stop(context.Background()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -42,6 +42,14 @@ func (etcd) Etcd(tb testing.TB) *client {
 	return testetcd.Shared(tb).Client(tb)
 }
 
+// process is an etcd of a test's own.
+type process struct{ *testetcd.Process }
+
+func (p process) Etcd(tb testing.TB) *client {
+	tb.Helper()
+	return p.Client(tb)
+}
+
 // A scheduler runs a job at the instants of the schedule, by a clock that is late
 // by so much, until it is stopped.
 type scheduler func(t *testing.T, late time.Duration, s jobs.Schedule, job func()) (stop func())

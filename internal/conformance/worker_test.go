@@ -185,13 +185,17 @@ func argsKey(job *rivertype.JobRow) string {
 	return args.Key
 }
 
-func newRiver(pool *pgxpool.Pool, m rivertype.Middleware, told func(error), work func(ctx context.Context, job *river.Job[jobArgs]) error) (*river.Client[clientTx], error) {
+func newRiver(pool *pgxpool.Pool, m rivertype.Middleware, told func(error), work func(ctx context.Context, job *river.Job[jobArgs]) error, change ...func(*river.Config)) (*river.Client[clientTx], error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &riverFunc{work: work})
-	return river.NewClient(riverpgxv5.New(pool), &river.Config{
+	cfg := &river.Config{
 		Logger: slog.New(slog.DiscardHandler), Workers: workers, Middleware: []rivertype.Middleware{m}, ErrorHandler: riverErrors(told),
 		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 4}}, FetchCooldown: 50 * time.Millisecond, FetchPollInterval: 100 * time.Millisecond,
-	})
+	}
+	for _, f := range change {
+		f(cfg)
+	}
+	return river.NewClient(riverpgxv5.New(pool), cfg)
 }
 
 func riverWorker(w *worker) error {

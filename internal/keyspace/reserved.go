@@ -1,5 +1,6 @@
-// Package keyspace knows which part of etcd's key space claims keep to
-// themselves.
+// Package keyspace is what claims, guards and schedules must agree on: where
+// claims stand in etcd, what a fence is made of, and which part of the key space
+// claims keep to themselves.
 package keyspace
 
 import "strings"

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 
 	"cloud.google.com/go/storage"
 	"github.com/etcdclaims/claims/fencing/objectguard"
@@ -55,8 +56,12 @@ func (b GCS) Replace(ctx context.Context, name string, data []byte, version stri
 
 func (b GCS) put(ctx context.Context, name string, data []byte, only storage.Conditions) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // if it was not written in full nothing of it is kept
-	out := b.Bucket.Object(name).If(only).NewWriter(ctx)
+	defer cancel()          // if it was not written in full nothing of it is kept
+	var failed atomic.Int32 // requests
+	out := b.Bucket.Object(name).If(only).Retryer(storage.WithErrorFunc(func(err error) bool {
+		failed.Add(1)
+		return storage.ShouldRetry(err)
+	})).NewWriter(ctx)
 	if len(data) < out.ChunkSize {
 		out.ChunkSize = 0 // one request
 	}
@@ -72,7 +77,10 @@ func (b GCS) put(ctx context.Context, name string, data []byte, only storage.Con
 		case http.StatusPreconditionFailed:
 			err = fmt.Errorf("%w: %w", objectguard.ErrConflict, err)
 		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound: // of the bucket
-			err = fmt.Errorf("%w: %w", objectguard.ErrRefused, err)
+			// If the client has tried before, this answers its last try alone.
+			if failed.Load() <= 1 {
+				err = fmt.Errorf("%w: %w", objectguard.ErrRefused, err)
+			}
 		}
 	}
 	return "", err

@@ -52,7 +52,8 @@ func (b S3) Replace(ctx context.Context, name string, data []byte, version strin
 }
 
 func (b S3) put(ctx context.Context, in *s3.PutObjectInput) (string, error) {
-	out, err := b.Client.PutObject(ctx, in)
+	var sent counter
+	out, err := b.Client.PutObject(ctx, in, sent.count)
 	if err == nil {
 		return aws.ToString(out.ETag), nil
 	}
@@ -71,12 +72,38 @@ func (b S3) put(ctx context.Context, in *s3.PutObjectInput) (string, error) {
 	case http.StatusBadRequest:
 		// Among these is RequestTimeout, after which the client tries again.
 		if code == "EntityTooLarge" || code == "InvalidRequest" || code == "KeyTooLongError" {
-			err = fmt.Errorf("%w: %w", objectguard.ErrRefused, err)
+			err = sent.refused(err)
 		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed:
-		err = fmt.Errorf("%w: %w", objectguard.ErrRefused, err)
+		err = sent.refused(err)
 	}
 	return "", err
+}
+
+// counter counts the requests that one call sends.
+type counter struct {
+	s3.HTTPClient
+	requests int
+}
+
+func (c *counter) count(o *s3.Options) {
+	c.HTTPClient = o.HTTPClient
+	o.HTTPClient = c
+}
+
+// refused makes the error of a write that S3 refused. If the client has tried
+// before, the refusal answers its last try alone.
+func (c *counter) refused(err error) error {
+	if c.requests > 1 {
+		return fmt.Errorf("the last of %d tries: %w", c.requests, err)
+	}
+	return fmt.Errorf("%w: %w", objectguard.ErrRefused, err)
+}
+
+// Do is s3.HTTPClient's. The client's tries come one after the other.
+func (c *counter) Do(r *http.Request) (*http.Response, error) {
+	c.requests++
+	return c.HTTPClient.Do(r)
 }
 
 // s3Code returns S3's own word for the error.

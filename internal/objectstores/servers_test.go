@@ -45,8 +45,7 @@ type cutting struct {
 }
 
 func (c cutting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	write := r.Method == http.MethodPut && strings.Count(r.URL.Path, "/") > 1 || r.Method == http.MethodPost
-	if c.oneIn == 0 || !write || rand.IntN(c.oneIn) > 0 {
+	if c.oneIn == 0 || !isWrite(r) || rand.IntN(c.oneIn) > 0 {
 		c.Handler.ServeHTTP(w, r)
 		return
 	}
@@ -55,6 +54,10 @@ func (c cutting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.Handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	panic(http.ErrAbortHandler)
+}
+
+func isWrite(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Count(r.URL.Path, "/") > 1 || r.Method == http.MethodPost
 }
 
 func serve(t *testing.T, h http.Handler) *httptest.Server {
@@ -69,7 +72,12 @@ func serve(t *testing.T, h http.Handler) *httptest.Server {
 // newS3 starts a server and returns its bucket.
 func newS3(t *testing.T, oneIn int, cut *atomic.Int64) objectstores.S3 {
 	t.Helper()
-	server := serve(t, cutting{gofakes3.New(s3mem.New()).Server(), oneIn, cut})
+	return s3On(t, cutting{gofakes3.New(s3mem.New()).Server(), oneIn, cut})
+}
+
+func s3On(t *testing.T, h http.Handler) objectstores.S3 {
+	t.Helper()
+	server := serve(t, h)
 	client := s3.New(s3.Options{
 		BaseEndpoint: &server.URL,
 		Region:       "us-east-1",
@@ -101,13 +109,23 @@ func (noLimit) AddTokens(uint) error { return nil }
 // newGCS starts a server and returns its bucket.
 func newGCS(t *testing.T, oneIn int, cut *atomic.Int64) objectstores.GCS {
 	t.Helper()
+	return gcsOn(t, cutting{newGCSServer(t), oneIn, cut})
+}
+
+func newGCSServer(t *testing.T) http.Handler {
+	t.Helper()
 	fake, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, Writer: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Stop)
 	fake.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: bucket})
-	server := serve(t, cutting{fake.HTTPHandler(), oneIn, cut})
+	return fake.HTTPHandler()
+}
+
+func gcsOn(t *testing.T, h http.Handler) objectstores.GCS {
+	t.Helper()
+	server := serve(t, h)
 	client, err := storage.NewClient(t.Context(), option.WithEndpoint(server.URL+"/storage/v1/"), option.WithoutAuthentication(),
 		option.WithHTTPClient(server.Client()), storage.WithJSONReads(), storage.WithDisabledClientMetrics())
 	if err != nil {
@@ -147,6 +165,70 @@ func TestGuardsWithCuts(t *testing.T) {
 				t.Error("nothing was cut off: this tests nothing")
 			}
 			t.Logf("%d writes were cut off", cut.Load())
+		})
+	}
+}
+
+// lostThenDenied carries the next write out without a reply, and denies the tries
+// that follow: keys are rotated, a policy is changed, or a clock jumps between two
+// tries of the client's own.
+type lostThenDenied struct {
+	http.Handler
+	tries  atomic.Int32 // counted from 1 on, once it is armed
+	denial string
+}
+
+func (l *lostThenDenied) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !isWrite(r) || l.tries.Load() == 0 {
+		l.Handler.ServeHTTP(w, r)
+		return
+	}
+	if l.tries.Add(1) == 2 {
+		l.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.WriteHeader(http.StatusForbidden)
+	_, _ = io.WriteString(w, l.denial)
+}
+
+// A refusal of the client's second try says nothing of its first.
+func TestDeniedAfterALostReply(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T, l *lostThenDenied) objectguard.Store{
+		"S3": func(t *testing.T, l *lostThenDenied) objectguard.Store {
+			l.Handler, l.denial = gofakes3.New(s3mem.New()).Server(), "<Error><Code>AccessDenied</Code></Error>"
+			return s3On(t, l)
+		},
+		"GCS": func(t *testing.T, l *lostThenDenied) objectguard.Store {
+			l.Handler, l.denial = newGCSServer(t), `{"error":{"code":403}}`
+			return gcsOn(t, l)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := new(lostThenDenied)
+			o, err := objectguard.New(open(t, l), "state")
+			if err != nil {
+				t.Fatal(err)
+			}
+			token := fencing.Token{Key: "k", Fence: 7}
+			if err := o.Write(t.Context(), token, []byte("before")); err != nil {
+				t.Fatal(err)
+			}
+			l.tries.Store(1)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			err = o.Write(ctx, token, []byte("after"))
+			if !errors.Is(err, fencing.ErrUnknown) || errors.Is(err, objectguard.ErrRefused) {
+				t.Errorf("%v, want an unknown outcome", err)
+			}
+			if now, err := o.Read(t.Context()); err != nil || string(now.Data) != "after" {
+				t.Errorf("it was not carried out, which tests nothing: %q, %v", now.Data, err)
+			}
+			// What is refused at once was not done, and the error says so.
+			if err := o.Write(ctx, token, []byte("denied")); !errors.Is(err, objectguard.ErrRefused) || errors.Is(err, fencing.ErrUnknown) {
+				t.Errorf("denied at once: %v", err)
+			}
 		})
 	}
 }

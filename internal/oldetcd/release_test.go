@@ -90,8 +90,11 @@ func revoked(t *testing.T, etcd *clientv3.Client) {
 		t.Error("the context of a lost claim goes on")
 	}
 
-	orphans, err := b.Orphans(ctx, 0)
-	noErr(t, err)
+	var orphans []etcdclaims.Record
+	for r, err := range b.Orphans(ctx, "") {
+		noErr(t, err)
+		orphans = append(orphans, r)
+	}
 	if len(orphans) != 1 || orphans[0].Key != "work" {
 		t.Errorf("orphans %+v", orphans)
 	}

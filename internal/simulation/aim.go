@@ -150,7 +150,7 @@ func (w *world) handOverUnderFire(p *process) {
 		to.waits.giveUp(key)
 	case 6:
 		end := w.ledger.open(to, true)
-		to.host.Suspend(2 * to.ttl)
+		to.sleep(2 * to.ttl)
 		end()
 	case 7:
 		if leases := leasesIn(req); len(leases) > 0 {

@@ -237,4 +237,4 @@ func (w *waits) giveUp(key string) {
 }
 
 // every returns what is claimed by anybody, apart from jobs.
-func (w *world) every() []string { return slices.Concat(w.keys, pool()) }
+func (w *world) every() []string { return append(slices.Concat(w.keys, pool()), hotKey) }

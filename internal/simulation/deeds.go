@@ -35,6 +35,7 @@ func (p *process) handler(rng *rand.Rand) {
 	err := method(ctx, key, func(ctx context.Context) error {
 		token, _ := fencing.FromContext(ctx)
 		p.w.trace.granted(token, p)
+		p.w.trace.believe(belief{p, token, func() error { return fencing.Check(ctx) }})
 		p.w.count("granted")
 		call.Granted(token.Fence)
 		ran = true
@@ -98,7 +99,7 @@ func (p *process) job(rng *rand.Rand) {
 	for {
 		switch n := rng.IntN(4); n {
 		case 0:
-			err = work.Fail(ending, errors.New("failed on purpose"))
+			_, err = work.Fail(ending, errors.New("failed on purpose"))
 		case 1:
 			err = work.Release(ending)
 		default:
@@ -269,8 +270,9 @@ func (p *process) look(rng *rand.Rand) {
 			p.class("list", err)
 		}
 	case 2:
-		_, err := p.client.Orphans(ctx, 10)
-		p.class("orphans", err)
+		for _, err := range p.client.Orphans(ctx, "") {
+			p.class("orphans", err)
+		}
 	case 3, 4:
 		p.turnGate(rng)
 	default:

@@ -19,13 +19,32 @@ type replay struct {
 	own   map[string]change   // by key in etcd
 	last  map[string]farewell // by key in etcd
 	claim map[string]int64    // revision at which each claim id was put to each key
+	rests map[string]rest     // by claim id
 	done  map[string]int
 	epoch int64
 	shut  bool // the gate; see If
 
-	lines map[string]*line            // by key
-	locks map[fencing.Token]*lockTerm // all there ever were
-	mails map[point]map[string]bool   // claims whose holder was told of a forced release
+	epochs []raising                   // the epochs there were
+	lines  map[string]*line            // by key
+	locks  map[fencing.Token]*lockTerm // all there ever were
+	mails  map[point]map[string]bool   // claims whose holder was told of a forced release
+}
+
+// raising is when an epoch began.
+type raising struct {
+	era   int
+	at    time.Time
+	epoch int64
+}
+
+// epochAt returns the epoch that clients could know of at a time.
+func (r *replay) epochAt(era int, at time.Time) (epoch int64) {
+	for _, e := range r.epochs {
+		if e.era == era && e.at.Before(at.Add(-seenLate)) {
+			epoch = e.epoch
+		}
+	}
+	return epoch
 }
 
 // farewell is a claim that was deleted.
@@ -77,6 +96,7 @@ func (t *trace) judge() {
 		r.ghost(c, t.changes[len(t.changes)-1].at)
 	}
 	r.judgeLocks()
+	r.judgeReleases()
 	for _, s := range t.sights {
 		s.judge(r)
 	}
@@ -85,7 +105,7 @@ func (t *trace) judge() {
 func newReplay(t *trace) *replay {
 	r := &replay{
 		t: t, procs: map[string]*process{},
-		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{},
+		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}, rests: map[string]rest{},
 		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, mails: map[point]map[string]bool{},
 	}
 	for _, p := range slices.Concat(t.w.old, t.w.slots) {
@@ -113,6 +133,7 @@ func (r *replay) settle(c change) {
 	switch {
 	case c.key == prefix+"epoch":
 		r.epoch, _ = strconv.ParseInt(c.value, 10, 64)
+		r.epochs = append(r.epochs, raising{era: c.era, at: c.at, epoch: r.epoch})
 	case c.key == gateKey:
 		r.shut = !c.deleted
 	case strings.HasPrefix(c.key, prefix+"wait/"):
@@ -126,6 +147,7 @@ func (r *replay) restored(i, era int) {
 	clear(r.own)
 	clear(r.last)
 	clear(r.claim)
+	clear(r.rests)
 	r.epoch, r.shut = 0, false
 	for _, l := range r.lines {
 		l.places, l.first = nil, ""
@@ -172,6 +194,7 @@ func (r *replay) owner(c change) {
 	if held {
 		r.ghost(before, c.at)
 		r.ends(before, c)
+		r.rested(before, c)
 	}
 	if c.deleted {
 		r.last[c.key] = farewell{was: before, rev: c.rev}
@@ -200,6 +223,7 @@ func (r *replay) begins(before change, held bool, c change) {
 		r.fault("a key was claimed under epoch %d, when it was %d: %v", h.Epoch, r.epoch, c)
 	}
 	if h.Kind == kindLock {
+		r.lockAgain(c, h.Owner, token.Key)
 		r.locks[token] = &lockTerm{owner: h.Owner, lease: c.lease, era: c.era, from: c.at}
 		if !held {
 			r.inTurn(c, h, token)
@@ -218,6 +242,9 @@ func (r *replay) begins(before change, held bool, c change) {
 		return // nobody was told of it
 	}
 	m.seen = true
+	if least, ok := m.p.rests.Load(token); ok {
+		r.rests[h.Claim] = rest{p: m.p, token: token, from: c.at, least: least.(time.Duration)}
+	}
 	if held {
 		if was, _ := before.holder(); was.Claim != h.Claim {
 			r.t.w.count(countHandedOver)
@@ -270,6 +297,9 @@ func (r *replay) ends(before, by change) {
 	m := r.t.terms[token]
 	if h.Kind != "" || m == nil || m.p.client.Instance() != h.Instance {
 		return
+	}
+	if !taken {
+		r.alone(token)
 	}
 	// etcd says that a lease is gone when all that was on it is.
 	if !m.lost.IsZero() && m.why == etcdclaims.ReasonRevoked && by.at.Sub(m.lost) > time.Second && r.t.w.ledger.healthy(nil, m.lost, by.at) {

@@ -28,6 +28,7 @@ type span struct {
 	outage   bool      // nothing passes; else single requests suffer
 	cut      bool      // an outage that is over with its end, without a trace
 	quota    bool      // only what etcd grows by is refused
+	deaf     bool      // only what comes on watches is lost
 
 	injection *claimtest.Injection // of those, nil if it cannot be told
 }
@@ -47,6 +48,9 @@ func (l *ledger) open(who *process, outage bool) (end func()) {
 func (l *ledger) openCut(who *process) (end func()) {
 	return l.begin(span{who: who, outage: true, cut: true})
 }
+
+// openDeaf notes that the process does not hear all that comes on its watches.
+func (l *ledger) openDeaf(who *process) (end func()) { return l.begin(span{who: who, deaf: true}) }
 
 // openQuota notes that etcd is full.
 func (l *ledger) openQuota() (end func()) { return l.begin(span{quota: true}) }
@@ -83,7 +87,7 @@ func (l *ledger) wrong(who *process, from, to time.Time) (outages, others int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.spans {
-		if s.who != nil && s.who != who || s.quota || !s.within(from, to) || s.injection != nil && s.injection.Hits() == 0 {
+		if s.who != nil && s.who != who || s.quota || s.deaf || !s.within(from, to) || s.injection != nil && s.injection.Hits() == 0 {
 			continue
 		}
 		if s.outage {
@@ -111,10 +115,23 @@ func (l *ledger) blip(who *process, from, to time.Time, short time.Duration) boo
 // recovery is what gRPC may take to connect again after an outage.
 const recovery = 40 * time.Second
 
-// healthy says whether nothing at all was wrong for the process around a time.
-func (l *ledger) healthy(who *process, from, to time.Time) bool {
+// hearing says whether nothing was wrong for the process around a time, but that
+// its watches may have been deaf.
+func (l *ledger) hearing(who *process, from, to time.Time) bool {
 	outages, others := l.wrong(who, from.Add(-recovery), to)
 	return outages+others == 0
+}
+
+// healthy says whether nothing at all was wrong for the process around a time.
+func (l *ledger) healthy(who *process, from, to time.Time) bool {
+	if !l.hearing(who, from, to) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !slices.ContainsFunc(l.spans, func(s span) bool {
+		return s.deaf && (s.who == who || who == nil) && s.within(from, to)
+	})
 }
 
 // justify checks that a claim that expired had a reason to: a request that goes

@@ -95,6 +95,23 @@ func (r *replay) lookAt(c change) {
 // machine nothing is wrong: it watches for that.
 const turnTakes = 5 * time.Second
 
+// judgeTurn checks how long the key was left to the first in line.
+func (l *line) judgeTurn(r *replay, now time.Time) {
+	p, took := r.procs[l.instance], now.Sub(l.since)
+	if p == nil || !p.gone.IsZero() && !p.gone.After(now) || r.t.w.ledger.full(l.since, now) || !r.t.w.ledger.hearing(p, l.since, now) {
+		return
+	}
+	limit := turnTakes
+	if !r.t.w.ledger.healthy(p, l.since, now) {
+		// Whose watches are deaf asks when it renews.
+		limit = time.Second + p.longest()/3 + p.longest()/6
+		r.t.w.count(countDeafTurns)
+	}
+	if took > limit {
+		r.fault("%s stood first in line for %q, which was free, from %s for %v", p.name, l.key, clockOf(l.since), took)
+	}
+}
+
 // look checks, when anything about a line has changed, that the first in it was
 // not left waiting before that.
 func (l *line) look(r *replay, now time.Time) {
@@ -107,11 +124,8 @@ func (l *line) look(r *replay, now time.Time) {
 	if first == l.first {
 		return
 	}
-	if l.first != "" && now.Sub(l.since) > turnTakes {
-		p := r.procs[l.instance]
-		if p != nil && (p.gone.IsZero() || p.gone.After(now)) && r.t.w.ledger.healthy(p, l.since, now) && !r.t.w.ledger.full(l.since, now) {
-			r.fault("%s stood first in line for %q, which was free, from %s for %v", p.name, l.key, clockOf(l.since), now.Sub(l.since))
-		}
+	if l.first != "" {
+		l.judgeTurn(r, now)
 	}
 	l.first, l.since = first, now
 	if free {

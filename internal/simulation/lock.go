@@ -1,11 +1,14 @@
 package simulation
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -25,6 +28,21 @@ type locking struct {
 	ttl      time.Duration
 	from, to time.Time // of the call
 	era      int
+}
+
+// asking is a call that may put a lock.
+type asking struct {
+	p          *process
+	key, owner string
+	from, to   time.Time // to is zero while it lasts
+	open       bool      // it ended without knowing what became of it
+}
+
+// unlocking is a release of a lock that was done.
+type unlocking struct {
+	p          *process
+	key, owner string
+	from, to   time.Time
 }
 
 // partingTakes is more than such a call may.
@@ -61,6 +79,16 @@ func (p *process) lock(rng *rand.Rand) {
 	p.unlock(rng, key, owner)
 }
 
+// lockFor locks the key, and does not give up soon.
+func (p *process) lockFor(rng *rand.Rand, key, owner string) {
+	ctx, cancel := context.WithTimeout(p.ctx, between(rng, 5*time.Second, 20*time.Second))
+	defer cancel()
+	end := p.w.trace.asks(p, key, owner)
+	_, _, err := p.client.Locks().TryAcquire(ctx, key, owner, longTTL)
+	end(err)
+	p.class("lock", err)
+}
+
 func (p *process) lockOnce(rng *rand.Rand, key, owner string, ttl time.Duration) {
 	ctx, cancel := p.within(rng, 8*time.Second)
 	defer cancel()
@@ -80,7 +108,9 @@ func (p *process) lockOnce(rng *rand.Rand, key, owner string, ttl time.Duration)
 		ttl += time.Second // which raises the fence
 	}
 	l := &locking{p: p, owner: owner, ttl: ttl, from: time.Now(), era: p.w.trace.now()}
+	end := p.w.trace.asks(p, key, owner)
 	fence, ok, err := call(ctx, key, owner, ttl)
+	end(err)
 	p.class("lock", err)
 	if ok != (fence > 0) || ok && err != nil {
 		p.w.fault("%s: a lock is said to be had: %v, with fence %d, and error %v", p.name, ok, fence, err)
@@ -96,8 +126,12 @@ func (p *process) unlock(rng *rand.Rand, key, owner string) {
 	ctx, cancel := p.within(rng, 8*time.Second)
 	defer cancel()
 	p.w.trace.part(key, owner)
+	from := time.Now()
 	ok, err := p.client.Locks().Release(ctx, key, owner)
 	p.class("unlock", err)
+	if ok && err == nil {
+		p.w.trace.unlock(unlocking{p: p, key: key, owner: owner, from: from, to: time.Now()})
+	}
 	if ok && err != nil {
 		p.w.fault("%s: a lock is said to be released, with error %v", p.name, err)
 	}
@@ -114,6 +148,26 @@ func (t *trace) locked(l *locking) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lockings = append(t.lockings, l)
+}
+
+// asks notes that a call begins that may put a lock; the returned function notes
+// its end.
+func (t *trace) asks(p *process, key, owner string) (end func(err error)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := &asking{p: p, key: key, owner: owner, from: time.Now()}
+	t.asked = append(t.asked, a)
+	return func(err error) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		a.to, a.open = time.Now(), err != nil
+	}
+}
+
+func (t *trace) unlock(u unlocking) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unlocked = append(t.unlocked, u)
 }
 
 // part notes that a lock may be ended from now on.
@@ -149,6 +203,8 @@ func (r *replay) judgeLocks() {
 		l := r.locks[told.token]
 		switch {
 		case l != nil && l.era != told.era: // a fence can be had twice
+		case told.token.Fence>>47 < r.epochAt(told.era, told.from):
+			r.fault("%s was told at %s that %s has the lock %v: the epoch was %d before", told.p.name, clockOf(told.from), told.owner, told.token, r.epochAt(told.era, told.from))
 		case l == nil || l.owner != told.owner:
 			r.fault("%s was told that %s has the lock %v, which is not in etcd", told.p.name, told.owner, told.token)
 		case !r.t.w.ledger.healthy(nil, told.to, told.to): // the observer may have seen it late
@@ -160,6 +216,51 @@ func (r *replay) judgeLocks() {
 				clockOf(told.from), told.owner, told.token, told.ttl, clockOf(l.to))
 		}
 	}
+}
+
+// lockAgain checks that a lock that is put was not released before by a call that
+// began after all that could ask for it had returned: then a request of theirs
+// came late, and was carried out. What another process left open the releasing one
+// cannot know of.
+func (r *replay) lockAgain(c change, owner, key string) {
+	asked := time.Time{}
+	for _, a := range r.t.asked {
+		if a.key != key || a.owner != owner || a.from.After(c.at) {
+			continue
+		}
+		if a.to.IsZero() || !a.to.Before(c.at.Add(-seenLate)) {
+			return // it is being asked for
+		}
+		if a.to.After(asked) {
+			asked = a.to
+		}
+	}
+	for _, u := range r.t.unlocked {
+		unknown := slices.ContainsFunc(r.t.asked, func(a *asking) bool {
+			return a.key == key && a.owner == owner && a.open && a.p != u.p && a.from.Before(c.at)
+		})
+		if u.key == key && u.owner == owner && !unknown && u.from.After(asked) && u.to.Add(seenLate).Before(c.at) {
+			r.fault("a lock was put at %s that was released between %s and %s, when all who had asked for it had returned: %v", clockOf(c.at), clockOf(u.from), clockOf(u.to), c)
+			return
+		}
+	}
+}
+
+// lockUnderFire lets a request for a lock arrive late, after the lock was had by
+// another request, and released.
+func (w *world) lockUnderFire(p *process) {
+	i := p.inject(claimtest.Fault{On: claimtest.Acquire, Key: w.line, Hold: w.letGo(longTTL)})
+	end := w.ledger.disturb(p, i, false)
+	p.later(recovery, func() { i.Remove(); end() })
+	rng := split(w.rng)
+	p.wg.Go(func() {
+		owner := fmt.Sprintf("late%d", rng.IntN(2))
+		for range 2 {
+			p.lockFor(rng, w.line, owner)
+			p.pause(between(rng, 0, time.Second))
+			p.unlock(rng, w.line, owner)
+		}
+	})
 }
 
 // gateKey is what claims on a condition must not find.

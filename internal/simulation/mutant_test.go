@@ -9,6 +9,21 @@ type mutant struct {
 	edits []edit
 	// seeds is within how many, from the first on, the simulation must find it.
 	seeds int
+	// tests name the regular tests that must find it instead, by a regular
+	// expression for go test -run, where the simulation is not the natural place:
+	// one of them must fail.
+	tests string
+	// of is the package of these tests, from the root of the module. Default:
+	// etcdclaims.
+	of string
+}
+
+// home is the folder of the tests that must find the mutant.
+func (m mutant) home() string {
+	if m.of == "" {
+		return "etcdclaims"
+	}
+	return m.of
 }
 
 // edit changes one place of a file of package etcdclaims.
@@ -137,7 +152,10 @@ var errEpochRaised =`,
 	},
 	{
 		name: "waiter that is never woken", seeds: 100,
-		edits: []edit{{"await.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"}},
+		edits: []edit{
+			{"await.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"},
+			{"renew.go", "	waits := s.waits()\n", "	waits := s.waits()[:0]\n"},
+		},
 	},
 	{
 		name: "condition of the caller's left out", seeds: 100,
@@ -149,11 +167,11 @@ var errEpochRaised =`,
 	},
 	{
 		name: "zombie whose key is soon free", seeds: 100,
-		edits: []edit{{"rehome.go", "t.rehome(ctx, kindZombie, t.s.lease.Load().ttl)", "t.rehome(ctx, kindZombie, time.Second)"}},
+		edits: []edit{{"rehome.go", "t.move(kindZombie, t.s.lease.Load().ttl)", "t.move(kindZombie, time.Second)"}},
 	},
 	{
 		name: "lock whose lease is not renewed", seeds: 100,
-		edits: []edit{{"locks.go", "_, err = c.keepAlive(callCtx, lease)", "err = callCtx.Err()"}},
+		edits: []edit{{"locks.go", "_, err = c.keepAlive(callCtx, lease)", "_, err = lease, callCtx.Err()"}},
 	},
 	{
 		name: "flight without its ticket", seeds: 100,

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,8 +22,14 @@ func TestMutants(t *testing.T) {
 		t.Skip("each mutant is compiled and simulated: run with -mutants")
 	}
 	var table strings.Builder
-	for _, m := range mutants {
+	for _, m := range slices.Concat(mutants, coreMutants) {
 		t.Run(m.name, func(t *testing.T) {
+			if m.tests != "" {
+				finding := m.fail(t, m.build(t))
+				t.Log(finding)
+				fmt.Fprintf(&table, "| %s | %s | | %s |\n", m.name, m.tests, finding)
+				return
+			}
 			seed, finding := m.search(t, m.build(t))
 			if seed == "" {
 				fmt.Fprintf(&table, "| %s | - | %d | not found |\n", m.name, m.seeds)
@@ -35,10 +42,24 @@ func TestMutants(t *testing.T) {
 	t.Logf("\n%s", &table)
 }
 
-// TestMutantsFit shows that each deliberate fault still fits the source, without
-// looking whether it is found.
+// TestMutantsFit shows that each deliberate fault still fits the source, and that
+// the tests that must find it exist, without looking whether they do.
 func TestMutantsFit(t *testing.T) {
-	for _, m := range mutants {
+	names := map[string][]string{} // of tests, by package
+	for _, m := range slices.Concat(mutants, coreMutants) {
+		if (m.tests == "") == (m.seeds == 0) {
+			t.Errorf("%s: either the simulation finds it, or tests do", m.name)
+		}
+		if m.tests != "" {
+			if names[m.home()] == nil {
+				names[m.home()] = testsOf(t, m.home())
+			}
+			for name := range strings.SplitSeq(m.tests, "|") {
+				if !slices.Contains(names[m.home()], name) {
+					t.Errorf("%s: package %s has no test %s", m.name, m.home(), name)
+				}
+			}
+		}
 		files := map[string]string{}
 		for _, e := range m.edits {
 			if files[e.file] == "" {
@@ -55,6 +76,56 @@ func TestMutantsFit(t *testing.T) {
 		}
 	}
 }
+
+// testsOf returns the names of the tests of a package.
+func testsOf(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range testNames.FindAllStringSubmatch(string(b), -1) {
+			names = append(names, found[1])
+		}
+	}
+	return names
+}
+
+var testNames = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+// fail runs the regular tests that must find the mutant, and returns how they
+// failed.
+func (m mutant) fail(t *testing.T, binary string) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", "..", m.home()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^("+m.tests+")$", "-test.timeout=5m")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil && strings.Contains(string(out), "no tests to run"):
+		t.Fatalf("package %s has no test %s", m.home(), m.tests)
+	case err == nil:
+		t.Fatalf("not found by %s:\n%s", m.tests, last(string(out), 4000))
+	}
+	failed := failures.FindStringSubmatch(string(out))
+	if failed == nil {
+		t.Fatalf("%s ended, but not by a failure:\n%s", m.tests, last(string(out), 4000))
+	}
+	finding, _, _ := strings.Cut(failed[0], "\n")
+	return shorten(strings.TrimSpace(finding))
+}
+
+// failures are what go test prints of a test that failed, of one that did not
+// end, and of goroutines that wait for each other.
+var failures = regexp.MustCompile(`(?m)^ +\w+_test\.go:\d+: .*|^panic: .*|^fatal error: .*|^--- FAIL: .*`)
 
 // search simulates the mutant, some seeds at a time, until it is found out.
 func (m mutant) search(t *testing.T, binary string) (seed, finding string) {
@@ -75,7 +146,8 @@ func (m mutant) search(t *testing.T, binary string) (seed, finding string) {
 	return "", ""
 }
 
-// build compiles this package's test with the mutant in place of the real code.
+// build compiles the test of this package, or of the one whose tests must find the
+// mutant, with the mutant in place of the real code.
 func (m mutant) build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,7 +182,11 @@ func (m mutant) build(t *testing.T) string {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(dir, "mutant.test")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay="+overlay, "-o", binary, ".")
+	of := "."
+	if m.tests != "" {
+		of = "../../" + m.home()
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay="+overlay, "-o", binary, of)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building: %v\n%s", err, out)
 	}
@@ -128,10 +204,14 @@ func firstFinding(out string) (seed, finding string) {
 			least, seed, finding = n, m[1], m[2]
 		}
 	}
+	return seed, shorten(finding)
+}
+
+func shorten(finding string) string {
 	if len(finding) > 160 {
 		finding = finding[:160] + "…"
 	}
-	return seed, finding
+	return finding
 }
 
 func last(s string, n int) string { return s[max(0, len(s)-n):] }

@@ -32,6 +32,10 @@ var faults = []fault{
 	{"connections broken", 5, (*world).breakConnections},
 	{"process killed", 5, (*world).killProcess},
 	{"process ended", 4, (*world).endProcess},
+	{"process closed under its workers", 4, (*world).closeUnder},
+	{"deaf", 5, (*world).deafen},
+	{"hot key", 1, (*world).heat},
+	{"lock under fire", 4, (*world).lockUnderFire},
 	{"lease revoked", 6, (*world).revokeLease},
 	{"key deleted", 6, (*world).deleteKey},
 	{"key overwritten", 2, (*world).overwriteKey},
@@ -113,6 +117,7 @@ var kinds = []claimtest.Kind{
 	claimtest.Every, claimtest.Acquire, claimtest.Acquire, claimtest.Enqueue, claimtest.Enqueue, claimtest.Advance, claimtest.Resolve, claimtest.Undo,
 	claimtest.Note, claimtest.Release, claimtest.Release, claimtest.HandOver, claimtest.Ending, claimtest.Ending, claimtest.Rehome, claimtest.Leave,
 	claimtest.Grant, claimtest.Sentinel, claimtest.KeepAlive, claimtest.KeepAlive, claimtest.Verify, claimtest.Verify, claimtest.Other, claimtest.Other, claimtest.Watch,
+	claimtest.Revoke,
 }
 
 var answers = []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted}
@@ -249,6 +254,26 @@ func (w *world) endProcess(p *process) {
 	w.slots[p.slot] = w.newProcess(p.slot, p.number+1)
 }
 
+// closeUnder closes a client while its workers go on to use it.
+func (w *world) closeUnder(p *process) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	w.trace.leaves(p)
+	var calls []*claimtest.Call
+	for _, token := range w.trace.clearing(p, 1) {
+		calls = append(calls, w.history.Release(p.name, token))
+	}
+	closing, cancel := context.WithTimeout(context.Background(), between(w.rng, 0, 10*time.Second))
+	defer cancel()
+	p.class("close", p.client.Close(closing))
+	for _, call := range calls {
+		call.Unknown() // it may be that its worker gave it up
+	}
+	p.stop(ctx)
+	w.old = append(w.old, p)
+	w.slots[p.slot] = w.newProcess(p.slot, p.number+1)
+}
+
 // held chooses a key that somebody holds.
 func (w *world) held() (key string, lease clientv3.LeaseID) {
 	w.admin("reading who holds what", func(ctx context.Context, etcd *clientv3.Client) error {
@@ -372,10 +397,17 @@ func (w *world) stepClock(p *process) {
 	p.host.StepClock(between(w.rng, -clockStep, clockStep))
 }
 
+// sleep puts the machine to sleep for as long.
+func (p *process) sleep(d time.Duration) {
+	p.asleep.Store(true)
+	p.host.Suspend(d)
+	p.asleep.Store(false)
+}
+
 // suspend puts a machine to sleep. For it, its claims are over if that was long.
 func (w *world) suspend(p *process) {
 	end := w.ledger.open(p, true)
-	p.host.Suspend(between(w.rng, 0, 2*p.ttl))
+	p.sleep(between(w.rng, 0, 2*p.ttl))
 	end()
 }
 

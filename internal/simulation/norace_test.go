@@ -3,4 +3,4 @@
 package simulation_test
 
 // defaultSeeds is how many runs go test does.
-const defaultSeeds = 300
+const defaultSeeds = 60

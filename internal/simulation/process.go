@@ -30,12 +30,15 @@ type process struct {
 	wg      sync.WaitGroup
 	cleared atomic.Int32 // calls of ReleaseAll that go on
 	dead    atomic.Bool  // killed: what it does does not count any more
-	gone    time.Time    // when it began to end; the trace's mutex guards it
+	asleep  atomic.Bool  // its machine is
+	rtt     time.Duration
+	gone    time.Time // when it began to end; the trace's mutex guards it
 
 	// Tokens of terms:
 	manuals sync.Map // that end where nobody renews them
 	barged  sync.Map // that were had past those in line
 	gated   sync.Map // that were had on the condition that a gate is open
+	rests   sync.Map // how long their keys are to be held at least
 }
 
 // newProcess starts the number-th process of a slot.
@@ -46,7 +49,8 @@ func (w *world) newProcess(slot, number int) *process {
 	p.ttl = []time.Duration{shortTTL, 8 * time.Second, longTTL}[rng.IntN(3)]
 	p.second = []time.Duration{6 * time.Second, 12 * time.Second}[rng.IntN(2)]
 	p.host = w.server.Host(w)
-	if rng.IntN(2) == 0 {
+	p.rtt = []time.Duration{0, 0, time.Millisecond, 5 * time.Millisecond}[rng.IntN(4)]
+	if rng.IntN(2) == 0 || p.rtt > 0 {
 		p.spy = &spy{flew: make(map[string]string), void: make(map[string]bool)}
 		p.watchAgain()
 	}
@@ -179,12 +183,16 @@ func (p *process) within(rng *rand.Rand, most time.Duration) (context.Context, c
 // claim acquires a key, at once or in line, and holds it for a while.
 func (p *process) claim(rng *rand.Rand, wait bool) {
 	var opts []etcdclaims.AcquireOption
-	barge, gated := false, false
+	barge, gated, rests := false, false, time.Duration(0)
 	switch rng.IntN(9) {
 	case 0:
-		opts = append(opts, etcdclaims.MaxHold(between(rng, time.Second, 2*longTTL)))
+		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
 	case 1:
-		opts = append(opts, etcdclaims.MinHold(between(rng, time.Second, 8*time.Second)))
+		rests = between(rng, time.Second, 8*time.Second)
+		if rng.IntN(3) == 0 {
+			rests *= 10
+		}
+		opts = append(opts, etcdclaims.MinHold(rests))
 	case 2:
 		opts = append(opts, etcdclaims.Note([]byte("note")))
 	case 3:
@@ -195,6 +203,9 @@ func (p *process) claim(rng *rand.Rand, wait bool) {
 	cl := p.acquire(rng, p.key(rng), wait, opts...)
 	if cl != nil && barge {
 		p.barged.Store(cl.Token(), true)
+	}
+	if cl != nil && rests > 0 {
+		p.rests.Store(cl.Token(), rests)
 	}
 	if cl != nil && gated {
 		p.gated.Store(cl.Token(), true)
@@ -240,6 +251,7 @@ func (p *process) granted(call *claimtest.Call, cl *etcdclaims.Claim, err error)
 		return
 	}
 	p.w.trace.granted(cl.Token(), p)
+	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
 	p.w.count("granted")
 	call.Acquired(cl, nil)
 	// It may have been lost before it was known to be there.
@@ -316,7 +328,14 @@ func (p *process) release(rng *rand.Rand, cl *etcdclaims.Claim) {
 		return
 	}
 	// A process that ends still releases.
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
+	most := 10 * time.Second
+	switch rng.IntN(8) {
+	case 0:
+		most = time.Millisecond // or none at all
+	case 1:
+		most = 3 * p.rtt
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, most))
 	defer cancel()
 	p.w.trace.ended(cl.Token(), p)
 	call := p.w.history.Release(p.name, cl.Token())

@@ -191,10 +191,12 @@ func (w *world) fault(format string, args ...any) {
 	w.faults = append(w.faults, text)
 }
 
-func (w *world) count(what string) {
+func (w *world) count(what string) { w.counts1(what, 1) }
+
+func (w *world) counts1(what string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.counts[what]++
+	w.counts[what] += n
 }
 
 // nothingHeld fails if a key is held, or somebody in line, while nobody works.

@@ -14,6 +14,7 @@ import (
 // simulation has ceased to try it.
 var Exercised = []string{
 	countBursts, countFlights, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnmailed, countGhosts,
+	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed,
 }
 
 const (
@@ -27,6 +28,14 @@ const (
 	countAimed      = "flights that something happened to"
 	countUnmailed   = "mails of hand-overs lost"
 	countGhosts     = "judged: claims that nobody was told of"
+	countBeliefs    = "judged: owners beside the one before"
+	countRested     = "judged: keys that were to be held for a while"
+	countLocksLate  = "judged: locks that were put after a release"
+	countHot        = "hot keys"
+	countHotEnds    = "judged: releases of hot keys"
+	countUnheard    = "events of watches lost"
+	countDeafTurns  = "judged: turns of the deaf"
+	countClosed     = "fault: process closed under its workers"
 )
 
 // spy sees what a process sends, and can make it deaf for mail. Faults come
@@ -34,9 +43,11 @@ const (
 type spy struct {
 	mu   sync.Mutex
 	at   *claimtest.Injection
-	deaf int               // so many mails are lost
-	flew map[string]string // ticket of the last flight, by claim id
-	void map[string]bool   // tickets
+	deaf int // so many mails are lost
+
+	unheard deafness          // what else is
+	flew    map[string]string // ticket of the last flight, by claim id
+	void    map[string]bool   // tickets
 }
 
 // inject lets a fault happen to the process's requests.
@@ -69,7 +80,7 @@ func (p *process) watchAgain() {
 	if p.spy.at != nil {
 		p.spy.at.Remove()
 	}
-	p.spy.at = p.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: p.saw, Edit: p.deafen})
+	p.spy.at = p.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: p.saw, Edit: p.deafen, DelayReply: p.rtt})
 }
 
 // deafen drops word of hand-overs while the process is to be deaf for it.
@@ -80,6 +91,9 @@ func (p *process) deafen(reply any) {
 	}
 	p.spy.mu.Lock()
 	defer p.spy.mu.Unlock()
+	if n := p.spy.unheard.mute(resp); n > 0 {
+		p.w.counts1(countUnheard, n)
+	}
 	for i := 0; i < len(resp.Events); i++ {
 		if p.spy.deaf > 0 && strings.Contains(string(resp.Events[i].Kv.Key), "/won/") {
 			p.spy.deaf--

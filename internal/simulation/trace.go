@@ -36,7 +36,13 @@ type trace struct {
 	intents []*intent
 	sights  []*sight
 
+	beliefs  map[string][]belief // by key: who may take it for its own
+	overlaps map[fencing.Token]overlap
+
 	lockings []*locking
+	asked    []*asking
+	unlocked []unlocking
+	released []releasing
 	partings []parting
 
 	cancel context.CancelFunc
@@ -99,7 +105,7 @@ type taking struct {
 func newTrace(w *world) *trace {
 	return &trace{
 		w: w, terms: make(map[fencing.Token]*term), taken: make(map[point]taking),
-		revoked: make(map[clientv3.LeaseID]time.Time),
+		revoked: make(map[clientv3.LeaseID]time.Time), beliefs: make(map[string][]belief), overlaps: make(map[fencing.Token]overlap),
 	}
 }
 

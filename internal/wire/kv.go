@@ -8,20 +8,23 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 )
 
 // Facts is what is seen of one request on its way, which clientv3 does not
 // tell.
 type Facts struct {
-	In   *pb.TxnRequest   // to be sent in place of what clientv3 has put together
-	If   []*pb.Compare    // to be sent along: clientv3 would copy each twice
-	conn *grpc.ClientConn // nil if the request did not pass onceKV
-	peer peer.Peer
+	In       *pb.TxnRequest   // to be sent in place of what clientv3 has put together
+	If       []*pb.Compare    // to be sent along: clientv3 would copy each twice
+	conn     *grpc.ClientConn // nil if the request did not pass onceKV
+	peer     peer.Peer
+	tooLarge bool // the server refused the request before it read it
 }
 
 type factsKey struct{}
@@ -48,6 +51,9 @@ func Exchange(ctx context.Context, timeout time.Duration, commit func(context.Co
 	}
 	if errors.Is(context.Cause(callCtx), ErrNoAnswer) {
 		err = ErrNoAnswer
+	}
+	if facts.tooLarge {
+		return nil, true, fmt.Errorf("%w: %w", rpctypes.ErrRequestTooLarge, err)
 	}
 	if !facts.sent() {
 		return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))
@@ -79,15 +85,18 @@ func (k onceKV) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.CallOpt
 			cancel() // which the interceptor takes for the end of the caller
 		}
 	}))
-	if f, ok := ctx.Value(factsKey{}).(*Facts); ok {
-		f.conn = k.conn
-		if f.In != nil {
-			in = f.In
-		}
-		in.Compare = append(in.Compare, f.If...)
-		opts = append(opts, grpc.Peer(&f.peer))
+	f, ok := ctx.Value(factsKey{}).(*Facts)
+	if !ok {
+		return k.KVClient.Txn(ctx, in, opts...)
 	}
-	return k.KVClient.Txn(ctx, in, opts...)
+	f.conn = k.conn
+	if f.In != nil {
+		in = f.In
+	}
+	in.Compare = append(in.Compare, f.If...)
+	resp, err := k.KVClient.Txn(ctx, in, append(opts, grpc.Peer(&f.peer))...)
+	f.tooLarge = err != nil && isServersLimit(err, proto.Size(in), limitsOf(opts).Receive)
+	return resp, err
 }
 
 // KV returns etcd's KV, sending once, and directly what Facts say. A KV of the

@@ -46,7 +46,7 @@ func WithCause(ctx context.Context, err error) error {
 // MayBeDone reports whether a request that failed with err can have been
 // carried out, or can be yet. Whatever is not known to exclude that does not.
 func MayBeDone(err error) bool {
-	if IsNotSent(err) || errors.Is(err, rpctypes.ErrNoLeader) {
+	if IsNotSent(err) || errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrRequestTooLarge) {
 		return false // refused before it was proposed
 	}
 	if errors.Is(err, rpctypes.ErrNoSpace) {
@@ -57,7 +57,9 @@ func MayBeDone(err error) bool {
 		codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
 		return false
 	case codes.ResourceExhausted:
-		return strings.Contains(err.Error(), "received message larger than max") // the reply, that is
+		// Of a message that is too large only the client's own request was not
+		// carried out. Else it may be the reply, whoever refuses it.
+		return strings.Contains(err.Error(), "larger than max") && !IsTooLargeToSend(err)
 	}
 	return true
 }
@@ -80,9 +82,11 @@ func IsNotSent(err error) bool {
 // operations.
 func IsTooManyOps(err error) bool { return errors.Is(err, rpctypes.ErrTooManyOps) }
 
-// IsTooLargeToSend is the client's own limit, of the same code as no space.
+// IsTooLargeToSend reports whether the client itself refused to send a request,
+// for its length. A server that cannot send its reply uses the same words, after
+// "grpc: ".
 func IsTooLargeToSend(err error) bool {
-	return Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "trying to send message larger than max")
+	return Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "desc = trying to send message larger than max")
 }
 
 // Code returns the gRPC code of an error, of etcd's own too.

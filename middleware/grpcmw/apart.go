@@ -2,14 +2,14 @@ package grpcmw
 
 import "runtime"
 
-// result is how a function ended that ran in a goroutine of its own.
+// result is how a function ended that ran in its own goroutine.
 type result[T any] struct {
 	value    T
 	returned bool
 	panicked any // nil after Goexit
 }
 
-// apart calls do in a goroutine of its own, so that it need not be waited for.
+// apart calls do in its own goroutine, so that the caller need not wait for it.
 func apart[T any](do func() T) <-chan result[T] {
 	done := make(chan result[T], 1)
 	go func() {
@@ -26,8 +26,8 @@ func apart[T any](do func() T) <-chan result[T] {
 	return done
 }
 
-// get returns what the function returned. If it did not, a panic or Goexit goes on
-// here, where others may recover from it.
+// get returns what the function returned. If it panicked or called Goexit, get
+// does the same here, where the caller may recover.
 func (r result[T]) get() T {
 	switch {
 	case r.returned:

@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// lookAgain is how often it is asked whether a claim is held yet, once its context
-// has ended and something is waited for.
+// lookAgain is how often a stream that waits checks whether its claim is still
+// held, once the claim's context has ended.
 const lookAgain = 100 * time.Millisecond
 
-// claimedStream is a stream of which nothing goes on once its claim is over. The
-// claim is taken in the middle of the call, by functions that run something under a
-// claim: these run beside it, and wait for the handler.
+// claimedStream is a stream that stops once its claim is over. The key is claimed
+// in the middle of the call, but claims run a function under a claim. So that
+// function runs in its own goroutine, and waits there for the handler to return.
 type claimedStream struct {
 	grpc.ServerStream
 	exclusive *exclusive
@@ -30,50 +30,63 @@ type claimedStream struct {
 	received error // why no more is received
 
 	mu       sync.Mutex
-	returned bool            // the handler has
-	ctx      context.Context // the claim's, nil before it
-	turn     *turn
-	over     chan struct{} // close it when the handler has returned
-	given    <-chan result[*RefusedError]
+	returned bool            // the handler has returned; its goroutines no longer matter
+	ctx      context.Context // of the claim, nil until the key is claimed
+	call     *claimedCall
+	over     chan struct{} // closed when the handler has returned
+	released <-chan result[*RefusedError]
 }
 
 // begin claims the key.
 func (s *claimedStream) begin(key string) *RefusedError {
 	begun := make(chan context.Context, 1)
 	over := make(chan struct{})
-	t := &turn{key: key, do: func(ctx context.Context) {
+	c := &claimedCall{key: key, do: func(ctx context.Context) {
 		begun <- ctx
 		<-over
 	}}
-	given := apart(func() *RefusedError { return s.exclusive.take(s.ServerStream.Context(), t) })
+	released := apart(func() *RefusedError { return s.exclusive.take(s.ServerStream.Context(), c) })
 	select {
 	case ctx := <-begun:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.returned { // it receives in another goroutine: nobody would end the turn
+		if s.returned { // begin ran in a goroutine of the handler: nothing would release the claim
 			close(over)
-			return s.refused.set(newRefused(unclaimed, fencing.Token{}, nil, ""))
+			return newRefused(unclaimed, fencing.Token{}, nil, "")
 		}
-		s.ctx, s.turn, s.over, s.given = ctx, t, over, given
+		s.ctx, s.call, s.over, s.released = ctx, c, over, released
 		return nil
-	case r := <-given:
-		return s.refused.set(r.get())
+	case r := <-released:
+		return s.refuse(r.get())
 	}
 }
 
-// end gives the claim up, and returns why the call must not end with err.
+// refuse ends the call with the first refusal. gRPC allows a goroutine of the
+// handler to receive until the call ends. Once the handler has returned, the
+// claim is released for that reason, and such a goroutine finds it over. Then the
+// call ends as the handler returned, so refuse no longer ends it.
+func (s *claimedStream) refuse(r *RefusedError) *RefusedError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.returned {
+		return r
+	}
+	return s.refused.set(r)
+}
+
+// end releases the claim, and returns why the call must not end with err.
 func (s *claimedStream) end(err error) *RefusedError {
 	s.mu.Lock()
 	s.returned = true
-	given := s.given
+	released := s.released
 	s.mu.Unlock()
 	var r *RefusedError
 	switch {
-	case given != nil:
+	case released != nil:
 		close(s.over)
-		done := <-given
+		done := <-released
 		if r = done.get(); r == nil {
-			r = s.turn.cancelled(err)
+			r = s.call.canceled(err)
 		}
 	case err == nil:
 		r = newRefused(unclaimed, fencing.Token{}, nil, "")
@@ -84,7 +97,8 @@ func (s *claimedStream) end(err error) *RefusedError {
 	return s.refused.set(r)
 }
 
-// Context returns that of the claim, and before there is one that of the call.
+// Context returns the context of the claim, or that of the call until the key is
+// claimed.
 func (s *claimedStream) Context() context.Context {
 	if ctx := s.claim(); ctx != nil {
 		return ctx
@@ -98,7 +112,7 @@ func (s *claimedStream) claim() context.Context {
 	return s.ctx
 }
 
-// may returns nil if the stream may go on, by the clock's account.
+// may returns nil if the stream may continue, judged by the local clock.
 func (s *claimedStream) may(ctx context.Context) error {
 	if r := s.refused.get(); r != nil {
 		return r
@@ -108,22 +122,22 @@ func (s *claimedStream) may(ctx context.Context) error {
 		return nil
 	}
 	t, _ := fencing.FromContext(ctx)
-	return s.refused.set(claimRefusal(t, err))
+	return s.refuse(claimRefusal(t, err))
 }
 
-// sendable returns the claim's context if something may be sent.
+// sendable returns the claim's context if messages may be sent.
 func (s *claimedStream) sendable() (context.Context, error) {
 	ctx := s.claim()
 	if ctx == nil {
 		if r := s.refused.get(); r != nil {
 			return nil, r
 		}
-		return nil, s.refused.set(newRefused(unclaimed, fencing.Token{}, nil, ""))
+		return nil, s.refuse(newRefused(unclaimed, fencing.Token{}, nil, ""))
 	}
 	return ctx, s.may(ctx)
 }
 
-// SendHeader sends nothing before there is a claim, nor after.
+// SendHeader sends nothing before the key is claimed, or after the claim is over.
 func (s *claimedStream) SendHeader(md metadata.MD) error {
 	if _, err := s.sendable(); err != nil {
 		return err
@@ -131,8 +145,8 @@ func (s *claimedStream) SendHeader(md metadata.MD) error {
 	return s.ServerStream.SendHeader(md)
 }
 
-// RecvMsg does not wait longer for the client than the claim's context lasts: gRPC's
-// own is bound to the context of the call.
+// RecvMsg stops waiting for the client when the claim's context ends. gRPC's own
+// RecvMsg waits until the context of the call ends.
 func (s *claimedStream) RecvMsg(m any) error {
 	if s.received != nil {
 		return s.received
@@ -149,31 +163,32 @@ func (s *claimedStream) RecvMsg(m any) error {
 	select {
 	case got := <-next:
 		s.received = got.get()
-		// Its end counts as a message does: it may be what a handler commits at.
+		// The end of the stream counts as a message: a handler may commit at it.
 		if err := s.may(ctx); err != nil {
 			s.received = err
 		} else if s.received == nil {
 			s.received = s.sameKey(ctx, m)
 		}
 	case <-ctx.Done():
-		// What comes yet is lost: it must not be taken for the next.
+		// A message that arrives later is lost. Keep the error, so that the handler
+		// does not take a further message for the next one.
 		if s.received = s.may(ctx); s.received == nil {
-			s.received = s.toldToStop(ctx)
+			s.received = s.stopCause(ctx)
 		}
 	}
 	return s.received
 }
 
-// toldToStop says why the context has ended of a claim that is held yet.
-func (s *claimedStream) toldToStop(ctx context.Context) error {
+// stopCause returns why the context of a claim has ended that is still held.
+func (s *claimedStream) stopCause(ctx context.Context) error {
 	if err := s.ServerStream.Context().Err(); err != nil {
-		return status.FromContextError(err).Err() // as gRPC has it
+		return status.FromContextError(err).Err() // as gRPC does
 	}
 	t, _ := fencing.FromContext(ctx)
 	return claimRefusal(t, context.Cause(ctx))
 }
 
-// first receives the message that names the key, and claims it.
+// first receives the first message, which names the key, and claims the key.
 func (s *claimedStream) first(m any) error {
 	if r := s.refused.get(); r != nil {
 		return r
@@ -186,24 +201,24 @@ func (s *claimedStream) first(m any) error {
 		}
 		return nil
 	case errors.Is(err, io.EOF):
-		return s.refused.set(keyInvalid(fmt.Errorf("%w: the call has no message", middleware.ErrInvalidKey)))
+		return s.refuse(keyInvalid(fmt.Errorf("%w: the call has no message", middleware.ErrInvalidKey)))
 	default:
 		return err
 	}
 }
 
-// sameKey refuses a message that is about another key than the first.
+// sameKey refuses a message with another key than the first message.
 func (s *claimedStream) sameKey(ctx context.Context, m any) error {
 	if s.exclusive.key.message == nil {
 		return nil
 	}
-	if key := s.exclusive.key.message(ctx, m); key != s.turn.key {
-		return s.refused.set(keyInvalid(fmt.Errorf("%w: the call began with key %.80q, and a message names %.80q", middleware.ErrInvalidKey, s.turn.key, key)))
+	if key := s.exclusive.key.message(ctx, m); key != s.call.key {
+		return s.refuse(keyInvalid(fmt.Errorf("%w: the first message has key %.80q, a later one %.80q", middleware.ErrInvalidKey, s.call.key, key)))
 	}
 	return nil
 }
 
-// SendMsg does not wait longer for the client than the claim is held.
+// SendMsg waits for the client only while the claim is held.
 func (s *claimedStream) SendMsg(m any) error {
 	ctx, err := s.sendable()
 	if err != nil {
@@ -215,7 +230,7 @@ func (s *claimedStream) SendMsg(m any) error {
 		return done.get()
 	case <-ctx.Done():
 	}
-	// It has a drain yet in which to send.
+	// The claim is still held for some time: keep sending.
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
 	for {

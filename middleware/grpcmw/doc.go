@@ -1,60 +1,67 @@
-// Package grpcmw puts claims and fences around gRPC servers and clients, as
-// package middleware does with HTTP:
+// Package grpcmw adds claims and fences to gRPC servers and clients, as package
+// middleware does for HTTP:
 //
 //	order := grpcmw.MessageKey(func(_ context.Context, m interface{ GetOrderId() string }) string { return "orders/" + m.GetOrderId() })
 //	server := grpc.NewServer(grpcmw.Exclusive(claims, order, grpcmw.ExclusiveConfig{}).Options()...)
 //	conn, err := grpc.NewClient(target, append(grpcmw.Stamp(grpcmw.StampConfig{}).Options(), credentials)...)
 //	stock := grpc.NewServer(grpcmw.Gate(gate, order, grpcmw.GateConfig{}).Options()...)
 //
-// The first runs one call per order at a time, in however many processes; the
-// second sends the fence along with what such a call asks of others; the third
-// refuses there what comes from an owner that is late.
+// [Exclusive] runs one call per order at a time, across all processes. [Stamp]
+// sends the fence of such a call along with the calls that it makes. [Gate]
+// refuses calls of former owners on the receiving side.
 //
-// # How it is told
+// # On the wire
 //
-// The token is metadata, fencing.MetadataKey. A refusal is a status with a
-// google.rpc.ErrorInfo of the domain fencing.ErrorDomain, which clients in any
-// language can read, and for what may succeed later a google.rpc.RetryInfo:
+// The token is metadata with the key fencing.MetadataKey. A refusal is a status
+// with a google.rpc.ErrorInfo of the domain fencing.ErrorDomain, which clients in
+// any language can read. If the call may succeed later, the status also has a
+// google.rpc.RetryInfo:
 //
-//	code                reason           metadata                   why
-//	FailedPrecondition  STALE_FENCE      key, fence, newest         a newer owner was there
-//	InvalidArgument     MISSING_FENCE    key, fence (of another)    no token, or one of another key
-//	InvalidArgument     MALFORMED_FENCE                             no token that can be read, or several
-//	InvalidArgument     INVALID_KEY                                 the call names no key
-//	Aborted             HELD             key, newest, owner, since  another holds the key
+//	code                reason           metadata                   cause
+//	FailedPrecondition  STALE_FENCE      key, fence, newest         a newer owner has been seen
+//	InvalidArgument     MISSING_FENCE    key                        no token, or a token of another key
+//	InvalidArgument     MALFORMED_FENCE  key                        the token cannot be parsed, or there are several
+//	InvalidArgument     INVALID_KEY                                 the call has no valid key
+//	Aborted             HELD             key, newest, owner, since  another owner holds the key
 //	Aborted             CLAIM_LOST       key, fence                 the claim was lost during the call
 //	Unknown             OUTCOME_UNKNOWN  key, fence                 the call may have been carried out
-//	Unavailable         UNAVAILABLE      key                        no claim, or no answer of the gate; nothing was done
-//	Internal            UNCLAIMED                                   a handler that did not wait for its key
+//	Unavailable         UNAVAILABLE      key                        no claim, or the gate failed; nothing was done
+//	Internal            UNCLAIMED                                   the handler did not wait for its key
 //
-// Behind grpc-gateway all that is FailedPrecondition is 400, not 412, and Aborted is
-// 409: read the reason. A gateway passes the header Fencing-Token on only if
-// its header matcher says so; else it must be sent as Grpc-Metadata-Fencing-Token.
+// The key is that of the claim that the call is about. It is missing if it is not
+// known, as before the first message of a stream. docs/gates.md describes what to
+// do about each reason.
 //
-// With the interceptors of [Stamp] a refusal is a [*RefusedError], which matches the
-// errors of package fencing, and still has its status.
+// grpc-gateway maps every FailedPrecondition to 400, not 412, and Aborted to 409:
+// read the reason. It passes the header Fencing-Token on only if its header
+// matcher allows that. Otherwise send Grpc-Metadata-Fencing-Token.
+//
+// With the interceptors of [Stamp], a refusal is a [*RefusedError]. It matches
+// the errors of package fencing, and keeps its status.
 //
 // # What is not guaranteed
 //
-// What package middleware says holds here: a handler may overlap with another's
-// for a moment if its process is stopped past the deadline of its claim, and what
-// it did without a fence is done. A gate apart from the write is an early reject.
-// gRPC may send a request again by itself, by a retry policy, as long as the
-// context goes on: that asks the clock only through the end of the context.
+// The limits of package middleware apply. If a process is suspended past the
+// deadline of its claim, its handler may overlap for a moment with another one,
+// and what it did without a fence is done. A gate apart from the write is only an
+// early reject. By its retry policy, gRPC may send a request again while the
+// call's context lasts; then only the end of that context stops it.
 //
 // # Failing closed
 //
-// Whatever goes wrong on the way, the handler is not called. A panic, and Goexit,
-// in it give the claim up and go on. What a handler returns after its claim was
-// lost is not sent as a success.
+// If anything goes wrong before the handler is called, it is not called. If the
+// handler panics or calls runtime.Goexit, the claim is released, and the panic or
+// Goexit continues. What a handler returns after its claim was lost is not sent
+// as a success.
 //
 // # Order
 //
-// Put interceptors that authenticate before these, so that strangers do not raise
-// fences or take keys, and those that recover from panics and log around them.
+// Put interceptors that authenticate before these, so that strangers cannot raise
+// fences or take keys. Put interceptors that recover from panics, and that log,
+// around them.
 //
 // # Concurrency
 //
-// All that the package returns is safe for concurrent use; streams are as safe as
-// those of gRPC: one goroutine may send while another receives.
+// Everything that the package returns is safe for concurrent use. Streams are as
+// safe as those of gRPC: one goroutine may send while another receives.
 package grpcmw

@@ -12,65 +12,75 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ExclusiveConfig says how a handler is wrapped. The zero value refuses a call at
-// once whose key is held.
+// ExclusiveConfig configures Exclusive. The zero value refuses a call at once if
+// its key is held.
 type ExclusiveConfig struct {
-	// Wait is how long a call may wait in line for its key. 0: not at all.
-	// Negative: as long as its client does.
+	// Wait is how long a call waits in line for its key. Zero means that it does
+	// not wait. A negative value means that it waits as long as its client does.
 	Wait time.Duration
-	// Select says which methods are wrapped. Default: Services.
+	// Select reports whether a method is guarded. Default: Services.
 	Select func(method string) bool
-	// Refuse makes the error that a call is refused with, to log it, to change
-	// it, or to answer in another form. It must not be nil; if it is, the
-	// RefusedError goes. Default: the RefusedError.
+	// Refuse returns the error that a call is refused with. Use it to log or
+	// change the refusal, or to answer in another form. If it returns nil, the
+	// call is refused with r. Default: r.
 	Refuse func(ctx context.Context, method string, r *RefusedError) error
 }
 
 // Exclusive runs a handler under a claim on the key of the call: at most one call
-// per key at a time, in all processes. The handler's context carries the token and
-// ends with the claim.
+// per key at a time, across all processes. The handler's context carries the
+// token and ends with the claim.
 //
-// The handler is not called, and the call is refused with a RefusedError: if the key
-// is empty or cannot be claimed (INVALID_KEY); if another holds it, and went on to
-// for all of the Wait (HELD, with RetryAfter, and who it is); if the claim cannot be
-// had for any other reason (UNAVAILABLE, with RetryAfter).
+// Exclusive refuses the call with a RefusedError, without calling the handler,
 //
-// If the claim is lost before the handler has returned the call ends with CLAIM_LOST,
-// or OUTCOME_UNKNOWN if that is not known, whatever the handler returns. In a stream
-// receiving and sending fail from then on, also what waits for the client already;
-// receiving fails as soon as the context ends, a drain before the claim does; do not
-// use a message again that was to be received then. What was sent before was sent
-// under the claim, by the clock's account. But what the handler did, it did: to be
-// protected it must be fenced. A handler that was told to stop, and passes that on in
-// time, ends the call with CLAIM_LOST too, and not with Canceled: that would say that
-// the client had left.
+//   - with INVALID_KEY if the key is empty or cannot be claimed,
+//   - with HELD if the key is still held when Wait elapses; the error has RetryAfter and the holder,
+//   - with UNAVAILABLE and RetryAfter if the key cannot be claimed for any other reason.
 //
-// The key is given up when the handler has returned, before the status is sent: who
-// gets the answer and asks again is not refused because of itself. A handler that
-// goes on though its context has ended is a zombie: see etcdclaims.Client.TryRun.
+// If the claim is lost before the handler has returned, the call ends with
+// CLAIM_LOST, or with OUTCOME_UNKNOWN if the loss is not certain, whatever the
+// handler returns. The handler's other effects are not undone: fence them.
 //
-// With a MessageKey, the handler of a stream is called before the key is claimed: that
-// is done within its first RecvMsg, which fails if it cannot be. Generated code receives
-// the one request of a method whose server streams before it calls the method; the
-// handlers of other streams must receive before anything else, and take the stream's
-// context after that. What they send before fails (UNCLAIMED), and so does a handler
-// that returns nil before.
+// The handler's context ends some time before the claim does, so that the handler
+// can finish. If it then returns the context's cancellation, the call ends with
+// CLAIM_LOST. Canceled would mean that the client has canceled the call.
 //
-// Exclusive panics if key is the zero Key. With claims that are nil or a passthrough
-// calls pass as they are.
+// The key is released when the handler has returned, before the status is sent.
+// So a client that calls again after the answer is not refused because of its own
+// call. A handler that continues after its context has ended is a zombie: see
+// etcdclaims.Client.TryRun.
+//
+// # Streams
+//
+// Once the claim is lost, receiving and sending fail, even for messages that have
+// already arrived. Receiving fails as soon as the context ends. Do not use a
+// message again that was passed to such a failed RecvMsg. What was sent before
+// was sent while the claim was held, judged by the local clock.
+//
+// As gRPC allows, a goroutine of the handler may receive until the call ends,
+// even after the handler has returned. The call ends as the handler returned.
+//
+// With a MessageKey, the handler of a stream is called before the key is claimed.
+// Its first RecvMsg claims the key, and fails if that fails. For a method where
+// only the server streams, generated code receives the request before it calls
+// the method. Other handlers must receive before they do anything else, and take
+// the stream's context after that. Sending before that fails with UNCLAIMED, and
+// so does a handler that returns nil before.
+//
+// Exclusive panics if key is the zero Key. If claims is nil or a passthrough,
+// calls pass unchanged.
 func Exclusive[O any](claims middleware.Claims[O], key Key, cfg ExclusiveConfig, opts ...O) ServerInterceptors {
 	key.must("Exclusive")
 	if passes(claims) {
-		return passOn
+		return passthroughInterceptors
 	}
 	cfg.Select = selected(cfg.Select)
 	x := &exclusive{key: key, cfg: cfg}
-	x.run = middleware.Func(claims, (*turn).of, runTurn, middleware.FuncConfig{Wait: cfg.Wait}, opts...)
+	x.run = middleware.Func(claims, (*claimedCall).keyOf, runClaimed, middleware.FuncConfig{Wait: cfg.Wait}, opts...)
 	return ServerInterceptors{Unary: x.unary, Stream: x.stream}
 }
 
-// passes reports whether claims let everything through: Func then calls the function
-// for any key, and else refuses an empty one before it asks the claims.
+// passes reports whether claims is a passthrough. Func then calls the function
+// for any key. Otherwise it refuses the empty key before it uses the claims.
 func passes[O any](claims middleware.Claims[O]) bool {
 	called, _ := middleware.Func(claims,
 		func(struct{}) string { return "" },
@@ -79,81 +89,81 @@ func passes[O any](claims middleware.Claims[O]) bool {
 	return called
 }
 
-// exclusive wraps handlers. What claims they are, and with which options, only run
-// knows.
+// exclusive wraps handlers. Only run knows the type of the claims and their
+// options.
 type exclusive struct {
-	run func(context.Context, *turn) (struct{}, error)
+	run func(context.Context, *claimedCall) (struct{}, error)
 	key Key
 	cfg ExclusiveConfig
 }
 
-// turn is what happens under a claim on a key.
-type turn struct {
+// claimedCall is a call that runs under a claim on its key.
+type claimedCall struct {
 	key string
 	do  func(ctx context.Context)
 
-	called bool
-	token  fencing.Token
-	lost   error // as do returned
-	told   error // why its context had ended then, if its caller's goes on
+	called    bool
+	token     fencing.Token
+	lost      error // of the claim's check when do returned
+	stopCause error // why the claim's context had ended then, if the caller's has not
 }
 
-func (t *turn) of() string { return t.key }
+func (c *claimedCall) keyOf() string { return c.key }
 
-// runTurn never fails, so that every error beside is about this claim: that of a handler
-// may be about another.
-func runTurn(ctx context.Context, t *turn) (struct{}, error) {
-	t.called = true
+// runClaimed calls do under the claim. It never returns an error, so that every error of
+// the claims is about this claim; an error of a handler may be about another one.
+func runClaimed(ctx context.Context, c *claimedCall) (struct{}, error) {
+	c.called = true
 	if token, ok := fencing.FromContext(ctx); ok {
-		t.token = token
+		c.token = token
 	}
-	t.do(ctx)
-	t.lost = fencing.Check(ctx)
+	c.do(ctx)
+	c.lost = fencing.Check(ctx)
 	if ctx.Err() != nil {
-		t.told = context.Cause(ctx)
+		c.stopCause = context.Cause(ctx)
 	}
 	return struct{}{}, nil
 }
 
-// cancelled returns what the error of a handler stands for that was told to stop,
-// stopped in time, and passes on that its context has ended: its client has cancelled
+// canceled returns the refusal for a handler that was stopped by the end of the claim's
+// context, stopped in time, and returns that it was canceled. Its client has canceled
 // nothing.
-func (t *turn) cancelled(err error) *RefusedError {
-	if t.told == nil || !errors.Is(err, context.Canceled) && status.Code(err) != codes.Canceled {
+func (c *claimedCall) canceled(err error) *RefusedError {
+	if c.stopCause == nil || !errors.Is(err, context.Canceled) && status.Code(err) != codes.Canceled {
 		return nil
 	}
-	return claimRefusal(t.token, t.told)
+	return claimRefusal(c.token, c.stopCause)
 }
 
-// take runs a turn, and returns why what came of it must not stand.
-func (x *exclusive) take(ctx context.Context, t *turn) *RefusedError {
-	t.token.Key = t.key
-	_, err := x.run(ctx, t)
+// take runs a call under its claim, and returns why its outcome must not stand.
+func (x *exclusive) take(ctx context.Context, c *claimedCall) *RefusedError {
+	c.token.Key = c.key
+	_, err := x.run(ctx, c)
 	switch {
-	case t.lost != nil:
-		err = t.lost // what came first
-	case err == nil && t.called:
+	case c.lost != nil:
+		err = c.lost // the first cause
+	case err == nil && c.called:
 		if ctx.Err() != nil {
-			t.told = nil
+			c.stopCause = nil
 		}
 		return nil
 	case err == nil:
-		err = &middleware.NotRunError{Key: t.key, Err: errNotCalled}
+		err = &middleware.NotRunError{Key: c.key, Err: errNotCalled}
 	}
-	return claimRefusal(t.token, err)
+	return claimRefusal(c.token, err)
 }
 
 func (x *exclusive) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	if !x.cfg.Select(info.FullMethod) {
 		return handler(ctx, req)
 	}
-	t := &turn{
+	c := &claimedCall{
 		key: x.key.of(ctx, info.FullMethod, req),
 		do:  func(ctx context.Context) { resp, err = handler(ctx, req) },
 	}
-	r := x.take(ctx, t)
+	r := x.take(ctx, c)
 	if r == nil {
-		r = t.cancelled(err)
+		r = c.canceled(err)
 	}
 	if r != nil {
 		return nil, refuse(ctx, info.FullMethod, r, x.cfg.Refuse)
@@ -174,7 +184,7 @@ func (x *exclusive) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 	}
 	returned := false
 	defer func() {
-		// Here too after a panic or Goexit, which then go on.
+		// This also runs after a panic or Goexit, which then continues.
 		if r := s.end(err); r != nil && returned {
 			err = refuse(ctx, info.FullMethod, r, x.cfg.Refuse)
 		}

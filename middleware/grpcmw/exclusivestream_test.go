@@ -467,3 +467,46 @@ func (d *deaf) TryRun(ctx context.Context, _ string, fn func(context.Context) er
 	defer close(d.given)
 	return fn(ctx)
 }
+
+// A handler may return while a goroutine of its own still receives, as gRPC allows:
+// the call ends as the handler returned.
+func TestExclusiveStreamReturnsWhileReceiving(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]grpcmw.Key{"by call": fixed("k"), "by message": byPayload} {
+		for what, returned := range map[string]error{"nil": nil, "an error": status.Error(codes.NotFound, "own")} {
+			inWorld(t, name+", "+what, func(t *testing.T, w *world) {
+				received := make(chan error)
+				svc := &service{chat: func(stream chatServer) error {
+					if _, err := stream.Recv(); err != nil {
+						return err
+					}
+					go func() { _, err := stream.Recv(); received <- err }()
+					synctest.Wait() // it waits for a message
+					return returned
+				}}
+				refuse := func(_ context.Context, _ string, r *grpcmw.RefusedError) error {
+					t.Errorf("refused: %v", r)
+					return nil
+				}
+				c := connect(t, svc, grpcmw.Exclusive(w.claims, key, grpcmw.ExclusiveConfig{Refuse: refuse}), stamped()...)
+				for range 20 {
+					chat, err := c.FullDuplexCall(t.Context())
+					if err == nil {
+						err = chat.Send(askFor("k"))
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, err = chat.Recv()
+					if returned == nil && !errors.Is(err, io.EOF) || returned != nil && status.Code(err) != codes.NotFound {
+						t.Errorf("the call ends with %v", err)
+					}
+					if err := <-received; err == nil {
+						t.Error("a message came from nowhere")
+					}
+				}
+				w.free(t, "k")
+			})
+		}
+	}
+}

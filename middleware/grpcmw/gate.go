@@ -9,53 +9,60 @@ import (
 	"google.golang.org/grpc"
 )
 
-// GateConfig says how a resource is wrapped.
+// GateConfig configures Gate.
 type GateConfig struct {
-	// Select says which methods are wrapped. Default: Services.
+	// Select reports whether a method is guarded. Default: Services.
 	Select func(method string) bool
-	// Refuse makes the error that a call is refused with, to log it, to change
-	// it, or to answer in another form. It must not be nil; if it is, the
-	// RefusedError goes. Default: the RefusedError.
+	// Refuse returns the error that a call is refused with. Use it to log or
+	// change the refusal, or to answer in another form. If it returns nil, the
+	// call is refused with r. Default: r.
 	Refuse func(ctx context.Context, method string, r *RefusedError) error
 }
 
-// Gate admits to a handler what carries a token of the call's key that the gate
-// admits: Stamp sends it. The handler's context carries the token. Others are
-// refused with a RefusedError, and the handler is not called: without a token, or
-// with one of another key (MISSING_FENCE); with a token that is not one, or several
-// (MALFORMED_FENCE); with one that is older than one that was admitted
-// (STALE_FENCE); if the gate has no answer, or the outcome is unknown
-// (UNAVAILABLE); and if the call's own key is empty or no key (INVALID_KEY).
+// Gate calls a handler only for calls that carry a token of their key and that
+// gate admits. Stamp sends such a token. The handler's context carries it. Gate
+// refuses other calls with a RefusedError,
 //
-// In a stream the token is admitted again with every message that is received, with
-// the end of the client's messages, and, if the server streams, before every message
-// that is sent: once a newer owner was there, receiving and sending fail, the
-// handler's context ends, and the call ends with STALE_FENCE whatever the handler
-// returns. The same goes for every other refusal. What was admitted before may have
-// been carried out. The one reply of a client's stream is sent as that of a unary
-// call is: after the work, without asking again. A gate that asks a database is asked
-// that often: for a quick stream let another remember for it.
+//   - with MISSING_FENCE if there is no token, or one of another key,
+//   - with MALFORMED_FENCE if the token cannot be parsed, or there are several,
+//   - with STALE_FENCE if a newer token was admitted,
+//   - with INVALID_KEY if the key of the call itself is empty or cannot be claimed,
+//   - with UNAVAILABLE if the gate fails, or its outcome is unknown.
 //
-// With a MessageKey, the handler of a stream is called when its token is admitted,
-// and every message is compared with the key of that.
+// A gate in front of the handler is an early reject, however it stores fences. A
+// call that was admitted may reach its write after a call with a newer fence.
+// Check the token again in the transaction of the write (sqlguard, etcdguard,
+// objectguard).
 //
-// A gate that stands before the handler is an early reject, however it remembers
-// fences: a call that was admitted may come to its write after one with a newer
-// fence. What must not happen has to be refused by the write itself: check the
-// token there again, in the same transaction (sqlguard, etcdguard, objectguard).
+// # Streams
 //
-// Gate panics if key is the zero Key. With a nil gate calls pass as they are.
+// In a stream, the token is admitted again with every message that is received,
+// and at the end of the client's messages. If the server streams, it is also
+// admitted before every message that is sent. Once a newer owner has been seen,
+// receiving and sending fail, and the handler's context ends. The call ends with
+// STALE_FENCE, whatever the handler returns. Every other refusal has the same
+// effect. What was admitted before may have been carried out.
+//
+// If only the client streams, the one reply is sent without asking the gate
+// again, as that of a unary call is. A gate that uses a database is asked for
+// every message; put a gate that remembers in memory in front of it if a stream
+// is fast.
+//
+// With a MessageKey, the handler of a stream is called once its token is
+// admitted. The key of every message must be that of the token.
+//
+// Gate panics if key is the zero Key. If gate is nil, calls pass unchanged.
 func Gate(gate fencing.Gate, key Key, cfg GateConfig) ServerInterceptors {
 	key.must("Gate")
 	if gate == nil {
-		return passOn
+		return passthroughInterceptors
 	}
 	cfg.Select = selected(cfg.Select)
 	g := &keeper{gate: gate, key: key, cfg: cfg}
 	return ServerInterceptors{Unary: g.unary, Stream: g.stream}
 }
 
-// keeper keeps a gate.
+// keeper wraps handlers with a gate.
 type keeper struct {
 	gate fencing.Gate
 	key  Key
@@ -67,14 +74,15 @@ func (g *keeper) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return handler(ctx, req)
 	}
 	t, err := tokenOf(ctx)
+	key := g.key.of(ctx, info.FullMethod, req)
 	if err == nil {
-		err = checkToken(t, g.key.of(ctx, info.FullMethod, req))
+		err = checkToken(t, key)
 	}
 	if err == nil {
 		err = g.gate.Admit(ctx, t)
 	}
 	if err != nil {
-		return nil, refuse(ctx, info.FullMethod, gateRefusal(t, err), g.cfg.Refuse)
+		return nil, refuse(ctx, info.FullMethod, gateRefusal(key, t, err), g.cfg.Refuse)
 	}
 	return handler(fencing.NewContext(ctx, t), req)
 }
@@ -85,14 +93,18 @@ func (g *keeper) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	}
 	ctx := ss.Context()
 	t, err := tokenOf(ctx)
-	if err == nil && g.key.call != nil {
-		err = checkToken(t, g.key.call(ctx, info.FullMethod))
+	key := t.Key // every message must have it
+	if g.key.call != nil {
+		key = g.key.call(ctx, info.FullMethod)
+	}
+	if err == nil {
+		err = checkToken(t, key)
 	}
 	if err == nil {
 		err = g.gate.Admit(ctx, t)
 	}
 	if err != nil {
-		return refuse(ctx, info.FullMethod, gateRefusal(t, err), g.cfg.Refuse)
+		return refuse(ctx, info.FullMethod, gateRefusal(key, t, err), g.cfg.Refuse)
 	}
 	inside, end := context.WithCancelCause(fencing.NewContext(ctx, t))
 	defer end(nil)
@@ -104,14 +116,14 @@ func (g *keeper) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	return err
 }
 
-// gatedStream is a stream that ends when its token is not admitted any more.
+// gatedStream is a stream that ends once its token is no longer admitted.
 type gatedStream struct {
 	grpc.ServerStream
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	keeper  *keeper
 	token   fencing.Token
-	streams bool // the server does
+	streams bool // the server streams
 	refused refused
 }
 
@@ -125,12 +137,12 @@ func (s *gatedStream) RecvMsg(m any) error {
 	if got != nil && !errors.Is(got, io.EOF) {
 		return got
 	}
-	var err error
+	key := s.token.Key
 	if got == nil && s.keeper.key.message != nil {
-		err = checkToken(s.token, s.keeper.key.message(s.ctx, m))
+		key = s.keeper.key.message(s.ctx, m)
 	}
-	// At the end of the messages, too: it may be what a handler commits at.
-	if err := s.admit(err); err != nil {
+	// Also at the end of the messages: a handler may commit at it.
+	if err := s.admit(key); err != nil {
 		return err
 	}
 	return got
@@ -141,23 +153,24 @@ func (s *gatedStream) SendMsg(m any) error {
 		return r
 	}
 	if s.streams {
-		if err := s.admit(nil); err != nil {
+		if err := s.admit(s.token.Key); err != nil {
 			return err
 		}
 	}
 	return s.ServerStream.SendMsg(m)
 }
 
-// admit asks the gate again, unless something is wrong already, and ends the stream
-// if it is refused.
-func (s *gatedStream) admit(err error) error {
+// admit asks the gate again, if the token is of the key. It ends the stream if
+// the token is refused.
+func (s *gatedStream) admit(key string) error {
+	err := checkToken(s.token, key)
 	if err == nil {
 		err = s.keeper.gate.Admit(s.ctx, s.token)
 	}
 	if err == nil {
 		return nil
 	}
-	r := s.refused.set(gateRefusal(s.token, err))
+	r := s.refused.set(gateRefusal(key, s.token, err))
 	s.end(r)
 	return r
 }

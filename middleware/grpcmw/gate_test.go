@@ -61,14 +61,20 @@ func TestGate(t *testing.T) {
 	if err := put("stock/8", `6;key="stock/7"`); !errors.Is(err, fencing.ErrNoToken) {
 		t.Errorf("a token of another key: %v", err)
 	}
-	refusedAs(t, put("stock/8", `6;key="stock/7"`), codes.InvalidArgument, "MISSING_FENCE")
-	refusedAs(t, put("stock/7"), codes.InvalidArgument, "MISSING_FENCE")
-	refusedAs(t, put("", `6;key="stock/7"`), codes.InvalidArgument, "INVALID_KEY")
+	// The key is that of the call, and the fence of another key is none of it.
+	if r := refusedAs(t, put("stock/8", `6;key="stock/7"`), codes.InvalidArgument, "MISSING_FENCE"); r.Key != "stock/8" || r.Fence != 0 {
+		t.Errorf("got %+v", r)
+	}
+	if r := refusedAs(t, put("stock/7"), codes.InvalidArgument, "MISSING_FENCE"); r.Key != "stock/7" || r.Fence != 0 {
+		t.Errorf("got %+v", r)
+	}
+	if r := refusedAs(t, put("", `6;key="stock/7"`), codes.InvalidArgument, "INVALID_KEY"); r.Key != "" || r.Fence != 0 {
+		t.Errorf("got %+v", r)
+	}
 	for _, bad := range [][]string{{""}, {"7"}, {`0;key="stock/7"`}, {`-1;key="stock/7"`}, {`7;key="stock/7"`, `7;key="stock/7"`}, {`7;key="stock/7", 8;key="stock/7"`}} {
 		err := put("stock/7", bad...)
-		refusedAs(t, err, codes.InvalidArgument, "MALFORMED_FENCE")
-		if !errors.Is(err, fencing.ErrMalformed) {
-			t.Errorf("%v is not ErrMalformed", err)
+		if r := refusedAs(t, err, codes.InvalidArgument, "MALFORMED_FENCE"); !errors.Is(err, fencing.ErrMalformed) || r.Key != "stock/7" || r.Fence != 0 {
+			t.Errorf("got %+v", r)
 		}
 	}
 	if served != 0 {

@@ -6,21 +6,21 @@ import (
 	"google.golang.org/grpc"
 )
 
-// ServerInterceptors are both kinds that a server can have: use both, since a call
-// of the kind that is left out is not guarded. Neither is ever nil.
+// ServerInterceptors is a pair of interceptors for a server. Use both: calls of
+// the kind that is left out are not guarded. Neither is ever nil.
 type ServerInterceptors struct {
 	Unary  grpc.UnaryServerInterceptor
 	Stream grpc.StreamServerInterceptor
 }
 
-// Options returns both as options of grpc.NewServer. Those of several go one inside
-// the other, the first outermost.
+// Options returns both interceptors as options of grpc.NewServer. The
+// interceptors of several options are nested in order, the first outermost.
 func (i ServerInterceptors) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(i.Unary), grpc.ChainStreamInterceptor(i.Stream)}
 }
 
-// passOn are interceptors that do nothing.
-var passOn = ServerInterceptors{
+// passthroughInterceptors pass every call on unchanged.
+var passthroughInterceptors = ServerInterceptors{
 	Unary: func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		return handler(ctx, req)
 	},
@@ -29,14 +29,14 @@ var passOn = ServerInterceptors{
 	},
 }
 
-// ClientInterceptors are both kinds that a client can have: use both.
+// ClientInterceptors is a pair of interceptors for a client. Use both.
 type ClientInterceptors struct {
 	Unary  grpc.UnaryClientInterceptor
 	Stream grpc.StreamClientInterceptor
 }
 
-// Options returns both as options of grpc.NewClient. Those of several go one inside
-// the other, the first outermost.
+// Options returns both interceptors as options of grpc.NewClient. The
+// interceptors of several options are nested in order, the first outermost.
 func (i ClientInterceptors) Options() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(i.Unary), grpc.WithChainStreamInterceptor(i.Stream)}
 }

@@ -9,24 +9,27 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Key says which key a call is about. Make one with CallKey, MessageKey or
-// TokenKey.
+// Key determines the key that a call is about. CallKey, MessageKey and TokenKey
+// return one.
 type Key struct {
-	// One of the two.
+	// Exactly one is set.
 	call    func(ctx context.Context, method string) string
 	message func(ctx context.Context, m any) string
 }
 
-// CallKey is a key that is known when a call begins: from its metadata, say, from
-// who calls, or from the full name of the method. "" refuses the call.
+// CallKey returns a Key that is known when a call begins: for example from its
+// metadata, its caller, or the full name of its method. An empty key refuses the
+// call.
 func CallKey(key func(ctx context.Context, method string) string) Key { return Key{call: key} }
 
-// MessageKey is a key that is known from the request. M is its type, or an
-// interface for those of several methods. "" refuses the call, and so does a
-// message of another type: Select the methods that it is for.
+// MessageKey returns a Key that is known from the request message. M is the type
+// of the message, or an interface that the messages of several methods implement.
+// An empty key refuses the call, and so does a message of another type: use
+// Select to choose the methods.
 //
-// In a stream all messages that are received must have the key. It is not known
-// before the first of them: Gate and Exclusive say what that means.
+// In a stream, all messages that are received must have the same key. The key is
+// not known before the first message: Gate and Exclusive describe the
+// consequences.
 func MessageKey[M any](key func(ctx context.Context, m M) string) Key {
 	if key == nil {
 		return Key{}
@@ -40,9 +43,9 @@ func MessageKey[M any](key func(ctx context.Context, m M) string) Key {
 	}}
 }
 
-// TokenKey is the key that the call's own token names. A Gate with it admits a
-// token of any key: then the handler must see to it that the token, which its
-// context carries, is that of what it writes.
+// TokenKey returns the Key of the call's own token. A Gate with TokenKey admits a
+// token of any key. The handler must then check that the token in its context
+// belongs to what it writes.
 func TokenKey() Key {
 	return CallKey(func(ctx context.Context, _ string) string {
 		t, err := tokenOf(ctx)
@@ -53,10 +56,10 @@ func TokenKey() Key {
 	})
 }
 
-// must panics unless it is a key.
+// must panics if k is the zero Key.
 func (k Key) must(who string) {
 	if k.call == nil && k.message == nil {
-		panic("grpcmw: " + who + " needs a key, as CallKey and MessageKey make them")
+		panic("grpcmw: " + who + " needs a key: use CallKey, MessageKey or TokenKey")
 	}
 }
 
@@ -68,7 +71,7 @@ func (k Key) of(ctx context.Context, method string, req any) string {
 	return k.message(ctx, req)
 }
 
-// tokenOf returns the token that came with a call.
+// tokenOf returns the token of a call.
 func tokenOf(ctx context.Context) (fencing.Token, error) {
 	switch values := metadata.ValueFromIncomingContext(ctx, fencing.MetadataKey); len(values) {
 	case 0:
@@ -76,17 +79,17 @@ func tokenOf(ctx context.Context) (fencing.Token, error) {
 	case 1:
 		return fencing.Parse(values[0])
 	default:
-		return fencing.Token{}, fmt.Errorf("%w: metadata %s has %d values, send one", fencing.ErrMalformed, fencing.MetadataKey, len(values))
+		return fencing.Token{}, fmt.Errorf("%w: metadata %s has %d values; send one", fencing.ErrMalformed, fencing.MetadataKey, len(values))
 	}
 }
 
-// checkToken says what is wrong with a token for a key, or with the key.
+// checkToken returns what is wrong with a token for a key, or with the key.
 func checkToken(t fencing.Token, key string) error {
 	switch {
-	case t.Key == key: // which Parse found valid
+	case t.Key == key: // Parse has validated it
 		return nil
 	case (fencing.Token{Key: key, Fence: 1}).Validate() != nil:
-		return fmt.Errorf("%w: the call names %.80q", middleware.ErrInvalidKey, key)
+		return fmt.Errorf("%w: the key of the call is %.80q", middleware.ErrInvalidKey, key)
 	}
-	return fmt.Errorf("%w for key %.80q: the one sent is for %.80q", fencing.ErrNoToken, key, t.Key)
+	return fmt.Errorf("%w for key %.80q: the token sent is for %.80q", fencing.ErrNoToken, key, t.Key)
 }

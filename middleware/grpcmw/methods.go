@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Services reports whether a method is of a service that is the server's own, and
-// not one of those that come with gRPC and must answer everybody: health,
-// reflection, channelz. It is the default of every Select.
+// Services reports whether a method belongs to a service of the server's own. It
+// returns false for services that come with gRPC and must answer everybody:
+// health, reflection and channelz. It is the default of every Select.
 func Services(method string) bool {
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	switch service {
@@ -18,16 +18,16 @@ func Services(method string) bool {
 	return true
 }
 
-// Methods returns a function, to be a Select, that reports whether a method is one of
-// those named: by its full name as in generated code, "/shop.Orders/Pay", or with
-// all of its service, "/shop.Orders/".
+// Methods returns a Select function for the named methods. A name is the full
+// name of a method, as in generated code: "/shop.Orders/Pay". The name
+// "/shop.Orders/" selects all methods of that service.
 //
-// It panics if a name is in neither form.
+// Methods panics if a name has neither form.
 func Methods(names ...string) func(method string) bool {
 	known := make(map[string]bool, len(names))
 	for _, name := range names {
 		if strings.Count(name, "/") != 2 || name[0] != '/' || strings.HasPrefix(name, "//") {
-			panic(fmt.Sprintf("grpcmw: method %q: write /package.Service/Method, or /package.Service/ for all of it", name))
+			panic(fmt.Sprintf("grpcmw: method %q: write /package.Service/Method, or /package.Service/ for all methods", name))
 		}
 		known[name] = true
 	}
@@ -36,7 +36,7 @@ func Methods(names ...string) func(method string) bool {
 	}
 }
 
-// selected returns the Select of a configuration.
+// selected returns the Select of a configuration, or its default.
 func selected(by func(method string) bool) func(method string) bool {
 	if by == nil {
 		return Services

@@ -10,26 +10,26 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// What is refused for reasons that neither package fencing nor middleware has.
+// The refusals that neither package fencing nor package middleware defines.
 var (
 	gateFailed = fencing.Refusal{Reason: "UNAVAILABLE", Code: uint32(codes.Unavailable), Title: "The fencing token could not be checked."}
-	notSent    = fencing.Refusal{Reason: "UNAVAILABLE", Code: uint32(codes.Unavailable), Title: "It is not known whether the claim is held yet."}
-	unclaimed  = fencing.Refusal{Reason: "UNCLAIMED", Code: uint32(codes.Internal), Title: "The handler went on before a message had named its key."}
+	notSent    = fencing.Refusal{Reason: "UNAVAILABLE", Code: uint32(codes.Unavailable), Title: "It is unknown whether the claim is still held."}
+	unclaimed  = fencing.Refusal{Reason: "UNCLAIMED", Code: uint32(codes.Internal), Title: "The handler did not wait for the message with its key."}
 )
 
 const (
-	// soon is when to try again what may succeed later.
+	// soon is the default of RetryAfter.
 	soon = time.Second
 
 	nothingDone = "Nothing was done."
-	perhapsDone = "The call may have been carried out in part, or as a whole."
+	perhapsDone = "The call may have been carried out, in part or entirely."
 )
 
 // errNotCalled is for claims that break their contract.
 var errNotCalled = errors.New("grpcmw: the claims returned without calling the function")
 
-// newRefused makes what a refusal tells a client. The text stays short, since
-// metadata has a limit, and the key stands beside it.
+// newRefused returns the error for a refusal. Its message is short, because
+// metadata has a size limit, and the key is sent separately.
 func newRefused(r fencing.Refusal, t fencing.Token, err error, detail string) *RefusedError {
 	e := &RefusedError{Reason: r.Reason, Code: codes.Code(r.Code), Message: r.Title, Key: t.Key, Fence: t.Fence, Err: err}
 	if detail != "" {
@@ -42,17 +42,24 @@ func newRefused(r fencing.Refusal, t fencing.Token, err error, detail string) *R
 	return e
 }
 
-// keyInvalid is how a call is refused that names no key.
+// keyInvalid returns the refusal of a call without a valid key.
 func keyInvalid(err error) *RefusedError {
 	r, _ := middleware.RefusalOf(&middleware.NotRunError{Err: middleware.ErrInvalidKey})
 	return newRefused(r, fencing.Token{}, err, nothingDone)
 }
 
-// gateRefusal says why a token was not admitted.
-func gateRefusal(t fencing.Token, err error) *RefusedError {
+// gateRefusal returns the refusal of a token that was not admitted for the key.
+// The key is "" if it is not known.
+func gateRefusal(key string, t fencing.Token, err error) *RefusedError {
+	if t.Key != key {
+		t = fencing.Token{} // the fences of different keys cannot be compared
+		if (fencing.Token{Key: key, Fence: 1}).Validate() == nil {
+			t.Key = key
+		}
+	}
 	var stale *fencing.StaleError
 	switch {
-	case errors.Is(err, fencing.ErrUnknown): // perhaps it was remembered, but nothing was done
+	case errors.Is(err, fencing.ErrUnknown): // the fence may be remembered, but the handler was not called
 		return newRefused(gateFailed, t, err, nothingDone)
 	case errors.Is(err, middleware.ErrInvalidKey):
 		return keyInvalid(err)
@@ -71,7 +78,8 @@ func gateRefusal(t fencing.Token, err error) *RefusedError {
 	return newRefused(gateFailed, t, err, nothingDone)
 }
 
-// claimRefusal says why a call was not served under a claim, or not to its end.
+// claimRefusal returns the refusal of a call that was not served under a claim,
+// or not to its end.
 func claimRefusal(t fencing.Token, err error) *RefusedError {
 	r, ok := middleware.RefusalOf(err)
 	var notRun *middleware.NotRunError
@@ -94,15 +102,16 @@ func claimRefusal(t fencing.Token, err error) *RefusedError {
 	return e
 }
 
-// sendRefusal says why a client sends nothing: err is that of fencing.Check.
+// sendRefusal returns the refusal of a client that sends nothing. err is the
+// error of fencing.Check.
 func sendRefusal(t fencing.Token, err error) *RefusedError {
 	r := notSent
 	if !errors.Is(err, fencing.ErrUnknown) {
-		r, _ = fencing.RefusalOf(fencing.ErrLost) // or it was given up by its holder
+		r, _ = fencing.RefusalOf(fencing.ErrLost) // or its holder released it
 	}
 	e := newRefused(r, t, err, "It was not sent.")
 	if r != notSent {
-		e.RetryAfter = 0 // not with this claim
+		e.RetryAfter = 0 // a retry with this claim cannot succeed
 	}
 	return e
 }

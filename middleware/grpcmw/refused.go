@@ -16,48 +16,53 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// RefusedError is how a call is refused: by the interceptors of a server, where it
-// becomes a status with details, or by those of a client, which make it from such a
-// status, or refuse to send.
+// RefusedError is the refusal of a call. On a server, the interceptors return it,
+// and it becomes a status with details. In a client, the interceptors make it
+// from such a status, or return it when they refuse to send.
 //
-// On the side of the client what it matches tells the cases apart:
+// In a client it matches one of these errors:
 //
-//	fencing.ErrStale      a newer owner was there; errors.As has a *fencing.StaleError, with Newest: stop
-//	fencing.ErrNoToken    the resource wants a token of its key
-//	fencing.ErrMalformed  the token was not understood
-//	fencing.ErrHeld       another works on the key: Owner, RetryAfter
-//	fencing.ErrLost       the claim that the call ran under was lost; or its caller's, and it was not sent
-//	fencing.ErrUnknown    the call may have been carried out; or it was not sent, with code Unavailable
+//	fencing.ErrStale      a newer owner has been seen: stop. errors.As finds a *fencing.StaleError with Newest
+//	fencing.ErrNoToken    the resource requires a token of its key
+//	fencing.ErrMalformed  the resource could not parse the token
+//	fencing.ErrHeld       another owner holds the key: see Owner and RetryAfter
+//	fencing.ErrLost       the claim that the call ran under was lost; or the caller's own, and nothing was sent
+//	fencing.ErrUnknown    the call may have been carried out; or nothing was sent, with code Unavailable
 //
-// One with another reason matches none of them. Whoever may answer in the name of
-// the resource is believed, and so is a server that passes on what another told it.
+// A refusal with another reason matches none of them. The client does not
+// authenticate the server: it believes any status with the right details, also
+// one that the server received from another server and passed on.
 type RefusedError struct {
-	// Reason is the word to tell the cases apart by, and Code the status code.
+	// Reason identifies the case, such as HELD.
 	Reason string
-	Code   codes.Code
-	// Message says it in words.
+	// Code is the gRPC status code.
+	Code codes.Code
+	// Message is a sentence for people.
 	Message string
-	// Key is the key that the call was about, "" if it has none that is valid.
+	// Key is the key of the claim that the call was about. It is empty if the
+	// call has no valid key, or had not named it yet.
 	Key string
-	// Fence is that of the call's own claim or token.
+	// Fence is the fence of the call's own claim, or of its token if that is a
+	// token of Key.
 	Fence int64
-	// Newest is the greatest fence that is known for the key: of the holder, if
-	// it is held by another.
+	// Newest is the greatest fence known for the key. If another owner holds the
+	// key, it is that owner's fence.
 	Newest int64
-	// Owner is the label of who holds the key, and Since when it began. The
-	// label is the host's name and process id unless etcdclaims.Config.Owner
-	// says otherwise: not for everybody's eyes, perhaps.
+	// Owner is the label of the holder. The default label is the host name and
+	// process id, which you may not want to disclose; etcdclaims.Config.Owner
+	// sets another one.
 	Owner string
+	// Since is when the holder acquired the key.
 	Since time.Time
-	// RetryAfter is when the call may be tried again. 0: it is not said.
+	// RetryAfter is when the client may retry. Zero means that it is not known.
 	RetryAfter time.Duration
-	// Err is why, in full. It is not sent.
+	// Err is the complete cause. It is not sent.
 	Err error
 
-	got error // what a client got, with its status
+	got error // the error that a client received, with its status
 }
 
-// Names in the metadata of a google.rpc.ErrorInfo.
+// The metadata keys of a google.rpc.ErrorInfo.
 const (
 	metaKey    = "key"
 	metaFence  = "fence"
@@ -66,7 +71,7 @@ const (
 	metaSince  = "since"
 )
 
-// Error says what it says.
+// Error returns the code, reason, message and key.
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("grpcmw: %v %s: %s", e.Code, e.Reason, e.Message)
 	if e.Key != "" {
@@ -75,7 +80,7 @@ func (e *RefusedError) Error() string {
 	return s
 }
 
-// Unwrap returns Err, and on the side of the client what gRPC returned.
+// Unwrap returns Err and, in a client, the error that gRPC returned.
 func (e *RefusedError) Unwrap() []error {
 	var all []error
 	for _, err := range []error{e.Err, e.got} {
@@ -86,8 +91,8 @@ func (e *RefusedError) Unwrap() []error {
 	return all
 }
 
-// GRPCStatus returns the status: on the side of the client the one that came. It is
-// for package status.
+// GRPCStatus returns the status; in a client, the status that was received.
+// Package status uses it.
 func (e *RefusedError) GRPCStatus() *status.Status {
 	if e.got != nil {
 		return status.Convert(e.got)
@@ -96,7 +101,7 @@ func (e *RefusedError) GRPCStatus() *status.Status {
 	if detailed, err := st.WithDetails(e.details()...); err == nil {
 		return detailed
 	}
-	return st // something is not UTF-8: a refusal without details is one, too
+	return st // something is not UTF-8: refuse without details
 }
 
 func (e *RefusedError) details() []protoadapt.MessageV1 {
@@ -117,8 +122,8 @@ func (e *RefusedError) details() []protoadapt.MessageV1 {
 	return []protoadapt.MessageV1{info, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)}}
 }
 
-// refusedBy returns the refusal that an error of a call is, nil if it is none of
-// ours.
+// refusedBy returns the refusal in the error of a call, or nil if the status is
+// not one of this package.
 func refusedBy(err error, st *status.Status) *RefusedError {
 	e := &RefusedError{Code: st.Code(), Message: st.Message(), got: err}
 	ours := false
@@ -140,7 +145,7 @@ func refusedBy(err error, st *status.Status) *RefusedError {
 	return e
 }
 
-// read takes over what an ErrorInfo says. What is not understood is left out.
+// read takes over the content of an ErrorInfo. It ignores what it cannot parse.
 func (e *RefusedError) read(info *errdetails.ErrorInfo) {
 	meta := info.GetMetadata()
 	e.Reason = info.GetReason()
@@ -149,12 +154,13 @@ func (e *RefusedError) read(info *errdetails.ErrorInfo) {
 	e.Newest, _ = strconv.ParseInt(meta[metaNewest], 10, 64)
 	e.Since, _ = time.Parse(time.RFC3339Nano, meta[metaSince])
 	e.Err = fencing.Refusal{Reason: e.Reason}.Err()
-	if e.Err == fencing.ErrStale { //nolint:errorlint // it is the very one
+	if e.Err == fencing.ErrStale { //nolint:errorlint // Err returns this very value
 		e.Err = &fencing.StaleError{Token: fencing.Token{Key: e.Key, Fence: e.Fence}, Newest: e.Newest}
 	}
 }
 
-// refuse returns what a call ends with, in the way that was asked for.
+// refuse returns the error that a call ends with, through the configured function
+// if there is one.
 func refuse(ctx context.Context, method string, r *RefusedError, answer func(context.Context, string, *RefusedError) error) error {
 	if answer != nil {
 		if err := answer(ctx, method, r); err != nil {
@@ -176,7 +182,7 @@ func (s *refused) get() *RefusedError {
 	return s.r
 }
 
-// set returns the first that was set.
+// set stores the first refusal, and returns it.
 func (s *refused) set(r *RefusedError) *RefusedError {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,35 +12,32 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// StampConfig says how a client is wrapped.
+// StampConfig configures Stamp.
 type StampConfig struct {
-	// Select says which methods are wrapped. Default: Services.
+	// Select reports whether the token is sent to a method. Default: Services.
 	Select func(method string) bool
 }
 
-// Stamp sends the token of a call's context as metadata fencing.MetadataKey, for a
-// Gate on the other side.
+// Stamp returns client interceptors that send the token of a call's context as
+// metadata fencing.MetadataKey, for a Gate on the receiving side.
 //
-// It sends nothing, and returns an error, once the call's context has ended or a claim
-// behind it is over by the clock's account: what was late before it was sent need not
-// be refused by others. A stream asks that again before each message, and before
-// CloseSend, which may be what the server commits at; if the claim is over it is
-// aborted, so that the server's side ends too. A call that is under way is cut off by
-// the end of its context, as ever.
+// If the call's context has ended, or a claim behind it is over by the local
+// clock, the interceptors send nothing and return an error. A stream checks that
+// again before each message, and before CloseSend, at which the server may
+// commit. If the claim is over, the stream is aborted, so that the server's side
+// ends too. A call that is under way is canceled when its context ends, as usual.
 //
-// A context without a token, or with fence 0, adds none: the gate refuses what it
-// must. A value that the caller has put into the outgoing metadata goes as it is, in
-// place of the context's token: who passes a call on passes its token on, and to wrap
-// a client twice sends one value. Use a connection of its own, or Select, for
-// those who check tokens: a token is no secret, but its key may be nobody else's
-// affair.
+// If the context has no token, or a token with fence 0, no metadata is added. If
+// the caller has put a token into the outgoing metadata, it is sent unchanged: a
+// proxy passes on the token that it received, and a client that is wrapped twice
+// sends one value. A token is not a secret, but its key may be confidential. So
+// use a separate connection, or Select, for servers that check tokens.
 //
-// Errors keep their gRPC status, for status.FromError and status.Code, and match what
-// they mean: a refusal of the other side is a RefusedError; so is what was not sent
-// (CLAIM_LOST, or UNAVAILABLE if that has to be found out). An error by the end of the
-// context, Canceled or DeadlineExceeded, matches the context's cause and error, which
-// gRPC drops: fencing.ErrLost, where the claim was lost. That a call was
-// cut off does not say that it was not carried out.
+// Errors keep their gRPC status for status.FromError and status.Code. A refusal
+// of the server is a RefusedError. So is a call that was not sent: CLAIM_LOST, or
+// UNAVAILABLE if the loss is not certain. If the call ended with its context, the
+// error also matches the context's error and its cause, such as fencing.ErrLost;
+// gRPC itself drops the cause. Such a call may have been carried out.
 func Stamp(cfg StampConfig) ClientInterceptors {
 	s := &stamp{selects: selected(cfg.Select)}
 	return ClientInterceptors{Unary: s.unary, Stream: s.stream}
@@ -99,7 +96,8 @@ func stamped(ctx context.Context) (context.Context, error) {
 	return metadata.AppendToOutgoingContext(ctx, fencing.MetadataKey, string(text)), nil
 }
 
-// mayStill returns nil if the claims behind ctx are held by the clock's account.
+// mayStill returns nil if the claims behind ctx are held, judged by the local
+// clock.
 func mayStill(ctx context.Context) *RefusedError {
 	err := fencing.Check(ctx)
 	if err == nil {
@@ -109,14 +107,14 @@ func mayStill(ctx context.Context) *RefusedError {
 	return sendRefusal(t, err)
 }
 
-// explain returns the error of a call as one that matches what it means.
+// explain returns the error of a call so that it matches its meaning.
 func explain(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	var done interface{ explained() }
 	if errors.As(err, &done) {
-		return err // by interceptors further in
+		return err // explained by an inner interceptor
 	}
 	st, ok := status.FromError(err)
 	if !ok {
@@ -134,27 +132,31 @@ func explain(ctx context.Context, err error) error {
 func (*RefusedError) explained() {}
 func (*endedError) explained()   {}
 
-// endedError is a call that ended with its context.
+// endedError is the error of a call that ended with its context.
 type endedError struct {
 	got   error // with the status
 	cause error
 	ctx   error // context.Canceled, or DeadlineExceeded
 }
 
-// ended adds to an error why the context ended, if that is known.
+// ended adds the cause to an error if the context has ended.
 func ended(ctx context.Context, got error) error {
-	cause := context.Cause(ctx)
-	if cause == nil || cause == ctx.Err() { //nolint:errorlint // it is the very one
-		return got
+	if ctx.Err() == nil {
+		return got // the server's own error
 	}
-	return &endedError{got: got, cause: cause, ctx: ctx.Err()}
+	return &endedError{got: got, cause: context.Cause(ctx), ctx: ctx.Err()}
 }
 
-// Error says both.
-func (e *endedError) Error() string { return "grpcmw: " + e.got.Error() + ": " + e.cause.Error() }
+// Error returns the status, which includes the context's error, and the cause.
+func (e *endedError) Error() string {
+	if e.cause == e.ctx { //nolint:errorlint // context.Cause returns this very value
+		return e.got.Error()
+	}
+	return e.got.Error() + ": " + e.cause.Error()
+}
 
-// Unwrap returns all that it matches.
+// Unwrap returns every error that it matches.
 func (e *endedError) Unwrap() []error { return []error{e.got, e.cause, e.ctx} }
 
-// GRPCStatus is for package status.
+// GRPCStatus returns the status. Package status uses it.
 func (e *endedError) GRPCStatus() *status.Status { return status.Convert(e.got) }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -227,14 +229,75 @@ func TestStampCutOff(t *testing.T) {
 				t.Errorf("%s: the run ends with %v", kind, err)
 			}
 		}
-		// What ends otherwise is as it was.
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { <-came; cancel() }()
-		_, err := c.UnaryCall(ctx, ask(""))
-		if _, plain := err.(interface{ Unwrap() []error }); plain || status.Code(err) != codes.Canceled {
-			t.Errorf("got %v", err)
-		}
 	})
+}
+
+// An error by the end of the context matches the context's error, whether or not the
+// context has a cause of its own.
+func TestStampContextEnds(t *testing.T) {
+	t.Parallel()
+	svc := &service{
+		unary: func(ctx context.Context, _ *request) (*response, error) { <-ctx.Done(); return nil, ctx.Err() },
+		chat:  func(stream chatServer) error { _, err := stream.Recv(); return err },
+	}
+	own := errors.New("own")
+	for name, end := range map[string]struct {
+		of   func(ctx context.Context) (context.Context, context.CancelFunc)
+		code codes.Code
+		want []error
+	}{
+		"cancel": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(sec, cancel)
+			return ctx, cancel
+		}, codes.Canceled, []error{context.Canceled}},
+		"cancel with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			time.AfterFunc(sec, func() { cancel(own) })
+			return ctx, func() { cancel(nil) }
+		}, codes.Canceled, []error{context.Canceled, own}},
+		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, sec)
+		}, codes.DeadlineExceeded, []error{context.DeadlineExceeded}},
+		"deadline with a cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, sec, own)
+		}, codes.DeadlineExceeded, []error{context.DeadlineExceeded, own}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := connect(t, svc, passOn, stamped()...)
+				check := func(err error) {
+					t.Helper()
+					for _, want := range end.want {
+						if !errors.Is(err, want) {
+							t.Errorf("%v does not match %v", err, want)
+						}
+					}
+					if st, ok := status.FromError(err); !ok || st.Code() != end.code || strings.Count(err.Error(), context.Canceled.Error()) > 1 {
+						t.Errorf("got %v", err)
+					}
+				}
+				ctx, cancel := end.of(t.Context())
+				defer cancel()
+				_, err := c.UnaryCall(ctx, ask(""))
+				check(err)
+				ctx, cancel = end.of(t.Context())
+				defer cancel()
+				chat, err := c.FullDuplexCall(ctx)
+				if err == nil {
+					_, err = chat.Recv()
+				}
+				check(err)
+			})
+		})
+	}
+	// A server's own is as it came: the caller's context goes on.
+	late := &service{unary: func(context.Context, *request) (*response, error) { return nil, context.DeadlineExceeded }}
+	_, err := connect(t, late, passOn, stamped()...).UnaryCall(t.Context(), ask(""))
+	if _, plain := err.(interface{ Unwrap() []error }); plain || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %#v", err)
+	}
 }
 
 // passOn are interceptors of a server that do nothing.

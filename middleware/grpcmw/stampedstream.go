@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// stampedStream is a client's stream on which nothing is sent once the claim behind
-// its context is over.
+// stampedStream is a client's stream that sends nothing once the claim behind its
+// context is over.
 type stampedStream struct {
 	grpc.ClientStream
 	ctx     context.Context // of the caller
@@ -19,7 +19,7 @@ type stampedStream struct {
 	refused refused
 }
 
-// may returns nil if more may be sent, and else aborts the stream.
+// may returns nil if more may be sent. Otherwise it aborts the stream.
 func (s *stampedStream) may() error {
 	if r := s.refused.get(); r != nil {
 		return r
@@ -33,11 +33,11 @@ func (s *stampedStream) may() error {
 	return r
 }
 
-// after returns the error of a step as what it means. Where gRPC says that nothing is
-// left of the stream, it lets go of the caller's context.
+// after explains the error of a step. If the stream has ended, it also releases
+// the stream's context.
 func (s *stampedStream) after(err error, over bool) error {
 	if r := s.refused.get(); r != nil && err != nil {
-		return r // and not that it was aborted
+		return r // not the error of the abort
 	}
 	err = explain(s.ctx, err)
 	if over {

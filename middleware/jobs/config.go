@@ -6,62 +6,62 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// Config says how jobs of a queue run under claims. The zero value refuses a job
-// at once whose key is held.
+// Config configures how the jobs of a queue run under claims. The zero value
+// refuses a job at once if its key is held.
 type Config struct {
-	// Wait is how long a job may wait in line for its key. 0: not at all.
-	// Negative: as long as its context allows. It takes a worker's place while it
-	// waits.
+	// Wait is how long a job waits in line for its key. Zero means that it does
+	// not wait. A negative value means that it waits as long as its context and
+	// its queue allow: see Asynq and River. A waiting job occupies a worker.
 	Wait time.Duration
-	// LastAttempt reports whether the queue would give a job up that is not run
-	// now: then it waits for as long as its context allows. Default: never.
+	// LastAttempt reports whether the queue would discard a job that is not run
+	// now. Such a job waits as long as its context and its queue allow. Default:
+	// always false.
 	LastAttempt func(ctx context.Context) bool
-	// NotRun makes what the queue is told of a job that was not run, since its
-	// claim was not to be had: the error matches fencing.ErrHeld if another holds
-	// the key, and else says what went wrong. Return what the queue takes for
-	// "later, and it does not count"; nil says that the job is done. What is
-	// returned to the queue matches both, the error and what NotRun makes of it.
-	// Default: the error. A key that is none is told as it is, since later it will
-	// be none either.
+	// RescueAfter is the RescueStuckJobsAfter of River's Config; set both to the
+	// same value. River considers a job stuck after that time, and works it a
+	// second time. So a job that has not begun within half of it is not run,
+	// whatever Wait is; the other half is for its work. Default: one hour, as in
+	// River. Asynq and Watermill ignore it.
+	RescueAfter time.Duration
+	// NotRun returns what is reported to the queue for a job that was not run.
+	// Its argument matches fencing.ErrHeld if another owner holds the key, and
+	// otherwise is what went wrong. Return the queue's value for "later, without
+	// counting the attempt". Nil means that the job is done. The error that the
+	// queue receives matches both the argument and the returned error. Default:
+	// the argument. NotRun is not called for an invalid key, because a retry
+	// could not succeed.
 	NotRun func(error) error
 }
 
-// IsFailure reports whether an error is one of a job that was run, or whose key
-// can never be claimed: only such should count as attempts. It fits
-// asynq.Config.IsFailure.
+// IsFailure reports whether an attempt counts: the job was run, or its key can
+// never be claimed. Use it as asynq.Config.IsFailure.
 func IsFailure(err error) bool {
 	var notRun *notRunError
 	return err != nil && !errors.As(err, &notRun)
 }
 
-// passes reports whether claims let everything through, without etcd.
-func passes(claims any) bool {
-	if claims == nil {
-		return true
-	}
-	p, ok := claims.(interface{ Passthrough() bool })
-	return ok && p.Passthrough()
-}
-
-// call is a job and what is to be done for it.
+// call is a job and the function that runs it.
 type call[J, R any] struct {
 	job J
 	do  func(ctx context.Context) (R, error)
 }
 
-// result is what it came to. It is no error of the function that the claim is
-// around: what a job's error says to its queue, such as "never again", must not be
-// heard if the claim was lost.
+// result is the outcome of a job. It is not an error of the function under the
+// claim: the meaning of a job's error for its queue, such as "never again", must
+// not count if the claim was lost.
 type result[R any] struct {
 	value R
 	err   error
 }
 
-// exclusive returns what runs one job per key at a time.
-func exclusive[J, R, O any](claims middleware.Claims[O], key func(J) string, cfg Config, opts []O) func(ctx context.Context, c call[J, R]) (R, error) {
+// exclusive returns a function that runs one job per key at a time. within
+// returns how long a job may wait until it begins; later its queue gives it up,
+// or gives it to another worker.
+func exclusive[J, R, O any](claims middleware.Claims[O], key func(J) string, cfg Config, within func(ctx context.Context) time.Duration, opts []O) func(ctx context.Context, c call[J, R]) (R, error) {
 	under := func(wait time.Duration) func(context.Context, call[J, R]) (result[R], error) {
 		return middleware.Func(claims,
 			func(c call[J, R]) string { return key(c.job) },
@@ -76,69 +76,81 @@ func exclusive[J, R, O any](claims middleware.Claims[O], key func(J) string, cfg
 		if cfg.LastAttempt != nil && cfg.LastAttempt(ctx) {
 			run = wait
 		}
+		p := newPatience(within(ctx))
+		do, mine := c.do, ctx
+		c.do = func(ctx context.Context) (R, error) {
+			if !p.begin() {
+				return none, nil
+			}
+			return do(ctx)
+		}
+		ctx = p.context(ctx)
+		defer p.end()
 		r, err := run(ctx, c)
 		var notRun *middleware.NotRunError
 		switch {
+		case p.late:
+			return none, cfg.notRun(&middleware.NotRunError{Key: key(c.job), Err: p})
 		case err == nil:
 			return r.value, r.err
 		case errors.As(err, &notRun):
-			return none, cfg.tell(notRun)
+			return none, cfg.notRun(p.explain(ctx, notRun))
 		default:
-			return none, &doubtError{err: err, job: r.err, canceled: ctx.Err() != nil}
+			return none, &doubtError{err: err, job: r.err, canceled: mine.Err() != nil}
 		}
 	}
 }
 
-// tell returns what the queue is told of a job that was not run.
-func (cfg Config) tell(err *middleware.NotRunError) error {
+// notRun returns the error that the queue receives for a job that was not run.
+func (cfg Config) notRun(err *middleware.NotRunError) error {
 	if errors.Is(err, middleware.ErrInvalidKey) {
 		return err
 	}
-	var told error = err
+	var reported error = err
 	if cfg.NotRun != nil {
-		if told = cfg.NotRun(err); told == nil {
+		if reported = cfg.NotRun(err); reported == nil {
 			return nil
 		}
 	}
-	return &notRunError{told: told, err: err}
+	return &notRunError{reported: reported, err: err}
 }
 
-// notRunError says that a job was not run. It is no error of the job, which may
-// return a NotRunError of something that it tried.
+// notRunError is returned for a job that was not run. A job may itself return a
+// middleware.NotRunError about something that it tried, so this is another type.
 type notRunError struct {
-	told error
-	err  *middleware.NotRunError
+	reported error // what NotRun returned
+	err      *middleware.NotRunError
 }
 
 func (e *notRunError) Error() string {
-	if errors.Is(e.told, e.err) {
-		return e.told.Error()
+	if errors.Is(e.reported, e.err) {
+		return e.reported.Error()
 	}
-	return fmt.Sprintf("%v (%v)", e.told, e.err)
+	return fmt.Sprintf("%v (%v)", e.reported, e.err)
 }
 
-// Unwrap returns what the queue is told, and why.
-func (e *notRunError) Unwrap() []error { return []error{e.told, e.err} }
+// Unwrap returns what is reported to the queue, and the cause.
+func (e *notRunError) Unwrap() []error { return []error{e.reported, e.err} }
 
-// doubtError says that a job was run and must not be taken for done, since the
-// claim was lost meanwhile. It matches what the loss does, and nothing of what the
+// doubtError is returned for a job that was run, but does not count as done, because
+// its claim was lost meanwhile. It matches what the loss matches, and nothing that the
 // job itself returned.
 type doubtError struct {
 	err      error
 	job      error
-	canceled bool // the context of the job had ended, apart from the claim
+	canceled bool // the job's own context had ended, not only the claim's
 }
 
 func (e *doubtError) Error() string {
-	s := "jobs: the claim was not held to the end, so that the outcome does not count: " + e.err.Error()
+	s := "jobs: the job does not count as done, because its claim was lost: " + errtext.Inner(e.err)
 	if e.job != nil {
 		s += "; the job returned: " + e.job.Error()
 	}
 	return s
 }
 
-// Is matches what the loss does, but context.Canceled only if the queue cancelled
-// the job: watermill, say, does not log what does.
+// Is matches what the loss matches. It matches context.Canceled only if the queue
+// canceled the job: watermill, for example, does not log errors that match it.
 func (e *doubtError) Is(target error) bool {
 	if target == context.Canceled {
 		return e.canceled

@@ -6,18 +6,21 @@ import (
 	"time"
 )
 
-// Job is a job of robfig/cron.
+// Job is a cron.Job of robfig/cron. It runs a function once for each tick, across
+// all processes.
 type Job struct {
 	ticks *Ticks
 	fn    func(ctx context.Context) error
 }
 
-// Job returns fn as a job for robfig/cron, which gives jobs no context and takes no
-// error from them: see TicksConfig's Context and Report. What it does is what Task
-// does.
+// Job returns fn as a job for robfig/cron. It does what Task does. robfig/cron
+// passes no context to a job and takes no error from it: see TicksConfig.Context
+// and TicksConfig.Report.
 //
 //	nightly, err := jobs.NewTicks(claims, "report", schedule, jobs.TicksConfig{})
 //	c.Schedule(nightly, nightly.Job(report))
+//
+// Job panics if fn is nil.
 func (t *Ticks) Job(fn func(ctx context.Context) error) *Job {
 	if fn == nil {
 		panic("jobs: Job needs a function")
@@ -25,31 +28,31 @@ func (t *Ticks) Job(fn func(ctx context.Context) error) *Job {
 	return &Job{ticks: t, fn: fn}
 }
 
-// Run is called by robfig/cron at each tick.
+// Run runs the job for the tick that is due. robfig/cron calls it at each tick.
 func (j *Job) Run() {
 	ctx := j.ticks.cfg.Context()
 	tick, err := j.ticks.do(ctx, j.fn)
 	j.ticks.log(ctx, tick, err)
 }
 
-// CronWrapper returns a wrapper for robfig/cron, J being its Job, for a job that
-// knows nothing of claims: it is not told when it should stop, nor of its fence, so
-// that Ticks.Job is better where it fits.
+// CronWrapper returns a job wrapper for robfig/cron; J is cron.Job. It is for
+// existing jobs that take no context. Such a job has no fence, and cannot stop
+// when its claim is lost. Prefer Ticks.Job for new jobs.
 //
 //	c.Schedule(nightly, cron.NewChain(jobs.CronWrapper[cron.Job](nightly), cron.Recover(logger)).Then(job))
 //
-// It comes first in the chain: behind one that delays a job it would take it for a
-// later tick. SkipIfStillRunning of robfig/cron v3.0.1 skips for good once the job
-// has panicked: TicksConfig's Alone does not.
+// Put it first in the chain: after a wrapper that delays a job, it would run the
+// job for a later tick. In robfig/cron v3.0.1, SkipIfStillRunning skips forever
+// once the job has panicked; TicksConfig.Alone does not.
 //
-// CronWrapper panics if ticks is nil, and if J is a type that it cannot make, such
-// as cron.FuncJob. For ticks without claims it returns jobs as they are.
+// CronWrapper panics if ticks is nil, or if it cannot make a J, such as
+// cron.FuncJob. If ticks has no claims, jobs are returned unchanged.
 func CronWrapper[J interface{ Run() }](ticks *Ticks) func(J) J {
 	if ticks == nil {
 		panic("jobs: CronWrapper needs ticks")
 	}
 	must[J](&Job{})
-	if ticks.run == nil {
+	if ticks.try == nil {
 		return func(j J) J { return j }
 	}
 	return func(j J) J {
@@ -60,13 +63,14 @@ func CronWrapper[J interface{ Run() }](ticks *Ticks) func(J) J {
 	}
 }
 
-// IsValid makes Ticks a gocron.Cron.
+// IsValid makes Ticks a gocron.Cron:
 //
 //	s.NewJob(gocron.CronJob("as in the schedule", false), gocron.NewTask(nightly.Task(report)),
 //		gocron.WithCronImplementation(nightly), gocron.WithName("report"))
 //
-// The crontab and the location are not looked at: the schedule of the ticks is what
-// counts, with its own time zone. It is an error if that is never due after now.
+// IsValid ignores the crontab and the location. The schedule of the ticks, with
+// its own time zone, decides. It returns an error if that schedule is never due
+// after now.
 func (t *Ticks) IsValid(_ string, _ *time.Location, now time.Time) error {
 	if t.schedule.Next(now).IsZero() {
 		return errors.New("jobs: job " + t.job + " is not due any more")

@@ -3,22 +3,25 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// ErrNotLeader says that this process does not lead, as far as it knows.
+// ErrNotLeader is returned when this process does not lead, judged by the local
+// clock.
 var ErrNotLeader = errors.New("jobs: not the leader")
 
-// Elector is a gocron.Elector: of all processes that Run one with the same key, one
-// leads. Whether this one does is judged by the clock at each question, so that a
-// process that was stopped, or cut off from etcd, says no by itself.
+// Elector is a gocron.Elector. Of all processes that run an Elector with the same
+// key, one leads. IsLeader asks the local clock each time, so a process that was
+// suspended, or is cut off from etcd, stops leading by itself.
 //
-// gocron asks when a job is about to start, and not again. A job that runs on when
-// the next process leads already is a Task's affair. And when the lead changes
-// about a tick, both may run it, or neither: for that, wrap Ticks.Task in a Task.
+// gocron asks only when a job is about to start. A job may still be running when
+// the next process leads: use Task. When the leadership changes near a tick, both
+// processes may run the tick, or neither: wrap Ticks.Task in a Task.
 type Elector struct {
 	contest func(ctx context.Context, fn func(ctx context.Context) error) error // nil: without claims
 
@@ -26,23 +29,23 @@ type Elector struct {
 	now *lead // nil while this process does not lead
 }
 
-// lead is one term.
+// lead is one term of leadership.
 type lead struct {
 	held  context.Context
-	tasks sync.WaitGroup // that run under it
+	tasks sync.WaitGroup // tasks running under it
 }
 
-// NewElector makes an elector. With gocron it takes precedence over a locker, which
-// is not asked then.
+// NewElector returns an Elector. gocron does not ask a locker if it has an
+// elector.
 //
 //	elector := jobs.NewElector(claims, "scheduler", middleware.SingletonConfig{})
 //	go elector.Run(ctx)
 //	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 //
-// With claims that are nil or a passthrough every process leads.
+// If claims is nil or a passthrough, every process leads.
 func NewElector[O any](claims middleware.Claims[O], key string, cfg middleware.SingletonConfig, opts ...O) *Elector {
 	e := &Elector{}
-	if !passes(claims) {
+	if !passthrough.Of(claims) {
 		e.contest = func(ctx context.Context, fn func(ctx context.Context) error) error {
 			return middleware.Singleton(ctx, claims, key, fn, cfg, opts...)
 		}
@@ -50,10 +53,10 @@ func NewElector[O any](claims middleware.Claims[O], key string, cfg middleware.S
 	return e
 }
 
-// Run contests the key, and leads while it has it, until ctx ends: then it gives the
-// key on, when the tasks that run under it have returned, and returns the cause of
-// ctx. It ends before that only if it can never lead, as when the claims are closed:
-// see middleware.Singleton. It is called once.
+// Run contests the key, and leads while it holds the key, until ctx ends. Then it
+// releases the key once the tasks that run under it have returned, and returns
+// the cause of ctx. It returns earlier only if it can never lead, for example
+// because the claims are closed: see middleware.Singleton. Call Run once.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.contest == nil {
 		<-ctx.Done()
@@ -63,7 +66,7 @@ func (e *Elector) Run(ctx context.Context) error {
 		l := &lead{held: held}
 		e.set(l)
 		<-held.Done()
-		e.set(nil) // no task begins from here on
+		e.set(nil) // no further task begins
 		l.tasks.Wait()
 		return context.Cause(held)
 	})
@@ -75,8 +78,8 @@ func (e *Elector) set(l *lead) {
 	e.now = l
 }
 
-// IsLeader returns nil if this process leads, by the clock's account now, and else
-// an error that matches ErrNotLeader. It asks nobody.
+// IsLeader returns nil if this process leads now, judged by the local clock, and
+// otherwise an error that matches ErrNotLeader. It sends nothing.
 func (e *Elector) IsLeader(context.Context) error {
 	if e.contest == nil {
 		return nil
@@ -86,18 +89,18 @@ func (e *Elector) IsLeader(context.Context) error {
 	return e.now.err()
 }
 
-// err says why a term does not count.
+// err returns why this term does not count, or nil.
 func (l *lead) err() error {
 	if l == nil || l.held.Err() != nil {
 		return ErrNotLeader
 	}
 	if err := fencing.Check(l.held); err != nil {
-		return errors.Join(ErrNotLeader, err)
+		return fmt.Errorf("%w: %w", ErrNotLeader, err) // in one line
 	}
 	return nil
 }
 
-// begin lets a task begin under the term, if there is one that counts.
+// begin registers a task under the present term, if there is one.
 func (e *Elector) begin() (*lead, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,11 +111,12 @@ func (e *Elector) begin() (*lead, error) {
 	return e.now, nil
 }
 
-// Task returns fn, to run while this process leads: its context carries the token of
-// the term and ends with it, or with the one that it is called with. If this process
-// does not lead, fn is not called, and the error matches ErrNotLeader. If the lead
-// was lost before fn had returned the error matches fencing.ErrLost. The key is not
-// given on before fn has returned.
+// Task returns a function that runs fn while this process leads. The context of
+// fn carries the token of the term. It ends with the term, or with the caller's
+// context. If this process does not lead, fn is not called, and the error matches
+// ErrNotLeader. If the leadership was lost before fn returned, the error matches
+// fencing.ErrLost. The key is not released before fn has returned. Task panics if
+// fn is nil.
 func (e *Elector) Task(fn func(ctx context.Context) error) func(ctx context.Context) error {
 	if fn == nil {
 		panic("jobs: Task needs a function")

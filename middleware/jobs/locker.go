@@ -7,10 +7,11 @@ import (
 	"sync"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// ErrNotLocked says that a task was called without the lock of its job.
+// ErrNotLocked is returned when a task is called without the lock of its job.
 var ErrNotLocked = errors.New("jobs: the job is not locked")
 
 // Unlocker is gocron.Lock.
@@ -18,8 +19,9 @@ type Unlocker interface {
 	Unlock(ctx context.Context) error
 }
 
-// Locker is a gocron.Locker, L being gocron.Lock. Of one job, by its name, at most
-// one run is under way, in all processes. Prefer Ticks: a lock knows no ticks.
+// Locker is a gocron.Locker; L is gocron.Lock. At most one run of each job,
+// identified by its name, is under way across all processes. Prefer Ticks: a lock
+// does not know to which tick a run belongs.
 type Locker[L Unlocker] struct {
 	run func(ctx context.Context, key string, fn func(ctx context.Context) error) error // nil: without claims
 
@@ -27,25 +29,27 @@ type Locker[L Unlocker] struct {
 	locks map[string]*lock // held by this process, by key
 }
 
-// NewLocker makes a locker. The first option should be etcdclaims.MinHold: gocron
-// unlocks when the job has returned, and a process whose clock is behind, or whose
-// timer fired later, would find the key free and run the same tick again. So the
-// key stays held for that long: longer than processes are apart, shorter than the
-// time from tick to tick. It is in full seconds, of which etcd grants two at
-// least: what runs more often than every five seconds needs Ticks.
+// NewLocker returns a Locker.
 //
 //	locker := jobs.NewLocker[gocron.Lock](claims, etcdclaims.MinHold(30*time.Second))
 //	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
 //	s.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(locker.Task("report", report)), gocron.WithName("report"))
 //
-// gocron does not ask a locker where there is an elector; a Task is not run then.
+// Pass etcdclaims.MinHold as minHold. gocron unlocks as soon as the job returns.
+// Without MinHold, a process whose clock is slow or whose timer fires late would
+// find the key free, and run the same tick again. Choose a duration that is
+// longer than the difference between the processes' clocks, and shorter than the
+// time between ticks. It counts in full seconds, at least two. Use Ticks for jobs
+// that run more often than every five seconds.
 //
-// NewLocker panics if L is a type that it cannot make. With claims that are nil or
-// a passthrough all is locked at once.
+// gocron does not ask a locker if it has an elector; a Task is then not run.
+//
+// NewLocker panics if it cannot make an L. If claims is nil or a passthrough,
+// every lock succeeds at once.
 func NewLocker[L Unlocker, O any](claims middleware.Claims[O], minHold O, opts ...O) *Locker[L] {
 	must[L](&lock{})
 	l := &Locker[L]{locks: map[string]*lock{}}
-	if !passes(claims) {
+	if !passthrough.Of(claims) {
 		opts = append([]O{minHold}, opts...)
 		l.run = func(ctx context.Context, key string, fn func(ctx context.Context) error) error {
 			return claims.TryRun(ctx, key, fn, opts...)
@@ -54,9 +58,9 @@ func NewLocker[L Unlocker, O any](claims middleware.Claims[O], minHold O, opts .
 	return l
 }
 
-// Lock claims the key, which is the name of a job. If it is held the error is a
-// *middleware.NotRunError and matches fencing.ErrHeld; after any error gocron does
-// not run the job.
+// Lock claims the key, which is the name of a job. If the key is held, the error
+// is a *middleware.NotRunError and matches fencing.ErrHeld. After any error
+// gocron does not run the job.
 func (l *Locker[L]) Lock(ctx context.Context, key string) (none L, _ error) {
 	if l.run == nil {
 		return must[L](&lock{}), nil
@@ -70,7 +74,7 @@ func (l *Locker[L]) Lock(ctx context.Context, key string) (none L, _ error) {
 			l.hold(k)
 			defer l.drop(k)
 			close(locked)
-			<-k.unlocked // however long the job takes: it is not over before
+			<-k.unlocked // even if the claim is lost: the job is still running
 			return nil
 		})
 	}()
@@ -88,7 +92,8 @@ func (l *Locker[L]) hold(k *lock) {
 	l.locks[k.key] = k
 }
 
-// drop is for a lock that another may have followed already, after a loss.
+// drop removes a lock, unless a later lock of the key has replaced it after a
+// loss.
 func (l *Locker[L]) drop(k *lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,11 +102,12 @@ func (l *Locker[L]) drop(k *lock) {
 	}
 }
 
-// Task returns fn, to be the task of the job of that name, which gocron.WithName
-// gives it: gocron has no way for a locker to tell a task of the lock. The context carries the token and ends with the
-// claim, or the one that gocron gives. If the lock is lost before fn has returned,
-// the error matches fencing.ErrLost. Without a lock fn is not called, and the error
-// matches ErrNotLocked.
+// Task returns fn as the task of the job with the name. Give the job the same
+// name with gocron.WithName: gocron does not pass the lock to its task. The
+// context carries the token. It ends with the claim, or with gocron's context. If
+// the lock is lost before fn returns, the error matches fencing.ErrLost. Without
+// a lock fn is not called, and the error matches ErrNotLocked. Task panics if fn
+// is nil.
 func (l *Locker[L]) Task(job string, fn func(ctx context.Context) error) func(ctx context.Context) error {
 	if fn == nil {
 		panic("jobs: Task needs a function")
@@ -112,15 +118,15 @@ func (l *Locker[L]) Task(job string, fn func(ctx context.Context) error) func(ct
 	return func(ctx context.Context) error {
 		k := l.take(job)
 		if k == nil {
-			return fmt.Errorf("%w: no lock of a job %q; give the job that name, by gocron.WithName; and a locker is not asked where there is an elector", ErrNotLocked, job)
+			return fmt.Errorf("%w: %q: give the job that name with gocron.WithName, and remove any elector, with which gocron does not ask the locker", ErrNotLocked, job)
 		}
 		return during(ctx, k.ctx, fn)
 	}
 }
 
-// take returns the lock of a job for one task. A task that comes late, when its
-// lock was lost and another's has followed, may take that: then it runs in place of
-// the other, not beside it.
+// take returns the lock of a job for one task. If a task is late, and its lock
+// was lost and followed by another, it may take the other: then it runs in place
+// of the other task, not beside it.
 func (l *Locker[L]) take(job string) *lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,10 +149,10 @@ type lock struct {
 	err      error
 }
 
-// Unlock gives the key up and waits for that, for which the client of the claims
-// has time of its own: gocron's context has ended when the scheduler is shut down,
-// and counts for nothing. The error matches fencing.ErrLost if the claim was lost
-// before; gocron drops it, but a Task returns it, too.
+// Unlock releases the key, and waits until it is released. It ignores its
+// context, which has ended when the scheduler shuts down; the client of the
+// claims limits the wait. The error matches fencing.ErrLost if the claim was lost
+// earlier. gocron drops that error, but a Task returns it too.
 func (k *lock) Unlock(context.Context) error {
 	if k.unlocked == nil {
 		return nil
@@ -156,8 +162,8 @@ func (k *lock) Unlock(context.Context) error {
 	return k.err
 }
 
-// during calls fn under a claim that somebody else holds: with the token and the
-// check of the context held, until either context ends.
+// during calls fn under a claim that another goroutine holds. The context of fn
+// has the token and the check of held, and ends with either context.
 func during(ctx, held context.Context, fn func(ctx context.Context) error) error {
 	check := func() error { return fencing.Check(held) }
 	token, _ := fencing.FromContext(held)

@@ -2,48 +2,68 @@ package jobs
 
 import (
 	"context"
+	"time"
 
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// RiverMiddleware is a rivertype.WorkerMiddleware, and a rivertype.Plugin, J being
+// RiverMiddleware is a rivertype.WorkerMiddleware and a rivertype.Plugin; J is
 // *rivertype.JobRow.
 type RiverMiddleware[J any] struct {
 	run func(ctx context.Context, c call[J, struct{}]) (struct{}, error) // nil: without claims
 }
 
-// River returns a middleware for the workers of River, by which at most one job
-// per key is worked at a time, in all clients.
+// River returns a middleware for River's workers, by which at most one job per
+// key is worked at a time, across all clients.
 //
 //	river.Config{Middleware: []rivertype.Middleware{jobs.River(claims,
 //		func(job *rivertype.JobRow) string { return "account/" + string(job.EncodedArgs) },
 //		jobs.Config{NotRun: func(error) error { return river.JobSnooze(30 * time.Second) }},
 //	)}}
 //
-// A job that is snoozed uses up no attempt; without NotRun one that was not run
-// has failed an attempt. If the claim is lost, the attempt has failed, whatever
-// the worker returned: its JobCancel and JobSnooze are not heard. What a worker
-// completes in its own transaction (river.JobCompleteTx) is complete: guard that
+// A snoozed job uses up no attempt. Without NotRun, a job that was not run has
+// failed an attempt. If the claim is lost, the attempt has failed, whatever the
+// worker returned, even JobCancel or JobSnooze. A worker that completes its job
+// in its own transaction (river.JobCompleteTx) has completed it: guard that
 // transaction with the fence.
 //
-// The context of the worker ends with the claim, but its cause is River's own if
-// River cancelled it first; and what River looks at is its own context. A job
-// counts as interrupted by a shutdown as without the middleware. River's timeout
-// of a job begins when it runs, not while it waits in line.
+// The worker's context ends with the claim. If River canceled it first, its cause
+// is River's. River itself looks only at its own context, so a job that a
+// shutdown interrupts counts as it does without the middleware. River's job
+// timeout begins when the job runs, not while it waits in line.
 //
-// River panics if key is nil. With claims that are nil or a passthrough jobs are
-// worked without further ado.
+// For River, a job that waits in line, or for an answer of etcd, is running.
+// After RescueStuckJobsAfter River considers it stuck, and works it a second
+// time. So a job that has not begun within half of that time is not run: see
+// Config.RescueAfter, which must have the same value. A job that waits must
+// finish within the other half. If a job's timeout is longer, give it no Wait, or
+// increase both settings.
+//
+// River panics if key is nil. If claims is nil or a passthrough, jobs are worked
+// without a claim.
 func River[J, O any](claims middleware.Claims[O], key func(J) string, cfg Config, opts ...O) *RiverMiddleware[J] {
 	if key == nil {
 		panic("jobs: River needs a key function")
 	}
-	if passes(claims) {
+	if passthrough.Of(claims) {
 		return &RiverMiddleware[J]{}
 	}
-	return &RiverMiddleware[J]{run: exclusive[J, struct{}](claims, key, cfg, opts)}
+	return &RiverMiddleware[J]{run: exclusive[J, struct{}](claims, key, cfg, beforeRescue(cfg.RescueAfter), opts)}
 }
 
-// Work is called by River for each job.
+// rescueAfter is River's default.
+const rescueAfter = time.Hour
+
+// beforeRescue leaves time to work a job before River considers it stuck.
+func beforeRescue(after time.Duration) func(context.Context) time.Duration {
+	if after <= 0 {
+		after = rescueAfter
+	}
+	return func(context.Context) time.Duration { return after / 2 }
+}
+
+// Work runs one job. River calls it for each job.
 func (m *RiverMiddleware[J]) Work(ctx context.Context, job J, doInner func(ctx context.Context) error) error {
 	if m.run == nil {
 		return doInner(ctx)
@@ -54,8 +74,8 @@ func (m *RiverMiddleware[J]) Work(ctx context.Context, job J, doInner func(ctx c
 	return err
 }
 
-// IsMiddleware tells River what it is.
+// IsMiddleware marks the type as a River middleware.
 func (*RiverMiddleware[J]) IsMiddleware() bool { return true }
 
-// IsPlugin tells River what it is, too.
+// IsPlugin marks the type as a River plugin.
 func (*RiverMiddleware[J]) IsPlugin() bool { return true }

@@ -9,71 +9,90 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// Claims is what runs ticks: *etcdclaims.Client, O being its AcquireOption.
+// Claims is what runs ticks. *etcdclaims.Client implements it; O is its
+// AcquireOption.
 type Claims[O any] interface {
 	middleware.Claims[O]
 	middleware.Works[O]
 }
 
-// ErrNoTick says that a job was started before the first instant of its schedule.
-var ErrNoTick = errors.New("jobs: no tick is due")
+// ErrNoTick is returned when a job is started before the first instant of its
+// schedule.
+var ErrNoTick = errors.New("no tick is due")
 
-// TicksConfig says how the ticks of a job run. The zero value is a good one.
+// TicksConfig configures Ticks. The zero value is usable.
 type TicksConfig struct {
-	// Alone skips a tick while an earlier one of the job still runs, in any
-	// process: it is done without having run. The token of the function's context
-	// is that of the job then, not of the tick: fences rise from tick to tick, and
-	// a late write of one tick is refused after the next.
+	// Alone skips a tick while an earlier tick of the job is running in any
+	// process. A skipped tick is recorded as done. With Alone, the function's
+	// context has the token of the job, not of the tick. Fences then rise from
+	// tick to tick, and a late write of one tick is refused after the next tick
+	// has written. If the job's claim is lost before the function has returned,
+	// the tick is not recorded as run.
 	Alone bool
-	// StandBy lets a process that finds a tick running wait for its end, and take
-	// the tick over if the other process dies, instead of leaving it to the other:
-	// a tick whose process died is run again then, not lost.
+	// StandBy lets a process wait for the end of a tick that another process
+	// runs, and take the tick over if that process dies. Otherwise such a tick is
+	// lost. If etcd does not answer, a process tries a tick until the next one is
+	// due, and then drops it. So after an outage the newest tick runs, and not
+	// all that were due during it.
 	StandBy bool
-	// Context is what the contexts of a Job derive from, which gets none from its
-	// scheduler: end it to stop jobs on shutdown. Default: context.Background.
+	// Context returns the context that a Job runs in; its scheduler provides
+	// none. End it to stop jobs on shutdown. Default: context.Background.
 	Context func() context.Context
 	// Now is the clock of the scheduler. Default: time.Now.
 	Now func() time.Time
-	// Report is told of each tick that this process came to, with nil if it was
-	// run and that is recorded, and else why not: see Task. Default: the errors
-	// that a Task would return are logged by slog.Default for a Job, where nobody
-	// else hears of them.
+	// Report is called for each tick that this process came to. The error is nil
+	// if the tick ran here and was recorded, and otherwise the reason: see Task.
+	// Default: for a Job, errors are logged with slog.Default, because no caller
+	// sees them; a Task only returns them.
 	Report func(Tick, error)
 }
 
-// Ticks lets each tick of one job run once, in one of the processes whose
-// schedulers come to it, however far apart their clocks are, up to the time for
-// which done work is remembered (etcdclaims.Config's Retention). A lock around the
-// job would not: a short job is over before the next process asks for the lock.
+// Ticks runs each tick of one job once, in one of the processes whose schedulers
+// reach it, however far apart their clocks are. That holds for as long as done
+// work is remembered (etcdclaims.Config.Retention). A lock around the job would
+// not be enough: a short job ends before the next process asks for the lock.
 //
-// A Ticks is a cron.Schedule of robfig/cron and a gocron.Cron: give it to the
-// scheduler in place of its schedule, so that both mean the same instants. It is
-// for one job of one scheduler.
+// Ticks is a cron.Schedule of robfig/cron, and a gocron.Cron. Give it to the
+// scheduler in place of the schedule, so that both use the same instants. Use one
+// Ticks for one job of one scheduler.
 type Ticks struct {
 	job      string
 	schedule Schedule
 	cfg      TicksConfig
-	run      func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (first bool, err error) // nil: without claims
-	alone    func(ctx context.Context, do func(context.Context) error) (returned, err error)                         // nil: ticks may overlap
+	try      work                                                                            // nil: without claims
+	line     work                                                                            // nil unless it stands by
+	alone    func(ctx context.Context, do func(context.Context) error) (returned, err error) // nil: ticks may overlap
 
-	mu    sync.Mutex
-	taken time.Time      // the newest that was tried for here
-	zone  *time.Location // of the scheduler: schedules may go by it
+	mu      sync.Mutex
+	taken   time.Time             // the newest tick tried here, or due when the Ticks was made
+	first   time.Time             // when the Ticks was made; later, when the scheduler first called Next
+	asked   bool                  // the scheduler has called Next
+	came    bool                  // a tick was tried
+	zone    *time.Location        // of the scheduler: schedules may depend on it
+	waiting map[*waiting]struct{} // ticks without an answer of etcd
 }
 
-// NewTicks makes the ticks of a job. The name of the job is the beginning of their
-// keys, and must be the same in all processes, as must the schedule: Schedules that
-// count from when they are asked, such as robfig's @every, are refused. So is a
-// name that makes no keys. A schedule without a zone of its own goes by that of its
-// scheduler, which must be the same in all processes, too.
+// work runs fn as the work of a key, unless another process runs it or it is
+// done.
+type work func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (first bool, err error)
+
+// NewTicks returns the Ticks of a job. The name of the job is the prefix of their
+// keys. The name and the schedule must be the same in all processes. If the
+// schedule has no time zone of its own, it uses the scheduler's, which must then
+// also be the same.
 //
-// The options are those of each tick's work: with etcdclaims.AtMostOnce a tick whose
-// process died is not run again.
+// NewTicks returns an error if the name cannot be part of a key, or if the
+// schedule counts from the time of the call, as robfig's @every does.
 //
-// With claims that are nil or a passthrough each process runs all ticks.
+// The options apply to the work of each tick and, with Alone, to the job's claim:
+// both end at the same time if the process dies. With etcdclaims.AtMostOnce, a
+// tick whose process died does not run again.
+//
+// If claims is nil or a passthrough, each process runs all ticks.
 func NewTicks[O any](claims Claims[O], job string, s Schedule, cfg TicksConfig, opts ...O) (*Ticks, error) {
 	if err := checkJob(job); err != nil {
 		return nil, err
@@ -90,55 +109,82 @@ func NewTicks[O any](claims Claims[O], job string, s Schedule, cfg TicksConfig, 
 	if cfg.Context == nil {
 		cfg.Context = context.Background
 	}
-	t := &Ticks{job: job, schedule: s, cfg: cfg}
-	// What was due before counts as had: a first start that comes early is for the
-	// tick that it is about to be.
-	t.taken, _ = newest(s, cfg.Now())
-	if passes(claims) {
+	t := &Ticks{job: job, schedule: s, cfg: cfg, first: cfg.Now(), waiting: map[*waiting]struct{}{}}
+	// Ticks due before count as taken: if the first start is early, it is for the
+	// upcoming tick.
+	t.taken, _ = newest(s, t.first)
+	if passthrough.Of(claims) {
 		return t, nil
 	}
-	run := claims.TryRunOnce
-	if cfg.StandBy {
-		run = claims.RunOnce
-	}
-	t.run = func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (bool, error) {
-		_, first, err := run(ctx, key, fn, opts...)
+	t.try = func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (bool, error) {
+		_, first, err := claims.TryRunOnce(ctx, key, fn, opts...)
 		return first, err
 	}
+	if cfg.StandBy {
+		t.line = func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (bool, error) {
+			_, first, err := claims.RunOnce(ctx, key, fn, opts...)
+			return first, err
+		}
+	}
 	if cfg.Alone {
-		// The job's error comes beside that of its claim, as with queues.
+		// The job's error is a result, apart from the error of its claim: see result.
 		t.alone = middleware.Func(claims, func(func(context.Context) error) string { return job },
-			func(ctx context.Context, do func(context.Context) error) (error, error) { return do(ctx), nil }, middleware.FuncConfig{})
+			func(ctx context.Context, do func(context.Context) error) (error, error) { return do(ctx), nil }, middleware.FuncConfig{}, plainOptions(opts)...)
 	}
 	return t, nil
 }
 
-// Next returns the first tick after an instant, for the scheduler.
+// plainOptions returns the options that a claim without a record of work accepts.
+func plainOptions[O any](opts []O) (plain []O) {
+	for _, opt := range opts {
+		if o, ok := any(opt).(interface{ WorkOnly() bool }); !ok || !o.WorkOnly() {
+			plain = append(plain, opt)
+		}
+	}
+	return plain
+}
+
+// Next returns the first tick after an instant. The scheduler calls it.
 func (t *Ticks) Next(after time.Time) time.Time {
 	t.mu.Lock()
-	t.zone = after.Location()
+	t.goBy(after.Location())
 	t.mu.Unlock()
 	return t.schedule.Next(after)
 }
 
-// Task returns fn, to be called when a tick is due: with gocron.NewTask, say. It
-// runs as the newest tick that is due, or about to be within a second; if the one
-// before was missed, so it stays. The context carries the Tick and the token, and
-// ends with the claim, with the caller's context, and at MaxHold.
+// goBy records the scheduler's time zone. What was due in that zone when the
+// scheduler first asked counts as taken. The zone may differ from the process's,
+// and the same schedule then has other ticks.
+func (t *Ticks) goBy(zone *time.Location) {
+	if !t.came && (!t.asked || t.zone != zone) {
+		if !t.asked {
+			t.first, t.asked = t.cfg.Now(), true
+		}
+		t.taken, _ = newest(t.schedule, t.first.In(zone))
+	}
+	t.zone = zone
+}
+
+// Task returns a function that runs fn for the tick that is due. Call it when a
+// tick is due, for example with gocron.NewTask. It runs the newest tick that is
+// due, or that will be due within a second. It does not catch up on missed ticks.
+// The context carries the Tick and the token. It ends with the claim, with the
+// caller's context, and at MaxHold. Task panics if fn is nil.
 //
-// The error is nil if the tick was run here, or is run by another or was before
-// (as Report is told by an error that matches fencing.ErrHeld or
-// middleware.ErrDone). What fn returns is returned as it is; the tick counts as
-// run, as it does after a panic or Goexit, which go on when that is recorded. If it
-// was not run for want of an answer the error is a *middleware.NotRunError: no
-// other error lets fn run on. If the claim was lost before fn had returned it
-// matches fencing.ErrLost: another process that comes to the tick later runs it
-// again.
+// The function returns nil if the tick ran here, or if another process runs or
+// has run it. Report then receives an error that matches fencing.ErrHeld or
+// middleware.ErrDone. An error of fn is returned unchanged; the tick still counts
+// as run. After a panic or Goexit of fn the tick also counts as run; the panic or
+// Goexit continues once that is recorded.
 //
-// What is not guaranteed: a tick is lost if the process dies that runs it, unless
-// another stands by, or comes to it later; and if no process can ask etcd when it
-// is due. The record of a tick whose process died stays in etcd, since nobody ends
-// it: see etcdclaims.Client.Orphans.
+// The error is a *middleware.NotRunError if the tick was not run because etcd did
+// not answer. It matches fencing.ErrLost if the claim was lost before fn
+// returned; another process that comes to the tick later runs it again.
+//
+// What is not guaranteed: a tick is lost if its process dies, unless another
+// process stands by or comes to the tick later. It is lost if no process can
+// reach etcd when it is due. The record of a tick whose process died stays in
+// etcd: see etcdclaims.Client.Orphans.
 func (t *Ticks) Task(fn func(ctx context.Context) error) func(ctx context.Context) error {
 	if fn == nil {
 		panic("jobs: Task needs a function")
@@ -149,13 +195,13 @@ func (t *Ticks) Task(fn func(ctx context.Context) error) func(ctx context.Contex
 	}
 }
 
-// errNoReturn stands for a panic, and Goexit.
+// errNoReturn stands for a panic or Goexit.
 var errNoReturn = errors.New("jobs: the job did not return")
 
-// do runs fn as the tick that is due, and returns what a Task does.
+// do runs fn for the tick that is due, and returns what Task's function returns.
 func (t *Ticks) do(ctx context.Context, fn func(ctx context.Context) error) (tick Tick, err error) {
 	tick = Tick{Job: t.job}
-	var others bool // it is another's, as it should be
+	var others bool // another process runs or has run the tick: not an error
 	err = errNoReturn
 	defer func() {
 		if t.cfg.Report != nil {
@@ -167,18 +213,18 @@ func (t *Ticks) do(ctx context.Context, fn func(ctx context.Context) error) (tic
 	}()
 	nominal, ok := t.take()
 	if !ok {
-		return tick, fmt.Errorf("%w for job %q", ErrNoTick, t.job)
+		return tick, fmt.Errorf("jobs: %w for job %q", ErrNoTick, t.job)
 	}
 	tick.Nominal = nominal.UTC()
 	ctx = context.WithValue(ctx, tickKey{}, tick)
-	if t.run == nil {
+	if t.try == nil {
 		return tick, fn(ctx)
 	}
-	others, err = t.once(ctx, tick.Key(), fn)
+	others, err = t.once(ctx, tick, fn)
 	return tick, err
 }
 
-// take decides which tick is run now.
+// take decides which tick runs now.
 func (t *Ticks) take() (nominal time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,40 +233,51 @@ func (t *Ticks) take() (nominal time.Time, ok bool) {
 		now = now.In(t.zone)
 	}
 	nominal, ok = tickAt(t.schedule, now, t.taken)
+	t.came = true
 	if nominal.After(t.taken) {
 		t.taken = nominal
 	}
+	t.overtake(nominal)
 	return nominal, ok
 }
 
 // left is how a tick has ended.
 type left struct {
-	outcome  string // for people who look at its record
-	giveBack bool   // it was not run, and may be by others
+	outcome string // for people who read its record
+	back    error  // nil if the tick is recorded as run; otherwise others may run it
 }
 
 // onceMore is the error by which work is given back.
-type onceMore struct{}
+type onceMore struct {
+	ran bool // the tick was started here, and its outcome does not count
+}
 
-func (onceMore) Error() string  { return "jobs: not run here" }
+func (e onceMore) Error() string {
+	if e.ran {
+		return "jobs: the job's claim was lost before it had returned"
+	}
+	return "jobs: not run here"
+}
+
+// GiveBack and Ran are methods that works look for: see middleware.Works. Work that ran
+// is not given back if it may run at most once.
 func (onceMore) GiveBack() bool { return true }
+func (e onceMore) Ran() bool    { return e.ran }
 
-// once runs fn as the work of the key; others reports that the error says no more
-// than that it is another's. The work runs in a goroutine of its own, and waits
-// there until fn has returned here, or panics: so the tick is recorded as run while
-// the stack of a panic stands yet, for whoever recovers it.
-func (t *Ticks) once(ctx context.Context, key string, fn func(ctx context.Context) error) (others bool, err error) {
+// once runs fn as the work of the tick. others reports that another process runs
+// or has run it. The work runs in its own goroutine, and waits there until fn has
+// returned here, or panics. So the tick is recorded as run while the stack of a
+// panic still exists, for whoever recovers it.
+func (t *Ticks) once(ctx context.Context, tick Tick, fn func(ctx context.Context) error) (others bool, err error) {
+	key := tick.Key()
 	begun := make(chan context.Context)
 	over := make(chan left)
 	ended := make(chan error, 1)
 	go func() {
-		first, err := t.run(ctx, key, func(ctx context.Context) ([]byte, error) {
+		first, err := t.claim(ctx, tick, func(ctx context.Context) ([]byte, error) {
 			begun <- ctx
 			l := <-over
-			if l.giveBack {
-				return nil, onceMore{}
-			}
-			return []byte(l.outcome), nil
+			return []byte(l.outcome), l.back
 		})
 		if err == nil && !first {
 			err = fmt.Errorf("jobs: tick %s: %w", key, middleware.ErrDone)
@@ -241,11 +298,11 @@ func (t *Ticks) once(ctx context.Context, key string, fn func(ctx context.Contex
 	defer func() {
 		over <- l
 		lost := <-ended
-		if lost != nil && !errors.Is(lost, onceMore{}) {
+		if lost != nil && !errors.As(lost, new(onceMore)) {
 			others, err = false, &doubtError{err: lost, job: err, canceled: ctx.Err() != nil}
 		}
 	}()
-	others, l.giveBack, err = t.within(held, fn)
+	others, l.back, err = t.within(held, fn)
 	l.outcome = "ok"
 	if err != nil {
 		l.outcome = fmt.Sprintf("%.1000s", err)
@@ -253,32 +310,35 @@ func (t *Ticks) once(ctx context.Context, key string, fn func(ctx context.Contex
 	return others, err
 }
 
-// isHeld reports whether an error says for sure that another holds the key.
+// isHeld reports whether an error is certain that another owner holds the key.
 func isHeld(err error) bool {
 	return errors.Is(err, fencing.ErrHeld) && !errors.Is(err, fencing.ErrUnknown)
 }
 
-// within calls fn in the context of a tick. If it was not called, the tick is
-// skipped for the sake of others, or given back.
-func (t *Ticks) within(ctx context.Context, fn func(ctx context.Context) error) (others, giveBack bool, err error) {
+// within calls fn in the context of a tick. If fn was not called, the tick is
+// skipped because an earlier one runs, or it is given back. It is also given back
+// if the job's claim was lost.
+func (t *Ticks) within(ctx context.Context, fn func(ctx context.Context) error) (others bool, back, err error) {
 	if t.alone == nil {
-		return false, false, fn(ctx)
+		return false, nil, fn(ctx)
 	}
 	returned, err := t.alone(ctx, fn)
 	var notRun *middleware.NotRunError
 	switch {
 	case err == nil:
-		return false, false, returned
-	case errors.As(err, &notRun):
-		return isHeld(err), !isHeld(err), err
+		return false, nil, returned
+	case !errors.As(err, &notRun):
+		return false, onceMore{ran: true}, &doubtError{err: err, job: returned, canceled: ctx.Err() != nil}
+	case isHeld(err):
+		return true, nil, err
 	}
-	return false, false, &doubtError{err: err, job: returned, canceled: ctx.Err() != nil}
+	return false, onceMore{}, err
 }
 
-// log is for errors that nobody else hears of.
+// log logs errors that no caller sees.
 func (t *Ticks) log(ctx context.Context, tick Tick, err error) {
 	if err == nil || t.cfg.Report != nil {
 		return
 	}
-	slog.Default().LogAttrs(ctx, slog.LevelError, "a tick failed, or was not run", slog.String("tick", tick.Key()), slog.Any("error", err))
+	slog.Default().LogAttrs(ctx, slog.LevelError, "tick failed", slog.String("tick", tick.Key()), slog.Any("error", err))
 }

@@ -18,7 +18,7 @@ var nilClient *etcdclaims.Client
 // world is one etcd in virtual time, and two processes, each on its machine.
 type world struct {
 	server        *claimtest.Server
-	host          *claimtest.Host
+	host, near    *claimtest.Host // of claims, and of other
 	claims, other *etcdclaims.Client
 }
 
@@ -29,9 +29,9 @@ func inWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			server := claimtest.Start(t)
-			w := &world{server: server, host: server.Host(t)}
+			w := &world{server: server, host: server.Host(t), near: server.Host(t)}
 			w.claims = claimtest.NewClient(t, w.host, etcdclaims.Config{Owner: "here"})
-			w.other = claimtest.NewClient(t, server.Host(t), etcdclaims.Config{Owner: "there"})
+			w.other = claimtest.NewClient(t, w.near, etcdclaims.Config{Owner: "there"})
 			f(t, w)
 		})
 	})

@@ -3,6 +3,8 @@
 package demoetcd
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,8 +12,48 @@ import (
 	"strings"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 )
+
+// Logger returns a logger for etcdclaims.Config that writes warnings and errors to
+// standard error.
+func Logger() *zap.Logger {
+	cfg := zap.NewDevelopmentConfig()
+	cfg.Development = false
+	cfg.Level = zap.NewAtomicLevelAt(zap.WarnLevel)
+	cfg.DisableCaller, cfg.DisableStacktrace = true, true
+	return zap.Must(cfg.Build())
+}
+
+// Dial returns a client of the etcd at the endpoints. It logs errors only: the
+// client warns of each request that ends with its context.
+func Dial(endpoints []string) (*clientv3.Client, error) {
+	logger := Logger().WithOptions(zap.IncreaseLevel(zap.ErrorLevel))
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: logger})
+}
+
+// Use opens an etcd as Open does, and calls f with a client, the endpoints, and a
+// prefix that no other run uses. Then it deletes all keys below the prefix, also if
+// ctx has ended. The leases of processes that were killed end by themselves.
+func Use(ctx context.Context, name, endpoints string, f func(etcd *clientv3.Client, endpoints []string, prefix string) error) error {
+	at, stop, err := Open(endpoints)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	etcd, err := Dial(at)
+	if err != nil {
+		return err
+	}
+	prefix := "/" + name + "/" + strings.ToLower(rand.Text()) + "/"
+	err = f(etcd, at, prefix)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	_, derr := etcd.Delete(last, prefix, clientv3.WithPrefix())
+	return errors.Join(err, derr, etcd.Close())
+}
 
 // patience is how long etcd may take to start. Less than two seconds will do,
 // unless the machine is busy.

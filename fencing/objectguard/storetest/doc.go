@@ -1,5 +1,5 @@
-// Package storetest has what objectguard.Store promises as tests, for stores of
-// anybody's, on the server that is used in production:
+// Package storetest tests an objectguard.Store against the contract of that
+// interface. Run it against the kind of server that is used in production:
 //
 //	func TestStore(t *testing.T) {
 //		storetest.TestStore(t, func(t *testing.T) objectguard.Store {
@@ -7,6 +7,6 @@
 //		})
 //	}
 //
-// Servers that take a conditional write and ignore its condition fail. What no
-// test can show is that a store never answers with what was there before.
+// A server that accepts a conditional write and ignores the condition fails. No
+// test can show that a store never returns stale content.
 package storetest

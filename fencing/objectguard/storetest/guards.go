@@ -15,8 +15,8 @@ import (
 	"github.com/etcdclaims/claims/fencing/objectguard"
 )
 
-// TestGuards runs fencetest on the Gate and the Objects of such stores. Nothing of
-// it fails if the store's replies are lost at times.
+// TestGuards runs fencetest on a Gate and on Objects in the stores that open
+// returns. The tests also pass if some of a store's replies are lost.
 func TestGuards(t *testing.T, open func(t *testing.T) objectguard.Store) {
 	t.Run("Gate", func(t *testing.T) {
 		fencetest.TestGate(t, func(t *testing.T) fencetest.Subject {
@@ -52,8 +52,8 @@ func TestGuards(t *testing.T, open func(t *testing.T) objectguard.Store) {
 	})
 }
 
-// process has an object for each key, which it keeps, as programs should. Effects
-// are its lines.
+// process is a process with one Object for each key, as programs should have. The
+// effects are the lines of the object.
 type process struct {
 	store objectguard.Store
 
@@ -76,7 +76,7 @@ func (p *process) object(key string) (*objectguard.Object, error) {
 	return o, err
 }
 
-// Admit is that of the key's object.
+// Admit admits the token at the object of its key.
 func (p *process) Admit(ctx context.Context, t fencing.Token) error {
 	o, err := p.object(t.Key)
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *process) effects(ctx context.Context, key string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(content.Data), "\n"), "\n"), err
 }
 
-// dying is the store as a process sees it that ends after it has read, before it
+// dying is the store of a process that dies after it has read and before it
 // writes.
 type dying struct{ objectguard.Store }
 

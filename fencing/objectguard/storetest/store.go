@@ -11,8 +11,8 @@ import (
 	"github.com/etcdclaims/claims/fencing/objectguard"
 )
 
-// TestStore runs the suite, TestGuards included. Each of its tests opens a store
-// of its own: one in which there are no objects, of names that begin with "a/".
+// TestStore runs all tests, those of TestGuards included. Each test calls open
+// for a store of its own, without objects whose names begin with "a/".
 func TestStore(t *testing.T, open func(t *testing.T) objectguard.Store) {
 	for _, test := range []struct {
 		name string
@@ -38,21 +38,21 @@ type trial struct {
 	objectguard.Store
 }
 
-// holds wants the object to have just that, and returns its version.
+// holds checks that the object has this content, and returns its version.
 func (s *trial) holds(name, want string) string {
 	s.Helper()
 	data, version, err := s.Read(s.Context(), name)
 	if err != nil || string(data) != want || version == "" {
-		s.Fatalf("%s has %.40q at version %q (%v), want %.40q", name, data, version, err, want)
+		s.Fatalf("%s contains %.40q at version %q (error %v), want %.40q", name, data, version, err, want)
 	}
 	return version
 }
 
-// conflicts wants the error of a condition that does not hold.
+// conflicts checks that err reports that the condition of a write did not hold.
 func (s *trial) conflicts(err error, what string) {
 	s.Helper()
 	if !errors.Is(err, objectguard.ErrConflict) && !errors.Is(err, objectguard.ErrNotFound) {
-		s.Errorf("%s: %v, want one that matches ErrConflict", what, err)
+		s.Errorf("%s: %v, want an error that matches ErrConflict", what, err)
 	}
 }
 
@@ -63,20 +63,20 @@ func (s *trial) created(name, data string) string {
 		s.Fatalf("Create: %v", err)
 	}
 	if got := s.holds(name, data); version != "" && got != version {
-		s.Errorf("Create says that it made version %q, Read that it is %q", version, got)
+		s.Errorf("Create returned version %q, Read returned %q", version, got)
 	}
 	return s.holds(name, data)
 }
 
 func (s *trial) absent() {
 	if _, _, err := s.Read(s.Context(), "a/absent"); !errors.Is(err, objectguard.ErrNotFound) {
-		s.Errorf("Read: %v, want one that matches ErrNotFound", err)
+		s.Errorf("Read: %v, want an error that matches ErrNotFound", err)
 	}
 	version := s.created("a/other", "x")
 	_, err := s.Replace(s.Context(), "a/absent", []byte("y"), version)
-	s.conflicts(err, "Replace of what is absent")
+	s.conflicts(err, "Replace of an absent object")
 	if _, _, err := s.Read(s.Context(), "a/absent"); !errors.Is(err, objectguard.ErrNotFound) {
-		s.Errorf("Read after a Replace: %v, want one that matches ErrNotFound", err)
+		s.Errorf("Read after a Replace: %v, want an error that matches ErrNotFound", err)
 	}
 }
 
@@ -84,10 +84,10 @@ func (s *trial) create() {
 	version := s.created("a/1", "one")
 	for _, data := range []string{"two", "one"} {
 		_, err := s.Create(s.Context(), "a/1", []byte(data))
-		s.conflicts(err, "Create of what is there")
+		s.conflicts(err, "Create of an existing object")
 	}
 	if got := s.holds("a/1", "one"); got != version {
-		s.Errorf("the version is %q, want still %q", got, version)
+		s.Errorf("the version changed to %q from %q", got, version)
 	}
 }
 
@@ -98,10 +98,10 @@ func (s *trial) replace() {
 		s.Fatalf("Replace: %v", err)
 	}
 	if got := s.holds("a/1", "two"); got == first || second != "" && got != second {
-		s.Errorf("version %q was replaced by %q (said to be %q)", first, got, second)
+		s.Errorf("version %q was replaced by version %q; Replace returned %q", first, got, second)
 	}
 	_, err = s.Replace(s.Context(), "a/1", []byte("late"), first)
-	s.conflicts(err, "Replace of a version that is gone")
+	s.conflicts(err, "Replace of an old version")
 	s.holds("a/1", "two")
 }
 
@@ -117,17 +117,17 @@ func (s *trial) content() {
 			s.Fatal(err)
 		}
 		if !bytes.Equal(mine, data) {
-			s.Error("Create changes the data that it was given")
+			s.Error("Create changed its argument data")
 		}
 		clear(mine)
 		got, version, err := s.Read(s.Context(), name)
 		if err != nil || !bytes.Equal(got, data) {
-			s.Errorf("%d bytes come back as %d others (%v)", len(data), len(got), err)
+			s.Errorf("%d bytes were written, %d other bytes were read (error %v)", len(data), len(got), err)
 			continue
 		}
 		clear(got)
 		if again := s.holds(name, string(data)); again != version {
-			s.Errorf("the version is %q, and then %q", version, again)
+			s.Errorf("the version is %q, then %q without a write", version, again)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (s *trial) readsSeeWrites() {
 			s.Fatal(err)
 		}
 		if version = s.holds("a/1", data); made != "" && made != version {
-			s.Errorf("Replace says that it made version %q, Read that it is %q", made, version)
+			s.Errorf("Replace returned version %q, Read returned %q", made, version)
 		}
 	}
 }
@@ -169,7 +169,8 @@ func (s *trial) replacers() {
 	}
 }
 
-// race wants just one of the writes to be done: the one that is there in the end.
+// race runs rival writes at once, and checks that exactly one is done: the one
+// whose content is there in the end.
 func (s *trial) race(name string, write func(data []byte) error) {
 	s.Helper()
 	errs := make([]error, rivals)
@@ -185,11 +186,11 @@ func (s *trial) race(name string, write func(data []byte) error) {
 	}
 	for i, err := range errs {
 		if err == nil && data(i) != string(content) {
-			s.Errorf("writer %d was told that it has written, and %q is there", i, content)
+			s.Errorf("writer %d got no error, but the object contains %q", i, content)
 		}
-		// What lost may also be told that nobody knows.
+		// A loser may also get an unknown outcome.
 		if errors.Is(err, objectguard.ErrNotFound) && !errors.Is(err, objectguard.ErrConflict) {
-			s.Errorf("writer %d was told %v", i, err)
+			s.Errorf("writer %d: %v, which matches ErrNotFound", i, err)
 		}
 	}
 }
@@ -200,10 +201,10 @@ func (s *trial) callerGone() {
 	version := s.created("a/1", "one")
 	_, _, err := s.Read(gone, "a/1")
 	if err == nil || errors.Is(err, objectguard.ErrNotFound) {
-		s.Errorf("Read says %v to a caller that is gone", err)
+		s.Errorf("Read with a canceled context: %v, want an error other than ErrNotFound", err)
 	}
 	_, err = s.Replace(gone, "a/1", []byte("two"), version)
 	if errors.Is(err, objectguard.ErrConflict) || errors.Is(err, objectguard.ErrNotFound) {
-		s.Errorf("Replace says %v to a caller that is gone", err)
+		s.Errorf("Replace with a canceled context: %v, want neither ErrConflict nor ErrNotFound", err)
 	}
 }

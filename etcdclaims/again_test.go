@@ -1,0 +1,160 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
+)
+
+// Work that is done, dead or waiting is begun again by those who ask for that, and
+// by nobody else.
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	boom := errors.New("boom")
+	for name, tt := range map[string]struct {
+		end   func(w *etcdclaims.Work) error
+		state etcdclaims.State
+		err   error
+	}{
+		"done":   {func(w *etcdclaims.Work) error { return w.CompleteWith(ctx, []byte("first")) }, etcdclaims.StateDone, etcdclaims.ErrDone},
+		"dead":   {func(w *etcdclaims.Work) error { return failing(ctx, w, etcdclaims.Permanent(boom)) }, etcdclaims.StateDead, etcdclaims.ErrDead},
+		"failed": {func(w *etcdclaims.Work) error { return failing(ctx, w, boom) }, etcdclaims.StateFailed, etcdclaims.ErrWaiting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 1000, Backoff: func(int) time.Duration { return time.Hour }})
+			for i, begin := range []func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Work, error){b.TryBegin, b.Begin} {
+				key := []string{"try", "wait"}[i]
+				noErr(t, tt.end(tryBegin(t, a, key)))
+				for _, other := range []etcdclaims.State{etcdclaims.StateDone, etcdclaims.StateDead, etcdclaims.StateFailed} {
+					if other != tt.state {
+						_, err := begin(ctx, key, etcdclaims.Again(other))
+						wantIs(t, err, tt.err)
+					}
+				}
+				w, err := begin(ctx, key, etcdclaims.Again(tt.state))
+				noErr(t, err)
+				p, ok := w.Previous()
+				if !ok || p.State != tt.state || w.Attempt() != 2 || (p.Result == "first") != (tt.state == etcdclaims.StateDone) {
+					t.Errorf("attempt %d after %+v, %v", w.Attempt(), p, ok)
+				}
+				r, _, err := a.Record(ctx, key)
+				if want := map[etcdclaims.State]int{etcdclaims.StateFailed: 0}[tt.state]; err != nil || tt.state != etcdclaims.StateFailed && r.Earlier != 1 || tt.state == etcdclaims.StateFailed && r.Earlier != want {
+					t.Errorf("recorded %+v, %v", r, err)
+				}
+				noErr(t, w.CompleteWith(ctx, []byte("second")))
+				if r, _, err := a.Record(ctx, key); err != nil || r.Result != "second" || r.State != etcdclaims.StateDone {
+					t.Errorf("recorded %+v, %v", r, err)
+				}
+				w, err = begin(ctx, key, etcdclaims.Again()) // whatever it is
+				noErr(t, err)
+				noErr(t, w.Release(ctx))
+			}
+		})
+	}
+}
+
+// Orphans that may not run again do so with Again(StateDead), without being buried
+// first.
+func TestAgainOrphan(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 1})
+	tryBegin(t, a, "once", etcdclaims.AtMostOnce())
+	vanish(t, etcd, b, "once")
+	w := tryBegin(t, b, "once", etcdclaims.Again(etcdclaims.StateDead))
+	if p, _ := w.Previous(); p.State != etcdclaims.StateOrphaned || w.Attempt() != 2 {
+		t.Errorf("attempt %d after %+v", w.Attempt(), p)
+	}
+	// Its attempts count from there: one more is one too many.
+	vanish(t, etcd, b, "once")
+	_, err := a.TryBegin(ctx, "once")
+	if r := recordOf(t, err, etcdclaims.ErrDead); r.Attempt != 2 || r.Earlier != 1 {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// Supersede begins work whether it is free, this client's own, or an orphan, in one
+// call; another client's stays that client's.
+func TestSupersedeWork(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 3})
+	for name, begin := range map[string]func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Work, error){"try": a.TryBegin, "wait": a.Begin} {
+		first, err := begin(ctx, name, etcdclaims.Supersede(), etcdclaims.Note([]byte("n")))
+		noErr(t, err)
+		second, err := begin(ctx, name, etcdclaims.Supersede())
+		noErr(t, err)
+		if p, ok := second.Previous(); !ok || p.State != etcdclaims.StateClaimed || p.Claim != first.ID() || second.Attempt() != 2 || second.Fence() <= first.Fence() || p.Note != "n" {
+			t.Errorf("attempt %d after %+v, %v", second.Attempt(), p, ok)
+		}
+		lossOf(t, first.Err(), etcdclaims.ReasonSuperseded)
+		wantIs(t, first.Complete(ctx), etcdclaims.ErrLost)
+		wantIs(t, first.Release(ctx), etcdclaims.ErrLost)
+		_, err = b.TryBegin(ctx, name, etcdclaims.Supersede())
+		wantIs(t, err, etcdclaims.ErrHeld)
+		noErr(t, second.Check())
+		vanish(t, etcd, b, name)
+		third, err := b.TryBegin(ctx, name, etcdclaims.Supersede())
+		noErr(t, err)
+		if p, _ := third.Previous(); p.State != etcdclaims.StateOrphaned || third.Attempt() != 3 {
+			t.Errorf("attempt %d after %+v", third.Attempt(), p)
+		}
+		noErr(t, third.Complete(ctx))
+	}
+	if s := a.Stats(); s.TookOver != 0 {
+		t.Errorf("who supersedes itself took over: %+v", s)
+	}
+	once := tryBegin(t, a, "once", etcdclaims.AtMostOnce())
+	_, err := a.TryBegin(ctx, "once", etcdclaims.Supersede())
+	wantIs(t, err, etcdclaims.ErrHeld)
+	noErr(t, once.Check())
+}
+
+// A superseding attempt whose reply is lost is found, and leaves one owner.
+func TestSupersedeWorkLostReply(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		first := tryBegin(t, c, "k")
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", Skip: 1, LoseReply: true}) // the first learns of the record
+		second, err := c.TryBegin(ctx, "k", etcdclaims.Supersede())
+		noErr(t, err)
+		wantIs(t, first.Check(), etcdclaims.ErrLost)
+		noErr(t, second.Complete(ctx))
+		w.closeClean(c)
+	})
+}
+
+// An orphan says what it was.
+func TestNoteInTheRecord(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	for key, note := range map[string]string{"text": "invoice 42 of ACME", "bytes": "\xff\x00"} {
+		tryBegin(t, a, key, etcdclaims.Note([]byte(note)))
+		vanish(t, etcd, b, key)
+		if o, err := orphansOf(ctx, b, 0); err != nil || len(o) != 1 || o[0].Note != note {
+			t.Errorf("orphans %+v, %v", o, err)
+		}
+		w := tryBegin(t, b, key) // without a note of its own
+		if p, _ := w.Previous(); p.Note != note {
+			t.Errorf("previous %+v", p)
+		}
+		noErr(t, w.Complete(ctx))
+		if r, _, err := a.Record(ctx, key); err != nil || r.Note != note {
+			t.Errorf("recorded %+v, %v", r, err)
+		}
+	}
+	noErr(t, tryBegin(t, a, "text", etcdclaims.Again(), etcdclaims.Note([]byte("other"))).Complete(ctx))
+	if r, _, err := a.Record(ctx, "text"); err != nil || r.Note != "other" {
+		t.Errorf("recorded %+v, %v", r, err)
+	}
+}

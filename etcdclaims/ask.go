@@ -1,0 +1,138 @@
+package etcdclaims
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/wire"
+)
+
+// Callers of one client that try for one key at the same time share a request.
+// The first of them makes it. Those that come before it has left wait for its
+// answer, which is theirs, too: etcd judged after they had asked. If it was
+// refused, each of them would have been. If it succeeded, the key was held right
+// after that, and each of them would have been refused. So a key that everybody
+// polls costs its client one request at a time, however many callers there are.
+
+// ask is a TryAcquire whose answer others may share.
+type ask struct {
+	key      askKey
+	departed atomic.Bool // its request has left: who comes now asks anew
+
+	// Guarded by the client's asksMu until it was answered:
+	done     chan struct{} // closed with the answer; nil if nobody waits for it
+	answered bool
+	verdict  verdict
+}
+
+// askKey is what calls have in common that share an answer.
+type askKey struct {
+	key         string
+	work, barge bool
+	ttl         time.Duration
+	manual      bool
+	meta        string // of the context: a refusal may be of who asks
+}
+
+// verdict is the answer to an ask, for those that share it.
+type verdict struct {
+	err   error
+	again bool      // they ask again
+	plan  *workPlan // what the first has learnt of the work, or nil
+}
+
+// attemptTogether makes one attempt, for others too, or shares that of another.
+func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (t *term, again bool, err error) {
+	o.ask = nil
+	k := askKey{key: key, work: w != nil, barge: o.barge, ttl: o.ttl, manual: o.manual, meta: outgoingOf(ctx).text}
+	a, first := c.joinAsk(k)
+	if !first {
+		return c.shareAnswer(ctx, a, o, w)
+	}
+	o.ask = a
+	again = true // for the others, if a hook panics
+	defer func() {
+		c.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, w) })
+	}()
+	return c.attemptAlone(ctx, key, o, w, once)
+}
+
+// joinAsk returns the ask that the caller shares, or a new one of which it is
+// the first.
+func (c *Client) joinAsk(k askKey) (a *ask, first bool) {
+	c.asksMu.Lock()
+	defer c.asksMu.Unlock()
+	if a = c.asks[k]; a != nil && !a.departed.Load() {
+		if a.done == nil {
+			a.done = make(chan struct{})
+		}
+		return a, false
+	}
+	a = &ask{key: k}
+	c.asks[k] = a
+	return a, true
+}
+
+// answer tells those that share the ask. Only the first answer counts, and most
+// are asked for by nobody.
+func (c *Client) answer(a *ask, verdict func() verdict) {
+	c.asksMu.Lock()
+	if c.asks[a.key] == a {
+		delete(c.asks, a.key) // nobody can join it any more
+	}
+	before := a.answered
+	a.answered = true
+	c.asksMu.Unlock()
+	if before || a.done == nil {
+		return
+	}
+	a.verdict = verdict()
+	close(a.done)
+}
+
+// shareAnswer waits for the answer to another's ask.
+func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
+	late := time.NewTimer(time.Until(o.until))
+	defer late.Stop()
+	select {
+	case <-a.done:
+	case <-late.C:
+		return nil, false, wire.ErrNoAnswer
+	case <-ctx.Done():
+		return nil, false, wire.ContextError(ctx)
+	}
+	v := a.verdict
+	if v.plan != nil && w != nil && v.plan.rev != w.rev {
+		w.prev, w.raw, w.lease, w.rev, w.err, w.anew = v.plan.prev, v.plan.raw, v.plan.lease, v.plan.rev, v.plan.err, false
+	}
+	var held *HeldError
+	if !errors.As(v.err, &held) {
+		return nil, v.again, v.err
+	}
+	own := *held
+	own.Info.Note = bytes.Clone(held.Info.Note)
+	return nil, false, &own
+}
+
+// verdictFor returns what the outcome of an attempt means for those that share
+// its ask. What concerned only the first, they find out for themselves.
+func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error, w *workPlan) verdict {
+	switch {
+	case t != nil:
+		return verdict{err: &HeldError{Info: t.info()}}
+	case errors.Is(err, ErrHeld):
+		return verdict{err: err}
+	case again && err == nil && w != nil:
+		learnt := *w
+		return verdict{again: true, plan: &learnt}
+	case again:
+		return verdict{again: true, err: failed(err)}
+	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.Is(err, ErrLost), errors.Is(err, ErrUnknown), errors.Is(err, ErrTooLarge):
+		return verdict{again: true}
+	}
+	return verdict{err: err}
+}

@@ -1,0 +1,153 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// Acquire waits while another caller holds the key. The deadline of its context
+// bounds the waiting.
+func ExampleClient_Acquire() {
+	ctx := context.Background()
+	claims, done := exampleClient("/example/acquire/")
+	defer done()
+
+	first, err := claims.Acquire(ctx, "account/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err = claims.Acquire(waiting, "account/7")
+	var held *etcdclaims.WaitError
+	if errors.As(err, &held) {
+		fmt.Println("still held by", held.Info.Owner)
+	}
+
+	if err := first.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	second, err := claims.Acquire(ctx, "account/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer second.Release(ctx)
+	fmt.Println("greater fence:", second.Fence() > first.Fence())
+	// Output:
+	// still held by biller-1
+	// greater fence: true
+}
+
+// Run waits in line for the key. Functions that run under one key never overlap.
+func ExampleClient_Run() {
+	ctx := context.Background()
+	claims, done := exampleClient("/example/run/")
+	defer done()
+
+	balance := 0
+	ended := make(chan error)
+	for range 3 {
+		go func() {
+			ended <- claims.Run(ctx, "account/7", func(context.Context) error {
+				balance += 10
+				return nil
+			})
+		}()
+	}
+	for range 3 {
+		if err := <-ended; err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(balance)
+	// Output: 30
+}
+
+// RunOnce stores the result of the function. A later call returns that result
+// without calling the function.
+func ExampleClient_RunOnce() {
+	ctx := context.Background()
+	claims, done := exampleClient("/example/runonce/")
+	defer done()
+
+	pay := func(context.Context) ([]byte, error) {
+		fmt.Println("paying")
+		return []byte("receipt 1001"), nil
+	}
+	for range 2 {
+		receipt, first, err := claims.RunOnce(ctx, "payment/42", pay)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s, first: %t\n", receipt, first)
+	}
+	if err := claims.Forget(ctx, "payment/42"); err != nil { // so that the example can run again
+		log.Fatal(err)
+	}
+	// Output:
+	// paying
+	// receipt 1001, first: true
+	// receipt 1001, first: false
+}
+
+// Watch yields the keys that are held now, then Synced, then each change.
+func ExampleClient_Watch() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	claims, done := exampleClient("/example/watch/")
+	defer done()
+
+	claim, err := claims.TryAcquire(ctx, "account/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for event, err := range claims.Watch(ctx, "account/") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		switch event.Kind {
+		case etcdclaims.Claimed:
+			fmt.Println(event.Info.Key, "is held by", event.Info.Owner)
+		case etcdclaims.Synced:
+			fmt.Println("synced")
+			if err := claim.Release(ctx); err != nil {
+				log.Fatal(err)
+			}
+		case etcdclaims.Freed:
+			fmt.Println(event.Info.Key, "is free")
+			return
+		}
+	}
+	// Output:
+	// account/7 is held by biller-1
+	// synced
+	// account/7 is free
+}
+
+// A lock belongs to the owner name that it was acquired with.
+func ExampleLocks() {
+	ctx := context.Background()
+	claims, done := exampleClient("/example/locks/")
+	defer done()
+
+	locks := claims.Locks()
+	for _, owner := range []string{"worker-1", "worker-2"} {
+		_, ok, err := locks.TryAcquire(ctx, "account/7", owner, 30*time.Second)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(owner, "has the lock:", ok)
+	}
+	released, err := locks.Release(ctx, "account/7", "worker-1")
+	fmt.Println("released:", released, err)
+	// Output:
+	// worker-1 has the lock: true
+	// worker-2 has the lock: false
+	// released: true <nil>
+}

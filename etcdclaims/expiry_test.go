@@ -1,0 +1,174 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
+)
+
+// Whoever finds a key held is told until when at the latest, should its holder be
+// dead.
+func TestExpires(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, b := w.peer(), w.peer()
+		tryClaim(t, a, "k", etcdclaims.TTL(30*sec))
+		time.Sleep(4 * sec)
+		var held *etcdclaims.HeldError
+		_, err := b.TryAcquire(ctx, "k")
+		if !errors.As(err, &held) || time.Until(held.Info.Expires) != 30*sec {
+			t.Fatalf("%v: %+v", err, held)
+		}
+		if i := lookUp(t, b, "k"); !near(time.Until(i.Expires), 26*sec, sec) || i.TTL == 0 {
+			t.Errorf("looked up %+v", i)
+		}
+		for i, err := range b.List(ctx, "") {
+			if err != nil || time.Until(i.Expires) != 30*sec {
+				t.Errorf("listed %+v, %v", i, err)
+			}
+		}
+		_, _, err = b.Locks().TryAcquire(ctx, "lock", "me", time.Minute)
+		noErr(t, err)
+		_, err = a.TryAcquire(ctx, "lock")
+		if !errors.As(err, &held) || time.Until(held.Info.Expires) != time.Minute {
+			t.Errorf("%v: %+v", err, held)
+		}
+	})
+}
+
+func TestLine(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	if l, err := a.Line(ctx, "k"); err != nil || len(l) != 0 {
+		t.Errorf("the line of a free key: %v, %v", l, err)
+	}
+	cl := tryClaim(t, a, "k")
+	before := time.Now()
+	waiting, stop := context.WithCancel(ctx)
+	done := make(chan error)
+	for i := range 5 {
+		c := newClient(t, etcd, etcdclaims.Config{Prefix: prefix, Owner: fmt.Sprint("waiter ", i)})
+		go func() {
+			_, err := c.Acquire(waiting, "k")
+			done <- err
+		}()
+		eventually(t, "it stands in line", func() bool { return lookUp(t, a, "k").Waiting == int64(i+1) })
+	}
+	line, err := a.Line(ctx, "k")
+	noErr(t, err)
+	for i, p := range line {
+		if p.Owner != fmt.Sprint("waiter ", i) || p.Instance == "" || p.Claim == "" || p.Since.Before(before.Add(-time.Second)) || i > 0 && p.Since.Before(line[i-1].Since) {
+			t.Errorf("place %d is %+v", i, p)
+		}
+	}
+	if len(line) != 5 {
+		t.Errorf("%d wait", len(line))
+	}
+	stop()
+	for range 5 {
+		wantIs(t, <-done, context.Canceled)
+	}
+	noErr(t, cl.Release(ctx))
+	_, err = a.Line(ctx, "")
+	wantIs(t, err, etcdclaims.ErrInvalidKey)
+}
+
+// Who waited in vain is told who holds the key; or that the client was closed, or
+// that etcd has not answered.
+func TestWaitErrors(t *testing.T) {
+	t.Parallel()
+	oneLine := func(t *testing.T, err error, says ...string) {
+		t.Helper()
+		text := err.Error()
+		for _, s := range says {
+			if !strings.Contains(text, s) {
+				t.Errorf("%q does not say %q", text, s)
+			}
+		}
+		if strings.Contains(text, "\n") || strings.Count(text, "etcdclaims:") > 1 || strings.Contains(text, "fence 0") {
+			t.Errorf("%q", text)
+		}
+		t.Log(text)
+	}
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		holder, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Owner: "api-7"})
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Owner: "here"})
+		tryClaim(t, holder, "x")
+		short, cancel := context.WithTimeout(ctx, 3*sec)
+		defer cancel()
+		_, err := c.Acquire(short, "x")
+		wantIs(t, err, context.DeadlineExceeded)
+		var wait *etcdclaims.WaitError
+		if !errors.As(err, &wait) || wait.Info.Owner != "api-7" || errors.Is(err, etcdclaims.ErrHeld) {
+			t.Errorf("%v: %+v", err, wait)
+		}
+		oneLine(t, err, `acquire "x": held by api-7 since `, "context deadline exceeded")
+		_, err = c.Begin(short, "x")
+		wantIs(t, err, context.DeadlineExceeded)
+		oneLine(t, err, `acquire "x": `)
+
+		// Within one client.
+		tryClaim(t, c, "own")
+		short, cancel = context.WithTimeout(ctx, sec)
+		defer cancel()
+		_, err = c.Acquire(short, "own")
+		wantIs(t, err, context.DeadlineExceeded)
+		oneLine(t, err, `acquire "own": held by here since `)
+
+		// While etcd does not answer.
+		fresh, cut := w.client(etcdclaims.Config{TTL: 15 * sec})
+		cut.Cut()
+		for _, acquire := range []func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error){fresh.Acquire, fresh.TryAcquire} {
+			short, cancel = context.WithTimeout(ctx, 2*sec)
+			_, err = acquire(short, "x")
+			cancel()
+			wantIs(t, err, context.DeadlineExceeded)
+			oneLine(t, err, `acquire "x": `, "etcd has not answered")
+		}
+		waiting := make(chan error)
+		long, cancel := context.WithTimeout(ctx, 30*sec)
+		defer cancel()
+		go func() { _, err := c.Acquire(long, "x"); waiting <- err }()
+		time.Sleep(sec)
+		host.Cut()
+		err = <-waiting // the session is lost, and there is no other
+		wantIs(t, err, context.DeadlineExceeded)
+		oneLine(t, err, `acquire "x": `)
+		host.Heal()
+
+		// And when the client is closed.
+		go func() { _, err := c.Acquire(ctx, "x"); waiting <- err }()
+		time.Sleep(sec)
+		noErr(t, c.Close(ctx))
+		err = <-waiting
+		wantIs(t, err, etcdclaims.ErrClosed)
+		oneLine(t, err, `acquire "x": client is closed`)
+		_, err = c.TryAcquire(ctx, "x")
+		oneLine(t, err, `acquire "x": client is closed`)
+	})
+}
+
+// One prefix, once, whatever wraps what.
+func TestErrorTexts(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]string{
+		&etcdclaims.WorkError{Record: etcdclaims.Record{Key: "k", State: etcdclaims.StateDead, Attempt: 2, Error: "a\nb\r\nc"}}:                           `etcdclaims: work "k" is dead after attempt 2: a; b; c`,
+		&etcdclaims.LostError{Token: tokenFor("k", 0), Reason: etcdclaims.ReasonSessionDead, Err: errors.New("etcdclaims: x")}:                            `acquire "k": the attempt was lost: session dead: x; call again`,
+		&etcdclaims.LostError{Token: tokenFor("k", 7), Reason: etcdclaims.ReasonExpired, Err: errors.New("x\ny")}:                                         `etcdclaims: claim on "k" (fence 7) lost: expired: x; y`,
+		&etcdclaims.WaitError{Key: "k", Err: context.DeadlineExceeded}:                                                                                    `acquire "k": others are before it in line: context deadline exceeded`,
+		&etcdclaims.WorkError{Record: etcdclaims.Record{Key: "k", State: etcdclaims.StateDead, Attempt: 2, Error: "x"}, Err: errors.New("etcdclaims: y")}: `etcdclaims: work "k" is dead after attempt 2: y`,
+	} {
+		if err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}

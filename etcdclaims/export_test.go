@@ -1,0 +1,4 @@
+package etcdclaims
+
+// BackOff is for the test of its channels.
+var BackOff = backOff

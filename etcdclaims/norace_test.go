@@ -1,0 +1,8 @@
+//go:build !race
+
+package etcdclaims_test
+
+import "time"
+
+// defaultSoak is how long TestSoak lasts, in virtual time.
+const defaultSoak = 4 * time.Hour

@@ -1,0 +1,194 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Batch is what a call to TryClaim or Claim gives.
+type Batch struct {
+	// Leases are the claimed items, in the order of the queue. They are this
+	// worker's until it completes, fails or gives them back.
+	Leases []*Lease
+	// Taken is how many items workers had when nothing was claimed, for a caller who
+	// wants to tell an empty queue from a busy one.
+	Taken int
+	// Next is when the next item vests; zero if none waits for that.
+	Next time.Time
+	// Paused is set if the queue is paused: then nothing is claimed.
+	Paused bool
+}
+
+// ClaimOption shapes one claiming call.
+type ClaimOption interface{ applyClaim(*claimOptions) }
+
+type claimOptions struct{ ttl time.Duration }
+
+type claimOption func(*claimOptions)
+
+func (f claimOption) applyClaim(o *claimOptions) { f(o) }
+
+// TTL sets the lease duration of the claimed items, between etcdclaims.MinTTL (2 s if
+// the client allows short ones) and a year. Items claimed with one duration share a
+// session. Default: Config.TTL.
+func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions) { o.ttl = d }) }
+
+// TryClaim claims up to n visible items for this worker, and does not wait. A Batch
+// without leases and no error means that no item is visible. What ctx bounds is the
+// claiming; the leases have contexts of their own.
+//
+// Errors: ErrConfig, and those of etcdclaims.Client.TryAcquire. After any error
+// nothing stays claimed: what a lost reply claimed is given back.
+func (q *Queue) TryClaim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {
+	b, err := q.claim(ctx, n, false, opts)
+	return b, q.fail("claim", err)
+}
+
+// Claim is TryClaim, but waits until at least one item is visible. It does not poll:
+// it is woken when an item is enqueued, given back or vests, and looks again every
+// third of the TTL in case that it was not.
+//
+// If ctx ends first the error matches its cause.
+func (q *Queue) Claim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {
+	b, err := q.claim(ctx, n, true, opts)
+	return b, q.fail("claim", err)
+}
+
+func (q *Queue) claim(ctx context.Context, n int, wait bool, opts []ClaimOption) (Batch, error) {
+	if n <= 0 {
+		return Batch{}, fmt.Errorf("number of items %d is not positive", n)
+	}
+	o := claimOptions{ttl: q.cfg.TTL}
+	for _, opt := range opts {
+		if opt != nil {
+			opt.applyClaim(&o)
+		}
+	}
+	w := &want{n: n, wait: wait, ttl: o.ttl, reply: make(chan reply, 1)}
+	if err := q.claimer.ask(w); err != nil {
+		return Batch{}, err
+	}
+	select {
+	case r := <-w.reply:
+		return r.batch, r.err
+	case <-ctx.Done():
+		if q.claimer.leave(w) {
+			return Batch{}, context.Cause(ctx)
+		}
+		r := <-w.reply // it was answered just now
+		return r.batch, r.err
+	}
+}
+
+// takeItems claims what was picked: each item by itself, if it is where it was, the
+// queue is not paused, and its slot is free.
+func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) ([]*Lease, error) {
+	now := time.Now().UTC()
+	nonce := uuid.NewString()
+	var ops []clientv3.Op
+	for _, p := range items {
+		p.st.Attempts++
+		p.st.Owner, p.st.Since, p.st.Nonce = q.claims.Owner(), now, nonce
+		cmps := []clientv3.Cmp{unmoved(string(p.kv.Key), p.kv.ModRevision)}
+		then := []clientv3.Op{
+			clientv3.OpGet(q.keys.item(p.st.ID)),
+			clientv3.OpDelete(string(p.kv.Key)), clientv3.OpPut(q.keys.takenBy(s.id)+p.st.ID, encode(p.st)),
+		}
+		if p.st.Slot > 0 {
+			cmps = append(cmps, absent(q.keys.slot(p.st.Slot)))
+			then = append(then, clientv3.OpPut(q.keys.slot(p.st.Slot), s.id))
+		}
+		ops = append(ops, clientv3.OpTxn(cmps, then, nil))
+	}
+	resp, again, err := s.commit(ctx, []clientv3.Cmp{absent(q.keys.paused())}, ops, nil)
+	switch {
+	case errors.Is(err, etcdclaims.ErrUnknown):
+		leases, err := q.takenAfterAll(ctx, s, items, nonce, err)
+		if err != nil {
+			s.doubt()
+		}
+		return leases, err
+	case err != nil:
+		return nil, err
+	case again || !resp.Succeeded:
+		return nil, nil // paused just now, or the generation is another
+	}
+	var leases []*Lease
+	for i, r := range resp.Responses {
+		if inner := r.GetResponseTxn(); inner.Succeeded {
+			if l := q.leased(s, items[i].st, inner.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); l != nil {
+				leases = append(leases, l)
+			}
+		}
+	}
+	return leases, nil
+}
+
+// leased makes a lease of what was taken. An item without content is dropped: it
+// cannot be handled by anybody.
+func (q *Queue) leased(s *session, st state, item []*mvccpb.KeyValue, rev int64) *Lease {
+	var c content
+	var err error
+	if len(item) == 0 {
+		err = fmt.Errorf("item %q has no content", st.ID)
+	} else {
+		c, err = decode[content](item[0].Key, item[0].Value)
+	}
+	l := newLease(q, s, st, c, rev)
+	if err != nil {
+		q.skip(err)
+		q.spawn(func() {
+			if derr := l.Discard(q.ctx, err.Error()); derr != nil {
+				q.log.Warn("item without content not discarded", zap.String("item", st.ID), zap.Error(derr))
+			}
+		})
+		return nil
+	}
+	return l
+}
+
+// takenAfterAll finds out what a claiming request of unknown outcome took.
+func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, nonce string, unknown error) ([]*Lease, error) {
+	var reads []clientv3.Op
+	for _, p := range items {
+		reads = append(reads, clientv3.OpGet(q.keys.takenBy(s.id)+p.st.ID))
+	}
+	// Items and their contents are not read in one request: the contents may be
+	// too large together for the ones that were not taken.
+	resp, err := s.void(ctx, reads...)
+	if err != nil {
+		return nil, fmt.Errorf("%w (looking it up: %w)", unknown, err)
+	}
+	var leases []*Lease
+	for i, r := range resp.Responses[1:] {
+		kvs := r.GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			continue
+		}
+		st, err := decodeState(kvs[0])
+		if err != nil || st.Nonce != nonce {
+			continue
+		}
+		var item *clientv3.GetResponse
+		for try := 0; ; try++ {
+			if item, err = q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.item(items[i].st.ID)); err == nil || !passing(err) || !pause(ctx, try) {
+				break
+			}
+		}
+		if err != nil {
+			return leases, err // what is taken goes back with the session
+		}
+		if l := q.leased(s, st, item.Kvs, kvs[0].ModRevision); l != nil {
+			leases = append(leases, l)
+		}
+	}
+	return leases, nil
+}

@@ -1,0 +1,255 @@
+package queue
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// want is a caller who wants items.
+type want struct {
+	n     int
+	wait  bool
+	ttl   time.Duration
+	reply chan reply
+	over  bool // it was answered, or left; under the claimer's mutex
+}
+
+// tell answers the caller.
+func (w *want) tell(r reply) {
+	w.over = true
+	w.reply <- r
+}
+
+type reply struct {
+	batch Batch
+	err   error
+}
+
+// claimer claims for all callers of a Queue, so that they do not fight each other:
+// those that come while a request is under way share the next one.
+type claimer struct {
+	q    *Queue
+	wake chan struct{} // capacity 1
+
+	mu        sync.Mutex
+	wants     []*want // in the order in which they came
+	running   bool
+	listening bool
+
+	window int // how many items to pick from; the claimer's goroutine only
+}
+
+func (c *claimer) init(q *Queue) { c.q, c.wake, c.window = q, make(chan struct{}, 1), 1 }
+
+// ask has the caller answered, in turn.
+func (c *claimer) ask(w *want) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.q.closed(); err != nil {
+		return err
+	}
+	c.wants = append(c.wants, w)
+	c.begin()
+	if !c.listening {
+		c.listening = true
+		c.q.spawn(c.q.listen)
+		c.q.spawn(c.q.keep)
+	}
+	c.stir()
+	return nil
+}
+
+// begin starts the claimer's goroutine if it does not run.
+func (c *claimer) begin() {
+	if !c.running {
+		c.running = true
+		c.q.spawn(c.run)
+	}
+}
+
+// tidy has what is doubted given back, also by a process that does not claim.
+func (c *claimer) tidy() {
+	c.mu.Lock()
+	c.begin()
+	c.mu.Unlock()
+	c.stir()
+}
+
+// leave takes back what a caller asked for. It returns false if it was answered.
+func (c *claimer) leave(w *want) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := !w.over
+	w.over = true // and it is dropped with the next answers
+	return left
+}
+
+// dropOver drops those who were answered, or have left, all at once: there may be
+// thousands.
+func (c *claimer) dropOver() {
+	c.wants = slices.DeleteFunc(c.wants, func(w *want) bool { return w.over })
+}
+
+// stir makes the claimer look again.
+func (c *claimer) stir() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the claimer's goroutine.
+func (c *claimer) run() {
+	q := c.q
+	for try := 0; ; {
+		next, err := c.round()
+		wait := q.cfg.TTL / 3
+		switch {
+		case err != nil:
+			wait = etcdclaims.ExponentialBackoff(20*time.Millisecond, 2*time.Second)(min(try, 20) + 1)
+			try++
+		default:
+			try = 0
+			if !next.IsZero() {
+				wait = min(wait, max(time.Until(next), 0))
+			}
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-c.wake:
+		case <-t.C:
+		case <-q.ctx.Done():
+			t.Stop()
+			c.refuse(errClosed)
+			return
+		}
+		t.Stop()
+	}
+}
+
+// take returns those who want items for the same duration as the first of them, and
+// how many they want. They stay in the list until they are answered.
+func (c *claimer) take() (wants []*want, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropOver()
+	for _, w := range c.wants {
+		if w.ttl == c.wants[0].ttl {
+			wants = append(wants, w)
+			n += w.n
+		}
+	}
+	return wants, min(n, itemsPerRequest)
+}
+
+// refuse ends all that wait.
+func (c *claimer) refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropOver()
+	for _, w := range c.wants {
+		w.tell(reply{err: err})
+	}
+	c.wants = nil
+}
+
+// round claims until nobody wants more, or nothing is visible. It returns when the
+// next item vests, and an error if some of it has to be tried again. It gives back
+// first what this process took without knowing, whether or not anybody wants items.
+func (c *claimer) round() (next time.Time, err error) {
+	seen := map[time.Duration]bool{} // durations that found nothing in this round
+	failed := c.q.sessions.reconcile(c.q.ctx)
+	for {
+		wants, n := c.take()
+		if len(wants) == 0 {
+			return time.Time{}, failed
+		}
+		ttl := wants[0].ttl
+		s, err := c.q.sessions.get(c.q.ctx, ttl)
+		var b Batch
+		var more bool
+		if err == nil {
+			b, more, err = c.claimSome(s, n)
+		}
+		if err != nil {
+			c.answerFailed(wants, err)
+			if failed = err; c.rotate(ttl, seen) {
+				continue
+			}
+			return time.Time{}, failed
+		}
+		c.answer(wants, b)
+		if more {
+			continue
+		}
+		if c.rotate(ttl, seen) {
+			continue
+		}
+		return b.Next, failed
+	}
+}
+
+// rotate puts those that wait with this duration behind the others. It returns false
+// if there are no others that were not served in this round.
+func (c *claimer) rotate(ttl time.Duration, seen map[time.Duration]bool) bool {
+	seen[ttl] = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var same, others []*want
+	other := false
+	for _, w := range c.wants {
+		if w.ttl == ttl {
+			same = append(same, w)
+		} else {
+			others = append(others, w)
+			other = other || !seen[w.ttl]
+		}
+	}
+	c.wants = append(others, same...)
+	return other && !seen[c.wants[0].ttl]
+}
+
+// answer gives the leases to those who want them, in turn. What nobody wants any more
+// is given back.
+func (c *claimer) answer(wants []*want, b Batch) {
+	left := b.Leases
+	c.mu.Lock()
+	for _, w := range wants {
+		if w.over {
+			continue // it left
+		}
+		mine := Batch{Taken: b.Taken, Next: b.Next, Paused: b.Paused}
+		k := min(w.n, len(left))
+		mine.Leases, left = left[:k:k], left[k:]
+		if k == 0 && w.wait {
+			continue
+		}
+		w.tell(reply{batch: mine})
+	}
+	c.mu.Unlock()
+	for _, l := range left {
+		c.q.spawn(func() {
+			if l.Release(c.q.ctx) != nil {
+				l.abandon()
+			}
+		}) // else Close gives it back
+	}
+}
+
+// answerFailed tells those who do not wait, and all if trying again is no use.
+func (c *claimer) answerFailed(wants []*want, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range wants {
+		if w.wait && (passing(err) || errors.Is(err, etcdclaims.ErrLost)) {
+			continue
+		}
+		if !w.over {
+			w.tell(reply{err: err})
+		}
+	}
+}

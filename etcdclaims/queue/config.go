@@ -1,0 +1,166 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"go.uber.org/zap"
+)
+
+// Limits, and the values that stand for zero ones.
+const (
+	// MaxPayloadBytes is the largest payload of an item. Keep payloads small: put
+	// large data elsewhere and enqueue where it is.
+	MaxPayloadBytes = 1 << 20
+	// MaxNameBytes is the longest name of a queue or topic.
+	MaxNameBytes = 128
+	// MaxIDBytes is the longest id of an item.
+	MaxIDBytes = 512
+	// MaxErrorBytes is how much of an error is kept for each attempt.
+	MaxErrorBytes = 1 << 10
+	// MaxHistory is how many attempts of an item are remembered, the last ones.
+	MaxHistory = 20
+
+	// DefaultTTL is how long the items of a dead worker stay invisible at most,
+	// give or take a second.
+	DefaultTTL = 30 * time.Second
+	// DefaultMaxAttempts is how often an item is begun before it is dead.
+	DefaultMaxAttempts = 3
+	// DefaultPriority is the priority of items for which no other is given.
+	DefaultPriority = 100
+	// DefaultRetention is how long the id of a completed item is remembered.
+	DefaultRetention = time.Hour
+	// DefaultDeadRetention is how long dead letters are kept.
+	DefaultDeadRetention = 30 * 24 * time.Hour
+
+	mostTaken = 10_000 // the largest Config.MaxTaken
+)
+
+// What a call can end with, beside the errors of package etcdclaims. Test with
+// errors.Is.
+var (
+	// ErrFull is returned by an enqueue into a queue with Config.MaxWaiting items
+	// that wait.
+	ErrFull = errors.New("queue is full")
+	// ErrNotFound is returned if there is no such item, because it was completed,
+	// cancelled or never enqueued.
+	ErrNotFound = errors.New("no such item")
+	// ErrTaken is returned by operations on waiting items if a worker has the item.
+	ErrTaken = errors.New("item is taken by a worker")
+	// ErrExpired is returned by verbs of a lease that expired by its own clock.
+	// Nothing was changed. It matches etcdclaims.ErrLost.
+	ErrExpired error = &lostError{"item lease expired"}
+	// ErrSuperseded is returned by verbs of a lease whose item was given to
+	// another worker, or waits again. Nothing was changed. It matches
+	// etcdclaims.ErrLost.
+	ErrSuperseded error = &lostError{"item lease superseded"}
+	// ErrCompleted is returned by verbs of a lease whose item was completed by
+	// somebody else who had its handle. It matches etcdclaims.ErrLost.
+	ErrCompleted error = &lostError{"item was completed by another"}
+	// ErrConfig is returned if the queue was made with another order or other
+	// bounds than the Config says.
+	ErrConfig = errors.New("queue has another configuration")
+	// ErrPaused is returned by Pause if the queue is paused already.
+	ErrPaused = errors.New("queue is paused")
+	// ErrNotPaused is returned by Resume if the queue is not paused.
+	ErrNotPaused = errors.New("queue is not paused")
+)
+
+// lostError is a way to lose an item.
+type lostError struct{ text string }
+
+func (e *lostError) Error() string { return e.text }
+
+// Is matches etcdclaims.ErrLost.
+func (e *lostError) Is(target error) bool { return target == etcdclaims.ErrLost }
+
+// Config describes a queue. Every process that uses the queue must give the same
+// Name, HigherFirst, MaxTaken and MaxWaiting; the other fields are its own.
+type Config struct {
+	// Name names the queue under the prefix of the client. Required: printable
+	// UTF-8 without slashes, up to MaxNameBytes.
+	Name string
+	// HigherFirst makes greater priorities come first. Default: lower first.
+	HigherFirst bool
+	// MaxTaken is how many items workers may have at the same time, across all
+	// processes: a concurrency limit. At most 10,000. Default: no limit.
+	MaxTaken int
+	// MaxWaiting is how many items may wait, vested or not. A full queue refuses
+	// enqueues with ErrFull. Enqueues into a queue with this limit exclude each
+	// other, which makes them slower. Default: no limit.
+	MaxWaiting int
+
+	// TTL is how long the lease of a claimed item lasts without a renewal. The
+	// process renews it for as long as the worker has the item. At least
+	// etcdclaims.MinTTL, unless the client allows shorter ones. Default:
+	// DefaultTTL.
+	TTL time.Duration
+	// MaxAttempts is how often an item is begun before it goes to the dead
+	// letters, for items without a number of their own. Default:
+	// DefaultMaxAttempts.
+	MaxAttempts int
+	// Backoff returns how long an item waits after its attempt-th failure, 1 being
+	// the first. It must be a pure function. Default: 1 s doubling up to 60 s, the
+	// last half of it random.
+	Backoff etcdclaims.Backoff
+	// Retention is how long the id of a completed item is remembered, so that
+	// enqueuing it again does nothing. It holds for items with an id of the
+	// caller's. Negative: not at all. Default: DefaultRetention.
+	Retention time.Duration
+	// DeadRetention is how long dead letters are kept. Negative: for ever. Default:
+	// DefaultDeadRetention.
+	DeadRetention time.Duration
+	// Logger receives what no caller would otherwise see. Default: none.
+	Logger *zap.Logger
+}
+
+func (cfg Config) withDefaults() (Config, error) {
+	if cfg.TTL == 0 {
+		cfg.TTL = DefaultTTL
+	}
+	if cfg.MaxAttempts == 0 {
+		cfg.MaxAttempts = DefaultMaxAttempts
+	}
+	if cfg.Backoff == nil {
+		cfg.Backoff = etcdclaims.ExponentialBackoff(time.Second, time.Minute)
+	}
+	if cfg.Retention == 0 {
+		cfg.Retention = DefaultRetention
+	}
+	if cfg.DeadRetention == 0 {
+		cfg.DeadRetention = DefaultDeadRetention
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if err := checkName("queue", cfg.Name); err != nil {
+		return cfg, err
+	}
+	switch {
+	case cfg.MaxTaken < 0 || cfg.MaxTaken > mostTaken:
+		return cfg, fmt.Errorf("queue %q: MaxTaken %d is not between 0 and %d", cfg.Name, cfg.MaxTaken, mostTaken)
+	case cfg.MaxWaiting < 0:
+		return cfg, fmt.Errorf("queue %q: MaxWaiting %d is negative", cfg.Name, cfg.MaxWaiting)
+	case cfg.MaxAttempts < 0:
+		return cfg, fmt.Errorf("queue %q: MaxAttempts %d is negative", cfg.Name, cfg.MaxAttempts)
+	case cfg.TTL < 0:
+		return cfg, fmt.Errorf("queue %q: TTL %v is negative", cfg.Name, cfg.TTL)
+	case cfg.Retention > 0 && cfg.Retention < 2*time.Second:
+		return cfg, fmt.Errorf("queue %q: Retention %v is below 2s, the shortest lease of etcd; use a negative one to forget at once", cfg.Name, cfg.Retention)
+	}
+	return cfg, nil
+}
+
+// checkName reports whether a name can stand in keys and be read by people.
+func checkName(what, name string) error {
+	if name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == '/' }) {
+		return fmt.Errorf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes: %w", what, name, MaxNameBytes, etcdclaims.ErrInvalidKey)
+	}
+	return nil
+}

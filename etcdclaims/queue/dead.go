@@ -1,0 +1,160 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// pageSize is how many entries a listing reads at once.
+const pageSize = 100
+
+// DeadLetters returns the dead letters, oldest first, without payloads: Look has
+// those. It reads page by page; an error ends it.
+func (q *Queue) DeadLetters(ctx context.Context) iter.Seq2[Info, error] {
+	return q.list(ctx, q.keys.dead())
+}
+
+// Leased returns the items that workers have, without payloads, by session.
+func (q *Queue) Leased(ctx context.Context) iter.Seq2[Info, error] {
+	return q.list(ctx, q.keys.taken())
+}
+
+// Waiting returns the items that wait, without payloads: first the visible ones, in
+// the order in which they are claimed, then those that have not vested, soonest
+// first.
+func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		for _, prefix := range []string{q.keys.ready(), q.keys.later()} {
+			for info, err := range q.list(ctx, prefix) {
+				if !yield(info, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// list reads what is under a prefix, as of one revision. What cannot be read is
+// skipped and counted.
+func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		from, rev := prefix, int64(0)
+		for {
+			ctx := clientv3.WithRequireLeader(ctx)
+			resp, err := q.claims.Etcd().Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
+			if err != nil {
+				yield(Info{}, q.fail("list", err))
+				return
+			}
+			for _, kv := range resp.Kvs {
+				f, err := q.describe(found{}, kv)
+				if err != nil {
+					q.skip(err)
+					continue
+				}
+				if !yield(f.Info, nil) {
+					return
+				}
+			}
+			if !resp.More || len(resp.Kvs) == 0 {
+				return
+			}
+			rev = resp.Header.Revision
+			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		}
+	}
+}
+
+// Redrive makes a dead letter visible again, as if it had not been begun. Its
+// history stays.
+//
+// Errors: ErrNotFound if there is no such dead letter.
+func (q *Queue) Redrive(ctx context.Context, id string) error {
+	return q.change(ctx, "redrive", "redrive", id, func(f found) ([]clientv3.Op, error) {
+		if f.Where != Dead {
+			return nil, fmt.Errorf("%w among the dead letters: it is %s", ErrNotFound, f.Where)
+		}
+		st, now := f.st, time.Now()
+		st.Attempts, st.Vesting = 0, now.UTC()
+		return append([]clientv3.Op{q.activate(), clientv3.OpDelete(f.key)}, q.requeue(st, "redrive", 0, now)...), nil
+	})
+}
+
+// RedriveAll redrives all dead letters there are, and returns how many. After an
+// error some have been.
+func (q *Queue) RedriveAll(ctx context.Context) (n int, err error) {
+	for info, err := range q.DeadLetters(ctx) {
+		if err != nil {
+			return n, err
+		}
+		switch err := q.Redrive(ctx, info.ID); {
+		case err == nil:
+			n++
+		case !errors.Is(err, ErrNotFound): // else somebody was faster
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Purge removes the dead letters that died before t, and returns how many. After an
+// error some have been removed; those of a request whose reply was lost do not count.
+func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
+	if err := q.closed(); err != nil {
+		return 0, q.fail("purge", err)
+	}
+	for try := 0; ; {
+		s, err := q.sessions.get(ctx, q.cfg.TTL)
+		if err != nil {
+			return n, q.fail("purge", err)
+		}
+		some, err := q.purgeSome(ctx, s, q.keys.dead()+enc(t))
+		n += some
+		switch {
+		case err == nil && some == 0:
+			return n, nil
+		case err == nil:
+			try = 0
+		case !errors.Is(err, etcdclaims.ErrLost) && !passing(err), !pause(ctx, try):
+			return n, q.fail("purge", err)
+		default: // a late request finds nothing that it removes
+			try++
+		}
+	}
+}
+
+// purgeSome removes some dead letters whose keys are before end.
+func (q *Queue) purgeSome(ctx context.Context, s *session, end string) (int, error) {
+	if end <= q.keys.dead() {
+		return 0, nil
+	}
+	resp, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.dead(), clientv3.WithRange(end), clientv3.WithLimit(mostTrimmed))
+	if err != nil || len(resp.Kvs) == 0 {
+		return 0, err
+	}
+	var ops []clientv3.Op
+	for _, kv := range resp.Kvs {
+		then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
+		if st, err := decodeState(kv); err == nil {
+			then = append(then, clientv3.OpDelete(q.keys.item(st.ID)), clientv3.OpDelete(q.keys.place(st.ID)))
+		}
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil))
+	}
+	done, err := s.claim.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, r := range done.Responses {
+		if r.GetResponseTxn().Succeeded {
+			n++
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,256 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// itemsPerRequest is how many items share a transaction, below etcd's default limit
+// of 128 operations with room for what they need beside.
+const itemsPerRequest = 64
+
+// bytesPerRequest bounds a transaction below etcd's default limit of 1.5 MiB.
+const bytesPerRequest = 1400 << 10
+
+// Enqueue puts an item into the queue. It returns false if the queue had an item of
+// this id already, or completed one within Config.Retention: then nothing was
+// changed.
+//
+// Errors: ErrFull, ErrConfig, and those of etcdclaims.Client.TryAcquire. If the error
+// matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same Item
+// again is safe while the item is in the queue, and for Config.Retention after it was
+// completed if it has an id of the caller's.
+func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) {
+	n, err := q.EnqueueAll(ctx, []Item{item})
+	return n == 1, err
+}
+
+// EnqueueAll puts items into the queue, many with each request, and returns how many
+// it had not had before. After an error the first ones may have been enqueued;
+// enqueuing all of them again is as safe as with Enqueue.
+func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err error) {
+	for _, it := range items {
+		if err := it.check(); err != nil {
+			return 0, q.fail("enqueue", err)
+		}
+	}
+	if err := q.closed(); err != nil {
+		return 0, q.fail("enqueue", err)
+	}
+	for len(items) > 0 {
+		n, size := 0, 0
+		for n < len(items) && n < itemsPerRequest {
+			size += len(items[n].payload)*4/3 + 4*len(items[n].id) + 1024
+			if n > 0 && size > bytesPerRequest {
+				break
+			}
+			n++
+		}
+		some, err := q.enqueue(ctx, items[:n])
+		added += some
+		if err != nil {
+			return added, q.fail("enqueue", err)
+		}
+		items = items[n:]
+	}
+	return added, nil
+}
+
+// enqueue puts in some items, in one transaction.
+func (q *Queue) enqueue(ctx context.Context, items []Item) (added int, err error) {
+	now := time.Now()
+	for try := 0; len(items) > 0; try++ {
+		s, err := q.sessions.get(ctx, q.cfg.TTL)
+		if err != nil {
+			return added, err
+		}
+		room, full, err := q.room(ctx)
+		if err != nil {
+			return added, err
+		}
+		if q.cfg.MaxWaiting > 0 && room < len(items) {
+			some, err := q.partly(ctx, items, room)
+			return added + some, err
+		}
+		ops := []clientv3.Op{q.activate()}
+		for _, it := range items {
+			ops = append(ops, q.put(it, now))
+		}
+		since := s.lastSeen()
+		resp, again, err := s.commit(ctx, full, ops, nil)
+		switch {
+		case err == nil && !again && resp.Succeeded:
+			for _, r := range resp.Responses[1:] {
+				if r.GetResponseTxn().Succeeded {
+					added++
+				}
+			}
+			return added, nil
+		case err == nil: // the generation is another, or the queue has changed
+		case errors.Is(err, etcdclaims.ErrUnknown):
+			left, lerr := q.notPut(ctx, s, items, since)
+			if lerr != nil {
+				return added, fmt.Errorf("%w (looking it up: %w)", err, lerr)
+			}
+			added += len(items) - len(left)
+			items = left
+			continue
+		case errors.Is(err, etcdclaims.ErrLost): // another session does it
+		default:
+			return added, err
+		}
+		if !pause(ctx, try) {
+			return added, context.Cause(ctx)
+		}
+	}
+	return added, nil
+}
+
+// notPut returns those items that a request of unknown outcome did not enqueue, and
+// never will. An item that was put may be completed already, so it is not enough to
+// look for it: the history since a revision before that request says whether it was.
+// A mark behind each item's key, which etcd drops after a minute, says where the
+// history ends.
+func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int64) (left []Item, err error) {
+	var lease *clientv3.LeaseGrantResponse
+	for try := 0; lease == nil; try++ {
+		short, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+		lease, err = q.claims.Etcd().Grant(short, 60)
+		cancel()
+		if err != nil && (!passing(err) || !pause(ctx, try)) {
+			return nil, err
+		}
+	}
+	var marks []clientv3.Op
+	for _, it := range items {
+		marks = append(marks, clientv3.OpPut(q.keys.mark(it.id), "", clientv3.WithLease(lease.ID)))
+	}
+	resp, err := s.void(ctx, marks...)
+	if err != nil {
+		return nil, err
+	}
+	for _, it := range items {
+		put, err := q.putBetween(ctx, it.id, since, resp.Header.Revision)
+		if err != nil {
+			return nil, err
+		}
+		if !put {
+			left = append(left, it)
+		}
+	}
+	return left, nil
+}
+
+// putBetween reports whether an item was enqueued after a revision and before another
+// one, at which its mark was put.
+func (q *Queue) putBetween(ctx context.Context, id string, since, end int64) (bool, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	defer cancel()
+	key := q.keys.item(id)
+	for resp := range q.claims.Etcd().Watch(ctx, key, clientv3.WithRange(q.keys.mark(id)+"\x00"), clientv3.WithRev(since+1)) {
+		if err := resp.Err(); err != nil {
+			return false, err
+		}
+		for _, ev := range resp.Events {
+			switch {
+			case ev.Kv.ModRevision >= end:
+				return false, nil
+			case ev.IsCreate() && string(ev.Kv.Key) == key:
+				return true, nil
+			}
+		}
+	}
+	return false, fmt.Errorf("the history of the item cannot be read: %w", context.Cause(ctx))
+}
+
+// partly enqueues the items that there is room for, one by one.
+func (q *Queue) partly(ctx context.Context, items []Item, room int) (added int, err error) {
+	for i, it := range items {
+		if room <= 0 {
+			// An item that is there already needs no room.
+			resp, err := q.read(ctx, clientv3.OpGet(q.keys.item(it.id), clientv3.WithCountOnly()))
+			if err != nil {
+				return added, err
+			}
+			if resp.Responses[0].GetResponseRange().Count > 0 {
+				continue
+			}
+			return added, fmt.Errorf("%w: %d items wait; item %d of %d was not enqueued", ErrFull, q.cfg.MaxWaiting, i+1, len(items))
+		}
+		n, err := q.enqueue(ctx, []Item{it})
+		added += n
+		room -= n
+		if err != nil {
+			return added, err
+		}
+	}
+	return added, nil
+}
+
+// room returns how many items may still be enqueued, and the conditions under which
+// that stays true: no item came since. Items that leave only make room.
+func (q *Queue) room(ctx context.Context) (int, []clientv3.Cmp, error) {
+	if q.cfg.MaxWaiting == 0 {
+		return 0, nil, nil
+	}
+	resp, err := q.read(ctx,
+		clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	if err != nil {
+		return 0, nil, err
+	}
+	waiting := resp.Responses[0].GetResponseRange().Count + resp.Responses[1].GetResponseRange().Count
+	newest := clientv3.Compare(clientv3.ModRevision(q.keys.index()), "<", resp.Header.Revision+1).WithPrefix()
+	return q.cfg.MaxWaiting - int(waiting), []clientv3.Cmp{newest}, nil
+}
+
+// activate notes that the queue has work, if that is not noted.
+func (q *Queue) activate() clientv3.Op {
+	key := q.keys.active()
+	return clientv3.OpTxn([]clientv3.Cmp{absent(key)}, []clientv3.Op{clientv3.OpPut(key, encode(spec{Version: valueVersion, Name: q.cfg.Name}))}, nil)
+}
+
+// put is the operation that enqueues an item, unless its id is there.
+func (q *Queue) put(it Item, now time.Time) clientv3.Op {
+	vesting := it.vesting
+	if vesting.IsZero() {
+		vesting = now.Add(it.delay)
+	}
+	st := state{Version: valueVersion, ID: it.id, Given: it.given, Seq: it.seq, Priority: it.priority, Vesting: vesting.UTC(), Max: it.max}
+	if st.Max == 0 {
+		st.Max = q.cfg.MaxAttempts
+	}
+	key := q.keys.item(it.id)
+	c := content{
+		Version: valueVersion, Topic: it.topic, Payload: it.payload, Given: it.given, Seq: it.seq,
+		Rank: rank(it.priority, q.cfg.HigherFirst), Vesting: st.Vesting, Enqueued: now.UTC(),
+	}
+	return clientv3.OpTxn([]clientv3.Cmp{absent(key)},
+		[]clientv3.Op{clientv3.OpPut(key, encode(c)), clientv3.OpPut(q.indexKey(st, now), encode(st))},
+		[]clientv3.Op{clientv3.OpGet(key)})
+}
+
+// Op returns the operation that enqueues items, for a transaction of the caller's
+// own: with his other writes (an outbox), or in Complete of a claim or an item. If
+// the transaction is carried out twice the items are enqueued once. A transaction
+// takes one Op of a queue at most, with up to 64 items. It does not heed
+// Config.MaxWaiting.
+func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
+	if len(items) == 0 || len(items) > itemsPerRequest {
+		return clientv3.Op{}, q.fail("enqueue", fmt.Errorf("%d items in one operation: want 1 to %d", len(items), itemsPerRequest))
+	}
+	ops := []clientv3.Op{q.activate()}
+	now := time.Now()
+	for _, it := range items {
+		if err := it.check(); err != nil {
+			return clientv3.Op{}, q.fail("enqueue", err)
+		}
+		ops = append(ops, q.put(it, now))
+	}
+	return clientv3.OpTxn(nil, ops, nil), nil
+}

@@ -1,0 +1,88 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Two items are enqueued and handled. Complete writes the result in the transaction
+// that removes the item from the queue.
+func Example() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-queue/"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	q, err := queue.New(claims, queue.Config{Name: "thumbnails"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(ctx)
+
+	for _, name := range []string{"cat.png", "dog.png", "cat.png"} {
+		added, err := q.Enqueue(ctx, queue.NewItem([]byte(name), queue.ID(name)))
+		fmt.Println("enqueued", name, added, err)
+	}
+	batch, err := q.Claim(ctx, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, l := range batch.Leases {
+		err := l.Complete(ctx, clientv3.OpPut("/thumbnails/"+l.ID(), "scaled"))
+		fmt.Println("completed", string(l.Payload()), "in attempt", l.Attempt(), err)
+	}
+	// Output:
+	// enqueued cat.png true <nil>
+	// enqueued dog.png true <nil>
+	// enqueued cat.png false <nil>
+	// completed cat.png in attempt 1 <nil>
+	// completed dog.png in attempt 1 <nil>
+}
+
+// A worker handles items by topic until its context ends.
+func ExampleQueue_Work() {
+	ctx, stop := context.WithCancel(context.Background())
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-worker/"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(context.Background())
+	q, err := queue.New(claims, queue.Config{Name: "mails"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(context.Background())
+
+	if _, err := q.Enqueue(ctx, queue.NewItem([]byte("you@example.com"), queue.Topic("welcome"))); err != nil {
+		log.Fatal(err)
+	}
+	err = q.Work(ctx, queue.WorkerConfig{Handlers: map[string]queue.Handler{
+		"welcome": func(_ context.Context, l *queue.Lease) error {
+			fmt.Println("welcome,", string(l.Payload()))
+			stop()
+			return nil
+		},
+	}})
+	fmt.Println(err)
+	// Output:
+	// welcome, you@example.com
+	// <nil>
+}

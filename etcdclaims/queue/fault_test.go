@@ -1,0 +1,256 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// verbs are the requests of a worker, each with what it must have done.
+var verbs = map[string]struct {
+	do    func(ctx context.Context, l *queue.Lease) error
+	where queue.Where // the item is then; "" for nowhere
+	fence bool        // the lease goes on with another fence
+}{
+	"complete": {do: func(ctx context.Context, l *queue.Lease) error {
+		return l.Complete(ctx, clientv3.OpPut("/effect", "1"))
+	}},
+	"fail":      {do: func(ctx context.Context, l *queue.Lease) error { _, err := l.Fail(ctx, errors.New("x")); return err }, where: queue.Later},
+	"snooze":    {do: func(ctx context.Context, l *queue.Lease) error { _, err := l.Snooze(ctx, time.Hour); return err }, where: queue.Later},
+	"release":   {do: func(ctx context.Context, l *queue.Lease) error { return l.Release(ctx) }, where: queue.Ready},
+	"discard":   {do: func(ctx context.Context, l *queue.Lease) error { return l.Discard(ctx, "x") }, where: queue.Dead},
+	"heartbeat": {do: func(ctx context.Context, l *queue.Lease) error { _, err := l.Heartbeat(ctx, time.Minute); return err }, where: queue.Taken, fence: true},
+}
+
+// Each verb takes effect once, and says so, whether its request or its reply is lost.
+func TestVerbsUnderFaults(t *testing.T) {
+	for name, v := range verbs {
+		for fault, f := range map[string]claimtest.Fault{
+			"reply lost":         {LoseReply: true},
+			"reply lost twice":   {LoseReply: true, Times: 2},
+			"request lost":       {LoseRequest: true},
+			"reply lost at once": {LoseReply: true, Err: context.DeadlineExceeded},
+		} {
+			t.Run(name+"/"+fault, func(t *testing.T) {
+				t.Parallel()
+				virtually(t, func(w *world) {
+					q, host := w.process(queue.Config{TTL: 30 * sec})
+					w.enqueue(q, "a")
+					l := w.claim(q)
+					if v.fence { // its other session, too
+						w.enqueue(q, "b")
+						_, err := w.claim(q).Heartbeat(w.Context(), time.Minute)
+						w.ok(err)
+					}
+					f.On = claimtest.Other
+					injected := host.Inject(f)
+					w.ok(v.do(w.Context(), l))
+					if injected.Hits() == 0 {
+						t.Fatal("the fault did not happen")
+					}
+					if !v.fence {
+						w.wantErr(l.Err(), etcdclaims.ErrReleased)
+					}
+					w.want(v.fence, l.Err() == nil)
+					info, err := q.Look(w.Context(), "a")
+					if v.where == "" {
+						w.want(info.Where, queue.Completed)
+						resp, err := w.server.Admin().Get(w.Context(), "/effect")
+						w.ok(err)
+						w.want(resp.Kvs[0].Version, int64(1))
+						return
+					}
+					w.ok(err)
+					w.want(info.Where, v.where)
+				})
+			})
+		}
+	}
+}
+
+// A verb that arrives long after its process died and the item went to another is
+// refused by etcd.
+func TestLateVerb(t *testing.T) {
+	for name, v := range verbs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				victim, host := w.process(queue.Config{})
+				q := w.queue(queue.Config{})
+				w.enqueue(q, "a")
+				l := w.claim(victim)
+				if v.fence {
+					w.enqueue(q, "b")
+					_, err := w.claim(victim).Heartbeat(w.Context(), time.Minute)
+					w.ok(err)
+				}
+				w.want(len(w.tryClaim(q, 1)), 0) // keeps house from now on
+				held, ended := make(chan struct{}), make(chan struct{})
+				host.Inject(claimtest.Fault{On: claimtest.Other, Hold: held, Ended: func(any, error) { close(ended) }})
+				told := make(chan error, 1)
+				go func() {
+					ctx, cancel := context.WithTimeout(context.Background(), sec)
+					defer cancel()
+					told <- v.do(ctx, l)
+				}()
+				time.Sleep(100 * time.Millisecond)
+				host.Cut() // and the request is on its way
+				if err := <-told; err == nil {
+					t.Error("the verb was told to be done")
+				}
+				b, err := q.Claim(w.Context(), 1)
+				w.ok(err)
+				mine := b.Leases[0]
+				host.Heal()
+				close(held)
+				<-ended
+				w.ok(mine.Check())
+				w.want(w.look(q, "a").Where, queue.Taken)
+				w.want(w.look(q, "a").Owner, mine.Holder())
+				w.ok(mine.Complete(w.Context()))
+			})
+		})
+	}
+}
+
+// What a claiming request of unknown outcome took is the caller's, or nobody's.
+func TestClaimUnderFaults(t *testing.T) {
+	for fault, f := range map[string]claimtest.Fault{
+		"reply lost": {LoseReply: true}, "reply lost twice": {LoseReply: true, Times: 2}, "request lost": {LoseRequest: true},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				q, host := w.process(queue.Config{TTL: time.Minute})
+				for _, id := range []string{"a", "b", "c"} {
+					w.enqueue(q, id)
+				}
+				f.On = claimtest.Other
+				host.Inject(f)
+				b, err := q.Claim(w.Context(), 3)
+				w.ok(err)
+				w.want(ids(b.Leases), "a b c")
+				for _, l := range b.Leases {
+					w.want(l.Attempt(), 1)
+					w.ok(l.Complete(w.Context()))
+				}
+			})
+		})
+	}
+	t.Run("request late", func(t *testing.T) {
+		t.Parallel()
+		virtually(t, func(w *world) {
+			q, host := w.process(queue.Config{TTL: time.Minute})
+			p := w.queue(queue.Config{})
+			w.enqueue(q, "a")
+			held, ended := make(chan struct{}), make(chan struct{})
+			host.Inject(claimtest.Fault{On: claimtest.Other, Hold: held, Ended: func(any, error) { close(ended) }})
+			ctx, cancel := context.WithTimeout(w.Context(), sec)
+			defer cancel()
+			_, err := q.Claim(ctx, 1)
+			w.wantErr(err, context.DeadlineExceeded)
+			time.Sleep(20 * sec) // the claimer has looked it up, and claimed again for nobody, by now
+			close(held)
+			<-ended
+			time.Sleep(sec)
+			w.want(w.claim(p).Attempt(), 1)
+		})
+	})
+}
+
+// An item is enqueued once, and a request that comes when it is long completed does
+// not enqueue it again, also without an id of its own.
+func TestEnqueueUnderFaults(t *testing.T) {
+	for fault, f := range map[string]claimtest.Fault{
+		"reply lost": {LoseReply: true}, "reply lost twice": {LoseReply: true, Times: 2}, "request lost": {LoseRequest: true},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				q, host := w.process(queue.Config{TTL: time.Minute})
+				w.enqueue(q, "first")
+				f.On = claimtest.Other
+				host.Inject(f)
+				w.enqueue(q, "a")
+				w.want(ids(w.tryClaim(q, 5)), "first a")
+			})
+		})
+	}
+	t.Run("request late", func(t *testing.T) {
+		t.Parallel()
+		virtually(t, func(w *world) {
+			q, host := w.process(queue.Config{TTL: time.Minute})
+			w.enqueue(q, "first")
+			w.ok(w.claim(q).Complete(w.Context()))
+			held, ended := make(chan struct{}), make(chan struct{})
+			host.Inject(claimtest.Fault{On: claimtest.Other, Hold: held, Ended: func(any, error) { close(ended) }})
+			added, err := q.Enqueue(w.Context(), queue.NewItem([]byte("x")))
+			w.ok(err)
+			w.want(added, true)
+			w.ok(w.claim(q).Complete(w.Context()))
+			close(held)
+			<-ended
+			w.want(len(w.tryClaim(q, 5)), 0)
+		})
+	})
+}
+
+// When etcd has compacted how a lease ended, a lost reply stays unknown.
+func TestCompactedHistory(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{TTL: 30 * sec})
+		w.enqueue(q, "a")
+		l := w.claim(q)
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true, Saw: func(any) {
+			go func() {
+				time.Sleep(sec)
+				resp, err := w.server.Admin().Put(context.Background(), "/later", "") // so that the end itself is compacted
+				if err == nil {
+					_, err = w.server.Admin().Compact(context.Background(), resp.Header.Revision)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+		}})
+		w.wantErr(l.Complete(w.Context()), etcdclaims.ErrUnknown)
+		w.want(w.look(q, "a").Where, queue.Completed)
+	})
+}
+
+// The end of a worker's belief comes before others can have its items: when the
+// network is cut, and when the queue is closed.
+func TestBeliefEndsFirst(t *testing.T) {
+	for _, how := range []string{"cut", "closed"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				victim, host := w.process(queue.Config{})
+				q := w.queue(queue.Config{})
+				w.enqueue(q, "a")
+				l := w.claim(victim)
+				closed := make(chan struct{})
+				if how == "cut" {
+					host.Cut()
+					close(closed)
+				} else {
+					host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, DelayReply: 500 * time.Millisecond})
+					go func() { defer close(closed); _ = victim.Close(context.Background()) }()
+				}
+				b, err := q.Claim(w.Context(), 1)
+				w.ok(err)
+				if err := l.Check(); err == nil {
+					t.Error("two believe that the item is theirs")
+				}
+				w.ok(b.Leases[0].Check())
+				<-closed
+			})
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/google/uuid"
+)
+
+// Item is what is put into a queue. Make one with NewItem.
+type Item struct {
+	id       string
+	given    bool // the caller chose the id
+	seq      string
+	topic    string
+	payload  []byte
+	priority int
+	vesting  time.Time     // zero: when it is enqueued
+	delay    time.Duration // from when it is enqueued
+	max      int           // attempts; 0: the queue's
+}
+
+// ItemOption describes an item.
+type ItemOption interface{ apply(*Item) }
+
+type itemOption func(*Item)
+
+func (f itemOption) apply(it *Item) { f(it) }
+
+// ID gives the item an id. A queue takes an id once: enqueuing it again does
+// nothing while the item is in the queue, is a dead letter, or was completed within
+// Config.Retention. Printable UTF-8 of up to MaxIDBytes. Default: a new UUID.
+func ID(id string) ItemOption { return itemOption(func(it *Item) { it.id, it.given = id, true }) }
+
+// Topic names the kind of work, by which a Worker finds the handler. Default: none.
+func Topic(topic string) ItemOption { return itemOption(func(it *Item) { it.topic = topic }) }
+
+// Priority sets the item's priority: any number, 0 and negative ones included.
+// Default: DefaultPriority.
+func Priority(p int) ItemOption { return itemOption(func(it *Item) { it.priority = p }) }
+
+// At makes the item visible at t and not before.
+func At(t time.Time) ItemOption { return itemOption(func(it *Item) { it.vesting, it.delay = t, 0 }) }
+
+// Delay makes the item visible d after it is enqueued.
+func Delay(d time.Duration) ItemOption {
+	return itemOption(func(it *Item) { it.vesting, it.delay = time.Time{}, d })
+}
+
+// MaxAttempts sets how often the item is begun before it is dead. Default: the
+// queue's.
+func MaxAttempts(n int) ItemOption { return itemOption(func(it *Item) { it.max = n }) }
+
+// NewItem returns an item with the payload, which must not be changed afterwards.
+func NewItem(payload []byte, opts ...ItemOption) Item {
+	it := Item{payload: payload, priority: DefaultPriority}
+	// A version 7 UUID sorts by when it was made.
+	it.seq = strings.ReplaceAll(uuid.Must(uuid.NewV7()).String(), "-", "")
+	for _, opt := range opts {
+		if opt != nil {
+			opt.apply(&it)
+		}
+	}
+	if !it.given {
+		it.id = it.seq
+	}
+	return it
+}
+
+// ID returns the item's id.
+func (it Item) ID() string { return it.id }
+
+func (it Item) check() error {
+	switch {
+	case it.seq == "":
+		return fmt.Errorf("enqueue: make items with NewItem")
+	case it.id == "" || len(it.id) > MaxIDBytes || !utf8.ValidString(it.id) || strings.ContainsFunc(it.id, unicode.IsControl):
+		return fmt.Errorf("enqueue: id %.100q must be printable UTF-8 of 1 to %d bytes: %w", it.id, MaxIDBytes, etcdclaims.ErrInvalidKey)
+	case len(it.payload) > MaxPayloadBytes:
+		return fmt.Errorf("enqueue %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is: %w", it.id, len(it.payload), MaxPayloadBytes, etcdclaims.ErrTooLarge)
+	case it.delay < 0:
+		return fmt.Errorf("enqueue %q: delay %v is negative", it.id, it.delay)
+	case it.max < 0:
+		return fmt.Errorf("enqueue %q: MaxAttempts %d is negative", it.id, it.max)
+	case !it.vesting.IsZero() && (it.vesting.Year() < 1970 || it.vesting.Year() > 2261):
+		return fmt.Errorf("enqueue %q: vesting time %v is not between 1970 and 2261", it.id, it.vesting)
+	}
+	if it.topic != "" {
+		return checkName("topic", it.topic)
+	}
+	return nil
+}
+
+// rank writes a priority so that the order of bytes is the order in which items
+// are claimed.
+func rank(priority int, higherFirst bool) string {
+	n := uint64(int64(priority)) ^ 1<<63
+	if higherFirst {
+		n = math.MaxUint64 - n
+	}
+	return fmt.Sprintf("%016x", n)
+}

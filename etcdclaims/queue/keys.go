@@ -1,0 +1,77 @@
+package queue
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// keys is the layout of a queue in etcd. Below the client's prefix and
+// queue/<digest of the name>/:
+//
+//	spec                              what all processes must agree on
+//	item/<id>                         what never changes of an item; once it is completed, that it was
+//	index/ready/<rank>/<vesting>/<seq>  items that have vested
+//	index/later/<vesting>/<rank>/<seq>  items that have not
+//	index/bell                        written when the queue is resumed
+//	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence
+//	place/<id>                        where an item is that is not where it was enqueued
+//	dead/<time>/<seq>                 dead letters
+//	worker/<session>                  sessions that have, or had, items; its ModRevision is the session's generation
+//	slot/<n>                          one per taken item, in queues with MaxTaken
+//	paused                            who paused the queue, and why
+//
+// Ready items, later items and the bell have one prefix, for one watch. A session
+// is a claim of the key sessionKey. queue/active/<digest> names queues with work.
+type keys struct{ top, root, name string }
+
+func newKeys(prefix, name string) keys {
+	return keys{top: prefix + "queue/", root: prefix + "queue/" + digest(name) + "/", name: name}
+}
+
+func (k keys) spec() string                  { return k.root + "spec" }
+func (k keys) item(id string) string         { return k.root + "item/" + id }
+func (k keys) mark(id string) string         { return k.item(id) + "\x00" } // no id has that
+func (k keys) index() string                 { return k.root + "index/" }
+func (k keys) bell() string                  { return k.index() + "bell" }
+func (k keys) ready() string                 { return k.index() + "ready/" }
+func (k keys) later() string                 { return k.index() + "later/" }
+func (k keys) taken() string                 { return k.root + "taken/" }
+func (k keys) takenBy(session string) string { return k.taken() + session + "/" }
+func (k keys) place(id string) string        { return k.root + "place/" + id }
+func (k keys) dead() string                  { return k.root + "dead/" }
+func (k keys) workers() string               { return k.root + "worker/" }
+func (k keys) worker(session string) string  { return k.workers() + session }
+func (k keys) slots() string                 { return k.root + "slot/" }
+func (k keys) slot(n int) string             { return fmt.Sprintf("%s%05d", k.slots(), n) }
+func (k keys) paused() string                { return k.root + "paused" }
+func (k keys) actives() string               { return k.top + "active/" }
+func (k keys) active() string                { return k.actives() + digest(k.name) }
+
+func (k keys) readyAt(rank string, vesting time.Time, seq string) string {
+	return k.ready() + rank + "/" + enc(vesting) + "/" + seq
+}
+
+func (k keys) laterAt(rank string, vesting time.Time, seq string) string {
+	return k.later() + enc(vesting) + "/" + rank + "/" + seq
+}
+
+func (k keys) deadAt(t time.Time, seq string) string { return k.dead() + enc(t) + "/" + seq }
+
+// The keys of claims. No queue's name has a slash, so none of these is another's.
+
+func (k keys) sessionKey(session string) string { return "queue/" + k.name + "/session/" + session }
+func (k keys) keeperKey() string                { return "queue/" + k.name + "/keeper" }
+
+// tokenKey is the key of the token of an item.
+func (k keys) tokenKey(id string) string { return "queue/" + k.name + "/item/" + id }
+
+// digest is of fixed length, and so no part of another key.
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:16])
+}
+
+// enc writes an instant so that the order of bytes is that of time.
+func enc(t time.Time) string { return fmt.Sprintf("%020d", max(t.UnixNano(), 0)) }

@@ -1,0 +1,283 @@
+package queue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
+)
+
+// Lease is a worker's hold on an item. It ends when the worker completes, fails or
+// gives back the item, or loses it, and never comes back. It is safe for concurrent
+// use.
+type Lease struct {
+	q       *Queue
+	content content
+	obtain  time.Time
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+
+	// Requests of one lease exclude each other: a verb that was made of the fence before
+	// Heartbeat would be refused, as if another worker had the item.
+	busy   chan struct{} // capacity 1: whoever fills it has tried and unsure
+	tried  string        // the verb whose outcome is unknown
+	unsure error         // why
+
+	mu  sync.Mutex // s, st and rev change in Heartbeat alone
+	s   *session   // nil: resumed from a handle
+	sid string
+	st  state
+	rev int64 // ModRevision of the taken key
+	ep  int64 // epoch
+	err error // why the lease is over
+}
+
+func newLease(q *Queue, s *session, st state, c content, rev int64) *Lease {
+	l := &Lease{q: q, s: s, sid: s.id, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(s.claim.Fence()), done: make(chan struct{}), busy: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
+	l.follow(s)
+	return l
+}
+
+// follow makes the lease end with the session, while it is one of it.
+func (l *Lease) follow(s *session) {
+	s.add(l)
+	own := s.claim.Context()
+	stop := context.AfterFunc(own, func() {
+		if now, _, _, _, _ := l.snapshot(); now == s {
+			l.cancel(context.Cause(own))
+		}
+	})
+	context.AfterFunc(l.ctx, func() { stop() })
+}
+
+// carry returns ctx with the lease's token and check.
+func (l *Lease) carry(ctx context.Context) context.Context {
+	return fencing.WithCheck(fencing.NewContext(ctx, l.Token()), l.Check)
+}
+
+// end ends the lease locally, once.
+func (l *Lease) end(why error) {
+	l.mu.Lock()
+	first := l.err == nil
+	if first {
+		l.err = why
+	}
+	l.mu.Unlock()
+	if first {
+		close(l.done)
+		l.cancel(why)
+	}
+}
+
+// finish ends the lease locally, and lets its session forget it.
+func (l *Lease) finish(why error) {
+	l.end(why)
+	l.mu.Lock()
+	s := l.s
+	l.mu.Unlock()
+	if s != nil {
+		s.forget(l)
+	}
+}
+
+// turn waits until no other request of the lease is under way. The caller calls done
+// at the end of its own. It fails if the lease is over.
+func (l *Lease) turn(ctx context.Context) (done func(), err error) {
+	select {
+	case l.busy <- struct{}{}:
+	case <-l.done:
+		return nil, l.Err()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := l.Err(); err != nil {
+		<-l.busy
+		return nil, err
+	}
+	return func() { <-l.busy }, nil
+}
+
+// abandon ends the lease locally, and has what is left of it in etcd given back.
+func (l *Lease) abandon() {
+	s, _, _, _, err := l.snapshot()
+	if err != nil {
+		return
+	}
+	l.finish(ErrExpired)
+	if s != nil {
+		s.doubt()
+	}
+}
+
+// snapshot is what a request is made of.
+func (l *Lease) snapshot() (s *session, sid string, st state, rev int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.s, l.sid, l.st, l.rev, l.err
+}
+
+// ID returns the item's id.
+func (l *Lease) ID() string { return l.state().ID }
+
+func (l *Lease) state() state {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.st
+}
+
+// Queue returns the name of the queue.
+func (l *Lease) Queue() string { return l.q.cfg.Name }
+
+// Topic returns the item's topic.
+func (l *Lease) Topic() string { return l.content.Topic }
+
+// Payload returns the item's payload. Do not change it.
+func (l *Lease) Payload() []byte { return l.content.Payload }
+
+// Priority returns the item's priority.
+func (l *Lease) Priority() int { return l.state().Priority }
+
+// Vesting returns when the item became visible.
+func (l *Lease) Vesting() time.Time { return l.state().Vesting }
+
+// Enqueued returns when the item was enqueued, by the clock of the process that did.
+func (l *Lease) Enqueued() time.Time { return l.content.Enqueued }
+
+// Attempt returns the number of this attempt, 1 for the first.
+func (l *Lease) Attempt() int { return l.state().Attempts }
+
+// MaxAttempts returns how many attempts the item has.
+func (l *Lease) MaxAttempts() int { return l.state().Max }
+
+// History returns the earlier attempts of the item, oldest first, at most the last
+// MaxHistory.
+func (l *Lease) History() []Attempt { return slices.Clone(l.state().History) }
+
+// Fence returns the number that rises with each lease of the item.
+func (l *Lease) Fence() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return keyspace.Fence(l.ep, l.rev)
+}
+
+// Token returns the key and fence of the lease, to send along with requests and to
+// guard writes with. Its key is "queue/<queue>/item/<id>".
+func (l *Lease) Token() fencing.Token {
+	return fencing.Token{Key: l.q.keys.tokenKey(l.ID()), Fence: l.Fence()}
+}
+
+// Key returns where the item waits in the order of its queue: priority, vesting time
+// and sequence, as text whose order is that of the queue.
+func (l *Lease) Key() string {
+	st := l.state()
+	return rank(st.Priority, l.q.cfg.HigherFirst) + "/" + enc(st.Vesting) + "/" + st.Seq
+}
+
+// LeaseID identifies this lease. It is the SHA-256, in hex and cut to 32 digits, of
+// item id, holder and the nanosecond in which the lease was obtained, with NUL in
+// between: who knows these three knows the id.
+func (l *Lease) LeaseID() string { return LeaseID(l.ID(), l.Holder(), l.obtain) }
+
+// LeaseID returns the id of the lease of an item that the holder obtained at an
+// instant. It is a pure function.
+func LeaseID(item, holder string, obtained time.Time) string {
+	sum := sha256.Sum256([]byte(item + "\x00" + holder + "\x00" + strconv.FormatInt(obtained.UnixNano(), 10)))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Holder returns the label of the process that has the item, Config.Owner of the
+// client.
+func (l *Lease) Holder() string { return l.state().Owner }
+
+// Obtained returns when the lease began.
+func (l *Lease) Obtained() time.Time { return l.obtain }
+
+// Deadline returns when the lease ends unless it is renewed, for people and for
+// timeouts: it is past once the lease is over.
+func (l *Lease) Deadline() time.Time { return time.Now().Add(l.remaining()) }
+
+// Expired reports whether the lease is over at the given time, if it is not renewed
+// before. It sends nothing.
+func (l *Lease) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }
+
+// Remaining returns how long the lease lasts from the given time on, if it is not
+// renewed before; 0 once it is over. It sends nothing.
+func (l *Lease) Remaining(now time.Time) time.Duration {
+	left := l.remaining()
+	if left <= 0 {
+		return 0
+	}
+	return max(left-time.Until(now), 0)
+}
+
+func (l *Lease) remaining() time.Duration {
+	s, _, _, _, err := l.snapshot()
+	if err != nil || s == nil {
+		return 0
+	}
+	return s.claim.Remaining()
+}
+
+// Context returns a context that carries the token and ends when work must stop: a
+// drain before the end of the lease, or at once when the item is completed or lost.
+// It is a hint; see Check.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Done is closed when the lease is over.
+func (l *Lease) Done() <-chan struct{} { return l.done }
+
+// Err returns nil while the lease is held as far as this process knows, and then why
+// it is over: an error that matches etcdclaims.ErrLost, or etcdclaims.ErrReleased
+// after a verb of this worker.
+func (l *Lease) Err() error {
+	_, _, _, _, err := l.snapshot()
+	return err
+}
+
+// Check returns nil if the item is this worker's by the clock's account now. It
+// sends nothing: call it right before each effect.
+func (l *Lease) Check() error {
+	s, _, _, _, err := l.snapshot()
+	switch {
+	case err != nil:
+		return err
+	case s == nil:
+		return fmt.Errorf("lease of %q was resumed from a handle, only etcd knows whether it is held: %w", l.ID(), etcdclaims.ErrUnknown)
+	}
+	if err := s.claim.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrExpired, err)
+	}
+	return nil
+}
+
+// Handle returns the lease as text, by which another process of the same program can
+// heartbeat, complete or fail the item: see [Queue.Adopt]. It is good for this
+// lease alone, and not a secret that protects anything.
+func (l *Lease) Handle() string {
+	_, sid, st, rev, _ := l.snapshot()
+	return strings.Join([]string{"1", sid, strconv.FormatInt(keyspace.Fence(l.ep, rev), 10), st.ID}, ":")
+}
+
+// parseHandle reads a handle.
+func parseHandle(text string) (sid string, fence int64, id string, err error) {
+	parts := strings.SplitN(text, ":", 4)
+	if len(parts) == 4 && parts[0] == "1" && len(parts[1]) == 36 {
+		fence, err = strconv.ParseInt(parts[2], 10, 64)
+		if err == nil && keyspace.Revision(fence) > 0 && parts[3] != "" && len(parts[3]) <= MaxIDBytes {
+			return parts[1], fence, parts[3], nil
+		}
+	}
+	return "", 0, "", fmt.Errorf("handle %.100q is not one of a lease", text)
+}

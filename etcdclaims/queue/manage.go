@@ -1,0 +1,367 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Where is where an item is.
+type Where string
+
+// Where items are.
+const (
+	Ready     Where = "ready"     // visible
+	Later     Where = "later"     // not vested yet
+	Taken     Where = "taken"     // a worker has it
+	Dead      Where = "dead"      // among the dead letters
+	Completed Where = "completed" // and still remembered, see Config.Retention
+)
+
+// Info describes an item.
+type Info struct {
+	ID       string
+	Where    Where
+	Topic    string
+	Payload  []byte
+	Priority int
+	Vesting  time.Time // when it becomes, or became, visible
+	Enqueued time.Time
+	Attempts int // begun so far
+	Max      int
+	History  []Attempt // that did not complete it
+	Owner    string    // of a taken item, or who completed it
+	Fence    int64     // of the lease of a taken item, or of the one that completed it
+	Since    time.Time // when it was taken, died or was completed
+	Why      string    // it is dead
+}
+
+// found is an item and the key that its state is under.
+type found struct {
+	Info
+	st  state
+	key string
+	rev int64
+}
+
+// Look returns what is known of an item.
+//
+// Errors: ErrNotFound, and those of reading from etcd.
+func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
+	f, err := q.find(ctx, id)
+	return f.Info, q.fail(fmt.Sprintf("look at %q", id), err)
+}
+
+// find looks an item up where it was enqueued, and then where its place says. An
+// item that is at neither is taken, or has just been moved.
+func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
+	const tries = 5
+	for try := range tries {
+		if f, err = q.findOnce(ctx, id); !errors.Is(err, errMoving) {
+			return f, err
+		}
+		if try+1 < tries && !pause(ctx, try) {
+			return f, context.Cause(ctx)
+		}
+	}
+	return f, err
+}
+
+var errMoving = errors.New("item is being moved")
+
+func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.item(id)), clientv3.OpGet(q.keys.place(id)))
+	if err != nil {
+		return f, err
+	}
+	items, places := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	if len(items) == 0 {
+		return f, ErrNotFound
+	}
+	c, err := decode[content](items[0].Key, items[0].Value)
+	if err != nil {
+		return f, err
+	}
+	f.Info = Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued}
+	if c.Done != nil {
+		f.Where, f.Owner, f.Fence, f.Since, f.Attempts = Completed, c.Done.Owner, c.Done.Fence, c.Done.At, c.Done.Attempt
+		return f, nil
+	}
+	keys := []string{
+		q.keys.ready() + c.Rank + "/" + enc(c.Vesting) + "/" + c.Seq,
+		q.keys.later() + enc(c.Vesting) + "/" + c.Rank + "/" + c.Seq,
+	}
+	if len(places) > 0 {
+		p, err := decode[place](places[0].Key, places[0].Value)
+		if err != nil {
+			return f, err
+		}
+		keys = append(keys, q.keys.root+p.Key)
+		if late, ok := strings.CutPrefix(q.keys.root+p.Key, q.keys.later()); ok {
+			if parts := strings.Split(late, "/"); len(parts) == 3 { // vested meanwhile, by another request
+				keys = append(keys, q.keys.ready()+parts[1]+"/"+parts[0]+"/"+parts[2])
+			}
+		}
+	}
+	lives, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return f, err
+	}
+	for _, kv := range lives.Kvs {
+		keys = append(keys, q.keys.takenBy(strings.TrimPrefix(string(kv.Key), q.keys.workers()))+id)
+	}
+	return q.findAmong(ctx, f, keys)
+}
+
+// findAmong reads the keys that an item may be under.
+func (q *Queue) findAmong(ctx context.Context, f found, keys []string) (found, error) {
+	for len(keys) > 0 {
+		some := keys[:min(len(keys), itemsPerRequest)]
+		keys = keys[len(some):]
+		var ops []clientv3.Op
+		for _, key := range some {
+			ops = append(ops, clientv3.OpGet(key))
+		}
+		resp, err := q.read(ctx, ops...)
+		if err != nil {
+			return f, err
+		}
+		for _, r := range resp.Responses {
+			if kvs := r.GetResponseRange().Kvs; len(kvs) > 0 {
+				return q.describe(f, kvs[0])
+			}
+		}
+	}
+	return f, errMoving
+}
+
+// describe fills in what the item's state says.
+func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
+	st, err := decodeState(kv)
+	if err != nil {
+		return f, err
+	}
+	f.key, f.rev, f.st = string(kv.Key), kv.ModRevision, st
+	f.ID, f.Priority, f.Vesting, f.Attempts, f.Max, f.History = st.ID, st.Priority, st.Vesting, st.Attempts, st.Max, st.History
+	switch {
+	case strings.HasPrefix(f.key, q.keys.ready()):
+		f.Where = Ready
+	case strings.HasPrefix(f.key, q.keys.later()):
+		f.Where = Later
+	case strings.HasPrefix(f.key, q.keys.dead()):
+		f.Where, f.Since, f.Why = Dead, st.Died, st.Why
+	default:
+		f.Where, f.Owner, f.Since = Taken, st.Owner, st.Since
+		f.Fence = kv.ModRevision // the epoch is in the fences of History
+	}
+	return f, nil
+}
+
+// change carries out an operation on an item that no worker has, under the condition
+// that the item is where it was found. Its unknown outcomes are resolved: the request
+// carries the session's generation, so after void it cannot come late.
+// A lost reply is resolved by the history: verb is what endOf says of an item on which
+// the operation was carried out.
+func (q *Queue) change(ctx context.Context, operation, verb, id string, make func(f found) ([]clientv3.Op, error)) error {
+	if err := q.closed(); err != nil {
+		return q.fail(operation, err)
+	}
+	fail := func(err error) error { return q.fail(fmt.Sprintf("%s %q", operation, id), err) }
+	for try := 0; ; try++ {
+		s, err := q.sessions.get(ctx, q.cfg.TTL)
+		if err != nil {
+			return fail(err)
+		}
+		f, err := q.find(ctx, id)
+		if err != nil {
+			return fail(err)
+		}
+		ops, err := make(f)
+		if err != nil {
+			return fail(err)
+		}
+		if len(ops) == 0 {
+			return nil // it is so already
+		}
+		resp, again, err := s.commit(ctx, []clientv3.Cmp{unmoved(f.key, f.rev)}, ops, nil)
+		switch {
+		case err == nil && !again && resp.Succeeded:
+			return nil
+		case err == nil: // the item moved
+		case errors.Is(err, etcdclaims.ErrUnknown):
+			done, verr := q.changed(ctx, s, f, verb)
+			if verr != nil {
+				return fail(fmt.Errorf("%w (looking it up: %w)", err, verr))
+			}
+			if done {
+				return nil
+			}
+		case errors.Is(err, etcdclaims.ErrLost), passing(err):
+		default:
+			return fail(err)
+		}
+		if !pause(ctx, try) {
+			return fail(context.Cause(ctx))
+		}
+	}
+}
+
+// changed reports whether a request of unknown outcome was carried out on an item that
+// was found waiting. If not, it never will be.
+func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (bool, error) {
+	resp, err := s.void(ctx, clientv3.OpGet(f.key, clientv3.WithKeysOnly()))
+	if err != nil {
+		return false, err
+	}
+	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 && kvs[0].ModRevision == f.rev {
+		return false, nil
+	}
+	by, _, err := q.endOf(ctx, f.key, f.ID, f.rev)
+	return by == verb, err
+}
+
+// Cancel removes an item that no worker has, dead letters included.
+//
+// Errors: ErrNotFound, ErrTaken.
+func (q *Queue) Cancel(ctx context.Context, id string) error {
+	const removed = "complete" // is what endOf calls any removal
+	return q.change(ctx, "cancel", removed, id, func(f found) ([]clientv3.Op, error) {
+		switch f.Where {
+		case Taken:
+			return nil, fmt.Errorf("%w: %s has it", ErrTaken, f.Owner)
+		case Completed:
+			return nil, ErrNotFound
+		}
+		return []clientv3.Op{clientv3.OpDelete(f.key), clientv3.OpDelete(q.keys.item(id)), clientv3.OpDelete(q.keys.place(id))}, nil
+	})
+}
+
+// SetPriority changes the priority of an item that waits.
+//
+// Errors: ErrNotFound, ErrTaken.
+func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error {
+	return q.change(ctx, "set priority of", "priority", id, func(f found) ([]clientv3.Op, error) {
+		switch {
+		case f.Where == Taken:
+			return nil, fmt.Errorf("%w: %s has it", ErrTaken, f.Owner)
+		case f.Where == Completed || f.Where == Dead:
+			return nil, ErrNotFound
+		case f.Priority == priority:
+			return nil, nil
+		}
+		st := f.st
+		st.Priority = priority
+		return append([]clientv3.Op{clientv3.OpDelete(f.key)}, q.move(st, q.indexKey(st, time.Now()), "priority", 0)...), nil
+	})
+}
+
+// pausing is the value of the key paused.
+type pausing struct {
+	Version int       `json:"v"`
+	By      string    `json:"by"`
+	Why     string    `json:"why"`
+	At      time.Time `json:"at"`
+}
+
+// Pause stops all claiming from the queue, in all processes, until Resume, and notes
+// who did it and why. Items that workers have are not touched.
+//
+// Errors: ErrPaused.
+func (q *Queue) Pause(ctx context.Context, why string) error {
+	key := q.keys.paused()
+	value := encode(pausing{Version: valueVersion, By: q.claims.Owner(), Why: cut(why), At: time.Now().UTC()})
+	return q.fail("pause", q.toggle(ctx, absent(key), []clientv3.Op{clientv3.OpPut(key, value)}, ErrPaused))
+}
+
+// Resume ends a pause.
+//
+// Errors: ErrNotPaused.
+func (q *Queue) Resume(ctx context.Context) error {
+	key := q.keys.paused()
+	ops := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpPut(q.keys.bell(), encode(spec{Version: valueVersion, Name: q.cfg.Name}))}
+	there := clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
+	return q.fail("resume", q.toggle(ctx, there, ops, ErrNotPaused))
+}
+
+// toggle does ops once if the condition holds.
+func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op, otherwise error) error {
+	unsure := false
+	for try := 0; ; try++ {
+		s, err := q.sessions.get(ctx, q.cfg.TTL)
+		if err != nil {
+			return err
+		}
+		resp, again, err := s.commit(ctx, []clientv3.Cmp{cmp}, ops, nil)
+		switch {
+		case err == nil && again:
+		case err == nil && resp.Succeeded:
+			return nil
+		case err == nil && unsure:
+			return nil // an earlier try did it, or somebody else in between
+		case err == nil:
+			return otherwise
+		case errors.Is(err, etcdclaims.ErrUnknown):
+			if _, verr := s.void(ctx); verr != nil {
+				return fmt.Errorf("%w (%w)", err, verr)
+			}
+			unsure = true
+		case errors.Is(err, etcdclaims.ErrLost), passing(err):
+		default:
+			return err
+		}
+		if !pause(ctx, try) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Adopt returns the lease of a handle (see [Lease.Handle]) that another process of
+// the same program has, so that this one can complete, fail or give back the item. The
+// item stays with the session of the process that claimed it, and is lost with that,
+// until Heartbeat moves it to this process. Until then Check says that only etcd
+// knows.
+//
+// Errors: ErrSuperseded if the handle is outlived, ErrCompleted if the item was
+// completed.
+func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
+	fail := func(err error) (*Lease, error) { return nil, q.fail("adopt", err) }
+	if err := q.closed(); err != nil {
+		return fail(err)
+	}
+	sid, fence, id, err := parseHandle(handle)
+	if err != nil {
+		return fail(err)
+	}
+	key, rev := q.keys.takenBy(sid)+id, keyspace.Revision(fence)
+	resp, err := q.read(ctx, clientv3.OpGet(key), clientv3.OpGet(q.keys.item(id)))
+	if err != nil {
+		return fail(err)
+	}
+	taken, item := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	if len(taken) == 0 || taken[0].ModRevision != rev || len(item) == 0 {
+		if by, _, err := q.endOf(ctx, key, id, rev); err == nil && by == "complete" {
+			return fail(ErrCompleted)
+		}
+		return fail(ErrSuperseded)
+	}
+	st, err := decodeState(taken[0])
+	if err != nil {
+		return fail(err)
+	}
+	c, err := decode[content](item[0].Key, item[0].Value)
+	if err != nil {
+		return fail(err)
+	}
+	l := &Lease{q: q, sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
+	stop := context.AfterFunc(q.ctx, func() { l.end(errClosed) })
+	context.AfterFunc(l.ctx, func() { stop() })
+	return l, nil
+}

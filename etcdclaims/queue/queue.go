@@ -1,0 +1,182 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/wire"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+)
+
+// Queue is a process's access to a queue. It is safe for concurrent use. Close it
+// before the client.
+type Queue struct {
+	claims *etcdclaims.Client
+	cfg    Config
+	keys   keys
+	log    *zap.Logger
+
+	ctx     context.Context // of what runs in the background
+	stop    context.CancelCauseFunc
+	wg      sync.WaitGroup
+	mu      sync.Mutex // stopped
+	stopped bool
+
+	claimer  claimer
+	sessions sessions
+	retained retention
+	skipped  atomic.Int64 // values that could not be read
+	specOK   atomic.Bool
+}
+
+// errClosed ends what waits when the queue is closed.
+var errClosed = fmt.Errorf("queue closed: %w", etcdclaims.ErrClosed)
+
+// New returns access to a queue, which exists from its first item on. It sends
+// nothing. A queue needs etcd: a passthrough client is refused with
+// etcdclaims.ErrPassthrough.
+func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if claims.Passthrough() {
+		return nil, fmt.Errorf("queue %q: %w", cfg.Name, etcdclaims.ErrPassthrough)
+	}
+	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name)}
+	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
+	q.ctx, q.stop = context.WithCancelCause(context.Background())
+	q.claimer.init(q)
+	q.sessions.init(q)
+	q.retained.turn = make(chan struct{}, 1)
+	return q, nil
+}
+
+// Name returns the queue's name.
+func (q *Queue) Name() string { return q.cfg.Name }
+
+// Close ends all waiting, ends the leases of all items that this Queue has, and
+// gives the items back: they are visible again, and the attempt does not count. It
+// does so within a time of its own also if ctx has ended. It is idempotent.
+func (q *Queue) Close(ctx context.Context) error {
+	q.stop(errClosed)
+	err := q.sessions.close(ctx)
+	q.mu.Lock()
+	q.stopped = true
+	q.mu.Unlock()
+	q.wg.Wait()
+	return err
+}
+
+// spawn runs f in the background, where Close waits for it. It returns false if Close
+// does not wait for anything new any more: then f does not run.
+func (q *Queue) spawn(f func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.stopped {
+		q.wg.Go(f)
+	}
+	return !q.stopped
+}
+
+// closed returns why nothing can be begun any more, or nil.
+func (q *Queue) closed() error {
+	if q.ctx.Err() != nil {
+		return errClosed
+	}
+	return nil
+}
+
+// fail names the operation and the queue in an error.
+func (q *Queue) fail(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: queue %q: %w", operation, q.cfg.Name, err)
+}
+
+// requestTimeout bounds a read.
+const requestTimeout = 5 * time.Second
+
+// read carries out operations that change nothing.
+func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	defer cancel()
+	return q.claims.Etcd().Txn(ctx).Then(ops...).Commit()
+}
+
+// ensureSpec makes sure once that the queue is what the Config says.
+func (q *Queue) ensureSpec(ctx context.Context) error {
+	if q.specOK.Load() {
+		return nil
+	}
+	want := spec{Version: valueVersion, Name: q.cfg.Name, HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting}
+	key := q.keys.spec()
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	defer cancel()
+	// It can be sent twice and can come late: it only ever makes what is absent.
+	resp, err := q.claims.Etcd().Txn(ctx).If(absent(key)).
+		Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return err
+	}
+	if !resp.Succeeded {
+		have, err := decode[spec]([]byte(key), resp.Responses[0].GetResponseRange().Kvs[0].Value)
+		if err != nil {
+			return err
+		}
+		if have != want {
+			return fmt.Errorf("%w: it has HigherFirst %t, MaxTaken %d, MaxWaiting %d; to change them, change the key %q while no process uses the queue",
+				ErrConfig, have.HigherFirst, have.MaxTaken, have.MaxWaiting, key)
+		}
+	}
+	q.specOK.Store(true)
+	return nil
+}
+
+// absent is the condition that a key does not exist.
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}
+
+// unmoved is the condition that a key is as it was put at a revision.
+func unmoved(key string, rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(key), "=", rev)
+}
+
+// pause waits before the next try, longer after each, unless ctx ends first.
+func pause(ctx context.Context, try int) bool {
+	t := time.NewTimer(etcdclaims.ExponentialBackoff(20*time.Millisecond, time.Second)(try + 1))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// passing reports whether a request that changed nothing is worth another try.
+func passing(err error) bool {
+	if errors.Is(err, etcdclaims.ErrUnknown) {
+		return true
+	}
+	if errors.Is(err, etcdclaims.ErrClosed) || errors.Is(err, etcdclaims.ErrRewound) || errors.Is(err, etcdclaims.ErrTooLarge) {
+		return false
+	}
+	switch wire.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Aborted, codes.Canceled:
+		return true
+	case codes.ResourceExhausted:
+		return errors.Is(err, rpctypes.ErrTooManyRequests)
+	}
+	return wire.IsNotSent(err)
+}

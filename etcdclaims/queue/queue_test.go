@@ -1,0 +1,555 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func TestOrder(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "default-1")
+		w.enqueue(q, "default-2")
+		w.enqueue(q, "urgent", queue.Priority(0))
+		w.enqueue(q, "negative", queue.Priority(-5))
+		w.enqueue(q, "late", queue.Priority(200))
+		w.want(ids(w.tryClaim(q, 3)), "negative urgent default-1")
+		w.want(ids(w.tryClaim(q, 10)), "default-2 late")
+	})
+}
+
+func TestHigherFirst(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{HigherFirst: true})
+		w.enqueue(q, "b", queue.Priority(-1))
+		w.enqueue(q, "a", queue.Priority(7))
+		w.want(ids(w.tryClaim(q, 3)), "a b")
+		other := w.queue(queue.Config{})
+		_, err := other.Enqueue(w.Context(), queue.NewItem(nil))
+		w.wantErr(err, queue.ErrConfig)
+	})
+}
+
+func TestEmptyAndTaken(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
+		b, err := q.TryClaim(w.Context(), 5)
+		w.ok(err)
+		w.want(len(b.Leases)+b.Taken, 0)
+		w.enqueue(q, "a")
+		l := w.claim(p)
+		w.want(string(l.Payload()), "payload of a")
+		w.want(l.Attempt(), 1)
+		b, err = q.TryClaim(w.Context(), 5)
+		w.ok(err)
+		w.want(len(b.Leases), 0)
+		w.want(b.Taken, 1)
+	})
+}
+
+func TestSameIDOnce(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{Retention: time.Minute})
+		w.enqueue(q, "a")
+		again := func() bool {
+			added, err := q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("a")))
+			w.ok(err)
+			return added
+		}
+		w.want(again(), false)
+		w.ok(w.claim(q).Complete(w.Context()))
+		w.want(again(), false)
+		w.want(w.look(q, "a").Where, queue.Completed)
+		time.Sleep(2 * time.Minute)
+		w.want(again(), true)
+	})
+}
+
+// A parent that enqueues a child in its Complete, and is run again, has enqueued one.
+func TestChildOnce(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "parent", queue.Priority(1))
+		child, err := q.Op(queue.NewItem([]byte("c"), queue.ID("child")))
+		w.ok(err)
+		claim, err := etcdClaims(w).TryAcquire(w.Context(), "outbox")
+		w.ok(err)
+		_, err = claim.Txn(w.Context()).Then(child, clientv3.OpPut("/effect", "1")).Commit()
+		w.ok(err)
+		w.ok(w.claim(q).Complete(w.Context(), child))
+		w.want(ids(w.tryClaim(q, 5)), "child")
+	})
+}
+
+func etcdClaims(w *world) *etcdclaims.Client {
+	return claimtest.NewClient(w.T, w.server.Host(w.T), etcdclaims.Config{})
+}
+
+func TestVesting(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "later", queue.Delay(time.Minute), queue.Priority(0))
+		w.enqueue(q, "now")
+		b, err := q.TryClaim(w.Context(), 5)
+		w.ok(err)
+		w.want(ids(b.Leases), "now")
+		at := w.look(q, "later").Vesting
+		w.want(w.look(q, "later").Where, queue.Later)
+		b, err = q.TryClaim(w.Context(), 5)
+		w.ok(err)
+		if !b.Next.Equal(at) {
+			t.Errorf("next %v, want %v", b.Next, at)
+		}
+		time.Sleep(time.Until(at)) // an item that vests exactly now is visible
+		w.want(ids(w.tryClaim(q, 5)), "later")
+	})
+}
+
+func TestClaimWaits(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
+		begin := time.Now()
+		took := make(chan time.Duration, 2)
+		for range 2 {
+			go func() {
+				b, err := q.Claim(context.Background(), 1)
+				if err != nil || len(b.Leases) != 1 {
+					t.Errorf("claim: %v, %v", b, err)
+				}
+				took <- time.Since(begin)
+			}()
+		}
+		time.Sleep(5 * sec)
+		w.enqueue(p, "a")
+		w.enqueue(p, "b", queue.Delay(20*sec))
+		if d := <-took; d < 5*sec || d > 5*sec+100*time.Millisecond {
+			t.Errorf("the first was claimed after %v", d)
+		}
+		if d := <-took; d < 25*sec || d > 25*sec+100*time.Millisecond {
+			t.Errorf("the second was claimed after %v", d)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), sec)
+		defer cancel()
+		_, err := q.Claim(ctx, 1)
+		w.wantErr(err, context.DeadlineExceeded)
+	})
+}
+
+func TestFail(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		w.enqueue(q, "b")
+		l := w.claim(q)
+		out, err := l.Fail(w.Context(), errors.New("bad luck"), queue.Backoff(10*sec, time.Minute))
+		w.ok(err)
+		if d := time.Until(out.Until); out.Dead || d < 5*sec || d > 10*sec {
+			t.Errorf("failed until %v from now, dead %v", d, out.Dead)
+		}
+		w.wantErr(l.Complete(w.Context()), etcdclaims.ErrReleased)
+		w.want(ids(w.tryClaim(q, 5)), "b")
+		info := w.look(q, "a")
+		w.want(info.Where, queue.Later)
+		w.want(len(info.History), 1)
+		w.want(info.History[0].Error, "bad luck")
+		w.want(info.History[0].Fence, l.Fence())
+		time.Sleep(10 * sec)
+		l = w.claim(q)
+		w.want(l.Attempt(), 2)
+		_, err = l.Fail(w.Context(), etcdclaims.RetryAfter(errors.New("again"), time.Hour))
+		w.ok(err)
+		time.Sleep(time.Hour)
+		out, err = w.claim(q).Fail(w.Context(), errors.New("third"))
+		w.ok(err)
+		w.want(out.Dead, true)
+		info = w.look(q, "a")
+		w.want(info.Where, queue.Dead)
+		w.want(len(info.History), 3)
+		w.want(info.Why, "failed: third")
+		w.ok(q.Redrive(w.Context(), "a"))
+		l = w.claim(q)
+		w.want(l.Attempt(), 1)
+		w.want(len(l.History()), 3)
+		out, err = l.Fail(w.Context(), etcdclaims.Permanent(errors.New("never")))
+		w.ok(err)
+		w.want(out.Dead, true)
+		n := 0
+		for info, err := range q.DeadLetters(w.Context()) {
+			w.ok(err)
+			w.want(info.ID, "a")
+			n++
+		}
+		w.want(n, 1)
+		n, err = q.Purge(w.Context(), time.Now().Add(sec))
+		w.ok(err)
+		w.want(n, 1)
+		_, err = q.Look(w.Context(), "a")
+		w.wantErr(err, queue.ErrNotFound)
+	})
+}
+
+func TestSnoozeReleaseDiscard(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		l := w.claim(q)
+		until, err := l.Snooze(w.Context(), time.Minute)
+		w.ok(err)
+		w.want(len(w.tryClaim(q, 1)), 0)
+		time.Sleep(time.Until(until))
+		l = w.claim(q)
+		w.want(l.Attempt(), 1)
+		w.ok(l.Release(w.Context()))
+		l2 := w.claim(q)
+		w.want(l2.Attempt(), 1)
+		if l2.Fence() <= l.Fence() {
+			t.Errorf("fence %d after %d", l2.Fence(), l.Fence())
+		}
+		w.ok(l2.Discard(w.Context(), "no use"))
+		w.want(w.look(q, "a").Why, "discarded: no use")
+	})
+}
+
+// The items of a dead worker are visible again within TTL + 1 s, without anybody's
+// doing but that of those who wait.
+func TestDeadWorker(t *testing.T) {
+	virtually(t, func(w *world) {
+		victim, host := w.process(queue.Config{})
+		q := w.queue(queue.Config{})
+		for _, id := range []string{"a", "b", "c"} {
+			w.enqueue(q, id)
+		}
+		held := w.tryClaim(victim, 3)
+		w.want(len(held), 3)
+		time.Sleep(3 * sec)
+		host.Kill()
+		begin := time.Now()
+		var got []*queue.Lease
+		for len(got) < 3 {
+			b, err := q.Claim(w.Context(), 3)
+			w.ok(err)
+			got = append(got, b.Leases...)
+		}
+		if d := time.Since(begin); d > ttl+sec {
+			t.Errorf("recovered after %v", d)
+		}
+		for _, l := range got {
+			w.want(l.Attempt(), 2)
+			w.want(l.History()[0].Ending, queue.Lost)
+		}
+		// The late worker is refused, never believed.
+		host.Heal()
+		w.wantErr(held[0].Complete(w.Context()), queue.ErrExpired)
+		w.wantErr(held[0].Complete(w.Context()), etcdclaims.ErrLost)
+		w.ok(got[0].Complete(w.Context()))
+	})
+}
+
+// Poison that kills its workers ends in the dead letters, naming all of them.
+func TestPoison(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "poison", queue.MaxAttempts(2))
+		for range 2 {
+			victim, host := w.process(queue.Config{})
+			b, err := victim.Claim(w.Context(), 1)
+			w.ok(err)
+			w.want(len(b.Leases), 1)
+			host.Kill()
+			w.want(len(w.tryClaim(q, 1)), 0) // and keeps house from now on
+			time.Sleep(ttl + sec)
+		}
+		info := w.look(q, "poison")
+		w.want(info.Where, queue.Dead)
+		w.want(len(info.History), 2)
+		if info.History[0].Owner == info.History[1].Owner {
+			t.Errorf("one owner twice: %v", info.History)
+		}
+	})
+}
+
+func TestCancelAndPriority(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		w.enqueue(q, "b")
+		w.enqueue(q, "c")
+		w.ok(q.SetPriority(w.Context(), "c", 1))
+		w.ok(q.Cancel(w.Context(), "a"))
+		w.wantErr(q.Cancel(w.Context(), "a"), queue.ErrNotFound)
+		got := w.tryClaim(q, 5)
+		w.want(ids(got), "c b")
+		w.wantErr(q.Cancel(w.Context(), "c"), queue.ErrTaken)
+		w.wantErr(q.SetPriority(w.Context(), "c", 5), queue.ErrTaken)
+		w.want(w.look(q, "b").Where, queue.Taken)
+		w.ok(got[0].Release(w.Context()))
+		w.want(w.look(q, "c").Priority, 1)
+		w.ok(q.Cancel(w.Context(), "c"))
+	})
+}
+
+func TestPause(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		w.ok(q.Pause(w.Context(), "maintenance"))
+		w.wantErr(p.Pause(w.Context(), "twice"), queue.ErrPaused)
+		b, err := p.TryClaim(w.Context(), 1)
+		w.ok(err)
+		w.want(b.Paused, true)
+		w.want(len(b.Leases), 0)
+		st, err := q.Stats(w.Context())
+		w.ok(err)
+		w.want(st.Paused.Why, "maintenance")
+		got := make(chan string)
+		go func() {
+			b, err := p.Claim(context.Background(), 1)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- ids(b.Leases)
+		}()
+		time.Sleep(time.Minute)
+		begin := time.Now()
+		w.ok(q.Resume(w.Context()))
+		w.want(<-got, "a")
+		if d := time.Since(begin); d > 100*time.Millisecond {
+			t.Errorf("woken after %v", d)
+		}
+		w.wantErr(q.Resume(w.Context()), queue.ErrNotPaused)
+	})
+}
+
+func TestMaxTaken(t *testing.T) {
+	virtually(t, func(w *world) {
+		cfg := queue.Config{MaxTaken: 2}
+		q, p := w.queue(cfg), w.queue(cfg)
+		for _, id := range []string{"a", "b", "c"} {
+			w.enqueue(q, id)
+		}
+		first := w.tryClaim(q, 1)
+		w.want(len(w.tryClaim(p, 5)), 1)
+		w.want(len(w.tryClaim(p, 5)), 0)
+		got := make(chan string)
+		go func() {
+			b, err := p.Claim(context.Background(), 1)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- ids(b.Leases)
+		}()
+		time.Sleep(time.Minute)
+		begin := time.Now()
+		w.ok(first[0].Complete(w.Context()))
+		w.want(<-got, "c")
+		if d := time.Since(begin); d > 100*time.Millisecond {
+			t.Errorf("the slot was taken after %v", d)
+		}
+	})
+}
+
+func TestMaxWaiting(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{MaxWaiting: 2})
+		n, err := q.EnqueueAll(w.Context(), []queue.Item{queue.NewItem(nil, queue.ID("a")), queue.NewItem(nil, queue.ID("b")), queue.NewItem(nil, queue.ID("c"))})
+		w.wantErr(err, queue.ErrFull)
+		w.want(n, 2)
+		added, err := q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("b"))) // it is there
+		w.ok(err)
+		w.want(added, false)
+		w.claim(q)
+		w.enqueue(q, "c")
+	})
+}
+
+func TestHeartbeatWithAnotherDuration(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		l := w.claim(q)
+		until, err := l.Heartbeat(w.Context(), 0)
+		w.ok(err)
+		if d := time.Until(until); d < ttl*8/10 || d > ttl {
+			t.Errorf("heartbeat until %v from now", d)
+		}
+		before := l.Fence()
+		_, err = l.Heartbeat(w.Context(), time.Minute)
+		w.ok(err)
+		if l.Fence() <= before || l.Remaining(time.Now()) < 50*sec {
+			t.Errorf("fence %d after %d, remaining %v", l.Fence(), before, l.Remaining(time.Now()))
+		}
+		w.want(l.Expired(time.Now()), false)
+		w.want(l.Expired(time.Now().Add(time.Minute)), true)
+		w.ok(l.Check())
+		w.ok(l.Complete(w.Context()))
+		w.want(len(w.under("/taken/")), 0)
+	})
+}
+
+// A lease is data: another process can complete the item by its handle.
+func TestHandle(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		w.enqueue(q, "b")
+		l := w.claim(q)
+		same, err := p.Adopt(w.Context(), l.Handle())
+		w.ok(err)
+		w.want(same.Fence(), l.Fence())
+		w.wantErr(same.Check(), etcdclaims.ErrUnknown)
+		w.ok(same.Complete(w.Context()))
+		w.wantErr(l.Complete(w.Context()), queue.ErrCompleted)
+		_, err = p.Adopt(w.Context(), l.Handle())
+		w.wantErr(err, queue.ErrCompleted)
+
+		l = w.claim(q)
+		same, err = p.Adopt(w.Context(), l.Handle())
+		w.ok(err)
+		_, err = same.Heartbeat(w.Context(), 0)
+		w.ok(err)
+		w.ok(same.Check())
+		w.wantErr(l.Complete(w.Context()), queue.ErrSuperseded)
+		_, err = p.Adopt(w.Context(), "nonsense")
+		if err == nil || !strings.Contains(err.Error(), "nonsense") {
+			t.Errorf("a handle of nonsense: %v", err)
+		}
+		w.ok(same.Complete(w.Context()))
+	})
+}
+
+func TestCloseGivesBack(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		l := w.claim(q)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		w.ok(q.Close(ctx))
+		if l.Err() == nil || l.Context().Err() == nil {
+			t.Error("the lease goes on")
+		}
+		w.want(w.claim(p).Attempt(), 1)
+		_, err := q.TryClaim(w.Context(), 1)
+		w.wantErr(err, etcdclaims.ErrClosed)
+		w.want(len(w.under("/worker/")), 1)
+	})
+}
+
+func TestStats(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		w.enqueue(q, "b", queue.Delay(time.Hour))
+		w.enqueue(q, "c")
+		w.claim(q)
+		st, err := q.Stats(w.Context())
+		w.ok(err)
+		w.want([4]int{st.Ready, st.Later, st.Taken, st.Dead}, [4]int{1, 1, 1, 0})
+		if !st.OldestReady.Equal(w.look(q, "c").Vesting) {
+			t.Errorf("oldest ready %v", st.OldestReady)
+		}
+		n := 0
+		for name, err := range queue.Active(w.Context(), etcdClaims(w)) {
+			w.ok(err)
+			w.want(name, "q")
+			n++
+		}
+		w.want(n, 1)
+	})
+}
+
+// The note that a queue has work goes when the queue has been empty for a while.
+func TestInactive(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		w.ok(w.claim(q).Complete(w.Context()))
+		time.Sleep(3 * time.Minute)
+		w.want(len(w.under("/active/")), 0)
+		w.enqueue(q, "b")
+		w.want(len(w.under("/active/")), 1)
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	virtually(t, func(w *world) {
+		if _, err := queue.New(nil, queue.Config{Name: "q"}); !errors.Is(err, etcdclaims.ErrPassthrough) {
+			t.Errorf("without etcd: %v", err)
+		}
+		claims := etcdClaims(w)
+		for _, cfg := range []queue.Config{{}, {Name: "a/b"}, {Name: "a\x00"}, {Name: "q", MaxTaken: -1}, {Name: "q", MaxTaken: 10_001}, {Name: "q", TTL: -1}, {Name: "q", Retention: 1}} {
+			if _, err := queue.New(claims, cfg); err == nil {
+				t.Errorf("%+v was accepted", cfg)
+			}
+		}
+		q := w.queue(queue.Config{})
+		for name, it := range map[string]queue.Item{
+			"zero": {}, "empty id": queue.NewItem(nil, queue.ID("")), "NUL": queue.NewItem(nil, queue.ID("a\x00")),
+			"long id": queue.NewItem(nil, queue.ID(strings.Repeat("x", 513))), "payload": queue.NewItem(make([]byte, queue.MaxPayloadBytes+1)),
+			"delay": queue.NewItem(nil, queue.Delay(-1)), "attempts": queue.NewItem(nil, queue.MaxAttempts(-1)), "topic": queue.NewItem(nil, queue.Topic("a/b")),
+		} {
+			if _, err := q.Enqueue(w.Context(), it); err == nil {
+				t.Errorf("item with bad %s was accepted", name)
+			}
+		}
+		if _, err := q.TryClaim(w.Context(), 0); err == nil {
+			t.Error("a claim of no items was accepted")
+		}
+		w.want(len(w.under("")), 0)
+		// The largest payload is accepted, and comes back.
+		_, err := q.Enqueue(w.Context(), queue.NewItem(make([]byte, queue.MaxPayloadBytes)))
+		w.ok(err)
+		w.want(len(w.claim(q).Payload()), queue.MaxPayloadBytes)
+	})
+}
+
+// Leases have the values that Bedrock's have.
+func TestLeaseValues(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a", queue.Priority(7))
+		w.enqueue(q, "b", queue.Priority(7))
+		l, next := w.claim(q), w.claim(q)
+		w.want(l.LeaseID(), queue.LeaseID("a", l.Holder(), l.Obtained()))
+		if l.LeaseID() == next.LeaseID() || l.LeaseID() == queue.LeaseID("a", l.Holder(), l.Obtained().Add(1)) {
+			t.Error("two leases have one id")
+		}
+		if l.Key() >= next.Key() {
+			t.Errorf("key %s is not before %s", l.Key(), next.Key())
+		}
+		now := time.Now()
+		left := l.Remaining(now)
+		if left <= 0 || left > ttl || l.Remaining(now.Add(left)) != 0 || l.Remaining(now.Add(time.Second)) != left-time.Second {
+			t.Errorf("remaining %v", left)
+		}
+		if l.Expired(now) || !l.Expired(now.Add(left)) {
+			t.Error("expired at the wrong time")
+		}
+		w.ok(l.Complete(w.Context()))
+		w.want(l.Remaining(now), time.Duration(0))
+		w.want(l.Expired(now), true)
+	})
+}
+
+// A worker whose session was lost has nothing left to give back: to close its queue is
+// no failure.
+func TestCloseAfterLoss(t *testing.T) {
+	virtually(t, func(w *world) {
+		late, host := w.process(queue.Config{})
+		w.enqueue(late, "a")
+		l := w.claim(late)
+		host.Cut()
+		time.Sleep(2 * ttl)
+		host.Heal()
+		w.wantErr(l.Complete(w.Context()), queue.ErrExpired)
+		w.ok(late.Close(w.Context()))
+	})
+}

@@ -1,0 +1,182 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// valueVersion is the version of all stored values. Values of a newer version are
+// skipped and counted, never guessed at.
+const valueVersion = 1
+
+// spec is the value of the key spec.
+type spec struct {
+	Version     int    `json:"v"`
+	Name        string `json:"name"`
+	HigherFirst bool   `json:"higherFirst,omitempty"`
+	MaxTaken    int    `json:"maxTaken,omitempty"`
+	MaxWaiting  int    `json:"maxWaiting,omitempty"`
+}
+
+// content is the value of item/<id>: put once, by the enqueuing transaction. When
+// the item is completed it is deleted, or replaced by a tombstone that keeps the id
+// from being enqueued again.
+type content struct {
+	Version  int       `json:"v"`
+	Topic    string    `json:"topic,omitempty"`
+	Payload  []byte    `json:"payload,omitempty"`
+	Given    bool      `json:"given,omitempty"`
+	Seq      string    `json:"seq"`
+	Rank     string    `json:"rank"`
+	Vesting  time.Time `json:"vesting"`
+	Enqueued time.Time `json:"enqueued"`
+
+	Done *tombstone `json:"done,omitempty"`
+}
+
+type tombstone struct {
+	Fence   int64     `json:"fence,string"`
+	Owner   string    `json:"owner"`
+	Attempt int       `json:"attempt"`
+	At      time.Time `json:"at"`
+}
+
+// state is what changes of an item. It is the value of its key under index/, taken/
+// or dead/, and moves with the item.
+type state struct {
+	Version  int       `json:"v"`
+	ID       string    `json:"id"`
+	Given    bool      `json:"given,omitempty"`
+	Seq      string    `json:"seq"`
+	Priority int       `json:"priority"`
+	Vesting  time.Time `json:"vesting"`
+	Max      int       `json:"max"`
+	Attempts int       `json:"attempts"` // begun so far
+	History  []Attempt `json:"history,omitempty"`
+	Moved    bool      `json:"moved,omitempty"` // place/<id> says where it is
+
+	// Of a taken item.
+	Owner string    `json:"owner,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	Slot  int       `json:"slot,omitempty"` // from 1; 0: none
+	Nonce string    `json:"nonce,omitempty"`
+
+	// Of a dead letter.
+	Why  string    `json:"why,omitempty"`
+	Died time.Time `json:"died,omitzero"`
+}
+
+// Ending says how an attempt ended.
+type Ending string
+
+// How attempts end.
+const (
+	Failed    Ending = "failed"    // the worker said so
+	Lost      Ending = "lost"      // the worker's process died, or did not answer
+	Discarded Ending = "discarded" // the worker gave the item up for good
+)
+
+// Attempt is one attempt of an item that did not complete it.
+type Attempt struct {
+	Number int       `json:"attempt"`
+	Owner  string    `json:"owner"` // label of the process
+	Fence  int64     `json:"fence,string"`
+	Ending Ending    `json:"ending"`
+	Error  string    `json:"error,omitempty"` // up to MaxErrorBytes
+	At     time.Time `json:"at"`
+}
+
+// place is the value of place/<id>.
+type place struct {
+	Version int    `json:"v"`
+	Key     string `json:"key"`             // below the queue's root
+	Verb    string `json:"verb,omitempty"`  // what moved it
+	Fence   int64  `json:"fence,omitempty"` // of the lease that did
+}
+
+func encode(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // structs of strings, numbers and times can be marshalled
+	}
+	return string(b)
+}
+
+// decode reads a value, and refuses one of a newer version.
+func decode[T any](key, value []byte) (T, error) {
+	var head struct {
+		Version int `json:"v"`
+	}
+	var v T
+	if err := json.Unmarshal(value, &head); err != nil {
+		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
+	}
+	if head.Version != valueVersion {
+		return v, fmt.Errorf("value of %q has version %d, this program knows %d: upgrade it", key, head.Version, valueVersion)
+	}
+	if err := json.Unmarshal(value, &v); err != nil {
+		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
+	}
+	return v, nil
+}
+
+// decodeState reads the state of an item.
+func decodeState(kv *mvccpb.KeyValue) (state, error) {
+	st, err := decode[state](kv.Key, kv.Value)
+	if err == nil && (st.ID == "" || st.Seq == "") {
+		err = fmt.Errorf("value of %q is not of an item", kv.Key)
+	}
+	return st, err
+}
+
+// ended adds an attempt to the history, and drops the oldest if there are too many.
+func (st *state) ended(a Attempt) {
+	a.Error = cut(a.Error)
+	st.History = append(st.History[:len(st.History):len(st.History)], a)
+	if over := len(st.History) - MaxHistory; over > 0 {
+		st.History = st.History[over:]
+	}
+}
+
+// cut shortens a text to MaxErrorBytes, at the end of a rune.
+func cut(s string) string {
+	if len(s) <= MaxErrorBytes {
+		return s
+	}
+	const mark = "…"
+	n := MaxErrorBytes - len(mark)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + mark
+}
+
+// waiting returns the item without what only a taken or dead one has.
+func (st state) waiting() state {
+	st.Owner, st.Since, st.Slot, st.Nonce, st.Why, st.Died = "", time.Time{}, 0, "", "", time.Time{}
+	return st
+}
+
+// indexKey is where the item waits: among those that have vested by now, or not.
+func (q *Queue) indexKey(st state, now time.Time) string {
+	r := rank(st.Priority, q.cfg.HigherFirst)
+	if st.Vesting.After(now) {
+		return q.keys.laterAt(r, st.Vesting, st.Seq)
+	}
+	return q.keys.readyAt(r, st.Vesting, st.Seq)
+}
+
+// move is the operations that put the item elsewhere, with its place: all keys but
+// the first one of an item are noted, so that it is found by its id.
+func (q *Queue) move(st state, key, verb string, fence int64) []clientv3.Op {
+	st.Moved = true
+	return []clientv3.Op{
+		clientv3.OpPut(key, encode(st)),
+		clientv3.OpPut(q.keys.place(st.ID), encode(place{Version: valueVersion, Key: key[len(q.keys.root):], Verb: verb, Fence: fence})),
+	}
+}

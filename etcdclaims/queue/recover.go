@@ -1,0 +1,222 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// recoverDead makes the items of sessions that are over wait again, or buries those
+// that have had all their attempts. It returns how many sessions it saw that are
+// alive. Any number of processes may do it at once: each item is moved under the
+// condition that it is where it was, and that its session's claim is gone, after
+// which nothing can be taken under that session.
+func (q *Queue) recoverDead(ctx context.Context, via *session) (alive int, err error) {
+	lives, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix())
+	if err != nil {
+		return 0, err
+	}
+	for some := range slices.Chunk(lives.Kvs, itemsPerRequest) {
+		var ops []clientv3.Op
+		for _, kv := range some {
+			ops = append(ops, clientv3.OpGet(q.ownKey(kv), clientv3.WithCountOnly()))
+		}
+		resp, err := q.read(ctx, ops...)
+		if err != nil {
+			return alive, err
+		}
+		for i, kv := range some {
+			if resp.Responses[i].GetResponseRange().Count > 0 {
+				alive++
+				continue
+			}
+			id := strings.TrimPrefix(string(kv.Key), q.keys.workers())
+			n, err := q.drain(ctx, via, id, q.ownKey(kv))
+			if err != nil {
+				return alive, err
+			}
+			if n > 0 {
+				q.log.Warn("recovered items of a dead worker", zap.String("session", id), zap.Int("items", n))
+			}
+		}
+	}
+	return alive, nil
+}
+
+// ownKey returns the key of the claim of the session that worker/<session> names.
+func (q *Queue) ownKey(worker *mvccpb.KeyValue) string {
+	return q.claims.OwnKey(q.keys.sessionKey(strings.TrimPrefix(string(worker.Key), q.keys.workers())))
+}
+
+// fitting returns how many of the items can be moved by one request: their histories
+// may be long.
+func fitting(kvs []*mvccpb.KeyValue) int {
+	size := 0
+	for i, kv := range kvs {
+		if size += len(kv.Value) + 8*MaxErrorBytes; i > 0 && size > bytesPerRequest {
+			return i
+		}
+	}
+	return len(kvs)
+}
+
+// drain moves all that was taken under a dead session, in batches, and removes the
+// session's entry with the last.
+func (q *Queue) drain(ctx context.Context, via *session, id, own string) (moved int, err error) {
+	prefix := q.keys.takenBy(id)
+	for {
+		got, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithLimit(itemsPerRequest/2))
+		if err != nil {
+			return moved, err
+		}
+		got.Kvs = got.Kvs[:fitting(got.Kvs)]
+		if len(got.Kvs) == 0 {
+			_, err := via.claim.Txn(ctx).If(absent(own), absent(prefix).WithPrefix()).Then(clientv3.OpDelete(q.keys.worker(id))).Commit()
+			return moved, err
+		}
+		var ops []clientv3.Op
+		for _, kv := range got.Kvs {
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.recovered(via, kv), nil))
+		}
+		resp, err := via.claim.Txn(ctx).If(absent(own)).Then(ops...).Commit()
+		if err != nil {
+			return moved, err
+		}
+		if !resp.Succeeded {
+			return moved, nil // the session is alive after all: it cannot be, but etcd knows
+		}
+		for _, r := range resp.Responses {
+			if r.GetResponseTxn().Succeeded {
+				moved++
+			}
+		}
+	}
+}
+
+// recovered is the operations that move an item away from a dead session. What cannot
+// be read is put among the dead letters as it is, for people.
+func (q *Queue) recovered(via *session, kv *mvccpb.KeyValue) []clientv3.Op {
+	now := time.Now()
+	ops := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
+	st, err := decodeState(kv)
+	if err != nil {
+		q.skip(err)
+		name := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
+		return append(ops, clientv3.OpPut(q.keys.deadAt(now, digest(name)), string(kv.Value)))
+	}
+	if st.Slot > 0 {
+		ops = append(ops, clientv3.OpDelete(q.keys.slot(st.Slot)))
+	}
+	fence := keyspace.Fence(keyspace.Epoch(via.claim.Fence()), kv.ModRevision)
+	st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: fence, Ending: Lost, Error: "the worker's process died or lost its session", At: now.UTC()})
+	if st.Attempts >= st.Max {
+		return append(ops, q.bury(st, "lost", fence, "lost with its worker in its last attempt", now)...)
+	}
+	return append(ops, q.requeue(st, "lost", fence, now)...)
+}
+
+// skip counts a value that cannot be read, and logs some of them: each look finds
+// them again.
+func (q *Queue) skip(err error) {
+	if n := q.skipped.Add(1); n <= 10 || n%1000 == 0 {
+		q.log.Warn("skipped a value", zap.Error(err), zap.Int64("skipped", n))
+	}
+}
+
+// reconcile gives back items that were taken by a request whose outcome could not be
+// learnt at the time.
+func (q *Queue) reconcile(ctx context.Context, s *session) error {
+	s.mu.Lock()
+	unsure := s.unsure
+	s.unsure = false // what comes to be doubted from now on is for the next time
+	s.mu.Unlock()
+	if !unsure {
+		return nil
+	}
+	err := q.giveBack(ctx, s)
+	if err != nil {
+		s.mu.Lock()
+		s.unsure = true
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// giveBack makes what is taken under a session of this process, without a lease that
+// lives, wait again, without an attempt.
+func (q *Queue) giveBack(ctx context.Context, s *session) error {
+	prefix := q.keys.takenBy(s.id)
+	from := prefix
+	for try := 0; ; try++ {
+		// What was sent before must not take anything any more.
+		resp, err := s.void(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(itemsPerRequest/2)))
+		if err != nil {
+			return err
+		}
+		kvs := resp.Responses[1].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			return nil
+		}
+		kvs = kvs[:fitting(kvs)]
+		from = string(kvs[len(kvs)-1].Key) + "\x00"
+		kvs = s.nobodys(kvs, prefix)
+		now := time.Now()
+		var ops []clientv3.Op
+		for _, kv := range kvs {
+			st, err := decodeState(kv)
+			if err != nil {
+				return err // this process put it
+			}
+			then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
+			if st.Slot > 0 {
+				then = append(then, clientv3.OpDelete(q.keys.slot(st.Slot)))
+			}
+			st.Attempts--
+			fence := keyspace.Fence(keyspace.Epoch(s.claim.Fence()), kv.ModRevision)
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, append(then, q.requeue(st, "release", fence, now)...), nil))
+		}
+		if len(ops) == 0 {
+			continue
+		}
+		_, err = s.claim.Txn(ctx).Then(ops...).Commit()
+		switch {
+		case err == nil:
+		case errors.Is(err, etcdclaims.ErrLost), !passing(err):
+			return err
+		case !pause(ctx, try):
+			return err
+		default:
+			from = prefix // from the start: it may or may not have been done
+		}
+	}
+}
+
+// nobodys returns those taken keys of which this process has no lease.
+func (s *session) nobodys(kvs []*mvccpb.KeyValue, prefix string) []*mvccpb.KeyValue {
+	type taken struct {
+		id  string
+		rev int64 // 0: any, it is being moved here
+	}
+	s.mu.Lock()
+	have := make(map[taken]bool, len(s.leases))
+	for l := range s.leases {
+		_, sid, st, rev, _ := l.snapshot()
+		if sid != s.id {
+			rev = 0
+		}
+		have[taken{st.ID, rev}] = true
+	}
+	s.mu.Unlock()
+	return slices.DeleteFunc(kvs, func(kv *mvccpb.KeyValue) bool {
+		id := strings.TrimPrefix(string(kv.Key), prefix)
+		return have[taken{id, kv.ModRevision}] || have[taken{id, 0}]
+	})
+}

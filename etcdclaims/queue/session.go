@@ -1,0 +1,344 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/google/uuid"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// session is what this process has items by: a claim, which lasts for as long as
+// the process lives. Its transactions carry the claim's guard, so nothing is changed
+// under a session that is over.
+type session struct {
+	q     *Queue
+	id    string
+	ttl   time.Duration
+	claim *etcdclaims.Claim
+
+	mu     sync.Mutex
+	gen    int64 // ModRevision of worker/<id>: the session's generation
+	seen   int64 // a revision that etcd had when it last answered
+	leases map[*Lease]struct{}
+	unsure bool      // items may be taken that no lease is of
+	over   bool      // its leases have been ended, and it gets no more
+	used   time.Time // when it was last asked for
+}
+
+// sessions are the sessions of a Queue, one for each lease duration in use.
+type sessions struct {
+	q      *Queue
+	mu     sync.Mutex
+	closed bool
+	byTTL  map[time.Duration]*session
+	open   map[time.Duration]chan struct{} // being opened
+}
+
+func (s *sessions) init(q *Queue) {
+	s.q, s.byTTL, s.open = q, map[time.Duration]*session{}, map[time.Duration]chan struct{}{}
+}
+
+// get returns the live session of a lease duration, and opens one if there is none.
+func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error) {
+	for {
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			return nil, errClosed
+		}
+		if have := s.byTTL[ttl]; have != nil && have.claim.Err() == nil {
+			have.use()
+			s.mu.Unlock()
+			return have, nil
+		}
+		opening, busy := s.open[ttl]
+		if !busy {
+			opening = make(chan struct{})
+			s.open[ttl] = opening
+			s.mu.Unlock()
+			made, err := s.make(ctx, ttl)
+			s.mu.Lock()
+			delete(s.open, ttl)
+			close(opening)
+			late := s.closed
+			if err == nil && !late {
+				s.byTTL[ttl] = made
+			}
+			s.mu.Unlock()
+			switch {
+			case err == nil && late:
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+				defer cancel()
+				_ = made.close(ctx) // nothing is under it
+				return nil, errClosed
+			case err != nil:
+				return nil, err
+			}
+			return made, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-opening:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// make opens a session: its claim, and its entry in worker/, by which others find what
+// it leaves behind. The entry is put by the transaction that makes the claim.
+func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error) {
+	q := s.q
+	if err := q.ensureSpec(ctx); err != nil {
+		return nil, err
+	}
+	id := uuid.NewString()
+	claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), etcdclaims.TTL(ttl),
+		etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(map[string]any{"v": valueVersion, "owner": q.claims.Owner(), "ttl": ttl.String()}))))
+	if err != nil {
+		return nil, err
+	}
+	made := &session{q: q, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[*Lease]struct{}{}, used: time.Now()}
+	q.spawn(made.watch)
+	return made, nil
+}
+
+// idleAfter is how long a session lasts of which nothing was asked and that has no
+// items. A duration that was used once costs no renewals for ever. The keeper asks for
+// one more often than each TTL.
+func (s *session) idleAfter() time.Duration { return max(time.Minute, s.q.cfg.TTL) }
+
+// use notes that the session is asked for.
+func (s *session) use() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = time.Now()
+}
+
+// idle returns how long it is until the session has been idle for idleAfter.
+func (s *session) idle() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.leases) > 0 || s.unsure {
+		return s.idleAfter()
+	}
+	return s.idleAfter() - time.Since(s.used)
+}
+
+// watch ends the session when nobody has used it for a while, and its leases when it
+// is lost.
+func (s *session) watch() {
+	for {
+		t := time.NewTimer(max(s.idle(), time.Second))
+		select {
+		case <-t.C:
+			if s.q.sessions.retire(s) {
+				ctx, cancel := context.WithTimeout(s.q.ctx, 2*requestTimeout)
+				defer cancel()
+				if err := s.close(ctx); err != nil && s.q.ctx.Err() == nil {
+					s.q.log.Warn("idle queue session not ended", zap.String("session", s.id), zap.Error(err))
+				}
+				return
+			}
+			continue
+		case <-s.claim.Done():
+		case <-s.q.ctx.Done(): // close gives the items back
+		}
+		t.Stop()
+		s.mourn()
+		return
+	}
+}
+
+// retire takes an idle session out of use, so that it can be closed.
+func (s *sessions) retire(idle *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.byTTL[idle.ttl] != idle || idle.idle() > 0 {
+		return false
+	}
+	delete(s.byTTL, idle.ttl)
+	return true
+}
+
+// reconcile gives back what was taken under any of the sessions without a lease.
+func (s *sessions) reconcile(ctx context.Context) error {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.byTTL))
+	s.mu.Unlock()
+	var errs []error
+	for _, have := range all {
+		if err := s.q.reconcile(ctx, have); err != nil && !errors.Is(err, etcdclaims.ErrLost) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// mourn ends the leases of the session, and logs it if it was lost.
+func (s *session) mourn() {
+	var lost *etcdclaims.LostError
+	if err := s.claim.Err(); errors.As(err, &lost) {
+		s.mu.Lock()
+		n := len(s.leases)
+		s.mu.Unlock()
+		if n > 0 {
+			s.q.log.Warn("queue session lost, its items go to other workers", zap.String("session", s.id), zap.Int("items", n), zap.Error(err))
+		}
+	}
+	s.endAll()
+}
+
+// endAll ends the leases of the session locally.
+func (s *session) endAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	for l := range s.leases {
+		l.end(ErrExpired)
+	}
+	clear(s.leases)
+}
+
+// add makes the lease one of the session's; forget is its opposite. A lease that comes
+// when the session is over, as that of a request that was answered during Close,
+// ends at once.
+func (s *session) add(l *Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		l.end(ErrExpired)
+		return
+	}
+	s.leases[l] = struct{}{}
+}
+
+// doubt notes that items may be taken under the session that no lease is of, and has
+// them given back.
+func (s *session) doubt() {
+	s.mu.Lock()
+	s.unsure = true
+	s.mu.Unlock()
+	s.q.claimer.tidy()
+}
+
+func (s *session) forget(l *Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.leases, l)
+}
+
+// commit carries out a transaction that is not guarded by an item's fence. It carries
+// the session's generation, so that it cannot come late: see void. If a condition
+// does not hold the response is that of els. again is set if it was the generation,
+// which is known now.
+func (s *session) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
+	s.mu.Lock()
+	gen := s.gen
+	s.mu.Unlock()
+	key := s.q.keys.worker(s.id)
+	resp, err = s.claim.Txn(ctx).If(append(slices.Clip(cmps), unmoved(key, gen))...).
+		Then(then...).Else(append(slices.Clip(els), clientv3.OpGet(key, clientv3.WithKeysOnly()))...).Commit()
+	if err != nil {
+		return resp, false, err
+	}
+	s.mu.Lock()
+	s.seen = max(s.seen, resp.Header.Revision)
+	s.mu.Unlock()
+	if resp.Succeeded {
+		return resp, false, nil
+	}
+	kvs := resp.Responses[len(els)].GetResponseRange().Kvs
+	if len(kvs) == 0 { // somebody deleted it
+		_, err := s.void(ctx)
+		return nil, true, err
+	}
+	// A void whose reply was lost may have come late itself.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := kvs[0].ModRevision
+	s.gen = max(s.gen, now)
+	return resp, now != gen, nil
+}
+
+// lastSeen returns a revision that etcd has had.
+func (s *session) lastSeen() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+// void makes sure that no request that was sent under the session's generation so
+// far is carried out after it returns, and reads in the same transaction. Each
+// request that is not guarded by an item's fence carries the generation, so one of
+// unknown outcome can be looked up: what is not there now never will be.
+func (s *session) void(ctx context.Context, reads ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	for try := 0; ; try++ {
+		resp, err := s.claim.Txn(ctx).Then(append([]clientv3.Op{
+			clientv3.OpPut(s.q.keys.worker(s.id), encode(map[string]any{"v": valueVersion, "owner": s.q.claims.Owner(), "ttl": s.ttl.String(), "void": try + 1})),
+		}, reads...)...).Commit()
+		switch {
+		case err == nil:
+			s.mu.Lock()
+			s.gen = max(s.gen, resp.Header.Revision)
+			s.seen = s.gen
+			s.mu.Unlock()
+			return resp, nil
+		case errors.Is(err, etcdclaims.ErrLost), errors.Is(err, rpctypes.ErrNoSpace), !passing(err):
+			return nil, err
+		}
+		if !pause(ctx, try) {
+			return nil, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+// close gives back all items, and then ends the sessions. Leases end first, so that
+// no worker believes in an item that others can have.
+func (s *sessions) close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	all := make([]*session, 0, len(s.byTTL))
+	for ttl, have := range s.byTTL {
+		all = append(all, have)
+		delete(s.byTTL, ttl)
+	}
+	s.mu.Unlock()
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
+	var errs []error
+	for _, have := range all {
+		errs = append(errs, have.close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *session) close(ctx context.Context) error {
+	s.endAll()
+	// What is taken under the session goes back without an attempt. If that fails
+	// the keeper of the queue finds it when the session is gone.
+	err := s.q.giveBack(ctx, s)
+	if err == nil {
+		none := absent(s.q.keys.takenBy(s.id)).WithPrefix() // else the keeper needs it
+		_, err = s.claim.Txn(ctx).If(none).Then(clientv3.OpDelete(s.q.keys.worker(s.id))).Commit()
+	}
+	if errors.Is(err, etcdclaims.ErrLost) {
+		err = nil // others have the items, or will
+	}
+	if released := s.claim.Release(ctx); !errors.Is(released, etcdclaims.ErrLost) {
+		err = errors.Join(err, released)
+	}
+	return err
+}

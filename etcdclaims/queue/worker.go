@@ -1,0 +1,282 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.uber.org/zap"
+)
+
+// Handler handles an item. Its context carries the lease's token, and ends when the
+// item is lost, the timeout passes, or the worker has to stop at once. The item is
+// completed if it returns nil, and fails if it returns an error, panics or calls
+// runtime.Goexit. Errors made by SnoozeFor, etcdclaims.Permanent and
+// etcdclaims.RetryAfter say what becomes of the item. A handler may call the verbs
+// of the lease itself; then what it returns does not matter.
+type Handler func(ctx context.Context, l *Lease) error
+
+// Middleware wraps a handler.
+type Middleware func(next Handler) Handler
+
+// WorkerConfig says how Work works. Handler or Handlers is required.
+type WorkerConfig struct {
+	// Concurrency is how many items are handled at the same time. Default:
+	// GOMAXPROCS.
+	Concurrency int
+	// Batch is how many items are claimed at once at most. Default: Concurrency.
+	Batch int
+	// Timeout is how long a handler may take. Then its context ends; if it has not
+	// returned after another Grace, its item fails without it, and what it does
+	// later is refused by its fence. Negative: no limit. Default: 30 s.
+	Timeout time.Duration
+	// Grace is how long a handler that was told to stop may take. Default: 5 s.
+	Grace time.Duration
+	// Handlers handle items by their topic.
+	Handlers map[string]Handler
+	// Handler handles items whose topic has no handler of its own. If it is nil
+	// they go to the dead letters at once, and the Logger receives it.
+	Handler Handler
+	// Middleware wraps all handlers, the first one outermost.
+	Middleware []Middleware
+	// Lease is the lease duration of the items. Default: the queue's TTL.
+	Lease time.Duration
+}
+
+// snoozeError asks for a snooze.
+type snoozeError struct{ d time.Duration }
+
+func (e snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.d) }
+
+// SnoozeFor returns an error by which a handler asks for its item to be visible
+// again in d, without counting the attempt.
+func SnoozeFor(d time.Duration) error { return snoozeError{max(d, 0)} }
+
+// PanicError is the failure of a handler that panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v\n%s", e.Value, e.Stack) }
+
+var (
+	errGoexit  = errors.New("handler called runtime.Goexit")
+	errTimeout = errors.New("handler took longer than its timeout")
+)
+
+// Work handles items until ctx ends. Then it claims no more, and lets the handlers
+// that run finish within their timeout and Grace. Items that it had claimed and not
+// begun are given back; the attempt does not count. It returns nil after a clean
+// stop, and an error if the configuration is wrong or etcd refuses the claiming for
+// good, as for lack of permission.
+func (q *Queue) Work(ctx context.Context, cfg WorkerConfig) error {
+	w, err := q.newWorker(cfg)
+	if err != nil {
+		return q.fail("work", err)
+	}
+	return q.fail("work", w.run(ctx))
+}
+
+type worker struct {
+	q    *Queue
+	cfg  WorkerConfig
+	slot chan struct{} // one for each handler that may run
+	wg   sync.WaitGroup
+}
+
+func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = runtime.GOMAXPROCS(0)
+	}
+	if cfg.Batch == 0 {
+		cfg.Batch = cfg.Concurrency
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 30 * time.Second
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 5 * time.Second
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = q.cfg.TTL
+	}
+	switch {
+	case cfg.Concurrency < 0 || cfg.Batch < 0 || cfg.Grace < 0:
+		return nil, fmt.Errorf("negative Concurrency %d, Batch %d or Grace %v", cfg.Concurrency, cfg.Batch, cfg.Grace)
+	case cfg.Handler == nil && len(cfg.Handlers) == 0:
+		return nil, errors.New("no handler")
+	}
+	for topic, h := range cfg.Handlers {
+		if h == nil {
+			return nil, fmt.Errorf("handler of topic %q is nil", topic)
+		}
+	}
+	return &worker{q: q, cfg: cfg, slot: make(chan struct{}, cfg.Concurrency)}, nil
+}
+
+func (w *worker) run(ctx context.Context) error {
+	defer w.wg.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop() // handlers that do not stop are not waited for
+	outage := false
+	for try := 0; ; {
+		// One slot at least, and as many more as are free now.
+		select {
+		case w.slot <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		free := 1
+		for free < w.cfg.Batch && len(w.slot) < cap(w.slot) {
+			w.slot <- struct{}{}
+			free++
+		}
+		b, err := w.q.Claim(ctx, free, TTL(w.cfg.Lease))
+		for range free - len(b.Leases) {
+			<-w.slot
+		}
+		switch {
+		case ctx.Err() != nil:
+			for _, l := range b.Leases {
+				<-w.slot
+				w.settle(l, l.Release(context.WithoutCancel(ctx)))
+			}
+			return nil
+		case err != nil && !passing(err) && !errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, rpctypes.ErrNoSpace):
+			return err
+		case err != nil:
+			if !outage {
+				w.q.log.Warn("cannot claim, retrying", zap.Error(err))
+				outage = true
+			}
+			pause(ctx, min(try, 10))
+			try++
+			continue
+		}
+		if outage {
+			w.q.log.Info("claiming again")
+			outage = false
+		}
+		try = 0
+		for _, l := range b.Leases {
+			w.wg.Go(func() {
+				defer func() { <-w.slot }()
+				w.handle(ctx, l)
+			})
+		}
+	}
+}
+
+// handle runs the handler of an item and records what came of it. It returns when the
+// handler has, or has had its time.
+func (w *worker) handle(stopping context.Context, l *Lease) {
+	h := w.cfg.Handlers[l.Topic()]
+	if h == nil {
+		h = w.cfg.Handler
+	}
+	if h == nil {
+		w.q.log.Error("no handler for topic, item goes to the dead letters", zap.String("topic", l.Topic()), zap.String("item", l.ID()))
+		w.settle(l, l.Discard(context.WithoutCancel(stopping), fmt.Sprintf("no handler for topic %q", l.Topic())))
+		return
+	}
+	inner := h
+	h = func(ctx context.Context, l *Lease) error { // where its panics are caught
+		h := inner
+		for _, wrap := range slices.Backward(w.cfg.Middleware) {
+			h = wrap(h)
+		}
+		return h(ctx, l)
+	}
+	ctx := l.Context()
+	var timer <-chan time.Time
+	if w.cfg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeout)
+		defer cancel()
+		t := time.NewTimer(w.cfg.Timeout + w.cfg.Grace)
+		defer t.Stop()
+		timer = t.C
+	}
+	done := call(ctx, h, l)
+	select {
+	case err := <-done:
+		if errors.Is(context.Cause(ctx), errTimeout) && errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w of %v: %w", errTimeout, w.cfg.Timeout, err)
+		}
+		w.finish(stopping, l, err)
+	case <-timer:
+		// The handler heeds no context. Its item goes to others, and its fence is
+		// outlived: whatever it writes with it is refused.
+		w.q.log.Error("handler does not stop, its item is taken from it", zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Duration("timeout", w.cfg.Timeout))
+		w.finish(stopping, l, fmt.Errorf("%w of %v, and did not stop", errTimeout, w.cfg.Timeout))
+		select {
+		case <-done: // until then it keeps its place, so that the number of handlers is bounded
+		case <-stopping.Done():
+		}
+	}
+}
+
+// call calls a handler, and turns a panic or Goexit into an error.
+func call(ctx context.Context, h Handler, l *Lease) <-chan error {
+	result := make(chan error, 1)
+	go func() {
+		returned := false
+		defer func() {
+			if returned {
+				return
+			}
+			if v := recover(); v != nil {
+				result <- &PanicError{Value: v, Stack: debug.Stack()}
+				return
+			}
+			result <- errGoexit
+		}()
+		err := h(ctx, l)
+		returned = true
+		result <- err
+	}()
+	return result
+}
+
+// finish records what a handler's result asks for, if the item is this worker's still.
+func (w *worker) finish(stopping context.Context, l *Lease, err error) {
+	if l.Err() != nil {
+		if err := l.Err(); errors.Is(err, etcdclaims.ErrLost) {
+			w.settle(l, err)
+		}
+		return // the handler has ended the lease itself, or lost it
+	}
+	ctx := context.WithoutCancel(stopping)
+	var snooze snoozeError
+	switch {
+	case err == nil:
+		err = l.Complete(ctx)
+	case errors.As(err, &snooze):
+		_, err = l.Snooze(ctx, snooze.d)
+	default:
+		var out Outcome
+		cause := err
+		if out, err = l.Fail(ctx, cause); err == nil {
+			w.q.log.Info("item failed", zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int("attempt", out.Attempts),
+				zap.Bool("dead", out.Dead), zap.Time("until", out.Until), zap.Int64("fence", l.Fence()), zap.Error(cause))
+		}
+	}
+	w.settle(l, err)
+}
+
+// settle logs a verb that did not succeed: nobody else sees it. If the item may be
+// this worker's still it is given back.
+func (w *worker) settle(l *Lease, err error) {
+	if err != nil {
+		l.abandon()
+		w.q.log.Warn("item not settled", zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int64("fence", l.Fence()), zap.Error(err))
+	}
+}

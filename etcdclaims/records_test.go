@@ -1,0 +1,273 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func recordKeys(t *testing.T, c *etcdclaims.Client, prefix string, states ...etcdclaims.State) []string {
+	t.Helper()
+	var keys []string
+	for r, err := range c.Records(t.Context(), prefix, states...) {
+		noErr(t, err)
+		keys = append(keys, r.Key)
+	}
+	return keys
+}
+
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	core, logged := observer.New(zap.WarnLevel)
+	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{Logger: zap.New(core)})
+	if got := recordKeys(t, b, ""); len(got) != 0 {
+		t.Errorf("records of nothing: %v", got)
+	}
+	tryBegin(t, a, "s/claimed")
+	noErr(t, tryBegin(t, a, "s/done").Complete(ctx))
+	noErr(t, failing(ctx, tryBegin(t, a, "s/failed"), errors.New("x")))
+	noErr(t, failing(ctx, tryBegin(t, a, "s/dead"), etcdclaims.Permanent(errors.New("x"))))
+	noErr(t, failing(ctx, tryBegin(t, a, "s/free"), etcdclaims.RetryAfter(errors.New("x"), 0)))
+	noErr(t, tryBegin(t, a, "s/free").Release(ctx))
+	tryClaim(t, a, "s/claim") // without a record
+	orphaned(t, etcd, prefix, []string{"s/orphaned"})
+	_, err := etcd.Put(ctx, prefix+"work/s/newer", `{"v":99}`)
+	noErr(t, err)
+	_, err = etcd.Put(ctx, prefix+"work/s/garbage", "\xff")
+	noErr(t, err)
+	var many []string
+	for i := range 1200 {
+		many = append(many, fmt.Sprintf("many/%04d", i))
+	}
+	orphaned(t, etcd, prefix, many)
+
+	for _, tt := range []struct {
+		states []etcdclaims.State
+		want   string
+	}{
+		{nil, "[s/claimed s/dead s/done s/failed s/free s/garbage s/newer s/orphaned]"},
+		{[]etcdclaims.State{etcdclaims.StateOrphaned}, "[s/orphaned]"},
+		{[]etcdclaims.State{etcdclaims.StateClaimed}, "[s/claimed]"},
+		{[]etcdclaims.State{etcdclaims.StateDead, etcdclaims.StateFailed}, "[s/dead s/failed]"},
+		{[]etcdclaims.State{etcdclaims.StateDone, etcdclaims.StateFree}, "[s/done s/free]"},
+		{[]etcdclaims.State{etcdclaims.StateUnreadable}, "[s/garbage s/newer]"},
+	} {
+		if got := fmt.Sprint(recordKeys(t, b, "s/", tt.states...)); got != tt.want {
+			t.Errorf("in %v: %s, want %s", tt.states, got, tt.want)
+		}
+	}
+	for r, err := range b.Records(ctx, "s/", etcdclaims.StateUnreadable) {
+		if err != nil || r.Error == "" || r.State != etcdclaims.StateUnreadable {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if got := recordKeys(t, b, "many/"); !slices.Equal(got, many) {
+		t.Errorf("%d records, want %d", len(got), len(many))
+	}
+	logged.TakeAll()
+	o, err := orphansOf(ctx, b, 0)
+	if err != nil || len(o) != 1201 {
+		t.Errorf("%d orphans, %v", len(o), err)
+	}
+	if l := logged.FilterMessageSnippet("cannot be read").All(); len(l) != 1 || l[0].ContextMap()["records"] != int64(2) {
+		t.Errorf("logged of records that cannot be read: %v", l)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	n := 0
+	for _, err := range b.Records(ended, "") {
+		n++
+		wantIs(t, err, context.Canceled)
+	}
+	if n != 1 {
+		t.Errorf("%d yields of a context that has ended", n)
+	}
+}
+
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 2, Backoff: func(int) time.Duration { return time.Hour }})
+	_, err := b.Retry(ctx, "nothing")
+	wantIs(t, err, etcdclaims.ErrNoRecord)
+
+	// Dead after its attempts: there are as many again.
+	noErr(t, failing(ctx, tryBegin(t, a, "k", etcdclaims.Note([]byte("n"))), etcdclaims.RetryAfter(errors.New("x"), 0)))
+	got, err := tryBegin(t, a, "k").Fail(ctx, errors.New("y"))
+	if err != nil || got.State != etcdclaims.StateDead {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	r, err := b.Retry(ctx, "k")
+	if err != nil || r.State != etcdclaims.StateFree || r.Earlier != 2 || r.Error != "y" || r.Note != "n" {
+		t.Errorf("retried %+v, %v", r, err)
+	}
+	if again, err := b.Retry(ctx, "k"); err != nil || again.Earlier != 2 {
+		t.Errorf("retried again %+v, %v", again, err)
+	}
+	w := tryBegin(t, b, "k")
+	if p, _ := w.Previous(); w.Attempt() != 3 || p.Error != "y" || p.Note != "n" {
+		t.Errorf("attempt %d after %+v", w.Attempt(), p)
+	}
+	_, err = a.Retry(ctx, "k") // while it is held
+	wantIs(t, err, etcdclaims.ErrHeld)
+	var held *etcdclaims.HeldError
+	if !errors.As(err, &held) || held.Info.Owner != "b" {
+		t.Errorf("held: %v", err)
+	}
+	noErr(t, w.Check())
+	if got, err := w.Fail(ctx, errors.New("z")); err != nil || got.State != etcdclaims.StateFailed {
+		t.Errorf("after one more attempt %+v, %v", got, err)
+	}
+	if _, err := a.Retry(ctx, "k"); err != nil { // it need not wait for the hour
+		t.Error(err)
+	}
+	noErr(t, tryBegin(t, a, "k").Complete(ctx))
+	_, err = a.Retry(ctx, "k")
+	wantIs(t, err, etcdclaims.ErrDone)
+
+	// Work that may run once, if an operator says so.
+	tryBegin(t, a, "once", etcdclaims.AtMostOnce())
+	vanish(t, etcd, b, "once")
+	if r, err := b.Retry(ctx, "once"); err != nil || r.State != etcdclaims.StateFree || r.Error == "" {
+		t.Errorf("retried %+v, %v", r, err)
+	}
+	if w := tryBegin(t, b, "once"); w.Attempt() != 2 {
+		t.Errorf("attempt %d", w.Attempt())
+	}
+}
+
+func TestForget(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	noErr(t, b.Forget(ctx, "nothing"))
+	noErr(t, tryBegin(t, a, "done").Complete(ctx))
+	wantIs(t, b.Forget(ctx, "done", etcdclaims.StateDead), etcdclaims.ErrRefused)
+	noErr(t, b.Forget(ctx, "done", etcdclaims.StateDead, etcdclaims.StateDone))
+	if w := tryBegin(t, b, "done"); w.Attempt() != 1 {
+		t.Errorf("attempt %d", w.Attempt())
+	}
+	wantIs(t, b.Forget(ctx, "done"), etcdclaims.ErrHeld)
+	wantIs(t, a.Forget(ctx, "done", etcdclaims.StateClaimed), etcdclaims.ErrHeld)
+	for i, value := range []string{"\xff", `{"v":99}`} {
+		key := fmt.Sprint("unreadable", i)
+		_, err := etcd.Put(ctx, prefix+"work/"+key, value)
+		noErr(t, err)
+		if _, err := b.TryBegin(ctx, key); err == nil || !strings.Contains(err.Error(), "Forget") {
+			t.Errorf("it was begun, or the error names no remedy: %v", err)
+		}
+		if _, err := b.Retry(ctx, key); err == nil {
+			t.Error("it was retried")
+		}
+		noErr(t, b.Forget(ctx, key, etcdclaims.StateUnreadable))
+		tryBegin(t, b, key)
+	}
+	tryBegin(t, a, "orphan")
+	vanish(t, etcd, b, "orphan")
+	noErr(t, b.Forget(ctx, "orphan", etcdclaims.StateOrphaned))
+	if _, ok, err := b.Record(ctx, "orphan"); ok || err != nil {
+		t.Errorf("there is a record: %v", err)
+	}
+	var none *etcdclaims.Client
+	wantIs(t, none.Forget(ctx, "k"), etcdclaims.ErrPassthrough)
+}
+
+// Whatever becomes of an operator's requests and replies, a live owner is not hit,
+// and work is retried once.
+func TestInterventionsUnderFaults(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]claimtest.Fault{
+		"lost request": {On: claimtest.Other, LoseRequest: true},
+		"lost reply":   {On: claimtest.Other, LoseReply: true},
+	} {
+		for _, act := range []string{"retry", "forget"} {
+			virtualCase(t, name+"/"+act, func(t *testing.T, w *world) {
+				ctx := context.Background()
+				a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+				operator, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				noErr(t, failing(ctx, tryBegin(t, a, "k"), etcdclaims.Permanent(errors.New("x"))))
+				tryBegin(t, operator, "other") // so that its leases are there
+				host.Inject(fault)
+				if act == "retry" {
+					r, err := operator.Retry(ctx, "k")
+					if err != nil || r.State != etcdclaims.StateFree || r.Earlier != 1 {
+						t.Errorf("%+v, %v", r, err)
+					}
+				} else {
+					noErr(t, operator.Forget(ctx, "k", etcdclaims.StateDead))
+				}
+				host.RemoveFaults()
+				work := tryBegin(t, a, "k")
+				if want := map[string]int{"retry": 2, "forget": 1}[act]; work.Attempt() != want {
+					t.Errorf("attempt %d, want %d", work.Attempt(), want)
+				}
+				noErr(t, work.Complete(ctx))
+				if r, ok, err := a.Record(ctx, "k"); err != nil || !ok || r.State != etcdclaims.StateDone {
+					t.Errorf("record %+v, %v, %v", r, ok, err)
+				}
+				w.closeClean(a, operator)
+			})
+		}
+	}
+}
+
+// A thousand interventions and beginnings at once: no owner is hit.
+func TestInterventionsRace(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 3})
+	data := testetcd.Prefix(t)
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	defer wg.Wait()
+	defer close(done)
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				_, err := b.Retry(ctx, "k")
+				if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrDone) && !errors.Is(err, etcdclaims.ErrNoRecord) {
+					t.Error(err)
+				}
+				if err := b.Forget(ctx, "k", etcdclaims.StateDead, etcdclaims.StateFailed, etcdclaims.StateFree); err != nil &&
+					!errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrRefused) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		w, err := a.Begin(ctx, "k")
+		if err != nil {
+			if !errors.Is(err, etcdclaims.ErrWaiting) && !errors.Is(err, etcdclaims.ErrDead) {
+				t.Error(err)
+			}
+			continue
+		}
+		if i%3 > 0 {
+			noErr(t, failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), time.Millisecond), clientv3.OpPut(data+"x", "")))
+			continue
+		}
+		if r, ok, err := a.Record(ctx, "k"); err != nil || !ok || r.Claim != w.ID() {
+			t.Fatalf("the record of work under way is %+v, %v, %v", r, ok, err)
+		}
+		noErr(t, w.Release(ctx))
+	}
+}

@@ -1,0 +1,346 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/wire"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Records of work outlive their owners, so they are on leases of their own, which
+// many records share. A lease is used for a slice, a tenth of the retention, and
+// lasts a slice longer than the retention.
+//
+// The record of work that is under way is put on such a lease by the claiming
+// transaction itself. The client renews the lease for as long as it holds work
+// whose record is on it, once in a slice. So the record lasts as long as its owner
+// does, and a retention longer: an orphan is forgotten without a search for
+// orphans by anybody. A record that were rewritten instead would lose its revision,
+// which is the fence.
+
+// shelf is a lease that records are on.
+type shelf struct {
+	id   clientv3.LeaseID // NoLease: for ever
+	from clock.Reading    // before it was granted
+	puts atomic.Int64     // records put on it, less those known to have left
+}
+
+// shelves are the leases of one retention.
+type shelves struct {
+	c         *Client
+	retention time.Duration // negative: for ever
+	kept      bool          // renewed while work is under way whose record is on it
+
+	free    chan struct{}            // holds one element while nobody uses the rest
+	current map[time.Duration]*shelf // to put records on, by how much longer they last
+	older   []*shelf                 // to be kept yet
+	keeping bool
+
+	granting map[time.Duration]*grantingShelf // on their way to be current
+}
+
+func (h *shelves) init(c *Client, retention time.Duration, kept bool) {
+	h.c, h.retention, h.kept = c, retention, kept
+	h.current, h.free = make(map[time.Duration]*shelf), make(chan struct{}, 1)
+	h.granting = make(map[time.Duration]*grantingShelf)
+	h.unlock()
+}
+
+func (h *shelves) lock(ctx context.Context) error {
+	select {
+	case <-h.free:
+		return nil
+	case <-ctx.Done():
+		return wire.ContextError(ctx)
+	}
+}
+
+func (h *shelves) unlock() { h.free <- struct{}{} }
+
+func (h *shelves) slice() time.Duration { return max(h.retention/10, time.Second) }
+
+// longestRetention is as long as for ever.
+const longestRetention = 100 * longestTTL
+
+// longer is how much longer than the retention a lease must last for a record that
+// must outlast d: few different durations, so that records share leases.
+func (h *shelves) longer(d time.Duration) time.Duration {
+	if d <= h.retention/2 {
+		return 0
+	}
+	for n := h.retention; n < longestRetention; n *= 2 {
+		if n >= d {
+			return n
+		}
+	}
+	return longestRetention
+}
+
+// get returns a lease that lasts for the retention at least, and for a half of it
+// after d.
+func (h *shelves) get(ctx context.Context, d time.Duration) (*shelf, error) {
+	if h.retention < 0 {
+		return &shelf{}, nil
+	}
+	longer := h.longer(d)
+	if longer >= longestRetention {
+		return &shelf{}, nil
+	}
+	waiting := ctx
+	for {
+		if err := h.lock(waiting); err != nil {
+			return nil, err
+		}
+		s, o := h.usable(longer), h.granting[longer]
+		if s == nil && o == nil {
+			o = &grantingShelf{done: make(chan struct{})}
+			h.granting[longer] = o
+			h.unlock()
+			return h.open(ctx, longer, o)
+		}
+		h.unlock()
+		if s != nil {
+			return s, nil
+		}
+		if waiting == ctx {
+			var cancel context.CancelFunc
+			waiting, cancel = context.WithTimeout(ctx, h.c.store.timeout)
+			defer cancel()
+		}
+		select {
+		case <-o.done:
+			if o.err != nil {
+				return nil, o.err
+			}
+		case <-waiting.Done():
+			return nil, unanswered(waiting)
+		}
+	}
+}
+
+// grantingShelf is a lease that several callers wait for. In an outage all of them
+// hear of the same failure, rather than that each tries in turn.
+type grantingShelf struct {
+	done chan struct{}
+	err  error // why it was not granted, unless its caller gave up: then another tries
+}
+
+// usable returns the lease to put records on, or nil if another is due; the lock is
+// held.
+func (h *shelves) usable(longer time.Duration) *shelf {
+	s := h.current[longer]
+	if s == nil {
+		return nil
+	}
+	if sure, wall := h.c.clock.Now().Since(s.from); max(sure, wall) < h.slice() && s.puts.Load() < claimsPerLease {
+		return s
+	}
+	if h.kept {
+		h.older = append(h.older, s)
+	}
+	delete(h.current, longer)
+	return nil
+}
+
+// open grants the lease that others wait for, too.
+func (h *shelves) open(ctx context.Context, longer time.Duration, o *grantingShelf) (*shelf, error) {
+	s, err := h.grant(ctx, h.retention+h.slice()+longer)
+	if ctx.Err() == nil {
+		o.err = err
+	}
+	_ = h.lock(context.Background()) // it is never held for long
+	defer h.unlock()
+	defer close(o.done)
+	delete(h.granting, longer)
+	if err != nil {
+		return nil, err
+	}
+	h.current[longer] = s
+	if h.kept && !h.keeping {
+		h.c.mu.Lock()
+		if !h.c.closed {
+			h.keeping = true
+			h.c.spawn(h.keep)
+		}
+		h.c.mu.Unlock()
+	}
+	return s, nil
+}
+
+func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) {
+	c := h.c
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
+	defer cancel()
+	now := c.clock.Now()
+	for try := 0; ; try++ {
+		c.store.requests.Add(1)
+		resp, err := c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
+		if err == nil {
+			return &shelf{id: resp.ID, from: now}, nil
+		}
+		if wire.MayBeDone(err) || isTransient(err) {
+			if backOff(ctx, try) {
+				continue // a lease whose reply was lost ends by itself
+			}
+		}
+		return nil, fmt.Errorf("granting a lease for the retention of records: %w", wire.WithCause(ctx, err))
+	}
+}
+
+// gone deals with an answer that a lease does not exist: true says that it was this
+// one, which somebody has revoked. Another will do.
+func (h *shelves) gone(err error, s *shelf) bool {
+	if s == nil || s.id == clientv3.NoLease || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return false
+	}
+	resp, err := h.ask(h.c.io, s)
+	if err != nil || resp.TTL > 0 {
+		return false
+	}
+	if err := h.lock(h.c.io); err != nil {
+		return false
+	}
+	defer h.unlock()
+	h.drop(s)
+	return true
+}
+
+// drop forgets a lease; the lock is held.
+func (h *shelves) drop(s *shelf) {
+	for longer, current := range h.current {
+		if current == s {
+			delete(h.current, longer)
+		}
+	}
+	h.older = slices.DeleteFunc(h.older, func(o *shelf) bool { return o == s })
+}
+
+func (h *shelves) ask(ctx context.Context, s *shelf) (*clientv3.LeaseTimeToLiveResponse, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), h.c.store.timeout)
+	defer cancel()
+	h.c.store.requests.Add(1)
+	return h.c.lease.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+}
+
+// keep renews, once in a slice, the leases with records of work under way.
+func (h *shelves) keep() {
+	timer := time.NewTimer(h.slice())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-h.c.closing:
+			return
+		}
+		h.keepOnce()
+		timer.Reset(h.slice())
+	}
+}
+
+func (h *shelves) keepOnce() {
+	if h.lock(h.c.open) != nil {
+		return
+	}
+	for longer, s := range h.current {
+		if sure, wall := h.c.clock.Now().Since(s.from); max(sure, wall) >= h.slice() {
+			delete(h.current, longer)
+			h.older = append(h.older, s)
+		}
+	}
+	all := slices.Clone(h.older)
+	h.unlock()
+	used := h.c.shelvesInUse()
+	for _, s := range all {
+		if used[s] && h.renew(s) {
+			continue
+		}
+		if !used[s] && !h.clear(h.c.open, s) {
+			continue
+		}
+		if h.lock(h.c.open) != nil {
+			return
+		}
+		h.drop(s)
+		h.unlock()
+	}
+}
+
+// renew reports whether the lease is there yet, as far as is known.
+func (h *shelves) renew(s *shelf) bool {
+	for try := 0; ; try++ {
+		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(h.c.open), h.c.store.timeout)
+		h.c.store.requests.Add(1)
+		_, err := h.c.lease.KeepAliveOnce(ctx, s.id)
+		cancel()
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			h.c.log.Warn("records of work under way were forgotten: their lease was revoked", zap.String("lease", fmt.Sprintf("%x", s.id)))
+			return false
+		case !isPassing(err) || try > 20:
+			return true // there is time until the next slice
+		}
+		if !backOff(h.c.open, try) {
+			return true
+		}
+	}
+}
+
+// clear revokes a lease that nothing is on. One with records ends by itself, and
+// they with it. It reports false if it does not know.
+func (h *shelves) clear(ctx context.Context, s *shelf) bool {
+	resp, err := h.ask(ctx, s)
+	if err != nil {
+		return false
+	}
+	if resp.TTL <= 0 || len(resp.Keys) > 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), h.c.store.timeout)
+	defer cancel()
+	h.c.store.requests.Add(1)
+	_, err = h.c.lease.Revoke(ctx, s.id)
+	return err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound)
+}
+
+// close revokes, when the client's claims are given up, the leases that nothing is
+// on.
+func (h *shelves) close(ctx context.Context) {
+	if h.lock(ctx) != nil {
+		return
+	}
+	defer h.unlock()
+	if !h.kept {
+		return
+	}
+	for _, s := range h.current {
+		h.older = append(h.older, s)
+	}
+	clear(h.current)
+	for _, s := range h.older {
+		h.clear(ctx, s)
+	}
+	h.older = nil
+}
+
+// shelvesInUse are those with records of work that this client holds.
+func (c *Client) shelvesInUse() map[*shelf]bool {
+	used := make(map[*shelf]bool)
+	c.keysMu.Lock()
+	defer c.keysMu.Unlock()
+	for _, t := range c.keys {
+		if t.shelf != nil {
+			used[t.shelf] = true
+		}
+	}
+	return used
+}

@@ -1,0 +1,217 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// No record lives for ever: neither of the dead, nor of what failed, was given back
+// or has lost its owner. Each lasts for the retention.
+func TestDeadRetention(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world, c *etcdclaims.Client, work *etcdclaims.Work){
+		"dead": func(w *world, _ *etcdclaims.Client, work *etcdclaims.Work) {
+			noErr(w, failing(context.Background(), work, etcdclaims.Permanent(errors.New("x"))))
+		},
+		"failed": func(w *world, _ *etcdclaims.Client, work *etcdclaims.Work) {
+			noErr(w, failing(context.Background(), work, errors.New("x")))
+		},
+		"free": func(w *world, c *etcdclaims.Client, work *etcdclaims.Work) {
+			noErr(w, failing(context.Background(), work, etcdclaims.RetryAfter(errors.New("x"), 0)))
+			noErr(w, tryBegin(w, c, "k").Release(context.Background()))
+		},
+		"retried": func(w *world, c *etcdclaims.Client, work *etcdclaims.Work) {
+			noErr(w, failing(context.Background(), work, etcdclaims.Permanent(errors.New("x"))))
+			_, err := c.Retry(context.Background(), "k")
+			noErr(w, err)
+		},
+		"buried": func(w *world, c *etcdclaims.Client, _ *etcdclaims.Work) {
+			w.server.Revoke(w.T, w.own("k"))
+			_, err := c.TryBegin(context.Background(), "k")
+			wantIs(w, err, etcdclaims.ErrDead)
+		},
+		"orphaned": func(w *world, _ *etcdclaims.Client, _ *etcdclaims.Work) { w.server.Revoke(w.T, w.own("k")) },
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			ctx := context.Background()
+			cfg := etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour}
+			if name == "buried" {
+				cfg.MaxAttempts = 1
+			}
+			c, _ := w.client(cfg)
+			end(w, c, tryBegin(t, c, "k"))
+			time.Sleep(59 * time.Minute)
+			if r, ok, err := c.Record(ctx, "k"); !ok || err != nil {
+				t.Errorf("forgotten before the retention is over: %+v, %v", r, err)
+			}
+			// A client that goes on, with work of its own, does not keep it.
+			for range 10 {
+				noErr(t, tryBegin(t, c, "other").Release(ctx))
+				time.Sleep(time.Minute)
+			}
+			if r, ok, err := c.Record(ctx, "k"); ok || err != nil {
+				t.Errorf("kept beyond the retention: %+v, %v", r, err)
+			}
+			if work := tryBegin(t, c, "k"); work.Attempt() != 1 {
+				t.Errorf("attempt %d", work.Attempt())
+			}
+		})
+	}
+}
+
+// The record of work under way lasts as long as its owner, and a retention longer.
+func TestRecordOutlivesItsOwner(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour})
+		b := w.peer()
+		work := tryBegin(t, a, "k", etcdclaims.AtMostOnce(), etcdclaims.Note([]byte("a long job")))
+		time.Sleep(5 * time.Hour)
+		if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != work.ID() || r.State != etcdclaims.StateClaimed {
+			t.Fatalf("after five hours: %+v, %v, %v", r, ok, err)
+		}
+		host.Kill()
+		time.Sleep(58 * time.Minute)
+		o, err := orphansOf(ctx, b, 0)
+		if err != nil || len(o) != 1 || o[0].Note != "a long job" || o[0].Claim != work.ID() {
+			t.Errorf("orphans %+v, %v", o, err)
+		}
+		time.Sleep(10 * time.Minute)
+		if r, ok, err := b.Record(ctx, "k"); ok || err != nil {
+			t.Errorf("an orphan is kept for ever: %+v, %v", r, err)
+		}
+	})
+}
+
+// Work that waits long for its next attempt is not forgotten meanwhile.
+func TestLongRetryAfter(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour})
+		for _, wait := range []time.Duration{20 * time.Minute, 80 * time.Minute, 3 * time.Hour} {
+			key := fmt.Sprint(wait)
+			noErr(t, failing(ctx, tryBegin(t, c, key), etcdclaims.RetryAfter(errors.New("later"), wait)))
+		}
+		var passed time.Duration
+		for _, wait := range []time.Duration{20 * time.Minute, 80 * time.Minute, 3 * time.Hour} {
+			time.Sleep(wait - passed - time.Minute)
+			_, err := c.TryBegin(ctx, fmt.Sprint(wait))
+			wantIs(t, err, etcdclaims.ErrWaiting)
+			time.Sleep(25 * time.Minute) // some of the retention is left
+			passed = wait + 24*time.Minute
+			if work := tryBegin(t, c, fmt.Sprint(wait)); work.Attempt() != 2 {
+				t.Errorf("after %v: attempt %d", wait, work.Attempt())
+			}
+		}
+	})
+	etcd := testetcd.Shared(t).Client(t)
+	a, _, prefix := twoOwners(t, etcd, etcdclaims.Config{DeadRetention: -1})
+	noErr(t, failing(t.Context(), tryBegin(t, a, "k"), errors.New("x")))
+	if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease != 0 {
+		t.Errorf("with a negative retention: %v", kv)
+	}
+	a, _, prefix = twoOwners(t, etcd, etcdclaims.Config{Prefix: prefix + "b/"})
+	noErr(t, failing(t.Context(), tryBegin(t, a, "k"), etcdclaims.RetryAfter(errors.New("x"), 1<<63-1)))
+	if kv := rawKV(t, etcd, prefix+"work/k"); kv == nil || kv.Lease != 0 {
+		t.Errorf("with the longest wait: %v", kv)
+	}
+}
+
+// Whoever revokes the leases of records costs records, never a claim or an ending.
+func TestRetentionLeaseRevoked(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, prefix := twoOwners(t, etcd, etcdclaims.Config{})
+	revoke := func(key string) {
+		t.Helper()
+		kv := rawKV(t, etcd, prefix+"work/"+key)
+		if kv == nil || kv.Lease == 0 {
+			t.Fatalf("record of %s: %v", key, kv)
+		}
+		_, err := etcd.Revoke(ctx, clientv3.LeaseID(kv.Lease))
+		noErr(t, err)
+	}
+	cl := tryClaim(t, a, "claim")
+	w := tryBegin(t, a, "k")
+	revoke("k")
+	next := tryBegin(t, a, "k2")
+	revoke("k2")
+	if w2, err := a.Begin(ctx, "k3"); err != nil {
+		t.Error(err)
+	} else if got, err := w2.Fail(ctx, errors.New("x")); err != nil || got.State != etcdclaims.StateFailed {
+		t.Errorf("%+v, %v", got, err)
+	}
+	revoke("k3")
+	noErr(t, failing(ctx, next, etcdclaims.Permanent(errors.New("x"))))
+	revoke("k2")
+	noErr(t, w.Complete(ctx))
+	noErr(t, cl.Check())
+	if r, ok, err := b.Record(ctx, "k"); err != nil || !ok || r.State != etcdclaims.StateDone {
+		t.Errorf("record %+v, %v, %v", r, ok, err)
+	}
+	noErr(t, cl.Release(ctx))
+}
+
+// A closed client leaves no lease that nothing is on.
+func TestCloseLeavesNoEmptyLease(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour})
+		for range 20 {
+			noErr(t, tryBegin(t, c, "k").Release(ctx))
+			time.Sleep(7 * time.Minute)
+		}
+		w.closeClean(c)
+		w.noLeases()
+	})
+}
+
+// An attempt that was given up puts the record back where it was: on its lease.
+func TestUndoKeepsTheRetention(t *testing.T) {
+	t.Parallel()
+	for _, gone := range []bool{false, true} {
+		virtualCase(t, fmt.Sprint("revoked meanwhile: ", gone), func(t *testing.T, w *world) {
+			ctx := context.Background()
+			a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			noErr(t, failing(ctx, tryBegin(t, a, "k"), etcdclaims.RetryAfter(errors.New("x"), 0)))
+			before, err := w.raw.Get(ctx, w.prefix+"work/k")
+			noErr(t, err)
+			tryBegin(t, b, "warm")
+			_, err = b.TryAcquire(ctx, "k", etcdclaims.If(clientv3.Compare(clientv3.Version("/never"), ">", 0))) // a session
+			wantIs(t, err, etcdclaims.ErrRefused)
+			host.Inject(claimtest.Fault{On: claimtest.Acquire, Skip: 1, LoseReply: true, Times: -1})
+			host.Inject(claimtest.Fault{On: claimtest.Resolve, LoseRequest: true, Times: -1})
+			short, cancel := context.WithTimeout(ctx, 3*sec)
+			defer cancel()
+			_, err = b.TryBegin(short, "k")
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			if gone {
+				_, err := w.raw.Revoke(ctx, clientv3.LeaseID(before.Kvs[0].Lease))
+				noErr(t, err)
+			}
+			host.RemoveFaults()
+			time.Sleep(10 * sec)
+			after, err := w.raw.Get(ctx, w.prefix+"work/k")
+			noErr(t, err)
+			switch {
+			case gone && len(after.Kvs) > 0:
+				t.Errorf("the record is back: %s", after.Kvs[0].Value)
+			case !gone && (len(after.Kvs) == 0 || after.Kvs[0].Lease != before.Kvs[0].Lease || string(after.Kvs[0].Value) != string(before.Kvs[0].Value)):
+				t.Errorf("the record is %v, it was %v", after.Kvs, before.Kvs)
+			}
+			tryBegin(t, b, "k")
+		})
+	}
+}

@@ -1,0 +1,214 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// TryRunWork begins the work that the key names as TryBegin does, calls fn as
+// TryRun does, and records the outcome when fn has returned:
+//
+//	fn returns nil               Complete
+//	an error                     Fail: the next attempt may begin after a backoff
+//	RetryAfter(err, d)           Fail: the next attempt may begin d later
+//	Permanent(err)               Fail: the work is dead
+//	an error with a method
+//	GiveBack() bool that
+//	returns true                 Release: the attempt does not count; but if the error
+//	                             also has a method Ran() bool that returns true,
+//	                             work that is AtMostOnce is dead
+//	an error that matches
+//	context.Canceled or
+//	ErrClosed, after ctx
+//	was cancelled or the client
+//	was closed                   Release, or Fail if the work is AtMostOnce
+//	it panics                    Fail with a *PanicError; then the panic continues
+//	it calls runtime.Goexit      Fail; then the goroutine ends
+//
+// fn may end the work itself with Complete, CompleteWith, Fail or Release, and
+// return the error of that call. It does so to store a result, or to write to
+// etcd in the transaction that ends the work. Work that fn has ended is left
+// as it is.
+//
+// If fn is not called the error is that of TryBegin. An error of fn is
+// returned in a *WorkError with the outcome. It matches that error, and
+// ErrWaiting or ErrDead. The error matches:
+//
+//   - ErrLost if the claim was lost before the outcome was recorded.
+//     Nothing was recorded, and fn may have overlapped with another owner
+//     unless its effects were fenced.
+//   - ErrUnknown if the outcome may have been recorded.
+//
+// It is not guaranteed that fn runs once. If the process dies between an
+// effect of fn and the completion, the next owner runs fn again, unless the
+// work is AtMostOnce. A passthrough client records nothing and calls fn each
+// time.
+func (c *Client) TryRunWork(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...AcquireOption) error {
+	return c.runWork(ctx, key, fn, opts, c.TryBegin)
+}
+
+// RunWork does what TryRunWork does, but waits in line while the key is held,
+// as Begin does.
+func (c *Client) RunWork(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...AcquireOption) error {
+	return c.runWork(ctx, key, fn, opts, c.Begin)
+}
+
+func (c *Client) runWork(ctx context.Context, key string, fn func(context.Context, *Work) error, opts []AcquireOption,
+	begin func(context.Context, string, ...AcquireOption) (*Work, error),
+) error {
+	if fn == nil {
+		return callError("run work", key, errNilFunc)
+	}
+	w, err := begin(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx, func(ctx context.Context) error { return fn(ctx, w) })
+}
+
+// Run calls fn while the work is held and records the outcome when fn has
+// returned, as TryRunWork does with the work that it begins. Call it once.
+func (w *Work) Run(ctx context.Context, fn func(ctx context.Context) error) error {
+	if fn == nil {
+		return callError("run work", w.key, errNilFunc)
+	}
+	var failed Record
+	_, err := w.runFor(ctx, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) }, &failed)
+	if failed.State != "" && !errors.Is(err, ErrLost) {
+		return &WorkError{Record: failed, Err: err}
+	}
+	return err
+}
+
+// runFor calls fn while the work is held, and then completes it with the result of
+// fn or fails it. If it failed, failed is the outcome.
+func (w *Work) runFor(ctx context.Context, fn func(context.Context) ([]byte, error), failed *Record) (result []byte, err error) {
+	var panicked *PanicError
+	parent, cancelled := ctx, false
+	err = w.run(ctx, func(ctx context.Context) (err error) {
+		returned := false
+		defer func() {
+			cancelled = w.interrupted(parent, ctx)
+			if returned {
+				return
+			}
+			if v := recover(); v != nil { // nil: Goexit
+				panicked = &PanicError{Value: v, Stack: debug.Stack()}
+				panic(v)
+			}
+		}()
+		result, err = fn(ctx)
+		returned = true
+		return err
+	}, func(far how, err error) error {
+		if w.released.Load() {
+			return nil // fn has ended the work itself
+		}
+		var given interface{ GiveBack() bool }
+		var ran interface{ Ran() bool }
+		switch {
+		case far == returned && err == nil:
+			return w.completeAfter(result, failed)
+		case far == called && panicked != nil:
+			return w.failAfter(panicked, failed)
+		case far == called:
+			return w.failAfter(errGoexit, failed)
+		case far == returned && w.atMostOnce && errors.As(err, &ran) && ran.Ran():
+			return w.failAfter(Permanent(err), failed)
+		case far == notCalled, errors.As(err, &given) && given.GiveBack(), cancelled && !w.atMostOnce && (errors.Is(err, context.Canceled) || errors.Is(err, ErrClosed)):
+			return w.releaseAfter(far, err)
+		default:
+			return w.failAfter(err, failed)
+		}
+	})
+	return result, err
+}
+
+var (
+	errNilFunc = errors.New("the function is nil")
+	errGoexit  = errors.New("the handler ended its goroutine (runtime.Goexit)")
+)
+
+// interrupted reports whether the work was stopped by its caller or by the client's
+// end, which is no fault of the work's. A deadline is one: whoever sets it says how
+// long the work may take.
+func (w *Work) interrupted(parent, ctx context.Context) bool {
+	return errors.Is(parent.Err(), context.Canceled) || ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrClosed)
+}
+
+// completeAfter completes work whose handler has returned. It tries for as long as
+// the claim lasts: what is not recorded may be done again.
+func (w *Work) completeAfter(result []byte, failed *Record) error {
+	if w.t == nil {
+		return nil
+	}
+	ctx, cancel := w.t.s.within(w.t.s.c.io)
+	defer cancel()
+	for try := 0; ; try++ {
+		err := w.CompleteWith(ctx, result)
+		switch {
+		case err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrReleased) || errors.Is(err, ErrUnknown):
+			return err
+		case isPassing(err) && backOff(ctx, try, w.Done()):
+			continue
+		}
+		// Refused: the work is this owner's yet, and must not stay so.
+		cause := err
+		if w.atMostOnce {
+			cause = Permanent(err) // it ran, and must not run again
+		}
+		return bothErrors(err, w.failAfter(cause, failed))
+	}
+}
+
+// failAfter fails work whose handler has returned. Its time is the client's own: the
+// caller's context may be over.
+func (w *Work) failAfter(cause error, failed *Record) error {
+	if w.t == nil {
+		return nil
+	}
+	ctx, cancel := withSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
+	defer cancel()
+	r, err := w.Fail(ctx, cause)
+	if err == nil {
+		*failed = r
+	}
+	return ignoreUnknown(err)
+}
+
+// releaseAfter gives work back whose handler was not to run.
+func (w *Work) releaseAfter(how, error) error {
+	if w.t == nil {
+		return nil
+	}
+	ctx, cancel := withSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
+	defer cancel()
+	return ignoreUnknown(w.Release(ctx))
+}
+
+// ignoreUnknown is for endings of what has failed anyway: whether that is
+// recorded changes nothing for the caller.
+func ignoreUnknown(err error) error {
+	if errors.Is(err, ErrUnknown) {
+		return nil
+	}
+	return err
+}
+
+// PanicError is the cause with which work fails when its handler panics. Code
+// that recovers from panics itself can pass one to Work.Fail, which stores the
+// stack.
+type PanicError struct {
+	Value any    // of the panic
+	Stack []byte // as runtime/debug.Stack returns it
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns Value if it is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

@@ -1,0 +1,294 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+type givingBack struct{ error }
+
+func (givingBack) GiveBack() bool { return true }
+
+func (g givingBack) Unwrap() error { return g.error }
+
+// Each way in which a function can return is an outcome of its work.
+func TestRunWorkOutcomes(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	for name, tt := range map[string]struct {
+		fn      func(ctx context.Context, w *etcdclaims.Work) error
+		want    etcdclaims.State
+		matches []error
+		attempt int
+	}{
+		"nil":            {func(context.Context, *etcdclaims.Work) error { return nil }, etcdclaims.StateDone, nil, 1},
+		"error":          {func(context.Context, *etcdclaims.Work) error { return boom }, etcdclaims.StateFailed, []error{boom, etcdclaims.ErrWaiting}, 1},
+		"Permanent":      {func(context.Context, *etcdclaims.Work) error { return etcdclaims.Permanent(boom) }, etcdclaims.StateDead, []error{boom, etcdclaims.ErrDead}, 1},
+		"RetryAfter":     {func(context.Context, *etcdclaims.Work) error { return etcdclaims.RetryAfter(boom, time.Hour) }, etcdclaims.StateFailed, []error{boom, etcdclaims.ErrWaiting}, 1},
+		"given back":     {func(context.Context, *etcdclaims.Work) error { return givingBack{boom} }, "", []error{boom}, 0},
+		"completed":      {func(ctx context.Context, w *etcdclaims.Work) error { return w.CompleteWith(ctx, []byte("r")) }, etcdclaims.StateDone, nil, 1},
+		"released":       {func(ctx context.Context, w *etcdclaims.Work) error { return w.Release(ctx) }, "", nil, 0},
+		"claim released": {func(ctx context.Context, w *etcdclaims.Work) error { return w.Claim.Release(ctx) }, "", nil, 0},
+		"failed": {func(ctx context.Context, w *etcdclaims.Work) error {
+			_, err := w.Fail(ctx, etcdclaims.Permanent(boom))
+			return err
+		}, etcdclaims.StateDead, nil, 1},
+		"completed, then an error": {func(ctx context.Context, w *etcdclaims.Work) error {
+			return errors.Join(w.Complete(ctx), boom)
+		}, etcdclaims.StateDone, []error{boom}, 1},
+	} {
+		for way, run := range map[string]func(c *etcdclaims.Client, ctx context.Context) error{
+			"TryRunWork": func(c *etcdclaims.Client, ctx context.Context) error { return c.TryRunWork(ctx, "k", tt.fn) },
+			"RunWork":    func(c *etcdclaims.Client, ctx context.Context) error { return c.RunWork(ctx, "k", tt.fn) },
+			"Work.Run": func(c *etcdclaims.Client, ctx context.Context) error {
+				w, err := c.TryBegin(ctx, "k")
+				if err != nil {
+					return err
+				}
+				return w.Run(ctx, func(ctx context.Context) error { return tt.fn(ctx, w) })
+			},
+			"Claim.Run": func(c *etcdclaims.Client, ctx context.Context) error {
+				w, err := c.TryBegin(ctx, "k")
+				if err != nil {
+					return err
+				}
+				return w.Claim.Run(ctx, func(ctx context.Context) error { return tt.fn(ctx, w) })
+			},
+		} {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				t.Parallel()
+				ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+				a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+				err := run(a, ctx)
+				if (err == nil) != (tt.matches == nil) {
+					t.Errorf("returned %v", err)
+				}
+				for _, m := range tt.matches {
+					wantIs(t, err, m)
+				}
+				r, ok, rerr := b.Record(ctx, "k")
+				if rerr != nil || r.State != tt.want || r.Attempt != tt.attempt || ok != (tt.want != "") {
+					t.Errorf("recorded %+v, %v, %v", r, ok, rerr)
+				}
+				var outcome *etcdclaims.WorkError
+				if errors.As(err, &outcome) && (outcome.Record.State != r.State || !outcome.Record.NotBefore.Equal(r.NotBefore) || outcome.Err == nil) {
+					t.Errorf("the error says %+v, the record %+v", outcome.Record, r)
+				}
+				if i := lookUp(t, b, "k"); i.Held {
+					t.Errorf("it is held: %+v", i)
+				}
+			})
+		}
+	}
+}
+
+// Work that cannot be begun is not run, and the error says why.
+func TestRunWorkNotBegun(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	never := func(context.Context, *etcdclaims.Work) error { t.Error("it is run"); return nil }
+	tryClaim(t, a, "held")
+	wantIs(t, b.TryRunWork(ctx, "held", never), etcdclaims.ErrHeld)
+	noErr(t, tryBegin(t, a, "done").Complete(ctx))
+	wantIs(t, b.TryRunWork(ctx, "done", never), etcdclaims.ErrDone)
+	wantIs(t, b.RunWork(ctx, "done", never), etcdclaims.ErrDone)
+	noErr(t, failing(ctx, tryBegin(t, a, "failed"), errors.New("x")))
+	wantIs(t, b.RunWork(ctx, "failed", never), etcdclaims.ErrWaiting)
+	if err := b.RunWork(ctx, "nil", nil); err == nil || !strings.Contains(err.Error(), `"nil"`) {
+		t.Errorf("a nil function: %v", err)
+	}
+	ran := false
+	var none *etcdclaims.Client
+	noErr(t, none.RunWork(ctx, "k", func(_ context.Context, w *etcdclaims.Work) error { ran = w.Attempt() == 1; return nil }))
+	if !ran {
+		t.Error("a passthrough client does not run it")
+	}
+}
+
+// A panic is recorded with its value and stack, and goes on; Goexit is not a panic.
+func TestRunWorkPanics(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	func() {
+		defer func() {
+			if v := recover(); v != "the value" {
+				t.Errorf("the panic went on as %v", v)
+			}
+		}()
+		_ = a.RunWork(ctx, "panic", func(context.Context, *etcdclaims.Work) error { panic("the value") })
+	}()
+	r, _, err := b.Record(ctx, "panic")
+	noErr(t, err)
+	if r.State != etcdclaims.StateFailed || r.Error != "panic: the value" || !strings.Contains(r.Stack, "TestRunWorkPanics") || len(r.Stack) > etcdclaims.MaxStackBytes {
+		t.Errorf("recorded %+v", r)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		_ = a.RunWork(ctx, "dead", func(context.Context, *etcdclaims.Work) error { panic(etcdclaims.Permanent(errors.New("never"))) })
+	}()
+	if r, _, err := b.Record(ctx, "dead"); err != nil || r.State != etcdclaims.StateDead {
+		t.Errorf("a panic with a permanent error: %+v, %v", r, err)
+	}
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_ = a.RunWork(ctx, "goexit", func(context.Context, *etcdclaims.Work) error { runtime.Goexit(); return nil })
+		t.Error("Goexit did not go on")
+	}()
+	<-left
+	if r, _, err := b.Record(ctx, "goexit"); err != nil || r.State != etcdclaims.StateFailed || strings.Contains(r.Error, "panic") || r.Stack != "" || r.Error == "" {
+		t.Errorf("recorded of Goexit %+v, %v", r, err)
+	}
+	// The same holds for work whose result is remembered.
+	func() {
+		defer func() { _ = recover() }()
+		_, _, _ = a.RunOnce(ctx, "once", func(context.Context) ([]byte, error) { panic("in RunOnce") })
+	}()
+	if r, _, err := b.Record(ctx, "once"); err != nil || r.Error != "panic: in RunOnce" || r.Stack == "" {
+		t.Errorf("recorded of RunOnce %+v, %v", r, err)
+	}
+}
+
+// Who is interrupted has not failed: by the caller or by Close. Who exceeds a
+// deadline has.
+func TestRunWorkInterrupted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		stop func(c *etcdclaims.Client, ctx context.Context) (context.Context, func())
+		want etcdclaims.State
+	}{
+		"by its caller": {func(_ *etcdclaims.Client, ctx context.Context) (context.Context, func()) {
+			ctx, cancel := context.WithCancel(ctx)
+			return ctx, cancel
+		}, ""},
+		"by Close": {func(c *etcdclaims.Client, ctx context.Context) (context.Context, func()) {
+			return ctx, func() { go func() { _ = c.Close(context.Background()) }() }
+		}, ""},
+		"by a deadline": {func(_ *etcdclaims.Client, ctx context.Context) (context.Context, func()) {
+			ctx, cancel := context.WithTimeout(ctx, 0)
+			_ = cancel
+			return ctx, func() {}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd := testetcd.Shared(t).Client(t)
+			a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+			w := tryBegin(t, a, "k")
+			ctx, stop := tt.stop(a, t.Context())
+			err := w.Run(ctx, func(ctx context.Context) error { stop(); <-ctx.Done(); return context.Cause(ctx) })
+			if err == nil {
+				t.Error("no error")
+			}
+			if r, ok, err := b.Record(t.Context(), "k"); err != nil || ok {
+				t.Errorf("recorded %+v, %v", r, err)
+			}
+		})
+	}
+	etcd := testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	w := tryBegin(t, a, "k")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	wantIs(t, w.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), etcdclaims.ErrWaiting)
+	if r, _, err := b.Record(t.Context(), "k"); err != nil || r.State != etcdclaims.StateFailed || r.Attempt != 1 {
+		t.Errorf("recorded %+v, %v", r, err)
+	}
+}
+
+// Work that is lost while it runs is not recorded by the one who lost it.
+func TestRunWorkLost(t *testing.T) {
+	t.Parallel()
+	etcd := testetcd.Shared(t).Client(t)
+	for name, returns := range map[string]error{"nil": nil, "error": errors.New("boom")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+			var next *etcdclaims.Work
+			err := a.RunWork(t.Context(), "k", func(ctx context.Context, _ *etcdclaims.Work) error {
+				vanish(t, etcd, b, "k")
+				next = tryBegin(t, b, "k")
+				<-ctx.Done()
+				return returns
+			})
+			wantIs(t, err, etcdclaims.ErrLost)
+			if returns != nil {
+				wantIs(t, err, returns)
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q has more than one line", err)
+			}
+			if r, _, rerr := b.Record(t.Context(), "k"); rerr != nil || r.State != etcdclaims.StateClaimed || r.Claim != next.ID() {
+				t.Errorf("recorded %+v, %v", r, rerr)
+			}
+			noErr(t, next.Complete(t.Context()))
+		})
+	}
+}
+
+// Fail returns what is recorded.
+func TestFailReturnsTheOutcome(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 2, Backoff: func(n int) time.Duration { return time.Duration(n) * time.Millisecond }})
+	w := tryBegin(t, a, "k", etcdclaims.Note([]byte("what it is")))
+	got, err := w.Fail(ctx, errors.New("first"), clientv3.OpPut(testetcd.Prefix(t)+"x", ""))
+	noErr(t, err)
+	if got.State != etcdclaims.StateFailed || got.Attempt != 1 || got.Error != "first" || !got.NotBefore.After(got.Ended) || got.Note != "what it is" {
+		t.Errorf("outcome %+v", got)
+	}
+	if r, _, err := b.Record(ctx, "k"); err != nil || r != got {
+		t.Errorf("recorded %+v, returned %+v, %v", r, got, err)
+	}
+	time.Sleep(10 * time.Millisecond)
+	got, err = tryBegin(t, b, "k").Fail(ctx, errors.New("second"))
+	noErr(t, err)
+	if got.State != etcdclaims.StateDead || got.Attempt != 2 || !got.NotBefore.IsZero() {
+		t.Errorf("outcome %+v", got)
+	}
+	var none *etcdclaims.Client
+	w, err = none.TryBegin(ctx, "k")
+	noErr(t, err)
+	if got, err := w.Fail(ctx, etcdclaims.Permanent(errors.New("x"))); err != nil || got.State != etcdclaims.StateDead {
+		t.Errorf("outcome without etcd %+v, %v", got, err)
+	}
+}
+
+// Long errors are cut between runes, and stored as far as is documented.
+func TestFailCutsBetweenRunes(t *testing.T) {
+	t.Parallel()
+	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
+	a, _, _ := twoOwners(t, etcd, etcdclaims.Config{})
+	for shift := range 4 {
+		for _, unit := range []string{"x", "ä", "€", "😀", "x\xff"} {
+			text := strings.Repeat("-", shift) + strings.Repeat(unit, etcdclaims.MaxErrorBytes+1)
+			key := fmt.Sprintf("%d %q", shift, unit)
+			noErr(t, failing(ctx, tryBegin(t, a, key), errors.New(text)))
+			r, _, err := a.Record(ctx, key)
+			noErr(t, err)
+			if len(r.Error) > etcdclaims.MaxErrorBytes || len(r.Error) < etcdclaims.MaxErrorBytes-8 || !utf8.ValidString(r.Error) || !strings.HasSuffix(r.Error, "…") {
+				t.Errorf("%s: %d bytes are stored, ending in %q", key, len(r.Error), r.Error[len(r.Error)-8:])
+			}
+			if unit != "x\xff" && strings.ContainsRune(r.Error, utf8.RuneError) {
+				t.Errorf("%s: a rune was cut", key)
+			}
+		}
+	}
+	exact := strings.Repeat("€", etcdclaims.MaxErrorBytes/3)
+	noErr(t, failing(ctx, tryBegin(t, a, "exact"), errors.New(exact)))
+	if r, _, err := a.Record(ctx, "exact"); err != nil || r.Error != exact {
+		t.Errorf("a text within the limit was changed: %d bytes, %v", len(r.Error), err)
+	}
+}

@@ -1,0 +1,288 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+)
+
+var soaking = flag.Duration("soak", defaultSoak, "how long TestSoak lasts, in virtual time")
+
+// soak is a day of random calls by several clients of one etcd.
+type soak struct {
+	*world
+	clients []*etcdclaims.Client
+	jobs    int
+	mu      sync.Mutex
+	calls   map[string]int
+}
+
+// TestSoak uses the whole API at random for a day of virtual time. Then keys,
+// leases, goroutines and heap must be back where they were a few hours after its
+// beginning, and after Close nothing may be left in etcd.
+func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it computes for half a minute")
+	}
+	virtually(t, func(t *testing.T, w *world) {
+		s := &soak{world: w, calls: map[string]int{}}
+		hosts := make([]*claimtest.Host, 3)
+		for i := range hosts {
+			c, host := w.client(etcdclaims.Config{
+				TTL: time.Minute, Owner: fmt.Sprint("client", i), Retention: 10 * time.Minute, DeadRetention: 15 * time.Minute, MaxAttempts: 3,
+				Backoff: func(int) time.Duration { return time.Minute },
+			})
+			s.clients, hosts[i] = append(s.clients, c), host
+		}
+		// So that calls are under way when their callers give up.
+		hosts[0].Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 5 * time.Millisecond})
+		s.use(*soaking / 4) // after which etcd's own log has its full length
+		before := s.measure()
+		s.use(*soaking)
+		after := s.measure()
+		t.Logf("before: %v; after: %v; calls: %v", before, after, s.calls)
+		if after.keys > before.keys || after.leases > before.leases || after.goroutines > before.goroutines {
+			t.Errorf("before: %v; after: %v; etcd has %v; goroutines:\n%s", before, after, w.all(), strings.Join(goroutines(), "\n\n"))
+		}
+		if grown := after.heap - before.heap; grown > 8<<20 {
+			t.Errorf("the heap has grown by %d KiB", grown>>10)
+		}
+		for _, c := range s.clients {
+			if st := c.Stats(); st.Held != 0 || st.Sessions > 1 {
+				t.Errorf("a client that nobody uses has %d claims and %d sessions", st.Held, st.Sessions)
+			}
+		}
+		w.closeClean(s.clients...)
+		w.noLeases()
+	})
+}
+
+// use lets workers call at random for a while, and all come to rest then.
+func (s *soak) use(d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 2 * len(s.clients) {
+		rng := rand.New(rand.NewPCG(uint64(d), uint64(i)))
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				s.call(ctx, s.clients[i%len(s.clients)], rng)
+				pauseFor(ctx, time.Duration(rng.Int64N(int64(4*time.Minute))))
+			}
+		})
+	}
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		for ctx.Err() == nil {
+			pauseFor(ctx, time.Hour)
+			s.server.Compact(s.T)
+		}
+	}()
+	wg.Wait()
+	time.Sleep(40 * time.Minute) // retention, and the ends of sessions that nobody uses
+	s.server.Compact(s.T)
+}
+
+func pauseFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// measured is what must not grow.
+type measured struct {
+	keys, leases, goroutines int
+	heap                     int64
+}
+
+func (m measured) String() string {
+	return fmt.Sprintf("%d keys, %d leases, %d goroutines, %d KiB", m.keys, m.leases, m.goroutines, m.heap>>10)
+}
+
+func (s *soak) measure() measured {
+	s.Helper()
+	keys := 0
+	for key, value := range s.all() {
+		if keys++; !strings.Contains(key, "/live/") {
+			s.Errorf("at rest there is %s = %s", key, value)
+		}
+	}
+	leases, err := s.raw.Leases(context.Background())
+	noErr(s, err)
+	var mem runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&mem)
+	return measured{keys, len(leases.Leases), len(goroutines()), int64(mem.HeapAlloc)}
+}
+
+// goroutines returns the stacks of the package's own: gRPC and etcd open and close
+// connections as they like.
+func goroutines() (own []string) {
+	b := make([]byte, 4<<20)
+	for stack := range strings.SplitSeq(string(b[:runtime.Stack(b, true)]), "\n\n") {
+		if strings.Contains(stack, "claims/etcdclaims.(") {
+			own = append(own, stack)
+		}
+	}
+	return own
+}
+
+// call makes one call at random, and ends what it began.
+func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
+	key := fmt.Sprint("k", rng.IntN(12))
+	most := time.Duration(rng.Int64N(int64(20 * sec)))
+	if rng.IntN(5) == 0 {
+		most = time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
+	}
+	limited, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	calls := []struct {
+		name string
+		do   func() error
+	}{
+		{"TryAcquire", func() error { return s.hold(rng)(c.TryAcquire(limited, key, s.option(rng)...)) }},
+		{"Acquire", func() error { return s.hold(rng)(c.Acquire(limited, key, s.option(rng)...)) }},
+		{"Run", func() error {
+			return c.Run(limited, key, func(ctx context.Context) error {
+				pauseFor(ctx, time.Duration(rng.Int64N(int64(40*sec))))
+				return nil
+			})
+		}},
+		{"Begin", func() error { return s.work(limited, c, rng) }},
+		{"TryAcquireAll", func() error {
+			cls, err := c.TryAcquireAll(limited, []string{key, "a", "b"}, s.option(rng)...)
+			for _, cl := range cls {
+				_ = s.hold(rng)(cl, err)
+			}
+			return err
+		}},
+		{"TryAcquireEach", func() error {
+			cls, errs := c.TryAcquireEach(limited, []string{key, "a", "c"})
+			for i, cl := range cls {
+				_ = s.hold(rng)(cl, errs[i])
+			}
+			return nil
+		}},
+		{"Manual", func() error {
+			cl, err := c.TryAcquire(limited, key, etcdclaims.Manual(), etcdclaims.TTL(10*sec))
+			if err != nil || rng.IntN(4) == 0 {
+				return err // forgotten: it ends by itself
+			}
+			time.Sleep(time.Duration(rng.Int64N(int64(8 * sec))))
+			_ = cl.Renew(limited)
+			return cl.Release(context.Background())
+		}},
+		{"Locks", func() error { return s.locks(limited, c.Locks(), rng, key) }},
+		{"ForceRelease", func() error { return c.ForceRelease(limited, key, "at random") }},
+		{"ReleaseAll", func() error {
+			if rng.IntN(10) > 0 {
+				return nil
+			}
+			_, err := c.ReleaseAll(limited)
+			return err
+		}},
+		{"views", func() error { return s.view(limited, c, key) }},
+	}
+	n := rng.IntN(len(calls))
+	err := calls[n].do()
+	result := "done"
+	if err != nil {
+		result = "not done"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[calls[n].name+" "+result]++
+}
+
+// option returns options of an acquisition, at most one.
+func (s *soak) option(rng *rand.Rand) []etcdclaims.AcquireOption {
+	one := []etcdclaims.AcquireOption{
+		etcdclaims.TTL(time.Duration(40+10*rng.IntN(5)) * sec), etcdclaims.MinHold(time.Duration(rng.IntN(90)) * sec), etcdclaims.MaxHold(time.Duration(10+rng.IntN(90)) * sec),
+		etcdclaims.Note([]byte("note")), etcdclaims.Barge(), etcdclaims.Supersede(), etcdclaims.Reentrant(),
+	}
+	n := rng.IntN(2 * len(one))
+	if n >= len(one) {
+		return nil
+	}
+	return one[n : n+1]
+}
+
+// hold takes what an acquisition returned, and gives it up after a while.
+func (s *soak) hold(rng *rand.Rand) func(cl *etcdclaims.Claim, err error) error {
+	return func(cl *etcdclaims.Claim, err error) error {
+		if err != nil {
+			return err
+		}
+		pauseFor(cl.Context(), time.Duration(rng.Int64N(int64(30*sec))))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rng.Int64N(int64(50*time.Millisecond))))
+		defer cancel()
+		return cl.Release(ctx)
+	}
+}
+
+// work begins work, new or old, and ends it in one way or another.
+func (s *soak) work(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
+	s.mu.Lock()
+	s.jobs++
+	n := s.jobs - rng.IntN(min(s.jobs, 3))
+	s.mu.Unlock()
+	w, err := c.Begin(ctx, fmt.Sprint("job", n))
+	if err != nil {
+		return err
+	}
+	pauseFor(w.Context(), time.Duration(rng.Int64N(int64(10*sec))))
+	ending, cancel := context.WithTimeout(context.Background(), 10*sec)
+	defer cancel()
+	switch rng.IntN(5) {
+	case 0:
+		return failing(ending, w, errors.New("at random"))
+	case 1:
+		return failing(ending, w, etcdclaims.Permanent(errors.New("at random")))
+	case 2:
+		return w.Release(ending)
+	}
+	return w.Complete(ending)
+}
+
+func (s *soak) locks(ctx context.Context, k etcdclaims.Locks, rng *rand.Rand, key string) error {
+	owner := fmt.Sprint("owner", rng.IntN(3))
+	_, ok, err := k.TryAcquire(ctx, key, owner, time.Duration(5+rng.IntN(60))*sec)
+	if !ok {
+		return err
+	}
+	time.Sleep(time.Duration(rng.Int64N(int64(20 * sec))))
+	switch rng.IntN(4) {
+	case 0: // forgotten
+	case 1:
+		_, err = k.ReleaseAll(context.Background(), owner)
+	case 2:
+		_, _, err = k.Renew(ctx, key, owner, time.Duration(5+rng.IntN(60))*sec)
+	default:
+		_, err = k.Release(context.Background(), key, owner)
+	}
+	return err
+}
+
+// view reads in every way there is.
+func (s *soak) view(ctx context.Context, c *etcdclaims.Client, key string) error {
+	_, err := c.Lookup(ctx, key)
+	for range c.List(ctx, "") {
+	}
+	_, oerr := orphansOf(ctx, c, 5)
+	for range c.Watch(ctx, "") { // until its context ends
+	}
+	return errors.Join(err, oerr)
+}

@@ -1,0 +1,213 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+)
+
+// ghosts counts the claims and places in line that are in etcd.
+func (w *world) ghosts() (n int) {
+	w.Helper()
+	for k := range w.all() {
+		if strings.HasPrefix(k, w.own("")) || strings.HasPrefix(k, w.prefix+"wait/") {
+			n++
+		}
+	}
+	return n
+}
+
+// noGhosts fails unless all claims and places in line are gone within so many
+// round trips.
+func (w *world) noGhosts(trips int) {
+	w.Helper()
+	time.Sleep(time.Duration(trips) * rtt)
+	if n := w.ghosts(); n > 0 {
+		w.Errorf("%d claims and places in line of nobody after %d round trips", n, trips)
+	}
+}
+
+// Two thousand callers give up while they do not know whether they have their
+// keys. What they have is undone in a few round trips.
+func TestUndosShareRoundTrips(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"claims", "work", "claims whose requests arrive late"} {
+		virtualCase(t, what, func(t *testing.T, w *world) {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			release(t, tryClaim(t, c, "warm"))
+			arrive := make(chan struct{})
+			fault := claimtest.Fault{On: claimtest.Acquire, Times: -1, LoseReply: true}
+			if what == "claims whose requests arrive late" {
+				fault = claimtest.Fault{On: claimtest.Acquire, Times: -1, Hold: arrive}
+			}
+			lose := host.Inject(fault)
+			far(host)
+			errs, _ := atOnce(2000, func(i int) error {
+				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+				defer cancel()
+				if what == "work" {
+					_, err := c.TryBegin(ctx, key(i))
+					return err
+				}
+				_, err := c.TryAcquire(ctx, key(i))
+				return err
+			})
+			for _, err := range errs {
+				wantIs(t, err, context.DeadlineExceeded)
+			}
+			lose.Remove()
+			before := c.Stats().Requests
+			w.noGhosts(6)
+			if n := c.Stats().Requests - before; n > 60 {
+				t.Errorf("%d requests to undo", n)
+			}
+			close(arrive)
+			w.noGhosts(1)
+			host.RemoveFaults()
+			for k := range w.all() {
+				if strings.HasPrefix(k, w.prefix+"work/") {
+					t.Fatalf("left over: %s", k)
+				}
+			}
+			w.closeClean(c)
+			w.noLeases()
+		})
+	}
+}
+
+// Three hundred of one client give up waiting for one key at the same time: their
+// places go together.
+func TestPlacesOfOneKeyAreGivenUpTogether(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		held := tryClaim(t, other, "k")
+		release(t, tryClaim(t, c, "warm"))
+		ctx, leave := context.WithCancel(context.Background())
+		done := make(chan error, 300)
+		for range cap(done) {
+			go func() {
+				_, err := c.Acquire(ctx, "k")
+				done <- err
+			}()
+		}
+		time.Sleep(5 * sec) // all have their places
+		if n := w.ghosts(); n != cap(done)+1 {
+			t.Fatalf("%d claims and places", n)
+		}
+		far(host)
+		before := c.Stats().Requests
+		leave()
+		for range cap(done) {
+			wantIs(t, <-done, context.Canceled)
+		}
+		time.Sleep(6 * rtt)
+		if n := w.ghosts(); n != 1 {
+			t.Errorf("%d places of nobody after 6 round trips", n-1)
+		}
+		if n := c.Stats().Requests - before; n > 30 {
+			t.Errorf("%d requests", n)
+		}
+		release(t, held)
+		w.noGhosts(1)
+		host.RemoveFaults()
+		w.closeClean(c, other)
+	})
+}
+
+// What cannot be done yet holds up nothing else that is left to do.
+func TestAChoreThatFailsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		release(t, tryClaim(t, c, "warm"))
+		host.Inject(claimtest.Fault{On: claimtest.Undo, Key: "stuck", Times: -1, LoseRequest: true})
+		for _, k := range []string{"stuck", "k"} {
+			host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: k, LoseReply: true})
+			host.Inject(claimtest.Fault{On: claimtest.Resolve, Key: k, LoseRequest: true})
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			_, err := c.TryAcquire(ctx, k)
+			cancel()
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			time.Sleep(50 * time.Millisecond)
+		}
+		if w.get("own/k") != "" {
+			t.Error("the claim on k is there yet")
+		}
+		if w.get("own/stuck") == "" {
+			t.Error("the other is gone already")
+		}
+		host.RemoveFaults()
+		time.Sleep(5 * sec)
+		w.noGhosts(0)
+		w.closeClean(c)
+	})
+}
+
+// A call without a deadline ends in time, whatever etcd answers or does not.
+func TestCallWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	const bound = 7500 * time.Millisecond // half of a TTL
+	slow := claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 2400 * time.Millisecond}
+	faults := map[string]claimtest.Fault{
+		"requests lost":       {On: claimtest.Every, Times: -1, LoseRequest: true},
+		"replies lost":        {On: claimtest.Every, Times: -1, LoseReply: true},
+		"slow":                slow,
+		"acquisitions lost":   {On: claimtest.Acquire, Times: -1, LoseRequest: true},
+		"answers lost":        {On: claimtest.Acquire, Times: -1, LoseReply: true},
+		"not resolved":        {On: claimtest.Resolve, Times: -1, LoseReply: true},
+		"no word on the line": {On: claimtest.Verify, Times: -1, LoseReply: true},
+	}
+	calls := map[string]func(*etcdclaims.Client, int) error{
+		"TryAcquire": func(c *etcdclaims.Client, i int) error {
+			_, err := c.TryAcquire(context.Background(), key(i))
+			return err
+		},
+		"TryAcquire, one key": func(c *etcdclaims.Client, i int) error {
+			_, err := c.TryAcquire(context.Background(), "k")
+			return err
+		},
+		"TryBegin": func(c *etcdclaims.Client, i int) error {
+			_, err := c.TryBegin(context.Background(), key(i))
+			return err
+		},
+		"TryAcquireAll": func(c *etcdclaims.Client, i int) error {
+			_, err := c.TryAcquireAll(context.Background(), []string{key(2 * i), key(2*i + 1)})
+			return err
+		},
+		"Lookup": func(c *etcdclaims.Client, i int) error {
+			_, err := c.Lookup(context.Background(), key(i))
+			return err
+		},
+	}
+	for name, fault := range faults {
+		for what, call := range calls {
+			for _, warm := range []bool{true, false} {
+				virtualCase(t, name+", "+what+map[bool]string{true: ", warm", false: ", cold"}[warm], func(t *testing.T, w *world) {
+					c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+					if warm {
+						release(t, tryClaim(t, c, "warm"))
+					}
+					if name == "not resolved" {
+						host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, LoseReply: true})
+					}
+					host.Inject(fault)
+					for _, n := range []int{1, 100} {
+						errs, last := atOnce(n, func(i int) error { return call(c, i) })
+						if last > bound {
+							t.Errorf("the last of %d calls took %v: %v", n, last, errors.Join(errs[0], errs[n-1]))
+						}
+					}
+					host.RemoveFaults()
+					time.Sleep(20 * sec)
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package etcdclaims
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// auditGrace is how long events that etcd had when it was audited may take to
+// arrive.
+const auditGrace = time.Second
+
+// audit is what etcd has at one revision, in as few words as tell whether a watch
+// has missed anything: how many keys there are, and which were put since the
+// audit before. The keys that were put before are known to be right, by that one;
+// so if the number is right, none of them was deleted.
+type audit struct {
+	rev   int64
+	count int64
+	puts  map[string]int64 // their ModRevision
+}
+
+// audit asks etcd what it has. Meanwhile no event is dealt with: what is known
+// afterwards is from before that revision. It learns the epoch, too: after a
+// restore a watch may be silent for long.
+func (w *watch) audit(ctx context.Context) *audit {
+	own := w.c.store.layout.own("")
+	resp, err := w.c.store.do(ctx, request{then: []clientv3.Op{
+		clientv3.OpGet(w.c.store.layout.epoch()),
+		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(w.audited+1), clientv3.WithKeysOnly()),
+	}})
+	if err == nil {
+		err = w.c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
+	}
+	if err != nil {
+		w.c.log.Debug("watch not compared with etcd", zap.String("prefix", w.prefix), zap.Error(err))
+		return nil
+	}
+	a := &audit{rev: resp.Header.Revision, count: resp.Responses[1].GetResponseRange().Count, puts: make(map[string]int64)}
+	for _, kv := range resp.Responses[2].GetResponseRange().Kvs {
+		a.puts[strings.TrimPrefix(string(kv.Key), own)] = kv.ModRevision
+	}
+	return a
+}
+
+// missed reports whether what is known differs from what etcd had. If it does
+// not, the audit is over.
+func (w *watch) missed(a *audit) bool {
+	if int64(len(w.known)) != a.count {
+		return true
+	}
+	for key, rev := range a.puts {
+		if fence, ok := w.known[key]; !ok || revision(fence) != rev {
+			return true
+		}
+	}
+	w.audited = a.rev
+	return false
+}

@@ -1,0 +1,161 @@
+package main_test
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/etcdclaims/claims/internal/testetcd"
+)
+
+func TestMain(m *testing.M) { testetcd.Main(m) }
+
+const pictures = 40
+
+func TestQueue(t *testing.T) {
+	if err := testetcd.Signals(); err != nil {
+		t.Skip(err)
+	}
+	bin := testetcd.Program(t, "queue")
+	t.Run("OK", func(t *testing.T) {
+		t.Parallel()
+		server, out := testetcd.Shared(t), t.TempDir()
+		text, err := command(t, bin, "-dir", album(t, pictures), "-out", out, "-endpoints", strings.Join(server.Endpoints(), ",")).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, text)
+		}
+		for _, want := range []string{
+			`producer 1 enqueued 41 of 41 pictures`,
+			`producer 2 enqueued 0 of 41 pictures`,
+			`worker-1 is killed`,
+			`worker-2 is killed`,
+			`worker-3 is frozen`,
+			`worker-\d opens poison.png and is killed by it: attempt 1`,
+			`worker-\d opens poison.png and is killed by it: attempt 2`,
+			`worker-3 is resumed`,
+			`worker-3 cannot publish \S+: .*expired`,
+			`41 pictures, 40 thumbnails, 2 dead letters, [1-9]\d* items in a second attempt, [1-9]\d* late workers refused`,
+		} {
+			if !regexp.MustCompile(want).Match(text) {
+				t.Errorf("it does not say %q", want)
+			}
+		}
+		checkOutput(t, out)
+		if t.Failed() {
+			t.Logf("%s", text)
+		}
+		resp, err := server.Client(t).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kv := range resp.Kvs {
+			t.Errorf("left over: %s", kv.Key)
+		}
+	})
+	t.Run("fails", func(t *testing.T) {
+		t.Parallel()
+		f := func(want string, args ...string) {
+			t.Helper()
+			text, err := command(t, bin, args...).CombinedOutput()
+			if err == nil || !bytes.Contains(text, []byte(want)) {
+				t.Errorf("%q ended with %v and printed:\n%s\nwant it to say %q", args, err, text, want)
+			}
+		}
+		f("want 20 at least", "-dir", album(t, 3), "-out", t.TempDir())
+		f("not done after 2s", "-dir", album(t, pictures), "-out", t.TempDir(), "-timeout", "2s")
+		f("unexpected argument", "fast")
+	})
+}
+
+// checkOutput checks that there is one thumbnail for each good picture, that it is
+// one, and that the contact sheet shows it and the dead letters.
+func checkOutput(t *testing.T, dir string) {
+	t.Helper()
+	sheets, err := filepath.Glob(filepath.Join(dir, "*", "index.html"))
+	if err != nil || len(sheets) != 1 {
+		t.Fatalf("contact sheets: %v, %v", sheets, err)
+	}
+	sheet, err := os.ReadFile(sheets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile(`<img src="([^"]*)"`).FindAllSubmatch(sheet, -1)
+	if len(shown) != pictures {
+		t.Errorf("%d thumbnails, want %d", len(shown), pictures)
+	}
+	for _, m := range shown {
+		file := filepath.Join(filepath.Dir(sheets[0]), string(m[1]))
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := png.Decode(bytes.NewReader(text))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		if got, want := m.Bounds().Size(), image.Pt(96, 48); got != want {
+			t.Errorf("%s: size %v, want %v", file, got, want)
+		}
+		if r, g, b, _ := m.At(10, 10).RGBA(); r>>8 < 195 || r>>8 > 205 || g>>8 > 30 || b>>8 > 30 {
+			t.Errorf("%s: color %d %d %d, want red", file, r>>8, g>>8, b>>8)
+		}
+	}
+	for _, want := range []string{`<td>broken.png<td>1<td>worker-\d<td>failed<td>\S+`, `<td>poison.png<td>1<td>worker-\d<td>lost`, `<td>poison.png<td>2<td>worker-\d<td>lost`} {
+		if !regexp.MustCompile(want).Match(sheet) {
+			t.Errorf("the contact sheet lacks %q", want)
+		}
+	}
+}
+
+// album makes a directory with n red pictures, one that cannot be decoded, and a file
+// that is no picture.
+func album(t *testing.T, n int) string {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, text []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := image.NewRGBA(image.Rect(0, 0, 200, 100))
+	for i := range m.Pix {
+		m.Pix[i] = []uint8{200, 0, 0, 255}[i%4]
+	}
+	m.SetRGBA(0, 0, color.RGBA{A: 255})
+	for i := range n {
+		var out bytes.Buffer
+		name, err := strconv.Itoa(i)+".PNG", png.Encode(&out, m)
+		if i%2 == 0 {
+			out.Reset()
+			name, err = strconv.Itoa(i)+".jpeg", jpeg.Encode(&out, m, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(name, out.Bytes())
+	}
+	write("broken.png", []byte("\x89PNG\r\n\x1a\nbroken, and not by chance"))
+	write("readme.txt", []byte("no picture\n"))
+	return dir
+}
+
+func command(t *testing.T, bin string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bin, args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // where its etcd lies
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}

@@ -1,0 +1,347 @@
+// Package permissions tests the table of docs/permissions.md: a role with what a
+// row grants, and nothing more, has no request refused.
+package permissions_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing/etcdguard"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/sched"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+func TestMain(m *testing.M) { testetcd.Main(m) }
+
+const (
+	prefix = "/etcdclaims/"
+	data   = "/data/"
+)
+
+// grants maps prefixes of keys to R, W or RW.
+type grants map[string]string
+
+// table reads the rows of the document.
+func table(t *testing.T) map[string]grants {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/permissions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make(map[string]grants)
+	var columns []string
+	for line := range bytes.Lines(text) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(string(line)), "|"), "|")
+		if len(cells) != 7 || strings.HasPrefix(cells[0], "---") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`")
+		}
+		if columns == nil {
+			columns = cells
+			continue
+		}
+		row := make(grants)
+		for i, cell := range cells[1:6] {
+			if cell != "" {
+				row[prefix+columns[i+1]] = cell
+			}
+		}
+		for _, other := range strings.Split(cells[6], ", ") {
+			what, permission, _ := strings.Cut(other, "` ")
+			switch {
+			case permission != "":
+				row[prefix+strings.Trim(what, "`")] = permission
+			case strings.HasPrefix(other, "your own data "):
+				row[data] = strings.TrimPrefix(other, "your own data ")
+			}
+		}
+		rows[cells[0]] = row
+	}
+	return rows
+}
+
+// refused collects what etcd refused.
+type refused struct {
+	mu    sync.Mutex
+	calls []string
+}
+
+func (r *refused) note(call string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, call)
+}
+
+func (r *refused) options() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoke(ctx, method, req, reply, cc, opts...)
+			if err != nil && strings.Contains(err.Error(), "permission denied") {
+				r.note(fmt.Sprintf("%s %v", method, req))
+			}
+			return err
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			s, err := streamer(ctx, desc, cc, method, opts...)
+			return watching{s, r}, err
+		}),
+	}
+}
+
+// watching is a stream of watches.
+type watching struct {
+	grpc.ClientStream
+	refused *refused
+}
+
+func (w watching) RecvMsg(m any) error {
+	err := w.ClientStream.RecvMsg(m)
+	if resp, ok := m.(*pb.WatchResponse); ok && err == nil && strings.Contains(resp.CancelReason, "permission denied") {
+		w.refused.note("a watch")
+	}
+	return err
+}
+
+// world is one etcd, seen by an administrator and by a user with the row's role.
+type world struct {
+	*testing.T
+	admin, user *clientv3.Client
+}
+
+func (w world) claims(etcd *clientv3.Client) *etcdclaims.Client {
+	w.Helper()
+	c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			w.Errorf("closing: %v", err)
+		}
+	})
+	return c
+}
+
+func (w world) claim(c *etcdclaims.Client) *etcdclaims.Claim {
+	w.Helper()
+	claim, err := c.TryAcquire(w.Context(), "k")
+	if err != nil {
+		w.Fatal(err)
+	}
+	return claim
+}
+
+// features does what a row is named after.
+var features = map[string]func(w world) error{
+	"TryAcquire, Check, Owns, Release, Txn": func(w world) error {
+		cl := w.claim(w.claims(w.user))
+		_, err := cl.Owns(w.Context())
+		_, txnErr := cl.Txn(w.Context()).Then(clientv3.OpPut(data+"1", "")).Commit()
+		return errors.Join(cl.Check(), err, txnErr, cl.Release(w.Context()))
+	},
+	"Acquire (waiting in line)": func(w world) error {
+		first, second := w.claims(w.user), w.claims(w.user)
+		cl := w.claim(first)
+		done := make(chan error, 1)
+		go func() {
+			next, err := second.Acquire(w.Context(), "k")
+			if err == nil {
+				err = next.Release(w.Context())
+			}
+			done <- err
+		}()
+		time.Sleep(200 * time.Millisecond) // until it is in line
+		return errors.Join(cl.Release(w.Context()), <-done)
+	},
+	"Note": func(w world) error {
+		cl := w.claim(w.claims(w.user))
+		return errors.Join(cl.Note(w.Context(), []byte("half")), cl.Release(w.Context()))
+	},
+	"Begin, Complete, Fail, Record": func(w world) error {
+		c := w.claims(w.user)
+		for i := range 2 {
+			work, err := c.Begin(w.Context(), fmt.Sprint("work/", i))
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				err = work.Complete(w.Context(), clientv3.OpPut(data+"2", ""))
+			} else {
+				_, err = work.Fail(w.Context(), errors.New("why"))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		_, _, err := c.Record(w.Context(), "work/0")
+		if _, again := c.TryBegin(w.Context(), "work/0"); !errors.Is(again, etcdclaims.ErrDone) {
+			err = errors.Join(err, fmt.Errorf("done work: %w", again))
+		}
+		return err
+	},
+	"Locks": func(w world) error {
+		locks := w.claims(w.user).Locks()
+		_, ok, err := locks.TryAcquire(w.Context(), "k", "me", 10*time.Second)
+		_, renewed, renewErr := locks.Renew(w.Context(), "k", "me", 10*time.Second)
+		_, _, ownerErr := locks.Owner(w.Context(), "k")
+		n, allErr := locks.ReleaseAll(w.Context(), "me")
+		if !ok || !renewed || n != 1 {
+			err = errors.Join(err, fmt.Errorf("acquired %v, renewed %v, released %d", ok, renewed, n))
+		}
+		return errors.Join(err, renewErr, ownerErr, allErr)
+	},
+	"ForceRelease": func(w world) error {
+		holder := w.claim(w.claims(w.user))
+		err := w.claims(w.user).ForceRelease(w.Context(), "k", "why")
+		<-holder.Done()
+		return err
+	},
+	"Lookup": func(w world) error {
+		w.claim(w.claims(w.admin))
+		_, err := w.claims(w.user).Lookup(w.Context(), "k")
+		return err
+	},
+	"List, Watch": func(w world) error {
+		w.claim(w.claims(w.admin))
+		c := w.claims(w.user)
+		for _, err := range c.List(w.Context(), "") {
+			if err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
+		defer cancel()
+		time.AfterFunc(200*time.Millisecond, func() { _, _ = w.admin.Delete(ctx, prefix+"own/k") })
+		for _, err := range c.Watch(ctx, "") {
+			return err
+		}
+		return errors.New("no event")
+	},
+	"Scheduler": func(w world) error {
+		s, err := sched.New(w.claims(w.user), sched.Config{Group: "g"})
+		if err != nil {
+			return err
+		}
+		ran := make(chan struct{}, 10)
+		err = s.Add(sched.Job{Name: "j", Schedule: sched.Must(sched.Every(time.Second, 0)), Handler: func(context.Context, sched.Tick) error {
+			ran <- struct{}{}
+			return nil
+		}})
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		select {
+		case <-ran:
+		case err := <-ended:
+			return fmt.Errorf("it ended: %w", err)
+		case <-time.After(20 * time.Second):
+			return errors.New("no tick ran")
+		}
+		_, err = s.Inspect(ctx, "j")
+		err = errors.Join(err, s.Pause(ctx, "j", "why"), s.Resume(ctx, "j"))
+		time.Sleep(1500 * time.Millisecond) // until the run is recorded
+		cancel()
+		if stopped := <-ended; !errors.Is(stopped, context.Canceled) {
+			err = errors.Join(err, stopped)
+		}
+		return err
+	},
+	"etcdguard.NewKV with a claim": func(w world) error {
+		cl := w.claim(w.claims(w.user))
+		_, err := etcdguard.NewKV(w.user, cl).Put(w.Context(), data+"3", "")
+		return errors.Join(err, cl.Release(w.Context()))
+	},
+	"etcdguard.Bearer, etcdguard.NewGate": func(w world) error {
+		cl := w.claim(w.claims(w.admin))
+		_, err := etcdguard.NewKV(w.user, etcdguard.Bearer(prefix, cl.Token())).Put(w.Context(), data+"4", "")
+		return errors.Join(err, etcdguard.NewGate(w.user, prefix).Admit(w.Context(), cl.Token()))
+	},
+	"RaiseEpoch": func(w world) error {
+		_, err := etcdclaims.RaiseEpoch(w.Context(), w.user, prefix, 0)
+		return err
+	},
+}
+
+func TestEachRowSuffices(t *testing.T) {
+	rows := table(t)
+	for feature := range rows {
+		if features[feature] == nil {
+			t.Errorf("row %q is not tested", feature)
+		}
+	}
+	for feature, use := range features {
+		row, ok := rows[feature]
+		if !ok {
+			t.Errorf("there is no row %q", feature)
+			continue
+		}
+		t.Run(feature, func(t *testing.T) {
+			t.Parallel()
+			server := testetcd.Start(t, testetcd.NoSync())
+			var denied refused
+			withRole(t, server.Client(t), row)
+			w := world{
+				t, server.ClientWith(t, clientv3.Config{Username: "root", Password: "root"}),
+				server.ClientWith(t, clientv3.Config{Username: "user", Password: "user", DialOptions: denied.options()}),
+			}
+			// Cleanups run in reverse: this one after the clients are closed.
+			t.Cleanup(func() {
+				for _, call := range denied.calls {
+					t.Errorf("refused: %.300s", call)
+				}
+			})
+			if err := use(w); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// withRole turns authentication on, with a user that has what the row grants.
+func withRole(t *testing.T, etcd *clientv3.Client, row grants) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, user := range []string{"root", "user"} {
+		must(etcd.RoleAdd(ctx, user))
+		must(etcd.UserAdd(ctx, user, user))
+		must(etcd.UserGrantRole(ctx, user, user))
+	}
+	kinds := map[string]clientv3.PermissionType{
+		"R": clientv3.PermissionType(clientv3.PermRead), "W": clientv3.PermissionType(clientv3.PermWrite), "RW": clientv3.PermissionType(clientv3.PermReadWrite),
+	}
+	for key, kind := range row {
+		end := ""
+		if strings.HasSuffix(key, "/") {
+			end = clientv3.GetPrefixRangeEnd(key)
+		}
+		permission, ok := kinds[kind]
+		if !ok {
+			t.Fatalf("%s has the permission %q", key, kind)
+		}
+		must(etcd.RoleGrantPermission(ctx, "user", key, end, permission))
+	}
+	must(etcd.AuthEnable(ctx))
+}

@@ -1,0 +1,98 @@
+package simulation
+
+import (
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// belief is a claim that a process may take for its own, and how it asks.
+type belief struct {
+	p     *process
+	token fencing.Token
+	check func() error
+}
+
+// holds reports whether the process would go on at this instant. A machine that
+// sleeps asks nothing.
+func (b belief) holds() bool {
+	return !b.p.dead.Load() && !b.p.asleep.Load() && b.check() == nil
+}
+
+// overlap is an instant at which the owner of a key passed Check, and its
+// successor did.
+type overlap struct {
+	p, by *process
+	next  fencing.Token
+	at    time.Time
+}
+
+// believe notes who was granted a key, at this very instant, and who still takes
+// that key for its own.
+func (t *trace) believe(now belief) {
+	t.mu.Lock()
+	others := t.beliefs[now.token.Key]
+	t.mu.Unlock()
+	kept := []belief{now}
+	over := map[fencing.Token]overlap{}
+	current := now.holds()
+	for _, b := range others {
+		if b.token == now.token || !b.holds() {
+			continue
+		}
+		kept = append(kept, b)
+		if current && b.token.Fence < now.token.Fence {
+			over[b.token] = overlap{p: b.p, by: now.p, next: now.token, at: time.Now()}
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.beliefs[now.token.Key] = kept
+	for token, o := range over {
+		t.overlaps[token] = o
+	}
+	t.w.counts1(countBeliefs, len(others))
+}
+
+// alone checks that nobody else passed Check while the claim did that ends now,
+// unless it was taken away behind its holder's back.
+func (r *replay) alone(token fencing.Token) {
+	if o, both := r.t.overlaps[token]; both {
+		r.fault("%s passed Check with %v at %s, when %s had been granted %v and passed it, too", o.p.name, token, clockOf(o.at), o.by.name, o.next)
+	}
+}
+
+// rest is a claim whose key must stay held for a while, whenever it is released.
+type rest struct {
+	p     *process
+	token fencing.Token
+	from  time.Time
+	least time.Duration
+}
+
+// rests checks that the key of a claim that was to rest is not had by another, or
+// free, before that time is over.
+func (r *replay) rested(before, by change) {
+	h, _ := before.holder()
+	rest, ok := r.rests[h.Claim]
+	if !ok {
+		return
+	}
+	if next, _ := by.holder(); !by.deleted && next.Claim == h.Claim {
+		return // it goes on, on another lease
+	}
+	delete(r.rests, h.Claim)
+	_, taken := r.taken(before, by)
+	m := r.t.terms[rest.token]
+	switch {
+	case taken, rest.p.dead.Load(), m == nil || !m.lost.IsZero() && m.why != etcdclaims.ReasonShutdown:
+		return
+	case !r.t.w.ledger.healthy(rest.p, rest.from, by.at) || r.t.w.ledger.full(rest.from, by.at):
+		return
+	}
+	r.t.w.count(countRested)
+	if held := by.at.Sub(rest.from); held < rest.least {
+		r.fault("%v of %s was to be held for %v at least, and was given up after %v: %v", rest.token, rest.p.name, rest.least, held, by)
+	}
+}

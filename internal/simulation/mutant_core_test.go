@@ -1,0 +1,63 @@
+package simulation_test
+
+// coreMutants are about giving up, hot keys, deaf watches, locks and growth. Those
+// with tests concern what random clients seldom run into, or what costs them only
+// time.
+var coreMutants = []mutant{
+	{
+		name: "releases that queue behind acquisitions", tests: "TestGivingUpDoesNotWaitForCallers",
+		edits: []edit{{"traffic.go", "		if m.urgent {\n			s.first = append(s.first, m)\n", "		if m == nil {\n			s.first = append(s.first, m)\n"}},
+	},
+	{
+		name: "a refusal that answers one caller only", tests: "TestHotKeyIsRefusedToAllAtOnce",
+		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil && a.key.key == \"\" {"}},
+	},
+	{
+		name: "an answer given to who asked after it", tests: "TestLaterCallerAsksAnew",
+		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil {"}},
+	},
+	{
+		name: "undo, one at a time", tests: "TestUndosShareRoundTrips",
+		edits: []edit{{"chore.go", "const mostWorkers = 2 * fullFlight", "const mostWorkers = 1 + 0*fullFlight"}},
+	},
+	{
+		name: "waiters not asked again at renewals", seeds: 100,
+		edits: []edit{{"renew.go", "	waits := s.waits()\n", "	waits := s.waits()[:0]\n"}},
+	},
+	{
+		name: "MinHold given up with its caller's context", seeds: 100,
+		edits: []edit{{"rehome.go", "		m.later()\n	}\n	t.finish(ErrReleased)\n", "		t.settleLater(nil, request{})\n	}\n	t.finish(ErrReleased)\n"}},
+	},
+	{
+		name: "Close that ends belief last", seeds: 100,
+		edits: []edit{{"close.go", "			t.shut()\n", "			_ = t\n"}, {"term.go", "		t.parting.Store(leavingForGood)\n", "		t.parting.Store(staying)\n"}},
+	},
+	{
+		name: "late lock that makes its way after a release", seeds: 100,
+		edits: []edit{{"lockput.go", `, clientv3.Compare(clientv3.CreateRevision(l.void(id)), "=", 0)),`, "),"}},
+	},
+	{
+		name: "lock that outlives its epoch", tests: "TestLocksAfterRaisedEpoch",
+		edits: []edit{{"locks.go", "return s.holder.Epoch != e.value }", "return e == nil }"}},
+	},
+	{
+		name: "void keys that count as nothing", tests: "TestVoidsFillASession",
+		edits: []edit{{"session.go", "len(s.terms) + s.reserved + len(s.voids) }", "len(s.terms) + s.reserved }"}},
+	},
+	{
+		name: "idle session that never ends", tests: "TestIdleSessionsEnd",
+		edits: []edit{{"session.go", "time.AfterFunc(idle*s.lease.Load().ttl, s.endUnused)", "time.AfterFunc(100000*idle*s.lease.Load().ttl, s.endUnused)"}},
+	},
+	{
+		name: "note of a later version believed", tests: "TestUpgradeNote",
+		edits: []edit{{"info.go", "err == nil && n.Version <= valueVersion {", "err == nil {"}},
+	},
+	{
+		name: "forced release of a later version believed", tests: "TestUpgradeEviction",
+		edits: []edit{{"sentinel.go", "err != nil || e.Version > valueVersion {", "err != nil {"}},
+	},
+	{
+		name: "work in a state of a later version begun", tests: "TestUpgradeRecord",
+		edits: []edit{{"record.go", "	case !r.State.stored():\n", "	case r.State == \"\":\n"}},
+	},
+}

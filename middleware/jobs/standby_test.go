@@ -1,0 +1,236 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/middleware"
+	"github.com/etcdclaims/claims/middleware/jobs"
+)
+
+// After an outage the newest tick runs, not one for each minute of it.
+func TestTicksAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []jobs.TicksConfig{{}, {StandBy: true}, {StandBy: true, Alone: true}} {
+		name := "plain"
+		if cfg.StandBy {
+			name = "standing by"
+		}
+		if cfg.Alone {
+			name += ", alone"
+		}
+		inWorld(t, name, func(t *testing.T, w *world) {
+			var mu sync.Mutex
+			var ran []string
+			var told []error
+			running, most := 0, 0
+			fn := func(ctx context.Context) error {
+				tick, _ := jobs.TickOf(ctx)
+				mu.Lock()
+				ran = append(ran, tick.Key())
+				running++
+				most = max(most, running)
+				mu.Unlock()
+				time.Sleep(5 * sec)
+				mu.Lock()
+				running--
+				mu.Unlock()
+				return nil
+			}
+			cfg.Report = func(_ jobs.Tick, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, err)
+			}
+			stop := start(t, ticksOf(t, w.claims, minutely, cfg), 0, fn)
+			time.Sleep(3*time.Minute + 30*sec)
+			mu.Lock()
+			before := len(ran)
+			mu.Unlock()
+			w.host.Cut()
+			time.Sleep(time.Hour)
+			mu.Lock()
+			if len(ran) != before {
+				t.Errorf("ran %v in the outage", ran[before:])
+			}
+			var notRun *middleware.NotRunError
+			// The newest may wait for its answer yet.
+			if n := len(told) - before; n < 58 || n > 60 || !errors.As(told[len(told)-1], &notRun) {
+				t.Errorf("%d of 60 ticks were reported as not run, the last: %v", n, told[len(told)-1])
+			}
+			mu.Unlock()
+			w.host.Heal()
+			time.Sleep(20 * sec)
+			mu.Lock()
+			if after := len(ran) - before; most > 1 || after > 1 || cfg.StandBy && after != 1 {
+				t.Errorf("%d ticks ran after the outage, %d at a time: %v", after, most, ran)
+			}
+			healed := len(ran)
+			mu.Unlock()
+			time.Sleep(2 * time.Minute)
+			stop()
+			if len(ran) != healed+2 {
+				t.Errorf("ran %v", ran)
+			}
+		})
+	}
+}
+
+// A tick that another process runs is stood by for through later ticks, and through an
+// outage of one's own.
+func TestStandByForLong(t *testing.T) {
+	t.Parallel()
+	for name, happens := range map[string]func(w *world){
+		"later ticks":         func(*world) { time.Sleep(3 * time.Minute) },
+		"an outage":           func(w *world) { time.Sleep(sec); w.host.Cut(); time.Sleep(3 * time.Minute); w.host.Heal() },
+		"begins in an outage": nil,
+	} {
+		inWorld(t, name, func(t *testing.T, w *world) {
+			began := make(chan string, 1)
+			gone := ticksOf(t, w.other, minutely, jobs.TicksConfig{}).Task(func(ctx context.Context) error {
+				tick, _ := jobs.TickOf(ctx)
+				began <- tick.Key()
+				time.Sleep(3*time.Minute + 30*sec)
+				w.near.Kill()
+				<-ctx.Done()
+				return nil
+			})
+			ended := make(chan error, 1)
+			go func() { ended <- gone(context.Background()) }()
+			key := <-began
+			var j journal
+			ticks := ticksOf(t, w.claims, minutely, jobs.TicksConfig{StandBy: true})
+			stood := make(chan error, 1)
+			if happens == nil {
+				w.host.Cut()
+			}
+			go func() { stood <- ticks.Task(j.run)(context.Background()) }()
+			if happens == nil {
+				time.Sleep(20 * sec)
+				w.host.Heal()
+				time.Sleep(20 * sec)
+				happens = func(*world) { time.Sleep(2*time.Minute + 20*sec) }
+			}
+			stop := start(t, ticks, 0, j.run)
+			happens(w)
+			time.Sleep(time.Minute)
+			if err := <-stood; err != nil {
+				t.Errorf("standing by: %v", err)
+			}
+			stop()
+			if !slices.Contains(j.ran, key) {
+				t.Errorf("%s was lost; ran %v", key, j.ran)
+			}
+			if err := <-ended; !errors.Is(err, fencing.ErrLost) {
+				t.Errorf("the dead: %v", err)
+			}
+		})
+	}
+}
+
+// The job's claim has the options of the tick's work, so that one does not outlive the
+// other: a tick that is taken over is not taken for one that runs yet.
+func TestStandByAlone(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{5 * sec, 15 * sec, 40 * sec} {
+		inWorld(t, ttl.String(), func(t *testing.T, w *world) {
+			began := make(chan struct{})
+			cfg := jobs.TicksConfig{Alone: true, StandBy: true}
+			gone := ticksOf(t, w.claims, minutely, cfg, etcdclaims.TTL(ttl)).Task(func(ctx context.Context) error { close(began); <-ctx.Done(); return nil })
+			ended := make(chan error, 1)
+			go func() { ended <- gone(context.Background()) }()
+			<-began
+			w.host.Cut()
+			var j journal
+			at := time.Now()
+			if err := ticksOf(t, w.other, minutely, cfg, etcdclaims.TTL(ttl)).Task(j.run)(t.Context()); err != nil || len(j.ran) != 1 {
+				t.Errorf("%v, ran %v", err, j.ran)
+			}
+			if took := time.Since(at); took > ttl+2*sec {
+				t.Errorf("taken over after %v", took)
+			}
+			w.host.Heal()
+			if err := <-ended; !errors.Is(err, fencing.ErrLost) {
+				t.Errorf("the dead: %v", err)
+			}
+		})
+	}
+	inWorld(t, "an outage is ridden out", func(t *testing.T, w *world) {
+		ticks := ticksOf(t, w.claims, minutely, jobs.TicksConfig{Alone: true}, etcdclaims.TTL(time.Minute))
+		if err := ticks.Task(func(ctx context.Context) error {
+			w.host.Cut()
+			time.Sleep(25 * sec)
+			w.host.Heal()
+			time.Sleep(2 * sec)
+			return ctx.Err()
+		})(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A tick whose claim was lost is not recorded as run, whichever of its claims that was.
+func TestTickLostRunsAgain(t *testing.T) {
+	t.Parallel()
+	for _, alone := range []bool{false, true} {
+		for _, atMostOnce := range []bool{false, true} {
+			name := map[bool]string{false: "plain", true: "alone"}[alone] + map[bool]string{true: ", at most once"}[atMostOnce]
+			inWorld(t, name, func(t *testing.T, w *world) {
+				var opts []etcdclaims.AcquireOption
+				if atMostOnce {
+					opts = append(opts, etcdclaims.AtMostOnce())
+				}
+				cfg := jobs.TicksConfig{Alone: alone}
+				err := ticksOf(t, w.claims, minutely, cfg, opts...).Task(func(ctx context.Context) error {
+					token, _ := fencing.FromContext(ctx)
+					losses["forced"](t, w, token.Key)
+					return nil
+				})(t.Context())
+				if !errors.Is(err, fencing.ErrLost) {
+					t.Fatal(err)
+				}
+				var j journal
+				err = ticksOf(t, w.other, minutely, cfg, opts...).Task(j.run)(t.Context())
+				if atMostOnce && (!errors.Is(err, etcdclaims.ErrDead) || len(j.ran) > 0) || !atMostOnce && (err != nil || len(j.ran) != 1) {
+					t.Errorf("another: %v, ran %v", err, j.ran)
+				}
+			})
+		}
+	}
+}
+
+// A schedule without a zone has other ticks in the scheduler's zone than in the
+// process's: what was had counts by the former.
+func TestTicksFirstEarly(t *testing.T) {
+	inWorld(t, "another zone", func(t *testing.T, w *world) {
+		tokyo := time.FixedZone("JST", 9*3600)
+		for _, zones := range [][2]*time.Location{{tokyo, time.UTC}, {time.UTC, tokyo}, {tokyo, tokyo}} {
+			process, scheduler := zones[0], zones[1]
+			for hour := range 24 {
+				now := time.Date(2026, 3, 1, hour, 30, 0, 0, time.UTC)
+				var j journal
+				ticks, err := jobs.NewTicks(w.claims, "job", local{}, jobs.TicksConfig{Now: func() time.Time { return now.In(process) }, Report: j.report})
+				if err != nil {
+					t.Fatal(err)
+				}
+				now = now.Add(26 * time.Hour) // when the scheduler is started
+				next := ticks.Next(now.In(scheduler))
+				now = next.Add(-300 * time.Millisecond) // its timer
+				if err := ticks.Task(func(ctx context.Context) error {
+					if tick, _ := jobs.TickOf(ctx); !tick.Nominal.Equal(next) {
+						t.Errorf("%v, %v at %v: runs as %v, due at %v", process, scheduler, hour, tick.Nominal, next)
+					}
+					return nil
+				})(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}

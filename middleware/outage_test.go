@@ -1,0 +1,77 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/middleware"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Failed is called once in each outage, for a process that waits as for one that
+// led before.
+func TestSingletonTellsOfOutages(t *testing.T) {
+	t.Parallel()
+	inWorld(t, "", func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(context.Background())
+		failures := make([][]error, 2) // that etcd is unreachable
+		ended := make(chan struct{}, 2)
+		for i, c := range []*etcdclaims.Client{w.claims, w.other} {
+			go func() {
+				defer func() { ended <- struct{}{} }()
+				_ = middleware.Singleton(ctx, c, "leader", untilTold, middleware.SingletonConfig{Failed: func(err error) {
+					if errors.Is(err, etcdclaims.ErrUnreachable) {
+						failures[i] = append(failures[i], err)
+					}
+				}})
+			}()
+		}
+		for n := 1; n <= 3; n++ {
+			time.Sleep(time.Minute)
+			w.server.Stop(t)
+			time.Sleep(5 * time.Minute)
+			for i := range failures {
+				if len(failures[i]) != n {
+					t.Errorf("outage %d: process %d was told %v", n, i, failures[i])
+				}
+			}
+			w.server.Restart(t)
+		}
+		cancel()
+		<-ended
+		<-ended
+	})
+}
+
+// The next leader leads within TTL + 1 s + one renewal interval of the death of
+// the one before, though its watches hear nothing.
+func TestSingletonWithDeafWatch(t *testing.T) {
+	t.Parallel()
+	inWorld(t, "", func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		w.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) { reply.(*pb.WatchResponse).Events = nil }})
+		if _, err := w.other.TryAcquire(ctx, "leader"); err != nil {
+			t.Fatal(err)
+		}
+		leads := make(chan struct{})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- middleware.Singleton(ctx, w.claims, "leader", untilTold, middleware.SingletonConfig{Started: func(fencing.Token) { close(leads) }})
+		}()
+		time.Sleep(7 * sec)
+		died := time.Now()
+		w.near.Kill()
+		<-leads
+		if d := time.Since(died); d > 21*sec {
+			t.Errorf("it leads after %v", d)
+		}
+		cancel()
+		<-ended
+	})
+}

@@ -1,0 +1,111 @@
+package sched
+
+import (
+	"context"
+	"errors"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/google/uuid"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+const starting = "begin ticks"
+
+// begin claims a run and removes its tick from the waiting ticks, in one transaction.
+// If that fails it returns no claim, and whether to try again later.
+func (s *Scheduler) begin(ctx context.Context, claim string, w waiter) (cl *etcdclaims.Claim, r run, value string, again bool) {
+	r = run{
+		ready: w.ready, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now(),
+	}
+	r.Admitted, r.Epoch = w.admitted(), max(w.Epoch, s.epoch.Load())
+	value, key := encode(r), s.keys.run(w.Job, w.ID)
+	cmps := []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev),
+		clientv3.Compare(clientv3.ModRevision(s.keys.withdraw(w.Job)), "<", w.rev),
+	}
+	if !w.Parallel {
+		// A run of a dead process must be settled first: it may have to begin again.
+		cmps = append(cmps, absent(s.keys.runOf(w.Job)).WithPrefix())
+	}
+	// A stop does not cut this short: a process that knows of its begin can give the
+	// tick back.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+	defer cancel()
+	s.tries(r.Run)
+	cl, err := s.claims.TryAcquire(ctx, claim,
+		etcdclaims.If(cmps...),
+		etcdclaims.Then(clientv3.OpDelete(w.key), clientv3.OpPut(key, value)))
+	if err != nil {
+		// The claim may have been taken although the reply was lost. Then it is given up
+		// in the background, and the record of a run stays whose handler was never called.
+		s.begunNever(r.Run, !errors.Is(err, etcdclaims.ErrHeld))
+	}
+	switch {
+	case err == nil:
+		s.outage.permitted(starting)
+		s.epoch.Store(keyspace.Epoch(cl.Fence()))
+		s.view.remove(w.key, cl.Revision())
+		s.view.put(key, value, cl.Revision())
+		return cl, r, value, false
+	case errors.Is(err, etcdclaims.ErrRefused) && !w.Parallel && s.view.countIn(s.keys.runOf(w.Job)) > 0:
+	case errors.Is(err, etcdclaims.ErrRefused):
+		s.view.forget(w.key, w.rev) // another process has begun it, or it was withdrawn
+		return nil, r, "", false
+	case errors.Is(err, etcdclaims.ErrHeld):
+	case isDenied(err):
+		if s.outage.denied(starting, err, zap.String("key", claim)) {
+			s.deny(err)
+		}
+	default:
+		s.outage.fail(starting, err, zap.String("key", claim), zap.String("job", w.Job), zap.String("tick", w.ID))
+	}
+	return nil, r, "", true
+}
+
+// heard handles an event about a claim of the group.
+func (s *Scheduler) heard(ev etcdclaims.Event) {
+	switch ev.Kind {
+	case etcdclaims.Resynced:
+		signal(s.rescan)
+		s.retryAll()
+	case etcdclaims.Freed:
+		s.free(ev.Info.Key)
+		if s.view.begunAt(ev.Info.Revision()) {
+			signal(s.rescan)
+		}
+	}
+}
+
+// mostFreed is how many free claims are remembered one by one.
+const mostFreed = 1000
+
+// free lets the starter try a claim again that has become free.
+func (s *Scheduler) free(claim string) {
+	s.mu.Lock()
+	if len(s.freed) < mostFreed {
+		s.freed = append(s.freed, claim)
+	} else {
+		s.freedAll = true
+	}
+	s.mu.Unlock()
+	signal(s.retry)
+}
+
+// retryAll lets the starter try all claims again.
+func (s *Scheduler) retryAll() {
+	s.mu.Lock()
+	s.freedAll = true
+	s.mu.Unlock()
+	signal(s.retry)
+}
+
+// takeFreed returns the claims to try again.
+func (s *Scheduler) takeFreed() (claims []string, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	claims, all = s.freed, s.freedAll
+	s.freed, s.freedAll = nil, false
+	return claims, all
+}

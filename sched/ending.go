@@ -1,0 +1,136 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// ending is the transaction that ends the record of a run.
+type ending struct {
+	cmps   []clientv3.Cmp
+	ops    []clientv3.Op
+	left   past // the record, if the tick does not wait again
+	pauses int  // the index of the operation that pauses the job; 0 if there is none
+}
+
+// end replaces the record of a run in progress: by the waiting tick if there is a next
+// attempt, and by p otherwise. It retries until the result is known or the claim is
+// lost. The transaction is under the guard of the claim, and changes nothing if the
+// record is gone. So a request that arrives late, or twice, does no harm.
+func (s *Scheduler) end(a *active, value string, p past, next *ready) error {
+	if s.Passthrough() {
+		return nil
+	}
+	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
+	ctx := context.WithoutCancel(a.ctx)
+	for try := 0; ; try++ {
+		e, err := s.ending(ctx, a, value, p, next)
+		if err != nil {
+			if !s.wait(a, try) {
+				return err
+			}
+			continue
+		}
+		waits := s.keys.ready(j.Name, a.run.ID)
+		resp, err := a.claim.Txn(ctx).If(e.cmps...).Then(e.ops...).
+			Else(clientv3.OpGet(waits), clientv3.OpGet(s.keys.entry(j.Name, e.left)), clientv3.OpGet(key)).Commit()
+		switch {
+		case err == nil && resp.Succeeded:
+			s.rings.learn(resp.Responses)
+			s.view.remove(key, resp.Header.Revision)
+			if inner := resp.Responses[1].GetResponseTxn(); next != nil && (inner == nil || inner.Succeeded) {
+				s.view.put(waits, encode(next), resp.Header.Revision)
+			}
+			if e.pauses > 0 && resp.Responses[e.pauses].GetResponseTxn().Succeeded {
+				s.log.Warn("job paused: too many of its runs failed in a row", zap.String("job", j.Name),
+					zap.String("key", s.keys.paused(j.Name)), zap.Int("failures", j.PauseOnFailure), zap.String("error", p.Error))
+			}
+			return nil
+		case err == nil:
+			there := func(i int) string {
+				for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
+					return string(kv.Value)
+				}
+				return ""
+			}
+			if there(1) != "" || next != nil && there(0) == encode(next) {
+				return nil // an earlier request succeeded, and its reply was lost
+			}
+			if there(2) != value {
+				return errors.New("the record of the run is gone")
+			}
+			continue // another run has counted a failure in the meantime
+		case errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrReleased), errors.Is(err, etcdclaims.ErrClosed):
+			return err
+		}
+		if !s.wait(a, try) {
+			return err
+		}
+	}
+}
+
+// ending returns the transaction that ends the record of a run.
+func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past, next *ready) (ending, error) {
+	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
+	e := ending{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, ops: []clientv3.Op{clientv3.OpDelete(key)}, left: p}
+	if next != nil {
+		var op clientv3.Op
+		op, e.left = s.waitAgain(j, *next, p.Ended)
+		e.ops = append(e.ops, op)
+	} else {
+		e.ops = append(e.ops, s.record(j, p)...)
+		if err := s.countFailure(ctx, &e, j, p); err != nil {
+			return ending{}, err
+		}
+	}
+	if a.stuck.Load() {
+		e.ops = append(e.ops, clientv3.OpDelete(s.keys.stuck(j.Name, a.run.ID)))
+	}
+	return e, nil
+}
+
+// countFailure counts runs that fail in a row, and pauses the job when PauseOnFailure
+// is reached.
+func (s *Scheduler) countFailure(ctx context.Context, e *ending, j Job, p past) error {
+	if j.PauseOnFailure == 0 || p.Outcome != OutcomeOK && !p.Outcome.bad() {
+		return nil
+	}
+	key := s.keys.fail(j.Name)
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := s.claims.Etcd().Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	var f failures
+	rev := int64(0)
+	if len(resp.Kvs) > 0 {
+		if f, err = decode[failures](key, resp.Kvs[0].Value); err != nil {
+			// It may be of a later version. The run ends all the same.
+			s.log.Error("failures not counted: their record cannot be read", zap.String("job", j.Name), zap.String("key", key), zap.Error(err))
+			return nil
+		}
+		rev = resp.Kvs[0].ModRevision
+	}
+	e.cmps = append(e.cmps, clientv3.Compare(clientv3.ModRevision(key), "=", rev))
+	f.Version, f.InARow = valueVersion, f.InARow+1
+	switch {
+	case p.Outcome == OutcomeOK:
+		e.ops = append(e.ops, clientv3.OpDelete(key))
+	case f.InARow < j.PauseOnFailure:
+		e.ops = append(e.ops, clientv3.OpPut(key, encode(f)))
+	default:
+		note := fmt.Sprintf("%d runs failed in a row; the last: %s", f.InARow, p.Error)
+		stop := encode(pause{Version: valueVersion, By: "sched", Note: limitText(note), At: p.Ended})
+		paused := s.keys.paused(j.Name)
+		e.ops = append(e.ops, clientv3.OpDelete(key),
+			clientv3.OpTxn([]clientv3.Cmp{absent(paused)}, []clientv3.Op{clientv3.OpPut(paused, stop)}, nil))
+		e.pauses = len(e.ops) - 1
+	}
+	return nil
+}

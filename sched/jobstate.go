@@ -1,0 +1,152 @@
+package sched
+
+import "time"
+
+// jobState is the owner's copy of a job's state.
+type jobState struct {
+	job     Job
+	id      string // digest of the name
+	spec    spec
+	specRev int64
+	high    time.Time // high-water mark
+	highRev int64
+	paused  bool
+	at      time.Time // when the job is due next; zero for never
+
+	changing bool      // whether its registration is pending
+	single   bool      // whether to decide about one tick at a time
+	planning bool      // whether the planner is making its plan
+	plan     *plan     // made by the planner for the current mark; nil if there is none
+	readAt   time.Time // when to read the job again, by the monotonic clock; zero if its state is not in doubt
+	doubts   int       // how many decisions in a row were refused
+}
+
+// registered reports whether ticks of the job may be admitted.
+func (c *jobState) registered() bool { return c.highRev != 0 && !c.changing }
+
+// jobWaiting holds the waiting ticks of one job.
+type jobWaiting struct {
+	line      line           // without backfills
+	backfills map[string]int // the number of waiting ticks, by the id of the request
+	keys      map[string]*waiter
+}
+
+// doubt schedules a job to be read again after a decision was refused. One refusal is
+// normal. Several in a row mean that events arrive late, so the owner backs off.
+func (l *leadership) doubt(c *jobState) {
+	c.plan = nil
+	c.readAt = time.Now()
+	if c.doubts > 0 {
+		c.readAt = c.readAt.Add(backoff(c.doubts - 1))
+	}
+	c.doubts++
+	l.place(c)
+}
+
+// place moves a job to its queue after its state has changed.
+func (l *leadership) place(c *jobState) {
+	l.due.drop(c)
+	l.doubtful.drop(c)
+	switch {
+	case l.jobs[c.id] != c:
+	case !c.readAt.IsZero():
+		l.doubtful.set(c)
+	case c.planning || c.paused || c.at.IsZero() || !c.registered():
+	default:
+		l.due.set(c)
+	}
+}
+
+// schedule computes when the job is due next.
+func (l *leadership) schedule(c *jobState) {
+	c.at = c.job.next(c.high)
+	l.place(c)
+}
+
+// absorb takes over the changes since the last round.
+func (l *leadership) absorb() {
+	l.hearPlans()
+	for key, is := range l.s.view.take(l.feed) {
+		job, backfill := l.s.view.jobOf(key)
+		switch l.s.view.kind(key) {
+		case kindPaused:
+			l.hearPause(job, !is.gone)
+		case kindWithdraw:
+			l.hearWithdrawal(job, is)
+		case kindAsk:
+			l.hearRequest(key, is)
+		case kindReady:
+			l.hearWaiter(job, backfill, key, is)
+		}
+	}
+}
+
+// hearPause takes over whether a job is paused. A job that was resumed may have a new
+// high-water mark.
+func (l *leadership) hearPause(job string, paused bool) {
+	c := l.jobs[job]
+	if c == nil || c.paused == paused {
+		return
+	}
+	c.paused = paused
+	if !paused {
+		c.doubts = 0
+		l.doubt(c)
+		return
+	}
+	l.place(c)
+}
+
+func (l *leadership) hearWaiter(job string, backfill bool, key string, is kv) {
+	all := l.waiting[job]
+	if all == nil {
+		all = &jobWaiting{line: line{order: byTime}, backfills: make(map[string]int), keys: make(map[string]*waiter)}
+		l.waiting[job] = all
+	}
+	if old := all.keys[key]; old != nil {
+		delete(all.keys, key)
+		l.late.drop(old)
+		if backfill {
+			all.backfills[fillOf(old.ID)]--
+			l.roomFor(job, fillOf(old.ID))
+		} else {
+			all.line.remove(old)
+		}
+	}
+	if is.ready == nil {
+		if len(all.keys) == 0 {
+			delete(l.waiting, job)
+		}
+		return
+	}
+	w := &waiter{ready: *is.ready, key: key, rev: is.rev}
+	all.keys[key] = w
+	if backfill {
+		all.backfills[fillOf(w.ID)]++
+	} else {
+		all.line.add(w)
+	}
+	l.watchDeadline(l.jobs[job], w)
+	if wd, ok := l.withdrawn[job]; ok && w.rev < wd.rev {
+		wd.due = true
+		l.withdrawn[job] = wd
+	}
+}
+
+// watchDeadline queues a tick by its StartDeadline.
+func (l *leadership) watchDeadline(c *jobState, w *waiter) {
+	if c == nil || c.job.StartDeadline == 0 || isManual(w.ID) {
+		return
+	}
+	w.deadline = w.Nominal.Add(c.job.StartDeadline)
+	l.late.set(w)
+}
+
+// waitingOf returns the waiting ticks of a job in order, without those of backfills.
+func (l *leadership) waitingOf(c *jobState) []*waiter {
+	l.absorb() // ticks that this process has begun since no longer wait
+	if all := l.waiting[c.id]; all != nil {
+		return all.line.ticks
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// leadership is one term of an owner. It admits ticks on one goroutine, under the
+// guard of its claim.
+//
+// It works in rounds. In each round every duty does at most what fits in one request,
+// and reports whether more is left. So no duty delays another. The work of each duty
+// is kept in queues, so the cost of a round depends on what is due, not on the number
+// of jobs.
+type leadership struct {
+	s     *Scheduler
+	claim *etcdclaims.Claim
+	feed  *feed
+
+	jobs     map[string]*jobState // by the digest of the name
+	due      *queue[*jobState]    // by when they are due
+	doubtful *queue[*jobState]    // by when they must be read again
+	changes  []decision           // pending registrations
+	added    int                  // how many of the scheduler's jobs were taken over
+	stale    bool                 // whether all jobs must be read again
+
+	waiting     map[string]*jobWaiting         // by the digest of the job
+	late        *queue[*waiter]                // the ticks with a StartDeadline, by that
+	withdrawn   map[string]withdrawal          // by the digest of the job
+	withdrawing []decision                     // pending decisions of withdrawals
+	requests    map[string]*request            // by key
+	requestsOf  map[string]map[string]*request // by the digest of the job, and key
+	asked       *queue[*request]               // the requests that can be served, oldest first
+
+	suspects []suspect // runs that may be orphans
+	rescan   bool      // whether to look for orphans
+	looked   time.Time // when the last search for orphans began
+
+	plans planner
+
+	steps int // decisions in one transaction
+	ticks int // ticks in one decision
+
+	wall time.Time // the last readings of both clocks
+	mono time.Time
+}
+
+const (
+	mostSteps = 64               // decisions in one transaction: nested, each takes some of etcd's 128 operations
+	mostTicks = 32               // ticks in one decision
+	mostPuts  = 512              // ticks in one transaction, which is bounded in size
+	nap       = 10 * time.Second // the longest sleep; the clocks are compared after it
+	clockSlip = time.Second      // how far the clocks may diverge between two readings
+	patience  = 5                // the tries after which pauses no longer grow
+	planTime  = 50 * time.Millisecond
+
+	admitting = "admit ticks"
+)
+
+func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
+	return &leadership{
+		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw),
+		jobs:      make(map[string]*jobState),
+		due:       newQueue(func(a, b *jobState) bool { return a.at.Before(b.at) }),
+		doubtful:  newQueue(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
+		stale:     true,
+		waiting:   make(map[string]*jobWaiting),
+		withdrawn: make(map[string]withdrawal),
+		late:      newQueue(func(a, b *waiter) bool { return a.deadline.Before(b.deadline) }),
+		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
+		asked:  newQueue(func(a, b *request) bool { return a.before(b) }),
+		rescan: true,
+		plans:  planner{done: make(chan struct{}, 1)},
+		steps:  mostSteps, ticks: mostTicks,
+	}
+}
+
+// lead admits ticks until ctx ends, with the claim or the scheduler. It returns an
+// error only if retrying is useless.
+func (l *leadership) lead(ctx context.Context) error {
+	defer l.s.view.unsubscribe(l.feed)
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		l.s.watchRuns(ctx)
+	}()
+	defer func() { cancel(); <-watched }()
+	select {
+	case <-l.s.view.synced:
+	case <-ctx.Done():
+		return nil
+	}
+	l.readClocks()
+	for try := 0; ctx.Err() == nil; {
+		more, err := l.round(ctx)
+		switch {
+		case err == nil:
+			try = 0
+			l.s.outage.permitted(admitting)
+			if !more {
+				l.rest(ctx)
+			}
+		case ctx.Err() != nil || l.claim.Err() != nil:
+			return nil
+		default:
+			about := []zap.Field{zap.String("key", ownerKey(l.s.cfg.Group)), zap.Int64("fence", l.claim.Fence())}
+			if !isDenied(err) {
+				l.s.outage.fail(admitting, err, about...)
+			} else if l.s.outage.denied(admitting, err, about...) {
+				return err
+			}
+			l.stale = true
+			if errors.Is(err, errUnreadable) {
+				pauseFor(ctx, patience) // it may be the first in line again
+				return nil
+			}
+			pauseFor(ctx, try)
+			try++
+		}
+	}
+	return nil
+}
+
+// round lets each duty do some of its work, and reports whether any has more.
+func (l *leadership) round(ctx context.Context) (more bool, err error) {
+	if err := l.checkClocks(ctx); err != nil {
+		return false, err
+	}
+	select {
+	case <-l.s.rescan: // also if there is never a rest
+		l.rescan = true
+	default:
+	}
+	l.absorb()
+	if err := l.refresh(ctx); err != nil {
+		return false, err
+	}
+	var refused error
+	for _, duty := range []func(context.Context) (bool, error){
+		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.admitDue, l.trimHistories,
+	} {
+		left, err := duty(ctx)
+		if err != nil && !isTooLarge(err) && !isRefusal(err) {
+			return false, err
+		}
+		more = more || left
+		// A request that etcd refuses for good must not stop the other duties.
+		refused = errors.Join(refused, err)
+	}
+	return more, refused
+}
+
+// rest waits until there may be work.
+func (l *leadership) rest(ctx context.Context) {
+	timer := time.NewTimer(l.idle())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.feed.news:
+	case <-l.s.added:
+	case <-l.plans.done:
+	case <-l.s.rescan:
+		l.rescan = true
+	case <-ctx.Done():
+	}
+}
+
+// idle returns how long nothing will be due.
+func (l *leadership) idle() time.Duration {
+	now, d := l.s.now(), nap
+	if l.s.view.anyRuns() {
+		d = orphanCheck - time.Since(l.looked)
+	}
+	if c, ok := l.due.first(); ok {
+		d = min(d, c.at.Sub(now))
+	}
+	if w, ok := l.late.first(); ok {
+		d = min(d, w.deadline.Sub(now)+time.Millisecond)
+	}
+	if c, ok := l.doubtful.first(); ok {
+		d = min(d, time.Until(c.readAt))
+	}
+	return max(d, 0)
+}
+
+func (l *leadership) readClocks() { l.wall, l.mono = l.s.now(), time.Now() }
+
+// checkClocks verifies the ownership if the wall clock and the monotonic clock have
+// diverged. Then this process was suspended, or its wall clock was stepped, and its
+// state may be out of date. Admissions are guarded in any case; this avoids decisions
+// that are based on old state.
+func (l *leadership) checkClocks(ctx context.Context) error {
+	wall, mono := l.wall, l.mono
+	now := time.Now()
+	slip := l.s.now().Sub(wall) - now.Sub(mono)
+	if slip.Abs() > clockSlip {
+		l.s.log.Warn("wall clock jumped", zap.Duration("by", slip))
+		if hook := l.s.cfg.Hooks.ClockJumped; hook != nil {
+			hook(slip)
+		}
+		owns, err := l.claim.Owns(ctx)
+		if err != nil {
+			return err // the next try compares with the old readings again
+		}
+		if !owns {
+			return etcdclaims.ErrLost
+		}
+		l.stale = true
+	}
+	l.readClocks()
+	return nil
+}
+
+// A decision is a nested transaction: its operations are carried out if its conditions
+// hold.
+type decision struct {
+	cmps []clientv3.Cmp
+	ops  []clientv3.Op
+	// done is called with the result: whether the conditions held, and if so the
+	// replies to ops.
+	done func(ok bool, rev int64, replies []*pb.ResponseOp)
+}
+
+// take carries out decisions under the guard of the claim, many per round trip. After
+// an error the result of some decisions is unknown.
+func (l *leadership) take(ctx context.Context, steps []decision) error {
+	for len(steps) > 0 {
+		n := min(l.steps, len(steps))
+		ops := make([]clientv3.Op, n)
+		for i, st := range steps[:n] {
+			ops[i] = clientv3.OpTxn(st.cmps, st.ops, nil)
+		}
+		resp, err := l.claim.Txn(ctx).Then(ops...).Commit()
+		if err != nil {
+			if isTooLarge(err) && n > 1 {
+				l.steps = n / 2 // this etcd allows fewer operations
+				continue
+			}
+			if isTooLarge(err) && l.ticks > 1 {
+				l.ticks /= 2 // from the next round on
+			}
+			return err
+		}
+		for i, st := range steps[:n] {
+			inner := resp.Responses[i].GetResponseTxn()
+			l.s.rings.learn(inner.Responses)
+			st.done(inner.Succeeded, resp.Header.Revision, inner.Responses)
+		}
+		steps = steps[n:]
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package sched
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// withdrawal is a Cancel: ticks that were admitted before its revision must not begin.
+type withdrawal struct {
+	cancelling
+	rev int64
+	due bool // whether such ticks may be left
+}
+
+// hearWithdrawal takes over a Cancel of waiting ticks.
+func (l *leadership) hearWithdrawal(job string, is kv) {
+	if is.gone {
+		delete(l.withdrawn, job)
+		return
+	}
+	key := l.s.keys.now() + kindWithdraw + "/" + job
+	c, err := decode[cancelling](key, []byte(is.value))
+	if err != nil {
+		l.s.log.Error("cancellation unreadable; waiting ticks withdrawn without its note", zap.String("key", key), zap.Error(err))
+	}
+	l.withdrawn[job] = withdrawal{cancelling: c, rev: is.rev, due: true}
+}
+
+// withdraw removes some of the ticks that were cancelled while they waited.
+func (l *leadership) withdraw(ctx context.Context) (more bool, err error) {
+	if len(l.withdrawing) == 0 {
+		for job, wd := range l.withdrawn {
+			if c, all := l.jobs[job], l.waiting[job]; wd.due && c != nil {
+				if all != nil {
+					l.withdrawing = append(l.withdrawing, l.withdrawals(c, all, wd)...)
+				}
+				wd.due = false
+				l.withdrawn[job] = wd
+			}
+		}
+	}
+	n := min(len(l.withdrawing), mostSteps)
+	some := l.withdrawing[:n]
+	l.withdrawing = l.withdrawing[n:]
+	if err := l.take(ctx, some); err != nil {
+		for job, wd := range l.withdrawn {
+			wd.due = true
+			l.withdrawn[job] = wd
+		}
+		l.withdrawing = nil
+		return false, err
+	}
+	return len(l.withdrawing) > 0, nil
+}
+
+// withdrawals returns the decisions that remove the waiting ticks of a job. The number
+// of records is limited; the last record counts the ticks without one.
+func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (steps []decision) {
+	var ticks []*waiter
+	for _, w := range all.keys {
+		if w.rev < wd.rev {
+			ticks = append(ticks, w)
+		}
+	}
+	if len(ticks) == 0 {
+		return nil
+	}
+	slices.SortFunc(ticks, byTime)
+	now := l.s.now()
+	most := max(1, min(20, c.job.History-2)) // leave room for the records of cancelled runs
+	records := make([]past, len(ticks))
+	for i, w := range ticks {
+		records[i] = w.leftOut(OutcomeWithdrawn, now)
+		records[i].Error = limitText(strings.TrimPrefix(records[i].Error+"; cancelled by "+wd.By+": "+wd.Note, "; "))
+	}
+	if rest := len(ticks) - most; rest > 0 {
+		last := len(ticks) - 1
+		ticks[most-1], ticks[last], records[most-1], records[last] = ticks[last], ticks[most-1], records[last], records[most-1]
+		records[most-1].Missed += rest
+	}
+	n := min(most, len(ticks))
+	ops, first := l.s.recordWithdrawn(c.job, ticks[:n], records[:n])
+	steps = append(steps, decision{ops: ops, done: func(_ bool, rev int64, replies []*pb.ResponseOp) {
+		for i, w := range ticks[:n] {
+			l.withdrew(c, w, records[i], replies[first+i].GetResponseTxn().Succeeded, rev)
+		}
+	}})
+	for i, w := range ticks[n:] {
+		steps = append(steps, decision{
+			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
+			ops:  []clientv3.Op{clientv3.OpDelete(w.key)},
+			done: func(ok bool, rev int64, _ []*pb.ResponseOp) { l.withdrew(c, w, records[n+i], ok, rev) },
+		})
+	}
+	return steps
+}
+
+func (l *leadership) withdrew(c *jobState, w *waiter, p past, ok bool, rev int64) {
+	if !ok {
+		l.s.view.forget(w.key, w.rev) // the tick has begun
+		return
+	}
+	l.s.view.remove(w.key, rev)
+	l.s.left(c.job, p)
+}
+
+// trimHistories deletes the oldest records of some histories that exceed their limit.
+func (l *leadership) trimHistories(ctx context.Context) (more bool, err error) {
+	var todo []decision
+	for _, ops := range l.s.rings.excess(mostSteps) {
+		todo = append(todo, decision{ops: ops, done: func(bool, int64, []*pb.ResponseOp) {}})
+	}
+	if len(todo) == 0 {
+		return false, nil
+	}
+	return len(todo) == mostSteps, l.take(ctx, todo)
+}
+
+// dropLate gives up waiting ticks that are past their StartDeadline.
+func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
+	now := l.s.now()
+	over := func(w *waiter) bool { return w.deadline.Before(now) }
+	taken := l.late.takeWhile(mostSteps, over)
+	var todo []decision
+	for _, w := range taken {
+		c := l.jobs[digest(w.Job)]
+		if c == nil {
+			continue
+		}
+		p := w.leftOut(OutcomeLate, now)
+		todo = append(todo, decision{
+			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
+			ops:  append([]clientv3.Op{clientv3.OpDelete(w.key)}, l.s.record(c.job, p)...),
+			done: func(ok bool, at int64, _ []*pb.ResponseOp) {
+				if !ok {
+					l.s.view.forget(w.key, w.rev) // the tick has begun, or was withdrawn
+					return
+				}
+				l.s.view.remove(w.key, at)
+				l.s.left(c.job, p)
+			},
+		})
+	}
+	if err := l.take(ctx, todo); err != nil {
+		for _, w := range taken {
+			l.late.set(w)
+		}
+		return false, err
+	}
+	first, ok := l.late.first()
+	return ok && over(first), nil
+}

@@ -1,0 +1,68 @@
+package sched
+
+import (
+	"sync"
+	"time"
+)
+
+// planner makes plans on goroutines of its own when that may take long: for schedules
+// of other packages, whose ticks can only be counted one by one.
+type planner struct {
+	mu   sync.Mutex
+	made []madePlan
+	done chan struct{} // has an element when a plan was made
+}
+
+type madePlan struct {
+	c    *jobState
+	high time.Time // the mark that the plan was made for
+	plan plan
+}
+
+// longAgo is the age of a mark from which on the planner counts the missed ticks.
+const longAgo = time.Minute
+
+func (p *planner) start(c *jobState, now time.Time, grace time.Duration, most int) {
+	c.planning = true
+	job, high := c.job, c.high
+	go func() {
+		made := madePlan{c, high, job.plan(high, now, grace, most)}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.made = append(p.made, made)
+		signal(p.done)
+	}()
+}
+
+func (p *planner) take() []madePlan {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	made := p.made
+	p.made = nil
+	return made
+}
+
+// planFor returns the plan of a job, or false if the planner is still making it.
+func (l *leadership) planFor(c *jobState, now time.Time) (p plan, ok bool) {
+	if c.plan != nil {
+		p, c.plan = *c.plan, nil
+		return p, true
+	}
+	if !c.job.countsFast() && now.Sub(c.high) > longAgo {
+		l.plans.start(c, now, l.s.cfg.Grace, l.ticks)
+		l.place(c)
+		return plan{}, false
+	}
+	return c.job.plan(c.high, now, l.s.cfg.Grace, l.ticks), true
+}
+
+// hearPlans takes over finished plans.
+func (l *leadership) hearPlans() {
+	for _, m := range l.plans.take() {
+		m.c.planning = false
+		if m.c.high.Equal(m.high) && !m.plan.high.IsZero() {
+			m.c.plan = &m.plan
+		}
+		l.place(m.c)
+	}
+}

@@ -1,0 +1,193 @@
+package sched
+
+import (
+	"context"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// fillAhead is how many ticks of a backfill wait at a time.
+const fillAhead = 32
+
+// mostBackfills is how many backfills one transaction moves on.
+const mostBackfills = 8
+
+// request is a RunNow or a Backfill that waits for the owner.
+type request struct {
+	ask
+	id  string // digest of the job
+	key string
+	rev int64
+}
+
+func (r *request) before(o *request) bool {
+	if c := r.At.Compare(o.At); c != 0 {
+		return c < 0
+	}
+	return r.key < o.key
+}
+
+func (r *request) backfill() bool { return !r.To.IsZero() }
+
+// hearRequest takes over a request that is new, has progressed, or is gone.
+func (l *leadership) hearRequest(key string, is kv) {
+	if old := l.requests[key]; old != nil {
+		l.asked.drop(old)
+		delete(l.requests, key)
+		delete(l.requestsOf[old.id], key)
+		if len(l.requestsOf[old.id]) == 0 {
+			delete(l.requestsOf, old.id)
+		}
+	}
+	if is.gone {
+		return
+	}
+	a, err := decode[ask](key, []byte(is.value))
+	if err != nil {
+		l.s.log.Error("request ignored: its value cannot be read", zap.String("key", key), zap.Error(err))
+		return
+	}
+	r := &request{ask: a, id: digest(a.Job), key: key, rev: is.rev}
+	l.requests[key] = r
+	if l.requestsOf[r.id] == nil {
+		l.requestsOf[r.id] = make(map[string]*request)
+	}
+	l.requestsOf[r.id][key] = r
+	l.offer(r)
+}
+
+// offer queues a request if it can be served. A request for a job that this process
+// does not have waits for another owner.
+func (l *leadership) offer(r *request) {
+	if c := l.jobs[r.id]; c != nil && c.registered() && (!r.backfill() || l.room(r) > 0) {
+		l.asked.set(r)
+	}
+}
+
+// serve queues the requests of a job.
+func (l *leadership) serve(c *jobState) {
+	for _, r := range l.requestsOf[c.id] {
+		l.offer(r)
+	}
+}
+
+// roomFor queues a backfill again after one of its ticks has begun.
+func (l *leadership) roomFor(job, fill string) {
+	if r := l.requests[l.s.keys.asks()+job+"/"+fill]; r != nil {
+		l.offer(r)
+	}
+}
+
+// room returns how many more ticks of a backfill may wait.
+func (l *leadership) room(r *request) int {
+	if all := l.waiting[r.id]; all != nil {
+		return fillAhead - all.backfills[r.ID]
+	}
+	return fillAhead
+}
+
+// fillOf returns the id of the request whose tick has the id.
+func fillOf(id string) string {
+	fill, _, _ := strings.Cut(strings.TrimPrefix(id, backfillID), "/")
+	return fill
+}
+
+// admitRequests serves some requests, oldest first: it admits manual ticks, and the
+// ticks of backfills some at a time. The same transaction removes or advances the
+// request, so each request is served once. One transaction has at most one manual tick
+// of a job whose runs exclude each other, because etcd evaluates the conditions of all
+// steps before it carries out any.
+func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
+	taken := l.asked.takeWhile(2*mostSteps, func(*request) bool { return true })
+	served := make(map[string]bool)
+	backfills := 0
+	var todo []decision
+	for _, r := range taken {
+		c := l.jobs[r.id]
+		switch {
+		case r.backfill() && l.room(r) <= 0: // it is offered again when one of its ticks has begun
+		case r.backfill() && backfills < mostBackfills:
+			backfills++
+			todo = append(todo, l.backfill(c, r))
+		case r.backfill(), len(todo) >= mostSteps, served[r.id] && !c.job.parallel():
+			more = true
+		default:
+			served[r.id] = true
+			todo = append(todo, l.runNow(c, r))
+		}
+	}
+	err = l.take(ctx, todo)
+	l.absorb()
+	for _, r := range taken {
+		if l.requests[r.key] == r { // the request is neither gone nor advanced
+			l.offer(r)
+		}
+	}
+	return (more || len(l.asked.items) > 0) && err == nil, err
+}
+
+// runNow admits a manual tick under the job's Overlap.
+func (l *leadership) runNow(c *jobState, r *request) decision {
+	tick := ready{Version: valueVersion, Job: r.Job, ID: manualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1, Parallel: c.job.parallel(), Note: "requested by " + r.By}
+	v := l.decide(c, []ready{tick}, l.s.now())
+	return decision{
+		cmps: append([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)}, v.cmps...),
+		ops:  []clientv3.Op{clientv3.OpDelete(r.key), v.op},
+		done: func(ok bool, at int64, replies []*pb.ResponseOp) {
+			if !ok {
+				l.doubt(c)
+				return
+			}
+			l.s.view.remove(r.key, at)
+			v.done(at, replies[1:])
+		},
+	}
+}
+
+// backfill admits the next ticks of a backfill, as many as may wait.
+func (l *leadership) backfill(c *jobState, r *request) decision {
+	room := max(min(l.room(r), l.ticks), 0)
+	var some []ready
+	next, over := r.ask, true
+	for nominal := range Between(c.job.Schedule, r.From, r.To) {
+		if len(some) == room {
+			over = false
+			break
+		}
+		next.From = nominal
+		some = append(some, ready{
+			Version: valueVersion, Job: r.Job, ID: backfillID + r.ID + "/" + nominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
+			Parallel: r.Parallel, Epoch: l.s.epoch.Load(), Note: "requested by " + r.By,
+		})
+	}
+	d := decision{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)}}
+	value := encode(next)
+	if over {
+		d.ops = append(d.ops, clientv3.OpDelete(r.key))
+	} else {
+		d.ops = append(d.ops, clientv3.OpPut(r.key, value))
+	}
+	values := make([]string, len(some))
+	for i, tick := range some {
+		values[i] = encode(tick)
+		d.ops = append(d.ops, clientv3.OpPut(l.s.keys.ready(r.Job, tick.ID), values[i]))
+	}
+	d.done = func(ok bool, at int64, _ []*pb.ResponseOp) {
+		if !ok {
+			l.doubt(c)
+			return
+		}
+		for i, tick := range some {
+			l.s.view.put(l.s.keys.ready(r.Job, tick.ID), values[i], at)
+		}
+		if over {
+			l.s.view.remove(r.key, at)
+		} else {
+			l.s.view.put(r.key, value, at)
+		}
+	}
+	return d
+}

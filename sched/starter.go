@@ -1,0 +1,302 @@
+package sched
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// starter begins waiting ticks in this process. Each begins with one transaction that
+// claims the run and removes the tick from the waiting ticks, so one process succeeds.
+// The state belongs to the goroutine of start. Attempts and runs have goroutines of
+// their own, and post their results.
+type starter struct {
+	s        *Scheduler
+	handlers context.Context // of runs
+	feed     *feed
+	wg       sync.WaitGroup
+	slots    chan struct{} // requests in progress
+
+	lanes  map[string]*lane // by claim key
+	where  map[string]spot  // the places of ticks, by their key
+	next   *queue[*lane]    // lanes that can be tried, by their first tick
+	later  *queue[*lane]    // lanes whose claims were held, by when to try again
+	parked map[*lane]bool   // lanes whose ticks this process cannot begin
+	tries  int              // attempts in progress
+	busy   int              // lanes with an attempt or a run of this process
+
+	mu     sync.Mutex
+	posted []func()
+	post   chan struct{} // has an element when something was posted
+}
+
+// lane holds the ticks that need the same claim.
+type lane struct {
+	claim string
+	line  line
+	busy  bool // whether this process has an attempt or a run of the lane
+	at    time.Time
+	try   int
+}
+
+// spot is the place of a tick.
+type spot struct {
+	lane *lane
+	w    *waiter
+}
+
+const (
+	attemptsAtOnce = 64
+	spreadAtOnce   = 512 // with Spread, where attempts wait to let other processes go first
+	mostWait       = time.Second
+)
+
+// start begins ticks until ctx ends, and returns when no attempt is in progress.
+func (s *Scheduler) start(ctx, handlers context.Context) {
+	b := s.newStarter(handlers)
+	defer b.wg.Wait()
+	defer s.view.unsubscribe(b.feed)
+	for ctx.Err() == nil {
+		b.absorb()
+		timer := time.NewTimer(b.startSome(ctx))
+		select {
+		case <-b.feed.news:
+		case <-b.post:
+		case <-s.retry:
+			b.retry(s.takeFreed())
+		case <-timer.C:
+			b.unpark()
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+func (s *Scheduler) newStarter(handlers context.Context) *starter {
+	return &starter{
+		s: s, handlers: handlers, feed: s.view.subscribe(kindReady, kindCancel), slots: make(chan struct{}, attemptsAtOnce),
+		lanes: make(map[string]*lane), where: make(map[string]spot), parked: make(map[*lane]bool),
+		next:  newQueue(func(a, b *lane) bool { return byTurn(a.line.ticks[0], b.line.ticks[0]) < 0 }),
+		later: newQueue(func(a, b *lane) bool { return a.at.Before(b.at) }),
+		post:  make(chan struct{}, 1),
+	}
+}
+
+// retry queues lanes to be tried at once: those of the freed claims, or all.
+func (b *starter) retry(freed []string, all bool) {
+	if all {
+		for _, l := range b.lanes {
+			l.at, l.try = time.Time{}, 0
+			b.place(l)
+		}
+		return
+	}
+	for _, claim := range freed {
+		if l := b.lanes[claim]; l != nil {
+			l.at = time.Time{}
+			b.place(l)
+		}
+	}
+}
+
+// unpark queues the lanes that this process could not begin.
+func (b *starter) unpark() {
+	for l := range b.parked {
+		b.place(l)
+	}
+}
+
+// do calls a function on the goroutine of start.
+func (b *starter) do(what func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.posted = append(b.posted, what)
+	signal(b.post)
+}
+
+// absorb takes over results and changes.
+func (b *starter) absorb() {
+	b.mu.Lock()
+	posted := b.posted
+	b.posted = nil
+	b.mu.Unlock()
+	for _, do := range posted {
+		do()
+	}
+	for key, is := range b.s.view.take(b.feed) {
+		if b.s.view.kind(key) == kindCancel {
+			b.s.cancelAsked(key, is)
+			continue
+		}
+		b.remove(key)
+		if is.ready != nil {
+			b.add(&waiter{ready: *is.ready, key: key, rev: is.rev})
+		}
+	}
+}
+
+func (b *starter) add(w *waiter) {
+	claim := claimKey(b.s.cfg.Group, w.Job, w.ID, !w.Parallel)
+	l := b.lanes[claim]
+	if l == nil {
+		l = &lane{claim: claim, line: line{order: byTurn}}
+		b.lanes[claim] = l
+	}
+	b.lift(l) // before its order changes
+	l.line.add(w)
+	b.where[w.key] = spot{l, w}
+	b.place(l)
+}
+
+func (b *starter) remove(key string) {
+	at, ok := b.where[key]
+	if !ok {
+		return
+	}
+	delete(b.where, key)
+	b.lift(at.lane)
+	at.lane.line.remove(at.w)
+	b.place(at.lane)
+}
+
+// lift removes a lane from its queue.
+func (b *starter) lift(l *lane) {
+	b.next.drop(l)
+	b.later.drop(l)
+	delete(b.parked, l)
+}
+
+// place moves a lane to its queue.
+func (b *starter) place(l *lane) {
+	b.lift(l)
+	switch {
+	case l.busy:
+	case len(l.line.ticks) == 0:
+		delete(b.lanes, l.claim)
+	case l.at.After(time.Now()):
+		b.later.set(l)
+	default:
+		b.next.set(l)
+	}
+}
+
+// startSome begins ticks, oldest first, and returns after how long to call it again.
+func (b *starter) startSome(ctx context.Context) time.Duration {
+	s := b.s
+	if !s.cfg.Spread && !s.owning.Load() {
+		return mostWait
+	}
+	now := time.Now()
+	for _, l := range b.later.takeWhile(len(b.later.items), func(l *lane) bool { return !l.at.After(now) }) {
+		b.place(l)
+	}
+	most := attemptsAtOnce
+	if s.cfg.Spread {
+		most = spreadAtOnce
+	}
+	for b.tries < most && (s.cfg.Limit == 0 || b.busy < s.cfg.Limit) {
+		l, ok := b.next.first()
+		if !ok {
+			break
+		}
+		b.lift(l)
+		j, w := b.begins(l)
+		if w == nil {
+			b.parked[l] = true // the owner drops late ticks; another process may have the job
+			continue
+		}
+		l.busy = true
+		b.busy++
+		b.tries++
+		b.wg.Add(1)
+		go b.try(ctx, j, l, *w)
+	}
+	d := mostWait
+	if l, ok := b.later.first(); ok {
+		d = min(d, max(l.at.Sub(now), 0))
+	}
+	return d
+}
+
+// begins returns the first tick of a lane that can begin, or nil.
+func (b *starter) begins(l *lane) (Job, *waiter) {
+	now := b.s.now()
+	for _, w := range l.line.ticks {
+		j, ok := b.s.job(w.Job)
+		if !ok {
+			return Job{}, nil
+		}
+		if !j.tooLate(w.Nominal, now) || isManual(w.ID) {
+			return j, w
+		}
+	}
+	return Job{}, nil
+}
+
+// try makes one attempt to begin a tick, and runs it.
+func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
+	begun, held := false, false
+	defer func() {
+		b.do(func() {
+			l.busy = false
+			b.busy--
+			if !begun {
+				b.tries--
+			}
+			if held {
+				l.at = time.Now().Add(backoff(l.try))
+				l.try++
+			}
+			b.place(l)
+		})
+		if !begun {
+			b.wg.Done()
+		}
+	}()
+	if !b.turn(ctx, w) {
+		return
+	}
+	cl, r, value, refused := b.s.begin(ctx, l.claim, w)
+	held = refused
+	<-b.slots
+	if cl == nil {
+		return
+	}
+	begun = true
+	b.do(func() { b.tries--; l.try = 0 })
+	a := b.s.newActive(b.handlers, j, r, cl)
+	b.wg.Done() // drain waits for the active runs
+	go b.s.execute(a, value)
+	select {
+	case <-a.done:
+	case <-cl.Done(): // the lane is free although the handler may not have returned
+		if !b.s.view.get(b.s.keys.run(j.Name, r.ID)).gone {
+			signal(b.s.rescan)
+		}
+	}
+}
+
+// turn waits for a slot, and reports whether the tick still waits. With Spread,
+// processes with more runs let the others go first.
+func (b *starter) turn(ctx context.Context, w waiter) bool {
+	if b.s.cfg.Spread {
+		t := time.NewTimer(min(time.Duration(b.s.load())*time.Millisecond, 50*time.Millisecond) + rand.N(3*time.Millisecond))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	select {
+	case b.slots <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	if is := b.s.view.get(w.key); is.gone || is.rev != w.rev {
+		<-b.slots
+		return false
+	}
+	return true
+}

@@ -1,0 +1,87 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// stuckRun is the value of stuck/: a handler did not return after its context ended.
+// Without it, the owner that settles the run would assume that its process died.
+type stuckRun struct {
+	Version int           `json:"v"`
+	Run     string        `json:"run"`
+	Cause   string        `json:"cause"`
+	Timeout time.Duration `json:"timeout,omitempty"`
+}
+
+// promptly is how long a handler can take to return after its context ended, before
+// its run is noted as stuck.
+const promptly = 200 * time.Millisecond
+
+// watchHandler notes in etcd, while the run has its claim, that the handler does not
+// return after its context ended. The returned function ends the watching.
+func (s *Scheduler) watchHandler(ctx context.Context, a *active, value string) (end func()) {
+	if s.Passthrough() {
+		return func() {}
+	}
+	returned := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(promptly)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			s.noteStuck(ctx, a, value)
+		case <-returned:
+		}
+	})
+	return sync.OnceFunc(func() { close(returned); stop() })
+}
+
+func (s *Scheduler) noteStuck(ctx context.Context, a *active, value string) {
+	st := stuckRun{Version: valueVersion, Run: a.run.Run}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrCancelled):
+		st.Cause = "the run was cancelled"
+	case errors.Is(cause, ErrStopped):
+		st.Cause = "its scheduler stopped"
+	case errors.Is(cause, context.DeadlineExceeded) && a.job.Timeout > 0:
+		st.Cause, st.Timeout = "its Timeout", a.job.Timeout
+	default:
+		return // the claim was lost
+	}
+	s.log.Warn("handler did not return after its context ended", append(a.fields(), zap.String("cause", st.Cause), zap.Duration("timeout", st.Timeout))...)
+	a.stuck.Store(true)
+	key := s.keys.run(a.job.Name, a.run.ID)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+	defer cancel()
+	// If this fails, the record of the run only lacks the reason.
+	_, _ = a.claim.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", value)).
+		Then(clientv3.OpPut(s.keys.stuck(a.job.Name, a.run.ID), encode(st))).Commit()
+}
+
+// explain fills in why a run is settled by the owner, as far as that is known.
+func (s *Scheduler) explain(j Job, r run, p *past) {
+	p.Outcome = OutcomeLost
+	p.Error = "the process died, or the claim was lost, before the run ended"
+	key := s.keys.stuck(j.Name, r.ID)
+	is := s.view.get(key)
+	if is.gone {
+		return
+	}
+	st, err := decode[stuckRun](key, []byte(is.value))
+	if err != nil || st.Run != r.Run {
+		return
+	}
+	after := st.Cause
+	if st.Timeout > 0 {
+		p.Outcome = OutcomeTimeout
+		after += fmt.Sprintf(" of %v", st.Timeout)
+	}
+	p.Error = "the handler did not return after " + after + " and was shut out; it may still be running"
+}
