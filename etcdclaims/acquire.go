@@ -119,7 +119,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 				if isPassing(err) && backOff(ctx, try, c.closing) {
 					continue // no claim was tried for yet
 				}
-				return nil, c.ended(wire.WithCause(ctx, err))
+				return nil, c.ended(withCause(ctx, err))
 			}
 		}
 		var t *term
@@ -143,7 +143,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 			continue // it has learnt something
 		}
 		if !backOff(ctx, try, c.closing) {
-			return nil, c.ended(wire.WithCause(ctx, err))
+			return nil, c.ended(withCause(ctx, err))
 		}
 	}
 }
@@ -153,7 +153,7 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 	s, err := c.session(ctx, o.ttl, o.manual)
 	if err != nil {
 		// No claim was tried for yet: the outcome is known.
-		return nil, isPassing(err), wire.WithCause(ctx, failed(err))
+		return nil, isPassing(err), withCause(ctx, failed(err))
 	}
 	if t, again, err = once(ctx, s, key, o, w); t == nil {
 		s.unreserve()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -55,7 +54,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Acqu
 	for try := 0; len(todo) > 0; try++ {
 		if try > 0 && !backOff(ctx, try, c.closing) {
 			for _, i := range todo {
-				errs[i] = c.acquireError(keys[i], c.ended(wire.WithCause(ctx, errs[i])))
+				errs[i] = c.acquireError(keys[i], c.ended(withCause(ctx, errs[i])))
 			}
 			return claims, errs
 		}
@@ -222,7 +221,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 			return nil, c.acquireError(keys[0], c.ended(err))
 		}
 		if !backOff(ctx, try, c.closing) {
-			return nil, c.acquireError(keys[0], c.ended(wire.WithCause(ctx, err)))
+			return nil, c.acquireError(keys[0], c.ended(withCause(ctx, err)))
 		}
 	}
 }

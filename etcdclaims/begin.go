@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -198,7 +197,7 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 			return fmt.Errorf("burying orphaned work: %w", err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return wire.WithCause(ctx, err)
+			return withCause(ctx, err)
 		}
 	}
 }

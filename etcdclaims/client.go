@@ -241,7 +241,7 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 		}
 		// A read changes nothing: an unknown outcome is a failure.
 		if !isPassing(err) || !backOff(ctx, try, c.closing) {
-			return nil, c.ended(wire.WithCause(ctx, failed(err)))
+			return nil, c.ended(withCause(ctx, failed(err)))
 		}
 	}
 }

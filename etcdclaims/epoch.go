@@ -75,7 +75,7 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 	kv, _ := wire.KV(etcd)
 	ctx = clientv3.WithRequireLeader(ctx)
 	fail := func(err error) (int64, error) {
-		return 0, callError("raise the epoch", key, wire.WithCause(ctx, err))
+		return 0, callError("raise the epoch", key, withCause(ctx, err))
 	}
 	for {
 		resp, err := kv.Get(ctx, key)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -74,7 +73,7 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 			return callError("force the release of", key, err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return callError("force the release of", key, c.ended(wire.WithCause(ctx, err)))
+			return callError("force the release of", key, c.ended(withCause(ctx, err)))
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -105,7 +104,7 @@ func (k Locks) settle(ctx context.Context, key, owner string) error {
 				break
 			}
 			if !backOff(ctx, try, k.c.closing) {
-				return unknown(k.c.ended(wire.WithCause(ctx, failed(err))))
+				return unknown(k.c.ended(withCause(ctx, failed(err))))
 			}
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -144,7 +143,7 @@ func (k Locks) TryAcquire(ctx context.Context, key, owner string, ttl time.Durat
 			return fence, ok, err
 		}
 		if !backOff(ctx, try, c.closing) {
-			return 0, false, c.ended(wire.WithCause(ctx, err))
+			return 0, false, c.ended(withCause(ctx, err))
 		}
 	}
 }
@@ -306,7 +305,7 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 			return false, err
 		}
 		if !backOff(ctx, try, c.closing) {
-			return false, c.ended(wire.WithCause(ctx, err))
+			return false, c.ended(withCause(ctx, err))
 		}
 	}
 }
@@ -320,7 +319,7 @@ func (k Locks) dropped(ctx context.Context, key string, st lockState) (bool, err
 	lease, err := k.c.lease.TimeToLive(ctx, clientv3.LeaseID(st.kv.Lease))
 	switch {
 	case err != nil:
-		return false, unknown(fmt.Errorf("the lock is gone, by this call or before: %w", wire.WithCause(ctx, err)))
+		return false, unknown(fmt.Errorf("the lock is gone, by this call or before: %w", withCause(ctx, err)))
 	case lease.TTL <= 0:
 		return false, unknown(errors.New("the lock is gone, by this call or by the end of its TTL"))
 	}

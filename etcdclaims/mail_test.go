@@ -237,6 +237,7 @@ func TestLineOfTheDying(t *testing.T) {
 						leave[i]()
 					case 1:
 						hosts[i].Kill()
+						leave[i]() // a dead process waits no more
 					}
 				})
 				wg.Go(func() {

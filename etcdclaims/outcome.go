@@ -49,6 +49,15 @@ func unanswered(ctx context.Context) error {
 	return fmt.Errorf("etcd has not answered: %w", err)
 }
 
+// withCause joins the end of the context to an error. An unknown outcome remains
+// the outermost error: failed takes off nothing else.
+func withCause(ctx context.Context, err error) error {
+	if u, ok := err.(unknownError); ok { //nolint:errorlint // only the outermost
+		return unknownError{wire.WithCause(ctx, u.error)}
+	}
+	return wire.WithCause(ctx, err)
+}
+
 // unknown makes an error match ErrUnknown, and says so once.
 func unknown(err error) error {
 	if errors.Is(err, ErrUnknown) {

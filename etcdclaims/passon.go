@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -100,7 +99,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 		}})
 		c.unhand(t, f)
 		t.finish(ErrReleased)
-		return true, callError("release", t.key, unknown(wire.WithCause(ctx, err)))
+		return true, callError("release", t.key, unknown(withCause(ctx, err)))
 	}
 }
 

@@ -307,7 +307,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 			return fail(err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return fail(c.ended(wire.WithCause(ctx, err)))
+			return fail(c.ended(withCause(ctx, err)))
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -113,7 +112,7 @@ func (m *move) carryOut(ctx context.Context) error {
 			return err
 		}
 		if !backOff(ctx, try, s.dead) {
-			return wire.WithCause(ctx, err)
+			return withCause(ctx, err)
 		}
 	}
 }
@@ -198,7 +197,7 @@ func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, 
 		})
 		if len(again) > 0 && !backOff(ctx, try, c.io.Done()) {
 			for _, m := range again {
-				done(m, wire.WithCause(ctx, why))
+				done(m, withCause(ctx, why))
 			}
 			return
 		}

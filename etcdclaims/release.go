@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -206,11 +205,11 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 				t.s.enforce()
 				return t.lost()
 			}
-			return callError("end work", t.key, wire.WithCause(ctx, err))
+			return callError("end work", t.key, withCause(ctx, err))
 		}
 		t.settleLater(w, r)
 		t.finish(ErrReleased)
-		return callError(w.call(), t.key, unknown(wire.WithCause(ctx, err)))
+		return callError(w.call(), t.key, unknown(withCause(ctx, err)))
 	}
 }
 

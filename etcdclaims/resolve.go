@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -59,7 +58,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			return 0, unknown(err)
 		}
 		if !backOff(ctx, try, a.s.dead) {
-			return 0, unknown(wire.WithCause(ctx, err))
+			return 0, unknown(withCause(ctx, err))
 		}
 	}
 }

@@ -191,7 +191,7 @@ func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) 
 				continue // a lease whose reply was lost ends by itself
 			}
 		}
-		return nil, fmt.Errorf("granting a lease for the retention of records: %w", wire.WithCause(ctx, err))
+		return nil, fmt.Errorf("granting a lease for the retention of records: %w", withCause(ctx, err))
 	}
 }
 
