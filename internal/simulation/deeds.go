@@ -94,9 +94,8 @@ func (p *process) job(rng *rand.Rand) {
 	}
 	p.w.trace.ended(work.Token(), p)
 	call = p.w.history.Release(p.name, work.Token())
-	ending, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
-	defer cancel()
 	for {
+		ending, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
 		switch n := rng.IntN(4); n {
 		case 0:
 			_, err = work.Fail(ending, errors.New("failed on purpose"))
@@ -105,23 +104,17 @@ func (p *process) job(rng *rand.Rand) {
 		default:
 			err = p.complete(ending, work, key)
 		}
+		cancel()
 		if err == nil || errors.Is(err, etcdclaims.ErrLost) || errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, etcdclaims.ErrReleased) {
 			p.returned(call, "end of work", err)
 			return
 		}
-		// Refused, and held as before: give it back for good.
+		// Refused, and held as before: there may be no space for a record.
 		p.class("end of work", err)
 		if p.dead.Load() {
 			return
 		}
-		if again := work.Claim.Release(ending); again == nil || errors.Is(again, etcdclaims.ErrLost) || errors.Is(again, etcdclaims.ErrUnknown) {
-			p.returned(call, "end of work", again)
-			return
-		}
-		if ending.Err() != nil {
-			call.Unknown()
-			return
-		}
+		time.Sleep(between(rng, 10*time.Millisecond, time.Second))
 	}
 }
 
