@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/etcdclaims/claims/fencing"
 	"google.golang.org/grpc"
@@ -139,8 +140,20 @@ type endedError struct {
 	ctx   error // context.Canceled, or DeadlineExceeded
 }
 
-// ended adds the cause to an error if the context has ended.
+// late is how long ended waits for a context to notice that its deadline has passed.
+const late = 10 * time.Millisecond
+
+// ended adds the cause to an error if the context has ended. The server, or gRPC, may
+// notice a deadline just before the context does, which alone knows its cause.
 func ended(ctx context.Context, got error) error {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		notice := time.NewTimer(late)
+		defer notice.Stop()
+		select {
+		case <-ctx.Done():
+		case <-notice.C:
+		}
+	}
 	if ctx.Err() == nil {
 		return got // the server's own error
 	}
