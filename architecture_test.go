@@ -113,6 +113,11 @@ var importRules = []importRule{
 		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{
+		why:   "histories can be checked without linking the etcd server",
+		in:    []string{"./etcdclaims/claimtest/history"},
+		never: []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
+	},
+	{
 		why:    "code that is not a test does not import test machinery",
 		except: []string{"./internal/testetcd/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./fencing/fencetest/...", "./fencing/objectguard/storetest/..."},
 		direct: true,

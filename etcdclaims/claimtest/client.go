@@ -8,9 +8,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// NewClient returns a client of claims. When the test ends, the network of its
-// host is healed, and the client is closed. For claims, each client is a process
-// of its own.
+// NewClient returns a client of claims. Each client counts as a process of its own.
+// When the test ends, the network of its host is healed and the client is closed.
 func NewClient(tb testing.TB, etcd Etcd, cfg etcdclaims.Config) *etcdclaims.Client {
 	tb.Helper()
 	c, err := etcdclaims.New(etcd.Etcd(tb), cfg)

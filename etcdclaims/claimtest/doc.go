@@ -27,10 +27,11 @@
 // and etcd, for all requests or for those of one [Kind]. The methods of [Server],
 // [Members] and [Operator] change etcd itself.
 //
-// [History] records the results that clients received. It checks that no two
-// processes owned a key at the same time, that fences rose, and that each
-// accepted write was its owner's. [TestClaims] tests the contract of a client on
-// your own servers and configurations.
+// Package [github.com/etcdclaims/claims/etcdclaims/claimtest/history] records the
+// results that clients received, and checks them: at most one owner at a time,
+// rising fences, and no accepted write of a former owner. Package
+// [github.com/etcdclaims/claims/etcdclaims/claimtest/conformance] tests the
+// contract of a client on your own servers and configurations.
 //
 // # What it is
 //
@@ -47,9 +48,9 @@
 // needs a tenth of that. Ten simulated minutes of a held claim take 45 ms. A
 // member in real time starts in 20 ms, three members in half a second, and three
 // processes in two seconds. The first use of processes also builds etcd. (Two
-// cores, etcd 3.7.3.) The package links the server and porcupine: 62 modules
-// instead of 18, and 15 MB more in a test binary. A program that imports only
-// etcdclaims links none of them.
+// cores, etcd 3.7.3.) The package links the server: 61 modules instead of 18, and
+// 15 MB more in a test binary. A program that imports only etcdclaims links none of
+// them.
 //
 // # What it does not show
 //

@@ -14,47 +14,47 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Fault is what happens to some requests of a host. Its fields can be
+// A Fault describes what happens to some requests of a host. Fields can be
 // combined: a request can be delayed, carried out, and its reply lost.
 type Fault struct {
-	// On is the kind of the requests concerned.
+	// On is the kind of requests. The zero value, [Every], matches all.
 	On Kind
-	// Key limits it to transactions that concern the claim on this key. "" does
-	// not.
+	// Key limits the fault to transactions on the claim of this key. Empty means
+	// no limit.
 	Key string
-	// Skip lets so many of them pass first.
+	// Skip is how many matching requests pass first.
 	Skip int
-	// Times is how many it happens to then. 0: one. Negative: all, until
-	// Remove.
+	// Times is how many requests the fault then happens to. Zero means one, a
+	// negative number means all until Remove.
 	Times int
 
-	// DelayRequest and DelayReply delay either way: on a stream its opening, and
-	// each message that comes on it, one after the other.
+	// DelayRequest delays the request, or the opening of a stream. DelayReply
+	// delays the reply, or each message that arrives on a stream, one after the
+	// other.
 	DelayRequest, DelayReply time.Duration
-	// LoseRequest loses the request: etcd never sees it, and the client hears
-	// nothing, or Code or Err.
+	// LoseRequest loses the request: etcd never receives it. The client receives
+	// Code or Err if one is set, and no answer otherwise.
 	LoseRequest bool
-	// LoseReply loses the reply of a request that was carried out: the client
-	// hears nothing, or Code or Err.
+	// LoseReply loses the reply: etcd carries the request out. The client receives
+	// Code or Err if one is set, and no answer otherwise.
 	LoseReply bool
-	// Code is answered instead of etcd's reply, to a request that is carried out
-	// only if LoseReply says so.
+	// Code is the status that the client receives in place of etcd's reply. The
+	// request is carried out only if LoseReply is set.
 	Code codes.Code
-	// Err is answered like Code, with its text, by which etcd's own errors are
-	// told apart: rpctypes.ErrGRPCNoLeader, say.
+	// Err is returned like Code, with its own text, by which etcd's client
+	// distinguishes errors: rpctypes.ErrGRPCNoLeader, for example.
 	Err error
-	// Hold keeps the request on its way until the channel is closed. It arrives
-	// then, whether or not its caller still waits. A stream, which is what
-	// KeepAlive and Watch are, is held as it is opened, and given up with its
-	// caller.
+	// Hold delays the request until the channel is closed. It then arrives even if
+	// its caller has given up. A stream (KeepAlive, Watch) is held while it is
+	// opened, and is abandoned if its caller gives up.
 	Hold <-chan struct{}
 
-	// Saw is told of the request, before anything happens to it. Of a stream it
-	// is told what is sent on it, once it is open.
+	// Saw is called with the request before anything happens to it, and with each
+	// message that is sent on an open stream.
 	Saw func(req any)
-	// Edit changes the reply, or each message that comes on a stream.
+	// Edit may change the reply, or each message that arrives on a stream.
 	Edit func(reply any)
-	// Ended is told how a held request ended whose caller was gone.
+	// Ended is called with the result of a held request whose caller had given up.
 	Ended func(reply any, err error)
 }
 
@@ -70,8 +70,8 @@ type Injection struct {
 	removed chan struct{} // closed by Remove
 }
 
-// Inject lets a fault happen to the requests of the host. If several faults
-// concern a request, the first happens.
+// Inject makes a fault happen to the requests of the host. If several faults match
+// a request, only the one that was injected first happens.
 func (h *Host) Inject(f Fault) *Injection {
 	i := &Injection{host: h, f: f, left: f.Times, skip: f.Skip, removed: make(chan struct{})}
 	if i.left == 0 {
@@ -83,12 +83,12 @@ func (h *Host) Inject(f Fault) *Injection {
 	return i
 }
 
-// Hits returns how many requests it happened to.
+// Hits returns how many requests the fault has happened to.
 func (i *Injection) Hits() int { return int(i.hits.Load()) }
 
-// Remove ends the fault, on streams that are open, too: what they are delayed by
-// ends, and nothing happens to what comes on them later. Watches and renewals
-// that have heard nothing because of it now hear that their connection broke.
+// Remove ends the fault, also on open streams: their delays end, and later messages
+// are not affected. Watches and renewals whose messages the fault has lost receive
+// an error, as if their connection had broken.
 func (i *Injection) Remove() {
 	i.host.mu.Lock()
 	defer i.host.mu.Unlock()
@@ -98,8 +98,8 @@ func (i *Injection) Remove() {
 
 func (i *Injection) end() { i.once.Do(func() { close(i.removed) }) }
 
-// RemoveFaults ends all faults that were injected, as Remove does. What was cut
-// stays cut; see Heal.
+// RemoveFaults removes all faults that were injected. It does not undo Cut, Hang
+// or Kill; see Heal.
 func (h *Host) RemoveFaults() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,22 +115,23 @@ type traffic struct {
 	flying, most int
 }
 
-// Sent returns when requests of the kind were made, those that a fault kept
-// from etcd included.
+// Sent returns the times of all requests of this kind, including those that a
+// fault kept from etcd.
 func (h *Host) Sent(k Kind) []time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.of(k).times)
 }
 
-// MostInFlight returns how many requests of the kind were under way at once.
+// MostInFlight returns the greatest number of requests of this kind that were
+// under way at the same time.
 func (h *Host) MostInFlight(k Kind) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.of(k).most
 }
 
-// of is called with the mutex held.
+// of returns the counts of a kind. The caller holds the mutex.
 func (h *Host) of(k Kind) *traffic {
 	t := h.traffic[k]
 	if t == nil {
@@ -140,7 +141,7 @@ func (h *Host) of(k Kind) *traffic {
 	return t
 }
 
-// begin counts a request and finds what happens to it.
+// begin counts a request and returns the injection that happens to it.
 func (h *Host) begin(kinds []Kind, req any) *Injection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,9 +205,9 @@ func sleepUntil(ctx context.Context, d time.Duration, removed <-chan struct{}) e
 	}
 }
 
-// lost is the answer instead of etcd's, or silence. On a stream that ends with
-// the fault, if removed is its channel: a connection that is of no use any more
-// breaks in the end.
+// lost returns the error for a request or reply that was lost, or waits for the
+// end of ctx. On a stream, removed is the channel that closes with the fault: a
+// connection that delivers nothing breaks in the end.
 func (f *Fault) lost(ctx context.Context, removed <-chan struct{}) error {
 	switch {
 	case f.Err != nil:
@@ -282,7 +283,7 @@ func (h *Host) unary(ctx context.Context, method string, req, reply any, cc *grp
 	return nil
 }
 
-// arriveLate sends a held request whose caller is gone.
+// arriveLate sends a held request whose caller has given up.
 func (h *Host) arriveLate(ctx context.Context, f *Fault, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts []grpc.CallOption) {
 	late := reflect.New(reflect.TypeOf(reply).Elem()).Interface()
 	opts = slices.DeleteFunc(slices.Clone(opts), tellsCaller)
@@ -301,8 +302,8 @@ func (h *Host) arriveLate(ctx context.Context, f *Fault, method string, req, rep
 	})
 }
 
-// tellsCaller reports whether an option lets gRPC write to what is the caller's,
-// who does not expect that any more once the call has returned.
+// tellsCaller reports whether gRPC would use the option to write to variables of
+// the caller, which must not happen once the call has returned.
 func tellsCaller(o grpc.CallOption) bool {
 	switch o.(type) {
 	case grpc.PeerCallOption, grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.OnFinishCallOption:
@@ -326,8 +327,8 @@ func (h *Host) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clien
 	return &faultyStream{ClientStream: s, i: i, end: end}, nil
 }
 
-// breath is between a stream that failed and word of it: there are clients that
-// ask again without a pause, and virtual time would never go on.
+// breath is the time between the failure of a stream and its report. Some clients
+// retry without a pause, and virtual time would not pass.
 const breath = time.Millisecond
 
 func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, i *Injection, opts []grpc.CallOption) (grpc.ClientStream, error) {
@@ -356,7 +357,7 @@ func (h *Host) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientC
 	return s, nil
 }
 
-// faultyStream does to what comes on a stream what the fault says.
+// faultyStream applies a fault to the messages of a stream.
 type faultyStream struct {
 	grpc.ClientStream
 	i   *Injection

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Host is the machine that some clients run on: their network to etcd, and their
-// clocks. Faults of one host do not affect another. Its methods are safe for
+// A Host is the machine that some clients run on: their network to etcd and their
+// clocks. Faults of one host do not affect another host. Its methods are safe for
 // concurrent use.
 type Host struct {
 	backend backend
@@ -62,25 +62,27 @@ func (h *Host) dialOptions() []grpc.DialOption {
 	}
 }
 
-// restore lets the clients of a test that is over close in peace.
+// restore heals the network and removes all faults, so that clients can close when
+// the test ends.
 func (h *Host) restore() {
 	h.RemoveFaults()
 	h.Heal()
 }
 
-// Cut stops the network between the host and etcd in both directions, until
-// Heal. Connections stay, and nothing on them is lost: what was sent meanwhile
-// arrives when it is healed, unless it was cancelled.
+// Cut stops the network between the host and etcd in both directions until Heal.
+// Connections stay open and nothing is lost: what was sent meanwhile arrives after
+// Heal, unless its call was cancelled.
 func (h *Host) Cut() {
 	h.wires.cut("", true)
 	h.wires.cut("", false)
 }
 
-// CutReplies stops what etcd sends to the host, until Heal. Requests arrive.
+// CutReplies stops everything that etcd sends to the host until Heal. Requests
+// still arrive.
 func (h *Host) CutReplies() { h.wires.cut("", true) }
 
-// Hang stops the network to and from one endpoint, as if that member had stopped,
-// until Heal.
+// Hang stops the network to and from one endpoint until Heal, as if that member
+// were stopped.
 func (h *Host) Hang(endpoint string) {
 	addr := endpoint[strings.LastIndex(endpoint, "/")+1:]
 	h.wires.cut(addr, true)
@@ -90,23 +92,24 @@ func (h *Host) Hang(endpoint string) {
 // Break closes all connections of the host. gRPC makes new ones.
 func (h *Host) Break() { h.wires.breakAll(false) }
 
-// Kill closes all connections of the host and lets none be made: for etcd its
-// processes have died. What runs in them goes on, as nobody can stop a goroutine;
-// what it finds out is that etcd cannot be reached.
+// Kill closes all connections of the host and refuses new ones. To etcd, the
+// processes of the host have died. Their goroutines keep running, and find that
+// etcd cannot be reached.
 func (h *Host) Kill() { h.wires.breakAll(true) }
 
-// Heal ends what Cut, CutReplies, Hang and Kill did.
+// Heal ends what Cut, CutReplies, Hang and Kill began.
 func (h *Host) Heal() { h.wires.heal() }
 
-// Suspend puts the machine to sleep for d and wakes it at once: the clients'
-// monotonic time has not moved, as Go's does not (golang/go#24595), their boot
-// time and wall clock have. Etcd has not waited, so leases have not aged.
+// Suspend simulates that the machine slept for d and has just woken up. The wall
+// clock and the boot clock of its clients jump by d. Their monotonic time does not,
+// as in Go (golang/go#24595). Leases in etcd have not aged, because the call itself
+// takes no time.
 func (h *Host) Suspend(d time.Duration) {
 	h.slept.Add(int64(d))
 	h.step.Add(int64(d))
 }
 
-// StepClock moves the wall clock of the machine, forward or back.
+// StepClock moves the wall clock of the machine by d, which may be negative.
 func (h *Host) StepClock(d time.Duration) { h.step.Add(int64(d)) }
 
 func (h *Host) clock() clock.Clock {

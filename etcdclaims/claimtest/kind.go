@@ -8,45 +8,45 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Kind says what a request to etcd is for. A transaction that carries several
-// requests, as clients send it under load, is of several kinds. A request of
-// which no constant speaks has the name of etcd's method, in lower case: "put",
+// A Kind is the purpose of a request to etcd. A transaction that carries several
+// requests, as clients send them under load, has several kinds. A request without
+// a constant here has the name of etcd's method in lower case: "put",
 // "deleterange", "authenticate".
 type Kind string
 
 // Kinds of requests.
 const (
-	Every Kind = "" // whatever it is for
+	Every Kind = "" // all requests
 
-	Acquire  Kind = "acquire"  // takes a free key
-	Enqueue  Kind = "enqueue"  // takes a free key, or a place in line
-	Advance  Kind = "advance"  // takes a key from a place in line
-	Resolve  Kind = "resolve"  // looks what became of an acquisition whose reply was lost
-	Undo     Kind = "undo"     // takes back an acquisition that was given up
+	Acquire  Kind = "acquire"  // claims a free key
+	Enqueue  Kind = "enqueue"  // claims a free key, or joins the line
+	Advance  Kind = "advance"  // claims a key for a waiter in line
+	Resolve  Kind = "resolve"  // reads the outcome of an acquisition whose reply was lost
+	Undo     Kind = "undo"     // reverses an acquisition whose caller gave up
 	Note     Kind = "note"     // Claim.Note
-	Release  Kind = "release"  // frees a key that nobody waits for
-	HandOver Kind = "handover" // gives a key to the first in line
-	Pass     Kind = "pass"     // gives a key to another caller of the same client
+	Release  Kind = "release"  // frees a key that has no waiters
+	HandOver Kind = "handover" // gives a key to the first waiter in line
+	Pass     Kind = "pass"     // gives a key to another caller in the same client
 	Ending   Kind = "ending"   // Work.Complete, Fail, Release
-	Rehome   Kind = "rehome"   // moves the key of a zombie, or for MinHold, to a lease of its own
+	Rehome   Kind = "rehome"   // moves a key to a lease of its own, for a zombie or MinHold
 	Leave    Kind = "leave"    // leaves the line
-	Mail     Kind = "mail"     // tells a holder of a forced release
-	Unmail   Kind = "unmail"   // removes such a notice, or word of a hand-over
+	Mail     Kind = "mail"     // notifies a holder of a forced release
+	Unmail   Kind = "unmail"   // removes that notice, or a handoff notice
 
-	Grant      Kind = "grant"     // of a lease
+	Grant      Kind = "grant"     // grants a lease
 	Sentinel   Kind = "sentinel"  // opens a session
 	KeepAlive  Kind = "keepalive" // renews a lease
-	Verify     Kind = "verify"    // reads whether claims are still owned; other reads at one revision, too
-	Revoke     Kind = "revoke"    // of a lease
-	TimeToLive Kind = "ttl"       // of a lease
+	Verify     Kind = "verify"    // reads whether claims are still owned; also other reads at one revision
+	Revoke     Kind = "revoke"    // revokes a lease
+	TimeToLive Kind = "ttl"       // reads the TTL of a lease
 
 	Range  Kind = "range" // a plain read
 	Watch  Kind = "watch"
-	Status Kind = "status" // asks a server for its version
-	Other  Kind = "other"  // a transaction of the user's, mostly
+	Status Kind = "status" // reads a server's version
+	Other  Kind = "other"  // mostly transactions of users
 )
 
-// kindsOf tells a request's kinds from what it does.
+// kindsOf determines the kinds of a request from its operations.
 func kindsOf(method string, req any) []Kind {
 	switch name := method[strings.LastIndex(method, "/")+1:]; name {
 	case "LeaseGrant":
@@ -67,7 +67,7 @@ func kindsOf(method string, req any) []Kind {
 // put is one key written by a transaction.
 type put struct{ key, value string }
 
-// changes are what the branches of a transaction do.
+// changes are the operations of a transaction, by branch.
 type changes struct {
 	puts    []put
 	deleted []string
@@ -171,15 +171,14 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 	return []Kind{Other}
 }
 
-// looksForItself reports whether a request asks whether a claim is there by its
-// value.
+// looksForItself reports whether a request compares the value of a claim's key.
 func looksForItself(req *pb.TxnRequest) bool {
 	return slices.ContainsFunc(req.Compare, func(c *pb.Compare) bool {
 		return c.Target == pb.Compare_VALUE && strings.Contains(string(c.Key), "/own/")
 	})
 }
 
-// voids counts what requests that share a transaction make void.
+// voids counts the void keys that a batch of requests puts.
 func (c changes) voids() (n int) {
 	for _, p := range c.puts {
 		if strings.Contains(p.key, "/void/") {
@@ -189,13 +188,12 @@ func (c changes) voids() (n int) {
 	return n
 }
 
-// asksForOwners reports whether the conditions of a request, if it has any, are of
-// claims alone.
+// asksForOwners reports whether all conditions of a request are about claims.
 func asksForOwners(req *pb.TxnRequest) bool {
 	return !slices.ContainsFunc(req.Compare, func(c *pb.Compare) bool { return !strings.Contains(string(c.Key), "/own/") })
 }
 
-// takeKind tells apart the transactions that put a claim's key.
+// takeKind distinguishes the transactions that put a claim's key.
 func takeKind(req *pb.TxnRequest, own *put) Kind {
 	var holder struct{ Kind string }
 	_ = json.Unmarshal([]byte(own.value), &holder)
@@ -215,7 +213,7 @@ func takeKind(req *pb.TxnRequest, own *put) Kind {
 	return Acquire
 }
 
-// readsLine reports whether the other branch reads who stands in line.
+// readsLine reports whether the failure branch reads the line of a key.
 func readsLine(req *pb.TxnRequest) bool {
 	return slices.ContainsFunc(req.Failure, func(op *pb.RequestOp) bool {
 		r := op.GetRequestRange()
@@ -223,7 +221,7 @@ func readsLine(req *pb.TxnRequest) bool {
 	})
 }
 
-// touches reports whether a request is of the claim on the key.
+// touches reports whether a request concerns the claim on the key.
 func touches(req any, key string) bool {
 	txn, ok := req.(*pb.TxnRequest)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Members are several members of one etcd, in real time. Their methods are for
-// the test's own goroutine.
+// Members are the members of one etcd cluster, in real time. Call their methods on
+// the test's own goroutine: they end the test if they fail.
 type Members struct {
 	*Operator
 	backend   backend
@@ -20,8 +20,8 @@ type Members struct {
 	processes []*testetcd.Process
 }
 
-// Cluster starts n members in this process for the test, which are stopped when
-// it ends. It cannot be used inside a bubble.
+// Cluster starts n members in this process and stops them when the test ends. It
+// cannot be used inside a bubble.
 func Cluster(tb testing.TB, n int, opts ...Option) *Members {
 	tb.Helper()
 	realTime(tb, "Cluster")
@@ -32,9 +32,9 @@ func Cluster(tb testing.TB, n int, opts ...Option) *Members {
 	return m
 }
 
-// Processes starts n members, each a process of its own, for the test. They can
-// be paused and killed. The first time, etcd is built, unless TESTETCD_BINARY
-// names one. It needs Linux or another Unix.
+// Processes starts n members as processes, which can be paused and killed, and
+// ends them with the test. Its first use builds etcd, unless TESTETCD_BINARY names
+// a binary. It needs Linux or another Unix.
 func Processes(tb testing.TB, n int, opts ...Option) *Members {
 	tb.Helper()
 	realTime(tb, "Processes")
@@ -62,13 +62,13 @@ func (m *Members) Etcd(tb testing.TB) *clientv3.Client {
 	return newHost(tb, m.backend).Etcd(tb)
 }
 
-// Host returns a new machine with a network to all members.
+// Host returns a new machine that is connected to all members.
 func (m *Members) Host(tb testing.TB) *Host {
 	tb.Helper()
 	return newHost(tb, m.backend)
 }
 
-// Len returns how many members there are, running or not.
+// Len returns the number of members, running or not.
 func (m *Members) Len() int {
 	if m.cluster != nil {
 		return m.cluster.Len()
@@ -76,7 +76,7 @@ func (m *Members) Len() int {
 	return len(m.processes)
 }
 
-// Endpoints returns the URLs of the members, in their order.
+// Endpoints returns the URLs of the members, in order.
 func (m *Members) Endpoints() []string {
 	if m.cluster != nil {
 		return m.cluster.Endpoints()
@@ -88,8 +88,8 @@ func (m *Members) Endpoints() []string {
 	return all
 }
 
-// Stop stops a member, which keeps its data: in order in this process, and by
-// SIGKILL as a process.
+// Stop stops a member, which keeps its data. A member of this process is shut down
+// in order; a member that is a process is killed by SIGKILL.
 func (m *Members) Stop(tb testing.TB, i int) {
 	tb.Helper()
 	if m.cluster != nil {
@@ -99,7 +99,7 @@ func (m *Members) Stop(tb testing.TB, i int) {
 	m.processes[i].Kill(tb)
 }
 
-// Restart starts a member again on its data.
+// Restart starts a member again with its data.
 func (m *Members) Restart(tb testing.TB, i int) {
 	tb.Helper()
 	if m.cluster != nil {
@@ -109,20 +109,20 @@ func (m *Members) Restart(tb testing.TB, i int) {
 	m.processes[i].Restart(tb)
 }
 
-// Kill kills a member's process (SIGKILL).
+// Kill kills a member's process by SIGKILL.
 func (m *Members) Kill(tb testing.TB, i int) {
 	tb.Helper()
 	m.process(tb, i).Kill(tb)
 }
 
-// Pause stops a member's process (SIGSTOP): its connections stay, and nothing
+// Pause stops a member's process by SIGSTOP. Its connections stay open, and nothing
 // answers.
 func (m *Members) Pause(tb testing.TB, i int) {
 	tb.Helper()
 	m.process(tb, i).Pause(tb)
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (m *Members) Resume(tb testing.TB, i int) {
 	tb.Helper()
 	m.process(tb, i).Resume(tb)
@@ -136,7 +136,7 @@ func (m *Members) process(tb testing.TB, i int) *testetcd.Process {
 	return m.processes[i]
 }
 
-// Leader returns the member that leads, and waits until there is one.
+// Leader returns the number of the leader. It waits until there is one.
 func (m *Members) Leader(tb testing.TB) int {
 	tb.Helper()
 	leader := -1
@@ -167,7 +167,7 @@ func (m *Members) leader(ctx context.Context) (int, error) {
 	return -1, err
 }
 
-// MoveLeader makes the given member the leader.
+// MoveLeader makes member to the leader, and returns when it is.
 func (m *Members) MoveLeader(tb testing.TB, to int) {
 	tb.Helper()
 	var leader *clientv3.Client // asks only the member that leads, as must be

@@ -13,16 +13,17 @@ import (
 	"google.golang.org/grpc"
 )
 
-// callTimeout is for what a test does itself.
+// callTimeout bounds each of the test's own calls.
 const callTimeout = 30 * time.Second
 
-// userName is the user of clients under Auth, and its password.
+// userName is the user of all clients under Auth, and also its password.
 const userName = "claimtest"
 
 const rootName = "root"
 
-// An Operator does to etcd what people and other programs do, behind the backs
-// of its clients. Its methods are for the test's own goroutine.
+// An Operator changes etcd as administrators and other programs do, without the
+// knowledge of its clients. Call its methods on the test's own goroutine: they end
+// the test if they fail.
 type Operator struct {
 	root *clientv3.Client
 	auth bool
@@ -51,7 +52,7 @@ func newOperator(tb testing.TB, b *backend, auth bool) *Operator {
 	return o
 }
 
-// admin returns a new client of one who may do everything.
+// admin returns a new client of a user with all permissions.
 func (b backend) admin(tb testing.TB) *clientv3.Client {
 	tb.Helper()
 	h := newHost(tb, b)
@@ -63,7 +64,7 @@ func (b backend) admin(tb testing.TB) *clientv3.Client {
 	})
 }
 
-// do makes calls that must succeed.
+// do makes calls and ends the test if they fail.
 func (o *Operator) do(tb testing.TB, what string, f func(ctx context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -73,7 +74,7 @@ func (o *Operator) do(tb testing.TB, what string, f func(ctx context.Context) er
 	}
 }
 
-// retry makes an attempt again until it succeeds, as it must in time.
+// retry repeats an attempt until it succeeds. It ends the test after callTimeout.
 func (o *Operator) retry(tb testing.TB, what string, attempt func(ctx context.Context) (done bool, err error)) {
 	tb.Helper()
 	o.do(tb, what, func(ctx context.Context) error {
@@ -91,12 +92,12 @@ func (o *Operator) retry(tb testing.TB, what string, attempt func(ctx context.Co
 	})
 }
 
-// Admin returns a client that nothing happens to, of a user who may do
-// everything, and that the kit itself uses: do not close it.
+// Admin returns a client without faults, of a user with all permissions. The
+// package uses it too: do not close it.
 func (o *Operator) Admin() *clientv3.Client { return o.root }
 
-// Key returns the key in etcd of the claim on key, for clients with the given
-// Config.Prefix ("" for the default).
+// Key returns the etcd key of the claim on key, for clients with this
+// Config.Prefix. An empty prefix means the default.
 func Key(prefix, key string) string { return place(prefix) + "own/" + key }
 
 func place(prefix string) string {
@@ -106,8 +107,8 @@ func place(prefix string) string {
 	return prefix
 }
 
-// Lease returns the lease that a key in etcd is on, 0 if there is no such key or
-// it is on none.
+// Lease returns the lease of a key in etcd. It returns 0 if the key does not exist
+// or has no lease.
 func (o *Operator) Lease(tb testing.TB, etcdKey string) clientv3.LeaseID {
 	tb.Helper()
 	var id clientv3.LeaseID
@@ -121,8 +122,8 @@ func (o *Operator) Lease(tb testing.TB, etcdKey string) clientv3.LeaseID {
 	return id
 }
 
-// Revoke revokes the lease that a key in etcd is on, and with it deletes all
-// that is on it.
+// Revoke revokes the lease of a key in etcd, which deletes all keys on that lease.
+// It ends the test if the key has no lease.
 func (o *Operator) Revoke(tb testing.TB, etcdKey string) {
 	tb.Helper()
 	id := o.Lease(tb, etcdKey)
@@ -144,7 +145,7 @@ func (o *Operator) Delete(tb testing.TB, etcdKey string) {
 	})
 }
 
-// Overwrite puts a key in etcd, which takes it off its lease.
+// Overwrite puts a key in etcd without a lease.
 func (o *Operator) Overwrite(tb testing.TB, etcdKey, value string) {
 	tb.Helper()
 	o.do(tb, "overwriting "+etcdKey, func(ctx context.Context) error {
@@ -153,8 +154,8 @@ func (o *Operator) Overwrite(tb testing.TB, etcdKey, value string) {
 	})
 }
 
-// Compact compacts everything up to now: watches that resume in the past are
-// told that it is gone.
+// Compact compacts all revisions up to now. Watches that resume at an earlier
+// revision receive an error.
 func (o *Operator) Compact(tb testing.TB) {
 	tb.Helper()
 	o.do(tb, "compacting", func(ctx context.Context) error {
@@ -169,14 +170,14 @@ func (o *Operator) Compact(tb testing.TB) {
 	})
 }
 
-// FillQuota makes etcd behave as it does beyond the quota of its backend, by
-// raising the alarm that it raises then: what may grow it is refused.
+// FillQuota makes etcd behave as if its backend had exceeded its quota, by raising
+// the alarm for that: requests that may increase its size are refused.
 func (o *Operator) FillQuota(tb testing.TB) {
 	tb.Helper()
 	o.alarm(tb, pb.AlarmRequest_ACTIVATE)
 }
 
-// FreeQuota ends what FillQuota began.
+// FreeQuota ends the effect of FillQuota.
 func (o *Operator) FreeQuota(tb testing.TB) {
 	tb.Helper()
 	o.alarm(tb, pb.AlarmRequest_DEACTIVATE)
@@ -195,8 +196,8 @@ func (o *Operator) alarm(tb testing.TB, action pb.AlarmRequest_AlarmAction) {
 	})
 }
 
-// ExpireTokens ends the logins of all clients, under [Auth]. They log in anew
-// when they are refused.
+// ExpireTokens ends the logins of all clients under [Auth]. Clients log in again
+// when a request is refused. It ends the test without Auth.
 func (o *Operator) ExpireTokens(tb testing.TB) {
 	tb.Helper()
 	if !o.auth {
@@ -211,9 +212,9 @@ func (o *Operator) ExpireTokens(tb testing.TB) {
 	})
 }
 
-// RaiseEpoch does what an operator does after a restore that rewound revisions:
-// every later fence of clients with the given Config.Prefix is greater than any
-// before, and every claim from before is over.
+// RaiseEpoch does what an operator does after a restore that rewound revisions, by
+// [etcdclaims.RaiseEpoch]. Every later fence of clients with this Config.Prefix is
+// greater than all before, and every earlier claim is over.
 func (o *Operator) RaiseEpoch(tb testing.TB, prefix string) {
 	tb.Helper()
 	o.do(tb, "raising the epoch", func(ctx context.Context) error {

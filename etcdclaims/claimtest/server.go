@@ -12,11 +12,22 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// An Etcd is what a client can be connected to: a [Server] or [Members], whose
-// clients nothing happens to, or a [Host].
+// An Etcd is something that clients can connect to: a [Server] or [Members], whose
+// connections have no faults, or a [Host].
 type Etcd interface {
 	// Etcd returns a new client that is closed when the test ends.
 	Etcd(tb testing.TB) *clientv3.Client
+}
+
+// EtcdFunc is a function that implements [Etcd]. It is called once for each client,
+// and must close what it returns when the test ends. It may return the same client
+// each time.
+type EtcdFunc func(tb testing.TB) *clientv3.Client
+
+// Etcd implements [Etcd].
+func (f EtcdFunc) Etcd(tb testing.TB) *clientv3.Client {
+	tb.Helper()
+	return f(tb)
 }
 
 // An Option changes how a server is configured.
@@ -27,28 +38,29 @@ type options struct {
 	auth bool
 }
 
-// MaxTxnOps limits the operations in one transaction, 128 by default.
+// MaxTxnOps limits the number of operations in one transaction. The default is
+// etcd's, 128.
 func MaxTxnOps(n uint) Option {
 	return Tweak(func(cfg *embed.Config) { cfg.MaxTxnOps = n })
 }
 
-// Quota limits the backend to so many bytes; see [Operator.FillQuota] for etcd's
-// behaviour beyond.
+// Quota limits the backend to this many bytes. See [Operator.FillQuota] for a way to
+// exceed it without writing data.
 func Quota(bytes int64) Option {
 	return Tweak(func(cfg *embed.Config) { cfg.QuotaBackendBytes = bytes })
 }
 
-// Auth turns authentication on. The clients of the test log in with a password,
-// which lets them do anything but administer etcd.
+// Auth enables authentication. Clients of the test log in with a password, and have
+// all permissions except administration.
 func Auth() Option {
 	return func(o *options) {
 		o.auth = true
-		// Each login costs a hash, in real time.
+		// Each login computes a hash, in real time.
 		o.etcd = append(o.etcd, testetcd.Tweak(func(cfg *embed.Config) { cfg.BcryptCost = uint(bcrypt.MinCost) }))
 	}
 }
 
-// Tweak changes the server's configuration directly. It is called at each start.
+// Tweak changes the server's configuration directly. f is called at each start.
 func Tweak(f func(*embed.Config)) Option {
 	return func(o *options) { o.etcd = append(o.etcd, testetcd.Tweak(f)) }
 }
@@ -61,7 +73,7 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// backend is what a server gives its clients.
+// backend is how clients connect to a server.
 type backend struct {
 	dial    func(ctx context.Context, addr string) (net.Conn, error)
 	connect func(tb testing.TB, cfg clientv3.Config) *clientv3.Client
@@ -72,7 +84,7 @@ func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", addr)
 }
 
-// client returns a client that is logged in if it must be.
+// client returns a client, logged in if the server requires that.
 func (b backend) client(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 	tb.Helper()
 	if b.secured {
@@ -81,8 +93,8 @@ func (b backend) client(tb testing.TB, cfg clientv3.Config) *clientv3.Client {
 	return b.connect(tb, cfg)
 }
 
-// A Server is one member of etcd. Its methods are for the test's own goroutine,
-// since they fail the test where something cannot be done.
+// A Server is a single member of etcd. Call its methods on the test's own
+// goroutine: they end the test if they fail.
 type Server struct {
 	*Operator
 	backend backend
@@ -90,8 +102,8 @@ type Server struct {
 	real    *testetcd.Server
 }
 
-// Start starts a member for the test, which is stopped when the test ends: in
-// virtual time inside a testing/synctest bubble, and else in real time.
+// Start starts a member and stops it when the test ends. It uses virtual time inside
+// a testing/synctest bubble, and real time outside.
 func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	o := newOptions(opts)
@@ -110,7 +122,7 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// inBubble tells by the year: a bubble's clock begins with 2000.
+// inBubble reports whether it is called in a bubble, whose clock begins in 2000.
 func inBubble() bool { return time.Now().Year() < 2020 }
 
 // Etcd implements [Etcd].
@@ -119,13 +131,13 @@ func (s *Server) Etcd(tb testing.TB) *clientv3.Client {
 	return newHost(tb, s.backend).Etcd(tb)
 }
 
-// Host returns a new machine with a network to the server.
+// Host returns a new machine that is connected to the server.
 func (s *Server) Host(tb testing.TB) *Host {
 	tb.Helper()
 	return newHost(tb, s.backend)
 }
 
-// Endpoints returns the URL of the server. In virtual time nobody listens there.
+// Endpoints returns the URL of the server. In virtual time nothing listens there.
 func (s *Server) Endpoints() []string {
 	if s.virtual != nil {
 		return s.virtual.Endpoints()
@@ -143,8 +155,8 @@ func (s *Server) Stop(tb testing.TB) {
 	s.real.Stop(tb)
 }
 
-// Restart starts the server again on its data, after stopping it if it runs. As
-// with any etcd, all leases then live for their whole TTL from now.
+// Restart stops the server if it runs, and starts it again with its data. All leases
+// then live for their whole TTL from now, as with any etcd.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	if s.virtual != nil {
@@ -157,21 +169,21 @@ func (s *Server) Restart(tb testing.TB) {
 // A Snapshot is a backup of a server.
 type Snapshot = testetcd.Snapshot
 
-// Snapshot makes a backup, as etcdctl snapshot save does.
+// Snapshot takes a backup, as etcdctl snapshot save does.
 func (s *Server) Snapshot(tb testing.TB) Snapshot {
 	tb.Helper()
 	return testetcd.TakeSnapshot(tb, s.root)
 }
 
-// Restore replaces the server by one that has what the backup has, as etcdutl
-// snapshot restore does. Revisions go back: who has seen greater ones refuses
-// to claim until the epoch is raised; see [Operator.RaiseEpoch]. With a bump
-// greater than 0 they go on that far beyond the backup's, which is etcdutl's
-// --bump-revision with --mark-compacted.
+// Restore replaces the server by one with the content of the backup, as etcdutl
+// snapshot restore does. Revisions go back: clients that have seen greater ones
+// refuse to claim until the epoch is raised ([Operator.RaiseEpoch]). A bump greater
+// than 0 makes revisions continue that far beyond those of the backup, as etcdutl's
+// --bump-revision with --mark-compacted does.
 //
-// Under [Auth], clients from before hang: etcd makes a token wait for the log
-// index at which it was issued, which the restored server has yet to reach. They
-// have to be made anew.
+// Under [Auth], earlier clients hang and have to be made again: etcd makes a token
+// wait for the log index at which it was issued, which the restored server has not
+// reached.
 func (s *Server) Restore(tb testing.TB, from Snapshot, bump uint64) {
 	tb.Helper()
 	if s.virtual != nil {

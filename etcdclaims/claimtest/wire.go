@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// wires are the connections of a host, and what stops the bytes on them.
+// wires are the connections of a host, and the cuts that stop their bytes.
 type wires struct {
 	dial func(ctx context.Context, addr string) (net.Conn, error)
 
@@ -17,7 +17,7 @@ type wires struct {
 	killed bool
 }
 
-// cut is a direction, to and from one address or with "" all.
+// cut is one direction of the connections of one address, or of all if it is empty.
 type cut struct {
 	addr string
 	in   bool
@@ -29,7 +29,7 @@ func newWires(dial func(ctx context.Context, addr string) (net.Conn, error)) *wi
 
 var errUnplugged = errors.New("claimtest: connection refused: the host was killed")
 
-// connect dials, for gRPC. A connection that is cut while it is made hangs.
+// connect dials for gRPC. While the direction to addr is cut it hangs.
 func (w *wires) connect(ctx context.Context, addr string) (net.Conn, error) {
 	for {
 		gate, killed := w.gate(addr, false)
@@ -60,7 +60,7 @@ func (w *wires) connect(ctx context.Context, addr string) (net.Conn, error) {
 	return c, nil
 }
 
-// gate returns what must be closed before bytes pass, or nil.
+// gate returns a channel that must be closed before bytes pass, or nil.
 func (w *wires) gate(addr string, in bool) (gate <-chan struct{}, killed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,8 +105,8 @@ func (w *wires) breakAll(forGood bool) {
 	}
 }
 
-// wire is a connection that can be cut. Nothing is lost by that: as with TCP,
-// what was sent arrives when the network is back.
+// wire is a connection that can be cut. As with TCP nothing is lost: what was sent
+// arrives after the cut is healed.
 type wire struct {
 	net.Conn
 	w      *wires
@@ -141,8 +141,8 @@ func (c *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write does not block where the connection is cut, as little as it does before
-// the buffers of a socket are full.
+// Write does not block while the connection is cut, as a socket does not block
+// before its buffers are full.
 func (c *wire) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,9 +174,9 @@ func (c *wire) pump() {
 	}
 }
 
-// send writes. If that fails reading does, too, even where it is cut: gRPC takes
-// a connection for good until its reader ends, and would try again on it without
-// a pause.
+// send writes. If that fails it closes the connection, so that reading fails as
+// well, even during a cut: gRPC considers a connection usable until its reader
+// ends, and would retry on it without a pause.
 func (c *wire) send(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil {

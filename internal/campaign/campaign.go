@@ -166,7 +166,7 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 	end := time.Now()
 	c.observer.close()
 	faults := c.faults.close()
-	ev, err := gather(ctx, c.o.dir, c.members, c.observer.history)
+	ev, err := gather(ctx, c.o.dir, c.members, c.observer.ownership)
 	if err != nil {
 		return fmt.Errorf("gathering the evidence: %w", err)
 	}
@@ -174,7 +174,7 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 	ev.deaths, ends = c.crew.report()
 	ev.submitted = c.shop.submitted()
 	v := judge(ev)
-	pickups := findPickups(c.observer.history, faults, c.o.ttl, end)
+	pickups := findPickups(c.observer.ownership, faults, c.o.ttl, end)
 	for _, p := range pickups {
 		if p.late() {
 			v.overtime = append(v.overtime, p.String())

@@ -43,8 +43,9 @@ func TestCampaign(t *testing.T) {
 		`(?m)^elements in the fenced set +[1-9]`,
 		`(?m)^errors not accounted for +0 *$`,
 		`(?m)^stale effects accepted +0 *$`,
-		`(?m)^lost +0 *$`,
+		`(?m)^items lost +0 *$`,
 		`(?m)^doubled +0 *$`,
+		`(?m)^not as answered +0 *$`,
 		`journals and logs are in `,
 	} {
 		if !regexp.MustCompile(want).Match(out) {

@@ -30,7 +30,7 @@ type evidence struct {
 }
 
 // gather reads everything, once the workers have ended and all is quiet.
-func gather(ctx context.Context, dir string, m *members, h *history) (*evidence, error) {
+func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidence, error) {
 	ev := &evidence{sets: map[string][]string{}, done: map[string]int64{}, terms: h.terms, gaps: h.gaps}
 	var err error
 	if ev.journals, err = readJournals(dir); err != nil {

@@ -15,7 +15,7 @@ import (
 // and believes whoever tells first: a member that is paused or dead is late, and
 // nothing else.
 type observer struct {
-	*history
+	*ownership
 	members  *members
 	watching sync.WaitGroup
 	stop     context.CancelFunc
@@ -23,7 +23,7 @@ type observer struct {
 
 // observe begins to watch before anything is claimed.
 func observe(ctx context.Context, m *members) (*observer, error) {
-	o := &observer{history: newHistory(), members: m}
+	o := &observer{ownership: newOwnership(), members: m}
 	err := m.insist(ctx, func(ctx context.Context, c *clientv3.Client) error {
 		resp, err := c.Get(ctx, etcdclaims.DefaultPrefix, clientv3.WithCountOnly())
 		if err == nil {

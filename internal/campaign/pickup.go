@@ -68,7 +68,7 @@ func (p pickup) String() string {
 }
 
 // findPickups returns all that can be measured, in the order of time.
-func findPickups(h *history, faults []fault, ttl time.Duration, end time.Time) []pickup {
+func findPickups(h *ownership, faults []fault, ttl time.Duration, end time.Time) []pickup {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var found []pickup
@@ -100,7 +100,7 @@ func findPickups(h *history, faults []fault, ttl time.Duration, end time.Time) [
 	return found
 }
 
-func (h *history) pickup(f fault, key string, next *term, faults []fault, ttl time.Duration, end time.Time) (pickup, bool) {
+func (h *ownership) pickup(f fault, key string, next *term, faults []fault, ttl time.Duration, end time.Time) (pickup, bool) {
 	p := pickup{key: key, worker: f.worker, death: f.from}
 	at := end
 	if next != nil {
@@ -127,7 +127,7 @@ func (h *history) pickup(f fault, key string, next *term, faults []fault, ttl ti
 
 // judge says what else happened up to the next owner's claim, and how long the
 // pick-up may therefore take.
-func (p *pickup) judge(h *history, faults []fault, ttl time.Duration, at time.Time) {
+func (p *pickup) judge(h *ownership, faults []fault, ttl time.Duration, at time.Time) {
 	elections := h.elections(p.death, at)
 	p.allowed = plainBound(ttl)
 	if len(elections) > 0 {
@@ -170,7 +170,7 @@ func (f fault) overlaps(from, to time.Time) bool {
 }
 
 // disturbs says how a fault concerns those that wait for the key, if it does.
-func (h *history) disturbs(f fault, p *pickup, at time.Time) string {
+func (h *ownership) disturbs(f fault, p *pickup, at time.Time) string {
 	why := strings.TrimSpace(fmt.Sprintf("%s %s", f.kind, f.worker))
 	switch {
 	case f.kind.ofLeader():
@@ -201,7 +201,7 @@ func slotOf(worker string) string {
 }
 
 // elections returns when new terms of etcd's leaders were heard of.
-func (h *history) elections(from, to time.Time) []time.Time {
+func (h *ownership) elections(from, to time.Time) []time.Time {
 	var times []time.Time
 	for i, r := range h.raft {
 		if i > 0 && r.at.After(from) && !r.at.After(to) {

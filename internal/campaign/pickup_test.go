@@ -7,8 +7,8 @@ import (
 
 // story is a history in which w0.1 owned job-0 and w1.1 waited for it. w0.1 dies
 // at second 100; times are seconds from then on.
-func story(next float64) (*history, []fault) {
-	h := newHistory()
+func story(next float64) (*ownership, []fault) {
+	h := newOwnership()
 	h.hear(second(-20), 1, 1, nil)
 	h.hear(second(-10), 10, 1, []event{{key: ownPrefix + "job-0", value: []byte(`{"owner":"w0.1"}`), rev: 10}})
 	h.hear(second(-5), 11, 1, []event{{key: waitPrefix + digest("job-0") + "/1", value: []byte(`{"owner":"w1.1"}`), rev: 11}})
@@ -74,7 +74,7 @@ func TestPickups(t *testing.T) {
 }
 
 func TestPickupsNotMeasured(t *testing.T) {
-	f := func(name string, change func(h *history, faults []fault)) {
+	f := func(name string, change func(h *ownership, faults []fault)) {
 		t.Helper()
 		h, faults := story(5.5)
 		change(h, faults)
@@ -82,12 +82,12 @@ func TestPickupsNotMeasured(t *testing.T) {
 			t.Errorf("%s: %v", name, found)
 		}
 	}
-	f("nobody waited", func(h *history, _ []fault) { clear(h.places) })
-	f("the waiter left", func(h *history, _ []fault) { h.places[digest("job-0")][0].to = second(2) })
-	f("the waiter came later", func(h *history, _ []fault) { h.places[digest("job-0")][0].from = second(2) })
-	f("the key was free before", func(h *history, _ []fault) { h.terms["job-0"][0].ended = second(-1) })
-	f("the kill failed", func(_ *history, faults []fault) { faults[0].failed = true })
-	f("it was stopped, and went on", func(_ *history, faults []fault) {
+	f("nobody waited", func(h *ownership, _ []fault) { clear(h.places) })
+	f("the waiter left", func(h *ownership, _ []fault) { h.places[digest("job-0")][0].to = second(2) })
+	f("the waiter came later", func(h *ownership, _ []fault) { h.places[digest("job-0")][0].from = second(2) })
+	f("the key was free before", func(h *ownership, _ []fault) { h.terms["job-0"][0].ended = second(-1) })
+	f("the kill failed", func(_ *ownership, faults []fault) { faults[0].failed = true })
+	f("it was stopped, and went on", func(_ *ownership, faults []fault) {
 		faults[0].kind, faults[0].to = stopWorker, second(5)
 	})
 }

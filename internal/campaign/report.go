@@ -87,9 +87,9 @@ func (r *report) findings() []finding {
 	v := r.v
 	return []finding{
 		{"stale effects accepted", v.stale},
-		{"lost", v.lost},
+		{"items lost", v.lost},
 		{"doubled", v.doubled},
-		{"carried out though refused", v.denied},
+		{"not as answered", v.answers},
 		{"carried out though never intended", v.unasked},
 		{"bounds broken", v.overtime},
 		{"workers that ended by themselves, or would not", v.ends},

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
+	"github.com/etcdclaims/claims/fencing"
 )
 
 // A verdict is what the evidence shows. What must not be is in findings; the
@@ -28,9 +33,9 @@ type verdict struct {
 	unwitnessed         int // effects whose owner could not be looked up, in gaps of the observer
 
 	stale    []string // accepted though another owned the key, or nobody
-	lost     []string // acknowledged and not there, or items that were never done
-	doubled  []string // carried out twice
-	denied   []string // carried out though the worker was told they were not
+	answers  []string // acknowledged and lost, refused and carried out, or carried out twice
+	lost     []string // items that were never done
+	doubled  []string // put twice
 	unasked  []string // carried out though nobody intended them
 	overtime []string // pick-ups that took too long, and keys that stayed stuck
 	ends     []string // workers that ended by themselves, or did not end when told to
@@ -38,7 +43,7 @@ type verdict struct {
 
 // held reports whether everything did.
 func (v *verdict) held() bool {
-	return len(v.stale)+len(v.lost)+len(v.doubled)+len(v.denied)+len(v.unasked)+len(v.overtime)+len(v.ends) == 0
+	return len(v.stale)+len(v.lost)+len(v.doubled)+len(v.answers)+len(v.unasked)+len(v.overtime)+len(v.ends) == 0
 }
 
 // judge compares what workers intended and were told with what etcd has.
@@ -80,62 +85,78 @@ func judge(ev *evidence) *verdict {
 		v.overlaps += overlaps
 		v.lateLines += late
 	}
-	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.denied, v.unasked} {
+	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.answers, v.unasked} {
 		slices.Sort(list)
 	}
 	return v
 }
 
-// judgeEffects looks at what etcd has, in the order in which it was accepted.
+// judgeEffects checks the effects that etcd has: each was intended, was put once,
+// and was its owner's when it was accepted.
 func (v *verdict) judgeEffects(ev *evidence, intents map[string]entry) {
-	byKey := map[string][]effect{}
-	for _, e := range ev.effects {
-		byKey[e.key] = append(byKey[e.key], e)
-	}
 	v.effects = len(ev.effects)
-	for key, effects := range byKey {
-		slices.SortFunc(effects, func(a, b effect) int { return int(a.create - b.create) })
-		newest := int64(0)
-		for _, e := range effects {
-			switch intent, ok := intents[e.id]; {
-			case !ok:
-				v.unasked = append(v.unasked, fmt.Sprintf("%s on %s: in no journal", e.id, key))
-			case intent.Key != e.key || intent.Fence != e.fence:
-				v.unasked = append(v.unasked, fmt.Sprintf("%s on %s@%d: intended for %s@%d", e.id, key, e.fence, intent.Key, intent.Fence))
-			}
-			if e.mod != e.create {
-				v.doubled = append(v.doubled, fmt.Sprintf("%s on %s: at revisions %d and %d", e.id, key, e.create, e.mod))
-			}
-			if e.fence < newest {
-				v.stale = append(v.stale, fmt.Sprintf("%s on %s: fence %d at revision %d, after one of fence %d", e.id, key, e.fence, e.create, newest))
-			} else if why := v.witness(ev, e); why != "" {
-				v.stale = append(v.stale, fmt.Sprintf("%s on %s: fence %d at revision %d, %s", e.id, key, e.fence, e.create, why))
-			}
-			newest = max(newest, e.fence)
+	for _, e := range ev.effects {
+		switch intent, ok := intents[e.id]; {
+		case !ok:
+			v.unasked = append(v.unasked, fmt.Sprintf("%s on %s: in no journal", e.id, e.key))
+		case intent.Key != e.key || intent.Fence != e.fence:
+			v.unasked = append(v.unasked, fmt.Sprintf("%s on %s@%d: intended for %s@%d", e.id, e.key, e.fence, intent.Key, intent.Fence))
+		}
+		if e.mod != e.create {
+			v.doubled = append(v.doubled, fmt.Sprintf("%s on %s: at revisions %d and %d", e.id, e.key, e.create, e.mod))
+		}
+	}
+	var broken history.Violations
+	if errors.As(v.byRevision(ev).Check(history.Checks{}), &broken) {
+		for _, violation := range broken {
+			v.stale = append(v.stale, violation.Error())
 		}
 	}
 }
 
-// witness asks the observer's history whether the fence of an effect was that of
-// the owner when it was accepted. It returns what speaks against it.
-func (v *verdict) witness(ev *evidence, e effect) string {
-	terms := ev.terms[e.key]
-	i, ok := slices.BinarySearchFunc(terms, e.fence, func(t *term, fence int64) int { return int(t.fence - fence) })
-	if !ok {
-		for _, gap := range ev.gaps {
-			if gap[0] < e.fence && e.fence <= gap[1] {
-				v.unwitnessed++
-				return ""
+// byRevision returns what etcd carried out, in the order of its revisions: terms and
+// effects. Effects of terms that the observer cannot have seen are left out.
+func (v *verdict) byRevision(ev *evidence) *history.History {
+	type step struct {
+		rev    int64
+		rank   int // at one revision effects come first, then the end of their term, then the next term
+		record func(*history.History)
+	}
+	var steps []step
+	for key, terms := range ev.terms {
+		for _, t := range terms {
+			token := fencing.Token{Key: key, Fence: t.fence}
+			steps = append(steps, step{t.fence, 2, func(h *history.History) { h.Acquire(t.owner, key).Granted(t.fence) }})
+			if t.end > 0 {
+				steps = append(steps, step{t.end, 1, func(h *history.History) { h.Release(t.owner, token).Done() }})
 			}
 		}
-		return "which nobody ever had"
 	}
-	// A term that ends with its last effect, in one transaction, ends at the
-	// revision of that.
-	if t := terms[i]; e.create < t.fence || t.end > 0 && e.create > t.end {
-		return fmt.Sprintf("which had ended at revision %d", t.end)
+	for _, e := range ev.effects {
+		if v.unseen(ev, e) {
+			v.unwitnessed++
+			continue
+		}
+		steps = append(steps, step{e.create, 0, func(h *history.History) {
+			h.Logf("effect %s at revision %d", e.id, e.create)
+			h.Effect(e.id, fencing.Token{Key: e.key, Fence: e.fence}).Done()
+		}})
 	}
-	return ""
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Or(cmp.Compare(a.rev, b.rev), cmp.Compare(a.rank, b.rank)) })
+	h := history.New()
+	for _, s := range steps {
+		s.record(h)
+	}
+	return h
+}
+
+// unseen reports whether the term of an effect began in a gap of the observer, and
+// was over before its end.
+func (v *verdict) unseen(ev *evidence, e effect) bool {
+	if slices.ContainsFunc(ev.terms[e.key], func(t *term) bool { return t.fence == e.fence }) {
+		return false
+	}
+	return slices.ContainsFunc(ev.gaps, func(gap [2]int64) bool { return gap[0] < e.fence && e.fence <= gap[1] })
 }
 
 // judgeOutcomes looks at what workers were told.
@@ -143,12 +164,9 @@ func (v *verdict) judgeOutcomes(intents, outcomes map[string]entry, there map[st
 	for id, intent := range intents {
 		name := fmt.Sprintf("%s on %s@%d (%s)", id, intent.Key, intent.Fence, intent.Kind)
 		n := there[id]
-		if n > 1 {
-			v.doubled = append(v.doubled, fmt.Sprintf("%s: %d times", name, n))
-		}
 		outcome, ok := outcomes[id]
 		if intent.Kind == kindPlain {
-			// What is lost here is lost for want of a fence.
+			// These are lost because they have no fence.
 			switch {
 			case ok && outcome.Op == opOK && n == 0:
 				v.plainLost++
@@ -157,8 +175,12 @@ func (v *verdict) judgeOutcomes(intents, outcomes map[string]entry, there map[st
 			}
 			continue
 		}
+		write := history.Write{
+			Name: name, Token: fencing.Token{Key: intent.Key, Fence: intent.Fence}, Outcome: history.OutcomeRefused, Found: n,
+		}
 		switch {
 		case !ok || outcome.Op == opUnknown:
+			write.Outcome = history.OutcomeUnknown
 			if ok {
 				v.unknown++
 			} else {
@@ -170,22 +192,18 @@ func (v *verdict) judgeOutcomes(intents, outcomes map[string]entry, there map[st
 				v.notApplied++
 			}
 		case outcome.Op == opOK:
+			write.Outcome = history.OutcomeDone
 			v.acknowledged++
-			if n == 0 {
-				v.lost = append(v.lost, name)
-			}
+		case outcome.Op == opFailed:
+			v.failed++
 		default:
-			if outcome.Op == opFailed {
-				v.failed++
-			} else {
-				v.refused++
-				if intent.Kind == kindHeld || intent.Kind == kindLate {
-					v.refusedRaw++
-				}
+			v.refused++
+			if intent.Kind == kindHeld || intent.Kind == kindLate {
+				v.refusedRaw++
 			}
-			if n > 0 {
-				v.denied = append(v.denied, fmt.Sprintf("%s: %s, %s", name, outcome.Op, outcome.Note))
-			}
+		}
+		if violation := write.Check(); violation != nil {
+			v.answers = append(v.answers, violation.Error())
 		}
 	}
 }

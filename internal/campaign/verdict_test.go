@@ -70,23 +70,24 @@ func TestVerdict(t *testing.T) {
 		{"a fence that nobody had", func(ev *evidence) {
 			add(ev, effect{id: "x", key: "job-0", fence: 25, kind: kindTxn, create: 26, mod: 26})
 		}, map[string]int{"stale": 1}},
+		{"two terms at once", func(ev *evidence) { ev.terms["job-0"][0].end = 0 }, map[string]int{"stale": 1}},
 		{"OK a fence that the observer cannot have seen", func(ev *evidence) {
 			ev.gaps = [][2]int64{{24, 25}}
 			add(ev, effect{id: "x", key: "job-0", fence: 25, kind: kindTxn, create: 26, mod: 26})
 		}, nil},
-		{"an acknowledged effect that is not there", func(ev *evidence) { remove(ev, "w0.1-1") }, map[string]int{"lost": 1}},
+		{"an acknowledged effect that is not there", func(ev *evidence) { remove(ev, "w0.1-1") }, map[string]int{"answers": 1}},
 		{"OK an unknown effect that is not there", func(ev *evidence) { remove(ev, "w1.1-1") }, nil},
 		{"an effect put twice", func(ev *evidence) { ev.effects[0].mod = 12 }, map[string]int{"doubled": 1}},
 		{"a refused effect that is there", func(ev *evidence) {
 			ev.effects = append(ev.effects, effect{id: "w0.1-2", key: "job-0", fence: 10, kind: kindLate, create: 12, mod: 12})
-		}, map[string]int{"denied": 1}},
-		{"a failed effect that is there", func(ev *evidence) { ev.journals[1].Op = opFailed }, map[string]int{"denied": 1}},
+		}, map[string]int{"answers": 1}},
+		{"a failed effect that is there", func(ev *evidence) { ev.journals[1].Op = opFailed }, map[string]int{"answers": 1}},
 		{"an effect that nobody intended", func(ev *evidence) {
 			ev.effects = append(ev.effects, effect{id: "x", key: "job-0", fence: 20, kind: kindTxn, create: 22, mod: 22})
 		}, map[string]int{"unasked": 1}},
 		{"an effect under another fence than intended", func(ev *evidence) { ev.journals[0].Fence = 9 }, map[string]int{"unasked": 1}},
-		{"an acknowledged element that is not there", func(ev *evidence) { ev.sets[kindSet] = nil }, map[string]int{"lost": 1}},
-		{"an element that is there twice", func(ev *evidence) { ev.sets[kindSet] = []string{"w0.1-4", "w0.1-4"} }, map[string]int{"doubled": 1}},
+		{"an acknowledged element that is not there", func(ev *evidence) { ev.sets[kindSet] = nil }, map[string]int{"answers": 1}},
+		{"an element that is there twice", func(ev *evidence) { ev.sets[kindSet] = []string{"w0.1-4", "w0.1-4"} }, map[string]int{"answers": 1}},
 		{"OK an element lost for want of a fence", func(ev *evidence) { ev.sets[kindPlain] = nil }, nil},
 		{"an item that was never done", func(ev *evidence) { ev.submitted = append(ev.submitted, "2") }, map[string]int{"lost": 1}},
 		{"an item that was put as done twice", func(ev *evidence) { ev.done["1"] = 2 }, map[string]int{"doubled": 1}},
@@ -98,7 +99,7 @@ func TestVerdict(t *testing.T) {
 			ev.journals = append(ev.journals,
 				entry{Op: opIntent, ID: "x", Kind: kindComplete, Key: "item-1", Fence: 32},
 				entry{Op: opOK, ID: "x", Kind: kindComplete, Key: "item-1", Fence: 32})
-		}, map[string]int{"doubled": 1, "lost": 1}},
+		}, map[string]int{"doubled": 1, "answers": 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestVerdict(t *testing.T) {
 			tt.spoil(ev)
 			v := judge(ev)
 			got := map[string]int{}
-			for name, list := range map[string][]string{"stale": v.stale, "lost": v.lost, "doubled": v.doubled, "denied": v.denied, "unasked": v.unasked} {
+			for name, list := range map[string][]string{"stale": v.stale, "lost": v.lost, "doubled": v.doubled, "answers": v.answers, "unasked": v.unasked} {
 				if len(list) > 0 {
 					got[name] = len(list)
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -26,7 +27,7 @@ func TestReleases(t *testing.T) {
 			p := r.start(t)
 			etcd := p.Client(t)
 			t.Run("Claims", func(t *testing.T) {
-				claimtest.TestClaims(t, claimtest.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }))
+				conformance.TestClaims(t, claimtest.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }))
 			})
 			t.Run("Warning", func(t *testing.T) { warning(t, etcd, r.warns) })
 			t.Run("Revoked", func(t *testing.T) { revoked(t, etcd) })

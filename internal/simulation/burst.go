@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 )
 
 // poolSize is how many keys there are that are claimed many at once.
@@ -108,7 +108,7 @@ func (b *burst) acquire(rng *rand.Rand, keys []string, kind int) {
 	}
 	ctx, cancel := p.within(rng, most)
 	defer cancel()
-	calls := make([]*claimtest.Call, len(keys))
+	calls := make([]*history.Call, len(keys))
 	for i, key := range keys {
 		calls[i] = p.w.history.Acquire(p.name, key)
 	}
@@ -148,7 +148,7 @@ func (p *process) releaseAll(rng *rand.Rand) {
 	p.w.count("released all")
 	ctx, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 10*time.Second))
 	defer cancel()
-	var calls []*claimtest.Call
+	var calls []*history.Call
 	for _, token := range p.w.trace.clearing(p, 1) {
 		calls = append(calls, p.w.history.Release(p.name, token))
 	}

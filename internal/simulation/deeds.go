@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -30,7 +30,7 @@ func (p *process) handler(rng *rand.Rand) {
 	ctx, cancel := p.within(rng, 30*time.Second)
 	defer cancel()
 	call := p.w.history.Acquire(p.name, key)
-	var release *claimtest.Call
+	var release *history.Call
 	ran := false
 	err := method(ctx, key, func(ctx context.Context) error {
 		token, _ := fencing.FromContext(ctx)
@@ -182,7 +182,7 @@ func (p *process) several(rng *rand.Rand) {
 	keys = keys[:1+rng.IntN(len(keys))]
 	ctx, cancel := p.within(rng, 8*time.Second)
 	defer cancel()
-	calls := make([]*claimtest.Call, len(keys))
+	calls := make([]*history.Call, len(keys))
 	for i, key := range keys {
 		calls[i] = p.w.history.Acquire(p.name, key)
 	}

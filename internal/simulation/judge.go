@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
 )
 
@@ -78,13 +79,8 @@ func (t *trace) judge() {
 		}
 	}
 	for _, e := range t.intents {
-		switch {
-		case e.outcome == "accepted" && e.applied == 0:
-			r.fault("%s was told that its write under %v was done: it is not in etcd", e.p.name, e.token)
-		case e.outcome == "" && e.applied > 0:
-			r.fault("%s was told that its write under %v was not done: it is in etcd", e.p.name, e.token)
-		case e.applied > 1:
-			r.fault("the write of %s under %v was done %d times", e.p.name, e.token, e.applied)
+		if v := (history.Write{Name: "of " + e.p.name, Token: e.token, Outcome: e.outcome, Found: e.applied}).Check(); v != nil {
+			r.fault("%v", v)
 		}
 	}
 	for token, m := range t.terms {

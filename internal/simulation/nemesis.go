@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
@@ -259,7 +260,7 @@ func (w *world) closeUnder(p *process) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	w.trace.leaves(p)
-	var calls []*claimtest.Call
+	var calls []*history.Call
 	for _, token := range w.trace.clearing(p, 1) {
 		calls = append(calls, w.history.Release(p.name, token))
 	}
@@ -300,7 +301,7 @@ func (w *world) all() []string {
 
 // revoke ends a lease and all that is on it.
 func (w *world) revoke(lease clientv3.LeaseID) {
-	var calls []*claimtest.Call
+	var calls []*history.Call
 	for _, key := range w.all() {
 		calls = append(calls, w.history.Take(key))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
 )
 
@@ -244,7 +245,7 @@ func (p *process) acquireIn(ctx context.Context, key string, wait bool, opts ...
 }
 
 // granted records what an acquiring method returned.
-func (p *process) granted(call *claimtest.Call, cl *etcdclaims.Claim, err error) {
+func (p *process) granted(call *history.Call, cl *etcdclaims.Claim, err error) {
 	if err != nil {
 		p.class("acquire", err)
 		call.Acquired(nil, err)
@@ -344,7 +345,7 @@ func (p *process) release(rng *rand.Rand, cl *etcdclaims.Claim) {
 }
 
 // returned records how a call ended.
-func (p *process) returned(call *claimtest.Call, what string, err error) {
+func (p *process) returned(call *history.Call, what string, err error) {
 	call.Returned(err)
 	p.class(what, err)
 }

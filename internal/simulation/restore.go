@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -85,7 +86,7 @@ func (w *world) isolate() (end func()) {
 
 // restore puts the backup in etcd's place, with nobody connected.
 func (w *world) restore(b backup) {
-	var calls []*claimtest.Call
+	var calls []*history.Call
 	for _, key := range w.all() {
 		calls = append(calls, w.history.Take(key))
 	}

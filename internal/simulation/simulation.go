@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -36,7 +37,7 @@ type Plan struct {
 
 // Outcome is what a run showed.
 type Outcome struct {
-	History *claimtest.History
+	History *history.History
 	Faults  []string // what violated the rules, apart from what History.Check finds
 	Counts  map[string]int
 	trace   *trace
@@ -63,7 +64,7 @@ func (o *Outcome) Keep(dir string) error {
 
 // Check judges the run, its history included.
 func (o *Outcome) Check() error {
-	err := o.History.Check(claimtest.Checks{Grace: grace})
+	err := o.History.Check(history.Checks{Grace: grace})
 	if len(o.Faults) == 0 {
 		return err
 	}
@@ -91,7 +92,7 @@ type world struct {
 	rng     *rand.Rand // of the nemesis
 	server  *claimtest.Server
 	auth    bool
-	history *claimtest.History
+	history *history.History
 	trace   *trace
 	ledger  ledger
 
@@ -116,7 +117,7 @@ func Run(tb testing.TB, plan Plan) *Outcome {
 	tb.Helper()
 	w := &world{
 		TB: tb, plan: plan, rng: rand.New(rand.NewPCG(plan.Seed, 0)),
-		history: claimtest.NewHistory(), counts: make(map[string]int),
+		history: history.New(), counts: make(map[string]int),
 	}
 	var opts []claimtest.Option
 	if w.auth = w.rng.IntN(32) == 0; w.auth {

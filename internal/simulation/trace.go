@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 	"github.com/etcdclaims/claims/fencing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -280,8 +281,8 @@ type intent struct {
 	n       int
 	token   fencing.Token
 	p       *process
-	outcome string // accepted, unknown, or "" for refused
-	applied int    // how often it is in etcd
+	outcome history.Outcome
+	applied int // how often it is in etcd
 }
 
 // mark is what an effect writes.
@@ -294,7 +295,7 @@ type mark struct {
 func (t *trace) intend(token fencing.Token, p *process) *intent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := &intent{t: t, n: len(t.intents), token: token, p: p, outcome: "unknown"}
+	e := &intent{t: t, n: len(t.intents), token: token, p: p, outcome: history.OutcomeUnknown}
 	t.intents = append(t.intents, e)
 	return e
 }
@@ -309,27 +310,24 @@ func (e *intent) value() string {
 
 func (e *intent) put() clientv3.Op { return clientv3.OpPut(effectPrefix+e.token.Key, e.value()) }
 
-func (e *intent) accepted() { e.say("accepted") }
+func (e *intent) accepted() { e.conclude(history.OutcomeDone) }
 
 func (e *intent) returned(err error) {
 	if errors.Is(err, etcdclaims.ErrUnknown) {
-		e.say("unknown")
+		e.conclude(history.OutcomeUnknown)
 		return
 	}
-	e.say("")
+	e.conclude(history.OutcomeRefused)
 }
 
-func (e *intent) say(outcome string) {
+func (e *intent) conclude(outcome history.Outcome) {
 	e.t.mu.Lock()
 	defer e.t.mu.Unlock()
-	if e.p.dead.Load() && outcome != "accepted" {
-		outcome = "unknown"
+	if e.p.dead.Load() && outcome == history.OutcomeRefused {
+		outcome = history.OutcomeUnknown
 	}
 	e.outcome = outcome
-	if outcome == "" {
-		outcome = "refused"
-	}
-	e.t.w.count("effects " + outcome)
+	e.t.w.count("effects " + string(outcome))
 }
 
 // holder is what the value of a claim's key says.

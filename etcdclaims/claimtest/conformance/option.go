@@ -1,0 +1,114 @@
+package conformance
+
+import (
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+var optionCases = []Case{
+	{"reentrant shares the term", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		one := t.try(a, "k", etcdclaims.Reentrant())
+		two := t.try(a, "k", etcdclaims.Reentrant())
+		if one.Token() != two.Token() {
+			t.Errorf("%v and %v are not one term", one.Token(), two.Token())
+		}
+		_, err := b.TryAcquire(t.ctx, "k", etcdclaims.Reentrant())
+		t.holder(err)
+		t.ok(one.Release(t.ctx))
+		t.ok(two.Check())
+		t.refused(b, "k") // it is given up with its last handle
+		t.ok(two.Release(t.ctx))
+		t.try(b, "k")
+	}},
+
+	{"supersede begins a new term", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		old := t.try(a, "k", etcdclaims.Supersede())
+		now := t.try(a, "k", etcdclaims.Supersede())
+		t.rises(old.Fence(), now.Fence())
+		t.lost(old, etcdclaims.ReasonSuperseded)
+		_, err := old.Txn(t.ctx).Then(t.put("x", "old")).Commit()
+		t.is(err, etcdclaims.ErrLost)
+		t.is(old.Release(t.ctx), etcdclaims.ErrLost)
+		t.ok(now.Check())
+		_, err = b.TryAcquire(t.ctx, "k", etcdclaims.Supersede())
+		t.holder(err) // what another client holds is not superseded
+		if got := t.stored("x"); got != "" {
+			t.Errorf("the old term has stored %q", got)
+		}
+	}},
+
+	{"barge takes what is free and no more", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		claim := t.try(a, "k", etcdclaims.Barge())
+		_, err := b.TryAcquire(t.ctx, "k", etcdclaims.Barge())
+		t.holder(err)
+		t.ok(claim.Release(t.ctx))
+		t.try(b, "k", etcdclaims.Barge())
+	}},
+
+	{"conditions of an acquisition decide", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		_, err := t.raw.Put(t.ctx, t.data+"there", "1")
+		t.ok(err)
+		_, err = a.TryAcquire(t.ctx, "k", etcdclaims.If(t.absent("there")), etcdclaims.Then(t.put("x", "1")))
+		t.is(err, etcdclaims.ErrRefused)
+		if got := t.stored("x"); got != "" {
+			t.Errorf("a refused acquisition has stored %q", got)
+		}
+		t.free(b, "k")
+		t.try(a, "k", etcdclaims.If(clientv3.Compare(clientv3.Value(t.data+"there"), "=", "1")))
+		t.refused(b, "k")
+	}},
+
+	{"operations of an acquisition come with it", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		t.try(a, "k", etcdclaims.Then(t.put("x", "a")))
+		if got := t.stored("x"); got != "a" {
+			t.Errorf("acquiring has stored %q", got)
+		}
+		_, err := b.TryAcquire(t.ctx, "k", etcdclaims.Then(t.put("x", "b")))
+		t.holder(err)
+		if got := t.stored("x"); got != "a" {
+			t.Errorf("a refused acquisition has stored %q", got)
+		}
+	}},
+
+	{"a claim waits in line with its conditions", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		claim := t.try(a, "k")
+		for _, want := range []error{nil, etcdclaims.ErrRefused} {
+			got := make(chan turn, 1)
+			t.background(func() {
+				claim, err := b.Acquire(t.ctx, "k", etcdclaims.If(t.absent("x")), etcdclaims.Then(t.put("x", "1")))
+				got <- turn{claim: claim, err: err}
+			})
+			t.eventually("it stands in line", func() bool { return t.lookup(a, "k").Waiting == 1 })
+			t.ok(claim.Release(t.ctx))
+			next := t.next(got)
+			if want != nil {
+				t.is(next.err, want)
+				continue
+			}
+			t.ok(next.err)
+			if got := t.stored("x"); got != "1" {
+				t.Errorf("acquiring has stored %q", got)
+			}
+			claim = next.claim
+		}
+		t.free(a, "k")
+	}},
+
+	{"a session of another lease time is another", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		long := t.try(a, "long", etcdclaims.TTL(etcdclaims.DefaultTTL*4))
+		t.try(a, "short")
+		if d := long.Remaining(); d <= etcdclaims.DefaultTTL || d > etcdclaims.DefaultTTL*4 {
+			t.Errorf("%v remain of a minute", d)
+		}
+		t.revoke(b, "short")
+		t.free(b, "short")
+		t.ok(long.Renew(t.ctx))
+	}},
+}

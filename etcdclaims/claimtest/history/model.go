@@ -1,0 +1,216 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// The model of one key. It has one step for each call whose outcome is known, and
+// one for each term that ends without a release, which nobody sees: a lapse. A term
+// ends once, by a release that was Done or by a lapse, so the model is
+// deterministic. An unknown release may be carried out at any time. So may a
+// lapse, so an unknown release adds no step.
+//
+// A lapse may come at any time after its grant. To shorten the search, its interval
+// is narrowed: a lapse comes after every accepted call of its term, before the
+// first refused one, and before the next grant. The model demands the same, so this
+// changes no verdict.
+
+// stepKind is the condition of a step on the state, and its change.
+type stepKind int
+
+const (
+	stepGrant    stepKind = iota // free, and every fence before is lower: the owner from now on
+	stepEnd                      // the owner, and no longer
+	stepOwner                    // the owner
+	stepNotOwner                 // not the owner
+)
+
+// nameLapse is the name of the step that ends a term without a release.
+const nameLapse = "lapse"
+
+// step is the input of an operation of the model.
+type step struct {
+	kind    stepKind
+	key     string
+	fence   int64
+	process string
+	name    string   // of the call, for people
+	seqs    [2]int64 // of the records between which it happened; of a lapse, those of the grant
+}
+
+// holding is the state of a key: 0 if nobody owns it.
+type holding struct{ owner, highest int64 }
+
+func (s holding) String() string {
+	if s.owner == 0 {
+		return "free after " + strconv.FormatInt(s.highest, 10)
+	}
+	return "owner " + strconv.FormatInt(s.owner, 10)
+}
+
+func (s holding) after(in step) (holding, bool) {
+	switch in.kind {
+	case stepGrant:
+		return holding{in.fence, in.fence}, s.owner == 0 && in.fence > s.highest
+	case stepEnd:
+		return holding{0, s.highest}, s.owner == in.fence
+	case stepOwner:
+		return s, s.owner == in.fence
+	default:
+		return s, s.owner != in.fence
+	}
+}
+
+// search limits the steps of porcupine's search.
+type search struct{ left atomic.Int64 }
+
+// model returns the model. Without a search the number of steps is not limited.
+func model(s *search) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return holding{} },
+		Step: func(state, input, _ any) (bool, any) {
+			// Past the limit every step is illegal, which ends the search.
+			if s != nil && s.left.Add(-1) < 0 {
+				return false, state
+			}
+			next, ok := state.(holding).after(input.(step))
+			return ok, next
+		},
+		DescribeOperation: func(input, _ any) string { return input.(step).String() },
+		DescribeState:     func(state any) string { return state.(holding).String() },
+	}
+}
+
+func (in step) String() string { return fmt.Sprintf("%s @%d", in.name, in.fence) }
+
+// linearizable returns a violation if no order of the calls explains them. It looks
+// for a conflict of two calls first: in a wrong history the search would try every
+// order of the other calls.
+func (k *keyTimeline) linearizable(p *timeline, grace time.Duration, steps int) *Violation {
+	ops := k.operations(p, grace)
+	if len(ops) == 0 {
+		return nil
+	}
+	if c := findConflict(ops); c != nil {
+		return k.explain(p, ops, c)
+	}
+	limit := cmp.Or(steps, max(1_000_000, 100*len(ops)))
+	v := &Violation{
+		Rule: Linearizable, Key: k.key,
+		Detail: fmt.Sprintf("no order explains the %d operations, though no two of them conflict", len(ops)),
+		Lines:  p.lines(ops[0].Input.(step).seqs[0], ops[len(ops)-1].Input.(step).seqs[1]),
+	}
+	ok, decided := explained(ops, limit)
+	if ok {
+		return nil
+	}
+	if !decided {
+		v.Rule = Undecided
+		v.Detail = fmt.Sprintf("no order that explains the %d operations was found within %d steps", len(ops), limit)
+	}
+	return v
+}
+
+// explained reports whether some order explains the operations, and whether the
+// steps were enough to decide that.
+func explained(ops []porcupine.Operation, steps int) (ok, decided bool) {
+	s := &search{}
+	s.left.Store(int64(steps))
+	ok = porcupine.CheckOperations(model(s), ops)
+	return ok, ok || s.left.Load() >= 0
+}
+
+// operations returns the operations that the model has to explain.
+func (k *keyTimeline) operations(p *timeline, grace time.Duration) []porcupine.Operation {
+	var ops []porcupine.Operation
+	// Doubled, so that something fits between two records.
+	add := func(in step, from, to int64) {
+		in.key = k.key
+		ops = append(ops, porcupine.Operation{Input: in, Call: from, Return: to})
+	}
+	addCall := func(kind stepKind, c *call, name string) {
+		add(step{
+			kind: kind, fence: c.Fence, process: c.Process, name: name,
+			seqs: [2]int64{c.Seq, c.ret.Seq},
+		}, 2*c.Seq, 2*p.returned(c))
+	}
+	lastOwned := map[int64]int64{}     // by fence: the last call that only its owner may make
+	firstNotOwned := map[int64]int64{} // by fence: the first return that tells it is over
+	notOwned := func(c *call) {
+		if first := firstNotOwned[c.Fence]; first == 0 || c.ret.Seq < first {
+			firstNotOwned[c.Fence] = c.ret.Seq
+		}
+	}
+	for _, c := range k.effects {
+		switch c.outcome {
+		case didDone:
+			addCall(stepOwner, c, "effect")
+			lastOwned[c.Fence] = max(lastOwned[c.Fence], c.Seq)
+		case didRefused:
+			addCall(stepNotOwner, c, "refused effect")
+			notOwned(c)
+		}
+	}
+	for _, e := range k.checks {
+		if t := k.granted[e.Fence]; t != nil && p.excused(k.tookFrom(p, t), grace, e.Seq, e.Seq) {
+			continue
+		}
+		add(step{
+			kind: stepOwner, fence: e.Fence, process: e.Process, name: "check", seqs: [2]int64{e.Seq, e.Seq},
+		}, 2*e.Seq, 2*e.Seq)
+		lastOwned[e.Fence] = max(lastOwned[e.Fence], e.Seq)
+	}
+	for _, c := range k.releases {
+		if c.outcome == didRefused {
+			addCall(stepNotOwner, c, "refused release")
+			notOwned(c)
+		}
+		if c.outcome == didDone && k.granted[c.Fence] == nil {
+			addCall(stepEnd, c, "release") // of what nobody was granted
+		}
+	}
+	for _, t := range k.terms {
+		fence := t.ret.Fence
+		grant := step{kind: stepGrant, fence: fence, process: t.ret.Process, name: "grant", seqs: [2]int64{t.call.Seq, t.ret.Seq}}
+		add(grant, 2*t.call.Seq, 2*t.ret.Seq)
+		if k.granted[fence] != t {
+			continue // the model refuses the second grant of a fence
+		}
+		r := t.release()
+		if r != nil && r.outcome == didDone && !k.mayBeTaken(p, t, r) {
+			addCall(stepEnd, r, "release")
+			continue
+		}
+		end := step{kind: stepEnd, fence: fence, process: t.ret.Process, name: nameLapse, seqs: grant.seqs}
+		from, to := max(t.call.Seq, lastOwned[fence]), t.next
+		if first := firstNotOwned[fence]; first > 0 {
+			to = min(to, first)
+		}
+		if r != nil && r.outcome == didDone {
+			end.name, end.seqs = "release", [2]int64{t.call.Seq, r.ret.Seq}
+			to = min(to, r.ret.Seq)
+		}
+		if to <= from {
+			from = t.call.Seq // nothing can explain it: leave that to the search
+		}
+		if to <= from {
+			to = p.never()
+		}
+		add(end, 2*from+1, 2*to)
+	}
+	return ops
+}
+
+// mayBeTaken reports whether a Take may have ended the term before its release
+// returned. The release may then have found nothing to release: one that is sent
+// again after a lost reply cannot distinguish these cases, and is Done in both.
+func (k *keyTimeline) mayBeTaken(p *timeline, t *term, r *call) bool {
+	return slices.ContainsFunc(k.tookFrom(p, t), func(c *call) bool { return c.Seq < r.ret.Seq })
+}
