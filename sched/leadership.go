@@ -44,6 +44,7 @@ type leadership struct {
 
 	plans planner
 
+	reads int // jobs that one request reads
 	steps int // decisions in one transaction
 	ticks int // ticks in one decision
 
@@ -52,6 +53,7 @@ type leadership struct {
 }
 
 const (
+	mostReads = 16               // jobs that one request reads, with five operations each
 	mostSteps = 64               // decisions in one transaction: nested, each takes some of etcd's 128 operations
 	mostTicks = 32               // ticks in one decision
 	mostPuts  = 512              // ticks in one transaction, which is bounded in size
@@ -77,7 +79,7 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 		asked:  newQueue(func(a, b *request) bool { return a.before(b) }),
 		rescan: true,
 		plans:  planner{done: make(chan struct{}, 1)},
-		steps:  mostSteps, ticks: mostTicks,
+		reads:  mostReads, steps: mostSteps, ticks: mostTicks,
 	}
 }
 

@@ -22,18 +22,17 @@ const farAhead = time.Hour
 
 // refresh reads the jobs whose state is in doubt: all of them, or some at a time.
 func (l *leadership) refresh(ctx context.Context) error {
-	const most = 16 // jobs in one request
 	if l.stale {
 		return l.load(ctx)
 	}
 	l.adopt()
-	if len(l.doubtful.items) > 4*most {
+	if len(l.doubtful.items) > 4*mostReads {
 		first, _ := l.doubtful.first()
 		if time.Until(first.readAt) <= 0 {
 			return l.load(ctx)
 		}
 	}
-	some := l.doubtful.takeWhile(most, func(c *jobState) bool { return time.Until(c.readAt) <= 0 })
+	some := l.doubtful.takeWhile(l.reads, func(c *jobState) bool { return time.Until(c.readAt) <= 0 })
 	if len(some) == 0 {
 		return nil
 	}
@@ -51,6 +50,10 @@ func (l *leadership) refresh(ctx context.Context) error {
 	if err != nil {
 		for _, c := range some {
 			l.place(c)
+		}
+		if isTooLarge(err) && l.reads > 1 {
+			l.reads /= 2
+			return nil
 		}
 		return denial(err)
 	}

@@ -274,9 +274,17 @@ func TestFewOperations(t *testing.T) {
 		for i := range 200 {
 			f.do(sched.Job{Name: fmt.Sprint("job", i), Schedule: minutely}, 0)
 		}
-		f.start(0)
+		n := f.start(0)
+		f.until("00:01:30")
+		n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 20 * time.Millisecond}) // they come while the first is read
+		for i := range 40 {                                                                               // too few to read all jobs, too many for one request
+			noErr(t, n.sched.Add(sched.Job{
+				Name: fmt.Sprint("late", i), Schedule: minutely,
+				Handler: f.ledger.record(n.name, func(context.Context, sched.Tick) error { return nil }),
+			}))
+		}
 		f.until("00:03:30")
-		if n := len(f.ledger.all("")); n != 600 {
+		if n := len(f.ledger.all("")); n != 600+80 {
 			t.Errorf("%d runs", n)
 		}
 		f.audit()
