@@ -89,8 +89,9 @@ func (q *Queue) claim(ctx context.Context, n int, wait bool, opts []ClaimOption)
 }
 
 // takeItems claims what was picked: each item by itself, if it is where it was, the
-// queue is not paused, and its slot is free.
-func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) ([]*Lease, error) {
+// queue is not paused, and its slot is free. refused is set if the request as a whole was
+// refused: the queue is paused, or the session's generation is another.
+func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (leases []*Lease, refused bool, err error) {
 	now := time.Now().UTC()
 	nonce := uuid.NewString()
 	var ops []clientv3.Op
@@ -115,13 +116,12 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) ([]*
 		if err != nil {
 			s.doubt()
 		}
-		return leases, err
+		return leases, false, err
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case again || !resp.Succeeded:
-		return nil, nil // paused just now, or the generation is another
+		return nil, true, nil
 	}
-	var leases []*Lease
 	for i, r := range resp.Responses {
 		if inner := r.GetResponseTxn(); inner.Succeeded {
 			if l := q.leased(s, items[i].st, inner.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); l != nil {
@@ -129,7 +129,7 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) ([]*
 			}
 		}
 	}
-	return leases, nil
+	return leases, false, nil
 }
 
 // leased makes a lease of what was taken. An item without content is dropped: it

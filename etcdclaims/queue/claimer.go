@@ -2,6 +2,8 @@ package queue
 
 import (
 	"errors"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -40,10 +42,15 @@ type claimer struct {
 	running   bool
 	listening bool
 
-	window int // how many items to pick from; the claimer's goroutine only
+	arrivals arrivals
+	idle     idle // the claimer's goroutine only
+	window   int  // how many items to pick from; the claimer's goroutine only
 }
 
-func (c *claimer) init(q *Queue) { c.q, c.wake, c.window = q, make(chan struct{}, 1), 1 }
+func (c *claimer) init(q *Queue) {
+	c.q, c.wake, c.window, c.idle.q = q, make(chan struct{}, 1), 1, q
+	c.arrivals.init()
+}
 
 // ask has the caller answered, in turn.
 func (c *claimer) ask(w *want) error {
@@ -106,16 +113,19 @@ func (c *claimer) stir() {
 func (c *claimer) run() {
 	q := c.q
 	for try := 0; ; {
-		next, err := c.round()
-		wait := q.cfg.TTL / 3
+		waiting, err := c.round()
+		wait := time.Duration(math.MaxInt64)
 		switch {
 		case err != nil:
 			wait = etcdclaims.ExponentialBackoff(20*time.Millisecond, 2*time.Second)(min(try, 20) + 1)
 			try++
+		case waiting:
+			wait, try = max(time.Until(c.arrivals.next(q)), 0), 0
 		default:
 			try = 0
-			if !next.IsZero() {
-				wait = min(wait, max(time.Until(next), 0))
+			c.idle.leave()
+			if d := c.idle.lapse(); d > 0 {
+				wait = d
 			}
 		}
 		t := time.NewTimer(wait)
@@ -131,19 +141,22 @@ func (c *claimer) run() {
 	}
 }
 
-// take returns those who want items for the same duration as the first of them, and
-// how many they want. They stay in the list until they are answered.
-func (c *claimer) take() (wants []*want, n int) {
+// take returns those who want items for the same duration as the first of them, how
+// many they want, and whether all of them wait for items. They stay in the list until
+// they are answered.
+func (c *claimer) take() (wants []*want, n int, wait bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropOver()
+	wait = true
 	for _, w := range c.wants {
 		if w.ttl == c.wants[0].ttl {
 			wants = append(wants, w)
 			n += w.n
+			wait = wait && w.wait
 		}
 	}
-	return wants, min(n, itemsPerRequest)
+	return wants, min(n, itemsPerRequest), wait
 }
 
 // refuse ends all that wait.
@@ -157,40 +170,165 @@ func (c *claimer) refuse(err error) {
 	c.wants = nil
 }
 
-// round claims until nobody wants more, or nothing is visible. It returns when the
-// next item vests, and an error if some of it has to be tried again. It gives back
-// first what this process took without knowing, whether or not anybody wants items.
-func (c *claimer) round() (next time.Time, err error) {
+// round claims until nobody wants more, or nothing is visible. It returns whether
+// somebody waits, and an error if some of it has to be tried again. It gives back first
+// what this process took without knowing, whether or not anybody wants items.
+func (c *claimer) round() (waiting bool, failed error) {
 	seen := map[time.Duration]bool{} // durations that found nothing in this round
-	failed := c.q.sessions.reconcile(c.q.ctx)
+	failed = c.q.sessions.reconcile(c.q.ctx)
 	for {
-		wants, n := c.take()
+		wants, n, wait := c.take()
 		if len(wants) == 0 {
-			return time.Time{}, failed
+			return waiting, failed
 		}
 		ttl := wants[0].ttl
 		s, err := c.q.sessions.get(c.q.ctx, ttl)
 		var b Batch
 		var more bool
 		if err == nil {
-			b, more, err = c.claimSome(s, n)
+			b, more, err = c.claimSome(s, n, wait)
 		}
 		if err != nil {
 			c.answerFailed(wants, err)
 			if failed = err; c.rotate(ttl, seen) {
 				continue
 			}
-			return time.Time{}, failed
+			return true, failed
 		}
-		c.answer(wants, b)
+		waiting = c.answer(wants, b)
 		if more {
 			continue
+		}
+		if waiting {
+			c.idle.enter(s)
 		}
 		if c.rotate(ttl, seen) {
 			continue
 		}
-		return b.Next, failed
+		return c.waits(), failed
 	}
+}
+
+// waits reports whether anybody waits.
+func (c *claimer) waits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropOver()
+	return len(c.wants) > 0
+}
+
+// claimSome claims up to n items by one transaction, of which the watch has reported if
+// all callers wait, or else after a read. more is set if there may be more visible
+// items for this process.
+func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, err error) {
+	if err := c.q.reconcile(c.q.ctx, s); err != nil {
+		return b, false, err
+	}
+	if wait {
+		if items, known := c.arrivals.claimable(c.q, time.Now()); known {
+			chosen := fitting(c.choose(items, n), claimedSize)
+			b.Leases, err = c.claimPicked(s, chosen, n)
+			return b, len(chosen) > 0, err
+		}
+	}
+	for {
+		v, err := c.look(s, max(n, c.window))
+		if err != nil {
+			return b, false, err
+		}
+		b = Batch{Taken: v.taken, Next: v.next, Paused: v.paused}
+		if v.paused {
+			return b, false, nil
+		}
+		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, v.vested)), inOrder)
+		var free []int
+		if c.q.cfg.MaxTaken > 0 {
+			used := map[string]bool{}
+			for _, key := range v.used {
+				used[key] = true
+			}
+			free = c.q.freeSlots(used)
+			rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+		}
+		if c.q.cfg.MaxTaken > 0 {
+			n = min(n, len(free))
+		}
+		chosen := fitting(c.choose(visible, n), claimedSize)
+		for i, p := range chosen {
+			if c.q.cfg.MaxTaken > 0 {
+				p.st.Slot = free[i]
+			}
+		}
+		b.Leases, err = c.claimPicked(s, chosen, n)
+		switch {
+		case err != nil:
+			return Batch{}, false, err
+		case len(b.Leases) == 0 && slices.ContainsFunc(chosen, func(p *picked) bool { return slices.Contains(v.vested, p) }):
+			continue // the keeper has moved them
+		}
+		// If all that were read are claimed there may be others behind them.
+		return b, len(chosen) > 0 && (len(b.Leases) < len(chosen) || len(visible) > len(chosen) || !v.all), nil
+	}
+}
+
+// look reads the head of the queue. Items that have vested count as visible ones. If
+// there are more of them than the read returns, the first ones of the queue may not be
+// among them: then they are moved to the others first, by the keeper's process, or by
+// any that finds the keeper late.
+func (c *claimer) look(s *session, n int) (v view, err error) {
+	q := c.q
+	for try := 0; ; {
+		c.arrivals.beginRead()
+		if v, err = q.look(q.ctx, n); err != nil {
+			c.arrivals.failRead()
+			return v, err
+		}
+		late := v.crowd && (q.keeping.Load() || time.Since(v.vested[0].st.Vesting) > vestGrace)
+		if !late || v.paused {
+			c.arrivals.endRead(q, v)
+			return v, nil
+		}
+		c.arrivals.failRead()
+		// The next read sees what came of a request of unknown outcome, and a late one
+		// finds the items moved.
+		if err = q.promote(q.ctx, s, v.vested); err != nil && (!errors.Is(err, etcdclaims.ErrUnknown) || !pause(q.ctx, try)) {
+			return v, err
+		}
+		try++
+	}
+}
+
+// claimPicked claims the items, and adapts the window to how much of it others
+// were faster with. n is how many items were wanted.
+func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, error) {
+	if len(items) == 0 {
+		return nil, nil
+	}
+	begin := time.Now()
+	leases, refused, err := c.q.takeItems(c.q.ctx, s, items)
+	if err != nil {
+		for _, l := range leases {
+			l.end(ErrExpired) // nobody was told of them: reconcile gives them back
+			s.forget(l)
+		}
+		c.arrivals.forget()
+		return nil, err
+	}
+	c.arrivals.took(time.Since(begin))
+	c.arrivals.settle(c.q, items, leases)
+	if refused {
+		c.arrivals.forget()
+		return nil, nil
+	}
+	// Others were faster with the rest: pick from more next time.
+	switch missed := len(items) - len(leases); {
+	case missed > 0:
+		c.window = min(max(c.window, n)*2, 1024)
+	case c.window > 1:
+		// Slowly: it settles where about one request in twenty-five misses.
+		c.window -= max(1, c.window/24)
+	}
+	return leases, nil
 }
 
 // rotate puts those that wait with this duration behind the others. It returns false
@@ -213,9 +351,9 @@ func (c *claimer) rotate(ttl time.Duration, seen map[time.Duration]bool) bool {
 	return other && !seen[c.wants[0].ttl]
 }
 
-// answer gives the leases to those who want them, in turn. What nobody wants any more
-// is given back.
-func (c *claimer) answer(wants []*want, b Batch) {
+// answer gives the leases to those who want them, in turn, and reports whether one of
+// them still waits. What nobody wants any more is given back.
+func (c *claimer) answer(wants []*want, b Batch) (waiting bool) {
 	left := b.Leases
 	c.mu.Lock()
 	for _, w := range wants {
@@ -226,6 +364,7 @@ func (c *claimer) answer(wants []*want, b Batch) {
 		k := min(w.n, len(left))
 		mine.Leases, left = left[:k:k], left[k:]
 		if k == 0 && w.wait {
+			waiting = true
 			continue
 		}
 		w.tell(reply{batch: mine})
@@ -238,6 +377,7 @@ func (c *claimer) answer(wants []*want, b Batch) {
 			}
 		}) // else Close gives it back
 	}
+	return waiting
 }
 
 // answerFailed tells those who do not wait, and all if trying again is no use.

@@ -205,8 +205,10 @@ func (q *Queue) room(ctx context.Context) (int, []clientv3.Cmp, error) {
 		return 0, nil, err
 	}
 	waiting := resp.Responses[0].GetResponseRange().Count + resp.Responses[1].GetResponseRange().Count
-	newest := clientv3.Compare(clientv3.ModRevision(q.keys.index()), "<", resp.Header.Revision+1).WithPrefix()
-	return q.cfg.MaxWaiting - int(waiting), []clientv3.Cmp{newest}, nil
+	older := func(prefix string) clientv3.Cmp {
+		return clientv3.Compare(clientv3.ModRevision(prefix), "<", resp.Header.Revision+1).WithPrefix()
+	}
+	return q.cfg.MaxWaiting - int(waiting), []clientv3.Cmp{older(q.keys.ready()), older(q.keys.later())}, nil
 }
 
 // activate notes that the queue has work, if that is not noted.

@@ -21,7 +21,10 @@ var verbs = map[string]struct {
 	"complete": {do: func(ctx context.Context, l *queue.Lease) error {
 		return l.Complete(ctx, clientv3.OpPut("/effect", "1"))
 	}},
-	"fail":      {do: func(ctx context.Context, l *queue.Lease) error { _, err := l.Fail(ctx, errors.New("x")); return err }, where: queue.Later},
+	"fail": {do: func(ctx context.Context, l *queue.Lease) error {
+		_, err := l.Fail(ctx, errors.New("x"), queue.Backoff(time.Hour, time.Hour))
+		return err
+	}, where: queue.Later},
 	"snooze":    {do: func(ctx context.Context, l *queue.Lease) error { _, err := l.Snooze(ctx, time.Hour); return err }, where: queue.Later},
 	"release":   {do: func(ctx context.Context, l *queue.Lease) error { return l.Release(ctx) }, where: queue.Ready},
 	"discard":   {do: func(ctx context.Context, l *queue.Lease) error { return l.Discard(ctx, "x") }, where: queue.Dead},

@@ -2,14 +2,13 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,12 +16,15 @@ import (
 
 // view is what a claimer reads before it claims.
 type view struct {
-	ready  []*picked
-	vested []*picked // later items whose time has come
+	rev    int64
+	ready  []*picked // the first visible items
+	vested []*picked // later items whose time has come: visible, too
+	all    bool      // these are all
+	crowd  bool      // there may be more that have vested
 	next   time.Time
 	paused bool
 	taken  int
-	free   []int // slots
+	used   []string // keys of slots
 }
 
 // look reads the head of the queue, in one request.
@@ -41,56 +43,66 @@ func (q *Queue) look(ctx context.Context, n int) (v view, err error) {
 	if err != nil {
 		return v, err
 	}
-	if v.ready, err = q.readable(ctx, q.keys.ready(), n, resp.Responses[0].GetResponseRange()); err != nil {
+	v.rev = resp.Header.Revision
+	if v.ready, v.all, err = q.readable(ctx, q.keys.ready(), n, resp.Responses[0].GetResponseRange()); err != nil {
 		return v, err
 	}
-	later, err := q.readable(ctx, q.keys.later(), itemsPerRequest, resp.Responses[1].GetResponseRange())
+	later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, resp.Responses[1].GetResponseRange())
 	if err != nil {
 		return v, err
 	}
+	v.vested, v.next = q.vested(later, now)
+	v.crowd = len(v.vested) == itemsPerRequest
+	v.all = v.all && !v.crowd
+	v.paused = resp.Responses[2].GetResponseRange().Count > 0
+	v.taken = int(resp.Responses[3].GetResponseRange().Count)
+	if q.cfg.MaxTaken > 0 {
+		for _, kv := range resp.Responses[4].GetResponseRange().Kvs {
+			v.used = append(v.used, string(kv.Key))
+		}
+	}
+	return v, nil
+}
+
+// vested returns those of the first later items that have vested, and when the next one
+// does; zero if it is not among them.
+func (q *Queue) vested(later []*picked, now time.Time) (vested []*picked, next time.Time) {
 	for _, p := range later {
 		vesting, err := vestingOf(strings.TrimPrefix(string(p.kv.Key), q.keys.later()))
 		switch {
 		case err != nil:
 			q.skip(err)
 		case vesting.After(now):
-			if v.next.IsZero() {
-				v.next = vesting
-			}
+			return vested, vesting
 		default:
-			v.vested = append(v.vested, p)
+			vested = append(vested, p)
 		}
 	}
-	v.paused = resp.Responses[2].GetResponseRange().Count > 0
-	v.taken = int(resp.Responses[3].GetResponseRange().Count)
-	if q.cfg.MaxTaken > 0 {
-		v.free = q.freeSlots(resp.Responses[4].GetResponseRange().Kvs)
-	}
-	return v, nil
+	return vested, time.Time{}
 }
 
 // readable returns the first n items below a prefix that this program can read, given
-// the first n there are. Those that it cannot read hide no others, however many they
-// are: it reads on.
-func (q *Queue) readable(ctx context.Context, prefix string, n int, page *etcdserverpb.RangeResponse) ([]*picked, error) {
+// the first n there are, and whether these are all. Those that it cannot read hide no
+// others, however many they are: it reads on.
+func (q *Queue) readable(ctx context.Context, prefix string, n int, page *etcdserverpb.RangeResponse) (items []*picked, all bool, err error) {
 	const most = 1000 // with one request
-	out := make([]*picked, 0, len(page.Kvs))
+	items = make([]*picked, 0, len(page.Kvs))
 	for {
 		for _, kv := range page.Kvs {
-			st, err := decodeState(kv)
+			p, err := newPicked(q, kv)
 			if err != nil {
 				q.skip(err)
 				continue
 			}
-			out = append(out, &picked{kv: kv, st: st})
+			items = append(items, p)
 		}
-		if !page.More || len(page.Kvs) == 0 || len(out) >= n {
-			return out[:min(len(out), n)], nil
+		if !page.More || len(page.Kvs) == 0 || len(items) >= n {
+			return items[:min(len(items), n)], !page.More && len(items) <= n, nil
 		}
 		from := string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 		resp, err := q.read(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(most)))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		page = resp.Responses[0].GetResponseRange()
 	}
@@ -109,11 +121,7 @@ func vestingOf(s string) (time.Time, error) {
 }
 
 // freeSlots returns the slots that nobody has.
-func (q *Queue) freeSlots(kvs []*mvccpb.KeyValue) []int {
-	used := make(map[string]bool, len(kvs))
-	for _, kv := range kvs {
-		used[string(kv.Key)] = true
-	}
+func (q *Queue) freeSlots(used map[string]bool) []int {
 	var free []int
 	for n := 1; n <= q.cfg.MaxTaken; n++ {
 		if !used[q.keys.slot(n)] {
@@ -123,101 +131,48 @@ func (q *Queue) freeSlots(kvs []*mvccpb.KeyValue) []int {
 	return free
 }
 
-// claimSome claims up to n items, by a read and a transaction. more says that there
-// may be more visible items than those.
-func (c *claimer) claimSome(s *session, n int) (b Batch, more bool, err error) {
-	q := c.q
-	ctx := q.ctx
-	if err := q.reconcile(ctx, s); err != nil {
-		return b, false, err
-	}
-	asked := max(n, c.window)
-	v, err := q.look(ctx, asked)
-	for try := 0; err == nil && !v.paused && len(v.vested) > 0; {
-		// The next look sees what came of a request of unknown outcome, and a late one
-		// finds the items moved.
-		if err = q.promote(ctx, s, v.vested); errors.Is(err, etcdclaims.ErrUnknown) && pause(ctx, try) {
-			try, err = try+1, nil
-		}
-		if err == nil {
-			v, err = q.look(ctx, asked)
-		}
-	}
-	if err != nil {
-		return b, false, err
-	}
-	b.Taken, b.Next, b.Paused = v.taken, v.next, v.paused
-	if v.paused {
-		return b, false, nil
-	}
-	picked := c.pick(v, n)
-	if len(picked) == 0 {
-		return b, false, nil
-	}
-	b.Leases, err = q.takeItems(ctx, s, picked)
-	if err != nil {
-		for _, l := range b.Leases {
-			l.end(ErrExpired) // nobody was told of them: reconcile gives them back
-			s.forget(l)
-		}
-		return Batch{}, false, err
-	}
-	// Others were faster with the rest: pick from more next time.
-	switch missed := len(picked) - len(b.Leases); {
-	case missed > 0:
-		c.window = min(max(c.window, n)*2, 1024)
-	case c.window > 1:
-		// Slowly: it settles where about one request in twenty-five misses.
-		c.window -= max(1, c.window/24)
-	}
-	// If all that were looked for were there, there may be others behind them.
-	return b, len(b.Leases) < len(picked) || len(v.ready) > len(picked) || len(v.ready) == asked, nil
-}
-
-// pick chooses among the first visible items: all in order while nobody else claims,
-// and at random from a window once others do.
-func (c *claimer) pick(v view, n int) []*picked {
-	if c.q.cfg.MaxTaken > 0 {
-		n = min(n, len(v.free))
-	}
-	ready := v.ready
-	if len(ready) > n {
-		chosen := rand.Perm(len(ready))[:n]
-		if c.window <= n {
-			ready = ready[:n]
-		} else {
-			keep := make([]bool, len(ready))
-			for _, i := range chosen {
-				keep[i] = true
-			}
-			var some []*picked
-			for i, p := range ready {
-				if keep[i] {
-					some = append(some, p)
-				}
-			}
-			ready = some
-		}
-	}
-	size := 0
-	for i, p := range ready {
-		if size += len(p.kv.Value) + 8*MaxErrorBytes; i > 0 && size > bytesPerRequest {
-			return ready[:i] // their histories may be long
-		}
-		if c.q.cfg.MaxTaken > 0 {
-			i := rand.N(len(v.free))
-			p.st.Slot = v.free[i]
-			v.free = append(v.free[:i], v.free[i+1:]...)
-		}
-	}
-	return ready
-}
-
 // picked is an item to be claimed.
 type picked struct {
 	kv *mvccpb.KeyValue
-	st state // as it is to be
+	st state  // as it is to be
+	at string // its place in the order of the queue
 }
+
+func newPicked(q *Queue, kv *mvccpb.KeyValue) (*picked, error) {
+	st, err := decodeState(kv)
+	if err != nil {
+		return nil, err
+	}
+	return &picked{kv, st, rank(st.Priority, q.cfg.HigherFirst) + "/" + enc(st.Vesting) + "/" + st.Seq}, nil
+}
+
+// choose chooses n of the first visible items: all in order while nobody else claims, and
+// at random from a window once others do.
+func (c *claimer) choose(visible []*picked, n int) []*picked {
+	if len(visible) > n && c.window > n {
+		visible = slices.Clone(visible[:min(c.window, len(visible))])
+		rand.Shuffle(len(visible), func(i, j int) { visible[i], visible[j] = visible[j], visible[i] })
+		visible = visible[:min(n, len(visible))]
+		slices.SortFunc(visible, inOrder)
+	}
+	return visible[:min(n, len(visible))]
+}
+
+// claimedSize bounds what a request needs to claim an item.
+func claimedSize(p *picked) int { return len(p.kv.Value) + 8*MaxErrorBytes }
+
+// fitting returns the first items that one request can move: their histories may be long.
+func fitting[T any](items []T, size func(T) int) []T {
+	sum := 0
+	for i, it := range items {
+		if sum += size(it); i > 0 && sum > bytesPerRequest {
+			return items[:i]
+		}
+	}
+	return items
+}
+
+func inOrder(a, b *picked) int { return strings.Compare(a.at, b.at) }
 
 // promote moves later items whose time has come to the ready ones.
 func (q *Queue) promote(ctx context.Context, s *session, vested []*picked) error {
@@ -228,7 +183,7 @@ func (q *Queue) promote(ctx context.Context, s *session, vested []*picked) error
 			break
 		}
 		kv, st := p.kv, p.st
-		to := q.keys.readyAt(rank(st.Priority, q.cfg.HigherFirst), st.Vesting, st.Seq)
+		to := q.keys.ready() + p.at
 		then := []clientv3.Op{clientv3.OpDelete(string(kv.Key)), clientv3.OpPut(to, string(kv.Value))}
 		if st.Moved {
 			then = append(then, clientv3.OpPut(q.keys.place(st.ID), encode(place{Version: valueVersion, Key: to[len(q.keys.root):], Verb: "vest"})))

@@ -3,44 +3,13 @@ package queue
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
-
-// listen wakes the claimer when something was put into the index, or a slot became
-// free. A watch is a hint: the claimer looks again without it, too.
-func (q *Queue) listen() {
-	etcd := q.claims.Etcd()
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.ctx))
-	defer cancel()
-	for try := 0; ctx.Err() == nil; try++ {
-		watchCtx, end := context.WithCancel(ctx)
-		index := etcd.Watch(watchCtx, q.keys.index(), clientv3.WithPrefix(), clientv3.WithFilterDelete())
-		var slots clientv3.WatchChan
-		if q.cfg.MaxTaken > 0 {
-			slots = etcd.Watch(watchCtx, q.keys.slots(), clientv3.WithPrefix(), clientv3.WithFilterPut())
-		}
-		q.claimer.stir() // for what came before the watch
-		for open := true; open; {
-			var resp clientv3.WatchResponse
-			select {
-			case resp, open = <-index:
-			case resp, open = <-slots:
-			}
-			if open && resp.Err() == nil {
-				try = 0
-				q.claimer.stir()
-			}
-		}
-		end()
-		if !pause(ctx, try) {
-			return
-		}
-	}
-}
 
 // The keeper of a queue is one process of those that claim from it: the holder of
 // the claim keeperKey. It looks after what dead workers leave behind.
@@ -76,6 +45,13 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 	every := q.cfg.TTL / 3
 	var empty, trimmed time.Time
 	wake := q.funerals(ctx)
+	q.keeping.Store(true)
+	defer q.keeping.Store(false)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { q.vest(ctx) })
 	for {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
@@ -107,6 +83,59 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 			return nil
 		}
 		t.Stop()
+	}
+}
+
+// vest moves items to the visible ones as their time comes, until ctx ends. Claimers
+// leave that to the keeper for vestGrace.
+func (q *Queue) vest(ctx context.Context) {
+	for try := 0; ctx.Err() == nil; {
+		wait := q.cfg.TTL / 3
+		next, err := q.vestNow(ctx)
+		switch {
+		case err != nil:
+			wait = etcdclaims.ExponentialBackoff(20*time.Millisecond, 2*time.Second)(min(try, 20) + 1)
+			try++
+		default:
+			try = 0
+			if !next.IsZero() {
+				wait = min(wait, max(time.Until(next), 0))
+			}
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-q.vesting:
+		case <-ctx.Done():
+		}
+		t.Stop()
+	}
+}
+
+// vestNow moves the items that have vested, and returns when the next one does. It can
+// be repeated after an unknown outcome: an item is moved only from where it was read.
+func (q *Queue) vestNow(ctx context.Context) (next time.Time, err error) {
+	for {
+		now := time.Now()
+		resp, err := q.read(ctx, clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithLimit(itemsPerRequest)))
+		if err != nil {
+			return next, err
+		}
+		later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, resp.Responses[0].GetResponseRange())
+		if err != nil {
+			return next, err
+		}
+		vested, next := q.vested(later, now)
+		if len(vested) == 0 {
+			return next, nil
+		}
+		s, err := q.sessions.get(ctx, q.cfg.TTL)
+		if err != nil {
+			return next, err
+		}
+		if err := q.promote(ctx, s, vested); err != nil {
+			return next, err
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 //	index/ready/<rank>/<vesting>/<seq>  items that have vested
 //	index/later/<vesting>/<rank>/<seq>  items that have not
 //	index/bell                        written when the queue is resumed
+//	index/idle/<session>              processes that wait for items
 //	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence
 //	place/<id>                        where an item is that is not where it was enqueued
 //	dead/<time>/<seq>                 dead letters
@@ -22,7 +23,7 @@ import (
 //	slot/<n>                          one per taken item, in queues with MaxTaken
 //	paused                            who paused the queue, and why
 //
-// Ready items, later items and the bell have one prefix, for one watch. A session
+// What is below index/ has one prefix, for one watch. A session
 // is a claim of the key sessionKey. queue/active/<digest> names queues with work.
 type keys struct{ top, root, name string }
 
@@ -37,6 +38,8 @@ func (k keys) index() string                 { return k.root + "index/" }
 func (k keys) bell() string                  { return k.index() + "bell" }
 func (k keys) ready() string                 { return k.index() + "ready/" }
 func (k keys) later() string                 { return k.index() + "later/" }
+func (k keys) idles() string                 { return k.index() + "idle/" }
+func (k keys) idle(session string) string    { return k.idles() + session }
 func (k keys) taken() string                 { return k.root + "taken/" }
 func (k keys) takenBy(session string) string { return k.taken() + session + "/" }
 func (k keys) place(id string) string        { return k.root + "place/" + id }

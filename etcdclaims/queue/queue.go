@@ -33,7 +33,9 @@ type Queue struct {
 	claimer  claimer
 	sessions sessions
 	retained retention
-	skipped  atomic.Int64 // values that could not be read
+	keeping  atomic.Bool   // this process is the keeper
+	vesting  chan struct{} // capacity 1: an item was put that has not vested
+	skipped  atomic.Int64  // values that could not be read
 	specOK   atomic.Bool
 }
 
@@ -57,6 +59,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q.claimer.init(q)
 	q.sessions.init(q)
 	q.retained.turn = make(chan struct{}, 1)
+	q.vesting = make(chan struct{}, 1)
 	return q, nil
 }
 

@@ -56,17 +56,8 @@ func (q *Queue) ownKey(worker *mvccpb.KeyValue) string {
 	return q.claims.OwnKey(q.keys.sessionKey(strings.TrimPrefix(string(worker.Key), q.keys.workers())))
 }
 
-// fitting returns how many of the items can be moved by one request: their histories
-// may be long.
-func fitting(kvs []*mvccpb.KeyValue) int {
-	size := 0
-	for i, kv := range kvs {
-		if size += len(kv.Value) + 8*MaxErrorBytes; i > 0 && size > bytesPerRequest {
-			return i
-		}
-	}
-	return len(kvs)
-}
+// movedSize bounds what a request needs to move an item.
+func movedSize(kv *mvccpb.KeyValue) int { return len(kv.Value) + 8*MaxErrorBytes }
 
 // drain moves all that was taken under a dead session, in batches, and removes the
 // session's entry with the last.
@@ -77,9 +68,9 @@ func (q *Queue) drain(ctx context.Context, via *session, id, own string) (moved 
 		if err != nil {
 			return moved, err
 		}
-		got.Kvs = got.Kvs[:fitting(got.Kvs)]
+		got.Kvs = fitting(got.Kvs, movedSize)
 		if len(got.Kvs) == 0 {
-			_, err := via.claim.Txn(ctx).If(absent(own), absent(prefix).WithPrefix()).Then(clientv3.OpDelete(q.keys.worker(id))).Commit()
+			_, err := via.claim.Txn(ctx).If(absent(own), absent(prefix).WithPrefix()).Then(clientv3.OpDelete(q.keys.worker(id)), clientv3.OpDelete(q.keys.idle(id))).Commit()
 			return moved, err
 		}
 		var ops []clientv3.Op
@@ -165,7 +156,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 		if len(kvs) == 0 {
 			return nil
 		}
-		kvs = kvs[:fitting(kvs)]
+		kvs = fitting(kvs, movedSize)
 		from = string(kvs[len(kvs)-1].Key) + "\x00"
 		kvs = s.nobodys(kvs, prefix)
 		now := time.Now()

@@ -209,6 +209,13 @@ func (s *session) endAll() {
 	clear(s.leases)
 }
 
+// ended reports whether the session is over.
+func (s *session) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over
+}
+
 // add makes the lease one of the session's; forget is its opposite. A lease that comes
 // when the session is over, as that of a request that was answered during Close,
 // ends at once.
@@ -332,7 +339,7 @@ func (s *session) close(ctx context.Context) error {
 	err := s.q.giveBack(ctx, s)
 	if err == nil {
 		none := absent(s.q.keys.takenBy(s.id)).WithPrefix() // else the keeper needs it
-		_, err = s.claim.Txn(ctx).If(none).Then(clientv3.OpDelete(s.q.keys.worker(s.id))).Commit()
+		_, err = s.claim.Txn(ctx).If(none).Then(clientv3.OpDelete(s.q.keys.worker(s.id)), clientv3.OpDelete(s.q.keys.idle(s.id))).Commit()
 	}
 	if errors.Is(err, etcdclaims.ErrLost) {
 		err = nil // others have the items, or will

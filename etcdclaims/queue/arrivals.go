@@ -1,0 +1,365 @@
+package queue
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// arrivals is what a claimer that waits knows of the visible items without reading
+// them: those of its last read, and what the watch has reported since. An item that is
+// enqueued while claimers wait is claimed from the event itself, without a read.
+//
+// Each waiting process registers below index/idle/. All of them see the same items and
+// the same registrations, and each computes from both how many processes come before it
+// for an item: its rank (rendezvous hashing). The first one claims at once, the next one
+// a step later if the item is still there. So one enqueue causes one claiming request,
+// however many processes wait, and a process that is busy, frozen or dead costs one
+// step. Nothing depends on it but speed: a claim is safe whoever sends it and when.
+type arrivals struct {
+	mu       sync.Mutex
+	complete bool                // items has all visible items
+	items    map[string]*arrival // by key
+	size     int                 // bytes of items
+	paused   bool
+	used     map[string]bool   // slots, in queues with MaxTaken
+	since    int64             // the last read has all up to this revision
+	reading  bool              // a read is under way
+	log      []*clientv3.Event // since it began
+	missed   bool              // log does not have all
+	lookBy   time.Time         // when to read again at the latest
+	freed    string            // the slot that became free last
+	freedAt  time.Time
+	slotBy   time.Time // when to read again because of that, or zero
+
+	self   uint64            // hash of this process's session
+	others map[string]uint64 // waiting processes by session, with their hashes
+	trip   time.Duration     // how long a claiming request takes, smoothed
+}
+
+// arrival is a visible item, and when this process may claim it.
+type arrival struct {
+	*picked
+	due  time.Time
+	slot string // the slot that became free when due was computed, or ""
+}
+
+const (
+	// With more items than these, or than four for each process that waits, there is a
+	// backlog: claimers read its head, and pick at random.
+	fewArrivals      = 64
+	mostArrivalBytes = 4 << 20
+
+	// A step is how long a process waits for one that comes before it. It is twice as
+	// long as a claiming request takes, between these.
+	minStep = 2 * time.Millisecond
+	maxStep = 100 * time.Millisecond
+	// mostSteps bounds the steps. Whoever has more before it waits for at most twice as
+	// many, at random.
+	mostSteps = 16
+
+	// vestGrace is how long claimers leave items that vest to the keeper.
+	vestGrace = time.Second
+)
+
+func (a *arrivals) init() {
+	a.items, a.used, a.others = map[string]*arrival{}, map[string]bool{}, map[string]uint64{}
+}
+
+// hash is FNV-1a.
+func hash(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+// mix is the finalizer of SplitMix64.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// turn returns when this process may act on something that all waiting processes see.
+func (a *arrivals) turn(what string, now time.Time) time.Time {
+	h := hash(what)
+	mine, before := mix(a.self^h), 0
+	for _, other := range a.others {
+		if other != a.self && mix(other^h) > mine {
+			before++
+		}
+	}
+	if before > mostSteps {
+		before = mostSteps + rand.N(mostSteps)
+	}
+	return now.Add(time.Duration(before) * min(max(2*a.trip, minStep), maxStep))
+}
+
+// took notes how long a claiming request took.
+func (a *arrivals) took(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.trip += (d - a.trip) / 8; a.trip == 0 {
+		a.trip = d
+	}
+}
+
+// join notes under which session this process is registered.
+func (a *arrivals) join(session string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.self = hash(session)
+}
+
+// follow begins anew with the processes that are registered as the watch begins.
+func (a *arrivals) follow(sessions []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.others)
+	for _, id := range sessions {
+		a.others[id] = hash(id)
+	}
+	a.forgetItems()
+	a.missed = true
+}
+
+// forget makes the claimer read before it claims.
+func (a *arrivals) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forgetItems()
+}
+
+func (a *arrivals) forgetItems() {
+	a.complete, a.size = false, 0
+	clear(a.items)
+}
+
+// beginRead notes that events from now on may not be in what is read.
+func (a *arrivals) beginRead() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reading, a.missed, a.log = true, false, nil
+}
+
+// failRead ends a read that returned nothing.
+func (a *arrivals) failRead() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reading, a.log = false, nil
+}
+
+// endRead takes over what was read, and what has happened since.
+func (a *arrivals) endRead(q *Queue, v view) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	log := a.log
+	a.reading, a.log = false, nil
+	a.forgetItems()
+	a.since, a.complete, a.paused = v.rev, v.all && !a.missed, v.paused
+	clear(a.used)
+	for _, key := range v.used {
+		a.used[key] = true
+	}
+	now := time.Now()
+	a.lookBy, a.slotBy = now.Add(q.cfg.TTL/3), time.Time{}
+	if !v.next.IsZero() {
+		a.vests(v.next)
+	}
+	if len(v.vested) > 0 {
+		a.vests(now)
+	}
+	if a.complete {
+		for _, p := range v.ready {
+			a.put(p, a.turn(string(p.kv.Key), now))
+		}
+	}
+	for _, ev := range log {
+		a.apply(q, ev, now)
+	}
+}
+
+// vests notes when an item vests, in case that the keeper does not move it.
+func (a *arrivals) vests(at time.Time) {
+	if by := at.Add(vestGrace + rand.N(vestGrace)); by.Before(a.lookBy) {
+		a.lookBy = by
+	}
+}
+
+// see takes in what the watch reports.
+func (a *arrivals) see(q *Queue, events []*clientv3.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	for _, ev := range events {
+		switch {
+		case !a.reading:
+		case len(a.log) < 2*a.most():
+			a.log = append(a.log, ev)
+		default:
+			a.missed = true
+		}
+		a.apply(q, ev, now)
+	}
+}
+
+func (a *arrivals) apply(q *Queue, ev *clientv3.Event, now time.Time) {
+	key, put := string(ev.Kv.Key), ev.Type == mvccpb.Event_PUT
+	if id, ok := strings.CutPrefix(key, q.keys.idles()); ok {
+		if put {
+			a.others[id] = hash(id)
+		} else {
+			delete(a.others, id)
+		}
+		return
+	}
+	if ev.Kv.ModRevision <= a.since {
+		return
+	}
+	switch {
+	case strings.HasPrefix(key, q.keys.slots()):
+		if put {
+			a.used[key] = true
+			if len(a.used) >= q.cfg.MaxTaken {
+				a.slotBy = time.Time{}
+			}
+			return
+		}
+		delete(a.used, key)
+		a.freed, a.freedAt, a.slotBy = fmt.Sprint(key, ev.Kv.ModRevision), now, a.turn(key, now)
+	case strings.HasPrefix(key, q.keys.later()):
+		if at, err := vestingOf(strings.TrimPrefix(key, q.keys.later())); put && err == nil {
+			a.vests(at)
+		}
+	case key == q.keys.bell():
+		a.paused = false
+		a.forgetItems()
+		a.lookBy = a.turn(key, now)
+	case !strings.HasPrefix(key, q.keys.ready()):
+	case !put:
+		a.remove(key)
+	case !a.complete: // then the claimer reads anyhow
+	default:
+		p, err := newPicked(q, ev.Kv)
+		if err != nil {
+			q.skip(err)
+			return
+		}
+		a.put(p, a.turn(key, now))
+	}
+}
+
+func (a *arrivals) put(p *picked, due time.Time) {
+	key := string(p.kv.Key)
+	a.remove(key)
+	a.items[key] = &arrival{p, due, a.freed}
+	a.size += len(p.kv.Value)
+	if len(a.items) > a.most() || a.size > mostArrivalBytes {
+		a.forgetItems()
+		a.lookBy = time.Now()
+	}
+}
+
+// most returns with how many items there is no backlog.
+func (a *arrivals) most() int { return max(fewArrivals, 4*len(a.others)) }
+
+func (a *arrivals) remove(key string) {
+	if it := a.items[key]; it != nil {
+		a.size -= len(it.kv.Value)
+		delete(a.items, key)
+	}
+}
+
+// settle drops items that this process has tried to claim, and notes the slots of
+// those that it got.
+func (a *arrivals) settle(q *Queue, tried []*picked, got []*Lease) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range tried {
+		if it := a.items[string(p.kv.Key)]; it != nil && it.kv.ModRevision == p.kv.ModRevision {
+			a.remove(string(p.kv.Key))
+		}
+	}
+	for _, l := range got {
+		if slot := l.state().Slot; slot > 0 {
+			a.used[q.keys.slot(slot)] = true
+		}
+	}
+}
+
+// claimable returns the items that this process may claim now, in the order of the
+// queue, each with a slot if the queue has them. known is false if the claimer has to
+// read instead.
+func (a *arrivals) claimable(q *Queue, now time.Time) (items []*picked, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !now.Before(a.lookBy):
+		return nil, false
+	case a.paused, a.blocked(q, now):
+		return nil, true
+	case !a.complete:
+		return nil, false
+	}
+	for _, it := range a.eligible(q) {
+		if !now.Before(it.due) {
+			p := *it.picked
+			items = append(items, &p)
+		}
+	}
+	return items, true
+}
+
+// blocked reports whether the queue has slots, and none is free for this process.
+func (a *arrivals) blocked(q *Queue, now time.Time) bool {
+	return q.cfg.MaxTaken > 0 && (len(a.used) >= q.cfg.MaxTaken || !a.complete && now.Before(a.slotBy))
+}
+
+// eligible returns the items that may be claimed when they are due. If the queue has
+// slots these are as many as there are free ones, the first ones, each with another
+// slot: all processes pair them in the same way. When a slot becomes free they have all
+// waited for it, so it is for each item's first process again.
+func (a *arrivals) eligible(q *Queue) []*arrival {
+	items := slices.Collect(maps.Values(a.items))
+	slices.SortFunc(items, func(a, b *arrival) int { return inOrder(a.picked, b.picked) })
+	if q.cfg.MaxTaken == 0 {
+		return items
+	}
+	free := q.freeSlots(a.used)
+	items = items[:min(len(items), len(free))]
+	for i, it := range items {
+		it.st.Slot = free[i]
+		if it.slot != a.freed {
+			it.slot, it.due = a.freed, a.turn(string(it.kv.Key)+a.freed, a.freedAt)
+		}
+	}
+	return items
+}
+
+// next returns when the claimer has something to do again if nothing happens before.
+func (a *arrivals) next(q *Queue) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next := a.lookBy
+	switch {
+	case a.paused:
+	case a.complete:
+		for _, it := range a.eligible(q) {
+			if it.due.Before(next) {
+				next = it.due
+			}
+		}
+	case !a.slotBy.IsZero() && a.slotBy.Before(next):
+		next = a.slotBy
+	}
+	return next
+}

@@ -1,0 +1,58 @@
+package queue
+
+import (
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// idle is the registration of this process as one that waits for items, below
+// index/idle/. The claimer's goroutine alone uses it.
+type idle struct {
+	q    *Queue
+	s    *session  // registered under it, or nil
+	last time.Time // when it last waited
+}
+
+// idleLinger is how long a process stays registered when nobody waits any more, so that
+// a short job costs no registration.
+const idleLinger = time.Second
+
+// enter registers the process. A request of unknown outcome is repeated the next time:
+// a registration that is not true costs others one step.
+func (i *idle) enter(s *session) {
+	i.last = time.Now()
+	if i.s != nil && !i.s.ended() {
+		return
+	}
+	i.q.claimer.arrivals.join(s.id)
+	_, again, err := s.commit(i.q.ctx, nil, []clientv3.Op{clientv3.OpPut(i.q.keys.idle(s.id), encode(map[string]any{"v": valueVersion}))}, nil)
+	switch {
+	case err != nil:
+		i.q.log.Debug("waiting process not registered", zap.Error(err))
+	case !again:
+		i.s = s
+	}
+}
+
+// lapse returns how long it is until the process no longer counts as a waiting one, and
+// 0 if it does not.
+func (i *idle) lapse() time.Duration {
+	if i.s == nil {
+		return 0
+	}
+	return max(idleLinger-time.Since(i.last), time.Millisecond)
+}
+
+// leave removes the registration, if nobody has waited for a while.
+func (i *idle) leave() {
+	if i.s == nil || time.Since(i.last) < idleLinger {
+		return
+	}
+	s := i.s
+	i.s = nil
+	if _, _, err := s.commit(i.q.ctx, nil, []clientv3.Op{clientv3.OpDelete(i.q.keys.idle(s.id))}, nil); err != nil {
+		i.q.log.Debug("waiting process not unregistered", zap.Error(err))
+	}
+}
