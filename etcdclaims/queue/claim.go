@@ -105,7 +105,7 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 		}
 		if p.st.Slot > 0 {
 			cmps = append(cmps, absent(q.keys.slot(p.st.Slot)))
-			then = append(then, clientv3.OpPut(q.keys.slot(p.st.Slot), s.id))
+			then = append(then, clientv3.OpPut(q.keys.slot(p.st.Slot), slotOwner(s.id, p.st.ID)))
 		}
 		ops = append(ops, clientv3.OpTxn(cmps, then, nil))
 	}
@@ -174,7 +174,12 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 			continue
 		}
 		st, err := decodeState(kvs[0])
-		if err != nil || st.Nonce != nonce {
+		switch {
+		case err != nil:
+			q.skip(err)
+			s.doubt()
+			continue
+		case st.Nonce != nonce:
 			continue
 		}
 		var item *clientv3.GetResponse

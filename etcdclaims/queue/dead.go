@@ -141,8 +141,12 @@ func (q *Queue) purgeSome(ctx context.Context, s *session, end string) (int, err
 	var ops []clientv3.Op
 	for _, kv := range resp.Kvs {
 		then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
+		id := q.keys.bareID(string(kv.Key))
 		if st, err := decodeState(kv); err == nil {
-			then = append(then, clientv3.OpDelete(q.keys.item(st.ID)), clientv3.OpDelete(q.keys.place(st.ID)))
+			id = st.ID
+		}
+		if id != "" {
+			then = append(then, clientv3.OpDelete(q.keys.item(id)), clientv3.OpDelete(q.keys.place(id)))
 		}
 		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil))
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -19,6 +20,7 @@ import (
 //	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence
 //	place/<id>                        where an item is that is not where it was enqueued
 //	dead/<time>/<seq>                 dead letters
+//	dead/<time>/bare/<id>             dead letters whose state this program cannot read
 //	worker/<session>                  sessions that have, or had, items; its ModRevision is the session's generation
 //	slot/<n>                          one per taken item, in queues with MaxTaken
 //	paused                            who paused the queue, and why
@@ -61,6 +63,17 @@ func (k keys) laterAt(rank string, vesting time.Time, seq string) string {
 }
 
 func (k keys) deadAt(t time.Time, seq string) string { return k.dead() + enc(t) + "/" + seq }
+func (k keys) bareAt(t time.Time, id string) string  { return k.deadAt(t, "bare/"+id) }
+
+// bareID returns the id of a dead letter whose state cannot be read, or "".
+func (k keys) bareID(key string) string {
+	if rest := strings.TrimPrefix(key, k.dead()); len(rest) > 20 {
+		if id, ok := strings.CutPrefix(rest[20:], "/bare/"); ok {
+			return id
+		}
+	}
+	return ""
+}
 
 // The keys of claims. No queue's name has a slash, so none of these is another's.
 

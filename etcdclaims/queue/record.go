@@ -91,6 +91,9 @@ type Attempt struct {
 	At     time.Time `json:"at"`
 }
 
+// slotOwner is the value of slot/<n>: whose item it is for.
+func slotOwner(session, id string) string { return session + "/" + id }
+
 // place is the value of place/<id>.
 type place struct {
 	Version int    `json:"v"`

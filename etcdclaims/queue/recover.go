@@ -73,9 +73,13 @@ func (q *Queue) drain(ctx context.Context, via *session, id, own string) (moved 
 			_, err := via.claim.Txn(ctx).If(absent(own), absent(prefix).WithPrefix()).Then(clientv3.OpDelete(q.keys.worker(id)), clientv3.OpDelete(q.keys.idle(id))).Commit()
 			return moved, err
 		}
+		slots, err := q.slotsOf(ctx, got.Kvs)
+		if err != nil {
+			return moved, err
+		}
 		var ops []clientv3.Op
 		for _, kv := range got.Kvs {
-			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.recovered(via, kv), nil))
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.recovered(via, kv, slots), nil))
 		}
 		resp, err := via.claim.Txn(ctx).If(absent(own)).Then(ops...).Commit()
 		if err != nil {
@@ -92,17 +96,15 @@ func (q *Queue) drain(ctx context.Context, via *session, id, own string) (moved 
 	}
 }
 
-// recovered is the operations that move an item away from a dead session. What cannot
-// be read is put among the dead letters as it is, for people.
-func (q *Queue) recovered(via *session, kv *mvccpb.KeyValue) []clientv3.Op {
+// recovered is the operations that move an item away from a dead session.
+func (q *Queue) recovered(via *session, kv *mvccpb.KeyValue, slots map[string]string) []clientv3.Op {
 	now := time.Now()
-	ops := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
 	st, err := decodeState(kv)
 	if err != nil {
 		q.skip(err)
-		name := string(kv.Key[strings.LastIndexByte(string(kv.Key), '/')+1:])
-		return append(ops, clientv3.OpPut(q.keys.deadAt(now, digest(name)), string(kv.Value)))
+		return q.buryBare(kv, slots, now)
 	}
+	ops := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
 	if st.Slot > 0 {
 		ops = append(ops, clientv3.OpDelete(q.keys.slot(st.Slot)))
 	}
@@ -112,6 +114,41 @@ func (q *Queue) recovered(via *session, kv *mvccpb.KeyValue) []clientv3.Op {
 		return append(ops, q.bury(st, "lost", fence, "lost with its worker in its last attempt", now)...)
 	}
 	return append(ops, q.requeue(st, "lost", fence, now)...)
+}
+
+// buryBare is the operations that put an item whose state cannot be read among the dead
+// letters as it is, for people and for newer versions of this program. Left where it is
+// it would keep its slot and its session for ever.
+func (q *Queue) buryBare(kv *mvccpb.KeyValue, slots map[string]string, now time.Time) []clientv3.Op {
+	owner := strings.TrimPrefix(string(kv.Key), q.keys.taken())
+	_, id, _ := strings.Cut(owner, "/")
+	to := q.keys.bareAt(now, id)
+	ops := []clientv3.Op{
+		clientv3.OpDelete(string(kv.Key)), clientv3.OpPut(to, string(kv.Value)),
+		clientv3.OpPut(q.keys.place(id), encode(place{Version: valueVersion, Key: to[len(q.keys.root):], Verb: "lost"})),
+	}
+	if slot := slots[owner]; slot != "" {
+		ops = append(ops, clientv3.OpDelete(slot))
+	}
+	return ops
+}
+
+// slotsOf returns the keys of all slots by their values, if one of the taken items
+// cannot be read: then only its slot says which it is.
+func (q *Queue) slotsOf(ctx context.Context, taken []*mvccpb.KeyValue) (map[string]string, error) {
+	readable := func(kv *mvccpb.KeyValue) bool { _, err := decodeState(kv); return err == nil }
+	if q.cfg.MaxTaken == 0 || !slices.ContainsFunc(taken, func(kv *mvccpb.KeyValue) bool { return !readable(kv) }) {
+		return nil, nil
+	}
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.slots(), clientv3.WithPrefix()))
+	if err != nil {
+		return nil, err
+	}
+	slots := map[string]string{}
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		slots[string(kv.Value)] = string(kv.Key)
+	}
+	return slots, nil
 }
 
 // skip counts a value that cannot be read, and logs some of them: each look finds
@@ -159,12 +196,18 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 		kvs = fitting(kvs, movedSize)
 		from = string(kvs[len(kvs)-1].Key) + "\x00"
 		kvs = s.nobodys(kvs, prefix)
+		slots, err := q.slotsOf(ctx, kvs)
+		if err != nil {
+			return err
+		}
 		now := time.Now()
 		var ops []clientv3.Op
 		for _, kv := range kvs {
 			st, err := decodeState(kv)
 			if err != nil {
-				return err // this process put it
+				q.skip(err)
+				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.buryBare(kv, slots, now), nil))
+				continue
 			}
 			then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
 			if st.Slot > 0 {

@@ -300,9 +300,17 @@ func (l *Lease) via(ctx context.Context) (*session, []clientv3.Cmp, error) {
 // it was carried out.
 func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *clientv3.TxnResponse, unsure error) error {
 	if resp != nil {
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 && kvs[0].ModRevision == rev {
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		switch {
+		case len(kvs) == 0:
+		case kvs[0].ModRevision == rev:
 			l.finish(ErrExpired) // the item is still there, its session is not
 			return l.fail(verb, ErrExpired)
+		default:
+			// It was moved here again, or somebody has overwritten it: then nobody has it.
+			if s, _, _, _, _ := l.snapshot(); s != nil {
+				defer s.doubt()
+			}
 		}
 	}
 	by, at, err := l.q.endOf(ctx, key, l.ID(), rev)
@@ -395,6 +403,9 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 	ops := []clientv3.Op{clientv3.OpPut(to, value)}
 	if to != key { // else it was adopted by the process that had it
 		ops = append(ops, clientv3.OpDelete(key))
+	}
+	if st.Slot > 0 {
+		ops = append(ops, clientv3.OpPut(l.q.keys.slot(st.Slot), slotOwner(next.id, st.ID)))
 	}
 	next.add(l) // before it is there, so that it is not taken for nobody's
 	defer func() {
