@@ -33,6 +33,7 @@ type Queue struct {
 	claimer  claimer
 	sessions sessions
 	retained retention
+	ranks    ranks
 	keeping  atomic.Bool   // this process is the keeper
 	vesting  chan struct{} // capacity 1: an item was put that has not vested
 	skipped  atomic.Int64  // values that could not be read

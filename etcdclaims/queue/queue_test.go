@@ -3,13 +3,16 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -463,6 +466,50 @@ func TestStats(t *testing.T) {
 			n++
 		}
 		w.want(n, 1)
+	})
+}
+
+// The oldest item is found among those of all priorities, by one small read for each.
+func TestOldestReady(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		p := w.queue(queue.Config{})
+		oldest := func() string {
+			st, err := q.Stats(w.Context())
+			w.ok(err)
+			for info, err := range q.Waiting(w.Context()) {
+				w.ok(err)
+				if info.Vesting.Equal(st.OldestReady) {
+					return info.ID
+				}
+			}
+			return "none"
+		}
+		w.want(oldest(), "none")
+		for _, priority := range []int{5, -7, 300, 0, 5, 300} {
+			w.enqueue(p, fmt.Sprint(priority, "-", time.Now().Unix()), queue.Priority(priority))
+			time.Sleep(sec)
+		}
+		first := oldest()
+		if !strings.HasPrefix(first, "5-") {
+			t.Errorf("oldest is %s", first)
+		}
+		var reads, keys atomic.Int64
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, Edit: func(reply any) {
+			reads.Add(1)
+			for _, r := range reply.(*etcdserverpb.TxnResponse).Responses {
+				keys.Add(int64(len(r.GetResponseRange().Kvs)))
+			}
+		}})
+		_, err := q.Stats(w.Context())
+		w.ok(err)
+		w.want(reads.Load(), int64(1))
+		w.want(keys.Load(), int64(4))
+		host.RemoveFaults()
+		w.ok(p.Cancel(w.Context(), first))
+		if id := oldest(); !strings.HasPrefix(id, "-7-") {
+			t.Errorf("oldest is %s", id)
+		}
 	})
 }
 

@@ -3,9 +3,12 @@ package queue
 import (
 	"context"
 	"iter"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -16,7 +19,7 @@ type Stats struct {
 	Taken int // workers have them
 	Dead  int
 	// OldestReady is when the item vested that has been visible for longest; zero if
-	// none is.
+	// none is. It heeds the items of the first 32 priorities.
 	OldestReady time.Time
 	// Paused says who paused the queue, when and why; its At is zero if nobody did.
 	Paused Pausing
@@ -30,34 +33,101 @@ type Pausing struct {
 	At      time.Time
 }
 
-// Stats counts in one request. It keeps no counters, so it is right after any crash.
+// Stats counts at one revision of etcd. It keeps no counters, so it is right after any
+// crash. It reads one key for each priority of visible items, in one request if the
+// priorities are those of the last call, and else in one more for each new one.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	}
-	resp, err := q.read(ctx, count(q.keys.ready()), count(q.keys.later()), count(q.keys.taken()), count(q.keys.dead()),
-		clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1),
-			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
-		clientv3.OpGet(q.keys.paused()))
+	ops := []clientv3.Op{
+		count(q.keys.ready()), count(q.keys.later()), count(q.keys.taken()), count(q.keys.dead()),
+		clientv3.OpGet(q.keys.paused()), q.firstReady(""),
+	}
+	ranks := q.ranks.known()
+	for _, r := range ranks {
+		ops = append(ops, q.firstReady(r))
+	}
+	resp, err := q.read(ctx, ops...)
 	if err != nil {
 		return Stats{}, q.fail("stats", err)
 	}
 	n := func(i int) int { return int(resp.Responses[i].GetResponseRange().Count) }
 	st := Stats{Ready: n(0), Later: n(1), Taken: n(2), Dead: n(3), Skipped: q.skipped.Load()}
 	if kvs := resp.Responses[4].GetResponseRange().Kvs; len(kvs) > 0 {
-		const rankAndSlash = 17
-		if rest := kvs[0].Key[len(q.keys.ready()):]; len(rest) > rankAndSlash {
-			if t, err := vestingOf(string(rest[rankAndSlash:])); err == nil {
-				st.OldestReady = t
-			}
-		}
-	}
-	if kvs := resp.Responses[5].GetResponseRange().Kvs; len(kvs) > 0 {
 		if p, err := decode[pausing](kvs[0].Key, kvs[0].Value); err == nil {
 			st.Paused = Pausing{By: p.By, Why: p.Why, At: p.At}
 		}
 	}
+	first := map[string][]*mvccpb.KeyValue{}
+	for i, r := range append([]string{""}, ranks...) {
+		first[r] = resp.Responses[5+i].GetResponseRange().Kvs
+	}
+	if st.OldestReady, err = q.oldestReady(ctx, resp.Header.Revision, first); err != nil {
+		return Stats{}, q.fail("stats", err)
+	}
 	return st, nil
+}
+
+// rankLength is how long a rank is in a key.
+const rankLength = 16
+
+// mostRanks bounds the priorities that Stats looks at.
+const mostRanks = 32
+
+// ranks are those that visible items had when Stats was called last.
+type ranks struct {
+	mu   sync.Mutex
+	last []string
+}
+
+func (r *ranks) known() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+func (r *ranks) learn(now []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = now
+}
+
+// firstReady reads the first key of the visible items behind a rank.
+func (q *Queue) firstReady(rank string, opts ...clientv3.OpOption) clientv3.Op {
+	from := q.keys.ready() + rank
+	if rank != "" {
+		from += "0" // the byte behind the slash
+	}
+	return clientv3.OpGet(from, append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.ready())), clientv3.WithKeysOnly(), clientv3.WithLimit(1))...)
+}
+
+// oldestReady returns when the item vested that has been visible for longest: the first
+// item of one of the ranks. first has the first key behind each rank, as far as it was
+// read already.
+func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*mvccpb.KeyValue) (oldest time.Time, err error) {
+	var seen []string
+	for rank := ""; len(seen) < mostRanks; seen = append(seen, rank) {
+		kvs, read := first[rank]
+		if !read {
+			resp, err := q.read(ctx, q.firstReady(rank, clientv3.WithRev(rev)))
+			if err != nil {
+				return oldest, err
+			}
+			kvs = resp.Responses[0].GetResponseRange().Kvs
+		}
+		if len(kvs) == 0 {
+			break
+		}
+		rest := string(kvs[0].Key[len(q.keys.ready()):])
+		var vesting string
+		rank, vesting, _ = strings.Cut(rest, "/")
+		if t, err := vestingOf(vesting); err == nil && len(rank) == rankLength && (oldest.IsZero() || t.Before(oldest)) {
+			oldest = t
+		}
+	}
+	q.ranks.learn(seen)
+	return oldest, nil
 }
 
 // Active returns the names of the queues under the client's prefix that have work, or
