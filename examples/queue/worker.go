@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -23,8 +22,8 @@ type job struct {
 	Name      string
 	Endpoints []string
 	Prefix    string // of all keys of this run
-	Out       string
-	Hold      bool // keep an item until its lease is lost
+	Dir, Out  string // of pictures, and of thumbnails
+	Hold      bool   // keep an item until its lease is lost
 }
 
 // published is the key that says which file is the thumbnail of an item.
@@ -95,11 +94,6 @@ func (w *worker) handle(ctx context.Context, l *queue.Lease) error {
 		os.Exit(137)
 	case err != nil:
 		return etcdclaims.Permanent(err) // another attempt would fail, too
-	}
-	select { // a large picture takes longer
-	case <-time.After(200 * time.Millisecond):
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 	if w.Hold {
 		w.tell(isHolding, "holds %s (fence %d)", l.ID(), l.Fence())

@@ -7,37 +7,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
-
-// command is the argument that makes the program a worker.
-const command = "worker"
-
-// Main runs the program until it ends, or is interrupted, and exits with 0 only if it
-// returns nil.
-func Main(name string, run func(ctx context.Context, args []string) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	log.SetFlags(log.Ltime)
-	log.SetOutput(os.Stdout) // the examples print what happens with log.Printf
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		os.Exit(1)
-	}
-}
 
 // GoRoot returns the directory of the Go distribution.
 func GoRoot(ctx context.Context) (string, error) {
@@ -46,14 +25,6 @@ func GoRoot(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("find the Go distribution: %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
-}
-
-// Job reports whether this process is a worker, and decodes its job.
-func Job(args []string, job any) (worker bool, err error) {
-	if len(args) != 2 || args[0] != command {
-		return false, nil
-	}
-	return true, json.Unmarshal([]byte(args[1]), job)
 }
 
 // ErrNoOrders is the cause with which the context of Orders ends when the parent
