@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/feed"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -202,7 +203,7 @@ func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (
 		}
 	}
 	defer stop()
-	f := feedFrom(news, stop)
+	f := feed.From(news, stop)
 	pulse := time.NewTicker(w.c.cfg.timing(seconds(w.c.cfg.TTL)).renew)
 	defer pulse.Stop()
 	var open *audit // events from before it may be on their way
@@ -210,7 +211,7 @@ func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (
 	defer settle.Stop()
 	for {
 		select {
-		case <-f.ready:
+		case <-f.Ready():
 		case <-turned: // revisions may be others now, or the stream hangs
 			return progress
 		case <-settle.C:
@@ -229,7 +230,7 @@ func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (
 			continue
 		}
 		settle.Reset(auditGrace) // a watch that goes on delivering is late, not deaf
-		resps, ended, behind := f.take()
+		resps, ended, behind := f.Take()
 		for _, resp := range resps {
 			if err := resp.Err(); err != nil {
 				// Compaction, a lost leader and the like are mended by reading
@@ -251,7 +252,7 @@ func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (
 			}
 		}
 		if behind {
-			w.c.log.Warn("watch consumer too slow; changes are left out", zap.String("prefix", w.prefix), zap.Int("backlog", watchBacklog))
+			w.c.log.Warn("watch consumer too slow; changes are left out", zap.String("prefix", w.prefix), zap.Int("backlog", feed.Backlog))
 		}
 		if ended {
 			return progress

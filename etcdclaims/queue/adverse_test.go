@@ -112,7 +112,7 @@ func TestUnreadableValues(t *testing.T) {
 				}
 			}
 		}
-		for _, key := range []string{"index/ready/x", "index/later/x", "dead/x", "dead/" + past + "/x", "place/x", "slot/x", "worker/x", "taken/x", "taken/x/x", "item/x"} {
+		for _, key := range []string{"index/ready/x", "index/later/x", "dead/x", "dead/" + past + "/x", "place/x", "slot/x", "worker/x", "taken/x", "taken/x/x", "content/x"} {
 			if _, err := admin.Put(w.Context(), root+key, "not JSON"); err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,7 @@ import (
 // queue/<digest of the name>/:
 //
 //	spec                              what all processes must agree on
-//	item/<id>                         what never changes of an item; once it is completed, that it was
+//	content/<id>                      what never changes of an item; once it is completed, that it was
 //	index/ready/<rank>/<vesting>/<seq>  items that have vested
 //	index/later/<vesting>/<rank>/<seq>  items that have not
 //	index/bell                        written when the queue is resumed
@@ -25,7 +25,8 @@ import (
 //	slot/<n>                          one per taken item, in queues with MaxTaken
 //	paused                            who paused the queue, and why
 //
-// What is below index/ has one prefix, for one watch. A session
+// What is below index/ has one prefix, for one watch, and all but the contents is one
+// range, for Watch. A session
 // is a claim of the key sessionKey. queue/active/<digest> names queues with work.
 type keys struct{ top, root, name string }
 
@@ -34,7 +35,7 @@ func newKeys(prefix, name string) keys {
 }
 
 func (k keys) spec() string                  { return k.root + "spec" }
-func (k keys) item(id string) string         { return k.root + "item/" + id }
+func (k keys) item(id string) string         { return k.root + "content/" + id }
 func (k keys) mark(id string) string         { return k.item(id) + "\x00" } // no id has that
 func (k keys) index() string                 { return k.root + "index/" }
 func (k keys) bell() string                  { return k.index() + "bell" }
@@ -47,6 +48,7 @@ func (k keys) takenBy(session string) string { return k.taken() + session + "/" 
 func (k keys) place(id string) string        { return k.root + "place/" + id }
 func (k keys) dead() string                  { return k.root + "dead/" }
 func (k keys) workers() string               { return k.root + "worker/" }
+func (k keys) events() (from, end string)    { return k.dead(), k.root[:len(k.root)-1] + "0" }
 func (k keys) worker(session string) string  { return k.workers() + session }
 func (k keys) slots() string                 { return k.root + "slot/" }
 func (k keys) slot(n int) string             { return fmt.Sprintf("%s%05d", k.slots(), n) }

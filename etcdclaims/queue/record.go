@@ -23,7 +23,7 @@ type spec struct {
 	MaxWaiting  int    `json:"maxWaiting,omitempty"`
 }
 
-// content is the value of item/<id>: put once, by the enqueuing transaction. When
+// content is the value of content/<id>: put once, by the enqueuing transaction. When
 // the item is completed it is deleted, or replaced by a tombstone that keeps the id
 // from being enqueued again.
 type content struct {

@@ -1,0 +1,198 @@
+package queue
+
+import (
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// EventKind is the kind of an Event.
+type EventKind string
+
+// The kinds of events that Watch yields.
+const (
+	EventEnqueued  EventKind = "enqueued"
+	EventVested    EventKind = "vested"  // its time has come
+	EventClaimed   EventKind = "claimed" // a worker has it
+	EventCompleted EventKind = "completed"
+	EventFailed    EventKind = "failed" // and the item waits for another attempt
+	EventSnoozed   EventKind = "snoozed"
+	EventReleased  EventKind = "released"
+	EventRecovered EventKind = "recovered" // its worker was lost, and the item waits again
+	EventDied      EventKind = "died"      // it went to the dead letters
+	EventRedriven  EventKind = "redriven"
+	EventReordered EventKind = "reordered" // its priority was changed
+	EventCancelled EventKind = "cancelled"
+	EventPurged    EventKind = "purged" // from the dead letters
+	EventPaused    EventKind = "paused"
+	EventResumed   EventKind = "resumed"
+
+	// EventSynced means that all events after its revision follow.
+	EventSynced EventKind = "synced"
+	// EventResynced means that events were missed: by compaction, or because the consumer
+	// was too slow. All events after its revision follow.
+	EventResynced EventKind = "resynced"
+)
+
+// Event is one change of a queue, or a note about the watch itself.
+type Event struct {
+	Kind EventKind
+	ID   string // of the item
+	// Owner, Attempt and Fence are those of the worker that has the item, or had it
+	// until this event. The fence is the lease's without an epoch.
+	Owner   string
+	Attempt int
+	Fence   int64
+	// Until is when an item that waits becomes visible, or became so.
+	Until time.Time
+	// Why is the error of a failed attempt, why the item died, or why the queue was
+	// paused.
+	Why      string
+	Revision int64 // etcd's revision of the change
+}
+
+// change is what happened to an item at one revision of etcd.
+type change struct {
+	id              string
+	taken, untaken  *mvccpb.KeyValue // put; deleted, as it was
+	put, gone       *state           // in the index
+	buried, exhumed *state           // among the dead letters
+	verb            string           // what its place says, if that was put
+}
+
+// eventsOf returns the events that changes of keys at one revision mean, in the order in
+// which they touch items.
+func (q *Queue) eventsOf(changed []*clientv3.Event) (out []Event) {
+	byID := map[string]*change{}
+	var order []*change
+	of := func(id string) *change {
+		c := byID[id]
+		if c == nil {
+			c = &change{id: id}
+			byID[id] = c
+			order = append(order, c)
+		}
+		return c
+	}
+	for _, ev := range changed {
+		key := string(ev.Kv.Key)
+		switch {
+		case key == q.keys.paused():
+			out = append(out, pausingEvent(ev))
+		case strings.HasPrefix(key, q.keys.taken()):
+			_, id, _ := strings.Cut(key[len(q.keys.taken()):], "/")
+			switch c := of(id); {
+			case ev.Type == mvccpb.Event_PUT:
+				c.taken = ev.Kv
+				if !ev.IsCreate() {
+					c.untaken = ev.Kv // by the process that has it: no claim
+				}
+			case ev.PrevKv != nil:
+				c.untaken = ev.PrevKv
+			default:
+				c.untaken = &mvccpb.KeyValue{} // etcd has compacted it
+			}
+		case strings.HasPrefix(key, q.keys.place("")):
+			if p, err := decode[place](ev.Kv.Key, ev.Kv.Value); ev.Type == mvccpb.Event_PUT && err == nil {
+				of(key[len(q.keys.place("")):]).verb = p.Verb
+			}
+		default:
+			q.noteState(of, key, ev)
+		}
+	}
+	for _, c := range order {
+		if e := c.event(); e.Kind != "" {
+			e.ID = c.id
+			out = append(out, e)
+		}
+	}
+	for i := range out {
+		out[i].Revision = changed[0].Kv.ModRevision
+	}
+	return out
+}
+
+// noteState notes a change in the index or among the dead letters.
+func (q *Queue) noteState(of func(id string) *change, key string, ev *clientv3.Event) {
+	waits := strings.HasPrefix(key, q.keys.ready()) || strings.HasPrefix(key, q.keys.later())
+	if !waits && !strings.HasPrefix(key, q.keys.dead()) {
+		return
+	}
+	kv := ev.Kv
+	if ev.Type != mvccpb.Event_PUT {
+		kv = ev.PrevKv
+	}
+	if kv == nil {
+		return
+	}
+	st, err := decodeState(kv)
+	if st.ID = max(st.ID, q.keys.bareID(key)); err != nil && st.ID == "" {
+		return
+	}
+	switch c := of(st.ID); {
+	case waits && ev.Type == mvccpb.Event_PUT:
+		c.put = &st
+	case waits:
+		c.gone = &st
+	case ev.Type == mvccpb.Event_PUT:
+		c.buried = &st
+	default:
+		c.exhumed = &st
+	}
+}
+
+func pausingEvent(ev *clientv3.Event) Event {
+	if ev.Type != mvccpb.Event_PUT {
+		return Event{Kind: EventResumed}
+	}
+	p, _ := decode[pausing](ev.Kv.Key, ev.Kv.Value) // of a newer version: paused all the same
+	return Event{Kind: EventPaused, Owner: p.By, Why: p.Why}
+}
+
+// waitingKinds are the events of items that are put to wait, by what their place says.
+var waitingKinds = map[string]EventKind{
+	"fail": EventFailed, "snooze": EventSnoozed, "release": EventReleased, "lost": EventRecovered,
+	"priority": EventReordered, "redrive": EventRedriven, "vest": EventVested,
+}
+
+// event returns what the change means. Its Kind is empty if it means nothing, as if a
+// lease was moved to another session.
+func (c *change) event() (e Event) {
+	switch {
+	case c.buried != nil:
+		e.Kind, e.Why = EventDied, c.buried.Why
+	case c.put != nil:
+		e.Kind, e.Until = waitingKinds[c.verb], c.put.Vesting
+		switch n := len(c.put.History); {
+		case e.Kind == EventFailed && n > 0, e.Kind == EventRecovered && n > 0:
+			e.Why = c.put.History[n-1].Error
+		case e.Kind != "":
+		case c.gone != nil:
+			e.Kind = EventVested
+		default:
+			e.Kind = EventEnqueued
+		}
+	case c.taken != nil && c.untaken == nil:
+		e.Kind = EventClaimed
+	case c.taken != nil:
+	case c.untaken != nil:
+		e.Kind = EventCompleted
+	case c.gone != nil:
+		e.Kind = EventCancelled
+	case c.exhumed != nil && c.verb == "":
+		e.Kind = EventPurged
+	}
+	by := c.untaken
+	if by == nil {
+		by = c.taken
+	}
+	if by != nil {
+		if st, err := decodeState(by); err == nil {
+			e.Owner, e.Attempt = st.Owner, st.Attempts
+		}
+		e.Fence = by.ModRevision
+	}
+	return e
+}

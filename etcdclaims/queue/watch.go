@@ -1,0 +1,135 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/etcdclaims/claims/internal/feed"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Watch yields what happens in the queue from now on, without payloads. It begins with
+// EventSynced. What was there before is returned by Waiting, Leased and DeadLetters, called
+// after that. It ends when ctx ends, the queue is closed, or the loop is left.
+//
+// Events of one item come in their order. Watch survives disconnections without missing
+// events. If etcd has compacted them meanwhile it yields EventResynced. Up to 4,096 changes
+// are buffered for a slow consumer, which then gets EventResynced, too. An error is the last
+// value. It is one that retrying would not change, such as a missing permission.
+//
+// Watch is for observers. Its events arrive late, so never treat one as a claim. A
+// repeated Heartbeat, and a lease that moves to another process, are no events.
+func (q *Queue) Watch(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+		defer cancel()
+		defer context.AfterFunc(q.ctx, cancel)()
+		w := &watch{q: q, yield: yield}
+		for try := 0; ; try++ {
+			if w.next == 0 && !w.sync(ctx) {
+				if w.over || !pause(ctx, try) {
+					return
+				}
+				continue
+			}
+			if w.follow(ctx) {
+				try = 0
+			}
+			if w.over || !pause(ctx, try) {
+				return
+			}
+		}
+	}
+}
+
+// watch is the state of one Watch.
+type watch struct {
+	q     *Queue
+	yield func(Event, error) bool
+	next  int64 // the revision from which on events are to be yielded; 0: to be found out
+	begun bool
+	over  bool // the caller left the loop, or nothing more can come
+}
+
+func (w *watch) tell(e Event) bool {
+	if !w.over && !w.yield(e, nil) {
+		w.over = true
+	}
+	return !w.over
+}
+
+// sync finds out from where to watch, and yields that.
+func (w *watch) sync(ctx context.Context) bool {
+	from, end := w.q.keys.events()
+	resp, err := w.q.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
+	switch {
+	case ctx.Err() != nil:
+		w.over = true
+		return false
+	case err != nil && passing(err):
+		return false
+	case err != nil:
+		w.over = true
+		w.yield(Event{}, w.q.fail("watch", err))
+		return false
+	}
+	kind := EventSynced
+	if w.begun {
+		kind = EventResynced
+	}
+	w.begun, w.next = true, resp.Header.Revision+1
+	return w.tell(Event{Kind: kind, Revision: resp.Header.Revision})
+}
+
+// follow yields events until the watch ends, and reports whether there were any.
+func (w *watch) follow(ctx context.Context) (progress bool) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	from, end := w.q.keys.events()
+	f := feed.From(w.q.claims.Etcd().Watch(ctx, from, clientv3.WithRange(end), clientv3.WithRev(w.next), clientv3.WithPrevKV()), stop)
+	for {
+		<-f.Ready() // it ends with ctx
+		resps, ended, behind := f.Take()
+		for _, resp := range resps {
+			if err := resp.Err(); err != nil {
+				if errors.Is(err, rpctypes.ErrCompacted) || !passing(err) {
+					w.next = 0 // a missing permission shows when it reads
+				}
+				w.q.log.Debug("watch interrupted", zap.Error(err))
+				return progress
+			}
+			if !w.apply(resp.Events) {
+				return progress
+			}
+			progress = true
+		}
+		if behind {
+			w.q.log.Warn("watch consumer too slow; changes are left out", zap.Int("backlog", feed.Backlog))
+			w.next = 0
+		}
+		if ended {
+			return progress
+		}
+	}
+}
+
+// apply yields the events of complete revisions. It returns false if the caller left the
+// loop.
+func (w *watch) apply(events []*clientv3.Event) bool {
+	for len(events) > 0 {
+		rev, n := events[0].Kv.ModRevision, 1
+		for n < len(events) && events[n].Kv.ModRevision == rev {
+			n++
+		}
+		for _, e := range w.q.eventsOf(events[:n]) {
+			if !w.tell(e) {
+				return false
+			}
+		}
+		events, w.next = events[n:], rev+1
+	}
+	return true
+}
