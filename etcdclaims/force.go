@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/fencing"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -18,6 +19,25 @@ import (
 // A reason longer than MaxKeyBytes returns ErrTooLarge. As with every loss,
 // the handler may run on for a while: only fences stop its writes.
 func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
+	return c.forceRelease(ctx, key, 0, reason)
+}
+
+// ForceReleaseTerm frees a key as ForceRelease does, but only if the fence of
+// its holder is that of t. Use it when a person has looked at the holder and
+// decided: the key may have changed hands since.
+//
+// The error matches ErrRefused if the key has another holder or none, and
+// nothing was changed. If there is another holder, the error is a *HeldError
+// too. A nil error means that the term of t is over.
+func (c *Client) ForceReleaseTerm(ctx context.Context, t fencing.Token, reason string) error {
+	if t.Fence <= 0 {
+		return fmt.Errorf("%w: %q has no term with fence %d", ErrRefused, t.Key, t.Fence)
+	}
+	return c.forceRelease(ctx, t.Key, t.Fence, reason)
+}
+
+// forceRelease frees a key. If fence is not 0 the holder must have it.
+func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reason string) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
@@ -36,11 +56,15 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 		if err != nil {
 			return callError("force the release of", key, err)
 		}
-		kvs := resp.Responses[0].GetResponseRange().Kvs
-		if len(kvs) == 0 {
+		own := firstKV(resp, 0)
+		if first == 0 && fence != 0 {
+			if i := c.info(key, own, nil, 0); i.Fence != fence {
+				return notTheTerm(i, fence)
+			}
+		}
+		if own == nil {
 			return nil
 		}
-		own := kvs[0]
 		if first == 0 {
 			first = own.ModRevision
 		}
@@ -76,4 +100,12 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 			return callError("force the release of", key, c.ended(withCause(ctx, err)))
 		}
 	}
+}
+
+// notTheTerm is the error of a forced release whose term is not the present one.
+func notTheTerm(i Info, fence int64) error {
+	if !i.Held {
+		return fmt.Errorf("%w: %q is free, the term with fence %d is over", ErrRefused, i.Key, fence)
+	}
+	return fmt.Errorf("%w: the term with fence %d is over: %w", ErrRefused, fence, &HeldError{Info: i})
 }

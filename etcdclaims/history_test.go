@@ -1,0 +1,157 @@
+package etcdclaims_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+)
+
+func (w *world) history(c *etcdclaims.Client, key string) etcdclaims.History {
+	w.Helper()
+	h, err := c.History(w.Context(), key)
+	noErr(w, err)
+	return h
+}
+
+func endings(h etcdclaims.History) []etcdclaims.Ending {
+	var all []etcdclaims.Ending
+	for _, t := range h.Terms {
+		all = append(all, t.Ending)
+	}
+	return all
+}
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	virtualCase(t, "endings", func(t *testing.T, w *world) {
+		ctx := t.Context()
+		a, host := w.client(etcdclaims.Config{Owner: "a", TTL: 15 * sec})
+		b, _ := w.client(etcdclaims.Config{Owner: "b", TTL: 15 * sec})
+		if h := w.history(b, "k"); len(h.Terms) != 0 || h.From != 1 || h.Revision == 0 {
+			t.Errorf("of a key that never was: %+v", h)
+		}
+		tryClaim(t, b, "kk") // another key
+		noErr(t, tryClaim(t, a, "k").Release(ctx))
+
+		held := tryClaim(t, a, "k")
+		waiting := acquiring(ctx, b, "k")
+		eventually(t, "b waits", func() bool { return w.places() == 1 })
+		noErr(t, held.Release(ctx))
+		handed := w.within(5*sec, waiting)
+		noErr(t, a.ForceRelease(ctx, "k", "stuck"))
+		<-handed.Done()
+
+		tryClaim(t, a, "k")
+		tryClaim(t, a, "k", etcdclaims.Supersede())
+		noErr(t, b.ForceRelease(ctx, "k", ""))
+		noErr(t, tryClaim(t, b, "k", etcdclaims.MinHold(30*sec)).Release(ctx))
+		time.Sleep(time.Minute)
+		lost := tryClaim(t, a, "k")
+		host.Cut()
+		time.Sleep(time.Minute)
+		last := tryClaim(t, b, "k")
+
+		h := w.history(b, "k")
+		want := []etcdclaims.Ending{
+			etcdclaims.EndingReleased, etcdclaims.EndingHandedOver, etcdclaims.EndingForced, etcdclaims.EndingReplaced,
+			etcdclaims.EndingForced, etcdclaims.EndingReplaced, etcdclaims.EndingLease, etcdclaims.EndingLease, "",
+		}
+		if got := endings(h); !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+		for i, term := range h.Terms {
+			if i > 0 && term.Fence <= h.Terms[i-1].Fence || term.Key != "k" || term.Partial || term.Since.IsZero() ||
+				(term.EndRevision == 0) != (i == len(h.Terms)-1) || term.EndRevision != 0 && term.EndRevision <= term.Fence {
+				t.Errorf("%d: %+v", i, term)
+			}
+		}
+		if got := h.Terms[2]; got.Cause != "a: stuck" || got.Owner != "b" || got.Fence != handed.Fence() {
+			t.Errorf("%+v", got)
+		}
+		if h.Terms[7].Fence != lost.Fence() || h.Terms[8].Fence != last.Fence() || h.Terms[8].Claim != last.ID() {
+			t.Errorf("%+v", h.Terms[7:])
+		}
+	})
+	virtualCase(t, "work", func(t *testing.T, w *world) {
+		ctx, c := t.Context(), w.peer()
+		work := tryBegin(t, c, "k")
+		noErr(t, work.Release(ctx))
+		work = tryBegin(t, c, "k")
+		noErr(t, failing(ctx, work, etcdclaims.RetryAfter(errors.New("x"), 0)))
+		work = tryBegin(t, c, "k")
+		noErr(t, work.Complete(ctx))
+		want := []etcdclaims.Ending{etcdclaims.EndingReleased, etcdclaims.EndingFailed, etcdclaims.EndingDone}
+		if got := endings(w.history(c, "k")); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+	virtualCase(t, "compaction", func(t *testing.T, w *world) {
+		ctx, c := t.Context(), w.peer()
+		noErr(t, tryClaim(t, c, "k").Release(ctx))
+		second := tryClaim(t, c, "k")
+		_, err := w.raw.Compact(ctx, second.Revision()+1)
+		if err != nil { // its own revision is the newest
+			put, err := w.raw.Put(ctx, "other", "")
+			noErr(t, err)
+			_, err = w.raw.Compact(ctx, put.Header.Revision)
+			noErr(t, err)
+		}
+		noErr(t, second.Release(ctx))
+		h := w.history(c, "k")
+		if len(h.Terms) != 1 || h.From <= second.Revision() || !h.Terms[0].Partial || h.Terms[0].Fence != second.Fence() || h.Terms[0].Ending != etcdclaims.EndingReleased {
+			t.Errorf("%+v", h)
+		}
+	})
+	virtualCase(t, "etcd away", func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		host.Cut()
+		_, err := c.History(t.Context(), "k")
+		if err == nil {
+			t.Error("no error")
+		}
+		_, err = c.History(t.Context(), "")
+		wantIs(t, err, etcdclaims.ErrInvalidKey)
+	})
+	t.Run("passthrough", func(t *testing.T) {
+		t.Parallel()
+		h, err := newClient(t, nil, etcdclaims.Config{}).History(t.Context(), "k")
+		if err != nil || len(h.Terms) != 0 {
+			t.Errorf("%+v, %v", h, err)
+		}
+	})
+}
+
+func TestForceReleaseTerm(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		a, b := w.peer(), w.peer()
+		first := tryClaim(t, a, "k")
+		noErr(t, first.Release(ctx))
+		err := b.ForceReleaseTerm(ctx, first.Token(), "stuck")
+		wantIs(t, err, etcdclaims.ErrRefused)
+		if errors.Is(err, etcdclaims.ErrHeld) {
+			t.Errorf("of a free key: %v", err)
+		}
+		second := tryClaim(t, a, "k")
+		err = b.ForceReleaseTerm(ctx, first.Token(), "stuck")
+		wantIs(t, err, etcdclaims.ErrRefused)
+		var held *etcdclaims.HeldError
+		if !errors.As(err, &held) || held.Info.Fence != second.Fence() {
+			t.Errorf("got %v", err)
+		}
+		wantIs(t, b.ForceReleaseTerm(ctx, fencing.Token{Key: "k"}, "stuck"), etcdclaims.ErrRefused)
+		wantIs(t, b.ForceReleaseTerm(ctx, fencing.Token{Fence: 1}, "stuck"), etcdclaims.ErrInvalidKey)
+		noErr(t, second.Check())
+		noErr(t, b.ForceReleaseTerm(ctx, second.Token(), "stuck"))
+		<-second.Done()
+		if err := second.Err(); !strings.Contains(err.Error(), "stuck") {
+			t.Errorf("lost with %v", err)
+		}
+	})
+}
