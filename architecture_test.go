@@ -113,6 +113,16 @@ var importRules = []importRule{
 		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{
+		why:    "the library for command lines is linked by claimctl alone, and by the etcd server",
+		except: []string{"./cmd/...", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		never:  []string{"github.com/spf13/..."},
+	},
+	{
+		why:    "commands are for people; programs use the packages",
+		except: []string{"./cmd/..."},
+		never:  []string{"./cmd/..."},
+	},
+	{
 		why:   "histories can be checked without linking the etcd server",
 		in:    []string{"./etcdclaims/claimtest/history"},
 		never: []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
@@ -211,12 +221,12 @@ func (r importRule) violations(p pkg) []string {
 }
 
 func checkPlace(p pkg) []string {
-	allowed := []string{"./etcdclaims/...", "./fencing/...", "./middleware/...", "./sched/...", "./internal/...", "./examples/..."}
+	allowed := []string{"./etcdclaims/...", "./fencing/...", "./middleware/...", "./sched/...", "./internal/...", "./examples/...", "./cmd/..."}
 	switch {
 	case p.path == "." && len(p.sources()) > 0:
 		return []string{"the root holds no code, only tests"}
 	case p.path != "." && !matchAny(allowed, p.path):
-		return []string{"not below etcdclaims, fencing, middleware, sched, internal or examples"}
+		return []string{"not below cmd, etcdclaims, fencing, middleware, sched, internal or examples"}
 	}
 	return nil
 }

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/spf13/cobra"
+)
+
+// claimView is a key as it is shown. Fences are strings in JSON: they do not fit
+// into the numbers of every language once an epoch was raised.
+type claimView struct {
+	Key      string     `json:"key"`
+	Held     bool       `json:"held"`
+	Fence    int64      `json:"fence,string"`
+	Owner    string     `json:"owner,omitempty"`
+	Instance string     `json:"instance,omitempty"`
+	Claim    string     `json:"claim,omitempty"`
+	Since    *time.Time `json:"since,omitempty"`
+	Expires  *time.Time `json:"expires,omitempty"` // unless renewed
+	Attempt  int        `json:"attempt,omitempty"`
+	Kind     string     `json:"kind,omitempty"`
+	Note     string     `json:"note,omitempty"`
+	Lease    string     `json:"lease,omitempty"` // as etcdctl shows it
+}
+
+func viewClaim(i etcdclaims.Info) claimView {
+	v := claimView{
+		Key: i.Key, Held: i.Held, Fence: i.Fence, Owner: i.Owner, Instance: i.Instance, Claim: i.Claim,
+		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Note: text(i.Note),
+	}
+	if i.Lease != 0 {
+		v.Lease = fmt.Sprintf("%016x", int64(i.Lease))
+	}
+	return v
+}
+
+// moment is a time in JSON, absent if it is not known.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func at(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return stamp(*t)
+}
+
+// text is a note as text.
+func text(b []byte) string {
+	if !utf8.Valid(b) {
+		return fmt.Sprintf("%q", b)
+	}
+	return string(b)
+}
+
+func (v claimView) name() string { return v.Key }
+
+var claimHeader = []string{"KEY", "FENCE", "OWNER", "SINCE", "ATTEMPT", "KIND", "NOTE"}
+
+func (v claimView) cells() []string {
+	return []string{v.Key, number(v.Fence), v.Owner, at(v.Since), number(v.Attempt), v.Kind, shorten(v.Note)}
+}
+
+// shorten is a note in a table.
+func shorten(s string) string {
+	const most = 60
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var mine string
+	cmd := &cobra.Command{
+		Use: "ls [PREFIX]", Aliases: []string{"list"}, GroupID: groupSee, Args: cobra.MaximumNArgs(1),
+		Short: "List the keys that are held",
+		Long: `List the keys that are held and begin with PREFIX, in the order of keys. All are
+read at one revision of etcd, page by page, unless etcd compacts it meanwhile.`,
+		Example: `  claimctl ls orders/
+  claimctl ls -o name orders/ | wc -l`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				prefix := append(args, "")[0]
+				return printList(a, claimHeader, listed(claims.List(ctx, prefix), mine))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&mine, "held-by", "", "only keys of this owner label")
+	cmd.ValidArgsFunction = a.completeKeys
+	return cmd
+}
+
+func listed(infos iter.Seq2[etcdclaims.Info, error], owner string) iter.Seq2[claimView, error] {
+	return func(yield func(claimView, error) bool) {
+		for i, err := range infos {
+			if err == nil && owner != "" && i.Owner != owner {
+				continue
+			}
+			i.Expires = time.Time{} // the latest possible time is no news: see explain
+			if !yield(viewClaim(i), err) {
+				return
+			}
+		}
+	}
+}
+
+// completeKeys completes the keys that are held.
+func (a *app) completeKeys(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	const most = 100
+	if len(args) > 0 || a.fromEnvironment(cmd) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var keys []string
+	_ = a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+		for i, err := range claims.List(ctx, typed) {
+			if err != nil || len(keys) == most {
+				break
+			}
+			keys = append(keys, i.Key)
+		}
+		return nil
+	})
+	return keys, cobra.ShellCompDirectiveNoFileComp
+}

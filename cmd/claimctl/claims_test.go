@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if out := w.ok("ls", "-o", "json"); out != "[]\n" {
+		t.Errorf("of nothing: %q", out)
+	}
+	a := w.client("api-7")
+	first := w.claim(a, "orders/1", etcdclaims.Note([]byte("half\x1b[2J done\nand more")))
+	second := w.claim(a, "orders/2")
+	w.claim(w.client("other"), "users/1")
+	list := as[[]claimView](w, "ls", "orders/")
+	if len(list) != 2 || list[0].Fence != first.Fence() || list[0].Owner != "api-7" || list[1].Fence != second.Fence() || list[1].Lease == "" {
+		t.Errorf("%+v", list)
+	}
+	if out := w.ok("ls", "--output=name"); out != "orders/1\norders/2\nusers/1\n" {
+		t.Errorf("names: %q", out)
+	}
+	if out := w.ok("ls", "-w", "name", "--held-by", "other"); out != "users/1\n" {
+		t.Errorf("of one owner: %q", out)
+	}
+	if out := w.ok("ls", "-o", "jsonl"); strings.Count(out, "\n") != 3 || !strings.HasPrefix(out, `{"key":"orders/1"`) {
+		t.Errorf("lines: %q", out)
+	}
+	if out := w.ctl("__complete", "explain", "orders/").out; !strings.HasPrefix(out, "orders/1\norders/2\n") {
+		t.Errorf("completion: %q", out)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	if out := w.ok("explain", "never"); !strings.Contains(out, "free") {
+		t.Errorf("of a free key: %s", out)
+	}
+	a, b := w.client("api-7"), w.client("api-8")
+	first, err := a.TryBegin(ctx, "orders/42")
+	w.noErr(err)
+	_, err = first.Fail(ctx, etcdclaims.RetryAfter(errors.New("disk\nfull"), 0))
+	w.noErr(err)
+	second, err := a.TryBegin(ctx, "orders/42", etcdclaims.Note([]byte("step 3 of 5")))
+	w.noErr(err)
+	waiting, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.Acquire(waiting, "orders/42")
+		done <- err
+	}()
+	eventually(t, "b waits", func() bool {
+		line, err := a.Line(ctx, "orders/42")
+		return err == nil && len(line) == 1
+	})
+	x := as[explanation](w, "explain", "orders/42")
+	if !x.Held || x.Fence != second.Fence() || len(x.Waiting) != 1 || x.Waiting[0].Owner != "api-8" || x.Work == nil || x.Work.Attempt != 2 ||
+		x.Previous == nil || x.Previous.Ending != "failed" || x.Previous.Fence != first.Fence() || x.Note != "step 3 of 5" {
+		t.Errorf("%+v", x)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("b: %v", err)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	if v := as[historyView](w, "history", "k"); len(v.Terms) != 0 || v.Revision == 0 {
+		t.Errorf("%+v", v)
+	}
+	a, b := w.client("a"), w.client("b")
+	first := w.claim(a, "k")
+	w.noErr(first.Release(ctx))
+	w.claim(b, "k")
+	w.noErr(a.ForceRelease(ctx, "k", "stuck"))
+	third := w.claim(a, "k")
+	v := as[historyView](w, "history", "k")
+	if len(v.Terms) != 3 || v.Terms[0].Ending != "released" || v.Terms[1].how() != "forced by a: stuck" || v.Terms[2].how() != "held" {
+		t.Fatalf("%+v", v)
+	}
+	if v := as[historyView](w, "history", "k", "-n", "1"); len(v.Terms) != 1 || v.Terms[0].Fence != third.Fence() {
+		t.Errorf("%+v", v)
+	}
+	w.fails(exitUsage, "negative", "history", "k", "-n", "-1")
+}
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.client("api-7")
+	old := w.claim(a, "k")
+	w.noErr(old.Release(t.Context()))
+	w.fails(exitUsage, "--fence is required", "release", "k")
+	w.fails(exitFailure, "the key is free", "release", "k", "--fence", fmt.Sprint(old.Fence()))
+	claim := w.claim(a, "k")
+	w.fails(exitFailure, fmt.Sprintf("held by api-7 with fence %d", claim.Fence()), "release", "k", "--fence", fmt.Sprint(old.Fence()))
+	w.noErr(claim.Check())
+	w.ok("release", "k", "--fence", fmt.Sprint(claim.Fence()), "--reason", "host is gone")
+	<-claim.Done()
+	if err := claim.Err(); !strings.Contains(err.Error(), "host is gone") || !strings.Contains(err.Error(), "operator") {
+		t.Errorf("the holder lost it with %v", err)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	a := w.client("a")
+	claim := w.claim(a, "k")
+	w.claim(a, "kk")
+	w.ok("watch", "--until", "held", "k")
+	w.ok("watch", "--until", "free", "nothing")
+	w.fails(exitTimeout, "not free within 200ms", "watch", "--until", "free", "--timeout", "200ms", "k")
+	w.fails(exitUsage, "--until takes free or held", "watch", "--until", "gone", "k")
+	w.fails(exitUsage, "--until takes free or held", "watch", "--until", "free")
+	done := make(chan result, 1)
+	go func() { done <- w.ctl("watch", "--until", "free", "k") }()
+	events := make(chan result, 1)
+	go func() { events <- w.ctl("watch", "--timeout", "2s", "-o", "jsonl", "k") }()
+	select {
+	case r := <-done:
+		t.Fatalf("before the key is free: %+v", r)
+	case r := <-events:
+		t.Fatalf("before its time: %+v", r)
+	case <-afterSynced(t, w, "kk"):
+	}
+	w.noErr(claim.Release(ctx))
+	if r := <-done; r.code != 0 || r.out != "" {
+		t.Errorf("%+v", r)
+	}
+	r := <-events
+	if r.code != 0 || !strings.Contains(r.out, `"event":"synced"`) || strings.Count(r.out, `"event":"claimed"`) != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// afterSynced is closed once a watch that began now has seen the key.
+func afterSynced(t *testing.T, w *world, key string) <-chan struct{} {
+	t.Helper()
+	seen := make(chan struct{})
+	go func() {
+		defer close(seen)
+		w.ctl("watch", "--until", "held", key)
+	}()
+	return seen
+}
+
+func TestEpoch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if out := w.ok("epoch", "show"); out != "epoch 0\n" {
+		t.Errorf("show: %q", out)
+	}
+	claim := w.claim(w.client("a"), "k")
+	w.fails(exitUsage, "--yes", "epoch", "raise")
+	w.fails(exitUsage, "negative", "epoch", "raise", "--yes", "--above", "-1")
+	w.ok("epoch", "raise", "--yes")
+	if v := as[epochView](w, "epoch", "raise", "--yes", "--above", "7"); v.Epoch != 8 {
+		t.Errorf("raise: %+v", v)
+	}
+	if v := as[epochView](w, "epoch", "show"); v.Epoch != 8 {
+		t.Errorf("show: %+v", v)
+	}
+	if _, err := claim.Txn(t.Context()).Then(clientv3.OpPut("/x"+w.prefix, "")).Commit(); !errors.Is(err, etcdclaims.ErrLost) {
+		t.Errorf("a write of the old epoch: %v", err)
+	}
+	w.fails(exitUsage, "show or raise", "epoch")
+}

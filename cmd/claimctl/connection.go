@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// connection is the flags of etcdctl, with its names, defaults and environment.
+type connection struct {
+	endpoints          []string
+	caCert, cert, key  string
+	serverName         string
+	user, password     string
+	insecureTransport  bool
+	insecureSkipVerify bool
+	dialTimeout        time.Duration
+	commandTimeout     time.Duration
+	keepAliveTime      time.Duration
+	keepAliveTimeout   time.Duration
+	debug              bool
+}
+
+// The flags that claimctl takes from etcdctl's environment.
+var etcdctlFlags = []string{
+	"endpoints", "cacert", "cert", "key", "user", "password", "insecure-transport", "insecure-skip-tls-verify",
+	"tls-server-name", "dial-timeout", "command-timeout", "keepalive-time", "keepalive-timeout", "debug", "write-out",
+}
+
+func (c *connection) addFlags(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&c.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "etcd endpoints")
+	flags.StringVar(&c.caCert, "cacert", "", "verify certificates of the servers using this CA bundle")
+	flags.StringVar(&c.cert, "cert", "", "identify the client using this TLS certificate file")
+	flags.StringVar(&c.key, "key", "", "identify the client using this TLS key file")
+	flags.StringVar(&c.serverName, "tls-server-name", "", "name to verify the certificates of the servers against")
+	flags.StringVar(&c.user, "user", "", "username[:password] for authentication")
+	flags.StringVar(&c.password, "password", "", "password for authentication (if this option is used, --user must not contain one)")
+	flags.BoolVar(&c.insecureTransport, "insecure-transport", true, "disable transport security if no certificates are given")
+	flags.BoolVar(&c.insecureSkipVerify, "insecure-skip-tls-verify", false, "skip verification of the servers' certificates")
+	flags.DurationVar(&c.dialTimeout, "dial-timeout", 2*time.Second, "how long to wait for a connection")
+	flags.DurationVar(&c.commandTimeout, "command-timeout", 5*time.Second, "how long a command may take, apart from waiting for a key and running")
+	flags.DurationVar(&c.keepAliveTime, "keepalive-time", 10*time.Second, "interval of pings to etcd")
+	flags.DurationVar(&c.keepAliveTimeout, "keepalive-timeout", 6*time.Second, "how long etcd may take to answer a ping")
+	flags.BoolVar(&c.debug, "debug", false, "log what the clients do")
+}
+
+// fromEnvironment sets the flags that are not given from the environment.
+func (a *app) fromEnvironment(cmd *cobra.Command) error {
+	set := func(flag, variable string) error {
+		f := cmd.Flags().Lookup(flag)
+		value, ok := os.LookupEnv(variable)
+		if f == nil || f.Changed || !ok || value == "" {
+			return nil
+		}
+		if err := f.Value.Set(value); err != nil {
+			return fmt.Errorf("environment variable %s=%q: %w", variable, value, err)
+		}
+		return nil
+	}
+	for _, name := range etcdctlFlags {
+		if name == "write-out" && (cmd.Flags().Changed("output") || !isFormat(os.Getenv("ETCDCTL_WRITE_OUT"))) {
+			continue // etcdctl has formats that claimctl has not
+		}
+		if err := set(name, "ETCDCTL_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))); err != nil {
+			return err
+		}
+	}
+	return set("prefix", "CLAIMCTL_PREFIX")
+}
+
+// dial returns an etcd client. Without a password it does no I/O.
+func (a *app) dial() (*clientv3.Client, error) {
+	spec := &clientv3.ConfigSpec{
+		Endpoints: a.endpoints, DialTimeout: a.dialTimeout,
+		KeepAliveTime: a.keepAliveTime, KeepAliveTimeout: a.keepAliveTimeout,
+		Secure: &clientv3.SecureConfig{
+			Cert: a.cert, Key: a.key, Cacert: a.caCert, ServerName: a.serverName,
+			InsecureTransport: a.insecureTransport, InsecureSkipVerify: a.insecureSkipVerify,
+		},
+	}
+	if a.user != "" {
+		name, password, ok := strings.Cut(a.user, ":")
+		if a.password != "" {
+			name, password, ok = a.user, a.password, true
+		}
+		if !ok {
+			return nil, usageError("--user %q has no password: use username:password or --password", a.user)
+		}
+		spec.Auth = &clientv3.AuthConfig{Username: name, Password: password}
+	}
+	log := zap.NewNop()
+	if a.debug {
+		log = a.logger(zapcore.DebugLevel).Named("etcd")
+	}
+	cfg, err := clientv3.NewClientConfig(spec, log)
+	if err != nil {
+		return nil, usageError("connect to etcd: %w", err)
+	}
+	cfg.Logger = log
+	etcd, err := clientv3.New(*cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
+	}
+	return etcd, nil
+}
+
+// logger writes to the standard error.
+func (a *app) logger(level zapcore.Level) *zap.Logger {
+	if a.debug {
+		level = zapcore.DebugLevel
+	}
+	encoder := zap.NewProductionEncoderConfig()
+	encoder.EncodeTime = zapcore.ISO8601TimeEncoder
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(encoder), zapcore.Lock(zapcore.AddSync(a.err)), level))
+}
+
+// client returns a client of the claims, and what closes it and its etcd client.
+func (a *app) client(cfg etcdclaims.Config) (*etcdclaims.Client, func() error, error) {
+	etcd, err := a.dial()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Prefix, cfg.Owner = a.prefix, a.label()
+	if cfg.Logger == nil && a.debug {
+		cfg.Logger = a.logger(zapcore.DebugLevel)
+	}
+	claims, err := etcdclaims.New(etcd, cfg)
+	if err != nil {
+		_ = etcd.Close()
+		return nil, nil, &exitError{exitUsage, err}
+	}
+	return claims, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), a.commandTimeout)
+		defer cancel()
+		err := claims.Close(ctx)
+		_ = etcd.Close() // what matters is closed
+		return err
+	}, nil
+}
+
+// with calls f with a client and the time that a command may take.
+func (a *app) with(cmd *cobra.Command, f func(ctx context.Context, claims *etcdclaims.Client) error) error {
+	claims, done, err := a.client(etcdclaims.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = done() }() // it holds nothing
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.commandTimeout)
+	defer cancel()
+	return f(ctx, claims)
+}
+
+// label is the owner of claims, and who did it in notices.
+func (a *app) label() string {
+	if a.owner != "" {
+		return a.owner
+	}
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s@%s-%d", name, host, os.Getpid())
+}

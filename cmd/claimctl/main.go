@@ -1,0 +1,92 @@
+// Claimctl shows and repairs claims, work, schedules and queues in etcd, and runs
+// commands while they hold a key.
+//
+//	claimctl ls                          # who holds what
+//	claimctl explain orders/42           # who holds it, since when, who waits
+//	claimctl run nightly -- ./report.sh  # in one process at a time
+//	claimctl doctor                      # what is wrong with etcd, and what to do
+//
+// It takes the flags and the environment of etcdctl for the connection. "claimctl
+// help exit-codes" has the contract of its exit codes, docs/operations.md recipes
+// for incidents.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// app is one invocation: its flags and its streams.
+type app struct {
+	connection
+	format  string
+	prefix  string
+	owner   string
+	started bool // flags and arguments were accepted
+
+	in       io.Reader
+	out, err io.Writer
+}
+
+// execute runs one invocation and returns its exit code.
+func execute(ctx context.Context, args []string, in io.Reader, out, err io.Writer) int {
+	a := &app{in: in, out: out, err: err}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(err)
+	return a.report(root.ExecuteContext(ctx))
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "claimctl",
+		Short: "Show and repair claims in etcd, and run commands under them",
+		Long: `Show and repair claims in etcd, and run commands under them.
+
+The flags for the connection and their environment are those of etcdctl: each
+flag can be set by ETCDCTL_ and its name, such as ETCDCTL_ENDPOINTS. The prefix
+of the claims can be set by CLAIMCTL_PREFIX.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.fromEnvironment(cmd); err != nil {
+				return err
+			}
+			if err := checkFormat(a.format); err != nil {
+				return err
+			}
+			a.started = true
+			return nil
+		},
+	}
+	flags := root.PersistentFlags()
+	a.connection.addFlags(flags)
+	flags.StringVar(&a.prefix, "prefix", "", "prefix of the claims in etcd (default \"/etcdclaims/\")")
+	flags.StringVar(&a.owner, "owner", "", "label of this process in claims and notices (default user@host-pid)")
+	flags.StringVarP(&a.format, "output", "o", formatTable, "table, json, jsonl or name")
+	flags.StringVarP(&a.format, "write-out", "w", formatTable, "the same as --output, as in etcdctl")
+	root.AddGroup(&cobra.Group{ID: groupSee, Title: "See:"}, &cobra.Group{ID: groupRun, Title: "Run:"},
+		&cobra.Group{ID: groupRepair, Title: "Repair:"})
+	root.AddCommand(
+		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(),
+		a.releaseCommand(), a.epochCommand(),
+		exitCodesTopic(),
+	)
+	return root
+}
+
+// Groups of commands in the help.
+const (
+	groupSee    = "see"
+	groupRun    = "run"
+	groupRepair = "repair"
+)

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+var update = flag.Bool("update", false, "write the golden files in testdata")
+
+func TestMain(m *testing.M) { testetcd.Main(m) }
+
+// world is a prefix of an etcd, and clients of it.
+type world struct {
+	*testing.T
+	etcd   *clientv3.Client
+	prefix string
+	flags  []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return worldOn(t, testetcd.Shared(t))
+}
+
+func worldOn(t *testing.T, server *testetcd.Server) *world {
+	t.Helper()
+	prefix := testetcd.Prefix(t)
+	return &world{
+		T: t, etcd: server.Client(t), prefix: prefix,
+		flags: []string{"--endpoints", strings.Join(server.Endpoints(), ","), "--prefix", prefix, "--owner", "operator"},
+	}
+}
+
+func (w *world) client(owner string) *etcdclaims.Client {
+	w.Helper()
+	c, err := etcdclaims.New(w.etcd, etcdclaims.Config{Prefix: w.prefix, Owner: owner})
+	w.noErr(err)
+	w.Cleanup(func() { w.noErr(c.Close(context.Background())) })
+	return c
+}
+
+func (w *world) noErr(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) claim(c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
+	w.Helper()
+	claim, err := c.TryAcquire(w.Context(), key, opts...)
+	w.noErr(err)
+	return claim
+}
+
+// result is what one invocation printed and returned.
+type result struct {
+	out, err string
+	code     int
+}
+
+// ctl runs claimctl in this process.
+func (w *world) ctl(args ...string) result {
+	w.Helper()
+	var out, err bytes.Buffer
+	code := execute(w.Context(), append(slices.Clone(w.flags), args...), strings.NewReader(""), &out, &err)
+	return result{out.String(), err.String(), code}
+}
+
+// ok is what an invocation printed that must succeed.
+func (w *world) ok(args ...string) string {
+	w.Helper()
+	r := w.ctl(args...)
+	if r.code != 0 || r.err != "" {
+		w.Fatalf("claimctl %q: exit code %d: %s%s", args, r.code, r.out, r.err)
+	}
+	return r.out
+}
+
+// fails runs an invocation that must fail with the code and the text.
+func (w *world) fails(code int, text string, args ...string) {
+	w.Helper()
+	if r := w.ctl(args...); r.code != code || !strings.Contains(r.err, text) || strings.Count(r.err, "\n") != 1 {
+		w.Errorf("claimctl %q: exit code %d, want %d; it says %q, want %q", args, r.code, code, r.err, text)
+	}
+}
+
+// as decodes what an invocation printed as JSON.
+func as[T any](w *world, args ...string) T {
+	w.Helper()
+	var v T
+	out := w.ok(append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		w.Fatalf("claimctl %q printed %q: %v", args, out, err)
+	}
+	return v
+}
+
+// eventually waits for something that another process or goroutine does.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// golden compares text with a file.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || string(want) != got {
+		t.Errorf("got:\n%s\nwant (%s, written by -update):\n%s", got, file, want)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fails(exitUsage, "unknown command", "sl")
+	w.fails(exitUsage, "unknown flag", "ls", "--nope")
+	w.fails(exitUsage, "accepts at most 1 arg", "ls", "a", "b")
+	w.fails(exitUsage, `output "yaml" is not one of`, "ls", "-o", "yaml")
+	w.fails(exitUsage, "Prefix", "ls", "--prefix", "x")
+	w.fails(exitUsage, "invalid key", "explain", "")
+	w.fails(exitUsage, "has no password", "ls", "--user", "root")
+	w.fails(exitUsage, "no such file", "ls", "--cacert", "/nowhere")
+	if out := w.ok("help", "exit-codes"); !strings.Contains(out, exitCodesText) {
+		t.Errorf("help exit-codes: %s", out)
+	}
+	if out := w.ok("completion", "bash"); !strings.Contains(out, "claimctl") {
+		t.Errorf("completion: %s", out)
+	}
+	// An error as JSON where the output is JSON.
+	r := w.ctl("ls", "-o", "json", "a", "b")
+	var said struct {
+		Error string
+		Code  int
+	}
+	if err := json.Unmarshal([]byte(r.err), &said); err != nil || said.Code != exitUsage || said.Error == "" {
+		t.Errorf("%q: %v", r.err, err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.flags = []string{"--endpoints", "127.0.0.1:1", "--command-timeout", "300ms"}
+	for _, args := range [][]string{
+		{"ls"}, {"explain", "k"}, {"history", "k"}, {"watch"}, {"release", "k", "--fence", "1"}, {"epoch", "show"}, {"epoch", "raise", "--yes"},
+	} {
+		if r := w.ctl(args...); r.code != exitUnreachable || r.err == "" {
+			t.Errorf("%q: exit code %d: %s", args, r.code, r.err)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	w := newWorld(t)
+	w.claim(w.client("a"), "k")
+	t.Setenv("ETCDCTL_ENDPOINTS", w.flags[1])
+	t.Setenv("ETCDCTL_WRITE_OUT", "fields")
+	t.Setenv("CLAIMCTL_PREFIX", w.prefix)
+	w.flags = nil
+	if out := w.ok("ls", "-o", "name"); out != "k\n" {
+		t.Errorf("ls: %q", out)
+	}
+	t.Setenv("ETCDCTL_WRITE_OUT", "json")
+	if out := w.ok("ls"); !strings.HasPrefix(out, "[") {
+		t.Errorf("ls: %q", out)
+	}
+	t.Setenv("ETCDCTL_DIAL_TIMEOUT", "x")
+	w.fails(exitUsage, "ETCDCTL_DIAL_TIMEOUT", "ls")
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// Formats of the output.
+const (
+	formatTable = "table"
+	formatJSON  = "json"
+	formatLines = "jsonl"
+	formatName  = "name"
+)
+
+func isFormat(s string) bool {
+	return slices.Contains([]string{formatTable, formatJSON, formatLines, formatName}, s)
+}
+
+func checkFormat(s string) error {
+	if !isFormat(s) {
+		return fmt.Errorf("output %q is not one of table, json, jsonl and name", s)
+	}
+	return nil
+}
+
+// A row is one thing in a list. Its JSON is what json.Marshal makes of it.
+type row interface {
+	name() string    // for the format name
+	cells() []string // of the table
+}
+
+// printList prints what a command lists. JSON of an empty list is [].
+func printList[T row](a *app, header []string, rows iter.Seq2[T, error]) error {
+	all := []T{}
+	table := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	if a.format == formatTable {
+		line(table, header)
+	}
+	for r, err := range rows {
+		if err != nil {
+			_ = table.Flush() // what is known is shown, before the error
+			return err
+		}
+		switch a.format {
+		case formatTable:
+			line(table, r.cells())
+		case formatName:
+			_, _ = fmt.Fprintln(a.out, r.name())
+		case formatLines:
+			if err := a.printLine(r); err != nil {
+				return err
+			}
+		default:
+			all = append(all, r)
+		}
+	}
+	if a.format == formatJSON {
+		return a.printJSON(all)
+	}
+	return table.Flush()
+}
+
+// line writes one line of a table.
+func line(table io.Writer, cells []string) {
+	shown := make([]string, len(cells))
+	for i, cell := range cells {
+		if shown[i] = clean(cell); cell == "" {
+			shown[i] = "-"
+		}
+	}
+	_, _ = fmt.Fprintln(table, strings.Join(shown, "\t"))
+}
+
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func (a *app) printLine(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// printOne prints one thing.
+func printOne[T row](a *app, v T, text func(io.Writer)) error {
+	switch a.format {
+	case formatJSON:
+		return a.printJSON(v)
+	case formatLines:
+		return a.printLine(v)
+	case formatName:
+		_, err := fmt.Fprintln(a.out, v.name())
+		return err
+	}
+	text(a.out)
+	return nil
+}
+
+// say prints what a command did, for people.
+func (a *app) say(format string, args ...any) {
+	if a.format == formatTable {
+		_, _ = fmt.Fprintf(a.out, "%s\n", clean(fmt.Sprintf(format, args...)))
+	}
+}
+
+// clean shows what a terminal must not obey, or a reader could not see, as
+// escapes: control characters, and marks that change the direction of text.
+func clean(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// stamp is a time in tables.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// number is a number in tables, nothing if it is 0.
+func number[N ~int | ~int64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(int64(n))
+}

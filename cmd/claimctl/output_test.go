@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+var (
+	noon    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	claimed = etcdclaims.Info{
+		Key: "orders/42", Held: true, Fence: 8812, Claim: "0190-c", Owner: "api-7", Instance: "0190-i",
+		Since: noon, Attempt: 2, Note: []byte("step 3\x1b[2J of 5\nand more"), Lease: 0x7587, TTL: 9 * time.Second, Expires: noon.Add(time.Hour),
+	}
+	terms = []etcdclaims.Term{
+		{Key: "orders/42", Fence: 8790, Owner: "worker-3", Since: noon, Attempt: 1, EndRevision: 8801, Ending: etcdclaims.EndingLease},
+		{Key: "orders/42", Fence: 8802, Owner: "a\u202eb", Since: noon, EndRevision: 8811, Ending: etcdclaims.EndingForced, Cause: "ann: stuck"},
+		{Key: "orders/42", Fence: 8812, Owner: "api-7", Since: noon, Attempt: 2},
+	}
+	record = etcdclaims.Record{
+		Key: "orders/42", State: etcdclaims.StateFailed, Attempt: 2, Fence: 8812, Owner: "api-7", Begun: noon, Ended: noon,
+		NotBefore: noon.Add(time.Minute), Error: "disk\nfull",
+	}
+)
+
+func views[T, V any](view func(T) V, all ...T) []V {
+	var vs []V
+	for _, v := range all {
+		vs = append(vs, view(v))
+	}
+	return vs
+}
+
+// show returns the list in every format.
+func show[T row](t *testing.T, header []string, rows []T) string {
+	t.Helper()
+	var out bytes.Buffer
+	for _, format := range []string{formatTable, formatJSON, formatLines, formatName} {
+		a := &app{format: format, out: &out}
+		if err := printList(a, header, sequence(rows)); err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func TestFormats(t *testing.T) {
+	t.Parallel()
+	golden(t, "ls", show(t, claimHeader, views(viewClaim, claimed, etcdclaims.Info{Key: "orders/7", Held: true, Fence: 1<<47 + 5, Owner: "b", Kind: "zombie"})))
+	golden(t, "history", show(t, termHeader, views(viewTerm, terms...)))
+	golden(t, "work", show(t, workHeader, views(viewWork, record)))
+	if got := show(t, claimHeader, []claimView(nil)); !bytes.Contains([]byte(got), []byte("\n[]\n")) {
+		t.Errorf("an empty list: %s", got)
+	}
+}
+
+func TestExplainText(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	previous, work := viewTerm(terms[1]), viewWork(record)
+	x := explanation{
+		claimView: viewClaim(claimed), Left: "9s", Work: &work, Previous: &previous,
+		Waiting: []waiterView{{Owner: "api-8", Since: moment(noon)}, {Owner: "api-9"}},
+	}
+	x.text(&out, noon.Add(90*time.Second))
+	out.WriteString("\n")
+	explanation{claimView: viewClaim(etcdclaims.Info{Key: "free"})}.text(&out, noon)
+	golden(t, "explain", out.String())
+}

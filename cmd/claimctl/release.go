@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func (a *app) releaseCommand() *cobra.Command {
+	var fence int64
+	var reason string
+	cmd := &cobra.Command{
+		Use: "release KEY --fence N", GroupID: groupRepair, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKeys,
+		Short: "Free a key that another process holds",
+		Long: `Free a key that another process holds. The fence is that of the holder, as ls and
+explain show it: if the key has changed hands since, nothing is released and the
+exit code is 1.
+
+The holder is notified with the reason and loses its claim. Its handler may run on
+for a while: only fences stop its writes.`,
+		Example: `  claimctl release orders/42 --fence 8812 --reason "host api-7 is gone"`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if fence <= 0 {
+				return usageError("release %q: --fence is required: the fence of its holder, as explain shows it", args[0])
+			}
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				key := args[0]
+				err := claims.ForceReleaseTerm(ctx, fencing.Token{Key: key, Fence: fence}, reason)
+				var held *etcdclaims.HeldError
+				switch {
+				case errors.As(err, &held):
+					return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over; the key is held by %s with fence %d",
+						key, fence, held.Info.Owner, held.Info.Fence)}
+				case errors.Is(err, etcdclaims.ErrRefused):
+					return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over, and the key is free", key, fence)}
+				case err != nil:
+					return err
+				}
+				a.say("released %q; its holder is notified: %s", key, fallback(reason, "(no reason)"))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().Int64Var(&fence, "fence", 0, "fence of the term to end (required)")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the holder's log")
+	return cmd
+}
+
+// fallback is s, or another text if s is empty.
+func fallback(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// epochView is the epoch of a prefix; 0 if it was never raised.
+type epochView struct {
+	Epoch int64 `json:"epoch"`
+}
+
+func (v epochView) name() string    { return strconv.FormatInt(v.Epoch, 10) }
+func (v epochView) cells() []string { return []string{v.name()} }
+
+func (a *app) epochCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "epoch", GroupID: groupRepair, Args: cobra.NoArgs,
+		Short: "Show or raise the epoch, after a restore of etcd",
+		Long: `Fences rise with etcd's revisions. After a restore from a snapshot without
+--bump-revision revisions go back, and clients refuse to claim. A raised epoch
+makes all fences greater than before, and ends all claims of earlier epochs.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usageError("epoch: say show or raise")
+		},
+	}
+	show := &cobra.Command{
+		Use: "show", Args: cobra.NoArgs, Short: "Show the epoch, 0 if it was never raised",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				epoch, err := readEpoch(ctx, claims.Etcd(), claims.Prefix())
+				if err != nil {
+					return err
+				}
+				return printOne(a, epochView{epoch}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "epoch %d\n", epoch) })
+			})
+		},
+	}
+	var above int64
+	var yes bool
+	raise := &cobra.Command{
+		Use: "raise --yes", Args: cobra.NoArgs, Short: "Raise the epoch: all claims end",
+		Long: `Raise the epoch. All claims under the prefix end, and every fence from now on is
+greater than all before.
+
+If the snapshot may be older than the last raise, give the greatest epoch that was
+ever used with --above: the error of clients that refuse to claim names it, and
+the highest bits of every fence contain it.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !yes {
+				return usageError("epoch raise: ends all claims under %q; repeat with --yes", fallback(a.prefix, etcdclaims.DefaultPrefix))
+			}
+			if above < 0 {
+				return usageError("epoch raise: --above %d is negative", above)
+			}
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				epoch, err := etcdclaims.RaiseEpoch(ctx, claims.Etcd(), claims.Prefix(), above)
+				if err != nil {
+					return err
+				}
+				return printOne(a, epochView{epoch}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "raised the epoch to %d\n", epoch) })
+			})
+		},
+	}
+	raise.Flags().Int64Var(&above, "above", 0, "the greatest epoch that was ever used, if etcd may have forgotten it")
+	raise.Flags().BoolVar(&yes, "yes", false, "end all claims")
+	cmd.AddCommand(show, raise)
+	return cmd
+}
+
+// readEpoch returns the epoch of a prefix.
+func readEpoch(ctx context.Context, etcd *clientv3.Client, prefix string) (int64, error) {
+	key := keyspace.EpochKey(prefix)
+	resp, err := etcd.Get(clientv3.WithRequireLeader(ctx), key)
+	if err != nil {
+		return 0, fmt.Errorf("read the epoch: %w", err)
+	}
+	if len(resp.Kvs) == 0 {
+		return 0, nil
+	}
+	epoch, err := strconv.ParseInt(string(resp.Kvs[0].Value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the epoch: key %q has the value %.40q, which is no number: correct it", key, resp.Kvs[0].Value)
+	}
+	return epoch, nil
+}
