@@ -61,6 +61,7 @@ type Client struct {
 	mu       sync.Mutex
 	live     []*session
 	opening  map[time.Duration]*opening
+	grants   int // sessions that are being opened
 	closed   bool
 	watching bool
 	wg       sync.WaitGroup
@@ -326,9 +327,11 @@ func (c *Client) session(ctx context.Context, ttl time.Duration, manual bool) (*
 		if o == nil {
 			o = &opening{done: make(chan struct{})}
 			c.opening[asked] = o
+			c.grants++
 			c.spawn(func() {
 				_, o.err = c.openSession(asked, false)
 				c.mu.Lock()
+				c.grants--
 				delete(c.opening, asked)
 				c.mu.Unlock()
 				close(o.done)
@@ -367,8 +370,12 @@ func (c *Client) ownSession(ctx context.Context, asked time.Duration) (*session,
 		c.mu.Unlock()
 		return nil, ErrClosed
 	}
+	c.grants++
 	c.spawn(func() {
 		s, err := c.openSession(asked, true)
+		c.mu.Lock()
+		c.grants--
+		c.mu.Unlock()
 		if err == nil && !s.reserve() {
 			s.die(ReasonExpired, nil)
 			err = fmt.Errorf("%w: the lease was granted too late", errSessionLost)

@@ -213,14 +213,14 @@ func (c *Client) endSessions(ctx context.Context) bool {
 	return left.Load() == 0
 }
 
-// quiet waits until nothing of this client is under way: no chore, no release and
-// no acquisition; or ctx ends.
+// quiet waits until nothing of this client is under way: no chore, no release, no
+// acquisition, and no lease that is being granted; or ctx ends.
 func (c *Client) quiet(ctx context.Context) {
 	t := time.NewTicker(5 * time.Millisecond)
 	defer t.Stop()
 	for {
 		c.mu.Lock()
-		busy := c.undone > 0
+		busy := c.undone+c.grants > 0
 		c.mu.Unlock()
 		for _, s := range c.liveSessions() {
 			s.mu.Lock()

@@ -254,3 +254,27 @@ func TestCloseWithoutEtcd(t *testing.T) {
 		}
 	})
 }
+
+// A lease that is being granted when the client is closed is revoked, at whatever
+// point Close meets it.
+func TestCloseWhileASessionOpens(t *testing.T) {
+	t.Parallel()
+	for _, manual := range []bool{false, true} {
+		for _, after := range []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond, 250 * time.Millisecond} {
+			virtualCase(t, fmt.Sprintf("manual %v, %v", manual, after), func(t *testing.T, w *world) {
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 100 * time.Millisecond})
+				var opts []etcdclaims.AcquireOption
+				if manual {
+					opts = append(opts, etcdclaims.Manual())
+				}
+				done := make(chan error, 1)
+				go func() { _, err := c.TryAcquire(context.Background(), "k", opts...); done <- err }()
+				time.Sleep(after)
+				noErr(t, c.Close(context.Background()))
+				wantIs(t, <-done, etcdclaims.ErrClosed)
+				w.nothingLeft()
+			})
+		}
+	}
+}
