@@ -17,9 +17,7 @@ import (
 // TestBusyHandlers holds a claim on one processor that computing handlers keep
 // busy: renewal gets its turn before anybody is told to stop.
 func TestBusyHandlers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it computes for twelve seconds")
-	}
+	testetcd.SkipUnlessLong(t, "computes for twelve seconds")
 	etcd := testetcd.StartProcess(t).Client(t) // not busy itself
 	var least atomic.Int64
 	least.Store(int64(etcdclaims.MinTTL))

@@ -1,6 +1,7 @@
 package etcdclaims_test
 
 import (
+	"context"
 	"math"
 	"strings"
 	"testing"
@@ -116,7 +117,9 @@ func TestConfigNewDoesNoIO(t *testing.T) {
 	if n := c.Stats().Requests; n != 0 {
 		t.Errorf("%d requests", n)
 	}
-	_, err = c.TryAcquire(t.Context(), "k")
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = c.TryAcquire(ctx, "k")
 	if err == nil {
 		t.Error("a closed etcd client gave a claim")
 	}

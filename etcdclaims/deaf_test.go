@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -62,6 +63,11 @@ func TestDeafWaiterPicksUp(t *testing.T) {
 		"Run": func(ctx context.Context, c *etcdclaims.Client) error {
 			return c.Run(ctx, "k", func(context.Context) error { return nil })
 		},
+	}
+	if !testetcd.Long() {
+		delete(calls, "Begin")
+		delete(calls, "Manual")
+		delete(calls, "with a note")
 	}
 	for how, fault := range deafness {
 		for call, acquire := range calls {
@@ -166,6 +172,7 @@ func TestWaitersAtRestShareRequests(t *testing.T) {
 // One of three members hangs for the waiter's machine; then the holder dies. The
 // waiter's watches are on one stream, which may be the hung member's.
 func TestHungMemberAndDeadHolder(t *testing.T) {
+	testetcd.SkipUnlessLong(t, "waits for leases of nine seconds")
 	t.Parallel()
 	members := claimtest.Cluster(t, 3)
 	const ttl = 9 * sec // one that a busy machine can keep

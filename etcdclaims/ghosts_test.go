@@ -206,6 +206,9 @@ func TestGhostsOfTryAcquireAllBesideOneTaken(t *testing.T) {
 // Whoever comes to share a claim while it is given up has either that claim, for
 // as long as it keeps its handle, or none of that fence.
 func TestReentrantMeetsRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
@@ -220,7 +223,7 @@ func TestReentrantMeetsRelease(t *testing.T) {
 				w.Errorf("%s: %v", how, err)
 			}
 		}
-		for range 1000 {
+		for range 300 {
 			first := tryClaim(t, c, "k")
 			var wg sync.WaitGroup
 			start := make(chan struct{})

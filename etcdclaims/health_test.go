@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -194,7 +195,11 @@ func TestFlappingDoesNotFlood(t *testing.T) {
 // though gRPC by then waits up to two minutes before it connects again.
 func TestWorkGoesOnSoonAfterOutage(t *testing.T) {
 	t.Parallel()
-	for _, long := range []time.Duration{30 * sec, 2 * time.Minute, 10 * time.Minute} {
+	outages := []time.Duration{30 * sec, 2 * time.Minute}
+	if testetcd.Long() {
+		outages = append(outages, 10*time.Minute)
+	}
+	for _, long := range outages {
 		virtualCase(t, long.String(), func(t *testing.T, w *world) {
 			ctx, cancel := context.WithCancel(context.Background())
 			var mu sync.Mutex
@@ -268,6 +273,9 @@ func TestWorkGoesOnSoonAfterOutage(t *testing.T) {
 
 // A revoked permission is the cause of what a holder loses and a waiter is told.
 func TestRevokedPermissionIsTheCause(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a lease")
+	}
 	t.Parallel()
 	s, root := authServer(t)
 	addUser(t, root, "worker", etcdclaims.DefaultPrefix, clientv3.PermissionType(clientv3.PermReadWrite))

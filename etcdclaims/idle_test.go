@@ -19,7 +19,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		a := w.peer()
-		const n = 300
+		const n = 120
 		for i := range n {
 			release(t, tryClaim(t, a, "k", etcdclaims.TTL(time.Duration(20+i)*sec)))
 		}
@@ -147,6 +147,9 @@ func TestAcquireAsTheSessionEnds(t *testing.T) {
 // What makes void the requests of callers that gave up counts to what a lease
 // carries, so that none carries more than it should.
 func TestVoidsFillASession(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		a, host := w.client(etcdclaims.Config{TTL: time.Hour})

@@ -184,7 +184,7 @@ func TestLocksReleaseAllGoesOn(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		k := a.Locks()
-		const n = 1000
+		const n = 600
 		eachKey := numbered("k%04d", n)
 		for _, key := range eachKey {
 			locked(t, k, key, "me", time.Hour, true)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -75,7 +76,10 @@ func TestMinHoldThoughTheContextEnds(t *testing.T) {
 // than they say.
 func TestMinHoldOfManyKeys(t *testing.T) {
 	t.Parallel()
-	bg := context.Background()
+	bg, n := context.Background(), 300
+	if testetcd.Long() {
+		n = 1000
+	}
 	for how, give := range map[string]func(c *etcdclaims.Client, ctx context.Context) error{
 		"Close":      func(c *etcdclaims.Client, ctx context.Context) error { return c.Close(ctx) },
 		"ReleaseAll": func(c *etcdclaims.Client, ctx context.Context) error { _, err := c.ReleaseAll(ctx); return err },
@@ -90,7 +94,6 @@ func TestMinHoldOfManyKeys(t *testing.T) {
 				virtualCase(t, fmt.Sprintf("%s, %s, context ended %v", how, name, ended), func(t *testing.T, w *world) {
 					a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 					b := w.peer()
-					const n = 1000
 					begin := time.Now()
 					keys := numbered("k%d", n)
 					for i, some := 0, keys; len(some) > 0; i++ { // of as many ages as there may be
@@ -124,7 +127,7 @@ func TestMinHoldOfManyKeys(t *testing.T) {
 						}
 					}
 					release(t, tryClaim(t, b, "plain"))
-					time.Sleep(time.Until(begin.Add((time.Hour+n*sec)*17/16)).Round(sec) + 3*sec)
+					time.Sleep(time.Until(begin.Add((time.Hour+time.Duration(n)*sec)*17/16)).Round(sec) + 3*sec)
 					claimMany(t, b, keys)
 				})
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -42,6 +43,7 @@ func virtualCase(t *testing.T, name string, f func(t *testing.T, w *world), opts
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
+		testetcd.Sample(t)
 		virtually(t, f, opts...)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -54,6 +55,7 @@ type node struct {
 // inFleet runs a test in virtual time.
 func inFleet(t *testing.T, test func(t *testing.T, f *fleet)) {
 	t.Helper()
+	testetcd.Sample(t)
 	synctest.Test(t, func(t *testing.T) {
 		server := claimtest.Start(t)
 		f := &fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}}

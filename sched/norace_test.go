@@ -2,5 +2,12 @@
 
 package sched_test
 
-// someOf is how many of n draws a test makes.
-func someOf(n int) int { return n }
+import "github.com/etcdclaims/claims/internal/testetcd"
+
+// someOf returns how many of n rounds a test does: all of them with -long.
+func someOf(n int) int {
+	if testetcd.Long() {
+		return n
+	}
+	return max(n/4, 1)
+}

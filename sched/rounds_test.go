@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -45,6 +46,10 @@ func TestDutiesUnderLoad(t *testing.T) {
 				f.do(sched.Job{Name: fmt.Sprint("busy", i), Schedule: slow{}, Revision: "1"}, 0)
 			}
 		},
+	}
+	if !testetcd.Long() {
+		delete(loads, "two hundred jobs a second")
+		delete(loads, "foreign schedules")
 	}
 	for name, load := range loads {
 		t.Run(name, func(t *testing.T) {

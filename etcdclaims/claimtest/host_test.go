@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -324,6 +325,9 @@ func TestMembers(t *testing.T) {
 		"cluster": claimtest.Cluster, "processes": claimtest.Processes,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "processes" {
+				testetcd.SkipUnlessLong(t, "builds etcd")
+			}
 			members := start(t, 3)
 			host := members.Host(t)
 			c := claimtest.NewClient(t, host, etcdclaims.Config{TTL: 5 * time.Second})

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) { testetcd.Main(m) }
 const pictures = 40
 
 func TestQueue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs processes")
+	}
 	if err := testetcd.Signals(); err != nil {
 		t.Skip(err)
 	}

@@ -14,6 +14,9 @@ import (
 
 // Whatever ends the parent ends the workers, even the one that is frozen.
 func TestInterrupt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs processes")
+	}
 	bin := testetcd.Program(t, "quickstart")
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, os.Kill} {
 		t.Run(sig.String(), func(t *testing.T) {

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) { testetcd.Main(m) }
 const files = 300
 
 func TestQuickstart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs processes")
+	}
 	bin := testetcd.Program(t, "quickstart")
 	t.Run("OK", func(t *testing.T) {
 		t.Parallel()

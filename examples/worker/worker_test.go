@@ -17,6 +17,9 @@ import (
 func TestMain(m *testing.M) { testetcd.Main(m) }
 
 func TestWorker(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs processes")
+	}
 	program := testetcd.Program(t, "worker")
 	server := testetcd.Shared(t)
 	for name, args := range map[string][]string{"OK": nil, "OK with endpoints": {"-endpoints", strings.Join(server.Endpoints(), ",")}} {

@@ -27,6 +27,7 @@ func TestReleases(t *testing.T) {
 			p := r.start(t)
 			etcd := p.Client(t)
 			t.Run("Claims", func(t *testing.T) {
+				testetcd.SkipUnlessLong(t, "waits for leases of five seconds")
 				conformance.TestClaims(t, claimtest.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }))
 			})
 			t.Run("Warning", func(t *testing.T) { warning(t, etcd, r.warns) })

@@ -11,6 +11,9 @@ import (
 )
 
 func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for elections")
+	}
 	t.Parallel()
 	cl := testetcd.StartCluster(t, 3)
 	if cl.Len() != 3 || len(cl.Endpoints()) != 3 {
@@ -64,6 +67,9 @@ func TestCluster(t *testing.T) {
 }
 
 func TestWatchNeedsLeader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for elections")
+	}
 	t.Parallel()
 	cl := testetcd.StartCluster(t, 3, testetcd.NoSync())
 	ctx := deadline(t)

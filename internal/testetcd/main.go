@@ -2,7 +2,9 @@ package testetcd
 
 import (
 	"crypto/rand"
+	"flag"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"strings"
 	"sync"
@@ -13,11 +15,37 @@ import (
 	"go.uber.org/goleak"
 )
 
+// long is the flag -long of tests that run by Main, nil in programs.
+var long *bool
+
+// Long reports whether the tests run with -long, as they do before a merge: with
+// more cases and rounds than go test needs to find what breaks often.
+func Long() bool { return long != nil && *long }
+
+// SkipUnlessLong skips a test that takes long, unless it runs with -long.
+func SkipUnlessLong(tb testing.TB, why string) {
+	tb.Helper()
+	if !Long() {
+		tb.Skipf("%s: run with -long", why)
+	}
+}
+
+// Sample skips three of four tests under -short, by their names, for tables and
+// suites with many cases. It skips none under the race detector, for which the
+// checks before a merge use -short.
+func Sample(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() && !race && crc32.ChecksumIEEE([]byte(tb.Name()))%4 != 0 {
+		tb.Skip("one of four cases runs under -short")
+	}
+}
+
 // Main runs the tests of a package, stops the server of [Shared], and fails if
 // goroutines are left over. It exits the process.
 //
 //	func TestMain(m *testing.M) { testetcd.Main(m) }
 func Main(m *testing.M, opts ...goleak.Option) {
+	long = flag.Bool("long", false, "also run the tests and cases that take long")
 	code := m.Run()
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -432,12 +432,15 @@ func TestWatchResume(t *testing.T) {
 // TestWatchResumeFromNow is about watches which were not told where to start.
 // Here clientv3 does worse: it repeats what came last before it was created.
 func TestWatchResumeFromNow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("restarts a server")
+	}
 	t.Parallel()
 	s := testetcd.Start(t, testetcd.NoSync())
 	writer := s.Client(t)
 	put(t, writer, "/k", "before")
 	c, wire := kind{raw: true}.client(t, s)
-	for i := range 20 {
+	for i := range 6 {
 		w := c.Watch(t.Context(), "/k")
 		wire.cut()
 		if i%2 == 0 {

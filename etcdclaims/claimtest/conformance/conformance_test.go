@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -29,6 +30,7 @@ func virtually(t *testing.T, start func(tb testing.TB) claimtest.Etcd) {
 	for _, c := range conformance.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
+			testetcd.Sample(t)
 			synctest.Test(t, func(t *testing.T) { c.Run(t, start(t)) })
 		})
 	}
@@ -57,11 +59,15 @@ var unsynced = claimtest.Tweak(func(cfg *embed.Config) { cfg.UnsafeNoFsync = tru
 // In real time, since each login costs a hash, and in virtual time each case
 // would make users of its own.
 func TestClaimsAuth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for leases of five seconds")
+	}
 	t.Parallel()
 	conformance.TestClaims(t, claimtest.Start(t, unsynced, claimtest.Auth()))
 }
 
 func TestClaimsCluster(t *testing.T) {
+	testetcd.SkipUnlessLong(t, "waits for leases of five seconds")
 	t.Parallel()
 	conformance.TestClaims(t, claimtest.Cluster(t, 3, unsynced))
 }

@@ -1,0 +1,5 @@
+//go:build !race
+
+package testetcd
+
+const race = false
