@@ -22,7 +22,7 @@ type campaign struct {
 	board    *board
 	members  *members
 	net      network
-	crew     *crew
+	workers  *workers
 	observer *observer
 	faults   *faultLog
 	shop     *shop
@@ -46,7 +46,7 @@ func (c *campaign) run(ctx context.Context) error {
 	storm, cancel := context.WithTimeout(ctx, c.o.length)
 	defer cancel()
 	shown := c.show(storm)
-	err = newNemesis(c.o, c.members, c.crew, c.observer, c.faults).run(storm)
+	err = newNemesis(c.o, c.members, c.workers, c.observer, c.faults).run(storm)
 	shown()
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (c *campaign) run(ctx context.Context) error {
 	c.board.line("healed; waiting for what is left")
 	stuck := c.quiet(whole, healed)
 	c.shop.close()
-	c.crew.dismiss(2*c.o.ttl + 10*time.Second)
+	c.workers.stopAll(2*c.o.ttl + 10*time.Second)
 	return c.conclude(whole, stuck)
 }
 
@@ -87,10 +87,10 @@ func (c *campaign) start(ctx context.Context) (stop func(), err error) {
 		return stop, err
 	}
 	stops = append(stops, c.net.close)
-	if c.crew, err = startCrew(c.o, c.net); err != nil {
+	if c.workers, err = startWorkers(c.o, c.net); err != nil {
 		return stop, err
 	}
-	stops = append(stops, c.crew.kill)
+	stops = append(stops, c.workers.kill)
 	c.shop = openShop(c.members)
 	stops = append(stops, c.shop.close)
 	return stop, nil
@@ -171,7 +171,7 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 		return fmt.Errorf("gathering the evidence: %w", err)
 	}
 	var ends []error
-	ev.deaths, ends = c.crew.report()
+	ev.deaths, ends = c.workers.report()
 	ev.submitted = c.shop.submitted()
 	v := judge(ev)
 	pickups := findPickups(c.observer.ownership, faults, c.o.ttl, end)

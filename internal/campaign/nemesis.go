@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// The nemesis alternates between storms, in which faults of all kinds come every
-// other second and overlap, and strikes, in which one worker dies or is stopped
-// while everything else is whole, or etcd's leader goes with it: only then can it
-// be said how fast its keys are picked up. It is one goroutine, and one more for
-// each fault that lasts.
+// The nemesis alternates between storms and single faults. In a storm, faults of all
+// kinds begin every second or so and overlap. A single fault kills or stops one
+// worker, sometimes together with etcd's leader, while nothing else is wrong. Only
+// single faults show how fast keys are picked up. The nemesis is one goroutine, and
+// one more for each fault that lasts.
 type nemesis struct {
 	o        options
 	r        *rand.Rand // of the one goroutine
 	members  *members
-	crew     *crew
+	workers  *workers
 	observer *observer
 	log      *faultLog
 
@@ -28,9 +28,9 @@ type nemesis struct {
 	err     error           // something that could not be healed
 }
 
-func newNemesis(o options, m *members, c *crew, obs *observer, log *faultLog) *nemesis {
+func newNemesis(o options, m *members, c *workers, obs *observer, log *faultLog) *nemesis {
 	n := &nemesis{
-		o: o, r: rand.New(rand.NewPCG(o.seed, 0)), members: m, crew: c, observer: obs, log: log,
+		o: o, r: rand.New(rand.NewPCG(o.seed, 0)), members: m, workers: c, observer: obs, log: log,
 		busy: map[string]bool{}, lives: make([]int, o.workers),
 	}
 	for slot := range n.lives {
@@ -39,9 +39,9 @@ func newNemesis(o options, m *members, c *crew, obs *observer, log *faultLog) *n
 	return n
 }
 
-// A stroke is one fault, chosen and not yet made. Its parts run on a goroutine
-// of their own, so all chance is in the fields.
-type stroke struct {
+// A plannedFault is a fault that was chosen and not yet made. Its functions run on a
+// goroutine of their own, so all random choices are made before, in its fields.
+type plannedFault struct {
 	kind   faultKind
 	needs  string // what no other fault may have at the same time
 	slot   int    // of the worker
@@ -56,7 +56,7 @@ type stroke struct {
 func (n *nemesis) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		for until := time.Now().Add(between(n.r, 2*n.o.ttl, 4*n.o.ttl)); time.Now().Before(until) && ctx.Err() == nil; {
-			n.strike(ctx, n.choose(ctx))
+			n.inject(ctx, n.choose(ctx))
 			sleep(ctx, between(n.r, 200*time.Millisecond, 2*time.Second))
 		}
 		n.lasting.Wait() // the longest takes two TTLs
@@ -71,12 +71,12 @@ func (n *nemesis) run(ctx context.Context) error {
 	return n.err
 }
 
-// strike makes a fault, unless what it needs is taken.
-func (n *nemesis) strike(ctx context.Context, s stroke) {
+// inject makes a fault, unless what it needs is taken.
+func (n *nemesis) inject(ctx context.Context, s plannedFault) {
 	if ctx.Err() != nil || !n.take(s.needs) {
 		return
 	}
-	if s.needs != "" && s.worker != "" && n.crew.hand(s.slot).name != s.worker {
+	if s.needs != "" && s.worker != "" && n.workers.at(s.slot).name != s.worker {
 		n.give(s.needs) // there is a new one since it was chosen
 		return
 	}
@@ -104,7 +104,7 @@ func (n *nemesis) strike(ctx context.Context, s stroke) {
 	})
 }
 
-func (n *nemesis) healed(s stroke, err error) {
+func (n *nemesis) healed(s plannedFault, err error) {
 	if err == nil {
 		return
 	}
@@ -147,11 +147,11 @@ func (n *nemesis) orphan(ctx context.Context) {
 		s = n.stopWorker(slot, bound+settling)
 	}
 	// The next worker of that slot would put itself in line, not in the way.
-	n.strike(ctx, s)
+	n.inject(ctx, s)
 	if withLeader {
 		sleep(ctx, between(n.r, 0, n.o.ttl*4/5))
 		if leader := n.members.leader(ctx); leader >= 0 {
-			n.strike(ctx, n.leaderFault(leader))
+			n.inject(ctx, n.leaderFault(leader))
 		}
 	}
 	for ctx.Err() == nil && time.Since(began) < bound {
@@ -168,7 +168,7 @@ func (n *nemesis) orphan(ctx context.Context) {
 func (n *nemesis) slotWithKeys() int {
 	slots := n.r.Perm(n.o.workers)
 	for _, slot := range slots {
-		if its, _ := n.observer.owned(n.crew.hand(slot).name); len(its) > 0 {
+		if its, _ := n.observer.owned(n.workers.at(slot).name); len(its) > 0 {
 			return slot
 		}
 	}

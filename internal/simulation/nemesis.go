@@ -2,14 +2,10 @@ package simulation
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 )
 
 // fault is one thing that the nemesis does.
@@ -113,77 +109,6 @@ func (p *process) later(d time.Duration, f func()) {
 	})
 }
 
-// requests that can be disturbed.
-var kinds = []claimtest.Kind{
-	claimtest.Every, claimtest.Acquire, claimtest.Acquire, claimtest.Enqueue, claimtest.Enqueue, claimtest.Advance, claimtest.Resolve, claimtest.Undo,
-	claimtest.Note, claimtest.Release, claimtest.Release, claimtest.HandOver, claimtest.Ending, claimtest.Ending, claimtest.Rehome, claimtest.Leave,
-	claimtest.Grant, claimtest.Sentinel, claimtest.KeepAlive, claimtest.KeepAlive, claimtest.Verify, claimtest.Verify, claimtest.Other, claimtest.Other, claimtest.Watch,
-	claimtest.Revoke,
-}
-
-var answers = []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted}
-
-// disturbance returns what happens to a request.
-func disturbance(rng *rand.Rand) claimtest.Fault {
-	f := claimtest.Fault{On: kinds[rng.IntN(len(kinds))], Skip: rng.IntN(3)}
-	switch rng.IntN(6) {
-	case 0:
-		f.LoseRequest = true
-	case 1, 2:
-		f.LoseReply = true
-	case 3:
-		f.DelayRequest = between(rng, 0, 4*time.Second)
-	case 4:
-		f.DelayReply = between(rng, 0, 4*time.Second)
-	case 5:
-		f.Code = answers[rng.IntN(len(answers))]
-		f.LoseReply = rng.IntN(2) == 0
-	}
-	if rng.IntN(8) == 0 {
-		hold := make(chan struct{})
-		after := between(rng, 0, 2*longTTL)
-		time.AfterFunc(after, func() { close(hold) })
-		f.Hold = hold
-	}
-	return f
-}
-
-func (w *world) disturbOne(p *process) {
-	f := disturbance(w.rng)
-	w.history.Logf("%s: %s", p.name, describe(f))
-	i := p.inject(f)
-	end := w.ledger.disturb(p, i, false)
-	p.later(recovery, func() { p.remove(i, f); end() })
-}
-
-func (w *world) disturbSome(p *process) {
-	f := disturbance(w.rng)
-	f.Times = 2 + w.rng.IntN(12)
-	w.history.Logf("%s: %s", p.name, describe(f))
-	i := p.inject(f)
-	end := w.ledger.disturb(p, i, true)
-	p.later(between(w.rng, time.Second, longTTL), func() { p.remove(i, f); end() })
-}
-
-// remove ends a fault. A stream that began under a delay keeps it for as long as
-// it lasts, and what comes on it is late by more and more: so it ends, too.
-func (p *process) remove(i *claimtest.Injection, f claimtest.Fault) {
-	i.Remove()
-	if f.DelayReply > 0 && i.Hits() > 0 && (f.On == claimtest.Watch || f.On == claimtest.Every) {
-		p.host.Break()
-		time.Sleep(2 * time.Second)
-	}
-}
-
-func describe(f claimtest.Fault) string {
-	kind := f.On
-	if kind == claimtest.Every {
-		kind = "anything"
-	}
-	return fmt.Sprintf("%s, %d times after %d: delayed %v and %v, request lost %t, reply lost %t, answered %v, held %t",
-		kind, max(1, f.Times), f.Skip, f.DelayRequest, f.DelayReply, f.LoseRequest, f.LoseReply, f.Code, f.Hold != nil)
-}
-
 // lasting heals after a time that can be longer than any lease.
 func (w *world) lasting(p *process) {
 	end := w.ledger.openCut(p)
@@ -275,122 +200,6 @@ func (w *world) closeUnder(p *process) {
 	w.slots[p.slot] = w.newProcess(p.slot, p.number+1)
 }
 
-// held chooses a key that somebody holds.
-func (w *world) held() (key string, lease clientv3.LeaseID) {
-	w.admin("reading who holds what", func(ctx context.Context, etcd *clientv3.Client) error {
-		resp, err := etcd.Get(ctx, prefix+"own/", clientv3.WithPrefix())
-		if err == nil && len(resp.Kvs) > 0 {
-			kv := resp.Kvs[w.rng.IntN(len(resp.Kvs))]
-			key, lease = string(kv.Key[len(prefix+"own/"):]), clientv3.LeaseID(kv.Lease)
-		}
-		return err
-	})
-	return key, lease
-}
-
-// all are the keys that anybody may hold.
-func (w *world) all() []string {
-	all := w.every()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.jobs + 1 {
-		all = append(all, fmt.Sprintf("job%d", i))
-	}
-	return all
-}
-
-// revoke ends a lease and all that is on it.
-func (w *world) revoke(lease clientv3.LeaseID) {
-	var calls []*history.Call
-	for _, key := range w.all() {
-		calls = append(calls, w.history.Take(key))
-	}
-	w.trace.revoke(lease)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_, err := w.server.Admin().Revoke(ctx, lease)
-	for _, call := range calls {
-		call.Returned(err)
-	}
-}
-
-func (w *world) revokeLease(*process) {
-	if _, lease := w.held(); lease != 0 {
-		w.revoke(lease)
-	}
-}
-
-// atBirth revokes some sessions at the very revision after their first.
-func (w *world) atBirth(lease clientv3.LeaseID) {
-	if uint64(lease)%16 == w.plan.Seed%16 && !w.settling.Load() {
-		w.count("fault: session revoked at birth")
-		w.later.Go(func() { w.revoke(lease) })
-	}
-}
-
-// take does something to the key in etcd of a claim, by somebody's hand.
-func (w *world) take(key string, h how, op func(etcdKey string) clientv3.Op) {
-	call := w.history.Take(key)
-	own := claimtest.Key("", key)
-	w.admin(fmt.Sprintf("%s of %s", h, own), func(ctx context.Context, etcd *clientv3.Client) error {
-		resp, err := etcd.Txn(ctx).Then(op(own)).Commit()
-		if err != nil {
-			return err
-		}
-		if del := resp.Responses[0].GetResponseDeleteRange(); del == nil || del.Deleted > 0 {
-			w.trace.take(own, resp.Header.Revision, h)
-		}
-		return nil
-	})
-	call.Done()
-}
-
-func remove(etcdKey string) clientv3.Op { return clientv3.OpDelete(etcdKey) }
-
-func (w *world) deleteKey(*process) {
-	if key, _ := w.held(); key != "" {
-		w.take(key, deleted, remove)
-	}
-}
-
-// overwriteKey makes a claim that nobody has and no lease ends, as any other
-// program could; then somebody clears that up.
-func (w *world) overwriteKey(*process) {
-	key, _ := w.held()
-	if key == "" {
-		return
-	}
-	w.take(key, overwritten, func(etcdKey string) clientv3.Op { return clientv3.OpPut(etcdKey, "not a claim") })
-	time.Sleep(between(w.rng, 0, 5*time.Second))
-	w.take(key, deleted, remove)
-}
-
-func (w *world) compact(*process) {
-	w.trace.catchUp() // the observer is to miss nothing
-	w.server.Compact(w)
-}
-
-func (w *world) restartEtcd(*process) {
-	end := w.ledger.open(nil, true)
-	w.server.Stop(w)
-	time.Sleep(between(w.rng, 0, longTTL))
-	w.server.Restart(w)
-	time.Sleep(2 * time.Second)
-	// Until gRPC tries again, which it does less often the longer it was refused.
-	w.later.Go(func() {
-		time.Sleep(2 * longTTL)
-		end()
-	})
-}
-
-func (w *world) fillQuota(*process) {
-	end := w.ledger.openQuota()
-	defer end()
-	w.server.FillQuota(w)
-	time.Sleep(between(w.rng, 0, longTTL))
-	w.server.FreeQuota(w)
-}
-
 // clockStep is how far a wall clock is moved: longer than any lease.
 const clockStep = time.Minute
 
@@ -410,15 +219,4 @@ func (w *world) suspend(p *process) {
 	end := w.ledger.open(p, true)
 	p.sleep(between(w.rng, 0, 2*p.ttl))
 	end()
-}
-
-func (w *world) expireTokens(*process) {
-	if w.auth {
-		end := w.ledger.open(nil, false)
-		w.server.ExpireTokens(w)
-		w.later.Go(func() { // not p.later: it concerns all, whoever is killed
-			time.Sleep(time.Second)
-			end()
-		})
-	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-// A crew is the workers, as the parent sees them: slots that keep their links,
+// workers are all of them, as the parent sees them: slots that keep their links,
 // and in each one worker after the other.
-type crew struct {
+type workers struct {
 	o     options
 	net   network
-	slots []*hand
+	slots []*workerProcess
 
 	watching sync.WaitGroup
 
@@ -28,8 +28,8 @@ type crew struct {
 	ends   []error              // of workers that ended otherwise than they were told to
 }
 
-// A hand is one worker process.
-type hand struct {
+// workerProcess is one worker, as the parent sees it.
+type workerProcess struct {
 	name  string
 	child *testetcd.Child
 	in    io.WriteCloser
@@ -38,8 +38,8 @@ type hand struct {
 	ended bool // by the parent
 }
 
-func startCrew(o options, net network) (*crew, error) {
-	c := &crew{o: o, net: net, slots: make([]*hand, o.workers), deaths: map[string]time.Time{}}
+func startWorkers(o options, net network) (*workers, error) {
+	c := &workers{o: o, net: net, slots: make([]*workerProcess, o.workers), deaths: map[string]time.Time{}}
 	for slot := range c.slots {
 		if err := c.start(slot, 1); err != nil {
 			c.kill()
@@ -53,7 +53,7 @@ func startCrew(o options, net network) (*crew, error) {
 func workerName(slot, n int) string { return fmt.Sprintf("w%d.%d", slot, n) }
 
 // start starts the n-th worker of a slot, whose worker before has ended.
-func (c *crew) start(slot, n int) error {
+func (c *workers) start(slot, n int) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (c *crew) start(slot, n int) error {
 	if err != nil {
 		return fmt.Errorf("starting worker %s: %w", name, err)
 	}
-	h := &hand{name: name, child: child, in: in}
+	h := &workerProcess{name: name, child: child, in: in}
 	c.mu.Lock()
 	c.slots[slot] = h
 	c.mu.Unlock()
@@ -85,8 +85,8 @@ func (c *crew) start(slot, n int) error {
 	})
 }
 
-// watch waits for the end of a worker, and notes it if nobody meant it to end.
-func (c *crew) watch(h *hand) {
+// watch waits for the end of a worker, and records an end that was not requested.
+func (c *workers) watch(h *workerProcess) {
 	err := h.child.Err()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,15 +104,15 @@ func (c *crew) watch(h *hand) {
 	c.ends = append(c.ends, fmt.Errorf("%s: %w; see %s.log", h.name, err, h.name))
 }
 
-func (c *crew) hand(slot int) *hand {
+func (c *workers) at(slot int) *workerProcess {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.slots[slot]
 }
 
-// strike kills the worker of a slot, and returns its name.
-func (c *crew) strike(slot int) string {
-	h := c.hand(slot)
+// killAt kills the worker of a slot, and returns its name.
+func (c *workers) killAt(slot int) string {
+	h := c.at(slot)
 	c.mu.Lock()
 	c.deaths[h.name] = time.Now()
 	c.mu.Unlock()
@@ -120,12 +120,11 @@ func (c *crew) strike(slot int) string {
 	return h.name
 }
 
-// dismiss lets all workers end by themselves, which none of them may be too
-// busy or too stuck to do, and kills those that have not after a while. They must
-// not be paused.
-func (c *crew) dismiss(patience time.Duration) {
+// stopAll asks all workers to end, and kills those that have not ended when patience
+// is over, which is an error. No worker may be paused.
+func (c *workers) stopAll(patience time.Duration) {
 	for slot := range c.slots {
-		h := c.hand(slot)
+		h := c.at(slot)
 		h.mu.Lock()
 		h.ended = true
 		h.mu.Unlock()
@@ -135,12 +134,12 @@ func (c *crew) dismiss(patience time.Duration) {
 	defer deadline.Stop()
 	for slot := range c.slots {
 		select {
-		case <-c.hand(slot).child.Dead():
+		case <-c.at(slot).child.Dead():
 			continue
 		case <-deadline.C:
 			deadline.Reset(0) // for the others, too
 		}
-		err := fmt.Errorf("%s: still there %v after it was told to end", c.strike(slot), patience)
+		err := fmt.Errorf("%s: still there %v after it was told to end", c.killAt(slot), patience)
 		c.mu.Lock()
 		c.ends = append(c.ends, err)
 		c.mu.Unlock()
@@ -149,18 +148,18 @@ func (c *crew) dismiss(patience time.Duration) {
 }
 
 // kill ends all workers at once, when the run has failed.
-func (c *crew) kill() {
+func (c *workers) kill() {
 	for slot := range c.slots {
-		if c.hand(slot) != nil {
-			c.strike(slot)
+		if c.at(slot) != nil {
+			c.killAt(slot)
 		}
 	}
 	c.watching.Wait()
 }
 
-// report returns when workers were killed, and which did not end as they were
-// told to.
-func (c *crew) report() (deaths map[string]time.Time, ends []error) {
+// report returns when workers were killed, and an error for each worker that ended
+// by itself or did not end when asked to.
+func (c *workers) report() (deaths map[string]time.Time, ends []error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.deaths, c.ends

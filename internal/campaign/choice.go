@@ -15,7 +15,7 @@ import (
 const settling = 2 * time.Second
 
 // choose picks a fault for a storm.
-func (n *nemesis) choose(ctx context.Context) stroke {
+func (n *nemesis) choose(ctx context.Context) plannedFault {
 	slot := n.r.IntN(n.o.workers)
 	ttl := n.o.ttl
 	switch choice := n.r.IntN(100); {
@@ -47,24 +47,24 @@ func processOf(slot int) string { return fmt.Sprintf("worker %d", slot) }
 
 const anyMember = "members" // never more than one fault of members at a time
 
-func (n *nemesis) killWorker(slot int) stroke {
-	return stroke{
-		kind: killWorker, needs: processOf(slot), slot: slot, worker: n.crew.hand(slot).name,
-		begin: func(context.Context) error { n.crew.strike(slot); return nil },
+func (n *nemesis) killWorker(slot int) plannedFault {
+	return plannedFault{
+		kind: killWorker, needs: processOf(slot), slot: slot, worker: n.workers.at(slot).name,
+		begin: func(context.Context) error { n.workers.killAt(slot); return nil },
 		lasts: between(n.r, 0, 2*time.Second),
 		heal: func() error {
 			n.mu.Lock()
 			n.lives[slot]++
 			next := n.lives[slot]
 			n.mu.Unlock()
-			return n.crew.start(slot, next)
+			return n.workers.start(slot, next)
 		},
 	}
 }
 
-func (n *nemesis) stopWorker(slot int, lasts time.Duration) stroke {
-	h := n.crew.hand(slot)
-	return stroke{
+func (n *nemesis) stopWorker(slot int, lasts time.Duration) plannedFault {
+	h := n.workers.at(slot)
+	return plannedFault{
 		kind: stopWorker, needs: processOf(slot), slot: slot, worker: h.name,
 		note:  lasts.Round(time.Millisecond).String(),
 		begin: func(context.Context) error { return h.child.Pause() },
@@ -73,14 +73,14 @@ func (n *nemesis) stopWorker(slot int, lasts time.Duration) stroke {
 	}
 }
 
-func (n *nemesis) linkFault(slot int) stroke {
-	links, where := n.crew.net[slot], "to all members"
+func (n *nemesis) linkFault(slot int) plannedFault {
+	links, where := n.workers.net[slot], "to all members"
 	if n.r.IntN(2) == 0 {
 		i := n.r.IntN(len(links))
 		links, where = links[i:i+1], fmt.Sprintf("to member %d", i)
 	}
-	s := stroke{
-		needs: fmt.Sprintf("links %d", slot), slot: slot, worker: n.crew.hand(slot).name, note: where,
+	s := plannedFault{
+		needs: fmt.Sprintf("links %d", slot), slot: slot, worker: n.workers.at(slot).name, note: where,
 		lasts: between(n.r, 500*time.Millisecond, 2*n.o.ttl),
 		heal: func() error {
 			for _, l := range links {
@@ -111,9 +111,9 @@ func (n *nemesis) linkFault(slot int) stroke {
 	return s
 }
 
-func (n *nemesis) killMember(kind faultKind, i int) stroke {
+func (n *nemesis) killMember(kind faultKind, i int) plannedFault {
 	p := n.members.cluster.Members[i]
-	return stroke{
+	return plannedFault{
 		kind: kind, needs: anyMember, note: fmt.Sprintf("member %d", i),
 		begin: func(context.Context) error { p.Kill(); return nil },
 		lasts: between(n.r, 200*time.Millisecond, n.o.ttl),
@@ -121,9 +121,9 @@ func (n *nemesis) killMember(kind faultKind, i int) stroke {
 	}
 }
 
-func (n *nemesis) stopMember(kind faultKind, i int, lasts time.Duration) stroke {
+func (n *nemesis) stopMember(kind faultKind, i int, lasts time.Duration) plannedFault {
 	p := n.members.cluster.Members[i]
-	return stroke{
+	return plannedFault{
 		kind: kind, needs: anyMember, note: fmt.Sprintf("member %d for %v", i, lasts.Round(time.Millisecond)),
 		begin: func(context.Context) error { return p.Pause() },
 		lasts: lasts,
@@ -131,7 +131,7 @@ func (n *nemesis) stopMember(kind faultKind, i int, lasts time.Duration) stroke 
 	}
 }
 
-func (n *nemesis) leaderFault(leader int) stroke {
+func (n *nemesis) leaderFault(leader int) plannedFault {
 	switch n.r.IntN(3) {
 	case 0:
 		return n.killMember(killLeader, leader)
@@ -140,13 +140,13 @@ func (n *nemesis) leaderFault(leader int) stroke {
 		return n.stopMember(stopLeader, leader, n.o.ttl+between(n.r, time.Second, n.o.ttl/2+time.Second))
 	}
 	to := (leader + 1 + n.r.IntN(len(n.members.clients)-1)) % len(n.members.clients)
-	return stroke{
+	return plannedFault{
 		kind: moveLeader, needs: anyMember, note: fmt.Sprintf("from member %d to %d", leader, to),
 		begin: func(ctx context.Context) error { return n.members.moveLeader(ctx, leader, to) },
 	}
 }
 
-func (n *nemesis) followerFault(ctx context.Context) stroke {
+func (n *nemesis) followerFault(ctx context.Context) plannedFault {
 	leader := n.members.leader(ctx)
 	i := n.r.IntN(len(n.members.clients))
 	if i == leader {
@@ -160,11 +160,11 @@ func (n *nemesis) followerFault(ctx context.Context) stroke {
 
 // quorumFault stops two members for a short time: the only fault that takes
 // more than a minority away.
-func (n *nemesis) quorumFault() stroke {
+func (n *nemesis) quorumFault() plannedFault {
 	one := n.r.IntN(len(n.members.clients))
 	two := (one + 1) % len(n.members.clients)
 	p, q := n.members.cluster.Members[one], n.members.cluster.Members[two]
-	return stroke{
+	return plannedFault{
 		kind: loseQuorum, needs: anyMember, note: fmt.Sprintf("members %d and %d", one, two),
 		begin: func(context.Context) error { return errors.Join(p.Pause(), q.Pause()) },
 		lasts: between(n.r, 500*time.Millisecond, n.o.ttl),
@@ -180,9 +180,9 @@ func (n *nemesis) ownedKey() string {
 	return keyName(0)
 }
 
-func (n *nemesis) deleteClaim() stroke {
+func (n *nemesis) deleteClaim() plannedFault {
 	key := n.ownedKey()
-	return stroke{kind: deleteClaim, note: key, begin: func(ctx context.Context) error {
+	return plannedFault{kind: deleteClaim, note: key, begin: func(ctx context.Context) error {
 		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.Delete(ctx, ownPrefix+key)
 			return err
@@ -190,10 +190,10 @@ func (n *nemesis) deleteClaim() stroke {
 	}}
 }
 
-func (n *nemesis) revokeLease() stroke {
+func (n *nemesis) revokeLease() plannedFault {
 	key := n.ownedKey()
 	owner := n.observer.owner(key)
-	return stroke{kind: revokeLease, worker: owner, note: "of " + key, begin: func(ctx context.Context) error {
+	return plannedFault{kind: revokeLease, worker: owner, note: "of " + key, begin: func(ctx context.Context) error {
 		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			resp, err := c.Get(ctx, ownPrefix+key)
 			if err != nil || len(resp.Kvs) == 0 || ownerOf(resp.Kvs[0].Value) != owner {
@@ -205,8 +205,8 @@ func (n *nemesis) revokeLease() stroke {
 	}}
 }
 
-func (n *nemesis) compact() stroke {
-	return stroke{kind: compactAll, begin: func(ctx context.Context) error {
+func (n *nemesis) compact() plannedFault {
+	return plannedFault{kind: compactAll, begin: func(ctx context.Context) error {
 		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			resp, err := c.Get(ctx, ownPrefix, clientv3.WithCountOnly())
 			if err != nil {

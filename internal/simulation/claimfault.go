@@ -1,0 +1,101 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// held chooses a key that somebody holds.
+func (w *world) held() (key string, lease clientv3.LeaseID) {
+	w.admin("reading who holds what", func(ctx context.Context, etcd *clientv3.Client) error {
+		resp, err := etcd.Get(ctx, prefix+"own/", clientv3.WithPrefix())
+		if err == nil && len(resp.Kvs) > 0 {
+			kv := resp.Kvs[w.rng.IntN(len(resp.Kvs))]
+			key, lease = string(kv.Key[len(prefix+"own/"):]), clientv3.LeaseID(kv.Lease)
+		}
+		return err
+	})
+	return key, lease
+}
+
+// all are the keys that anybody may hold.
+func (w *world) all() []string {
+	all := w.every()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.jobs + 1 {
+		all = append(all, fmt.Sprintf("job%d", i))
+	}
+	return all
+}
+
+// revoke ends a lease and all that is on it.
+func (w *world) revoke(lease clientv3.LeaseID) {
+	var calls []*history.Call
+	for _, key := range w.all() {
+		calls = append(calls, w.history.Take(key))
+	}
+	w.trace.revoke(lease)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := w.server.Admin().Revoke(ctx, lease)
+	for _, call := range calls {
+		call.Returned(err)
+	}
+}
+
+func (w *world) revokeLease(*process) {
+	if _, lease := w.held(); lease != 0 {
+		w.revoke(lease)
+	}
+}
+
+// atBirth revokes some sessions at the very revision after their first.
+func (w *world) atBirth(lease clientv3.LeaseID) {
+	if uint64(lease)%16 == w.plan.Seed%16 && !w.settling.Load() {
+		w.count("fault: session revoked at birth")
+		w.later.Go(func() { w.revoke(lease) })
+	}
+}
+
+// take does something to the key in etcd of a claim, by somebody's hand.
+func (w *world) take(key string, h how, op func(etcdKey string) clientv3.Op) {
+	call := w.history.Take(key)
+	own := claimtest.Key("", key)
+	w.admin(fmt.Sprintf("%s of %s", h, own), func(ctx context.Context, etcd *clientv3.Client) error {
+		resp, err := etcd.Txn(ctx).Then(op(own)).Commit()
+		if err != nil {
+			return err
+		}
+		if del := resp.Responses[0].GetResponseDeleteRange(); del == nil || del.Deleted > 0 {
+			w.trace.take(own, resp.Header.Revision, h)
+		}
+		return nil
+	})
+	call.Done()
+}
+
+func remove(etcdKey string) clientv3.Op { return clientv3.OpDelete(etcdKey) }
+
+func (w *world) deleteKey(*process) {
+	if key, _ := w.held(); key != "" {
+		w.take(key, deleted, remove)
+	}
+}
+
+// overwriteKey makes a claim that nobody has and no lease ends, as any other
+// program could; then somebody clears that up.
+func (w *world) overwriteKey(*process) {
+	key, _ := w.held()
+	if key == "" {
+		return
+	}
+	w.take(key, overwritten, func(etcdKey string) clientv3.Op { return clientv3.OpPut(etcdKey, "not a claim") })
+	time.Sleep(between(w.rng, 0, 5*time.Second))
+	w.take(key, deleted, remove)
+}

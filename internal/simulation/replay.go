@@ -1,0 +1,138 @@
+package simulation
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// replay is etcd's state while its changes are gone through again.
+type replay struct {
+	t     *trace
+	procs map[string]*process // by instance
+
+	own   map[string]change   // by key in etcd
+	last  map[string]farewell // by key in etcd
+	claim map[string]int64    // revision at which each claim id was put to each key
+	rests map[string]rest     // by claim id
+	done  map[string]int
+	epoch int64
+	shut  bool // the gate; see If
+
+	epochs []raising                   // the epochs there were
+	lines  map[string]*line            // by key
+	locks  map[fencing.Token]*lockTerm // all there ever were
+	mails  map[point]map[string]bool   // claims whose holder was told of a forced release
+}
+
+// raising is when an epoch began.
+type raising struct {
+	era   int
+	at    time.Time
+	epoch int64
+}
+
+// epochAt returns the epoch that clients could know of at a time.
+func (r *replay) epochAt(era int, at time.Time) (epoch int64) {
+	for _, e := range r.epochs {
+		if e.era == era && e.at.Before(at.Add(-seenLate)) {
+			epoch = e.epoch
+		}
+	}
+	return epoch
+}
+
+// farewell is a claim that was deleted.
+type farewell struct {
+	was change
+	rev int64 // of its deletion
+}
+
+func newReplay(t *trace) *replay {
+	r := &replay{
+		t: t, procs: map[string]*process{},
+		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}, rests: map[string]rest{},
+		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, mails: map[point]map[string]bool{},
+	}
+	for _, p := range slices.Concat(t.w.old, t.w.slots) {
+		r.procs[p.client.Instance()] = p
+	}
+	for _, key := range t.w.all() {
+		r.lines[digest(key)] = &line{key: key}
+	}
+	for _, c := range t.changes {
+		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {
+			at := point{c.era, c.rev}
+			if r.mails[at] == nil {
+				r.mails[at] = map[string]bool{}
+			}
+			r.mails[at][claim] = true
+		}
+	}
+	return r
+}
+
+func (r *replay) fault(format string, args ...any) { r.t.w.fault(format, args...) }
+
+// settle goes through a change of what decides who may have a key.
+func (r *replay) settle(c change) {
+	switch {
+	case c.key == prefix+"epoch":
+		r.epoch, _ = strconv.ParseInt(c.value, 10, 64)
+		r.epochs = append(r.epochs, raising{era: c.era, at: c.at, epoch: r.epoch})
+	case c.key == gateKey:
+		r.shut = !c.deleted
+	case strings.HasPrefix(c.key, prefix+"wait/"):
+		r.place(c)
+	}
+}
+
+// restored begins with what an etcd has that was restored.
+func (r *replay) restored(i, era int) {
+	at := r.t.rewound[era-1]
+	clear(r.own)
+	clear(r.last)
+	clear(r.claim)
+	clear(r.rests)
+	r.epoch, r.shut = 0, false
+	for _, l := range r.lines {
+		l.places, l.first = nil, ""
+	}
+	for _, c := range r.t.changes[:i] {
+		if c.undone {
+			continue
+		}
+		c.at = at // it is there from now on
+		r.settle(c)
+		if !strings.HasPrefix(c.key, prefix+"own/") {
+			continue
+		}
+		if c.deleted {
+			delete(r.own, c.key)
+			continue
+		}
+		r.own[c.key] = c
+		if h, _ := c.holder(); h.Claim != "" {
+			r.claim[h.Claim+c.key] = c.rev
+		}
+	}
+	for _, l := range r.lines {
+		l.look(r, at)
+	}
+	for _, l := range r.locks {
+		l.over = true // or begins again
+	}
+	// Nobody tells a holder that its claim is gone: its own deadline does.
+	for token, m := range r.t.terms {
+		now, held := r.own[prefix+"own/"+token.Key]
+		if _, still := now.holder(); held && still == token || m.from.After(at) {
+			continue
+		}
+		if limit := m.ttl() + time.Second; m.end.IsZero() || m.end.Sub(at) > limit {
+			r.fault("%s took %v for its own until %s, more than %v after a restore (%s) that undid it", m.p.name, token, clockOf(m.end), limit, clockOf(at))
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"google.golang.org/grpc/codes"
+)
+
+// requests that can be disturbed.
+var kinds = []claimtest.Kind{
+	claimtest.Every, claimtest.Acquire, claimtest.Acquire, claimtest.Enqueue, claimtest.Enqueue, claimtest.Advance, claimtest.Resolve, claimtest.Undo,
+	claimtest.Note, claimtest.Release, claimtest.Release, claimtest.HandOver, claimtest.Ending, claimtest.Ending, claimtest.Rehome, claimtest.Leave,
+	claimtest.Grant, claimtest.Sentinel, claimtest.KeepAlive, claimtest.KeepAlive, claimtest.Verify, claimtest.Verify, claimtest.Other, claimtest.Other, claimtest.Watch,
+	claimtest.Revoke,
+}
+
+var answers = []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted}
+
+// disturbance returns what happens to a request.
+func disturbance(rng *rand.Rand) claimtest.Fault {
+	f := claimtest.Fault{On: kinds[rng.IntN(len(kinds))], Skip: rng.IntN(3)}
+	switch rng.IntN(6) {
+	case 0:
+		f.LoseRequest = true
+	case 1, 2:
+		f.LoseReply = true
+	case 3:
+		f.DelayRequest = between(rng, 0, 4*time.Second)
+	case 4:
+		f.DelayReply = between(rng, 0, 4*time.Second)
+	case 5:
+		f.Code = answers[rng.IntN(len(answers))]
+		f.LoseReply = rng.IntN(2) == 0
+	}
+	if rng.IntN(8) == 0 {
+		hold := make(chan struct{})
+		after := between(rng, 0, 2*longTTL)
+		time.AfterFunc(after, func() { close(hold) })
+		f.Hold = hold
+	}
+	return f
+}
+
+func (w *world) disturbOne(p *process) {
+	f := disturbance(w.rng)
+	w.history.Logf("%s: %s", p.name, describe(f))
+	i := p.inject(f)
+	end := w.ledger.disturb(p, i, false)
+	p.later(recovery, func() { p.remove(i, f); end() })
+}
+
+func (w *world) disturbSome(p *process) {
+	f := disturbance(w.rng)
+	f.Times = 2 + w.rng.IntN(12)
+	w.history.Logf("%s: %s", p.name, describe(f))
+	i := p.inject(f)
+	end := w.ledger.disturb(p, i, true)
+	p.later(between(w.rng, time.Second, longTTL), func() { p.remove(i, f); end() })
+}
+
+// remove ends a fault. A stream that began under a delay keeps it for as long as
+// it lasts, and what comes on it is late by more and more: so it ends, too.
+func (p *process) remove(i *claimtest.Injection, f claimtest.Fault) {
+	i.Remove()
+	if f.DelayReply > 0 && i.Hits() > 0 && (f.On == claimtest.Watch || f.On == claimtest.Every) {
+		p.host.Break()
+		time.Sleep(2 * time.Second)
+	}
+}
+
+func describe(f claimtest.Fault) string {
+	kind := f.On
+	if kind == claimtest.Every {
+		kind = "anything"
+	}
+	return fmt.Sprintf("%s, %d times after %d: delayed %v and %v, request lost %t, reply lost %t, answered %v, held %t",
+		kind, max(1, f.Times), f.Skip, f.DelayRequest, f.DelayReply, f.LoseRequest, f.LoseReply, f.Code, f.Hold != nil)
+}
