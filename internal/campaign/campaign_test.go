@@ -27,14 +27,14 @@ func TestCampaign(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, testetcd.Program(t, "campaign"), "-for", "5s", "-ttl", "2s", "-workers", "4", "-keys", "4", "-seed", "1", "-dir", dir)
+	cmd := exec.CommandContext(ctx, testetcd.Program(t, "campaign"), "-for", "6s", "-ttl", "2s", "-workers", "4", "-keys", "4", "-seed", "1", "-dir", dir)
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	for _, want := range []string{
-		`(?m)^ +0\.\d s  seed 1: 4 workers, 4 keys, TTL 2s, faults for 5s$`,
+		`(?m)^ +0\.\d s  seed 1: 4 workers, 4 keys, TTL 2s, faults for 6s$`,
 		`(?m)^ +\d+\.\d s  [1-9]\d* terms, `,
 		`(?m)^terms +[1-9]`,
 		`(?m)^effects in etcd +[1-9]`,
