@@ -25,6 +25,8 @@ type Batch struct {
 	Next time.Time
 	// Paused is set if the queue is paused: then nothing is claimed.
 	Paused bool
+
+	visible bool // there are items that this process may claim
 }
 
 // ClaimOption shapes one claiming call.
@@ -72,7 +74,12 @@ func (q *Queue) claim(ctx context.Context, n int, wait bool, opts []ClaimOption)
 			opt.applyClaim(&o)
 		}
 	}
-	w := &want{n: n, wait: wait, ttl: o.ttl, reply: make(chan reply, 1)}
+	return q.ask(ctx, &want{n: n, wait: wait, ttl: o.ttl})
+}
+
+// ask has the claimer answer.
+func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
+	w.reply = make(chan reply, 1)
 	if err := q.claimer.ask(w); err != nil {
 		return Batch{}, err
 	}

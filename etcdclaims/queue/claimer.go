@@ -3,7 +3,6 @@ package queue
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -13,8 +12,9 @@ import (
 
 // want is a caller who wants items.
 type want struct {
-	n     int
-	wait  bool
+	n     int  // 0: it only wants to know that there are some
+	wait  bool // else it is answered at once
+	known bool // it does without a read if the claimer knows what is visible
 	ttl   time.Duration
 	reply chan reply
 	over  bool // it was answered, or left; under the claimer's mutex
@@ -142,7 +142,7 @@ func (c *claimer) run() {
 }
 
 // take returns those who want items for the same duration as the first of them, how
-// many they want, and whether all of them wait for items. They stay in the list until
+// many they want, and whether all of them do without a read. They stay in the list until
 // they are answered.
 func (c *claimer) take() (wants []*want, n int, wait bool) {
 	c.mu.Lock()
@@ -153,7 +153,7 @@ func (c *claimer) take() (wants []*want, n int, wait bool) {
 		if w.ttl == c.wants[0].ttl {
 			wants = append(wants, w)
 			n += w.n
-			wait = wait && w.wait
+			wait = wait && (w.wait || w.known)
 		}
 	}
 	return wants, min(n, itemsPerRequest), wait
@@ -217,120 +217,6 @@ func (c *claimer) waits() bool {
 	return len(c.wants) > 0
 }
 
-// claimSome claims up to n items by one transaction, of which the watch has reported if
-// all callers wait, or else after a read. more is set if there may be more visible
-// items for this process.
-func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, err error) {
-	if err := c.q.reconcile(c.q.ctx, s); err != nil {
-		return b, false, err
-	}
-	if wait {
-		if items, known := c.arrivals.claimable(c.q, time.Now()); known {
-			chosen := fitting(c.choose(items, n), claimedSize)
-			b.Leases, err = c.claimPicked(s, chosen, n)
-			return b, len(chosen) > 0, err
-		}
-	}
-	for {
-		v, err := c.look(s, max(n, c.window))
-		if err != nil {
-			return b, false, err
-		}
-		b = Batch{Taken: v.taken, Next: v.next, Paused: v.paused}
-		if v.paused {
-			return b, false, nil
-		}
-		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, v.vested)), inOrder)
-		var free []int
-		if c.q.cfg.MaxTaken > 0 {
-			used := map[string]bool{}
-			for _, key := range v.used {
-				used[key] = true
-			}
-			free = c.q.freeSlots(used)
-			rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
-		}
-		if c.q.cfg.MaxTaken > 0 {
-			n = min(n, len(free))
-		}
-		chosen := fitting(c.choose(visible, n), claimedSize)
-		for i, p := range chosen {
-			if c.q.cfg.MaxTaken > 0 {
-				p.st.Slot = free[i]
-			}
-		}
-		b.Leases, err = c.claimPicked(s, chosen, n)
-		switch {
-		case err != nil:
-			return Batch{}, false, err
-		case len(b.Leases) == 0 && slices.ContainsFunc(chosen, func(p *picked) bool { return slices.Contains(v.vested, p) }):
-			continue // the keeper has moved them
-		}
-		// If all that were read are claimed there may be others behind them.
-		return b, len(chosen) > 0 && (len(b.Leases) < len(chosen) || len(visible) > len(chosen) || !v.all), nil
-	}
-}
-
-// look reads the head of the queue. Items that have vested count as visible ones. If
-// there are more of them than the read returns, the first ones of the queue may not be
-// among them: then they are moved to the others first, by the keeper's process, or by
-// any that finds the keeper late.
-func (c *claimer) look(s *session, n int) (v view, err error) {
-	q := c.q
-	for try := 0; ; {
-		c.arrivals.beginRead()
-		if v, err = q.look(q.ctx, n); err != nil {
-			c.arrivals.failRead()
-			return v, err
-		}
-		late := v.crowd && (q.keeping.Load() || time.Since(v.vested[0].st.Vesting) > vestGrace)
-		if !late || v.paused {
-			c.arrivals.endRead(q, v)
-			return v, nil
-		}
-		c.arrivals.failRead()
-		// The next read sees what came of a request of unknown outcome, and a late one
-		// finds the items moved.
-		if err = q.promote(q.ctx, s, v.vested); err != nil && (!errors.Is(err, etcdclaims.ErrUnknown) || !pause(q.ctx, try)) {
-			return v, err
-		}
-		try++
-	}
-}
-
-// claimPicked claims the items, and adapts the window to how much of it others
-// were faster with. n is how many items were wanted.
-func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, error) {
-	if len(items) == 0 {
-		return nil, nil
-	}
-	begin := time.Now()
-	leases, refused, err := c.q.takeItems(c.q.ctx, s, items)
-	if err != nil {
-		for _, l := range leases {
-			l.end(ErrExpired) // nobody was told of them: reconcile gives them back
-			s.forget(l)
-		}
-		c.arrivals.forget()
-		return nil, err
-	}
-	c.arrivals.took(time.Since(begin))
-	c.arrivals.settle(c.q, items, leases)
-	if refused {
-		c.arrivals.forget()
-		return nil, nil
-	}
-	// Others were faster with the rest: pick from more next time.
-	switch missed := len(items) - len(leases); {
-	case missed > 0:
-		c.window = min(max(c.window, n)*2, 1024)
-	case c.window > 1:
-		// Slowly: it settles where about one request in twenty-five misses.
-		c.window -= max(1, c.window/24)
-	}
-	return leases, nil
-}
-
 // rotate puts those that wait with this duration behind the others. It returns false
 // if there are no others that were not served in this round.
 func (c *claimer) rotate(ttl time.Duration, seen map[time.Duration]bool) bool {
@@ -361,6 +247,10 @@ func (c *claimer) answer(wants []*want, b Batch) (waiting bool) {
 			continue // it left
 		}
 		mine := Batch{Taken: b.Taken, Next: b.Next, Paused: b.Paused}
+		if w.n == 0 && b.visible {
+			w.tell(reply{batch: mine})
+			continue
+		}
 		k := min(w.n, len(left))
 		mine.Leases, left = left[:k:k], left[k:]
 		if k == 0 && w.wait {

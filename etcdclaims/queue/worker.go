@@ -93,6 +93,18 @@ type worker struct {
 }
 
 func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Lease == 0 {
+		cfg.Lease = q.cfg.TTL
+	}
+	return &worker{q: q, cfg: cfg, slot: make(chan struct{}, cfg.Concurrency)}, nil
+}
+
+// withDefaults fills in all but what depends on the queue.
+func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = runtime.GOMAXPROCS(0)
 	}
@@ -105,21 +117,18 @@ func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = 5 * time.Second
 	}
-	if cfg.Lease == 0 {
-		cfg.Lease = q.cfg.TTL
-	}
 	switch {
 	case cfg.Concurrency < 0 || cfg.Batch < 0 || cfg.Grace < 0:
-		return nil, fmt.Errorf("negative Concurrency %d, Batch %d or Grace %v", cfg.Concurrency, cfg.Batch, cfg.Grace)
+		return cfg, fmt.Errorf("negative Concurrency %d, Batch %d or Grace %v", cfg.Concurrency, cfg.Batch, cfg.Grace)
 	case cfg.Handler == nil && len(cfg.Handlers) == 0:
-		return nil, errors.New("no handler")
+		return cfg, errors.New("no handler")
 	}
 	for topic, h := range cfg.Handlers {
 		if h == nil {
-			return nil, fmt.Errorf("handler of topic %q is nil", topic)
+			return cfg, fmt.Errorf("handler of topic %q is nil", topic)
 		}
 	}
-	return &worker{q: q, cfg: cfg, slot: make(chan struct{}, cfg.Concurrency)}, nil
+	return cfg, nil
 }
 
 func (w *worker) run(ctx context.Context) error {

@@ -1,0 +1,126 @@
+package queue
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// claimSome claims up to n items by one transaction, of which the watch has reported if
+// all callers wait, or else after a read. more is set if there may be more visible
+// items for this process.
+func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, err error) {
+	if err := c.q.reconcile(c.q.ctx, s); err != nil {
+		return b, false, err
+	}
+	if wait {
+		if items, known := c.arrivals.claimable(c.q, time.Now()); known {
+			chosen := fitting(c.choose(items, n), claimedSize)
+			b.visible = len(items) > 0
+			b.Leases, err = c.claimPicked(s, chosen, n)
+			return b, len(chosen) > 0, err
+		}
+	}
+	for {
+		v, err := c.look(s, max(n, c.window))
+		if err != nil {
+			return b, false, err
+		}
+		b = Batch{Taken: v.taken, Next: v.next, Paused: v.paused}
+		if v.paused {
+			return b, false, nil
+		}
+		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, v.vested)), inOrder)
+		var free []int
+		if c.q.cfg.MaxTaken > 0 {
+			used := map[string]bool{}
+			for _, key := range v.used {
+				used[key] = true
+			}
+			free = c.q.freeSlots(used)
+			rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+		}
+		if c.q.cfg.MaxTaken > 0 {
+			n = min(n, len(free))
+		}
+		b.visible = len(visible) > 0 && (c.q.cfg.MaxTaken == 0 || len(free) > 0)
+		chosen := fitting(c.choose(visible, n), claimedSize)
+		for i, p := range chosen {
+			if c.q.cfg.MaxTaken > 0 {
+				p.st.Slot = free[i]
+			}
+		}
+		b.Leases, err = c.claimPicked(s, chosen, n)
+		switch {
+		case err != nil:
+			return Batch{}, false, err
+		case len(b.Leases) == 0 && slices.ContainsFunc(chosen, func(p *picked) bool { return slices.Contains(v.vested, p) }):
+			continue // the keeper has moved them
+		}
+		// If all that were read are claimed there may be others behind them.
+		return b, len(chosen) > 0 && (len(b.Leases) < len(chosen) || len(visible) > len(chosen) || !v.all), nil
+	}
+}
+
+// look reads the head of the queue. Items that have vested count as visible ones. If
+// there are more of them than the read returns, the first ones of the queue may not be
+// among them: then they are moved to the others first, by the keeper's process, or by
+// any that finds the keeper late.
+func (c *claimer) look(s *session, n int) (v view, err error) {
+	q := c.q
+	for try := 0; ; {
+		c.arrivals.beginRead()
+		if v, err = q.look(q.ctx, n); err != nil {
+			c.arrivals.failRead()
+			return v, err
+		}
+		late := v.crowd && (q.keeping.Load() || time.Since(v.vested[0].st.Vesting) > vestGrace)
+		if !late || v.paused {
+			c.arrivals.endRead(q, v)
+			return v, nil
+		}
+		c.arrivals.failRead()
+		// The next read sees what came of a request of unknown outcome, and a late one
+		// finds the items moved.
+		if err = q.promote(q.ctx, s, v.vested); err != nil && (!errors.Is(err, etcdclaims.ErrUnknown) || !pause(q.ctx, try)) {
+			return v, err
+		}
+		try++
+	}
+}
+
+// claimPicked claims the items, and adapts the window to how much of it others
+// were faster with. n is how many items were wanted.
+func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, error) {
+	if len(items) == 0 {
+		return nil, nil
+	}
+	begin := time.Now()
+	leases, refused, err := c.q.takeItems(c.q.ctx, s, items)
+	if err != nil {
+		for _, l := range leases {
+			l.end(ErrExpired) // nobody was told of them: reconcile gives them back
+			s.forget(l)
+		}
+		c.arrivals.forget()
+		return nil, err
+	}
+	c.arrivals.took(time.Since(begin))
+	c.arrivals.settle(c.q, items, leases)
+	if refused {
+		c.arrivals.forget()
+		return nil, nil
+	}
+	// Others were faster with the rest: pick from more next time.
+	switch missed := len(items) - len(leases); {
+	case missed > 0:
+		c.window = min(max(c.window, n)*2, 1024)
+	case c.window > 1:
+		// Slowly: it settles where about one request in twenty-five misses.
+		c.window -= max(1, c.window/24)
+	}
+	return leases, nil
+}
