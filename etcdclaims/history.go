@@ -104,10 +104,22 @@ func (c *Client) History(ctx context.Context, key string) (History, error) {
 	h.From = from
 	h.Terms = c.termsOf(key, events)
 	h.Terms = h.Terms[max(0, len(h.Terms)-maxHistory):]
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	terms := make([]*Term, len(h.Terms))
 	for i := range h.Terms {
-		if err := c.explainEnding(ctx, &h.Terms[i], from); err != nil {
-			return History{}, callError("read the history of", key, err)
+		terms[i] = &h.Terms[i]
+	}
+	eachOf(terms, func(t *Term) { // each takes a read or two
+		if ctx.Err() != nil {
+			return
 		}
+		if err := c.explainEnding(ctx, t, from); err != nil {
+			cancel(err)
+		}
+	})
+	if ctx.Err() != nil {
+		return History{}, callError("read the history of", key, context.Cause(ctx))
 	}
 	return h, nil
 }
