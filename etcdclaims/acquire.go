@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 )
 
@@ -119,7 +120,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 				if isPassing(err) && backOff(ctx, try, c.closing) {
 					continue // no claim was tried for yet
 				}
-				return nil, c.ended(withCause(ctx, err))
+				return nil, c.ended(txn.WithCause(ctx, err))
 			}
 		}
 		var t *term
@@ -143,7 +144,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 			continue // it has learnt something
 		}
 		if !backOff(ctx, try, c.closing) {
-			return nil, c.ended(withCause(ctx, err))
+			return nil, c.ended(txn.WithCause(ctx, err))
 		}
 	}
 }
@@ -153,7 +154,7 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 	s, err := c.session(ctx, o.ttl, o.manual)
 	if err != nil {
 		// No claim was tried for yet: the outcome is known.
-		return nil, isPassing(err), withCause(ctx, failed(err))
+		return nil, isPassing(err), txn.WithCause(ctx, txn.Failed(err))
 	}
 	if t, again, err = once(ctx, s, key, o, w); t == nil {
 		s.unreserve()
@@ -171,7 +172,7 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 	resp, rev, err := a.send(ctx, a.tryOnce())
 	switch {
 	case err != nil:
-		return nil, a.leaseGone(ctx, err) || isTransient(err), err
+		return nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
@@ -188,7 +189,7 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 // grant makes the term of an attempt that succeeded, if its session is good for
 // it.
 func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error) {
-	fence := a.epoch.fence(rev)
+	fence := a.epoch.Fence(rev)
 	if a.work != nil {
 		a.work.superseded = a.over != nil
 	}

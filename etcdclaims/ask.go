@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 )
 
@@ -47,7 +48,7 @@ type verdict struct {
 // attemptTogether makes one attempt, for others too, or shares that of another.
 func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (t *term, again bool, err error) {
 	o.ask = nil
-	k := askKey{key: key, work: w != nil, barge: o.barge, ttl: o.ttl, manual: o.manual, meta: outgoingOf(ctx).text}
+	k := askKey{key: key, work: w != nil, barge: o.barge, ttl: o.ttl, manual: o.manual, meta: txn.MetadataOf(ctx).Name}
 	a, first := c.joinAsk(k)
 	if !first {
 		return c.shareAnswer(ctx, a, o, w)
@@ -129,7 +130,7 @@ func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error,
 		learnt := *w
 		return verdict{again: true, plan: &learnt}
 	case again:
-		return verdict{again: true, err: failed(err)}
+		return verdict{again: true, err: txn.Failed(err)}
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, ErrLost), errors.Is(err, ErrUnknown), errors.Is(err, ErrTooLarge):
 		return verdict{again: true}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -22,7 +23,7 @@ type attempt struct {
 	key    string
 	value  string
 	s      *session
-	epoch  *epoch
+	epoch  *txn.Epoch
 	since  clock.Reading
 	ttl    int64  // of the session's lease, in seconds
 	number int    // of work
@@ -92,23 +93,23 @@ func (c *Client) nobodyInLine(key string) clientv3.Cmp {
 
 // take is what claims the key.
 func (a *attempt) take() []clientv3.Op {
-	_, ops, _ := operations(&pb.TxnRequest{Success: a.taking()})
+	_, ops, _ := txn.Operations(&pb.TxnRequest{Success: a.taking()})
 	return append(ops, a.opts.ops...)
 }
 
 // taking is take without what the caller adds.
 func (a *attempt) taking() []*pb.RequestOp {
 	l := a.s.c.store.layout
-	ops := append(make([]*pb.RequestOp, 0, 3), putOp([]byte(l.own(a.key)), a.value, a.s.id))
+	ops := append(make([]*pb.RequestOp, 0, 3), txn.Put([]byte(l.own(a.key)), a.value, a.s.id))
 	switch note := []byte(l.note(a.key)); {
 	case a.opts.note != nil:
-		ops = append(ops, putOp(note, newNote(1, a.opts.note), a.s.id))
+		ops = append(ops, txn.Put(note, newNote(1, a.opts.note), a.s.id))
 	case a.over != nil:
-		ops = append(ops, deleteOp(note))
+		ops = append(ops, txn.Delete(note))
 	}
 	if a.work != nil {
 		a.record, a.shelf = a.work.claimed(a).encode(), a.work.shelf
-		ops = append(ops, putOp([]byte(l.work(a.key)), a.record, a.shelf.id))
+		ops = append(ops, txn.Put([]byte(l.work(a.key)), a.record, a.shelf.id))
 	}
 	return ops
 }
@@ -148,12 +149,12 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 			return 0, nil
 		}
 	}
-	look, err := c.store.send(ctx, request{then: a.look(), until: a.opts.until})
+	look, err := c.store.Send(ctx, txn.Request{Until: a.opts.until, In: txn.Then(a.look()...)})
 	if err != nil {
 		if isPassing(err) {
 			return 0, nil
 		}
-		return 0, failed(err)
+		return 0, txn.Failed(err)
 	}
 	v := a.sight(look)
 	if rev := a.mine(v.own); rev > 0 {
@@ -203,12 +204,12 @@ func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
 }
 
 // tryOnce is the request of a TryAcquire.
-func (a *attempt) tryOnce() request {
+func (a *attempt) tryOnce() txn.Request {
 	if a.sharedKey() != "" && a.over == nil {
 		r := a.takeIfFree()
-		r.until = a.opts.until
+		r.Until = a.opts.until
 		if a.opts.ask != nil {
-			r.departed = &a.opts.ask.departed
+			r.Departed = &a.opts.ask.departed
 		}
 		return r
 	}
@@ -222,28 +223,28 @@ func (a *attempt) tryOnce() request {
 	if a.work != nil {
 		els = append(els, clientv3.OpGet(a.s.c.store.layout.work(a.key)))
 	}
-	return request{key: a.sharedKey(), cmps: cmps, then: a.take(), els: els, until: a.opts.until}
+	return txn.Request{Key: a.sharedKey(), Until: a.opts.until, In: txn.Of(cmps, a.take(), els)}
 }
 
 // takeIfFree is tryOnce as it mostly is.
-func (a *attempt) takeIfFree() request {
+func (a *attempt) takeIfFree() txn.Request {
 	l := a.s.c.store.layout
 	own := []byte(l.own(a.key))
 	in := &pb.TxnRequest{
-		Compare: append(make([]*pb.Compare, 0, 3), createdAt(own, 0)),
+		Compare: append(make([]*pb.Compare, 0, 3), txn.CreatedAt(own, 0)),
 		Success: a.taking(),
-		Failure: append(make([]*pb.RequestOp, 0, 2), getOp(own)),
+		Failure: append(make([]*pb.RequestOp, 0, 2), txn.Get(own)),
 	}
 	if !a.opts.barge {
-		in.Compare = append(in.Compare, noneUnder(l.waiting(a.key)))
+		in.Compare = append(in.Compare, txn.NoneUnder(l.waiting(a.key)))
 	}
 	if a.work != nil {
 		record := []byte(l.work(a.key))
-		in.Compare = append(in.Compare, modifiedAt(record, a.work.rev))
-		in.Failure = append(in.Failure, getOp(record))
+		in.Compare = append(in.Compare, txn.ModifiedAt(record, a.work.rev))
+		in.Failure = append(in.Failure, txn.Get(record))
 	}
 	a.ticket = a.id // not that of a round trip before
-	return request{key: a.key, built: in, ticket: &a.ticket, epoch: a.epoch}
+	return txn.Request{Key: a.key, In: in, Ticket: &a.ticket, Epoch: a.epoch}
 }
 
 // sharedKey names the key if the attempt's requests are of that key alone.
@@ -269,7 +270,7 @@ func (a *attempt) verdict(v sight) error {
 	if err := c.store.learnEpoch(v.epoch, v.rev); err != nil {
 		return err
 	}
-	if !c.store.epoch.Load().is(a.epoch) {
+	if !c.store.epoch.Load().Is(a.epoch) {
 		return nil
 	}
 	if v.own != nil {
@@ -296,8 +297,8 @@ func (a *attempt) verdict(v sight) error {
 // send carries out a request of the attempt, resolving an unknown outcome. It
 // returns the reply, or with a nil one the revision at which the lost request
 // succeeded, 0 if it did not.
-func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, int64, error) {
-	resp, err := a.s.c.store.do(ctx, r)
+func (a *attempt) send(ctx context.Context, r txn.Request) (*clientv3.TxnResponse, int64, error) {
+	resp, err := a.s.c.store.Do(ctx, r)
 	if err == nil {
 		return resp, 0, nil
 	}
@@ -320,10 +321,10 @@ func (a *attempt) send(ctx context.Context, r request) (*clientv3.TxnResponse, i
 		if errors.Is(rerr, err) {
 			return nil, 0, rerr
 		}
-		return nil, 0, fmt.Errorf("%w; it is undone in the background (%w)", err, failed(rerr))
+		return nil, 0, fmt.Errorf("%w; it is undone in the background (%w)", err, txn.Failed(rerr))
 	}
 	if rev == 0 && a.answered {
-		return nil, 0, failed(err)
+		return nil, 0, txn.Failed(err)
 	}
 	return nil, rev, nil
 }
@@ -341,7 +342,7 @@ func (a *attempt) leaseGone(ctx context.Context, err error) bool {
 // answer need not wait until that is resolved.
 func (a *attempt) doubt(err error) {
 	if a.opts.ask != nil {
-		a.s.c.answer(a.opts.ask, func() verdict { return verdict{again: true, err: failed(err)} })
+		a.s.c.answer(a.opts.ask, func() verdict { return verdict{again: true, err: txn.Failed(err)} })
 	}
 	a.unsure, a.answered = true, errors.Is(err, rpctypes.ErrNoSpace)
 }

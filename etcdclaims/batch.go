@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -54,7 +56,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Acqu
 	for try := 0; len(todo) > 0; try++ {
 		if try > 0 && !backOff(ctx, try, c.closing) {
 			for _, i := range todo {
-				errs[i] = c.acquireError(keys[i], c.ended(withCause(ctx, errs[i])))
+				errs[i] = c.acquireError(keys[i], c.ended(txn.WithCause(ctx, errs[i])))
 			}
 			return claims, errs
 		}
@@ -89,17 +91,17 @@ func markRepeats(keys []string, errs []error) {
 func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, todo []int, claims []*Claim, errs []error) (again []int) {
 	attempts := make(map[int]*attempt)
 	var noSession error
-	next := func(n int) (request, bool) {
+	next := func(n int) (txn.Request, bool) {
 		s, err := c.session(ctx, o.ttl, false)
 		if err != nil {
 			noSession = err
-			return request{}, false
+			return txn.Request{}, false
 		}
 		a := c.newAttempt(s, keys[todo[n]], o, nil)
 		attempts[n] = a
 		return a.tryOnce(), true
 	}
-	made := c.store.each(ctx, len(todo), next, func(n int, resp *clientv3.TxnResponse, err error) {
+	made := c.store.Each(ctx, len(todo), next, func(n int, resp *clientv3.TxnResponse, err error) {
 		a, i := attempts[n], todo[n]
 		delete(attempts, n)
 		t, retry, err := c.settle(ctx, a, resp, err)
@@ -119,7 +121,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 		errs[i] = c.acquireError(a.key, c.ended(err))
 	})
 	for _, i := range todo[made:] { // none of the rest fares better
-		if errs[i] = failed(noSession); isPassing(noSession) {
+		if errs[i] = txn.Failed(noSession); isPassing(noSession) {
 			again = append(again, i)
 		} else {
 			errs[i] = c.acquireError(keys[i], c.ended(errs[i]))
@@ -141,13 +143,13 @@ func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnRespo
 			return nil, false, err
 		}
 		if rev == 0 && a.answered {
-			return nil, false, failed(unknown)
+			return nil, false, txn.Failed(unknown)
 		}
 		if rev == 0 {
 			return nil, true, nil
 		}
 	case err != nil:
-		return nil, a.s.gone(ctx, err, len(a.opts.ops) > 0) || isTransient(err), err
+		return nil, a.s.gone(ctx, err, len(a.opts.ops) > 0) || txn.IsTransient(err), err
 	case !resp.Succeeded:
 		if rev, err = a.failed(ctx, resp); rev == 0 {
 			return nil, err == nil, err
@@ -196,7 +198,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	if need, limit := 2*len(keys)+len(o.cmps), int(c.store.opLimit.Load())-opsReserved; need > limit {
+	if need, limit := 2*len(keys)+len(o.cmps), c.store.MaxOps()-opsReserved; need > limit {
 		return nil, fmt.Errorf("%w: %d keys at once take %d conditions, the limit is %d", ErrTooLarge, len(keys), need, limit)
 	}
 	if size := len(keys) * len(o.note); size > maxRequestBytes-bytesReserved-len(keys)*(MaxKeyBytes+1024) {
@@ -221,7 +223,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 			return nil, c.acquireError(keys[0], c.ended(err))
 		}
 		if !backOff(ctx, try, c.closing) {
-			return nil, c.acquireError(keys[0], c.ended(withCause(ctx, err)))
+			return nil, c.acquireError(keys[0], c.ended(txn.WithCause(ctx, err)))
 		}
 	}
 }
@@ -229,7 +231,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (terms []*term, again bool, err error) {
 	s, err := c.session(ctx, o.ttl, false)
 	if err != nil {
-		return nil, isPassing(err), failed(err)
+		return nil, isPassing(err), txn.Failed(err)
 	}
 	reserved := 1
 	defer func() {
@@ -250,13 +252,14 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	lead := c.newAttempt(s, keys[0], o, nil)
 	defer c.over(lead.id)
 	attempts := make([]*attempt, len(keys))
-	var r request
+	var r txn.Request
 	if len(o.cmps)+len(o.ops) == 0 {
-		r.key, r.also = keys[0], keys[1:]
+		r.Key, r.Also = keys[0], keys[1:]
 	}
-	r.ticket, r.epoch = &lead.ticket, lead.epoch
-	r.cmps = append(r.cmps, o.cmps...)
-	r.els = append(r.els, clientv3.OpGet(c.store.layout.epoch()))
+	r.Ticket, r.Epoch = &lead.ticket, lead.epoch
+	cmps := slices.Clone(o.cmps)
+	var then []clientv3.Op
+	els := []clientv3.Op{clientv3.OpGet(c.store.layout.epoch())}
 	bare := *o
 	bare.cmps, bare.ops = nil, nil
 	for i, key := range keys {
@@ -264,15 +267,16 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 		a.key, a.opts = key, &bare
 		attempts[i] = &a
 		own := c.store.layout.own(key)
-		r.cmps = append(r.cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
 		if !o.barge {
-			r.cmps = append(r.cmps, c.nobodyInLine(key))
+			cmps = append(cmps, c.nobodyInLine(key))
 		}
-		r.then = append(r.then, a.take()...)
-		r.els = append(r.els, clientv3.OpGet(own),
+		then = append(then, a.take()...)
+		els = append(els, clientv3.OpGet(own),
 			c.store.countWaiting(key))
 	}
-	r.then = append(r.then, o.ops...)
+	then = append(then, o.ops...)
+	r.In = txn.Of(cmps, then, els)
 	lead.with = attempts[1:]
 	resp, rev, err := lead.send(ctx, r)
 	switch {
@@ -284,7 +288,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 				a.undo()
 			}
 		}
-		return nil, s.gone(ctx, err, len(o.ops) > 0) || isTransient(err), err
+		return nil, s.gone(ctx, err, len(o.ops) > 0) || txn.IsTransient(err), err
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
@@ -322,7 +326,7 @@ func (c *Client) verdictAll(keys []string, o *acquireOptions, lead *attempt, res
 	if err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return err
 	}
-	if !c.store.epoch.Load().is(lead.epoch) {
+	if !c.store.epoch.Load().Is(lead.epoch) {
 		return nil
 	}
 	for i, key := range keys {

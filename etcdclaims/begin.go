@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -76,7 +77,7 @@ func (w *workPlan) note() string {
 // claimed is the record of the attempt.
 func (w *workPlan) claimed(a *attempt) record {
 	r := record{
-		State: StateClaimed, Attempt: w.attempt(), Earlier: w.earlier(), Epoch: a.epoch.value, Claim: a.id,
+		State: StateClaimed, Attempt: w.attempt(), Earlier: w.earlier(), Epoch: a.epoch.Value, Claim: a.id,
 		Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Begun: a.since.Time().UTC(), AtMostOnce: w.opts.atMostOnce,
 	}
 	if w.prev != nil {
@@ -172,16 +173,18 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 		return err
 	}
 	work := c.store.layout.work(key)
-	r := request{
-		cmps: []clientv3.Cmp{
-			clientv3.Compare(clientv3.CreateRevision(c.store.layout.own(key)), "=", 0),
-			clientv3.Compare(clientv3.ModRevision(work), "=", w.rev),
-		},
-		then: []clientv3.Op{dead.stored().put(work, shelf)},
-		els:  []clientv3.Op{clientv3.OpGet(c.store.layout.own(key)), clientv3.OpGet(work)},
+	r := txn.Request{
+		In: txn.Of(
+			[]clientv3.Cmp{
+				clientv3.Compare(clientv3.CreateRevision(c.store.layout.own(key)), "=", 0),
+				clientv3.Compare(clientv3.ModRevision(work), "=", w.rev),
+			},
+			[]clientv3.Op{dead.stored().put(work, shelf)},
+			[]clientv3.Op{clientv3.OpGet(c.store.layout.own(key)), clientv3.OpGet(work)},
+		),
 	}
 	for try := 0; ; try++ {
-		resp, err := c.store.do(ctx, r)
+		resp, err := c.store.Do(ctx, r)
 		switch {
 		case err == nil && resp.Succeeded:
 			return &WorkError{Record: dead}
@@ -193,11 +196,11 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 			return c.admitWork(ctx, key, w)
 		case c.records.gone(err, shelf):
 			return c.bury(ctx, key, w, why)
-		case !errors.Is(err, ErrUnknown) && !isTransient(err):
+		case !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
 			return fmt.Errorf("burying orphaned work: %w", err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return withCause(ctx, err)
+			return txn.WithCause(ctx, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.uber.org/zap"
 )
 
@@ -28,7 +29,7 @@ var errOthersFirst = errors.New("etcdclaims: other chores come first")
 
 // mostWorkers is how many chores are worked on at once, so that their requests
 // share round trips: as many as fill two.
-const mostWorkers = 2 * fullFlight
+const mostWorkers = 2 * txn.FullBatch
 
 // chore adds a chore.
 func (c *Client) chore(s *session, what string, do func(context.Context) error) {
@@ -100,7 +101,7 @@ func (c *Client) doChore(ch *chore) bool {
 	if ch.s.over() && !ch.outlives {
 		return true
 	}
-	ctx, cancel := withSendTimer(c.io, c.store.timeout)
+	ctx, cancel := txn.WithSendTimer(c.io, c.store.timeout)
 	defer cancel()
 	err := ch.do(ctx)
 	if err == nil || ch.s.gone(ctx, err, true) {

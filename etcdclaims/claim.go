@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -260,11 +261,13 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 	key := st.layout.note(t.key)
 	value := newNote(seq, b)
 	for try := 0; ; try++ {
-		resp, err := st.do(ctx, request{
-			key:  t.key,
-			cmps: append(t.guard(), clientv3.Compare(clientv3.ModRevision(key), "=", rev)),
-			then: []clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(t.s.id))},
-			els:  append(t.sight(), clientv3.OpGet(key)),
+		resp, err := st.Do(ctx, txn.Request{
+			Key: t.key,
+			In: txn.Of(
+				append(t.guard(), clientv3.Compare(clientv3.ModRevision(key), "=", rev)),
+				[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(t.s.id))},
+				append(t.sight(), clientv3.OpGet(key)),
+			),
 		})
 		switch {
 		case err == nil && resp.Succeeded:
@@ -290,7 +293,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 			continue
 		case t.s.gone(ctx, err, false):
 			return t.lost()
-		case errors.Is(err, ErrUnknown) || isTransient(err):
+		case errors.Is(err, ErrUnknown) || txn.IsTransient(err):
 			if backOff(ctx, try, t.done) {
 				continue
 			}

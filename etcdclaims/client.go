@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -222,7 +223,7 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 	if err := c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return false, err
 	}
-	return len(kvs) == 1 && c.store.epoch.Load().fence(kvs[0].ModRevision) == t.Fence, nil
+	return len(kvs) == 1 && c.store.epoch.Load().Fence(kvs[0].ModRevision) == t.Fence, nil
 }
 
 // read carries out reads at one revision, trying again while that is sensible.
@@ -233,7 +234,7 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	for try := 0; ; try++ {
-		resp, err := c.store.do(ctx, request{then: ops})
+		resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(ops...)})
 		if err == nil {
 			return resp, nil
 		}
@@ -242,7 +243,7 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 		}
 		// A read changes nothing: an unknown outcome is a failure.
 		if !isPassing(err) || !backOff(ctx, try, c.closing) {
-			return nil, c.ended(withCause(ctx, failed(err)))
+			return nil, c.ended(txn.WithCause(ctx, txn.Failed(err)))
 		}
 	}
 }

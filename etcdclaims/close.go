@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -73,13 +74,13 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 		end(m.t, err)
 	})
-	drop := func(i int) (request, bool) { return plain[i].dropping(), true }
+	drop := func(i int) (txn.Request, bool) { return plain[i].dropping(), true }
 	if closing { // what takes longer is done by one request, the end of the lease
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.store.timeout)
 		defer cancel()
 	}
-	c.store.each(ctx, len(plain), drop, func(i int, resp *clientv3.TxnResponse, err error) {
+	c.store.Each(ctx, len(plain), drop, func(i int, resp *clientv3.TxnResponse, err error) {
 		t := plain[i]
 		if err == nil && !resp.Succeeded {
 			t.back()
@@ -88,7 +89,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 			}
 		}
 		if err != nil && !closing {
-			t.settleLater(nil, request{})
+			t.settleLater(nil, txn.Request{})
 		}
 		end(t, err)
 	})
@@ -185,7 +186,7 @@ func (c *Client) close(ctx context.Context) error {
 	c.stop() // nothing is spawned after it
 	c.mu.Unlock()
 	c.wg.Wait()
-	c.store.wg.Wait()
+	c.store.Wait()
 	return err
 }
 

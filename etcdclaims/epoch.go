@@ -6,26 +6,16 @@ import (
 	"strconv"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// epoch is what an operator raised after a restore that rewound revisions.
-type epoch struct {
-	value int64
-	rev   int64 // ModRevision of its key, 0 while there is none
-	asOf  int64 // revision at which that was read
-}
-
-func (e *epoch) is(o *epoch) bool { return e.value == o.value && e.rev == o.rev }
-
 const (
 	epochShift = keyspace.EpochShift
 	maxEpoch   = 1<<(63-epochShift) - 1
 )
-
-func (e *epoch) fence(rev int64) int64 { return keyspace.Fence(e.value, rev) }
 
 // revision returns the part of a fence that etcd compares.
 func revision(fence int64) int64 { return keyspace.Revision(fence) }
@@ -75,32 +65,32 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 	kv, _ := wire.KV(etcd)
 	ctx = clientv3.WithRequireLeader(ctx)
 	fail := func(err error) (int64, error) {
-		return 0, callError("raise the epoch", key, withCause(ctx, err))
+		return 0, callError("raise the epoch", key, txn.WithCause(ctx, err))
 	}
 	for {
 		resp, err := kv.Get(ctx, key)
 		if err != nil {
 			return fail(err)
 		}
-		var now epoch
+		var now txn.Epoch
 		if len(resp.Kvs) > 0 {
-			if now.value, err = parseEpoch(resp.Kvs[0]); err != nil {
+			if now.Value, err = parseEpoch(resp.Kvs[0]); err != nil {
 				return fail(err)
 			}
-			now.rev = resp.Kvs[0].ModRevision
+			now.Rev = resp.Kvs[0].ModRevision
 		}
-		last := max(now.value, above)
+		last := max(now.Value, above)
 		if last >= maxEpoch {
 			return fail(fmt.Errorf("%d is the last one there is: use another prefix", int64(maxEpoch)))
 		}
 		next := last + 1
-		txn, err := kv.Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(key), "=", now.rev)).
+		raised, err := kv.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(key), "=", now.Rev)).
 			Then(clientv3.OpPut(key, strconv.FormatInt(next, 10))).Commit()
 		if err != nil {
-			return fail(outcome(ctx, err))
+			return fail(txn.Outcome(ctx, err))
 		}
-		if txn.Succeeded {
+		if raised.Succeeded {
 			return next, nil
 		} // else another raised it meanwhile, perhaps before etcd was restored
 	}

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // Errors that calls return, to be tested with errors.Is. ErrHeld, ErrLost,
@@ -17,19 +18,19 @@ import (
 var (
 	// ErrHeld is returned when the key is held, or when other callers wait in
 	// line for it. The error is a *HeldError.
-	ErrHeld error = &sentinel{"etcdclaims: held by another", fencing.ErrHeld}
+	ErrHeld = errtext.Namesake("etcdclaims: held by another", fencing.ErrHeld)
 	// ErrRefused is returned when a condition given with If does not hold, or
 	// when Forget finds the record in another state. Nothing was changed.
 	ErrRefused = errors.New("etcdclaims: a given condition does not hold")
 	// ErrLost is returned when the claim does not belong to this client any
 	// more. The error is a *LostError. A lost claim never comes back: acquire
 	// the key again for a new term.
-	ErrLost error = &sentinel{"etcdclaims: claim lost", fencing.ErrLost}
+	ErrLost = errtext.Namesake("etcdclaims: claim lost", fencing.ErrLost)
 	// ErrReleased is returned when the caller has already released the claim.
 	ErrReleased = errors.New("etcdclaims: claim was released")
 	// ErrUnknown is returned when a request was sent and its outcome is not
 	// known. It may have been carried out, so do not treat it as a failure.
-	ErrUnknown error = &sentinel{"etcdclaims: outcome unknown", fencing.ErrUnknown}
+	ErrUnknown = txn.ErrUnknown
 	// ErrDone is returned when the work is already done. The error is a
 	// *WorkError.
 	ErrDone = errors.New("etcdclaims: work is done")
@@ -40,7 +41,7 @@ var (
 	// not due yet. The error is a *WorkError.
 	ErrWaiting = errors.New("etcdclaims: work waits for its next attempt")
 	// ErrClosed is returned when the client has been closed.
-	ErrClosed error = &sentinel{"etcdclaims: client is closed", fencing.ErrClosed}
+	ErrClosed = errtext.Namesake("etcdclaims: client is closed", fencing.ErrClosed)
 	// ErrNoRecord is returned when the work has no record: it was never begun,
 	// or the record has expired or was deleted.
 	ErrNoRecord = errors.New("etcdclaims: nothing is recorded of the work")
@@ -50,7 +51,7 @@ var (
 	// ErrTooLarge is returned when a request would exceed a limit of etcd or
 	// of this package: too many operations, or too many bytes. Nothing was
 	// changed.
-	ErrTooLarge = errors.New("etcdclaims: over a limit of etcd")
+	ErrTooLarge = txn.ErrTooLarge
 	// ErrRewound is returned when etcd's revision went back, as after a
 	// restore from a snapshot without --bump-revision. Fences could repeat;
 	// see RaiseEpoch.
@@ -64,22 +65,11 @@ var (
 	//
 	// A claim whose renewal is denied expires at its deadline. Its LostError
 	// matches ErrPermissionDenied too.
-	ErrPermissionDenied = errors.New("etcdclaims: permission denied by etcd")
+	ErrPermissionDenied = txn.ErrPermissionDenied
 	// ErrPassthrough is returned when a client without etcd is asked for
 	// something that needs etcd.
 	ErrPassthrough = errors.New("etcdclaims: needs etcd, and this client has none")
 )
-
-// sentinel is an error that is a namesake in package fencing, too.
-type sentinel struct {
-	text string
-	also error
-}
-
-func (e *sentinel) Error() string { return e.text }
-
-// Is matches the namesake.
-func (e *sentinel) Is(target error) bool { return target == e.also }
 
 // calledError is the error of a call, for a key if there is one. Its text names
 // both, once, and is one line.
@@ -99,29 +89,15 @@ func callError(call, key string, err error) error {
 
 func (e *calledError) Error() string {
 	if e.key == "" {
-		return e.call + ": " + cause(e.err)
+		return e.call + ": " + errtext.Bare(e.err)
 	}
-	return e.call + " " + strconv.Quote(e.key) + ": " + cause(e.err)
+	return e.call + " " + strconv.Quote(e.key) + ": " + errtext.Bare(e.err)
 }
 
 func (e *calledError) Unwrap() error { return e.err }
 
-// cause is the text of an error within another's: without the prefix of this
-// package, and on one line.
-func cause(err error) string {
-	return oneLine(strings.ReplaceAll(err.Error(), prefix, ""))
-}
-
 // prefix stands before the errors of this package that name no call.
 const prefix = "etcdclaims: "
-
-func oneLine(s string) string {
-	if !strings.Contains(s, "\n") {
-		return s
-	}
-	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
-	return strings.Join(lines, "; ")
-}
 
 // bothErrors matches what either error does. Unlike that of errors.Join its text is
 // one line.
@@ -137,7 +113,7 @@ func bothErrors(a, b error) error {
 
 type twoErrors struct{ a, b error }
 
-func (e *twoErrors) Error() string   { return oneLine(e.a.Error()) + "; " + cause(e.b) }
+func (e *twoErrors) Error() string   { return errtext.OneLine(e.a.Error()) + "; " + errtext.Bare(e.b) }
 func (e *twoErrors) Unwrap() []error { return []error{e.a, e.b} }
 
 // HeldError describes the holder of a key. It matches ErrHeld.
@@ -197,9 +173,9 @@ type WaitError struct {
 func (e *WaitError) Error() string {
 	s := "acquire " + strconv.Quote(e.Key) + ": "
 	if e.Info.Held {
-		return s + e.Info.standing() + ": " + cause(e.Err)
+		return s + e.Info.standing() + ": " + errtext.Bare(e.Err)
 	}
-	return s + "others are before it in line: " + cause(e.Err)
+	return s + "others are before it in line: " + errtext.Bare(e.Err)
 }
 
 // Unwrap returns Err.
@@ -271,7 +247,7 @@ func (e *LostError) Error() string {
 		s = fmt.Sprintf("acquire %q: the attempt was lost: %v", e.Token.Key, e.Reason)
 	}
 	if e.Err != nil {
-		s += ": " + cause(e.Err)
+		s += ": " + errtext.Bare(e.Err)
 	}
 	if e.Token.Fence == 0 {
 		s += "; call again"
@@ -312,9 +288,9 @@ func (e *WorkError) Error() string {
 		s += fmt.Sprintf("waits until %s after attempt %d: ", r.NotBefore.Format(time.RFC3339), r.Attempt)
 	}
 	if e.Err != nil {
-		return s + cause(e.Err)
+		return s + errtext.Bare(e.Err)
 	}
-	return s + oneLine(r.Error)
+	return s + errtext.OneLine(r.Error)
 }
 
 // Unwrap returns Err.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 )
 
@@ -88,7 +89,7 @@ func (c *Client) askInTurn(ctx context.Context, s *session, key string) (known f
 	if before == nil {
 		return known
 	}
-	enough := time.NewTimer(hanging)
+	enough := time.NewTimer(txn.Hanging)
 	defer enough.Stop()
 	select {
 	case <-before:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -85,19 +86,19 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 			clientv3.Compare(clientv3.ModRevision(l.own(key)), "=", own.ModRevision),
 			clientv3.Compare(clientv3.LeaseValue(l.own(key)), "=", own.Lease),
 		}
-		got, err := c.store.do(ctx, request{cmps: same, then: told})
+		got, err := c.store.Do(ctx, txn.Request{In: txn.Of(same, told, nil)})
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			// Nobody can be told: the lease has just ended, and the key with it.
-			got, err = c.store.do(ctx, request{cmps: same, then: drop})
+			got, err = c.store.Do(ctx, txn.Request{In: txn.Of(same, drop, nil)})
 		}
 		switch {
 		case err == nil && got.Succeeded:
 			return nil
-		case err != nil && !errors.Is(err, ErrUnknown) && !isTransient(err):
+		case err != nil && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
 			return callError("force the release of", key, err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return callError("force the release of", key, c.ended(withCause(ctx, err)))
+			return callError("force the release of", key, c.ended(txn.WithCause(ctx, err)))
 		}
 	}
 }

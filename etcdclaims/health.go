@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -153,9 +154,9 @@ func (c *Client) atStake() (claims int, keys []string) {
 
 // readEpoch asks etcd for as little as possible, and learns of a restore by it.
 func (c *Client) readEpoch(ctx context.Context) error {
-	resp, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpGet(c.store.layout.epoch())}})
+	resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpGet(c.store.layout.epoch()))})
 	if err != nil {
-		return failed(err)
+		return txn.Failed(err)
 	}
 	return c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -99,7 +100,7 @@ func (c *Client) History(ctx context.Context, key string) (History, error) {
 	h := History{From: 1, Revision: resp.Header.Revision}
 	events, from, err := c.eventsOf(ctx, own, resp.Header.Revision)
 	if err != nil {
-		return History{}, callError("read the history of", key, withCause(ctx, err))
+		return History{}, callError("read the history of", key, txn.WithCause(ctx, err))
 	}
 	h.From = from
 	h.Terms = c.termsOf(key, events)

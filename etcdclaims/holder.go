@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // valueVersion is the "v" of every value. A reader refuses a greater one.
@@ -56,10 +58,10 @@ func (h holder) fence(rev int64) int64 { return h.Epoch<<epochShift + rev }
 // claimValue is holder.encode for the value that is made most often, with what
 // does not change put together once.
 func (c *Client) claimValue(a *attempt) string {
-	if c.valueEnd == "" || a.number > 0 || a.epoch.value > 0 {
+	if c.valueEnd == "" || a.number > 0 || a.epoch.Value > 0 {
 		return holder{
 			Claim: a.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
-			Since: a.since.Time().UTC(), Attempt: a.number, TTL: a.ttl, Epoch: a.epoch.value,
+			Since: a.since.Time().UTC(), Attempt: a.number, TTL: a.ttl, Epoch: a.epoch.Value,
 		}.encode()
 	}
 	b := make([]byte, 0, 160+len(c.valueEnd))
@@ -82,7 +84,7 @@ func valueEnd(owner, instance string) string {
 }
 
 // emptyValue is for keys that say all by being there.
-const emptyValue = `{"v":1}`
+const emptyValue = txn.VoidValue
 
 // note is the value of note/<key>. The number tells a late request from the
 // present one.

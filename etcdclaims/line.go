@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -41,16 +42,16 @@ var unread = line{known: true, more: true}
 // the reply.
 func (t *term) lookBehind() []*pb.RequestOp {
 	l := t.s.c.store.layout
-	first := rangeOp(l.waiting(t.key))
+	first := txn.Range(l.waiting(t.key))
 	r := first.GetRequestRange()
 	r.Limit = readAhead
 	r.SortTarget, r.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_ASCEND
-	return []*pb.RequestOp{getOp([]byte(l.own(t.key))), getOp(t.s.c.store.epochKey), first}
+	return []*pb.RequestOp{txn.Get([]byte(l.own(t.key))), txn.Get(t.s.c.store.epochKey), first}
 }
 
 // looking is lookBehind by itself.
-func (t *term) looking() request {
-	return request{built: &pb.TxnRequest{Success: t.lookBehind()}}
+func (t *term) looking() txn.Request {
+	return txn.Request{In: &pb.TxnRequest{Success: t.lookBehind()}}
 }
 
 func (t *term) lineIn(resp *clientv3.TxnResponse) line {
@@ -73,33 +74,33 @@ func placeOf(kv *mvccpb.KeyValue, waiting string) place {
 // to nobody if nobody is there. If that has changed it is refused, and reads how
 // the line stands, unless there is no reason to expect one. to names the attempt
 // that it is handed to, if any.
-func (t *term) pass(l line) (r request, to string) {
+func (t *term) pass(l line) (r txn.Request, to string) {
 	in := t.leaving()
 	if l.known {
 		in.Failure = t.lookBehind()
 	}
 	layout := t.s.c.store.layout
 	if len(l.next) == 0 {
-		in.Compare = append(in.Compare, noneUnder(layout.waiting(t.key)))
-		return request{key: t.key, urgent: true, built: in}, ""
+		in.Compare = append(in.Compare, txn.NoneUnder(layout.waiting(t.key)))
+		return txn.Request{Key: t.key, Urgent: true, In: in}, ""
 	}
 	first := l.next[0]
 	name := []byte(layout.waiter(t.key, first.ID))
-	in.Compare = append(in.Compare, modifiedAt(name, first.Rev))
+	in.Compare = append(in.Compare, txn.ModifiedAt(name, first.Rev))
 	h, err := decodeHolder([]byte(first.Value))
 	if err != nil || h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
-		return request{key: t.key, urgent: true, built: in}, "" // it sees that the key is free
+		return txn.Request{Key: t.key, Urgent: true, In: in}, "" // it sees that the key is free
 	}
 	told := encode(mail{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
 	lease := clientv3.LeaseID(first.Lease)
 	t.give(in, first.Value, lease)
-	in.Success = append(in.Success, deleteOp(name), putOp([]byte(layout.won(h.Instance, first.ID)), told, lease))
-	return request{key: t.key, urgent: true, built: in}, first.ID
+	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(layout.won(h.Instance, first.ID)), told, lease))
+	return txn.Request{Key: t.key, Urgent: true, In: in}, first.ID
 }
 
 // give makes of what deletes the claim what puts another in its place, under the
 // same epoch.
 func (t *term) give(leaving *pb.TxnRequest, value string, lease clientv3.LeaseID) {
-	leaving.Compare = append(leaving.Compare, modifiedAt(t.s.c.store.epochKey, t.epoch))
-	leaving.Success[0] = putOp(leaving.Compare[0].Key, value, lease)
+	leaving.Compare = append(leaving.Compare, txn.ModifiedAt(t.s.c.store.epochKey, t.epoch))
+	leaving.Success[0] = txn.Put(leaving.Compare[0].Key, value, lease)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -58,7 +59,7 @@ func (l *lockPuts) of(key, owner string) (puts []*lockPut) {
 
 // put puts the lock on a lease of its own under the conditions. If the outcome is
 // unknown it is for settle to find out.
-func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e *epoch, cmps ...clientv3.Cmp) (fence int64, ok bool, err error) {
+func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e *txn.Epoch, cmps ...clientv3.Cmp) (fence int64, ok bool, err error) {
 	c := k.c
 	lease, err := k.grant(ctx, ttl)
 	if err != nil {
@@ -68,15 +69,17 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e 
 	id := fmt.Sprintf("%x", int64(lease))
 	p := &lockPut{
 		key: key, owner: owner, lease: lease, id: id,
-		value: holder{Claim: id, Owner: owner, Since: c.clock.Now().Time().UTC(), Kind: kindLock, Epoch: e.value, TTL: int64(ttl / time.Second)}.encode(),
+		value: holder{Claim: id, Owner: owner, Since: c.clock.Now().Time().UTC(), Kind: kindLock, Epoch: e.Value, TTL: int64(ttl / time.Second)}.encode(),
 	}
-	resp, err := c.store.do(ctx, request{
-		cmps: append(cmps, c.store.epochIs(e), clientv3.Compare(clientv3.CreateRevision(l.void(id)), "=", 0)),
-		then: []clientv3.Op{
-			clientv3.OpPut(l.own(key), p.value, clientv3.WithLease(lease)),
-			clientv3.OpPut(l.lockIndex(owner, key), emptyValue, clientv3.WithLease(lease)),
-		},
-		els: []clientv3.Op{clientv3.OpGet(l.epoch())},
+	resp, err := c.store.Do(ctx, txn.Request{
+		In: txn.Of(
+			append(cmps, c.store.epochIs(e), clientv3.Compare(clientv3.CreateRevision(l.void(id)), "=", 0)),
+			[]clientv3.Op{
+				clientv3.OpPut(l.own(key), p.value, clientv3.WithLease(lease)),
+				clientv3.OpPut(l.lockIndex(owner, key), emptyValue, clientv3.WithLease(lease)),
+			},
+			[]clientv3.Op{clientv3.OpGet(l.epoch())},
+		),
 	})
 	switch {
 	case errors.Is(err, ErrUnknown):
@@ -91,7 +94,7 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e 
 		k.revoke(lease)
 		return 0, false, c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
 	}
-	return e.fence(resp.Header.Revision), true, nil
+	return e.Fence(resp.Header.Revision), true, nil
 }
 
 // settle finds out what became of an owner's puts, on a key or on all: afterwards
@@ -104,7 +107,7 @@ func (k Locks) settle(ctx context.Context, key, owner string) error {
 				break
 			}
 			if !backOff(ctx, try, k.c.closing) {
-				return unknown(k.c.ended(withCause(ctx, failed(err))))
+				return txn.Unknown(k.c.ended(txn.WithCause(ctx, txn.Failed(err))))
 			}
 		}
 	}
@@ -114,13 +117,15 @@ func (k Locks) settle(ctx context.Context, key, owner string) error {
 func (k Locks) settleOnce(ctx context.Context, p *lockPut) error {
 	l := k.c.store.layout
 	own := l.own(p.key)
-	resp, err := k.c.store.do(ctx, request{
-		cmps: []clientv3.Cmp{
-			clientv3.Compare(clientv3.Value(own), "=", p.value),
-			clientv3.Compare(clientv3.LeaseValue(own), "=", int64(p.lease)),
-		},
-		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
-		els:  []clientv3.Op{clientv3.OpPut(l.void(p.id), emptyValue, clientv3.WithLease(p.lease))},
+	resp, err := k.c.store.Do(ctx, txn.Request{
+		In: txn.Of(
+			[]clientv3.Cmp{
+				clientv3.Compare(clientv3.Value(own), "=", p.value),
+				clientv3.Compare(clientv3.LeaseValue(own), "=", int64(p.lease)),
+			},
+			[]clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
+			[]clientv3.Op{clientv3.OpPut(l.void(p.id), emptyValue, clientv3.WithLease(p.lease))},
+		),
 	})
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -56,7 +57,7 @@ func (s lockState) ownedBy(owner string) bool {
 
 // outdated reports whether a raised epoch has ended the lock, as it ends all that
 // was before it. The key is held by nobody then, until the lock's lease ends.
-func (s lockState) outdated(e *epoch) bool { return s.holder.Epoch != e.value }
+func (s lockState) outdated(e *txn.Epoch) bool { return s.holder.Epoch != e.Value }
 
 // same is the condition that the state has not changed.
 func (s lockState) same(l layout, key string) []clientv3.Cmp {
@@ -143,7 +144,7 @@ func (k Locks) TryAcquire(ctx context.Context, key, owner string, ttl time.Durat
 			return fence, ok, err
 		}
 		if !backOff(ctx, try, c.closing) {
-			return 0, false, c.ended(withCause(ctx, err))
+			return 0, false, c.ended(txn.WithCause(ctx, err))
 		}
 	}
 }
@@ -171,7 +172,7 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 			fence, ok, err = k.extend(ctx, key, owner, st, ttl)
 		}
 		// A lock that ended in between is free to be had.
-		return fence, ok, err == nil && !ok || errors.Is(err, ErrUnknown) || isTransient(err), err
+		return fence, ok, err == nil && !ok || errors.Is(err, ErrUnknown) || txn.IsTransient(err), err
 	}
 	fence, ok, err = k.put(ctx, key, owner, ttl, e, clientv3.Compare(clientv3.CreateRevision(c.store.layout.own(key)), "=", 0), c.nobodyInLine(key))
 	if err == nil && !ok {
@@ -186,7 +187,7 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 		return 0, false, true, nil
 	}
 	// A lease that was revoked as soon as it was granted makes room for another.
-	return fence, ok, errors.Is(err, ErrUnknown) || errors.Is(err, rpctypes.ErrLeaseNotFound) || err != nil && isTransient(err), err
+	return fence, ok, errors.Is(err, ErrUnknown) || errors.Is(err, rpctypes.ErrLeaseNotFound) || err != nil && txn.IsTransient(err), err
 }
 
 func (k Locks) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
@@ -198,7 +199,7 @@ func (k Locks) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return 0, err // if it was granted it lapses
 	case err != nil:
-		return 0, outcome(ctx, err)
+		return 0, txn.Outcome(ctx, err)
 	}
 	return resp.ID, nil
 }
@@ -213,7 +214,7 @@ func (k Locks) revoke(lease clientv3.LeaseID) {
 
 // replace puts a lock in the place of the owner's own, on another lease and so with
 // another fence. ok is false if that is over.
-func (k Locks) replace(ctx context.Context, key, owner string, st lockState, ttl time.Duration, e *epoch) (fence int64, ok bool, err error) {
+func (k Locks) replace(ctx context.Context, key, owner string, st lockState, ttl time.Duration, e *txn.Epoch) (fence int64, ok bool, err error) {
 	fence, ok, err = k.put(ctx, key, owner, ttl, e, st.same(k.c.store.layout, key)...)
 	if ok {
 		k.revoke(clientv3.LeaseID(st.kv.Lease))
@@ -233,7 +234,7 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, false, nil
 	case err != nil:
-		return 0, false, fmt.Errorf("renewing its lease: %w", outcome(ctx, err))
+		return 0, false, fmt.Errorf("renewing its lease: %w", txn.Outcome(ctx, err))
 	}
 	if e := c.store.epoch.Load(); st.holder.TTL != int64(ttl/time.Second) {
 		if st.outdated(e) {
@@ -286,9 +287,12 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 	c, l := k.c, k.c.store.layout
 	sent := false
 	for try := 0; ; try++ {
-		resp, err := c.store.do(ctx, request{
-			cmps: st.same(l, key),
-			then: []clientv3.Op{clientv3.OpDelete(l.own(key)), clientv3.OpDelete(l.lockIndex(owner, key))},
+		resp, err := c.store.Do(ctx, txn.Request{
+			In: txn.Of(
+				st.same(l, key),
+				[]clientv3.Op{clientv3.OpDelete(l.own(key)), clientv3.OpDelete(l.lockIndex(owner, key))},
+				nil,
+			),
 		})
 		switch {
 		case err == nil:
@@ -301,11 +305,11 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 			return resp.Succeeded, nil
 		case errors.Is(err, ErrUnknown):
 			sent = true
-		case !isTransient(err):
+		case !txn.IsTransient(err):
 			return false, err
 		}
 		if !backOff(ctx, try, c.closing) {
-			return false, c.ended(withCause(ctx, err))
+			return false, c.ended(txn.WithCause(ctx, err))
 		}
 	}
 }
@@ -319,9 +323,9 @@ func (k Locks) dropped(ctx context.Context, key string, st lockState) (bool, err
 	lease, err := k.c.lease.TimeToLive(ctx, clientv3.LeaseID(st.kv.Lease))
 	switch {
 	case err != nil:
-		return false, unknown(fmt.Errorf("the lock is gone, by this call or before: %w", withCause(ctx, err)))
+		return false, txn.Unknown(fmt.Errorf("the lock is gone, by this call or before: %w", txn.WithCause(ctx, err)))
 	case lease.TTL <= 0:
-		return false, unknown(errors.New("the lock is gone, by this call or by the end of its TTL"))
+		return false, txn.Unknown(errors.New("the lock is gone, by this call or by the end of its TTL"))
 	}
 	k.revoke(clientv3.LeaseID(st.kv.Lease))
 	return true, nil
@@ -351,7 +355,7 @@ func (k Locks) Renew(ctx context.Context, key, owner string, ttl time.Duration) 
 			return 0, false, err
 		}
 		fence, ok, err = k.extend(ctx, key, owner, st, ttl)
-		if !errors.Is(err, ErrUnknown) && !isTransient(err) || !backOff(ctx, try, k.c.closing) {
+		if !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) || !backOff(ctx, try, k.c.closing) {
 			return fence, ok, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.uber.org/zap"
 )
@@ -199,7 +200,7 @@ func (a *attempt) told(kv *mvccpb.KeyValue) bool {
 		a.s.c.log.Warn("word of a hand-over cannot be read", zap.ByteString("mail", kv.Key), zap.Error(err))
 		return false
 	}
-	a.granted, a.epoch = kv.ModRevision, &epoch{value: m.Epoch, rev: m.Rev}
+	a.granted, a.epoch = kv.ModRevision, &txn.Epoch{Value: m.Epoch, Rev: m.Rev}
 	a.mailed, a.line = true, line{next: m.Next, more: m.More, known: true}
 	return true
 }

@@ -247,7 +247,7 @@ func checkNote(note []byte) error {
 // checkOps refuses what etcd would refuse, and what would change the package's
 // own keys.
 func (c *Client) checkOps(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error {
-	limit := max(int(c.store.opLimit.Load())-opsReserved, 0)
+	limit := max(c.store.MaxOps()-opsReserved, 0)
 	if len(cmps) > limit {
 		return fmt.Errorf("%w: %d conditions, the limit is %d", ErrTooLarge, len(cmps), limit)
 	}

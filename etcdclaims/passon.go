@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -28,7 +29,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 		return false, nil
 	}
 	if len(t.line.next) == 0 && t.line.more {
-		if resp, err := st.do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
+		if resp, err := st.Do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
 			t.line = t.lineIn(resp)
 		}
 	}
@@ -45,9 +46,9 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 		t.give(in, f.a.value, t.s.id)
 		in.Failure = t.lookBehind()
 		if len(t.line.next) == 0 {
-			in.Compare = append(in.Compare, noneUnder(st.layout.waiting(t.key)))
+			in.Compare = append(in.Compare, txn.NoneUnder(st.layout.waiting(t.key)))
 		}
-		resp, err := st.do(ctx, request{key: t.key, urgent: true, built: in})
+		resp, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: in})
 		switch {
 		case err == nil && resp.Succeeded:
 			c.stamp(there, resp.Header.Revision)
@@ -67,7 +68,7 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 			continue
 		case errors.Is(err, ErrUnknown):
 			sent = true
-		case !isTransient(err):
+		case !txn.IsTransient(err):
 			if !sent {
 				c.unhand(t, f)
 				t.scatter()
@@ -94,12 +95,12 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 			if err := t.delete(ctx); err != nil {
 				return err
 			}
-			_, err := st.do(ctx, request{key: t.key, urgent: true, cmps: value, then: []clientv3.Op{clientv3.OpDelete(own)}})
+			_, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: txn.Of(value, []clientv3.Op{clientv3.OpDelete(own)}, nil)})
 			return err
 		}})
 		c.unhand(t, f)
 		t.finish(ErrReleased)
-		return true, callError("release", t.key, unknown(withCause(ctx, err)))
+		return true, callError("release", t.key, txn.Unknown(txn.WithCause(ctx, err)))
 	}
 }
 
@@ -115,8 +116,8 @@ func (t *term) firstFollower() *follower {
 			continue
 		}
 		f.state = handed
-		if e := f.a.epoch; e.value != t.fence>>epochShift || e.rev != t.epoch {
-			f.a.epoch = &epoch{value: t.fence >> epochShift, rev: t.epoch}
+		if e := f.a.epoch; e.Value != t.fence>>epochShift || e.Rev != t.epoch {
+			f.a.epoch = &txn.Epoch{Value: t.fence >> epochShift, Rev: t.epoch}
 			f.a.describe()
 		}
 		return f
@@ -148,7 +149,7 @@ func (t *term) succeed(f *follower, rev int64) {
 	if abandoned {
 		t.s.again() // its place in the session was given back
 	}
-	next := t.s.newTerm(f.a, t.key, f.a.epoch.fence(rev))
+	next := t.s.newTerm(f.a, t.key, f.a.epoch.Fence(rev))
 	if next == nil { // the session is dead, and all know, or the client is closed
 		f.a.undo()
 		if abandoned {

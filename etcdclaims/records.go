@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -129,7 +130,7 @@ func (c *Client) judgeClaimed(ctx context.Context, records []Record, matters boo
 		}
 	}
 	for len(claimed) > 0 {
-		n := min(len(claimed), int(c.store.opLimit.Load())/2)
+		n := min(len(claimed), c.store.MaxOps()/2)
 		ops := make([]clientv3.Op, 0, 2*n)
 		for _, r := range claimed[:n] {
 			// The record once more, at one revision with the claim: the work may
@@ -138,8 +139,8 @@ func (c *Client) judgeClaimed(ctx context.Context, records []Record, matters boo
 				clientv3.OpGet(c.store.layout.work(r.Key)))
 		}
 		resp, err := c.read(ctx, ops...)
-		if wire.IsTooManyOps(err) && n > leastOps {
-			c.store.fewerOps(len(ops))
+		if wire.IsTooManyOps(err) && n > txn.LeastOps {
+			c.store.FewerOps(len(ops))
 			continue
 		}
 		if err != nil {
@@ -256,7 +257,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 	sent := int64(0) // revision of the record that a request of unknown outcome was to change
 	fail := func(err error) error {
 		if sent > 0 { // which may yet be carried out
-			err = unknown(err)
+			err = txn.Unknown(err)
 		}
 		return callError(call, key, err)
 	}
@@ -279,14 +280,16 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 		if err != nil {
 			return fail(err)
 		}
-		resp, err := c.store.do(ctx, request{
-			key: key,
-			cmps: []clientv3.Cmp{
-				clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
-				clientv3.Compare(clientv3.ModRevision(work), "=", kv.ModRevision),
-			},
-			then: []clientv3.Op{op},
-			els:  []clientv3.Op{clientv3.OpGet(own)},
+		resp, err := c.store.Do(ctx, txn.Request{
+			Key: key,
+			In: txn.Of(
+				[]clientv3.Cmp{
+					clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
+					clientv3.Compare(clientv3.ModRevision(work), "=", kv.ModRevision),
+				},
+				[]clientv3.Op{op},
+				[]clientv3.Op{clientv3.OpGet(own)},
+			),
 		})
 		switch {
 		case err == nil && resp.Succeeded:
@@ -307,7 +310,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 			return fail(err)
 		}
 		if !backOff(ctx, try, c.closing) {
-			return fail(c.ended(withCause(ctx, err)))
+			return fail(c.ended(txn.WithCause(ctx, err)))
 		}
 	}
 }

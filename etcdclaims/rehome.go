@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -39,7 +40,7 @@ func (t *term) move(kind string, least time.Duration) *move {
 // grant gets the move a lease of its own.
 func (m *move) grant(ctx context.Context) (err error) {
 	if m.lease == clientv3.NoLease {
-		sendTimerOf(ctx).begin()
+		txn.SendTimerOf(ctx).Start()
 		m.lease, err = m.t.s.c.grantOnce(ctx, max(m.long(), time.Second))
 	}
 	return err
@@ -58,18 +59,20 @@ func (c *Client) grantOnce(ctx context.Context, d time.Duration) (clientv3.Lease
 	return resp.ID, nil
 }
 
-func (m *move) request() request {
+func (m *move) request() txn.Request {
 	t := m.t
 	l := t.s.c.store.layout
-	return request{
-		key: t.key, urgent: true,
-		cmps: t.guard()[:2], // whatever the epoch: it ends the term, not the holding
-		then: []clientv3.Op{
-			clientv3.OpPut(l.own(t.key), m.value, clientv3.WithLease(m.lease)),
-			clientv3.OpDelete(l.note(t.key)),
-			t.unmail(),
-		},
-		els: []clientv3.Op{clientv3.OpGet(l.own(t.key))},
+	return txn.Request{
+		Key: t.key, Urgent: true,
+		In: txn.Of(
+			t.guard()[:2], // under any epoch: the move ends the term, not the holding
+			[]clientv3.Op{
+				clientv3.OpPut(l.own(t.key), m.value, clientv3.WithLease(m.lease)),
+				clientv3.OpDelete(l.note(t.key)),
+				t.unmail(),
+			},
+			[]clientv3.Op{clientv3.OpGet(l.own(t.key))},
+		),
 	}
 }
 
@@ -99,7 +102,7 @@ func (m *move) carryOut(ctx context.Context) error {
 	for try := 0; ; try++ {
 		err := m.grant(ctx)
 		if err == nil {
-			err = m.outcome(s.c.store.do(ctx, m.request()))
+			err = m.outcome(s.c.store.Do(ctx, m.request()))
 		}
 		switch {
 		case err == nil || errors.Is(err, ErrLost):
@@ -112,7 +115,7 @@ func (m *move) carryOut(ctx context.Context) error {
 			return err
 		}
 		if !backOff(ctx, try, s.dead) {
-			return withCause(ctx, err)
+			return txn.WithCause(ctx, err)
 		}
 	}
 }
@@ -146,7 +149,7 @@ func (t *term) rest(ctx context.Context) error {
 	t.restsFrom(m, err)
 	t.s.c.countRelease(t, nil)
 	if err != nil {
-		return callError("release", t.key, unknown(fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)))
+		return callError("release", t.key, txn.Unknown(fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)))
 	}
 	return nil
 }
@@ -191,13 +194,13 @@ func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, 
 			}
 			ready = append(ready, m)
 		}
-		next := func(i int) (request, bool) { return ready[i].request(), true }
-		c.store.each(ctx, len(ready), next, func(i int, resp *clientv3.TxnResponse, err error) {
+		next := func(i int) (txn.Request, bool) { return ready[i].request(), true }
+		c.store.Each(ctx, len(ready), next, func(i int, resp *clientv3.TxnResponse, err error) {
 			judge(ready[i], ready[i].outcome(resp, err))
 		})
 		if len(again) > 0 && !backOff(ctx, try, c.io.Done()) {
 			for _, m := range again {
-				done(m, withCause(ctx, why))
+				done(m, txn.WithCause(ctx, why))
 			}
 			return
 		}

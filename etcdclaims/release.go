@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -98,7 +99,7 @@ const mostHandOvers = 8
 // settled, ctx ends or the lease does.
 func (t *term) drop(ctx context.Context, w *ending) error {
 	st := t.s.c.store
-	var r request
+	var r txn.Request
 	to := "" // the attempt that r hands the key to
 	if w == nil {
 		if passed, err := t.passOn(ctx); passed {
@@ -116,7 +117,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	if w == nil && len(t.line.next) == 0 && t.line.more {
 		// There probably is a line: to read who is next costs less than to be
 		// told so by a transaction that is refused.
-		if resp, err := st.do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
+		if resp, err := st.Do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
 			r, to = t.pass(t.lineIn(resp))
 		}
 	}
@@ -128,7 +129,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			defer cancel()
 		}
 		there := t.s.c.followersOf(t)
-		resp, err := st.do(ctx, r)
+		resp, err := st.Do(ctx, r)
 		if err == nil && resp.Succeeded {
 			t.s.c.stamp(there, resp.Header.Revision)
 			if to != "" {
@@ -142,10 +143,10 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			// would travel with each.
 			look := t.looking()
 			if w != nil {
-				look = request{then: append(t.sight(), w.look)}
+				look = txn.Request{In: txn.Then(append(t.sight(), w.look)...)}
 			}
-			if resp, err = st.send(ctx, look); err != nil {
-				if err = failed(err); isPassing(err) && backOff(ctx, try, t.done) {
+			if resp, err = st.Send(ctx, look); err != nil {
+				if err = txn.Failed(err); isPassing(err) && backOff(ctx, try, t.done) {
 					continue // to be refused again, if it was
 				}
 			}
@@ -182,10 +183,10 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		case errors.Is(err, ErrUnknown):
 			sent = true
 			t.scatter() // it may take long to find out
-		case to != "" && !isTransient(err):
+		case to != "" && !txn.IsTransient(err):
 			r, to = t.free(), "" // that needs more of etcd, such as space
 			continue
-		case !isTransient(err):
+		case !txn.IsTransient(err):
 			// Refused: with the work's own operations this is the caller's to
 			// mend; without, there is nothing to mend.
 			if w != nil && !sent {
@@ -194,7 +195,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			}
 			t.settleLater(w, r)
 			t.finish(ErrReleased)
-			return callError(w.call(), t.key, unknown(err))
+			return callError(w.call(), t.key, txn.Unknown(err))
 		}
 		if backOff(ctx, try, t.done) {
 			continue
@@ -205,31 +206,31 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 				t.s.enforce()
 				return t.lost()
 			}
-			return callError("end work", t.key, withCause(ctx, err))
+			return callError("end work", t.key, txn.WithCause(ctx, err))
 		}
 		t.settleLater(w, r)
 		t.finish(ErrReleased)
-		return callError(w.call(), t.key, unknown(withCause(ctx, err)))
+		return callError(w.call(), t.key, txn.Unknown(txn.WithCause(ctx, err)))
 	}
 }
 
 // request ends work and gives the key up, if the term is the owner.
-func (w *ending) request(t *term) request {
-	r := request{key: t.key, urgent: true, cmps: t.guard(), then: append(t.leave(), w.ops...)}
+func (w *ending) request(t *term) txn.Request {
+	r := txn.Request{Key: t.key, Urgent: true, In: txn.Of(t.guard(), append(t.leave(), w.ops...), nil)}
 	if w.foreign {
-		r.key = ""
+		r.Key = ""
 	}
 	return r
 }
 
 // free frees the key to whom it may concern: it is watched. Giving up what is
 // one's own is right under any epoch.
-func (t *term) free() request { return request{key: t.key, urgent: true, built: t.leaving()} }
+func (t *term) free() txn.Request { return txn.Request{Key: t.key, Urgent: true, In: t.leaving()} }
 
 // dropping frees the key whoever waits, and else says in whose hands it is.
-func (t *term) dropping() request {
+func (t *term) dropping() txn.Request {
 	r := t.deletion()
-	r.built.Failure = append([]*pb.RequestOp{getOp(r.built.Compare[0].Key), getOp(t.s.c.store.epochKey)}, r.built.Failure...)
+	r.In.Failure = append([]*pb.RequestOp{txn.Get(r.In.Compare[0].Key), txn.Get(t.s.c.store.epochKey)}, r.In.Failure...)
 	return r
 }
 
@@ -238,24 +239,24 @@ func (t *term) leaving() *pb.TxnRequest {
 	l := t.s.c.store.layout
 	own := []byte(l.own(t.key))
 	in := &pb.TxnRequest{
-		Compare: append(make([]*pb.Compare, 0, 4), modifiedAt(own, revision(t.fence)), onLease(own, t.s.id)),
-		Success: append(make([]*pb.RequestOp, 0, 5), deleteOp(own)),
+		Compare: append(make([]*pb.Compare, 0, 4), txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, t.s.id)),
+		Success: append(make([]*pb.RequestOp, 0, 5), txn.Delete(own)),
 	}
 	t.s.mu.Lock()
 	noted := t.noted
 	t.s.mu.Unlock()
 	if noted {
-		in.Success = append(in.Success, deleteOp([]byte(l.note(t.key))))
+		in.Success = append(in.Success, txn.Delete([]byte(l.note(t.key))))
 	}
 	if t.mailed {
-		in.Success = append(in.Success, deleteOp([]byte(t.mailbox())))
+		in.Success = append(in.Success, txn.Delete([]byte(t.mailbox())))
 	}
 	return in
 }
 
 // leave is what leaving does, as operations.
 func (t *term) leave() []clientv3.Op {
-	_, ops, _ := operations(t.leaving())
+	_, ops, _ := txn.Operations(t.leaving())
 	return ops
 }
 
@@ -269,15 +270,15 @@ func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
 
 // settleLater gives the term up in the background: by the end of work that was
 // sent before, if that can still be carried out, and else alone.
-func (t *term) settleLater(w *ending, r request) {
+func (t *term) settleLater(w *ending, r txn.Request) {
 	st := t.s.c.store
 	t.s.c.addChore(&chore{s: t.s, claim: t.id, what: "releasing a claim", do: func(ctx context.Context) error {
 		if w != nil {
-			resp, err := st.do(ctx, r)
+			resp, err := st.Do(ctx, r)
 			if err == nil && resp.Succeeded {
 				return nil
 			}
-			if err != nil && (isTransient(err) || errors.Is(err, ErrUnknown)) {
+			if err != nil && (txn.IsTransient(err) || errors.Is(err, ErrUnknown)) {
 				return err
 			}
 		}
@@ -288,7 +289,7 @@ func (t *term) settleLater(w *ending, r request) {
 // delete carries out the deletion, and clears away what is left of a claim that
 // somebody took away before.
 func (t *term) delete(ctx context.Context) error {
-	resp, err := t.s.c.store.do(ctx, t.deletion())
+	resp, err := t.s.c.store.Do(ctx, t.deletion())
 	if err == nil && !resp.Succeeded {
 		t.clearAway()
 	}
@@ -297,12 +298,12 @@ func (t *term) delete(ctx context.Context) error {
 
 // deletion deletes what the term has in etcd: the claim if it still is the
 // owner, under whatever epoch, and its mail in any case.
-func (t *term) deletion() request {
+func (t *term) deletion() txn.Request {
 	in := t.leaving()
 	if t.mailed {
-		in.Failure = []*pb.RequestOp{deleteOp([]byte(t.mailbox()))}
+		in.Failure = []*pb.RequestOp{txn.Delete([]byte(t.mailbox()))}
 	}
-	return request{key: t.key, urgent: true, built: in}
+	return txn.Request{Key: t.key, Urgent: true, In: in}
 }
 
 // clearAway deletes the term's mail and its note in the background:
@@ -315,19 +316,21 @@ func (t *term) clearAway() {
 		return
 	}
 	st := t.s.c.store
-	r := request{key: t.key, urgent: true}
+	var cmps []clientv3.Cmp
+	var then, els []clientv3.Op
 	if noted {
 		note := st.layout.note(t.key)
 		// Its last note, or any, unless the session has the key again.
-		r.cmps = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(note), "=", last)}
-		r.then = append(r.then, clientv3.OpDelete(note))
-		r.els = append(r.els, t.s.strayNote(t.key))
+		cmps = []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(note), "=", last)}
+		then = append(then, clientv3.OpDelete(note))
+		els = append(els, t.s.strayNote(t.key))
 	}
 	if t.mailed {
-		r.then, r.els = append(r.then, t.unmail()), append(r.els, t.unmail())
+		then, els = append(then, t.unmail()), append(els, t.unmail())
 	}
+	r := txn.Request{Key: t.key, Urgent: true, In: txn.Of(cmps, then, els)}
 	t.s.c.chore(t.s, "clearing away what a claim has left", func(ctx context.Context) error {
-		_, err := st.do(ctx, r)
+		_, err := st.Do(ctx, r)
 		return err
 	})
 }

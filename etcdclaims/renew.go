@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -118,7 +119,7 @@ func (s *session) tryRenew(ctx context.Context) error {
 		s.die(ReasonRevoked, nil)
 		return errSessionLost
 	case err != nil:
-		return fmt.Errorf("renewing the lease: %w", denied(err))
+		return fmt.Errorf("renewing the lease: %w", txn.Denied(err))
 	}
 	// That the lease lives says nothing of the keys (etcd-io/etcd#14758).
 	verifyCtx, cancel := context.WithTimeout(ctx, g.hard-age)
@@ -164,7 +165,7 @@ func (s *session) verify(ctx context.Context) error {
 	verified := int64(0)
 	var mails []*mvccpb.KeyValue
 	for first := true; first || len(terms)+len(waits) > 0; first = false {
-		limit := int(s.c.store.opLimit.Load())
+		limit := s.c.store.MaxOps()
 		n := min(len(terms), limit/2)
 		m := min(len(waits), limit-2*n)
 		since, waiting := s.mailSince()
@@ -174,10 +175,10 @@ func (s *session) verify(ctx context.Context) error {
 			in.Success = append(in.Success, s.mailOp(since))
 			in.Failure = in.Success
 		}
-		resp, err := s.c.store.send(ctx, request{built: in})
+		resp, err := s.c.store.Send(ctx, txn.Request{In: in})
 		switch {
-		case wire.IsTooManyOps(err) && 2*n+m > leastOps:
-			s.c.store.fewerOps(2*n + m)
+		case wire.IsTooManyOps(err) && 2*n+m > txn.LeastOps:
+			s.c.store.FewerOps(2*n + m)
 			continue
 		case err != nil:
 			return err
@@ -215,21 +216,21 @@ func (s *session) verify(ctx context.Context) error {
 // member knows.
 func (s *session) allOwned(terms []*term, waits []wait) *pb.TxnRequest {
 	st := s.c.store
-	epoch := []*pb.RequestOp{getOp(st.epochKey)}
+	epoch := []*pb.RequestOp{txn.Get(st.epochKey)}
 	in := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, 2*len(terms)+len(waits)), Success: epoch, Failure: epoch}
 	for _, t := range terms {
 		own := []byte(st.layout.own(t.key))
-		in.Compare = append(in.Compare, modifiedAt(own, revision(t.fence)), onLease(own, s.id))
+		in.Compare = append(in.Compare, txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, s.id))
 	}
 	for _, w := range waits {
-		in.Compare = append(in.Compare, modifiedAt([]byte(w.key), w.rev))
+		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(w.key), w.rev))
 	}
 	return in
 }
 
 // mailOp reads the mail since a revision.
 func (s *session) mailOp(since int64) *pb.RequestOp {
-	op := rangeOp(s.c.store.layout.mails())
+	op := txn.Range(s.c.store.layout.mails())
 	op.GetRequestRange().MinModRevision = since
 	return op
 }
@@ -241,12 +242,12 @@ func (s *session) sort(ctx context.Context, terms []*term, waits []wait) error {
 	for _, t := range terms {
 		// Not keys only: etcd 3.7 answers that from its index, which does not know
 		// the lease.
-		in.Success = append(in.Success, getOp([]byte(s.c.store.layout.own(t.key))))
+		in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.key))))
 	}
 	for _, w := range waits {
-		in.Success = append(in.Success, getOp([]byte(w.key)))
+		in.Success = append(in.Success, txn.Get([]byte(w.key)))
 	}
-	resp, err := s.c.store.send(ctx, request{built: in})
+	resp, err := s.c.store.Send(ctx, txn.Request{In: in})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -16,28 +19,23 @@ import (
 func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
-	r := request{
-		key: a.key, urgent: true,
-		cmps: a.hasKey(),
-		then: []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())},
-		els:  a.strayNote(),
-		void: &void{ticket: a.ticket, lease: a.s.id},
-	}
-	if a.answered {
-		r.void = nil // which would need space
-	} else {
+	r := txn.Request{Key: a.key, Urgent: true}
+	if !a.answered { // otherwise a void would need space
+		r.Void = &txn.Void{Ticket: a.ticket, Lease: a.s.id}
 		a.s.voided(a.ticket)
 	}
+	els := a.strayNote()
 	if a.enqueues {
-		r.els = append(r.els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
+		els = append(els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
 	}
 	for _, b := range a.with {
 		// It may be there all the same, if somebody has taken away the first.
-		r.els = append(r.els, clientv3.OpTxn(b.hasKey(), b.drop(), b.strayNote()))
-		r.also = append(r.also, b.key)
+		els = append(els, clientv3.OpTxn(b.hasKey(), b.drop(), b.strayNote()))
+		r.Also = append(r.Also, b.key)
 	}
+	r.In = txn.Of(a.hasKey(), []clientv3.Op{clientv3.OpGet(own, clientv3.WithKeysOnly())}, els)
 	for try := 0; ; try++ {
-		resp, err := st.do(ctx, r)
+		resp, err := st.Do(ctx, r)
 		switch {
 		case err == nil && resp.Succeeded:
 			if a.enqueues {
@@ -51,14 +49,14 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			if len(a.opts.ops) > 0 {
 				// The claim is no more, and what was put beside it may be there. The
 				// cause is not wrapped: who tries again when a lease is gone must not.
-				return 0, unknown(errors.New(cause(err)))
+				return 0, txn.Unknown(errors.New(errtext.Bare(err)))
 			}
 			return 0, nil // whatever arrives late needs the lease
-		case !errors.Is(err, ErrUnknown) && !isTransient(err):
-			return 0, unknown(err)
+		case !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
+			return 0, txn.Unknown(err)
 		}
 		if !backOff(ctx, try, a.s.dead) {
-			return 0, unknown(withCause(ctx, err))
+			return 0, txn.Unknown(txn.WithCause(ctx, err))
 		}
 	}
 }
@@ -96,51 +94,44 @@ func (a *attempt) undo() {
 	own := st.layout.own(a.key)
 	drop := a.drop()
 	gone := a.strayNote() // if the claim is not there, or not any more
-	var restore request
-	build := func(before clientv3.Op) (r request) {
+	var restore txn.Request
+	build := func(before clientv3.Op) (r txn.Request) {
 		work := st.layout.work(a.key)
 		drop, gone := slices.Clone(drop), slices.Clone(gone)
 		if a.work != nil {
 			// An attempt that nobody knew of must not count, even if its lease, and
 			// the claim with it, is gone before it can be undone.
-			restore = request{
-				key: a.key, urgent: true,
-				cmps: []clientv3.Cmp{
-					clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
-					clientv3.Compare(clientv3.Value(work), "=", a.record),
-				},
-				then: []clientv3.Op{before},
+			unclaimed := []clientv3.Cmp{
+				clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
+				clientv3.Compare(clientv3.Value(work), "=", a.record),
 			}
-			drop, gone = append(drop, before), append(gone, restore.op())
+			restore = txn.Request{Key: a.key, Urgent: true, In: txn.Of(unclaimed, []clientv3.Op{before}, nil)}
+			drop, gone = append(drop, before), append(gone, clientv3.OpTxn(unclaimed, []clientv3.Op{before}, nil))
 		}
 		if a.enqueues {
 			left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.won(st.layout.instance, a.id))}
 			drop, gone = append(drop, left...), append(gone, left...)
 		}
-		r = request{
-			key: a.key, urgent: true, takesBack: a.work == nil,
-			cmps: a.hasKey(),
-			then: drop, els: gone,
-		}
+		r = txn.Request{Key: a.key, Urgent: true, TakesBack: a.work == nil, In: txn.Of(a.hasKey(), drop, gone)}
 		if a.unsure && !a.answered {
-			r.void = &void{ticket: a.ticket, lease: a.s.id}
+			r.Void = &txn.Void{Ticket: a.ticket, Lease: a.s.id}
 		}
 		return r
 	}
-	var r request
+	var r txn.Request
 	before, onLease := clientv3.Op{}, false
 	if a.work != nil {
 		before, onLease = a.work.restore(st.layout.work(a.key)), a.work.lease != clientv3.NoLease
 	}
-	if r = build(before); r.void != nil {
+	if r = build(before); r.Void != nil {
 		a.s.voided(a.ticket)
 	}
 	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
-		_, err := st.do(ctx, r)
+		_, err := st.Do(ctx, r)
 		if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
 			// Nothing may be put, not even by the branch that is not taken:
 			// delete now, and make void when there is space.
-			if _, derr := st.do(ctx, request{key: a.key, urgent: true, cmps: r.cmps, then: r.then}); derr != nil && a.work == nil {
+			if _, derr := st.Do(ctx, txn.Request{Key: a.key, Urgent: true, In: &pb.TxnRequest{Compare: r.In.Compare, Success: r.In.Success}}); derr != nil && a.work == nil {
 				err = derr
 			}
 		}
@@ -148,10 +139,10 @@ func (a *attempt) undo() {
 			if !a.s.gone(ctx, err, onLease) {
 				// The record before was on that lease, and would be forgotten by now.
 				r, onLease = build(clientv3.OpDelete(st.layout.work(a.key))), false
-				_, err = st.do(ctx, r)
-			} else if _, err = st.do(ctx, restore); errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				_, err = st.Do(ctx, r)
+			} else if _, err = st.Do(ctx, restore); errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				r, onLease = build(clientv3.OpDelete(st.layout.work(a.key))), false
-				_, err = st.do(ctx, restore)
+				_, err = st.Do(ctx, restore)
 			}
 		}
 		if err == nil {

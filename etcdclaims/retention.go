@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -186,12 +187,12 @@ func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) 
 		if err == nil {
 			return &shelf{id: resp.ID, from: now}, nil
 		}
-		if wire.MayBeDone(err) || isTransient(err) {
+		if wire.MayBeDone(err) || txn.IsTransient(err) {
 			if backOff(ctx, try) {
 				continue // a lease whose reply was lost ends by itself
 			}
 		}
-		return nil, fmt.Errorf("granting a lease for the retention of records: %w", withCause(ctx, err))
+		return nil, fmt.Errorf("granting a lease for the retention of records: %w", txn.WithCause(ctx, err))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 )
 
@@ -143,7 +144,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 // client's own: the caller's context may be over.
 func (cl *Claim) releaseAfter(how, error) error {
 	c := cl.t.s.c
-	ctx, cancel := withSendTimer(c.io, c.store.timeout)
+	ctx, cancel := txn.WithSendTimer(c.io, c.store.timeout)
 	defer cancel()
 	return ignoreUnknown(cl.Release(ctx))
 }

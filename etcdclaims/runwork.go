@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/etcdclaims/claims/internal/txn"
 )
 
 // TryRunWork begins the work that the key names as TryBegin does, calls fn as
@@ -169,7 +171,7 @@ func (w *Work) failAfter(cause error, failed *Record) error {
 	if w.t == nil {
 		return nil
 	}
-	ctx, cancel := withSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
+	ctx, cancel := txn.WithSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
 	defer cancel()
 	r, err := w.Fail(ctx, cause)
 	if err == nil {
@@ -183,7 +185,7 @@ func (w *Work) releaseAfter(how, error) error {
 	if w.t == nil {
 		return nil
 	}
-	ctx, cancel := withSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
+	ctx, cancel := txn.WithSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
 	defer cancel()
 	return ignoreUnknown(w.Release(ctx))
 }

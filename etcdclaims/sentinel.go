@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -177,7 +178,7 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 	for _, s := range c.liveSessions() {
 		if int64(s.id) == kv.Lease {
 			c.chore(s, "removing a notice of eviction", func(ctx context.Context) error {
-				_, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpDelete(string(kv.Key))}})
+				_, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpDelete(string(kv.Key)))})
 				return err
 			})
 		}

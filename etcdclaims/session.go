@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -71,7 +72,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	resp, err := c.lease.Grant(ctx, int64(asked/time.Second))
 	c.observe(ctx, sent, err)
 	if err != nil {
-		return nil, fmt.Errorf("granting a lease: %w", denied(err)) // one whose reply was lost ends by itself
+		return nil, fmt.Errorf("granting a lease: %w", txn.Denied(err)) // one whose reply was lost ends by itself
 	}
 	s := &session{
 		c: c, id: resp.ID, n: c.sessions.Add(1), asked: asked, manual: manual,
@@ -82,10 +83,12 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	s.lease.Store(&grant{t0: t0, timing: c.cfg.timing(ttl), ttl: ttl})
 	s.renewing <- struct{}{}
 	sentinel := c.store.layout.live(s.n)
-	got, err := c.store.do(c.io, request{then: []clientv3.Op{
-		clientv3.OpPut(sentinel, encode(sentinelValue{Version: valueVersion, Owner: c.cfg.Owner, Since: t0.Time()}), clientv3.WithLease(s.id)),
-		clientv3.OpGet(c.store.layout.epoch()),
-	}})
+	got, err := c.store.Do(c.io, txn.Request{
+		In: txn.Then(
+			clientv3.OpPut(sentinel, encode(sentinelValue{Version: valueVersion, Owner: c.cfg.Owner, Since: t0.Time()}), clientv3.WithLease(s.id)),
+			clientv3.OpGet(c.store.layout.epoch()),
+		),
+	})
 	if err == nil {
 		err = c.store.learnEpoch(got.Responses[1].GetResponseRange().Kvs, got.Header.Revision)
 	}
@@ -95,7 +98,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 			err = fmt.Errorf("%w: %w", errSessionLost, err) // as soon as it was granted
 		}
 		if errors.Is(err, rpctypes.ErrNoSpace) {
-			err = failed(err) // whatever was put goes with the lease
+			err = txn.Failed(err) // whatever was put goes with the lease
 		}
 		return nil, fmt.Errorf("opening a session: %w", err)
 	}

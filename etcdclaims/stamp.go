@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -35,7 +36,7 @@ func (c *Client) stampFollowers(ctx context.Context, f *follower) {
 		c.followMu.Unlock()
 	}()
 	line := c.store.layout.waiting(f.a.key)
-	resp, err := c.store.do(ctx, request{then: []clientv3.Op{clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly())}})
+	resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))})
 	if err != nil {
 		return // without a stamp it gives way
 	}

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -56,14 +57,14 @@ func (c *Client) sweepSession(s *session) error {
 		}
 	}
 	for len(suspects) > 0 {
-		n := min(len(suspects), int(c.store.opLimit.Load()))
+		n := min(len(suspects), c.store.MaxOps())
 		ops := make([]clientv3.Op, n)
 		for i, name := range suspects[:n] {
 			ops[i] = clientv3.OpGet(name)
 		}
-		resp, err := c.store.do(ctx, request{then: ops})
-		if wire.IsTooManyOps(err) && n > leastOps {
-			c.store.fewerOps(n)
+		resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(ops...)})
+		if wire.IsTooManyOps(err) && n > txn.LeastOps {
+			c.store.FewerOps(n)
 			continue
 		}
 		if err != nil {
@@ -132,15 +133,18 @@ func (c *Client) removeGhost(s *session, kv *mvccpb.KeyValue) {
 	if key, own := strings.CutPrefix(name, c.store.layout.own("")); own {
 		then = append(then, clientv3.OpDelete(c.store.layout.note(key)))
 	}
-	r := request{
-		cmps: []clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(name), "=", kv.ModRevision),
-			clientv3.Compare(clientv3.LeaseValue(name), "=", kv.Lease),
-		},
-		then: then,
+	r := txn.Request{
+		In: txn.Of(
+			[]clientv3.Cmp{
+				clientv3.Compare(clientv3.ModRevision(name), "=", kv.ModRevision),
+				clientv3.Compare(clientv3.LeaseValue(name), "=", kv.Lease),
+			},
+			then,
+			nil,
+		),
 	}
 	c.chore(s, "removing a claim that a restore brought back", func(ctx context.Context) error {
-		_, err := c.store.do(ctx, r)
+		_, err := c.store.Do(ctx, r)
 		return err
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -24,7 +24,7 @@ import (
 // must not change keys under the client's prefix, except in the subtrees
 // sched/ and queue/. For a passthrough claim Commit returns ErrPassthrough.
 func (cl *Claim) Txn(ctx context.Context) clientv3.Txn {
-	return wire.NewTxn(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	return txn.New(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 		return cl.commit(ctx, cmps, then, els)
 	})
 }
@@ -42,14 +42,14 @@ func (cl *Claim) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []cl
 	}
 	ctx, cancel := term.s.within(ctx)
 	defer cancel()
-	return wire.Within(cmps, then, els, func(then []clientv3.Op) (*clientv3.TxnResponse, error) {
+	return txn.Within(cmps, then, els, func(then []clientv3.Op) (*clientv3.TxnResponse, error) {
 		return term.commit(ctx, then)
 	})
 }
 
 // commit carries out a user's operations under the guard.
 func (t *term) commit(ctx context.Context, then []clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, err := t.s.c.store.do(ctx, request{cmps: t.guard(), then: then, els: t.sight(), open: true})
+	resp, err := t.s.c.store.Do(ctx, txn.Request{Open: true, In: txn.Of(t.guard(), then, t.sight())})
 	switch {
 	case err == nil && !resp.Succeeded:
 		t.owned(resp)

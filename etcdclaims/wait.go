@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -153,7 +154,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	resp, rev, err := a.send(ctx, a.takeOrQueue())
 	switch {
 	case err != nil:
-		return nil, a.leaseGone(ctx, err) || isTransient(err), err
+		return nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
 	case resp == nil && rev == 0:
 		return nil, true, nil
 	case resp == nil:
@@ -187,7 +188,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		// itself.
 		place := c.store.layout.waiter(key, a.id)
 		c.chore(s, "leaving the line", func(ctx context.Context) error {
-			_, err := c.store.do(ctx, request{key: key, urgent: true, takesBack: true, then: []clientv3.Op{clientv3.OpDelete(place)}})
+			_, err := c.store.Do(ctx, txn.Request{Key: key, Urgent: true, TakesBack: true, In: txn.Then(clientv3.OpDelete(place))})
 			return err
 		})
 		t, err = c.grant(ctx, a, rev)
@@ -259,34 +260,36 @@ func (c *Client) whileFollowing(ctx context.Context, s *session, key string, err
 // takeOrQueue claims a free key without a line, and else takes a place at the
 // end of it. All of it only if the attempt is not void, so that a place cannot
 // come up for a caller that is gone.
-func (a *attempt) takeOrQueue() request {
+func (a *attempt) takeOrQueue() txn.Request {
 	st := a.s.c.store
 	if a.sharedKey() != "" && a.over == nil {
 		r := a.takeIfFree()
-		count := rangeOp(st.layout.waiting(a.key))
+		count := txn.Range(st.layout.waiting(a.key))
 		count.GetRequestRange().CountOnly = true
-		r.built.Failure = []*pb.RequestOp{
-			putOp([]byte(st.layout.waiter(a.key, a.id)), a.placeValue(), a.s.id),
-			getOp(r.built.Compare[0].Key),
+		r.In.Failure = []*pb.RequestOp{
+			txn.Put([]byte(st.layout.waiter(a.key, a.id)), a.placeValue(), a.s.id),
+			txn.Get(r.In.Compare[0].Key),
 			count, // who is before it is asked when that matters
 		}
-		r.nested = true
+		r.Nested = true
 		return r
 	}
 	cmps := a.cmps()
 	if !a.opts.barge && a.over == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
 	}
-	return request{
-		key:  a.sharedKey(),
-		cmps: []clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)},
-		then: []clientv3.Op{clientv3.OpTxn(cmps, a.take(), []clientv3.Op{
-			clientv3.OpPut(st.layout.waiter(a.key, a.id), a.placeValue(), clientv3.WithLease(a.s.id)),
-			clientv3.OpGet(st.layout.own(a.key)),
-			st.countWaiting(a.key),
-		})},
-		els:  []clientv3.Op{clientv3.OpGet(st.layout.epoch())},
-		open: true,
+	return txn.Request{
+		Key:  a.sharedKey(),
+		Open: true,
+		In: txn.Of(
+			[]clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)},
+			[]clientv3.Op{clientv3.OpTxn(cmps, a.take(), []clientv3.Op{
+				clientv3.OpPut(st.layout.waiter(a.key, a.id), a.placeValue(), clientv3.WithLease(a.s.id)),
+				clientv3.OpGet(st.layout.own(a.key)),
+				st.countWaiting(a.key),
+			})},
+			[]clientv3.Op{clientv3.OpGet(st.layout.epoch())},
+		),
 	}
 }
 
@@ -348,7 +351,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) 
 			return t, false, err
 		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil):
 			return nil, false, a.s.lossOf(a.key, 0)
-		case err != nil && (isTransient(err) || a.leaseGone(ctx, err)):
+		case err != nil && (txn.IsTransient(err) || a.leaseGone(ctx, err)):
 			p = stand{} // unknown: ask again
 			continue
 		case err != nil:
@@ -370,20 +373,22 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) 
 
 // advance claims the key if it is free and the attempt is first in line, and
 // leaves the line with that: nobody may hand it the key again.
-func (a *attempt) advance() request {
+func (a *attempt) advance() txn.Request {
 	st := a.s.c.store
 	mine, line := st.layout.waiter(a.key, a.id), st.layout.waiting(a.key)
 	cmps := append(a.cmps(), clientv3.Compare(clientv3.CreateRevision(mine), "=", a.queued))
 	if !a.opts.barge {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithPrefix(), ">", a.queued-1))
 	}
-	return request{
-		key:  a.sharedKey(),
-		cmps: cmps,
-		then: append(a.take(), clientv3.OpDelete(mine)),
-		els: append(a.look(),
-			clientv3.OpGet(mine),
-			clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
+	return txn.Request{
+		Key: a.sharedKey(),
+		In: txn.Of(
+			cmps,
+			append(a.take(), clientv3.OpDelete(mine)),
+			append(a.look(),
+				clientv3.OpGet(mine),
+				clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
+		),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -135,7 +136,7 @@ func (k *guardedKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse
 // Txn implements clientv3.KV, guarded. A transaction without a write is sent as
 // it is.
 func (k *guardedKV) Txn(ctx context.Context) clientv3.Txn {
-	return wire.NewTxn(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	return txn.New(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 		return k.commit(ctx, cmps, then, els)
 	})
 }
@@ -150,7 +151,7 @@ func (k *guardedKV) commit(ctx context.Context, cmps []clientv3.Cmp, then, els [
 	if err := k.guard.check(then, els); err != nil {
 		return nil, err
 	}
-	return wire.Within(cmps, then, els, func(then []clientv3.Op) (*clientv3.TxnResponse, error) {
+	return txn.Within(cmps, then, els, func(then []clientv3.Op) (*clientv3.TxnResponse, error) {
 		return k.batcher.send(ctx, then)
 	})
 }

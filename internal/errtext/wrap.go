@@ -29,8 +29,5 @@ func Inner(err error) string {
 			break
 		}
 	}
-	if !strings.ContainsAny(text, "\n\r") {
-		return text
-	}
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return OneLine(text)
 }

@@ -6,7 +6,7 @@ package simulation_test
 var coreMutants = []mutant{
 	{
 		name: "releases that queue behind acquisitions", tests: "TestGivingUpDoesNotWaitForCallers",
-		edits: []edit{{"traffic.go", "		if m.urgent {\n			s.first = append(s.first, m)\n", "		if m == nil {\n			s.first = append(s.first, m)\n"}},
+		edits: []edit{{"internal/txn/batcher.go", "		if c.Urgent {\n			b.urgent = append(b.urgent, c)\n", "		if c == nil {\n			b.urgent = append(b.urgent, c)\n"}},
 	},
 	{
 		name: "a refusal that answers one caller only", tests: "TestHotKeyIsRefusedToAllAtOnce",
@@ -18,7 +18,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "undo, one at a time", tests: "TestUndosShareRoundTrips",
-		edits: []edit{{"chore.go", "const mostWorkers = 2 * fullFlight", "const mostWorkers = 1 + 0*fullFlight"}},
+		edits: []edit{{"chore.go", "const mostWorkers = 2 * txn.FullBatch", "const mostWorkers = 1 + 0*txn.FullBatch"}},
 	},
 	{
 		name: "waiters not asked again at renewals", seeds: 100,
@@ -26,7 +26,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "MinHold given up with its caller's context", seeds: 100,
-		edits: []edit{{"rehome.go", "		m.later()\n	}\n	t.finish(ErrReleased)\n", "		t.settleLater(nil, request{})\n	}\n	t.finish(ErrReleased)\n"}},
+		edits: []edit{{"rehome.go", "		m.later()\n	}\n	t.finish(ErrReleased)\n", "		t.settleLater(nil, txn.Request{})\n	}\n	t.finish(ErrReleased)\n"}},
 	},
 	{
 		name: "Close that ends belief last", seeds: 100,
@@ -38,7 +38,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "lock that outlives its epoch", tests: "TestLocksAfterRaisedEpoch",
-		edits: []edit{{"locks.go", "return s.holder.Epoch != e.value }", "return e == nil }"}},
+		edits: []edit{{"locks.go", "return s.holder.Epoch != e.Value }", "return e == nil }"}},
 	},
 	{
 		name: "void keys that count as nothing", tests: "TestVoidsFillASession",

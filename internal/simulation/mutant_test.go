@@ -1,5 +1,7 @@
 package simulation_test
 
+import "path/filepath"
+
 // A mutant is a deliberate fault of the protocol: the same source with some
 // lines changed. The compiler is shown the changed files in place of the real
 // ones (go build -overlay), so that the code that users run has no switches for
@@ -26,8 +28,17 @@ func (m mutant) home() string {
 	return m.of
 }
 
-// edit changes one place of a file of package etcdclaims.
+// edit changes one place of a file. A file without a folder is one of package
+// etcdclaims; another is named by its path from the root of the module.
 type edit struct{ file, from, to string }
+
+// path returns the file's path from the folder of this package.
+func (e edit) path() string {
+	if filepath.Dir(e.file) == "." {
+		return filepath.Join("..", "..", "etcdclaims", e.file)
+	}
+	return filepath.Join("..", "..", e.file)
+}
 
 // Two faults are left out since others make up for them: mail that is believed
 // though it is older than the last verification, and a verification that does not
@@ -53,7 +64,7 @@ var mutants = []mutant{
 	{
 		name: "release without its guard", seeds: 100,
 		edits: []edit{{
-			"release.go", "modifiedAt(own, revision(t.fence)), onLease(own, t.s.id)",
+			"release.go", "txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, t.s.id)",
 			"&pb.Compare{Key: own, Target: pb.Compare_VERSION, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Version{Version: -1}}",
 		}},
 	},
@@ -64,9 +75,9 @@ var mutants = []mutant{
 			"		clientv3.Compare(clientv3.LeaseValue(own), \"=\", int64(t.s.id)),\n",
 			"		clientv3.Compare(clientv3.ModRevision(own), \"=\", revision(t.fence)),\n",
 		}, {
-			"release.go", ", onLease(own, t.s.id)),\n", "),\n",
+			"release.go", ", txn.OnLease(own, t.s.id)),\n", "),\n",
 		}, {
-			"renew.go", ", onLease(own, s.id))\n", ")\n",
+			"renew.go", ", txn.OnLease(own, s.id))\n", ")\n",
 		}},
 	},
 	{
@@ -75,7 +86,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "unknown taken for failure", seeds: 100,
-		edits: []edit{{"outcome.go", "if !wire.MayBeDone(err) {", "if !wire.MayBeDone(err) || err != nil {"}},
+		edits: []edit{{"internal/txn/outcome.go", "if !wire.MayBeDone(err) {", "if !wire.MayBeDone(err) || err != nil {"}},
 	},
 	{
 		name: "unknown taken for success", seeds: 100,
@@ -100,10 +111,10 @@ var mutants = []mutant{
 				"term.go", "var errEpochRaised =", `func (t *term) regrant() bool {
 	own := t.s.c.store.layout.own(t.key)
 	value := holder{Claim: t.id, Owner: t.s.c.cfg.Owner, Instance: t.s.c.store.layout.instance, Epoch: t.fence >> epochShift}.encode()
-	resp, err := t.s.c.store.do(t.s.c.io, request{
-		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(own), "=", 0)},
-		then: []clientv3.Op{clientv3.OpPut(own, value, clientv3.WithLease(t.s.id))},
-	})
+	resp, err := t.s.c.store.Do(t.s.c.io, txn.Request{In: txn.Of(
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(own), "=", 0)},
+		[]clientv3.Op{clientv3.OpPut(own, value, clientv3.WithLease(t.s.id))}, nil,
+	)})
 	return err == nil && resp.Succeeded
 }
 
@@ -174,32 +185,32 @@ var errEpochRaised =`,
 		edits: []edit{{"locks.go", "_, err = c.keepAlive(callCtx, lease)", "_, err = lease, callCtx.Err()"}},
 	},
 	{
-		name: "flight without its ticket", seeds: 100,
-		edits: []edit{{"flight.go", "in.Compare = s.shared(ticket, e)", "_ = ticket\n	in.Compare = s.shared(nil, e)"}},
+		name: "shared round trip without its ticket", seeds: 100,
+		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.shared(ticket, epoch)", "_ = ticket\n	in.Compare = b.shared(nil, epoch)"}},
 	},
 	{
-		name: "flight without its epoch", seeds: 100,
-		edits: []edit{{"flight.go", "in.Compare = s.shared(ticket, e)", "_ = e\n	in.Compare = s.shared(ticket, nil)"}},
+		name: "shared round trip without its epoch", seeds: 100,
+		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.shared(ticket, epoch)", "_ = epoch\n	in.Compare = b.shared(ticket, nil)"}},
 	},
 	{
-		name: "replies of a flight given to the neighbour", seeds: 100,
-		edits: []edit{{"flight.go", "			m := riders[next]\n", `			m := riders[next]
-			if o := next ^ 1; o < len(riders) && len(m.also)+len(riders[o].also) == 0 && len(m.built.Failure) == len(riders[o].built.Failure) {
-				m = riders[o]
+		name: "replies of a shared round trip given to the neighbour", seeds: 100,
+		edits: []edit{{"internal/txn/send.go", "			c := calls[next]\n", `			c := calls[next]
+			if o := next ^ 1; o < len(calls) && len(c.Also)+len(calls[o].Also) == 0 && len(c.In.Failure) == len(calls[o].In.Failure) {
+				c = calls[o]
 			}
 `}},
 	},
 	{
-		name: "refusal of one rider's lease given to all", seeds: 100,
-		edits: []edit{{"flight.go", "if len(groups) == 1 && riders[0].lease != severalLeases {", "if len(groups) > 0 {"}},
+		name: "refusal of one call's lease given to all", seeds: 100,
+		edits: []edit{{"internal/txn/send.go", "if len(groups) == 1 && calls[0].lease != severalLeases {", "if len(groups) > 0 {"}},
 	},
 	{
 		name: "hand-over to a place that is gone", seeds: 100,
-		edits: []edit{{"line.go", "	in.Compare = append(in.Compare, modifiedAt(name, first.Rev))\n", ""}},
+		edits: []edit{{"line.go", "	in.Compare = append(in.Compare, txn.ModifiedAt(name, first.Rev))\n", ""}},
 	},
 	{
 		name: "hand-over that leaves the place", seeds: 100,
-		edits: []edit{{"line.go", "in.Success = append(in.Success, deleteOp(name), putOp(", "in.Success = append(in.Success, putOp("}},
+		edits: []edit{{"line.go", "in.Success = append(in.Success, txn.Delete(name), txn.Put(", "in.Success = append(in.Success, txn.Put("}},
 	},
 	{
 		name: "verification that takes no for an answer", seeds: 100,

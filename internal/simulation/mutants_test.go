@@ -63,7 +63,7 @@ func TestMutantsFit(t *testing.T) {
 		files := map[string]string{}
 		for _, e := range m.edits {
 			if files[e.file] == "" {
-				b, err := os.ReadFile(filepath.Join("..", "..", "etcdclaims", e.file))
+				b, err := os.ReadFile(e.path())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -153,7 +153,7 @@ func (m mutant) build(t *testing.T) string {
 	dir := t.TempDir()
 	replace := map[string]string{} // real file: changed file
 	for _, e := range m.edits {
-		name, err := filepath.Abs(filepath.Join("..", "..", "etcdclaims", e.file))
+		name, err := filepath.Abs(e.path())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +168,7 @@ func (m mutant) build(t *testing.T) string {
 		if n := strings.Count(string(b), e.from); n != 1 {
 			t.Fatalf("%s has these lines %d times, not once: mend the mutant\n%s", e.file, n, e.from)
 		}
-		replace[name] = filepath.Join(dir, e.file)
+		replace[name] = filepath.Join(dir, strings.ReplaceAll(e.file, "/", "_"))
 		if err := os.WriteFile(replace[name], []byte(strings.Replace(string(b), e.from, e.to, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,183 @@
+package txn
+
+import (
+	"slices"
+
+	"github.com/google/uuid"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// batch is a round trip that is being filled.
+type batch struct {
+	b            *Batcher
+	calls        []*call
+	voids        []*Void
+	epoch        *Epoch
+	widest, size int
+	full         bool
+}
+
+// fill takes the calls that fit one round trip from the queues; b.mu is held. No key
+// occurs twice, because etcd evaluates the conditions of all calls before it carries
+// any out. All calls with an epoch have the same one, and all share a ticket. Unless
+// all may be sent, only urgent calls are taken.
+func (b *Batcher) fill(all bool) []*call {
+	clear(b.keys)
+	t := batch{b: b, calls: make([]*call, 0, min(len(b.urgent)+len(b.queue), FullBatch))}
+	b.urgent = t.take(b.urgent)
+	if all && !t.full {
+		b.queue = t.take(b.queue)
+	}
+	if len(t.calls) > 1 {
+		ticket := uuid.NewString()
+		for _, c := range t.calls {
+			if c.Ticket != nil {
+				*c.Ticket = ticket
+			}
+		}
+	}
+	return t.calls
+}
+
+// take adds the calls that fit, and returns the others.
+func (t *batch) take(queue []*call) []*call {
+	b, bytes := t.b, int(t.b.bytes.Load())
+	var left []*call
+	at := 0
+	for ; at < len(queue); at++ {
+		c := queue[at]
+		if c.gone || c.ctx.Err() != nil {
+			continue // its caller notices by itself
+		}
+		if !t.admits(c) {
+			left = append(left, c)
+			continue
+		}
+		w, voids := max(t.widest, c.width), addVoid(t.voids, c)
+		if n := len(t.calls); n > 0 && (n >= b.capacity(w+len(voids)) || t.size+c.size > bytes) {
+			t.full = true
+			break
+		}
+		if c.Epoch != nil {
+			t.epoch = c.Epoch
+		}
+		b.keys[c.Key] = c.TakesBack
+		for _, key := range c.Also {
+			b.keys[key] = false
+		}
+		c.sent = true
+		c.depart()
+		c.timer.Start()
+		t.widest, t.size, t.voids = w, t.size+c.size, voids
+		t.calls = append(t.calls, c)
+	}
+	if rest := queue[at:]; len(left) == 0 {
+		return rest
+	} else {
+		return append(left, rest...)
+	}
+}
+
+// admits reports whether a call may share the round trip.
+func (t *batch) admits(c *call) bool {
+	if t.epoch != nil && c.Epoch != nil && !t.epoch.Is(c.Epoch) {
+		return false
+	}
+	if len(t.calls) > 0 && t.calls[0].meta.Name != c.meta.Name {
+		return false // it would be sent with another caller's credentials
+	}
+	if takesBack, twice := t.b.keys[c.Key]; twice && !(takesBack && c.TakesBack) {
+		return false
+	}
+	return !slices.ContainsFunc(c.Also, func(key string) bool {
+		_, twice := t.b.keys[key]
+		return twice
+	})
+}
+
+// capacity returns how many calls of a width fit one round trip. The calls of a group
+// are nested in a transaction, and the groups in another. The operations of both
+// levels and the call's own must not exceed etcd's limit together.
+func (b *Batcher) capacity(width int) int {
+	rest := max(0, b.MaxOps()-width)
+	return max(1, min(FullBatch, (rest/2)*(rest-rest/2)))
+}
+
+// groupSize returns how many calls are nested in one transaction of the second level,
+// 1 if there is no second level.
+func (b *Batcher) groupSize(calls, width int) int {
+	rest := b.MaxOps() - width
+	if calls <= rest {
+		return 1
+	}
+	return max(2, rest/2)
+}
+
+// nest puts calls into one transaction: in one level if they fit, otherwise in two.
+// The first carrying of its operations contain the calls, the others what they share.
+func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
+	widest := 0
+	in = new(pb.TxnRequest)
+	var ticket *string
+	var epoch *Epoch
+	var voids []*Void
+	for _, c := range calls {
+		voids = addVoid(voids, c)
+		widest = max(widest, c.width)
+		if c.Ticket != nil {
+			ticket = c.Ticket
+		}
+		if c.Epoch != nil {
+			epoch = c.Epoch
+		}
+	}
+	in.Compare = b.shared(ticket, epoch)
+	if len(in.Compare) > 0 {
+		in.Failure = []*pb.RequestOp{Get(b.cfg.EpochKey)}
+	}
+	group := b.groupSize(len(calls), widest+len(voids))
+	in.Success = make([]*pb.RequestOp, 0, len(calls)/group+1)
+	for from := 0; from < len(calls); from += group {
+		if group == 1 {
+			in.Success = append(in.Success, Nest(calls[from].In))
+			continue
+		}
+		inner := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, group)}
+		for _, c := range calls[from:min(from+group, len(calls))] {
+			inner.Success = append(inner.Success, Nest(c.In))
+		}
+		in.Success = append(in.Success, Nest(inner))
+	}
+	carrying = len(in.Success)
+	for _, v := range voids {
+		in.Success = append(in.Success, b.putVoid(v))
+	}
+	return in, carrying
+}
+
+// shared returns the conditions of a ticket and an epoch, if there are any.
+func (b *Batcher) shared(ticket *string, e *Epoch) []*pb.Compare {
+	if ticket == nil && e == nil {
+		return nil
+	}
+	cmps := make([]*pb.Compare, 0, 4)
+	if e != nil {
+		cmps = append(cmps, ModifiedAt(b.cfg.EpochKey, e.Rev))
+	}
+	if ticket != nil {
+		cmps = append(cmps, CreatedAt([]byte(b.cfg.VoidKey(*ticket)), 0))
+	}
+	return cmps
+}
+
+func (b *Batcher) putVoid(v *Void) *pb.RequestOp {
+	return Put([]byte(b.cfg.VoidKey(v.Ticket)), VoidValue, v.Lease)
+}
+
+// addVoid adds what the call voids, unless another call voids it too.
+func addVoid(voids []*Void, c *call) []*Void {
+	if c.Void == nil || slices.ContainsFunc(voids, func(v *Void) bool { return v.Ticket == c.Void.Ticket }) {
+		return voids
+	}
+	return append(voids, c.Void)
+}

@@ -1,0 +1,263 @@
+package txn
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Config is what a Batcher needs to know.
+type Config struct {
+	// IO ends the batcher: requests that wait fail, and nothing is sent any more.
+	IO context.Context
+	// Send carries out a transaction in one round trip that takes at most timeout. Its
+	// error is classified as that of Outcome.
+	Send    func(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error)
+	Timeout time.Duration // of one round trip
+
+	EpochKey []byte
+	VoidKey  func(ticket string) string // the key that voids the requests of a ticket
+
+	// Ops and Bytes are the limits of etcd that are assumed at first.
+	Ops, Bytes int
+}
+
+// Batcher is group commit. A request that finds no round trip under way is sent at
+// once. Requests that arrive meanwhile share the next one, each as a nested
+// transaction with its own conditions, so that each succeeds or fails by itself.
+// No timer delays a request. The one timer there is frees requests that wait behind
+// slow round trips.
+type Batcher struct {
+	cfg Config
+	limits
+
+	mu       sync.Mutex
+	urgent   []*call      // requests that give up keys; they go before the others
+	queue    []*call      // the other requests that wait
+	underWay []*roundTrip // sent, and not returned
+	wake     *time.Timer  // looks whether a slow round trip keeps others waiting
+	wakeAt   time.Time
+	keys     map[string]bool // keys of the batch being filled; true if all of its calls for the key only take back
+	wg       sync.WaitGroup
+	timers   sync.Pool // of the calls that wait
+}
+
+// roundTrip is one that is under way.
+type roundTrip struct {
+	sent  time.Time
+	calls int
+}
+
+const (
+	// Another round trip begins beside the first only if manyCalls wait for it, or if
+	// the first carries one call or takes longer than slow. Many small round trips
+	// cost client and server more than they save.
+	manyCalls = 16
+	slow      = 5 * time.Millisecond
+	// Urgent calls wait no longer than this for a round trip to return.
+	slowForUrgent = 25 * time.Millisecond
+
+	fewTrips  = 2    // round trips under way at once
+	moreTrips = 4    // the same, when the queue is long
+	longQueue = 1000 // calls
+)
+
+// FullBatch is the largest number of requests that share a round trip. etcd does
+// nothing else while it carries one out.
+const FullBatch = 512
+
+// Hanging is the age at which a round trip no longer keeps others from starting: its
+// endpoint hangs, and others need not wait for its timeout.
+const Hanging = 250 * time.Millisecond
+
+// NewBatcher returns a batcher. Before its user ends Config.IO for good it may call
+// Wait.
+func NewBatcher(cfg Config) *Batcher {
+	b := &Batcher{cfg: cfg, keys: make(map[string]bool)}
+	b.ops.Store(int64(cfg.Ops))
+	b.bytes.Store(int64(cfg.Bytes))
+	return b
+}
+
+// Wait waits until all round trips have returned.
+func (b *Batcher) Wait() { b.wg.Wait() }
+
+// Do carries out one request. If the error matches ErrUnknown, the request may have
+// been carried out, or may still be. After another error it was not and will not be.
+func (b *Batcher) Do(ctx context.Context, r Request) (*clientv3.TxnResponse, error) {
+	if r.Key == "" {
+		SendTimerOf(ctx).Start()
+		return b.Send(ctx, r)
+	}
+	b.mu.Lock()
+	if len(b.urgent)+len(b.queue) == 0 {
+		if all, urgent := b.room(1); all || urgent && r.Urgent {
+			trip := b.begin(1)
+			b.mu.Unlock()
+			defer b.returned(trip)
+			if r.Urgent {
+				SendTimerOf(ctx).Start()
+			}
+			r.depart()
+			return b.Send(ctx, r)
+		}
+	}
+	b.mu.Unlock()
+	c := newCall(ctx, r) // before the lock is taken, and on the caller's goroutine
+	b.enqueue([]*call{c})
+	return b.await(c)
+}
+
+// Each carries out up to n requests that are independent of each other. next makes
+// them one after the other, until it returns false. done is called with the outcome
+// of each, in the same order. Each returns how many requests were made. It never
+// enqueues so many at once that the requests of others would wait long behind them.
+func (b *Batcher) Each(ctx context.Context, n int, next func(i int) (Request, bool), done func(i int, resp *clientv3.TxnResponse, err error)) (made int) {
+	const some = 128 // enqueued together, so that the first are sent soon
+	var calls []*call
+	queued := 0
+	for i := 0; i < n; i++ {
+		if made-i <= FullBatch {
+			for made < min(n, i+longQueue) {
+				r, ok := next(made)
+				if !ok {
+					n = made
+					break
+				}
+				calls = append(calls, newCall(ctx, r))
+				if made++; made-queued == some {
+					b.enqueue(calls[len(calls)-some:])
+					queued = made
+				}
+			}
+			b.enqueue(calls[len(calls)-(made-queued):])
+			queued = made
+		}
+		if i == n {
+			break
+		}
+		resp, err := b.await(calls[0])
+		calls = calls[1:]
+		done(i, resp, err)
+	}
+	return made
+}
+
+func (b *Batcher) enqueue(calls []*call) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range calls {
+		if c.Urgent {
+			b.urgent = append(b.urgent, c)
+		} else {
+			b.queue = append(b.queue, c)
+		}
+	}
+	b.launch()
+}
+
+// room reports whether another round trip may begin for so many waiting calls, and
+// whether one may begin for urgent calls only. Urgent calls wait less long for a
+// round trip to return.
+func (b *Batcher) room(waiting int) (all, urgent bool) {
+	young, calls, returning := 0, 0, false
+	now := time.Now()
+	for _, trip := range b.underWay {
+		switch age := now.Sub(trip.sent); {
+		case age >= Hanging:
+			continue
+		case age < slow:
+			calls += trip.calls
+			fallthrough
+		case age < slowForUrgent:
+			returning = true
+		}
+		young++
+	}
+	switch {
+	case young == 0:
+		all = true
+	case young < fewTrips:
+		all = waiting >= manyCalls || calls <= 1
+	default:
+		all = young < moreTrips && waiting > longQueue
+	}
+	return all, all || !returning && young <= moreTrips
+}
+
+// begin notes a round trip that begins now; b.mu is held.
+func (b *Batcher) begin(calls int) *roundTrip {
+	trip := &roundTrip{sent: time.Now(), calls: calls}
+	b.underWay = append(b.underWay, trip)
+	return trip
+}
+
+// returned ends a round trip and starts the next ones that have room.
+func (b *Batcher) returned(trip *roundTrip) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.underWay, trip); i >= 0 {
+		b.underWay = slices.Delete(b.underWay, i, i+1)
+	}
+	b.launch()
+}
+
+// launch sends the calls that wait, as far as there is room; b.mu is held.
+func (b *Batcher) launch() {
+	for b.cfg.IO.Err() == nil {
+		waiting := len(b.urgent) + len(b.queue)
+		if waiting == 0 {
+			break
+		}
+		all, urgent := b.room(waiting)
+		if !all && (!urgent || len(b.urgent) == 0) {
+			break
+		}
+		calls := b.fill(all)
+		if len(calls) == 0 {
+			break
+		}
+		trip := b.begin(len(calls))
+		b.wg.Go(func() {
+			defer b.returned(trip)
+			b.commit(calls)
+			runtime.Gosched() // callers that go on at once take part in the next round trip
+		})
+	}
+	b.setWake()
+}
+
+// setWake sets the timer for the moment at which a round trip under way becomes too
+// slow to wait for; b.mu is held.
+func (b *Batcher) setWake() {
+	if len(b.urgent)+len(b.queue) == 0 || b.cfg.IO.Err() != nil {
+		if b.wake != nil {
+			b.wake.Stop()
+			b.wake = nil
+		}
+		return
+	}
+	after := Hanging
+	switch {
+	case len(b.underWay) == 1:
+		after = slow
+	case len(b.urgent) > 0:
+		after = slowForUrgent
+	}
+	if at := time.Now().Add(after); b.wake == nil {
+		b.wakeAt = at
+		b.wake = time.AfterFunc(after, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.wake = nil
+			b.launch()
+		})
+	} else if at.Before(b.wakeAt) && b.wake.Reset(after) {
+		b.wakeAt = at
+	}
+}

@@ -1,0 +1,108 @@
+package txn
+
+import (
+	"github.com/etcdclaims/claims/internal/keyspace"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The functions below build the parts of a request. Each allocates a message and
+// what it wraps together, because a request has many small messages.
+
+// CreatedAt returns the condition that the key's CreateRevision is rev. With 0 the
+// key must not exist.
+func CreatedAt(key []byte, rev int64) *pb.Compare {
+	m := &struct {
+		pb.Compare
+		u pb.Compare_CreateRevision
+	}{}
+	m.u.CreateRevision = rev
+	m.Key, m.Target, m.TargetUnion = key, pb.Compare_CREATE, &m.u
+	return &m.Compare
+}
+
+// NoneUnder returns the condition that no key has the prefix.
+func NoneUnder(prefix string) *pb.Compare {
+	c := CreatedAt([]byte(prefix), 0)
+	c.RangeEnd = []byte(keyspace.RangeEnd(prefix))
+	return c
+}
+
+// ModifiedAt returns the condition that the key's ModRevision is rev.
+func ModifiedAt(key []byte, rev int64) *pb.Compare {
+	m := &struct {
+		pb.Compare
+		u pb.Compare_ModRevision
+	}{}
+	m.u.ModRevision = rev
+	m.Key, m.Target, m.TargetUnion = key, pb.Compare_MOD, &m.u
+	return &m.Compare
+}
+
+// OnLease returns the condition that the key is on the lease.
+func OnLease(key []byte, id clientv3.LeaseID) *pb.Compare {
+	m := &struct {
+		pb.Compare
+		u pb.Compare_Lease
+	}{}
+	m.u.Lease = int64(id)
+	m.Key, m.Target, m.TargetUnion = key, pb.Compare_LEASE, &m.u
+	return &m.Compare
+}
+
+// Put puts the key on the lease. A lease of 0 means none.
+func Put(key []byte, value string, id clientv3.LeaseID) *pb.RequestOp {
+	m := &struct {
+		pb.RequestOp
+		u   pb.RequestOp_RequestPut
+		put pb.PutRequest
+	}{}
+	m.put.Key, m.put.Value, m.put.Lease = key, []byte(value), int64(id)
+	m.u.RequestPut = &m.put
+	m.Request = &m.u
+	return &m.RequestOp
+}
+
+// Get reads the key.
+func Get(key []byte) *pb.RequestOp {
+	m := &struct {
+		pb.RequestOp
+		u   pb.RequestOp_RequestRange
+		get pb.RangeRequest
+	}{}
+	m.get.Key = key
+	m.u.RequestRange = &m.get
+	m.Request = &m.u
+	return &m.RequestOp
+}
+
+// Range reads all keys with the prefix.
+func Range(prefix string) *pb.RequestOp {
+	op := Get([]byte(prefix))
+	op.GetRequestRange().RangeEnd = []byte(keyspace.RangeEnd(prefix))
+	return op
+}
+
+// Delete deletes the key.
+func Delete(key []byte) *pb.RequestOp {
+	m := &struct {
+		pb.RequestOp
+		u   pb.RequestOp_RequestDeleteRange
+		del pb.DeleteRangeRequest
+	}{}
+	m.del.Key = key
+	m.u.RequestDeleteRange = &m.del
+	m.Request = &m.u
+	return &m.RequestOp
+}
+
+// Nest makes a transaction an operation of another.
+func Nest(in *pb.TxnRequest) *pb.RequestOp {
+	m := &struct {
+		pb.RequestOp
+		u pb.RequestOp_RequestTxn
+	}{}
+	m.u.RequestTxn = in
+	m.Request = &m.u
+	return &m.RequestOp
+}

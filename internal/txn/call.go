@@ -1,0 +1,107 @@
+package txn
+
+import (
+	"context"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/wire"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// call is a request that waits for a round trip.
+type call struct {
+	Request
+	ctx     context.Context
+	meta    Metadata
+	timer   *SendTimer // starts when the call is sent, or nil
+	own     string     // the request's own ticket, for a round trip without others
+	width   int
+	size    int
+	lease   int64
+	sent    bool // its round trip has begun
+	gone    bool // its caller no longer waits
+	settled chan struct{}
+	resp    *clientv3.TxnResponse // set when settled is closed, as err is
+	err     error
+}
+
+func newCall(ctx context.Context, r Request) *call {
+	c := &call{Request: r, ctx: ctx, meta: MetadataOf(ctx), settled: make(chan struct{})}
+	if c.Urgent {
+		c.timer = SendTimerOf(ctx)
+	}
+	if c.Ticket != nil {
+		c.own = *c.Ticket
+	}
+	c.width, c.size, c.lease = width(c.In)+c.shared(), size(c.In), leaseOf(c.In)
+	if c.Void != nil {
+		c.lease = oneLease(c.lease, int64(c.Void.Lease))
+	}
+	return c
+}
+
+// shared returns how many conditions the call has in addition to those of its
+// transaction.
+func (c *call) shared() (n int) {
+	if c.Ticket != nil {
+		n++
+	}
+	if c.Epoch != nil {
+		n++
+	}
+	return n
+}
+
+// await waits for the reply to a call, or until its context or its time ends.
+func (b *Batcher) await(c *call) (*clientv3.TxnResponse, error) {
+	var late <-chan time.Time
+	if !c.Until.IsZero() {
+		t := b.timer(time.Until(c.Until))
+		defer b.timers.Put(t)
+		defer t.Stop()
+		late = t.C
+	}
+	var why error
+	select {
+	case <-c.settled:
+		return c.resp, c.err
+	case <-c.ctx.Done():
+	case <-late:
+		why = wire.ErrNoAnswer
+	case <-b.cfg.IO.Done(): // nothing is sent any more
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-c.settled: // at the same moment
+		return c.resp, c.err
+	default:
+	}
+	c.gone = true // it is left out of later round trips
+	if why == nil {
+		why = wire.ContextError(c.ctx)
+	}
+	if why == nil {
+		why = wire.ContextError(b.cfg.IO)
+	}
+	if !c.sent {
+		return nil, why
+	}
+	return nil, unknownError{why}
+}
+
+// timer returns a timer. Its user stops it and puts it back.
+func (b *Batcher) timer(d time.Duration) *time.Timer {
+	if t, ok := b.timers.Get().(*time.Timer); ok {
+		t.Reset(d)
+		return t
+	}
+	return time.NewTimer(d)
+}
+
+func fail(calls []*call, err error) {
+	for _, c := range calls {
+		c.err = err
+		close(c.settled)
+	}
+}

@@ -1,0 +1,15 @@
+// Package txn carries out transactions on etcd that do not depend on each other,
+// many to a round trip. It has three parts:
+//
+//   - A [Request] is one transaction with what the package must know to let it share
+//     a round trip. Its protobuf message is its only representation.
+//   - A [Batcher] is group commit. A request that finds nothing under way is sent at
+//     once. Requests that arrive meanwhile share the next round trip, each as a
+//     nested transaction that succeeds or fails by itself.
+//   - The outcome of a request is done, refused or unknown. [Outcome] turns an error
+//     of etcd into one that matches [ErrUnknown] if the request may have been carried
+//     out.
+//
+// The package knows nothing of claims. Its user sends the transactions; see
+// [Config.Send].
+package txn

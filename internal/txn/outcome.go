@@ -1,0 +1,101 @@
+package txn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/wire"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+)
+
+// Errors that outcomes match. Package etcdclaims exports them under the same names
+// and documents them.
+var (
+	// ErrUnknown is matched when a request was sent and its outcome is not known.
+	ErrUnknown = errtext.Namesake("etcdclaims: outcome unknown", fencing.ErrUnknown)
+	// ErrTooLarge is matched when a request exceeds a limit. Nothing was changed.
+	ErrTooLarge = errors.New("etcdclaims: over a limit of etcd")
+	// ErrPermissionDenied is matched when etcd refuses the client's user.
+	ErrPermissionDenied = errors.New("etcdclaims: permission denied by etcd")
+)
+
+// Outcome classifies the error of a request that may change something. The result
+// matches ErrUnknown if the request may have been carried out, or may still be. The
+// context is the caller's; the cause of its end becomes part of the result.
+func Outcome(ctx context.Context, err error) error {
+	if errors.Is(err, rpctypes.ErrRequestTooLarge) || wire.IsTooManyOps(err) || wire.IsTooLargeToSend(err) {
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
+	if !wire.MayBeDone(err) {
+		return Denied(err)
+	}
+	return unknownError{wire.WithCause(ctx, err)}
+}
+
+// Denied adds ErrPermissionDenied to an error by which etcd refuses the client's
+// user.
+func Denied(err error) error {
+	if errors.Is(err, ErrPermissionDenied) {
+		return err
+	}
+	switch code := wire.Code(err); {
+	case err == nil:
+		return nil
+	case code == codes.PermissionDenied, code == codes.Unauthenticated,
+		errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound):
+		return fmt.Errorf("%w: %w", ErrPermissionDenied, err)
+	}
+	return err
+}
+
+// WithCause joins the cause of the context's end to an error. An unknown outcome
+// stays the outermost error, because Failed removes only that.
+func WithCause(ctx context.Context, err error) error {
+	if u, ok := err.(unknownError); ok { //nolint:errorlint // only the outermost
+		return unknownError{wire.WithCause(ctx, u.error)}
+	}
+	return wire.WithCause(ctx, err)
+}
+
+// Unknown makes an error match ErrUnknown. Its text names that once.
+func Unknown(err error) error {
+	if errors.Is(err, ErrUnknown) {
+		return err
+	}
+	return unknownError{err}
+}
+
+type unknownError struct{ error }
+
+func (e unknownError) Error() string { return ErrUnknown.Error() + ": " + errtext.Bare(e.error) }
+
+func (e unknownError) Is(target error) bool { return errors.Is(ErrUnknown, target) }
+
+func (e unknownError) Unwrap() error { return e.error }
+
+// Failed returns the error of a request that changes nothing. Whatever became of
+// such a request, its outcome is known: it failed.
+func Failed(err error) error {
+	var u unknownError
+	if errors.As(err, &u) {
+		return u.error
+	}
+	return err
+}
+
+// IsTransient reports whether the same request may succeed later. An unknown outcome
+// is not transient, because it must be resolved first.
+func IsTransient(err error) bool {
+	if errors.Is(err, ErrUnknown) {
+		return false
+	}
+	return wire.IsNotSent(err) ||
+		errors.Is(err, rpctypes.ErrNoLeader) ||
+		errors.Is(err, rpctypes.ErrTooManyRequests) ||
+		errors.Is(err, rpctypes.ErrAuthOldRevision) ||
+		errors.Is(err, rpctypes.ErrInvalidAuthToken)
+}
