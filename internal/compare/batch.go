@@ -7,10 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/etcdclaims/claims/etcdclaims"
 )
 
 // batches is many keys claimed by one call, and released by one.
@@ -26,9 +22,8 @@ func batches(o options) workload {
 	}
 	for _, n := range sizes {
 		w.points = append(w.points, point{name: count(n, "key"), n: n, rows: []row{
-			{name: "etcdclaims, TryAcquireEach", aims: []aim{atLeast(ratio, 0.9)}, open: batchClaims},
-			{name: nestedRow + ", one at a time", reference: true, open: batchNested(1)},
-			{name: nestedRow + ", four at a time", open: batchNested(4)},
+			{name: "etcdclaims, TryAcquireEach", open: batchClaims},
+			{name: nestedRow + ", one at a time", reference: true, open: batchNested},
 		}})
 	}
 	return w
@@ -85,16 +80,11 @@ func (b *batch) once(ctx context.Context) (acquiring, releasing time.Duration, e
 }
 
 func batchClaims(_ context.Context, st *stage, n int) (contender, error) {
-	s, err := share(st)
+	s, c, err := shareClaims(st)
 	if err != nil {
 		return nil, err
 	}
-	c, err := etcdclaims.New(s.etcd, etcdclaims.Config{Prefix: prefix()})
-	if err != nil {
-		hangUp(s.etcd)
-		return nil, err
-	}
-	b := &batch{shared: s, keys: names("key/", n), window: st.window, shut: func() { closeClaims(c) }}
+	b := &batch{shared: s, keys: names("key/", n), window: st.window, shut: func() { closeClaims(context.Background(), c) }}
 	b.acquire = func(ctx context.Context) error {
 		_, errs := c.TryAcquireEach(ctx, b.keys)
 		return errors.Join(errs...)
@@ -109,36 +99,28 @@ func batchClaims(_ context.Context, st *stage, n int) (contender, error) {
 	return b, nil
 }
 
-// batchNested does the same with transactions as full as etcd allows, so many of
-// them under way at once.
-func batchNested(atOnce int) func(context.Context, *stage, int) (contender, error) {
-	return func(ctx context.Context, st *stage, n int) (contender, error) {
-		s, err := share(st)
-		if err != nil {
-			return nil, err
-		}
-		all, err := session(ctx, s.etcd)
-		if err != nil {
-			hangUp(s.etcd)
-			return nil, err
-		}
-		b := &batch{shared: s, keys: names(prefix()+"own/key/", n), window: st.window, shut: func() { _ = all.Close() }}
-		parts := slices.Collect(slices.Chunk(b.keys, perTxn))
-		revs := make([]int64, len(parts))
-		b.acquire = func(ctx context.Context) error {
-			return each(atOnce, len(parts), func(i int) (err error) {
-				revs[i], err = claimNested(ctx, s.etcd, parts[i], all.Lease(), 0)
-				return err
-			})
-		}
-		b.release = func(ctx context.Context) error {
-			return each(atOnce, len(parts), func(i int) error {
-				_, err := freeNested(ctx, s.etcd, parts[i], clientv3.NoLease, revs[i])
-				return err
-			})
-		}
-		return b, nil
+// batchNested does the same with transactions as full as etcd allows.
+func batchNested(ctx context.Context, st *stage, n int) (contender, error) {
+	s, all, err := shareSession(ctx, st)
+	if err != nil {
+		return nil, err
 	}
+	b := &batch{shared: s, keys: names(prefix()+"own/key/", n), window: st.window, shut: func() { _ = all.Close() }}
+	parts := slices.Collect(slices.Chunk(b.keys, perTxn))
+	revs := make([]int64, len(parts))
+	b.acquire = func(ctx context.Context) (err error) {
+		for i := 0; i < len(parts) && err == nil; i++ {
+			revs[i], err = claimNested(ctx, s.etcd, parts[i], all.Lease())
+		}
+		return err
+	}
+	b.release = func(ctx context.Context) (err error) {
+		for i := 0; i < len(parts) && err == nil; i++ {
+			err = freeNested(ctx, s.etcd, parts[i], revs[i])
+		}
+		return err
+	}
+	return b, nil
 }
 
 // each calls do for 0 to n-1, so many at once.

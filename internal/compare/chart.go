@@ -33,8 +33,6 @@ type spot struct {
 var styles = map[string]line{
 	claimsRow:                              {name: "etcdclaims", color: oursColor, ours: true},
 	mutexRow:                               {name: "etcd Mutex, shared session", color: inkColor},
-	"etcd Mutex, a session per lock":       {name: "etcd Mutex, session per lock", color: "#e5534b"},
-	"etcd Lock RPC":                        {name: "etcd Lock RPC", color: "#1a9a9a", dashed: true},
 	"redislock, Redis fsync always":        {name: "redislock, fsync always", color: "#b7791f"},
 	"redislock, Redis without persistence": {name: "redislock, no persistence", color: "#b7791f", dashed: true},
 	"row lease with fence, Postgres":       {name: "row lease, Postgres", color: "#9a6be5"},

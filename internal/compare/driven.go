@@ -44,14 +44,13 @@ func (d *driven) close() { d.shut() }
 // nothing to lose if it does not.
 const closing = 10 * time.Second
 
-func closeClaims(c *etcdclaims.Client) {
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+func closeClaims(ctx context.Context, c *etcdclaims.Client) {
+	ctx, cancel := context.WithTimeout(ctx, closing)
 	defer cancel()
 	_ = c.Close(ctx) // what it leaves in etcd is gone with that
 }
 
-// shared is an etcd client with what hangs on it, for contenders that need one
-// connection.
+// shared is a connection to etcd that counts requests.
 type shared struct {
 	wire
 	etcd *clientv3.Client
@@ -62,6 +61,32 @@ func share(st *stage) (*shared, error) {
 	var err error
 	s.etcd, err = s.dial(st, counted)
 	return s, err
+}
+
+// shareClaims returns a connection with a client of claims.
+func shareClaims(st *stage) (*shared, *etcdclaims.Client, error) {
+	s, err := share(st)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := etcdclaims.New(s.etcd, etcdclaims.Config{Prefix: prefix()})
+	if err != nil {
+		hangUp(s.etcd)
+	}
+	return s, c, err
+}
+
+// shareSession returns a connection with a session for Mutexes.
+func shareSession(ctx context.Context, st *stage) (*shared, *concurrency.Session, error) {
+	s, err := share(st)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := session(ctx, s.etcd)
+	if err != nil {
+		hangUp(s.etcd)
+	}
+	return s, all, err
 }
 
 // session opens one for Mutexes. Its lease lasts as long as those of claims do.

@@ -26,26 +26,21 @@ func handOvers(o options) workload {
 		title:   "One key handed from waiter to waiter; ratios of rates to Mutex; requests to etcd and µs of CPU for each hand-over",
 		columns: []metric{rate, ratio, p50, p99, longest, requests, clientCPU, etcdCPU},
 	}
-	across := map[int]float64{2: 40, 16: 8, 64: 2, 256: 1.6}
-	inside := map[int]float64{256: 3.8}
-	add := func(where string, n int, least float64, open, peer func(context.Context, *stage, int) (contender, error)) {
-		ours := row{name: claimsRow, open: open}
-		if least > 0 {
-			ours.aims = []aim{atLeast(ratio, least)}
-		}
+	add := func(where string, n int, within bool) {
 		w.points = append(w.points, point{name: fmt.Sprintf("%d waiters, %s", n, where), n: n, rows: []row{
-			ours, {name: "etcd Mutex, a session each", reference: true, open: peer},
+			{name: claimsRow, open: handOverClaims(within)},
+			{name: "etcd Mutex, a session each", reference: true, open: handOverMutexes(within)},
 		}})
 	}
 	for _, n := range []int{2, 16, 64, 256} {
-		add(acrossClients, n, across[n], handOverClaims(false), handOverMutexes(false))
+		add(acrossClients, n, false)
 	}
 	sizes := []int{2, 16, 64, 256}
 	if o.quick {
 		sizes = []int{2, 256}
 	}
 	for _, n := range sizes {
-		add(withinClient, n, inside[n], handOverClaims(true), handOverMutexes(true))
+		add(withinClient, n, true)
 	}
 	return w
 }
@@ -116,7 +111,7 @@ func handOverClaims(within bool) func(context.Context, *stage, int) (contender, 
 			},
 			shut: func() {
 				for _, c := range waiters {
-					closeClaims(c)
+					closeClaims(context.Background(), c)
 				}
 				f.close()
 			},

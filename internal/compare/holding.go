@@ -24,11 +24,7 @@ func holding(o options) workload {
 			h.hold, etcdclaims.DefaultTTL, thousands(int64(h.sessions))),
 		columns: []metric{claimed, within, memory, goroutines, requesting, perThing, traffic, cpu},
 		points: []point{{name: count(h.claims, "claim"), n: h.claims, rows: []row{
-			{
-				name: claimsRow, aims: []aim{atMost(memory, 2000), atMost(perThing, 0.01)},
-				open: holder(h, h.claims, holdClaims),
-			},
-			{name: mutexRow, open: holder(h, h.claims, holdMutexes)},
+			{name: claimsRow, open: holder(h, h.claims, holdClaims)},
 			{name: "etcd Mutex, a session per lock", open: holder(h, h.sessions, holdSessions)},
 		}}},
 	}
@@ -129,35 +125,15 @@ func holdClaims(ctx context.Context, etcd *clientv3.Client, n int) (func(), erro
 	for keys := range slices.Chunk(names("invoice/2026/", n), 5000) {
 		got, errs := c.TryAcquireEach(ctx, keys)
 		if err := errors.Join(errs...); err != nil {
-			closeClaims(c)
+			closeClaims(context.Background(), c)
 			return nil, err
 		}
 		claims = append(claims, got...)
 	}
 	return func() {
-		closeClaims(c)
+		closeClaims(context.Background(), c)
 		runtime.KeepAlive(claims)
 	}, nil
-}
-
-func holdMutexes(ctx context.Context, etcd *clientv3.Client, n int) (func(), error) {
-	all, err := session(ctx, etcd)
-	if err != nil {
-		return nil, err
-	}
-	mutexes, keys := make([]*concurrency.Mutex, n), names(prefix()+"invoice/2026/", n)
-	drop := func() {
-		_ = all.Close()
-		runtime.KeepAlive(mutexes)
-	}
-	if err := each(64, n, func(i int) error {
-		mutexes[i] = concurrency.NewMutex(all, keys[i])
-		return mutexes[i].Lock(ctx)
-	}); err != nil {
-		drop()
-		return nil, err
-	}
-	return drop, nil
 }
 
 func holdSessions(ctx context.Context, etcd *clientv3.Client, n int) (func(), error) {

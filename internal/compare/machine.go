@@ -14,17 +14,14 @@ import (
 
 // A machine is what rates depend on.
 type machine struct {
-	cores, procs      int
-	model, kernel, os string
-	golang, etcd      string
-	sync              time.Duration // median of appending 4 KB and syncing it
+	cores            int
+	os, golang, etcd string
+	sync             time.Duration // median of appending 4 KB and syncing it
 }
 
 func (st *stage) machine(ctx context.Context) (machine, error) {
 	m := machine{
-		cores: runtime.NumCPU(), procs: runtime.GOMAXPROCS(0),
-		os: runtime.GOOS + "/" + runtime.GOARCH, golang: runtime.Version(),
-		model: cpuModel(), kernel: kernel(),
+		cores: runtime.NumCPU(), os: runtime.GOOS + "/" + runtime.GOARCH, golang: runtime.Version(),
 	}
 	var err error
 	if m.sync, err = syncTime(st.data); err != nil {
@@ -58,8 +55,8 @@ func syncTime(dir string) (_ time.Duration, err error) {
 }
 
 func (m machine) print(out io.Writer, o options) error {
-	_, err := fmt.Fprintf(out, "%d cores (GOMAXPROCS %d) of %s; %s %s; %s; etcd %s, with fsync, on the same machine; fdatasync of 4 KB takes %.3f ms\n"+
+	_, err := fmt.Fprintf(out, "%d cores, %s, %s; etcd %s, with fsync, on the same machine; fdatasync of 4 KB takes %.3f ms\n"+
 		"%d rounds of %v for each row, fewer where one takes long, in random order; medians over the rounds, and of ratios within each round\n",
-		m.cores, m.procs, m.model, m.os, m.kernel, m.golang, m.etcd, float64(m.sync)/float64(time.Millisecond), o.rounds, o.window)
+		m.cores, m.os, m.golang, m.etcd, float64(m.sync)/float64(time.Millisecond), o.rounds, o.window)
 	return err
 }

@@ -21,8 +21,6 @@
 //	-rounds    how often each row is measured (5; 3 with -quick)
 //	-only      a regular expression: only what matches it is measured, of names
 //	           such as "cycles/64 goroutines/etcdclaims"; references are measured with it
-//	-list      print these names instead
-//	-markdown  tables for a Markdown page
 //	-svg       write a chart of it to that file too
 //	-dir       where servers keep their data: on the disk that is of interest
 //	           (the directory for temporary files)
@@ -36,11 +34,8 @@
 // Memory is heap and stacks. "limit" is etcd itself, claiming as many keys in
 // each transaction as it allows, with nothing around it.
 //
-// # Aims
-//
-// Beside some rows stands what was aimed at, and whether it was met in this run.
-// A missed aim is no error: it depends on the machine. The exit code is 1 if
-// something could not be measured.
+// The exit code is 1 if something could not be measured although all it needs is
+// installed.
 //
 // An interrupt ends the comparison: what has been printed until then is complete.
 package main
@@ -62,13 +57,11 @@ import (
 
 // options are those of the command line, and what follows from them.
 type options struct {
-	quick    bool
-	rounds   int
-	only     *regexp.Regexp
-	list     bool
-	markdown bool
-	svg      string
-	dir      string
+	quick  bool
+	rounds int
+	only   *regexp.Regexp
+	svg    string
+	dir    string
 
 	warmUp time.Duration // before each measurement
 	window time.Duration // of each measurement
@@ -109,9 +102,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.quick, "quick", false, "fewer rounds, shorter, with fewer claims held: about two minutes")
 	flags.IntVar(&o.rounds, "rounds", 0, "how often each row is measured (default 5, with -quick 3)")
-	flags.StringVar(&only, "only", "", "measure only what matches the regular `expression`: names as -list prints them")
-	flags.BoolVar(&o.list, "list", false, "print the names of what would be measured")
-	flags.BoolVar(&o.markdown, "markdown", false, "print tables for a Markdown page")
+	flags.StringVar(&only, "only", "", "measure only what matches the regular `expression`: names such as cycles/64 goroutines/etcdclaims")
 	flags.StringVar(&o.svg, "svg", "", "write a chart to the `file` too")
 	flags.StringVar(&o.dir, "dir", "", "where servers keep their data (default the directory for temporary files)")
 	if err := flags.Parse(args); err != nil {
@@ -174,10 +165,7 @@ func workloads(o options) []workload {
 func compare(ctx context.Context, o options, all []workload, stdout, stderr io.Writer) (err error) {
 	all = chosen(all, o.only)
 	if len(all) == 0 {
-		return errors.New("nothing matches -only: see -list")
-	}
-	if o.list {
-		return list(all, stdout)
+		return errors.New("nothing matches -only")
 	}
 	st, err := newStage(o, stderr)
 	if err != nil {
@@ -197,7 +185,7 @@ func compare(ctx context.Context, o options, all []workload, stdout, stderr io.W
 		if err != nil {
 			return err
 		}
-		if err := r.table().print(stdout, o.markdown); err != nil {
+		if _, err := fmt.Fprint(stdout, r.table()); err != nil {
 			return err
 		}
 		results = append(results, r)
@@ -208,17 +196,4 @@ func compare(ctx context.Context, o options, all []workload, stdout, stderr io.W
 		}
 	}
 	return failures(results)
-}
-
-func list(all []workload, out io.Writer) error {
-	for _, w := range all {
-		for _, p := range w.points {
-			for _, r := range p.rows {
-				if _, err := fmt.Fprintln(out, label(w, p, r)); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
 }

@@ -34,50 +34,6 @@ const (
 	cpu        metric = "client CPU %"
 )
 
-// An aim is what a row should reach. Whether it does is printed, nothing more.
-type aim struct {
-	of          metric
-	least, most float64 // 0: no bound
-	reference   bool    // it is to be less than the reference's
-}
-
-func atLeast(m metric, v float64) aim { return aim{of: m, least: v} }
-func atMost(m metric, v float64) aim  { return aim{of: m, most: v} }
-func lessThanReference(m metric) aim  { return aim{of: m, reference: true} }
-
-// text says what the aim is, and whether the row met it; to is the reference's.
-func (a aim) text(s, to sample) string {
-	v, ok := s[a.of]
-	if !ok {
-		return ""
-	}
-	met, bound := true, ""
-	switch {
-	case a.reference:
-		limit, ok := to[a.of]
-		if !ok {
-			return ""
-		}
-		met, bound = v < limit, fmt.Sprintf("%s < %s", a.of, number(limit))
-	case a.least > 0:
-		met, bound = v >= a.least, fmt.Sprintf("%s %s", a.of, short(a.least))
-	default:
-		met, bound = v < a.most, fmt.Sprintf("%s < %s", a.of, short(a.most))
-	}
-	if met {
-		return bound + " met"
-	}
-	return bound + " MISSED"
-}
-
-// short prints a bound as it was given, ratios with a decimal.
-func short(v float64) string {
-	if v == math.Trunc(v) && v < 1000 {
-		return fmt.Sprintf("%.1f", v)
-	}
-	return number(v)
-}
-
 // number prints three digits or more, with commas between thousands.
 func number(v float64) string {
 	switch {

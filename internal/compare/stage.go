@@ -49,7 +49,6 @@ func newStage(o options, stderr io.Writer) (*stage, error) {
 // close ends all processes and removes all data.
 func (st *stage) close() error {
 	st.stopEtcd()
-	st.peers.stop()
 	for _, s := range st.servers {
 		s.stop()
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode/utf8"
 )
@@ -21,34 +20,24 @@ type block struct {
 	lines [][]string
 }
 
-// table has a column for each metric, and one for aims and what was wrong.
+// table has a column for each metric, and one for what was wrong.
 func (r result) table() table {
 	t := table{title: r.title, header: []string{""}}
 	for _, m := range r.columns {
 		t.header = append(t.header, string(m))
 	}
-	t.header = append(t.header, "aim")
+	t.header = append(t.header, "")
 	for i, p := range r.points {
 		b := block{name: p.name}
 		for j, row := range p.rows {
-			b.lines = append(b.lines, r.line(row, r.found[i].medians[j], r.reference(i), r.found[i].errs[j]))
+			b.lines = append(b.lines, r.line(row, r.found[i].medians[j], r.found[i].errs[j]))
 		}
 		t.blocks = append(t.blocks, b)
 	}
 	return t
 }
 
-// reference returns the medians of a point's reference.
-func (r result) reference(point int) sample {
-	for j, row := range r.points[point].rows {
-		if row.reference {
-			return r.found[point].medians[j]
-		}
-	}
-	return nil
-}
-
-func (r result) line(row row, s, reference sample, err error) []string {
+func (r result) line(row row, s sample, err error) []string {
 	cells := []string{row.name}
 	for _, m := range r.columns {
 		cell := ""
@@ -57,32 +46,18 @@ func (r result) line(row row, s, reference sample, err error) []string {
 		}
 		cells = append(cells, cell)
 	}
-	var notes []string
-	for _, a := range row.aims {
-		if text := a.text(s, reference); text != "" {
-			notes = append(notes, text)
-		}
-	}
+	note := ""
 	switch {
 	case errors.Is(err, errAbsent):
-		notes = append(notes, err.Error())
+		note = err.Error()
 	case err != nil:
-		notes = append(notes, "failed: "+err.Error())
+		note = "failed: " + err.Error()
 	}
-	return append(cells, strings.ReplaceAll(strings.Join(notes, "; "), "\n", " "))
+	return append(cells, strings.ReplaceAll(note, "\n", " "))
 }
 
-func (t table) print(out io.Writer, markdown bool) error {
-	text := t.plain()
-	if markdown {
-		text = t.markdown()
-	}
-	_, err := io.WriteString(out, text)
-	return err
-}
-
-// plain aligns numbers to the right: all columns but the first and the last.
-func (t table) plain() string {
+// String aligns numbers to the right: all columns but the first and the last.
+func (t table) String() string {
 	widths := make([]int, len(t.header))
 	wide := func(indent int, cells []string) {
 		for i, c := range cells {
@@ -124,20 +99,4 @@ func (t table) plain() string {
 		}
 	}
 	return s.String()
-}
-
-func (t table) markdown() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "\n**%s**\n\n|%s |\n|---|", t.title, strings.Join(t.header, " | "))
-	for range t.header[2:] {
-		s.WriteString("---:|")
-	}
-	s.WriteString("---|\n")
-	for _, b := range t.blocks {
-		fmt.Fprintf(&s, "| **%s** |%s\n", b.name, strings.Repeat(" |", len(t.header)-1))
-		for _, l := range b.lines {
-			fmt.Fprintf(&s, "| %s |\n", strings.ReplaceAll(strings.Join(l, "\x00"), "|", `\|`))
-		}
-	}
-	return strings.ReplaceAll(s.String(), "\x00", " | ")
 }

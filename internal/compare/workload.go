@@ -35,7 +35,6 @@ type point struct {
 type row struct {
 	name      string
 	reference bool // what the ratios of the point are to
-	aims      []aim
 	open      func(ctx context.Context, st *stage, n int) (contender, error)
 }
 

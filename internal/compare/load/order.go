@@ -1,17 +1,11 @@
 package load
 
-// An Order asks the program that drives other people's clients for one
-// measurement: a line of JSON on its standard input.
+// An Order asks the program that drives other people's clients for one measurement.
+// It is the program's argument, as JSON. The program prints a Result as JSON.
 type Order struct {
 	Client  string `json:"client"`  // which one: see the names below
 	Address string `json:"address"` // host:port of its server
 	Shape   Shape  `json:"shape"`
-}
-
-// An Answer is the line of JSON that it writes for each order.
-type Answer struct {
-	Result Result `json:"result"`
-	Error  string `json:"error,omitempty"`
 }
 
 // The clients that can be asked for.
