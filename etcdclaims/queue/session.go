@@ -25,13 +25,14 @@ type session struct {
 	ttl   time.Duration
 	claim *etcdclaims.Claim
 
-	mu     sync.Mutex
-	gen    int64 // ModRevision of worker/<id>: the session's generation
-	seen   int64 // a revision that etcd had when it last answered
-	leases map[*Lease]struct{}
-	unsure bool      // items may be taken that no lease is of
-	over   bool      // its leases have been ended, and it gets no more
-	used   time.Time // when it was last asked for
+	batcher batcher
+	mu      sync.Mutex
+	gen     int64 // ModRevision of worker/<id>: the session's generation
+	seen    int64 // a revision that etcd had when it last answered
+	leases  map[*Lease]struct{}
+	unsure  bool      // items may be taken that no lease is of
+	over    bool      // its leases have been ended, and it gets no more
+	used    time.Time // when it was last asked for
 }
 
 // sessions are the sessions of a Queue, one for each lease duration in use.
@@ -108,6 +109,7 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 		return nil, err
 	}
 	made := &session{q: q, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[*Lease]struct{}{}, used: time.Now()}
+	made.batcher.s = made
 	q.spawn(made.watch)
 	return made, nil
 }

@@ -39,7 +39,7 @@ type Outcome struct {
 // Complete removes the item from the queue, together with operations of the caller's
 // in the same transaction. They must not touch keys of the claims.
 func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
-	for {
+	for try := 0; ; try++ {
 		keep, err := l.tombstoneLease(ctx)
 		if err != nil {
 			return l.fail("complete", err)
@@ -55,10 +55,10 @@ func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
 			}
 			return append(append([]clientv3.Op{gone}, l.unplace(st)...), ops...)
 		})
-		if keep == clientv3.NoLease || !errors.Is(err, rpctypes.ErrLeaseNotFound) || ctx.Err() != nil || l.Err() != nil {
-			return err
+		if keep == clientv3.NoLease || !errors.Is(err, rpctypes.ErrLeaseNotFound) || try > 0 || l.Err() != nil {
+			return err // with a new lease it is one of the caller's
 		}
-		l.q.retained.forget(keep) // somebody revoked it
+		l.q.retained.forget(keep) // somebody may have revoked it
 	}
 }
 
@@ -232,7 +232,7 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 			return l.fail(verb, unsureOr(unsure, err))
 		}
 		cmps = append(cmps, unmoved(key, rev))
-		resp, err := via.claim.Txn(ctx).If(cmps...).Then(ops...).Else(clientv3.OpGet(key)).Commit()
+		resp, err := via.batcher.commit(ctx, cmps, ops, []clientv3.Op{clientv3.OpGet(key)})
 		switch {
 		case err == nil && resp.Succeeded:
 			l.finish(fmt.Errorf("item was given up (%s): %w", verb, etcdclaims.ErrReleased))

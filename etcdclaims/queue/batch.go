@@ -1,0 +1,183 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+// batcher lets verbs of one session share round trips (group commit). A verb that finds
+// none under way is sent at once; those that come meanwhile are sent together, each as a
+// nested transaction with its own condition, so that each is carried out or refused by
+// itself. No verb waits for a timer, unless a round trip hangs.
+type batcher struct {
+	s       *session
+	mu      sync.Mutex
+	flights int // round trips under way
+	waiting []*request
+}
+
+// request is a verb that waits for a round trip.
+type request struct {
+	cmps      []clientv3.Cmp
+	then, els []clientv3.Op
+	size      int
+	sent      bool // under the batcher's mutex
+	done      chan struct{}
+	resp      *clientv3.TxnResponse
+	err       error
+}
+
+const (
+	// A second round trip begins beside the first if so many wait.
+	enoughCalls = 16
+	// A round trip that takes longer delays nobody else.
+	hangs       = 250 * time.Millisecond
+	mostFlights = 8
+	// mostCallOps bounds the operations of a call that shares a round trip: etcd's limit
+	// holds for both levels together.
+	mostCallOps = 16
+)
+
+// commit carries out a transaction under the session's guard. Its conditions must not
+// depend on keys that other calls write, nor its operations on their order.
+func (b *batcher) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	c := &request{cmps: cmps, then: then, els: els, done: make(chan struct{})}
+	if !c.shares(ctx) {
+		return b.alone(ctx, c)
+	}
+	b.mu.Lock()
+	if b.flights == 0 {
+		b.flights++
+		b.mu.Unlock()
+		defer b.landed()
+		return b.alone(ctx, c)
+	}
+	b.waiting = append(b.waiting, c)
+	if b.flights == 1 && len(b.waiting) >= enoughCalls {
+		b.depart()
+	}
+	b.mu.Unlock()
+	t := time.NewTimer(hangs)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.done:
+			return c.resp, c.err
+		case <-t.C:
+			b.mu.Lock()
+			if !c.sent && b.flights < mostFlights {
+				b.depart()
+			}
+			b.mu.Unlock()
+			t.Reset(hangs)
+			continue
+		case <-ctx.Done():
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !c.sent {
+			b.waiting = slices.DeleteFunc(b.waiting, func(other *request) bool { return other == c })
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("%w: %w", etcdclaims.ErrUnknown, context.Cause(ctx))
+	}
+}
+
+// shares reports whether the call may share a round trip: its operations are plain ones,
+// few and small, and its context has no metadata of its own.
+func (c *request) shares(ctx context.Context) bool {
+	for _, op := range slices.Concat(c.then, c.els) {
+		if op.IsTxn() {
+			return false // etcd evaluates all conditions of a request first
+		}
+		c.size += len(op.KeyBytes()) + len(op.RangeBytes()) + len(op.ValueBytes()) + 64
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	return len(c.cmps) == 1 && len(c.then) <= mostCallOps && c.size <= bytesPerRequest/4 && len(md) == 0
+}
+
+func (b *batcher) alone(ctx context.Context, c *request) (*clientv3.TxnResponse, error) {
+	return b.s.claim.Txn(ctx).If(c.cmps...).Then(c.then...).Else(c.els...).Commit()
+}
+
+// depart sends some of those that wait. The caller holds the mutex.
+func (b *batcher) depart() {
+	n, size := 0, 0
+	for _, c := range b.waiting[:min(len(b.waiting), itemsPerRequest)] {
+		if size += c.size; n > 0 && size > bytesPerRequest {
+			break
+		}
+		c.sent = true
+		n++
+	}
+	calls := slices.Clone(b.waiting[:n])
+	b.waiting = slices.Delete(b.waiting, 0, n)
+	b.flights++
+	if !b.s.q.spawn(func() { b.fly(calls) }) {
+		b.flights--
+		for _, c := range calls {
+			c.end(nil, errClosed)
+		}
+	}
+}
+
+// landed ends a round trip, and begins another one if calls wait.
+func (b *batcher) landed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.flights--; len(b.waiting) > 0 {
+		b.depart()
+	}
+}
+
+// fly carries out calls in one round trip. If etcd refuses them as a whole each is sent
+// by itself, so that the error is that of its cause alone.
+func (b *batcher) fly(calls []*request) {
+	defer b.landed()
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	if len(calls) == 1 {
+		calls[0].end(b.alone(ctx, calls[0]))
+		return
+	}
+	var ops []clientv3.Op
+	for _, c := range calls {
+		ops = append(ops, clientv3.OpTxn(c.cmps, c.then, c.els))
+	}
+	resp, err := b.s.claim.Txn(ctx).Then(ops...).Commit()
+	switch {
+	case err == nil:
+		for i, c := range calls {
+			inner := (*clientv3.TxnResponse)(resp.Responses[i].GetResponseTxn())
+			inner.Header = resp.Header
+			c.end(inner, nil)
+		}
+	case errors.Is(err, etcdclaims.ErrUnknown), errors.Is(err, etcdclaims.ErrLost), passing(err):
+		for _, c := range calls {
+			c.end(nil, err)
+		}
+	default:
+		var wg sync.WaitGroup
+		for _, c := range calls {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+				defer cancel()
+				c.end(b.alone(ctx, c))
+			})
+		}
+		wg.Wait()
+	}
+}
+
+func (c *request) end(resp *clientv3.TxnResponse, err error) {
+	c.resp, c.err = resp, err
+	close(c.done)
+}

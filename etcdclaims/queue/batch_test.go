@@ -1,0 +1,127 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// together ends many leases at once, behind a verb whose request takes a second, and
+// returns the errors and how many requests it took.
+func (w *world) together(f claimtest.Fault, n int, end func(i int, l *queue.Lease) error) (errs []error, requests int) {
+	w.Helper()
+	q, host := w.process(queue.Config{TTL: time.Minute})
+	for i := range n + 1 {
+		w.enqueue(q, fmt.Sprintf("%02d", i))
+	}
+	leases := w.tryClaim(q, n+1)
+	w.want(len(leases), n+1)
+	_, err := leases[n].Heartbeat(w.Context(), 0)
+	w.ok(err)
+	w.enqueue(q, "grant")
+	w.ok(w.claim(q).Complete(w.Context())) // so that there is a lease for completed ids
+	host.Inject(claimtest.Fault{On: claimtest.Other, DelayRequest: 200 * time.Millisecond})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := leases[n].Complete(w.Context()); err != nil {
+			w.Errorf("complete: %v", err)
+		}
+	})
+	time.Sleep(sec / 10)
+	faulty := f.LoseReply || f.LoseRequest
+	f.On = claimtest.Other
+	var injected *claimtest.Injection
+	if faulty {
+		injected = host.Inject(f)
+	}
+	before := len(host.Sent(claimtest.Other))
+	errs = make([]error, n)
+	for i, l := range leases[:n] {
+		wg.Go(func() { errs[i] = end(i, l) })
+	}
+	wg.Wait()
+	if faulty && injected.Hits() == 0 {
+		w.Error("the fault did not happen")
+	}
+	return errs, len(host.Sent(claimtest.Other)) - before
+}
+
+// Verbs of one process share round trips, and each ends alone: what is wrong with one
+// of them is that one's error.
+func TestVerbsShareRoundTrips(t *testing.T) {
+	for name, f := range map[string]claimtest.Fault{"no fault": {}, "reply lost": {LoseReply: true}, "request lost": {LoseRequest: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				errs, requests := w.together(f, 40, func(i int, l *queue.Lease) error {
+					if i%2 > 0 {
+						_, err := l.Fail(context.Background(), errors.New("bad luck"))
+						return err
+					}
+					return l.Complete(context.Background(), clientv3.OpPut("/effect/"+l.ID(), "1"))
+				})
+				for i, err := range errs {
+					if err != nil {
+						t.Errorf("verb %d: %v", i, err)
+					}
+				}
+				if name == "no fault" && requests > 3 {
+					t.Errorf("%d requests", requests)
+				}
+				resp, err := w.server.Admin().Get(w.Context(), "/effect/", clientv3.WithPrefix())
+				w.ok(err)
+				w.want(len(resp.Kvs), 20)
+				for _, kv := range resp.Kvs {
+					w.want(kv.Version, int64(1))
+				}
+				w.want(len(w.under("/taken/")), 0)
+			})
+		})
+	}
+	t.Run("culprit", func(t *testing.T) {
+		t.Parallel()
+		virtually(t, func(w *world) {
+			errs, _ := w.together(claimtest.Fault{}, 10, func(i int, l *queue.Lease) error {
+				switch i {
+				case 3:
+					return l.Complete(context.Background(), clientv3.OpPut("/x", "1", clientv3.WithLease(4711)))
+				case 4, 5: // not in one transaction, says etcd
+					return l.Complete(context.Background(), clientv3.OpPut("/same", fmt.Sprint(i)))
+				}
+				return l.Complete(context.Background())
+			})
+			for i, err := range errs {
+				if i == 3 {
+					w.wantErr(err, rpctypes.ErrLeaseNotFound)
+				} else if err != nil {
+					t.Errorf("verb %d: %v", i, err)
+				}
+			}
+		})
+	})
+	t.Run("impatient", func(t *testing.T) {
+		t.Parallel()
+		virtually(t, func(w *world) {
+			errs, _ := w.together(claimtest.Fault{}, 2, func(i int, l *queue.Lease) error {
+				ctx := context.Background()
+				if i == 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
+					defer cancel()
+				}
+				return l.Release(ctx)
+			})
+			w.wantErr(errs[0], context.DeadlineExceeded)
+			w.ok(errs[1])
+			w.want(len(w.under("/taken/")), 1) // it was not sent
+		})
+	})
+}
