@@ -46,6 +46,22 @@ func TestLostEnqueueOfCompletedItem(t *testing.T) {
 	})
 }
 
+// A call whose request was lost does not take another's item of the same id for its
+// own.
+func TestLostEnqueueOfAnothersItem(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{TTL: time.Minute})
+		p := w.queue(queue.Config{TTL: time.Minute})
+		w.enqueue(q, "first")
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseRequest: true, DelayRequest: sec})
+		time.AfterFunc(500*time.Millisecond, func() { w.enqueue(p, "a") })
+		added, err := q.Enqueue(w.Context(), queue.NewItem([]byte("x"), queue.ID("a")))
+		w.ok(err)
+		w.want(added, false)
+		w.want(string(w.look(q, "a").Payload), "payload of a")
+	})
+}
+
 // A call with a lost reply counts what it added, also when the queue is full by it.
 func TestLostEnqueueOfFullQueue(t *testing.T) {
 	virtually(t, func(w *world) {

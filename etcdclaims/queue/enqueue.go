@@ -135,7 +135,7 @@ func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int6
 		return nil, err
 	}
 	for _, it := range items {
-		put, err := q.putBetween(ctx, it.id, since, resp.Header.Revision)
+		put, err := q.putBetween(ctx, it, since, resp.Header.Revision)
 		if err != nil {
 			return nil, err
 		}
@@ -147,12 +147,12 @@ func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int6
 }
 
 // putBetween reports whether an item was enqueued after a revision and before another
-// one, at which its mark was put.
-func (q *Queue) putBetween(ctx context.Context, id string, since, end int64) (bool, error) {
+// one, at which its mark was put: this very item, not another one with its id.
+func (q *Queue) putBetween(ctx context.Context, it Item, since, end int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	key := q.keys.item(id)
-	for resp := range q.claims.Etcd().Watch(ctx, key, clientv3.WithRange(q.keys.mark(id)+"\x00"), clientv3.WithRev(since+1)) {
+	key := q.keys.item(it.id)
+	for resp := range q.claims.Etcd().Watch(ctx, key, clientv3.WithRange(q.keys.mark(it.id)+"\x00"), clientv3.WithRev(since+1)) {
 		if err := resp.Err(); err != nil {
 			return false, err
 		}
@@ -160,8 +160,10 @@ func (q *Queue) putBetween(ctx context.Context, id string, since, end int64) (bo
 			switch {
 			case ev.Kv.ModRevision >= end:
 				return false, nil
-			case ev.IsCreate() && string(ev.Kv.Key) == key:
-				return true, nil
+			case string(ev.Kv.Key) == key:
+				if c, err := decode[content](ev.Kv.Key, ev.Kv.Value); ev.IsCreate() && err == nil && c.Seq == it.seq {
+					return true, nil
+				}
 			}
 		}
 	}

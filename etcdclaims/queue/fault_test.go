@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // verbs are the requests of a worker, each with what it must have done.
@@ -256,4 +257,32 @@ func TestBeliefEndsFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A worker does not believe in an item any more while it gives it up, nor when it
+// cannot know whether it has: others may have it already.
+func TestBeliefEndsWithVerbs(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{TTL: 30 * sec})
+		p := w.queue(queue.Config{TTL: 30 * sec})
+		w.enqueue(q, "a")
+		l := w.claim(q)
+		host.Inject(claimtest.Fault{On: claimtest.Other, DelayReply: 2 * sec})
+		told := make(chan error, 1)
+		go func() { told <- l.Release(w.Context()) }()
+		time.Sleep(sec)
+		mine := w.claim(p)
+		w.ok(mine.Check())
+		w.wantErr(l.Check(), etcdclaims.ErrReleased)
+		w.ok(<-told)
+		w.ok(mine.Release(w.Context()))
+		// A verb that etcd refuses for another reason leaves the item where it is.
+		l = w.claim(q)
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseRequest: true, Code: codes.PermissionDenied})
+		if err := l.Release(w.Context()); err == nil {
+			t.Error("the verb was told to be done")
+		}
+		w.ok(l.Check())
+		w.ok(l.Release(w.Context()))
+	})
 }

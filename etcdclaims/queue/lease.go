@@ -41,6 +41,8 @@ type Lease struct {
 	rev int64 // ModRevision of the taken key
 	ep  int64 // epoch
 	err error // why the lease is over
+
+	leaving bool // a verb that ends the lease is under way, or of unknown outcome
 }
 
 func newLease(q *Queue, s *session, st state, c content, rev int64) *Lease {
@@ -107,6 +109,19 @@ func (l *Lease) turn(ctx context.Context) (done func(), err error) {
 		return nil, err
 	}
 	return func() { <-l.busy }, nil
+}
+
+// leave makes Check fail before others can have the item. stay is its opposite.
+func (l *Lease) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving = true
+}
+
+func (l *Lease) stay() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving = false
 }
 
 // abandon ends the lease locally, and has what is left of it in etcd given back.
@@ -248,11 +263,20 @@ func (l *Lease) Err() error {
 
 // Check returns nil if the item is this worker's by the clock's account now. It
 // sends nothing: call it right before each effect.
+//
+// It fails from the moment at which a verb that ends the lease is sent: another worker
+// can have the item before this one is answered. If the verb changed nothing, Check
+// returns nil again.
 func (l *Lease) Check() error {
 	s, _, _, _, err := l.snapshot()
+	l.mu.Lock()
+	leaving := l.leaving
+	l.mu.Unlock()
 	switch {
 	case err != nil:
 		return err
+	case leaving:
+		return fmt.Errorf("lease of %q is being given up: %w", l.ID(), etcdclaims.ErrReleased)
 	case s == nil:
 		return fmt.Errorf("lease of %q was resumed from a handle, only etcd knows whether it is held: %w", l.ID(), etcdclaims.ErrUnknown)
 	}

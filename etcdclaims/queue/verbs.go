@@ -221,9 +221,14 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 	if l.tried == verb {
 		unsure = l.unsure
 	}
+	l.leave()
 	defer func() {
-		if unsure != nil && err != nil {
+		switch {
+		case err == nil:
+		case unsure != nil:
 			l.tried, l.unsure = verb, unsure
+		case l.unsure == nil:
+			l.stay()
 		}
 	}()
 	for try := 0; ; try++ {
