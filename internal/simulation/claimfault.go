@@ -11,9 +11,12 @@ import (
 )
 
 // held chooses a key that somebody holds.
-func (w *world) held() (key string, lease clientv3.LeaseID) {
+func (w *world) held() (key string, lease clientv3.LeaseID) { return w.heldUnder(prefix + "own/") }
+
+// heldUnder chooses one whose key in etcd begins so.
+func (w *world) heldUnder(own string) (key string, lease clientv3.LeaseID) {
 	w.admin("reading who holds what", func(ctx context.Context, etcd *clientv3.Client) error {
-		resp, err := etcd.Get(ctx, prefix+"own/", clientv3.WithPrefix())
+		resp, err := etcd.Get(ctx, own, clientv3.WithPrefix())
 		if err == nil && len(resp.Kvs) > 0 {
 			kv := resp.Kvs[w.rng.IntN(len(resp.Kvs))]
 			key, lease = string(kv.Key[len(prefix+"own/"):]), clientv3.LeaseID(kv.Lease)

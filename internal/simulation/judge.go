@@ -52,6 +52,9 @@ func (t *trace) judge() {
 	for _, s := range t.sights {
 		s.judge(r)
 	}
+	if t.w.queue != nil {
+		t.w.queue.judge(r)
+	}
 }
 
 // owner goes through a change of a claim's key.
@@ -202,7 +205,7 @@ func (r *replay) ends(before, by change) {
 func (r *replay) ghost(c change, until time.Time) {
 	h, token := c.holder()
 	p := r.procs[h.Instance]
-	if h.Kind != "" || h.Claim == "" || p == nil {
+	if h.Kind != "" || h.Claim == "" || p == nil || strings.HasPrefix(token.Key, queueTokens) {
 		return
 	}
 	if m := r.t.terms[token]; m != nil && m.p == p && m.from.Before(until) {

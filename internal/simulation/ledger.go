@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -180,6 +181,9 @@ var classes = map[string]func(error) bool{
 	"unknown": func(err error) bool { return errors.Is(err, etcdclaims.ErrUnknown) },
 	"refused": func(err error) bool {
 		return isAny(err, etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrWaiting)
+	},
+	"queue": func(err error) bool {
+		return !answered(err) && isAny(err, queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrPaused, queue.ErrNotPaused)
 	},
 	"config": func(err error) bool {
 		return !answered(err) && isAny(err, etcdclaims.ErrInvalidKey, etcdclaims.ErrTooLarge, etcdclaims.ErrRewound, etcdclaims.ErrPassthrough)

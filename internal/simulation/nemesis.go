@@ -75,6 +75,9 @@ func (w *world) nemesis(until time.Time) {
 				break
 			}
 		}
+		if w.queue != nil {
+			w.queueUnderFire()
+		}
 	}
 }
 
@@ -175,7 +178,11 @@ func (w *world) endProcess(p *process) {
 	p.stop(ctx)
 	closing, cancel := context.WithTimeout(context.Background(), between(w.rng, time.Millisecond, 10*time.Second))
 	defer cancel()
+	if w.queue != nil && w.rng.IntN(3) > 0 { // as is right; else the client is closed first
+		p.closeQueue(between(w.rng, time.Millisecond, 10*time.Second))
+	}
 	p.class("close", p.client.Close(closing))
+	p.closeQueue(time.Second)
 	w.old = append(w.old, p)
 	w.slots[p.slot] = w.newProcess(p.slot, p.number+1)
 }
@@ -195,6 +202,7 @@ func (w *world) closeUnder(p *process) {
 	for _, call := range calls {
 		call.Unknown() // it may be that its worker gave it up
 	}
+	p.closeQueue(time.Second)
 	p.stop(ctx)
 	w.old = append(w.old, p)
 	w.slots[p.slot] = w.newProcess(p.slot, p.number+1)

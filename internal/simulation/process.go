@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing"
 )
 
@@ -33,7 +35,9 @@ type process struct {
 	dead    atomic.Bool  // killed: what it does does not count any more
 	asleep  atomic.Bool  // its machine is
 	rtt     time.Duration
-	gone    time.Time // when it began to end; the trace's mutex guards it
+	queue   *queue.Queue // of the first ones, in some runs
+	drains  bool         // the queue, at the end, alone
+	gone    time.Time    // when it began to end; the trace's mutex guards it
 
 	// Tokens of terms:
 	manuals sync.Map // that end where nobody renews them
@@ -69,6 +73,9 @@ func (w *world) newProcess(slot, number int) *process {
 	if slot == 0 {
 		p.wg.Go(p.observe)
 	}
+	if w.queue != nil && slot < queueSlots {
+		p.openQueue()
+	}
 	return p
 }
 
@@ -85,9 +92,11 @@ func (p *process) lost(l *etcdclaims.LostError) {
 	if p.dead.Load() {
 		return
 	}
-	p.w.history.Ended(p.name, l.Token)
 	p.w.count("lost: " + l.Reason.String())
-	p.w.trace.lost(l.Token, p, l.Reason)
+	if !strings.HasPrefix(l.Token.Key, queueTokens) { // which is judged by its items
+		p.w.history.Ended(p.name, l.Token)
+		p.w.trace.lost(l.Token, p, l.Reason)
+	}
 	if _, manual := p.manuals.Load(l.Token); l.Reason == etcdclaims.ReasonExpired && !manual {
 		p.w.justify(p, l)
 	}
@@ -120,6 +129,7 @@ func (p *process) kill() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = p.client.Close(ctx)
+	p.w.later.Go(func() { p.closeQueue(0) })
 }
 
 // work is what one worker does until it is told to end.

@@ -60,7 +60,7 @@ func newReplay(t *trace) *replay {
 	for _, p := range slices.Concat(t.w.old, t.w.slots) {
 		r.procs[p.client.Instance()] = p
 	}
-	for _, key := range t.w.all() {
+	for _, key := range append(t.w.all(), queueKeeper) {
 		r.lines[digest(key)] = &line{key: key}
 	}
 	for _, c := range t.changes {

@@ -90,6 +90,7 @@ func (w *world) restore(b backup) {
 	for _, key := range w.all() {
 		calls = append(calls, w.history.Take(key))
 	}
+	w.restored.Store(true)
 	w.trace.stop()
 	w.server.Restore(w, b.Snapshot, 0)
 	w.trace.rewind(b.rev)

@@ -31,8 +31,9 @@ import (
 
 // Plan is what a run does.
 type Plan struct {
-	Seed uint64
-	For  time.Duration // of faults; quiet follows
+	Seed  uint64
+	For   time.Duration // of faults; quiet follows
+	Queue bool          // there is one, whatever the seed
 }
 
 // Outcome is what a run showed.
@@ -95,6 +96,7 @@ type world struct {
 	history *history.History
 	trace   *trace
 	ledger  ledger
+	queue   *queueing // nil: none
 
 	keys []string // claimed over and over
 	line string   // the one that most wait for
@@ -105,6 +107,7 @@ type world struct {
 	later    sync.WaitGroup // what the nemesis left for later
 	isolated atomic.Bool    // all processes are cut off
 	settling atomic.Bool    // the nemesis rests
+	restored atomic.Bool    // a snapshot was
 
 	mu     sync.Mutex
 	counts map[string]int
@@ -134,6 +137,7 @@ func Run(tb testing.TB, plan Plan) *Outcome {
 		w.keys = append(w.keys, fmt.Sprintf("k%d", i))
 	}
 	w.line = w.keys[0]
+	w.queue = newQueueing(w)
 	for slot := range 3 + w.rng.IntN(6) {
 		w.slots = append(w.slots, w.newProcess(slot, 0))
 	}
@@ -168,8 +172,10 @@ func (w *world) settle() {
 	defer cancel()
 	for _, p := range slices.Concat(w.slots, w.old) {
 		p.stop(ctx)
+		p.closeQueue(patience)
 	}
 	w.finishJobs()
+	w.drainQueue(ctx)
 	time.Sleep(quiet)
 	w.nothingHeld("after quiet, with all clients open")
 	for _, p := range w.slots {
@@ -218,7 +224,7 @@ func (w *world) nothingHeld(when string) {
 // theirs.
 func (w *world) nothingLeft() {
 	for key, value := range w.contents() {
-		if strings.HasPrefix(key, prefix) && !strings.HasPrefix(key, prefix+"work/") && key != prefix+"epoch" {
+		if strings.HasPrefix(key, prefix) && !strings.HasPrefix(key, prefix+"work/") && !strings.HasPrefix(key, queueRoot) && key != prefix+"epoch" {
 			w.fault("left over in the end: %s = %s", key, value)
 		}
 	}

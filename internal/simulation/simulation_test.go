@@ -19,6 +19,7 @@ var (
 	lasting  = flag.Duration("simulate", 5*time.Minute, "how long each run lasts, in virtual time")
 	replays  = flag.Int("replays", 100, "how often a run that failed is done again, until it fails again")
 	kept     = flag.String("kept", filepath.Join(os.TempDir(), "simulation"), "where the histories of runs that fail are kept")
+	queues   = flag.Bool("queues", false, "every run has a queue, not every twelfth")
 	progress = flag.Bool("progress", false, "print how far it is")
 )
 
@@ -29,7 +30,7 @@ const enough = 10 * time.Hour
 //
 //	go test ./internal/simulation -seeds 20000 -simulate 2m -progress -timeout 5h
 //
-// and for one seed: -seed 4711 -seeds 1.
+// and for one seed: -seed 4711 -seeds 1. With -queues every seed has a queue.
 func TestSimulation(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -70,7 +71,7 @@ func TestSimulation(t *testing.T) {
 func run(t *testing.T, seed uint64) (out *simulation.Outcome) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		out = simulation.Run(t, simulation.Plan{Seed: seed, For: *lasting})
+		out = simulation.Run(t, simulation.Plan{Seed: seed, For: *lasting, Queue: *queues})
 	})
 	return out
 }

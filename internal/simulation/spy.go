@@ -15,6 +15,7 @@ import (
 var Exercised = []string{
 	countBursts, countFlights, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnmailed, countGhosts,
 	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed,
+	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories,
 }
 
 const (
@@ -36,6 +37,13 @@ const (
 	countUnheard    = "events of watches lost"
 	countDeafTurns  = "judged: turns of the deaf"
 	countClosed     = "fault: process closed under its workers"
+
+	countItems       = "judged: items completed"
+	countRecovered   = "judged: items recovered"
+	countGivenBack   = "judged: items given back"
+	countOrdered     = "judged: items in order"
+	countItemsUntold = "judged: items taken and nobody told"
+	countHistories   = "judged: histories of items"
 )
 
 // spy sees what a process sends, and can make it deaf for mail. Faults come

@@ -1,0 +1,335 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The queue of a run: every twelfth seed has one, since it makes a run four times as
+// long. Its processes are those of the first slots.
+const (
+	queueEvery    = 12
+	queueName     = "q"
+	queueSlots    = 3
+	queueDone     = "/queue-done/"    // <item>: which call completed it
+	queueOutbox   = "/queue-outbox/"  // <item>: written with it
+	queueRoot     = prefix + "queue/" // and the digest of the name
+	queueSessions = prefix + "own/queue/" + queueName + "/session/"
+	queueTokens   = "queue/" + queueName + "/"
+	queueKeeper   = queueTokens + "keeper"
+)
+
+// queueing is the queue of a run, and what was asked of it and answered.
+type queueing struct {
+	w    *world
+	max  int // taken at the same time; 0: no limit
+	room int // items that may wait; 0: no limit
+
+	mu     sync.Mutex
+	clock  int64 // counts what is recorded
+	ids    int   // made so far
+	calls  []*queueCall
+	leases map[leaseName]*queueLease
+	waits  []queueWait
+}
+
+// leaseName identifies the lease of an item.
+type leaseName struct {
+	id    string
+	fence int64
+}
+
+// queueCall is one call of a process.
+type queueCall struct {
+	n        int
+	p        *process
+	verb     string
+	id       string
+	fence    int64 // of the lease; 0: the call is not of a lease
+	priority int
+	max      int    // attempts of an enqueued item
+	outcome  string // done, refused, unknown
+	why      error
+	from, to int64 // in the order of what is recorded
+	dead     bool  // a failure that was answered so
+	last     bool  // a failure that is permanent
+	applied  int   // how often it is in etcd
+}
+
+// queueLease is an item that a process was told that it has.
+type queueLease struct {
+	p        *process
+	id       string
+	fence    int64
+	attempt  int
+	from, to int64 // of the claiming call
+	at       time.Time
+	over     int64 // when it ended by its own account; 0: by a verb, or not
+	overAt   time.Time
+	began    time.Time // the claiming call
+	strict   bool      // nobody else claims
+	given    bool      // another process has its handle
+	seen     bool      // in etcd
+}
+
+// queueWait is a call that waited for an item.
+type queueWait struct {
+	p        *process
+	from, to time.Time
+}
+
+// newQueueing returns the queue of the run, or nil. It draws nothing, so that runs
+// without a queue are what they were.
+func newQueueing(w *world) *queueing {
+	if w.plan.Seed%queueEvery != 0 && !w.plan.Queue {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(w.plan.Seed, 1))
+	return &queueing{w: w, max: []int{0, 2, 5}[rng.IntN(3)], room: []int{0, 0, 12}[rng.IntN(3)], leases: map[leaseName]*queueLease{}}
+}
+
+// now returns the place of an event in the order of what is recorded.
+func (qs *queueing) now() int64 {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.clock++
+	return qs.clock
+}
+
+// begin records a call.
+func (qs *queueing) begin(p *process, verb, id string, fence int64) *queueCall {
+	from := qs.now()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	c := &queueCall{n: len(qs.calls), p: p, verb: verb, id: id, fence: fence, outcome: "unknown", from: from}
+	qs.calls = append(qs.calls, c)
+	return c
+}
+
+// returned records what a call was answered. Its process may call again with the
+// same record as long as nothing is known.
+func (qs *queueing) returned(c *queueCall, err error) {
+	c.p.class("queue "+c.verb, err)
+	to := qs.now()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if c.p.dead.Load() {
+		return
+	}
+	asked := c.to > 0 // before, and was told that it is unknown: that may have done it
+	c.to, c.why = to, err
+	switch {
+	case err == nil:
+		c.outcome = "done"
+	case !asked && !errors.Is(err, etcdclaims.ErrUnknown):
+		c.outcome = "refused"
+	}
+	qs.w.count("queue " + c.verb + " " + c.outcome)
+}
+
+// newID returns an id, which may be one of before.
+func (qs *queueing) newID(rng *rand.Rand) string {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if qs.ids == 0 || rng.IntN(5) > 0 {
+		qs.ids++
+		return fmt.Sprintf("i%d", qs.ids-1)
+	}
+	return fmt.Sprintf("i%d", max(0, qs.ids-1-rng.IntN(6)))
+}
+
+// anID returns an id that was used.
+func (qs *queueing) anID(rng *rand.Rand) string {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return fmt.Sprintf("i%d", max(0, qs.ids-1-rng.IntN(10)))
+}
+
+// openQueue gives the process access to the queue, and lets it work.
+func (p *process) openQueue() {
+	qs := p.w.queue
+	q, err := queue.New(p.client, queue.Config{
+		Name: queueName, MaxTaken: qs.max, MaxWaiting: qs.room, TTL: p.ttl,
+		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * 400 * time.Millisecond },
+	})
+	if err != nil {
+		p.w.Fatalf("simulation: seed %d: opening a queue: %v", p.w.plan.Seed, err)
+	}
+	p.queue = q
+	p.wg.Go(func() { p.produce(p.random(200)) })
+	rng := p.random(201)
+	for range 1 + rng.IntN(2) {
+		its := split(rng)
+		p.wg.Go(func() { p.consume(its) })
+	}
+}
+
+// closeQueue ends the process's access to the queue, and with it what goes on in the
+// background: for a process that is dead, or whose client is closed, without effect
+// in etcd.
+func (p *process) closeQueue(within time.Duration) {
+	if p.queue == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	_ = p.queue.Close(ctx)
+}
+
+// produce enqueues, and intervenes now and then, until the process ends.
+func (p *process) produce(rng *rand.Rand) {
+	for p.ctx.Err() == nil {
+		p.pause(between(rng, 10*time.Millisecond, 5*time.Second))
+		if p.ctx.Err() != nil {
+			return
+		}
+		switch n := rng.IntN(20); {
+		case n < 10:
+			p.enqueue(rng)
+		case n < 12:
+			p.enqueueSome(rng)
+		case n < 14:
+			p.outbox(rng)
+		case n < 19:
+			p.intervene(rng)
+		default:
+			p.watchQueue(rng)
+		}
+	}
+}
+
+// item makes an item, which says by its payload which call enqueued it.
+func (c *queueCall) item(rng *rand.Rand) queue.Item {
+	c.priority, c.max = rng.IntN(4), 1+rng.IntN(4)
+	opts := []queue.ItemOption{queue.Priority(c.priority), queue.MaxAttempts(c.max)}
+	if c.id != "" {
+		opts = append(opts, queue.ID(c.id))
+	}
+	if rng.IntN(3) == 0 {
+		opts = append(opts, queue.Delay(between(rng, 0, 4*time.Second)))
+	}
+	return queue.NewItem(fmt.Appendf(nil, "%d", c.n), opts...)
+}
+
+func (p *process) enqueue(rng *rand.Rand) {
+	id := ""
+	if rng.IntN(4) > 0 {
+		id = p.w.queue.newID(rng)
+	}
+	c := p.w.queue.begin(p, "enqueue", id, 0)
+	item := c.item(rng)
+	c.id = item.ID()
+	for range 1 + rng.IntN(2) { // again, if the first call does not know
+		ctx, cancel := p.within(rng, 5*time.Second)
+		added, err := p.queue.Enqueue(ctx, item)
+		cancel()
+		if err == nil && !added {
+			c.verb = "enqueue again" // it was there, maybe from this very call
+		}
+		p.w.queue.returned(c, err)
+		if c.outcome != "unknown" || p.ctx.Err() != nil || id == "" {
+			return
+		}
+		c.verb = "enqueue again"
+	}
+}
+
+func (p *process) enqueueSome(rng *rand.Rand) {
+	var items []queue.Item
+	var calls []*queueCall
+	seen := map[string]bool{}
+	for range 2 + rng.IntN(5) {
+		id := p.w.queue.newID(rng)
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		c := p.w.queue.begin(p, "enqueue again", id, 0)
+		calls, items = append(calls, c), append(items, c.item(rng))
+	}
+	ctx, cancel := p.within(rng, 5*time.Second)
+	defer cancel()
+	_, err := p.queue.EnqueueAll(ctx, items)
+	if err != nil { // the first ones may be there
+		err = fmt.Errorf("%w (%w)", etcdclaims.ErrUnknown, err)
+	}
+	for _, c := range calls {
+		p.w.queue.returned(c, err)
+	}
+}
+
+// outbox enqueues with another write, under a claim.
+func (p *process) outbox(rng *rand.Rand) {
+	cl := p.acquire(rng, p.key(rng), false)
+	if cl == nil {
+		return
+	}
+	c := p.w.queue.begin(p, "enqueue again", p.w.queue.newID(rng), 0)
+	op, err := p.queue.Op(c.item(rng))
+	if err != nil {
+		p.w.fault("%s: making an operation that enqueues: %v", p.name, err)
+		return
+	}
+	ctx, cancel := p.within(rng, 5*time.Second)
+	defer cancel()
+	_, err = cl.Txn(ctx).Then(op, clientv3.OpPut(queueOutbox+c.id, fmt.Sprint(c.n))).Commit()
+	p.w.queue.returned(c, err)
+	p.release(rng, cl)
+}
+
+// intervene does what a person might.
+func (p *process) intervene(rng *rand.Rand) {
+	qs := p.w.queue
+	ctx, cancel := p.within(rng, 5*time.Second)
+	defer cancel()
+	switch rng.IntN(6) {
+	case 0, 1:
+		c := qs.begin(p, "cancel", qs.anID(rng), 0)
+		qs.returned(c, p.queue.Cancel(ctx, c.id))
+	case 2:
+		c := qs.begin(p, "set priority", qs.anID(rng), 0)
+		qs.returned(c, p.queue.SetPriority(ctx, c.id, rng.IntN(4)))
+	case 3:
+		c := qs.begin(p, "redrive", qs.anID(rng), 0)
+		qs.returned(c, p.queue.Redrive(ctx, c.id))
+	case 4:
+		if p.slot > 0 {
+			return
+		}
+		c := qs.begin(p, "pause", "", 0)
+		qs.returned(c, p.queue.Pause(ctx, "on purpose"))
+		p.pause(between(rng, 0, 4*time.Second))
+		fallthrough
+	default:
+		ctx, cancel := p.within(rng, 5*time.Second)
+		defer cancel()
+		c := qs.begin(p, "resume", "", 0)
+		qs.returned(c, p.queue.Resume(ctx))
+	}
+}
+
+// watchQueue reads, which must not disturb.
+func (p *process) watchQueue(rng *rand.Rand) {
+	ctx, cancel := p.within(rng, 5*time.Second)
+	defer cancel()
+	switch rng.IntN(3) {
+	case 0:
+		_, err := p.queue.Stats(ctx)
+		p.class("queue stats", err)
+	case 1:
+		_, err := p.queue.Look(ctx, p.w.queue.anID(rng))
+		p.class("queue look", err)
+	default:
+		for _, err := range p.queue.Waiting(ctx) {
+			p.class("queue list", err)
+		}
+	}
+}

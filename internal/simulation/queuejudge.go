@@ -1,0 +1,335 @@
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+)
+
+// queueJudge goes through what happened to the items in etcd, transaction by
+// transaction, and holds it against the rules and against what processes were told.
+type queueJudge struct {
+	r  *replay
+	qs *queueing
+
+	items    map[string]string // id: its content, until it is completed
+	at       map[string][]*queueEntry
+	sessions map[string]change // claims of sessions
+	epoch    int64
+	paused   bool
+	blocked  time.Time // when the queue was last paused or at its limit
+	taken    int
+	waiting  int
+	forced   map[string][]time.Time // by instance: a session was taken away behind its back
+}
+
+// queueItem is what the value of a key of an item says.
+type queueItem struct {
+	ID       string
+	Seq      string
+	Priority int
+	Vesting  time.Time
+	Max      int
+	Attempts int
+	History  []struct {
+		Attempt int
+		Ending  string
+		Error   string
+		Fence   string
+	}
+}
+
+// queueEntry is where an item is: ready, later, taken or dead.
+type queueEntry struct {
+	queueItem
+	where   string
+	change  change
+	session string // of a taken item
+	fence   int64
+}
+
+// judge goes through all that happened.
+func (qs *queueing) judge(r *replay) {
+	j := &queueJudge{r: r, qs: qs, forced: map[string][]time.Time{}}
+	j.begin()
+	era := 0
+	for i := 0; i < len(r.t.changes); {
+		c := r.t.changes[i]
+		if c.era != era {
+			era = c.era
+			j.begin()
+			for _, c := range r.t.changes[:i] {
+				if !c.undone {
+					j.apply(c)
+				}
+			}
+			j.count()
+		}
+		n := i
+		for n < len(r.t.changes) && r.t.changes[n].rev == c.rev && r.t.changes[n].era == era {
+			n++
+		}
+		j.transaction(r.t.changes[i:n])
+		i = n
+	}
+	j.end()
+	j.calls()
+	j.beliefs()
+	qs.linearizable(j)
+}
+
+func (j *queueJudge) begin() {
+	j.items, j.at, j.sessions = map[string]string{}, map[string][]*queueEntry{}, map[string]change{}
+	j.epoch, j.paused, j.taken, j.waiting = 0, false, 0, 0
+}
+
+func (j *queueJudge) fault(format string, args ...any) { j.r.fault("queue: "+format, args...) }
+
+// part returns what a key of the queue is below its root: the kind of key, and the
+// rest.
+func (c change) part() (kind, rest string) {
+	below, ours := strings.CutPrefix(c.key, queueRoot)
+	if !ours {
+		return "", ""
+	}
+	_, below, _ = strings.Cut(below, "/")
+	if s, ok := strings.CutPrefix(below, "index/"); ok {
+		below = s
+	}
+	kind, rest, _ = strings.Cut(below, "/")
+	return kind, rest
+}
+
+// entry returns what a key of an item says, or nil if it is none.
+func (j *queueJudge) entry(c change) *queueEntry {
+	kind, rest := c.part()
+	switch kind {
+	case "ready", "later", "taken", "dead":
+	default:
+		return nil
+	}
+	e := &queueEntry{where: kind, change: c}
+	if c.deleted {
+		for _, all := range j.at {
+			for _, e := range all {
+				if e.change.key == c.key {
+					return e
+				}
+			}
+		}
+		return nil
+	}
+	if err := json.Unmarshal([]byte(c.value), &e.queueItem); err != nil {
+		j.fault("a value cannot be read: %v", c)
+		return nil
+	}
+	if kind == "taken" {
+		e.session, _, _ = strings.Cut(rest, "/")
+		h, _ := j.sessions[e.session].holder()
+		e.fence = keyspace.Fence(h.Epoch, c.rev)
+	}
+	return e
+}
+
+// apply carries out a change, and returns the item that it concerns.
+func (j *queueJudge) apply(c change) (id string) {
+	kind, rest := c.part()
+	switch {
+	case strings.HasPrefix(c.key, queueSessions):
+		session := strings.TrimPrefix(c.key, queueSessions)
+		if c.deleted {
+			delete(j.sessions, session)
+		} else {
+			j.sessions[session] = c
+		}
+	case c.key == prefix+"epoch":
+		j.epoch, _ = strconv.ParseInt(c.value, 10, 64)
+	case kind == "paused":
+		j.paused = !c.deleted
+	case kind == "item" && !strings.HasSuffix(rest, "\x00"):
+		var content struct {
+			Payload []byte
+			Done    *struct{}
+		}
+		_ = json.Unmarshal([]byte(c.value), &content)
+		if delete(j.items, rest); !c.deleted && content.Done == nil {
+			j.items[rest] = string(content.Payload)
+		}
+		return rest
+	default:
+		e := j.entry(c)
+		if e == nil {
+			return ""
+		}
+		all := slices.DeleteFunc(j.at[e.ID], func(o *queueEntry) bool { return o.change.key == c.key })
+		if !c.deleted {
+			all = append(all, e)
+		}
+		j.at[e.ID] = all
+		return e.ID
+	}
+	return ""
+}
+
+// count counts the items anew.
+func (j *queueJudge) count() {
+	j.taken, j.waiting = 0, 0
+	for _, all := range j.at {
+		for _, e := range all {
+			j.tally(e, 1)
+		}
+	}
+}
+
+func (j *queueJudge) tally(e *queueEntry, n int) {
+	switch {
+	case e == nil:
+	case e.where == "taken":
+		j.taken += n
+	case e.where != "dead":
+		j.waiting += n
+	}
+}
+
+// transaction judges all that happened at one revision.
+func (j *queueJudge) transaction(changes []change) {
+	before := map[string]*queueEntry{}
+	contents := map[string]string{}
+	var ids []string
+	sessions := map[string]change{}
+	for _, c := range changes { // claims are compared before anything is done
+		if id, ok := strings.CutPrefix(c.key, queueSessions); ok {
+			sessions[id] = j.sessions[id]
+			j.sessionEnds(id, c)
+		}
+	}
+	paused := j.paused
+	for _, c := range changes {
+		id := c.key
+		if kind, rest := c.part(); kind == "item" {
+			id = rest
+		} else if e := j.entry(c); e != nil {
+			id = e.ID
+		}
+		if _, known := before[id]; !known {
+			before[id], contents[id] = nil, j.items[id]
+			if all := j.at[id]; len(all) > 0 {
+				before[id] = all[0]
+			}
+		}
+		if id := j.apply(c); id != "" && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	m := &queueMoves{queueJudge: j, changes: changes, sessions: sessions, paused: paused, at: changes[0].at}
+	for _, id := range ids {
+		var now *queueEntry
+		_, there := j.items[id]
+		switch all := j.at[id]; {
+		case len(all) > 1:
+			j.fault("item %s is in %d places at revision %d: %v and %v", id, len(all), changes[0].rev, all[0].change, all[1].change)
+			now = all[0]
+		case len(all) == 1:
+			now = all[0]
+		}
+		if there != (now != nil) {
+			j.fault("item %s has content: %t, and is in the queue: %t: %v", id, there, now != nil, changes)
+		}
+		m.move(id, contents[id], before[id], now)
+	}
+	if j.paused || j.qs.max > 0 && j.taken >= j.qs.max {
+		j.blocked = changes[0].at
+	}
+	if j.qs.max > 0 && j.taken > j.qs.max {
+		j.fault("%d items are taken at revision %d, the limit is %d", j.taken, changes[0].rev, j.qs.max)
+	}
+}
+
+// sessionEnds notes that a session was taken away behind its process's back.
+func (j *queueJudge) sessionEnds(id string, c change) {
+	was, there := j.sessions[id]
+	if !there {
+		return
+	}
+	if _, taken := j.r.taken(was, c); taken {
+		h, _ := was.holder()
+		j.forced[h.Instance] = append(j.forced[h.Instance], c.at)
+	}
+}
+
+// end judges what is left.
+func (j *queueJudge) end() {
+	for id, all := range j.at {
+		for _, e := range all {
+			if e.where != "dead" {
+				j.fault("item %s is left: %v", id, e.change)
+			}
+		}
+	}
+	for session, c := range j.sessions {
+		j.fault("session %s is left: %v", session, c)
+	}
+	last := map[string]change{}
+	for _, c := range j.r.t.changes {
+		if !c.undone {
+			last[c.key] = c
+		}
+	}
+	for _, c := range last {
+		kind, rest := c.part()
+		id, _, _ := strings.Cut(rest, "/")
+		if c.deleted || kind == "" {
+			continue
+		}
+		switch kind {
+		case "slot":
+			j.fault("the place of a taken item is left: %v", c)
+		case "place":
+			if len(j.at[rest]) == 0 {
+				j.fault("the place of an item is left that is gone: %v", c)
+			}
+		case "worker":
+			j.fault("the entry of session %s is left: %v", id, c)
+		}
+	}
+}
+
+// beliefs checks that who passed Check when its successor did had not known better.
+func (j *queueJudge) beliefs() {
+	for token, o := range j.r.t.overlaps {
+		id, ours := strings.CutPrefix(token.Key, queueTokens+"item/")
+		if !ours {
+			continue
+		}
+		one := j.qs.leases[leaseName{id, token.Fence}]
+		if one == nil || one.given || j.robbed(o.p, o.at) || j.qs.w.restored.Load() {
+			continue
+		}
+		for _, c := range j.qs.calls {
+			if c.id == id && c.fence == token.Fence {
+				fmt.Println("CALL", *c)
+			}
+		}
+		j.fault("%s passed Check with %v at %s, when %s had been given %v and passed it, too", o.p.name, token, clockOf(o.at), o.by.name, o.next)
+	}
+}
+
+// robbed reports whether a process's session was taken away behind its back shortly
+// before.
+func (j *queueJudge) robbed(p *process, at time.Time) bool {
+	return slices.ContainsFunc(j.forced[p.client.Instance()], func(t time.Time) bool {
+		return !t.After(at.Add(seenLate)) && at.Sub(t) < p.longest()+5*time.Second
+	})
+}
+
+func (e *queueEntry) String() string {
+	if e == nil {
+		return "nowhere"
+	}
+	return fmt.Sprintf("%s, attempt %d of %d, since revision %d (%s)", e.where, e.Attempts, e.Max, e.change.rev, clockOf(e.change.at))
+}

@@ -1,0 +1,244 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// consume claims items and handles them, until the process ends.
+func (p *process) consume(rng *rand.Rand) {
+	for p.ctx.Err() == nil {
+		leases := p.claimItems(rng, 1+rng.IntN(3), rng.IntN(4) > 0)
+		if len(leases) == 0 {
+			p.pause(between(rng, 100*time.Millisecond, 2*time.Second))
+		}
+		for _, l := range leases {
+			p.handleItem(rng, l)
+		}
+	}
+}
+
+// claimItems claims items, and records which.
+func (p *process) claimItems(rng *rand.Rand, n int, wait bool) []*queue.Lease {
+	ctx, cancel := p.within(rng, 20*time.Second)
+	defer cancel()
+	return p.claimIn(ctx, n, wait)
+}
+
+func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Lease {
+	qs := p.w.queue
+	method := p.queue.TryClaim
+	if wait {
+		method = p.queue.Claim
+	}
+	from, began := qs.now(), time.Now()
+	b, err := method(ctx, n)
+	to := qs.now()
+	if wait && !p.dead.Load() {
+		qs.mu.Lock()
+		qs.waits = append(qs.waits, queueWait{p: p, from: began, to: time.Now()})
+		qs.mu.Unlock()
+	}
+	p.class("queue claim", err)
+	if p.dead.Load() {
+		return nil // nobody is told
+	}
+	key := ""
+	for _, l := range b.Leases {
+		if l.Key() < key {
+			p.w.fault("%s was given %s, of key %s, after that of key %s", p.name, l.ID(), l.Key(), key)
+		}
+		key = l.Key()
+		one := &queueLease{p: p, id: l.ID(), fence: l.Fence(), attempt: l.Attempt(), from: from, to: to, at: time.Now(), began: began, strict: p.drains}
+		p.w.trace.believe(belief{p, l.Token(), l.Check})
+		qs.mu.Lock()
+		if before := qs.leases[leaseName{one.id, one.fence}]; before != nil && !p.w.restored.Load() {
+			p.w.fault("item %s was given to %s and to %s by fence %d", one.id, before.p.name, p.name, one.fence)
+		}
+		qs.leases[leaseName{one.id, one.fence}] = one
+		qs.mu.Unlock()
+		go qs.follow(one, l)
+		p.w.count("queue items claimed")
+	}
+	return b.Leases
+}
+
+// follow records when a lease is over by its own account, other than by a verb.
+func (qs *queueing) follow(one *queueLease, l *queue.Lease) {
+	<-l.Done()
+	if errors.Is(l.Err(), etcdclaims.ErrReleased) {
+		return
+	}
+	now := qs.now()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	one.over, one.overAt = now, time.Now()
+}
+
+// ends returns when the lease was over by its own account, or began.
+func (one *queueLease) ends() time.Time {
+	if one.overAt.IsZero() {
+		return one.at
+	}
+	return one.overAt
+}
+
+// handleItem is a handler. It ends the lease in any of the ways there are.
+func (p *process) handleItem(rng *rand.Rand, l *queue.Lease) {
+	lasts := between(rng, 0, 3*time.Second)
+	if rng.IntN(10) == 0 {
+		lasts = 2 * p.longest() // which it may, as long as its process renews
+	}
+	p.pause(lasts)
+	if p.dead.Load() {
+		return
+	}
+	if rng.IntN(6) == 0 {
+		p.heartbeat(rng, l)
+	}
+	if rng.IntN(12) > 0 || !p.giveHandle(rng, l) {
+		p.endItem(rng, l)
+	}
+	for l.Err() == nil && !p.dead.Load() && p.ctx.Err() == nil {
+		p.attempt(rng, p.w.queue.begin(p, "release", l.ID(), l.Fence()), l.Release)
+	}
+}
+
+// heartbeat renews a lease, maybe with another duration, by which it gets another
+// fence.
+func (p *process) heartbeat(rng *rand.Rand, l *queue.Lease) {
+	qs := p.w.queue
+	d := []time.Duration{0, p.ttl, p.second}[rng.IntN(3)]
+	before := l.Fence()
+	c := qs.begin(p, "heartbeat", l.ID(), before)
+	p.attempt(rng, c, func(ctx context.Context) error {
+		_, err := l.Heartbeat(ctx, d)
+		return err
+	})
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if now := l.Fence(); now != before {
+		if now < before {
+			p.w.fault("the fence of %s fell from %d to %d by a heartbeat", l.ID(), before, now)
+		}
+		if one := qs.leases[leaseName{l.ID(), before}]; one != nil {
+			qs.leases[leaseName{l.ID(), now}] = one // the same lease, of which the rest is asked
+		}
+	}
+}
+
+// giveHandle lets another process end the lease. It returns false if there is none.
+func (p *process) giveHandle(rng *rand.Rand, l *queue.Lease) bool {
+	qs := p.w.queue
+	other := qs.other(p)
+	if other == nil {
+		return false
+	}
+	qs.mu.Lock()
+	if one := qs.leases[leaseName{l.ID(), l.Fence()}]; one != nil {
+		one.given = true
+	}
+	qs.mu.Unlock()
+	ctx, cancel := other.within(rng, 5*time.Second)
+	defer cancel()
+	theirs, err := other.queue.Adopt(ctx, l.Handle())
+	other.class("queue adopt", err)
+	if err != nil {
+		return false
+	}
+	p.w.count("queue handles given")
+	other.endItem(rng, theirs)
+	return true
+}
+
+// other returns another process with the queue.
+func (qs *queueing) other(p *process) *process {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, c := range qs.calls[max(0, len(qs.calls)-20):] {
+		if c.p != p && !c.p.dead.Load() && c.p.ctx.Err() == nil {
+			return c.p
+		}
+	}
+	return nil
+}
+
+// endItem ends a lease by one of its verbs.
+func (p *process) endItem(rng *rand.Rand, l *queue.Lease) {
+	qs := p.w.queue
+	begin := func(verb string) *queueCall { return qs.begin(p, verb, l.ID(), l.Fence()) }
+	switch rng.IntN(10) {
+	case 0, 1, 2:
+		c := begin("fail")
+		var cause error = queueCause{n: c.n}
+		if c.last = rng.IntN(8) == 0; c.last {
+			cause = etcdclaims.Permanent(cause)
+		}
+		p.attempt(rng, c, func(ctx context.Context) error {
+			out, err := l.Fail(ctx, cause)
+			c.dead = out.Dead
+			return err
+		})
+	case 3:
+		p.attempt(rng, begin("snooze"), func(ctx context.Context) error {
+			_, err := l.Snooze(ctx, between(rng, 0, 5*time.Second))
+			return err
+		})
+	case 4:
+		p.attempt(rng, begin("release"), l.Release)
+	case 5:
+		c := begin("discard")
+		if rng.IntN(2) == 0 {
+			c.verb = "complete"
+			p.finishItem(rng, c, l)
+			return
+		}
+		p.attempt(rng, c, func(ctx context.Context) error { return l.Discard(ctx, queueCause{n: c.n}.Error()) })
+	default:
+		p.finishItem(rng, begin("complete"), l)
+	}
+}
+
+// mark is the write by which etcd shows whose completion it was.
+func (c *queueCall) mark() clientv3.Op { return clientv3.OpPut(queueDone+c.id, fmt.Sprint(c.n)) }
+
+// finishItem completes an item, with a write that says who did, and maybe with a
+// child.
+func (p *process) finishItem(rng *rand.Rand, c *queueCall, l *queue.Lease) {
+	ops := []clientv3.Op{c.mark()}
+	if id := p.w.queue.newID(rng); id != c.id && rng.IntN(4) == 0 {
+		child := p.w.queue.begin(p, "enqueue again", id, 0)
+		op, err := p.queue.Op(child.item(rng))
+		if err != nil {
+			p.w.fault("%s: making an operation that enqueues: %v", p.name, err)
+			return
+		}
+		ops = append(ops, op, clientv3.OpPut(queueOutbox+child.id, fmt.Sprint(child.n)))
+	}
+	p.attempt(rng, c, func(ctx context.Context) error { return l.Complete(ctx, ops...) })
+}
+
+// attempt makes a call, and makes it again if it is not known what came of it.
+func (p *process) attempt(rng *rand.Rand, c *queueCall, call func(ctx context.Context) error) {
+	for range 1 + rng.IntN(3) {
+		ctx, cancel := context.WithTimeout(context.Background(), between(rng, time.Millisecond, 8*time.Second))
+		err := call(ctx)
+		cancel()
+		p.w.queue.returned(c, err)
+		if err == nil || p.dead.Load() || isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrClosed) {
+			return
+		}
+	}
+}
+
+// queueCause is the cause of a failure, which says by which call.
+type queueCause struct{ n int }
+
+func (c queueCause) Error() string { return fmt.Sprintf("call %d", c.n) }
