@@ -425,3 +425,48 @@ func claimed(r *etcdserverpb.TxnResponse) bool {
 	n := r.Responses
 	return r.Succeeded && len(n) >= 3 && n[0].GetResponseRange() != nil && n[1].GetResponseDeleteRange() != nil && n[2].GetResponsePut() != nil
 }
+
+// Claimers that wait for a slot beside a backlog do not read it again and again.
+func TestBacklogBehindLimit(t *testing.T) {
+	const items, limit, each = 150, 82, 40
+	virtually(t, func(w *world) {
+		var requests atomic.Int64
+		var queues []*queue.Queue
+		for range 2 {
+			q, host := w.process(queue.Config{TTL: time.Minute, MaxTaken: limit})
+			host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 10 * time.Millisecond, Saw: func(any) { requests.Add(1) }})
+			queues = append(queues, q)
+		}
+		var some []queue.Item
+		for range items {
+			some = append(some, queue.NewItem(nil))
+		}
+		_, err := queues[0].EnqueueAll(w.Context(), some)
+		w.ok(err)
+		var wg sync.WaitGroup
+		for _, q := range queues {
+			w.want(len(w.tryClaim(q, 1)), 1) // so that they have sessions
+		}
+		for _, q := range queues { // both pick the first ones: one of them has to pick from more
+			wg.Go(func() {
+				if _, err := q.Claim(w.Context(), each); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		for _, q := range queues {
+			wg.Go(func() { _, _ = q.Claim(ctx, 1) })
+		}
+		time.Sleep(25 * sec) // past a read
+		before := requests.Load()
+		time.Sleep(5 * sec)
+		if n := requests.Load() - before; n > 20 {
+			t.Errorf("%d requests in 5 s, while nothing happens", n)
+		}
+		cancel()
+		wg.Wait()
+	})
+}

@@ -178,10 +178,11 @@ func (a *arrivals) endRead(q *Queue, v view) {
 	if len(v.vested) > 0 {
 		a.vests(now)
 	}
-	if a.complete {
+	if by := a.lookBy; a.complete {
 		for _, p := range v.ready {
 			a.put(p, a.turn(string(p.kv.Key), now))
 		}
+		a.lookBy = by // a backlog, which was just read, is not read again at once
 	}
 	for _, ev := range log {
 		a.apply(q, ev, now)

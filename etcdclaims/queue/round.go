@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -114,8 +115,10 @@ func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, err
 		c.arrivals.forget()
 		return nil, nil
 	}
-	// Others were faster with the rest: pick from more next time.
-	switch missed := len(items) - len(leases); {
+	// Others were faster with the rest: pick from more next time. Not with those that
+	// have just vested, which the keeper may have moved: while one process claims alone
+	// it claims in order.
+	switch missed := readyOf(c.q, items) - len(leases); {
 	case missed > 0:
 		c.window = min(max(c.window, n)*2, 1024)
 	case c.window > 1:
@@ -123,4 +126,14 @@ func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, err
 		c.window -= max(1, c.window/24)
 	}
 	return leases, nil
+}
+
+// readyOf returns how many of the items had been moved to the ready ones.
+func readyOf(q *Queue, items []*picked) (n int) {
+	for _, p := range items {
+		if strings.HasPrefix(string(p.kv.Key), q.keys.ready()) {
+			n++
+		}
+	}
+	return n
 }

@@ -62,6 +62,7 @@ type queueCall struct {
 	dead     bool  // a failure that was answered so
 	last     bool  // a failure that is permanent
 	applied  int   // how often it is in etcd
+	tries    int   // how often it was called again
 }
 
 // queueLease is an item that a process was told that it has.
@@ -227,18 +228,19 @@ func (p *process) enqueue(rng *rand.Rand) {
 	c := p.w.queue.begin(p, "enqueue", id, 0)
 	item := c.item(rng)
 	c.id = item.ID()
-	for range 1 + rng.IntN(2) { // again, if the first call does not know
+	call := func(c *queueCall) {
 		ctx, cancel := p.within(rng, 5*time.Second)
+		defer cancel()
 		added, err := p.queue.Enqueue(ctx, item)
-		cancel()
 		if err == nil && !added {
-			c.verb = "enqueue again" // it was there, maybe from this very call
+			c.verb = "enqueue again" // it was there
 		}
 		p.w.queue.returned(c, err)
-		if c.outcome != "unknown" || p.ctx.Err() != nil || id == "" {
-			return
-		}
-		c.verb = "enqueue again"
+	}
+	call(c)
+	if c.outcome == "unknown" && id != "" && rng.IntN(2) == 0 && p.ctx.Err() == nil {
+		c.tries++ // it is put again if it was put and cancelled
+		call(p.w.queue.begin(p, "enqueue again", id, 0))
 	}
 }
 

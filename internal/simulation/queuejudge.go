@@ -151,7 +151,7 @@ func (j *queueJudge) apply(c change) (id string) {
 		j.epoch, _ = strconv.ParseInt(c.value, 10, 64)
 	case kind == "paused":
 		j.paused = !c.deleted
-	case kind == "item" && !strings.HasSuffix(rest, "\x00"):
+	case kind == "content" && !strings.HasSuffix(rest, "\x00"):
 		var content struct {
 			Payload []byte
 			Done    *struct{}
@@ -211,7 +211,7 @@ func (j *queueJudge) transaction(changes []change) {
 	paused := j.paused
 	for _, c := range changes {
 		id := c.key
-		if kind, rest := c.part(); kind == "item" {
+		if kind, rest := c.part(); kind == "content" {
 			id = rest
 		} else if e := j.entry(c); e != nil {
 			id = e.ID

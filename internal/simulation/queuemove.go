@@ -73,7 +73,7 @@ func (m *queueMoves) call(text, verb, id string, fence int64) *queueCall {
 	if c.verb != verb && !strings.HasPrefix(c.verb, verb) || c.id != id || c.fence != fence {
 		m.fault("%s of %s under fence %d was done by the call %s of %s under fence %d of %s", verb, id, fence, c.verb, c.id, c.fence, c.p.name)
 	}
-	if c.applied++; c.applied > 1 {
+	if c.applied++; c.applied > 1+c.tries {
 		m.fault("%s of %s by %s was done %d times", verb, id, c.p.name, c.applied)
 	}
 	return c
