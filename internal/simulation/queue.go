@@ -34,8 +34,10 @@ type queueing struct {
 	room int // items that may wait; 0: no limit
 
 	mu     sync.Mutex
-	clock  int64 // counts what is recorded
-	ids    int   // made so far
+	clock  int64     // counts what is recorded
+	at     time.Time // of the last, and the first one at that instant
+	first  int64
+	ids    int // made so far
 	calls  []*queueCall
 	leases map[leaseName]*queueLease
 	waits  []queueWait
@@ -102,6 +104,9 @@ func (qs *queueing) now() int64 {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.clock++
+	if now := time.Now(); now.After(qs.at) {
+		qs.at, qs.first = now, qs.clock
+	}
 	return qs.clock
 }
 

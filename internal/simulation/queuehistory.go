@@ -150,7 +150,7 @@ func (qs *queueing) linearizable(j *queueJudge) {
 			add(one.id, itemStep{kind: stepClaim, lease: one.fence, sure: true, who: one.p.name}, one.from, one.to)
 			if !ended[one] {
 				from := one.over
-				if from == 0 || j.robbed(one.p, one.ends()) {
+				if from == 0 || one.p.slept.Load() || j.robbed(one.p, one.ends()) {
 					from = one.to
 				}
 				add(one.id, itemStep{kind: stepOver, lease: one.fence, who: one.p.name}, min(from, forever), 0)

@@ -76,10 +76,10 @@ func (qs *queueing) follow(one *queueLease, l *queue.Lease) {
 	if errors.Is(l.Err(), etcdclaims.ErrReleased) {
 		return
 	}
-	now := qs.now()
+	qs.now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	one.over, one.overAt = now, time.Now()
+	one.over, one.overAt = qs.first, time.Now() // others at this instant may be recorded before
 }
 
 // ends returns when the lease was over by its own account, or began.
