@@ -11,6 +11,8 @@ type mutant struct {
 	edits []edit
 	// seeds is within how many, from the first on, the simulation must find it.
 	seeds int
+	// queue says that each of these runs has a queue.
+	queue bool
 	// tests name the regular tests that must find it instead, by a regular
 	// expression for go test -run, where the simulation is not the natural place:
 	// one of them must fail.

@@ -22,7 +22,7 @@ func TestMutants(t *testing.T) {
 		t.Skip("each mutant is compiled and simulated: run with -mutants")
 	}
 	var table strings.Builder
-	for _, m := range slices.Concat(mutants, coreMutants) {
+	for _, m := range slices.Concat(mutants, coreMutants, queueMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			if m.tests != "" {
 				finding := m.fail(t, m.build(t))
@@ -46,7 +46,7 @@ func TestMutants(t *testing.T) {
 // the tests that must find it exist, without looking whether they do.
 func TestMutantsFit(t *testing.T) {
 	names := map[string][]string{} // of tests, by package
-	for _, m := range slices.Concat(mutants, coreMutants) {
+	for _, m := range slices.Concat(mutants, coreMutants, queueMutants) {
 		if (m.tests == "") == (m.seeds == 0) {
 			t.Errorf("%s: either the simulation finds it, or tests do", m.name)
 		}
@@ -133,7 +133,7 @@ func (m mutant) search(t *testing.T, binary string) (seed, finding string) {
 	const some = 6
 	for from := 1; from <= m.seeds; from += some {
 		cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestSimulation$", fmt.Sprintf("-seed=%d", from),
-			fmt.Sprintf("-seeds=%d", min(some, m.seeds-from+1)), fmt.Sprintf("-simulate=%v", *lasting), "-replays=0", "-test.timeout=5m", "-kept="+t.TempDir())
+			fmt.Sprintf("-seeds=%d", min(some, m.seeds-from+1)), fmt.Sprintf("-simulate=%v", *lasting), "-replays=0", fmt.Sprintf("-queues=%t", m.queue), "-test.timeout=5m", "-kept="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			continue
