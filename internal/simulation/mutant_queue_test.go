@@ -4,64 +4,64 @@ package simulation_test
 var queueMutants = []mutant{
 	{
 		name: "verb without the item's fence", seeds: 100, queue: true,
-		edits: []edit{{"queue/verbs.go", "		cmps = append(cmps, unmoved(key, rev))\n", ""}},
+		edits: []edit{{"etcdclaims/queue/verbs.go", "		cmps = append(cmps, unmoved(key, rev))\n", ""}},
 	},
 	{
 		name: "items taken from a session that lives", seeds: 100, queue: true,
 		edits: []edit{
-			{"queue/recover.go", "			if resp.Responses[i].GetResponseRange().Count > 0 {\n				alive++\n", "			if resp.Responses[i].GetResponseRange().Count > 1 {\n				alive++\n"},
-			{"queue/recover.go", "via.claim.Txn(ctx).If(absent(own)).Then(ops...)", "via.claim.Txn(ctx).Then(ops...)"},
+			{"etcdclaims/queue/recover.go", "			if resp.Responses[i].GetResponseRange().Count > 0 {\n				alive++\n", "			if resp.Responses[i].GetResponseRange().Count > 1 {\n				alive++\n"},
+			{"etcdclaims/queue/recover.go", "via.claim.Txn(ctx).If(absent(own)).Then(ops...)", "via.claim.Txn(ctx).Then(ops...)"},
 		},
 	},
 	{
 		name: "attempt not counted when a worker dies", seeds: 100, queue: true,
-		edits: []edit{{"queue/recover.go", "	if st.Attempts >= st.Max {\n", "	st.Attempts--\n	if st.Attempts >= st.Max {\n"}},
+		edits: []edit{{"etcdclaims/queue/recover.go", "	if st.Attempts >= st.Max {\n", "	st.Attempts--\n	if st.Attempts >= st.Max {\n"}},
 	},
 	{
 		name: "enqueue without the condition that the item is not there", seeds: 100, queue: true,
-		edits: []edit{{"queue/enqueue.go", "	return clientv3.OpTxn([]clientv3.Cmp{absent(key)},\n", "	return clientv3.OpTxn(nil,\n"}},
+		edits: []edit{{"etcdclaims/queue/enqueue.go", "	return clientv3.OpTxn([]clientv3.Cmp{absent(key)},\n", "	return clientv3.OpTxn(nil,\n"}},
 	},
 	{
 		name: "limit not in the claiming transaction", seeds: 100, queue: true,
-		edits: []edit{{"queue/claim.go", "			cmps = append(cmps, absent(q.keys.slot(p.st.Slot)))\n", ""}},
+		edits: []edit{{"etcdclaims/queue/claim.go", "			cmps = append(cmps, absent(q.keys.slot(p.st.Slot)))\n", ""}},
 	},
 	{
 		name: "claim of an item that has moved", seeds: 100, queue: true,
-		edits: []edit{{"queue/claim.go", "[]clientv3.Cmp{unmoved(string(p.kv.Key), p.kv.ModRevision)}", "[]clientv3.Cmp{}"}},
+		edits: []edit{{"etcdclaims/queue/claim.go", "[]clientv3.Cmp{unmoved(string(p.kv.Key), p.kv.ModRevision)}", "[]clientv3.Cmp{}"}},
 	},
 	{
 		name: "vested item moved from where it is not", seeds: 100, queue: true,
-		edits: []edit{{"queue/head.go", "clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil)", "clientv3.OpTxn(nil, then, nil)"}},
+		edits: []edit{{"etcdclaims/queue/head.go", "clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil)", "clientv3.OpTxn(nil, then, nil)"}},
 	},
 	{
 		name: "lost reply of a claim taken for a refusal", seeds: 100, queue: true,
-		edits: []edit{{"queue/claim.go", "leases, err := q.takenAfterAll(ctx, s, items, nonce, err)", "leases, err := []*Lease(nil), error(nil)"}},
+		edits: []edit{{"etcdclaims/queue/claim.go", "leases, err := q.takenAfterAll(ctx, s, items, nonce, err)", "leases, err := []*Lease(nil), error(nil)"}},
 	},
 	{
 		name: "release that drops the payload", seeds: 100, queue: true,
 		edits: []edit{{
-			"queue/verbs.go", "		return l.q.requeue(st, \"release\", keyspace.Fence(l.ep, rev), now)\n",
+			"etcdclaims/queue/verbs.go", "		return l.q.requeue(st, \"release\", keyspace.Fence(l.ep, rev), now)\n",
 			"		return append(l.q.requeue(st, \"release\", keyspace.Fence(l.ep, rev), now), clientv3.OpDelete(l.q.keys.item(st.ID)))\n",
 		}},
 	},
 	{
 		name: "belief that outlasts a verb", seeds: 100, queue: true,
-		edits: []edit{{"queue/verbs.go", "	l.leave()\n", ""}},
+		edits: []edit{{"etcdclaims/queue/verbs.go", "	l.leave()\n", ""}},
 	},
 	{
 		name: "another's item taken for one's own", seeds: 200, queue: true,
-		edits: []edit{{"queue/enqueue.go", "c.Seq == it.seq", "c.Seq != \"\""}},
+		edits: []edit{{"etcdclaims/queue/enqueue.go", "c.Seq == it.seq", "c.Seq != \"\""}},
 	},
 	{
 		name: "one attempt too many", seeds: 100, queue: true,
-		edits: []edit{{"queue/verbs.go", "if st.Attempts >= st.Max ||", "if st.Attempts > st.Max ||"}},
+		edits: []edit{{"etcdclaims/queue/verbs.go", "if st.Attempts >= st.Max ||", "if st.Attempts > st.Max ||"}},
 	},
 	{
 		name: "request of the queue that may come late", seeds: 300, queue: true,
-		edits: []edit{{"queue/session.go", "append(slices.Clip(cmps), unmoved(key, gen))...", "slices.Clip(cmps)..."}},
+		edits: []edit{{"etcdclaims/queue/session.go", "append(slices.Clip(cmps), unmoved(key, gen))...", "slices.Clip(cmps)..."}},
 	},
 	{
 		name: "room not in the enqueuing transaction", seeds: 200, queue: true,
-		edits: []edit{{"queue/enqueue.go", "s.commit(ctx, full, ops, nil)", "s.commit(ctx, full[:0], ops, nil)"}},
+		edits: []edit{{"etcdclaims/queue/enqueue.go", "s.commit(ctx, full, ops, nil)", "s.commit(ctx, full[:0], ops, nil)"}},
 	},
 }
