@@ -78,6 +78,7 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 		&cobra.Group{ID: groupRepair, Title: "Repair:"})
 	root.AddCommand(
 		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(),
+		a.runCommand(), a.electCommand(),
 		a.releaseCommand(), a.epochCommand(),
 		exitCodesTopic(),
 	)

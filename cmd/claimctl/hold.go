@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// hold runs the command under the claim, and gives the claim up when the command
+// has ended, and not before.
+func (r *runner) hold(path string, h *holding) error {
+	cmd := &exec.Cmd{Path: path, Args: r.argv, Env: append(os.Environ(), environment(h)...), Stdin: r.in, Stdout: r.out, Stderr: r.err}
+	c, err := startChild(cmd)
+	if err != nil {
+		return errors.Join(&exitError{exitCannotRun, fmt.Errorf("run %q: %w", r.key, err)}, r.giveUp(h, nil))
+	}
+	r.watchOver(c, h)
+	lost := h.Err()
+	var l *etcdclaims.LostError
+	if !errors.As(lost, &l) {
+		lost = nil
+	}
+	switch err := r.giveUp(h, c); {
+	case lost == nil && errors.Is(err, etcdclaims.ErrLost):
+		lost = err
+	case err != nil && lost == nil && !h.over:
+		if h.work != nil { // whether it counts as done matters to the caller
+			return err
+		}
+		r.complain(fmt.Sprintf("the key may stay held until its lease ends: %v", err), 0)
+	}
+	switch {
+	case lost == nil && !h.over:
+		return childExit(c)
+	case lost == nil:
+		lost = fmt.Errorf("run %q: stopped before the claim ended: %w", r.key, context.Cause(h.Context()))
+	}
+	h.over = true
+	if h.killed {
+		return r.ended("killed", lost)
+	}
+	return r.ended("lost", lost)
+}
+
+// environment is what the command finds about its claim.
+func environment(h *holding) []string {
+	env := []string{
+		"FENCING_TOKEN=" + h.Token().String(),
+		"CLAIM_KEY=" + h.Key(),
+		"CLAIM_FENCE=" + strconv.FormatInt(h.Fence(), 10),
+		"CLAIM_ID=" + h.ID(),
+		"CLAIM_OWNER=" + h.Owner(),
+	}
+	if h.work != nil {
+		env = append(env, "CLAIM_ATTEMPT="+strconv.Itoa(h.work.Attempt()))
+	}
+	return env
+}
+
+// watchOver passes signals on, and sees to it that the command has ended before
+// the claim does. It returns when the command has ended.
+func (r *runner) watchOver(c *child, h *holding) {
+	stopping, lost := h.Context().Done(), h.Done()
+	var tick <-chan time.Time
+	var asked time.Time
+	kill := func() {
+		select {
+		case <-c.done: // by itself, at the same time
+		default:
+			h.over, h.killed = true, true
+			c.kill()
+		}
+	}
+	for {
+		select {
+		case <-c.done:
+			return
+		case sig := <-r.signals:
+			if ends(sig) {
+				h.interrupted = sig
+			}
+			c.signal(sig)
+		case <-stopping:
+			stopping = nil
+			select {
+			case <-c.done:
+				return
+			default:
+			}
+			h.over = true
+			asked = time.Now()
+			c.signal(r.stop)
+			c.resume() // a stopped process hears of nothing else
+			// The time that is left is read again and again: a late renewal makes it
+			// longer, and a suspended machine makes it shorter than a timer would.
+			ticker := time.NewTicker(20 * time.Millisecond)
+			defer ticker.Stop()
+			tick = ticker.C
+		case <-tick:
+			if h.Remaining() <= killAhead || time.Since(asked) >= r.grace {
+				kill()
+				tick = nil
+			}
+		case <-lost:
+			kill()
+			lost = nil
+		}
+	}
+}
+
+// giveUp releases the claim, or ends the work as the command did; c is nil if it
+// did not start.
+func (r *runner) giveUp(h *holding, c *child) error {
+	ctx, cancel := context.WithTimeout(context.Background(), r.commandTimeout)
+	defer cancel()
+	if h.work == nil {
+		return h.Release(ctx)
+	}
+	var reason *etcdclaims.LostError
+	exit := error(nil)
+	if c != nil {
+		exit = c.err
+	}
+	switch {
+	case c == nil:
+		return h.work.Release(ctx)
+	case exit == nil && !h.killed:
+		return h.work.Complete(ctx)
+	case r.atMostOnce:
+		_, err := h.work.Fail(ctx, etcdclaims.Permanent(fmt.Errorf("the command ended with %w", exit)))
+		return err
+	case h.interrupted != nil, h.over && !(errors.As(context.Cause(h.Context()), &reason) && reason.Reason == etcdclaims.ReasonMaxHold):
+		return h.work.Release(ctx) // it was not its fault
+	}
+	_, err := h.work.Fail(ctx, fmt.Errorf("the command ended with %w", exit))
+	return err
+}
+
+// childExit returns the command's own exit.
+func childExit(c *child) error {
+	var exit *exec.ExitError
+	switch {
+	case c.err == nil:
+		return nil
+	case errors.As(c.err, &exit):
+		return &exitError{code: exitOf(exit)}
+	}
+	return &exitError{exitFailure, c.err}
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap/zapcore"
+)
+
+// killAhead is how long before the claim's deadline a command is killed that did
+// not stop.
+const killAhead = 250 * time.Millisecond
+
+// runner runs one command under a claim.
+type runner struct {
+	*app
+	key     string
+	argv    []string
+	wait    string
+	ttl     time.Duration
+	maxHold time.Duration
+	minHold time.Duration
+	grace   time.Duration
+	note    string
+	signal  string
+	codes   map[string]int
+
+	once        bool
+	atMostOnce  bool
+	maxAttempts int
+	retention   time.Duration
+
+	claims  *etcdclaims.Client
+	signals chan os.Signal
+	stop    os.Signal // what asks the command to end
+}
+
+const runText = `Run a command while this process holds KEY, and release the key as soon as the
+command has ended. The command is run as it stands, without a shell, in a process
+group of its own.
+
+Before the claim ends the command is stopped: it gets --signal one grace before the
+claim's deadline, and SIGKILL before the deadline, which is counted from before the
+last renewal was sent. If the claim is gone at once, by a forced release, the
+command is killed at once. Signals that claimctl receives are passed on to the
+process group, also SIGTERM; they do not end the claim before the command ends.
+What the command leaves behind in its group is killed before the key is released.
+
+The command finds in its environment: FENCING_TOKEN (send it along with requests),
+CLAIM_KEY, CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, and CLAIM_ATTEMPT with --once.
+
+Not guaranteed: if claimctl is stopped (SIGSTOP), or killed where the system cannot
+kill the command with it (all but Linux), the command runs on without the claim.
+Only fences stop its writes.`
+
+func (a *app) runCommand() *cobra.Command {
+	r := &runner{app: a}
+	cmd := &cobra.Command{
+		Use: "run KEY -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args,
+		Short: "Run a command while holding a key", Long: runText,
+		Example: `  claimctl run nightly -- ./report.sh
+  claimctl run --wait 10m --max-hold 1h deploy/web -- make deploy
+  claimctl run --once invoice/42 -- ./invoice 42`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), false) },
+	}
+	r.addFlags(cmd, "0")
+	flags := cmd.Flags()
+	flags.DurationVar(&r.minHold, "min-hold", 0, "keep the key held for at least this long, also after the command")
+	flags.BoolVar(&r.once, "once", false, "keep a record, and do not run the command again after it exited with 0")
+	flags.BoolVar(&r.atMostOnce, "at-most-once", false, "with --once: do not run the command again if it died with this process")
+	flags.IntVar(&r.maxAttempts, "max-attempts", 10, "with --once: attempts until the work is dead (negative: no limit)")
+	flags.DurationVar(&r.retention, "retention", 24*time.Hour, "with --once: how long done work is remembered (negative: for ever)")
+	return cmd
+}
+
+func (a *app) electCommand() *cobra.Command {
+	r := &runner{app: a}
+	cmd := &cobra.Command{
+		Use: "elect KEY -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args,
+		Short: "Run a command as the leader, and stand again after the claim is lost",
+		Long: `Wait in line for KEY and run a command while this process holds it, as run does. If
+the claim is lost, the command is stopped, and this process waits in line again.
+elect ends when the command ends by itself, and exits as the command did.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), true) },
+	}
+	r.addFlags(cmd, "forever")
+	return cmd
+}
+
+func (r *runner) addFlags(cmd *cobra.Command, wait string) {
+	flags := cmd.Flags()
+	flags.StringVar(&r.wait, "wait", wait, "how long to wait in line for the key: a duration, 0 or forever")
+	flags.DurationVar(&r.ttl, "ttl", etcdclaims.DefaultTTL, "lease time: how long the key stays held after this machine dies")
+	flags.DurationVar(&r.maxHold, "max-hold", 0, "stop the command when the claim is this old (0: never)")
+	flags.DurationVar(&r.grace, "grace", 0, "how long before SIGKILL the command is asked to end (default a fifth of the TTL)")
+	flags.StringVar(&r.signal, "signal", "TERM", "signal that asks the command to end")
+	flags.StringVar(&r.note, "note", "", "note on the claim, for people")
+	flags.StringToIntVarP(&r.codes, "exit-code", "E", nil, "replace exit codes: busy, timeout, lost, killed, unreachable or done, as in busy=0")
+}
+
+// args takes the key, and after "--" the command.
+func (r *runner) args(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+		return fmt.Errorf("%s: want one key, -- and a command", cmd.Name())
+	}
+	r.key, r.argv = args[0], args[1:]
+	for name, code := range r.codes {
+		if _, ok := ownCodes[name]; !ok || code < 0 || code > 255 {
+			return fmt.Errorf("%s: --exit-code %s=%d: the names are busy, timeout, lost, killed, unreachable and done, the codes 0 to 255", cmd.Name(), name, code)
+		}
+	}
+	if r.atMostOnce && !r.once {
+		return fmt.Errorf("%s: --at-most-once needs --once", cmd.Name())
+	}
+	if r.once && r.minHold != 0 {
+		return fmt.Errorf("%s: --min-hold does not go with --once, whose record keeps the command from running again", cmd.Name())
+	}
+	if r.grace < 0 || r.maxHold < 0 || r.minHold < 0 {
+		return fmt.Errorf("%s: --grace, --max-hold and --min-hold must not be negative", cmd.Name())
+	}
+	var err error
+	r.stop, err = parseSignal(r.signal)
+	return err
+}
+
+// ownCodes are the exit codes of run itself, by the names of --exit-code.
+var ownCodes = map[string]int{
+	"busy": exitBusy, "timeout": exitTimeout, "lost": exitLost, "killed": exitKilled, "unreachable": exitUnreachable, "done": 0,
+}
+
+// ended is the end of claimctl for a reason of its own.
+func (r *runner) ended(reason string, err error) error {
+	code := ownCodes[reason]
+	if c, ok := r.codes[reason]; ok {
+		code = c
+	}
+	return &exitError{code, err}
+}
+
+func (r *runner) run(ctx context.Context, again bool) error {
+	wait, err := parseWait(r.wait)
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(r.argv[0])
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
+		return &exitError{exitNotFound, err}
+	case err != nil:
+		return &exitError{exitCannotRun, err}
+	}
+	cfg := etcdclaims.Config{
+		TTL: r.ttl, MaxAttempts: r.maxAttempts, Retention: r.retention, Logger: r.logger(zapcore.WarnLevel),
+	}
+	if r.grace > 0 {
+		cfg.Drain = r.grace + killAhead
+	} else {
+		r.grace = max(r.ttl/5-killAhead, 0)
+	}
+	if r.maxHold > 0 && r.maxHold <= r.grace+killAhead {
+		return usageError("run: --max-hold %s is not longer than --grace and %s, when the command is stopped", r.maxHold, killAhead)
+	}
+	// From here on signals are passed on, or end the waiting.
+	r.signals = make(chan os.Signal, 32)
+	signal.Notify(r.signals, passedOn...)
+	defer signal.Stop(r.signals)
+	claims, done, err := r.client(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = done() }() // what matters was released, and said so
+	r.claims = claims
+	for {
+		h, err := r.acquire(ctx, wait)
+		if err != nil {
+			return err
+		}
+		err = r.hold(path, h)
+		if code := codeOf(err); !again || !h.over || code == 0 {
+			return err
+		}
+		r.complain(fmt.Sprintf("%v; waiting in line again", err), 0)
+	}
+}
+
+// parseWait returns how long to wait; negative means for ever.
+func parseWait(s string) (time.Duration, error) {
+	if s == "forever" {
+		return -1, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, usageError("--wait %q is not a duration, 0 or forever", s)
+	}
+	return d, nil
+}
+
+// holding is a claim, or the claim of work.
+type holding struct {
+	*etcdclaims.Claim
+	work *etcdclaims.Work
+
+	over        bool      // the claim ended before the command
+	killed      bool      // the command, by claimctl
+	interrupted os.Signal // a signal that asked claimctl to end
+}
+
+// acquire claims the key. A signal ends the waiting.
+func (r *runner) acquire(ctx context.Context, wait time.Duration) (*holding, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		h   *holding
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		h, err := r.claim(ctx, wait)
+		done <- result{h, err}
+	}()
+	for {
+		select {
+		case got := <-done:
+			return got.h, got.err
+		case sig := <-r.signals:
+			if !ends(sig) {
+				continue
+			}
+			cancel()
+			<-done // closing the client releases what it got
+			return nil, &exitError{exitSignal + signalNumber(sig), fmt.Errorf("run %q: %s before the command ran", r.key, sig)}
+		}
+	}
+}
+
+// claim makes the one call that acquires the key.
+func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error) {
+	opts := []etcdclaims.AcquireOption{etcdclaims.MaxHold(r.maxHold)}
+	if r.note != "" {
+		opts = append(opts, etcdclaims.Note([]byte(r.note)))
+	}
+	if r.minHold != 0 {
+		opts = append(opts, etcdclaims.MinHold(r.minHold))
+	}
+	if r.atMostOnce {
+		opts = append(opts, etcdclaims.AtMostOnce())
+	}
+	acquire, begin := r.claims.TryAcquire, r.claims.TryBegin
+	if wait != 0 {
+		acquire, begin = r.claims.Acquire, r.claims.Begin
+	}
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	} else if wait == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.commandTimeout)
+		defer cancel()
+	}
+	if !r.once {
+		claim, err := acquire(ctx, r.key, opts...)
+		if err != nil {
+			return nil, r.notAcquired(wait, err)
+		}
+		return &holding{Claim: claim}, nil
+	}
+	work, err := begin(ctx, r.key, opts...)
+	if err != nil {
+		return nil, r.notAcquired(wait, err)
+	}
+	return &holding{Claim: work.Claim, work: work}, nil
+}
+
+// notAcquired returns the exit of a command that did not run.
+func (r *runner) notAcquired(wait time.Duration, err error) error {
+	switch {
+	case errors.Is(err, etcdclaims.ErrDone):
+		return r.ended("done", nil)
+	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrWaiting):
+		return r.ended("busy", err)
+	case wait > 0 && errors.Is(err, context.DeadlineExceeded):
+		var waited *etcdclaims.WaitError
+		if errors.As(err, &waited) && waited.Info.Held && r.claims.Unreachable() == nil || r.reach(context.Background(), r.claims) == nil {
+			return r.ended("timeout", err)
+		}
+		return r.ended("unreachable", err)
+	case isUnreachable(err):
+		return r.ended("unreachable", err)
+	}
+	return err
+}
