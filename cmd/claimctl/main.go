@@ -79,7 +79,7 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 	root.AddCommand(
 		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(),
 		a.runCommand(), a.electCommand(),
-		a.releaseCommand(), a.epochCommand(),
+		a.releaseCommand(), a.epochCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(),
 		exitCodesTopic(),
 	)
 	return root

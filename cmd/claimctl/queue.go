@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/spf13/cobra"
+)
+
+// queueName is one queue in a list.
+type queueName struct {
+	Queue string `json:"queue"`
+}
+
+func (v queueName) name() string    { return v.Queue }
+func (v queueName) cells() []string { return []string{v.Queue} }
+
+// queueStats counts the items of a queue.
+type queueStats struct {
+	Queue       string     `json:"queue"`
+	Ready       int        `json:"ready"`
+	Later       int        `json:"later"`
+	Taken       int        `json:"taken"`
+	Dead        int        `json:"dead"`
+	OldestReady *time.Time `json:"oldestReady,omitempty"`
+	Paused      string     `json:"paused,omitempty"`
+}
+
+func (v queueStats) name() string { return v.Queue }
+
+var statsHeader = []string{"QUEUE", "READY", "LATER", "TAKEN", "DEAD", "OLDEST READY", "PAUSED"}
+
+func (v queueStats) cells() []string {
+	return []string{v.Queue, fmt.Sprint(v.Ready), fmt.Sprint(v.Later), fmt.Sprint(v.Taken), fmt.Sprint(v.Dead), at(v.OldestReady), v.Paused}
+}
+
+func viewStats(name string, s queue.Stats) queueStats {
+	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: moment(s.OldestReady)}
+	if !s.Paused.At.IsZero() {
+		v.Paused = fmt.Sprintf("by %s since %s: %s", s.Paused.By, stamp(s.Paused.At), s.Paused.Why)
+	}
+	return v
+}
+
+// itemView is an item of a queue.
+type itemView struct {
+	ID       string          `json:"id"`
+	Where    string          `json:"where"`
+	Topic    string          `json:"topic,omitempty"`
+	Priority int             `json:"priority"`
+	Payload  []byte          `json:"payload,omitempty"` // base64
+	Attempts int             `json:"attempts"`
+	Enqueued *time.Time      `json:"enqueued,omitempty"`
+	Since    *time.Time      `json:"since,omitempty"`
+	Owner    string          `json:"owner,omitempty"`
+	Fence    int64           `json:"fence,string"`
+	Why      string          `json:"why,omitempty"`
+	History  []queue.Attempt `json:"history,omitempty"`
+}
+
+func viewItem(i queue.Info) itemView {
+	return itemView{
+		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Priority: i.Priority, Payload: i.Payload, Attempts: i.Attempts,
+		Enqueued: moment(i.Enqueued), Since: moment(i.Since), Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
+	}
+}
+
+func (v itemView) name() string { return v.ID }
+
+var itemHeader = []string{"ID", "WHERE", "TOPIC", "PRIORITY", "ATTEMPTS", "ENQUEUED", "SINCE", "OWNER", "WHY"}
+
+func (v itemView) cells() []string {
+	return []string{v.ID, v.Where, v.Topic, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Enqueued), at(v.Since), v.Owner, shorten(v.Why)}
+}
+
+// errNoQueue is returned for a queue that never had an item.
+type errNoQueue string
+
+func (e errNoQueue) Error() string { return fmt.Sprintf("queue %q: no such queue", string(e)) }
+
+// queueOf calls f with a queue that exists, as it was configured.
+func (a *app) queueOf(cmd *cobra.Command, name string, f func(ctx context.Context, q *queue.Queue) error) error {
+	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+		cfg, err := configOf(ctx, claims, name)
+		if err != nil {
+			return err
+		}
+		q, err := queue.New(claims, cfg)
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		err = f(ctx, q)
+		_ = q.Close(ctx) // it has no items
+		return err
+	})
+}
+
+// configOf reads how the queue was made. A queue that does not exist is not made.
+func configOf(ctx context.Context, claims *etcdclaims.Client, name string) (queue.Config, error) {
+	sum := sha256.Sum256([]byte(name))
+	key := claims.Prefix() + "queue/" + hex.EncodeToString(sum[:16]) + "/spec"
+	resp, err := claims.Etcd().Get(ctx, key)
+	switch {
+	case err != nil:
+		return queue.Config{}, fmt.Errorf("queue %q: %w", name, err)
+	case len(resp.Kvs) == 0:
+		return queue.Config{}, errNoQueue(name)
+	}
+	var spec struct {
+		HigherFirst          bool
+		MaxTaken, MaxWaiting int
+	}
+	if err := json.Unmarshal(resp.Kvs[0].Value, &spec); err != nil {
+		return queue.Config{}, fmt.Errorf("queue %q: key %q cannot be read: %w", name, key, err)
+	}
+	return queue.Config{Name: name, HigherFirst: spec.HigherFirst, MaxTaken: spec.MaxTaken, MaxWaiting: spec.MaxWaiting}, nil
+}
+
+func (a *app) queueCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "queue", GroupID: groupRepair, Short: "Show and repair queues and dead letters"}
+	list := &cobra.Command{
+		Use: "ls", Args: cobra.NoArgs, Short: "List the queues that have work, or had until a minute ago",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				return printList(a, []string{"QUEUE"}, mapped(queue.Active(ctx, claims), func(s string) queueName { return queueName{s} }))
+			})
+		},
+	}
+	// verb is a command about one queue.
+	verb := func(use, short string, args int, f func(ctx context.Context, q *queue.Queue, args []string) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: cobra.ExactArgs(args + 1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return a.queueOf(cmd, args[0], func(ctx context.Context, q *queue.Queue) error { return f(ctx, q, args[1:]) })
+			},
+		}
+	}
+	stats := verb("stats QUEUE", "Count the items of a queue", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		s, err := q.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		v := viewStats(q.Name(), s)
+		if a.format == formatTable {
+			return printList(a, statsHeader, sequence([]queueStats{v}))
+		}
+		return printOne(a, v, nil)
+	})
+	show := verb("show QUEUE ID", "Show an item, with its payload and attempts", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
+		i, err := q.Look(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		v := viewItem(i)
+		return printOne(a, v, v.text)
+	})
+	waiting := verb("waiting QUEUE", "List the items that wait, in their order", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		return printList(a, itemHeader, mapped(q.Waiting(ctx), viewItem))
+	})
+	taken := verb("taken QUEUE", "List the items that workers have", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		return printList(a, itemHeader, mapped(q.Leased(ctx), viewItem))
+	})
+	var why string
+	pause := verb("pause QUEUE", "Stop all claiming until resume", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		return a.done(q.Pause(ctx, why), "paused %q", q.Name())
+	})
+	pause.Flags().StringVar(&why, "why", "", "note that is kept with the pause")
+	resume := verb("resume QUEUE", "End a pause", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		return a.done(q.Resume(ctx), "resumed %q", q.Name())
+	})
+	cancel := verb("cancel QUEUE ID", "Remove an item that no worker has", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
+		return a.done(q.Cancel(ctx, args[0]), "removed %q", args[0])
+	})
+	dead := &cobra.Command{Use: "dead", Short: "Show and repair dead letters"}
+	deadList := verb("ls QUEUE", "List the dead letters, oldest first", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		return printList(a, itemHeader, mapped(q.DeadLetters(ctx), viewItem))
+	})
+	redrive := verb("redrive QUEUE ID", "Make a dead letter visible again", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
+		return a.done(q.Redrive(ctx, args[0]), "redrove %q", args[0])
+	})
+	all := verb("redrive-all QUEUE", "Make all dead letters visible again", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		n, err := q.RedriveAll(ctx)
+		return a.done(err, "redrove %d items", n)
+	})
+	dead.AddCommand(deadList, redrive, all)
+	cmd.AddCommand(list, stats, show, waiting, taken, pause, resume, cancel, dead)
+	return cmd
+}
+
+func (v itemView) text(w io.Writer) {
+	for _, f := range [][2]string{
+		{"ID", v.ID}, {"Where", v.Where}, {"Topic", v.Topic}, {"Priority", fmt.Sprint(v.Priority)}, {"Attempts", number(v.Attempts)},
+		{"Enqueued", at(v.Enqueued)}, {"Since", at(v.Since)}, {"Owner", v.Owner}, {"Fence", number(v.Fence)}, {"Why", v.Why},
+		{"Payload", text(v.Payload)},
+	} {
+		if f[1] != "" {
+			_, _ = fmt.Fprintf(w, "%-10s %s\n", f[0]+":", clean(f[1]))
+		}
+	}
+	for _, h := range v.History {
+		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: %s\n", h.Number, stamp(h.At), h.Ending, clean(h.Owner), clean(h.Error))
+	}
+}

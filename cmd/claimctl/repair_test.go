@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/sched"
+)
+
+func TestWork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, a := t.Context(), w.client("a")
+	if out := w.ok("work", "ls", "-o", "json"); out != "[]\n" {
+		t.Errorf("of nothing: %q", out)
+	}
+	work, err := a.TryBegin(ctx, "k")
+	w.noErr(err)
+	w.fails(exitBusy, "held by a", "work", "retry", "k")
+	_, err = work.Fail(ctx, etcdclaims.Permanent(errors.New("disk full")))
+	w.noErr(err)
+	if got := as[[]workView](w, "work", "ls", "--state", "dead,orphaned"); len(got) != 1 || got[0].Error != "disk full" || got[0].State != "dead" {
+		t.Errorf("%+v", got)
+	}
+	if out := w.ok("work", "show", "k"); !strings.Contains(out, "disk full") {
+		t.Errorf("show: %s", out)
+	}
+	w.fails(exitUsage, "not one of", "work", "ls", "--state", "gone")
+	w.fails(exitFailure, "nothing is recorded", "work", "show", "never")
+	w.ok("work", "retry", "k")
+	if got := as[workView](w, "work", "show", "k"); got.State != "free" {
+		t.Errorf("%+v", got)
+	}
+	w.fails(exitFailure, "", "work", "forget", "k", "--state", "dead")
+	w.ok("work", "forget", "k")
+	if got := as[[]workView](w, "work", "ls"); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestSched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, err := sched.New(w.client("a"), sched.Config{Group: "billing"})
+	w.noErr(err)
+	ran := make(chan string, 10)
+	w.noErr(s.Add(sched.Job{
+		Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 1 1 *")),
+		Handler: func(_ context.Context, tick sched.Tick) error { ran <- tick.ID(); return nil },
+	}))
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	g := []string{"-g", "billing"}
+	on := func(args ...string) []string { return append(append([]string{"sched"}, args...), g...) }
+	eventually(t, "the job is registered", func() bool {
+		r := w.ctl(append(on("jobs"), "-o", "name")...)
+		return r.out == "invoices\n"
+	})
+	w.ok(on("pause", "invoices", "--why", "audit")...)
+	w.fails(exitFailure, "paused", on("next", "invoices")...)
+	if got := as[[]jobView](w, on("jobs")...); len(got) != 1 || !strings.Contains(got[0].Paused, "audit") || got[0].Next != nil {
+		t.Errorf("%+v", got)
+	}
+	w.ok(on("resume", "invoices")...)
+	w.fails(exitFailure, "not paused", on("resume", "invoices")...)
+	if got := as[[]instantView](w, on("next", "invoices", "-n", "3")...); len(got) != 3 || got[0].Nominal.Minute() != 30 || got[2].Nominal.Year() != got[0].Nominal.Year()+2 {
+		t.Errorf("%+v", got)
+	}
+	w.ok(on("run", "invoices")...)
+	<-ran
+	eventually(t, "the run is recorded", func() bool {
+		got := as[[]entryView](w, on("history", "invoices")...)
+		return len(got) == 1 && got[0].Outcome == "ok"
+	})
+	w.ok(on("backfill", "invoices", "--from", "2024-01-01T00:00:00Z", "--to", "2025-12-31T00:00:00Z")...)
+	<-ran
+	<-ran
+	w.ok(on("cancel", "invoices")...)
+	w.ok(on("show", "invoices")...)
+	w.fails(exitUsage, "--from", on("backfill", "invoices")...)
+	w.fails(exitFailure, "no such job", on("run", "nothing")...)
+	w.fails(exitFailure, "no such job", on("history", "nothing")...)
+	cancel()
+	w.noErr(<-done)
+	w.ok(on("forget", "invoices")...)
+	if got := as[[]jobView](w, on("jobs")...); len(got) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	w.fails(exitFailure, "no such queue", "queue", "stats", "mail")
+	q, err := queue.New(w.client("a"), queue.Config{Name: "mail", HigherFirst: true, MaxTaken: 7})
+	w.noErr(err)
+	defer func() { w.noErr(q.Close(context.Background())) }()
+	for _, id := range []string{"x", "y"} {
+		_, err = q.Enqueue(ctx, queue.NewItem([]byte("to "+id), queue.ID(id)))
+		w.noErr(err)
+	}
+	batch, err := q.TryClaim(ctx, 1)
+	w.noErr(err)
+	w.noErr(batch.Leases[0].Discard(ctx, "no such address"))
+	var stats queueStats
+	w.noErr(json.Unmarshal([]byte(w.ok("queue", "stats", "mail", "-o", "json")), &stats))
+	if stats.Ready != 1 || stats.Dead != 1 || stats.OldestReady == nil || time.Since(*stats.OldestReady) > time.Hour {
+		t.Errorf("%+v", stats)
+	}
+	if out := w.ok("queue", "ls", "-o", "name"); out != "mail\n" {
+		t.Errorf("ls: %q", out)
+	}
+	dead := as[[]itemView](w, "queue", "dead", "ls", "mail")
+	if len(dead) != 1 || dead[0].Where != "dead" || !strings.Contains(dead[0].Why, "no such address") {
+		t.Fatalf("%+v", dead)
+	}
+	if out := w.ok("queue", "show", "mail", dead[0].ID); !strings.Contains(out, "to "+dead[0].ID) {
+		t.Errorf("show: %s", out)
+	}
+	w.fails(exitFailure, "no such item", "queue", "dead", "redrive", "mail", "z")
+	w.ok("queue", "dead", "redrive", "mail", dead[0].ID)
+	w.ok("queue", "dead", "redrive-all", "mail")
+	if got := as[[]itemView](w, "queue", "waiting", "mail"); len(got) != 2 {
+		t.Errorf("%+v", got)
+	}
+	w.ok("queue", "pause", "mail", "--why", "audit")
+	if out := w.ok("queue", "stats", "mail"); !strings.Contains(out, "by operator") || !strings.Contains(out, "audit") {
+		t.Errorf("stats: %s", out)
+	}
+	w.ok("queue", "resume", "mail")
+	w.ok("queue", "cancel", "mail", "x")
+	if out := w.ok("queue", "taken", "mail", "-o", "json"); out != "[]\n" {
+		t.Errorf("taken: %q", out)
+	}
+}

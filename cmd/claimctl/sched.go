@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched"
+	"github.com/spf13/cobra"
+)
+
+// jobView is a job of a group as it is shown.
+type jobView struct {
+	Group    string     `json:"group"`
+	Job      string     `json:"job"`
+	Schedule string     `json:"schedule"`
+	Next     *time.Time `json:"next,omitempty"`
+	Paused   string     `json:"paused,omitempty"`
+	Running  int        `json:"running"`
+	Waiting  int        `json:"waiting"`
+	Last     *entryView `json:"last,omitempty"`
+}
+
+func viewJob(i sched.JobInfo) jobView {
+	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, Next: moment(i.Next), Running: len(i.Running), Waiting: len(i.Waiting)}
+	if i.Paused != nil {
+		v.Paused = fmt.Sprintf("by %s since %s: %s", i.Paused.By, stamp(i.Paused.At), i.Paused.Note)
+	}
+	if i.Last != nil {
+		e := viewEntry(*i.Last)
+		v.Last = &e
+	}
+	return v
+}
+
+func (v jobView) name() string { return v.Job }
+
+var jobHeader = []string{"JOB", "SCHEDULE", "NEXT", "RUNNING", "WAITING", "LAST", "PAUSED"}
+
+func (v jobView) cells() []string {
+	last := ""
+	if v.Last != nil {
+		last = v.Last.Outcome + " " + at(v.Last.Nominal)
+	}
+	return []string{v.Job, v.Schedule, at(v.Next), number(v.Running), number(v.Waiting), last, v.Paused}
+}
+
+// entryView is the record of one tick.
+type entryView struct {
+	ID      string     `json:"id"`
+	Outcome string     `json:"outcome"`
+	Nominal *time.Time `json:"nominal,omitempty"`
+	Began   *time.Time `json:"began,omitempty"`
+	Ended   *time.Time `json:"ended,omitempty"`
+	Attempt int        `json:"attempt,omitempty"`
+	Missed  int        `json:"missed,omitempty"`
+	Fence   int64      `json:"fence,string"`
+	Owner   string     `json:"owner,omitempty"`
+	Error   string     `json:"error,omitempty"`
+}
+
+func viewEntry(e sched.Entry) entryView {
+	return entryView{
+		ID: e.ID, Outcome: string(e.Outcome), Nominal: moment(e.Nominal), Began: moment(e.Began), Ended: moment(e.Ended),
+		Attempt: e.Attempt, Missed: e.Missed, Fence: e.Fence, Owner: e.Owner, Error: e.Error,
+	}
+}
+
+func (v entryView) name() string { return v.ID }
+
+var entryHeader = []string{"TICK", "OUTCOME", "BEGAN", "ENDED", "ATTEMPT", "MISSED", "OWNER", "ERROR"}
+
+func (v entryView) cells() []string {
+	return []string{at(v.Nominal), v.Outcome, at(v.Began), at(v.Ended), number(v.Attempt), number(v.Missed), v.Owner, shorten(v.Error)}
+}
+
+// instantView is one instant at which a job will be due.
+type instantView struct {
+	Nominal time.Time `json:"nominal"`
+}
+
+func (v instantView) name() string    { return stamp(v.Nominal) }
+func (v instantView) cells() []string { return []string{stamp(v.Nominal)} }
+
+func (a *app) schedCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "sched", GroupID: groupRepair, Short: "Show and repair scheduled jobs"}
+	var group string
+	cmd.PersistentFlags().StringVarP(&group, "group", "g", "default", "group of the jobs (sched.Config.Group)")
+	// verb is a command about one job.
+	verb := func(use, short string, f func(ctx context.Context, s *sched.Scheduler, job string) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " JOB", Short: short, Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return a.scheduler(cmd, group, func(ctx context.Context, s *sched.Scheduler) error { return f(ctx, s, args[0]) })
+			},
+		}
+	}
+	jobs := &cobra.Command{
+		Use: "jobs", Aliases: []string{"ls"}, Args: cobra.NoArgs, Short: "List the jobs of a group",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.scheduler(cmd, group, func(ctx context.Context, s *sched.Scheduler) error {
+				return printList(a, jobHeader, mapped(s.Jobs(ctx), viewJob))
+			})
+		},
+	}
+	show := verb("show", "Show a job", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		i, err := s.Inspect(ctx, job)
+		if err != nil {
+			return err
+		}
+		return printOne(a, viewJob(i), func(w io.Writer) { _, _ = fmt.Fprintln(w, i) })
+	})
+	history := verb("history", "Show the last ticks of a job, newest first", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		if _, err := s.Inspect(ctx, job); err != nil {
+			return err
+		}
+		return printList(a, entryHeader, mapped(s.History(ctx, job), viewEntry))
+	})
+	var count int
+	next := verb("next", "Show when a job is due next", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		if count < 1 || count > 10_000 {
+			return usageError("next: --count must be from 1 to 10000")
+		}
+		i, err := s.Inspect(ctx, job)
+		if err != nil {
+			return err
+		}
+		if i.Paused != nil {
+			return fmt.Errorf("next of %q: the job is paused %s", job, viewJob(i).Paused)
+		}
+		schedule, err := sched.Cron(i.Schedule)
+		if err != nil {
+			return fmt.Errorf("next of %q: the schedule %q is known to the processes of the job only", job, i.Schedule)
+		}
+		from := time.Now()
+		if i.High.After(from) {
+			from = i.High
+		}
+		return printList(a, []string{"NOMINAL"}, sequence(upcoming(schedule, from, count)))
+	})
+	next.Flags().IntVarP(&count, "count", "n", 10, "how many instants")
+	var why string
+	pause := verb("pause", "Admit no more ticks of a job until resume", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		return a.done(s.Pause(ctx, job, why), "paused %q", job)
+	})
+	pause.Flags().StringVar(&why, "why", "", "note that is kept with the pause")
+	resume := verb("resume", "End a pause; its ticks are not made up for", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		return a.done(s.Resume(ctx, job), "resumed %q", job)
+	})
+	run := verb("run", "Request a run of a job now", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		id, err := s.RunNow(ctx, job)
+		return a.done(err, "requested run %s of %q", id, job)
+	})
+	var reason string
+	cancel := verb("cancel", "End the runs of a job, and take back what waits", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		return a.done(s.Cancel(ctx, job, reason), "cancelled the runs of %q", job)
+	})
+	cancel.Flags().StringVar(&reason, "why", "", "note for the records")
+	forget := verb("forget", "Delete the state of a job that no process has any more", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		return a.done(s.Forget(ctx, job), "forgot %q", job)
+	})
+	var from, to string
+	backfill := verb("backfill", "Request runs of all ticks in a time range", func(ctx context.Context, s *sched.Scheduler, job string) error {
+		first, err := time.Parse(time.RFC3339, from)
+		last, err2 := time.Parse(time.RFC3339, to)
+		if err != nil || err2 != nil {
+			return usageError("backfill: --from and --to are times such as 2026-03-01T00:00:00Z")
+		}
+		id, err := s.Backfill(ctx, job, first, last, nil)
+		return a.done(err, "requested %s of %q, one run after the other", id, job)
+	})
+	backfill.Flags().StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
+	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
+	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, forget)
+	return cmd
+}
+
+// upcoming returns the next instants of a schedule.
+func upcoming(s sched.Schedule, from time.Time, count int) []instantView {
+	var all []instantView
+	for t := s.Next(from); !t.IsZero() && t.After(from) && len(all) < count; t = s.Next(t) {
+		all, from = append(all, instantView{t.UTC()}), t
+	}
+	return all
+}
+
+// scheduler calls f with the group, without running any of its jobs.
+func (a *app) scheduler(cmd *cobra.Command, group string, f func(ctx context.Context, s *sched.Scheduler) error) error {
+	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+		s, err := sched.New(claims, sched.Config{Group: group})
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		return f(ctx, s)
+	})
+}
+
+// done says what was done unless there is an error.
+func (a *app) done(err error, format string, args ...any) error {
+	if err == nil {
+		a.say(format, args...)
+	}
+	return err
+}

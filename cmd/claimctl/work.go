@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/spf13/cobra"
+)
+
+// workStates are the states that --state takes.
+var workStates = []etcdclaims.State{
+	etcdclaims.StateFree, etcdclaims.StateClaimed, etcdclaims.StateOrphaned, etcdclaims.StateFailed,
+	etcdclaims.StateDone, etcdclaims.StateDead, etcdclaims.StateUnreadable,
+}
+
+func parseStates(names []string) ([]etcdclaims.State, error) {
+	var states []etcdclaims.State
+	for _, name := range names {
+		if !slices.Contains(workStates, etcdclaims.State(name)) {
+			return nil, usageError("--state %q is not one of %v", name, workStates)
+		}
+		states = append(states, etcdclaims.State(name))
+	}
+	return states, nil
+}
+
+func (a *app) workCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "work", GroupID: groupRepair, Short: "Show and repair records of work"}
+	var states []string
+	list := &cobra.Command{
+		Use: "ls [PREFIX]", Args: cobra.MaximumNArgs(1), Short: "List records of work",
+		Example: `  claimctl work ls --state orphaned,dead invoices/`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wanted, err := parseStates(states)
+			if err != nil {
+				return err
+			}
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				return printList(a, workHeader, mapped(claims.Records(ctx, append(args, "")[0], wanted...), viewWork))
+			})
+		},
+	}
+	list.Flags().StringSliceVar(&states, "state", nil, "only these states: free, claimed, orphaned, failed, done, dead or unreadable")
+	show := &cobra.Command{
+		Use: "show KEY", Args: cobra.ExactArgs(1), Short: "Show the record of work",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				r, ok, err := claims.Record(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if !ok {
+					return fmt.Errorf("show %q: %w", args[0], etcdclaims.ErrNoRecord)
+				}
+				v := viewWork(r)
+				return printOne(a, v, v.text)
+			})
+		},
+	}
+	retry := &cobra.Command{
+		Use: "retry KEY", Args: cobra.ExactArgs(1), Short: "Let work that failed, is dead or orphaned be begun again at once",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				r, err := claims.Retry(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return printOne(a, viewWork(r), func(io.Writer) { a.say("%q may be begun again; attempts so far: %d", r.Key, r.Attempt) })
+			})
+		},
+	}
+	var only []string
+	forget := &cobra.Command{
+		Use: "forget KEY", Args: cobra.ExactArgs(1), Short: "Delete the record of work: it counts as never begun",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wanted, err := parseStates(only)
+			if err != nil {
+				return err
+			}
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				if err := claims.Forget(ctx, args[0], wanted...); err != nil {
+					return err
+				}
+				a.say("forgot %q: it counts as never begun", args[0])
+				return nil
+			})
+		},
+	}
+	forget.Flags().StringSliceVar(&only, "state", nil, "only in one of these states")
+	cmd.AddCommand(list, show, retry, forget)
+	return cmd
+}
+
+func (v workView) text(w io.Writer) {
+	for _, f := range [][2]string{
+		{"Key", v.Key}, {"State", v.State}, {"Attempt", number(v.Attempt)}, {"Fence", number(v.Fence)}, {"Owner", v.Owner},
+		{"Begun", at(v.Begun)}, {"Ended", at(v.Ended)}, {"Not before", at(v.NotBefore)}, {"Error", v.Error}, {"Stack", v.Stack},
+		{"Result", v.Result}, {"Note", v.Note},
+	} {
+		if f[1] != "" {
+			_, _ = fmt.Fprintf(w, "%-11s %s\n", f[0]+":", clean(f[1]))
+		}
+	}
+}
+
+// mapped yields what a function makes of each value.
+func mapped[T, V any](all iter.Seq2[T, error], view func(T) V) iter.Seq2[V, error] {
+	return func(yield func(V, error) bool) {
+		for v, err := range all {
+			if !yield(view(v), err) {
+				return
+			}
+		}
+	}
+}
