@@ -243,6 +243,9 @@ func TestFewTxnOps(t *testing.T) {
 // However many ask at once, and share round trips: each gets its key, and the
 // client does not unlearn what etcd can take.
 func TestManyAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})

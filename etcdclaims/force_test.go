@@ -90,6 +90,9 @@ func TestForceReleaseWaiters(t *testing.T) {
 }
 
 func TestForceReleaseOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	inBubble(t, func(t *testing.T, server *claimtest.Server) {
 		ctx, etcd := t.Context(), server.Etcd(t)

@@ -903,6 +903,9 @@ func TestManualWaitIsCancelledWhileRenewing(t *testing.T) {
 
 // Keys that are claimed together need a lease with room for all of them.
 func TestTryAcquireAllWithoutRoom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := context.Background()

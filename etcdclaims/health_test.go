@@ -153,6 +153,9 @@ func TestNoOutage(t *testing.T) {
 
 // A connection that flaps for an hour is logged at most once a minute.
 func TestFlappingDoesNotFlood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		log, logs := logged()

@@ -235,6 +235,9 @@ func TestGoodInput(t *testing.T) {
 // What is too large is refused without asking etcd, whatever the package has to
 // add to it: so what is sent succeeds.
 func TestLargestInput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := t.Context()

@@ -479,6 +479,7 @@ func TestFailClosedOnEveryCode(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(cmp.Or(string(kind), "every"), func(t *testing.T) {
 			t.Parallel()
+			testetcd.Sample(t)
 			for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 				switch code {
 				case codes.InvalidArgument, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.Unimplemented, codes.DataLoss:

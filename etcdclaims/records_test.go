@@ -226,6 +226,9 @@ func TestInterventionsUnderFaults(t *testing.T) {
 
 // A thousand interventions and beginnings at once: no owner is hit.
 func TestInterventionsRace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 3})

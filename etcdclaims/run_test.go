@@ -635,6 +635,9 @@ func TestSupersedeBeginsANewTerm(t *testing.T) {
 // A thousand goroutines of one client, one key: one at a time, and no write is
 // lost.
 func TestThousandGoroutinesOneKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	for _, how := range []string{"Run", "TryRun"} {
 		t.Run(how, func(t *testing.T) {

@@ -132,6 +132,9 @@ func TestBusyWatchHasNoGap(t *testing.T) {
 // A consumer that stands still for long costs a bounded backlog, and is told the
 // present state when it goes on.
 func TestSlowWatchConsumer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
