@@ -53,6 +53,9 @@ func (c *campaign) run(ctx context.Context) error {
 	}
 	healed := time.Now()
 	c.board.line("healed; waiting for what is left")
+	if err := c.restQueue(whole); err != nil {
+		return err
+	}
 	stuck := c.quiet(whole, healed)
 	c.shop.close()
 	c.workers.stopAll(2*c.o.ttl + 10*time.Second)
@@ -150,6 +153,10 @@ func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string)
 	for open := -1; open != 0 && time.Since(healed) < bound+slack; sleep(ctx, 100*time.Millisecond) {
 		var err error
 		if open, err = c.shop.open(ctx); err != nil {
+			open = -1
+			continue
+		}
+		if queued, err := c.queued(ctx); err != nil || queued > 0 {
 			open = -1
 		}
 	}

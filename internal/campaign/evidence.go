@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -23,6 +24,7 @@ type evidence struct {
 	sets      map[string][]string // the final elements, by kind of effect
 	submitted []string            // items that etcd has acknowledged
 	done      map[string]int64    // how often each item was put as done
+	queueDone map[string]queueDone
 	sections  map[string][]sectionLine
 	deaths    map[string]time.Time
 	terms     map[string][]*term
@@ -31,7 +33,7 @@ type evidence struct {
 
 // gather reads everything, once the workers have ended and all is quiet.
 func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidence, error) {
-	ev := &evidence{sets: map[string][]string{}, done: map[string]int64{}, terms: h.terms, gaps: h.gaps}
+	ev := &evidence{sets: map[string][]string{}, done: map[string]int64{}, queueDone: map[string]queueDone{}, terms: h.terms, gaps: h.gaps}
 	var err error
 	if ev.journals, err = readJournals(dir); err != nil {
 		return nil, err
@@ -57,6 +59,13 @@ func gather(ctx context.Context, dir string, m *members, h *ownership) (*evidenc
 	}
 	err = m.all(ctx, donePrefix, func(name string, _ []byte, _, _, version int64) {
 		ev.done[strings.TrimPrefix(name, donePrefix)] = version
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = m.all(ctx, queueDonePrefix, func(name string, value []byte, _, _, version int64) {
+		fence, _ := strconv.ParseInt(string(value), 10, 64)
+		ev.queueDone[strings.TrimPrefix(name, queueDonePrefix)] = queueDone{fence, version}
 	})
 	if err != nil {
 		return nil, err

@@ -32,6 +32,8 @@ func (r *report) print(out io.Writer) error {
 	row("terms", r.terms, "on %d take-overs after a lease had lapsed", r.takeOvers)
 	row("effects in etcd", v.effects, "%d effects and elements acknowledged to workers", v.acknowledged)
 	row("items submitted", v.items, "%d taken over from workers that were gone", v.tookOver)
+	row("items enqueued", v.queued, "%d claims acknowledged, %d of them of an item that was claimed before", v.claimed, v.claimedAgain)
+	row("  completed", v.completed, "as acknowledged; %d reported as unknown, %d by workers killed before they noted it", v.maybeDone, v.untold)
 	made := 0
 	for _, f := range r.faults {
 		if !f.failed {

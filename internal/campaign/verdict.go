@@ -26,6 +26,10 @@ type verdict struct {
 	odd          []string
 
 	items, tookOver     int
+	queued, completed   int // items of the queue, as acknowledged to workers
+	maybeDone, untold   int
+	claimed             int
+	claimedAgain        int
 	elements, plainLost int
 	plainUnknown        int
 	overlaps, lateLines int
@@ -58,6 +62,7 @@ func judge(ev *evidence) *verdict {
 			v.tookOver++
 		case opOdd:
 			v.odd = append(v.odd, e.Note)
+		case opEnqueued, opClaimed, opCompleted, opMaybeDone: // see judgeQueue
 		default:
 			outcomes[e.ID] = e
 		}
@@ -75,6 +80,7 @@ func judge(ev *evidence) *verdict {
 	v.judgeEffects(ev, intents)
 	v.judgeOutcomes(intents, outcomes, there)
 	v.judgeItems(ev, outcomes)
+	v.judgeQueue(ev)
 	for _, lines := range ev.sections {
 		for _, l := range lines {
 			if l.word == "begin" {

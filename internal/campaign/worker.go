@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 )
 
 // How a worker spends its time: turns on shared keys, work items, and one lane
@@ -45,6 +46,7 @@ type worker struct {
 	job
 	etcd    *clientv3.Client
 	claims  *etcdclaims.Client
+	queue   *queue.Queue
 	journal *journal
 }
 
@@ -83,6 +85,9 @@ func runWorker(in io.Reader) (err error) {
 	if err != nil {
 		return err
 	}
+	if w.queue, err = queue.New(w.claims, queue.Config{Name: queueName, TTL: w.TTL, Logger: log}); err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	go func() {
@@ -93,6 +98,9 @@ func runWorker(in io.Reader) (err error) {
 
 	closing, cancel := context.WithTimeout(context.Background(), w.TTL)
 	defer cancel()
+	if err := w.queue.Close(closing); err != nil {
+		log.Warn("closing the queue", zap.Error(err)) // its items come back with the leases
+	}
 	if err := w.claims.Close(closing); err != nil {
 		log.Warn("closing", zap.Error(err)) // what is left ends with the leases
 	}
@@ -118,6 +126,10 @@ func (w *worker) work(ctx context.Context) {
 	}
 	for range itemLanes {
 		lane(w.takeItem)
+	}
+	lane(w.produce)
+	for range 2 {
+		lane(w.consume)
 	}
 	lane(w.addFenced)
 	lane(w.addPlain)
