@@ -1,8 +1,6 @@
 package etcdclaims
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -23,10 +21,12 @@ func (l layout) work(key string) string { return l.prefix + "work/" + key }
 func (l layout) epoch() string          { return keyspace.EpochKey(l.prefix) }
 
 // waiting is the prefix of everyone in line for the key.
-func (l layout) waiting(key string) string          { return l.prefix + "wait/" + digest(key) + "/" }
-func (l layout) lines() string                      { return l.prefix + "wait/" }
-func (l layout) waiter(key, attempt string) string  { return l.waiting(key) + attempt }
-func (l layout) locksOf(owner string) string        { return l.prefix + "lock/" + digest(owner) + "/" }
+func (l layout) waiting(key string) string         { return l.prefix + "wait/" + keyspace.Digest(key) + "/" }
+func (l layout) lines() string                     { return l.prefix + "wait/" }
+func (l layout) waiter(key, attempt string) string { return l.waiting(key) + attempt }
+func (l layout) locksOf(owner string) string {
+	return l.prefix + "lock/" + keyspace.Digest(owner) + "/"
+}
 func (l layout) lockIndex(owner, key string) string { return l.locksOf(owner) + key }
 func (l layout) session(instance string) string     { return l.prefix + "session/" + instance + "/" }
 
@@ -50,11 +50,6 @@ func (l layout) reserved(key, end string) bool { return keyspace.Reserved(l.pref
 
 // rangeEnd is the first key after all that have the prefix.
 func rangeEnd(prefix string) string { return keyspace.RangeEnd(prefix) }
-
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:16])
-}
 
 // checkKey says what is wrong with a user's key.
 func checkKey(key string) error {

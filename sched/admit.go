@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -91,10 +92,10 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 	d := decision{
 		cmps: append([]clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(high), "=", c.highRev),
-			clientv3.Compare(clientv3.Value(high), "<", enc(p.high)),
+			clientv3.Compare(clientv3.Value(high), "<", keyspace.Instant(p.high)),
 			clientv3.Compare(clientv3.CreateRevision(k.paused(j.Name)), "=", 0),
 		}, v.cmps...),
-		ops: []clientv3.Op{clientv3.OpPut(high, enc(p.high))},
+		ops: []clientv3.Op{clientv3.OpPut(high, keyspace.Instant(p.high))},
 	}
 	if v.n > 0 {
 		d.ops = append(d.ops, v.op)

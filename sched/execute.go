@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.uber.org/zap"
 )
 
@@ -65,7 +66,7 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	defer s.mu.Unlock()
 	s.active[r.Run] = a
 	delete(s.trying, r.Run)
-	id := digest(j.Name)
+	id := keyspace.Digest(j.Name)
 	if s.activeOf[id] == nil {
 		s.activeOf[id] = make(map[*active]bool)
 	}
@@ -155,7 +156,7 @@ func (s *Scheduler) execute(a *active, value string) {
 		a.cancel(nil)
 		s.mu.Lock()
 		delete(s.active, a.run.Run)
-		id := digest(a.job.Name)
+		id := keyspace.Digest(a.job.Name)
 		if delete(s.activeOf[id], a); len(s.activeOf[id]) == 0 {
 			delete(s.activeOf, id)
 		}

@@ -1,11 +1,11 @@
 package sched
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // keys returns the keys of a group in etcd. Names are digests, so that no key is part
@@ -29,50 +29,48 @@ import (
 type keys struct{ root string }
 
 func newKeys(prefix, group string) keys {
-	return keys{prefix + "sched/" + digest(group) + "/"}
+	return keys{prefix + "sched/" + keyspace.Digest(group) + "/"}
 }
 
 func (k keys) specs() string                   { return k.root + "spec/" }
-func (k keys) spec(job string) string          { return k.specs() + digest(job) }
+func (k keys) spec(job string) string          { return k.specs() + keyspace.Digest(job) }
 func (k keys) highs() string                   { return k.root + "high/" }
-func (k keys) high(job string) string          { return k.highs() + digest(job) }
-func (k keys) past(job string) string          { return k.root + "past/" + digest(job) + "/" }
-func (k keys) fail(job string) string          { return k.root + "fail/" + digest(job) }
+func (k keys) high(job string) string          { return k.highs() + keyspace.Digest(job) }
+func (k keys) past(job string) string          { return k.root + "past/" + keyspace.Digest(job) + "/" }
+func (k keys) fail(job string) string          { return k.root + "fail/" + keyspace.Digest(job) }
 func (k keys) now() string                     { return k.root + "now/" }
 func (k keys) asks() string                    { return k.now() + "ask/" }
-func (k keys) asksOf(job string) string        { return k.asks() + digest(job) + "/" }
-func (k keys) paused(job string) string        { return k.now() + "paused/" + digest(job) }
+func (k keys) asksOf(job string) string        { return k.asks() + keyspace.Digest(job) + "/" }
+func (k keys) paused(job string) string        { return k.now() + "paused/" + keyspace.Digest(job) }
 func (k keys) cancels() string                 { return k.now() + "cancel/" }
-func (k keys) cancel(job string) string        { return k.cancels() + digest(job) }
-func (k keys) withdraw(job string) string      { return k.now() + kindWithdraw + "/" + digest(job) }
+func (k keys) cancel(job string) string        { return k.cancels() + keyspace.Digest(job) }
+func (k keys) withdraw(job string) string      { return k.now() + kindWithdraw + "/" + keyspace.Digest(job) }
 func (k keys) stuck(job, id string) string     { return k.now() + kindStuck + "/" + place(job, id) }
 func (k keys) readies() string                 { return k.now() + "ready/" }
 func (k keys) runs() string                    { return k.now() + "run/" }
 func (k keys) ready(job, id string) string     { return k.readies() + place(job, id) }
 func (k keys) run(job, id string) string       { return k.runs() + place(job, id) }
-func (k keys) readyOf(job string) string       { return k.readies() + digest(job) + "/" }
-func (k keys) runOf(job string) string         { return k.runs() + digest(job) + "/" }
+func (k keys) readyOf(job string) string       { return k.readies() + keyspace.Digest(job) + "/" }
+func (k keys) runOf(job string) string         { return k.runs() + keyspace.Digest(job) + "/" }
 func (k keys) entry(job string, e past) string { return k.past(job) + e.at() }
 
 // backfills and backfilling are the directories of the waiting and running ticks of
 // the job's backfills.
-func (k keys) backfills(job string) string   { return k.readies() + digest(job) + backfillDir + "/" }
-func (k keys) backfilling(job string) string { return k.runs() + digest(job) + backfillDir + "/" }
+func (k keys) backfills(job string) string {
+	return k.readies() + keyspace.Digest(job) + backfillDir + "/"
+}
+func (k keys) backfilling(job string) string {
+	return k.runs() + keyspace.Digest(job) + backfillDir + "/"
+}
 
 const backfillDir = ".backfill"
 
 // place returns the key of a tick below ready/ and run/.
 func place(job, id string) string {
 	if isBackfill(id) {
-		return digest(job) + backfillDir + "/" + id
+		return keyspace.Digest(job) + backfillDir + "/" + id
 	}
-	return digest(job) + "/" + id
-}
-
-// digest returns a hash of fixed length, so that no name is a prefix of another.
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:16])
+	return keyspace.Digest(job) + "/" + id
 }
 
 // The keys of claims. The name of a group has no slash, and the word after it differs,
@@ -92,10 +90,6 @@ func claimKey(group, job, id string, exclusive bool) string {
 	}
 	return "sched/" + group + "/run/" + strings.ReplaceAll(id, "/", "-") + "/" + job
 }
-
-// enc encodes an instant so that the order of bytes, in which etcd compares, is the
-// order of time.
-func enc(t time.Time) string { return fmt.Sprintf("%020d", max(t.UnixNano(), 0)) }
 
 func dec(s []byte) (time.Time, error) {
 	var n int64

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -128,7 +129,7 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 	taken := l.late.takeWhile(mostSteps, over)
 	var todo []decision
 	for _, w := range taken {
-		c := l.jobs[digest(w.Job)]
+		c := l.jobs[keyspace.Digest(w.Job)]
 		if c == nil {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 )
@@ -170,7 +171,7 @@ func (l *local) admit(a *localJob, due plan) {
 func (s *Scheduler) cancelRuns(job string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for a := range s.activeOf[digest(job)] {
+	for a := range s.activeOf[keyspace.Digest(job)] {
 		a.cancel(ErrCancelled)
 	}
 }

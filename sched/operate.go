@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -63,7 +64,7 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 		}
 		return cmps, []clientv3.Op{
 			clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.fail(job)),
-			clientv3.OpPut(high, enc(later(st.high, s.now()))),
+			clientv3.OpPut(high, keyspace.Instant(later(st.high, s.now()))),
 		}, nil
 	})
 }

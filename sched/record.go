@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // valueVersion is stored in every value, so that later versions can recognize it.
@@ -79,9 +81,9 @@ type past struct {
 func (p past) at() string {
 	id := p.Run
 	if id == "" {
-		id = digest(string(p.Outcome) + p.ID)[:16]
+		id = keyspace.Digest(string(p.Outcome) + p.ID)[:16]
 	}
-	return enc(p.Ended) + "-" + id
+	return keyspace.Instant(p.Ended) + "-" + id
 }
 
 // pause is the value of paused/.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -75,7 +76,7 @@ func (l *leadership) adopt() {
 	jobs := l.s.order[l.added:]
 	l.s.mu.Unlock()
 	for _, j := range jobs {
-		c := &jobState{job: j, id: digest(j.Name)}
+		c := &jobState{job: j, id: keyspace.Digest(j.Name)}
 		l.jobs[c.id] = c
 		l.doubt(c)
 	}
@@ -119,7 +120,7 @@ func (l *leadership) load(ctx context.Context) error {
 	l.stale, l.added, l.changes = false, len(jobs), nil
 	broken := 0
 	for _, j := range jobs {
-		d := digest(j.Name)
+		d := keyspace.Digest(j.Name)
 		c := l.jobs[d]
 		if c == nil {
 			c = &jobState{job: j, id: d}
@@ -236,7 +237,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	high := c.high
 	if begins {
 		high = later(c.high, now)
-		st.ops = append(st.ops, clientv3.OpPut(k.high(j.Name), enc(high)))
+		st.ops = append(st.ops, clientv3.OpPut(k.high(j.Name), keyspace.Instant(high)))
 	}
 	var first string
 	if starts {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -50,7 +51,7 @@ func (l *leadership) hearRequest(key string, is kv) {
 		l.s.log.Error("request ignored: its value cannot be read", zap.String("key", key), zap.Error(err))
 		return
 	}
-	r := &request{ask: a, id: digest(a.Job), key: key, rev: is.rev}
+	r := &request{ask: a, id: keyspace.Digest(a.Job), key: key, rev: is.rev}
 	l.requests[key] = r
 	if l.requestsOf[r.id] == nil {
 		l.requestsOf[r.id] = make(map[string]*request)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -114,7 +115,7 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 		if err != nil {
 			return n, q.fail("purge", err)
 		}
-		some, err := q.purgeSome(ctx, s, q.keys.dead()+enc(t))
+		some, err := q.purgeSome(ctx, s, q.keys.dead()+keyspace.Instant(t))
 		n += some
 		switch {
 		case err == nil && some == 0:

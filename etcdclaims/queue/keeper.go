@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -167,7 +168,7 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 	if q.cfg.DeadRetention < 0 {
 		return nil
 	}
-	before := q.keys.dead() + enc(time.Now().Add(-q.cfg.DeadRetention))
+	before := q.keys.dead() + keyspace.Instant(time.Now().Add(-q.cfg.DeadRetention))
 	for {
 		n, err := q.purgeSome(ctx, s, before)
 		if err != nil || n == 0 {

@@ -1,11 +1,11 @@
 package queue
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // keys is the layout of a queue in etcd. Below the client's prefix and
@@ -31,7 +31,7 @@ import (
 type keys struct{ top, root, name string }
 
 func newKeys(prefix, name string) keys {
-	return keys{top: prefix + "queue/", root: prefix + "queue/" + digest(name) + "/", name: name}
+	return keys{top: prefix + "queue/", root: prefix + "queue/" + keyspace.Digest(name) + "/", name: name}
 }
 
 func (k keys) spec() string                  { return k.root + "spec" }
@@ -54,18 +54,20 @@ func (k keys) slots() string                 { return k.root + "slot/" }
 func (k keys) slot(n int) string             { return fmt.Sprintf("%s%05d", k.slots(), n) }
 func (k keys) paused() string                { return k.root + "paused" }
 func (k keys) actives() string               { return k.top + "active/" }
-func (k keys) active() string                { return k.actives() + digest(k.name) }
+func (k keys) active() string                { return k.actives() + keyspace.Digest(k.name) }
 
 func (k keys) readyAt(rank string, vesting time.Time, seq string) string {
-	return k.ready() + rank + "/" + enc(vesting) + "/" + seq
+	return k.ready() + rank + "/" + keyspace.Instant(vesting) + "/" + seq
 }
 
 func (k keys) laterAt(rank string, vesting time.Time, seq string) string {
-	return k.later() + enc(vesting) + "/" + rank + "/" + seq
+	return k.later() + keyspace.Instant(vesting) + "/" + rank + "/" + seq
 }
 
-func (k keys) deadAt(t time.Time, seq string) string { return k.dead() + enc(t) + "/" + seq }
-func (k keys) bareAt(t time.Time, id string) string  { return k.deadAt(t, "bare/"+id) }
+func (k keys) deadAt(t time.Time, seq string) string {
+	return k.dead() + keyspace.Instant(t) + "/" + seq
+}
+func (k keys) bareAt(t time.Time, id string) string { return k.deadAt(t, "bare/"+id) }
 
 // bareID returns the id of a dead letter whose state cannot be read, or "".
 func (k keys) bareID(key string) string {
@@ -84,12 +86,3 @@ func (k keys) keeperKey() string                { return "queue/" + k.name + "/k
 
 // tokenKey is the key of the token of an item.
 func (k keys) tokenKey(id string) string { return "queue/" + k.name + "/item/" + id }
-
-// digest is of fixed length, and so no part of another key.
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:16])
-}
-
-// enc writes an instant so that the order of bytes is that of time.
-func enc(t time.Time) string { return fmt.Sprintf("%020d", max(t.UnixNano(), 0)) }

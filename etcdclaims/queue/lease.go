@@ -197,7 +197,7 @@ func (l *Lease) Token() fencing.Token {
 // and sequence, as text whose order is that of the queue.
 func (l *Lease) Key() string {
 	st := l.state()
-	return rank(st.Priority, l.q.cfg.HigherFirst) + "/" + enc(st.Vesting) + "/" + st.Seq
+	return rank(st.Priority, l.q.cfg.HigherFirst) + "/" + keyspace.Instant(st.Vesting) + "/" + st.Seq
 }
 
 // LeaseID identifies this lease. It is the SHA-256, in hex and cut to 32 digits, of

@@ -95,8 +95,8 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 		return f, nil
 	}
 	keys := []string{
-		q.keys.ready() + c.Rank + "/" + enc(c.Vesting) + "/" + c.Seq,
-		q.keys.later() + enc(c.Vesting) + "/" + c.Rank + "/" + c.Seq,
+		q.keys.ready() + c.Rank + "/" + keyspace.Instant(c.Vesting) + "/" + c.Seq,
+		q.keys.later() + keyspace.Instant(c.Vesting) + "/" + c.Rank + "/" + c.Seq,
 	}
 	if len(places) > 0 {
 		p, err := decode[place](places[0].Key, places[0].Value)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -128,7 +129,7 @@ func (m *many) serve(ctx context.Context, active *mvccpb.KeyValue) {
 		return
 	}
 	named, err := decode[spec](active.Key, active.Value)
-	if err != nil || !strings.HasSuffix(key, "/"+digest(named.Name)) {
+	if err != nil || !strings.HasSuffix(key, "/"+keyspace.Digest(named.Name)) {
 		return // of a newer version, or not ours
 	}
 	cfg, ok := m.cfg.Queue(named.Name)

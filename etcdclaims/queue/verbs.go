@@ -244,6 +244,17 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 			return nil
 		case err == nil:
 			return l.refused(ctx, verb, key, rev, resp, unsure)
+		case errors.Is(err, rpctypes.ErrNoSpace):
+			// etcd answers so to what it refuses, and to the request by which it has run out
+			// of space, which it has carried out.
+			switch stands, rerr := l.q.stands(ctx, key, rev); {
+			case rerr != nil:
+				unsure = err
+			case stands:
+				return l.fail(verb, unsureOr(unsure, rpctypes.ErrNoSpace))
+			default:
+				return l.refused(ctx, verb, key, rev, nil, err)
+			}
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			unsure = err
 		case errors.Is(err, etcdclaims.ErrLost):
@@ -262,6 +273,16 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 			return l.fail(verb, fmt.Errorf("%w (%w)", unsureOr(unsure, err), context.Cause(ctx)))
 		}
 	}
+}
+
+// stands reports whether a key is as it was put at a revision.
+func (q *Queue) stands(ctx context.Context, key string, rev int64) (bool, error) {
+	resp, err := q.read(ctx, clientv3.OpGet(key, clientv3.WithKeysOnly()))
+	if err != nil {
+		return false, err
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	return len(kvs) > 0 && kvs[0].ModRevision == rev, nil
 }
 
 // unsureOr returns the error that says that the outcome is unknown, if it is.
@@ -339,134 +360,4 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 	}
 	l.finish(why)
 	return l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, at, by))
-}
-
-// Heartbeat makes sure that the item is still this worker's, and that its lease
-// lasts for d from now on; 0 keeps the duration it has. It returns the new end. The
-// process renews the lease by itself, so Heartbeat is for another duration, and for
-// a worker that wants to know. With another duration the item moves to another
-// session: its fence rises, and tokens made before are stale.
-func (l *Lease) Heartbeat(ctx context.Context, d time.Duration) (until time.Time, err error) {
-	done, err := l.turn(ctx)
-	if err != nil {
-		return time.Time{}, l.fail("heartbeat", err)
-	}
-	defer done()
-	s, sid, st, rev, _ := l.snapshot()
-	if d < 0 {
-		return time.Time{}, l.fail("heartbeat", fmt.Errorf("duration %v is negative", d))
-	}
-	key := l.q.keys.takenBy(sid) + st.ID
-	if s != nil && (d == 0 || d == s.ttl) {
-		if err := s.claim.Renew(ctx); err != nil {
-			if errors.Is(err, etcdclaims.ErrLost) {
-				l.finish(ErrExpired)
-				err = fmt.Errorf("%w: %w", ErrExpired, err)
-			}
-			return time.Time{}, l.fail("heartbeat", err)
-		}
-		resp, err := l.q.read(ctx, clientv3.OpGet(key))
-		if err != nil {
-			return time.Time{}, l.fail("heartbeat", err)
-		}
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || kvs[0].ModRevision != rev {
-			return time.Time{}, l.refused(ctx, "heartbeat", key, rev, nil, nil)
-		}
-		return l.Deadline(), nil
-	}
-	if d == 0 {
-		d = l.q.cfg.TTL
-	}
-	for {
-		next, err := l.q.sessions.get(ctx, d)
-		if err != nil {
-			return time.Time{}, l.fail("heartbeat", err)
-		}
-		if until, err = l.rehome(ctx, next, key, sid, st, rev); !errors.Is(err, errNotThere) {
-			return until, err
-		}
-	}
-}
-
-// errNotThere is returned by rehome if the session to which the item was to go is over,
-// and the item did not go.
-var errNotThere = errors.New("session is over")
-
-// rehome moves the item to another session of this process, in one transaction under
-// both.
-func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st state, rev int64) (until time.Time, err error) {
-	if keyspace.Epoch(next.claim.Fence()) != l.ep {
-		return time.Time{}, l.fail("heartbeat", ErrSuperseded)
-	}
-	to := l.q.keys.takenBy(next.id) + st.ID
-	st.Owner = l.q.claims.Owner()
-	cmps := []clientv3.Cmp{
-		unmoved(key, rev),
-		clientv3.Compare(clientv3.CreateRevision(l.q.claims.OwnKey(l.q.keys.sessionKey(sid))), ">", 0),
-	}
-	value := encode(st)
-	ops := []clientv3.Op{clientv3.OpPut(to, value)}
-	if to != key { // else it was adopted by the process that had it
-		ops = append(ops, clientv3.OpDelete(key))
-	}
-	if st.Slot > 0 {
-		ops = append(ops, clientv3.OpPut(l.q.keys.slot(st.Slot), slotOwner(next.id, st.ID)))
-	}
-	next.add(l) // before it is there, so that it is not taken for nobody's
-	defer func() {
-		if err != nil {
-			next.forget(l)
-			next.doubt()
-		}
-	}()
-	var unsure error
-	for try := 0; ; try++ {
-		// The generation of the session keeps it from coming late, when what is under the
-		// session without a lease has been given back, or the session is closed.
-		resp, again, err := next.commit(ctx, cmps, ops, []clientv3.Op{clientv3.OpGet(to)})
-		moved := int64(0)
-		switch {
-		case err == nil && resp == nil: // the generation was missing
-		case err == nil && resp.Succeeded:
-			moved = resp.Header.Revision
-		case err == nil:
-			// An earlier try may have been carried out.
-			if kvs := resp.Responses[0].GetResponseRange().Kvs; unsure != nil && len(kvs) > 0 && string(kvs[0].Value) == value {
-				moved = kvs[0].ModRevision
-			} else if !again {
-				return time.Time{}, l.refused(ctx, "heartbeat", key, rev, nil, unsure)
-			}
-		case errors.Is(err, etcdclaims.ErrUnknown):
-			unsure = err
-		case errors.Is(err, etcdclaims.ErrLost) && unsure == nil:
-			return time.Time{}, errNotThere
-		case errors.Is(err, etcdclaims.ErrLost):
-			return time.Time{}, l.fail("heartbeat", unsure)
-		case !passing(err):
-			return time.Time{}, l.fail("heartbeat", unsureOr(unsure, err))
-		}
-		if moved > 0 {
-			return l.moved(next, st, moved)
-		}
-		if !pause(ctx, try) {
-			return time.Time{}, l.fail("heartbeat", fmt.Errorf("%w (%w)", unsureOr(unsure, err), context.Cause(ctx)))
-		}
-	}
-}
-
-// moved makes the lease one of another session.
-func (l *Lease) moved(next *session, st state, rev int64) (time.Time, error) {
-	l.mu.Lock()
-	before := l.s
-	l.s, l.sid, l.st, l.rev = next, next.id, st, rev
-	ended := l.err
-	l.mu.Unlock()
-	if before != nil && before != next {
-		before.forget(l)
-	}
-	if ended != nil {
-		return time.Time{}, l.fail("heartbeat", ended)
-	}
-	l.follow(next)
-	return l.Deadline(), nil
 }
