@@ -16,7 +16,7 @@
 //
 // # Flags
 //
-//	-quick     fewer rounds, shorter ones, fewer sizes, fewer claims held: about two
+//	-quick     fewer rounds, shorter ones, fewer sizes, fewer claims held: about three
 //	           minutes
 //	-rounds    how often each row is measured (5; 3 with -quick)
 //	-only      a regular expression: only what matches it is measured, of names
@@ -157,7 +157,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // workloads are all there are, in the order in which they are measured.
 func workloads(o options) []workload {
-	return []workload{cycles(o), batches(o), handOvers(o), holding(o), wakeUps()}
+	return []workload{cycles(o), batches(o), handOvers(o), holding(o), wakeUps(), queues(o), pickUps(o)}
 }
 
 // compare measures the workloads, as far as they are asked for, and prints each
