@@ -29,7 +29,7 @@ func TestProgram(t *testing.T) {
 				"shop 2: 201 taken, 9 left",
 				"shop 1, awake: 409 ",
 				"CLAIM_LOST",
-				"to its write: 412",
+				"its late write with status 412",
 				"at shop 1: 201 taken, 8 left",
 				"at shop 2: 201 taken, 8 left",
 			} {

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/examples/internal/demoetcd"
@@ -47,7 +46,7 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 		return err
 	}
 	defer stop()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: at, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	etcd, err := demoetcd.Dial(at)
 	if err != nil {
 		return err
 	}
@@ -65,7 +64,7 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 	var shops []string
 	var claims []*etcdclaims.Client
 	for i, w := range []http.RoundTripper{wire, wire.base} {
-		c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root, Owner: fmt.Sprint("shop ", i+1), Retention: time.Minute, Logger: zap.Must(zap.NewProduction())})
+		c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: root, Owner: fmt.Sprint("shop ", i+1), Retention: time.Minute, Logger: demoetcd.Logger()})
 		if err != nil {
 			return err
 		}
@@ -116,7 +115,7 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 	_, _ = fmt.Fprintln(out, "shop 2:", order(shops[1], "second"))
 	close(wire.thaw)
 	_, _ = fmt.Fprintln(out, "shop 1, awake:", <-late)
-	_, _ = fmt.Fprintln(out, "the stock had said to its write:", wire.said)
+	_, _ = fmt.Fprintln(out, "the stock answered its late write with status", wire.said)
 	_, _ = fmt.Fprintln(out, "ann orders again, at shop 1:", order(shops[0], "first"))
 	_, _ = fmt.Fprintln(out, "and once more, at shop 2:", order(shops[1], "first"))
 	if wire.said != http.StatusPreconditionFailed {
