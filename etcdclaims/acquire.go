@@ -97,11 +97,11 @@ func (c *Client) acquireError(key string, err error) error {
 
 // once makes one attempt in a session with a reserved place. Without a term,
 // again says that another attempt makes sense, and err why this one failed.
-type once func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
+type attemptFunc func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
 
 // acquireLoop makes attempts until one has an answer, for as long as ctx and the
 // call's own end allow.
-func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (*term, error) {
+func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (*term, error) {
 	for try := 0; ; try++ {
 		if try == 1 && !o.until.IsZero() {
 			// The first attempt keeps to its time without a context: most calls
@@ -127,9 +127,9 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		var again bool
 		var err error
 		if o.shares {
-			t, again, err = c.attemptTogether(ctx, key, o, w, once)
+			t, again, err = c.attemptTogether(ctx, key, o, w, makeAttempt)
 		} else {
-			t, again, err = c.attemptAlone(ctx, key, o, w, once)
+			t, again, err = c.attemptAlone(ctx, key, o, w, makeAttempt)
 		}
 		if o.reentrant && errors.Is(err, ErrHeld) {
 			t, again = c.shareAfter(err, key)
@@ -150,13 +150,13 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 }
 
 // attemptAlone makes one attempt.
-func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (t *term, again bool, err error) {
+func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	s, err := c.session(ctx, o.ttl, o.manual)
 	if err != nil {
 		// No claim was tried for yet: the outcome is known.
 		return nil, isPassing(err), txn.WithCause(ctx, txn.Failed(err))
 	}
-	if t, again, err = once(ctx, s, key, o, w); t == nil {
+	if t, again, err = makeAttempt(ctx, s, key, o, w); t == nil {
 		s.unreserve()
 	}
 	return t, again, err
@@ -165,11 +165,11 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 // tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	a := c.newAttempt(s, key, o, w)
-	defer c.over(a.id)
+	defer c.unregister(a.id)
 	if o.supersede {
-		a.over = c.held(key)
+		a.supersedes = c.held(key)
 	}
-	resp, rev, err := a.send(ctx, a.tryOnce())
+	resp, rev, err := a.send(ctx, a.takeOnce())
 	switch {
 	case err != nil:
 		return nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
@@ -191,7 +191,7 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error) {
 	fence := a.epoch.Fence(rev)
 	if a.work != nil {
-		a.work.superseded = a.over != nil
+		a.work.superseded = a.supersedes != nil
 	}
 	switch before := c.held(a.key); {
 	case before == nil:
@@ -310,7 +310,7 @@ func (c *Client) share(key string) *term {
 	}
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	if t.phase != phaseHeld || t.told != nil || !t.s.fresh() {
+	if t.phase != phaseHeld || t.stopCause != nil || !t.s.fresh() {
 		return nil
 	}
 	t.refs++

@@ -46,7 +46,7 @@ type verdict struct {
 }
 
 // attemptTogether makes one attempt, for others too, or shares that of another.
-func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, w *workPlan, once once) (t *term, again bool, err error) {
+func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	o.ask = nil
 	k := askKey{key: key, work: w != nil, barge: o.barge, ttl: o.ttl, manual: o.manual, meta: txn.MetadataOf(ctx).Name}
 	a, first := c.joinAsk(k)
@@ -58,7 +58,7 @@ func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOpti
 	defer func() {
 		c.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, w) })
 	}()
-	return c.attemptAlone(ctx, key, o, w, once)
+	return c.attemptAlone(ctx, key, o, w, makeAttempt)
 }
 
 // joinAsk returns the ask that the caller shares, or a new one of which it is

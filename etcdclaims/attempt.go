@@ -19,38 +19,38 @@ import (
 // value that no other claim has, so that it can be read back if its reply is
 // lost, and made void if it may still arrive.
 type attempt struct {
-	id     string
-	key    string
-	value  string
-	s      *session
-	epoch  *txn.Epoch
-	since  clock.Reading
-	ttl    int64  // of the session's lease, in seconds
-	number int    // of work
-	record string // of work, as this attempt puts it
-	shelf  *shelf // that it puts the record on
-	opts   *acquireOptions
-	work   *workPlan  // nil for a claim without a record
-	over   *term      // the own term that it supersedes, or nil
-	with   []*attempt // claim other keys in the same transaction
+	id         string
+	key        string
+	value      string
+	s          *session
+	epoch      *txn.Epoch
+	since      clock.Reading
+	ttl        int64  // of the session's lease, in seconds
+	number     int    // of work
+	record     string // of work, as this attempt puts it
+	shelf      *shelf // that it puts the record on
+	opts       *acquireOptions
+	work       *workPlan  // nil for a claim without a record
+	supersedes *term      // the own term that it supersedes, or nil
+	with       []*attempt // claim other keys in the same transaction
 
-	ticket   string // what its requests went under, see request.ticket
-	queued   int64  // CreateRevision of its place in line, 0 if it never had one
-	enqueues bool   // whether a place in line may have been put
-	unsure   bool   // whether a request may still arrive
-	answered bool   // what is unknown of it was answered, so nothing arrives any more
-	granted  int64  // revision at which a releaser handed it the key, or 0
-	mailed   bool   // it was handed the key, or may have been, by a mail
-	followed bool   // it was handed the key within this client
-	line     line   // who waits behind it, as far as it was told
+	ticket        string // what its requests went under, see txn.Request
+	queued        int64  // CreateRevision of its place in line, 0 if it never had one
+	enqueues      bool   // whether a place in line may have been put
+	unsure        bool   // whether a request may still arrive
+	answered      bool   // what is unknown of it was answered, so nothing arrives any more
+	granted       int64  // revision at which a releaser handed it the key, or 0
+	noticed       bool   // it was handed the key, or may have been, by a notice
+	handedLocally bool   // it was handed the key within this client
+	line          line   // who waits behind it, as far as it was told
 }
 
-// newAttempt begins an attempt, which its caller ends with over.
+// newAttempt begins an attempt, which its caller ends with unregister.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
 	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w}
 	a.ticket, a.ttl = a.id, int64(s.lease.Load().ttl/time.Second)
 	a.describe()
-	c.begun(a.id)
+	c.register(a.id)
 	return a
 }
 
@@ -68,8 +68,8 @@ func (a *attempt) cmps() []clientv3.Cmp {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
 	cmps := make([]clientv3.Cmp, 0, 6+len(a.opts.cmps))
-	if a.over != nil {
-		cmps = append(cmps, a.over.guard()...)
+	if a.supersedes != nil {
+		cmps = append(cmps, a.supersedes.guard()...)
 	} else {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
 	}
@@ -104,7 +104,7 @@ func (a *attempt) taking() []*pb.RequestOp {
 	switch note := []byte(l.note(a.key)); {
 	case a.opts.note != nil:
 		ops = append(ops, txn.Put(note, newNote(1, a.opts.note), a.s.id))
-	case a.over != nil:
+	case a.supersedes != nil:
 		ops = append(ops, txn.Delete(note))
 	}
 	if a.work != nil {
@@ -124,8 +124,8 @@ func (a *attempt) hasKey() []clientv3.Cmp {
 	}
 }
 
-// failed says why tryOnce did, from its reply and if that does not tell from a
-// closer look. It returns the revision at which the attempt has the key after
+// failed finds out why takeOnce failed, from its reply or, if that is not enough, by
+// another read. It returns the revision at which the attempt has the key after
 // all, or an error that is nil if another attempt makes sense.
 func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev int64, err error) {
 	c := a.s.c
@@ -136,12 +136,12 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 		}
 	}
 	switch {
-	case a.over != nil && !a.over.judge(own):
+	case a.supersedes != nil && !a.supersedes.judge(own):
 		if len(own) == 0 {
 			return 0, nil // free
 		}
 		fallthrough
-	case a.over == nil && len(own) > 0:
+	case a.supersedes == nil && len(own) > 0:
 		return 0, &HeldError{Info: c.info(a.key, own[0], nil, 0)}
 	}
 	if a.work != nil {
@@ -149,25 +149,25 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 			return 0, nil
 		}
 	}
-	look, err := c.store.Send(ctx, txn.Request{Until: a.opts.until, In: txn.Then(a.look()...)})
+	look, err := c.store.Send(ctx, txn.Request{Until: a.opts.until, In: txn.Then(a.readOps()...)})
 	if err != nil {
 		if isPassing(err) {
 			return 0, nil
 		}
 		return 0, txn.Failed(err)
 	}
-	v := a.sight(look)
+	v := a.snapshot(look)
 	if rev := a.mine(v.own); rev > 0 {
 		return rev, nil
 	}
-	if a.over != nil && !a.over.judgeEpoch(v.epoch) && v.own != nil {
+	if a.supersedes != nil && !a.supersedes.judgeEpoch(v.epoch) && v.own != nil {
 		return 0, &HeldError{Info: c.info(a.key, v.own, v.note, v.waiting)}
 	}
 	return 0, a.verdict(v)
 }
 
-// look reads why the key could not be taken, in the order of sight.
-func (a *attempt) look() []clientv3.Op {
+// readOps reads why the key could not be taken, in the order of snapshot.
+func (a *attempt) readOps() []clientv3.Op {
 	st := a.s.c.store
 	ops := []clientv3.Op{
 		clientv3.OpGet(st.layout.own(a.key)),
@@ -186,16 +186,16 @@ func (s *store) countWaiting(key string) clientv3.Op {
 	return clientv3.OpGet(s.layout.waiting(key), clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
-// sight is what look reads.
-type sight struct {
+// snapshot is what readOps reads.
+type snapshot struct {
 	own, note, work *mvccpb.KeyValue
 	waiting         int64
 	epoch           []*mvccpb.KeyValue
 	rev             int64
 }
 
-func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
-	v := sight{own: firstKV(resp, 0), note: firstKV(resp, 1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
+func (a *attempt) snapshot(resp *clientv3.TxnResponse) snapshot {
+	v := snapshot{own: firstKV(resp, 0), note: firstKV(resp, 1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
 	v.waiting = resp.Responses[2].GetResponseRange().Count
 	if a.work != nil {
 		v.work = firstKV(resp, 4)
@@ -203,9 +203,9 @@ func (a *attempt) sight(resp *clientv3.TxnResponse) sight {
 	return v
 }
 
-// tryOnce is the request of a TryAcquire.
-func (a *attempt) tryOnce() txn.Request {
-	if a.sharedKey() != "" && a.over == nil {
+// takeOnce is the request of a TryAcquire.
+func (a *attempt) takeOnce() txn.Request {
+	if a.sharedKey() != "" && a.supersedes == nil {
 		r := a.takeIfFree()
 		r.Until = a.opts.until
 		if a.opts.ask != nil {
@@ -214,7 +214,7 @@ func (a *attempt) tryOnce() txn.Request {
 		return r
 	}
 	cmps := a.cmps()
-	if !a.opts.barge && a.over == nil {
+	if !a.opts.barge && a.supersedes == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
 	}
 	// What the failing branch reads travels with every attempt: no more than
@@ -226,7 +226,7 @@ func (a *attempt) tryOnce() txn.Request {
 	return txn.Request{Key: a.sharedKey(), Until: a.opts.until, In: txn.Of(cmps, a.take(), els)}
 }
 
-// takeIfFree is tryOnce as it mostly is.
+// takeIfFree is the usual form of takeOnce.
 func (a *attempt) takeIfFree() txn.Request {
 	l := a.s.c.store.layout
 	own := []byte(l.own(a.key))
@@ -264,8 +264,8 @@ func (a *attempt) mine(own *mvccpb.KeyValue) int64 {
 	return own.ModRevision
 }
 
-// verdict says what a sight means for the attempt: nil, to try again.
-func (a *attempt) verdict(v sight) error {
+// verdict returns what a snapshot means for the attempt: nil means to try again.
+func (a *attempt) verdict(v snapshot) error {
 	c := a.s.c
 	if err := c.store.learnEpoch(v.epoch, v.rev); err != nil {
 		return err
@@ -274,10 +274,10 @@ func (a *attempt) verdict(v sight) error {
 		return nil
 	}
 	if v.own != nil {
-		if a.over != nil && v.own.ModRevision == revision(a.over.fence) && len(a.opts.cmps) > 0 {
+		if a.supersedes != nil && v.own.ModRevision == revision(a.supersedes.fence) && len(a.opts.cmps) > 0 {
 			return fmt.Errorf("%w: superseding the claim on %q", ErrRefused, a.key)
 		}
-		if a.over != nil {
+		if a.supersedes != nil {
 			return nil // the own term has ended meanwhile; see again who holds it
 		}
 		return &HeldError{Info: c.info(a.key, v.own, v.note, v.waiting)}

@@ -22,7 +22,7 @@ func patience(first bool) time.Duration {
 
 // awaitedKey is what must change before the attempt can get any further: the
 // place before its own, or the claim if nobody is before it.
-func (c *Client) awaitedKey(a *attempt, p stand) awaited {
+func (c *Client) awaitedKey(a *attempt, p position) awaited {
 	switch {
 	case p.pred != nil:
 		return awaited{key: string(p.pred.Key), rev: p.pred.ModRevision}
@@ -39,7 +39,7 @@ func (c *Client) awaitedKey(a *attempt, p stand) awaited {
 // Events are hints. Each verified renewal of the attempt's session also compares
 // the awaited key with etcd (see session.verify), so that an event that never
 // arrives costs at most one renewal interval.
-func (c *Client) await(ctx context.Context, a *attempt, p stand, news *waiter) error {
+func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter) error {
 	defer c.awaiting(news, c.awaitedKey(a, p))()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -52,8 +52,8 @@ func (c *Client) await(ctx context.Context, a *attempt, p stand, news *waiter) e
 	}
 	for {
 		select {
-		case kv := <-news.mail:
-			if a.told(kv) {
+		case kv := <-news.notices:
+			if a.readNotice(kv) {
 				return nil
 			}
 		case <-news.ask:

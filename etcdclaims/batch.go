@@ -99,13 +99,13 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 		}
 		a := c.newAttempt(s, keys[todo[n]], o, nil)
 		attempts[n] = a
-		return a.tryOnce(), true
+		return a.takeOnce(), true
 	}
 	made := c.store.Each(ctx, len(todo), next, func(n int, resp *clientv3.TxnResponse, err error) {
 		a, i := attempts[n], todo[n]
 		delete(attempts, n)
 		t, retry, err := c.settle(ctx, a, resp, err)
-		c.over(a.id)
+		c.unregister(a.id)
 		if t != nil {
 			claims[i], errs[i] = &Claim{t: t, key: a.key}, nil
 			return
@@ -250,7 +250,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	}
 	// One attempt id for all: one void key stops them all.
 	lead := c.newAttempt(s, keys[0], o, nil)
-	defer c.over(lead.id)
+	defer c.unregister(lead.id)
 	attempts := make([]*attempt, len(keys))
 	var r txn.Request
 	if len(o.cmps)+len(o.ops) == 0 {

@@ -197,7 +197,7 @@ func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := cl.t.s.within(ctx)
 	defer cancel()
-	resp, err := cl.t.s.c.read(ctx, cl.t.sight()...)
+	resp, err := cl.t.s.c.read(ctx, cl.t.readOps()...)
 	if err != nil {
 		return false, callError("look up the owner of", cl.key, err)
 	}
@@ -266,7 +266,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 			In: txn.Of(
 				append(t.guard(), clientv3.Compare(clientv3.ModRevision(key), "=", rev)),
 				[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(t.s.id))},
-				append(t.sight(), clientv3.OpGet(key)),
+				append(t.readOps(), clientv3.OpGet(key)),
 			),
 		})
 		switch {

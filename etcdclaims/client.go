@@ -59,33 +59,33 @@ type Client struct {
 	shut    context.CancelCauseFunc
 	closing <-chan struct{}
 
-	mu       sync.Mutex
-	live     []*session
-	opening  map[time.Duration]*opening
-	grants   int // sessions that are being opened
-	closed   bool
-	watching bool
-	wg       sync.WaitGroup
-	runs     map[*run]struct{} // handlers of Run and TryRun
-	chores   []*chore          // that nobody works on yet
-	workers  int               // goroutines that work on chores
-	undone   int               // chores that are not done yet
-	records  shelves           // what records are on of work that is not done
-	done     shelves           // and of work that is
-	lockPuts lockPuts
+	mu         sync.Mutex
+	live       []*session
+	opening    map[time.Duration]*opening
+	grants     int // sessions that are being opened
+	closed     bool
+	watching   bool
+	wg         sync.WaitGroup
+	runs       map[*run]struct{} // handlers of Run and TryRun
+	cleanups   []*cleanup        // that nobody works on yet
+	workers    int               // goroutines that work on cleanups
+	unfinished int               // cleanups that are not done yet
+	records    shelves           // what records are on of work that is not done
+	done       shelves           // and of work that is
+	lockPuts   lockPuts
 
 	keysMu sync.Mutex
 	keys   map[string]*term // what this client holds
 	hot    map[string]bool  // keys that it had to wait for
 
-	mailMu  sync.Mutex
-	waiters map[string]*waiter // who waits in line, by attempt
+	waitersMu sync.Mutex
+	waiters   map[string]*waiter // who waits in line, by attempt
 
 	asksMu sync.Mutex
 	asks   map[askKey]*ask // TryAcquires that are about to be sent
 
-	followMu sync.Mutex               // guards who follows which term
-	asking   map[string]chan struct{} // keys that an Acquire is about to have, or to be told who has
+	localMu sync.Mutex               // guards the local waiters of terms
+	asking  map[string]chan struct{} // keys that an Acquire is about to have, or to be told who has
 
 	underWay map[string]int // claims that are neither held nor given up yet, guarded by keysMu
 
@@ -440,7 +440,7 @@ func (c *Client) retire(s *session) {
 	if c.open.Err() != nil {
 		return // Close does
 	}
-	c.chore(s, "revoking an idle lease", func(context.Context) error {
+	c.cleanUp(s, "revoking an idle lease", func(context.Context) error {
 		if s.pending.Load() > 1 {
 			return errOthersFirst // they need the lease
 		}

@@ -214,14 +214,14 @@ func (c *Client) endSessions(ctx context.Context) bool {
 	return left.Load() == 0
 }
 
-// quiet waits until nothing of this client is under way: no chore, no release, no
+// quiet waits until nothing of this client is under way: no cleanup, no release, no
 // acquisition, and no lease that is being granted; or ctx ends.
 func (c *Client) quiet(ctx context.Context) {
 	t := time.NewTicker(5 * time.Millisecond)
 	defer t.Stop()
 	for {
 		c.mu.Lock()
-		busy := c.undone+c.grants > 0
+		busy := c.unfinished+c.grants > 0
 		c.mu.Unlock()
 		for _, s := range c.liveSessions() {
 			s.mu.Lock()

@@ -75,7 +75,7 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 		drop := []clientv3.Op{clientv3.OpDelete(l.own(key)), clientv3.OpDelete(l.note(key))}
 		h, err := decodeHolder(own.Value)
 		if err == nil && h.Claim != "" {
-			drop = append(drop, clientv3.OpDelete(l.won(h.Instance, h.Claim)))
+			drop = append(drop, clientv3.OpDelete(l.notice(h.Instance, h.Claim)))
 		}
 		told := drop
 		if err == nil && h.Instance != "" && h.Claim != "" && own.Lease != 0 {

@@ -284,7 +284,7 @@ func TestReentrantMeetsRelease(t *testing.T) {
 	})
 }
 
-// Who came through the line and lost the key leaves no mail behind when it
+// Who came through the line and lost the key leaves no notice behind when it
 // releases, MinHold or not.
 func TestLostKeyLeavesTheLine(t *testing.T) {
 	t.Parallel()

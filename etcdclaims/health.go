@@ -123,9 +123,9 @@ func (c *Client) healthNow() Health {
 	}
 	c.outage.mu.Unlock()
 	h.Claims, _ = c.atStake()
-	c.mailMu.Lock()
+	c.waitersMu.Lock()
 	h.Waiting = len(c.waiters)
-	c.mailMu.Unlock()
+	c.waitersMu.Unlock()
 	first := true
 	for _, s := range c.liveSessions() {
 		h.Sessions++
@@ -332,7 +332,7 @@ func (c *Client) probe() {
 			pause.Stop()
 			return
 		}
-		if c.outage.over() {
+		if c.outage.ended() {
 			return
 		}
 		if conn != nil {
@@ -344,8 +344,8 @@ func (c *Client) probe() {
 	}
 }
 
-// over ends the probe once etcd has answered.
-func (o *outage) over() bool {
+// ended ends the probe once etcd has answered.
+func (o *outage) ended() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.since.IsZero() {

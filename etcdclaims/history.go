@@ -286,7 +286,7 @@ func (c *Client) explainEnding(ctx context.Context, t *Term, from int64) error {
 // handedOver finds out whether the term was handed to n, whose notice was put with
 // it.
 func (c *Client) handedOver(ctx context.Context, t *Term, n Info, at clientv3.OpOption) error {
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.won(n.Instance, n.Claim), at))
+	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.notice(n.Instance, n.Claim), at))
 	if err != nil {
 		return fmt.Errorf("reading how the term with fence %d ended: %w", t.Fence, err)
 	}

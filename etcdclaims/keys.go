@@ -36,11 +36,11 @@ func (l layout) live(n int64) string {
 
 func (l layout) evict(instance, claim string) string { return l.session(instance) + "evict/" + claim }
 
-// won is the mail that tells a waiter that it was handed the key.
-func (l layout) won(instance, claim string) string { return l.session(instance) + "won/" + claim }
+// notice is the key of a handoff notice: the waiter was handed the key.
+func (l layout) notice(instance, claim string) string { return l.session(instance) + "won/" + claim }
 
-// mails is the prefix of all mail to waiters of this client.
-func (l layout) mails() string { return l.session(l.instance) + "won/" }
+// notices is the prefix of all notices to waiters of this client.
+func (l layout) notices() string { return l.session(l.instance) + "won/" }
 
 func (l layout) void(attempt string) string { return l.prefix + "void/" + attempt }
 

@@ -29,7 +29,7 @@ func (c *Client) beginWatch(ctx context.Context, key string, opts ...clientv3.Op
 	begun = late.Stop()
 	if !begun && c.outage.answeredSince(t0) && c.watchStream.CompareAndSwap(stream, stream+1) {
 		c.log.Debug("watch stream hangs; a new one is opened", zap.String("key", key))
-		c.store.turns.turn()
+		c.store.generation.advance()
 	}
 	return news, stop, begun
 }

@@ -14,8 +14,8 @@ import (
 //
 // A releaser hands the key to the first in line itself: in one transaction it
 // puts the claim with the value and on the lease of the waiter, deletes the
-// waiter's place, and tells it by a mail. So no place is handed the key twice.
-// The mail says who comes next, so that the new owner need not read that when it
+// waiter's place, and tells it by a notice. So no place is handed the key twice.
+// The notice says who comes next, so that the new owner need not read that when it
 // releases in turn: places are only ever added behind, and the hand-over is
 // refused if the one that it is for has left. Waiters whose claim takes more
 // than that (a record of work, conditions) serve themselves when the one before
@@ -38,9 +38,9 @@ type line struct {
 // unread is the line behind who came through it without being told of it.
 var unread = line{known: true, more: true}
 
-// lookBehind reads how the term and its line stand; lineIn takes the line from
+// readLineOps reads how the term and its line stand; lineIn takes the line from
 // the reply.
-func (t *term) lookBehind() []*pb.RequestOp {
+func (t *term) readLineOps() []*pb.RequestOp {
 	l := t.s.c.store.layout
 	first := txn.Range(l.waiting(t.key))
 	r := first.GetRequestRange()
@@ -49,9 +49,9 @@ func (t *term) lookBehind() []*pb.RequestOp {
 	return []*pb.RequestOp{txn.Get([]byte(l.own(t.key))), txn.Get(t.s.c.store.epochKey), first}
 }
 
-// looking is lookBehind by itself.
-func (t *term) looking() txn.Request {
-	return txn.Request{In: &pb.TxnRequest{Success: t.lookBehind()}}
+// readLine is readLineOps as a request of its own.
+func (t *term) readLine() txn.Request {
+	return txn.Request{In: &pb.TxnRequest{Success: t.readLineOps()}}
 }
 
 func (t *term) lineIn(resp *clientv3.TxnResponse) line {
@@ -77,7 +77,7 @@ func placeOf(kv *mvccpb.KeyValue, waiting string) place {
 func (t *term) pass(l line) (r txn.Request, to string) {
 	in := t.leaving()
 	if l.known {
-		in.Failure = t.lookBehind()
+		in.Failure = t.readLineOps()
 	}
 	layout := t.s.c.store.layout
 	if len(l.next) == 0 {
@@ -91,10 +91,10 @@ func (t *term) pass(l line) (r txn.Request, to string) {
 	if err != nil || h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
 		return txn.Request{Key: t.key, Urgent: true, In: in}, "" // it sees that the key is free
 	}
-	told := encode(mail{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
+	told := encode(notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
 	lease := clientv3.LeaseID(first.Lease)
 	t.give(in, first.Value, lease)
-	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(layout.won(h.Instance, first.ID)), told, lease))
+	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(layout.notice(h.Instance, first.ID)), told, lease))
 	return txn.Request{Key: t.key, Urgent: true, In: in}, first.ID
 }
 

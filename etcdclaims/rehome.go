@@ -69,7 +69,7 @@ func (m *move) request() txn.Request {
 			[]clientv3.Op{
 				clientv3.OpPut(l.own(t.key), m.value, clientv3.WithLease(m.lease)),
 				clientv3.OpDelete(l.note(t.key)),
-				t.unmail(),
+				t.deleteNotice(),
 			},
 			[]clientv3.Op{clientv3.OpGet(l.own(t.key))},
 		),
@@ -124,7 +124,7 @@ func (m *move) carryOut(ctx context.Context) error {
 // lease is gone, or the key need not be held any more: then it is freed.
 func (m *move) later() {
 	t := m.t
-	t.s.c.addChore(&chore{s: t.s, claim: t.id, what: "holding a released claim for its MinHold", do: func(ctx context.Context) error {
+	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, what: "holding a released claim for its MinHold", do: func(ctx context.Context) error {
 		if t.rests() <= 0 {
 			return t.delete(ctx)
 		}
@@ -139,7 +139,7 @@ func (m *move) later() {
 // leaves undone goes on in the background, and the key stays on the session's
 // lease meanwhile.
 func (t *term) rest(ctx context.Context) error {
-	t.scatter() // nobody gets the key for a while
+	t.requeueLocal() // nobody gets the key for a while
 	m := t.move(kindResting, 0)
 	err := m.carryOut(ctx)
 	if errors.Is(err, ErrLost) {
@@ -168,7 +168,7 @@ func (t *term) restsFrom(m *move, err error) {
 func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, err error)) {
 	moves := make([]*move, len(terms))
 	for i, t := range terms {
-		t.scatter()
+		t.requeueLocal()
 		moves[i] = t.move(kindResting, 0)
 	}
 	for try := 0; len(moves) > 0; try++ {
@@ -271,7 +271,7 @@ func (t *term) tooLong() {
 // zombie ends a term, in which a handler may still run, as lost for the reason.
 func (c *Client) zombie(t *term, reason Reason, cause error) {
 	m := t.move(kindZombie, t.s.lease.Load().ttl)
-	c.addChore(&chore{s: t.s, claim: t.id, what: "re-homing the claim of a handler that goes on", do: func(ctx context.Context) error {
+	c.addCleanup(&cleanup{s: t.s, claim: t.id, what: "re-homing the claim of a handler that goes on", do: func(ctx context.Context) error {
 		if err := m.carryOut(ctx); !errors.Is(err, ErrLost) {
 			return err
 		}

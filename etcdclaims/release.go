@@ -77,7 +77,7 @@ type ending struct {
 	ops []clientv3.Op
 	// look reads whether a lost request was carried out, and carriedOut says
 	// whether that shows it.
-	look       clientv3.Op
+	read       clientv3.Op
 	carriedOut func(*clientv3.GetResponse) bool
 	foreign    bool // ops are not of this key alone
 }
@@ -102,7 +102,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	var r txn.Request
 	to := "" // the attempt that r hands the key to
 	if w == nil {
-		if passed, err := t.passOn(ctx); passed {
+		if passed, err := t.handOffLocal(ctx); passed {
 			return err
 		}
 		r, to = t.pass(t.line)
@@ -117,7 +117,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 	if w == nil && len(t.line.next) == 0 && t.line.more {
 		// There probably is a line: to read who is next costs less than to be
 		// told so by a transaction that is refused.
-		if resp, err := st.Do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
+		if resp, err := st.Do(ctx, t.readLine()); err == nil && t.stillOwned(resp) {
 			r, to = t.pass(t.lineIn(resp))
 		}
 	}
@@ -128,10 +128,10 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
 		}
-		there := t.s.c.followersOf(t)
+		there := t.s.c.localWaitersOf(t)
 		resp, err := st.Do(ctx, r)
 		if err == nil && resp.Succeeded {
-			t.s.c.stamp(there, resp.Header.Revision)
+			t.s.c.recordArrival(there, resp.Header.Revision)
 			if to != "" {
 				t.leaveTo(to)
 			}
@@ -141,9 +141,9 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		if err == nil && len(resp.Responses) == 0 {
 			// Why is asked only now: few releases are refused, and the question
 			// would travel with each.
-			look := t.looking()
+			look := t.readLine()
 			if w != nil {
-				look = txn.Request{In: txn.Then(append(t.sight(), w.look)...)}
+				look = txn.Request{In: txn.Then(append(t.readOps(), w.read)...)}
 			}
 			if resp, err = st.Send(ctx, look); err != nil {
 				if err = txn.Failed(err); isPassing(err) && backOff(ctx, try, t.done) {
@@ -182,7 +182,7 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 			return t.lost()
 		case errors.Is(err, ErrUnknown):
 			sent = true
-			t.scatter() // it may take long to find out
+			t.requeueLocal() // it may take long to find out
 		case to != "" && !txn.IsTransient(err):
 			r, to = t.free(), "" // that needs more of etcd, such as space
 			continue
@@ -248,8 +248,8 @@ func (t *term) leaving() *pb.TxnRequest {
 	if noted {
 		in.Success = append(in.Success, txn.Delete([]byte(l.note(t.key))))
 	}
-	if t.mailed {
-		in.Success = append(in.Success, txn.Delete([]byte(t.mailbox())))
+	if t.noticed {
+		in.Success = append(in.Success, txn.Delete([]byte(t.noticeKey())))
 	}
 	return in
 }
@@ -272,7 +272,7 @@ func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
 // sent before, if that can still be carried out, and else alone.
 func (t *term) settleLater(w *ending, r txn.Request) {
 	st := t.s.c.store
-	t.s.c.addChore(&chore{s: t.s, claim: t.id, what: "releasing a claim", do: func(ctx context.Context) error {
+	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, what: "releasing a claim", do: func(ctx context.Context) error {
 		if w != nil {
 			resp, err := st.Do(ctx, r)
 			if err == nil && resp.Succeeded {
@@ -297,22 +297,22 @@ func (t *term) delete(ctx context.Context) error {
 }
 
 // deletion deletes what the term has in etcd: the claim if it still is the
-// owner, under whatever epoch, and its mail in any case.
+// owner, under whatever epoch, and its handoff notice in any case.
 func (t *term) deletion() txn.Request {
 	in := t.leaving()
-	if t.mailed {
-		in.Failure = []*pb.RequestOp{txn.Delete([]byte(t.mailbox()))}
+	if t.noticed {
+		in.Failure = []*pb.RequestOp{txn.Delete([]byte(t.noticeKey()))}
 	}
 	return txn.Request{Key: t.key, Urgent: true, In: in}
 }
 
-// clearAway deletes the term's mail and its note in the background:
+// clearAway deletes the term's handoff notice and its note in the background:
 // whoever ended the term otherwise than by its own request has left them.
 func (t *term) clearAway() {
 	t.s.mu.Lock()
 	noted, last := t.noted, t.noteRev
 	t.s.mu.Unlock()
-	if !t.mailed && !noted {
+	if !t.noticed && !noted {
 		return
 	}
 	st := t.s.c.store
@@ -325,11 +325,11 @@ func (t *term) clearAway() {
 		then = append(then, clientv3.OpDelete(note))
 		els = append(els, t.s.strayNote(t.key))
 	}
-	if t.mailed {
-		then, els = append(then, t.unmail()), append(els, t.unmail())
+	if t.noticed {
+		then, els = append(then, t.deleteNotice()), append(els, t.deleteNotice())
 	}
 	r := txn.Request{Key: t.key, Urgent: true, In: txn.Of(cmps, then, els)}
-	t.s.c.chore(t.s, "clearing away what a claim has left", func(ctx context.Context) error {
+	t.s.c.cleanUp(t.s, "clearing away what a claim has left", func(ctx context.Context) error {
 		_, err := st.Do(ctx, r)
 		return err
 	})

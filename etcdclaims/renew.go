@@ -153,7 +153,7 @@ func (s *session) size() int {
 // and answers with a word, in place of all values.
 //
 // What its waiters wait for is compared by the same requests, one condition each,
-// and their mail is read: a watch can be deaf, or hang with its member.
+// and their notices are read: a watch can be deaf, or hang with its member.
 func (s *session) verify(ctx context.Context) error {
 	s.mu.Lock()
 	terms := make([]*term, len(s.terms))
@@ -168,11 +168,11 @@ func (s *session) verify(ctx context.Context) error {
 		limit := s.c.store.MaxOps()
 		n := min(len(terms), limit/2)
 		m := min(len(waits), limit-2*n)
-		since, waiting := s.mailSince()
+		since, waiting := s.noticesSince()
 		waiting = waiting && verified == 0
 		in := s.allOwned(terms[:n], waits[:m])
 		if waiting {
-			in.Success = append(in.Success, s.mailOp(since))
+			in.Success = append(in.Success, s.readNotices(since))
 			in.Failure = in.Success
 		}
 		resp, err := s.c.store.Send(ctx, txn.Request{In: in})
@@ -188,7 +188,7 @@ func (s *session) verify(ctx context.Context) error {
 			return err
 		}
 		if !resp.Succeeded {
-			if err := s.sort(ctx, terms[:n], waits[:m]); err != nil {
+			if err := s.reconcile(ctx, terms[:n], waits[:m]); err != nil {
 				return err
 			}
 		}
@@ -228,16 +228,16 @@ func (s *session) allOwned(terms []*term, waits []wait) *pb.TxnRequest {
 	return in
 }
 
-// mailOp reads the mail since a revision.
-func (s *session) mailOp(since int64) *pb.RequestOp {
-	op := txn.Range(s.c.store.layout.mails())
+// readNotices reads the notices since a revision.
+func (s *session) readNotices(since int64) *pb.RequestOp {
+	op := txn.Range(s.c.store.layout.notices())
 	op.GetRequestRange().MinModRevision = since
 	return op
 }
 
-// sort reads the terms and what is waited for, of which one at least is not as the
+// reconcile reads the terms and what is waited for, of which one at least is not as the
 // session knows it any more.
-func (s *session) sort(ctx context.Context, terms []*term, waits []wait) error {
+func (s *session) reconcile(ctx context.Context, terms []*term, waits []wait) error {
 	in := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, len(terms)+len(waits))}
 	for _, t := range terms {
 		// Not keys only: etcd 3.7 answers that from its index, which does not know
@@ -268,7 +268,7 @@ func (s *session) renewVerified(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if s.over() {
+		if s.ended() {
 			return errSessionLost
 		}
 		if !backOff(ctx, try, s.dead) {

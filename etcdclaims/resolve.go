@@ -109,7 +109,7 @@ func (a *attempt) undo() {
 			drop, gone = append(drop, before), append(gone, clientv3.OpTxn(unclaimed, []clientv3.Op{before}, nil))
 		}
 		if a.enqueues {
-			left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.won(st.layout.instance, a.id))}
+			left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
 			drop, gone = append(drop, left...), append(gone, left...)
 		}
 		r = txn.Request{Key: a.key, Urgent: true, TakesBack: a.work == nil, In: txn.Of(a.hasKey(), drop, gone)}
@@ -126,7 +126,7 @@ func (a *attempt) undo() {
 	if r = build(before); r.Void != nil {
 		a.s.voided(a.ticket)
 	}
-	a.s.c.addChore(&chore{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
+	a.s.c.addCleanup(&cleanup{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
 		_, err := st.Do(ctx, r)
 		if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
 			// Nothing may be put, not even by the branch that is not taken:

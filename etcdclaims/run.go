@@ -16,12 +16,12 @@ type run struct {
 	t    *term
 	stop context.CancelCauseFunc
 
-	mu    sync.Mutex
-	timer *time.Timer // fires when the handler was told to stop and has not
-	over  bool        // the handler returned
-	late  bool        // it is a zombie
-	once  sync.Once
-	done  chan struct{} // closed when the handler has returned, or is a zombie
+	mu       sync.Mutex
+	timer    *time.Timer // fires when the handler was told to stop and has not
+	returned bool        // the handler returned
+	late     bool        // it is a zombie
+	once     sync.Once
+	done     chan struct{} // closed when the handler has returned, or is a zombie
 }
 
 // Run does what TryRun does, but waits in line while the key is held, as
@@ -111,7 +111,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 	}
 	c.runs[r] = struct{}{}
 	c.mu.Unlock()
-	told := context.AfterFunc(ctx, func() { r.told(context.Cause(ctx)) })
+	told := context.AfterFunc(ctx, func() { r.drain(context.Cause(ctx)) })
 	far := notCalled
 	defer func() {
 		// Here too after a panic or Goexit, which then go on.
@@ -149,14 +149,14 @@ func (cl *Claim) releaseAfter(how, error) error {
 	return ignoreUnknown(cl.Release(ctx))
 }
 
-// told starts the drain.
-func (r *run) told(why error) {
+// drain gives the handler its time to return.
+func (r *run) drain(why error) {
 	if r.t.work && errors.Is(why, ErrReleased) {
 		return // the handler has ended its work, and may return when it likes
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over || r.timer != nil {
+	if r.returned || r.timer != nil {
 		return
 	}
 	g := r.t.s.lease.Load()
@@ -167,7 +167,7 @@ func (r *run) told(why error) {
 // overdue deals with a handler that did not return within its drain.
 func (r *run) overdue(why error, drain time.Duration) {
 	r.mu.Lock()
-	if r.over || r.late {
+	if r.returned || r.late {
 		r.mu.Unlock()
 		return
 	}
@@ -206,7 +206,7 @@ func (r *run) forget() {
 
 func (r *run) finish() {
 	r.mu.Lock()
-	r.over = true
+	r.returned = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}

@@ -34,7 +34,7 @@ type eviction struct {
 // It is a hint: what it misses, the next renewal finds.
 func (c *Client) watchSessions(rev int64) {
 	prefix := c.store.layout.session(c.store.layout.instance)
-	turned := c.store.turns.next()
+	turned := c.store.generation.next()
 	for try := 0; ; {
 		seen := c.followSessions(prefix, rev, turned)
 		if c.io.Err() != nil {
@@ -46,7 +46,7 @@ func (c *Client) watchSessions(rev int64) {
 		// The watch ended: compacted, without leader, or refused; or etcd was
 		// restored, and it waits for a revision that is far away. Read what it
 		// may have missed and go on from there.
-		turned = c.store.turns.next() // those before are seen by reading
+		turned = c.store.generation.next() // those before are seen by reading
 		for {
 			read, err := c.readSessions(prefix)
 			if err == nil {
@@ -59,7 +59,7 @@ func (c *Client) watchSessions(rev int64) {
 			}
 			try++
 		}
-		c.sweep()
+		c.removeGhosts()
 		if !backOff(c.io, try) {
 			return
 		}
@@ -130,7 +130,7 @@ func (c *Client) readSessions(prefix string) (int64, error) {
 		there[string(kv.Key)] = true
 		if strings.HasPrefix(string(kv.Key), prefix+"evict/") {
 			c.evicted(kv)
-		} else if _, ok := c.store.layout.isMail(string(kv.Key)); ok {
+		} else if _, ok := c.store.layout.isNotice(string(kv.Key)); ok {
 			c.deliver(kv)
 		}
 	}
@@ -155,7 +155,7 @@ func (c *Client) sentinelGone(n string) {
 	}
 }
 
-// evicted ends the claim that a mail speaks of, and removes the mail.
+// evicted ends the claim that a notice speaks of, and removes the notice.
 func (c *Client) evicted(kv *mvccpb.KeyValue) {
 	var e eviction
 	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > valueVersion {
@@ -177,7 +177,7 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 	}
 	for _, s := range c.liveSessions() {
 		if int64(s.id) == kv.Lease {
-			c.chore(s, "removing a notice of eviction", func(ctx context.Context) error {
+			c.cleanUp(s, "removing a notice of eviction", func(ctx context.Context) error {
 				_, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpDelete(string(kv.Key)))})
 				return err
 			})

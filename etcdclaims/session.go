@@ -30,10 +30,10 @@ type session struct {
 	kick     chan struct{}         // asks for a renewal now
 	renewing chan struct{}         // holds one element while nobody renews: one attempt in flight
 
-	pending  atomic.Int32          // chores
-	sweeping atomic.Bool           // one of them is to sweep, and has yet to begin
-	verified atomic.Int64          // revision as of which all claims were verified
-	failure  atomic.Pointer[error] // of the last renewal; nil if it succeeded
+	pending        atomic.Int32          // cleanups
+	removingGhosts atomic.Bool           // one of them removes ghosts, and has yet to begin
+	verified       atomic.Int64          // revision as of which all claims were verified
+	failure        atomic.Pointer[error] // of the last renewal; nil if it succeeded
 
 	mu       sync.Mutex
 	alarm    *time.Timer // for the next of soft and hard deadline
@@ -357,18 +357,18 @@ func (s *session) gone(ctx context.Context, err error, others bool) bool {
 		return true
 	}
 	_ = s.renew(ctx) // ends the session if its lease is gone
-	return s.over()
+	return s.ended()
 }
 
-// isLost reports the same as over, as soon as its claims know.
+// isLost reports the same as ended, as soon as the session's claims know it.
 func (s *session) isLost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cause != nil
 }
 
-// over reports whether the session was given up.
-func (s *session) over() bool {
+// ended reports whether the session was given up.
+func (s *session) ended() bool {
 	select {
 	case <-s.dead:
 		return true

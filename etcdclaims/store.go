@@ -27,12 +27,12 @@ type store struct {
 
 	epochKey []byte
 
-	requests atomic.Int64 // sent
-	seen     atomic.Int64 // the greatest revision seen
-	epoch    atomic.Pointer[txn.Epoch]
-	turns    turns
-	rewound  atomic.Pointer[rewind]
-	onRewind func(error) // called once for each time that the revision went back
+	requests   atomic.Int64 // sent
+	seen       atomic.Int64 // the greatest revision seen
+	epoch      atomic.Pointer[txn.Epoch]
+	generation generation
+	rewound    atomic.Pointer[rewind]
+	onRewind   func(error) // called once for each time that the revision went back
 
 	observe func(ctx context.Context, t0 time.Time, err error) // learns how each request ended
 }
@@ -104,7 +104,7 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 	}
 	rw := &rewind{from: floor, to: resp.Header.Revision, epoch: s.epoch.Load().Value}
 	if s.rewound.CompareAndSwap(nil, rw) {
-		s.turns.turn()
+		s.generation.advance()
 		if s.onRewind != nil {
 			s.onRewind(rw.err(s.layout))
 		}
@@ -167,7 +167,7 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 				ErrRewound, have.Value, e.Value, s.layout.epoch(), have.Value)
 		case s.epoch.CompareAndSwap(have, e):
 			if !e.Is(have) {
-				s.turns.turn()
+				s.generation.advance()
 			}
 			return nil
 		}

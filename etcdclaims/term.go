@@ -23,21 +23,21 @@ type term struct {
 	since   clock.Reading
 	attempt int
 	shelf   *shelf // that the record of work was put on, or nil
-	mailed  bool   // it was handed over, by a mail that stays until it ends
+	noticed bool   // it was handed over, by a notice that stays until it ends
 	line    line   // who waits behind it, as far as it was told
 
-	followed bool // it was handed over within this client
+	handedLocally bool // it was handed over within this client
 
-	// Guarded by the client's followMu:
-	followers []*follower
-	alone     bool // has no followers any more
-	stamping  bool // etcd is being asked, for all who follow
+	// Guarded by the client's localMu:
+	localWaiters   []*localWaiter
+	closed         bool // has no local waiters any more
+	readingArrival bool // etcd is being asked, for all local waiters
 
-	ctx    context.Context // nil until somebody asks for it
-	cancel context.CancelCauseFunc
-	told   error // why its context ends, or would
-	done   chan struct{}
-	err    atomic.Pointer[error] // why it ended
+	ctx       context.Context // nil until somebody asks for it
+	cancel    context.CancelCauseFunc
+	stopCause error // why its context ends, or would
+	done      chan struct{}
+	err       atomic.Pointer[error] // why it ended
 
 	parting atomic.Int32 // how far it is given up, as Check sees it
 
@@ -90,8 +90,8 @@ func (t *term) guard() []clientv3.Cmp {
 	}
 }
 
-// sight reads what a failed guard failed at.
-func (t *term) sight() []clientv3.Op {
+// readOps reads why a guard failed.
+func (t *term) readOps() []clientv3.Op {
 	st := t.s.c.store
 	return []clientv3.Op{
 		clientv3.OpGet(st.layout.own(t.key)), // with its lease, which keys only would leave out
@@ -99,7 +99,7 @@ func (t *term) sight() []clientv3.Op {
 	}
 }
 
-// owned judges what sight read: false says that the term is lost.
+// owned judges what readOps read. False means that the term is lost.
 func (t *term) owned(resp *clientv3.TxnResponse) bool {
 	return t.judge(resp.Responses[0].GetResponseRange().Kvs) && t.judgeEpoch(resp.Responses[1].GetResponseRange().Kvs)
 }
@@ -108,7 +108,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile, or the client is being closed.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, mailed: a.mailed, line: a.line, followed: a.followed, work: a.work != nil, shelf: a.shelf,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, handedLocally: a.handedLocally, work: a.work != nil, shelf: a.shelf,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
@@ -159,8 +159,8 @@ func (t *term) context() context.Context {
 	if t.ctx == nil {
 		ctx := fencing.NewContext(context.Background(), t.token())
 		t.ctx, t.cancel = context.WithCancelCause(fencing.WithCheck(ctx, (&Claim{t: t, key: t.key}).Check))
-		if t.told != nil {
-			t.cancel(t.told)
+		if t.stopCause != nil {
+			t.cancel(t.stopCause)
 		}
 	}
 	return t.ctx
@@ -168,8 +168,8 @@ func (t *term) context() context.Context {
 
 // stopLocked ends the term's context; the session's mutex is held.
 func (t *term) stopLocked(err error) {
-	if t.told == nil {
-		t.told = err
+	if t.stopCause == nil {
+		t.stopCause = err
 	}
 	if t.cancel != nil {
 		t.cancel(err)
@@ -199,7 +199,7 @@ func (t *term) endLocked(err error) bool {
 		delete(c.keys, t.key)
 	}
 	c.keysMu.Unlock()
-	t.scatter()
+	t.requeueLocal()
 	t.err.Store(&err)
 	t.stopLocked(err)
 	close(t.done)
@@ -234,12 +234,12 @@ func (t *term) lose(reason Reason, err error) bool {
 	return true
 }
 
-// unmail deletes the mail by which the term was handed over.
-func (t *term) unmail() clientv3.Op { return clientv3.OpDelete(t.mailbox()) }
+// deleteNotice deletes the notice by which the term was handed over.
+func (t *term) deleteNotice() clientv3.Op { return clientv3.OpDelete(t.noticeKey()) }
 
-func (t *term) mailbox() string {
+func (t *term) noticeKey() string {
 	l := t.s.c.store.layout
-	return l.won(l.instance, t.id)
+	return l.notice(l.instance, t.id)
 }
 
 // judge compares the term with what etcd has under its key.

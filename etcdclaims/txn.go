@@ -49,7 +49,7 @@ func (cl *Claim) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []cl
 
 // commit carries out a user's operations under the guard.
 func (t *term) commit(ctx context.Context, then []clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, err := t.s.c.store.Do(ctx, txn.Request{Open: true, In: txn.Of(t.guard(), then, t.sight())})
+	resp, err := t.s.c.store.Do(ctx, txn.Request{Open: true, In: txn.Of(t.guard(), then, t.readOps())})
 	switch {
 	case err == nil && !resp.Succeeded:
 		t.owned(resp)

@@ -96,11 +96,11 @@ func goesOn(err error, o *acquireOptions) bool {
 
 // waitOnce takes the key or a place in line, and waits in that.
 func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
-	f, known := c.follow(s, key, o, w), func() {}
-	if f == nil && mayFollow(s, o, w) {
+	f, known := c.joinLocal(s, key, o, w), func() {}
+	if f == nil && mayWaitLocally(s, o, w) {
 		known = c.askInTurn(ctx, s, key)
 		defer known()
-		if f = c.follow(s, key, o, w); f != nil {
+		if f = c.joinLocal(s, key, o, w); f != nil {
 			known()
 		}
 	}
@@ -111,7 +111,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 			return t, again, err
 		}
 		c.waiting(key)
-		if f = c.follow(s, key, o, w); f != nil {
+		if f = c.joinLocal(s, key, o, w); f != nil {
 			known()
 		}
 	}
@@ -119,16 +119,16 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	for f != nil {
 		placed := sync.OnceFunc(func() { close(f.placed) })
 		defer placed()
-		if t, err := c.followed(ctx, f); t != nil || err != nil {
-			return t, false, c.whileFollowing(ctx, s, key, err)
+		if t, err := c.awaitLocal(ctx, f); t != nil || err != nil {
+			return t, false, c.localWaitError(ctx, s, key, err)
 		}
-		if err := f.turn(ctx); err != nil {
-			return nil, false, c.whileFollowing(ctx, s, key, err)
+		if err := f.awaitTurn(ctx); err != nil {
+			return nil, false, c.localWaitError(ctx, s, key, err)
 		}
 		// Whoever was before it may hold the key by now.
-		var again *follower
+		var again *localWaiter
 		if !f.last {
-			again = c.follow(s, key, o, w)
+			again = c.joinLocal(s, key, o, w)
 		}
 		if again == nil {
 			inLine = placed
@@ -138,13 +138,13 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		f = again
 	}
 	a := c.newAttempt(s, key, o, w)
-	defer c.over(a.id)
+	defer c.unregister(a.id)
 	if o.supersede {
-		a.over = c.held(key)
+		a.supersedes = c.held(key)
 	}
 	a.enqueues = true
-	news := c.expectMail(a)
-	defer c.noMail(news)
+	news := c.addWaiter(a)
+	defer c.removeWaiter(news)
 	defer func() {
 		c.inherit(news, t)
 		if why := news.evicted.Load(); why != nil && t != nil {
@@ -173,12 +173,12 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	}
 	known()
 	inLine()
-	a.over = nil // in line like everybody, whatever becomes of that term
+	a.supersedes = nil // in line like everybody, whatever becomes of that term
 	if f == nil {
 		c.stats.contended.Add(1)
 	}
 	a.queued = resp.Header.Revision
-	p := stand{rev: resp.Header.Revision}
+	p := position{rev: resp.Header.Revision}
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		p.own = kvs[0]
 	}
@@ -187,7 +187,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		// A request that was carried out twice: it has joined the line behind
 		// itself.
 		place := c.store.layout.waiter(key, a.id)
-		c.chore(s, "leaving the line", func(ctx context.Context) error {
+		c.cleanUp(s, "leaving the line", func(ctx context.Context) error {
 			_, err := c.store.Do(ctx, txn.Request{Key: key, Urgent: true, TakesBack: true, In: txn.Then(clientv3.OpDelete(place))})
 			return err
 		})
@@ -217,7 +217,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 }
 
 // waitError says why a wait ended early, and who held the key.
-func (c *Client) waitError(ctx context.Context, a *attempt, p stand, err error) error {
+func (c *Client) waitError(ctx context.Context, a *attempt, p position, err error) error {
 	if wire.ContextError(ctx) != nil {
 		var i Info
 		if p.own != nil {
@@ -225,7 +225,7 @@ func (c *Client) waitError(ctx context.Context, a *attempt, p stand, err error) 
 		}
 		return c.waited(ctx, a.s, a.key, i)
 	}
-	if a.s.over() {
+	if a.s.ended() {
 		return a.s.lossOf(a.key, 0)
 	}
 	return err
@@ -246,7 +246,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 }
 
 // whileFollowing is waited for who followed a claim of their own client.
-func (c *Client) whileFollowing(ctx context.Context, s *session, key string, err error) error {
+func (c *Client) localWaitError(ctx context.Context, s *session, key string, err error) error {
 	if err == nil || wire.ContextError(ctx) == nil || errors.Is(err, ErrLost) {
 		return err
 	}
@@ -262,7 +262,7 @@ func (c *Client) whileFollowing(ctx context.Context, s *session, key string, err
 // come up for a caller that is gone.
 func (a *attempt) takeOrQueue() txn.Request {
 	st := a.s.c.store
-	if a.sharedKey() != "" && a.over == nil {
+	if a.sharedKey() != "" && a.supersedes == nil {
 		r := a.takeIfFree()
 		count := txn.Range(st.layout.waiting(a.key))
 		count.GetRequestRange().CountOnly = true
@@ -275,7 +275,7 @@ func (a *attempt) takeOrQueue() txn.Request {
 		return r
 	}
 	cmps := a.cmps()
-	if !a.opts.barge && a.over == nil {
+	if !a.opts.barge && a.supersedes == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
 	}
 	return txn.Request{
@@ -308,14 +308,14 @@ func (a *attempt) placeValue() string {
 
 // stand is what a waiter knows of its place in line: who is before it, or the
 // claim if nobody is.
-type stand struct {
+type position struct {
 	own, pred *mvccpb.KeyValue
 	behind    bool  // somebody is before it: who, was not asked
 	rev       int64 // of that knowledge
 }
 
 // inLine waits until the attempt gets the key.
-func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) (t *term, again bool, err error) {
+func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waiter) (t *term, again bool, err error) {
 	for try := 0; ; try++ {
 		if p.pred != nil || p.own != nil || p.behind {
 			if err := c.await(ctx, a, p, news); err != nil {
@@ -332,7 +332,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) 
 		if a.work != nil {
 			if err := a.work.prepare(ctx, c); err != nil {
 				if isPassing(err) && backOff(ctx, try, a.s.dead) {
-					p = stand{}
+					p = position{}
 					continue
 				}
 				return nil, false, c.waitError(ctx, a, p, err)
@@ -352,7 +352,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) 
 		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil):
 			return nil, false, a.s.lossOf(a.key, 0)
 		case err != nil && (txn.IsTransient(err) || a.leaseGone(ctx, err)):
-			p = stand{} // unknown: ask again
+			p = position{} // unknown: ask again
 			continue
 		case err != nil:
 			return nil, false, c.waitError(ctx, a, p, err)
@@ -363,7 +363,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p stand, news *waiter) 
 		}
 		if lost {
 			// By somebody's hand, or with the lease: then the session has news.
-			if _ = a.s.renew(ctx); a.s.over() {
+			if _ = a.s.renew(ctx); a.s.ended() {
 				return nil, false, a.s.lossOf(a.key, 0)
 			}
 			return nil, true, nil
@@ -385,7 +385,7 @@ func (a *attempt) advance() txn.Request {
 		In: txn.Of(
 			cmps,
 			append(a.take(), clientv3.OpDelete(mine)),
-			append(a.look(),
+			append(a.readOps(),
 				clientv3.OpGet(mine),
 				clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
 		),
@@ -394,8 +394,8 @@ func (a *attempt) advance() txn.Request {
 
 // see reads from the reply to an advance where the attempt stands. lost says
 // that somebody removed its place.
-func (a *attempt) see(resp *clientv3.TxnResponse) (p stand, lost bool, err error) {
-	v := a.sight(resp)
+func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err error) {
+	v := a.snapshot(resp)
 	st := a.s.c.store
 	if err := st.learnEpoch(v.epoch, v.rev); err != nil {
 		return p, false, err
@@ -403,13 +403,13 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p stand, lost bool, err error
 	n := len(resp.Responses)
 	if a.granted = a.mine(v.own); a.granted > 0 {
 		a.handed()
-		return stand{rev: v.rev}, false, nil
+		return position{rev: v.rev}, false, nil
 	}
 	mine := resp.Responses[n-2].GetResponseRange().Kvs
 	if len(mine) == 0 {
 		return p, true, nil // perhaps it was handed the key, which was taken away again
 	}
-	p = stand{own: v.own, rev: v.rev}
+	p = position{own: v.own, rev: v.rev}
 	a.queued = mine[0].CreateRevision
 	a.epoch = st.epoch.Load()
 	a.describe()

@@ -86,7 +86,7 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 		defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
 		w := &watch{c: c, prefix: prefix, known: make(map[string]int64), yield: yield}
 		for try := 0; ; try++ {
-			turned := c.store.turns.next()
+			turned := c.store.generation.next()
 			rev, ok := w.sync(ctx)
 			if !ok {
 				return

@@ -198,7 +198,7 @@ func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
 	return t.release(ctx, &ending{
 		ops:     ops,
 		foreign: len(ops) > 1,
-		look:    clientv3.OpGet(work),
+		read:    clientv3.OpGet(work),
 		carriedOut: func(resp *clientv3.GetResponse) bool {
 			if len(resp.Kvs) == 0 {
 				return r.State == StateFree

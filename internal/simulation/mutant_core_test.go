@@ -18,7 +18,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "undo, one at a time", tests: "TestUndosShareRoundTrips",
-		edits: []edit{{"chore.go", "const mostWorkers = 2 * txn.FullBatch", "const mostWorkers = 1 + 0*txn.FullBatch"}},
+		edits: []edit{{"cleanup.go", "const mostWorkers = 2 * txn.FullBatch", "const mostWorkers = 1 + 0*txn.FullBatch"}},
 	},
 	{
 		name: "waiters not asked again at renewals", seeds: 100,

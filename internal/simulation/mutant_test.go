@@ -157,7 +157,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "newcomer that passes the line", seeds: 100,
-		edits: []edit{{"attempt.go", "if !a.opts.barge && a.over == nil {", "if a.opts.barge && a.over == nil {"}},
+		edits: []edit{{"attempt.go", "if !a.opts.barge && a.supersedes == nil {", "if a.opts.barge && a.supersedes == nil {"}},
 	},
 	{
 		name: "waiter that passes those before it", seeds: 100,

@@ -12,24 +12,24 @@ import (
 	"go.uber.org/zap"
 )
 
-// A restore from a snapshot brings back claims, places in line and mails that their
+// A restore from a snapshot brings back claims, places in line and notices that their
 // clients have given up since, on leases that those clients go on renewing: such
 // a key would be held by nobody for as long as that. No client can tell that
 // etcd was restored, but each can tell what on its leases is not its own. It
 // looks whenever there may have been a restore: when its watch was compacted,
 // and when the epoch is another.
 
-// sweep removes, in the background, what is on the client's leases and is of no
+// removeGhosts removes, in the background, what is on the client's leases and is of no
 // claim or attempt of its own.
-func (c *Client) sweep() {
+func (c *Client) removeGhosts() {
 	for _, s := range c.liveSessions() {
-		if s.sweeping.Swap(true) {
+		if s.removingGhosts.Swap(true) {
 			continue // it is yet to begin
 		}
-		c.chore(s, "looking for what a restore brought back", func(context.Context) error {
-			s.sweeping.Store(false)
-			err := c.sweepSession(s)
-			if err != nil && isPassing(err) && !s.sweeping.Swap(true) {
+		c.cleanUp(s, "looking for what a restore brought back", func(context.Context) error {
+			s.removingGhosts.Store(false)
+			err := c.removeGhostsOf(s)
+			if err != nil && isPassing(err) && !s.removingGhosts.Swap(true) {
 				return err
 			}
 			if err != nil {
@@ -42,7 +42,7 @@ func (c *Client) sweep() {
 	}
 }
 
-func (c *Client) sweepSession(s *session) error {
+func (c *Client) removeGhostsOf(s *session) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
@@ -52,7 +52,7 @@ func (c *Client) sweepSession(s *session) error {
 	}
 	var suspects []string
 	for _, key := range lease.Keys {
-		if name := string(key); strings.HasPrefix(name, c.store.layout.own("")) || strings.HasPrefix(name, c.store.layout.lines()) || strings.HasPrefix(name, c.store.layout.mails()) {
+		if name := string(key); strings.HasPrefix(name, c.store.layout.own("")) || strings.HasPrefix(name, c.store.layout.lines()) || strings.HasPrefix(name, c.store.layout.notices()) {
 			suspects = append(suspects, name)
 		}
 	}
@@ -87,18 +87,18 @@ func (c *Client) sweepSession(s *session) error {
 // to give up.
 type knownClaims struct {
 	held     map[string]string // id of the claim on each key: keys claimed together share one
-	mailed   map[string]bool   // ids of those that have mail
+	noticed  map[string]bool   // ids of those that have a notice
 	underWay map[string]bool   // ids of what is neither held nor given up yet
 }
 
 func (c *Client) known() knownClaims {
 	c.keysMu.Lock()
 	defer c.keysMu.Unlock()
-	k := knownClaims{held: make(map[string]string, len(c.keys)), mailed: make(map[string]bool), underWay: make(map[string]bool, len(c.underWay))}
+	k := knownClaims{held: make(map[string]string, len(c.keys)), noticed: make(map[string]bool), underWay: make(map[string]bool, len(c.underWay))}
 	for key, t := range c.keys {
 		k.held[key] = t.id
-		if t.mailed {
-			k.mailed[t.id] = true
+		if t.noticed {
+			k.noticed[t.id] = true
 		}
 	}
 	for id := range c.underWay {
@@ -108,15 +108,15 @@ func (c *Client) known() knownClaims {
 }
 
 // has reports whether a key is of one of these claims. A place in line and a
-// mail say of which they are by the last part of their names, a claim by its
+// notice say of which they are by the last part of their names, a claim by its
 // value.
 func (k knownClaims) has(kv *mvccpb.KeyValue, l layout) bool {
 	name := string(kv.Key)
 	key, own := strings.CutPrefix(name, l.own(""))
 	if !own {
 		id := path.Base(name)
-		_, mail := l.isMail(name)
-		return mail && k.mailed[id] || k.underWay[id]
+		_, mail := l.isNotice(name)
+		return mail && k.noticed[id] || k.underWay[id]
 	}
 	h, err := decodeHolder(kv.Value)
 	if err != nil || h.Claim == "" {
@@ -143,23 +143,23 @@ func (c *Client) removeGhost(s *session, kv *mvccpb.KeyValue) {
 			nil,
 		),
 	}
-	c.chore(s, "removing a claim that a restore brought back", func(ctx context.Context) error {
+	c.cleanUp(s, "removing a claim that a restore brought back", func(ctx context.Context) error {
 		_, err := c.store.Do(ctx, r)
 		return err
 	})
 }
 
-// begun registers the claim of an attempt, or of a term that a chore gives up:
-// what is there of it is not a ghost.
-func (c *Client) begun(claim string) {
+// register notes the claim of an attempt, or of a term that a cleanup gives up: its
+// keys are no ghosts.
+func (c *Client) register(claim string) {
 	c.keysMu.Lock()
 	defer c.keysMu.Unlock()
 	c.underWay[claim]++
 }
 
-// over ends what begun began, when the attempt has become a term, has failed, or
-// is being undone, or the chore is done.
-func (c *Client) over(claim string) {
+// unregister ends a registration: the attempt has become a term, has failed or is
+// being undone, or the cleanup is done.
+func (c *Client) unregister(claim string) {
 	c.keysMu.Lock()
 	defer c.keysMu.Unlock()
 	if c.underWay[claim]--; c.underWay[claim] <= 0 {

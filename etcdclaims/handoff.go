@@ -9,18 +9,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// passOn hands the key to the first follower, if there is one and nobody else
+// handOffLocal hands the key to the first local waiter, if there is one and nobody else
 // came before it. Otherwise the caller goes on to release it, with what is known
 // of the line by then.
-func (t *term) passOn(ctx context.Context) (passed bool, err error) {
+func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 	c, st := t.s.c, t.s.c.store
-	f := t.firstFollower()
-	if f == nil && t.followed {
+	f := t.nextLocal()
+	if f == nil && t.handedLocally {
 		// Who held it before may be about to come back: to see that costs
 		// less than a request.
 		for range 20 {
 			runtime.Gosched()
-			if f = t.firstFollower(); f != nil {
+			if f = t.nextLocal(); f != nil {
 				break
 			}
 		}
@@ -29,29 +29,29 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 		return false, nil
 	}
 	if len(t.line.next) == 0 && t.line.more {
-		if resp, err := st.Do(ctx, t.looking()); err == nil && t.stillOwned(resp) {
+		if resp, err := st.Do(ctx, t.readLine()); err == nil && t.stillOwned(resp) {
 			t.line = t.lineIn(resp)
 		}
 	}
-	c.begun(f.a.id) // whether or not its caller waits for it
-	defer c.over(f.a.id)
+	c.register(f.a.id) // whether or not its caller waits for it
+	defer c.unregister(f.a.id)
 	sent := false
 	for try := 0; ; try++ {
 		if len(t.line.next) > 0 && !sent && !c.cameFirst(f, t.line.next[0]) {
-			c.unhand(t, f)
+			c.putBack(t, f)
 			return false, nil
 		}
-		there := c.followersOf(t)
+		there := c.localWaitersOf(t)
 		in := t.leaving()
 		t.give(in, f.a.value, t.s.id)
-		in.Failure = t.lookBehind()
+		in.Failure = t.readLineOps()
 		if len(t.line.next) == 0 {
 			in.Compare = append(in.Compare, txn.NoneUnder(st.layout.waiting(t.key)))
 		}
 		resp, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: in})
 		switch {
 		case err == nil && resp.Succeeded:
-			c.stamp(there, resp.Header.Revision)
+			c.recordArrival(there, resp.Header.Revision)
 			t.succeed(f, resp.Header.Revision)
 			return true, nil
 		case err == nil:
@@ -60,8 +60,8 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 				return true, nil
 			}
 			if !t.stillOwned(resp) {
-				c.unhand(t, f)
-				t.scatter()
+				c.putBack(t, f)
+				t.requeueLocal()
 				return false, nil
 			}
 			t.line = t.lineIn(resp)
@@ -70,8 +70,8 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 			sent = true
 		case !txn.IsTransient(err):
 			if !sent {
-				c.unhand(t, f)
-				t.scatter()
+				c.putBack(t, f)
+				t.requeueLocal()
 				return false, nil
 			}
 		}
@@ -84,34 +84,34 @@ func (t *term) passOn(ctx context.Context) (passed bool, err error) {
 			continue
 		}
 		if !sent {
-			c.unhand(t, f)
-			t.scatter()
+			c.putBack(t, f)
+			t.requeueLocal()
 			return false, nil
 		}
 		// It may yet be carried out, or was: both are undone, one after the other.
 		value := f.a.hasKey()
 		own := st.layout.own(t.key)
-		c.addChore(&chore{s: t.s, claim: f.a.id, what: "releasing a claim", do: func(ctx context.Context) error {
+		c.addCleanup(&cleanup{s: t.s, claim: f.a.id, what: "releasing a claim", do: func(ctx context.Context) error {
 			if err := t.delete(ctx); err != nil {
 				return err
 			}
 			_, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: txn.Of(value, []clientv3.Op{clientv3.OpDelete(own)}, nil)})
 			return err
 		}})
-		c.unhand(t, f)
+		c.putBack(t, f)
 		t.finish(ErrReleased)
 		return true, callError("release", t.key, txn.Unknown(txn.WithCause(ctx, err)))
 	}
 }
 
-// firstFollower takes the first follower that still waits.
-func (t *term) firstFollower() *follower {
+// nextLocal takes the first local waiter that still waits.
+func (t *term) nextLocal() *localWaiter {
 	c := t.s.c
-	c.followMu.Lock()
-	defer c.followMu.Unlock()
-	for len(t.followers) > 0 {
-		f := t.followers[0]
-		t.followers = t.followers[1:]
+	c.localMu.Lock()
+	defer c.localMu.Unlock()
+	for len(t.localWaiters) > 0 {
+		f := t.localWaiters[0]
+		t.localWaiters = t.localWaiters[1:]
 		if f.state == left {
 			continue
 		}
@@ -125,27 +125,27 @@ func (t *term) firstFollower() *follower {
 	return nil
 }
 
-// unhand puts a follower back to the front that was not handed the key.
-func (c *Client) unhand(t *term, f *follower) {
-	c.followMu.Lock()
-	defer c.followMu.Unlock()
+// putBack puts a local waiter back to the front that was not handed the key.
+func (c *Client) putBack(t *term, f *localWaiter) {
+	c.localMu.Lock()
+	defer c.localMu.Unlock()
 	if f.state == handed {
-		f.state = following
-		t.followers = append([]*follower{f}, t.followers...)
+		f.state = waitingLocally
+		t.localWaiters = append([]*localWaiter{f}, t.localWaiters...)
 	}
 }
 
-// succeed makes the term of the follower that was handed the key, and ends this
+// succeed makes the term of the local waiter that was handed the key, and ends this
 // one.
-func (t *term) succeed(f *follower, rev int64) {
+func (t *term) succeed(f *localWaiter, rev int64) {
 	c := t.s.c
-	f.a.granted, f.a.line, f.a.followed = rev, t.line, true
-	c.followMu.Lock()
+	f.a.granted, f.a.line, f.a.handedLocally = rev, t.line, true
+	c.localMu.Lock()
 	abandoned := f.state == left
 	if !abandoned {
 		f.state = settled // its caller waits for done from here on
 	}
-	c.followMu.Unlock()
+	c.localMu.Unlock()
 	if abandoned {
 		t.s.again() // its place in the session was given back
 	}
@@ -161,21 +161,21 @@ func (t *term) succeed(f *follower, rev int64) {
 		}
 		return
 	}
-	c.followMu.Lock()
-	if next.alone { // it has ended already
-		c.scatterLocked(t.followers)
+	c.localMu.Lock()
+	if next.closed { // it has ended already
+		c.requeueLocked(t.localWaiters)
 	} else {
-		next.followers = append(t.followers, next.followers...)
+		next.localWaiters = append(t.localWaiters, next.localWaiters...)
 	}
-	t.followers, t.alone = nil, true
+	t.localWaiters, t.closed = nil, true
 	if !abandoned {
 		f.done <- next
 	}
-	c.followMu.Unlock()
+	c.localMu.Unlock()
 	t.finish(ErrReleased)
 	if abandoned && next.begin() == nil {
 		// Its caller has gone meanwhile: to whom it concerns next.
-		c.addChore(&chore{s: t.s, claim: next.id, what: "handing on a claim that was given up", do: func(ctx context.Context) error {
+		c.addCleanup(&cleanup{s: t.s, claim: next.id, what: "handing on a claim that was given up", do: func(ctx context.Context) error {
 			_ = next.drop(ctx, nil)
 			return nil
 		}})

@@ -61,7 +61,7 @@ func TestHandOverWithinOneClient(t *testing.T) {
 	})
 }
 
-// Those of another client are neither passed by followers that came later, nor
+// Those of another client are neither passed by local waiters that came later, nor
 // do they pass those that came first.
 func TestFollowersAndOthersInTurn(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,7 @@ func TestFollowersAndOthersInTurn(t *testing.T) {
 	})
 }
 
-// However the claim ends that they follow, followers get the key, in order, or
+// However the claim ends that they follow, local waiters get the key, in order, or
 // hear why not.
 func TestFollowersOfAClaimThatEnds(t *testing.T) {
 	t.Parallel()
@@ -208,7 +208,7 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 	}
 }
 
-// A follower that gives up while it is handed the key leaves it to the next.
+// A local waiter that gives up while it is handed the key leaves it to the next.
 func TestFollowerGivesUpWhileHanded(t *testing.T) {
 	t.Parallel()
 	for _, delay := range []time.Duration{-5 * time.Millisecond, 0, 5 * time.Millisecond, 15 * time.Millisecond} {

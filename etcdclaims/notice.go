@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// A releaser tells the waiter that it handed the key to by a mail under the
+// A releaser tells the waiter that it handed the key to by a notice under the
 // prefix that the waiter's client watches anyway, in the very transaction that
 // puts the claim: the event is proof of the claim, and its revision the fence.
 // The watch runs since the client's first session began, before anybody could be
@@ -20,9 +20,9 @@ import (
 // after it, and what a watch that has gone deaf keeps back is found by the
 // verification that follows each renewal.
 
-// mail is the value of session/<instance>/won/<claim>. It stays until the claim
+// notice is the value of session/<instance>/won/<claim>. It stays until the claim
 // ends.
-type mail struct {
+type notice struct {
 	Version int     `json:"v"`
 	Epoch   int64   `json:"epoch,omitempty"`    // under which the fence is
 	Rev     int64   `json:"epochRev,omitempty"` // ModRevision of the epoch's key
@@ -41,16 +41,16 @@ type place struct {
 // waiter is an attempt that may be handed the key, in the client's list of them.
 type waiter struct {
 	a       *attempt
-	since   int64                 // no mail to it is older
-	mail    chan *mvccpb.KeyValue // the last one
+	since   int64                 // no notice to it is older
+	notices chan *mvccpb.KeyValue // the last one
 	ask     chan struct{}         // news may have been missed
 	evicted atomic.Pointer[error] // what it was handed was forced from it
 
-	awaited awaited // guarded by the client's mailMu
+	awaited awaited // guarded by the client's waitersMu
 
-	// Guarded by the client's followMu:
-	followers []*follower // of the term that ended for its sake
-	over      bool        // nobody waits any more
+	// Guarded by the client's localMu:
+	localWaiters []*localWaiter // of the term that ended for its sake
+	removed      bool           // nobody waits any more
 }
 
 // awaited is a key that a waiter waits to change, and the ModRevision with which
@@ -63,8 +63,8 @@ type awaited struct {
 // awaiting notes what the waiter waits for until the returned function is called.
 func (c *Client) awaiting(w *waiter, what awaited) (end func()) {
 	set := func(a awaited) {
-		c.mailMu.Lock()
-		defer c.mailMu.Unlock()
+		c.waitersMu.Lock()
+		defer c.waitersMu.Unlock()
 		w.awaited = a
 	}
 	set(what)
@@ -80,8 +80,8 @@ type wait struct {
 // waits lists those who wait on the session, with a place in it, for a key to
 // change.
 func (s *session) waits() []wait {
-	s.c.mailMu.Lock()
-	defer s.c.mailMu.Unlock()
+	s.c.waitersMu.Lock()
+	defer s.c.waitersMu.Unlock()
 	var ws []wait
 	for _, w := range s.c.waiters {
 		if w.a.s == s && w.awaited.rev > 0 {
@@ -97,56 +97,56 @@ func (c *Client) judgeWait(x wait, kvs []*mvccpb.KeyValue) {
 	if len(kvs) > 0 && kvs[0].ModRevision == x.rev {
 		return
 	}
-	c.mailMu.Lock()
-	defer c.mailMu.Unlock()
+	c.waitersMu.Lock()
+	defer c.waitersMu.Unlock()
 	if x.w.awaited == x.awaited {
 		x.w.doubt()
 	}
 }
 
-// expectMail lists a waiter; the caller ends that with noMail.
-func (c *Client) expectMail(a *attempt) *waiter {
-	w := &waiter{a: a, since: c.store.seen.Load(), mail: make(chan *mvccpb.KeyValue, 1), ask: make(chan struct{}, 1)}
-	c.mailMu.Lock()
-	defer c.mailMu.Unlock()
+// addWaiter lists a waiter until removeWaiter.
+func (c *Client) addWaiter(a *attempt) *waiter {
+	w := &waiter{a: a, since: c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1), ask: make(chan struct{}, 1)}
+	c.waitersMu.Lock()
+	defer c.waitersMu.Unlock()
 	c.waiters[a.id] = w
 	return w
 }
 
-func (c *Client) noMail(w *waiter) {
-	c.mailMu.Lock()
+func (c *Client) removeWaiter(w *waiter) {
+	c.waitersMu.Lock()
 	delete(c.waiters, w.a.id)
-	c.mailMu.Unlock()
-	c.followMu.Lock()
-	defer c.followMu.Unlock()
-	w.over = true
-	c.scatterLocked(w.followers)
-	w.followers = nil
+	c.waitersMu.Unlock()
+	c.localMu.Lock()
+	defer c.localMu.Unlock()
+	w.removed = true
+	c.requeueLocked(w.localWaiters)
+	w.localWaiters = nil
 }
 
 func (c *Client) waiter(id string) *waiter {
-	c.mailMu.Lock()
-	defer c.mailMu.Unlock()
+	c.waitersMu.Lock()
+	defer c.waitersMu.Unlock()
 	return c.waiters[id]
 }
 
-// deliver gives a mail to whom it is for, if that still waits. What was
+// deliver gives a notice to whom it is for, if that still waits. What was
 // delivered before is out of date.
 func (c *Client) deliver(kv *mvccpb.KeyValue) {
 	w := c.waiter(path.Base(string(kv.Key)))
 	if w == nil {
 		return
 	}
-	w.forgetMail()
+	w.forgetNotice()
 	select {
-	case w.mail <- kv:
+	case w.notices <- kv:
 	default: // delivered by another at this moment: it is the same
 	}
 }
 
-func (w *waiter) forgetMail() {
+func (w *waiter) forgetNotice() {
 	select {
-	case <-w.mail:
+	case <-w.notices:
 	default:
 	}
 }
@@ -159,31 +159,31 @@ func (w *waiter) doubt() {
 	}
 }
 
-// withdrawn deals with a mail that was removed.
+// withdrawn deals with a notice that was removed.
 func (c *Client) withdrawn(id string) {
 	if w := c.waiter(id); w != nil {
-		w.forgetMail()
+		w.forgetNotice()
 		w.doubt()
 	}
 }
 
-// doubtAll makes all ask how they stand who have no mail: their places may be
+// doubtAll makes all ask how they stand who have no notice waiting: their places may be
 // gone, or come back.
 func (c *Client) doubtAll() {
-	c.mailMu.Lock()
-	defer c.mailMu.Unlock()
+	c.waitersMu.Lock()
+	defer c.waitersMu.Unlock()
 	for _, w := range c.waiters {
-		if len(w.mail) == 0 {
+		if len(w.notices) == 0 {
 			w.doubt()
 		}
 	}
 }
 
-// mailSince returns from which revision on there may be mail for waiters of the
-// session; false says that nobody waits.
-func (s *session) mailSince() (rev int64, ok bool) {
-	s.c.mailMu.Lock()
-	defer s.c.mailMu.Unlock()
+// noticesSince returns the revision from which on there may be notices for waiters of
+// the session. False means that nobody waits.
+func (s *session) noticesSince() (rev int64, ok bool) {
+	s.c.waitersMu.Lock()
+	defer s.c.waitersMu.Unlock()
 	rev = math.MaxInt64
 	for _, w := range s.c.waiters {
 		if w.a.s == s {
@@ -193,23 +193,24 @@ func (s *session) mailSince() (rev int64, ok bool) {
 	return rev, ok
 }
 
-// told reads a releaser's mail: the attempt has the key.
-func (a *attempt) told(kv *mvccpb.KeyValue) bool {
-	var m mail
+// readNotice reads a releaser's notice: the attempt has the key.
+func (a *attempt) readNotice(kv *mvccpb.KeyValue) bool {
+	var m notice
 	if err := json.Unmarshal(kv.Value, &m); err != nil || m.Version > valueVersion {
 		a.s.c.log.Warn("word of a hand-over cannot be read", zap.ByteString("mail", kv.Key), zap.Error(err))
 		return false
 	}
 	a.granted, a.epoch = kv.ModRevision, &txn.Epoch{Value: m.Epoch, Rev: m.Rev}
-	a.mailed, a.line = true, line{next: m.Next, more: m.More, known: true}
+	a.noticed, a.line = true, line{next: m.Next, more: m.More, known: true}
 	return true
 }
 
 // handed notes that the attempt was handed the key, for all that is known: then
-// it has mail, which it has not read.
-func (a *attempt) handed() { a.mailed, a.line = true, unread }
+// there is a notice that was not read.
+func (a *attempt) handed() { a.noticed, a.line = true, unread }
 
-// isMail reports whether an etcd key is a mail of this client's, and to whom.
-func (l layout) isMail(name string) (id string, ok bool) {
-	return strings.CutPrefix(name, l.mails())
+// isNotice reports whether an etcd key is a notice to a waiter of this client, and
+// returns the waiter's id.
+func (l layout) isNotice(name string) (id string, ok bool) {
+	return strings.CutPrefix(name, l.notices())
 }
