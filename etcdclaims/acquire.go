@@ -165,9 +165,9 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 // tryOnce takes the key or leaves it.
 func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	a := c.newAttempt(s, key, o, w)
-	defer c.unregister(a.id)
+	defer c.keys.unregister(a.id)
 	if o.supersede {
-		a.supersedes = c.held(key)
+		a.supersedes = c.keys.term(key)
 	}
 	resp, rev, err := a.send(ctx, a.takeOnce())
 	switch {
@@ -193,7 +193,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 	if a.work != nil {
 		a.work.superseded = a.supersedes != nil
 	}
-	switch before := c.held(a.key); {
+	switch before := c.keys.term(a.key); {
 	case before == nil:
 	case before.fence > fence:
 		// Word of a hand-over was on its way for so long that this client has
@@ -294,9 +294,7 @@ func (c *Client) shareAfter(refusal error, key string) (t *term, again bool) {
 	if !errors.As(refusal, &held) {
 		return nil, false
 	}
-	c.keysMu.Lock()
-	_, again = c.underWay[held.Info.Claim]
-	c.keysMu.Unlock()
+	again = c.keys.isUnderWay(held.Info.Claim)
 	return c.share(key), again
 }
 
@@ -304,7 +302,7 @@ func (c *Client) shareAfter(refusal error, key string) (t *term, again bool) {
 // more, or nil. One whose handlers are told to stop is not shared: nobody may
 // start work under it.
 func (c *Client) share(key string) *term {
-	t := c.held(key)
+	t := c.keys.term(key)
 	if t == nil || t.work {
 		return nil
 	}

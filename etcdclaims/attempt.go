@@ -50,7 +50,7 @@ func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPl
 	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w}
 	a.ticket, a.ttl = a.id, int64(s.lease.Load().ttl/time.Second)
 	a.describe()
-	c.register(a.id)
+	c.keys.register(a.id)
 	return a
 }
 

@@ -105,7 +105,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 		a, i := attempts[n], todo[n]
 		delete(attempts, n)
 		t, retry, err := c.settle(ctx, a, resp, err)
-		c.unregister(a.id)
+		c.keys.unregister(a.id)
 		if t != nil {
 			claims[i], errs[i] = &Claim{t: t, key: a.key}, nil
 			return
@@ -250,7 +250,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	}
 	// One attempt id for all: one void key stops them all.
 	lead := c.newAttempt(s, keys[0], o, nil)
-	defer c.unregister(lead.id)
+	defer c.keys.unregister(lead.id)
 	attempts := make([]*attempt, len(keys))
 	var r txn.Request
 	if len(o.cmps)+len(o.ops) == 0 {

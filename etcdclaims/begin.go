@@ -141,7 +141,7 @@ func (c *Client) admitWork(ctx context.Context, key string, w *workPlan) error {
 // admitOrphan is admitWork for work that is an orphan, or this client's own to be
 // superseded.
 func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error {
-	if t := c.held(key); w.opts.supersede && t != nil && t.id == w.prev.Claim {
+	if t := c.keys.term(key); w.opts.supersede && t != nil && t.id == w.prev.Claim {
 		if w.prev.AtMostOnce {
 			return &HeldError{Info: t.info()}
 		}

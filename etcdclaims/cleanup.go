@@ -38,7 +38,7 @@ func (c *Client) cleanUp(s *session, what string, do func(context.Context) error
 
 func (c *Client) addCleanup(ch *cleanup) {
 	if ch.claim != "" {
-		c.register(ch.claim)
+		c.keys.register(ch.claim)
 	}
 	ch.s.pending.Add(1)
 	c.mu.Lock()
@@ -75,7 +75,7 @@ func (c *Client) runCleanups() {
 		}
 		ch.s.pending.Add(-1)
 		if ch.claim != "" {
-			c.unregister(ch.claim)
+			c.keys.unregister(ch.claim)
 		}
 		c.mu.Lock()
 		c.unfinished--

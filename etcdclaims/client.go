@@ -59,6 +59,10 @@ type Client struct {
 	shut    context.CancelCauseFunc
 	closing <-chan struct{}
 
+	// Lock order: mu, session.mu, localMu, keys.mu. No other mutex is taken while
+	// waitersMu, asksMu or that of the store's batcher is held. None is held across a
+	// request, a hook or a caller's function.
+
 	mu         sync.Mutex
 	live       []*session
 	opening    map[time.Duration]*opening
@@ -74,9 +78,7 @@ type Client struct {
 	done       shelves           // and of work that is
 	lockPuts   lockPuts
 
-	keysMu sync.Mutex
-	keys   map[string]*term // what this client holds
-	hot    map[string]bool  // keys that it had to wait for
+	keys registry // what the client holds
 
 	waitersMu sync.Mutex
 	waiters   map[string]*waiter // who waits in line, by attempt
@@ -86,8 +88,6 @@ type Client struct {
 
 	localMu sync.Mutex               // guards the local waiters of terms
 	asking  map[string]chan struct{} // keys that an Acquire is about to have, or to be told who has
-
-	underWay map[string]int // claims that are neither held nor given up yet, guarded by keysMu
 
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
@@ -113,10 +113,9 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	c := &Client{
 		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd),
 		opening: make(map[time.Duration]*opening),
-		keys:    make(map[string]*term),
+		keys:    newRegistry(),
 		runs:    make(map[*run]struct{}),
 
-		underWay:   make(map[string]int),
 		asks:       make(map[askKey]*ask),
 		asking:     make(map[string]chan struct{}),
 		waiters:    make(map[string]*waiter),

@@ -31,12 +31,7 @@ func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
 // releaseAll gives up all terms, many to a request; when closing they count as
 // lost by that, before anything is sent.
 func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
-	c.keysMu.Lock()
-	all := make([]*term, 0, len(c.keys))
-	for _, t := range c.keys {
-		all = append(all, t)
-	}
-	c.keysMu.Unlock()
+	all := c.keys.all()
 	var plain, resting []*term
 	for _, t := range all {
 		switch {

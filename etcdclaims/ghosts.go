@@ -72,7 +72,7 @@ func (c *Client) removeGhostsOf(s *session) error {
 		}
 		// After they were read: whoever put one before has registered it, and
 		// either still has or has given it up.
-		known := c.known()
+		known := c.keys.known()
 		for i := range n {
 			if kv := firstKV(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.has(kv, c.store.layout) {
 				c.removeGhost(s, kv)
@@ -89,22 +89,6 @@ type knownClaims struct {
 	held     map[string]string // id of the claim on each key: keys claimed together share one
 	noticed  map[string]bool   // ids of those that have a notice
 	underWay map[string]bool   // ids of what is neither held nor given up yet
-}
-
-func (c *Client) known() knownClaims {
-	c.keysMu.Lock()
-	defer c.keysMu.Unlock()
-	k := knownClaims{held: make(map[string]string, len(c.keys)), noticed: make(map[string]bool), underWay: make(map[string]bool, len(c.underWay))}
-	for key, t := range c.keys {
-		k.held[key] = t.id
-		if t.noticed {
-			k.noticed[t.id] = true
-		}
-	}
-	for id := range c.underWay {
-		k.underWay[id] = true
-	}
-	return k
 }
 
 // has reports whether a key is of one of these claims. A place in line and a
@@ -147,22 +131,4 @@ func (c *Client) removeGhost(s *session, kv *mvccpb.KeyValue) {
 		_, err := c.store.Do(ctx, r)
 		return err
 	})
-}
-
-// register notes the claim of an attempt, or of a term that a cleanup gives up: its
-// keys are no ghosts.
-func (c *Client) register(claim string) {
-	c.keysMu.Lock()
-	defer c.keysMu.Unlock()
-	c.underWay[claim]++
-}
-
-// unregister ends a registration: the attempt has become a term, has failed or is
-// being undone, or the cleanup is done.
-func (c *Client) unregister(claim string) {
-	c.keysMu.Lock()
-	defer c.keysMu.Unlock()
-	if c.underWay[claim]--; c.underWay[claim] <= 0 {
-		delete(c.underWay, claim)
-	}
 }

@@ -33,8 +33,8 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 			t.line = t.lineIn(resp)
 		}
 	}
-	c.register(f.a.id) // whether or not its caller waits for it
-	defer c.unregister(f.a.id)
+	c.keys.register(f.a.id) // whether or not its caller waits for it
+	defer c.keys.unregister(f.a.id)
 	sent := false
 	for try := 0; ; try++ {
 		if len(t.line.next) > 0 && !sent && !c.cameFirst(f, t.line.next[0]) {

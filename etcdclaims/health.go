@@ -141,15 +141,7 @@ func (c *Client) healthNow() Health {
 
 // atStake returns how many claims the client holds, and some of their keys.
 func (c *Client) atStake() (claims int, keys []string) {
-	c.keysMu.Lock()
-	defer c.keysMu.Unlock()
-	for key := range c.keys {
-		if len(keys) == namedKeys {
-			break
-		}
-		keys = append(keys, key)
-	}
-	return len(c.keys), keys
+	return c.keys.some(namedKeys)
 }
 
 // readEpoch asks etcd for as little as possible, and learns of a restore by it.

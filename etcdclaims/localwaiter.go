@@ -47,7 +47,7 @@ const (
 // joinLocal makes the acquisition a local waiter of this client's own term, if there is
 // one and all that it wants is the key.
 func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPlan) *localWaiter {
-	t := c.held(key)
+	t := c.keys.term(key)
 	if t == nil || t.s != s || t.work || !mayWaitLocally(s, o, w) {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPla
 	c.localMu.Lock()
 	defer c.localMu.Unlock()
 	if t.closed {
-		c.unregister(f.a.id)
+		c.keys.unregister(f.a.id)
 		return nil
 	}
 	t.localWaiters = append(t.localWaiters, f)
@@ -103,7 +103,7 @@ func (c *Client) askInTurn(ctx context.Context, s *session, key string) (known f
 // awaitLocal waits until the local waiter has a term, or with neither that nor an
 // error goes the usual way.
 func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) {
-	defer c.unregister(f.a.id)
+	defer c.keys.unregister(f.a.id)
 	c.stats.contended.Add(1)
 	news := c.addWaiter(f.a) // of a forced release
 	defer c.removeWaiter(news)
@@ -200,7 +200,7 @@ func (t *term) leaveTo(id string) {
 	c.localMu.Lock()
 	fs := t.localWaiters
 	t.localWaiters, t.closed = nil, true
-	switch next := c.held(t.key); {
+	switch next := c.keys.term(t.key); {
 	case next != nil && next.id == id && !next.closed:
 		next.localWaiters = append(fs, next.localWaiters...)
 	case w != nil && !w.removed:
@@ -210,7 +210,7 @@ func (t *term) leaveTo(id string) {
 	}
 	c.localMu.Unlock()
 	if w != nil {
-		c.inherit(w, c.held(t.key))
+		c.inherit(w, c.keys.term(t.key))
 	}
 }
 

@@ -258,7 +258,7 @@ func (h *shelves) keepOnce() {
 	}
 	all := slices.Clone(h.older)
 	h.unlock()
-	used := h.c.shelvesInUse()
+	used := h.c.keys.shelves()
 	for _, s := range all {
 		if used[s] && h.renew(s) {
 			continue
@@ -331,17 +331,4 @@ func (h *shelves) close(ctx context.Context) {
 		h.clear(ctx, s)
 	}
 	h.older = nil
-}
-
-// shelvesInUse are those with records of work that this client holds.
-func (c *Client) shelvesInUse() map[*shelf]bool {
-	used := make(map[*shelf]bool)
-	c.keysMu.Lock()
-	defer c.keysMu.Unlock()
-	for _, t := range c.keys {
-		if t.shelf != nil {
-			used[t.shelf] = true
-		}
-	}
-	return used
 }

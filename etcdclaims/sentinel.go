@@ -172,7 +172,7 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 	if w := c.waiter(e.Claim); w != nil {
 		w.evicted.Store(&why) // before looking: it may be about to hold the key
 	}
-	if t := c.held(e.Key); t != nil && t.id == e.Claim {
+	if t := c.keys.term(e.Key); t != nil && t.id == e.Claim {
 		t.lose(ReasonDeleted, why)
 	}
 	for _, s := range c.liveSessions() {

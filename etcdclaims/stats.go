@@ -43,8 +43,6 @@ func (c *Client) Stats() Stats {
 			s.Lost[Reason(r)] = n
 		}
 	}
-	c.keysMu.Lock()
-	s.Held = len(c.keys)
-	c.keysMu.Unlock()
+	s.Held, _ = c.keys.some(0)
 	return s
 }

@@ -122,22 +122,13 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 		s.mu.Unlock()
 		return nil
 	}
-	s.c.keysMu.Lock()
-	if s.c.open.Err() != nil { // Close has, or will, give up what it finds there
-		s.c.keysMu.Unlock()
+	if !s.c.keys.add(t, s.c.open) {
 		s.mu.Unlock()
 		return nil
 	}
 	s.reserved--
-	if t.shelf != nil {
-		t.shelf.puts.Add(1)
-	}
 	t.at = len(s.terms)
 	s.terms = append(s.terms, t)
-	if younger := s.c.keys[key]; younger == nil || younger.fence < fence {
-		s.c.keys[key] = t
-	}
-	s.c.keysMu.Unlock()
 	if d := a.opts.maxHold; d > 0 {
 		drain := s.lease.Load().hard - s.lease.Load().soft
 		t.soft = time.AfterFunc(max(d-drain, 0), func() {
@@ -193,12 +184,7 @@ func (t *term) endLocked(err error) bool {
 		t.s.terms = terms[:len(terms)-1]
 		t.s.emptiedLocked()
 	}
-	c := t.s.c
-	c.keysMu.Lock()
-	if c.keys[t.key] == t {
-		delete(c.keys, t.key)
-	}
-	c.keysMu.Unlock()
+	t.s.c.keys.remove(t)
 	t.requeueLocal()
 	t.err.Store(&err)
 	t.stopLocked(err)

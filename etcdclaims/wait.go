@@ -104,13 +104,13 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 			known()
 		}
 	}
-	if f == nil && (!c.waitedFor(key) || o.supersede && w != nil && c.held(key) != nil) {
+	if f == nil && (!c.keys.contended(key) || o.supersede && w != nil && c.keys.term(key) != nil) {
 		// Most keys are free: to take one needs no watch.
 		t, again, err := c.tryOnce(ctx, s, key, o, w)
 		if !errors.Is(err, ErrHeld) {
 			return t, again, err
 		}
-		c.waiting(key)
+		c.keys.setContended(key, true)
 		if f = c.joinLocal(s, key, o, w); f != nil {
 			known()
 		}
@@ -138,9 +138,9 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		f = again
 	}
 	a := c.newAttempt(s, key, o, w)
-	defer c.unregister(a.id)
+	defer c.keys.unregister(a.id)
 	if o.supersede {
-		a.supersedes = c.held(key)
+		a.supersedes = c.keys.term(key)
 	}
 	a.enqueues = true
 	news := c.addWaiter(a)
@@ -167,7 +167,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	}
 	inner := resp.Responses[0].GetResponseTxn()
 	if inner.Succeeded {
-		c.notWaiting(key)
+		c.keys.setContended(key, false)
 		t, err = c.grant(ctx, a, resp.Header.Revision)
 		return t, false, err
 	}
@@ -251,7 +251,7 @@ func (c *Client) localWaitError(ctx context.Context, s *session, key string, err
 		return err
 	}
 	var i Info
-	if t := c.held(key); t != nil {
+	if t := c.keys.term(key); t != nil {
 		i = t.info()
 	}
 	return c.waited(ctx, s, key, i)

@@ -1,0 +1,160 @@
+package etcdclaims
+
+import (
+	"context"
+	"sync"
+)
+
+// registry is the set of keys that a client holds, and of claims that are neither
+// held nor given up yet. Its mutex is the last in the client's lock order: no other
+// is taken while it is held.
+type registry struct {
+	mu       sync.Mutex
+	terms    map[string]*term // by key
+	waitedOn map[string]bool  // keys that the client had to wait for
+	underWay map[string]int   // by claim id: attempts, and terms that a cleanup gives up
+}
+
+func newRegistry() registry {
+	return registry{terms: make(map[string]*term), underWay: make(map[string]int)}
+}
+
+// add registers a term as the holder of its key, unless open has ended: then Close
+// has given up, or is about to give up, what it finds here.
+func (r *registry) add(t *term, open context.Context) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if open.Err() != nil {
+		return false
+	}
+	if t.shelf != nil {
+		t.shelf.puts.Add(1) // in one step with the term, for shelves
+	}
+	if younger := r.terms[t.key]; younger == nil || younger.fence < t.fence {
+		r.terms[t.key] = t
+	}
+	return true
+}
+
+// remove removes a term that has ended, unless its key has a newer one.
+func (r *registry) remove(t *term) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.terms[t.key] == t {
+		delete(r.terms, t.key)
+	}
+}
+
+// term returns the term that holds the key, or nil.
+func (r *registry) term(key string) *term {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.terms[key]
+}
+
+// all returns the terms of all keys.
+func (r *registry) all() []*term {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*term, 0, len(r.terms))
+	for _, t := range r.terms {
+		all = append(all, t)
+	}
+	return all
+}
+
+// some returns how many keys are held, and up to limit of them.
+func (r *registry) some(limit int) (held int, keys []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.terms {
+		if len(keys) == limit {
+			break
+		}
+		keys = append(keys, key)
+	}
+	return len(r.terms), keys
+}
+
+// shelves returns the shelves that have records of work that is held.
+func (r *registry) shelves() map[*shelf]bool {
+	used := make(map[*shelf]bool)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.terms {
+		if t.shelf != nil {
+			used[t.shelf] = true
+		}
+	}
+	return used
+}
+
+// register notes the claim of an attempt, or of a term that a cleanup gives up: its
+// keys are no ghosts.
+func (r *registry) register(claim string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.underWay[claim]++
+}
+
+// unregister ends a registration: the attempt has become a term, has failed or is
+// being undone, or the cleanup is done.
+func (r *registry) unregister(claim string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.underWay[claim]--; r.underWay[claim] <= 0 {
+		delete(r.underWay, claim)
+	}
+}
+
+// isUnderWay reports whether the claim is registered.
+func (r *registry) isUnderWay(claim string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, registered := r.underWay[claim]
+	return registered
+}
+
+// contended reports whether the client had to wait for the key when it last asked
+// for it, or holds it. Then the next caller joins the line at once.
+func (r *registry) contended(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waitedOn[key] || r.terms[key] != nil
+}
+
+// setContended notes whether the client had to wait for the key.
+func (r *registry) setContended(key string, contended bool) {
+	const most = 1024
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !contended {
+		delete(r.waitedOn, key)
+		return
+	}
+	if r.waitedOn == nil || len(r.waitedOn) >= most {
+		r.waitedOn = make(map[string]bool) // a hint: forgetting it costs a request
+	}
+	r.waitedOn[key] = true
+}
+
+// known returns the claims that are held or under way.
+func (r *registry) known() knownClaims {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := knownClaims{
+		held:     make(map[string]string, len(r.terms)),
+		noticed:  make(map[string]bool),
+		underWay: make(map[string]bool, len(r.underWay)),
+	}
+	for key, t := range r.terms {
+		k.held[key] = t.id
+		if t.noticed {
+			k.noticed[t.id] = true
+		}
+	}
+	for id := range r.underWay {
+		k.underWay[id] = true
+	}
+	return k
+}
