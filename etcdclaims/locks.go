@@ -42,31 +42,6 @@ type Locks struct{ c *Client }
 // Locks returns a view of the client whose locks belong to owner names.
 func (c *Client) Locks() Locks { return Locks{c} }
 
-// lockState is what is known of a key.
-type lockState struct {
-	holder holder
-	kv     *mvccpb.KeyValue
-}
-
-// fence returns the fence of the lock.
-func (s lockState) fence() int64 { return s.holder.fence(s.kv.ModRevision) }
-
-func (s lockState) ownedBy(owner string) bool {
-	return s.kv != nil && s.holder.Kind == kindLock && s.holder.Owner == owner
-}
-
-// outdated reports whether a raised epoch has ended the lock, as it ends all that
-// was before it. The key is held by nobody then, until the lock's lease ends.
-func (s lockState) outdated(e *txn.Epoch) bool { return s.holder.Epoch != e.Value }
-
-// same is the condition that the state has not changed.
-func (s lockState) same(l layout, key string) []clientv3.Cmp {
-	return []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(l.own(key)), "=", s.kv.ModRevision),
-		clientv3.Compare(clientv3.LeaseValue(l.own(key)), "=", s.kv.Lease),
-	}
-}
-
 // named makes the error of a call name it and the key.
 func named(call, key string, err *error) {
 	if *err != nil && !errors.Is(*err, ErrInvalidKey) { // which may be long
@@ -93,27 +68,6 @@ func (k Locks) checkTTL(ttl time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("etcdclaims: TTL %v of a lock must be above 0 and at most %v; it is rounded up to full seconds, and etcd grants 2 s at least", ttl, longestTTL)
 	}
 	return seconds(ttl), nil
-}
-
-// read returns who has the key.
-func (k Locks) read(ctx context.Context, key string) (lockState, error) {
-	l := k.c.store.layout
-	resp, err := k.c.read(ctx, clientv3.OpGet(l.own(key)), clientv3.OpGet(l.epoch()))
-	if err != nil {
-		return lockState{}, err
-	}
-	if err := k.c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
-		return lockState{}, err
-	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 {
-		return lockState{}, nil
-	}
-	h, err := decodeHolder(kvs[0].Value)
-	if err != nil {
-		h = holder{} // somebody's, but nobody's whom we know
-	}
-	return lockState{holder: h, kv: kvs[0]}, nil
 }
 
 // TryAcquire locks the key for the owner. The lock lasts for ttl, which is

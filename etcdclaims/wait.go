@@ -9,8 +9,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -257,63 +255,6 @@ func (c *Client) localWaitError(ctx context.Context, s *session, key string, err
 	return c.waited(ctx, s, key, i)
 }
 
-// takeOrQueue claims a free key without a line, and else takes a place at the
-// end of it. All of it only if the attempt is not void, so that a place cannot
-// come up for a caller that is gone.
-func (a *attempt) takeOrQueue() txn.Request {
-	st := a.s.c.store
-	if a.sharedKey() != "" && a.supersedes == nil {
-		r := a.takeIfFree()
-		count := txn.Range(st.layout.waiting(a.key))
-		count.GetRequestRange().CountOnly = true
-		r.In.Failure = []*pb.RequestOp{
-			txn.Put([]byte(st.layout.waiter(a.key, a.id)), a.placeValue(), a.s.id),
-			txn.Get(r.In.Compare[0].Key),
-			count, // who is before it is asked when that matters
-		}
-		r.Nested = true
-		return r
-	}
-	cmps := a.cmps()
-	if !a.opts.barge && a.supersedes == nil {
-		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
-	}
-	return txn.Request{
-		Key:  a.sharedKey(),
-		Open: true,
-		In: txn.Of(
-			[]clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)},
-			[]clientv3.Op{clientv3.OpTxn(cmps, a.take(), []clientv3.Op{
-				clientv3.OpPut(st.layout.waiter(a.key, a.id), a.placeValue(), clientv3.WithLease(a.s.id)),
-				clientv3.OpGet(st.layout.own(a.key)),
-				st.countWaiting(a.key),
-			})},
-			[]clientv3.Op{clientv3.OpGet(st.layout.epoch())},
-		),
-	}
-}
-
-// grantable reports whether a releaser can hand the key to the attempt.
-func (a *attempt) grantable() bool {
-	return a.work == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
-}
-
-// placeValue is what a releaser may put as the claim, or says that it must not.
-func (a *attempt) placeValue() string {
-	if a.grantable() {
-		return a.value
-	}
-	return holder{Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Since: a.since.Time().UTC(), Kind: kindSelf}.encode()
-}
-
-// stand is what a waiter knows of its place in line: who is before it, or the
-// claim if nobody is.
-type position struct {
-	own, pred *mvccpb.KeyValue
-	behind    bool  // somebody is before it: who, was not asked
-	rev       int64 // of that knowledge
-}
-
 // inLine waits until the attempt gets the key.
 func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waiter) (t *term, again bool, err error) {
 	for try := 0; ; try++ {
@@ -369,61 +310,4 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			return nil, true, nil
 		}
 	}
-}
-
-// advance claims the key if it is free and the attempt is first in line, and
-// leaves the line with that: nobody may hand it the key again.
-func (a *attempt) advance() txn.Request {
-	st := a.s.c.store
-	mine, line := st.layout.waiter(a.key, a.id), st.layout.waiting(a.key)
-	cmps := append(a.cmps(), clientv3.Compare(clientv3.CreateRevision(mine), "=", a.queued))
-	if !a.opts.barge {
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithPrefix(), ">", a.queued-1))
-	}
-	return txn.Request{
-		Key: a.sharedKey(),
-		In: txn.Of(
-			cmps,
-			append(a.take(), clientv3.OpDelete(mine)),
-			append(a.readOps(),
-				clientv3.OpGet(mine),
-				clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
-		),
-	}
-}
-
-// see reads from the reply to an advance where the attempt stands. lost says
-// that somebody removed its place.
-func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err error) {
-	v := a.snapshot(resp)
-	st := a.s.c.store
-	if err := st.learnEpoch(v.epoch, v.rev); err != nil {
-		return p, false, err
-	}
-	n := len(resp.Responses)
-	if a.granted = a.mine(v.own); a.granted > 0 {
-		a.handed()
-		return position{rev: v.rev}, false, nil
-	}
-	mine := resp.Responses[n-2].GetResponseRange().Kvs
-	if len(mine) == 0 {
-		return p, true, nil // perhaps it was handed the key, which was taken away again
-	}
-	p = position{own: v.own, rev: v.rev}
-	a.queued = mine[0].CreateRevision
-	a.epoch = st.epoch.Load()
-	a.describe()
-	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 && !a.opts.barge {
-		p.pred = kvs[0]
-	}
-	if p.own == nil && p.pred == nil {
-		if a.work != nil && a.work.changed(v.work) {
-			a.describe()
-			return p, false, nil
-		}
-		if len(a.opts.cmps) > 0 {
-			return p, false, fmt.Errorf("%w: acquiring %q", ErrRefused, a.key)
-		}
-	}
-	return p, false, nil
 }

@@ -38,7 +38,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "lock that outlives its epoch", tests: "TestLocksAfterRaisedEpoch",
-		edits: []edit{{"locks.go", "return s.holder.Epoch != e.Value }", "return e == nil }"}},
+		edits: []edit{{"lockstate.go", "return s.holder.Epoch != e.Value }", "return e == nil }"}},
 	},
 	{
 		name: "void keys that count as nothing", tests: "TestVoidsFillASession",

@@ -161,7 +161,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "waiter that passes those before it", seeds: 100,
-		edits: []edit{{"wait.go", "	if !a.opts.barge {\n		cmps = append(cmps, clientv3.Compare(", "	if a.opts.barge {\n		cmps = append(cmps, clientv3.Compare("}},
+		edits: []edit{{"place.go", "	if !a.opts.barge {\n		cmps = append(cmps, clientv3.Compare(", "	if a.opts.barge {\n		cmps = append(cmps, clientv3.Compare("}},
 	},
 	{
 		name: "waiter that is never woken", seeds: 100,
