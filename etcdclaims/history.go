@@ -104,6 +104,11 @@ func (c *Client) History(ctx context.Context, key string) (History, error) {
 	}
 	h.From = from
 	h.Terms = c.termsOf(key, events)
+	if own := firstKV(resp, 0); own != nil && len(events) == 0 {
+		t := c.termOf(key, own)
+		t.Partial = true // put before the compaction
+		h.Terms = append(h.Terms, t)
+	}
 	h.Terms = h.Terms[max(0, len(h.Terms)-maxHistory):]
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

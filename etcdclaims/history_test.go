@@ -101,8 +101,12 @@ func TestHistory(t *testing.T) {
 			_, err = w.raw.Compact(ctx, put.Header.Revision)
 			noErr(t, err)
 		}
-		noErr(t, second.Release(ctx))
 		h := w.history(c, "k")
+		if len(h.Terms) != 1 || !h.Terms[0].Partial || h.Terms[0].Fence != second.Fence() || h.Terms[0].EndRevision != 0 {
+			t.Errorf("held since before the compaction: %+v", h)
+		}
+		noErr(t, second.Release(ctx))
+		h = w.history(c, "k")
 		if len(h.Terms) != 1 || h.From <= second.Revision() || !h.Terms[0].Partial || h.Terms[0].Fence != second.Fence() || h.Terms[0].Ending != etcdclaims.EndingReleased {
 			t.Errorf("%+v", h)
 		}

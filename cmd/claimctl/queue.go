@@ -196,8 +196,16 @@ func (a *app) queueCommand() *cobra.Command {
 
 func (v itemView) text(w io.Writer) {
 	for _, f := range [][2]string{
-		{"ID", v.ID}, {"Where", v.Where}, {"Topic", v.Topic}, {"Priority", fmt.Sprint(v.Priority)}, {"Attempts", number(v.Attempts)},
-		{"Enqueued", at(v.Enqueued)}, {"Since", at(v.Since)}, {"Owner", v.Owner}, {"Fence", number(v.Fence)}, {"Why", v.Why},
+		{"ID", v.ID},
+		{"Where", v.Where},
+		{"Topic", v.Topic},
+		{"Priority", fmt.Sprint(v.Priority)},
+		{"Attempts", number(v.Attempts)},
+		{"Enqueued", at(v.Enqueued)},
+		{"Since", at(v.Since)},
+		{"Owner", v.Owner},
+		{"Fence", number(v.Fence)},
+		{"Why", v.Why},
 		{"Payload", text(v.Payload)},
 	} {
 		if f[1] != "" {

@@ -154,12 +154,22 @@ func runExitCodes(w *world, start func(args ...string) *process, dir string) {
 
 func runUsage(_ *world, start func(args ...string) *process, _ string) {
 	for _, args := range [][]string{
-		{"run", "k"}, {"run", "k", "true"}, {"run", "--", "true"}, {"run", "a", "b", "--", "true"}, {"run", "", "--", "true"},
-		{"run", "k", "--wait", "long", "--", "true"}, {"run", "k", "--signal", "NOPE", "--", "true"},
-		{"run", "k", "-E", "odd=1", "--", "true"}, {"run", "k", "-E", "busy=256", "--", "true"},
-		{"run", "k", "--at-most-once", "--", "true"}, {"run", "k", "--once", "--min-hold", "5s", "--", "true"},
-		{"run", "k", "--ttl", "1s", "--", "true"}, {"run", "k", "--grace", "1h", "--", "true"}, {"run", "k", "--grace", "-1s", "--", "true"},
-		{"run", "k", "--max-hold", "1s", "--", "true"}, {"elect", "k"},
+		{"run", "k"},
+		{"run", "k", "true"},
+		{"run", "--", "true"},
+		{"run", "a", "b", "--", "true"},
+		{"run", "", "--", "true"},
+		{"run", "k", "--wait", "long", "--", "true"},
+		{"run", "k", "--signal", "NOPE", "--", "true"},
+		{"run", "k", "-E", "odd=1", "--", "true"},
+		{"run", "k", "-E", "busy=256", "--", "true"},
+		{"run", "k", "--at-most-once", "--", "true"},
+		{"run", "k", "--once", "--min-hold", "5s", "--", "true"},
+		{"run", "k", "--ttl", "1s", "--", "true"},
+		{"run", "k", "--grace", "1h", "--", "true"},
+		{"run", "k", "--grace", "-1s", "--", "true"},
+		{"run", "k", "--max-hold", "1s", "--", "true"},
+		{"elect", "k"},
 	} {
 		start(args...).ends(exitUsage)
 	}

@@ -97,9 +97,18 @@ func (a *app) workCommand() *cobra.Command {
 
 func (v workView) text(w io.Writer) {
 	for _, f := range [][2]string{
-		{"Key", v.Key}, {"State", v.State}, {"Attempt", number(v.Attempt)}, {"Fence", number(v.Fence)}, {"Owner", v.Owner},
-		{"Begun", at(v.Begun)}, {"Ended", at(v.Ended)}, {"Not before", at(v.NotBefore)}, {"Error", v.Error}, {"Stack", v.Stack},
-		{"Result", v.Result}, {"Note", v.Note},
+		{"Key", v.Key},
+		{"State", v.State},
+		{"Attempt", number(v.Attempt)},
+		{"Fence", number(v.Fence)},
+		{"Owner", v.Owner},
+		{"Begun", at(v.Begun)},
+		{"Ended", at(v.Ended)},
+		{"Not before", at(v.NotBefore)},
+		{"Error", v.Error},
+		{"Stack", v.Stack},
+		{"Result", v.Result},
+		{"Note", v.Note},
 	} {
 		if f[1] != "" {
 			_, _ = fmt.Fprintf(w, "%-11s %s\n", f[0]+":", clean(f[1]))
