@@ -34,10 +34,6 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/head.go", "clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil)", "clientv3.OpTxn(nil, then, nil)"}},
 	},
 	{
-		name: "lost reply of a claim taken for a refusal", seeds: 100, queue: true,
-		edits: []edit{{"etcdclaims/queue/claim.go", "leases, err := q.takenAfterAll(ctx, s, items, nonce, err)", "leases, err := []*Lease(nil), error(nil)"}},
-	},
-	{
 		name: "release that drops the payload", seeds: 100, queue: true,
 		edits: []edit{{
 			"etcdclaims/queue/verbs.go", "		return l.q.requeue(st, \"release\", keyspace.Fence(l.ep, rev), now)\n",
@@ -55,13 +51,5 @@ var queueMutants = []mutant{
 	{
 		name: "one attempt too many", seeds: 100, queue: true,
 		edits: []edit{{"etcdclaims/queue/verbs.go", "if st.Attempts >= st.Max ||", "if st.Attempts > st.Max ||"}},
-	},
-	{
-		name: "request of the queue that may come late", seeds: 300, queue: true,
-		edits: []edit{{"etcdclaims/queue/session.go", "append(slices.Clip(cmps), unmoved(key, gen))...", "slices.Clip(cmps)..."}},
-	},
-	{
-		name: "room not in the enqueuing transaction", seeds: 200, queue: true,
-		edits: []edit{{"etcdclaims/queue/enqueue.go", "s.commit(ctx, full, ops, nil)", "s.commit(ctx, full[:0], ops, nil)"}},
 	},
 }
