@@ -91,6 +91,9 @@ func (w *world) deleteKey(*process) {
 	}
 }
 
+// overwriting is what a key is overwritten with.
+const overwriting = "not a claim"
+
 // overwriteKey makes a claim that nobody has and no lease ends, as any other
 // program could; then somebody clears that up.
 func (w *world) overwriteKey(*process) {
@@ -98,7 +101,7 @@ func (w *world) overwriteKey(*process) {
 	if key == "" {
 		return
 	}
-	w.take(key, overwritten, func(etcdKey string) clientv3.Op { return clientv3.OpPut(etcdKey, "not a claim") })
+	w.take(key, overwritten, func(etcdKey string) clientv3.Op { return clientv3.OpPut(etcdKey, overwriting) })
 	time.Sleep(between(w.rng, 0, 5*time.Second))
 	w.take(key, deleted, remove)
 }

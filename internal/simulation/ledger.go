@@ -214,6 +214,9 @@ func isPassing(err error) bool {
 	if isAny(err, context.Canceled, context.DeadlineExceeded, etcdclaims.ErrClosed) {
 		return true
 	}
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // of a session that was revoked as it was opened
+		return true
+	}
 	switch code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted, codes.Unknown:
 		return true

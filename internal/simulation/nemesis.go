@@ -218,7 +218,6 @@ func (w *world) stepClock(p *process) {
 // sleep puts the machine to sleep for as long.
 func (p *process) sleep(d time.Duration) {
 	p.asleep.Store(true)
-	p.slept.Store(true)
 	p.host.Suspend(d)
 	p.asleep.Store(false)
 }

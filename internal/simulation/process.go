@@ -34,7 +34,6 @@ type process struct {
 	cleared atomic.Int32 // calls of ReleaseAll that go on
 	dead    atomic.Bool  // killed: what it does does not count any more
 	asleep  atomic.Bool  // its machine is
-	slept   atomic.Bool  // it was
 	rtt     time.Duration
 	queue   *queue.Queue // of the first ones, in some runs
 	drains  bool         // the queue, at the end, alone

@@ -34,10 +34,8 @@ type queueing struct {
 	room int // items that may wait; 0: no limit
 
 	mu     sync.Mutex
-	clock  int64     // counts what is recorded
-	at     time.Time // of the last, and the first one at that instant
-	first  int64
-	ids    int // made so far
+	clock  int64 // counts what is recorded
+	ids    int   // made so far
 	calls  []*queueCall
 	leases map[leaseName]*queueLease
 	waits  []queueWait
@@ -75,8 +73,6 @@ type queueLease struct {
 	attempt  int
 	from, to int64 // of the claiming call
 	at       time.Time
-	over     int64 // when it ended by its own account; 0: by a verb, or not
-	overAt   time.Time
 	began    time.Time // the claiming call
 	strict   bool      // nobody else claims
 	given    bool      // another process has its handle
@@ -104,9 +100,6 @@ func (qs *queueing) now() int64 {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.clock++
-	if now := time.Now(); now.After(qs.at) {
-		qs.at, qs.first = now, qs.clock
-	}
 	return qs.clock
 }
 

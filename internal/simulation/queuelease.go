@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -64,30 +63,9 @@ func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Lease 
 		}
 		qs.leases[leaseName{one.id, one.fence}] = one
 		qs.mu.Unlock()
-		go qs.follow(one, l)
 		p.w.count("queue items claimed")
 	}
 	return b.Leases
-}
-
-// follow records when a lease is over by its own account, other than by a verb.
-func (qs *queueing) follow(one *queueLease, l *queue.Lease) {
-	<-l.Done()
-	if errors.Is(l.Err(), etcdclaims.ErrReleased) {
-		return
-	}
-	qs.now()
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	one.over, one.overAt = qs.first, time.Now() // others at this instant may be recorded before
-}
-
-// ends returns when the lease was over by its own account, or began.
-func (one *queueLease) ends() time.Time {
-	if one.overAt.IsZero() {
-		return one.at
-	}
-	return one.overAt
 }
 
 // handleItem is a handler. It ends the lease in any of the ways there are.

@@ -150,9 +150,14 @@ func (m *queueMoves) completed(id string, from *queueEntry) {
 	m.fault("item %s is gone, and nobody completed it: %v; it was: %v", id, m.changes, from)
 }
 
-// alive checks that the session of a taken item was there when the item was changed.
+// alive checks that the session of a taken item was there when the item was changed. Who
+// has its handle does not look whether somebody has overwritten the session's key.
 func (m *queueMoves) alive(id string, from *queueEntry, what string) {
-	if _, there := m.session(from.session); !there {
+	c, changed := m.sessions[from.session]
+	if !changed {
+		c = m.queueJudge.sessions[from.session]
+	}
+	if _, there := m.session(from.session); !there && c.value != overwriting {
 		m.fault("item %s was %s under fence %d by a session that was over: %v", id, what, from.fence, m.changes)
 	}
 }
