@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
@@ -262,6 +263,30 @@ var features = map[string]func(w world) error{
 			err = errors.Join(err, stopped)
 		}
 		return err
+	},
+	"Queue": func(w world) error {
+		c := w.claims(w.user)
+		q, err := queue.New(c, queue.Config{Name: "q", MaxTaken: 2})
+		if err != nil {
+			return err
+		}
+		for i := range 2 {
+			if _, err = q.Enqueue(w.Context(), queue.NewItem([]byte("payload"), queue.ID(fmt.Sprint(i)))); err != nil {
+				return err
+			}
+		}
+		got, err := q.Claim(w.Context(), 2)
+		if err != nil || len(got.Leases) != 2 {
+			return errors.Join(err, fmt.Errorf("%d leases", len(got.Leases)))
+		}
+		_, heartErr := got.Leases[0].Heartbeat(w.Context(), 20*time.Second)
+		_, failErr := got.Leases[1].Fail(w.Context(), errors.New("why"))
+		_, statsErr := q.Stats(w.Context())
+		for _, err := range queue.Active(w.Context(), c) {
+			statsErr = errors.Join(statsErr, err)
+		}
+		return errors.Join(heartErr, failErr, statsErr, q.Pause(w.Context(), "why"), q.Resume(w.Context()),
+			got.Leases[0].Complete(w.Context(), clientv3.OpPut(data+"5", "")), q.Close(w.Context()))
 	},
 	"etcdguard.NewKV with a claim": func(w world) error {
 		cl := w.claim(w.claims(w.user))
