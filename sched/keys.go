@@ -59,6 +59,7 @@ func (k keys) entry(job string, e past) string { return k.past(job) + e.at() }
 func (k keys) backfills(job string) string {
 	return k.readies() + keyspace.Digest(job) + backfillDir + "/"
 }
+
 func (k keys) backfilling(job string) string {
 	return k.runs() + keyspace.Digest(job) + backfillDir + "/"
 }
