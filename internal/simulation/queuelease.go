@@ -85,6 +85,7 @@ func (p *process) handleItem(rng *rand.Rand, l *queue.Lease) {
 		p.endItem(rng, l)
 	}
 	for l.Err() == nil && !p.dead.Load() && p.ctx.Err() == nil {
+		p.pause(100 * time.Millisecond) // a full etcd refuses at once
 		p.attempt(rng, p.w.queue.begin(p, "release", l.ID(), l.Fence()), l.Release)
 	}
 }
