@@ -380,9 +380,11 @@ func TestClaimersRarelyClash(t *testing.T) {
 				return nil
 			}}))
 		}
-		items, tenths := int64(2000), int64(9)
+		// Some 92 % win. How many exactly depends on the order in which the goroutines
+		// of one virtual instant run.
+		items, percent := int64(2000), int64(85)
 		if testing.Short() {
-			items, tenths = 400, 7 // half of them before the claimers have adapted to each other
+			items, percent = 400, 70 // half of them before the claimers have adapted to each other
 		}
 		var some []queue.Item
 		for range items {
@@ -395,7 +397,7 @@ func TestClaimersRarelyClash(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		t.Logf("%d claiming requests, %d won; %d items in %v", sent.Load(), won.Load(), items, time.Since(begin))
-		if won.Load()*10 < sent.Load()*tenths {
+		if won.Load()*100 < sent.Load()*percent {
 			t.Errorf("of %d claiming requests %d got something", sent.Load(), won.Load())
 		}
 		for _, stop := range stops {
