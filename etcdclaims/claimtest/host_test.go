@@ -330,7 +330,8 @@ func TestMembers(t *testing.T) {
 			}
 			members := start(t, 3)
 			host := members.Host(t)
-			c := claimtest.NewClient(t, host, etcdclaims.Config{TTL: 5 * time.Second})
+			// A busy machine may take seconds for an election, which this is not about.
+			c := claimtest.NewClient(t, host, etcdclaims.Config{TTL: 20 * time.Second})
 			claim := acquire(t, c, "a")
 			to := (members.Leader(t) + 1) % members.Len()
 			members.MoveLeader(t, to)
