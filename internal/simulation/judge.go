@@ -167,7 +167,9 @@ func (r *replay) ends(before, by change) {
 	if h.Kind != "" || m == nil || m.p.client.Instance() != h.Instance {
 		return
 	}
-	if !taken {
+	if taken {
+		delete(r.t.overlaps, token) // also if a restore brings it back, to end otherwise
+	} else {
 		r.alone(token)
 	}
 	// etcd says that a lease is gone when all that was on it is.
