@@ -50,6 +50,31 @@ func TestLateLockDoesNotReturn(t *testing.T) {
 	}
 }
 
+// The same where the lease of the late request cannot be revoked: the request is void.
+func TestLateLockOnALeaseThatStays(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		bg := context.Background()
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		hold := make(chan struct{})
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: hold})
+		host.Inject(claimtest.Fault{On: claimtest.Revoke, Times: -1, LoseRequest: true})
+		ctx, cancel := context.WithTimeout(bg, sec)
+		defer cancel()
+		if _, _, err := a.Locks().TryAcquire(ctx, "k", "me", time.Hour); !errors.Is(err, etcdclaims.ErrUnknown) {
+			t.Fatalf("locking: %v", err)
+		}
+		if ok, err := a.Locks().Release(bg, "k", "me"); ok || err != nil {
+			t.Errorf("released %v: %v", ok, err)
+		}
+		close(hold)
+		time.Sleep(time.Minute)
+		if locked, err := w.peer().Locks().IsLocked(bg, "k"); locked || err != nil {
+			t.Errorf("it is locked again: %v", err)
+		}
+	})
+}
+
 // A caller that gives up while nothing is known is told so, and the client finds
 // out by itself: the lock is there, and can be read, or never will be.
 func TestLockGivenUpIsSettled(t *testing.T) {

@@ -33,7 +33,15 @@ var coreMutants = []mutant{
 		edits: []edit{{"close.go", "			t.shut()\n", "			_ = t\n"}, {"term.go", "		t.parting.Store(leavingForGood)\n", "		t.parting.Store(staying)\n"}},
 	},
 	{
-		name: "late lock that makes its way after a release", seeds: 100,
+		name: "Close that forgets a session being opened", tests: "TestCloseWhileASessionOpens",
+		edits: []edit{{"close.go", "busy := c.unfinished+c.grants > 0", "busy := c.unfinished > 0"}},
+	},
+	{
+		name: "unknown outcome without its caller's deadline", tests: "TestDeadlineNoticedByOthersFirst",
+		edits: []edit{{"internal/txn/outcome.go", "		return unknownError{wire.WithCause(ctx, u.error)}\n", "		return u\n"}},
+	},
+	{
+		name: "late lock that makes its way after a release", tests: "TestLateLockOnALeaseThatStays",
 		edits: []edit{{"lockput.go", `, clientv3.Compare(clientv3.CreateRevision(l.void(id)), "=", 0)),`, "),"}},
 	},
 	{
