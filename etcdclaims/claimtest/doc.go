@@ -57,4 +57,9 @@
 // Time in a bubble passes only while all goroutines wait, so a test does not
 // measure how long computing takes. Disks do not fail. The order of goroutines is
 // not fixed: a seed repeats a test's inputs, not its interleaving.
+//
+// Under -race a test binary with bubbles may crash inside the race detector, with a
+// ThreadSanitizer CHECK or SIGSEGV, because goroutines of a bubble share a timer
+// context there (https://go.dev/issue/78156). It does not with -cpu 1. The detector
+// still finds races then: it needs accesses without an order, not at one moment.
 package claimtest

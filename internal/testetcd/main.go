@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,12 @@ func Sample(tb testing.TB) {
 //	func TestMain(m *testing.M) { testetcd.Main(m) }
 func Main(m *testing.M, opts ...goleak.Option) {
 	long = flag.Bool("long", false, "also run the tests and cases that take long")
+	// All timers of a synctest bubble share one context of the race detector, which
+	// two threads must not use at once: its own memory gets corrupted, and the
+	// process dies (https://go.dev/issue/78156). The flag -cpu still overrules this.
+	if race {
+		runtime.GOMAXPROCS(1)
+	}
 	code := m.Run()
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
