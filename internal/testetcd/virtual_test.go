@@ -187,6 +187,40 @@ func TestVirtualProgress(t *testing.T) {
 	})
 }
 
+// Watchers that have much to catch up with need several rounds of the server's,
+// and some of them are done sooner than others.
+func TestVirtualWatchersFarBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testetcd.StartVirtual(t).Client(t)
+		const revisions, watchers = 1500, 600
+		first := put(t, c, "/k", "0")
+		for i := range revisions {
+			put(t, c, "/k", strconv.Itoa(i))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var all []clientv3.WatchChan
+		for i := range watchers {
+			from := first + int64(i%2)*revisions // every second has but one event to catch up with
+			all = append(all, c.Watch(ctx, "/k", clientv3.WithRev(from)))
+		}
+		for i, w := range all {
+			want := 1 + (1-i%2)*revisions
+			got := 0
+			for got < want {
+				resp := <-w
+				if resp.Err() != nil {
+					t.Fatal(resp.Err())
+				}
+				got += len(resp.Events)
+			}
+			if got != want {
+				t.Fatalf("watcher %d: got %d events, want %d", i, got, want)
+			}
+		}
+	})
+}
+
 func TestVirtualsAreApart(t *testing.T) {
 	for range 4 {
 		t.Run("", func(t *testing.T) {
