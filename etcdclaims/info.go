@@ -261,10 +261,16 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	line := make([]Waiter, len(kvs))
 	for i, kv := range kvs {
-		line[i] = Waiter{Claim: path.Base(string(kv.Key)), Owner: "unknown"}
-		if h, err := decodeHolder(kv.Value); err == nil {
-			line[i].Owner, line[i].Instance, line[i].Since = h.Owner, h.Instance, h.Since
-		}
+		line[i] = waiterOf(kv)
 	}
 	return line, nil
+}
+
+// waiterOf returns the caller whose place in line the key is.
+func waiterOf(kv *mvccpb.KeyValue) Waiter {
+	w := Waiter{Claim: path.Base(string(kv.Key)), Owner: "unknown"}
+	if h, err := decodeHolder(kv.Value); err == nil {
+		w.Owner, w.Instance, w.Since = h.Owner, h.Instance, h.Since
+	}
+	return w
 }

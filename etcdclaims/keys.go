@@ -28,7 +28,8 @@ func (l layout) locksOf(owner string) string {
 	return l.prefix + "lock/" + keyspace.Digest(owner) + "/"
 }
 func (l layout) lockIndex(owner, key string) string { return l.locksOf(owner) + key }
-func (l layout) session(instance string) string     { return l.prefix + "session/" + instance + "/" }
+func (l layout) sessions() string                   { return l.prefix + "session/" }
+func (l layout) session(instance string) string     { return l.sessions() + instance + "/" }
 
 func (l layout) live(n int64) string {
 	return l.session(l.instance) + "live/" + strconv.FormatInt(n, 10)

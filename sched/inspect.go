@@ -32,6 +32,23 @@ type JobInfo struct {
 	Waiting  []TickInfo // admitted ticks that have not begun
 	Running  []TickInfo // runs that are recorded as in progress; their processes may have died since
 	Last     *Entry     // the newest record; nil if there is none
+
+	schedule Schedule // nil if the job is paused, or this process does not know the schedule
+}
+
+// Upcoming returns the next n instants of the schedule, oldest first. The first is
+// Next. There are fewer, or none, for the reasons that Next is zero. Upcoming does no
+// I/O.
+func (i JobInfo) Upcoming(n int) []time.Time {
+	var all []time.Time
+	if i.schedule == nil {
+		return nil
+	}
+	last := i.High
+	for t := i.Next; t.After(last) && len(all) < n; t = i.schedule.Next(t) {
+		all, last = append(all, t), t
+	}
+	return all
 }
 
 // Pause describes who paused a job, and why.
@@ -152,7 +169,7 @@ func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
 	if st.paused != nil {
 		i.Paused = &Pause{By: st.paused.By, Note: st.paused.Note, At: st.paused.At}
 	} else if schedule := s.scheduleOf(job, st.spec); schedule != nil {
-		i.Next = schedule.Next(st.high)
+		i.schedule, i.Next = schedule, schedule.Next(st.high)
 	}
 	for _, w := range st.waiting {
 		i.Waiting = append(i.Waiting, w.ready.info(s.cfg.Group, w.admitted()))

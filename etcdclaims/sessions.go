@@ -1,0 +1,86 @@
+package etcdclaims
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// SessionInfo describes a session: a lease that a client renews, and that its
+// claims share.
+type SessionInfo struct {
+	Instance string    // the client; see Client.Instance
+	Owner    string    // label of the client, for people
+	Since    time.Time // when the session began, by the client's wall clock
+	Lease    clientv3.LeaseID
+	TTL      time.Duration // that etcd granted
+	// Left is how long the lease lasts unless it is renewed, in full seconds, as
+	// counted by etcd. A client renews when a third of the TTL has passed. Left
+	// below half of the TTL means that a renewal is late.
+	Left time.Duration
+}
+
+// Sessions yields the sessions of all clients under the prefix, in no particular
+// order of time. A client without claims has none after two of its TTLs. Locks of
+// [Locks] and the leases of work records are no sessions.
+//
+// Sessions asks etcd for the lease of each session that it yields, one by one.
+// Break off the loop when there are enough. An error ends the iteration.
+func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
+	return func(yield func(SessionInfo, error) bool) {
+		if c.Passthrough() {
+			return
+		}
+		fail := func(err error) { yield(SessionInfo{}, &calledError{call: "list the sessions", err: err}) }
+		root := c.store.layout.sessions()
+		for p, err := range c.pages(ctx, root, "") {
+			if err != nil {
+				fail(err)
+				return
+			}
+			for _, kv := range p.kvs {
+				instance, rest, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
+				if !strings.HasPrefix(rest, "live/") || kv.Lease == 0 {
+					continue // a notice to the client
+				}
+				s := SessionInfo{Instance: instance, Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
+				var v sentinelValue
+				if err := json.Unmarshal(kv.Value, &v); err == nil && v.Version <= valueVersion {
+					s.Owner, s.Since = v.Owner, v.Since
+				}
+				live, err := c.leaseLeft(ctx, &s)
+				if err != nil {
+					fail(err)
+					return
+				}
+				if live && !yield(s, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// leaseLeft asks etcd for the lease of a session. It returns false if the session
+// has ended.
+func (c *Client) leaseLeft(ctx context.Context, s *SessionInfo) (live bool, err error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
+	defer cancel()
+	c.store.requests.Add(1)
+	ttl, err := c.lease.TimeToLive(ctx, s.Lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && ttl.TTL < 0 {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking for the lease of %q: %w", s.Owner, err)
+	}
+	s.TTL, s.Left = time.Duration(ttl.GrantedTTL)*time.Second, time.Duration(ttl.TTL)*time.Second
+	return true, nil
+}

@@ -1,0 +1,96 @@
+package etcdclaims_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	virtualCase(t, "lines", func(t *testing.T, w *world) {
+		ctx := t.Context()
+		a, _ := w.client(etcdclaims.Config{Owner: "a"})
+		for _, key := range []string{"k/1", "k/2", "k/3"} {
+			tryClaim(t, a, key)
+		}
+		waiters := 0
+		for i, keys := range [][]string{{"k/1"}, {"k/1", "k/3"}} {
+			c, _ := w.client(etcdclaims.Config{Owner: fmt.Sprint("b", i)})
+			for _, key := range keys {
+				waiters++
+				acquiring(ctx, c, key)
+				eventually(t, "it waits", func() bool { return w.places() == waiters })
+			}
+		}
+		read := func(keys ...string) (lines []etcdclaims.LineInfo) {
+			for l, err := range a.Lines(ctx, keys) {
+				noErr(t, err)
+				lines = append(lines, l)
+			}
+			return lines
+		}
+		lines := read("k/3", "k/2", "k/1", "other")
+		if len(lines) != 2 || lines[0].Key != "k/3" || lines[0].Waiting != 1 || lines[0].Next.Owner != "b1" ||
+			lines[1].Key != "k/1" || lines[1].Waiting != 2 || lines[1].Next.Owner != "b0" {
+			t.Errorf("lines are %+v", lines)
+		}
+		line, err := a.Line(ctx, "k/1")
+		noErr(t, err)
+		if len(line) != 2 || line[0] != lines[1].Next {
+			t.Errorf("the line of k/1 is %+v, its summary %+v", line, lines[1])
+		}
+		if got := read("k/2"); len(got) != 0 {
+			t.Errorf("nobody waits for k/2, but: %+v", got)
+		}
+	})
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	virtualCase(t, "sessions", func(t *testing.T, w *world) {
+		a, _ := w.client(etcdclaims.Config{Owner: "a", TTL: 15 * sec})
+		b, host := w.client(etcdclaims.Config{Owner: "b", TTL: 30 * sec})
+		read := func() (sessions []etcdclaims.SessionInfo) {
+			for s, err := range a.Sessions(t.Context()) {
+				noErr(t, err)
+				sessions = append(sessions, s)
+			}
+			slices.SortFunc(sessions, func(x, y etcdclaims.SessionInfo) int { return int(x.TTL - y.TTL) })
+			return sessions
+		}
+		if got := read(); len(got) != 0 {
+			t.Errorf("before the first claim: %+v", got)
+		}
+		tryClaim(t, a, "k")
+		tryClaim(t, b, "l")
+		got := read()
+		if len(got) != 2 || got[0].Owner != "a" || got[0].Instance != a.Instance() || got[0].TTL != 15*sec ||
+			got[1].Owner != "b" || got[1].Left < 29*sec || got[1].Since.IsZero() {
+			t.Fatalf("sessions are %+v", got)
+		}
+		host.Cut()
+		time.Sleep(20 * sec)
+		if got = read(); len(got) != 2 || got[0].Left < 9*sec || got[1].Left > 11*sec {
+			t.Errorf("b did not renew for 20 s: %+v", got)
+		}
+		time.Sleep(15 * sec)
+		if got = read(); len(got) != 1 {
+			t.Errorf("b is dead, but: %+v", got)
+		}
+	})
+}
+
+func TestSurveyPassthrough(t *testing.T) {
+	t.Parallel()
+	var none *etcdclaims.Client
+	for range none.Lines(t.Context(), []string{"k"}) {
+		t.Error("a passthrough client has a line")
+	}
+	for range none.Sessions(t.Context()) {
+		t.Error("a passthrough client has a session")
+	}
+}

@@ -1,0 +1,50 @@
+package sched_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/sched"
+)
+
+func TestGroups(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		claims := claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix, TTL: ttl})
+		read := func() (names []string) {
+			for name, err := range sched.Groups(t.Context(), claims) {
+				noErr(t, err)
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			return names
+		}
+		if got := read(); len(got) != 0 {
+			t.Errorf("before any job: %q", got)
+		}
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("*/5 * * * *"))}, 0)
+		for _, group := range []string{"zeta", "", "<b>"} {
+			f.cfg.Group = group
+			f.start(0)
+		}
+		f.until("00:01:00")
+		if got := read(); !slices.Equal(got, []string{"<b>", "default", "zeta"}) {
+			t.Errorf("groups are %q", got)
+		}
+		i := f.inspect("a")
+		next := i.Upcoming(3)
+		if len(next) != 3 || !next[0].Equal(i.Next) || next[2].Sub(next[0]) != 10*time.Minute {
+			t.Errorf("upcoming are %v, next is %v", next, i.Next)
+		}
+		noErr(t, f.console().Pause(t.Context(), "a", "for a test"))
+		if next := f.inspect("a").Upcoming(3); len(next) != 0 {
+			t.Errorf("a paused job has upcoming %v", next)
+		}
+		var none *etcdclaims.Client
+		for range sched.Groups(t.Context(), none) {
+			t.Error("a passthrough client has a group")
+		}
+	})
+}
