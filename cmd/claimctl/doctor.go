@@ -2,14 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/spf13/cobra"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -34,51 +34,110 @@ type finding struct {
 func (f finding) name() string    { return f.Check }
 func (f finding) cells() []string { return []string{f.Check, string(f.Level), f.Detail, f.Remedy} }
 
-const doctorText = `Check etcd and the claims in it, and say what to do about each finding.
+const doctorText = `Check etcd and the claims in it, and print what to do about each finding.
 
-doctor asks every endpoint for its version and alarms, probes the permissions of
-each subtree without a write, claims and releases a key of its own to time a write,
-a lease and the delay of watches, and looks for orphans, zombies and keys without a
-lease.
+doctor checks, in this order:
 
-The exit code is 0 if all is well, 1 if there are warnings, 2 if there are errors.`
+  endpoint     each member answers, has a leader, applies what it has logged
+  versions     all members run the same etcd, without known faults
+  space        share of the quota, and what a defragmentation would free
+  clock        this host's clock against each member's, where etcd speaks HTTP
+  members      those that are not among --endpoints, learners, even numbers
+  alarms       NOSPACE and CORRUPT
+  auth         what a login by password costs
+  permissions  what the user may not do, for each feature of docs/permissions.md
+  revision     whether etcd was restored, and its revision went back
+  lease, watch a claim of doctor's own, and when its event came
+  latency      up to 100 writes of nothing, and whether --ttl fits them
+  epoch        the epoch of the claims
+  claims       held keys, zombies, keys without a lease
+  lines        people in line for a free key, or without a lease
+  leases       leases that no key is attached to
+  work         orphaned, dead and unreadable records
+  queues       dead letters and pauses
+  jobs         pauses, and groups that no process runs
+
+It reads at most --limit claims, places in line and records, and writes one key,
+which it deletes. The exit code is 0 if all is well, 1 if there are warnings, 2 if
+there are errors.
+
+doctor remembers the revision that it saw in the user's cache directory, to see it
+go back. --fence also takes any fence from a log or a database to compare with.`
 
 // doctor collects findings.
 type doctor struct {
 	*app
 	etcd     *clientv3.Client
 	findings []finding
+
+	ttl      time.Duration // to judge the latency by
+	limit    int           // of keys to read in each subtree
+	features []string      // whose permissions must not lack; empty: warn of all
+	fence    int64         // that was seen elsewhere
+	memory   string        // file of the last revision; empty: none
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	d := &doctor{app: a}
+	cmd := &cobra.Command{
 		Use: "doctor", GroupID: groupSee, Args: cobra.NoArgs, Short: "Check etcd and the claims in it", Long: doctorText,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			etcd, err := a.dial()
-			if err != nil {
-				return err
-			}
-			defer func() { _ = etcd.Close() }() // all of it was looked at
-			d := &doctor{app: a, etcd: etcd}
-			d.examine(cmd.Context())
-			if err := printList(a, []string{"CHECK", "RESULT", "DETAIL", "WHAT TO DO"}, sequence(d.findings)); err != nil {
-				return err
-			}
-			code := 0
-			for _, f := range d.findings {
-				switch f.Level {
-				case levelWarning:
-					code = max(code, 1)
-				case levelError:
-					code = 2
-				}
-			}
-			if code != 0 {
-				return &exitError{code: code}
-			}
-			return nil
-		},
+		Example: `  claimctl doctor
+  claimctl doctor --for acquire,wait,work       # other features' permissions do not matter
+  claimctl doctor --fence 8812 --ttl 10s -o json | jq '.[] | select(.level != "ok")'`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
+	flags := cmd.Flags()
+	flags.DurationVar(&d.ttl, "ttl", etcdclaims.DefaultTTL, "lease time of the claims, to judge the latency by")
+	flags.IntVar(&d.limit, "limit", 5000, "how many claims, places in line, leases and records to read at most")
+	flags.StringSliceVar(&d.features, "for", nil, "features whose permissions must not lack: "+strings.Join(featureNames(), ", "))
+	flags.Int64Var(&d.fence, "fence", 0, "a fence that was seen in a log or a database: an error if etcd is behind it")
+	flags.StringVar(&d.memory, "memory", defaultMemory(), "file that remembers etcd's revision for the next run (empty: none)")
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(featureNames(), cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	return cmd
+}
+
+func (d *doctor) run(ctx context.Context) error {
+	for _, name := range d.features {
+		if !slices.Contains(featureNames(), name) {
+			return usageError("--for %q is not one of %s", name, strings.Join(featureNames(), ", "))
+		}
+	}
+	if d.limit < 1 || d.ttl <= 0 || d.fence < 0 {
+		return usageError("doctor: --limit and --ttl must be positive, --fence must not be negative")
+	}
+	begun := time.Now()
+	etcd, err := d.dial()
+	if errors.Is(err, rpctypes.ErrAuthFailed) || err != nil && isUnreachable(err) { // a login needs etcd
+		d.add(levelError, "auth", "check --user and the endpoints", "cannot log in: %v", err)
+	} else if err != nil {
+		return err
+	} else {
+		d.etcd = etcd
+		defer func() { _ = etcd.Close() }() // all of it was read
+		d.authentication(time.Since(begun))
+		d.examine(ctx)
+	}
+	if err := printList(d.app, []string{"CHECK", "RESULT", "DETAIL", "WHAT TO DO"}, sequence(d.findings)); err != nil {
+		return err
+	}
+	if code := d.verdict(); code != 0 {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// verdict is the exit code for the findings.
+func (d *doctor) verdict() int {
+	code := 0
+	for _, f := range d.findings {
+		switch f.Level {
+		case levelWarning:
+			code = max(code, 1)
+		case levelError:
+			code = 2
+		}
+	}
+	return code
 }
 
 func (d *doctor) add(l level, check, remedy, format string, args ...any) {
@@ -96,200 +155,40 @@ func (d *doctor) examine(ctx context.Context) {
 	if !d.endpoints(ctx) {
 		return // all else would say the same
 	}
+	d.members(ctx)
 	d.alarms(ctx)
-	d.authentication(ctx)
 	d.permissions(ctx)
-	d.claims(ctx)
-}
-
-// endpoints asks each member how it is, and reports whether one answers.
-func (d *doctor) endpoints(ctx context.Context) bool {
-	versions := map[string]bool{}
-	for _, endpoint := range d.etcd.Endpoints() {
-		check := "endpoint " + endpoint
-		status, took, err := d.status(ctx, endpoint)
-		switch {
-		case errors.Is(err, rpctypes.ErrPermissionDenied):
-			d.add(levelWarning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", err)
-			versions["unknown"] = true
-			continue
-		case err != nil:
-			d.add(levelError, check, "start the member, or mend the network or the certificates between it and this host", "does not answer: %v", err)
-			continue
-		case status.Leader == 0:
-			d.add(levelError, check, "bring back a majority of the members", "has no leader")
-		default:
-			d.ok(check, "etcd %s answers in %s", status.Version, took.Round(100*time.Microsecond))
-		}
-		versions[status.Version] = true
-		d.space(check, status)
-		d.clock(ctx, endpoint)
-	}
-	if len(versions) > 1 {
-		d.add(levelWarning, "versions", "finish the upgrade", "the members run %d versions of etcd", len(versions))
-	}
-	return len(versions) > 0
-}
-
-func (d *doctor) status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
-	defer cancel()
-	begun := time.Now()
-	status, err := d.etcd.Status(ctx, endpoint)
-	return status, time.Since(begun), err
-}
-
-// space judges the size of a member's database.
-func (d *doctor) space(check string, status *clientv3.StatusResponse) {
-	const mib = 1 << 20
-	if quota := status.DbSizeQuota; quota > 0 && status.DbSize > quota*8/10 {
-		d.add(levelWarning, check, "compact and defragment etcd, or raise --quota-backend-bytes",
-			"its database has %d MiB, the quota is %d MiB: when it is full all claims are lost", status.DbSize/mib, quota/mib)
-	}
-	if status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2 {
-		d.add(levelWarning, check, "defragment the member", "its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib)
-	}
-}
-
-func (d *doctor) alarms(ctx context.Context) {
-	ctx, cancel := d.bounded(ctx)
-	defer cancel()
-	resp, err := d.etcd.AlarmList(ctx)
-	switch {
-	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return // the write below shows what matters
-	case err != nil:
-		d.add(levelError, "alarms", "see the endpoints", "cannot be read: %v", err)
-		return
-	case len(resp.Alarms) == 0:
-		d.ok("alarms", "none")
-	}
-	for _, alarm := range resp.Alarms {
-		remedy := "see etcd's documentation of the alarm"
-		switch alarm.Alarm {
-		case pb.AlarmType_NOSPACE:
-			remedy = "compact and defragment etcd, then: etcdctl alarm disarm"
-		case pb.AlarmType_CORRUPT:
-			remedy = "take the member out of the cluster and let it join again without data"
-		}
-		d.add(levelError, "alarms", remedy, "member %x has the alarm %s", alarm.MemberID, alarm.Alarm)
-	}
-}
-
-// authentication warns of passwords.
-func (d *doctor) authentication(context.Context) {
-	if d.user != "" {
-		d.add(levelWarning, "authentication", "use client certificates with common names", "by password: each login costs etcd a bcrypt of some 50 ms")
-	}
-}
-
-// permissions probes each subtree. The write is part of a branch that is never
-// taken, but whose permissions etcd checks.
-func (d *doctor) permissions(ctx context.Context) {
-	prefix := fallback(d.prefix, etcdclaims.DefaultPrefix)
-	denied := 0
-	for _, subtree := range []string{"own/", "note/", "wait/", "session/", "void/", "work/", "lock/", "sched/", "queue/", "epoch"} {
-		key := prefix + subtree
-		if subtree != "epoch" {
-			key += "claimctl-doctor-probe"
-		}
-		probe := func(then clientv3.Op) error {
-			ctx, cancel := d.bounded(ctx)
-			defer cancel()
-			_, err := d.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "<", 0)).Then(then).Commit()
-			return err
-		}
-		for what, op := range map[string]clientv3.Op{"read": clientv3.OpGet(key), "write": clientv3.OpPut(key, "")} {
-			switch err := probe(op); {
-			case errors.Is(err, rpctypes.ErrPermissionDenied) && subtree == "epoch" && what == "write":
-				// only RaiseEpoch needs it
-			case errors.Is(err, rpctypes.ErrPermissionDenied):
-				denied++
-				d.add(levelWarning, "permissions", fmt.Sprintf("if the feature is used (docs/permissions.md): etcdctl role grant-permission ROLE --prefix=true readwrite %s%s", prefix, subtree),
-					"may not %s %s%s", what, prefix, subtree)
-			case err != nil && !errors.Is(err, rpctypes.ErrNoSpace):
-				d.add(levelError, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
-				return
-			}
-		}
-	}
-	if denied == 0 {
-		d.ok("permissions", "reads and writes %s", prefix)
-	}
-}
-
-// claims takes and releases a claim, and looks at those of others.
-func (d *doctor) claims(ctx context.Context) {
-	warnings := &warnings{}
-	claims, err := etcdclaims.New(d.etcd, etcdclaims.Config{Prefix: d.prefix, Owner: d.label(), Logger: warnings.logger()})
+	d.revision(ctx)
+	logged := &warnings{}
+	claims, err := etcdclaims.New(d.etcd, etcdclaims.Config{Prefix: d.prefix, Owner: d.label(), Logger: logged.logger()})
 	if err != nil {
 		d.add(levelError, "claims", "see claimctl --help", "%v", err)
 		return
 	}
-	d.claimOne(ctx, claims)
+	if d.claimOne(ctx, claims) {
+		d.latency(ctx, claims)
+	}
 	d.survey(ctx, claims)
+	d.services(ctx, claims)
 	closing, cancel := context.WithTimeout(context.Background(), d.commandTimeout)
 	defer cancel()
 	if err := claims.Close(closing); err != nil {
 		d.add(levelWarning, "claims", "none: what is left ends with its lease", "closing: %v", err)
 	}
-	for _, w := range warnings.all() {
-		d.add(levelWarning, "client", "see docs/operations.md", "%s", w)
+	for _, w := range logged.all() {
+		if !strings.Contains(w, "lacks a fix") { // said of each member
+			d.add(levelWarning, "client", "see the log lines in docs/operations.md", "%s", w)
+		}
 	}
 }
 
-// claimOne times a lease, a write and a watch.
-func (d *doctor) claimOne(ctx context.Context, claims *etcdclaims.Client) {
-	ctx, cancel := d.bounded(ctx)
-	defer cancel()
-	key := "claimctl-doctor/" + rand.Text()
-	watch := d.etcd.Watch(ctx, claims.OwnKey(key), clientv3.WithCreatedNotify())
-	seen := make(chan time.Time, 1)
-	created := make(chan struct{})
-	go func() {
-		defer close(seen)
-		for resp := range watch {
-			switch {
-			case resp.Created:
-				close(created)
-			case len(resp.Events) > 0:
-				seen <- time.Now()
-				return
-			}
-		}
-	}()
-	select {
-	case <-created:
-	case <-ctx.Done():
-		d.add(levelError, "watch", "see the endpoints and the permissions", "a watch was not accepted within %s", d.commandTimeout)
-		return
-	}
-	begun := time.Now()
-	claim, err := claims.TryAcquire(ctx, key)
-	if err != nil {
-		d.add(levelError, "write", "see the alarms and the permissions: claims cannot be acquired", "cannot claim a key: %v", err)
-		return
-	}
-	written := time.Now()
-	l, remedy := levelOK, ""
-	if took := written.Sub(begun); took > time.Second {
-		l, remedy = levelWarning, "look at etcd's disks (etcd_disk_wal_fsync_duration_seconds) and at the network"
-	}
-	d.add(l, "write", remedy, "a lease and a claim took %s, fence %d", written.Sub(begun).Round(100*time.Microsecond), claim.Fence())
-	select {
-	case t, ok := <-seen:
-		switch delay := max(t.Sub(written), 0); {
-		case !ok:
-			d.add(levelError, "watch", "see the permissions", "the watch ended")
-		case delay > time.Second:
-			d.add(levelWarning, "watch", "look at the load of etcd, and at proxies between it and this host", "an event came %s after its write", delay.Round(time.Millisecond))
-		default:
-			d.ok("watch", "an event came %s after its write", delay.Round(100*time.Microsecond))
-		}
-	case <-ctx.Done():
-		d.add(levelError, "watch", "look at proxies between etcd and this host; claims then notice losses late", "an event did not come within %s", d.commandTimeout)
-	}
-	if err := claim.Release(ctx); err != nil {
-		d.add(levelWarning, "write", "none: the key ends with its lease", "cannot release the key: %v", err)
+// authentication judges the kind of login, which took as long as dialing.
+func (d *doctor) authentication(took time.Duration) {
+	switch {
+	case d.user != "":
+		d.add(levelWarning, "auth", "use client certificates with common names (docs/operations.md)",
+			"by password: a login took %s, and each costs etcd a bcrypt", took.Round(time.Millisecond))
+	case d.cert != "":
+		d.ok("auth", "by client certificate")
 	}
 }

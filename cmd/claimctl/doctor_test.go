@@ -1,19 +1,30 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// findings runs doctor, and wants its exit code.
-func (w *world) findings(code int) []finding {
+// doctor runs doctor, which remembers what it saw in the test's own directory.
+func (w *world) doctor(args ...string) result {
 	w.Helper()
-	r := w.ctl("doctor", "-o", "json")
+	return w.ctl(append([]string{"doctor", "--memory", filepath.Join(w.dir(), "seen.json")}, args...)...)
+}
+
+// findings runs doctor, and wants its exit code.
+func (w *world) findings(code int, args ...string) []finding {
+	w.Helper()
+	r := w.doctor(append(args, "-o", "json")...)
 	var all []finding
 	if err := json.Unmarshal([]byte(r.out), &all); err != nil || r.code != code {
 		w.Fatalf("exit code %d, want %d: %s%s", r.code, code, r.out, r.err)
@@ -40,7 +51,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	all := w.findings(0)
-	for _, check := range []string{"endpoint", "alarms", "permissions", "write", "watch", "epoch", "claims", "orphans"} {
+	for _, check := range []string{"endpoint", "space", "members", "alarms", "permissions", "epoch", "revision", "write", "watch", "latency", "claims", "lines", "leases", "work", "queues", "jobs"} {
 		w.has(all, levelOK, check, "")
 	}
 	left, err := w.etcd.Get(t.Context(), w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -55,9 +66,9 @@ func TestDoctor(t *testing.T) {
 	w.noErr(err)
 	<-work.Done()
 	all = w.findings(1)
-	w.has(all, levelWarning, "leases", "forever")
-	w.has(all, levelWarning, "orphans", "lonely")
-	if out := w.ctl("doctor").out; !strings.Contains(out, "WHAT TO DO") {
+	w.has(all, levelWarning, "claims", "forever")
+	w.has(all, levelWarning, "work", "lonely")
+	if out := w.doctor().out; !strings.Contains(out, "WHAT TO DO") {
 		t.Errorf("%s", out)
 	}
 }
@@ -87,39 +98,87 @@ func TestDoctorFull(t *testing.T) {
 	w.has(all, levelError, "write", "cannot claim")
 }
 
-func TestDoctorPermissions(t *testing.T) {
+// What the earlier run saw, or a fence that was seen elsewhere, shows a restore.
+func TestDoctorRewound(t *testing.T) {
 	t.Parallel()
-	server := testetcd.Start(t)
-	w := worldOn(t, server)
-	ctx := t.Context()
-	do := func(err error) { t.Helper(); w.noErr(err) }
-	_, err := w.etcd.RoleAdd(ctx, "app")
-	do(err)
-	for _, subtree := range []string{"own/", "wait/", "session/", "void/", "note/", "epoch"} {
-		_, err = w.etcd.RoleGrantPermission(ctx, "app", w.prefix+subtree, clientv3.GetPrefixRangeEnd(w.prefix+subtree), clientv3.PermissionType(clientv3.PermReadWrite))
-		do(err)
+	w := newWorld(t)
+	claim := w.claim(w.client("a"), "k")
+	w.has(w.findings(0, "--fence", fmt.Sprint(claim.Fence())), levelOK, "revision", "not behind")
+	w.has(w.findings(2, "--fence", fmt.Sprint(claim.Fence()+1_000_000)), levelError, "revision", "has revision")
+	d := &doctor{memory: filepath.Join(w.dir(), "seen.json")}
+	seen := d.remembered()
+	if len(seen) != 1 {
+		t.Fatalf("%+v", seen)
 	}
-	for _, user := range []string{"root", "app"} {
-		_, err = w.etcd.UserAdd(ctx, user, "secret")
-		do(err)
+	for name, s := range seen {
+		s.Revision += 1_000_000
+		seen[name] = s
 	}
-	_, err = w.etcd.UserGrantRole(ctx, "app", "app")
-	do(err)
-	_, err = w.etcd.RoleAdd(ctx, "root")
-	do(err)
-	_, err = w.etcd.UserGrantRole(ctx, "root", "root")
-	do(err)
-	_, err = w.etcd.AuthEnable(ctx)
-	do(err)
-	w.flags = append(w.flags, "--user", "app:secret")
-	r := w.ctl("doctor", "-o", "json")
-	for _, want := range []string{"may not read " + w.prefix + "work/", "may not write " + w.prefix + "queue/", "by password", "a lease and a claim"} {
-		if !strings.Contains(r.out, want) {
-			t.Errorf("it does not say %q: %s%s", want, r.out, r.err)
+	w.noErr(d.remember(seen))
+	all := w.findings(2)
+	w.has(all, levelError, "revision", "went back")
+	w.findings(2) // and is not forgotten
+	w.ok("epoch", "raise", "--yes")
+	w.has(w.findings(0), levelOK, "revision", "not behind")
+	w.has(w.findings(2, "--fence", fmt.Sprint(3<<47)), levelError, "revision", "of epoch 3")
+	w.fails(exitUsage, "--fence must not be negative", "doctor", "--fence", "-1")
+}
+
+func TestDoctorLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	put := func(key string, opts ...clientv3.OpOption) string {
+		t.Helper()
+		name := w.prefix + "wait/" + keyspace.Digest(key) + "/" + key
+		_, err := w.etcd.Put(t.Context(), name, `{"v":1,"claim":"`+key+`","owner":"sleepy","since":"2026-03-01T12:00:00Z"}`, opts...)
+		w.noErr(err)
+		return name
+	}
+	lease, err := w.etcd.Grant(t.Context(), 600)
+	w.noErr(err)
+	defer func() { _, _ = w.etcd.Revoke(context.Background(), lease.ID) }()
+	deaf := put("free", clientv3.WithLease(lease.ID))
+	all := w.findings(1)
+	w.has(all, levelWarning, "lines", "sleepy is first in line for a key that is free")
+	_, err = w.etcd.Delete(t.Context(), deaf)
+	w.noErr(err)
+	w.claim(w.client("a"), "held")
+	ghost := put("held")
+	all = w.findings(1)
+	w.has(all, levelWarning, "lines", "a ghost waits: sleepy")
+	if !slices.ContainsFunc(all, func(f finding) bool { return f.Remedy == "delete the place: etcdctl del "+ghost }) {
+		t.Errorf("no remedy: %+v", all)
+	}
+	_, err = w.etcd.Delete(t.Context(), ghost)
+	w.noErr(err)
+	w.has(w.findings(0), levelOK, "lines", "0 in line")
+}
+
+func TestDoctorLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.client("a")
+	for i := range 3 {
+		w.claim(a, fmt.Sprint("k", i))
+	}
+	w.has(w.findings(0, "--limit", "2"), levelOK, "claims", "2 keys are held or more")
+	w.fails(exitUsage, "--limit", "doctor", "--limit", "0")
+}
+
+func TestFit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ttl, p99, least time.Duration
+		want            level
+	}{
+		{15 * time.Second, 10 * time.Millisecond, 5 * time.Second, levelOK},
+		{15 * time.Second, 250 * time.Millisecond, 15 * time.Second, levelOK},
+		{15 * time.Second, 251 * time.Millisecond, 16 * time.Second, levelWarning},
+		{15 * time.Second, 2600 * time.Millisecond, 156 * time.Second, levelError},
+	} {
+		f := fitOf(c.ttl, c.p99)
+		if l, _ := f.judge(); l != c.want || f.Least != c.least {
+			t.Errorf("%+v: %s, at least %s", c, l, f.Least)
 		}
 	}
-	if strings.Contains(r.out, w.prefix+"own/\"") || r.code == 0 {
-		t.Errorf("exit code %d: %s", r.code, r.out)
-	}
-	w.fails(exitUsage, "no password", "doctor", "--user", "app")
 }

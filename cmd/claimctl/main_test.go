@@ -27,6 +27,15 @@ type world struct {
 	etcd   *clientv3.Client
 	prefix string
 	flags  []string
+	tmp    string
+}
+
+// dir is a directory of the test.
+func (w *world) dir() string {
+	if w.tmp == "" {
+		w.tmp = w.TempDir()
+	}
+	return w.tmp
 }
 
 func newWorld(t *testing.T) *world {

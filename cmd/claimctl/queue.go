@@ -88,18 +88,22 @@ func (e errNoQueue) Error() string { return fmt.Sprintf("queue %q: no such queue
 // queueOf calls f with a queue that exists, as it was configured.
 func (a *app) queueOf(cmd *cobra.Command, name string, f func(ctx context.Context, q *queue.Queue) error) error {
 	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-		cfg, err := configOf(ctx, claims, name)
-		if err != nil {
-			return err
-		}
-		q, err := queue.New(claims, cfg)
-		if err != nil {
-			return &exitError{exitUsage, err}
-		}
-		err = f(ctx, q)
-		_ = q.Close(ctx) // it has no items
-		return err
+		return a.inQueue(ctx, claims, name, func(q *queue.Queue) error { return f(ctx, q) })
 	})
+}
+
+func (a *app) inQueue(ctx context.Context, claims *etcdclaims.Client, name string, f func(q *queue.Queue) error) error {
+	cfg, err := configOf(ctx, claims, name)
+	if err != nil {
+		return err
+	}
+	q, err := queue.New(claims, cfg)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	err = f(q)
+	_ = q.Close(ctx) // it has no items
+	return err
 }
 
 // configOf reads how the queue was made. A queue that does not exist is not made.

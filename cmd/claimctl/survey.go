@@ -2,63 +2,167 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
+	"errors"
 	"fmt"
-	"net/http"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
 // survey looks for what nobody looks after any more.
 func (d *doctor) survey(ctx context.Context, claims *etcdclaims.Client) {
 	ctx, cancel := context.WithTimeout(ctx, d.commandTimeout)
 	defer cancel()
-	epoch, err := readEpoch(ctx, d.etcd, claims.Prefix())
+	h, err := d.holders(ctx, claims)
 	if err != nil {
-		d.add(levelError, "epoch", "correct the key, or grant its permission", "%v", err)
-	} else {
-		d.ok("epoch", "%d", epoch)
+		d.add(levelError, "claims", "see the permissions", "cannot be listed: %v", err)
+		return
 	}
-	held, zombies, permanent := 0, []string{}, []string{}
+	d.heldKeys(ctx, h)
+	if places, ok := d.lines(ctx, claims, h); ok {
+		for _, p := range places {
+			h.leases[p.lease] = true
+		}
+		d.leases(ctx, h)
+	}
+	d.work(ctx, claims)
+}
+
+// holders are the keys that are held.
+type holders struct {
+	all     []etcdclaims.Info
+	partial bool // there are more than doctor reads
+	leases  map[clientv3.LeaseID]bool
+}
+
+func (d *doctor) holders(ctx context.Context, claims *etcdclaims.Client) (holders, error) {
+	h := holders{leases: map[clientv3.LeaseID]bool{}}
 	for i, err := range claims.List(ctx, "") {
 		if err != nil {
-			d.add(levelError, "claims", "see the permissions", "cannot be listed: %v", err)
-			return
+			return h, err
 		}
-		held++
+		if len(h.all) == d.limit {
+			h.partial = true
+			break
+		}
+		h.all = append(h.all, i)
+		h.leases[i.Lease] = true
+	}
+	return h, nil
+}
+
+// heldKeys finds holders that are no claims any more.
+func (d *doctor) heldKeys(ctx context.Context, h holders) {
+	var zombies, permanent, ghosts []string
+	gone := d.goneLeases(ctx, h.leases)
+	for _, i := range h.all {
 		switch {
 		case i.Lease == clientv3.NoLease:
 			permanent = append(permanent, i.Key)
+		case gone[i.Lease]:
+			ghosts = append(ghosts, i.Key)
 		case i.Kind == "zombie":
 			zombies = append(zombies, i.Key)
 		}
 	}
-	d.ok("claims", "%d keys are held", held)
+	more := ""
+	if h.partial {
+		more = " or more; the others were not read (--limit)"
+	}
+	d.ok("claims", "%d keys are held%s", len(h.all), more)
 	if len(zombies) > 0 {
-		d.add(levelWarning, "zombies", "look at the handlers: they did not stop when they had to; the keys are free when their leases end", "%s", several(zombies))
+		d.add(levelWarning, "claims", "look at the handlers: they did not stop when they had to; the keys are free when their leases end", "zombies: %s", several(zombies))
 	}
 	if len(permanent) > 0 {
-		d.add(levelWarning, "leases", "another program wrote them: claimctl explain, and claimctl release if nobody needs them", "without a lease, so that they never expire: %s", several(permanent))
+		d.add(levelWarning, "claims", "another program wrote them: claimctl explain KEY, and claimctl release KEY --fence N if nobody needs them", "without a lease, so that they never expire: %s", several(permanent))
 	}
-	var orphans []string
-	for r, err := range claims.Orphans(ctx, "") {
-		if err != nil {
-			d.add(levelError, "orphans", "see the permissions", "cannot be listed: %v", err)
-			return
+	if len(ghosts) > 0 {
+		d.add(levelWarning, "claims", "etcd should have deleted them with the lease: claimctl release KEY --fence N", "ghosts, whose lease is gone: %s", several(ghosts))
+	}
+}
+
+// goneLeases returns those of the first leases that etcd does not have.
+func (d *doctor) goneLeases(ctx context.Context, leases map[clientv3.LeaseID]bool) map[clientv3.LeaseID]bool {
+	const most = 200
+	gone, asked := map[clientv3.LeaseID]bool{}, 0
+	for id := range leases {
+		if id == clientv3.NoLease {
+			continue
 		}
-		orphans = append(orphans, r.Key)
+		if asked++; asked > most {
+			break
+		}
+		if resp, err := d.etcd.TimeToLive(ctx, id); errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && resp.TTL < 0 {
+			gone[id] = true
+		}
 	}
-	if len(orphans) == 0 {
-		d.ok("orphans", "none")
+	return gone
+}
+
+// leases finds leases that no key is attached to.
+func (d *doctor) leases(ctx context.Context, h holders) {
+	const most, many = 100, 10
+	resp, err := d.etcd.Leases(ctx)
+	switch {
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return // there are keys on them that this user must not see
+	case err != nil:
+		d.add(levelWarning, "leases", "see the endpoints", "cannot be listed: %v", err)
 		return
 	}
-	d.add(levelWarning, "orphans", "see that a process begins them again; claimctl work ls --state orphaned", "work whose owner died: %s", several(orphans))
+	asked, empty := 0, 0
+	for _, l := range resp.Leases {
+		if h.leases[l.ID] {
+			continue
+		}
+		if asked++; asked > most {
+			break
+		}
+		if ttl, err := d.etcd.TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys()); err == nil && ttl.TTL > 0 && len(ttl.Keys) == 0 {
+			empty++
+		}
+	}
+	if empty > many {
+		d.add(levelWarning, "leases", "find the program that grants leases without using them: each is renewed or expires at a cost", "%d of the %d that were read have no key; there are %d", empty, min(asked, most), len(resp.Leases))
+		return
+	}
+	d.ok("leases", "%d, %d of them without a key", len(resp.Leases), empty)
+}
+
+// work counts the records by their states.
+func (d *doctor) work(ctx context.Context, claims *etcdclaims.Client) {
+	byState, read := map[etcdclaims.State][]string{}, 0
+	for r, err := range claims.Records(ctx, "") {
+		if err != nil {
+			d.add(levelError, "work", "see the permissions", "cannot be listed: %v", err)
+			return
+		}
+		if read == d.limit {
+			break
+		}
+		read++
+		byState[r.State] = append(byState[r.State], r.Key)
+	}
+	well := true
+	for _, sick := range []struct {
+		state  etcdclaims.State
+		is     string
+		remedy string
+	}{
+		{etcdclaims.StateOrphaned, "orphaned, their owners died", "see that a process begins them again; claimctl work ls --state orphaned"},
+		{etcdclaims.StateDead, "dead, after their last attempt", "claimctl work show KEY, mend the cause, claimctl work retry KEY"},
+		{etcdclaims.StateUnreadable, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
+	} {
+		if keys := byState[sick.state]; len(keys) > 0 {
+			well = false
+			d.add(levelWarning, "work", sick.remedy, "%d %s: %s", len(keys), sick.is, several(keys))
+		}
+	}
+	if well {
+		d.ok("work", "%d records, none orphaned or dead", read)
+	}
 }
 
 // several names a few keys and counts the others.
@@ -68,76 +172,4 @@ func several(keys []string) string {
 		return strings.Join(keys, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(keys[:shown], ", "), len(keys)-shown)
-}
-
-// clock compares the clock of this host with that of a member, as its answers to
-// HTTP show it: in full seconds. Where the member does not speak HTTP nothing is
-// found.
-func (d *doctor) clock(ctx context.Context, endpoint string) {
-	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
-	defer cancel()
-	transport := &http.Transport{TLSClientConfig: d.tls(), DisableKeepAlives: true}
-	defer transport.CloseIdleConnections()
-	if !strings.Contains(endpoint, "://") {
-		endpoint = "http://" + endpoint
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+"/version", nil)
-	if err != nil {
-		return
-	}
-	before := time.Now()
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		return
-	}
-	after := time.Now()
-	_ = resp.Body.Close()
-	theirs, err := http.ParseTime(resp.Header.Get("Date"))
-	if err != nil {
-		return
-	}
-	// The member's clock was between theirs and a second later, at a time between
-	// before and after.
-	ahead, behind := theirs.Sub(after), before.Sub(theirs.Add(time.Second))
-	if off := max(ahead, behind); off > time.Second {
-		d.add(levelWarning, "clock", "synchronize the clocks: schedules follow that of their owner, claims do not depend on it",
-			"this host and %s differ by at least %s", endpoint, off.Round(time.Second))
-	}
-}
-
-// tls is the configuration for requests beside etcd's own.
-func (d *doctor) tls() *tls.Config {
-	spec := &clientv3.ConfigSpec{Endpoints: d.etcd.Endpoints(), Secure: &clientv3.SecureConfig{
-		Cert: d.cert, Key: d.key, Cacert: d.caCert, ServerName: d.serverName, InsecureTransport: d.insecureTransport, InsecureSkipVerify: d.insecureSkipVerify,
-	}}
-	cfg, err := clientv3.NewClientConfig(spec, zap.NewNop())
-	if err != nil {
-		return nil
-	}
-	return cfg.TLS
-}
-
-// warnings collects what a client logs.
-type warnings struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (w *warnings) all() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.lines
-}
-
-func (w *warnings) logger() *zap.Logger {
-	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "msg", ConsoleSeparator: " "})
-	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(w), zapcore.WarnLevel))
-}
-
-// Write takes one line of the log.
-func (w *warnings) Write(line []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lines = append(w.lines, strings.TrimSpace(string(line)))
-	return len(line), nil
 }

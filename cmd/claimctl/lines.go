@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// place is a place in line as it is in etcd. The key that it is in line for is
+// known by its digest only.
+type place struct {
+	name     string // of the key in etcd
+	digest   string
+	revision int64
+	lease    clientv3.LeaseID
+	Owner    string    `json:"owner"`
+	Since    time.Time `json:"since"`
+}
+
+// places reads those who wait, at most as many as --limit, in the order of their
+// arrival within each line.
+func (d *doctor) places(ctx context.Context, prefix string) ([]place, error) {
+	root := prefix + "wait/"
+	resp, err := d.etcd.Get(ctx, root, clientv3.WithPrefix(), clientv3.WithLimit(int64(d.limit)))
+	if err != nil {
+		return nil, err
+	}
+	var all []place
+	for _, kv := range resp.Kvs {
+		p := place{name: string(kv.Key), revision: kv.CreateRevision, lease: clientv3.LeaseID(kv.Lease), Owner: "unknown"}
+		p.digest, _, _ = strings.Cut(strings.TrimPrefix(p.name, root), "/")
+		_ = json.Unmarshal(kv.Value, &p) // what another program wrote has no owner
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// heads returns the first place of each line whose key is free.
+func heads(places []place, held []etcdclaims.Info) map[string]place {
+	taken := map[string]bool{}
+	for _, i := range held {
+		taken[keyspace.Digest(i.Key)] = true
+	}
+	first := map[string]place{}
+	for _, p := range places {
+		if f, ok := first[p.digest]; !taken[p.digest] && (!ok || p.revision < f.revision) {
+			first[p.digest] = p
+		}
+	}
+	return first
+}
+
+// lines finds places in line that nobody stands in. It reports false if the lines
+// cannot be read.
+func (d *doctor) lines(ctx context.Context, claims *etcdclaims.Client, h holders) ([]place, bool) {
+	places, err := d.places(ctx, claims.Prefix())
+	if err != nil {
+		if !errors.Is(err, rpctypes.ErrPermissionDenied) { // see permissions
+			d.add(levelError, "lines", "see the endpoints", "cannot be read: %v", err)
+		}
+		return nil, false
+	}
+	leases := map[clientv3.LeaseID]bool{}
+	for _, p := range places {
+		leases[p.lease] = true
+	}
+	gone, well := d.goneLeases(ctx, leases), true
+	for _, p := range places {
+		if gone[p.lease] || p.lease == clientv3.NoLease {
+			well = false
+			d.add(levelWarning, "lines", "delete the place: etcdctl del "+p.name, "a ghost waits: %s, since %s, has no lease", p.Owner, stamp(p.Since))
+			break // one shows what is wrong
+		}
+	}
+	for _, p := range d.unserved(ctx, claims, h, places) {
+		well = false
+		d.add(levelWarning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: etcdctl del %s", p.Owner, p.name),
+			"%s is first in line for a key that is free, since %s", p.Owner, stamp(p.Since))
+	}
+	if well {
+		d.ok("lines", "%d in line", len(places))
+	}
+	return places, true
+}
+
+// unserved returns a few of those who stay first in line for a free key.
+func (d *doctor) unserved(ctx context.Context, claims *etcdclaims.Client, h holders, places []place) []place {
+	const shown, patience = 3, time.Second
+	before := heads(places, h.all)
+	if len(before) == 0 || h.partial || len(places) == d.limit {
+		return nil // nothing, or whether a key is free is not known
+	}
+	select {
+	case <-time.After(patience): // keys change hands all the time
+	case <-ctx.Done():
+		return nil
+	}
+	again, err := d.holders(ctx, claims)
+	if err != nil || again.partial {
+		return nil
+	}
+	places, err = d.places(ctx, claims.Prefix())
+	if err != nil {
+		return nil
+	}
+	var stuck []place
+	for digest, p := range heads(places, again.all) {
+		if before[digest].name == p.name && len(stuck) < shown {
+			stuck = append(stuck, p)
+		}
+	}
+	return stuck
+}

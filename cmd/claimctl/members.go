@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/serverfault"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// endpoints asks each member how it is, and reports whether one answers.
+func (d *doctor) endpoints(ctx context.Context) bool {
+	versions := map[string]bool{}
+	for _, endpoint := range d.etcd.Endpoints() {
+		check := "endpoint " + endpoint
+		status, took, err := d.status(ctx, endpoint)
+		switch {
+		case errors.Is(err, rpctypes.ErrPermissionDenied):
+			d.add(levelWarning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", err)
+			versions["unknown"] = true
+			continue
+		case err != nil:
+			d.add(levelError, check, "start the member, or mend the network or the certificates between it and this host", "does not answer: %v", err)
+			continue
+		case status.Leader == 0:
+			d.add(levelError, check, "bring back a majority of the members", "has no leader")
+		default:
+			d.ok(check, "etcd %s answers in %s", status.Version, took.Round(100*time.Microsecond))
+		}
+		if fault, fixedIn, err := serverfault.Of(status.Version); err == nil && fault != "" && !versions[status.Version] {
+			d.add(levelWarning, "versions", "upgrade etcd to "+fixedIn, "etcd %s: %s", status.Version, fault)
+		}
+		versions[status.Version] = true
+		d.progress(check, status)
+		d.space(endpoint, status)
+		d.clock(ctx, endpoint)
+	}
+	if len(versions) > 1 {
+		d.add(levelWarning, "versions", "finish the upgrade", "the members run %d versions of etcd", len(versions))
+	}
+	return len(versions) > 0
+}
+
+func (d *doctor) status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
+	defer cancel()
+	begun := time.Now()
+	status, err := d.etcd.Status(ctx, endpoint)
+	return status, time.Since(begun), err
+}
+
+// progress judges how far a member is behind its own log.
+func (d *doctor) progress(check string, status *clientv3.StatusResponse) {
+	const much = 1000 // etcd itself refuses requests at 5,000
+	if behind := int64(status.RaftIndex) - int64(status.RaftAppliedIndex); behind > much {
+		d.add(levelWarning, check, "look at the load and the disk of the member", "is %d entries behind its own log", behind)
+	}
+	for _, e := range status.Errors {
+		if !strings.Contains(e, "NOSPACE") && !strings.Contains(e, "CORRUPT") { // see alarms
+			d.add(levelError, check, "look at the log of the member", "%s", e)
+		}
+	}
+}
+
+// space judges the size of a member's database.
+func (d *doctor) space(endpoint string, status *clientv3.StatusResponse) {
+	const mib = 1 << 20
+	quota := status.DbSizeQuota
+	if quota <= 0 {
+		quota = 2 << 30 // the default, which etcd before 3.6 does not tell
+	}
+	check, share := "space "+endpoint, status.DbSize*100/quota
+	switch {
+	case share > 80:
+		d.add(levelWarning, check, "see \"etcd is out of space\" in docs/operations.md: compact, defragment, or raise --quota-backend-bytes",
+			"its database has %d MiB, %d%% of the quota of %d MiB: when it is full all claims are lost", status.DbSize/mib, share, quota/mib)
+	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
+		d.add(levelWarning, check, "defragment the member: etcdctl defrag --endpoints "+endpoint,
+			"its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib)
+	default:
+		d.ok(check, "%d%% of the quota of %d MiB", share, quota/mib)
+	}
+}
+
+// members compares the list of members with the endpoints.
+func (d *doctor) members(ctx context.Context) {
+	ctx, cancel := d.bounded(ctx)
+	defer cancel()
+	resp, err := d.etcd.MemberList(ctx)
+	switch {
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return // it is for administrators
+	case err != nil:
+		d.add(levelWarning, "members", "see the endpoints", "cannot be listed: %v", err)
+		return
+	}
+	var missing []string
+	voters := 0
+	for _, m := range resp.Members {
+		switch {
+		case m.Name == "":
+			d.add(levelWarning, "members", "start it, or remove it: etcdctl member remove "+fmt.Sprintf("%x", m.ID), "member %x has never started", m.ID)
+		case m.IsLearner:
+			d.add(levelWarning, "members", "etcdctl member promote "+fmt.Sprintf("%x", m.ID)+", once it has caught up", "member %s is a learner", m.Name)
+		}
+		if !m.IsLearner {
+			voters++
+		}
+		if len(m.ClientURLs) > 0 && !slices.ContainsFunc(m.ClientURLs, d.hasEndpoint) {
+			missing = append(missing, m.Name+" ("+m.ClientURLs[0]+")")
+		}
+	}
+	if voters%2 == 0 {
+		d.add(levelWarning, "members", "add or remove one: an even number tolerates no more failures than one less", "there are %d", voters)
+	}
+	if len(missing) > 0 && len(resp.Members) > 1 {
+		d.add(levelWarning, "members", "name every member in --endpoints and in the clients: a renewal then has a way around one that hangs",
+			"not among the endpoints: %s", several(missing))
+	}
+	if voters%2 == 1 && (len(missing) == 0 || len(resp.Members) == 1) {
+		d.ok("members", "%d, of which %d may fail", voters, (voters-1)/2)
+	}
+}
+
+func (d *doctor) hasEndpoint(member string) bool {
+	return slices.ContainsFunc(d.etcd.Endpoints(), func(e string) bool { return hostOf(e) == hostOf(member) })
+}
+
+// hostOf is the host and the port of an endpoint.
+func hostOf(endpoint string) string {
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return endpoint
+}
+
+func (d *doctor) alarms(ctx context.Context) {
+	ctx, cancel := d.bounded(ctx)
+	defer cancel()
+	resp, err := d.etcd.AlarmList(ctx)
+	switch {
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return // the claim below shows what matters
+	case err != nil:
+		d.add(levelError, "alarms", "see the endpoints", "cannot be read: %v", err)
+		return
+	case len(resp.Alarms) == 0:
+		d.ok("alarms", "none")
+	}
+	for _, alarm := range resp.Alarms {
+		remedy := "see etcd's documentation of the alarm"
+		switch alarm.Alarm {
+		case pb.AlarmType_NOSPACE:
+			remedy = "see \"etcd is out of space\" in docs/operations.md: compact, defragment, then etcdctl alarm disarm"
+		case pb.AlarmType_CORRUPT:
+			remedy = "take the member out of the cluster and let it join again without data"
+		}
+		d.add(levelError, "alarms", remedy, "member %x has the alarm %s", alarm.MemberID, alarm.Alarm)
+	}
+}

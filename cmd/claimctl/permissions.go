@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// feature is a row of docs/permissions.md.
+type feature struct {
+	name  string // of --for
+	row   string // in the document
+	needs map[string]string
+}
+
+var features = []feature{
+	{"acquire", "TryAcquire, Check, Owns, Release, Txn", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R"}},
+	{"wait", "Acquire (waiting in line)", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R"}},
+	{"note", "Note", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "RW"}},
+	{"work", "Begin, Complete, Fail, Record", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "work/": "RW"}},
+	{"locks", "Locks", map[string]string{"own/": "RW", "wait/": "R", "void/": "RW", "epoch": "R", "lock/": "RW"}},
+	{"release", "ForceRelease", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "RW"}},
+	{"explain", "Lookup", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
+	{"list", "List, Watch", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
+	{"sched", "Scheduler", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "sched/": "RW"}},
+	{"queue", "Queue", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "queue/": "RW"}},
+	{"gate", "etcdguard.Bearer, etcdguard.NewGate", map[string]string{"own/": "R", "epoch": "R"}},
+	{"epoch", "RaiseEpoch", map[string]string{"epoch": "RW"}},
+}
+
+func featureNames() []string {
+	var names []string
+	for _, f := range features {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", "work/", "lock/", "sched/", "queue/"}
+
+// permissions finds for each feature what etcd would refuse to this user.
+func (d *doctor) permissions(ctx context.Context) {
+	prefix := fallback(d.prefix, etcdclaims.DefaultPrefix)
+	may := map[string]string{} // of a subtree: R, W, RW or nothing
+	for _, subtree := range subtrees {
+		for _, kind := range []string{"R", "W"} {
+			switch err := d.probe(ctx, prefix+subtree, kind); {
+			case errors.Is(err, rpctypes.ErrPermissionDenied):
+			case err != nil && !errors.Is(err, rpctypes.ErrNoSpace):
+				d.add(levelError, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
+				return
+			default:
+				may[subtree] += kind
+			}
+		}
+	}
+	lacking := map[string][]string{} // features by what they lack
+	for _, f := range features {
+		if len(d.features) > 0 && !slices.Contains(d.features, f.name) {
+			continue
+		}
+		for _, subtree := range subtrees {
+			for _, kind := range f.needs[subtree] {
+				if !strings.ContainsRune(may[subtree], kind) {
+					what := map[rune]string{'R': "read", 'W': "write"}[kind] + " " + prefix + subtree
+					lacking[what] = append(lacking[what], f.name)
+				}
+			}
+		}
+	}
+	d.denied(prefix, lacking)
+}
+
+// denied reports each lacking permission once, with the features that need it.
+func (d *doctor) denied(prefix string, lacking map[string][]string) {
+	if len(lacking) == 0 {
+		d.ok("permissions", "suffice under %s for %s", prefix, fallback(strings.Join(d.features, ", "), "everything"))
+		return
+	}
+	for _, subtree := range subtrees {
+		for _, verb := range []string{"read", "write"} {
+			names := lacking[verb+" "+prefix+subtree]
+			if len(names) == 0 {
+				continue
+			}
+			l, unless := levelError, ""
+			if len(d.features) == 0 && !slices.Contains(names, "acquire") {
+				l, unless = levelWarning, "; or name the features in use with --for"
+			}
+			ranged := " --prefix=true"
+			if subtree == "epoch" {
+				ranged = ""
+			}
+			d.add(l, "permissions", fmt.Sprintf("etcdctl role grant-permission ROLE%s readwrite %s%s%s", ranged, prefix, subtree, unless),
+				"may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "))
+		}
+	}
+}
+
+// probe asks for a permission. The operation is in a branch that is never taken, but
+// whose permissions etcd checks.
+func (d *doctor) probe(ctx context.Context, subtree, kind string) error {
+	ctx, cancel := d.bounded(ctx)
+	defer cancel()
+	key, op := subtree, clientv3.OpGet(subtree)
+	if strings.HasSuffix(subtree, "/") {
+		key, op = subtree+"claimctl-doctor-probe", clientv3.OpGet(subtree, clientv3.WithPrefix(), clientv3.WithLimit(1))
+	}
+	if kind == "W" {
+		op = clientv3.OpPut(key, "")
+	}
+	// Without conditions the other branch is never taken, and a condition would need
+	// permission to read.
+	_, err := d.etcd.Txn(ctx).Else(op).Commit()
+	return err
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The features of doctor are the rows of the document.
+func TestFeaturesAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/permissions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, columns := map[string]map[string]string{}, []string(nil)
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 7 || strings.HasPrefix(cells[0], "---") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`")
+		}
+		if columns == nil {
+			columns = cells
+			continue
+		}
+		needs := map[string]string{}
+		for i, permission := range cells[1:6] {
+			if permission != "" {
+				needs[columns[i+1]] = permission
+			}
+		}
+		if what, permission, ok := strings.Cut(strings.Split(cells[6], ", ")[0], "` "); ok {
+			needs[what] = permission
+		}
+		rows[cells[0]] = needs
+	}
+	for _, f := range features {
+		if !maps.Equal(rows[f.row], f.needs) {
+			t.Errorf("%q needs %v, the document says %v", f.row, f.needs, rows[f.row])
+		}
+		delete(rows, f.row)
+	}
+	delete(rows, "etcdguard.NewKV with a claim") // needs what the claim needs
+	if len(rows) > 0 {
+		t.Errorf("doctor does not know %v", slices.Collect(maps.Keys(rows)))
+	}
+}
+
+// guarded is a world whose user has the permissions, and may be given others.
+func guarded(t *testing.T, needs map[string]string) (w *world, set func(subtree, permission string)) {
+	t.Helper()
+	w = worldOn(t, testetcd.Start(t))
+	ctx := context.Background()
+	check := func(_ any, err error) { t.Helper(); w.noErr(err) }
+	for _, name := range []string{"root", "app"} {
+		_, err := w.etcd.RoleAdd(ctx, name)
+		check(nil, err)
+		_, err = w.etcd.UserAdd(ctx, name, "secret")
+		check(nil, err)
+		_, err = w.etcd.UserGrantRole(ctx, name, name)
+		check(nil, err)
+	}
+	admin := w.etcd
+	set = func(subtree, permission string) {
+		t.Helper()
+		key := w.prefix + subtree
+		end := clientv3.GetPrefixRangeEnd(key)
+		if permission == "" {
+			_, err := admin.RoleRevokePermission(ctx, "app", key, end)
+			check(nil, err)
+			return
+		}
+		kind := map[string]clientv3.PermissionType{
+			"R": clientv3.PermissionType(clientv3.PermRead), "RW": clientv3.PermissionType(clientv3.PermReadWrite),
+		}[permission]
+		_, err := admin.RoleGrantPermission(ctx, "app", key, end, kind)
+		check(nil, err)
+	}
+	for subtree, permission := range needs {
+		set(subtree, permission)
+	}
+	_, err := w.etcd.AuthEnable(ctx)
+	check(nil, err)
+	admin, err = clientv3.New(clientv3.Config{Endpoints: strings.Split(w.flags[1], ","), Username: "root", Password: "secret"})
+	check(nil, err)
+	t.Cleanup(func() { _ = admin.Close() })
+	w.flags = append(w.flags, "--user", "app:secret")
+	return w, set
+}
+
+// A role with the row of a feature suffices for it, and doctor says which grant
+// lacks.
+func TestDoctorPermissions(t *testing.T) {
+	t.Parallel()
+	row := features[slices.IndexFunc(features, func(f feature) bool { return f.name == "work" })]
+	w, set := guarded(t, row.needs)
+	all := w.findings(1, "--for", "work,acquire")
+	w.has(all, levelOK, "permissions", "suffice")
+	w.has(all, levelWarning, "auth", "by password: a login took")
+	w.has(all, levelOK, "write", "a lease and a claim")
+	all = w.findings(1)
+	w.has(all, levelWarning, "permissions", "may not write "+w.prefix+"queue/, which is needed for queue")
+	for subtree, permission := range row.needs {
+		set(subtree, "")
+		all = w.findings(2, "--for", "work")
+		w.has(all, levelError, "permissions", "may not read "+w.prefix+subtree)
+		if permission == "RW" {
+			set(subtree, "R")
+			all = w.findings(2, "--for", "work")
+			w.has(all, levelError, "permissions", "may not write "+w.prefix+subtree)
+			set(subtree, "")
+		}
+		set(subtree, permission)
+	}
+	w.has(w.findings(1, "--for", "work"), levelOK, "permissions", "suffice")
+	w.fails(exitUsage, "no password", "doctor", "--user", "app")
+	w.fails(exitUsage, "is not one of", "doctor", "--for", "everything")
+	if r := w.doctor("--user", "app:wrong"); r.code != 2 || !strings.Contains(r.out, "cannot log in") {
+		t.Errorf("%+v", r)
+	}
+}
