@@ -150,6 +150,10 @@ func TestHouseRulesCanFail(t *testing.T) {
 		{"size", "OK long test", pkg{files: []file{test(file{lines: maxLines + 1})}}, 0},
 		{"size", "too long", pkg{files: []file{source(file{lines: maxLines + 1})}}, 1},
 
+		{"function", "OK", pkg{files: []file{source(file{longest: function{"f", maxFunc}})}}, 0},
+		{"function", "OK long test", pkg{files: []file{test(file{longest: function{"f", maxFunc + 1}})}}, 0},
+		{"function", "too long", pkg{files: []file{source(file{longest: function{"f", maxFunc + 1}})}}, 1},
+
 		{"leaks", "OK", pkg{files: []file{test(file{}), test(file{leaks: true})}}, 0},
 		{"leaks", "OK no tests", pkg{files: []file{documented}}, 0},
 		{"leaks", "no TestMain", pkg{files: []file{test(file{})}}, 1},
@@ -231,6 +235,11 @@ func TestParseSource(t *testing.T) {
 			"goleak with options", "a_test.go",
 			lines("package a", "func TestMain(m *testing.M) { x := 1; _ = x; goleak.VerifyTestMain(m, opts()...) }"),
 			file{pkg: "a", test: true, leaks: true, lines: 2},
+		},
+		{
+			"the longest function", "a.go",
+			lines("package a", "", "// Short is short.", "func short() {}", "", "// Long is longer.", "func (T) long() {", "}", "func last() {}"),
+			file{pkg: "a", lines: 9, longest: function{"long", 2}},
 		},
 		{
 			"TestMain without goleak", "a_test.go",

@@ -27,7 +27,8 @@ import (
 
 const (
 	module   = "github.com/etcdclaims/claims"
-	maxLines = 500
+	maxLines = 400 // of a file
+	maxFunc  = 80  // lines of a function
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -147,6 +148,7 @@ var houseRules = map[string]func(pkg) []string{
 	"name":        checkName,
 	"package doc": checkDoc,
 	"size":        checkSize,
+	"function":    checkFunctions,
 	"leaks":       checkLeaks,
 }
 
@@ -193,7 +195,15 @@ type file struct {
 	doc     bool // has a package doc comment
 	leaks   bool // has a TestMain that looks for leaked goroutines
 	lines   int
+	longest function
 	imports []string
+}
+
+// A function is a function's or method's name and how many lines it has, from its
+// declaration to its closing brace.
+type function struct {
+	name  string
+	lines int
 }
 
 func (p pkg) sources() []file { return filter(p.files, func(f file) bool { return !f.test }) }
@@ -257,6 +267,16 @@ func checkSize(p pkg) []string {
 	for _, f := range p.sources() {
 		if f.lines > maxLines {
 			faults = append(faults, fmt.Sprintf("%s has %d lines, more than %d: split it by noun", f.name, f.lines, maxLines))
+		}
+	}
+	return faults
+}
+
+func checkFunctions(p pkg) []string {
+	var faults []string
+	for _, f := range p.sources() {
+		if f.longest.lines > maxFunc {
+			faults = append(faults, fmt.Sprintf("%s in %s has %d lines, more than %d: split it by what its parts decide", f.longest.name, f.name, f.longest.lines, maxFunc))
 		}
 	}
 	return faults
@@ -353,7 +373,8 @@ func parse(name string) (file, error) {
 }
 
 func parseSource(name string, src []byte) (file, error) {
-	tree, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ParseComments|parser.SkipObjectResolution)
+	positions := token.NewFileSet()
+	tree, err := parser.ParseFile(positions, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return file{}, err
 	}
@@ -364,6 +385,14 @@ func parseSource(name string, src []byte) (file, error) {
 		doc:   strings.TrimSpace(tree.Doc.Text()) != "",
 		leaks: slices.ContainsFunc(tree.Decls, looksForLeaks),
 		lines: bytes.Count(src, []byte("\n")),
+	}
+	for _, decl := range tree.Decls {
+		if fn, ok := decl.(*ast.FuncDecl); ok && !f.test {
+			lines := positions.Position(fn.End()).Line - positions.Position(fn.Pos()).Line + 1
+			if lines > f.longest.lines {
+				f.longest = function{fn.Name.Name, lines}
+			}
+		}
 	}
 	for _, spec := range tree.Imports {
 		importPath, err := strconv.Unquote(spec.Path.Value)

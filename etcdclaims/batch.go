@@ -228,57 +228,28 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 	}
 }
 
+// tryAll makes one attempt to claim all keys. Without terms, again says whether
+// another one makes sense.
 func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (terms []*term, again bool, err error) {
 	s, err := c.session(ctx, o.ttl, false)
 	if err != nil {
 		return nil, isPassing(err), txn.Failed(err)
 	}
-	reserved := 1
+	reserved := 1 + s.reserveMore(len(keys)-1)
 	defer func() {
 		for range reserved {
 			s.unreserve()
 		}
 	}()
-	for ; reserved < len(keys); reserved++ {
-		if !s.reserve() {
-			// It has no room for all: they go where there is room for them.
-			s.mu.Lock()
-			s.full = s.carriesLocked() >= claimsPerLease
-			s.mu.Unlock()
-			return nil, true, nil
-		}
+	if reserved < len(keys) {
+		return nil, true, nil // they go where there is room for all of them
 	}
 	// One attempt id for all: one void key stops them all.
 	lead := c.newAttempt(s, keys[0], o, nil)
 	defer c.keys.unregister(lead.id)
-	attempts := make([]*attempt, len(keys))
-	var r txn.Request
-	if len(o.cmps)+len(o.ops) == 0 {
-		r.Key, r.Also = keys[0], keys[1:]
-	}
-	r.Ticket, r.Epoch = &lead.ticket, lead.epoch
-	cmps := slices.Clone(o.cmps)
-	var then []clientv3.Op
-	els := []clientv3.Op{clientv3.OpGet(c.store.layout.epoch())}
-	bare := *o
-	bare.cmps, bare.ops = nil, nil
-	for i, key := range keys {
-		a := *lead
-		a.key, a.opts = key, &bare
-		attempts[i] = &a
-		own := c.store.layout.own(key)
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
-		if !o.barge {
-			cmps = append(cmps, c.nobodyInLine(key))
-		}
-		then = append(then, a.take()...)
-		els = append(els, clientv3.OpGet(own),
-			c.store.countWaiting(key))
-	}
-	then = append(then, o.ops...)
-	r.In = txn.Of(cmps, then, els)
+	attempts := lead.forEach(keys)
 	lead.with = attempts[1:]
-	resp, rev, err := lead.send(ctx, r)
+	resp, rev, err := lead.send(ctx, lead.takeAll(attempts))
 	switch {
 	case err != nil:
 		if errors.Is(err, ErrUnknown) {
@@ -304,8 +275,56 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	case resp != nil:
 		rev = resp.Header.Revision
 	}
+	terms, err = c.grantAll(ctx, attempts, rev)
+	reserved -= len(terms)
+	if err != nil {
+		return nil, false, err
+	}
+	return terms, false, nil
+}
+
+// forEach returns one attempt for each key, all of them with this one's id.
+func (a *attempt) forEach(keys []string) []*attempt {
+	bare := *a.opts
+	bare.cmps, bare.ops = nil, nil // they are once in the request
+	attempts := make([]*attempt, len(keys))
+	for i, key := range keys {
+		one := *a
+		one.key, one.opts = key, &bare
+		attempts[i] = &one
+	}
+	return attempts
+}
+
+// takeAll is the request that claims the keys of all attempts or none. It reads the
+// epoch, and for each key its owner and how many wait.
+func (a *attempt) takeAll(attempts []*attempt) txn.Request {
+	st, o := a.s.c.store, a.opts
+	r := txn.Request{Key: a.sharedKey(), Ticket: &a.ticket, Epoch: a.epoch}
+	cmps := slices.Clone(o.cmps)
+	var then []clientv3.Op
+	els := []clientv3.Op{clientv3.OpGet(st.layout.epoch())}
+	for i, one := range attempts {
+		own := st.layout.own(one.key)
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
+		if !o.barge {
+			cmps = append(cmps, a.s.c.nobodyInLine(one.key))
+		}
+		then = append(then, one.take()...)
+		els = append(els, clientv3.OpGet(own), st.countWaiting(one.key))
+		if i > 0 && a.sharedKey() != "" {
+			r.Also = append(r.Also, one.key)
+		}
+	}
+	r.In = txn.Of(cmps, append(then, o.ops...), els)
+	return r
+}
+
+// grantAll makes the terms of attempts that succeeded in one transaction. With an
+// error it has given up those that it returns.
+func (c *Client) grantAll(ctx context.Context, attempts []*attempt, rev int64) (terms []*term, err error) {
 	for _, a := range attempts {
-		t, gerr := c.grant(ctx, a, rev)
+		t, err := c.grant(ctx, a, rev)
 		if t == nil {
 			for i, t := range terms {
 				t.giveUp(attempts[i])
@@ -313,12 +332,11 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 			for _, rest := range attempts[len(terms):] {
 				rest.undo()
 			}
-			return nil, false, gerr
+			return terms, err
 		}
 		terms = append(terms, t)
-		reserved--
 	}
-	return terms, false, nil
+	return terms, nil
 }
 
 // verdictAll says why not all keys could be had: nil, to try again.

@@ -210,6 +210,14 @@ func (s *session) within(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeoutCause(ctx, max(left, 0), fmt.Errorf("%w: the claim's deadline passed", context.DeadlineExceeded))
 }
 
+// hurried is within if the deadline is near enough for one request to miss it.
+func (s *session) hurried(ctx context.Context) (context.Context, context.CancelFunc) {
+	if left, _ := s.left(); left < 2*s.c.store.timeout {
+		return s.within(ctx)
+	}
+	return ctx, func() {}
+}
+
 // Held returns the conditions that hold while the claim owns its key, for the
 // caller's own transactions. If such a transaction fails, the caller must find
 // out whether the claim was lost or another condition failed. [Claim.Txn] does

@@ -13,67 +13,38 @@ import (
 // came before it. Otherwise the caller goes on to release it, with what is known
 // of the line by then.
 func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
-	c, st := t.s.c, t.s.c.store
-	f := t.nextLocal()
-	if f == nil && t.handedLocally {
-		// Who held it before may be about to come back: to see that costs
-		// less than a request.
-		for range 20 {
-			runtime.Gosched()
-			if f = t.nextLocal(); f != nil {
-				break
-			}
-		}
-	}
+	c := t.s.c
+	f := t.nextLocalSoon()
 	if f == nil {
 		return false, nil
 	}
-	if len(t.line.next) == 0 && t.line.more {
-		if resp, err := st.Do(ctx, t.readLine()); err == nil && t.stillOwned(resp) {
-			t.line = t.lineIn(resp)
-		}
-	}
+	t.learnLine(ctx)
 	c.keys.register(f.a.id) // whether or not its caller waits for it
 	defer c.keys.unregister(f.a.id)
-	sent := false
+	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		if len(t.line.next) > 0 && !sent && !c.cameFirst(f, t.line.next[0]) {
 			c.putBack(t, f)
 			return false, nil
 		}
 		there := c.localWaitersOf(t)
-		in := t.leaving()
-		t.give(in, f.a.value, t.s.id)
-		in.Failure = t.readLineOps()
-		if len(t.line.next) == 0 {
-			in.Compare = append(in.Compare, txn.NoneUnder(st.layout.waiting(t.key)))
-		}
-		resp, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: in})
+		resp, err := c.store.Do(ctx, t.handingTo(f))
 		switch {
 		case err == nil && resp.Succeeded:
 			c.recordArrival(there, resp.Header.Revision)
 			t.succeed(f, resp.Header.Revision)
 			return true, nil
-		case err == nil:
-			if rev := f.a.mine(firstKV(resp, 0)); rev > 0 {
-				t.succeed(f, rev) // by a request whose reply was lost
-				return true, nil
-			}
-			if !t.stillOwned(resp) {
-				c.putBack(t, f)
-				t.requeueLocal()
-				return false, nil
-			}
+		case err == nil && f.a.mine(firstKV(resp, 0)) > 0:
+			t.succeed(f, f.a.mine(firstKV(resp, 0))) // by a request whose reply was lost
+			return true, nil
+		case err == nil && t.stillOwned(resp):
 			t.line = t.lineIn(resp)
 			continue
+		case err == nil, !sent && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
+			t.refuseLocal(f)
+			return false, nil
 		case errors.Is(err, ErrUnknown):
 			sent = true
-		case !txn.IsTransient(err):
-			if !sent {
-				c.putBack(t, f)
-				t.requeueLocal()
-				return false, nil
-			}
 		}
 		if try == 0 {
 			var cancel context.CancelFunc
@@ -84,24 +55,64 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 			continue
 		}
 		if !sent {
-			c.putBack(t, f)
-			t.requeueLocal()
+			t.refuseLocal(f)
 			return false, nil
 		}
-		// It may yet be carried out, or was: both are undone, one after the other.
-		value := f.a.hasKey()
-		own := st.layout.own(t.key)
-		c.addCleanup(&cleanup{s: t.s, claim: f.a.id, what: "releasing a claim", do: func(ctx context.Context) error {
-			if err := t.delete(ctx); err != nil {
-				return err
-			}
-			_, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: txn.Of(value, []clientv3.Op{clientv3.OpDelete(own)}, nil)})
-			return err
-		}})
-		c.putBack(t, f)
-		t.finish(ErrReleased)
+		t.undoHandOff(f)
 		return true, callError("release", t.key, txn.Unknown(txn.WithCause(ctx, err)))
 	}
+}
+
+// handingTo is the request that puts the claim of a local waiter in place of the
+// term's. Nobody may be in line unless the local waiter came before the first there.
+func (t *term) handingTo(f *localWaiter) txn.Request {
+	in := t.leaving()
+	t.give(in, f.a.value, t.s.id)
+	in.Failure = t.readLineOps()
+	if len(t.line.next) == 0 {
+		in.Compare = append(in.Compare, txn.NoneUnder(t.s.c.store.layout.waiting(t.key)))
+	}
+	return txn.Request{Key: t.key, Urgent: true, In: in}
+}
+
+// refuseLocal sends a local waiter that cannot be handed the key, and those behind it,
+// to the line in etcd.
+func (t *term) refuseLocal(f *localWaiter) {
+	t.s.c.putBack(t, f)
+	t.requeueLocal()
+}
+
+// undoHandOff ends a term whose hand-over may yet be carried out, or was: the old claim
+// and the new one are deleted in the background, one after the other.
+func (t *term) undoHandOff(f *localWaiter) {
+	c, st := t.s.c, t.s.c.store
+	value := f.a.hasKey()
+	own := st.layout.own(t.key)
+	c.addCleanup(&cleanup{s: t.s, claim: f.a.id, what: "releasing a claim", do: func(ctx context.Context) error {
+		if err := t.delete(ctx); err != nil {
+			return err
+		}
+		_, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: txn.Of(value, []clientv3.Op{clientv3.OpDelete(own)}, nil)})
+		return err
+	}})
+	c.putBack(t, f)
+	t.finish(ErrReleased)
+}
+
+// nextLocalSoon is nextLocal. If this term was handed over locally itself, who held
+// the key before may be about to come back: to see that costs less than a request.
+func (t *term) nextLocalSoon() *localWaiter {
+	f := t.nextLocal()
+	if f != nil || !t.handedLocally {
+		return f
+	}
+	for range 20 {
+		runtime.Gosched()
+		if f = t.nextLocal(); f != nil {
+			break
+		}
+	}
+	return f
 }
 
 // nextLocal takes the first local waiter that still waits.
@@ -176,7 +187,7 @@ func (t *term) succeed(f *localWaiter, rev int64) {
 	if abandoned && next.begin() == nil {
 		// Its caller has gone meanwhile: to whom it concerns next.
 		c.addCleanup(&cleanup{s: t.s, claim: next.id, what: "handing on a claim that was given up", do: func(ctx context.Context) error {
-			_ = next.drop(ctx, nil)
+			_ = next.drop(ctx)
 			return nil
 		}})
 	}

@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -30,12 +29,11 @@ func (cl *Claim) Release(ctx context.Context) error {
 	if cl.t == nil {
 		return nil
 	}
-	return cl.t.release(ctx, nil)
+	return cl.t.release(ctx)
 }
 
-// release ends a term for its holder. With extra operations it is the end of
-// work, which only counts if they are carried out.
-func (t *term) release(ctx context.Context, w *ending) error {
+// release gives the term up for one of its handles, and the key with the last.
+func (t *term) release(ctx context.Context) error {
 	t.s.mu.Lock()
 	if t.refs > 1 {
 		t.refs--
@@ -43,20 +41,20 @@ func (t *term) release(ctx context.Context, w *ending) error {
 		return nil
 	}
 	err := t.beginLocked() // in the same breath: nobody may share it any more
-	if err == nil && w == nil {
+	if err == nil {
 		t.parting.Store(leavingForGood)
 	}
 	t.s.mu.Unlock()
+	if errors.Is(err, ErrReleased) {
+		return nil
+	}
 	if err != nil {
-		if errors.Is(err, ErrReleased) && w == nil {
-			return nil
-		}
 		return err
 	}
-	if w == nil && t.rests() > 0 {
+	if t.rests() > 0 {
 		return t.rest(ctx)
 	}
-	err = t.drop(ctx, w)
+	err = t.drop(ctx)
 	t.s.c.countRelease(t, err)
 	return err
 }
@@ -71,57 +69,23 @@ func (c *Client) countRelease(t *term, err error) {
 	}
 }
 
-// ending is what is written, in the transaction that gives a claim up, about
-// the work that was done under it.
-type ending struct {
-	ops []clientv3.Op
-	// look reads whether a lost request was carried out, and carriedOut says
-	// whether that shows it.
-	read       clientv3.Op
-	carriedOut func(*clientv3.GetResponse) bool
-	foreign    bool // ops are not of this key alone
-}
-
-// call names, for errors, what gives a claim up: w is nil if no work ends.
-func (w *ending) call() string {
-	if w == nil {
-		return "release"
-	}
-	return "end work"
-}
-
 // mostHandOvers is how often a release tries to hand the key to a line that has
 // changed meanwhile, at once and without a pause, before it frees the key for
 // whoever watches it.
 const mostHandOvers = 8
 
-// drop deletes the claim under its guard, and keeps trying until that is
-// settled, ctx ends or the lease does.
-func (t *term) drop(ctx context.Context, w *ending) error {
+// drop gives the key up to whoever is next, under the claim's guard. It keeps trying
+// until that is settled, ctx ends or the lease does.
+func (t *term) drop(ctx context.Context) error {
+	if passed, err := t.handOffLocal(ctx); passed {
+		return err
+	}
 	st := t.s.c.store
-	var r txn.Request
-	to := "" // the attempt that r hands the key to
-	if w == nil {
-		if passed, err := t.handOffLocal(ctx); passed {
-			return err
-		}
-		r, to = t.pass(t.line)
-	} else {
-		r = w.request(t)
-	}
-	if left, _ := t.s.left(); left < 2*st.timeout {
-		var cancel context.CancelFunc
-		ctx, cancel = t.s.within(ctx)
-		defer cancel()
-	}
-	if w == nil && len(t.line.next) == 0 && t.line.more {
-		// There probably is a line: to read who is next costs less than to be
-		// told so by a transaction that is refused.
-		if resp, err := st.Do(ctx, t.readLine()); err == nil && t.stillOwned(resp) {
-			r, to = t.pass(t.lineIn(resp))
-		}
-	}
-	sent := false // a request that may have been carried out
+	ctx, cancel := t.s.hurried(ctx)
+	defer cancel()
+	t.learnLine(ctx)
+	r, to := t.pass(t.line) // to is the attempt that r hands the key to
+	sent := false           // a request that may have been carried out
 	for try := 0; ; try++ {
 		if try == 1 { // the first request ends before the claim does
 			var cancel context.CancelFunc
@@ -141,86 +105,73 @@ func (t *term) drop(ctx context.Context, w *ending) error {
 		if err == nil && len(resp.Responses) == 0 {
 			// Why is asked only now: few releases are refused, and the question
 			// would travel with each.
-			look := t.readLine()
-			if w != nil {
-				look = txn.Request{In: txn.Then(append(t.readOps(), w.read)...)}
-			}
-			if resp, err = st.Send(ctx, look); err != nil {
+			if resp, err = st.Send(ctx, t.readLine()); err != nil {
 				if err = txn.Failed(err); isPassing(err) && backOff(ctx, try, t.done) {
 					continue // to be refused again, if it was
 				}
 			}
 		}
 		switch {
+		case err == nil && t.stillOwned(resp):
+			if r, to = t.pass(t.lineIn(resp)); try > mostHandOvers {
+				r, to = t.free(), "" // whoever is first sees that
+			}
+			continue
 		case err == nil:
-			if w == nil && t.stillOwned(resp) {
-				if r, to = t.pass(t.lineIn(resp)); try > mostHandOvers {
-					r, to = t.free(), "" // whoever is first sees that
-				}
-				continue
-			}
-			if w != nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())) || w == nil && sent {
-				t.clearAway()
-				t.finish(ErrReleased)
-				return nil
-			}
-			t.back()
-			t.owned(resp)
-			t.finish(ErrLost)
-			if w != nil && sent {
-				// It may have been carried out, and a successor gone on from it.
-				return callError("end work", t.key, fmt.Errorf("%w: %v", ErrUnknown, t.lost())) //nolint:errorlint // it is one or the other
-			}
-			return t.lost()
-		case w == nil && errors.Is(err, rpctypes.ErrLeaseNotFound):
+			return t.foundGone(resp, sent)
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			r, to = t.free(), "" // whom it would have been handed to is gone
 			continue
-		case t.s.gone(ctx, err, w != nil):
-			if sent && w != nil {
-				return callError("end work", t.key, fmt.Errorf("%w: %v", ErrUnknown, t.lost())) //nolint:errorlint // it is one or the other
-			}
-			return t.lost()
 		case errors.Is(err, ErrUnknown):
 			sent = true
 			t.requeueLocal() // it may take long to find out
 		case to != "" && !txn.IsTransient(err):
 			r, to = t.free(), "" // that needs more of etcd, such as space
 			continue
-		case !txn.IsTransient(err):
-			// Refused: with the work's own operations this is the caller's to
-			// mend; without, there is nothing to mend.
-			if w != nil && !sent {
-				t.back() // nothing was sent that may have been carried out
-				return callError("end work", t.key, err)
-			}
-			t.settleLater(w, r)
-			t.finish(ErrReleased)
-			return callError(w.call(), t.key, txn.Unknown(err))
+		case !txn.IsTransient(err): // there is nothing to mend
+			return t.leaveUnsettled(nil, r, err)
 		}
-		if backOff(ctx, try, t.done) {
-			continue
+		if !backOff(ctx, try, t.done) {
+			return t.leaveUnsettled(nil, r, txn.WithCause(ctx, err))
 		}
-		if w != nil && !sent {
-			t.back() // nothing was sent that may have been carried out
-			if left, _ := t.s.left(); left <= 0 {
-				t.s.enforce()
-				return t.lost()
-			}
-			return callError("end work", t.key, txn.WithCause(ctx, err))
-		}
-		t.settleLater(w, r)
-		t.finish(ErrReleased)
-		return callError(w.call(), t.key, txn.Unknown(txn.WithCause(ctx, err)))
 	}
 }
 
-// request ends work and gives the key up, if the term is the owner.
-func (w *ending) request(t *term) txn.Request {
-	r := txn.Request{Key: t.key, Urgent: true, In: txn.Of(t.guard(), append(t.leave(), w.ops...), nil)}
-	if w.foreign {
-		r.Key = ""
+// learnLine reads who is next, if there probably is a line and the term was not told:
+// that costs less than a transaction that is refused and says so.
+func (t *term) learnLine(ctx context.Context) {
+	if len(t.line.next) > 0 || !t.line.more {
+		return
 	}
-	return r
+	if resp, err := t.s.c.store.Do(ctx, t.readLine()); err == nil && t.stillOwned(resp) {
+		t.line = t.lineIn(resp)
+	}
+}
+
+// foundGone ends a term whose release was refused, as resp says, since the claim is
+// not there any more. If an earlier request may have been carried out, that was it.
+func (t *term) foundGone(resp *clientv3.TxnResponse, sent bool) error {
+	if sent {
+		t.clearAway()
+		t.finish(ErrReleased)
+		return nil
+	}
+	t.back()
+	t.owned(resp)
+	t.finish(ErrLost)
+	return t.lost()
+}
+
+// leaveUnsettled ends a term whose giving up, by r, is not settled: the rest is done
+// in the background. w is the end of its work, if r is that.
+func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
+	call := "release"
+	if w != nil {
+		call = "end work"
+	}
+	t.settleLater(w, r)
+	t.finish(ErrReleased)
+	return callError(call, t.key, txn.Unknown(err))
 }
 
 // free frees the key to whom it may concern: it is watched. Giving up what is

@@ -142,6 +142,20 @@ func (s *session) reserve() bool {
 	return true
 }
 
+// reserveMore takes up to n more places, for claims that must be in one session, and
+// returns how many it took. A session without room for all of them counts as full.
+func (s *session) reserveMore(n int) (taken int) {
+	for ; taken < n; taken++ {
+		if !s.reserve() {
+			s.mu.Lock()
+			s.full = s.carriesLocked() >= claimsPerLease
+			s.mu.Unlock()
+			break
+		}
+	}
+	return taken
+}
+
 // carriesLocked returns how many keys the lease has, or may soon have: claims, and
 // what makes void the requests that were given up, which stays as long as the lease
 // since they may arrive as long.

@@ -92,8 +92,9 @@ func goesOn(err error, o *acquireOptions) bool {
 	return len(o.ops) == 0 || errors.As(err, &lost) && lost.Token.Fence == 0
 }
 
-// waitOnce takes the key or a place in line, and waits in that.
-func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
+// waitOnce waits behind this client's own claims on the key, takes the key if it is
+// free, or takes a place in line and waits in that.
+func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (*term, bool, error) {
 	f, known := c.joinLocal(s, key, o, w), func() {}
 	if f == nil && mayWaitLocally(s, o, w) {
 		known = c.askInTurn(ctx, s, key)
@@ -113,32 +114,52 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 			known()
 		}
 	}
-	inLine := func() {}
-	for f != nil {
-		placed := sync.OnceFunc(func() { close(f.placed) })
-		defer placed()
+	if f == nil {
+		return c.waitInLine(ctx, c.newAttempt(s, key, o, w), func() {
+			known()
+			c.stats.contended.Add(1)
+		})
+	}
+	t, placed, err := c.waitLocally(ctx, f)
+	defer placed()
+	if t != nil || err != nil {
+		return t, false, err
+	}
+	return c.waitInLine(ctx, c.newAttempt(s, key, o, w), placed)
+}
+
+// waitLocally waits behind one after the other of this client's own claims on the key.
+// With neither a term nor an error the acquisition must join the line in etcd. Then, or
+// when it has ended otherwise, the caller calls placed, which lets the next one go on.
+func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, placed func(), err error) {
+	s, key, o := f.a.s, f.a.key, f.a.opts
+	for {
+		placed = sync.OnceFunc(func() { close(f.placed) })
 		if t, err := c.awaitLocal(ctx, f); t != nil || err != nil {
-			return t, false, c.localWaitError(ctx, s, key, err)
+			return t, placed, c.localWaitError(ctx, s, key, err)
 		}
 		if err := f.awaitTurn(ctx); err != nil {
-			return nil, false, c.localWaitError(ctx, s, key, err)
+			return nil, placed, c.localWaitError(ctx, s, key, err)
+		}
+		if f.last {
+			return nil, placed, nil
 		}
 		// Whoever was before it may hold the key by now.
-		var again *localWaiter
-		if !f.last {
-			again = c.joinLocal(s, key, o, w)
-		}
-		if again == nil {
-			inLine = placed
-			break
+		next := c.joinLocal(s, key, o, nil)
+		if next == nil {
+			return nil, placed, nil
 		}
 		placed()
-		f = again
+		f = next
 	}
-	a := c.newAttempt(s, key, o, w)
+}
+
+// waitInLine takes the key if it is free, and else a place at the end of the line,
+// and waits in that. It calls placed when it has the place.
+func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *term, again bool, err error) {
 	defer c.keys.unregister(a.id)
-	if o.supersede {
-		a.supersedes = c.keys.term(key)
+	if a.opts.supersede {
+		a.supersedes = c.keys.term(a.key)
 	}
 	a.enqueues = true
 	news := c.addWaiter(a)
@@ -149,69 +170,90 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 			t.lose(ReasonDeleted, *why) // before anybody could look for it
 		}
 	}()
-	resp, rev, err := a.send(ctx, a.takeOrQueue())
-	switch {
-	case err != nil:
-		return nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
-	case resp == nil && rev == 0:
-		return nil, true, nil
-	case resp == nil:
-		t, err = c.grant(ctx, a, rev)
-		return t, false, err
-	case !resp.Succeeded:
-		// Not even a place was taken: the epoch is another.
-		err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
-		return nil, err == nil, err
+	rev, p, again, err := a.takePlace(ctx)
+	if rev == 0 && p == nil {
+		return nil, again, err
 	}
-	inner := resp.Responses[0].GetResponseTxn()
-	if inner.Succeeded {
-		c.keys.setContended(key, false)
-		t, err = c.grant(ctx, a, resp.Header.Revision)
-		return t, false, err
-	}
-	known()
-	inLine()
-	a.supersedes = nil // in line like everybody, whatever becomes of that term
-	if f == nil {
-		c.stats.contended.Add(1)
-	}
-	a.queued = resp.Header.Revision
-	p := position{rev: resp.Header.Revision}
-	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-		p.own = kvs[0]
-	}
-	p.behind = inner.Responses[2].GetResponseRange().Count > 1 && !o.barge
-	if rev := a.mine(p.own); rev > 0 {
-		// A request that was carried out twice: it has joined the line behind
-		// itself.
-		place := c.store.layout.waiter(key, a.id)
-		c.cleanUp(s, "leaving the line", func(ctx context.Context) error {
-			_, err := c.store.Do(ctx, txn.Request{Key: key, Urgent: true, TakesBack: true, In: txn.Then(clientv3.OpDelete(place))})
-			return err
-		})
-		t, err = c.grant(ctx, a, rev)
-		return t, false, err
-	}
-	if s.manual {
-		// Waiting is the client's own work: its holder renews what it holds.
-		renewing, stop := context.WithCancel(c.io)
-		stopped := make(chan struct{})
-		c.mu.Lock()
-		if !c.closed {
-			c.spawn(func() {
-				defer close(stopped)
-				s.run(renewing)
-			})
-			defer func() { <-stopped }()
+	if p != nil {
+		placed()
+		a.supersedes = nil // in line like everybody, whatever becomes of that term
+		if rev = a.mine(p.own); rev > 0 {
+			a.leaveLine()
 		}
-		c.mu.Unlock()
-		defer stop()
 	}
-	t, again, err = c.inLine(ctx, a, p, news)
+	if rev > 0 {
+		t, err = c.grant(ctx, a, rev)
+		return t, false, err
+	}
+	if a.s.manual {
+		defer c.renewWhileWaiting(a.s)()
+	}
+	t, again, err = c.inLine(ctx, a, *p, news)
 	if t == nil {
 		a.undo()
 	}
 	return t, again, err
+}
+
+// takePlace takes the key if it is free, and else a place at the end of the line. It
+// returns the revision at which the attempt has the key, or its position in line.
+// Without either, again says whether another attempt makes sense.
+func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again bool, err error) {
+	c := a.s.c
+	resp, rev, err := a.send(ctx, a.takeOrQueue())
+	switch {
+	case err != nil:
+		return 0, nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
+	case resp == nil:
+		return rev, nil, rev == 0, nil
+	case !resp.Succeeded:
+		// Not even a place was taken: the epoch is another.
+		err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
+		return 0, nil, err == nil, err
+	}
+	inner := resp.Responses[0].GetResponseTxn()
+	if inner.Succeeded {
+		c.keys.setContended(a.key, false)
+		return resp.Header.Revision, nil, false, nil
+	}
+	a.queued = resp.Header.Revision
+	p = &position{rev: resp.Header.Revision}
+	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+		p.own = kvs[0]
+	}
+	p.behind = inner.Responses[2].GetResponseRange().Count > 1 && !a.opts.barge
+	return 0, p, false, nil
+}
+
+// leaveLine deletes the place of an attempt whose request was carried out twice, so
+// that it has joined the line behind itself.
+func (a *attempt) leaveLine() {
+	st := a.s.c.store
+	place := st.layout.waiter(a.key, a.id)
+	a.s.c.cleanUp(a.s, "leaving the line", func(ctx context.Context) error {
+		_, err := st.Do(ctx, txn.Request{Key: a.key, Urgent: true, TakesBack: true, In: txn.Then(clientv3.OpDelete(place))})
+		return err
+	})
+}
+
+// renewWhileWaiting renews a Manual session until the returned function is called:
+// waiting is the client's own work, its holder renews what it holds.
+func (c *Client) renewWhileWaiting(s *session) (end func()) {
+	renewing, stop := context.WithCancel(c.io)
+	stopped := make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return stop
+	}
+	c.spawn(func() {
+		defer close(stopped)
+		s.run(renewing)
+	})
+	return func() {
+		stop()
+		<-stopped
+	}
 }
 
 // waitError says why a wait ended early, and who held the key.
@@ -243,7 +285,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 	return &WaitError{Key: key, Info: holder, Err: cause}
 }
 
-// whileFollowing is waited for who followed a claim of their own client.
+// localWaitError is waited for who waited behind a claim of their own client.
 func (c *Client) localWaitError(ctx context.Context, s *session, key string, err error) error {
 	if err == nil || wire.ContextError(ctx) == nil || errors.Is(err, ErrLost) {
 		return err

@@ -195,7 +195,7 @@ func (w *Work) count(r Record, on *shelf) {
 func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
 	t := w.t
 	work := t.s.c.store.layout.work(w.key)
-	return t.release(ctx, &ending{
+	return t.endWork(ctx, &ending{
 		ops:     ops,
 		foreign: len(ops) > 1,
 		read:    clientv3.OpGet(work),

@@ -120,25 +120,7 @@ func (a *app) schedCommand() *cobra.Command {
 	})
 	var count int
 	next := verb("next", "Show when a job is due next", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		if count < 1 || count > 10_000 {
-			return usageError("next: --count must be from 1 to 10000")
-		}
-		i, err := s.Inspect(ctx, job)
-		if err != nil {
-			return err
-		}
-		if i.Paused != nil {
-			return fmt.Errorf("next of %q: the job is paused %s", job, viewJob(i).Paused)
-		}
-		schedule, err := sched.Cron(i.Schedule)
-		if err != nil {
-			return fmt.Errorf("next of %q: the schedule %q is known to the processes of the job only", job, i.Schedule)
-		}
-		from := time.Now()
-		if i.High.After(from) {
-			from = i.High
-		}
-		return printList(a, []string{"NOMINAL"}, sequence(upcoming(schedule, from, count)))
+		return a.printNext(ctx, s, job, count)
 	})
 	next.Flags().IntVarP(&count, "count", "n", 10, "how many instants")
 	var why string
@@ -175,6 +157,29 @@ func (a *app) schedCommand() *cobra.Command {
 	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
 	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, forget)
 	return cmd
+}
+
+// printNext prints the next count instants of a job.
+func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, count int) error {
+	if count < 1 || count > 10_000 {
+		return usageError("next: --count must be from 1 to 10000")
+	}
+	i, err := s.Inspect(ctx, job)
+	if err != nil {
+		return err
+	}
+	if i.Paused != nil {
+		return fmt.Errorf("next of %q: the job is paused %s", job, viewJob(i).Paused)
+	}
+	schedule, err := sched.Cron(i.Schedule)
+	if err != nil {
+		return fmt.Errorf("next of %q: the schedule %q is known to the processes of the job only", job, i.Schedule)
+	}
+	from := time.Now()
+	if i.High.After(from) {
+		from = i.High
+	}
+	return printList(a, []string{"NOMINAL"}, sequence(upcoming(schedule, from, count)))
 }
 
 // upcoming returns the next instants of a schedule.

@@ -76,30 +76,7 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 		defer closeShop()
 		shops, claims = append(shops, shop), append(claims, c)
 	}
-	// order says what becomes of one.
-	order := func(shop, key string) string {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, shop+"/orders/tea", nil)
-		if err != nil {
-			return err.Error()
-		}
-		r.Header.Set("X-Customer", "ann")
-		r.Header.Set(middleware.IdempotencyKey, `"`+key+`"`)
-		resp, err := (&http.Client{Transport: wire.base}).Do(r)
-		if err != nil {
-			return err.Error()
-		}
-		defer resp.Body.Close()
-		var refused *middleware.Problem
-		if errors.As(middleware.CheckResponse(resp), &refused) {
-			_, reason, _ := strings.Cut(refused.Type, "#")
-			return fmt.Sprintf("%d %s: %s", refused.Status, reason, refused.Title)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err.Error()
-		}
-		return fmt.Sprintf("%d %s", resp.StatusCode, body)
-	}
+	order := func(shop, key string) string { return order(ctx, &http.Client{Transport: wire.base}, shop, key) }
 	late := make(chan string)
 	go func() { late <- order(shops[0], "first") }()
 	select {
@@ -122,6 +99,31 @@ func run(ctx context.Context, endpoints string, out io.Writer) (err error) {
 		return errors.New("the late write was not refused")
 	}
 	return nil
+}
+
+// order orders tea for Ann and returns the shop's answer.
+func order(ctx context.Context, via *http.Client, shop, key string) string {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, shop+"/orders/tea", nil)
+	if err != nil {
+		return err.Error()
+	}
+	r.Header.Set("X-Customer", "ann")
+	r.Header.Set(middleware.IdempotencyKey, `"`+key+`"`)
+	resp, err := via.Do(r)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	var refused *middleware.Problem
+	if errors.As(middleware.CheckResponse(resp), &refused) {
+		_, reason, _ := strings.Cut(refused.Type, "#")
+		return fmt.Sprintf("%d %s: %s", refused.Status, reason, refused.Title)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s", resp.StatusCode, body)
 }
 
 // frozen is the network of a process that is stopped after its last look at the

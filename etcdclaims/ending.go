@@ -1,0 +1,113 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/etcdclaims/claims/internal/txn"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// ending is what is written about work in the transaction that ends it, and gives
+// its claim up.
+type ending struct {
+	ops []clientv3.Op
+	// read reads whether a lost request was carried out, and carriedOut says
+	// whether that shows it.
+	read       clientv3.Op
+	carriedOut func(*clientv3.GetResponse) bool
+	foreign    bool // ops are not of this key alone
+}
+
+// endWork gives the term up with the end of its work. A refusal leaves the term held,
+// for its holder to try something else.
+func (t *term) endWork(ctx context.Context, w *ending) error {
+	if err := t.begin(); err != nil {
+		return err
+	}
+	err := t.dropWith(ctx, w)
+	t.s.c.countRelease(t, err)
+	return err
+}
+
+// dropWith gives the key up and ends the work, in one request under the claim's
+// guard. It keeps trying until that is settled, ctx ends or the lease does. Work has
+// no local waiters, and those in line see that the key is free.
+func (t *term) dropWith(ctx context.Context, w *ending) error {
+	st := t.s.c.store
+	r := w.request(t)
+	ctx, cancel := t.s.hurried(ctx)
+	defer cancel()
+	sent := false // a request that may have been carried out
+	for try := 0; ; try++ {
+		if try == 1 { // the first request ends before the claim does
+			var cancel context.CancelFunc
+			ctx, cancel = t.s.within(ctx)
+			defer cancel()
+		}
+		resp, err := st.Do(ctx, r)
+		if err == nil && resp.Succeeded {
+			t.finish(ErrReleased)
+			return nil
+		}
+		if err == nil {
+			// Why is asked only now: few are refused.
+			if resp, err = st.Send(ctx, txn.Request{In: txn.Then(append(t.readOps(), w.read)...)}); err != nil {
+				if err = txn.Failed(err); isPassing(err) && backOff(ctx, try, t.done) {
+					continue // to be refused again, if it was
+				}
+			}
+		}
+		switch {
+		case err == nil && w.carriedOut((*clientv3.GetResponse)(resp.Responses[2].GetResponseRange())):
+			t.clearAway()
+			t.finish(ErrReleased)
+			return nil
+		case err == nil:
+			t.back()
+			t.owned(resp)
+			t.finish(ErrLost)
+			return t.lostEnding(sent)
+		case t.s.gone(ctx, err, true):
+			return t.lostEnding(sent)
+		case errors.Is(err, ErrUnknown):
+			sent = true
+		case !txn.IsTransient(err) && sent:
+			return t.leaveUnsettled(w, r, err)
+		case !txn.IsTransient(err): // by the caller's own operations: its to mend
+			t.back()
+			return callError("end work", t.key, err)
+		}
+		if backOff(ctx, try, t.done) {
+			continue
+		}
+		if sent {
+			return t.leaveUnsettled(w, r, txn.WithCause(ctx, err))
+		}
+		t.back()
+		if left, _ := t.s.left(); left <= 0 {
+			t.s.enforce()
+			return t.lost()
+		}
+		return callError("end work", t.key, txn.WithCause(ctx, err))
+	}
+}
+
+// lostEnding is the error of an end of work that found its term lost. If a request
+// may have been carried out, a successor may have gone on from what that wrote.
+func (t *term) lostEnding(sent bool) error {
+	if !sent {
+		return t.lost()
+	}
+	return callError("end work", t.key, fmt.Errorf("%w: %v", ErrUnknown, t.lost())) //nolint:errorlint // it is one or the other
+}
+
+// request ends work and gives the key up, if the term is the owner.
+func (w *ending) request(t *term) txn.Request {
+	r := txn.Request{Key: t.key, Urgent: true, In: txn.Of(t.guard(), append(t.leave(), w.ops...), nil)}
+	if w.foreign {
+		r.Key = ""
+	}
+	return r
+}
