@@ -65,7 +65,7 @@ func TestLine(t *testing.T) {
 	line, err := a.Line(ctx, "k")
 	noErr(t, err)
 	for i, p := range line {
-		if p.Owner != fmt.Sprint("waiter ", i) || p.Instance == "" || p.Claim == "" || p.Since.Before(before.Add(-time.Second)) || i > 0 && p.Since.Before(line[i-1].Since) {
+		if p.Owner != fmt.Sprint("waiter ", i) || p.Instance == "" || p.Claim == "" || p.Lease == 0 || p.Since.Before(before.Add(-time.Second)) || i > 0 && p.Since.Before(line[i-1].Since) {
 			t.Errorf("place %d is %+v", i, p)
 		}
 	}

@@ -240,6 +240,9 @@ type Waiter struct {
 	Owner    string    // label of the waiting client, for people
 	Instance string    // client that waits; see Client.Instance
 	Since    time.Time // when the waiting began, by the wall clock of that client
+	// Lease is the lease of the place in line. Zero, or a lease that etcd does not
+	// have, means that nobody waits there any more.
+	Lease clientv3.LeaseID
 }
 
 // Line returns the callers that wait for the key, in the order in which they
@@ -268,7 +271,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 
 // waiterOf returns the caller whose place in line the key is.
 func waiterOf(kv *mvccpb.KeyValue) Waiter {
-	w := Waiter{Claim: path.Base(string(kv.Key)), Owner: "unknown"}
+	w := Waiter{Claim: path.Base(string(kv.Key)), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
 	if h, err := decodeHolder(kv.Value); err == nil {
 		w.Owner, w.Instance, w.Since = h.Owner, h.Instance, h.Since
 	}

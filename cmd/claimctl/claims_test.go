@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -67,6 +68,15 @@ func TestExplain(t *testing.T) {
 	if !x.Held || x.Fence != second.Fence() || len(x.Waiting) != 1 || x.Waiting[0].Owner != "api-8" || x.Work == nil || x.Work.Attempt != 2 ||
 		x.Previous == nil || x.Previous.Ending != "failed" || x.Previous.Fence != first.Fence() || x.Note != "step 3 of 5" {
 		t.Errorf("%+v", x)
+	}
+	if x.Next == nil || x.Next.Owner != "api-8" || x.Next.At == nil || x.Renewal == nil || x.Renewal.Overdue || x.Renewal.TTL != "15s" ||
+		x.Renewal.Renewed == nil || time.Since(*x.Renewal.Renewed) > 10*time.Second {
+		t.Errorf("%+v, %+v", x.Next, x.Renewal)
+	}
+	for _, want := range []string{"Renewed:", "of a lease of 15s", "Next:      api-8, when the key is released", "To free it: claimctl release orders/42 --fence " + fmt.Sprint(second.Fence())} {
+		if out := w.ok("explain", "orders/42"); !strings.Contains(out, want) {
+			t.Errorf("it does not say %q: %s", want, out)
+		}
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {

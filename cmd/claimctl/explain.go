@@ -2,21 +2,36 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // explanation is all that is known of one key.
 type explanation struct {
 	claimView
 	Left     string       `json:"left,omitempty"` // of the lease
+	Renewal  *renewal     `json:"renewal,omitempty"`
 	Waiting  []waiterView `json:"waiting"`
+	Next     *nextView    `json:"next,omitempty"`
 	Work     *workView    `json:"work,omitempty"`
 	Previous *termView    `json:"previous,omitempty"`
+}
+
+// renewal is how the holder keeps its lease. Etcd tells what is left of a lease in
+// full seconds, so that the last renewal is known to a second.
+type renewal struct {
+	TTL     string     `json:"ttl"`
+	Renewed *time.Time `json:"renewed"` // or granted, by the clock of this host
+	Overdue bool       `json:"overdue"` // the holder should have renewed since
+	ago     time.Duration
+	ttl     time.Duration
 }
 
 type waiterView struct {
@@ -24,15 +39,28 @@ type waiterView struct {
 	Instance string     `json:"instance"`
 	Claim    string     `json:"claim"`
 	Since    *time.Time `json:"since,omitempty"`
+	Ghost    bool       `json:"ghost,omitempty"` // its lease is gone
+}
+
+// nextView is the waiter that gets the key next.
+type nextView struct {
+	Owner string `json:"owner"`
+	Claim string `json:"claim"`
+	// At is when the waiter gets the key if the holder is dead.
+	At *time.Time `json:"at,omitempty"`
 }
 
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain KEY", GroupID: groupSee, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKeys,
 		Short: "Explain who holds a key, until when, and who waits for it",
-		Long: `Explain who holds a key, since when, until when if the holder is dead, who waits
-in which order, the record of its work if there is one, and how the previous term
-ended if etcd still knows. The parts are read one after the other.
+		Long: `Explain who holds a key, since when, when the holder renewed its lease, when the
+key is free if the holder is dead, who waits in which order and for how long, who is
+next, the record of the key's work if there is one, and how the previous term ended
+if etcd still knows. The parts are read one after the other.
+
+A renewal is overdue when the holder has missed one of those that it makes every
+third of the lease time: it is cut off, stopped or dead.
 
 Callers within the client that holds the key have no place in etcd and are
 missing from the line.`,
@@ -57,12 +85,11 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 	if info.Held && !info.Expires.IsZero() {
 		x.Left = info.TTL.String()
 	}
-	line, err := claims.Line(ctx, key)
-	if err != nil {
+	if x.Renewal, err = lastRenewal(ctx, claims, info); err != nil {
 		return x, err
 	}
-	for _, w := range line {
-		x.Waiting = append(x.Waiting, waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since)})
+	if err := x.line(ctx, claims); err != nil {
+		return x, err
 	}
 	record, ok, err := claims.Record(ctx, key)
 	if err == nil && ok {
@@ -82,6 +109,49 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 		}
 	}
 	return x, nil
+}
+
+// lastRenewal asks how old the lease of a holder is. A lease that is gone, with the
+// key about to follow, has none.
+func lastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.Info) (*renewal, error) {
+	if !i.Held || i.Lease == clientv3.NoLease {
+		return nil, nil
+	}
+	asked := time.Now()
+	lease, err := claims.Etcd().TimeToLive(ctx, i.Lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("explain %q: read its lease: %w", i.Key, err)
+	}
+	ttl := time.Duration(lease.GrantedTTL) * time.Second
+	ago := max(ttl-time.Duration(lease.TTL)*time.Second-time.Second/2, 0)
+	// A lock and what is kept held after its claim are renewed by nobody, or on demand.
+	overdue := i.Kind == "" && ago > ttl/3+2*time.Second
+	return &renewal{TTL: ttl.String(), Renewed: moment(asked.Add(-ago).Round(time.Second)), Overdue: overdue, ago: ago, ttl: ttl}, nil
+}
+
+// line reads who waits, and finds the next: the first that is alive.
+func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client) error {
+	const most = 20 // leases to ask for
+	line, err := claims.Line(ctx, x.Key)
+	if err != nil {
+		return err
+	}
+	gone := map[clientv3.LeaseID]bool{clientv3.NoLease: true}
+	for _, w := range line {
+		if _, known := gone[w.Lease]; !known && len(gone) <= most {
+			lease, err := claims.Etcd().TimeToLive(ctx, w.Lease)
+			gone[w.Lease] = errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0
+		}
+		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease]}
+		x.Waiting = append(x.Waiting, v)
+		if !v.Ghost && x.Next == nil {
+			x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires}
+		}
+	}
+	return nil
 }
 
 func (x explanation) text(w io.Writer, now time.Time) {
@@ -115,12 +185,18 @@ func (x explanation) text(w io.Writer, now time.Time) {
 		default:
 			field("Lease", x.Lease)
 		}
+		field("Renewed", x.Renewal.text())
 		field("Note", x.Note)
 	}
 	field("Waiting", fmt.Sprint(len(x.Waiting)))
 	for i, waiter := range x.Waiting {
-		_, _ = fmt.Fprintf(w, "%10d. %s, since %s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"))
+		ghost := ""
+		if waiter.Ghost {
+			ghost = "; a ghost: its lease is gone"
+		}
+		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"), ghost)
 	}
+	field("Next", x.Next.text(x.Held))
 	if x.Work != nil {
 		field("Work", x.Work.summary())
 		field("Error", x.Work.Error)
@@ -128,6 +204,31 @@ func (x explanation) text(w io.Writer, now time.Time) {
 	if p := x.Previous; p != nil {
 		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.how()))
 	}
+	if x.Held {
+		field("To free it", fmt.Sprintf("claimctl release %s --fence %d --reason WHY", x.Key, x.Fence))
+	}
+}
+
+func (r *renewal) text() string {
+	switch {
+	case r == nil:
+		return ""
+	case r.Overdue:
+		return fmt.Sprintf("about %s ago, overdue: the holder renews every %s, and is cut off, stopped or dead", r.ago.Round(time.Second), (r.ttl / 3).Round(time.Second))
+	}
+	return fmt.Sprintf("about %s ago, of a lease of %s", r.ago.Round(time.Second), r.TTL)
+}
+
+func (n *nextView) text(held bool) string {
+	switch {
+	case n == nil:
+		return ""
+	case !held:
+		return n.Owner + ", at once"
+	case n.At == nil:
+		return n.Owner + ", when the key is released"
+	}
+	return fmt.Sprintf("%s, when the key is released; at %s if the owner is dead", n.Owner, at(n.At))
 }
 
 // kindText says what the kinds of holders are that are no plain claims.

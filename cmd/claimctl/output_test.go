@@ -63,7 +63,9 @@ func TestExplainText(t *testing.T) {
 	previous, work := viewTerm(terms[1]), viewWork(record)
 	x := explanation{
 		claimView: viewClaim(claimed), Left: "9s", Work: &work, Previous: &previous,
-		Waiting: []waiterView{{Owner: "api-8", Since: moment(noon)}, {Owner: "api-9"}},
+		Renewal: &renewal{TTL: "15s", Overdue: true, ago: 9 * time.Second, ttl: 15 * time.Second},
+		Waiting: []waiterView{{Owner: "api-8", Since: moment(noon), Ghost: true}, {Owner: "api-9"}},
+		Next:    &nextView{Owner: "api-9", At: moment(noon.Add(time.Hour))},
 	}
 	x.text(&out, noon.Add(90*time.Second))
 	out.WriteString("\n")
