@@ -24,9 +24,9 @@
 // v3 and of River can be used too. A [Schedule] runs nothing and reads no clock.
 //
 // A clock that is put forward skips times, and a clock that is put back shows times
-// twice. If the hour field of a Cron expression names hours, as in
-// "30 2 * * *", such times are due once by default; see [GapPolicy] and
-// [FoldPolicy]. If the hour field begins with *, the schedule follows the clock.
+// twice. If a Cron expression names times of the day, as in "30 2 * * *", such times
+// are due once by default; see [GapPolicy] and [FoldPolicy]. If its minute or hour
+// field begins with *, the schedule follows the clock.
 //
 // Package [github.com/etcdclaims/claims/sched/calendar] holds the schedules and
 // documents their syntax. It imports the standard library alone. The names in this

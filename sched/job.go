@@ -60,7 +60,8 @@ type Job struct {
 	// context.DeadlineExceeded. Zero means no limit.
 	Timeout time.Duration
 	// RunOnStart makes the job due once when it is registered, and once for each new
-	// revision. A new process or a new owner does not make it due again.
+	// revision. A new process or a new owner does not make it due again. The cron
+	// expression @reboot sets it, and is due at no other time.
 	RunOnStart bool
 	// PauseOnFailure pauses the job when this number of its runs have failed in a row.
 	// Zero means never.
@@ -98,6 +99,9 @@ func (j Job) withDefaults() (Job, error) {
 	}
 	if j.History == 0 {
 		j.History = defaultHistory
+	}
+	if s, ok := j.Schedule.(interface{ OnStart() bool }); ok && s.OnStart() {
+		j.RunOnStart = true
 	}
 	if _, err := j.CatchUp.catchUp(); err != nil {
 		return fail("%w", err)

@@ -29,7 +29,7 @@ type CronOption = calendar.CronOption
 type ExprError = calendar.ExprError
 
 // GapPolicy decides about the times that a clock skips when it is put forward. It
-// is an option of [Cron], and applies to expressions that name hours, such as
+// is an option of [Cron], and applies to expressions that name times, such as
 // "30 2 * * *".
 type GapPolicy = calendar.GapPolicy
 
@@ -42,7 +42,7 @@ const (
 )
 
 // FoldPolicy decides about the times that a clock shows twice when it is put back.
-// It is an option of [Cron], and applies to expressions that name hours, such as
+// It is an option of [Cron], and applies to expressions that name times, such as
 // "30 2 * * *".
 type FoldPolicy = calendar.FoldPolicy
 

@@ -117,6 +117,21 @@ func TestSemantic24RunNow(t *testing.T) {
 	})
 }
 
+// The expression @reboot is RunOnStart, and due at no other time.
+func TestReboot(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("@reboot"))}, 0)
+		for range 3 {
+			f.start(0)
+			time.Sleep(10 * time.Minute)
+			f.owner().stop()
+		}
+		if d := f.ledger.all("a"); len(d) != 1 || !strings.HasPrefix(d[0].ID(), "default/a/start/") {
+			t.Fatalf("%v", d)
+		}
+	})
+}
+
 // RunOnStart is once for each revision of the job, and not for each process or
 // owner.
 func TestSemantic25RunOnStart(t *testing.T) {

@@ -37,7 +37,7 @@ func (s *search) countIn(i int, start, end int64, limit int) int {
 	}
 	// No other span within reach shows a time from sure to before unsure.
 	sure, unsure := first, last
-	if !s.hour.star && s.fold != FoldBoth {
+	if !s.repeats() && s.fold != FoldBoth {
 		sure, unsure = s.onlyHere(i, first, last)
 	}
 	one := func(from, to int64) {
@@ -87,7 +87,7 @@ func (s *search) onlyHere(i int, first, last int64) (from, to int64) {
 // limit or a few more.
 func (c *cron) countWall(from, to int64, limit int) int {
 	n := 0
-	for today := c.days.from(floorDay(from), c.month.set); n < limit && today*day < to; today = c.days.from(today+1, c.month.set) {
+	for today := c.days.from(floorDay(from), c.month.set, c.years); n < limit && today*day < to; today = c.days.from(today+1, c.month.set, c.years) {
 		n += c.before(to-today*day) - c.before(from-today*day)
 	}
 	return n

@@ -14,6 +14,7 @@ type days struct {
 	weekday  field  // days of the week, Sunday is 0
 	last     set    // nL: the last such day of the month
 	nth      [6]set // d#n: nth[n] has d; nth[0] is not used
+	both     bool   // +: a day must match both fields
 }
 
 const (
@@ -27,9 +28,9 @@ type month struct {
 	length int
 }
 
-// from returns the first matching day in the given months that is not before
-// start, or a day after the horizon. Days are counted from 1 January 1970.
-func (d *days) from(start int64, months set) int64 {
+// from returns the first matching day in the given months and years that is not
+// before start, or a day after the horizon. Days are counted from 1 January 1970.
+func (d *days) from(start int64, months set, in years) int64 {
 	year, mon, date := time.Unix(start*day, 0).UTC().Date()
 	start -= int64(date - 1)
 	for m := int(mon); start*day < forever; m, date = m+1, 1 {
@@ -37,10 +38,10 @@ func (d *days) from(start int64, months set) int64 {
 			year, m = year+1, 1
 		}
 		length := monthLength(year, m)
-		if months.has(m) {
+		if months.has(m) && in.has(year) {
 			// The 1st of January 1970 was a Thursday.
-			in := d.in(month{first: int(modulo(start+4, 7)), length: length})
-			if date := in.from(date); date <= length {
+			matching := d.in(month{first: int(modulo(start+4, 7)), length: length})
+			if date := matching.from(date); date <= length {
 				return start + int64(date-1)
 			}
 		}
@@ -49,11 +50,10 @@ func (d *days) from(start int64, months set) int64 {
 	return (forever + reach) / day
 }
 
-// possible reports whether any day ever matches in the given months. The
-// calendar repeats every 400 years.
-func (d *days) possible(months set) bool {
-	const start = 10957 // 1 January 2000
-	return d.from(start, months) < start+400*365+97
+// possible reports whether any day ever matches in the given months and years. The
+// calendar repeats every 400 years, and no year before 1970 can be named.
+func (d *days) possible(months set, in years) bool {
+	return d.from(0, months, in) < 400*365+97
 }
 
 // in returns the days of the month that match.
@@ -80,7 +80,7 @@ func (d *days) in(m month) set {
 			weekday |= m.weekdays(of) & between(7*n-6, 7*n)
 		}
 	}
-	if d.date.star || d.weekday.star {
+	if d.date.star || d.weekday.star || d.both {
 		return date & weekday & between(1, m.length)
 	}
 	return (date | weekday) & between(1, m.length)
@@ -150,6 +150,14 @@ func (d *days) weekdayItems() (items []string) {
 		}
 	}
 	return items
+}
+
+// plus returns the + of an expression in which it makes a difference.
+func (d *days) plus() string {
+	if d.both && !d.date.star && !d.weekday.star {
+		return "+"
+	}
+	return ""
 }
 
 func fromEnd(n int) string {

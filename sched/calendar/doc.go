@@ -34,15 +34,16 @@
 //
 // A wall clock that is put forward skips some times (a gap). A wall clock that is
 // put back shows some times twice (a fold). The effect on a [Cron] schedule
-// depends on its hour field.
+// depends on its minute and hour fields.
 //
-// If the hour field begins with *, as in "*/10 * * * *" or "0 */2 * * *", the
-// schedule follows the wall clock: it is due whenever the clock shows a matching
-// time. Times in a fold are due twice, and times in a gap are not due.
+// If one of them begins with *, as in "*/10 2 * * *" or "0 */2 * * *", the schedule
+// follows the wall clock: it is due whenever the clock shows a matching time. Times
+// in a fold are due twice, and times in a gap are not due. This is the rule of
+// Debian's cron and of cronie.
 //
-// Any other hour field names hours, as in "30 2 * * *". "0-23" names hours too.
-// Such a schedule should be due once on each day, so two policies decide about
-// each matching time:
+// Otherwise the fields name times of the day, as in "30 2 * * *". "0-59" and "0-23"
+// name times too. Such a schedule should be due once on each day, so two policies
+// decide about each matching time:
 //
 //	GapFire    in a gap: due once, at the first instant after the gap (default)
 //	GapSkip    in a gap: not due

@@ -31,10 +31,10 @@ func (s set) all(yield func(int) bool) {
 // A field is the parsed form of one field of an expression.
 type field struct {
 	set
-	star bool // whether it begins with * or ?; set for hours and days only
+	star bool // whether it begins with * or ?; set for minutes, hours and days only
 }
 
-// A kind describes one of the six fields of an expression.
+// A kind describes one of the fields of an expression.
 type kind struct {
 	name   string
 	lo, hi int
@@ -49,7 +49,7 @@ type kind struct {
 
 var (
 	seconds = kind{name: "second", hi: 59, most: 59, want: "0-59"}
-	minutes = kind{name: "minute", hi: 59, most: 59, want: "0-59"}
+	minutes = kind{name: "minute", hi: 59, most: 59, want: "0-59", star: true}
 	hours   = kind{name: "hour", hi: 23, most: 23, want: "0-23", star: true}
 	dates   = kind{name: "day of month", lo: 1, hi: 31, most: 31, want: "1-31, L, L-3, LW or 15W", star: true, letter: (*parser).dateLetter}
 	months  = kind{
@@ -57,7 +57,7 @@ var (
 		names: []string{"JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"},
 	}
 	weekdays = kind{
-		name: "day of week", hi: 6, most: 7, want: "0-7 (0 and 7 are Sunday), SUN-SAT, 5L or 5#2", star: true,
+		name: "day of week", hi: 6, most: 7, want: "0-7 (0 and 7 are Sunday), SUN-SAT, 5L or 5#2, with a + in front of the list if the day of month must match too", star: true,
 		names: []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}, letter: (*parser).weekdayLetter,
 	}
 )

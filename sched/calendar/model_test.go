@@ -15,7 +15,7 @@ import (
 
 // A model says what cron expressions mean, as plainly and slowly as can be: it
 // looks at every time, and takes no thought of the calendar or of zones. Its
-// expressions have six fields, with numbers and upper-case letters.
+// expressions have six fields or seven, with numbers and upper-case letters.
 type model struct {
 	fields    []string
 	loc       *time.Location
@@ -41,7 +41,7 @@ func (m model) expr() string {
 	return fmt.Sprintf("%sGAP=%s FOLD=%s %s", zone, m.gap, m.fold, strings.Join(m.fields, " "))
 }
 
-func (m model) followsClock() bool { return m.fields[2][0] == '*' }
+func (m model) followsClock() bool { return m.fields[1][0] == '*' || m.fields[2][0] == '*' }
 
 // matches reports whether the fields match what a clock shows; of t only that
 // counts.
@@ -50,8 +50,11 @@ func (m model) matches(t time.Time) bool {
 	if !m.times[0][s] || !m.times[1][mi] || !m.times[2][h] || !list(m.fields[4], int(t.Month()), 1, 12) {
 		return false
 	}
+	if len(m.fields) == 7 && m.fields[6] != "*" && (t.Year() < 1970 || t.Year() > 2199 || !list(m.fields[6], t.Year(), 1970, 2199)) {
+		return false
+	}
 	date, weekday := m.date(t), m.weekday(t)
-	if m.fields[3][0] == '*' || m.fields[5][0] == '*' {
+	if m.fields[3][0] == '*' || strings.Contains("+*", m.fields[5][:1]) {
 		return date && weekday
 	}
 	return date || weekday
@@ -138,17 +141,18 @@ func nearestWorkday(last time.Time, aim int) (best int) {
 }
 
 func (m model) weekday(t time.Time) bool {
-	for item := range strings.SplitSeq(m.fields[5], ",") {
+	items := strings.TrimPrefix(m.fields[5], "+")
+	for item := range strings.SplitSeq(items, ",") {
 		d, nth, hash := strings.Cut(item, "#")
-		if hash && atoi(d)%7 == int(t.Weekday()) && (t.Day()+6)/7 == atoi(nth) {
+		if hash && nth != "L" && atoi(d)%7 == int(t.Weekday()) && (t.Day()+6)/7 == atoi(nth) {
 			return true
 		}
-		d, last := strings.CutSuffix(item, "L")
+		d, last := strings.CutSuffix(strings.Replace(item, "#L", "L", 1), "L")
 		if last && atoi(d)%7 == int(t.Weekday()) && t.AddDate(0, 0, 7).Month() != t.Month() {
 			return true
 		}
 	}
-	return list(m.fields[5], int(t.Weekday()), 0, 6)
+	return list(items, int(t.Weekday()), 0, 6)
 }
 
 func atoi(s string) int {
@@ -236,7 +240,7 @@ func compare(t *testing.T, m model, v view) {
 	t.Helper()
 	s, err := calendar.Cron(m.expr(), calendar.InLocation(m.loc))
 	if err != nil {
-		if strings.Contains(err.Error(), "no day in the given months") {
+		if strings.Contains(err.Error(), "no day in the given months and years") {
 			return
 		}
 		t.Fatalf("%v", err)
@@ -484,7 +488,14 @@ func randomModel(rng *rand.Rand, loc *time.Location, given ...string) model {
 		items(1, 31, func() string { return "L" }, func() string { return "L-" + n(1, 30) }, func() string { return "LW" },
 			func() string { return "L-" + n(1, 30) + "W" }, func() string { return n(1, 31) + "W" }),
 		items(1, 12),
-		items(0, 6, func() string { return n(0, 7) + "L" }, func() string { return n(0, 7) + "#" + n(1, 5) }),
+		items(0, 6, func() string { return n(0, 7) + "L" }, func() string { return n(0, 7) + "#L" }, func() string { return n(0, 7) + "#" + n(1, 5) }),
+	}
+	if rng.IntN(4) == 0 {
+		fields[5] = "+" + fields[5]
+	}
+	if rng.IntN(4) == 0 {
+		first := 1970 + rng.IntN(200)
+		fields = append(fields, []string{"*", "*/2", "1971/2", fmt.Sprintf("%d,%d", first, first+1), fmt.Sprintf("%d-%d", first, first+rng.IntN(30))}[rng.IntN(5)])
 	}
 	copy(fields, given)
 	return newModel(fields, loc, gaps[rng.IntN(2)], folds[rng.IntN(3)])

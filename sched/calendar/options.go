@@ -51,7 +51,7 @@ func loadZone(name string) (*time.Location, error) {
 }
 
 // GapPolicy decides about the times that a clock skips when it is put forward. It
-// applies to schedules that name hours; see the package documentation.
+// applies to schedules that name times; see the package documentation.
 type GapPolicy int
 
 // The policies for gaps.
@@ -76,7 +76,7 @@ func (p GapPolicy) apply(c *wallClock) error {
 }
 
 // FoldPolicy decides about the times that a clock shows twice when it is put back.
-// It applies to schedules that name hours; see the package documentation.
+// It applies to schedules that name times; see the package documentation.
 type FoldPolicy int
 
 // The policies for folds.

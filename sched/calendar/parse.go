@@ -61,6 +61,8 @@ var macros = map[string]string{
 	"@annually": "0 0 1 1 *",
 }
 
+const wantFields = "want five (minute, hour, day of month, month, day of week), six with seconds in front, or seven with years at the end too"
+
 func (p *parser) parse() (Schedule, error) {
 	words := split(p.expr, unicode.IsSpace)
 	for len(words) > 0 && strings.Contains(words[0].text, "=") {
@@ -70,17 +72,20 @@ func (p *parser) parse() (Schedule, error) {
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		return nil, p.fail("", len(p.expr), "the expression has no fields; want five, or six with seconds in front")
+		return nil, p.fail("", len(p.expr), "the expression has no fields; "+wantFields)
 	}
-	name := strings.ToLower(words[0].text)
+	name := words[0].text
 	if name == "@every" {
 		return p.every(words)
+	}
+	if name == "@reboot" && len(words) == 1 {
+		return reboot{}, nil
 	}
 	if fields, ok := macros[name]; ok && len(words) == 1 {
 		return p.fields(split(fields, unicode.IsSpace))
 	}
 	if strings.HasPrefix(name, "@") {
-		return nil, p.fail("", words[0].at, "%.100q is not a known name, or more fields follow it; want @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually alone, or @every with a duration", words[0].text)
+		return nil, p.fail("", words[0].at, "%.100q is not a known name, or more fields follow it; want @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually or @reboot alone and in lower case, or @every with a duration", name)
 	}
 	return p.fields(words)
 }
@@ -137,16 +142,21 @@ func (p *parser) every(words []word) (Schedule, error) {
 	return s, nil
 }
 
-// fields parses five or six fields.
+// fields parses five, six or seven fields.
 func (p *parser) fields(words []word) (Schedule, error) {
+	c := &cron{wallClock: p.clock}
 	switch len(words) {
 	case 5:
 		words = slices.Insert(words, 0, word{text: "0"})
 	case 6:
+	case 7:
+		var err error
+		if c.years, err = p.years(words[6]); err != nil {
+			return nil, err
+		}
 	default:
-		return nil, p.fail("", words[0].at, "%d fields; want five (minute, hour, day of month, month, day of week), or six with seconds in front", len(words))
+		return nil, p.fail("", words[0].at, "%d fields; %s", len(words), wantFields)
 	}
-	c := &cron{wallClock: p.clock}
 	for i, of := range []struct {
 		kind
 		to *field
@@ -162,19 +172,29 @@ func (p *parser) fields(words []word) (Schedule, error) {
 			return nil, err
 		}
 	}
-	if !c.days.possible(c.month.set) {
-		return nil, p.fail(dates.name, words[3].at, "no day in the given months ever matches")
+	if !c.days.possible(c.month.set, c.years) {
+		return nil, p.fail(dates.name, words[3].at, "no day in the given months and years ever matches")
 	}
 	return c, nil
 }
 
-// field parses a comma-separated list.
+// field parses one of the fields but that of years.
 func (p *parser) field(k kind, w word, to *field, d *days) error {
+	if text, plus := strings.CutPrefix(w.text, "+"); plus && k.name == weekdays.name {
+		d.both = true
+		w = word{text, w.at + 1}
+	}
 	to.star = k.star && strings.HasPrefix(w.text, "*")
 	if w.text == "?" && k.letter != nil {
 		to.star, to.set = true, k.steps(1)
 		return nil
 	}
+	return p.list(k, w, d, to.add)
+}
+
+// list parses a comma-separated list. It calls add with each value, and puts items
+// with letters into d.
+func (p *parser) list(k kind, w word, d *days, add func(int)) error {
 	for rest, more := w, true; more; {
 		var item word
 		item, rest, more = rest.cut(",")
@@ -182,7 +202,7 @@ func (p *parser) field(k kind, w word, to *field, d *days) error {
 			return p.fail(k.name, item.at, "an item of the list is empty; want %s", k.want)
 		}
 		if k.letter != nil {
-			known, err := k.letter(p, k, word{strings.ToUpper(item.text), item.at}, d)
+			known, err := k.letter(p, k, item, d)
 			if err != nil {
 				return err
 			}
@@ -190,53 +210,62 @@ func (p *parser) field(k kind, w word, to *field, d *days) error {
 				continue
 			}
 		}
-		values, err := p.values(k, item)
-		if err != nil {
+		if err := p.values(k, item, add); err != nil {
 			return err
 		}
-		to.set |= values
 	}
 	return nil
 }
 
 // values parses *, a or a-b, with or without /n.
-func (p *parser) values(k kind, item word) (set, error) {
+func (p *parser) values(k kind, item word, add func(int)) error {
 	span, every, stepped := item.cut("/")
 	n := 1
 	if stepped {
 		var ok bool
 		if n, ok = number(every.text); !ok || n < 1 || n > k.size() {
-			return 0, p.fail(k.name, every.at, "%.100q is not a step; want 1-%d", every.text, k.size())
+			return p.fail(k.name, every.at, "%.100q is not a step; want 1-%d", every.text, k.size())
 		}
 	}
+	lo, hi, err := p.span(k, span, stepped)
+	if err != nil {
+		return err
+	}
+	for v := lo; v <= hi; v += n {
+		add(k.lo + (v-k.lo)%k.size()) // also makes 7 Sunday
+	}
+	return nil
+}
+
+// span parses *, a or a-b. The greatest value is past those of the kind if a range
+// wraps.
+func (p *parser) span(k kind, span word, stepped bool) (lo, hi int, err error) {
 	if span.text == "*" {
-		return k.steps(n), nil
+		return k.lo, k.hi, nil
 	}
 	from, to, ranged := span.cut("-")
 	if ranged && (from.text == "" || to.text == "") {
-		return 0, p.fail(k.name, span.at, "%.100q is not a range; want two values separated by -", span.text)
+		return 0, 0, p.fail(k.name, span.at, "%.100q is not a range; want two values separated by -", span.text)
 	}
-	lo, err := p.value(k, from)
-	if err != nil {
-		return 0, err
+	if lo, err = p.value(k, from); err != nil {
+		return 0, 0, err
 	}
-	hi := lo
+	hi = lo
 	switch {
 	case ranged:
 		if hi, err = p.value(k, to); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	case stepped:
 		hi = k.hi
 	}
+	if hi < lo && k.name == yearly.name {
+		return 0, 0, p.fail(k.name, span.at, "%.100q ends before it begins", span.text)
+	}
 	if hi < lo {
 		hi += k.size()
 	}
-	var s set
-	for v := lo; v <= hi; v += n {
-		s.add(k.lo + (v-k.lo)%k.size()) // also makes 7 Sunday
-	}
-	return s, nil
+	return lo, hi, nil
 }
 
 // value parses a number or a name.
@@ -286,10 +315,13 @@ func (p *parser) dateLetter(k kind, w word, d *days) (known bool, err error) {
 	return true, nil
 }
 
-// weekdayLetter parses dL and d#n.
+// weekdayLetter parses dL, d#L and d#n.
 func (p *parser) weekdayLetter(k kind, w word, d *days) (known bool, err error) {
 	of, nth, hash := w.cut("#")
 	text, last := strings.CutSuffix(w.text, "L")
+	if hash && nth.text == "L" {
+		text = of.text
+	}
 	switch {
 	case w.text == "L":
 		return false, p.fail(k.name, w.at, "L needs a day of the week in front of it, as in 5L for the last Friday of the month; for Saturdays write 6")
@@ -309,7 +341,7 @@ func (p *parser) weekdayLetter(k kind, w word, d *days) (known bool, err error) 
 	}
 	n, ok := number(nth.text)
 	if !ok || n < 1 || n > 5 {
-		return false, p.fail(k.name, nth.at, "%.100q is not allowed after #; want 1-5", nth.text)
+		return false, p.fail(k.name, nth.at, "%.100q is not allowed after #; want 1-5 or L", nth.text)
 	}
 	d.nth[n].add(v)
 	return true, nil

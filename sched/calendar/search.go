@@ -44,7 +44,7 @@ func (s *search) first(i int, from int64) (due int64, ok bool) {
 // makesUp reports whether the i-th span begins with a gap that skipped a matching
 // time, so that the start of the span is due instead.
 func (s *search) makesUp(i int) bool {
-	if s.hour.star || s.gap != GapFire || i == 0 {
+	if s.repeats() || s.gap != GapFire || i == 0 {
 		return false
 	}
 	now := s.at(i)
@@ -65,7 +65,7 @@ func (s *search) makesUp(i int) bool {
 // i-th span.
 func (s *search) takes(i int, w int64) bool {
 	switch {
-	case s.hour.star || s.fold == FoldBoth:
+	case s.repeats() || s.fold == FoldBoth:
 		return true
 	case s.fold == FoldFirst:
 		return !s.earlier(i, w)
@@ -87,12 +87,12 @@ func (s *search) match(w int64) int64 {
 func (c *cron) match(w int64) int64 {
 	sec := modulo(w, day)
 	today := (w - sec) / day
-	next := c.days.from(today, c.month.set)
+	next := c.days.from(today, c.month.set, c.years)
 	if next == today {
 		if sec, ok := c.inDay(int(sec)); ok {
 			return today*day + int64(sec)
 		}
-		next = c.days.from(today+1, c.month.set)
+		next = c.days.from(today+1, c.month.set, c.years)
 	}
 	sec0, _ := c.inDay(0)
 	return next*day + int64(sec0)
