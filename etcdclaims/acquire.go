@@ -70,14 +70,16 @@ func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *work
 	c.stats.attempts.Add(1)
 	o.until = time.Now().Add(c.bound())
 	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
+	o.observer = c.observeCall(ctx, Call{Key: key, Work: w != nil})
 	t, err := c.acquireLoop(ctx, key, o, w, c.tryOnce)
 	if err != nil {
 		if errors.Is(err, ErrHeld) {
 			c.stats.contended.Add(1)
 		}
-		return nil, c.acquireError(key, err)
+		err = c.acquireError(key, err)
 	}
-	return t, nil
+	o.observed(err)
+	return t, err
 }
 
 // acquireError names the call and the key, once.
@@ -249,6 +251,7 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 	if hook := c.cfg.Hooks.Acquired; hook != nil {
 		hook(t.token())
 	}
+	t.observe(a)
 	return t, nil
 }
 

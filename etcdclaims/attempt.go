@@ -43,11 +43,14 @@ type attempt struct {
 	noticed       bool   // it was handed the key, or may have been, by a notice
 	handedLocally bool   // it was handed the key within this client
 	line          line   // who waits behind it, as far as it was told
+
+	observer Observer // what follows it, or nil
+	trace    string   // what the holder that handed it the key has passed on
 }
 
 // newAttempt begins an attempt, which its caller ends with unregister.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
-	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w}
+	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w, observer: o.observer}
 	a.ticket, a.ttl = a.id, int64(s.lease.Load().ttl/time.Second)
 	a.describe()
 	c.keys.register(a.id)

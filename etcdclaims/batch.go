@@ -53,14 +53,21 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Acqu
 		}
 	}
 	c.stats.attempts.Add(int64(len(todo)))
+	asked := todo
+	observers := c.observeEach(ctx, keys)
 	for try := 0; len(todo) > 0; try++ {
 		if try > 0 && !backOff(ctx, try, c.closing) {
 			for _, i := range todo {
 				errs[i] = c.acquireError(keys[i], c.ended(txn.WithCause(ctx, errs[i])))
 			}
-			return claims, errs
+			break
 		}
-		todo = c.tryEach(ctx, keys, &o, todo, claims, errs)
+		todo = c.tryEach(ctx, keys, &o, todo, claims, errs, observers)
+	}
+	for _, i := range asked {
+		if observer := observerOf(observers, i); observer != nil {
+			observer.Returned(0, errs[i])
+		}
 	}
 	return claims, errs
 }
@@ -88,7 +95,7 @@ func markRepeats(keys []string, errs []error) {
 
 // tryEach makes one attempt for each of the keys at todo, and returns those that
 // want another.
-func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, todo []int, claims []*Claim, errs []error) (again []int) {
+func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, todo []int, claims []*Claim, errs []error, observers []Observer) (again []int) {
 	attempts := make(map[int]*attempt)
 	var noSession error
 	next := func(n int) (txn.Request, bool) {
@@ -98,6 +105,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 			return txn.Request{}, false
 		}
 		a := c.newAttempt(s, keys[todo[n]], o, nil)
+		a.observer = observerOf(observers, todo[n])
 		attempts[n] = a
 		return a.takeOnce(), true
 	}
@@ -207,8 +215,20 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	c.stats.attempts.Add(int64(len(keys)))
+	observers := c.observeEach(ctx, keys)
+	claims, err := c.allLoop(ctx, keys, &o, observers)
+	for _, observer := range observers {
+		if observer != nil {
+			observer.Returned(0, err)
+		}
+	}
+	return claims, err
+}
+
+// allLoop makes attempts until one has an answer.
+func (c *Client) allLoop(ctx context.Context, keys []string, o *acquireOptions, observers []Observer) ([]*Claim, error) {
 	for try := 0; ; try++ {
-		terms, again, err := c.tryAll(ctx, keys, &o)
+		terms, again, err := c.tryAll(ctx, keys, o, observers)
 		if terms != nil {
 			claims := make([]*Claim, len(keys))
 			for i, t := range terms {
@@ -230,7 +250,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...Acqui
 
 // tryAll makes one attempt to claim all keys. Without terms, again says whether
 // another one makes sense.
-func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (terms []*term, again bool, err error) {
+func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, observers []Observer) (terms []*term, again bool, err error) {
 	s, err := c.session(ctx, o.ttl, false)
 	if err != nil {
 		return nil, isPassing(err), txn.Failed(err)
@@ -248,6 +268,9 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions) (
 	lead := c.newAttempt(s, keys[0], o, nil)
 	defer c.keys.unregister(lead.id)
 	attempts := lead.forEach(keys)
+	for i, a := range attempts {
+		a.observer = observerOf(observers, i)
+	}
 	lead.with = attempts[1:]
 	resp, rev, err := lead.send(ctx, lead.takeAll(attempts))
 	switch {

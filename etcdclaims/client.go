@@ -40,6 +40,7 @@ type Client struct {
 	store *store
 	clock clock.Clock
 	stats stats
+	made  time.Time
 
 	outage      outage
 	watchStream atomic.Int64 // tells its streams of watches apart
@@ -91,6 +92,7 @@ type Client struct {
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
 	closeErr   error
+	onClosed   func() // what Hooks.Opened returned, or nil
 }
 
 // New returns a client that stores its claims in etcd. It does no I/O. It does
@@ -104,7 +106,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd),
+		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: time.Now(),
 		opening: make(map[time.Duration]*opening),
 		keys:    newRegistry(),
 		runs:    make(map[*run]struct{}),
@@ -134,6 +136,10 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		for _, s := range c.liveSessions() {
 			s.die(ReasonSessionDead, err)
 		}
+	}
+	c.store.requested = cfg.Hooks.Requested
+	if hook := cfg.Hooks.Opened; hook != nil {
+		c.onClosed = hook(c)
 	}
 	return c, nil
 }

@@ -102,6 +102,7 @@ func (t *term) shut() {
 	t.s.mu.Unlock()
 	if l != nil {
 		t.s.c.reportLost(l)
+		t.observeEnd()
 	}
 }
 
@@ -182,6 +183,9 @@ func (c *Client) close(ctx context.Context) error {
 	c.mu.Unlock()
 	c.wg.Wait()
 	c.store.Wait()
+	if c.onClosed != nil {
+		c.onClosed()
+	}
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -46,7 +47,9 @@ func (c *Client) removeGhostsOf(s *session) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
+	sent := time.Now()
 	lease, err := c.lease.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+	c.store.answered(RequestLeaseTTL, sent, err)
 	if err != nil {
 		return err
 	}

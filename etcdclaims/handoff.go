@@ -150,7 +150,7 @@ func (c *Client) putBack(t *term, f *localWaiter) {
 // one.
 func (t *term) succeed(f *localWaiter, rev int64) {
 	c := t.s.c
-	f.a.granted, f.a.line, f.a.handedLocally = rev, t.line, true
+	f.a.granted, f.a.line, f.a.handedLocally, f.a.trace = rev, t.line, true, t.trace()
 	c.localMu.Lock()
 	abandoned := f.state == left
 	if !abandoned {

@@ -1,6 +1,7 @@
 package etcdclaims
 
 import (
+	"context"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -23,6 +24,18 @@ type Hooks struct {
 	Zombie func(Zombie)
 	// Renewed is called for each verified renewal of a session.
 	Renewed func(Renewal)
+	// Observe is called when a call begins to acquire a key, with the call's
+	// context. It returns what follows the call, and the claim that it makes, or
+	// nil. TryAcquireAll and TryAcquireEach call it for each key. It is not
+	// called for Locks, nor for calls whose key or options are invalid.
+	Observe func(ctx context.Context, call Call) Observer
+	// Requested is called after each request to etcd, without watches. A request
+	// may carry the calls of several callers.
+	Requested func(Request)
+	// Opened is called by New. The returned function is called by Close, if it
+	// is not nil. Unlike the other hooks, code that it starts may call the
+	// client.
+	Opened func(*Client) (closed func())
 }
 
 // Zombie describes a handler that did not return within its drain.
@@ -35,6 +48,7 @@ type Zombie struct {
 // Renewal describes one verified renewal of a session.
 type Renewal struct {
 	TTL    time.Duration // that etcd granted
-	Margin time.Duration // time to the deadline before the renewal
+	Margin time.Duration // how long the session's claims had left when etcd's last answer arrived
+	Took   time.Duration // from the first request to the last answer
 	Claims int           // number of claims on the session's lease
 }

@@ -117,7 +117,9 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
+	sent := time.Now()
 	ttl, err := c.lease.TimeToLive(ctx, i.Lease)
+	c.store.answered(RequestLeaseTTL, sent, err)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return Info{}, callError("look up", key, fmt.Errorf("asking for its lease: %w", err))
 	}

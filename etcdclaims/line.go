@@ -91,7 +91,7 @@ func (t *term) pass(l line) (r txn.Request, to string) {
 	if err != nil || h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
 		return txn.Request{Key: t.key, Urgent: true, In: in}, "" // it sees that the key is free
 	}
-	told := encode(notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more})
+	told := encode(notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more, Trace: t.trace()})
 	lease := clientv3.LeaseID(first.Lease)
 	t.give(in, first.Value, lease)
 	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(layout.notice(h.Instance, first.ID)), told, lease))

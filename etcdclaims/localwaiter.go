@@ -105,6 +105,7 @@ func (c *Client) askInTurn(ctx context.Context, s *session, key string) (known f
 func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) {
 	defer c.keys.unregister(f.a.id)
 	c.stats.contended.Add(1)
+	f.a.opts.waits()
 	news := c.addWaiter(f.a) // of a forced release
 	defer c.removeWaiter(news)
 	again := arrivalAfter

@@ -148,7 +148,9 @@ func (k Locks) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), k.c.store.timeout)
 	defer cancel()
 	k.c.store.requests.Add(1)
+	sent := time.Now()
 	resp, err := k.c.lease.Grant(ctx, int64(ttl/time.Second))
+	k.c.store.answered(RequestGrant, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return 0, err // if it was granted it lapses
@@ -163,7 +165,9 @@ func (k Locks) revoke(lease clientv3.LeaseID) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(k.c.io), k.c.store.timeout)
 	defer cancel()
 	k.c.store.requests.Add(1)
-	_, _ = k.c.lease.Revoke(ctx, lease)
+	sent := time.Now()
+	_, err := k.c.lease.Revoke(ctx, lease)
+	k.c.store.answered(RequestRevoke, sent, err)
 }
 
 // replace puts a lock in the place of the owner's own, on another lease and so with
@@ -274,7 +278,9 @@ func (k Locks) dropped(ctx context.Context, key string, st lockState) (bool, err
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), k.c.store.timeout)
 	defer cancel()
 	k.c.store.requests.Add(1)
+	sent := time.Now()
 	lease, err := k.c.lease.TimeToLive(ctx, clientv3.LeaseID(st.kv.Lease))
+	k.c.store.answered(RequestLeaseTTL, sent, err)
 	switch {
 	case err != nil:
 		return false, txn.Unknown(fmt.Errorf("the lock is gone, by this call or before: %w", txn.WithCause(ctx, err)))

@@ -28,6 +28,7 @@ type notice struct {
 	Rev     int64   `json:"epochRev,omitempty"` // ModRevision of the epoch's key
 	Next    []place `json:"next,omitempty"`     // who is first in line behind, as far as the releaser knew
 	More    bool    `json:"more,omitempty"`     // others stand behind those
+	Trace   string  `json:"trace,omitempty"`    // of the releaser's claim, for the one that follows
 }
 
 // place is one in line, with what it takes to hand it the key.
@@ -202,6 +203,7 @@ func (a *attempt) readNotice(kv *mvccpb.KeyValue) bool {
 	}
 	a.granted, a.epoch = kv.ModRevision, &txn.Epoch{Value: m.Epoch, Rev: m.Rev}
 	a.noticed, a.line = true, line{next: m.Next, more: m.More, known: true}
+	a.trace = m.Trace
 	return true
 }
 

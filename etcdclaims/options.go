@@ -34,6 +34,9 @@ type acquireOptions struct {
 	until  time.Time // when it ends, whatever its context allows; zero: never
 	shares bool      // the answer to another call on the key may be its own
 	ask    *ask      // what it has asked for itself and others, or nil
+
+	observer Observer  // what follows the call, or nil
+	inLine   time.Time // since when it stands in line; zero: it does not
 }
 
 type acquireOption func(*acquireOptions)

@@ -211,7 +211,9 @@ func (c *Client) revoke(s *session) (done bool) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
+	sent := time.Now()
 	_, err := c.lease.Revoke(ctx, s.id)
+	c.store.answered(RequestRevoke, sent, err)
 	if err != nil {
 		c.log.Debug("a lease was not revoked and will expire", s.fields(zap.Error(err))...)
 	}

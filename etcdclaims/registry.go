@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // registry is the set of keys that a client holds, and of claims that are neither
@@ -74,6 +75,17 @@ func (r *registry) some(limit int) (held int, keys []string) {
 		keys = append(keys, key)
 	}
 	return len(r.terms), keys
+}
+
+// oldest returns how many keys are held, and how long the oldest term is at the time
+// now of the client's uptime.
+func (r *registry) oldest(now time.Duration) (held int, age time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.terms {
+		age = max(age, now-t.heldSince)
+	}
+	return len(r.terms), age
 }
 
 // shelves returns the shelves that have records of work that is held.

@@ -52,7 +52,9 @@ func (c *Client) grantOnce(ctx context.Context, d time.Duration) (clientv3.Lease
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
+	sent := time.Now()
 	resp, err := c.lease.Grant(ctx, int64(seconds(d)/time.Second))
+	c.store.answered(RequestGrant, sent, err)
 	if err != nil {
 		return 0, fmt.Errorf("granting a lease: %w", err)
 	}

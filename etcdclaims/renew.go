@@ -113,6 +113,7 @@ func (s *session) tryRenew(ctx context.Context) error {
 	defer cancel()
 	sent := time.Now()
 	ttl, err := s.c.keepAlive(callCtx, s.id)
+	s.c.store.answered(RequestKeepAlive, sent, err)
 	s.c.observe(ctx, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -137,7 +138,8 @@ func (s *session) tryRenew(ctx context.Context) error {
 	}
 	s.adopt(t0, ttl)
 	if hook := s.c.cfg.Hooks.Renewed; hook != nil {
-		hook(Renewal{TTL: ttl, Margin: g.hard - age, Claims: s.size()})
+		took, _ := s.c.clock.Now().Since(t0)
+		hook(Renewal{TTL: ttl, Margin: max(g.hard-age-took, 0), Took: took, Claims: s.size()})
 	}
 	return nil
 }

@@ -183,7 +183,9 @@ func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) 
 	now := c.clock.Now()
 	for try := 0; ; try++ {
 		c.store.requests.Add(1)
+		sent := time.Now()
 		resp, err := c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
+		c.store.answered(RequestGrant, sent, err)
 		if err == nil {
 			return &shelf{id: resp.ID, from: now}, nil
 		}
@@ -228,7 +230,10 @@ func (h *shelves) ask(ctx context.Context, s *shelf) (*clientv3.LeaseTimeToLiveR
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), h.c.store.timeout)
 	defer cancel()
 	h.c.store.requests.Add(1)
-	return h.c.lease.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+	sent := time.Now()
+	resp, err := h.c.lease.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
+	h.c.store.answered(RequestLeaseTTL, sent, err)
+	return resp, err
 }
 
 // keep renews, once in a slice, the leases with records of work under way.
@@ -279,7 +284,9 @@ func (h *shelves) renew(s *shelf) bool {
 	for try := 0; ; try++ {
 		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(h.c.open), h.c.store.timeout)
 		h.c.store.requests.Add(1)
+		sent := time.Now()
 		_, err := h.c.lease.KeepAliveOnce(ctx, s.id)
+		h.c.store.answered(RequestKeepAlive, sent, err)
 		cancel()
 		switch {
 		case err == nil:
@@ -309,7 +316,9 @@ func (h *shelves) clear(ctx context.Context, s *shelf) bool {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), h.c.store.timeout)
 	defer cancel()
 	h.c.store.requests.Add(1)
+	sent := time.Now()
 	_, err = h.c.lease.Revoke(ctx, s.id)
+	h.c.store.answered(RequestRevoke, sent, err)
 	return err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound)
 }
 

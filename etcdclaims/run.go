@@ -189,6 +189,7 @@ func (r *run) overdue(why error, drain time.Duration) {
 	}
 	z := Zombie{Token: r.t.token(), Told: why, Drain: drain}
 	r.c.stats.zombies.Add(1)
+	r.c.stats.overdue.Add(1)
 	r.c.log.Warn("a handler goes on though it was told to stop", r.t.fields()...)
 	if hook := r.c.cfg.Hooks.Zombie; hook != nil {
 		hook(z)
@@ -210,5 +211,9 @@ func (r *run) finish() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
+	late := r.late
 	r.mu.Unlock()
+	if late {
+		r.c.stats.overdue.Add(-1)
+	}
 }

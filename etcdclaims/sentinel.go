@@ -121,6 +121,7 @@ func (c *Client) readSessions(prefix string) (int64, error) {
 	c.store.requests.Add(1)
 	sent := time.Now()
 	resp, err := c.etcd.Get(ctx, prefix, clientv3.WithPrefix())
+	c.store.answered(RequestRange, sent, err)
 	c.observe(ctx, sent, err)
 	if err != nil {
 		return 0, err

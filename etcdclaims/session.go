@@ -70,6 +70,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	c.store.requests.Add(1)
 	sent := time.Now()
 	resp, err := c.lease.Grant(ctx, int64(asked/time.Second))
+	c.store.answered(RequestGrant, sent, err)
 	c.observe(ctx, sent, err)
 	if err != nil {
 		return nil, fmt.Errorf("granting a lease: %w", txn.Denied(err)) // one whose reply was lost ends by itself
@@ -317,9 +318,10 @@ func (s *session) die(reason Reason, err error) {
 	terms := s.terms
 	s.terms = nil
 	lost := make([]*LostError, 0, len(terms))
+	ended := terms[:0]
 	for _, t := range terms {
 		if l := t.loseLocked(reason, err); l != nil {
-			lost = append(lost, l)
+			lost, ended = append(lost, l), append(ended, t)
 		}
 	}
 	close(s.dead)
@@ -328,8 +330,9 @@ func (s *session) die(reason Reason, err error) {
 	if reason != ReasonShutdown {
 		s.c.log.Info("session ended", s.fields(zap.Stringer("reason", reason), zap.Int("claims", len(lost)), zap.NamedError("cause", err))...)
 	}
-	for _, l := range lost {
+	for i, l := range lost {
 		s.c.reportLost(l)
+		ended[i].observeEnd()
 	}
 }
 

@@ -1,11 +1,15 @@
 package etcdclaims
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 type stats struct {
 	attempts, acquired, contended, tookOver atomic.Int64
 	released, completed, failed, zombies    atomic.Int64
 	lost                                    [reasons]atomic.Int64
+	overdue                                 atomic.Int64
 }
 
 // Stats counts what a client did since New.
@@ -22,6 +26,9 @@ type Stats struct {
 	Held      int              // claims held now
 	Sessions  int              // leases of claims in use now
 	Requests  int64            // requests to etcd, without watches and the request for its version
+	Waiting   int              // calls that wait in line for a key now
+	Overdue   int              // handlers of Run and the like that run now though their drain is over
+	Oldest    time.Duration    // how long the oldest of the claims held now is held; 0 if none is
 }
 
 // Stats returns the counts so far. It does no I/O. The counts of a passthrough
@@ -43,6 +50,10 @@ func (c *Client) Stats() Stats {
 			s.Lost[Reason(r)] = n
 		}
 	}
-	s.Held, _ = c.keys.some(0)
+	s.Held, s.Oldest = c.keys.oldest(c.uptime())
+	s.Overdue = int(c.stats.overdue.Load())
+	c.waitersMu.Lock()
+	s.Waiting = len(c.waiters)
+	c.waitersMu.Unlock()
 	return s
 }

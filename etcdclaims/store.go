@@ -34,7 +34,8 @@ type store struct {
 	rewound    atomic.Pointer[rewind]
 	onRewind   func(error) // called once for each time that the revision went back
 
-	observe func(ctx context.Context, t0 time.Time, err error) // learns how each request ended
+	observe   func(ctx context.Context, t0 time.Time, err error) // learns how each request ended
+	requested func(Request)                                      // Hooks.Requested, or nil
 }
 
 type rewind struct{ from, to, epoch int64 }
@@ -61,6 +62,7 @@ func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time
 		facts.In = in
 		return s.kv.Txn(ctx).Commit()
 	})
+	s.answered(RequestTxn, t0, err)
 	s.observe(ctx, t0, err)
 	switch {
 	case err != nil && !sent:
@@ -92,7 +94,9 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 	s.requests.Add(1)
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
 	defer cancel()
+	sent := time.Now()
 	resp, err := s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
+	s.answered(RequestDelete, sent, err)
 	if err != nil {
 		return fmt.Errorf("revision %d came after %d, and asking again failed: %w", rev, floor, err)
 	}
@@ -127,7 +131,9 @@ func (s *store) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
 	defer cancel()
 	s.requests.Add(1)
+	sent := time.Now()
 	resp, err := s.kv.Get(ctx, s.layout.epoch())
+	s.answered(RequestRange, sent, err)
 	if err != nil {
 		return fmt.Errorf("%w (reading the epoch: %w)", rw.err(s.layout), err)
 	}
@@ -171,6 +177,13 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 			}
 			return nil
 		}
+	}
+}
+
+// answered reports how a request ended that was sent at t0.
+func (s *store) answered(kind RequestKind, t0 time.Time, err error) {
+	if s.requested != nil {
+		s.requested(Request{Kind: kind, Took: time.Since(t0), Err: err})
 	}
 }
 

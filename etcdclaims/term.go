@@ -51,7 +51,12 @@ type term struct {
 	noted   bool  // a note was sent
 	min     time.Duration
 	limit   *time.Timer // MaxHold
-	soft    *time.Timer // MaxHold less drain: the context ends
+	outcome State       // in which its work is being recorded
+
+	observer  Observer      // what follows the term, or nil; guarded by the session's mutex
+	heldSince time.Duration // of the client's uptime
+	endedAt   time.Duration
+	soft      *time.Timer // MaxHold less drain: the context ends
 }
 
 type phase int
@@ -117,6 +122,7 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	if t.min > 0 {
 		t.since = s.c.clock.Now() // exactly
 	}
+	t.heldSince = s.c.uptime()
 	s.mu.Lock()
 	if s.cause != nil {
 		s.mu.Unlock()
@@ -145,10 +151,11 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 // context returns the context of who works under the claim. Most claims of short
 // work need none, so it is made when it is asked for.
 func (t *term) context() context.Context {
+	carried := t.observedContext(context.Background())
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.ctx == nil {
-		ctx := fencing.NewContext(context.Background(), t.token())
+		ctx := fencing.NewContext(carried, t.token())
 		t.ctx, t.cancel = context.WithCancelCause(fencing.WithCheck(ctx, (&Claim{t: t, key: t.key}).Check))
 		if t.stopCause != nil {
 			t.cancel(t.stopCause)
@@ -184,6 +191,7 @@ func (t *term) endLocked(err error) bool {
 		t.s.terms = terms[:len(terms)-1]
 		t.s.emptiedLocked()
 	}
+	t.endedAt = t.s.c.uptime()
 	t.s.c.keys.remove(t)
 	t.requeueLocal()
 	t.err.Store(&err)
@@ -215,6 +223,7 @@ func (t *term) lose(reason Reason, err error) bool {
 		return false
 	}
 	t.s.c.reportLost(l)
+	t.observeEnd()
 	t.clearAway()
 	t.s.c.retireIdle(t.s)
 	return true
@@ -316,6 +325,7 @@ func (t *term) finish(err error) {
 	ended := t.endLocked(err)
 	t.s.mu.Unlock()
 	if ended {
+		t.observeEnd()
 		t.s.c.retireIdle(t.s)
 	}
 }

@@ -61,14 +61,16 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
+	o.observer = c.observeCall(ctx, Call{Key: key, Wait: true, Work: w != nil})
 	t, err := c.acquireLoop(ctx, key, o, w, c.waitOn)
 	if err != nil {
 		if cause := wire.ContextError(ctx); cause != nil && goesOn(err, o) {
 			err = c.ended(fmt.Errorf("the session was lost, and there is no new one yet: %w", cause))
 		}
-		return nil, c.acquireError(key, err)
+		err = c.acquireError(key, err)
 	}
-	return t, nil
+	o.observed(err)
+	return t, err
 }
 
 // waitOn is waitOnce, and goes on with another session, at the end of the line, if
@@ -176,6 +178,7 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 	}
 	if p != nil {
 		placed()
+		a.opts.waits()
 		a.supersedes = nil // in line like everybody, whatever becomes of that term
 		if rev = a.mine(p.own); rev > 0 {
 			a.leaveLine()

@@ -1,0 +1,299 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// ledger writes down what the observers of a client are told.
+type ledger struct {
+	mu     sync.Mutex
+	lines  []string
+	opened int
+	kinds  map[etcdclaims.RequestKind]int
+	failed int
+}
+
+type valueKey struct{}
+
+func (l *ledger) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
+
+// take returns the lines since the last time.
+func (l *ledger) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := l.lines
+	l.lines = nil
+	return lines
+}
+
+func (l *ledger) hooks() etcdclaims.Hooks {
+	return etcdclaims.Hooks{
+		Observe: func(_ context.Context, call etcdclaims.Call) etcdclaims.Observer {
+			if call.Key == "unobserved" {
+				return nil
+			}
+			return &follower{l: l, call: call}
+		},
+		Requested: func(r etcdclaims.Request) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.kinds == nil {
+				l.kinds = map[etcdclaims.RequestKind]int{}
+			}
+			l.kinds[r.Kind]++
+			if r.Err != nil {
+				l.failed++
+			}
+		},
+		Opened: func(*etcdclaims.Client) func() {
+			l.opened++
+			return func() { l.opened-- }
+		},
+	}
+}
+
+type follower struct {
+	l     *ledger
+	call  etcdclaims.Call
+	fence int64
+	ended bool
+}
+
+func (o *follower) Acquired(a etcdclaims.Acquisition) {
+	o.fence = a.Token.Fence
+	from := ""
+	if a.Trace != "" {
+		from = " from " + a.Trace
+	}
+	o.l.add("%s acquired: attempt %d, took over %v%s", a.Token.Key, a.Attempt, a.TookOver, from)
+}
+
+func (o *follower) Returned(waited time.Duration, err error) {
+	how := "ok"
+	for _, is := range []error{etcdclaims.ErrHeld, etcdclaims.ErrDone, context.DeadlineExceeded} {
+		if errors.Is(err, is) {
+			how = is.Error()
+		}
+	}
+	if (how == "ok") != (err == nil) {
+		how = err.Error()
+	}
+	o.l.add("%s returned: wait %v, work %v, waited %v: %s", o.call.Key, o.call.Wait, o.call.Work, waited.Round(time.Second), how)
+}
+
+func (o *follower) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, valueKey{}, o.call.Key)
+}
+
+func (o *follower) Trace() string { return "trace of " + o.call.Key }
+
+func (o *follower) Ended(e etcdclaims.TermEnd) {
+	if o.ended {
+		o.l.add("%s ended twice", o.call.Key)
+	}
+	o.ended = true
+	why := "released"
+	var lost *etcdclaims.LostError
+	if errors.As(e.Err, &lost) {
+		why = "lost: " + lost.Reason.String()
+	}
+	o.l.add("%s ended: held %v, work %q, %s", o.call.Key, e.Held.Round(time.Second), e.Work, why)
+}
+
+func expect(t *testing.T, l *ledger, want ...string) {
+	t.Helper()
+	if got := l.take(); !slices.Equal(got, want) {
+		t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+func TestObserver(t *testing.T) {
+	t.Parallel()
+	virtualCase(t, "claims", func(t *testing.T, w *world) {
+		var l ledger
+		c, _ := w.client(etcdclaims.Config{Hooks: l.hooks()})
+		cl, err := c.TryAcquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.peer().TryAcquire(t.Context(), "k") // without an observer
+		if _, err := c.TryAcquire(t.Context(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+			t.Fatal(err)
+		}
+		shared, err := c.TryAcquire(t.Context(), "k", etcdclaims.Reentrant())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound, unbind := shared.Bind(t.Context())
+		if bound.Value(valueKey{}) != "k" || cl.Context().Value(valueKey{}) != "k" {
+			t.Error("the contexts do not carry what the observer adds")
+		}
+		unbind()
+		time.Sleep(3 * sec)
+		_ = shared.Release(t.Context())
+		_ = cl.Release(t.Context())
+		expect(t, &l,
+			"k acquired: attempt 0, took over false", "k returned: wait false, work false, waited 0s: ok",
+			"k returned: wait false, work false, waited 0s: etcdclaims: held by another",
+			"k returned: wait false, work false, waited 0s: ok",
+			`k ended: held 3s, work "", released`)
+		if _, err := c.TryAcquire(t.Context(), ""); err == nil {
+			t.Error("no error for an empty key")
+		}
+		unobserved, err := c.TryAcquire(t.Context(), "unobserved")
+		if err != nil || unobserved.Context().Value(valueKey{}) != nil {
+			t.Error("observed by nobody: ", err)
+		}
+		_ = unobserved.Release(t.Context())
+		expect(t, &l)
+		if l.kinds[etcdclaims.RequestTxn] == 0 || l.kinds[etcdclaims.RequestGrant] == 0 || l.failed > 0 {
+			t.Error("requests: ", l.kinds, l.failed)
+		}
+	})
+
+	virtualCase(t, "hand-over", func(t *testing.T, w *world) {
+		var l ledger
+		a, _ := w.client(etcdclaims.Config{Hooks: l.hooks()})
+		b, _ := w.client(etcdclaims.Config{Hooks: l.hooks()})
+		for name, next := range map[string]*etcdclaims.Client{"remote": b, "local": a} {
+			cl, err := a.TryAcquire(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan *etcdclaims.Claim)
+			go func() {
+				cl, err := next.Acquire(t.Context(), name)
+				if err != nil {
+					t.Error(err)
+				}
+				done <- cl
+			}()
+			time.Sleep(2 * sec)
+			if st := next.Stats(); st.Waiting != 1 {
+				t.Errorf("%d wait", st.Waiting)
+			}
+			if st := a.Stats(); st.Oldest.Round(sec) != 2*sec {
+				t.Errorf("the oldest claim is %v old", st.Oldest)
+			}
+			l.take()
+			_ = cl.Release(t.Context())
+			second := <-done
+			lines := l.take()
+			slices.Sort(lines) // the two clients are not in step
+			want := []string{
+				name + " acquired: attempt 0, took over false from trace of " + name,
+				name + ` ended: held 2s, work "", released`,
+				name + " returned: wait true, work false, waited 2s: ok",
+			}
+			if !slices.Equal(lines, want) {
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(lines, "\n\t"), strings.Join(want, "\n\t"))
+			}
+			_ = second.Release(t.Context())
+			l.take()
+		}
+	})
+
+	virtualCase(t, "work", func(t *testing.T, w *world) {
+		var l ledger
+		c, _ := w.client(etcdclaims.Config{Hooks: l.hooks()})
+		work, err := c.TryBegin(t.Context(), "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.server.Revoke(t, w.own("w")) // as if its owner had died
+		<-work.Done()
+		expect(t, &l,
+			"w acquired: attempt 1, took over false", "w returned: wait false, work true, waited 0s: ok",
+			`w ended: held 0s, work "", lost: lease revoked`)
+		err = c.TryRunWork(t.Context(), "w", func(ctx context.Context, _ *etcdclaims.Work) error {
+			if ctx.Value(valueKey{}) != "w" {
+				t.Error("the handler's context does not carry what the observer adds")
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.TryBegin(t.Context(), "w")
+		if !errors.Is(err, etcdclaims.ErrDone) {
+			t.Fatal(err)
+		}
+		_ = c.TryRunWork(t.Context(), "x", func(context.Context, *etcdclaims.Work) error { return errors.New("no") })
+		expect(t, &l,
+			"w acquired: attempt 2, took over true", "w returned: wait false, work true, waited 0s: ok",
+			`w ended: held 0s, work "done", released`,
+			"w returned: wait false, work true, waited 0s: etcdclaims: work is done",
+			"x acquired: attempt 1, took over false", "x returned: wait false, work true, waited 0s: ok",
+			`x ended: held 0s, work "failed", released`)
+	})
+
+	virtualCase(t, "many keys", func(t *testing.T, w *world) {
+		var l ledger
+		c, _ := w.client(etcdclaims.Config{Hooks: l.hooks()})
+		all, err := c.TryAcquireAll(t.Context(), []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		each, errs := c.TryAcquireEach(t.Context(), []string{"a", "c"})
+		if errs[0] == nil || errs[1] != nil {
+			t.Fatal(errs)
+		}
+		expect(t, &l,
+			"a acquired: attempt 0, took over false", "b acquired: attempt 0, took over false",
+			"a returned: wait false, work false, waited 0s: ok", "b returned: wait false, work false, waited 0s: ok",
+			"c acquired: attempt 0, took over false",
+			"a returned: wait false, work false, waited 0s: etcdclaims: held by another", "c returned: wait false, work false, waited 0s: ok")
+		_, _ = all[0].Key(), each[1].Key()
+		if err := c.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lines := l.take()
+		slices.Sort(lines)
+		for i, key := range []string{"a", "b", "c"} {
+			if want := key + ` ended: held 0s, work "", lost: shut down`; i >= len(lines) || lines[i] != want {
+				t.Errorf("got %q, want %s", lines, want)
+			}
+		}
+		if l.opened != 0 {
+			t.Errorf("opened %d more often than closed", l.opened)
+		}
+	})
+
+	virtualCase(t, "overdue handler", func(t *testing.T, w *world) {
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+		ctx, cancel := context.WithCancel(t.Context())
+		began, end, returned := make(chan bool), make(chan bool), make(chan bool)
+		go func() {
+			defer close(returned)
+			_ = c.TryRun(ctx, "k", func(context.Context) error { close(began); <-end; return nil })
+		}()
+		<-began
+		cancel()
+		time.Sleep(2 * sec)
+		if n := c.Stats().Overdue; n != 0 {
+			t.Errorf("%d overdue within their drain", n)
+		}
+		time.Sleep(3 * sec)
+		if n := c.Stats().Overdue; n != 1 {
+			t.Errorf("%d overdue, want 1", n)
+		}
+		close(end)
+		<-returned
+		if st := c.Stats(); st.Overdue != 0 || st.Zombies != 1 {
+			t.Errorf("%d overdue after it has returned, %d zombies", st.Overdue, st.Zombies)
+		}
+	})
+}
