@@ -15,7 +15,14 @@ import (
 // hold runs the command under the claim, and gives the claim up when the command
 // has ended, and not before.
 func (r *runner) hold(path string, h *holding) error {
-	cmd := &exec.Cmd{Path: path, Args: r.argv, Env: append(os.Environ(), environment(h)...), Stdin: r.in, Stdout: r.out, Stderr: r.err}
+	env := append(os.Environ(), environment(h)...)
+	if s, err := listenSock(h.Claim, r.commandTimeout); err == nil {
+		defer s.close()
+		env = append(env, "CLAIM_SOCK="+s.path())
+	} else { // few commands ask
+		r.complain(fmt.Sprintf("the command has no CLAIM_SOCK: %v", err), 0)
+	}
+	cmd := &exec.Cmd{Path: path, Args: r.argv, Env: env, Stdin: r.in, Stdout: r.out, Stderr: r.err}
 	c, err := startChild(cmd)
 	if err != nil {
 		return errors.Join(&exitError{exitCannotRun, fmt.Errorf("run %q: %w", r.key, err)}, r.giveUp(h, nil))
@@ -56,6 +63,7 @@ func environment(h *holding) []string {
 		"CLAIM_FENCE=" + strconv.FormatInt(h.Fence(), 10),
 		"CLAIM_ID=" + h.ID(),
 		"CLAIM_OWNER=" + h.Owner(),
+		"CLAIM_DEADLINE=" + h.Deadline().UTC().Format(time.RFC3339Nano),
 	}
 	if h.work != nil {
 		env = append(env, "CLAIM_ATTEMPT="+strconv.Itoa(h.work.Attempt()))

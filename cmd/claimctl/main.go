@@ -78,7 +78,7 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 		&cobra.Group{ID: groupRepair, Title: "Repair:"})
 	root.AddCommand(
 		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(),
-		a.runCommand(), a.electCommand(),
+		a.runCommand(), a.electCommand(), a.checkCommand(), a.noteCommand(),
 		a.releaseCommand(), a.epochCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(),
 		exitCodesTopic(),
 	)

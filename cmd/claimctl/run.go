@@ -54,7 +54,10 @@ process group, also SIGTERM; they do not end the claim before the command ends.
 What the command leaves behind in its group is killed before the key is released.
 
 The command finds in its environment: FENCING_TOKEN (send it along with requests),
-CLAIM_KEY, CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, and CLAIM_ATTEMPT with --once.
+CLAIM_KEY, CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
+CLAIM_DEADLINE (when the claim ends unless it is renewed, as of the start: every
+renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
+sets the claim's note: see claimctl check --help.
 
 Not guaranteed: if claimctl is stopped (SIGSTOP), or killed where the system cannot
 kill the command with it (all but Linux), the command runs on without the claim.

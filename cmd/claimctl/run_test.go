@@ -3,9 +3,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,6 +108,7 @@ func TestRun(t *testing.T) {
 		"what stays behind": runLeftBehind,
 		"killed":            runKilled,
 		"elect":             runElect,
+		"socket":            runSocket,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -120,10 +123,13 @@ func TestRun(t *testing.T) {
 }
 
 func runEnvironment(w *world, start func(args ...string) *process, _ string) {
-	out := start("run", "k", "--note", "hello", "--", "sh", "-c", `echo "$FENCING_TOKEN $CLAIM_KEY $CLAIM_FENCE $CLAIM_ID $CLAIM_OWNER"; ls /proc/self >/dev/null`).ends(0).out
+	out := start("run", "k", "--note", "hello", "--", "sh", "-c", `echo "$FENCING_TOKEN $CLAIM_KEY $CLAIM_FENCE $CLAIM_ID $CLAIM_OWNER $CLAIM_DEADLINE"; ls /proc/self >/dev/null`).ends(0).out
 	fields := strings.Fields(out)
-	if len(fields) != 5 || fields[1] != "k" || fields[4] != "operator" {
+	if len(fields) != 6 || fields[1] != "k" || fields[4] != "operator" {
 		w.Fatalf("the command sees %q", out)
+	}
+	if deadline, err := time.Parse(time.RFC3339Nano, fields[5]); err != nil || time.Until(deadline) < time.Second || time.Until(deadline) > etcdclaims.DefaultTTL {
+		w.Errorf("deadline %v, %v", deadline, err)
 	}
 	token, err := fencing.Parse(fields[0])
 	if err != nil || token.Key != "k" || fmt.Sprint(token.Fence) != fields[2] {
@@ -311,6 +317,54 @@ func runElect(w *world, start func(args ...string) *process, dir string) {
 	r := p.ends(4)
 	if !strings.Contains(r.err, "waiting in line again") || strings.Count(appears(w.T, file), "\n") != 2 {
 		w.Errorf("it says %q", r.err)
+	}
+}
+
+// runSocket wants that the command can ask about its claim, and sets its note.
+func runSocket(w *world, start func(args ...string) *process, dir string) {
+	file := filepath.Join(dir, "sock")
+	p := start("run", "k", "--", "sh", "-c", fmt.Sprintf(`trap '' TERM; echo $CLAIM_SOCK > %s; while :; do sleep 0.05; done`, file))
+	path := strings.TrimSpace(appears(w.T, file))
+	c, err := net.Dial("unix", path)
+	w.noErr(err)
+	defer func() { _ = c.Close() }()
+	lines := bufio.NewReader(c)
+	ask := func(request string) string {
+		w.Helper()
+		_, err := fmt.Fprintln(c, request)
+		w.noErr(err)
+		reply, err := lines.ReadString('\n')
+		w.noErr(err)
+		return reply
+	}
+	const asked = 1000
+	begun := time.Now()
+	for range asked {
+		if reply := ask("check"); !strings.HasPrefix(reply, "ok ") {
+			w.Fatalf("check: %q", reply)
+		}
+	}
+	w.Logf("a check over the socket takes %s", time.Since(begun)/asked)
+	if reply := ask("note step 2 of 5"); reply != "ok\n" {
+		w.Errorf("note: %q", reply)
+	}
+	if x := as[explanation](w, "explain", "k"); x.Note != "step 2 of 5" {
+		w.Errorf("%+v", x)
+	}
+	if reply := ask("dance"); !strings.HasPrefix(reply, "error ") {
+		w.Errorf("dance: %q", reply)
+	}
+	w.ok("release", "k", "--fence", fmt.Sprint(as[explanation](w, "explain", "k").Fence))
+	p.ends(exitKilled)
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		w.Errorf("the socket is left behind: %v", err)
+	}
+	// By claimctl itself.
+	w.noErr(os.WriteFile(file, nil, 0o600))
+	program := p.cmd.Path
+	r := start("run", "k", "--", "sh", "-c", fmt.Sprintf(`%[1]s check && %[1]s note "a b" && %[1]s note "$(printf 'a\nb')"; echo $?; CLAIM_SOCK=/nowhere %[1]s check; echo $?; CLAIM_SOCK= %[1]s check; echo $?`, program)).ends(0)
+	if !strings.HasPrefix(r.out, "held, for ") || !strings.HasSuffix(r.out, fmt.Sprintf("\n%d\n%d\n%d\n", exitUsage, exitLost, exitUsage)) {
+		w.Errorf("%s%s", r.out, r.err)
 	}
 }
 
