@@ -190,3 +190,46 @@ func TestEpoch(t *testing.T) {
 	}
 	w.fails(exitUsage, "show or raise", "epoch")
 }
+
+func TestDrill(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	w.fails(exitFailure, "the key is free", "drill", "k")
+	a, b := w.client("api-7"), w.client("api-8")
+	first := w.claim(a, "k")
+	w.fails(exitFailure, "nobody waits", "drill", "k", "--yes")
+	if out := w.ok("drill", "k"); !strings.Contains(out, "nobody waits") {
+		t.Errorf("plan: %s", out)
+	}
+	next := make(chan *etcdclaims.Claim, 1)
+	go func() {
+		claim, err := b.Acquire(ctx, "k")
+		if err != nil {
+			t.Error(err)
+		}
+		next <- claim
+	}()
+	eventually(t, "b waits", func() bool {
+		line, err := a.Line(ctx, "k")
+		return err == nil && len(line) == 1
+	})
+	if out := w.ok("drill", "k"); !strings.Contains(out, "next: api-8, when the key is released; at 20") {
+		t.Errorf("plan: %s", out)
+	}
+	w.noErr(first.Check())
+	v := as[drillView](w, "drill", "k", "--yes", "--reason", "game day")
+	<-first.Done()
+	second := <-next
+	if len(v.Steps) < 3 || !strings.Contains(v.Steps[len(v.Steps)-1].What, "refused") ||
+		!strings.Contains(v.Steps[len(v.Steps)-2].What, fmt.Sprintf("api-8 has the key, with fence %d", second.Fence())) {
+		t.Errorf("%+v", v)
+	}
+	if err := first.Err(); !strings.Contains(err.Error(), "game day") {
+		t.Errorf("the holder lost it with %v", err)
+	}
+	if out := w.ok("drill", "k", "--yes", "--alone"); !strings.Contains(out, "sees the key free") {
+		t.Errorf("alone: %s", out)
+	}
+	w.isFree("k")
+}

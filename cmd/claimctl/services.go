@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // services looks for what people must decide about in queues and schedules.
@@ -57,70 +53,55 @@ func (d *doctor) queues(ctx context.Context, claims *etcdclaims.Client) {
 	}
 }
 
-// groups looks at the jobs of each group that some process runs, which is what
-// makes its name known.
+// groups looks at the jobs of each group, and whether a process runs them.
 func (d *doctor) groups(ctx context.Context, claims *etcdclaims.Client) {
-	owned, jobs, well := map[string]bool{}, 0, true
-	for i, err := range claims.List(ctx, "sched/") {
-		group, ok := strings.CutSuffix(strings.TrimPrefix(i.Key, "sched/"), "/owner")
-		if err != nil || len(owned) == 50 {
-			break // claims cannot be listed: was reported
+	const most = 50
+	groups, jobs, well := 0, 0, true
+	for group, err := range sched.Groups(ctx, claims) {
+		if groups == most {
+			break
 		}
-		if !ok {
-			continue
+		if err == nil {
+			groups++
+			var n int
+			var fit bool
+			n, fit, err = d.group(ctx, claims, group)
+			jobs, well = jobs+n, well && fit
 		}
-		owned[keyspace.Digest(group)] = true
-		s, err := sched.New(claims, sched.Config{Group: group})
+		if errors.Is(err, etcdclaims.ErrPermissionDenied) {
+			return // see permissions
+		}
 		if err != nil {
-			continue // another program's key
+			d.add(levelWarning, "jobs", "see claimctl sched jobs", "cannot be read: %v", err)
+			return
 		}
-		for job, err := range s.Jobs(ctx) {
-			if errors.Is(err, etcdclaims.ErrPermissionDenied) {
-				return // see permissions
-			}
-			if err != nil {
-				d.add(levelWarning, "jobs", "see claimctl sched jobs -g "+group, "of group %q cannot be read: %v", group, err)
-				return
-			}
-			if jobs++; job.Paused != nil {
-				well = false
-				d.add(levelWarning, "jobs", fmt.Sprintf("claimctl sched resume -g %s %s", group, job.Job), "%q of group %q is paused %s", job.Job, group, viewJob(job).Paused)
-			}
-		}
-	}
-	abandoned, err := d.abandoned(ctx, claims.Prefix(), owned)
-	if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
-		d.add(levelWarning, "jobs", "see the endpoints", "cannot be read: %v", err)
-		return
-	}
-	if abandoned > 0 {
-		well = false
-		d.add(levelWarning, "jobs", "start a process that runs their Scheduler, or forget their jobs: claimctl sched jobs -g GROUP", "%d groups have jobs, and no process runs them", abandoned)
 	}
 	if well {
-		d.ok("jobs", "%d of %d groups, none paused", jobs, len(owned))
+		d.ok("jobs", "%d in %d groups, none paused", jobs, groups)
 	}
 }
 
-// abandoned counts the groups with jobs that nobody owns. It reads no values.
-func (d *doctor) abandoned(ctx context.Context, prefix string, owned map[string]bool) (int, error) {
-	const most = 50
-	root, n := prefix+"sched/", 0
-	end := keyspace.RangeEnd(root)
-	for from := root; n < most; {
-		resp, err := d.etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly())
-		if err != nil || len(resp.Kvs) == 0 {
-			return n, err
-		}
-		digest, _, _ := strings.Cut(strings.TrimPrefix(string(resp.Kvs[0].Key), root), "/")
-		if !owned[digest] {
-			specs, err := d.etcd.Get(ctx, root+digest+"/spec/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-			if err != nil {
-				return n, err
-			}
-			n += int(min(specs.Count, 1))
-		}
-		from = keyspace.RangeEnd(root + digest + "/")
+// group counts the jobs of a group, and reports whether they can run.
+func (d *doctor) group(ctx context.Context, claims *etcdclaims.Client, name string) (jobs int, well bool, err error) {
+	s, err := sched.New(claims, sched.Config{Group: name})
+	if err != nil {
+		return 0, false, err
 	}
-	return n, nil
+	well = true
+	for job, err := range s.Jobs(ctx) {
+		if err != nil {
+			return jobs, false, err
+		}
+		if jobs++; job.Paused != nil {
+			well = false
+			d.add(levelWarning, "jobs", fmt.Sprintf("claimctl sched resume -g %s %s", name, job.Job), "%q of group %q is paused %s", job.Job, name, viewJob(job).Paused)
+		}
+	}
+	owner, err := claims.Lookup(ctx, "sched/"+name+"/owner")
+	if err == nil && !owner.Held && jobs > 0 {
+		well = false
+		d.add(levelWarning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: claimctl sched forget -g %s JOB", name),
+			"no process runs group %q, which has %d jobs", name, jobs)
+	}
+	return jobs, well, err
 }
