@@ -182,3 +182,23 @@ func TestFit(t *testing.T) {
 		}
 	}
 }
+
+func TestBench(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.ctl("bench", "--duration", "1s", "--callers", "4", "-o", "json")
+	var v benchView
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code > 2 || len(v.Measurements) != 5 {
+		t.Fatalf("%+v: %v", r, err)
+	}
+	for _, m := range v.Measurements {
+		if m.N == 0 || m.Rate <= 0 || m.P99 == "0s" {
+			t.Errorf("%+v", m)
+		}
+	}
+	w.fails(exitUsage, "bench: --callers", "bench", "--callers", "0")
+	left, err := w.etcd.Get(t.Context(), w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || left.Count != 0 {
+		t.Errorf("it left %d keys, %v", left.Count, err)
+	}
+}

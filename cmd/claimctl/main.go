@@ -77,7 +77,7 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 	root.AddGroup(&cobra.Group{ID: groupSee, Title: "See:"}, &cobra.Group{ID: groupRun, Title: "Run:"},
 		&cobra.Group{ID: groupRepair, Title: "Repair:"})
 	root.AddCommand(
-		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(),
+		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(), a.benchCommand(),
 		a.runCommand(), a.electCommand(), a.checkCommand(), a.noteCommand(),
 		a.releaseCommand(), a.drillCommand(), a.epochCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(),
 		exitCodesTopic(),
