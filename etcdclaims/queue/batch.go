@@ -110,9 +110,10 @@ func (b *batcher) alone(ctx context.Context, c *request) (*clientv3.TxnResponse,
 
 // depart sends some of those that wait. The caller holds the mutex.
 func (b *batcher) depart() {
-	n, size := 0, 0
+	n, size, widest := 0, 0, 0
 	for _, c := range b.waiting[:min(len(b.waiting), itemsPerRequest)] {
-		if size += c.size; n > 0 && size > bytesPerRequest {
+		widest = max(widest, len(c.then))
+		if size += c.size; n > 0 && (size > bytesPerRequest || n >= b.s.q.size.items(widest)) {
 			break
 		}
 		c.sent = true
@@ -149,10 +150,13 @@ func (b *batcher) fly(calls []*request) {
 		return
 	}
 	var ops []clientv3.Op
+	widest := 0
 	for _, c := range calls {
 		ops = append(ops, clientv3.OpTxn(c.cmps, c.then, c.els))
+		widest = max(widest, len(c.then))
 	}
 	resp, err := b.s.claim.Txn(ctx).Then(ops...).Commit()
+	b.s.q.size.refused(err, len(calls)+widest)
 	switch {
 	case err == nil:
 		for i, c := range calls {

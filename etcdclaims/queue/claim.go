@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -47,7 +48,8 @@ func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions)
 // without leases and no error means that no item is visible. What ctx bounds is the
 // claiming; the leases have contexts of their own.
 //
-// Errors: ErrConfig, and those of etcdclaims.Client.TryAcquire. After any error
+// Errors: ErrConfig, etcdclaims.ErrLost if somebody keeps revoking the leases of this
+// process, and those of etcdclaims.Client.TryAcquire. After any error
 // nothing stays claimed: what a lost reply claimed is given back.
 func (q *Queue) TryClaim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {
 	b, err := q.claim(ctx, n, false, opts)
@@ -104,7 +106,7 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	var ops []clientv3.Op
 	for _, p := range items {
 		p.st.Attempts++
-		p.st.Owner, p.st.Since, p.st.Nonce = q.claims.Owner(), now, nonce
+		p.st.Owner, p.st.Since, p.st.Epoch, p.st.Nonce = q.claims.Owner(), now, keyspace.Epoch(s.claim.Fence()), nonce
 		cmps := []clientv3.Cmp{unmoved(string(p.kv.Key), p.kv.ModRevision)}
 		then := []clientv3.Op{
 			clientv3.OpGet(q.keys.item(p.st.ID)),

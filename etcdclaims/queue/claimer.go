@@ -156,7 +156,7 @@ func (c *claimer) take() (wants []*want, n int, wait bool) {
 			wait = wait && (w.wait || w.known)
 		}
 	}
-	return wants, min(n, itemsPerRequest), wait
+	return wants, min(n, c.q.size.items(opsToClaim)), wait
 }
 
 // refuse ends all that wait.
@@ -194,6 +194,9 @@ func (c *claimer) round() (waiting bool, failed error) {
 				continue
 			}
 			return true, failed
+		}
+		if more && len(b.Leases) == 0 {
+			continue // others were faster, or the session's generation is another: nobody is told that nothing is visible
 		}
 		waiting = c.answer(wants, b)
 		if more {

@@ -83,7 +83,7 @@ func (q *Queue) Redrive(ctx context.Context, id string) error {
 		}
 		st, now := f.st, time.Now()
 		st.Attempts, st.Vesting = 0, now.UTC()
-		return append([]clientv3.Op{q.activate(), clientv3.OpDelete(f.key)}, q.requeue(st, "redrive", 0, now)...), nil
+		return append([]clientv3.Op{q.activate(), clientv3.OpDelete(f.key)}, q.requeue(st, place{Verb: "redrive"}, now)...), nil
 	})
 }
 
@@ -135,7 +135,8 @@ func (q *Queue) purgeSome(ctx context.Context, s *session, end string) (int, err
 	if end <= q.keys.dead() {
 		return 0, nil
 	}
-	resp, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.dead(), clientv3.WithRange(end), clientv3.WithLimit(mostTrimmed))
+	most := int64(q.size.items(opsToPurge))
+	resp, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
 	if err != nil || len(resp.Kvs) == 0 {
 		return 0, err
 	}
@@ -152,7 +153,10 @@ func (q *Queue) purgeSome(ctx context.Context, s *session, end string) (int, err
 		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil))
 	}
 	done, err := s.claim.Txn(ctx).Then(ops...).Commit()
-	if err != nil {
+	switch {
+	case q.size.refused(err, len(ops)+opsToPurge):
+		return q.purgeSome(ctx, s, end)
+	case err != nil:
 		return 0, err
 	}
 	n := 0

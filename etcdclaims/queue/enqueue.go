@@ -10,19 +10,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// itemsPerRequest is how many items share a transaction, below etcd's default limit
-// of 128 operations with room for what they need beside.
-const itemsPerRequest = 64
-
-// bytesPerRequest bounds a transaction below etcd's default limit of 1.5 MiB.
-const bytesPerRequest = 1400 << 10
-
 // Enqueue puts an item into the queue. It returns false if the queue had an item of
 // this id already, or completed one within Config.Retention: then nothing was
 // changed.
 //
-// Errors: ErrFull, ErrConfig, and those of etcdclaims.Client.TryAcquire. If the error
-// matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same Item
+// Errors: ErrFull, ErrConfig, etcdclaims.ErrLost if somebody keeps revoking the leases of
+// this process, and those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same Item
 // again is safe while the item is in the queue, and for Config.Retention after it was
 // completed if it has an id of the caller's.
 func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) {
@@ -43,20 +36,15 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 		return 0, q.fail("enqueue", err)
 	}
 	for len(items) > 0 {
-		n, size := 0, 0
-		for n < len(items) && n < itemsPerRequest {
-			size += len(items[n].payload)*4/3 + 4*len(items[n].id) + 1024
-			if n > 0 && size > bytesPerRequest {
-				break
-			}
-			n++
-		}
-		some, err := q.enqueue(ctx, items[:n])
-		added += some
-		if err != nil {
+		some := fitting(items[:min(len(items), q.size.items(opsToEnqueue))], Item.size)
+		n, err := q.enqueue(ctx, some)
+		added += n
+		switch {
+		case err == nil:
+			items = items[len(some):]
+		case !q.size.refused(err, len(some)+1+opsToEnqueue): // else none of them was enqueued
 			return added, q.fail("enqueue", err)
 		}
-		items = items[n:]
 	}
 	return added, nil
 }
@@ -242,8 +230,9 @@ func (q *Queue) put(it Item, now time.Time) clientv3.Op {
 // Op returns the operation that enqueues items, for a transaction of the caller's
 // own: with his other writes (an outbox), or in Complete of a claim or an item. If
 // the transaction is carried out twice the items are enqueued once. A transaction
-// takes one Op of a queue at most, with up to 64 items. It does not heed
-// Config.MaxWaiting.
+// takes one Op of a queue at most, with up to 64 items; where etcd allows fewer
+// operations than its default (--max-txn-ops), with at most as many items as that, less
+// 4 and the operations of the transaction. It does not heed Config.MaxWaiting.
 func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	if len(items) == 0 || len(items) > itemsPerRequest {
 		return clientv3.Op{}, q.fail("enqueue", fmt.Errorf("%d items in one operation: want 1 to %d", len(items), itemsPerRequest))

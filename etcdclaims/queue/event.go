@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -191,8 +192,8 @@ func (c *change) event() (e Event) {
 	if by != nil {
 		if st, err := decodeState(by); err == nil {
 			e.Owner, e.Attempt = st.Owner, st.Attempts
+			e.Fence = keyspace.Fence(st.Epoch, by.ModRevision)
 		}
-		e.Fence = by.ModRevision
 	}
 	return e
 }

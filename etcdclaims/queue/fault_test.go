@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
@@ -285,4 +286,44 @@ func TestBeliefEndsWithVerbs(t *testing.T) {
 		w.ok(l.Check())
 		w.ok(l.Release(w.Context()))
 	})
+}
+
+// A session whose lease is revoked as it is opened is opened again.
+func TestSessionRevokedAtBirth(t *testing.T) {
+	calls := map[string]func(ctx context.Context, q *queue.Queue) error{
+		"claim": func(ctx context.Context, q *queue.Queue) error { _, err := q.Claim(ctx, 1); return err },
+		"enqueue": func(ctx context.Context, q *queue.Queue) error {
+			_, err := q.Enqueue(ctx, queue.NewItem(nil))
+			return err
+		},
+		"pause": func(ctx context.Context, q *queue.Queue) error { return q.Pause(ctx, "") },
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				p := w.queue(queue.Config{})
+				q, host := w.process(queue.Config{})
+				w.enqueue(p, "a")
+				f := claimtest.Fault{On: claimtest.Acquire, LoseRequest: true, Err: rpctypes.ErrGRPCLeaseNotFound, Times: 3}
+				injected := host.Inject(f)
+				w.ok(call(w.Context(), q))
+				w.want(injected.Hits(), 3)
+				ctx, cancel := context.WithTimeout(w.Context(), 5*sec)
+				defer cancel()
+				q, host = w.process(queue.Config{})
+				f.Times = -1
+				host.Inject(f)
+				err := call(ctx, q)
+				if name == "claim" { // it waits, and its claimer goes on
+					w.wantErr(err, context.DeadlineExceeded)
+				} else {
+					w.wantErr(err, etcdclaims.ErrLost)
+				}
+				if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

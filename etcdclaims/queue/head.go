@@ -162,27 +162,14 @@ func (c *claimer) choose(visible []*picked, n int) []*picked {
 // claimedSize bounds what a request needs to claim an item.
 func claimedSize(p *picked) int { return len(p.kv.Value) + 8*MaxErrorBytes }
 
-// fitting returns the first items that one request can move: their histories may be long.
-func fitting[T any](items []T, size func(T) int) []T {
-	sum := 0
-	for i, it := range items {
-		if sum += size(it); i > 0 && sum > bytesPerRequest {
-			return items[:i]
-		}
-	}
-	return items
-}
-
 func inOrder(a, b *picked) int { return strings.Compare(a.at, b.at) }
 
-// promote moves later items whose time has come to the ready ones.
+// promote moves later items whose time has come to the ready ones, the first of them
+// if they are many.
 func (q *Queue) promote(ctx context.Context, s *session, vested []*picked) error {
+	fit := q.size.items(opsToMove)
 	var ops []clientv3.Op
-	size := 0
-	for _, p := range vested {
-		if size += len(p.kv.Value) + 1024; len(ops) > 0 && size > bytesPerRequest {
-			break
-		}
+	for _, p := range fitting(vested[:min(len(vested), fit)], func(p *picked) int { return len(p.kv.Value) + 1024 }) {
 		kv, st := p.kv, p.st
 		to := q.keys.ready() + p.at
 		then := []clientv3.Op{clientv3.OpDelete(string(kv.Key)), clientv3.OpPut(to, string(kv.Value))}
@@ -192,5 +179,8 @@ func (q *Queue) promote(ctx context.Context, s *session, vested []*picked) error
 		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, then, nil))
 	}
 	_, err := s.claim.Txn(ctx).Then(ops...).Commit()
+	if q.size.refused(err, len(ops)+opsToMove) {
+		return q.promote(ctx, s, vested)
+	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -69,7 +70,7 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 		return time.Time{}, l.fail("heartbeat", ErrSuperseded)
 	}
 	to := l.q.keys.takenBy(next.id) + st.ID
-	st.Owner = l.q.claims.Owner()
+	st.Owner, st.Nonce = l.q.claims.Owner(), uuid.NewString() // by which this call knows its own
 	cmps := []clientv3.Cmp{
 		unmoved(key, rev),
 		clientv3.Compare(clientv3.CreateRevision(l.q.claims.OwnKey(l.q.keys.sessionKey(sid))), ">", 0),

@@ -105,3 +105,6 @@ func rank(priority int, higherFirst bool) string {
 	}
 	return fmt.Sprintf("%016x", n)
 }
+
+// size bounds what a request needs to enqueue the item.
+func (it Item) size() int { return len(it.payload)*4/3 + 4*len(it.id) + 1024 }

@@ -15,9 +15,8 @@ import (
 // The keeper of a queue is one process of those that claim from it: the holder of
 // the claim keeperKey. It looks after what dead workers leave behind.
 const (
-	emptyFor    = time.Minute     // before a queue is no longer noted as one with work
-	trimEvery   = 5 * time.Minute // dead letters past their retention
-	mostTrimmed = 100             // dead letters with one request
+	emptyFor  = time.Minute     // before a queue is no longer noted as one with work
+	trimEvery = 5 * time.Minute // dead letters past their retention
 )
 
 // keep is the keeper's goroutine, in each process that claims.

@@ -24,6 +24,11 @@ type Lease struct {
 	content content
 	obtain  time.Time
 
+	// by names a lease that was adopted from a handle, among all leases of the handle;
+	// "" is the one that gave it. It is written with each verb, so that a lost reply is
+	// not taken for another's.
+	by string
+
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}

@@ -24,6 +24,11 @@ func TestEpochRaised(t *testing.T) {
 		w.enqueue(q, "b")
 		held := w.tryClaim(q, 2)
 		w.want(len(held), 2)
+		fences := map[string]int64{}
+		for _, l := range held {
+			fences[l.ID()] = l.Fence()
+			w.want(w.look(q, l.ID()).Fence, l.Fence())
+		}
 		w.server.RaiseEpoch(w.T, "")
 		if err := held[0].Complete(w.Context()); !errors.Is(err, etcdclaims.ErrLost) {
 			t.Errorf("complete under an old epoch: %v", err)
@@ -36,6 +41,7 @@ func TestEpochRaised(t *testing.T) {
 			for _, l := range b.Leases {
 				w.want(l.Attempt(), 2)
 				w.want(l.Fence()>>47, int64(1))
+				w.want(l.History()[0].Fence, fences[l.ID()]) // of the epoch in which it was lost
 				w.ok(l.Complete(w.Context()))
 			}
 		}

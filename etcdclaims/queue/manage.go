@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -129,11 +130,11 @@ func (q *Queue) findAmong(ctx context.Context, f found, keys []string) (found, e
 		for _, key := range some {
 			ops = append(ops, clientv3.OpGet(key))
 		}
-		resp, err := q.read(ctx, ops...)
+		answers, err := q.readAll(ctx, ops)
 		if err != nil {
 			return f, err
 		}
-		for _, r := range resp.Responses {
+		for _, r := range answers {
 			if kvs := r.GetResponseRange().Kvs; len(kvs) > 0 {
 				return q.describe(f, kvs[0])
 			}
@@ -159,7 +160,7 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 		f.Where, f.Since, f.Why = Dead, st.Died, st.Why
 	default:
 		f.Where, f.Owner, f.Since = Taken, st.Owner, st.Since
-		f.Fence = kv.ModRevision // the epoch is in the fences of History
+		f.Fence = keyspace.Fence(st.Epoch, kv.ModRevision)
 	}
 	return f, nil
 }
@@ -223,8 +224,8 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 && kvs[0].ModRevision == f.rev {
 		return false, nil
 	}
-	by, _, err := q.endOf(ctx, f.key, f.ID, f.rev)
-	return by == verb, err
+	end, err := q.endOf(ctx, f.key, f.ID, f.rev)
+	return end.verb == verb, err
 }
 
 // Cancel removes an item that no worker has, dead letters included.
@@ -258,7 +259,7 @@ func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error 
 		}
 		st := f.st
 		st.Priority = priority
-		return append([]clientv3.Op{clientv3.OpDelete(f.key)}, q.move(st, q.indexKey(st, time.Now()), "priority", 0)...), nil
+		return append([]clientv3.Op{clientv3.OpDelete(f.key)}, q.move(st, q.indexKey(st, time.Now()), place{Verb: "priority"})...), nil
 	})
 }
 
@@ -328,6 +329,12 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 // until Heartbeat moves it to this process. Until then Check says that only etcd
 // knows.
 //
+// Of all leases of one handle the verb of one is carried out, and that one alone returns
+// nil, also if the others call the same verb: they return ErrCompleted or ErrSuperseded.
+// Each writes which one it is with its verb, so Complete of an adopted lease leaves a
+// small key for a minute, unless the item's id is remembered for Config.Retention. It
+// fails while etcd has no space for that.
+//
 // Errors: ErrSuperseded if the handle is outlived, ErrCompleted if the item was
 // completed.
 func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
@@ -346,7 +353,7 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	}
 	taken, item := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
 	if len(taken) == 0 || taken[0].ModRevision != rev || len(item) == 0 {
-		if by, _, err := q.endOf(ctx, key, id, rev); err == nil && by == "complete" {
+		if end, err := q.endOf(ctx, key, id, rev); err == nil && end.verb == "complete" {
 			return fail(ErrCompleted)
 		}
 		return fail(ErrSuperseded)
@@ -359,7 +366,7 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	if err != nil {
 		return fail(err)
 	}
-	l := &Lease{q: q, sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
+	l := &Lease{q: q, by: uuid.NewString(), sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
 	stop := context.AfterFunc(q.ctx, func() { l.end(errClosed) })
 	context.AfterFunc(l.ctx, func() { stop() })

@@ -30,9 +30,11 @@ type Queue struct {
 	mu      sync.Mutex // stopped
 	stopped bool
 
+	size     requestSize
 	claimer  claimer
 	sessions sessions
-	retained retention
+	retained retention // of tombstones
+	noted    retention // of notes of adopted leases
 	ranks    ranks
 	keeping  atomic.Bool   // this process is the keeper
 	vesting  chan struct{} // capacity 1: an item was put that has not vested
@@ -59,7 +61,8 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q.ctx, q.stop = context.WithCancelCause(context.Background())
 	q.claimer.init(q)
 	q.sessions.init(q)
-	q.retained.turn = make(chan struct{}, 1)
+	q.retained.init(cfg.Retention)
+	q.noted.init(noteFor)
 	q.vesting = make(chan struct{}, 1)
 	return q, nil
 }

@@ -44,6 +44,7 @@ type tombstone struct {
 	Owner   string    `json:"owner"`
 	Attempt int       `json:"attempt"`
 	At      time.Time `json:"at"`
+	By      string    `json:"by,omitempty"` // the adopted lease that completed it
 }
 
 // state is what changes of an item. It is the value of its key under index/, taken/
@@ -63,7 +64,8 @@ type state struct {
 	// Of a taken item.
 	Owner string    `json:"owner,omitempty"`
 	Since time.Time `json:"since,omitzero"`
-	Slot  int       `json:"slot,omitempty"` // from 1; 0: none
+	Epoch int64     `json:"epoch,omitempty"` // of the lease: its fence is this and the ModRevision
+	Slot  int       `json:"slot,omitempty"`  // from 1; 0: none
 	Nonce string    `json:"nonce,omitempty"`
 
 	// Of a dead letter.
@@ -97,9 +99,10 @@ func slotOwner(session, id string) string { return session + "/" + id }
 // place is the value of place/<id>.
 type place struct {
 	Version int    `json:"v"`
-	Key     string `json:"key"`             // below the queue's root
+	Key     string `json:"key"`             // below the queue's root; "" once the item is completed
 	Verb    string `json:"verb,omitempty"`  // what moved it
 	Fence   int64  `json:"fence,omitempty"` // of the lease that did
+	By      string `json:"by,omitempty"`    // and which one, if it was adopted: see Lease.by
 }
 
 func encode(v any) string {
@@ -161,7 +164,7 @@ func cut(s string) string {
 
 // waiting returns the item without what only a taken or dead one has.
 func (st state) waiting() state {
-	st.Owner, st.Since, st.Slot, st.Nonce, st.Why, st.Died = "", time.Time{}, 0, "", "", time.Time{}
+	st.Owner, st.Since, st.Epoch, st.Slot, st.Nonce, st.Why, st.Died = "", time.Time{}, 0, 0, "", "", time.Time{}
 	return st
 }
 
@@ -175,11 +178,10 @@ func (q *Queue) indexKey(st state, now time.Time) string {
 }
 
 // move is the operations that put the item elsewhere, with its place: all keys but
-// the first one of an item are noted, so that it is found by its id.
-func (q *Queue) move(st state, key, verb string, fence int64) []clientv3.Op {
+// the first one of an item are noted, so that it is found by its id. The caller sets
+// what p has beside version and key.
+func (q *Queue) move(st state, key string, p place) []clientv3.Op {
 	st.Moved = true
-	return []clientv3.Op{
-		clientv3.OpPut(key, encode(st)),
-		clientv3.OpPut(q.keys.place(st.ID), encode(place{Version: valueVersion, Key: key[len(q.keys.root):], Verb: verb, Fence: fence})),
-	}
+	p.Version, p.Key = valueVersion, key[len(q.keys.root):]
+	return []clientv3.Op{clientv3.OpPut(key, encode(st)), clientv3.OpPut(q.keys.place(st.ID), encode(p))}
 }

@@ -19,52 +19,110 @@ import (
 // alive. Any number of processes may do it at once: each item is moved under the
 // condition that it is where it was, and that its session's claim is gone, after
 // which nothing can be taken under that session.
+//
+// What is below taken/ for a session that has no entry in worker/ is recovered, too.
+// This program leaves nothing of that kind, but it would keep the queue from ever
+// being empty.
 func (q *Queue) recoverDead(ctx context.Context, via *session) (alive int, err error) {
-	lives, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix())
+	lives, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return 0, err
 	}
-	for some := range slices.Chunk(lives.Kvs, itemsPerRequest) {
+	var ids []string
+	for _, kv := range lives.Kvs {
+		ids = append(ids, strings.TrimPrefix(string(kv.Key), q.keys.workers()))
+	}
+	slices.SortFunc(ids, func(a, b string) int { return strings.Compare(q.keys.takenBy(a), q.keys.takenBy(b)) })
+	from := q.keys.taken() // behind the items of the session before
+	for some := range slices.Chunk(ids, itemsPerRequest/2) {
+		begin := from
 		var ops []clientv3.Op
-		for _, kv := range some {
-			ops = append(ops, clientv3.OpGet(q.ownKey(kv), clientv3.WithCountOnly()))
+		for _, id := range some {
+			ops = append(ops, between(from, q.keys.takenBy(id)), clientv3.OpGet(q.ownKey(id), clientv3.WithCountOnly()))
+			from = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
 		}
-		resp, err := q.read(ctx, ops...)
+		answers, err := q.readAll(ctx, ops)
 		if err != nil {
 			return alive, err
 		}
-		for i, kv := range some {
-			if resp.Responses[i].GetResponseRange().Count > 0 {
+		for i, id := range some {
+			if answers[2*i].GetResponseRange().Count > 0 {
+				if err := q.recoverStrays(ctx, via, begin, q.keys.takenBy(id)); err != nil {
+					return alive, err
+				}
+			}
+			begin = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
+			if answers[2*i+1].GetResponseRange().Count > 0 {
 				alive++
-				continue
-			}
-			id := strings.TrimPrefix(string(kv.Key), q.keys.workers())
-			n, err := q.drain(ctx, via, id, q.ownKey(kv))
-			if err != nil {
+			} else if err := q.recoverSession(ctx, via, id); err != nil {
 				return alive, err
-			}
-			if n > 0 {
-				q.log.Warn("recovered items of a dead worker", zap.String("session", id), zap.Int("items", n))
 			}
 		}
 	}
-	return alive, nil
+	return alive, q.recoverStrays(ctx, via, from, clientv3.GetPrefixRangeEnd(q.keys.taken()))
 }
 
-// ownKey returns the key of the claim of the session that worker/<session> names.
-func (q *Queue) ownKey(worker *mvccpb.KeyValue) string {
-	return q.claims.OwnKey(q.keys.sessionKey(strings.TrimPrefix(string(worker.Key), q.keys.workers())))
+// between reads the first key of a range.
+func between(from, end string) clientv3.Op {
+	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+}
+
+// recoverSession makes the items of a session that is over wait again.
+func (q *Queue) recoverSession(ctx context.Context, via *session, id string) error {
+	n, err := q.drain(ctx, via, id)
+	if n > 0 {
+		q.log.Warn("recovered items of a dead worker", zap.String("session", id), zap.Int("items", n))
+	}
+	return err
+}
+
+// recoverStrays recovers what is in a range below taken/ in which no session of
+// worker/ has items: all of the sessions that the keys name, none of which is a living
+// one whose entry was not seen, because the session's claim must be gone. A key that
+// names no session is removed.
+func (q *Queue) recoverStrays(ctx context.Context, via *session, from, end string) error {
+	for {
+		resp, err := q.read(ctx, between(from, end))
+		if err != nil {
+			return err
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			return nil
+		}
+		key := string(kvs[0].Key)
+		if id, _, ok := strings.Cut(strings.TrimPrefix(key, q.keys.taken()), "/"); ok {
+			if err := q.recoverSession(ctx, via, id); err != nil {
+				return err
+			}
+			from = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
+			continue
+		}
+		if _, err := via.claim.Txn(ctx).If(unmoved(key, kvs[0].ModRevision)).Then(clientv3.OpDelete(key)).Commit(); err != nil {
+			return err
+		}
+		q.log.Warn("removed a key that is not of an item", zap.String("key", key))
+		from = key + "\x00"
+	}
+}
+
+// ownKey returns the key of the claim of a session.
+func (q *Queue) ownKey(session string) string {
+	return q.claims.OwnKey(q.keys.sessionKey(session))
 }
 
 // movedSize bounds what a request needs to move an item.
 func movedSize(kv *mvccpb.KeyValue) int { return len(kv.Value) + 8*MaxErrorBytes }
 
+// movable is how many items are moved with one request.
+func (q *Queue) movable() int64 { return int64(min(itemsPerRequest/2, q.size.items(opsToMove))) }
+
 // drain moves all that was taken under a dead session, in batches, and removes the
 // session's entry with the last.
-func (q *Queue) drain(ctx context.Context, via *session, id, own string) (moved int, err error) {
-	prefix := q.keys.takenBy(id)
+func (q *Queue) drain(ctx context.Context, via *session, id string) (moved int, err error) {
+	own, prefix := q.ownKey(id), q.keys.takenBy(id)
 	for {
-		got, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithLimit(itemsPerRequest/2))
+		got, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithLimit(q.movable()))
 		if err != nil {
 			return moved, err
 		}
@@ -79,13 +137,15 @@ func (q *Queue) drain(ctx context.Context, via *session, id, own string) (moved 
 		}
 		var ops []clientv3.Op
 		for _, kv := range got.Kvs {
-			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.recovered(via, kv, slots), nil))
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.recovered(kv, slots), nil))
 		}
 		resp, err := via.claim.Txn(ctx).If(absent(own)).Then(ops...).Commit()
-		if err != nil {
+		switch {
+		case q.size.refused(err, len(ops)+opsToMove):
+			continue
+		case err != nil:
 			return moved, err
-		}
-		if !resp.Succeeded {
+		case !resp.Succeeded:
 			return moved, nil // the session is alive after all: it cannot be, but etcd knows
 		}
 		for _, r := range resp.Responses {
@@ -97,7 +157,7 @@ func (q *Queue) drain(ctx context.Context, via *session, id, own string) (moved 
 }
 
 // recovered is the operations that move an item away from a dead session.
-func (q *Queue) recovered(via *session, kv *mvccpb.KeyValue, slots map[string]string) []clientv3.Op {
+func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []clientv3.Op {
 	now := time.Now()
 	st, err := decodeState(kv)
 	if err != nil {
@@ -108,12 +168,12 @@ func (q *Queue) recovered(via *session, kv *mvccpb.KeyValue, slots map[string]st
 	if st.Slot > 0 {
 		ops = append(ops, clientv3.OpDelete(q.keys.slot(st.Slot)))
 	}
-	fence := keyspace.Fence(keyspace.Epoch(via.claim.Fence()), kv.ModRevision)
+	fence := keyspace.Fence(st.Epoch, kv.ModRevision)
 	st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: fence, Ending: Lost, Error: "the worker's process died or lost its session", At: now.UTC()})
 	if st.Attempts >= st.Max {
-		return append(ops, q.bury(st, "lost", fence, "lost with its worker in its last attempt", now)...)
+		return append(ops, q.bury(st, place{Verb: "lost", Fence: fence}, "lost with its worker in its last attempt", now)...)
 	}
-	return append(ops, q.requeue(st, "lost", fence, now)...)
+	return append(ops, q.requeue(st, place{Verb: "lost", Fence: fence}, now)...)
 }
 
 // buryBare is the operations that put an item whose state cannot be read among the dead
@@ -185,7 +245,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 	from := prefix
 	for try := 0; ; try++ {
 		// What was sent before must not take anything any more.
-		resp, err := s.void(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(itemsPerRequest/2)))
+		resp, err := s.void(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(q.movable())))
 		if err != nil {
 			return err
 		}
@@ -214,8 +274,8 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 				then = append(then, clientv3.OpDelete(q.keys.slot(st.Slot)))
 			}
 			st.Attempts--
-			fence := keyspace.Fence(keyspace.Epoch(s.claim.Fence()), kv.ModRevision)
-			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, append(then, q.requeue(st, "release", fence, now)...), nil))
+			fence := keyspace.Fence(st.Epoch, kv.ModRevision)
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, append(then, q.requeue(st, place{Verb: "release", Fence: fence}, now)...), nil))
 		}
 		if len(ops) == 0 {
 			continue
@@ -223,6 +283,8 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 		_, err = s.claim.Txn(ctx).Then(ops...).Commit()
 		switch {
 		case err == nil:
+		case q.size.refused(err, len(ops)+opsToMove):
+			from = prefix
 		case errors.Is(err, etcdclaims.ErrLost), !passing(err):
 			return err
 		case !pause(ctx, try):

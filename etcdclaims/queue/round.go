@@ -107,6 +107,9 @@ func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, err
 			s.forget(l)
 		}
 		c.arrivals.forget()
+		if c.q.size.refused(err, len(items)+opsToClaim) {
+			return nil, nil // fewer the next time
+		}
 		return nil, err
 	}
 	c.arrivals.took(time.Since(begin))

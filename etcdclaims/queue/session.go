@@ -102,9 +102,7 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 	if err := q.ensureSpec(ctx); err != nil {
 		return nil, err
 	}
-	id := uuid.NewString()
-	claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), etcdclaims.TTL(ttl),
-		etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(map[string]any{"v": valueVersion, "owner": q.claims.Owner(), "ttl": ttl.String()}))))
+	id, claim, err := s.acquire(ctx, ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +110,28 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 	made.batcher.s = made
 	q.spawn(made.watch)
 	return made, nil
+}
+
+// mostRevoked is how often another lease is tried, which takes about three seconds.
+const mostRevoked = 7
+
+// acquire makes the claim of a session. If somebody revokes the claim's lease as it is
+// made it is tried again with another one, a few times.
+func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, claim *etcdclaims.Claim, err error) {
+	q := s.q
+	for try := 0; ; try++ {
+		id := uuid.NewString()
+		claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), etcdclaims.TTL(ttl),
+			etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(map[string]any{"v": valueVersion, "owner": q.claims.Owner(), "ttl": ttl.String()}))))
+		switch {
+		case !errors.Is(err, rpctypes.ErrLeaseNotFound):
+			return id, claim, err
+		case try >= mostRevoked:
+			return "", nil, fmt.Errorf("%w: the lease of the session was revoked again and again", etcdclaims.ErrLost)
+		case !pause(ctx, try):
+			return "", nil, fmt.Errorf("%w: the lease of the session was revoked (%w)", etcdclaims.ErrLost, context.Cause(ctx))
+		}
+	}
 }
 
 // idleAfter is how long a session lasts of which nothing was asked and that has no

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 )
 
@@ -88,5 +89,46 @@ func TestOverwrittenTaken(t *testing.T) {
 		w.want(ids(b.Leases), "next")
 		w.want(len(w.under("/taken/")), 1)
 		w.want(len(w.under("/dead/")), 1)
+	})
+}
+
+// What is below taken/ without a session does not keep the queue from being empty: an
+// item whose session's entry somebody removed waits again when the session is over, and
+// a key that names no session is removed. Items of sessions that live stay where they
+// are, also if such a key begins like theirs.
+func TestStrayTaken(t *testing.T) {
+	virtually(t, func(w *world) {
+		victim, host := w.process(queue.Config{})
+		q := w.queue(queue.Config{})
+		for _, id := range []string{"a", "b"} {
+			w.enqueue(q, id)
+		}
+		l := w.claim(victim)
+		mine := w.claim(q)
+		for _, key := range w.under("/worker/") {
+			_, err := w.server.Admin().Delete(w.Context(), key)
+			w.ok(err)
+		}
+		keys := w.under("/taken/")
+		w.want(len(keys), 2)
+		for _, key := range keys {
+			session := key[:strings.LastIndex(key, "/")]
+			for _, junk := range []string{session, session[:len(session)-1], session + "-"} {
+				_, err := w.server.Admin().Put(w.Context(), junk, "junk")
+				w.ok(err)
+			}
+		}
+		host.Kill()
+		time.Sleep(2 * time.Minute)
+		w.ok(mine.Check())
+		w.want(len(w.under("/taken/")), 1)
+		w.wantErr(l.Complete(w.Context()), etcdclaims.ErrLost)
+		again := w.claim(q)
+		w.want(again.ID(), l.ID())
+		w.want(again.Attempt(), 2)
+		w.ok(again.Complete(w.Context()))
+		w.ok(mine.Complete(w.Context()))
+		time.Sleep(3 * time.Minute)
+		w.want(len(w.under("/active/")), 0)
 	})
 }

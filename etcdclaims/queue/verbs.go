@@ -35,6 +35,13 @@ type Outcome struct {
 //     ctx ended, or etcd compacted its history.
 //
 // Unless it is ErrUnknown, nothing was changed.
+//
+// A lease that was adopted from a handle (see [Queue.Adopt]) and the one that gave the
+// handle are told apart, also when both call the same verb and lose the reply: one of
+// them returns nil. The same verb of the same Lease is the same request: called again
+// after ErrUnknown it returns nil if one of the calls was carried out, with the
+// arguments of that one. Once a call has returned nil all verbs return
+// etcdclaims.ErrReleased.
 
 // Complete removes the item from the queue, together with operations of the caller's
 // in the same transaction. They must not touch keys of the claims.
@@ -46,37 +53,24 @@ func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
 		}
 		err = l.verb(ctx, "complete", func(st state, rev int64, now time.Time) []clientv3.Op {
 			key := l.q.keys.item(st.ID)
-			gone := clientv3.OpDelete(key)
-			if keep != clientv3.NoLease {
+			gone, placed := clientv3.OpDelete(key), l.unplace(st)
+			switch {
+			case keep != clientv3.NoLease && l.remembered():
 				c := content{Version: valueVersion, Topic: l.content.Topic, Seq: st.Seq, Given: true, Done: &tombstone{
-					Fence: keyspace.Fence(l.ep, rev), Owner: st.Owner, Attempt: st.Attempts, At: now.UTC(),
+					Fence: keyspace.Fence(l.ep, rev), Owner: st.Owner, Attempt: st.Attempts, At: now.UTC(), By: l.by,
 				}}
 				gone = clientv3.OpPut(key, encode(c), clientv3.WithLease(keep))
+			case keep != clientv3.NoLease:
+				p := place{Version: valueVersion, Verb: "complete", Fence: keyspace.Fence(l.ep, rev), By: l.by}
+				placed = []clientv3.Op{clientv3.OpPut(l.q.keys.place(st.ID), encode(p), clientv3.WithLease(keep))}
 			}
-			return append(append([]clientv3.Op{gone}, l.unplace(st)...), ops...)
+			return append(append([]clientv3.Op{gone}, placed...), ops...)
 		})
 		if keep == clientv3.NoLease || !errors.Is(err, rpctypes.ErrLeaseNotFound) || try > 0 || l.Err() != nil {
 			return err // with a new lease it is one of the caller's
 		}
-		l.q.retained.forget(keep) // somebody may have revoked it
+		l.retention().forget(keep) // somebody may have revoked it
 	}
-}
-
-// tombstoneLease returns the lease on which the item's id is remembered, if it is.
-func (l *Lease) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
-	for try := 0; l.content.Given; try++ {
-		id, err := l.q.retained.lease(ctx, l.q)
-		if err == nil || !passing(err) {
-			return id, err
-		}
-		if ended := l.Err(); ended != nil {
-			return clientv3.NoLease, ended
-		}
-		if !pause(ctx, try) {
-			return clientv3.NoLease, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-		}
-	}
-	return clientv3.NoLease, nil
 }
 
 // unplace removes the note of where the item is, if there is one.
@@ -129,7 +123,7 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 		out = Outcome{Attempts: st.Attempts}
 		if st.Attempts >= st.Max || etcdclaims.IsPermanent(cause) {
 			out.Dead = true
-			return l.q.bury(st, "fail", keyspace.Fence(l.ep, rev), "failed: "+cause.Error(), now)
+			return l.q.bury(st, l.place("fail", rev), "failed: "+cause.Error(), now)
 		}
 		wait, given := etcdclaims.RetryDelay(cause)
 		if !given {
@@ -137,7 +131,7 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 		}
 		st.Vesting = now.Add(max(wait, 0)).UTC()
 		out.Until = st.Vesting
-		return l.q.requeue(st, "fail", keyspace.Fence(l.ep, rev), now)
+		return l.q.requeue(st, l.place("fail", rev), now)
 	})
 	if err != nil {
 		return Outcome{}, err
@@ -155,7 +149,7 @@ func (l *Lease) Snooze(ctx context.Context, d time.Duration) (until time.Time, e
 	err = l.verb(ctx, "snooze", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.Attempts--
 		st.Vesting = until
-		return l.q.requeue(st, "snooze", keyspace.Fence(l.ep, rev), now)
+		return l.q.requeue(st, l.place("snooze", rev), now)
 	})
 	return until, err
 }
@@ -166,7 +160,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	now := time.Now()
 	return l.verb(ctx, "release", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.Attempts--
-		return l.q.requeue(st, "release", keyspace.Fence(l.ep, rev), now)
+		return l.q.requeue(st, l.place("release", rev), now)
 	})
 }
 
@@ -174,24 +168,29 @@ func (l *Lease) Release(ctx context.Context) error {
 func (l *Lease) Discard(ctx context.Context, reason string) error {
 	now := time.Now()
 	return l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
-		fence := keyspace.Fence(l.ep, rev)
-		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: fence, Ending: Discarded, Error: reason, At: now.UTC()})
-		return l.q.bury(st, "discard", fence, "discarded: "+reason, now)
+		p := l.place("discard", rev)
+		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: Discarded, Error: reason, At: now.UTC()})
+		return l.q.bury(st, p, "discarded: "+reason, now)
 	})
+}
+
+// place is what is noted of a verb of the lease.
+func (l *Lease) place(verb string, rev int64) place {
+	return place{Verb: verb, Fence: keyspace.Fence(l.ep, rev), By: l.by}
 }
 
 // requeue is the operations that make a taken item wait. The note that the queue has
 // work stands: it is only removed while nothing is taken.
-func (q *Queue) requeue(st state, verb string, fence int64, now time.Time) []clientv3.Op {
+func (q *Queue) requeue(st state, p place, now time.Time) []clientv3.Op {
 	st = st.waiting()
-	return q.move(st, q.indexKey(st, now), verb, fence)
+	return q.move(st, q.indexKey(st, now), p)
 }
 
 // bury is the operations that make an item a dead letter.
-func (q *Queue) bury(st state, verb string, fence int64, why string, now time.Time) []clientv3.Op {
+func (q *Queue) bury(st state, p place, why string, now time.Time) []clientv3.Op {
 	st = st.waiting()
 	st.Why, st.Died = cut(why), now.UTC()
-	return q.move(st, q.keys.deadAt(st.Died, st.Seq), verb, fence)
+	return q.move(st, q.keys.deadAt(st.Died, st.Seq), p)
 }
 
 // fail names the operation and the item in an error.
@@ -339,7 +338,7 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 			}
 		}
 	}
-	by, at, err := l.q.endOf(ctx, key, l.ID(), rev)
+	end, err := l.q.endOf(ctx, key, l.ID(), rev)
 	if err != nil {
 		if unsure == nil {
 			l.finish(ErrSuperseded)
@@ -347,17 +346,18 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 		}
 		return l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
 	}
-	if unsure != nil && by == verb {
+	mine := end.by == l.by && verb != "heartbeat" // that finds its own by its nonce
+	if unsure != nil && end.verb == verb && mine {
 		l.finish(fmt.Errorf("item was given up (%s): %w", verb, etcdclaims.ErrReleased))
 		return nil
 	}
 	why := ErrSuperseded
-	switch by {
-	case l.tried:
+	switch {
+	case end.verb == l.tried && mine:
 		why = etcdclaims.ErrReleased // by this lease, whose caller could not be told
-	case "complete":
+	case end.verb == "complete":
 		why = ErrCompleted
 	}
 	l.finish(why)
-	return l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, at, by))
+	return l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.rev, end.verb))
 }

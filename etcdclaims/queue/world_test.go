@@ -27,9 +27,9 @@ type world struct {
 }
 
 // virtually runs the test in a world of its own.
-func virtually(t *testing.T, f func(w *world)) {
+func virtually(t *testing.T, f func(w *world), opts ...claimtest.Option) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(&world{T: t, server: claimtest.Start(t)}) })
+	synctest.Test(t, func(t *testing.T) { f(&world{T: t, server: claimtest.Start(t, opts...)}) })
 }
 
 // process returns access to the queue from a machine of its own, to which things can

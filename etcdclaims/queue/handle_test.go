@@ -1,0 +1,109 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+)
+
+// Of two holders of one handle that call the same verb, and one of which loses its
+// request, that one is not told that it was done: the other one did it, with other
+// operations.
+func TestSameVerbOfTwoHolders(t *testing.T) {
+	for name, v := range verbs {
+		for variant, cfg := range map[string]queue.Config{"": {}, "/not remembered": {Retention: -1}, "/no id": {}} {
+			if variant != "" && name != "complete" {
+				continue
+			}
+			for _, loser := range []string{"the adopted lease loses", "the first lease loses", "of two adopted leases one loses"} {
+				t.Run(name+variant+"/"+loser, func(t *testing.T) {
+					t.Parallel()
+					virtually(t, func(w *world) {
+						cfg.TTL = 30 * sec
+						first, firstHost := w.process(cfg)
+						second, secondHost := w.process(cfg)
+						third := w.queue(cfg)
+						for _, q := range []*queue.Queue{first, second, third} { // sessions of both durations
+							_, err := q.Enqueue(w.Context(), queue.NewItem(nil))
+							w.ok(err)
+							l := w.claim(q)
+							_, err = l.Heartbeat(w.Context(), time.Minute)
+							w.ok(err)
+							w.ok(l.Complete(w.Context()))
+						}
+						it := queue.NewItem(nil, queue.ID("a"))
+						if variant == "/no id" {
+							it = queue.NewItem(nil)
+						}
+						_, err := first.Enqueue(w.Context(), it)
+						w.ok(err)
+						l := w.claim(first)
+						adopted, err := second.Adopt(w.Context(), l.Handle())
+						w.ok(err)
+						another, err := third.Adopt(w.Context(), l.Handle())
+						w.ok(err)
+						loses, wins, host := adopted, l, secondHost
+						switch loser {
+						case "the first lease loses":
+							loses, wins, host = l, adopted, firstHost
+						case "of two adopted leases one loses":
+							wins = another
+						}
+						injected := host.Inject(claimtest.Fault{On: claimtest.Other, LoseRequest: true, Err: context.DeadlineExceeded, Saw: func(any) {
+							w.ok(v.do(context.Background(), wins))
+						}})
+						err = v.do(w.Context(), loses)
+						w.want(injected.Hits(), 1)
+						if err == nil {
+							t.Fatal("two were told that they did it")
+						}
+						if name == "complete" {
+							w.wantErr(err, queue.ErrCompleted)
+						} else {
+							w.wantErr(err, queue.ErrSuperseded)
+						}
+						w.want(v.fence, wins.Err() == nil)
+					})
+				})
+			}
+		}
+	}
+}
+
+// An adopted lease whose reply was lost is told that its verb was carried out.
+func TestAdoptedVerbUnderFaults(t *testing.T) {
+	for name, v := range verbs {
+		for variant, cfg := range map[string]queue.Config{"": {}, "/not remembered": {Retention: -1}} {
+			t.Run(name+variant, func(t *testing.T) {
+				t.Parallel()
+				virtually(t, func(w *world) {
+					cfg.TTL = 30 * sec
+					q, _ := w.process(cfg)
+					p, host := w.process(cfg)
+					w.enqueue(p, "warm")
+					warm := w.claim(p)
+					_, err := warm.Heartbeat(w.Context(), time.Minute)
+					w.ok(err)
+					w.enqueue(q, "a")
+					l := w.claim(q)
+					adopted, err := p.Adopt(w.Context(), l.Handle())
+					w.ok(err)
+					injected := host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true, Times: 2, Err: context.DeadlineExceeded})
+					w.ok(v.do(w.Context(), adopted))
+					w.want(injected.Hits() > 0, true)
+					if !v.fence {
+						w.wantErr(adopted.Err(), etcdclaims.ErrReleased)
+					}
+					if err := l.Complete(w.Context()); !errors.Is(err, etcdclaims.ErrLost) {
+						t.Errorf("the first lease can still complete: %v", err)
+					}
+				})
+			})
+		}
+	}
+}

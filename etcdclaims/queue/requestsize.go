@@ -1,0 +1,86 @@
+package queue
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// itemsPerRequest is how many items share a transaction at most, below etcd's
+	// default limit of 128 operations with room for what they need beside.
+	itemsPerRequest = 64
+	// bytesPerRequest bounds a transaction below etcd's default limit of 1.5 MiB.
+	bytesPerRequest = 1400 << 10
+	// defaultOps is etcd's default for --max-txn-ops.
+	defaultOps = 128
+
+	// How many operations the nested transaction of an item has, which etcd counts
+	// together with the outer ones.
+	opsToEnqueue = 2
+	opsToClaim   = 4
+	opsToMove    = 4
+	opsToPurge   = 3
+)
+
+// requestSize is what the server accepts in one transaction, as far as known. A server
+// with a lower --max-txn-ops refuses a request that is too large as a whole; then the
+// limit is lowered, and the request made again with fewer items.
+type requestSize struct{ less atomic.Int64 } // than defaultOps
+
+func (r *requestSize) ops() int { return defaultOps - int(r.less.Load()) }
+
+// items returns how many items fit into one transaction, each with so many operations
+// in a nested one, beside two more operations.
+func (r *requestSize) items(nested int) int {
+	return max(1, min(itemsPerRequest, r.ops()-nested-2))
+}
+
+// refused lowers the limit if the error is that a transaction has too many operations,
+// n with the widest nested one. It reports whether a smaller one makes sense.
+func (r *requestSize) refused(err error, n int) bool {
+	if !wire.IsTooManyOps(err) || n <= txn.LeastOps {
+		return false
+	}
+	for {
+		less := r.less.Load()
+		now := defaultOps - less
+		for now >= int64(n) && now > txn.LeastOps {
+			now = max(now/2, txn.LeastOps)
+		}
+		if defaultOps-now == less || r.less.CompareAndSwap(less, defaultOps-now) {
+			return true
+		}
+	}
+}
+
+// readAll carries out any number of operations that change nothing, with as many
+// requests as they need. The answers may be of several revisions.
+func (q *Queue) readAll(ctx context.Context, ops []clientv3.Op) (all []*etcdserverpb.ResponseOp, err error) {
+	for len(ops) > 0 {
+		n := min(len(ops), q.size.ops())
+		resp, err := q.read(ctx, ops[:n]...)
+		switch {
+		case err == nil:
+			all, ops = append(all, resp.Responses...), ops[n:]
+		case !q.size.refused(err, n):
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// fitting returns the first items that one request can move: their histories may be long.
+func fitting[T any](items []T, size func(T) int) []T {
+	sum := 0
+	for i, it := range items {
+		if sum += size(it); i > 0 && sum > bytesPerRequest {
+			return items[:i]
+		}
+	}
+	return items
+}
