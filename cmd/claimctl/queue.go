@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -80,11 +78,6 @@ func (v itemView) cells() []string {
 	return []string{v.ID, v.Where, v.Topic, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Enqueued), at(v.Since), v.Owner, shorten(v.Why)}
 }
 
-// errNoQueue is returned for a queue that never had an item.
-type errNoQueue string
-
-func (e errNoQueue) Error() string { return fmt.Sprintf("queue %q: no such queue", string(e)) }
-
 // queueOf calls f with a queue that exists, as it was configured.
 func (a *app) queueOf(cmd *cobra.Command, name string, f func(ctx context.Context, q *queue.Queue) error) error {
 	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
@@ -93,38 +86,16 @@ func (a *app) queueOf(cmd *cobra.Command, name string, f func(ctx context.Contex
 }
 
 func (a *app) inQueue(ctx context.Context, claims *etcdclaims.Client, name string, f func(q *queue.Queue) error) error {
-	cfg, err := configOf(ctx, claims, name)
-	if err != nil {
-		return err
-	}
-	q, err := queue.New(claims, cfg)
-	if err != nil {
+	q, err := queue.Open(ctx, claims, name)
+	switch {
+	case errors.Is(err, etcdclaims.ErrInvalidKey):
 		return &exitError{exitUsage, err}
+	case err != nil:
+		return err
 	}
 	err = f(q)
 	_ = q.Close(ctx) // it has no items
 	return err
-}
-
-// configOf reads how the queue was made. A queue that does not exist is not made.
-func configOf(ctx context.Context, claims *etcdclaims.Client, name string) (queue.Config, error) {
-	sum := sha256.Sum256([]byte(name))
-	key := claims.Prefix() + "queue/" + hex.EncodeToString(sum[:16]) + "/spec"
-	resp, err := claims.Etcd().Get(ctx, key)
-	switch {
-	case err != nil:
-		return queue.Config{}, fmt.Errorf("queue %q: %w", name, err)
-	case len(resp.Kvs) == 0:
-		return queue.Config{}, errNoQueue(name)
-	}
-	var spec struct {
-		HigherFirst          bool
-		MaxTaken, MaxWaiting int
-	}
-	if err := json.Unmarshal(resp.Kvs[0].Value, &spec); err != nil {
-		return queue.Config{}, fmt.Errorf("queue %q: key %q cannot be read: %w", name, key, err)
-	}
-	return queue.Config{Name: name, HigherFirst: spec.HigherFirst, MaxTaken: spec.MaxTaken, MaxWaiting: spec.MaxWaiting}, nil
 }
 
 func (a *app) queueCommand() *cobra.Command {

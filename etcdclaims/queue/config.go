@@ -65,6 +65,8 @@ var (
 	// ErrConfig is returned if the queue was made with another order or other
 	// bounds than the Config says.
 	ErrConfig = errors.New("queue has another configuration")
+	// ErrNoQueue is returned by Open if there is no queue of the name.
+	ErrNoQueue = errors.New("no such queue")
 	// ErrPaused is returned by Pause if the queue is paused already.
 	ErrPaused = errors.New("queue is paused")
 	// ErrNotPaused is returned by Resume if the queue is not paused.

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
@@ -50,6 +51,42 @@ func Example() {
 	// enqueued cat.png false <nil>
 	// completed cat.png in attempt 1 <nil>
 	// completed dog.png in attempt 1 <nil>
+}
+
+// A tool opens a queue that others made, as they configured it.
+func ExampleOpen() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-open/"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	_, err = queue.Open(ctx, claims, "reports")
+	fmt.Println(err, errors.Is(err, queue.ErrNoQueue))
+
+	made, err := queue.New(claims, queue.Config{Name: "reports", HigherFirst: true, MaxTaken: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer made.Close(ctx)
+	if _, err := made.Enqueue(ctx, queue.NewItem([]byte("2026-11"))); err != nil {
+		log.Fatal(err)
+	}
+	q, err := queue.Open(ctx, claims, "reports")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(ctx)
+	stats, err := q.Stats(ctx)
+	fmt.Println(stats.Ready, q.Config().HigherFirst, q.Config().MaxTaken, err)
+	// Output:
+	// open: queue "reports": no such queue true
+	// 1 true 2 <nil>
 }
 
 // A worker handles items by topic until its context ends.

@@ -45,8 +45,9 @@ type Queue struct {
 // errClosed ends what waits when the queue is closed.
 var errClosed = fmt.Errorf("queue closed: %w", etcdclaims.ErrClosed)
 
-// New returns access to a queue, which exists from its first item on. It sends
-// nothing. A queue needs etcd: a passthrough client is refused with
+// New returns access to a queue, which exists from the first time that a process
+// enqueues into it or claims from it. It sends nothing. See Open for a queue that exists
+// already, whose order and bounds the caller does not know. A queue needs etcd: a passthrough client is refused with
 // etcdclaims.ErrPassthrough.
 func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	cfg, err := cfg.withDefaults()

@@ -9,7 +9,7 @@ var queueMutants = []mutant{
 	{
 		name: "items taken from a session that lives", seeds: 100, queue: true,
 		edits: []edit{
-			{"etcdclaims/queue/recover.go", "			if resp.Responses[i].GetResponseRange().Count > 0 {\n				alive++\n", "			if resp.Responses[i].GetResponseRange().Count > 1 {\n				alive++\n"},
+			{"etcdclaims/queue/recover.go", "answers[2*i+1].GetResponseRange().Count > 0 {\n				alive++\n", "answers[2*i+1].GetResponseRange().Count > 1 {\n				alive++\n"},
 			{"etcdclaims/queue/recover.go", "via.claim.Txn(ctx).If(absent(own)).Then(ops...)", "via.claim.Txn(ctx).Then(ops...)"},
 		},
 	},
@@ -36,8 +36,8 @@ var queueMutants = []mutant{
 	{
 		name: "release that drops the payload", seeds: 100, queue: true,
 		edits: []edit{{
-			"etcdclaims/queue/verbs.go", "		return l.q.requeue(st, \"release\", keyspace.Fence(l.ep, rev), now)\n",
-			"		return append(l.q.requeue(st, \"release\", keyspace.Fence(l.ep, rev), now), clientv3.OpDelete(l.q.keys.item(st.ID)))\n",
+			"etcdclaims/queue/verbs.go", "		return l.q.requeue(st, l.place(\"release\", rev), now)\n",
+			"		return append(l.q.requeue(st, l.place(\"release\", rev), now), clientv3.OpDelete(l.q.keys.item(st.ID)))\n",
 		}},
 	},
 	{
