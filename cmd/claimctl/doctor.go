@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -117,13 +118,38 @@ func (d *doctor) run(ctx context.Context) error {
 		d.authentication(time.Since(begun))
 		d.examine(ctx)
 	}
-	if err := printList(d.app, []string{"CHECK", "RESULT", "DETAIL", "WHAT TO DO"}, sequence(d.findings)); err != nil {
+	if err := d.print(); err != nil {
 		return err
 	}
 	if code := d.verdict(); code != 0 {
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// print lists the findings. In the table what to do has a line of its own: it is
+// long, and there to be copied.
+func (d *doctor) print() error {
+	if d.format != formatTable {
+		return printList(d.app, nil, sequence(d.findings))
+	}
+	var rows []finding
+	table := tabwriter.NewWriter(d.out, 0, 8, 2, ' ', 0)
+	line(table, []string{"CHECK", "RESULT", "DETAIL"})
+	for _, f := range d.findings {
+		line(table, f.cells()[:3])
+		if f.Remedy != "" {
+			rows = append(rows, f)
+		}
+	}
+	if err := table.Flush(); err != nil || len(rows) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintln(d.out, "\nWhat to do:")
+	for _, f := range rows {
+		_, err = fmt.Fprintf(d.out, "  %s: %s\n    %s\n", f.Check, clean(f.Detail), clean(f.Remedy))
+	}
+	return err
 }
 
 // verdict is the exit code for the findings.

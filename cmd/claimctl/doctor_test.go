@@ -68,7 +68,7 @@ func TestDoctor(t *testing.T) {
 	all = w.findings(1)
 	w.has(all, levelWarning, "claims", "forever")
 	w.has(all, levelWarning, "work", "lonely")
-	if out := w.doctor().out; !strings.Contains(out, "WHAT TO DO") {
+	if out := w.doctor().out; !strings.Contains(out, "What to do:") {
 		t.Errorf("%s", out)
 	}
 }

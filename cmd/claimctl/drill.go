@@ -197,6 +197,6 @@ func (v *drillView) text(w io.Writer) {
 		say("%10s  %s", "+"+s.After, s.What)
 	}
 	if len(v.Steps) == 0 {
-		say("to make it: claimctl drill %s --yes", v.Key)
+		say("to make it: claimctl drill %s --yes", quoted(v.Key))
 	}
 }

@@ -205,7 +205,7 @@ func (x explanation) text(w io.Writer, now time.Time) {
 		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.how()))
 	}
 	if x.Held {
-		field("To free it", fmt.Sprintf("claimctl release %s --fence %d --reason WHY", x.Key, x.Fence))
+		field("To free it", fmt.Sprintf("claimctl release %s --fence %d --reason WHY", quoted(x.Key), x.Fence))
 	}
 }
 

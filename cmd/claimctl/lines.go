@@ -76,13 +76,13 @@ func (d *doctor) lines(ctx context.Context, claims *etcdclaims.Client, h holders
 	for _, p := range places {
 		if gone[p.lease] || p.lease == clientv3.NoLease {
 			well = false
-			d.add(levelWarning, "lines", "delete the place: etcdctl del "+p.name, "a ghost waits: %s, since %s, has no lease", p.Owner, stamp(p.Since))
+			d.add(levelWarning, "lines", "delete the place: etcdctl del "+quoted(p.name), "a ghost waits: %s, since %s, has no lease", p.Owner, stamp(p.Since))
 			break // one shows what is wrong
 		}
 	}
 	for _, p := range d.unserved(ctx, claims, h, places) {
 		well = false
-		d.add(levelWarning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: etcdctl del %s", p.Owner, p.name),
+		d.add(levelWarning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: etcdctl del %s", p.Owner, quoted(p.name)),
 			"%s is first in line for a key that is free, since %s", p.Owner, stamp(p.Since))
 	}
 	if well {

@@ -79,7 +79,7 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 	root.AddCommand(
 		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(), a.benchCommand(),
 		a.runCommand(), a.electCommand(), a.checkCommand(), a.noteCommand(),
-		a.releaseCommand(), a.drillCommand(), a.epochCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(),
+		a.releaseCommand(), a.drillCommand(), a.epochCommand(), a.spaceCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(),
 		exitCodesTopic(),
 	)
 	return root

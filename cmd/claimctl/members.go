@@ -69,17 +69,20 @@ func (d *doctor) progress(check string, status *clientv3.StatusResponse) {
 	}
 }
 
+// defaultQuota is etcd's, which etcd before 3.6 does not tell.
+const defaultQuota = 2 << 30
+
 // space judges the size of a member's database.
 func (d *doctor) space(endpoint string, status *clientv3.StatusResponse) {
 	const mib = 1 << 20
 	quota := status.DbSizeQuota
 	if quota <= 0 {
-		quota = 2 << 30 // the default, which etcd before 3.6 does not tell
+		quota = defaultQuota
 	}
 	check, share := "space "+endpoint, status.DbSize*100/quota
 	switch {
 	case share > 80:
-		d.add(levelWarning, check, "see \"etcd is out of space\" in docs/operations.md: compact, defragment, or raise --quota-backend-bytes",
+		d.add(levelWarning, check, "claimctl space reclaim --yes (compacts and defragments), or raise --quota-backend-bytes; see \"etcd is out of space\" in docs/operations.md",
 			"its database has %d MiB, %d%% of the quota of %d MiB: when it is full all claims are lost", status.DbSize/mib, share, quota/mib)
 	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
 		d.add(levelWarning, check, "defragment the member: etcdctl defrag --endpoints "+endpoint,
@@ -158,7 +161,7 @@ func (d *doctor) alarms(ctx context.Context) {
 		remedy := "see etcd's documentation of the alarm"
 		switch alarm.Alarm {
 		case pb.AlarmType_NOSPACE:
-			remedy = "see \"etcd is out of space\" in docs/operations.md: compact, defragment, then etcdctl alarm disarm"
+			remedy = "claimctl space reclaim --yes (compacts, defragments, disarms); see \"etcd is out of space\" in docs/operations.md"
 		case pb.AlarmType_CORRUPT:
 			remedy = "take the member out of the cluster and let it join again without data"
 		}

@@ -153,3 +153,14 @@ func number[N ~int | ~int64](n N) string {
 	}
 	return fmt.Sprint(int64(n))
 }
+
+// quoted is a word as a shell takes it, for commands that people copy.
+func quoted(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_/.:@%+=,-", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

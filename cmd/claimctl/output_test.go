@@ -72,3 +72,14 @@ func TestExplainText(t *testing.T) {
 	explanation{claimView: viewClaim(etcdclaims.Info{Key: "free"})}.text(&out, noon)
 	golden(t, "explain", out.String())
 }
+
+func TestQuoted(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]string{
+		"orders/42": "orders/42", "": "''", "a b": "'a b'", "x;rm -rf /": "'x;rm -rf /'", "it's": `'it'\''s'`, "$(id)": "'$(id)'", "ä": "'ä'",
+	} {
+		if got := quoted(s); got != want {
+			t.Errorf("quoted(%q) = %s, want %s", s, got, want)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const spaceText = `Show how full each member of etcd is.
+
+space reclaim does what frees a full etcd, in the order that works: it compacts all
+but the last --keep revisions, defragments one member after the other with the
+leader last, and disarms the alarm NOSPACE if that made room. It is what etcdctl
+compaction, defrag and alarm disarm do.
+
+A member serves nobody while it is defragmented, about a second for 100 MiB. What
+watches or reads older revisions must begin anew, and claimctl history forgets the
+terms before them. With authentication it takes the role root.`
+
+// spaceView is the database of one member.
+type spaceView struct {
+	Endpoint string `json:"endpoint"`
+	Size     int64  `json:"size"`
+	InUse    int64  `json:"inUse"`
+	Quota    int64  `json:"quota"`
+	Leader   bool   `json:"leader"`
+	Alarm    bool   `json:"alarm"`
+
+	revision int64
+	member   uint64
+}
+
+func (v spaceView) name() string { return v.Endpoint }
+
+var spaceHeader = []string{"ENDPOINT", "SIZE", "IN USE", "QUOTA", "FULL", "LEADER", "ALARM"}
+
+func (v spaceView) cells() []string {
+	mib := func(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+	yes := map[bool]string{true: "yes"}
+	alarm := map[bool]string{true: "NOSPACE"}
+	return []string{v.Endpoint, mib(v.Size), mib(v.InUse), mib(v.Quota), fmt.Sprintf("%d%%", v.Size*100/v.Quota), yes[v.Leader], alarm[v.Alarm]}
+}
+
+func (a *app) spaceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "space", GroupID: groupRepair, Args: cobra.NoArgs, Short: "Show how full etcd is, and free it", Long: spaceText,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.atEtcd(cmd, func(ctx context.Context, etcd *clientv3.Client) error {
+				views, err := a.spaces(ctx, etcd)
+				if err != nil {
+					return err
+				}
+				return printList(a, spaceHeader, sequence(views))
+			})
+		},
+	}
+	var yes bool
+	var keep int64
+	var timeout time.Duration
+	reclaim := &cobra.Command{
+		Use: "reclaim --yes", Args: cobra.NoArgs, Short: "Compact, defragment, and disarm NOSPACE", Long: spaceText,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !yes {
+				return usageError("space reclaim: old revisions are lost, and each member stands still for a while; repeat with --yes")
+			}
+			if keep < 0 {
+				return usageError("space reclaim: --keep %d is negative", keep)
+			}
+			return a.atEtcd(cmd, func(_ context.Context, etcd *clientv3.Client) error {
+				return a.reclaim(cmd.Context(), etcd, keep, timeout)
+			})
+		},
+	}
+	reclaim.Flags().BoolVar(&yes, "yes", false, "give up old revisions")
+	reclaim.Flags().Int64Var(&keep, "keep", 1000, "how many of the last revisions stay")
+	reclaim.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long one member may take")
+	cmd.AddCommand(reclaim)
+	return cmd
+}
+
+// atEtcd calls f with an etcd client and the time that a command may take.
+func (a *app) atEtcd(cmd *cobra.Command, f func(ctx context.Context, etcd *clientv3.Client) error) error {
+	etcd, err := a.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = etcd.Close() }() // what matters was answered
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.commandTimeout)
+	defer cancel()
+	return f(ctx, etcd)
+}
+
+// spaces asks each endpoint for its space. The leader is the last.
+func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, error) {
+	alarms, err := etcd.AlarmList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the alarms: %w", err)
+	}
+	var views []spaceView
+	var first error // of a member that is left out
+	for _, endpoint := range etcd.Endpoints() {
+		s, err := etcd.Status(ctx, endpoint)
+		if err != nil {
+			first = cmp.Or(first, fmt.Errorf("status of %s: %w", endpoint, err))
+			continue
+		}
+		v := spaceView{
+			Endpoint: endpoint, Size: s.DbSize, InUse: s.DbSizeInUse, Quota: s.DbSizeQuota, Leader: s.Leader == s.Header.MemberId,
+			revision: s.Header.Revision, member: s.Header.MemberId,
+		}
+		if v.Quota <= 0 {
+			v.Quota = defaultQuota
+		}
+		v.Alarm = slices.ContainsFunc(alarms.Alarms, func(m *pb.AlarmMember) bool {
+			return m.MemberID == v.member && m.Alarm == pb.AlarmType_NOSPACE
+		})
+		views = append(views, v)
+	}
+	if len(views) == 0 {
+		return nil, first
+	} else if first != nil {
+		a.complain("left out: "+first.Error(), 0)
+	}
+	slices.SortStableFunc(views, func(x, y spaceView) int {
+		return cmp.Compare(map[bool]int{true: 1}[x.Leader], map[bool]int{true: 1}[y.Leader])
+	})
+	return views, nil
+}
+
+func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, timeout time.Duration) error {
+	bounded := func(f func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return f(ctx)
+	}
+	var before, after []spaceView
+	err := bounded(func(ctx context.Context) (err error) { before, err = a.spaces(ctx, etcd); return err })
+	if err != nil {
+		return err
+	}
+	if to := before[0].revision - keep; to > 0 {
+		err := bounded(func(ctx context.Context) error {
+			_, err := etcd.Compact(ctx, to, clientv3.WithCompactPhysical())
+			return err
+		})
+		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+			return fmt.Errorf("compact: %w", err)
+		}
+		a.say("compacted up to revision %d of %d", to, before[0].revision)
+	}
+	for _, v := range before {
+		begun := time.Now()
+		if err := bounded(func(ctx context.Context) error { _, err := etcd.Defragment(ctx, v.Endpoint); return err }); err != nil {
+			return fmt.Errorf("defragment %s: %w", v.Endpoint, err)
+		}
+		a.say("defragmented %s in %s", v.Endpoint, round(time.Since(begun)))
+	}
+	if err := bounded(func(ctx context.Context) (err error) { after, err = a.spaces(ctx, etcd); return err }); err != nil {
+		return err
+	}
+	for _, v := range after {
+		if v.Size > v.Quota*9/10 {
+			return errors.Join(printList(a, spaceHeader, sequence(after)),
+				fmt.Errorf("%s is still full: delete what fills it, or raise --quota-backend-bytes of all members, and repeat", v.Endpoint))
+		}
+	}
+	for _, v := range after {
+		if v.Alarm {
+			disarm := clientv3.AlarmMember{MemberID: v.member, Alarm: pb.AlarmType_NOSPACE}
+			if err := bounded(func(ctx context.Context) error { _, err := etcd.AlarmDisarm(ctx, &disarm); return err }); err != nil {
+				return fmt.Errorf("disarm NOSPACE of %s: %w", v.Endpoint, err)
+			}
+			a.say("disarmed NOSPACE of %s", v.Endpoint)
+		}
+	}
+	err = bounded(func(ctx context.Context) (err error) { after, err = a.spaces(ctx, etcd); return err })
+	if err != nil {
+		return err
+	}
+	return printList(a, spaceHeader, sequence(after))
+}

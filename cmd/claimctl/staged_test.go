@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/sched"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Failures are staged by programs, and found and mended by claimctl alone, as the
+// recipes in docs/operations.md do.
+
+// types runs claimctl as an operator does, with a transcript in the test's log.
+func (w *world) types(code int, args ...string) string {
+	w.Helper()
+	if args[0] == "doctor" {
+		args = append(args, "--memory", w.dir()+"/seen.json")
+	}
+	r := w.ctl(args...)
+	shown := r.out
+	if args[0] == "doctor" {
+		var bad []string
+		for l := range strings.Lines(r.out) {
+			if !strings.Contains(l, "  ok  ") {
+				bad = append(bad, l)
+			}
+		}
+		shown = strings.Join(bad, "")
+	}
+	w.Logf("$ claimctl %s   # exit code %d\n%s%s", strings.Join(args, " "), r.code, shown, r.err)
+	if r.code != code {
+		w.Fatalf("claimctl %q: exit code %d, want %d", args, r.code, code)
+	}
+	return r.out + r.err
+}
+
+// finds wants that the operator sees a text.
+func (w *world) finds(out string, texts ...string) {
+	w.Helper()
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			w.Errorf("it does not say %q: %s", text, out)
+		}
+	}
+}
+
+func TestStagedStuckKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stuck := w.claim(w.client("api-7"), "orders/42", etcdclaims.Note([]byte("step 3 of 5"))) // and its handler hangs
+	got := make(chan *etcdclaims.Claim, 1)
+	b := w.client("api-8")
+	go func() {
+		claim, err := b.Acquire(t.Context(), "orders/42")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- claim
+	}()
+	eventually(t, "api-8 waits", func() bool {
+		line, err := b.Line(t.Context(), "orders/42")
+		return err == nil && len(line) == 1
+	})
+	fence := fmt.Sprint(stuck.Fence())
+	w.finds(w.types(0, "explain", "orders/42"), "api-7", "step 3 of 5", "Next:      api-8", "claimctl release orders/42 --fence "+fence)
+	w.types(0, "release", "orders/42", "--fence", fence, "--reason", "api-7 hangs, INC-311")
+	if next := <-got; next.Fence() <= stuck.Fence() {
+		t.Errorf("fence %d after %d", next.Fence(), stuck.Fence())
+	}
+	<-stuck.Done()
+	w.finds(w.types(0, "history", "orders/42"), "forced by operator: api-7 hangs, INC-311", "api-8")
+	w.types(exitFailure, "release", "orders/42", "--fence", fence) // a second operator is late, and harms nobody
+}
+
+func TestStagedOrphan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	work, err := w.client("worker-1").TryBegin(t.Context(), "invoices/7")
+	w.noErr(err)
+	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/invoices/7") // as etcd does when the lease of a dead owner ends
+	w.noErr(err)
+	w.finds(w.types(1, "doctor"), "1 orphaned", "invoices/7")
+	w.finds(w.types(0, "work", "ls", "--state", "orphaned"), "worker-1")
+	w.types(0, "work", "retry", "invoices/7")
+	w.types(0, "run", "--once", "invoices/7", "--", "true") // a worker that begins it again
+	w.finds(w.types(0, "work", "show", "invoices/7"), "done")
+	w.types(0, "doctor")
+	if err := work.Complete(t.Context()); !errors.Is(err, etcdclaims.ErrLost) {
+		t.Errorf("the dead owner completes: %v", err)
+	}
+}
+
+func TestStagedPoison(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	q, err := queue.New(w.client("worker-1"), queue.Config{Name: "thumbnails"})
+	w.noErr(err)
+	defer func() { w.noErr(q.Close(context.Background())) }()
+	mended, handled := make(chan struct{}), make(chan string, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- q.Work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Lease) error {
+			select {
+			case <-mended:
+				handled <- l.ID()
+				return nil
+			default:
+				return etcdclaims.Permanent(errors.New("not a JPEG"))
+			}
+		}})
+	}()
+	_, err = q.Enqueue(ctx, queue.NewItem([]byte("photo.png"), queue.ID("17")))
+	w.noErr(err)
+	eventually(t, "it is dead", func() bool {
+		i, err := q.Look(ctx, "17")
+		return err == nil && i.Where == queue.Dead
+	})
+	w.finds(w.types(1, "doctor"), `"thumbnails" has 1 dead items`, "claimctl queue dead ls thumbnails")
+	w.finds(w.types(0, "queue", "dead", "ls", "thumbnails"), "17", "not a JPEG")
+	w.finds(w.types(0, "queue", "show", "thumbnails", "17"), "photo.png")
+	close(mended) // the handler is mended, and deployed
+	w.types(0, "queue", "dead", "redrive", "thumbnails", "17")
+	if id := <-handled; id != "17" {
+		t.Errorf("handled %q", id)
+	}
+	eventually(t, "doctor is content", func() bool { return w.doctor().code == 0 })
+	cancel()
+	w.noErr(<-done)
+}
+
+func TestStagedPause(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, err := sched.New(w.client("cron-1"), sched.Config{Group: "billing"})
+	w.noErr(err)
+	ran := make(chan struct{}, 10)
+	w.noErr(s.Add(sched.Job{
+		Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 1 1 *")),
+		Handler: func(context.Context, sched.Tick) error { ran <- struct{}{}; return nil },
+	}))
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	eventually(t, "the job is registered", func() bool { return w.ctl("sched", "show", "-g", "billing", "invoices").code == 0 })
+	w.noErr(s.Pause(ctx, "invoices", "audit, forgotten since"))
+	w.finds(w.types(1, "doctor"), `"invoices" of group "billing" is paused by cron-1`, "claimctl sched resume -g billing invoices")
+	w.finds(w.types(0, "sched", "jobs", "-g", "billing"), "audit, forgotten since")
+	w.types(0, "sched", "resume", "-g", "billing", "invoices")
+	w.types(0, "sched", "run", "-g", "billing", "invoices") // what was missed
+	<-ran
+	w.types(0, "doctor")
+	cancel()
+	w.noErr(<-done)
+	// And when nobody runs the group at all.
+	w.finds(w.types(1, "doctor"), `no process runs group "billing"`)
+	w.types(0, "sched", "forget", "-g", "billing", "invoices")
+	w.types(0, "doctor")
+}
+
+func TestStagedFull(t *testing.T) {
+	t.Parallel()
+	w := worldOn(t, testetcd.Start(t, testetcd.Quota(8<<20)))
+	for {
+		if _, err := w.etcd.Put(t.Context(), "/rewritten", strings.Repeat("x", 1<<20)); err != nil {
+			break
+		}
+	}
+	w.finds(w.types(2, "doctor"), "NOSPACE", "claimctl space reclaim --yes")
+	w.finds(w.types(0, "space"), "NOSPACE")
+	w.fails(exitUsage, "--yes", "space", "reclaim")
+	w.finds(w.types(0, "space", "reclaim", "--keep", "1", "--yes"), "compacted", "defragmented", "disarmed NOSPACE")
+	w.types(0, "doctor")
+	w.types(0, "run", "k", "--", "true")
+	// What is alive cannot be reclaimed. Each reclaim makes room for less.
+	full := false
+	for round := 0; round < 20 && !full; round++ {
+		for i := 0; ; i++ {
+			if _, err := w.etcd.Put(t.Context(), fmt.Sprint("/alive/", round, "/", i), strings.Repeat("x", 256<<10)); err != nil {
+				break
+			}
+		}
+		r := w.ctl("space", "reclaim", "--yes")
+		full = r.code == exitFailure && strings.Contains(r.err, "is still full: delete what fills it")
+	}
+	if !full {
+		t.Error("what is alive was reclaimed")
+	}
+	_, err := w.etcd.Delete(t.Context(), "/alive/", clientv3.WithPrefix())
+	w.noErr(err)
+	w.types(0, "space", "reclaim", "--keep", "0", "--yes")
+	w.types(0, "doctor")
+}
+
+func TestStagedRewind(t *testing.T) {
+	t.Parallel()
+	server := testetcd.Start(t)
+	w := worldOn(t, server)
+	a := w.client("api-7")
+	w.noErr(w.claim(a, "k").Release(t.Context()))
+	w.types(0, "doctor")
+	snapshot := testetcd.TakeSnapshot(t, w.etcd)
+	var last int64
+	for range 20 {
+		claim := w.claim(a, "k")
+		last = claim.Fence()
+		w.noErr(claim.Release(t.Context()))
+	}
+	w.types(0, "doctor") // somebody looks now and then
+	server.Restore(t, snapshot, 0)
+	w.finds(w.types(2, "doctor"), "went back", "claimctl epoch raise --above 0 --yes")
+	w.finds(w.types(2, "doctor", "--fence", fmt.Sprint(last)), fmt.Sprintf("fence %d has revision", last))
+	w.types(0, "epoch", "show")
+	w.types(0, "epoch", "raise", "--above", "0", "--yes")
+	w.types(0, "doctor", "--fence", fmt.Sprint(last))
+	b := w.client("api-8")
+	if claim := w.claim(b, "k"); claim.Fence() <= last {
+		t.Errorf("fence %d after %d", claim.Fence(), last)
+	}
+}
