@@ -46,6 +46,8 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims/queue", "./sched"),
 		linked("./etcdclaims/queue", "./etcdclaims/claimtest"),
 		linked("./sched", "./etcdclaims/queue"),
+		imported("./etcdclaims/webui", etcdClient),
+		linked("./etcdclaims/queue", "./etcdclaims/webui"),
 		linked("./sched", "./middleware/jobs"),
 		linked("./sched/calendar", etcdClient),
 		linked("./sched/calendar", "./sched"),
@@ -77,6 +79,8 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims", "./fencing", "./internal/clock", etcdClient, "golang.org/x/sys/unix"),
 		linked("./etcdclaims", "testing"), // through a dependency: not ours to forbid
 		linked("./etcdclaims/queue", "./etcdclaims"),
+		imported("./etcdclaims/webui", "./etcdclaims", "./etcdclaims/queue", "./sched", "html/template", "go.uber.org/zap"),
+		linked("./cmd/claimctl", "./etcdclaims/webui"),
 		linked("./sched", "./etcdclaims", "./sched/calendar"),
 		linked("./sched/calendar", "time", "slices"),
 		linked("./middleware/grpcmw", "./fencing", "google.golang.org/grpc"),

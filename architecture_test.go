@@ -99,6 +99,17 @@ var importRules = []importRule{
 		never: []string{"./etcdclaims/queue/..."},
 	},
 	{
+		why:    "the page needs nothing but the standard library and this SDK",
+		in:     []string{"./etcdclaims/webui"},
+		direct: true,
+		only:   []string{"std", "./etcdclaims", "./etcdclaims/queue", "./sched", "./fencing", "go.uber.org/zap"},
+	},
+	{
+		why:    "the page is for the programs that mount it",
+		except: []string{"./etcdclaims/webui", "./cmd/...", "./examples/..."},
+		never:  []string{"./etcdclaims/webui"},
+	},
+	{
 		why:  "whoever uses another scheduler takes the calendar without etcd",
 		in:   []string{"./sched/calendar"},
 		only: []string{"std"},

@@ -64,6 +64,10 @@ type Term struct {
 	Partial bool
 }
 
+// Revision returns the etcd revision at which the term began: the fence without the
+// epoch.
+func (t Term) Revision() int64 { return revision(t.Fence) }
+
 // History is what etcd still knows of the terms of a key.
 type History struct {
 	Terms []Term // oldest first

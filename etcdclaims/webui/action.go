@@ -1,0 +1,221 @@
+package webui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/sched"
+	"go.uber.org/zap"
+)
+
+const (
+	// actionTimeout bounds an operation. It goes on if the browser leaves.
+	actionTimeout = 15 * time.Second
+	// mostFormBytes is the longest form: a key, a reason, and what is beside them.
+	mostFormBytes = 16 << 10
+	// mostReasonBytes leaves room for the name of the person in a forced release.
+	mostReasonBytes = 500
+)
+
+// done is what the page says after an action.
+var done = map[Action]string{
+	ActionRelease:     "The term was ended.",
+	ActionRetryWork:   "The work can be begun again.",
+	ActionForgetWork:  "The record of the work was deleted.",
+	ActionPauseJob:    "The job is paused.",
+	ActionResumeJob:   "The job is not paused any more.",
+	ActionRunJob:      "A run was requested.",
+	ActionCancelJob:   "The runs of the job were cancelled.",
+	ActionPauseQueue:  "The queue is paused.",
+	ActionResumeQueue: "The queue is not paused any more.",
+	ActionRedrive:     "The item waits again.",
+	ActionRedriveAll:  "The dead letters wait again.",
+	ActionPurge:       "The dead letters were deleted.",
+}
+
+// act carries out the form that was sent.
+func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	if err := h.origins.Check(r); err != nil {
+		h.log.Warn("operation denied", zap.String("user", h.cfg.User(r)), zap.String("remote", r.RemoteAddr), zap.Error(err))
+		h.fail(w, r, http.StatusForbidden, err)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, mostFormBytes)
+	op, err := operation(r)
+	if err != nil {
+		h.fail(w, r, http.StatusBadRequest, err)
+		return
+	}
+	who := []zap.Field{zap.String("user", h.cfg.User(r)), zap.String("remote", r.RemoteAddr)}
+	log := h.log.With(append(who, op.fields()...)...)
+	if h.claims.Passthrough() {
+		err = etcdclaims.ErrPassthrough
+	} else {
+		err = h.cfg.Access(r, op)
+	}
+	if err != nil {
+		log.Warn("operation denied", zap.Error(err))
+		h.fail(w, r, http.StatusForbidden, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
+	defer cancel()
+	err = h.carryOut(ctx, op, h.cfg.User(r))
+	h.snapshots.invalidateAll()
+	if err != nil {
+		log.Warn("operation failed", zap.Error(err))
+		h.fail(w, r, statusOf(err), err)
+		return
+	}
+	log.Info("operation carried out")
+	w.Header().Set("Location", string(op.back())) // http.Redirect would resolve it without a stripped prefix
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// operation reads the form.
+func operation(r *http.Request) (Operation, error) {
+	if err := r.ParseForm(); err != nil {
+		return Operation{}, err
+	}
+	form := r.PostForm
+	op := Operation{
+		Action: Action(form.Get("action")), Key: form.Get("key"), Group: form.Get("group"), Job: form.Get("job"),
+		Queue: form.Get("queue"), Item: form.Get("item"),
+		Reason: strings.TrimSpace(strings.ToValidUTF8(form.Get("reason"), "\uFFFD")),
+	}
+	if _, ok := done[op.Action]; !ok {
+		return op, fmt.Errorf("there is no action %q", cut(string(op.Action), 40))
+	}
+	if len(op.Reason) > mostReasonBytes {
+		return op, fmt.Errorf("the reason has %d bytes, the limit is %d", len(op.Reason), mostReasonBytes)
+	}
+	switch op.Action {
+	case ActionForgetWork:
+		op.State = etcdclaims.State(form.Get("state"))
+		return op, nil
+	case ActionPurge:
+		before, err := time.Parse(time.RFC3339Nano, form.Get("before"))
+		if err != nil || before.After(time.Now()) {
+			return op, fmt.Errorf("%q is not a time in the past", cut(form.Get("before"), 40))
+		}
+		op.Before = before
+		return op, nil
+	case ActionRelease:
+	default:
+		return op, nil
+	}
+	fence, err := strconv.ParseInt(form.Get("fence"), 10, 64)
+	if err != nil || fence <= 0 {
+		return op, fmt.Errorf("%q is not a fence", cut(form.Get("fence"), 40))
+	}
+	op.Fence = fence
+	if op.Reason == "" {
+		return op, errors.New("give a reason: the holder and the history show it")
+	}
+	return op, nil
+}
+
+// back is the page that shows what was done.
+func (op Operation) back() template.URL {
+	switch {
+	case op.Key != "":
+		return query("key", "key", op.Key, "done", op.Action)
+	case op.Job != "":
+		return query("job", "group", op.Group, "job", op.Job, "done", op.Action)
+	case op.Item != "":
+		return query("item", "queue", op.Queue, "id", op.Item, "done", op.Action)
+	}
+	return query("queue", "queue", op.Queue, "done", op.Action)
+}
+
+// carryOut does what a person is allowed to do.
+func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error {
+	why := cut(strings.ToValidUTF8(user, "\uFFFD"), 200)
+	if op.Reason != "" {
+		why += ": " + op.Reason
+	}
+	switch op.Action {
+	case ActionRelease:
+		return h.claims.ForceReleaseTerm(ctx, fencing.Token{Key: op.Key, Fence: op.Fence}, why)
+	case ActionRetryWork:
+		_, err := h.claims.Retry(ctx, op.Key)
+		return err
+	case ActionForgetWork:
+		return h.claims.Forget(ctx, op.Key, op.State)
+	case ActionPauseJob, ActionResumeJob, ActionRunJob, ActionCancelJob:
+		return h.changeJob(ctx, op, why)
+	}
+	return h.changeQueue(ctx, op, why)
+}
+
+func (h *Handler) changeJob(ctx context.Context, op Operation, why string) error {
+	s, err := h.groups.scheduler(op.Group)
+	if err != nil {
+		return err
+	}
+	switch op.Action {
+	case ActionPauseJob:
+		return s.Pause(ctx, op.Job, why)
+	case ActionResumeJob:
+		return s.Resume(ctx, op.Job)
+	case ActionRunJob:
+		_, err := s.RunNow(ctx, op.Job)
+		return err
+	}
+	return s.Cancel(ctx, op.Job, why)
+}
+
+func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) error {
+	q, err := h.queues.open(ctx, op.Queue)
+	if err != nil {
+		return err
+	}
+	switch op.Action {
+	case ActionPauseQueue:
+		return q.Pause(ctx, why)
+	case ActionResumeQueue:
+		return q.Resume(ctx)
+	case ActionRedrive:
+		return q.Redrive(ctx, op.Item)
+	case ActionRedriveAll:
+		_, err := q.RedriveAll(ctx)
+		return err
+	}
+	_, err = q.Purge(ctx, op.Before)
+	return err
+}
+
+// statusOf is the HTTP status of an operation that has failed.
+func statusOf(err error) int {
+	for _, known := range []error{
+		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, sched.ErrPaused, sched.ErrNotPaused, queue.ErrPaused, queue.ErrNotPaused,
+	} {
+		if errors.Is(err, known) {
+			return http.StatusConflict
+		}
+	}
+	for _, known := range []error{etcdclaims.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound} {
+		if errors.Is(err, known) {
+			return http.StatusNotFound
+		}
+	}
+	var input errInput
+	if errors.As(err, &input) || errors.Is(err, etcdclaims.ErrInvalidKey) {
+		return http.StatusBadRequest
+	}
+	return http.StatusBadGateway
+}

@@ -1,0 +1,281 @@
+package webui
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+const (
+	// mostChanges is how many changes of ownership the board remembers.
+	mostChanges = 50
+	// syncPatience is how long a request waits for the first complete reading.
+	syncPatience = 2 * time.Second
+	// watchAgain is how long after a watch has ended for good it is tried again.
+	watchAgain = 5 * time.Second
+)
+
+// board is a copy of all held claims, fed by one watch for as long as the handler is in
+// use.
+type board struct {
+	h *Handler
+
+	mu     sync.RWMutex
+	run    int                // counts the watches
+	cancel context.CancelFunc // of the watch; nil if there is none
+	failed time.Time          // when the watch has ended with err
+	err    error
+	synced chan struct{} // closed once all claims are known
+	held   map[string]etcdclaims.Info
+	keys   []string // of held, sorted
+	recent []change // newest first
+	kinds  map[string]int
+}
+
+// change is a change of ownership.
+type change struct {
+	etcdclaims.Event
+	At       time.Time // when it arrived
+	Previous int64     // fence of the term that this one took the place of; 0 if the key was free
+}
+
+// Claimed reports whether the key has an owner since.
+func (c change) Claimed() bool { return c.Kind == etcdclaims.Claimed }
+
+func (b *board) init(h *Handler) {
+	b.h = h
+	b.reset()
+}
+
+func (b *board) reset() {
+	b.synced, b.held, b.keys, b.recent = make(chan struct{}), make(map[string]etcdclaims.Info), nil, nil
+	b.kinds = make(map[string]int)
+}
+
+// start starts the watch unless there is one, and reports whether there is one then.
+func (b *board) start() (watching bool, synced <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cancel == nil && !b.h.claims.Passthrough() && time.Since(b.failed) > watchAgain {
+		ctx, cancel := context.WithCancel(b.h.ctx)
+		b.run++
+		run := b.run
+		b.reset()
+		if b.h.spawn(func() { b.watch(ctx, run) }) {
+			b.cancel = cancel
+		} else {
+			cancel()
+		}
+	}
+	return b.cancel != nil, b.synced
+}
+
+// wake starts the watch unless there is one, and waits until all claims are known, or
+// for a while.
+func (b *board) wake(ctx context.Context) {
+	watching, synced := b.start()
+	if !watching {
+		return
+	}
+	patience := time.NewTimer(syncPatience)
+	defer patience.Stop()
+	select {
+	case <-synced:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+}
+
+// stop ends the watch and forgets the claims.
+func (b *board) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cancel != nil {
+		b.cancel()
+		b.cancel = nil
+	}
+	b.run++
+	b.reset()
+}
+
+// watch keeps the board up to date until ctx ends.
+func (b *board) watch(ctx context.Context, run int) {
+	var err error
+	var e etcdclaims.Event
+	for e, err = range b.h.claims.Watch(ctx, "") {
+		if err != nil {
+			break
+		}
+		if !b.apply(e, run) {
+			return
+		}
+		if e.Kind == etcdclaims.Synced || e.Kind == etcdclaims.Resynced {
+			b.h.changed("")
+		} else {
+			b.h.changed(e.Info.Key)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.run != run {
+		return
+	}
+	b.cancel()
+	b.cancel = nil
+	b.failed, b.err = time.Now(), err
+	if err == nil && b.h.ctx.Err() == nil {
+		b.err = etcdclaims.ErrClosed
+	}
+	b.finishSync()
+}
+
+// finishSync lets requests go on. The mutex is held.
+func (b *board) finishSync() {
+	select {
+	case <-b.synced:
+	default:
+		close(b.synced)
+	}
+}
+
+// apply takes over an event. It returns false if the watch is outlived.
+func (b *board) apply(e etcdclaims.Event, run int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.run != run {
+		return false
+	}
+	b.err = nil
+	key := e.Info.Key
+	previous := b.held[key].Fence
+	switch e.Kind {
+	case etcdclaims.Synced:
+		b.finishSync()
+		return true
+	case etcdclaims.Resynced:
+		return true
+	case etcdclaims.Claimed:
+		b.forget(key)
+		if _, there := b.held[key]; !there {
+			i, _ := slices.BinarySearch(b.keys, key)
+			b.keys = slices.Insert(b.keys, i, key)
+		}
+		b.held[key] = e.Info
+		b.kinds[kindOf(e.Info)]++
+	case etcdclaims.Freed:
+		b.forget(key)
+		if i, ok := slices.BinarySearch(b.keys, key); ok {
+			b.keys = slices.Delete(b.keys, i, i+1)
+		}
+		delete(b.held, key)
+	}
+	select {
+	case <-b.synced:
+		b.recent = slices.Insert(b.recent, 0, change{e, time.Now(), previous})
+		b.recent = b.recent[:min(len(b.recent), mostChanges)]
+	default: // held when the watch began
+	}
+	return true
+}
+
+// forget takes the present holder of a key out of the counts. The mutex is held.
+func (b *board) forget(key string) {
+	if i, ok := b.held[key]; ok {
+		b.kinds[kindOf(i)]--
+	}
+}
+
+// unleased is the kind of a key without a lease, which does not expire.
+const unleased = "unleased"
+
+func kindOf(i etcdclaims.Info) string {
+	if i.Lease == 0 {
+		return unleased
+	}
+	return i.Kind
+}
+
+// summary is what the board knows of all claims.
+type summary struct {
+	Held, Zombies, Unleased int
+	Recent                  []change
+	Err                     error
+	Reading                 bool // not all claims are known yet
+}
+
+func (b *board) summary() summary {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	s := summary{Held: len(b.held), Zombies: b.kinds["zombie"], Unleased: b.kinds[unleased], Recent: slices.Clone(b.recent), Err: b.err}
+	s.Reading = !b.isSynced()
+	return s
+}
+
+// isSynced reports whether all claims are known. The mutex is held.
+func (b *board) isSynced() bool {
+	select {
+	case <-b.synced:
+		return true
+	default:
+		return b.h.claims.Passthrough()
+	}
+}
+
+// page returns the claims whose keys begin with a prefix, of a kind unless it is empty,
+// from a key on, at most n; how many such claims there are; and how many of them are
+// before the first. prev is the key that the page before begins with, next that of the
+// page behind.
+func (b *board) page(prefix, kind, from string, n int) (claims []etcdclaims.Info, total, before int, prev, next string) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	lo, _ := slices.BinarySearch(b.keys, prefix)
+	keys := b.keys[lo:]
+	keys = keys[:searchFunc(keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })]
+	if kind != "" {
+		keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return kindOf(b.held[key]) != kind })
+	}
+	i, _ := slices.BinarySearch(keys, from)
+	if i == len(keys) { // the page has become empty
+		i = max(0, i-n)
+	}
+	for _, key := range keys[i:min(i+n, len(keys))] {
+		claims = append(claims, b.held[key])
+	}
+	if i > 0 {
+		prev = keys[max(0, i-n)]
+	}
+	if i+n < len(keys) {
+		next = keys[i+n]
+	}
+	return claims, len(keys), i, prev, next
+}
+
+// searchFunc returns the first index at which the condition holds, as sort.Search.
+func searchFunc(keys []string, holds func(string) bool) int {
+	i, _ := slices.BinarySearchFunc(keys, true, func(key string, _ bool) int {
+		if holds(key) {
+			return 1
+		}
+		return -1
+	})
+	return i
+}
+
+// allKeys returns the keys of all held claims.
+func (b *board) allKeys() []string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.Clone(b.keys)
+}
+
+// holder returns the claim on a key.
+func (b *board) holder(key string) (etcdclaims.Info, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	i, ok := b.held[key]
+	return i, ok
+}

@@ -1,0 +1,171 @@
+package webui
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched"
+	"go.uber.org/zap"
+)
+
+// DefaultMaxTabs is how many tabs are kept up to date unless Config.MaxTabs is set.
+const DefaultMaxTabs = 200
+
+// ErrReadOnly is why nothing can be changed if Config.Access is nil.
+var ErrReadOnly = errors.New("this page is read-only")
+
+// Config configures a Handler. Every field is optional.
+type Config struct {
+	// Title names what the page shows, such as "production". It is part of the
+	// heading. Default: none.
+	Title string
+	// Access decides whether the request may carry out the operation. A nil error
+	// permits it. The text of any other error is shown to the person, so it must
+	// not have secrets. Access is called for each page with ActionView, for each
+	// form before it is shown, and for each form that was sent. It must be quick.
+	//
+	// Default: everybody may view, and ErrReadOnly for all else.
+	Access func(r *http.Request, op Operation) error
+	// User returns the name of the person who sent the request, for the log and for
+	// the records of what was done. Default: the remote address.
+	User func(r *http.Request) string
+	// Redact returns the text to show instead of a value that your programs have
+	// stored. Default: payloads and results are replaced by their length, notes and
+	// errors are shown.
+	Redact func(f Field, value string) string
+	// Schedulers are schedulers of this process. The page knows the schedules of
+	// their jobs also if they are not cron expressions or intervals. The other groups
+	// under the client's prefix are found in etcd.
+	Schedulers []*sched.Scheduler
+	// Refusals has the tokens that gates of this process have refused. Default: the
+	// page does not show refusals.
+	Refusals *Refusals
+	// TrustedOrigins are other origins, such as "https://ops.example.com", whose pages
+	// may send forms to the handler. It needs them only behind a proxy that changes
+	// the Host header.
+	TrustedOrigins []string
+	// MaxTabs is how many tabs are kept up to date at the same time. Further ones
+	// work, but must be reloaded. Default: DefaultMaxTabs.
+	MaxTabs int
+	// Logger receives one line for each operation that was carried out, has failed or
+	// was denied, other than views: who, what, and the outcome. Default: none.
+	Logger *zap.Logger
+}
+
+func (cfg Config) withDefaults() (Config, *http.CrossOriginProtection, error) {
+	if cfg.Access == nil {
+		cfg.Access = func(_ *http.Request, op Operation) error {
+			if op.Action == ActionView {
+				return nil
+			}
+			return ErrReadOnly
+		}
+	}
+	if cfg.User == nil {
+		cfg.User = func(r *http.Request) string { return r.RemoteAddr }
+	}
+	if cfg.Redact == nil {
+		cfg.Redact = redact
+	}
+	if cfg.MaxTabs == 0 {
+		cfg.MaxTabs = DefaultMaxTabs
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if cfg.MaxTabs < 0 {
+		return cfg, nil, fmt.Errorf("webui: config: MaxTabs %d must not be negative", cfg.MaxTabs)
+	}
+	origins := http.NewCrossOriginProtection()
+	for _, origin := range cfg.TrustedOrigins {
+		if err := origins.AddTrustedOrigin(origin); err != nil {
+			return cfg, nil, fmt.Errorf("webui: config: TrustedOrigins: %w", err)
+		}
+	}
+	return cfg, origins, nil
+}
+
+// Field is the kind of a value that your programs have stored.
+type Field string
+
+// The kinds of values that Config.Redact is called for.
+const (
+	FieldNote    Field = "note"    // of a claim or of work
+	FieldError   Field = "error"   // of work, a run or an item, with its stack
+	FieldResult  Field = "result"  // of work
+	FieldPayload Field = "payload" // of an item
+)
+
+// redact hides what may be data of customers.
+func redact(f Field, value string) string {
+	if f == FieldNote || f == FieldError {
+		return value
+	}
+	return fmt.Sprintf("(hidden, %d bytes)", len(value))
+}
+
+// Action is what a person wants to do.
+type Action string
+
+// The actions. Those whose comment names no method only look.
+const (
+	ActionView        Action = "view"
+	ActionRelease     Action = "release"      // etcdclaims.Client.ForceReleaseTerm
+	ActionRetryWork   Action = "retry-work"   // etcdclaims.Client.Retry
+	ActionForgetWork  Action = "forget-work"  // etcdclaims.Client.Forget
+	ActionPauseJob    Action = "pause-job"    // sched.Scheduler.Pause
+	ActionResumeJob   Action = "resume-job"   // sched.Scheduler.Resume
+	ActionRunJob      Action = "run-job"      // sched.Scheduler.RunNow
+	ActionCancelJob   Action = "cancel-job"   // sched.Scheduler.Cancel
+	ActionPauseQueue  Action = "pause-queue"  // queue.Queue.Pause
+	ActionResumeQueue Action = "resume-queue" // queue.Queue.Resume
+	ActionRedrive     Action = "redrive"      // queue.Queue.Redrive
+	ActionRedriveAll  Action = "redrive-all"  // queue.Queue.RedriveAll
+	ActionPurge       Action = "purge"        // queue.Queue.Purge
+)
+
+// Operation is an action and what it is about.
+type Operation struct {
+	Action Action
+	// Page is the name of the page that is viewed, such as "claims". It is empty for
+	// all other actions.
+	Page string
+	// Key is the key of the claim or the work.
+	Key string
+	// Fence is the fence of the term to be released. Another term is not released.
+	Fence int64
+	// State is the state of the work to be forgotten, as the person saw it. Work in
+	// another state is not forgotten.
+	State etcdclaims.State
+	// Group and Job name the job.
+	Group, Job string
+	// Queue names the queue, and Item the id of an item in it.
+	Queue, Item string
+	// Before is when the person looked at the dead letters to be purged. Later ones are
+	// not purged.
+	Before time.Time
+	// Reason is why the person does it. It is empty before a form is sent.
+	Reason string
+}
+
+// fields are those of the log.
+func (op Operation) fields() []zap.Field {
+	fields := []zap.Field{zap.String("action", string(op.Action))}
+	for _, f := range []struct{ name, value string }{
+		{"key", op.Key}, {"state", string(op.State)}, {"group", op.Group}, {"job", op.Job}, {"queue", op.Queue}, {"item", op.Item}, {"reason", op.Reason},
+	} {
+		if f.value != "" {
+			fields = append(fields, zap.String(f.name, f.value))
+		}
+	}
+	if op.Fence != 0 {
+		fields = append(fields, zap.Int64("fence", op.Fence))
+	}
+	if !op.Before.IsZero() {
+		fields = append(fields, zap.Time("before", op.Before))
+	}
+	return fields
+}

@@ -1,0 +1,27 @@
+// Package webui is a page for people on call: it shows who holds which key, who
+// waits, the records of work, scheduled jobs, queues and dead letters, and the
+// clients' sessions, live. It is an http.Handler for a server of yours.
+//
+//	page, err := webui.New(claims, webui.Config{Title: "production"})
+//	// ...
+//	defer page.Close()
+//	mux.Handle("/claims/", requireLogin(page)) // any path that ends in a slash
+//
+// Everybody who reaches the handler can look. The handler has no login of its own:
+// put yours in front of it. Nobody can change anything unless Config.Access permits it.
+//
+// # What it costs
+//
+// All tabs share what the process has read. Claims are followed by one watch. Lines,
+// work, schedules, queues and sessions are read while somebody looks at them, each at
+// most every two to ten seconds, however many tabs show them. One tab more costs etcd
+// nothing. A minute after the last request and the last tab, nothing is read or watched.
+//
+// The handler keeps every held claim in memory while it is in use, about 700 bytes each.
+// Lists of all else end after the first thousand entries.
+//
+// # Without JavaScript
+//
+// Every page is complete as it is served, and every action is a form. The script
+// replaces what has changed, and needs one EventSource for each visible tab.
+package webui

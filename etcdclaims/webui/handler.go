@@ -1,0 +1,199 @@
+package webui
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"net/http"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"go.uber.org/zap"
+)
+
+//go:embed assets
+var assets embed.FS
+
+const (
+	// idleAfter is how long after the last request nothing is read or watched any more.
+	idleAfter = time.Minute
+	// beat is how often the loop looks for what is to be read again.
+	beat = 250 * time.Millisecond
+)
+
+// Handler serves the page. It is safe for concurrent use. Close it before the client.
+type Handler struct {
+	claims  *etcdclaims.Client
+	cfg     Config
+	log     *zap.Logger
+	origins *http.CrossOriginProtection
+
+	board     board
+	snapshots snapshots
+	tabs      tabs
+	groups    groups
+	queues    queues
+
+	ctx  context.Context // of what runs in the background
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+	kick chan struct{} // capacity 1: something is to be read again
+
+	mu      sync.Mutex // running, lastUse; no other mutex is taken while it is held
+	running bool       // the loop
+	lastUse time.Time
+}
+
+// New returns a handler for the claims under the client's prefix. It sends nothing
+// before the first request. It does not take over the client.
+//
+// The handler can be mounted on any path that ends in a slash, with or without
+// http.StripPrefix: all links are relative.
+//
+// With a passthrough client the page says that there is no etcd. New returns an error
+// if the configuration is invalid.
+func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
+	cfg, origins, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{claims: claims, cfg: cfg, log: cfg.Logger, origins: origins, kick: make(chan struct{}, 1)}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	h.board.init(h)
+	h.snapshots.init(h)
+	h.tabs.init(cfg.MaxTabs)
+	h.groups.init(h)
+	h.queues.init(h)
+	return h, nil
+}
+
+// Close ends the watch, what is being read, and the event streams of all tabs, so that
+// http.Server.Shutdown need not wait for them. It is idempotent. Later requests are
+// answered with 503.
+func (h *Handler) Close() {
+	h.mu.Lock()
+	h.stop()
+	h.mu.Unlock()
+	h.wg.Wait()
+	h.queues.close()
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	name := path.Base(r.URL.Path)
+	if r.URL.Path == "" || r.URL.Path[len(r.URL.Path)-1] == '/' {
+		name = "overview"
+	}
+	if !h.use() {
+		http.Error(w, "closed", http.StatusServiceUnavailable)
+		return
+	}
+	switch p, ok := pages[name]; {
+	case name == "do":
+		h.act(w, r)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	case name == "style.css" || name == "script.js" || name == "icon.svg":
+		w.Header().Set("Cache-Control", "no-cache")
+		http.ServeFileFS(w, r, assets, "assets/"+name)
+	case name == "events":
+		h.stream(w, r)
+	case ok:
+		h.show(w, r, p)
+	default:
+		h.fail(w, r, http.StatusNotFound, errors.New("there is no such page"))
+	}
+}
+
+// secure sets the headers of all answers. Nothing is loaded from elsewhere, and no
+// script or style stands in a page.
+func secure(header http.Header) {
+	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+}
+
+// use notes a request, and starts the loop unless it runs. It returns false if the
+// handler is closed.
+func (h *Handler) use() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return false
+	}
+	h.lastUse = time.Now()
+	if !h.running {
+		h.running = true
+		h.wg.Go(h.loop)
+	}
+	return true
+}
+
+// spawn runs f in the background, where Close waits for it, unless the handler is
+// closed.
+func (h *Handler) spawn(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return false
+	}
+	h.wg.Go(f)
+	return true
+}
+
+// loop reads again what tabs show, until the handler is idle.
+func (h *Handler) loop() {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-tick.C:
+		case <-h.kick:
+		}
+		live := h.tabs.topics()
+		if len(live) > 0 {
+			h.board.start()
+			h.snapshots.refresh(live)
+		}
+		if h.idle(len(live) > 0) {
+			h.board.stop()
+			h.snapshots.clear()
+			return
+		}
+	}
+}
+
+// idle reports whether the loop is to end, because there are no tabs and was no request
+// for a while.
+func (h *Handler) idle(tabs bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if tabs {
+		h.lastUse = time.Now()
+	}
+	h.running = time.Since(h.lastUse) <= idleAfter
+	return !h.running
+}
+
+// changed notes a change of ownership of a key, or of all if it is empty.
+func (h *Handler) changed(key string) {
+	h.tabs.claimChanged(key)
+	if h.snapshots.invalidate(keyTopic(key)) {
+		signal(h.kick)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

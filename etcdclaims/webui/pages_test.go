@@ -1,0 +1,165 @@
+package webui_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/webui"
+)
+
+func TestPages(t *testing.T) {
+	virtually(t, webui.Config{Title: "production", Refusals: new(webui.Refusals)}, func(w *world) {
+		w.busy()
+		w.shows("", "production", "of 2 jobs overdue", "<b>1</b> callers in line", "<b>1</b> dead letters", "<b>1</b> work orphaned or dead")
+		w.shows("claims", "orders/42", "api-7", "sched/billing/owner")
+		w.shows("claims?prefix=orders/", "1–1 of 1 claim")
+		w.shows("key?key=orders/42", "api-7", "worker-3", "If it died now", "<svg", "Terms")
+		w.shows("key?key=invoices/1", "dead", "no such customer")
+		w.shows("key?key=never", "free", "None since etcd")
+		w.shows("lines", "orders/42", "worker-3")
+		w.shows("work", "invoices/1", "no such customer")
+		w.shows("work?state=dead&prefix=inv", "invoices/1")
+		w.shows("work?state=done", "No record in this state")
+		w.shows("schedules", "billing", "nightly", "30 2 * * *", "failed")
+		w.shows("job?group=billing&job=nightly", "2000-01-02 02:30:00 UTC", "2000-01-10", "on time")
+		w.shows("job?group=billing&job=often", "full", "failed")
+		w.shows("job?group=billing&job=no", "No owner of the group")
+		w.shows("queues", "mails")
+		w.shows("queue?queue=mails", "mail-0", "bounced")
+		w.shows("queue?queue=mails&list=waiting", "mail-1", "mail-2")
+		body := w.shows("item?queue=mails&id=mail-0", "bounced", "hidden, 14 bytes", "discarded")
+		if strings.Contains(body, "secret") {
+			w.Error("a payload is shown")
+		}
+		w.shows("item?queue=mails&id=no", "There is no such item")
+		w.shows("sessions", "api-7", "worker-3", "15 s")
+		w.shows("refusals", "None.")
+		w.shows("health", "reaches etcd", "Requests")
+		for _, where := range []string{"no", "key", "key?key=%00", "work?state=no", "queue?queue=q&list=no", "job?group=a/b&job=c"} {
+			if code, body := w.get(where); code/100 != 4 {
+				w.Errorf("%s: status %d: %s", where, code, body)
+			}
+		}
+	})
+}
+
+func TestHeaders(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		answer := httpGet(w.page, "/claims")
+		policy := answer.Header().Get("Content-Security-Policy")
+		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || answer.Header().Get("X-Content-Type-Options") != "nosniff" {
+			w.Errorf("headers are %v", answer.Header())
+		}
+		for _, forbidden := range []string{"onclick", "onerror", "<style", "style=", "javascript:"} {
+			if strings.Contains(answer.Body.String(), forbidden) {
+				w.Errorf("the page has %q", forbidden)
+			}
+		}
+		for path, kind := range map[string]string{"/x/style.css": "text/css", "/script.js": "text/javascript", "/icon.svg": "image/svg+xml"} {
+			if answer := httpGet(w.page, path); answer.Code != http.StatusOK || !strings.HasPrefix(answer.Header().Get("Content-Type"), kind) {
+				w.Errorf("%s: %d %v", path, answer.Code, answer.Header())
+			}
+		}
+		w.page.Close()
+		if code, _ := w.get("claims"); code != http.StatusServiceUnavailable {
+			w.Errorf("after Close: %d", code)
+		}
+	})
+}
+
+func TestPassthrough(t *testing.T) {
+	t.Parallel()
+	page, err := webui.New(nil, webui.Config{Access: permissive})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	for _, where := range []string{"/", "/claims", "/key?key=k", "/lines", "/work", "/schedules", "/job?group=g&job=j", "/queues", "/queue?queue=q", "/sessions", "/refusals", "/health"} {
+		if answer := httpGet(page, where); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), "no etcd") {
+			t.Errorf("%s: %d %s", where, answer.Code, answer.Body)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []webui.Config{{MaxTabs: -1}, {TrustedOrigins: []string{"no origin"}}} {
+		if _, err := webui.New(nil, cfg); err == nil || !strings.HasPrefix(err.Error(), "webui: config: ") {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+}
+
+// Names are whatever somebody has written: nothing of it becomes markup, and nothing
+// changes how the rest reads.
+func TestHostileNames(t *testing.T) {
+	virtually(t, webui.Config{Access: permissive}, func(w *world) {
+		const script = `<script>alert(1)</script>"'&`
+		names := []string{
+			script, "a\u202egnp.exe", "zero\u200bwidth", "../../etc", "a b?c=d&e=f#g%00", strings.Repeat("k", etcdclaims.MaxKeyBytes),
+			strings.Repeat("é", etcdclaims.MaxKeyBytes/2), "javascript:alert(1)", "{{.}}", "\U000e0041tag",
+		}
+		c, _ := w.client(script)
+		for _, name := range names {
+			claim := w.claim(c, name)
+			w.ok(claim.Note(w.Context(), []byte("\x00\xff"+name)))
+			w.waits(w.claims, name)
+		}
+		pages := []string{"", "claims", "lines", "sessions"}
+		for _, name := range names {
+			pages = append(pages, keyPage(name), "claims?"+form("", "prefix", name).Encode(), "work?"+form("", "prefix", name).Encode())
+		}
+		for _, where := range pages {
+			body := w.shows(where)
+			body = regexp.MustCompile(` value="[^"]*"`).ReplaceAllString(body, "") // what a form is to send
+			for _, forbidden := range []string{"<script>alert", "\u202e", "\u200b", "\x00", "\U000e0041", `href="javascript:`, "ZgotmplZ"} {
+				if strings.Contains(body, forbidden) {
+					w.Errorf("%s has %q:\n%s", where, forbidden, body)
+				}
+			}
+			if strings.Count(body, "<script") != 1 {
+				w.Errorf("%s has another script", where)
+			}
+		}
+		w.shows(keyPage(names[0]), "&lt;script&gt;alert(1)&lt;/script&gt;", ">held<")
+		w.shows(keyPage(names[1]), `a\u202egnp.exe`, ">held<")
+	})
+}
+
+func TestPaging(t *testing.T) {
+	const n = 10_000
+	virtually(t, webui.Config{}, func(w *world) {
+		c, _ := w.client("many")
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = keyNumber(i)
+		}
+		for len(keys) > 0 {
+			some := min(len(keys), 50)
+			_, err := c.TryAcquireAll(w.Context(), keys[:some])
+			w.ok(err)
+			keys = keys[some:]
+		}
+		w.shows("claims", "1–100 of 10\u202f000 claims", keyNumber(0))
+		where, pages, seen := "claims", 0, 0
+		for where != "" {
+			body := w.shows(where)
+			pages++
+			seen += strings.Count(body, `class="key"`)
+			where = link(body, "next")
+		}
+		if pages != n/100 || seen != n {
+			w.Errorf("%d pages with %d keys", pages, seen)
+		}
+		body := w.shows("claims?from="+keyNumber(250), "251–350 of")
+		if prev := link(body, "prev"); prev != "claims?from="+keyNumber(150) {
+			w.Errorf("the page before is %q", prev)
+		}
+		w.shows("claims?prefix=k%2F0099", "1–100 of 100 claims", keyNumber(9900))
+		w.shows("claims?from=zzz", "9901–10000 of") // the page has become empty
+		w.shows("claims?prefix=zzz", "No key is held with this prefix")
+	})
+}

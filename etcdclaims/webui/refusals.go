@@ -1,0 +1,117 @@
+package webui
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// mostRefusals is how many refusals are kept.
+const mostRefusals = 200
+
+// Refusals remembers the last 200 tokens that gates of this process have refused. The
+// zero value is ready to use. It is safe for concurrent use.
+type Refusals struct {
+	mu    sync.Mutex
+	last  []refusal // oldest first
+	total int
+}
+
+// refusal is a token that a gate has refused.
+type refusal struct {
+	At     time.Time
+	Gate   string
+	Token  fencing.Token
+	Newest int64  // greatest fence that the gate has admitted; 0 if it is not known
+	Reason string // see fencing.Refusal
+	Error  string
+}
+
+// Gate returns a gate that admits what g admits, and notes what g refuses under a name
+// for people. Errors that are no refusals, such as an unreachable database, are not
+// noted.
+func (r *Refusals) Gate(name string, g fencing.Gate) fencing.Gate {
+	return fencing.GateFunc(func(ctx context.Context, t fencing.Token) error {
+		err := g.Admit(ctx, t)
+		if err != nil {
+			r.note(name, t, err)
+		}
+		return err
+	})
+}
+
+func (r *Refusals) note(gate string, t fencing.Token, err error) {
+	why, ok := fencing.RefusalOf(err)
+	if !ok {
+		return
+	}
+	n := refusal{At: time.Now(), Gate: gate, Token: t, Reason: why.Reason, Error: cut(err.Error(), 1<<10)}
+	n.Token.Key = cut(n.Token.Key, fencing.MaxKeyBytes) // a malformed token can be of any length
+	var stale *fencing.StaleError
+	if errors.As(err, &stale) {
+		n.Newest = stale.Newest
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total++
+	r.last = append(r.last, n)
+	if over := len(r.last) - mostRefusals; over > 0 {
+		r.last = slices.Delete(r.last, 0, over)
+	}
+}
+
+// newest returns the refusals, newest first, and how many there ever were.
+func (r *Refusals) newest() ([]refusal, int) {
+	if r == nil {
+		return nil, 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Clone(r.last)
+	slices.Reverse(all)
+	return all, r.total
+}
+
+// refusalsPage lists refusals.
+type refusalsPage struct {
+	Refusals []refusalRow
+	Total    int
+	On       bool // Config.Refusals is set
+}
+
+type refusalRow struct {
+	refusal
+	// After is how long after the take-over the stale token was refused, if the
+	// holder that took over still holds the key, by its own wall clock. Zero: unknown.
+	After time.Duration
+	Owner string // of the holder that took over
+}
+
+func (q *request) refusals() (any, error) {
+	b := q.useClaims("")
+	all, total := q.h.cfg.Refusals.newest()
+	p := refusalsPage{Total: total, On: q.h.cfg.Refusals != nil}
+	for _, r := range all {
+		row := refusalRow{refusal: r}
+		if i, ok := b.holder(r.Token.Key); ok && r.Newest != 0 && i.Fence == r.Newest && r.At.After(i.Since) {
+			row.After, row.Owner = r.At.Sub(i.Since), i.Owner
+		}
+		p.Refusals = append(p.Refusals, row)
+	}
+	q.shows.claims = false
+	q.refused()
+	return p, nil
+}
+
+// refused returns how many tokens were refused.
+func (q *request) refused() int {
+	n, _ := snapshotOf(q, "refusals", time.Second, func(context.Context) (int, error) {
+		_, total := q.h.cfg.Refusals.newest()
+		return total, nil
+	})
+	return n
+}

@@ -1,0 +1,192 @@
+package webui
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// pageSize is how many rows a page has.
+const pageSize = 100
+
+// page is one of the pages.
+type page struct {
+	Name  string
+	Title string
+	Menu  bool // it is in the menu
+	load  func(q *request) (any, error)
+}
+
+// order is the order of the menu.
+var order = []page{
+	{"overview", "Overview", true, (*request).overview},
+	{"claims", "Claims", true, (*request).claims},
+	{"lines", "Lines", true, (*request).lines},
+	{"work", "Work", true, (*request).work},
+	{"schedules", "Schedules", true, (*request).schedules},
+	{"queues", "Queues", true, (*request).queues},
+	{"sessions", "Sessions", true, (*request).sessions},
+	{"refusals", "Refusals", true, (*request).refusals},
+	{"health", "Health", true, (*request).health},
+	{"key", "Key", false, (*request).key},
+	{"job", "Job", false, (*request).job},
+	{"queue", "Queue", false, (*request).queue},
+	{"item", "Item", false, (*request).item},
+}
+
+var (
+	pages     map[string]page
+	templates map[string]*template.Template
+)
+
+func init() {
+	pages, templates = make(map[string]page), make(map[string]*template.Template)
+	parse := func(name string) *template.Template {
+		return template.Must(template.New("layout.html").Funcs(functions).ParseFS(assets, "assets/layout.html", "assets/"+name+".html"))
+	}
+	for _, p := range order {
+		pages[p.Name], templates[p.Name] = p, parse(p.Name)
+	}
+	templates["error"] = parse("error")
+}
+
+// request is a request for a page.
+type request struct {
+	h     *Handler
+	r     *http.Request
+	query url.Values
+	shows shows
+}
+
+func (h *Handler) newRequest(r *http.Request, query url.Values) *request {
+	return &request{h: h, r: r, query: query, shows: shows{topics: make(map[string]bool)}}
+}
+
+// errInput is the error of a request that does not make sense.
+type errInput struct{ text string }
+
+func (e errInput) Error() string { return e.text }
+
+// param returns a parameter of the query.
+func (q *request) param(name string) string { return strings.ToValidUTF8(q.query.Get(name), "\uFFFD") }
+
+// can reports whether the person may carry out an operation.
+func (q *request) can(op Operation) bool {
+	return !q.h.claims.Passthrough() && q.h.cfg.Access(q.r, op) == nil
+}
+
+// useClaims makes the page one that shows the claims with a prefix.
+func (q *request) useClaims(prefix string) *board {
+	q.shows.claims, q.shows.prefix = true, prefix
+	q.h.board.wake(q.r.Context())
+	return &q.h.board
+}
+
+// snapshotOf returns a snapshot, which becomes part of what the page shows.
+func snapshotOf[T any](q *request, topic string, every time.Duration, read func(context.Context) (T, error)) (T, Fresh) {
+	q.shows.topics[topic] = true
+	value, fresh := q.h.snapshots.get(q.r.Context(), topic, every, func(ctx context.Context) (any, error) { return read(ctx) })
+	v, _ := value.(T)
+	return v, fresh
+}
+
+// view is what the layout shows.
+type view struct {
+	Page    page
+	Heading string
+	Title   string
+	Menu    []page
+	Live    string // the page as the script names it
+	Now     time.Time
+	Status  status
+	Done    string
+	Content any
+	Err     error
+}
+
+// status is how etcd is.
+type status struct {
+	Passthrough bool
+	Err         string
+	Since       time.Time
+}
+
+// healthTopic is the snapshot that every page shows.
+const healthTopic = "status"
+
+// status asks for it.
+func (q *request) status() status {
+	s, fresh := snapshotOf(q, healthTopic, 2*time.Second, func(ctx context.Context) (status, error) {
+		if q.h.claims.Passthrough() {
+			return status{Passthrough: true}, nil
+		}
+		health, err := q.h.claims.Health(ctx)
+		if err == nil || ctx.Err() != nil && health.Reachable {
+			return status{}, nil
+		}
+		return status{Err: err.Error(), Since: health.Since}, nil
+	})
+	if fresh.Err != nil {
+		s.Err = fresh.Err.Error()
+	}
+	return s
+}
+
+// show serves a page.
+func (h *Handler) show(w http.ResponseWriter, r *http.Request, p page) {
+	if err := h.cfg.Access(r, Operation{Action: ActionView, Page: p.Name}); err != nil {
+		h.fail(w, r, http.StatusForbidden, err)
+		return
+	}
+	q := h.newRequest(r, r.URL.Query())
+	content, err := p.load(q)
+	var input errInput
+	switch {
+	case errors.As(err, &input):
+		h.fail(w, r, http.StatusBadRequest, err)
+		return
+	case err != nil:
+		h.fail(w, r, http.StatusBadGateway, err)
+		return
+	}
+	live := p.Name
+	if r.URL.RawQuery != "" {
+		query := r.URL.Query()
+		query.Del("done")
+		live += "?" + query.Encode()
+	}
+	h.render(w, http.StatusOK, p.Name, view{Page: p, Live: live, Content: content, Status: q.status(), Done: done[Action(q.param("done"))]})
+}
+
+// fail serves a page that shows an error.
+func (h *Handler) fail(w http.ResponseWriter, _ *http.Request, code int, err error) {
+	h.render(w, code, "error", view{Page: page{Title: http.StatusText(code)}, Err: err})
+}
+
+func (h *Handler) render(w http.ResponseWriter, code int, name string, v view) {
+	v.Heading, v.Title, v.Now = "Claims", v.Page.Title, time.Now()
+	if h.cfg.Title != "" {
+		v.Heading = h.cfg.Title
+	}
+	for _, p := range order {
+		if p.Menu && (p.Name != "refusals" || h.cfg.Refusals != nil) {
+			v.Menu = append(v.Menu, p)
+		}
+	}
+	var out bytes.Buffer
+	if err := templates[name].Execute(&out, v); err != nil {
+		h.log.Error("page cannot be rendered", zap.String("page", name), zap.Error(err))
+		http.Error(w, "the page cannot be rendered", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(out.Bytes()) // the browser may be gone
+}

@@ -1,0 +1,208 @@
+package webui
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/sched"
+)
+
+const (
+	mostGroups = 100
+	mostJobs   = 1000
+	nextTicks  = 10
+	lastTicks  = 20
+	// overdueAfter is how late a tick is before it is shown as overdue.
+	overdueAfter = 5 * time.Second
+)
+
+// groups are the schedulers by which jobs are read and changed.
+type groups struct {
+	h      *Handler
+	mu     sync.Mutex
+	byName map[string]*sched.Scheduler
+}
+
+func (g *groups) init(h *Handler) {
+	g.h, g.byName = h, make(map[string]*sched.Scheduler)
+	for _, s := range h.cfg.Schedulers {
+		g.byName[s.Group()] = s
+	}
+}
+
+// scheduler returns the scheduler of a group: one of this process, or one that runs
+// nothing.
+func (g *groups) scheduler(name string) (*sched.Scheduler, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.byName[name]; s != nil {
+		return s, nil
+	}
+	s, err := sched.New(g.h.claims, sched.Config{Group: name, Logger: g.h.log})
+	if err != nil {
+		return nil, errInput{err.Error()}
+	}
+	if len(g.byName) < 2*mostGroups { // one costs little, and the next one too
+		g.byName[name] = s
+	}
+	return s, nil
+}
+
+// names returns the names of all groups.
+func (g *groups) names(ctx context.Context) ([]string, error) {
+	names := make(map[string]bool)
+	for _, s := range g.h.cfg.Schedulers {
+		names[s.Group()] = true
+	}
+	for name, err := range sched.Groups(ctx, g.h.claims) {
+		if err != nil {
+			return nil, err
+		}
+		if names[name] = true; len(names) >= mostGroups {
+			break
+		}
+	}
+	sorted := make([]string, 0, len(names))
+	for name := range names {
+		sorted = append(sorted, name)
+	}
+	slices.Sort(sorted)
+	return sorted, nil
+}
+
+// jobRow is a job in a list.
+type jobRow struct {
+	sched.JobInfo
+	Overdue bool // the next tick should have been admitted
+}
+
+func newJobRow(info sched.JobInfo) jobRow {
+	return jobRow{info, !info.Next.IsZero() && time.Since(info.Next) > overdueAfter}
+}
+
+// schedulesPage lists jobs.
+type schedulesPage struct {
+	Jobs  []jobRow
+	Pager pager
+	More  bool
+	Fresh Fresh
+}
+
+func (q *request) schedules() (any, error) {
+	jobs, fresh := q.jobs()
+	p := schedulesPage{Fresh: fresh, More: len(jobs) == mostJobs}
+	p.Jobs, p.Pager = paged(q, jobs)
+	return p, nil
+}
+
+// jobs returns the jobs of all groups.
+func (q *request) jobs() ([]jobRow, Fresh) {
+	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context) ([]jobRow, error) {
+		names, err := q.h.groups.names(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var rows []jobRow
+		for _, name := range names {
+			s, err := q.h.groups.scheduler(name)
+			if err != nil {
+				return nil, err
+			}
+			for info, err := range s.Jobs(ctx) {
+				if err != nil {
+					return nil, err
+				}
+				if len(rows) == mostJobs {
+					return rows, nil
+				}
+				rows = append(rows, newJobRow(info))
+			}
+		}
+		slices.SortStableFunc(rows, func(a, b jobRow) int {
+			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Job, b.Job))
+		})
+		return rows, nil
+	})
+}
+
+// jobPage explains one job.
+type jobPage struct {
+	Job      jobRow
+	Upcoming []time.Time
+	Unknown  bool
+	Entries  []entryRow
+	Fresh    Fresh
+
+	CanPause, CanResume, CanRun, CanCancel bool
+}
+
+type entryRow struct {
+	sched.Entry
+	Error string
+	Why   string // it did not run
+	Late  time.Duration
+}
+
+// reasons are why ticks do not run.
+var reasons = map[sched.Outcome]string{
+	sched.OutcomeSkipped:   "not run: another run was in progress, or too many ticks waited",
+	sched.OutcomeWithdrawn: "not run: it was taken back while it waited",
+	sched.OutcomeReplaced:  "not run: a newer tick was preferred",
+	sched.OutcomeLate:      "not run: past its start deadline",
+	sched.OutcomeMissed:    "not run: not admitted in time, and the catch-up policy leaves it out",
+	sched.OutcomeLost:      "its process died, or its claim was lost, before the run ended",
+}
+
+type inspected struct {
+	jobRow
+	unknown bool
+	entries []sched.Entry
+}
+
+func (q *request) job() (any, error) {
+	group, name := q.param("group"), q.param("job")
+	s, err := q.h.groups.scheduler(group)
+	if err != nil {
+		return nil, err
+	}
+	read, fresh := snapshotOf(q, fmt.Sprintf("job %q %q", group, name), 2*time.Second, func(ctx context.Context) (x inspected, err error) {
+		info, err := s.Inspect(ctx, name)
+		if errors.Is(err, sched.ErrUnknownJob) {
+			return inspected{unknown: true}, nil
+		}
+		if err != nil {
+			return x, err
+		}
+		x.jobRow = newJobRow(info)
+		for e, err := range s.History(ctx, name) {
+			if err != nil {
+				return x, err
+			}
+			if x.entries = append(x.entries, e); len(x.entries) == lastTicks {
+				break
+			}
+		}
+		return x, nil
+	})
+	p := jobPage{Job: read.jobRow, Unknown: read.unknown, Fresh: fresh}
+	p.Job.Group, p.Job.Job, p.Upcoming = group, name, read.Upcoming(nextTicks)
+	for _, e := range read.entries {
+		row := entryRow{Entry: e, Error: q.value(FieldError, e.Error), Why: reasons[e.Outcome]}
+		if !e.Began.IsZero() && !e.Nominal.IsZero() {
+			row.Late = e.Began.Sub(e.Nominal)
+		}
+		p.Entries = append(p.Entries, row)
+	}
+	if !read.unknown {
+		can := func(a Action) bool { return q.can(Operation{Action: a, Group: group, Job: name}) }
+		p.CanPause, p.CanResume = read.Paused == nil && can(ActionPauseJob), read.Paused != nil && can(ActionResumeJob)
+		p.CanRun = can(ActionRunJob)
+		p.CanCancel = len(read.Running)+len(read.Waiting) > 0 && can(ActionCancelJob)
+	}
+	return p, nil
+}

@@ -1,0 +1,139 @@
+package webui
+
+import (
+	"fmt"
+	"html/template"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// functions are those of the templates.
+var functions = template.FuncMap{
+	"visible": visible,
+	"short":   func(s string) string { return visible(cut(s, 120)) },
+	"fence":   func(n int64) string { return strconv.FormatInt(n, 10) },
+	"time":    timestamp,
+	"ago":     ago,
+	"span":    span,
+	"seconds": func(d time.Duration) int { return int(d / time.Second) },
+	"add":     func(a, b int) int { return a + b },
+	"query":   query,
+	"count":   count,
+	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+}
+
+// visible returns a text of others as it can be shown without deceiving anybody:
+// control characters, such as those that change the direction of text, and characters
+// that look like nothing are written as escapes.
+func visible(s string) string {
+	if !strings.ContainsFunc(s, invisible) && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case invisible(r) && r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		case invisible(r):
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// invisible reports whether a character is written as an escape. Lines and tabs of
+// texts are kept.
+func invisible(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }
+
+// cut shortens a text to about n bytes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// longest is how much of a stored value is shown.
+const longest = 4 << 10
+
+// value returns a stored value as it is to be shown.
+func (q *request) value(f Field, s string) string {
+	if s == "" {
+		return ""
+	}
+	return cut(q.h.cfg.Redact(f, s), longest)
+}
+
+// timestamp is a time as people read it, in UTC.
+func timestamp(t time.Time) string {
+	if t.IsZero() {
+		return "—"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 MST")
+}
+
+// ago is an element with how long ago a time was, which the script keeps up to date.
+func ago(t, now time.Time) template.HTML {
+	if t.IsZero() {
+		return "—"
+	}
+	text := span(now.Sub(t)) + " ago"
+	if t.After(now) {
+		text = "in " + span(t.Sub(now))
+	}
+	// All parts are made of digits and letters.
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, t.UTC().Format(time.RFC3339Nano), timestamp(t), text))
+}
+
+// span is a duration as people read it. The script has the same function.
+func span(d time.Duration) string {
+	d = d.Abs()
+	switch s := int(d / time.Second); {
+	case s < 120:
+		return fmt.Sprintf("%d s", s)
+	case s < 2*3600:
+		return fmt.Sprintf("%d min", s/60)
+	case s < 2*86400:
+		return fmt.Sprintf("%d h", s/3600)
+	default:
+		return fmt.Sprintf("%d d", s/86400)
+	}
+}
+
+// query returns a relative URL: a page and its parameters, as name and value in turn.
+// Empty values are left out.
+func query(page string, params ...any) template.URL {
+	values := url.Values{}
+	for i := 0; i+1 < len(params); i += 2 {
+		if v := fmt.Sprint(params[i+1]); v != "" {
+			values.Set(fmt.Sprint(params[i]), v)
+		}
+	}
+	if len(values) == 0 {
+		return template.URL(page)
+	}
+	return template.URL(page + "?" + values.Encode()) // Encode leaves nothing that has a meaning
+}
+
+// count is a number and what it counts.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "\u202f" + digits[i:]
+	}
+	return digits + " " + many
+}

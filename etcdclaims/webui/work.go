@@ -1,0 +1,99 @@
+package webui
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// mostScanned is how many records of work are read to find those of one state.
+const mostScanned = 5000
+
+// workPage lists records of work.
+type workPage struct {
+	Prefix  string
+	State   etcdclaims.State
+	States  []etcdclaims.State
+	Records []workRow
+	Pager   pager
+	Partial bool // there are more than were read
+	Fresh   Fresh
+}
+
+type workRow struct {
+	etcdclaims.Record
+	Error string
+}
+
+// workStates are those to choose from.
+var workStates = []etcdclaims.State{
+	etcdclaims.StateClaimed, etcdclaims.StateOrphaned, etcdclaims.StateFailed, etcdclaims.StateDead,
+	etcdclaims.StateFree, etcdclaims.StateDone, etcdclaims.StateUnreadable,
+}
+
+// scanned is what was read of the records of work.
+type scanned struct {
+	records []etcdclaims.Record
+	partial bool
+}
+
+func (q *request) work() (any, error) {
+	p := workPage{Prefix: q.param("prefix"), State: etcdclaims.State(q.param("state")), States: workStates}
+	if p.State != "" && !slices.Contains(workStates, p.State) {
+		return nil, errInput{fmt.Sprintf("there is no state %q", p.State)}
+	}
+	all, fresh := q.records(p.Prefix, p.State)
+	p.Fresh, p.Partial = fresh, all.partial
+	var rows []etcdclaims.Record
+	rows, p.Pager = paged(q, all.records)
+	for _, r := range rows {
+		p.Records = append(p.Records, workRow{r, q.value(FieldError, r.Error)})
+	}
+	return p, nil
+}
+
+// records returns the first records of work with a prefix, in a state or in any.
+func (q *request) records(prefix string, state etcdclaims.State) (scanned, Fresh) {
+	return snapshotOf(q, "work "+string(state)+" "+prefix, 5*time.Second, func(ctx context.Context) (scanned, error) {
+		var s scanned
+		n := 0
+		for r, err := range q.h.claims.Records(ctx, prefix) {
+			if err != nil {
+				return s, err
+			}
+			if n++; n > mostScanned || len(s.records) == mostRows {
+				s.partial = true
+				break
+			}
+			if state == "" || r.State == state {
+				r.Result, r.Note = cut(r.Result, longest), cut(r.Note, longest)
+				s.records = append(s.records, r)
+			}
+		}
+		return s, nil
+	})
+}
+
+// pager is where a page is in a list.
+type pager struct {
+	First, Last, Total int // counted from 1
+	Prev, Next         int // pages, counted from 1; 0 if there is none
+}
+
+// paged returns a copy of the entries of the page that the query names.
+func paged[T any](q *request, all []T) ([]T, pager) {
+	n, _ := strconv.Atoi(q.param("page"))
+	last := max(1, (len(all)+pageSize-1)/pageSize)
+	n = min(max(n, 1), last)
+	from := (n - 1) * pageSize
+	to := min(from+pageSize, len(all))
+	p := pager{First: min(from+1, to), Last: to, Total: len(all), Prev: n - 1}
+	if n < last {
+		p.Next = n + 1
+	}
+	return slices.Clone(all[from:to]), p
+}
