@@ -51,6 +51,28 @@ func buildPeers(ctx context.Context, dir string) (string, error) {
 
 // cyclePeer measures somebody else's client on a server that is not etcd.
 func cyclePeer(client string, of kind) func(context.Context, *stage, int) (contender, error) {
+	return orderPeer(of, func(st *stage, n int) load.Order {
+		return load.Order{Client: client, Shape: st.shape(n)}
+	})
+}
+
+// queuePeer measures somebody else's queue: workers that enqueue some jobs each, and wait
+// until as many are handled.
+func queuePeer(client string, of kind, each int) func(context.Context, *stage, int) (contender, error) {
+	return orderPeer(of, func(st *stage, n int) load.Order {
+		return load.Order{Client: client, Shape: st.shape(n), Each: each, Handlers: n * each}
+	})
+}
+
+// pickUpPeer measures how long somebody else's queue, as it is by default, takes from
+// the call that enqueues a job to one of n handlers that wait for it.
+func pickUpPeer(client string, of kind) func(context.Context, *stage, int) (contender, error) {
+	return orderPeer(of, func(st *stage, n int) load.Order {
+		return load.Order{Client: client, Shape: st.shape(1), Each: 1, Handlers: n, Defaults: true}
+	})
+}
+
+func orderPeer(of kind, make func(*stage, int) load.Order) func(context.Context, *stage, int) (contender, error) {
 	return func(ctx context.Context, st *stage, n int) (contender, error) {
 		s, err := st.server(ctx, of)
 		if err != nil {
@@ -59,13 +81,18 @@ func cyclePeer(client string, of kind) func(context.Context, *stage, int) (conte
 		if err := st.peers.build(ctx, st.data); err != nil {
 			return nil, err
 		}
-		order, err := json.Marshal(load.Order{Client: client, Address: s.address, Shape: st.shape(n)})
-		return peer{st.peers.path, string(order)}, err
+		o := make(st, n)
+		o.Address = s.address
+		order, err := json.Marshal(o)
+		return peer{st.peers.path, string(order), o.Each}, err
 	}
 }
 
 // peer is a contender that the other program measures.
-type peer struct{ path, order string }
+type peer struct {
+	path, order string
+	each        int // what is counted of one step, if that is not 1
+}
 
 func (p peer) measure(ctx context.Context) (sample, error) {
 	cmd := exec.CommandContext(ctx, p.path, p.order)
@@ -77,7 +104,9 @@ func (p peer) measure(ctx context.Context) (sample, error) {
 	}
 	var r load.Result
 	err = json.Unmarshal(out, &r)
-	return of(r), err
+	s := of(r)
+	s[rate] *= float64(max(p.each, 1))
+	return s, err
 }
 
 func (peer) close() {}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/compare/load"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
@@ -17,8 +18,10 @@ import (
 const queueBatch = 32
 
 // queues is items that are enqueued, claimed and completed. Each row guarantees
-// something else: the queue that an item is completed once, by who has it; the list that
-// no two take one item; the bare requests nothing.
+// something else: the queue that an item is completed once, by who has it; asynq and River
+// that a job is not lost, and begun again by another if a worker seems to be dead, whose
+// late acknowledgement counts; the list that no two take one item; the bare requests
+// nothing.
 func queues(options) workload {
 	w := workload{
 		name: "queue", of: "workers", compare: rate,
@@ -30,6 +33,10 @@ func queues(options) workload {
 			{name: "etcdclaims/queue", open: queueCycle(1)},
 			{name: fmt.Sprintf("etcdclaims/queue, %d at a time", queueBatch), open: queueCycle(queueBatch)},
 			{name: "etcdclaims/queue, enqueue only", open: queueEnqueue},
+			{name: "asynq, Redis fsync always", open: queuePeer(load.Asynq, redisDurable, 1)},
+			{name: fmt.Sprintf("asynq, %d at a time", queueBatch), open: queuePeer(load.Asynq, redisDurable, queueBatch)},
+			{name: "River, Postgres", open: queuePeer(load.River, postgres, 1)},
+			{name: fmt.Sprintf("River, %d at a time", queueBatch), open: queuePeer(load.River, postgres, queueBatch)},
 			{name: "list behind a Mutex", reference: true, open: listCycle},
 			{name: "limit: two puts and a delete", open: bareCycle},
 		}})
@@ -195,6 +202,8 @@ func pickUps(options) workload {
 	for _, n := range []int{1, 64} {
 		w.points = append(w.points, point{name: count(n, "worker"), n: n, rows: []row{
 			{name: "etcdclaims/queue", open: pickUpItem},
+			{name: "asynq, Redis fsync always", open: pickUpPeer(load.Asynq, redisDurable)},
+			{name: "River, Postgres", open: pickUpPeer(load.River, postgres)},
 			{name: "limit: a put that a watch reports", reference: true, open: pickUpPut},
 		}})
 	}

@@ -6,12 +6,19 @@ type Order struct {
 	Client  string `json:"client"`  // which one: see the names below
 	Address string `json:"address"` // host:port of its server
 	Shape   Shape  `json:"shape"`
+
+	// Of queues.
+	Each     int  `json:"each,omitempty"`     // jobs that are enqueued, and waited for, with each step
+	Handlers int  `json:"handlers,omitempty"` // jobs that are handled at the same time
+	Defaults bool `json:"defaults,omitempty"` // it looks for jobs as often as by default
 }
 
 // The clients that can be asked for.
 const (
 	Redislock = "redislock" // github.com/bsm/redislock
 	RowLease  = "rowlease"  // a row in Postgres with a fence counter
+	Asynq     = "asynq"     // github.com/hibiken/asynq, a queue in Redis
+	River     = "river"     // github.com/riverqueue/river, a queue in Postgres
 )
 
 // PostgresUser owns the database, which asks for no password.

@@ -44,18 +44,34 @@ func run(ctx context.Context, args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
 		return err
 	}
-	c, err := open(ctx, o.Client, o.Address)
+	step, shut, err := prepare(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	keys := make([]string, o.Shape.Workers) // one of each worker
-	for i := range keys {
-		keys[i] = fmt.Sprintf("key/%d", i)
-	}
-	r, err := load.Run(ctx, o.Shape, nil, func(ctx context.Context, who int) error { return c.cycle(ctx, keys[who]) })
+	defer shut()
+	r, err := load.Run(ctx, o.Shape, nil, step)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// prepare opens what is ordered.
+func prepare(ctx context.Context, o load.Order) (step func(ctx context.Context, who int) error, shut func(), err error) {
+	if o.Each > 0 {
+		q, err := openJobs(ctx, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(ctx context.Context, _ int) error { return q.step(ctx, o.Each) }, q.close, nil
+	}
+	c, err := open(ctx, o.Client, o.Address)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := make([]string, o.Shape.Workers) // one of each worker
+	for i := range keys {
+		keys[i] = fmt.Sprintf("key/%d", i)
+	}
+	return func(ctx context.Context, who int) error { return c.cycle(ctx, keys[who]) }, c.close, nil
 }
