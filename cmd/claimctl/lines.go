@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -63,7 +61,7 @@ func heads(places []place, held []etcdclaims.Info) map[string]place {
 func (d *doctor) lines(ctx context.Context, claims *etcdclaims.Client, h holders) ([]place, bool) {
 	places, err := d.places(ctx, claims.Prefix())
 	if err != nil {
-		if !errors.Is(err, rpctypes.ErrPermissionDenied) { // see permissions
+		if !isDenied(err) { // see permissions
 			d.add(levelError, "lines", "see the endpoints", "cannot be read: %v", err)
 		}
 		return nil, false

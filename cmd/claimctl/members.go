@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/serverfault"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -22,7 +20,7 @@ func (d *doctor) endpoints(ctx context.Context) bool {
 		check := "endpoint " + endpoint
 		status, took, err := d.status(ctx, endpoint)
 		switch {
-		case errors.Is(err, rpctypes.ErrPermissionDenied):
+		case isDenied(err):
 			d.add(levelWarning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", err)
 			versions["unknown"] = true
 			continue
@@ -98,7 +96,7 @@ func (d *doctor) members(ctx context.Context) {
 	defer cancel()
 	resp, err := d.etcd.MemberList(ctx)
 	switch {
-	case errors.Is(err, rpctypes.ErrPermissionDenied):
+	case isDenied(err):
 		return // it is for administrators
 	case err != nil:
 		d.add(levelWarning, "members", "see the endpoints", "cannot be listed: %v", err)
@@ -149,7 +147,7 @@ func (d *doctor) alarms(ctx context.Context) {
 	defer cancel()
 	resp, err := d.etcd.AlarmList(ctx)
 	switch {
-	case errors.Is(err, rpctypes.ErrPermissionDenied):
+	case isDenied(err):
 		return // the claim below shows what matters
 	case err != nil:
 		d.add(levelError, "alarms", "see the endpoints", "cannot be read: %v", err)

@@ -51,7 +51,7 @@ func (d *doctor) permissions(ctx context.Context) {
 	for _, subtree := range subtrees {
 		for _, kind := range []string{"R", "W"} {
 			switch err := d.probe(ctx, prefix+subtree, kind); {
-			case errors.Is(err, rpctypes.ErrPermissionDenied):
+			case isDenied(err):
 			case err != nil && !errors.Is(err, rpctypes.ErrNoSpace):
 				d.add(levelError, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
 				return
@@ -119,4 +119,9 @@ func (d *doctor) probe(ctx context.Context, subtree, kind string) error {
 	// permission to read.
 	_, err := d.etcd.Txn(ctx).Else(op).Commit()
 	return err
+}
+
+// isDenied reports whether etcd refused for want of permission.
+func isDenied(err error) bool {
+	return errors.Is(err, etcdclaims.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrPermissionDenied)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -29,7 +28,7 @@ func (d *doctor) queues(ctx context.Context, claims *etcdclaims.Client) {
 				return err
 			})
 		}
-		if errors.Is(err, etcdclaims.ErrPermissionDenied) {
+		if isDenied(err) {
 			return // see permissions
 		}
 		if err != nil {
@@ -68,7 +67,7 @@ func (d *doctor) groups(ctx context.Context, claims *etcdclaims.Client) {
 			n, fit, err = d.group(ctx, claims, group)
 			jobs, well = jobs+n, well && fit
 		}
-		if errors.Is(err, etcdclaims.ErrPermissionDenied) {
+		if isDenied(err) {
 			return // see permissions
 		}
 		if err != nil {

@@ -16,6 +16,9 @@ func (d *doctor) survey(ctx context.Context, claims *etcdclaims.Client) {
 	ctx, cancel := context.WithTimeout(ctx, d.commandTimeout)
 	defer cancel()
 	h, err := d.holders(ctx, claims)
+	if isDenied(err) {
+		return // see permissions
+	}
 	if err != nil {
 		d.add(levelError, "claims", "see the permissions", "cannot be listed: %v", err)
 		return
@@ -106,7 +109,7 @@ func (d *doctor) leases(ctx context.Context, h holders) {
 	const most, many = 100, 10
 	resp, err := d.etcd.Leases(ctx)
 	switch {
-	case errors.Is(err, rpctypes.ErrPermissionDenied):
+	case isDenied(err):
 		return // there are keys on them that this user must not see
 	case err != nil:
 		d.add(levelWarning, "leases", "see the endpoints", "cannot be listed: %v", err)
@@ -135,6 +138,9 @@ func (d *doctor) leases(ctx context.Context, h holders) {
 func (d *doctor) work(ctx context.Context, claims *etcdclaims.Client) {
 	byState, read := map[etcdclaims.State][]string{}, 0
 	for r, err := range claims.Records(ctx, "") {
+		if isDenied(err) {
+			return // see permissions
+		}
 		if err != nil {
 			d.add(levelError, "work", "see the permissions", "cannot be listed: %v", err)
 			return
