@@ -121,7 +121,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "users do not link the etcd server",
-		except: []string{"./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		except: []string{"./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/...", "./cmd/claimctl-dev"},
 		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{

@@ -93,7 +93,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	flags.StringSliceVar(&d.features, "for", nil, "features whose permissions must not lack: "+strings.Join(featureNames(), ", "))
 	flags.Int64Var(&d.fence, "fence", 0, "a fence that was seen in a log or a database: an error if etcd is behind it")
 	flags.StringVar(&d.memory, "memory", defaultMemory(), "file that remembers etcd's revision for the next run (empty: none)")
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(featureNames(), cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	complete(cmd, "for", featureNames()...)
 	return cmd
 }
 

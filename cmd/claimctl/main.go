@@ -15,6 +15,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -74,13 +75,15 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 	flags.StringVar(&a.owner, "owner", "", "label of this process in claims and notices (default user@host-pid)")
 	flags.StringVarP(&a.format, "output", "o", formatTable, "table, json, jsonl or name")
 	flags.StringVarP(&a.format, "write-out", "w", formatTable, "the same as --output, as in etcdctl")
+	complete(root, "output", formats...)
+	complete(root, "write-out", formats...)
 	root.AddGroup(&cobra.Group{ID: groupSee, Title: "See:"}, &cobra.Group{ID: groupRun, Title: "Run:"},
 		&cobra.Group{ID: groupRepair, Title: "Repair:"})
 	root.AddCommand(
 		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(), a.benchCommand(),
-		a.runCommand(), a.electCommand(), a.checkCommand(), a.noteCommand(),
+		a.runCommand(), a.electCommand(), a.checkCommand(), a.noteCommand(), a.devCommand(),
 		a.releaseCommand(), a.drillCommand(), a.epochCommand(), a.spaceCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(),
-		exitCodesTopic(),
+		a.manCommand(), exitCodesTopic(),
 	)
 	return root
 }
@@ -91,3 +94,20 @@ const (
 	groupRun    = "run"
 	groupRepair = "repair"
 )
+
+// complete lists the values of a flag to shells. It fails for unknown flags only.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		list, last := "", typed
+		if i := strings.LastIndex(typed, ","); i >= 0 {
+			list, last = typed[:i+1], typed[i+1:]
+		}
+		var fit []string
+		for _, v := range values {
+			if strings.HasPrefix(v, last) {
+				fit = append(fit, list+v)
+			}
+		}
+		return fit, cobra.ShellCompDirectiveNoFileComp
+	})
+}

@@ -200,3 +200,66 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("ETCDCTL_DIAL_TIMEOUT", "x")
 	w.fails(exitUsage, "ETCDCTL_DIAL_TIMEOUT", "ls")
 }
+
+func TestMan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := t.TempDir()
+	w.ok("man", dir)
+	for page, wants := range map[string][]string{
+		"claimctl.1":             {`.TH "CLAIMCTL"`, `claimctl\-queue(1)`, `.SH SEE ALSO`, `\-\-endpoints`},
+		"claimctl-run.1":         {".SH SYNOPSIS", `\-\-max\-hold`, "CLAIM_SOCK", "claimctl run nightly"},
+		"claimctl-exit-codes.1":  {"  75   The key is held"},
+		"claimctl-queue-dead.1":  {`claimctl\-queue(1)`},
+		"claimctl-sched-pause.1": {`\-\-why`},
+	} {
+		b, err := os.ReadFile(filepath.Join(dir, page))
+		w.noErr(err)
+		for _, want := range wants {
+			if !strings.Contains(string(b), want) {
+				t.Errorf("%s does not say %q:\n%s", page, want, b)
+			}
+		}
+		for l := range strings.Lines(string(b)) {
+			if strings.HasPrefix(l, "'") || strings.HasPrefix(l, ".") && !strings.HasPrefix(l, ".TH ") && !strings.HasPrefix(l, ".SH ") && !strings.HasPrefix(l, ".B ") &&
+				l != ".PP\n" && l != ".TP\n" && l != ".nf\n" && l != ".fi\n" {
+				t.Errorf("%s: %q is a request", page, l)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "claimctl-man.1")); err == nil {
+		t.Error("a hidden command has a page")
+	}
+}
+
+// Keys, shells and flags are completed.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.claim(w.client("a"), "orders/1")
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out := w.ok("completion", shell); !strings.Contains(out, "claimctl") {
+			t.Errorf("%s: %s", shell, out)
+		}
+	}
+	for typed, want := range map[string]string{
+		"explain ord":         "orders/1\n",
+		"release ord":         "orders/1\n",
+		"drill ord":           "orders/1\n",
+		"watch ord":           "orders/1\n",
+		"doctor --for wa":     "wait\n",
+		"doctor --for note,w": "note,wait\nnote,work\n",
+		"ex":                  "explain\t",
+		"queue dead re":       "redrive\t",
+		"release x --rea":     "--reason\t",
+		"watch --until fr":    "free\n",
+		"ls -o j":             "json\n",
+		"work ls --state orp": "orphaned\n",
+		"run ord":             "orders/1\n",
+	} {
+		args := append([]string{"__complete"}, strings.Fields(typed)...)
+		if out := w.ctl(args...).out; !strings.HasPrefix(out, want) {
+			t.Errorf("%q completes to %q, want %q", typed, out, want)
+		}
+	}
+}

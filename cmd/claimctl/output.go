@@ -20,9 +20,9 @@ const (
 	formatName  = "name"
 )
 
-func isFormat(s string) bool {
-	return slices.Contains([]string{formatTable, formatJSON, formatLines, formatName}, s)
-}
+var formats = []string{formatTable, formatJSON, formatLines, formatName}
+
+func isFormat(s string) bool { return slices.Contains(formats, s) }
 
 func checkFormat(s string) error {
 	if !isFormat(s) {

@@ -66,7 +66,7 @@ Only fences stop its writes.`
 func (a *app) runCommand() *cobra.Command {
 	r := &runner{app: a}
 	cmd := &cobra.Command{
-		Use: "run KEY -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args,
+		Use: "run KEY -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args, ValidArgsFunction: a.completeKeys,
 		Short: "Run a command while holding a key", Long: runText,
 		Example: `  claimctl run nightly -- ./report.sh
   claimctl run --wait 10m --max-hold 1h deploy/web -- make deploy
@@ -86,7 +86,7 @@ func (a *app) runCommand() *cobra.Command {
 func (a *app) electCommand() *cobra.Command {
 	r := &runner{app: a}
 	cmd := &cobra.Command{
-		Use: "elect KEY -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args,
+		Use: "elect KEY -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args, ValidArgsFunction: a.completeKeys,
 		Short: "Run a command as the leader, and stand again after the claim is lost",
 		Long: `Wait in line for KEY and run a command while this process holds it, as run does. If
 the claim is lost, the command is stopped, and this process waits in line again.

@@ -81,6 +81,7 @@ as soon as that key is free or held. It exits with 124 after --timeout.`,
 		},
 	}
 	cmd.Flags().StringVar(&until, "until", "", "wait until the key is free or held")
+	complete(cmd, "until", "free", "held")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "end after this time (0: never)")
 	return cmd
 }

@@ -17,6 +17,14 @@ var workStates = []etcdclaims.State{
 	etcdclaims.StateDone, etcdclaims.StateDead, etcdclaims.StateUnreadable,
 }
 
+func stateNames() []string {
+	var names []string
+	for _, s := range workStates {
+		names = append(names, string(s))
+	}
+	return names
+}
+
 func parseStates(names []string) ([]etcdclaims.State, error) {
 	var states []etcdclaims.State
 	for _, name := range names {
@@ -45,6 +53,7 @@ func (a *app) workCommand() *cobra.Command {
 		},
 	}
 	list.Flags().StringSliceVar(&states, "state", nil, "only these states: free, claimed, orphaned, failed, done, dead or unreadable")
+	complete(list, "state", stateNames()...)
 	show := &cobra.Command{
 		Use: "show KEY", Args: cobra.ExactArgs(1), Short: "Show the record of work",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1,0 +1,112 @@
+// Claimctl-dev starts an etcd with samples of claims, waiters, work, queues and
+// schedules on this machine, to try claimctl and the packages without an etcd:
+//
+//	go run github.com/etcdclaims/claims/cmd/claimctl-dev@latest
+//
+// "claimctl dev" runs it where it is installed. Its data is gone when it ends.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "claimctl-dev:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until ctx ends.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("claimctl-dev", flag.ContinueOnError)
+	listen := flags.String("listen", "127.0.0.1:2379", "address of etcd; port 0 takes a free one")
+	empty := flags.Bool("empty", false, "without samples")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "claimctl-dev-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // what is left is for the system to tidy up
+	member, err := start(dir, *listen)
+	if err != nil {
+		return fmt.Errorf("start etcd at %s: %w", *listen, err)
+	}
+	defer member.Close()
+	endpoint := member.Clients[0].Addr().String()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = etcd.Close() }() // the server goes too
+	if *empty {
+		return serve(ctx, out, endpoint, "")
+	}
+	s := &sample{etcd: etcd}
+	err = s.make(ctx)
+	if err == nil {
+		err = serve(ctx, out, endpoint, tryText)
+	}
+	return errors.Join(err, s.close())
+}
+
+const tryText = `
+  claimctl ls                                  # who holds what
+  claimctl explain orders/1                    # who waits for it
+  claimctl drill orders/1 --yes                # take it over, timed
+  claimctl doctor                              # finds what is staged here
+  claimctl work ls --state dead,orphaned
+  claimctl queue dead ls thumbnails
+  claimctl sched jobs -g billing
+  claimctl run nightly -- sh -c 'echo $CLAIM_FENCE'
+`
+
+func serve(ctx context.Context, out io.Writer, endpoint, try string) error {
+	_, err := fmt.Fprintf(out, "etcd listens. In another shell:\n\n  export ETCDCTL_ENDPOINTS=%s\n%s\nInterrupt to end it.\n", endpoint, try)
+	if err == nil {
+		<-ctx.Done()
+	}
+	return err
+}
+
+// start returns a member that serves.
+func start(dir, listen string) (*embed.Etcd, error) {
+	cfg := embed.NewConfig()
+	cfg.Dir = dir
+	cfg.LogLevel = "fatal"
+	clients, peers := []url.URL{{Scheme: "http", Host: listen}}, []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients, clients
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers, peers // it stays alone
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.UnsafeNoFsync = true // its data goes with it
+	member, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-member.Server.ReadyNotify():
+		return member, nil
+	case err = <-member.Err():
+	case <-time.After(30 * time.Second):
+		err = errors.New("it is not ready after 30s")
+	}
+	member.Close()
+	return nil, err
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// devProgram is a program of its own: with the etcd server in it claimctl would be
+// a fifth larger, and take twice as long to start.
+const devProgram = "claimctl-dev"
+
+func (a *app) devCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "dev [FLAG...]", GroupID: groupRun, DisableFlagParsing: true,
+		Short: "Start an etcd with samples on this machine, to try things",
+		Long: `Start an etcd on this machine with samples of claims, waiters, work, queues and
+schedules, until it is interrupted, and print what to try. It is for development:
+its data is gone afterwards.
+
+It is a program of its own: go install github.com/etcdclaims/claims/cmd/claimctl-dev@latest`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := devPath()
+			if err != nil {
+				return &exitError{exitNotFound, fmt.Errorf("dev: %s is not installed: go install github.com/etcdclaims/claims/cmd/%s@latest", devProgram, devProgram)}
+			}
+			// It gets an interrupt from the terminal as claimctl does, and ends by itself.
+			signals := make(chan os.Signal, 1)
+			signal.Notify(signals, interrupts...)
+			defer signal.Stop(signals)
+			cmd := &exec.Cmd{Path: path, Args: append([]string{devProgram}, args...), Stdin: a.in, Stdout: a.out, Stderr: a.err}
+			err = cmd.Run()
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
+				return &exitError{code: exitOf(exit)}
+			}
+			return err
+		},
+	}
+}
+
+// devPath finds the program beside claimctl, or where programs are.
+func devPath() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), devProgram)); err == nil {
+			return path, nil
+		}
+	}
+	return exec.LookPath(devProgram)
+}
