@@ -19,7 +19,25 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files in testdata")
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+// asProgram makes the test binary be claimctl, which saves building it.
+const asProgram = "CLAIMCTL_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	testetcd.Main(m)
+}
+
+// program is the path of what is claimctl with asProgram in its environment.
+func program(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
 // world is a prefix of an etcd, and clients of it.
 type world struct {

@@ -35,6 +35,7 @@ func (w *world) start(program string, args ...string) *process {
 	w.Helper()
 	p := &process{T: w.T, done: make(chan struct{})}
 	p.cmd = exec.Command(program, append(slices.Clone(w.flags), args...)...)
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	p.cmd.WaitDelay = 5 * time.Second // for what it might leave behind
 	w.noErr(p.cmd.Start())
@@ -94,7 +95,7 @@ func (w *world) isFree(key string) {
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	program := testetcd.Program(t, "claimctl")
+	program := program(t)
 	for name, test := range map[string]func(w *world, start func(args ...string) *process, dir string){
 		"environment":       runEnvironment,
 		"exit codes":        runExitCodes,
