@@ -15,10 +15,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// doctor runs doctor, which remembers what it saw in the test's own directory.
+// doctor runs doctor, which remembers what it saw in the test's own directory. A long
+// TTL fits also where the machine is busy.
 func (w *world) doctor(args ...string) result {
 	w.Helper()
-	return w.ctl(append([]string{"doctor", "--memory", filepath.Join(w.dir(), "seen.json")}, args...)...)
+	return w.ctl(append([]string{"doctor", "--ttl", "10m", "--memory", filepath.Join(w.dir(), "seen.json")}, args...)...)
 }
 
 // findings runs doctor, and wants its exit code.

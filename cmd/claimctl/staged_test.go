@@ -20,10 +20,12 @@ import (
 // types runs claimctl as an operator does, with a transcript in the test's log.
 func (w *world) types(code int, args ...string) string {
 	w.Helper()
+	var r result
 	if args[0] == "doctor" {
-		args = append(args, "--memory", w.dir()+"/seen.json")
+		r = w.doctor(args[1:]...)
+	} else {
+		r = w.ctl(args...)
 	}
-	r := w.ctl(args...)
 	shown := r.out
 	if args[0] == "doctor" {
 		var bad []string
