@@ -130,6 +130,16 @@ var importRules = []importRule{
 		never:  []string{"github.com/spf13/..."},
 	},
 	{
+		why:    "telemetry is chosen by its import: nothing else, and so no user who does not want it, links OpenTelemetry",
+		except: []string{"./etcdclaims/telemetry/...", "./cmd/claimctl-dev/...", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		never:  []string{"go.opentelemetry.io/...", "./etcdclaims/telemetry/..."},
+	},
+	{
+		why:   "telemetry uses the API of OpenTelemetry; the SDK and the exporters are for the program to choose",
+		in:    []string{"./etcdclaims/telemetry/..."},
+		never: []string{"go.opentelemetry.io/otel/sdk/...", "go.opentelemetry.io/otel/exporters/...", "github.com/prometheus/...", "./middleware/...", "./etcdclaims/claimtest/..."},
+	},
+	{
 		why:    "commands are for people; programs use the packages",
 		except: []string{"./cmd/..."},
 		never:  []string{"./cmd/..."},

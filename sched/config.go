@@ -65,6 +65,9 @@ type Hooks struct {
 	// clock is stepped, and when the machine was suspended. No tick is admitted until
 	// the ownership is verified.
 	ClockJumped func(by time.Duration)
+	// Running is called when Run begins. The returned function is called when Run
+	// returns, if it is not nil.
+	Running func(*Scheduler) (returned func())
 }
 
 func (cfg Config) withDefaults() (Config, error) {

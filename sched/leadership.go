@@ -100,8 +100,10 @@ func (l *leadership) lead(ctx context.Context) error {
 		return nil
 	}
 	l.readClocks()
+	defer l.s.nextDue.Store(nil)
 	for try := 0; ctx.Err() == nil; {
 		more, err := l.round(ctx)
+		l.announce()
 		switch {
 		case err == nil:
 			try = 0
@@ -128,6 +130,18 @@ func (l *leadership) lead(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// announce notes for Stats when the next tick is due. It stays noted while a round
+// hangs, so that a tick that is not admitted is seen to be overdue.
+func (l *leadership) announce() {
+	c, ok := l.due.first()
+	if !ok {
+		l.s.nextDue.Store(nil)
+		return
+	}
+	at := c.at
+	l.s.nextDue.Store(&at)
 }
 
 // round lets each duty do some of its work, and reports whether any has more.

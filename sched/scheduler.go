@@ -28,12 +28,14 @@ type Scheduler struct {
 
 	outage outage
 
-	going  atomic.Bool   // whether Run was called and has not returned
-	epoch  atomic.Int64  // the epoch of the last claim of this process
-	owning atomic.Bool   // whether this process is the owner
-	added  chan struct{} // has an element when a job was added
-	retry  chan struct{} // has an element when waiting ticks should be tried again
-	rescan chan struct{} // has an element when the owner should look for orphans
+	going  atomic.Bool  // whether Run was called and has not returned
+	epoch  atomic.Int64 // the epoch of the last claim of this process
+	owning atomic.Bool  // whether this process is the owner
+
+	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil: none is, or this process is not the owner
+	added   chan struct{}             // has an element when a job was added
+	retry   chan struct{}             // has an element when waiting ticks should be tried again
+	rescan  chan struct{}             // has an element when the owner should look for orphans
 
 	mu         sync.Mutex
 	jobs       map[string]Job
@@ -129,6 +131,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return fmt.Errorf("sched: run group %q: %w", s.cfg.Group, ErrRunning)
 	}
 	defer s.going.Store(false)
+	if hook := s.cfg.Hooks.Running; hook != nil {
+		if returned := hook(s); returned != nil {
+			defer returned()
+		}
+	}
 	handlers, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(fmt.Errorf("%w (%w)", ErrStopped, context.Cause(ctx))) })()

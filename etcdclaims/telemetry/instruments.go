@@ -1,0 +1,202 @@
+package telemetry
+
+import (
+	"errors"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Buckets, in seconds. The SDK's own are for milliseconds.
+var (
+	requestBuckets  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	waitBuckets     = []float64{.005, .01, .05, .1, .5, 1, 5, 15, 30, 60, 300, 900, 3600}
+	holdBuckets     = []float64{.005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400}
+	marginBuckets   = []float64{.1, .25, .5, 1, 2, 3, 4, 5, 7.5, 10, 15, 20, 30, 60}
+	ratioBuckets    = []float64{.02, .05, .1, .15, .2, .25, .3, .35, .4, .45, .5, .55, .6, .7, .8}
+	latenessBuckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	processBuckets  = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
+)
+
+// The attributes of metrics and spans.
+const (
+	keyTemplate = attribute.Key("etcdclaims.key.template")
+	keyKey      = attribute.Key("etcdclaims.key") // of spans only
+	keyFence    = attribute.Key("etcdclaims.fence")
+	keyResult   = attribute.Key("etcdclaims.result")
+	keyMode     = attribute.Key("etcdclaims.mode")
+	keyReason   = attribute.Key("etcdclaims.reason")
+	keyKind     = attribute.Key("etcdclaims.request.kind")
+	keyGate     = attribute.Key("etcdclaims.gate")
+	keyGroup    = attribute.Key("etcdclaims.group")
+	keyJob      = attribute.Key("etcdclaims.job")
+	keyOutcome  = attribute.Key("etcdclaims.outcome")
+	keyState    = attribute.Key("etcdclaims.queue.item.state")
+	keyQueue    = attribute.Key("messaging.destination.name")
+	keyError    = attribute.Key("error.type")
+)
+
+// instruments are all instruments. A new one needs a line in docs/telemetry.md.
+type instruments struct {
+	acquire, wait, hold      metric.Float64Histogram
+	ends, takeovers, zombies metric.Int64Counter
+	margin, marginRatio      metric.Float64Histogram
+	renewal, requestDuration metric.Float64Histogram
+	requests, admissions     metric.Int64Counter
+	fenceLag                 metric.Float64Histogram
+	held, waiting, sessions  metric.Int64ObservableGauge
+	overdueHandlers          metric.Int64ObservableGauge
+	unreachable              metric.Int64ObservableGauge
+	oldest                   metric.Float64ObservableGauge
+	lateness, runs           metric.Float64Histogram
+	ticks, ownerChanges      metric.Int64Counter
+	owner, running           metric.Int64ObservableGauge
+	nextDue, overdue         metric.Float64ObservableGauge
+	process, itemWait        metric.Float64Histogram
+	items, dead, paused      metric.Int64ObservableGauge
+	oldestReady              metric.Float64ObservableGauge
+}
+
+// make makes the instruments.
+func (i *instruments) make(m metric.Meter) error {
+	var errs []error
+	histogram := func(to *metric.Float64Histogram, name, what, unit string, buckets []float64) {
+		var err error
+		*to, err = m.Float64Histogram(name, metric.WithDescription(what), metric.WithUnit(unit), metric.WithExplicitBucketBoundaries(buckets...))
+		errs = append(errs, err)
+	}
+	counter := func(to *metric.Int64Counter, name, what, unit string) {
+		var err error
+		*to, err = m.Int64Counter(name, metric.WithDescription(what), metric.WithUnit(unit))
+		errs = append(errs, err)
+	}
+	count := func(to *metric.Int64ObservableGauge, name, what, unit string) {
+		var err error
+		*to, err = m.Int64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit(unit))
+		errs = append(errs, err)
+	}
+	seconds := func(to *metric.Float64ObservableGauge, name, what string) {
+		var err error
+		*to, err = m.Float64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit("s"))
+		errs = append(errs, err)
+	}
+	i.makeClaims(histogram, counter, count, seconds)
+	histogram(&i.lateness, "etcdclaims.tick.lateness", "Time from when a scheduled tick should start to when its first attempt began.", "s", latenessBuckets)
+	histogram(&i.runs, "etcdclaims.run.duration", "Time that the handler of a tick took.", "s", holdBuckets)
+	counter(&i.ticks, "etcdclaims.tick.count", "Ticks and attempts, by what became of them.", "{tick}")
+	counter(&i.ownerChanges, "etcdclaims.owner.changes", "Times that the process became the owner of its group.", "{change}")
+	count(&i.owner, "etcdclaims.owner", "1 if the process is the owner of its group, else 0.", "1")
+	count(&i.running, "etcdclaims.run.active", "Runs of the process now.", "{run}")
+	seconds(&i.nextDue, "etcdclaims.tick.next_due", "When the next tick is due, in seconds since 1970; of the owner only.")
+	seconds(&i.overdue, "etcdclaims.tick.overdue", "Time since the oldest tick was due that is not admitted; of the owner only.")
+	histogram(&i.process, "messaging.process.duration", "Time that the handler of an item took.", "s", processBuckets)
+	histogram(&i.itemWait, "etcdclaims.queue.item.wait.duration", "Time from when an item became visible to when a worker had it.", "s", waitBuckets)
+	count(&i.items, "etcdclaims.queue.item.count", "Items of a queue, by state.", "{item}")
+	count(&i.dead, "etcdclaims.queue.dead.count", "Dead letters of a queue.", "{item}")
+	count(&i.paused, "etcdclaims.queue.paused", "1 if the queue is paused, else 0.", "1")
+	seconds(&i.oldestReady, "etcdclaims.queue.oldest", "Time for which the oldest visible item has waited; 0 if none waits.")
+	return errors.Join(errs...)
+}
+
+func (i *instruments) makeClaims(
+	histogram func(to *metric.Float64Histogram, name, what, unit string, buckets []float64),
+	counter func(to *metric.Int64Counter, name, what, unit string),
+	count func(to *metric.Int64ObservableGauge, name, what, unit string),
+	seconds func(to *metric.Float64ObservableGauge, name, what string),
+) {
+	histogram(&i.acquire, "etcdclaims.acquire.duration", "Time that calls took to acquire a key, or to fail.", "s", requestBuckets)
+	histogram(&i.wait, "etcdclaims.wait.duration", "Time that calls stood in line for a key.", "s", waitBuckets)
+	histogram(&i.hold, "etcdclaims.hold.duration", "Time that claims were held.", "s", holdBuckets)
+	counter(&i.ends, "etcdclaims.claim.ends", "Claims that ended, by reason.", "{claim}")
+	counter(&i.takeovers, "etcdclaims.takeover.count", "Work that was begun after its owner had died.", "{claim}")
+	counter(&i.zombies, "etcdclaims.zombie.count", "Handlers that did not return within their drain.", "{handler}")
+	histogram(&i.margin, "etcdclaims.renewal.margin", "Time that claims had left when their renewal was verified.", "s", marginBuckets)
+	histogram(&i.marginRatio, "etcdclaims.renewal.margin_ratio", "Share of the TTL that claims had left when their renewal was verified.", "1", ratioBuckets)
+	histogram(&i.renewal, "etcdclaims.renewal.duration", "Time that renewals took, with the verification.", "s", requestBuckets)
+	histogram(&i.requestDuration, "etcdclaims.request.duration", "Time that requests to etcd took.", "s", requestBuckets)
+	counter(&i.requests, "etcdclaims.request.count", "Requests to etcd.", "{request}")
+	counter(&i.admissions, "etcdclaims.fence.admissions", "Tokens that a gate was given, by result.", "{token}")
+	histogram(&i.fenceLag, "etcdclaims.fence.lag", "Time from when this process saw a newer fence admitted to when an older one was refused.", "s", waitBuckets)
+	count(&i.held, "etcdclaims.claim.count", "Claims held now.", "{claim}")
+	count(&i.waiting, "etcdclaims.waiter.count", "Calls that stand in line for a key now.", "{call}")
+	count(&i.sessions, "etcdclaims.session.count", "Leases that carry claims now.", "{session}")
+	count(&i.overdueHandlers, "etcdclaims.handler.overdue.count", "Handlers that run now though their drain is over.", "{handler}")
+	count(&i.unreachable, "etcdclaims.unreachable.count", "Clients of the process that get no answer from etcd now.", "{client}")
+	seconds(&i.oldest, "etcdclaims.claim.oldest", "Time for which the oldest of the claims held now is held.")
+}
+
+// gauges returns what collect observes.
+func (i *instruments) gauges() []metric.Observable {
+	return []metric.Observable{
+		i.held, i.waiting, i.sessions, i.overdueHandlers, i.unreachable, i.oldest,
+		i.owner, i.running, i.nextDue, i.overdue,
+		i.items, i.dead, i.paused, i.oldestReady,
+	}
+}
+
+// options keeps the sets of attributes that measurements have had. There are as
+// many as time series: their values are templates, names that the program has
+// given, and constants of this package.
+type options struct {
+	mu   sync.RWMutex
+	made map[series]option
+}
+
+// series is the values of up to four attributes.
+type series struct {
+	keys [4]attribute.Key
+	vals [4]string
+}
+
+// option is a set of attributes, ready for both kinds of instruments.
+type option struct {
+	record  []metric.RecordOption
+	add     []metric.AddOption
+	observe []metric.ObserveOption
+}
+
+// mostOptions bounds the sets that are kept. More are made anew each time.
+const mostOptions = 10_000
+
+// of returns the option for a series. Attributes with an empty key are left out.
+func (o *options) of(s series) option {
+	o.mu.RLock()
+	made, ok := o.made[s]
+	o.mu.RUnlock()
+	if ok {
+		return made
+	}
+	var attrs []attribute.KeyValue
+	for i, key := range s.keys {
+		if key != "" {
+			attrs = append(attrs, key.String(s.vals[i]))
+		}
+	}
+	set := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	made = option{[]metric.RecordOption{set}, []metric.AddOption{set}, []metric.ObserveOption{set}}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.made == nil {
+		o.made = make(map[series]option)
+	}
+	if len(o.made) < mostOptions {
+		o.made[s] = made
+	}
+	return made
+}
+
+// one returns the series of one attribute.
+func one(key attribute.Key, val string) series {
+	return series{keys: [4]attribute.Key{key}, vals: [4]string{val}}
+}
+
+// two returns the series of two attributes.
+func two(key attribute.Key, val string, key2 attribute.Key, val2 string) series {
+	return series{keys: [4]attribute.Key{key, key2}, vals: [4]string{val, val2}}
+}
+
+// three returns the series of three attributes.
+func three(key attribute.Key, val string, key2 attribute.Key, val2 string, key3 attribute.Key, val3 string) series {
+	return series{keys: [4]attribute.Key{key, key2, key3}, vals: [4]string{val, val2, val3}}
+}

@@ -1,0 +1,149 @@
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"github.com/etcdclaims/claims/sched"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// scheduler is what is to be known of a scheduler that runs.
+type scheduler struct {
+	group string
+	now   func() time.Time
+}
+
+// InstrumentScheduler makes schedulers that are created with cfg report their
+// ticks and runs. It keeps the hooks that cfg has: they are called too. The
+// claims of runs are reported by the scheduler's client, if that is instrumented.
+//
+// Call it when cfg.Group and cfg.Now are set.
+func (t *Telemetry) InstrumentScheduler(cfg *sched.Config) {
+	before := cfg.Hooks
+	s := scheduler{group: cfg.Group, now: cfg.Now}
+	if s.group == "" {
+		s.group = "default"
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	cfg.Hooks.Elected = func(fence int64) {
+		if before.Elected != nil {
+			before.Elected(fence)
+		}
+		t.ownerChanges.Add(context.Background(), 1, t.options.of(one(keyGroup, s.group)).add...)
+	}
+	cfg.Hooks.Began = func(tick sched.Tick) {
+		if before.Began != nil {
+			before.Began(tick)
+		}
+		t.began(s, tick)
+	}
+	cfg.Hooks.Finished = func(e sched.Entry) {
+		if before.Finished != nil {
+			before.Finished(e)
+		}
+		t.finished(s, e)
+	}
+	cfg.Hooks.Left = func(e sched.Entry) {
+		if before.Left != nil {
+			before.Left(e)
+		}
+		t.left(s, e)
+	}
+	cfg.Hooks.Running = func(is *sched.Scheduler) func() {
+		returned := func() {}
+		if before.Running != nil {
+			if theirs := before.Running(is); theirs != nil {
+				returned = theirs
+			}
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.schedulers[is] = s
+		return func() {
+			returned()
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			delete(t.schedulers, is)
+		}
+	}
+}
+
+func (t *Telemetry) began(s scheduler, tick sched.Tick) {
+	if tick.Attempt > 1 {
+		return // how late that is says nothing of the schedule
+	}
+	job := t.jobs.of(tick.Job)
+	if !tick.Manual && !tick.Actual.IsZero() {
+		late := max(s.now().Sub(tick.Actual), 0)
+		t.lateness.Record(context.Background(), late.Seconds(), t.options.of(two(keyGroup, s.group, keyJob, job)).record...)
+	}
+	t.count(s, job, sched.OutcomeMissed, tick.Missed)
+}
+
+func (t *Telemetry) finished(s scheduler, e sched.Entry) {
+	job := t.jobs.of(e.Job)
+	t.count(s, job, e.Outcome, 1)
+	t.runs.Record(context.Background(), max(e.Ended.Sub(e.Began), 0).Seconds(),
+		t.options.of(three(keyGroup, s.group, keyJob, job, keyOutcome, string(e.Outcome))).record...)
+}
+
+// left counts a tick that was not run, with those that were given up before it.
+// Those before a run were counted as it began.
+func (t *Telemetry) left(s scheduler, e sched.Entry) {
+	job, missed := t.jobs.of(e.Job), e.Missed
+	switch {
+	case e.Outcome == sched.OutcomeMissed:
+		missed = max(missed, 1) // itself is one of them
+	case e.Attempt > 0:
+		t.count(s, job, e.Outcome, 1)
+		return
+	default:
+		t.count(s, job, e.Outcome, 1)
+	}
+	t.count(s, job, sched.OutcomeMissed, missed)
+}
+
+func (t *Telemetry) count(s scheduler, job string, outcome sched.Outcome, n int) {
+	if n > 0 {
+		t.ticks.Add(context.Background(), int64(n), t.options.of(three(keyGroup, s.group, keyJob, job, keyOutcome, string(outcome))).add...)
+	}
+}
+
+// collectSchedulers observes the schedulers that run, those of a group together.
+func (t *Telemetry) collectSchedulers(o metric.Observer) {
+	type sum struct {
+		owner, running int64
+		due            time.Time
+		now            time.Time
+	}
+	groups := make(map[string]sum)
+	t.mu.Lock()
+	for is, s := range t.schedulers {
+		st, g := is.Stats(), groups[s.group]
+		if st.Owner {
+			g.owner = 1
+		}
+		g.running += int64(st.Running)
+		if !st.NextDue.IsZero() {
+			g.due, g.now = st.NextDue, s.now()
+		}
+		groups[s.group] = g
+	}
+	t.mu.Unlock()
+	for group, g := range groups {
+		with := t.options.of(one(keyGroup, group)).observe
+		o.ObserveInt64(t.owner, g.owner, with...)
+		o.ObserveInt64(t.running, g.running, with...)
+		if g.owner == 1 {
+			late := time.Duration(0)
+			if !g.due.IsZero() {
+				o.ObserveFloat64(t.nextDue, float64(g.due.UnixMilli())/1000, with...)
+				late = max(g.now.Sub(g.due), 0)
+			}
+			o.ObserveFloat64(t.overdue, late.Seconds(), with...)
+		}
+	}
+}

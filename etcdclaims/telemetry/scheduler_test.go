@@ -1,0 +1,89 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched"
+)
+
+func TestScheduler(t *testing.T) {
+	inWorld(t, func(w *world) {
+		claims, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		began := 0
+		cfg := sched.Config{Group: "billing", Hooks: sched.Hooks{Began: func(sched.Tick) { began++ }}}
+		w.tel.InstrumentScheduler(&cfg)
+		s, err := sched.New(claims, cfg)
+		if err != nil {
+			w.Fatal(err)
+		}
+		runs := 0
+		err = errors.Join(
+			s.Add(sched.Job{Name: "fine", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(ctx context.Context, _ sched.Tick) error {
+				time.Sleep(2 * sec)
+				return nil
+			}}),
+			s.Add(sched.Job{Name: "bad", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error {
+				if runs++; runs == 2 {
+					time.Sleep(90 * sec) // the third tick finds it running
+				}
+				return errors.New("no")
+			}}))
+		if err != nil {
+			w.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(w.Context())
+		returned := make(chan error)
+		go func() { returned <- s.Run(ctx) }()
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(3*time.Minute + sec)))
+		next := float64(time.Now().Truncate(time.Minute).Add(time.Minute).Unix())
+		w.expect(map[string]string{
+			"etcdclaims.tick.count{group=billing,job=fine,outcome=ok}":     "2",
+			"etcdclaims.tick.count{group=billing,job=bad,outcome=failed}":  "1",
+			"etcdclaims.tick.count{group=billing,job=bad,outcome=skipped}": "1",
+			"etcdclaims.run.duration{group=billing,job=fine,outcome=ok}":   "2×2.0",
+			"etcdclaims.tick.lateness{group=billing,job=fine}":             "3×0.0",
+			"etcdclaims.tick.lateness{group=billing,job=bad}":              "2×0.0",
+			"etcdclaims.run.active{group=billing}":                         "2",
+			"etcdclaims.owner{group=billing}":                              "1",
+			"etcdclaims.owner.changes{group=billing}":                      "1",
+			"etcdclaims.tick.overdue{group=billing}":                       "0.0",
+			"etcdclaims.tick.next_due{group=billing}":                      oneDigit(next),
+		})
+		if began != 5 {
+			w.Errorf("the hook that was there before was called %d times, want 5", began)
+		}
+
+		// An owner that etcd does not answer: ticks become overdue, until it is no owner
+		// any more.
+		time.Sleep(57 * sec)
+		host.Cut()
+		time.Sleep(7 * sec)
+		w.expect(map[string]string{
+			"etcdclaims.owner{group=billing}":        "1",
+			"etcdclaims.tick.overdue{group=billing}": "5.0",
+		})
+		time.Sleep(30 * sec)
+		w.expect(map[string]string{
+			"etcdclaims.owner{group=billing}":        "0",
+			"etcdclaims.tick.overdue{group=billing}": "",
+		})
+		host.Heal()
+		time.Sleep(2 * time.Minute)
+		w.expect(map[string]string{
+			"etcdclaims.owner{group=billing}":         "1",
+			"etcdclaims.owner.changes{group=billing}": "2",
+		})
+		cancel()
+		if err := <-returned; err != nil {
+			w.Error(err)
+		}
+		w.expect(map[string]string{"etcdclaims.owner{group=billing}": ""}) // it does not run any more
+	})
+}
+
+func oneDigit(v float64) string { return fmt.Sprintf("%.1f", v) }

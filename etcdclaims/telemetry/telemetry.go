@@ -1,0 +1,114 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// scope is the name of the instrumentation.
+const scope = "github.com/etcdclaims/claims/etcdclaims/telemetry"
+
+// Config configures a Telemetry. The zero value uses the global providers.
+type Config struct {
+	// MeterProvider makes the instruments. Default: otel.GetMeterProvider().
+	MeterProvider metric.MeterProvider
+	// TracerProvider makes the spans. Default: otel.GetTracerProvider().
+	TracerProvider trace.TracerProvider
+	// KeyTemplate returns the value of the attribute etcdclaims.key.template for
+	// a key, and of etcdclaims.job for the name of a job. It should return few
+	// different values. It must be safe for concurrent use. Default: KeyTemplate.
+	KeyTemplate func(key string) string
+}
+
+// Telemetry measures any number of clients, schedulers, queues and gates of one
+// process. It is safe for concurrent use.
+type Telemetry struct {
+	tracer  trace.Tracer
+	keys    *templates
+	jobs    *templates
+	options options
+	instruments
+
+	mu         sync.Mutex
+	clients    map[*etcdclaims.Client]bool
+	schedulers map[*sched.Scheduler]scheduler
+	queues     map[*watchedQueue]bool
+	stop       metric.Registration
+}
+
+// New returns a Telemetry. It returns an error if the MeterProvider refuses an
+// instrument. Call Close when nothing is to be measured any more.
+func New(cfg Config) (*Telemetry, error) {
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = otel.GetMeterProvider()
+	}
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = otel.GetTracerProvider()
+	}
+	t := &Telemetry{
+		tracer:     cfg.TracerProvider.Tracer(scope),
+		keys:       newTemplates(cfg.KeyTemplate),
+		jobs:       newTemplates(cfg.KeyTemplate),
+		clients:    make(map[*etcdclaims.Client]bool),
+		schedulers: make(map[*sched.Scheduler]scheduler),
+		queues:     make(map[*watchedQueue]bool),
+	}
+	meter := cfg.MeterProvider.Meter(scope)
+	err := t.instruments.make(meter)
+	if err == nil {
+		t.stop, err = meter.RegisterCallback(t.collect, t.gauges()...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	return t, nil
+}
+
+// Close ends the observation of gauges. What was instrumented goes on, and still
+// records durations and counts.
+func (t *Telemetry) Close() error { return t.stop.Unregister() }
+
+// collect observes all gauges. What several clients of the process have is added
+// up: two observations with the same attributes would replace each other.
+func (t *Telemetry) collect(ctx context.Context, o metric.Observer) error {
+	t.collectClaims(o)
+	t.collectSchedulers(o)
+	return t.collectQueues(ctx, o)
+}
+
+// collectClaims observes the clients that are open.
+func (t *Telemetry) collectClaims(o metric.Observer) {
+	t.mu.Lock()
+	clients := make([]*etcdclaims.Client, 0, len(t.clients))
+	for c := range t.clients {
+		clients = append(clients, c)
+	}
+	t.mu.Unlock()
+	var sum etcdclaims.Stats
+	unreachable := 0
+	for _, c := range clients {
+		st := c.Stats()
+		sum.Held += st.Held
+		sum.Waiting += st.Waiting
+		sum.Sessions += st.Sessions
+		sum.Overdue += st.Overdue
+		sum.Oldest = max(sum.Oldest, st.Oldest)
+		if errors.Is(c.Unreachable(), etcdclaims.ErrUnreachable) {
+			unreachable++
+		}
+	}
+	o.ObserveInt64(t.held, int64(sum.Held))
+	o.ObserveInt64(t.waiting, int64(sum.Waiting))
+	o.ObserveInt64(t.sessions, int64(sum.Sessions))
+	o.ObserveInt64(t.overdueHandlers, int64(sum.Overdue))
+	o.ObserveFloat64(t.oldest, sum.Oldest.Seconds())
+	o.ObserveInt64(t.unreachable, int64(unreachable))
+}

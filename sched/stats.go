@@ -1,0 +1,27 @@
+package sched
+
+import "time"
+
+// Stats describes what this process does for its group now.
+type Stats struct {
+	// Owner reports whether this process believes that it is the owner of the group;
+	// see [Scheduler.Owner].
+	Owner bool
+	// Running is how many runs this process has.
+	Running int
+	// NextDue is when the next tick is due that the owner has not admitted, with its
+	// jitter. If it is in the past, a tick is overdue: the owner is busy, etcd does not
+	// answer, or the clock was put back. It is zero if no tick follows, and if this
+	// process is not the owner. Paused jobs, and jobs whose state the owner is reading,
+	// do not count.
+	NextDue time.Time
+}
+
+// Stats returns the state of this process. It does no I/O.
+func (s *Scheduler) Stats() Stats {
+	st := Stats{Owner: s.owning.Load(), Running: s.load()}
+	if at := s.nextDue.Load(); at != nil {
+		st.NextDue = *at
+	}
+	return st
+}
