@@ -36,6 +36,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("claimctl-dev", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:2379", "address of etcd; port 0 takes a free one")
+	page := flags.String("page", "127.0.0.1:2381", "address of the live page, where everybody may do everything; empty: none")
 	empty := flags.Bool("empty", false, "without samples")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -56,13 +57,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = etcd.Close() }() // the server goes too
+	p, err := servePage(etcd, *page)
+	if err != nil {
+		return err
+	}
+	defer p.close()
 	if *empty {
-		return serve(ctx, out, endpoint, "")
+		return serve(ctx, out, endpoint, p.url(), "")
 	}
 	s := &sample{etcd: etcd}
 	err = s.make(ctx)
 	if err == nil {
-		err = serve(ctx, out, endpoint, tryText)
+		err = serve(ctx, out, endpoint, p.url(), tryText)
 	}
 	return errors.Join(err, s.close())
 }
@@ -78,8 +84,11 @@ const tryText = `
   claimctl run nightly -- sh -c 'echo $CLAIM_FENCE'
 `
 
-func serve(ctx context.Context, out io.Writer, endpoint, try string) error {
-	_, err := fmt.Fprintf(out, "etcd listens. In another shell:\n\n  export ETCDCTL_ENDPOINTS=%s\n%s\nInterrupt to end it.\n", endpoint, try)
+func serve(ctx context.Context, out io.Writer, endpoint, page, try string) error {
+	if page != "" {
+		page = "The live page is at " + page + ". "
+	}
+	_, err := fmt.Fprintf(out, "etcd listens. %sIn another shell:\n\n  export ETCDCTL_ENDPOINTS=%s\n%s\nInterrupt to end it.\n", page, endpoint, try)
 	if err == nil {
 		<-ctx.Done()
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func TestDev(t *testing.T) {
 	in, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := run(ctx, []string{"-listen", "127.0.0.1:0"}, out)
+		err := run(ctx, []string{"-listen", "127.0.0.1:0", "-page", "127.0.0.1:0"}, out)
 		_ = out.CloseWithError(io.EOF)
 		done <- err
 	}()
@@ -37,6 +38,17 @@ func TestDev(t *testing.T) {
 	if m == nil || !strings.Contains(said, "claimctl doctor") {
 		t.Fatalf("it says %q", said)
 	}
+	at := regexp.MustCompile(`http://127.0.0.1:\d+/`).FindString(said)
+	resp, err := http.Get(at + "claims")
+	if err != nil {
+		t.Fatalf("the page at %q: %v", at, err)
+	}
+	html, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || !strings.Contains(string(html), "orders/1") {
+		t.Errorf("the page at %q: %v: %s", at, err, html)
+	}
+	http.DefaultClient.CloseIdleConnections()
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: m[1:], Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +80,7 @@ func TestEmpty(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	in, out := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, []string{"-listen", "127.0.0.1:0", "-empty"}, out) }()
+	go func() { done <- run(ctx, []string{"-listen", "127.0.0.1:0", "-page=", "-empty"}, out) }()
 	if _, err := in.Read(make([]byte, 4096)); err != nil {
 		t.Error(err)
 	}

@@ -20,8 +20,10 @@ func (a *app) devCommand() *cobra.Command {
 		Use: "dev [FLAG...]", GroupID: groupRun, DisableFlagParsing: true,
 		Short: "Start an etcd with samples on this machine, to try things",
 		Long: `Start an etcd on this machine with samples of claims, waiters, work, queues and
-schedules, until it is interrupted, and print what to try. It is for development:
-its data is gone afterwards.
+schedules, and the live page of it, until it is interrupted, and print what to try.
+It is for development: its data is gone afterwards.
+
+Flags: -listen ADDRESS of etcd, -page ADDRESS of the page, -empty for no samples.
 
 It is a program of its own: go install github.com/etcdclaims/claims/cmd/claimctl-dev@latest`,
 		RunE: func(_ *cobra.Command, args []string) error {
