@@ -119,6 +119,14 @@ func TestDoctorRewound(t *testing.T) {
 	all := w.findings(2)
 	w.has(all, levelError, "revision", "went back")
 	w.findings(2) // and is not forgotten
+	other := map[string]sighting{}
+	for name, s := range seen {
+		other[name+"0"] = s // as the cluster before a restore with another token
+	}
+	w.noErr(d.remember(other))
+	w.has(w.findings(1), levelWarning, "revision", "another etcd was at these endpoints")
+	w.has(w.findings(0), levelOK, "revision", "not behind")
+	w.noErr(d.remember(seen))
 	w.ok("epoch", "raise", "--yes")
 	w.has(w.findings(0), levelOK, "revision", "not behind")
 	w.has(w.findings(2, "--fence", fmt.Sprint(3<<47)), levelError, "revision", "of epoch 3")

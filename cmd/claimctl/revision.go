@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -30,7 +31,7 @@ func defaultMemory() string {
 	return filepath.Join(dir, "claimctl", "revisions.json")
 }
 
-// remembered reads what earlier runs saw, by endpoints and prefix. What cannot be
+// remembered reads what earlier runs saw, by endpoints, prefix and cluster. What cannot be
 // read counts as nothing: it is a hint.
 func (d *doctor) remembered() map[string]sighting {
 	seen := map[string]sighting{}
@@ -94,16 +95,31 @@ func (d *doctor) revision(ctx context.Context) {
 		d.forwards(now, behind)
 		return
 	}
-	seen, name := d.remembered(), fmt.Sprintf("%v %s", d.etcd.Endpoints(), prefix)
-	if last := seen[name]; now.before(last) {
-		behind = true
-		d.rewound(last, "went back from %d (epoch %d), seen at %s, to %d (epoch %d)", last.Revision, last.Epoch, stamp(last.At), now.Revision, now.Epoch)
-	} else { // what was greater is remembered until the epoch is
-		seen[name] = now
-		if err := d.remember(seen); err != nil {
-			d.add(levelWarning, "revision", "let --memory name a file that can be written, or be empty", "cannot be remembered: %v", err)
-			return
+	d.compare(now, fmt.Sprintf("%v %s ", d.etcd.Endpoints(), prefix), fmt.Sprintf("%x", resp.Header.ClusterId), behind)
+}
+
+// compare compares with what an earlier run saw at these endpoints. A restore may
+// make another cluster of it, but so does a forwarded port, so that another cluster
+// is a warning, once.
+func (d *doctor) compare(now sighting, endpoints, cluster string, behind bool) {
+	seen := d.remembered()
+	last, known := seen[endpoints+cluster]
+	for name, other := range seen {
+		if strings.HasPrefix(name, endpoints) && !known && now.before(other) {
+			behind = true
+			d.add(levelWarning, "revision", fmt.Sprintf("if that etcd was restored into this one: claimctl epoch raise --above %d --yes", other.Epoch),
+				"another etcd was at these endpoints at %s, with revision %d (epoch %d); this one has %d (epoch %d)",
+				stamp(other.At), other.Revision, other.Epoch, now.Revision, now.Epoch)
 		}
+	}
+	if now.before(last) {
+		d.rewound(last, "went back from %d (epoch %d), seen at %s, to %d (epoch %d)", last.Revision, last.Epoch, stamp(last.At), now.Revision, now.Epoch)
+		return // what was greater is remembered until the epoch is
+	}
+	seen[endpoints+cluster] = now
+	if err := d.remember(seen); err != nil {
+		d.add(levelWarning, "revision", "let --memory name a file that can be written, or be empty", "cannot be remembered: %v", err)
+		return
 	}
 	d.forwards(now, behind)
 }

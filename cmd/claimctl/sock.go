@@ -46,6 +46,9 @@ const sockConns = 64
 
 func listenSock(claim *etcdclaims.Claim, timeout time.Duration) (*sock, error) {
 	dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "claimctl-") // for this user alone
+	if err != nil {                                                     // it may be that of another login
+		dir, err = os.MkdirTemp("", "claimctl-")
+	}
 	if err != nil {
 		return nil, err
 	}
