@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // An item without an id of its own that was enqueued, claimed and completed before
@@ -117,16 +119,19 @@ func TestUnreadableValues(t *testing.T) {
 		root := w.under("/spec")[0]
 		root = strings.TrimSuffix(root, "spec")
 		past := fmt.Sprintf("%020d", 1)
+		var puts []clientv3.Op
 		for i := range 1500 {
 			value := []string{"not JSON", `{"v":2,"id":"x"}`, `{"v":1}`}[i%3]
 			for _, key := range []string{
 				fmt.Sprintf("index/ready/%016x/%s/%d", 0, past, i),
 				fmt.Sprintf("index/later/%s/%016x/%d", past, 0, i),
 			} {
-				if _, err := admin.Put(w.Context(), root+key, value); err != nil {
-					t.Fatal(err)
-				}
+				puts = append(puts, clientv3.OpPut(root+key, value))
 			}
+		}
+		for some := range slices.Chunk(puts, 100) {
+			_, err := admin.Txn(w.Context()).Then(some...).Commit()
+			w.ok(err)
 		}
 		for _, key := range []string{"index/ready/x", "index/later/x", "dead/x", "dead/" + past + "/x", "place/x", "slot/x", "worker/x", "taken/x", "taken/x/x", "content/x"} {
 			if _, err := admin.Put(w.Context(), root+key, "not JSON"); err != nil {

@@ -26,6 +26,8 @@ import (
 type arrivals struct {
 	mu       sync.Mutex
 	complete bool                // items has all visible items
+	edge     string              // else, if not "": all of those up to this place in the order
+	most     int                 // items that are kept
 	items    map[string]*arrival // by key
 	size     int                 // bytes of items
 	paused   bool
@@ -53,8 +55,10 @@ type arrival struct {
 
 const (
 	// With more items than these, or than four for each process that waits, there is a
-	// backlog: claimers read its head, and pick at random.
+	// backlog: claimers read its head, and pick at random. They read readAhead more than
+	// they need, so that a worker claims most items without a read.
 	fewArrivals      = 64
+	readAhead        = 64
 	mostArrivalBytes = 4 << 20
 
 	// A step is how long a process waits for one that comes before it. It is twice as
@@ -140,7 +144,7 @@ func (a *arrivals) forget() {
 }
 
 func (a *arrivals) forgetItems() {
-	a.complete, a.size = false, 0
+	a.complete, a.edge, a.most, a.size = false, "", 0, 0
 	clear(a.items)
 }
 
@@ -178,11 +182,19 @@ func (a *arrivals) endRead(q *Queue, v view) {
 	if len(v.vested) > 0 {
 		a.vests(now)
 	}
-	if by := a.lookBy; a.complete {
+	switch by := a.lookBy; {
+	case a.complete:
+		a.most = a.few()
 		for _, p := range v.ready {
 			a.put(p, a.turn(string(p.kv.Key), now))
 		}
 		a.lookBy = by // a backlog, which was just read, is not read again at once
+	case !a.missed && q.cfg.MaxTaken == 0 && len(v.vested) == 0 && len(v.ready) > 0:
+		a.edge, a.most = v.ready[len(v.ready)-1].at, 2*len(v.ready)
+		for _, p := range v.ready {
+			a.put(p, now)
+		}
+		a.lookBy = by
 	}
 	for _, ev := range log {
 		a.apply(q, ev, now)
@@ -204,7 +216,7 @@ func (a *arrivals) see(q *Queue, events []*clientv3.Event) {
 	for _, ev := range events {
 		switch {
 		case !a.reading:
-		case len(a.log) < 2*a.most():
+		case len(a.log) < 2*a.few():
 			a.log = append(a.log, ev)
 		default:
 			a.missed = true
@@ -248,14 +260,17 @@ func (a *arrivals) apply(q *Queue, ev *clientv3.Event, now time.Time) {
 	case !strings.HasPrefix(key, q.keys.ready()):
 	case !put:
 		a.remove(key)
-	case !a.complete: // then the claimer reads anyhow
+	case !a.complete && a.edge == "": // then the claimer reads anyhow
 	default:
 		p, err := newPicked(q, ev.Kv)
-		if err != nil {
+		switch {
+		case err != nil:
 			q.skip(err)
-			return
+		case a.complete:
+			a.put(p, a.turn(key, now))
+		case p.at <= a.edge:
+			a.put(p, now)
 		}
-		a.put(p, a.turn(key, now))
 	}
 }
 
@@ -264,14 +279,14 @@ func (a *arrivals) put(p *picked, due time.Time) {
 	a.remove(key)
 	a.items[key] = &arrival{p, due, a.freed}
 	a.size += len(p.kv.Value)
-	if len(a.items) > a.most() || a.size > mostArrivalBytes {
+	if len(a.items) > a.most || a.size > mostArrivalBytes {
 		a.forgetItems()
 		a.lookBy = time.Now()
 	}
 }
 
-// most returns with how many items there is no backlog.
-func (a *arrivals) most() int { return max(fewArrivals, 4*len(a.others)) }
+// few returns with how many items there is no backlog.
+func (a *arrivals) few() int { return max(fewArrivals, 4*len(a.others)) }
 
 func (a *arrivals) remove(key string) {
 	if it := a.items[key]; it != nil {
@@ -299,8 +314,8 @@ func (a *arrivals) settle(q *Queue, tried []*picked, got []*Lease) {
 
 // claimable returns the items that this process may claim now, in the order of the
 // queue, each with a slot if the queue has them. known is false if the claimer has to
-// read instead.
-func (a *arrivals) claimable(q *Queue, now time.Time) (items []*picked, known bool) {
+// read instead, also if of a backlog fewer than n are known.
+func (a *arrivals) claimable(q *Queue, n int, now time.Time) (items []*picked, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -308,7 +323,7 @@ func (a *arrivals) claimable(q *Queue, now time.Time) (items []*picked, known bo
 		return nil, false
 	case a.paused, a.blocked(q, now):
 		return nil, true
-	case !a.complete:
+	case !a.complete && (a.edge == "" || len(a.items) < n):
 		return nil, false
 	}
 	for _, it := range a.eligible(q) {

@@ -19,7 +19,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 1, "of the first run of TestChaos")
-	seeds = flag.Int("seeds", 12, "how many runs of TestChaos")
+	seeds = flag.Int("seeds", defaultSeeds, "how many runs of TestChaos")
 )
 
 // TestChaos lets processes enqueue and work while requests and replies are lost,

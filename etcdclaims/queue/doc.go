@@ -21,7 +21,8 @@
 // # Order
 //
 // Items are claimed by priority, then by vesting time, then in the order in which
-// they were enqueued. One claimer sees exactly this order. Several claimers that run
+// they were enqueued. One claimer sees exactly this order, as of its last read
+// (TryClaim) or as etcd has reported it (Claim and workers, which read ahead). Several claimers that run
 // at the same time pick among the first visible items at random, so that they do not
 // fight for the same ones. The more often they clash, the more items they pick from, at
 // most the first 1,024.

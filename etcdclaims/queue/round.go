@@ -18,7 +18,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		return b, false, err
 	}
 	if wait {
-		if items, known := c.arrivals.claimable(c.q, time.Now()); known {
+		if items, known := c.arrivals.claimable(c.q, max(n, c.window), time.Now()); known {
 			chosen := fitting(c.choose(items, n), claimedSize)
 			b.visible = len(items) > 0
 			b.Leases, err = c.claimPicked(s, chosen, n)
@@ -26,7 +26,11 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		}
 	}
 	for {
-		v, err := c.look(s, max(n, c.window))
+		ahead := 0
+		if wait {
+			ahead = readAhead
+		}
+		v, err := c.look(s, max(n, c.window)+ahead)
 		if err != nil {
 			return b, false, err
 		}

@@ -1,0 +1,8 @@
+//go:build !race
+
+package queue_test
+
+const (
+	racing       = false
+	defaultSeeds = 12
+)
