@@ -54,8 +54,8 @@ var importRules = []importRule{
 		only: []string{"std", "./internal/structured"},
 	},
 	{
-		why:  "for which what it shares with others must link nothing else either",
-		in:   []string{"./internal/structured"},
+		why:  "what such a server and middleware share with others links nothing else either",
+		in:   []string{"./internal/structured", "./internal/option"},
 		only: []string{"std"},
 	},
 	{

@@ -36,10 +36,7 @@ import (
 //
 // Other errors are those of etcd; see go.etcd.io/etcd/api/v3/v3rpc/rpctypes.
 func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
-	o, err := c.acquiring(key, opts)
-	if err == nil {
-		err = o.forClaim()
-	}
+	o, err := acquiring(c, key, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +51,11 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 }
 
 // acquiring checks what every acquiring call is given.
-func (c *Client) acquiring(key string, opts []AcquireOption) (acquireOptions, error) {
+func acquiring[O any](c *Client, key string, opts []O) (acquireOptions, error) {
 	if err := checkKey(key); err != nil {
 		return acquireOptions{}, err
 	}
-	o, err := c.options(opts)
+	o, err := optionsOf(c, opts)
 	if err != nil {
 		return o, callError("acquire", key, err)
 	}

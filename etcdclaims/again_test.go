@@ -29,7 +29,7 @@ func TestAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 1000, Backoff: func(int) time.Duration { return time.Hour }})
-			for i, begin := range []func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Work, error){b.TryBegin, b.Begin} {
+			for i, begin := range []func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){b.TryBegin, b.Begin} {
 				key := []string{"try", "wait"}[i]
 				noErr(t, tt.end(tryBegin(t, a, key)))
 				for _, other := range []etcdclaims.State{etcdclaims.StateDone, etcdclaims.StateDead, etcdclaims.StateFailed} {
@@ -86,7 +86,7 @@ func TestSupersedeWork(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{MaxAttempts: 3})
-	for name, begin := range map[string]func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Work, error){"try": a.TryBegin, "wait": a.Begin} {
+	for name, begin := range map[string]func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){"try": a.TryBegin, "wait": a.Begin} {
 		first, err := begin(ctx, name, etcdclaims.Supersede(), etcdclaims.Note([]byte("n")))
 		noErr(t, err)
 		second, err := begin(ctx, name, etcdclaims.Supersede())

@@ -18,15 +18,9 @@ import (
 //
 // ctx bounds the call, not the claims. The call also ends after half of
 // Config.TTL (at least 5 s) plus 1 ms for each key.
-//
-// The options If, Then, Manual, Reentrant, Supersede, AtMostOnce and Again are
-// refused.
-func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...AcquireOption) ([]*Claim, []error) {
+func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...ManyOption) ([]*Claim, []error) {
 	claims, errs := make([]*Claim, len(keys)), make([]error, len(keys))
-	o, err := c.options(opts)
-	if err == nil {
-		err = o.onlyForMany()
-	}
+	o, err := optionsOf(c, opts)
 	for i, key := range keys {
 		if errs[i] = err; err == nil {
 			errs[i] = checkKey(key)
@@ -70,17 +64,6 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Acqu
 		}
 	}
 	return claims, errs
-}
-
-// onlyForMany refuses options that make no sense for many keys.
-func (o *acquireOptions) onlyForMany() error {
-	if err := o.forClaim(); err != nil {
-		return err
-	}
-	if o.manual || o.reentrant || o.supersede || len(o.cmps)+len(o.ops) > 0 {
-		return fmt.Errorf("etcdclaims: Manual, Reentrant, Supersede, If and Then are for a single key")
-	}
-	return nil
 }
 
 func markRepeats(keys []string, errs []error) {
@@ -176,17 +159,11 @@ func (c *Client) settle(ctx context.Context, a *attempt, resp *clientv3.TxnRespo
 // by default. With that limit, more than 58 keys return ErrTooLarge.
 //
 // The errors are those of TryAcquire. A *HeldError names the first key that is
-// not free. The options Manual, Reentrant, Supersede, AtMostOnce and Again are
-// refused.
-func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) ([]*Claim, error) {
-	o, err := c.options(opts)
+// not free.
+func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AllOption) ([]*Claim, error) {
+	o, err := optionsOf(c, opts)
 	if err != nil {
 		return nil, &calledError{call: fmt.Sprintf("acquire %d keys", len(keys)), err: err}
-	}
-	many := o
-	many.cmps, many.ops = nil, nil
-	if err := many.onlyForMany(); err != nil {
-		return nil, err
 	}
 	errs := make([]error, len(keys))
 	for i, key := range keys {

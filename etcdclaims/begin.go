@@ -223,26 +223,23 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 // The error matches ErrDone, ErrDead or ErrWaiting if the work cannot be begun
 // now; it is a *WorkError with the record. Other errors are those of
 // TryAcquire.
-func (c *Client) TryBegin(ctx context.Context, key string, opts ...AcquireOption) (*Work, error) {
+func (c *Client) TryBegin(ctx context.Context, key string, opts ...WorkOption) (*Work, error) {
 	return c.begin(ctx, key, opts, c.try)
 }
 
 // Begin does what TryBegin does, but waits in line while the key is held, as
 // Acquire does, also across the loss of the client's session. It does not wait
 // for the next attempt of failed work: it returns ErrWaiting.
-func (c *Client) Begin(ctx context.Context, key string, opts ...AcquireOption) (*Work, error) {
+func (c *Client) Begin(ctx context.Context, key string, opts ...WorkOption) (*Work, error) {
 	return c.begin(ctx, key, opts, c.wait)
 }
 
-func (c *Client) begin(ctx context.Context, key string, opts []AcquireOption,
+func (c *Client) begin(ctx context.Context, key string, opts []WorkOption,
 	acquire func(context.Context, string, *acquireOptions, *workPlan) (*term, error),
 ) (*Work, error) {
-	o, err := c.acquiring(key, opts)
+	o, err := acquiring(c, key, opts)
 	if err != nil {
 		return nil, err
-	}
-	if o.reentrant || o.minHold > 0 {
-		return nil, callError("begin work", key, errors.New("Reentrant and MinHold do not go with work, whose record keeps it from being done again"))
 	}
 	if c.Passthrough() {
 		return newWork(nil, &workPlan{key: key, opts: &o}), nil

@@ -141,7 +141,7 @@ func TestGhostsOfTryAcquireAll(t *testing.T) {
 				host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, LoseRequest: true})
 				ctx, cancel := context.WithTimeout(context.Background(), sec)
 				defer cancel()
-				var opts []etcdclaims.AcquireOption
+				var opts []etcdclaims.AllOption
 				if note {
 					opts = append(opts, etcdclaims.Note([]byte("n")))
 				}

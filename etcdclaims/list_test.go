@@ -15,7 +15,7 @@ import (
 
 // claimMany claims keys that are free. On a busy machine that may take longer than
 // one call has time for: then those that are left are claimed again.
-func claimMany(t *testing.T, c *etcdclaims.Client, keys []string, opts ...etcdclaims.AcquireOption) []*etcdclaims.Claim {
+func claimMany(t *testing.T, c *etcdclaims.Client, keys []string, opts ...etcdclaims.ManyOption) []*etcdclaims.Claim {
 	t.Helper()
 	var all []*etcdclaims.Claim
 	for some := range slices.Chunk(keys, 250) { // each call has one deadline
@@ -26,7 +26,8 @@ func claimMany(t *testing.T, c *etcdclaims.Client, keys []string, opts ...etcdcl
 					t.Fatalf("claiming %q: %v", some[i], err)
 				}
 				time.Sleep(time.Duration(try) * 100 * time.Millisecond) // what was unknown is being undone
-				claims[i], err = c.TryAcquire(t.Context(), some[i], opts...)
+				one, errs := c.TryAcquireEach(t.Context(), some[i:i+1], opts...)
+				claims[i], err = one[0], errs[0]
 			}
 		}
 		all = append(all, claims...)

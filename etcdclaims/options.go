@@ -1,19 +1,100 @@
 package etcdclaims
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/option"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// AcquireOption changes one acquiring call. Each option names the calls that
-// refuse it.
+// AcquireOption is an option of the calls that claim one key: [Client.Acquire],
+// [Client.TryAcquire], [Client.Run] and [Client.TryRun].
 //
-// A refused option returns an error before any request is sent.
-type AcquireOption interface{ apply(*acquireOptions) }
+// An option is accepted by the calls that its type names, and does not compile
+// with any other. A call whose options are invalid, or exclude each other, returns
+// an error before it sends any request.
+type AcquireOption = option.AcquireOption
+
+// WorkOption is an option of the calls that begin work: [Client.Begin],
+// [Client.TryBegin], [Client.RunWork], [Client.TryRunWork], [Client.RunOnce] and
+// [Client.TryRunOnce].
+type WorkOption = option.WorkOption
+
+// AllOption is an option of [Client.TryAcquireAll].
+type AllOption = option.AllOption
+
+// ManyOption is an option of [Client.TryAcquireEach] and [Client.TryAcquireAll].
+type ManyOption = option.ManyOption
+
+// Option is an option of every acquiring call.
+type Option interface {
+	AcquireOption
+	WorkOption
+	ManyOption
+}
+
+// KeyOption is an option of the calls that acquire one key, whether they begin
+// work or not.
+type KeyOption interface {
+	AcquireOption
+	WorkOption
+}
+
+// TxnOption is an option of every acquiring call that is one transaction: of all
+// but [Client.TryAcquireEach].
+type TxnOption interface {
+	AcquireOption
+	WorkOption
+	AllOption
+}
+
+// ClaimOption is an option of every acquiring call that does not begin work.
+type ClaimOption interface {
+	AcquireOption
+	ManyOption
+}
+
+// The types of options have one mark for each call that accepts them, and no other:
+// a type assertion cannot make a wrong pair either.
+type (
+	anyOption struct {
+		setter
+		option.ForAcquire
+		option.ForWork
+		option.ForMany
+	}
+	keyOption struct {
+		setter
+		option.ForAcquire
+		option.ForWork
+	}
+	txnOption struct {
+		setter
+		option.ForAcquire
+		option.ForWork
+		option.ForAll
+	}
+	claimOption struct {
+		setter
+		option.ForAcquire
+		option.ForMany
+	}
+	acquireOption struct {
+		setter
+		option.ForAcquire
+	}
+	workOption struct {
+		setter
+		option.ForWork
+	}
+)
+
+// setter sets what the option is about.
+type setter func(*acquireOptions)
+
+func (f setter) set(o *acquireOptions) { f(o) }
 
 type acquireOptions struct {
 	ttl        time.Duration
@@ -39,24 +120,13 @@ type acquireOptions struct {
 	inLine   time.Time // since when it stands in line; zero: it does not
 }
 
-type acquireOption func(*acquireOptions)
-
-func (f acquireOption) apply(o *acquireOptions) { f(o) }
-
-// workOption is an option that only calls that begin work accept.
-type workOption struct{ acquireOption }
-
-// WorkOnly tells code that does not know claims, such as middleware/jobs, to leave
-// the option out of calls that only claim a key.
-func (workOption) WorkOnly() bool { return true }
-
 // TTL sets the lease time of the claim. Zero means Config.TTL. The bounds are
 // those of Config.TTL.
 //
 // Claims with the same TTL share leases. A lease that has carried nothing for
 // two TTLs is revoked.
-func TTL(d time.Duration) AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.ttl = d })
+func TTL(d time.Duration) Option {
+	return anyOption{setter: func(o *acquireOptions) { o.ttl = d }}
 }
 
 // Manual gives the claim a lease of its own, which only [Claim.Renew] renews.
@@ -66,20 +136,17 @@ func TTL(d time.Duration) AcquireOption {
 // Manual costs two more requests, and one lease per claim: etcd ends at most
 // 1,000 leases a second. The claim begins with its full lease. A claim that
 // was waited for is therefore renewed first, which takes two more round trips.
-//
-// TryAcquireAll and TryAcquireEach refuse Manual.
-func Manual() AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.manual = true })
+func Manual() KeyOption {
+	return keyOption{setter: func(o *acquireOptions) { o.manual = true }}
 }
 
 // Reentrant shares the claim if this client already holds the key. Both claims
 // then have the same term and fence, and the key is released with the last of
 // them. The other options of the later call are ignored in that case.
 //
-// Without Reentrant two goroutines of one client exclude each other. Calls
-// that begin work, TryAcquireAll and TryAcquireEach refuse it.
+// Without Reentrant two goroutines of one client exclude each other.
 func Reentrant() AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.reentrant = true })
+	return acquireOption{setter: func(o *acquireOptions) { o.reentrant = true }}
 }
 
 // Supersede begins a new term if this client already holds the key. The new
@@ -89,15 +156,13 @@ func Reentrant() AcquireOption {
 // Superseded work is begun as the next attempt. Previous then returns the
 // record of the superseded attempt, in StateClaimed. Work that is AtMostOnce
 // is not superseded: the call returns ErrHeld.
-//
-// TryAcquireAll and TryAcquireEach refuse Supersede.
-func Supersede() AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.supersede = true })
+func Supersede() KeyOption {
+	return keyOption{setter: func(o *acquireOptions) { o.supersede = true }}
 }
 
 // Barge takes a free key even if other callers wait in line for it.
-func Barge() AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.barge = true })
+func Barge() Option {
+	return anyOption{setter: func(o *acquireOptions) { o.barge = true }}
 }
 
 // MaxHold ends the claim when it is d old, even if it is renewed. The claim's
@@ -105,8 +170,8 @@ func Barge() AcquireOption {
 // hang.
 //
 // Zero means no limit. Otherwise d must be longer than the drain.
-func MaxHold(d time.Duration) AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.maxHold = d })
+func MaxHold(d time.Duration) Option {
+	return anyOption{setter: func(o *acquireOptions) { o.maxHold = d }}
 }
 
 // MinHold keeps the key held after an early release, until the claim would be
@@ -123,18 +188,16 @@ func MaxHold(d time.Duration) AcquireOption {
 //
 // MinHold is not guaranteed if the process dies, or cannot reach etcd, before
 // the key is moved. The key is then free when the session's lease lapses.
-//
-// Calls that begin work refuse MinHold.
-func MinHold(d time.Duration) AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.minHold = d })
+func MinHold(d time.Duration) ClaimOption {
+	return claimOption{setter: func(o *acquireOptions) { o.minHold = d }}
 }
 
 // If adds conditions to the acquiring transaction. If one of them does not
 // hold, the call returns ErrRefused and changes nothing.
 //
-// TryAcquireEach refuses If. A passthrough client returns ErrPassthrough.
-func If(cmps ...clientv3.Cmp) AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.cmps = append(o.cmps, cmps...) })
+// A passthrough client returns ErrPassthrough.
+func If(cmps ...clientv3.Cmp) TxnOption {
+	return txnOption{setter: func(o *acquireOptions) { o.cmps = append(o.cmps, cmps...) }}
 }
 
 // Then adds operations to the acquiring transaction. They are carried out if
@@ -142,10 +205,9 @@ func If(cmps ...clientv3.Cmp) AcquireOption {
 // caller gives up before the reply arrives, although the claim itself is.
 //
 // Operations must not change keys under the client's prefix, except in the
-// subtrees sched/ and queue/. TryAcquireEach refuses Then. A passthrough client
-// returns ErrPassthrough.
-func Then(ops ...clientv3.Op) AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.ops = append(o.ops, ops...) })
+// subtrees sched/ and queue/. A passthrough client returns ErrPassthrough.
+func Then(ops ...clientv3.Op) TxnOption {
+	return txnOption{setter: func(o *acquireOptions) { o.ops = append(o.ops, ops...) }}
 }
 
 // Note sets the claim's note in the acquiring transaction, as Claim.Note does
@@ -154,17 +216,15 @@ func Then(ops ...clientv3.Op) AcquireOption {
 //
 // A call that begins work also stores the note in the record. It stays there
 // until an attempt is begun with another note, so it also describes an orphan.
-func Note(note []byte) AcquireOption {
-	return acquireOption(func(o *acquireOptions) { o.note = append([]byte{}, note...) })
+func Note(note []byte) Option {
+	return anyOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...) }}
 }
 
 // AtMostOnce keeps work from being run again after its owner has died during
 // an attempt: the work is dead instead. It holds as long as the record is
 // kept; see Config.DeadRetention. Again and Client.Retry override it.
-//
-// Only calls that begin work accept AtMostOnce.
-func AtMostOnce() AcquireOption {
-	return workOption{func(o *acquireOptions) { o.atMostOnce = true }}
+func AtMostOnce() WorkOption {
+	return workOption{setter: func(o *acquireOptions) { o.atMostOnce = true }}
 }
 
 // Again begins work even if its record is in one of the states. The states are
@@ -175,69 +235,62 @@ func AtMostOnce() AcquireOption {
 // done or dead. Previous returns the earlier record with its result. The new
 // attempt replaces that record: if the attempt fails or is given back, the
 // work is no longer done.
-//
-// Only calls that begin work accept Again.
-func Again(states ...State) AcquireOption {
+func Again(states ...State) WorkOption {
 	if len(states) == 0 {
 		states = []State{StateDone, StateDead, StateFailed}
 	}
-	return workOption{func(o *acquireOptions) { o.again = append(o.again, states...) }}
+	return workOption{setter: func(o *acquireOptions) { o.again = append(o.again, states...) }}
 }
 
 func (o *acquireOptions) beginsAgain(s State) bool { return slices.Contains(o.again, s) }
 
-// options puts the options together and checks them, without any request.
-func (c *Client) options(opts []AcquireOption) (acquireOptions, error) {
+// optionsOf puts the options of a call of the client together and checks them,
+// without any request. A nil option changes nothing.
+func optionsOf[O any](c *Client, opts []O) (acquireOptions, error) {
 	var o acquireOptions
 	for _, opt := range opts {
-		if opt != nil {
-			opt.apply(&o)
+		if s, ok := any(opt).(interface{ set(o *acquireOptions) }); ok {
+			s.set(&o)
 		}
 	}
+	return o, c.checkOptions(&o)
+}
+
+// checkOptions checks options, and sets the defaults of those that were not given.
+func (c *Client) checkOptions(o *acquireOptions) error {
 	for _, s := range o.again {
 		if s != StateDone && s != StateDead && s != StateFailed {
-			return o, fmt.Errorf("Again: work in state %q is begun without it, or not at all: the states are done, dead and failed", s)
+			return fmt.Errorf("Again: work in state %q is begun without it, or not at all: the states are done, dead and failed", s)
 		}
 	}
 	if c.Passthrough() {
 		if len(o.cmps)+len(o.ops) > 0 {
-			return o, fmt.Errorf("%w: conditions and operations cannot be carried out", ErrPassthrough)
+			return fmt.Errorf("%w: conditions and operations cannot be carried out", ErrPassthrough)
 		}
-		return o, nil
+		return nil
 	}
 	if o.ttl == 0 {
 		o.ttl = c.cfg.TTL
 	}
 	if err := c.cfg.checkTTL(o.ttl); err != nil {
-		return o, fmt.Errorf("etcdclaims: %w", err)
+		return fmt.Errorf("etcdclaims: %w", err)
 	}
 	switch {
 	case o.maxHold < 0 || o.minHold < 0:
-		return o, fmt.Errorf("etcdclaims: MaxHold %v and MinHold %v must not be negative", o.maxHold, o.minHold)
+		return fmt.Errorf("etcdclaims: MaxHold %v and MinHold %v must not be negative", o.maxHold, o.minHold)
 	case o.maxHold > 0 && o.maxHold <= c.cfg.drain(o.ttl):
-		return o, fmt.Errorf("etcdclaims: MaxHold %v is not longer than the drain of %v (Config.Drain) in which its handler is to stop", o.maxHold, c.cfg.drain(o.ttl))
+		return fmt.Errorf("etcdclaims: MaxHold %v is not longer than the drain of %v (Config.Drain) in which its handler is to stop", o.maxHold, c.cfg.drain(o.ttl))
 	case o.maxHold > 0 && o.minHold > o.maxHold:
-		return o, fmt.Errorf("etcdclaims: MinHold %v is greater than MaxHold %v", o.minHold, o.maxHold)
+		return fmt.Errorf("etcdclaims: MinHold %v is greater than MaxHold %v", o.minHold, o.maxHold)
 	case o.minHold > longestTTL:
-		return o, fmt.Errorf("etcdclaims: MinHold %v is over the limit of %v", o.minHold, longestTTL)
+		return fmt.Errorf("etcdclaims: MinHold %v is over the limit of %v", o.minHold, longestTTL)
 	case o.reentrant && o.supersede:
-		return o, fmt.Errorf("etcdclaims: Reentrant and Supersede exclude each other")
+		return fmt.Errorf("etcdclaims: Reentrant and Supersede exclude each other")
 	}
 	if err := checkNote(o.note); err != nil {
-		return o, err
+		return err
 	}
-	return o, c.checkOps(o.cmps, o.ops)
-}
-
-// forClaim refuses what only makes sense with a record of work.
-func (o *acquireOptions) forClaim() error {
-	if o.atMostOnce {
-		return errors.New("etcdclaims: AtMostOnce is for work, of which etcd keeps a record: use Begin or TryBegin")
-	}
-	if len(o.again) > 0 {
-		return errors.New("etcdclaims: Again is for work, of which etcd keeps a record: use Begin or TryBegin")
-	}
-	return nil
+	return c.checkOps(o.cmps, o.ops)
 }
 
 func checkNote(note []byte) error {

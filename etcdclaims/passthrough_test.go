@@ -31,53 +31,66 @@ func TestPassthroughClient(t *testing.T) {
 		if !c.Passthrough() || c.Instance() != "" {
 			t.Errorf("%v, %q", c.Passthrough(), c.Instance())
 		}
-		acquire := map[string]func(string, ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error){
-			"TryAcquire": func(key string, o ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
-				return c.TryAcquire(ctx, key, o...)
+		// Each gets the options that its calls accept, of which it returns how many.
+		acquire := map[string]func(string, ...any) (*etcdclaims.Claim, int, error){
+			"TryAcquire": func(key string, opts ...any) (*etcdclaims.Claim, int, error) {
+				o := accepted[etcdclaims.AcquireOption](opts)
+				cl, err := c.TryAcquire(ctx, key, o...)
+				return cl, len(o), err
 			},
-			"Acquire": func(key string, o ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
-				return c.Acquire(ctx, key, o...)
+			"Acquire": func(key string, opts ...any) (*etcdclaims.Claim, int, error) {
+				o := accepted[etcdclaims.AcquireOption](opts)
+				cl, err := c.Acquire(ctx, key, o...)
+				return cl, len(o), err
 			},
-			"TryBegin": func(key string, o ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+			"TryBegin": func(key string, opts ...any) (*etcdclaims.Claim, int, error) {
+				o := accepted[etcdclaims.WorkOption](opts)
 				w, err := c.TryBegin(ctx, key, o...)
 				if err != nil {
-					return nil, err
+					return nil, len(o), err
 				}
-				return w.Claim, nil
+				return w.Claim, len(o), nil
 			},
-			"Begin": func(key string, o ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+			"Begin": func(key string, opts ...any) (*etcdclaims.Claim, int, error) {
+				o := accepted[etcdclaims.WorkOption](opts)
 				w, err := c.Begin(ctx, key, o...)
 				if err != nil {
-					return nil, err
+					return nil, len(o), err
 				}
-				return w.Claim, nil
+				return w.Claim, len(o), nil
 			},
-			"TryAcquireEach": func(key string, o ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+			"TryAcquireEach": func(key string, opts ...any) (*etcdclaims.Claim, int, error) {
+				o := accepted[etcdclaims.ManyOption](opts)
 				claims, errs := c.TryAcquireEach(ctx, []string{"another", key}, o...)
-				return claims[1], errs[1]
+				return claims[1], len(o), errs[1]
 			},
-			"TryAcquireAll": func(key string, o ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+			"TryAcquireAll": func(key string, opts ...any) (*etcdclaims.Claim, int, error) {
+				o := accepted[etcdclaims.AllOption](opts)
 				claims, err := c.TryAcquireAll(ctx, []string{"another", key}, o...)
 				if err != nil {
-					return nil, err
+					return nil, len(o), err
 				}
-				return claims[1], nil
+				return claims[1], len(o), nil
 			},
 		}
 		for name, f := range acquire {
 			for range 2 { // nobody is excluded
-				cl, err := f("k", etcdclaims.TTL(time.Minute), etcdclaims.Barge(), etcdclaims.MaxHold(time.Hour), etcdclaims.Note([]byte("x")))
+				cl, n, err := f("k", etcdclaims.TTL(time.Minute), etcdclaims.Barge(), etcdclaims.MaxHold(time.Hour), etcdclaims.Note([]byte("x")))
 				noErr(t, err)
-				if cl.Fence() != 0 || !cl.Token().IsZero() || cl.Token().Key != "k" || cl.Key() != "k" {
-					t.Errorf("%s: token %v", name, cl.Token())
+				if n != 4 || cl.Fence() != 0 || !cl.Token().IsZero() || cl.Token().Key != "k" || cl.Key() != "k" {
+					t.Errorf("%s: token %v, %d options", name, cl.Token(), n)
 				}
 			}
-			_, err := f("")
+			_, _, err := f("")
 			wantIs(t, err, etcdclaims.ErrInvalidKey)
-			_, err = f("k", etcdclaims.Then(clientv3.OpPut("x", "")))
-			wantIs(t, err, etcdclaims.ErrPassthrough)
-			_, err = f("k", etcdclaims.If(clientv3.Compare(clientv3.Version("x"), "=", 0)))
-			wantIs(t, err, etcdclaims.ErrPassthrough)
+			_, n, err := f("k", etcdclaims.Then(clientv3.OpPut("x", "")))
+			_, _, err2 := f("k", etcdclaims.If(clientv3.Compare(clientv3.Version("x"), "=", 0)))
+			if n > 0 {
+				wantIs(t, err, etcdclaims.ErrPassthrough)
+				wantIs(t, err2, etcdclaims.ErrPassthrough)
+			} else if name != "TryAcquireEach" {
+				t.Errorf("%s does not accept Then", name)
+			}
 		}
 		boom := errors.New("boom")
 		for name, run := range map[string]func(context.Context, string, func(context.Context) error, ...etcdclaims.AcquireOption) error{"Run": c.Run, "TryRun": c.TryRun} {

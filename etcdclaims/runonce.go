@@ -39,18 +39,18 @@ import (
 // effect of fn and the completion, the next owner runs fn again, unless the
 // work is AtMostOnce. A passthrough client stores nothing and calls fn each
 // time.
-func (c *Client) TryRunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...AcquireOption) (result []byte, first bool, err error) {
+func (c *Client) TryRunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
 	return c.runOnce(ctx, key, fn, opts, c.TryBegin)
 }
 
 // RunOnce does what TryRunOnce does, but waits in line while the key is held,
 // as Begin does.
-func (c *Client) RunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...AcquireOption) (result []byte, first bool, err error) {
+func (c *Client) RunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
 	return c.runOnce(ctx, key, fn, opts, c.Begin)
 }
 
-func (c *Client) runOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts []AcquireOption,
-	begin func(context.Context, string, ...AcquireOption) (*Work, error),
+func (c *Client) runOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts []WorkOption,
+	begin func(context.Context, string, ...WorkOption) (*Work, error),
 ) (result []byte, first bool, err error) {
 	if fn == nil {
 		return nil, false, callError("run once", key, errNilFunc)

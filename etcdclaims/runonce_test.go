@@ -14,7 +14,7 @@ import (
 )
 
 // once is RunOnce or TryRunOnce.
-type once func(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...etcdclaims.AcquireOption) ([]byte, bool, error)
+type once func(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...etcdclaims.WorkOption) ([]byte, bool, error)
 
 func bothOnce(t *testing.T, f func(t *testing.T, w *world, run func(*etcdclaims.Client) once)) {
 	t.Helper()

@@ -47,18 +47,18 @@ import (
 // effect of fn and the completion, the next owner runs fn again, unless the
 // work is AtMostOnce. A passthrough client records nothing and calls fn each
 // time.
-func (c *Client) TryRunWork(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...AcquireOption) error {
+func (c *Client) TryRunWork(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...WorkOption) error {
 	return c.runWork(ctx, key, fn, opts, c.TryBegin)
 }
 
 // RunWork does what TryRunWork does, but waits in line while the key is held,
 // as Begin does.
-func (c *Client) RunWork(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...AcquireOption) error {
+func (c *Client) RunWork(ctx context.Context, key string, fn func(ctx context.Context, w *Work) error, opts ...WorkOption) error {
 	return c.runWork(ctx, key, fn, opts, c.Begin)
 }
 
-func (c *Client) runWork(ctx context.Context, key string, fn func(context.Context, *Work) error, opts []AcquireOption,
-	begin func(context.Context, string, ...AcquireOption) (*Work, error),
+func (c *Client) runWork(ctx context.Context, key string, fn func(context.Context, *Work) error, opts []WorkOption,
+	begin func(context.Context, string, ...WorkOption) (*Work, error),
 ) error {
 	if fn == nil {
 		return callError("run work", key, errNilFunc)

@@ -153,8 +153,8 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 		name string
 		do   func() error
 	}{
-		{"TryAcquire", func() error { return s.hold(rng)(c.TryAcquire(limited, key, s.option(rng)...)) }},
-		{"Acquire", func() error { return s.hold(rng)(c.Acquire(limited, key, s.option(rng)...)) }},
+		{"TryAcquire", func() error { return s.hold(rng)(c.TryAcquire(limited, key, accepted[etcdclaims.AcquireOption](s.option(rng))...)) }},
+		{"Acquire", func() error { return s.hold(rng)(c.Acquire(limited, key, accepted[etcdclaims.AcquireOption](s.option(rng))...)) }},
 		{"Run", func() error {
 			return c.Run(limited, key, func(ctx context.Context) error {
 				pauseFor(ctx, time.Duration(rng.Int64N(int64(40*sec))))
@@ -163,7 +163,7 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 		}},
 		{"Begin", func() error { return s.work(limited, c, rng) }},
 		{"TryAcquireAll", func() error {
-			cls, err := c.TryAcquireAll(limited, []string{key, "a", "b"}, s.option(rng)...)
+			cls, err := c.TryAcquireAll(limited, []string{key, "a", "b"}, accepted[etcdclaims.AllOption](s.option(rng))...)
 			for _, cl := range cls {
 				_ = s.hold(rng)(cl, err)
 			}
@@ -208,8 +208,8 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 }
 
 // option returns options of an acquisition, at most one.
-func (s *soak) option(rng *rand.Rand) []etcdclaims.AcquireOption {
-	one := []etcdclaims.AcquireOption{
+func (s *soak) option(rng *rand.Rand) []any {
+	one := []any{
 		etcdclaims.TTL(time.Duration(40+10*rng.IntN(5)) * sec), etcdclaims.MinHold(time.Duration(rng.IntN(90)) * sec), etcdclaims.MaxHold(time.Duration(10+rng.IntN(90)) * sec),
 		etcdclaims.Note([]byte("note")), etcdclaims.Barge(), etcdclaims.Supersede(), etcdclaims.Reentrant(),
 	}

@@ -38,10 +38,7 @@ import (
 // it before it could return. Other errors are those of TryAcquire, except
 // ErrHeld.
 func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
-	o, err := c.acquiring(key, opts)
-	if err == nil {
-		err = o.forClaim()
-	}
+	o, err := acquiring(c, key, opts)
 	if err != nil {
 		return nil, err
 	}

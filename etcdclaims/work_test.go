@@ -40,7 +40,7 @@ func tryClaim(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaim
 	return cl
 }
 
-func tryBegin(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Work {
+func tryBegin(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.WorkOption) *etcdclaims.Work {
 	tb.Helper()
 	w, err := c.TryBegin(tb.Context(), key, opts...)
 	noErr(tb, err)
@@ -320,7 +320,7 @@ func TestWorkFailWaits(t *testing.T) {
 			failed := time.Now()
 			noErr(t, failing(ctx, w, fmt.Errorf("reason %d", attempt)))
 			wait := time.Duration(attempt) * time.Minute
-			for _, begin := range []func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Work, error){a.TryBegin, b.TryBegin, b.Begin} {
+			for _, begin := range []func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){a.TryBegin, b.TryBegin, b.Begin} {
 				_, err := begin(ctx, "k")
 				r := recordOf(t, err, etcdclaims.ErrWaiting)
 				if d := r.NotBefore.Sub(failed); d < wait || d > wait+time.Second || r.State != etcdclaims.StateFailed ||
@@ -572,7 +572,7 @@ func TestWorkAtMostOnce(t *testing.T) {
 	t.Parallel()
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
-	for name, begin := range map[string]func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Work, error){"try": b.TryBegin, "wait": b.Begin} {
+	for name, begin := range map[string]func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){"try": b.TryBegin, "wait": b.Begin} {
 		w := tryBegin(t, a, name, etcdclaims.AtMostOnce())
 		vanish(t, etcd, b, name)
 		_, err := begin(ctx, name) // though this caller does not say AtMostOnce
@@ -745,10 +745,8 @@ func TestWorkBegunWithOps(t *testing.T) {
 		t.Errorf("a refused beginning left a record: %v, %v", ok, err)
 	}
 	eventually(t, "no line", func() bool { i := lookUp(t, a, "k"); return !i.Held && i.Waiting == 0 })
-	for _, opt := range []etcdclaims.AcquireOption{etcdclaims.Reentrant(), etcdclaims.MinHold(time.Second), etcdclaims.Again(etcdclaims.StateClaimed)} {
-		if _, err := a.TryBegin(ctx, "k", opt); err == nil {
-			t.Error("an option that does not go with work was taken")
-		}
+	if _, err := a.TryBegin(ctx, "k", etcdclaims.Again(etcdclaims.StateClaimed)); err == nil {
+		t.Error("Again was accepted for a state that no record has")
 	}
 }
 

@@ -7,19 +7,27 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/option"
 )
 
-// Claims runs functions under claims. *etcdclaims.Client implements it; O is its
-// AcquireOption.
+// AcquireOption is an option of package etcdclaims for calls that claim a key, such
+// as TTL or MaxHold.
+type AcquireOption = option.AcquireOption
+
+// WorkOption is an option of package etcdclaims for calls that begin work, such as
+// TTL or AtMostOnce.
+type WorkOption = option.WorkOption
+
+// Claims runs functions under claims. *etcdclaims.Client implements it.
 //
 // Run waits in line for the key; TryRun does not. Both call fn only while the key
 // is held. The context of fn carries the token and ends with the claim. Both
 // return after fn has returned and the key was released. The error is the error
 // of fn. If the claim was lost earlier, the error also matches fencing.ErrLost.
 // If another owner holds the key, the error of TryRun matches fencing.ErrHeld.
-type Claims[O any] interface {
-	Run(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...O) error
-	TryRun(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...O) error
+type Claims interface {
+	Run(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error
+	TryRun(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error
 }
 
 // Works runs functions once for each key, and remembers their results.
@@ -33,9 +41,9 @@ type Claims[O any] interface {
 // record, so that fn may run again at once. The exception is work that runs at
 // most once: there, an error with a method Ran() bool that returns true is
 // recorded.
-type Works[O any] interface {
-	RunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...O) (result []byte, first bool, err error)
-	TryRunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...O) (result []byte, first bool, err error)
+type Works interface {
+	RunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
+	TryRunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
 }
 
 // ErrInvalidKey is returned when the key of an input or a request cannot be

@@ -55,7 +55,7 @@ type ExclusiveConfig struct {
 // Exclusive panics if key is nil. The function that it returns panics if the
 // handler is nil. If claims is nil or a passthrough, the handler is returned
 // unchanged.
-func Exclusive[O any](claims Claims[O], key func(*http.Request) string, cfg ExclusiveConfig, opts ...O) func(http.Handler) http.Handler {
+func Exclusive(claims Claims, key func(*http.Request) string, cfg ExclusiveConfig, opts ...AcquireOption) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware: Exclusive needs a key function")
 	}

@@ -31,7 +31,7 @@ type FuncConfig struct {
 //
 // Func panics if key or fn is nil. If claims is nil or a passthrough, it returns
 // fn.
-func Func[In, Out, O any](claims Claims[O], key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...O) func(context.Context, In) (Out, error) {
+func Func[In, Out any](claims Claims, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...AcquireOption) func(context.Context, In) (Out, error) {
 	if key == nil || fn == nil {
 		panic("middleware: Func needs a key function and a function")
 	}

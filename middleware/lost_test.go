@@ -25,7 +25,7 @@ type losable struct {
 	lost *atomic.Bool
 }
 
-func (l losable) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+func (l losable) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...middleware.AcquireOption) error {
 	check := func() error {
 		if l.lost.Load() {
 			return fencing.ErrLost
@@ -123,7 +123,7 @@ func TestFlushThatIsNotSupportedSendsNothing(t *testing.T) {
 // taken are claims that another holds.
 type taken struct{ free }
 
-func (taken) TryRun(context.Context, string, func(context.Context) error, ...struct{}) error {
+func (taken) TryRun(context.Context, string, func(context.Context) error, ...middleware.AcquireOption) error {
 	return fencing.ErrHeld
 }
 

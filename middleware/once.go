@@ -129,7 +129,7 @@ var (
 // Once panics if scope is nil or MaxResponse is too large. The function that it
 // returns panics if the handler is nil. If works is nil or a passthrough, the
 // handler is returned unchanged.
-func Once[O any](works Works[O], scope func(*http.Request) string, cfg OnceConfig, opts ...O) func(http.Handler) http.Handler {
+func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ...WorkOption) func(http.Handler) http.Handler {
 	switch {
 	case scope == nil:
 		panic("middleware: Once needs a scope function")

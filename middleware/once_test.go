@@ -323,7 +323,7 @@ func TestOnceLost(t *testing.T) {
 // request carries it out again, once the lease has lapsed, or never.
 func TestOnceDies(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]etcdclaims.AcquireOption{"again": nil, "at most once": {etcdclaims.AtMostOnce()}} {
+	for name, opts := range map[string][]etcdclaims.WorkOption{"again": nil, "at most once": {etcdclaims.AtMostOnce()}} {
 		inWorld(t, name, func(t *testing.T, w *world) {
 			runs := 0
 			dead := make(chan struct{})

@@ -34,7 +34,7 @@ var ErrDone = errors.New("done before")
 // fn may run more than once: if its process dies, or its claim is lost, another
 // call runs fn again. The option etcdclaims.AtMostOnce prevents that. Use the
 // fence to guard effects that must not happen twice.
-func FuncOnce[In, Out, O any](works Works[O], key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...O) func(context.Context, In) (Out, error) {
+func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...WorkOption) func(context.Context, In) (Out, error) {
 	if key == nil || fn == nil {
 		panic("middleware: FuncOnce needs a key function and a function")
 	}

@@ -87,7 +87,7 @@ func TestOnceThatStopsSilently(t *testing.T) {
 func TestOnceThatCannotBeRecorded(t *testing.T) {
 	for _, atMostOnce := range []bool{false, true} {
 		inWorld(t, fmt.Sprintf("at most once %v", atMostOnce), func(t *testing.T, w *world) {
-			var opts []etcdclaims.AcquireOption
+			var opts []etcdclaims.WorkOption
 			if atMostOnce {
 				opts = append(opts, etcdclaims.AtMostOnce())
 			}

@@ -193,11 +193,11 @@ func TestResponseHijackedBeyond(t *testing.T) {
 // losingAt are claims that are lost when it says so.
 type losingAt struct{ lost *bool }
 
-func (c losingAt) Run(ctx context.Context, key string, fn func(context.Context) error, opts ...struct{}) error {
+func (c losingAt) Run(ctx context.Context, key string, fn func(context.Context) error, opts ...middleware.AcquireOption) error {
 	return c.TryRun(ctx, key, fn, opts...)
 }
 
-func (c losingAt) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+func (c losingAt) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...middleware.AcquireOption) error {
 	check := func() error {
 		if *c.lost {
 			return fencing.ErrLost
@@ -256,11 +256,11 @@ func TestResponseIsNotFlushedPastAWrapper(t *testing.T) {
 // amnesiac are works that remember nothing.
 type amnesiac struct{}
 
-func (amnesiac) RunOnce(ctx context.Context, _ string, fn func(context.Context) ([]byte, error), _ ...struct{}) ([]byte, bool, error) {
+func (amnesiac) RunOnce(ctx context.Context, _ string, fn func(context.Context) ([]byte, error), _ ...middleware.WorkOption) ([]byte, bool, error) {
 	result, err := fn(ctx)
 	return result, true, err
 }
 
-func (f amnesiac) TryRunOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...struct{}) ([]byte, bool, error) {
+func (f amnesiac) TryRunOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...middleware.WorkOption) ([]byte, bool, error) {
 	return f.RunOnce(ctx, key, fn, opts...)
 }

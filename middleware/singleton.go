@@ -64,7 +64,7 @@ type SingletonConfig struct {
 //
 // If claims is nil or a passthrough, every process leads at once, with fence 0.
 // Singleton panics if fn is nil.
-func Singleton[O any](ctx context.Context, claims Claims[O], key string, fn func(ctx context.Context) error, cfg SingletonConfig, opts ...O) error {
+func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx context.Context) error, cfg SingletonConfig, opts ...AcquireOption) error {
 	if fn == nil {
 		panic("middleware: Singleton needs a function")
 	}

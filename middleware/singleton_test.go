@@ -329,7 +329,7 @@ func TestSingletonReturns(t *testing.T) {
 // flapping are claims that are lost when they have lasted so long.
 type flapping struct{ lasts []time.Duration }
 
-func (f *flapping) Run(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+func (f *flapping) Run(ctx context.Context, _ string, fn func(context.Context) error, _ ...middleware.AcquireOption) error {
 	if len(f.lasts) == 0 {
 		return fencing.ErrClosed
 	}
@@ -344,7 +344,7 @@ func (f *flapping) Run(ctx context.Context, _ string, fn func(context.Context) e
 	return fencing.ErrLost
 }
 
-func (f *flapping) TryRun(ctx context.Context, key string, fn func(context.Context) error, opts ...struct{}) error {
+func (f *flapping) TryRun(ctx context.Context, key string, fn func(context.Context) error, opts ...middleware.AcquireOption) error {
 	return f.Run(ctx, key, fn, opts...)
 }
 

@@ -13,7 +13,7 @@ import (
 type run func(ctx context.Context, fn func(ctx context.Context) error) error
 
 // claiming returns a method of Claims, bound to one key.
-func claiming[O any](method func(context.Context, string, func(context.Context) error, ...O) error, key string, opts []O) run {
+func claiming(method func(context.Context, string, func(context.Context) error, ...AcquireOption) error, key string, opts []AcquireOption) run {
 	return func(ctx context.Context, fn func(context.Context) error) error {
 		return method(ctx, key, fn, opts...)
 	}
@@ -21,8 +21,8 @@ func claiming[O any](method func(context.Context, string, func(context.Context) 
 
 // remembering returns a method of Works, bound to one key. It stores what made
 // returns after fn, and puts what was stored into result.
-func remembering[O any](method func(context.Context, string, func(context.Context) ([]byte, error), ...O) ([]byte, bool, error),
-	key string, opts []O, result *[]byte, made func() ([]byte, error),
+func remembering(method func(context.Context, string, func(context.Context) ([]byte, error), ...WorkOption) ([]byte, bool, error),
+	key string, opts []WorkOption, result *[]byte, made func() ([]byte, error),
 ) run {
 	return func(ctx context.Context, fn func(context.Context) error) (err error) {
 		*result, _, err = method(ctx, key, func(ctx context.Context) ([]byte, error) {

@@ -83,11 +83,11 @@ func fixed(key string) func(*http.Request) string { return func(*http.Request) s
 // free are claims that cost nothing.
 type free struct{}
 
-func (free) Run(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+func (free) Run(ctx context.Context, _ string, fn func(context.Context) error, _ ...middleware.AcquireOption) error {
 	return fn(ctx)
 }
 
-func (free) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+func (free) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...middleware.AcquireOption) error {
 	return fn(ctx)
 }
 
@@ -95,6 +95,6 @@ func (free) TryRun(ctx context.Context, _ string, fn func(context.Context) error
 // tells.
 type losing struct{ free }
 
-func (losing) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...struct{}) error {
+func (losing) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...middleware.AcquireOption) error {
 	return fn(fencing.WithCheck(ctx, func() error { return fencing.ErrLost }))
 }

@@ -245,15 +245,17 @@ func (r *runner) acquire(ctx context.Context, wait time.Duration) (*holding, err
 
 // claim makes the one call that acquires the key.
 func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error) {
-	opts := []etcdclaims.AcquireOption{etcdclaims.MaxHold(r.maxHold)}
+	forKey := []etcdclaims.AcquireOption{etcdclaims.MaxHold(r.maxHold)}
+	forWork := []etcdclaims.WorkOption{etcdclaims.MaxHold(r.maxHold)}
 	if r.note != "" {
-		opts = append(opts, etcdclaims.Note([]byte(r.note)))
+		note := etcdclaims.Note([]byte(r.note))
+		forKey, forWork = append(forKey, note), append(forWork, note)
 	}
 	if r.minHold != 0 {
-		opts = append(opts, etcdclaims.MinHold(r.minHold))
+		forKey = append(forKey, etcdclaims.MinHold(r.minHold))
 	}
 	if r.atMostOnce {
-		opts = append(opts, etcdclaims.AtMostOnce())
+		forWork = append(forWork, etcdclaims.AtMostOnce())
 	}
 	acquire, begin := r.claims.TryAcquire, r.claims.TryBegin
 	if wait != 0 {
@@ -269,13 +271,13 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 		defer cancel()
 	}
 	if !r.once {
-		claim, err := acquire(ctx, r.key, opts...)
+		claim, err := acquire(ctx, r.key, forKey...)
 		if err != nil {
 			return nil, r.notAcquired(wait, err)
 		}
 		return &holding{Claim: claim}, nil
 	}
-	work, err := begin(ctx, r.key, opts...)
+	work, err := begin(ctx, r.key, forWork...)
 	if err != nil {
 		return nil, r.notAcquired(wait, err)
 	}

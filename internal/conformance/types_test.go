@@ -18,8 +18,8 @@ import (
 
 // The client is what the adapters take, and its options are theirs.
 var (
-	_ middleware.Claims[etcdclaims.AcquireOption] = (*etcdclaims.Client)(nil)
-	_ jobs.Claims[etcdclaims.AcquireOption]       = (*etcdclaims.Client)(nil)
+	_ middleware.Claims = (*etcdclaims.Client)(nil)
+	_ jobs.Claims       = (*etcdclaims.Client)(nil)
 )
 
 var (

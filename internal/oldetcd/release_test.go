@@ -193,7 +193,7 @@ func try(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.Acq
 	return cl
 }
 
-func begin(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Work {
+func begin(tb testing.TB, c *etcdclaims.Client, key string, opts ...etcdclaims.WorkOption) *etcdclaims.Work {
 	tb.Helper()
 	w, err := c.TryBegin(tb.Context(), key, opts...)
 	noErr(tb, err)

@@ -95,12 +95,12 @@ type burst struct {
 // acquire claims some of the keys by one call.
 func (b *burst) acquire(rng *rand.Rand, keys []string, kind int) {
 	p := b.p
-	var opts []etcdclaims.AcquireOption
+	ttl, note := etcdclaims.TTL(0), etcdclaims.Option(nil) // neither changes anything
 	if b.mixed && rng.IntN(2) == 0 {
-		opts = append(opts, etcdclaims.TTL(p.second))
+		ttl = etcdclaims.TTL(p.second)
 	}
 	if rng.IntN(4) == 0 {
-		opts = append(opts, etcdclaims.Note([]byte("burst")))
+		note = etcdclaims.Note([]byte("burst"))
 	}
 	most := 8 * time.Second
 	if b.hasty && rng.IntN(2) == 0 || rng.IntN(6) == 0 {
@@ -115,11 +115,11 @@ func (b *burst) acquire(rng *rand.Rand, keys []string, kind int) {
 	claims, errs := make([]*etcdclaims.Claim, len(keys)), make([]error, len(keys))
 	switch kind {
 	case 0:
-		claims, errs = p.client.TryAcquireEach(ctx, keys, opts...)
+		claims, errs = p.client.TryAcquireEach(ctx, keys, ttl, note)
 	case 1:
-		claims[0], errs[0] = p.client.TryAcquire(ctx, keys[0], opts...)
+		claims[0], errs[0] = p.client.TryAcquire(ctx, keys[0], ttl, note)
 	default:
-		all, err := p.client.TryAcquireAll(ctx, keys, opts...)
+		all, err := p.client.TryAcquireAll(ctx, keys, ttl, note)
 		if err != nil {
 			all = make([]*etcdclaims.Claim, len(keys))
 			for i := range errs {

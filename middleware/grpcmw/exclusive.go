@@ -68,7 +68,7 @@ type ExclusiveConfig struct {
 //
 // Exclusive panics if key is the zero Key. If claims is nil or a passthrough,
 // calls pass unchanged.
-func Exclusive[O any](claims middleware.Claims[O], key Key, cfg ExclusiveConfig, opts ...O) ServerInterceptors {
+func Exclusive(claims middleware.Claims, key Key, cfg ExclusiveConfig, opts ...middleware.AcquireOption) ServerInterceptors {
 	key.must("Exclusive")
 	if passes(claims) {
 		return passthroughInterceptors
@@ -81,7 +81,7 @@ func Exclusive[O any](claims middleware.Claims[O], key Key, cfg ExclusiveConfig,
 
 // passes reports whether claims is a passthrough. Func then calls the function
 // for any key. Otherwise it refuses the empty key before it uses the claims.
-func passes[O any](claims middleware.Claims[O]) bool {
+func passes(claims middleware.Claims) bool {
 	called, _ := middleware.Func(claims,
 		func(struct{}) string { return "" },
 		func(context.Context, struct{}) (bool, error) { return true, nil },

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/grpcmw"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -175,9 +176,13 @@ func TestExclusiveNotCalled(t *testing.T) {
 
 type idle struct{}
 
-func (idle) Run(context.Context, string, func(context.Context) error, ...int) error { return nil }
+func (idle) Run(context.Context, string, func(context.Context) error, ...middleware.AcquireOption) error {
+	return nil
+}
 
-func (idle) TryRun(context.Context, string, func(context.Context) error, ...int) error { return nil }
+func (idle) TryRun(context.Context, string, func(context.Context) error, ...middleware.AcquireOption) error {
+	return nil
+}
 
 // A call that may wait has its turn when the one before it is done.
 func TestExclusiveWaits(t *testing.T) {
@@ -463,7 +468,7 @@ func TestExclusivePassesThrough(t *testing.T) {
 		watch: func(_ *order, stream watchServer) error { return stream.Send(&news{}) },
 	}
 	for name, i := range map[string]grpcmw.ServerInterceptors{
-		"nil":         grpcmw.Exclusive[int](nil, byPayload, grpcmw.ExclusiveConfig{}),
+		"nil":         grpcmw.Exclusive(nil, byPayload, grpcmw.ExclusiveConfig{}),
 		"nil client":  grpcmw.Exclusive((*etcdclaims.Client)(nil), byPayload, grpcmw.ExclusiveConfig{}),
 		"passthrough": grpcmw.Exclusive(none, byPayload, grpcmw.ExclusiveConfig{}),
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/middleware/grpcmw"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -457,11 +458,11 @@ func TestExclusiveStreamTooLate(t *testing.T) {
 // deaf are claims that do not hear that they are not waited for.
 type deaf struct{ come, given chan struct{} }
 
-func (d *deaf) Run(ctx context.Context, key string, fn func(context.Context) error, opts ...int) error {
+func (d *deaf) Run(ctx context.Context, key string, fn func(context.Context) error, opts ...middleware.AcquireOption) error {
 	return d.TryRun(ctx, key, fn, opts...)
 }
 
-func (d *deaf) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...int) error {
+func (d *deaf) TryRun(ctx context.Context, _ string, fn func(context.Context) error, _ ...middleware.AcquireOption) error {
 	close(d.come)
 	<-ctx.Done() // the handler has returned
 	defer close(d.given)

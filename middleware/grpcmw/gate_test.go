@@ -419,7 +419,7 @@ func TestGateWantsAKey(t *testing.T) {
 		"Gate":        func() { grpcmw.Gate(new(fencing.Memory), grpcmw.Key{}, grpcmw.GateConfig{}) },
 		"nil gate":    func() { grpcmw.Gate(nil, grpcmw.CallKey(nil), grpcmw.GateConfig{}) },
 		"MessageKey":  func() { grpcmw.Gate(nil, grpcmw.MessageKey[*request](nil), grpcmw.GateConfig{}) },
-		"Exclusive":   func() { grpcmw.Exclusive[int](nil, grpcmw.Key{}, grpcmw.ExclusiveConfig{}) },
+		"Exclusive":   func() { grpcmw.Exclusive(nil, grpcmw.Key{}, grpcmw.ExclusiveConfig{}) },
 		"Methods":     func() { grpcmw.Methods("shop.Orders/Pay") },
 		"Methods, 2":  func() { grpcmw.Methods("/shop.Orders") },
 		"no service":  func() { grpcmw.Methods("//Pay") },

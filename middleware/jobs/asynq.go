@@ -45,7 +45,7 @@ import (
 // unchanged.
 func Asynq[H interface {
 	ProcessTask(ctx context.Context, task T) error
-}, T, O any](claims middleware.Claims[O], key func(T) string, cfg Config, opts ...O) func(H) H {
+}, T any](claims middleware.Claims, key func(T) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {
 	if key == nil {
 		panic("jobs: Asynq needs a key function")
 	}

@@ -43,7 +43,7 @@ type lead struct {
 //	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 //
 // If claims is nil or a passthrough, every process leads.
-func NewElector[O any](claims middleware.Claims[O], key string, cfg middleware.SingletonConfig, opts ...O) *Elector {
+func NewElector(claims middleware.Claims, key string, cfg middleware.SingletonConfig, opts ...middleware.AcquireOption) *Elector {
 	e := &Elector{}
 	if !passthrough.Of(claims) {
 		e.contest = func(ctx context.Context, fn func(ctx context.Context) error) error {

@@ -46,11 +46,11 @@ type Locker[L Unlocker] struct {
 //
 // NewLocker panics if it cannot make an L. If claims is nil or a passthrough,
 // every lock succeeds at once.
-func NewLocker[L Unlocker, O any](claims middleware.Claims[O], minHold O, opts ...O) *Locker[L] {
+func NewLocker[L Unlocker](claims middleware.Claims, minHold middleware.AcquireOption, opts ...middleware.AcquireOption) *Locker[L] {
 	must[L](&lock{})
 	l := &Locker[L]{locks: map[string]*lock{}}
 	if !passthrough.Of(claims) {
-		opts = append([]O{minHold}, opts...)
+		opts = append([]middleware.AcquireOption{minHold}, opts...)
 		l.run = func(ctx context.Context, key string, fn func(ctx context.Context) error) error {
 			return claims.TryRun(ctx, key, fn, opts...)
 		}

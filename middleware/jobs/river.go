@@ -42,7 +42,7 @@ type RiverMiddleware[J any] struct {
 //
 // River panics if key is nil. If claims is nil or a passthrough, jobs are worked
 // without a claim.
-func River[J, O any](claims middleware.Claims[O], key func(J) string, cfg Config, opts ...O) *RiverMiddleware[J] {
+func River[J any](claims middleware.Claims, key func(J) string, cfg Config, opts ...middleware.AcquireOption) *RiverMiddleware[J] {
 	if key == nil {
 		panic("jobs: River needs a key function")
 	}

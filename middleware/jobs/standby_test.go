@@ -182,7 +182,7 @@ func TestTickLostRunsAgain(t *testing.T) {
 		for _, atMostOnce := range []bool{false, true} {
 			name := map[bool]string{false: "plain", true: "alone"}[alone] + map[bool]string{true: ", at most once"}[atMostOnce]
 			inWorld(t, name, func(t *testing.T, w *world) {
-				var opts []etcdclaims.AcquireOption
+				var opts []etcdclaims.WorkOption
 				if atMostOnce {
 					opts = append(opts, etcdclaims.AtMostOnce())
 				}

@@ -55,7 +55,7 @@ func (j *journal) report(_ jobs.Tick, err error) {
 	j.told = append(j.told, err)
 }
 
-func ticksOf(t *testing.T, c *etcdclaims.Client, s jobs.Schedule, cfg jobs.TicksConfig, opts ...etcdclaims.AcquireOption) *jobs.Ticks {
+func ticksOf(t *testing.T, c *etcdclaims.Client, s jobs.Schedule, cfg jobs.TicksConfig, opts ...etcdclaims.WorkOption) *jobs.Ticks {
 	t.Helper()
 	ticks, err := jobs.NewTicks(c, "job", s, cfg, opts...)
 	if err != nil {
@@ -301,7 +301,7 @@ func TestTickHeld(t *testing.T) {
 // The process that runs a tick dies.
 func TestTickOrphan(t *testing.T) {
 	t.Parallel()
-	die := func(t *testing.T, w *world, opts ...etcdclaims.AcquireOption) {
+	die := func(t *testing.T, w *world, opts ...etcdclaims.WorkOption) {
 		began := make(chan struct{})
 		gone := ticksOf(t, w.claims, minutely, jobs.TicksConfig{}, opts...).Task(func(ctx context.Context) error { close(began); <-ctx.Done(); return nil })
 		ended := make(chan error, 1)

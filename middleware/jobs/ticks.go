@@ -13,11 +13,10 @@ import (
 	"github.com/etcdclaims/claims/middleware"
 )
 
-// Claims is what runs ticks. *etcdclaims.Client implements it; O is its
-// AcquireOption.
-type Claims[O any] interface {
-	middleware.Claims[O]
-	middleware.Works[O]
+// Claims is what runs ticks. *etcdclaims.Client implements it.
+type Claims interface {
+	middleware.Claims
+	middleware.Works
 }
 
 // ErrNoTick is returned when a job is started before the first instant of its
@@ -93,7 +92,7 @@ type work func(ctx context.Context, key string, fn func(context.Context) ([]byte
 // tick whose process died does not run again.
 //
 // If claims is nil or a passthrough, each process runs all ticks.
-func NewTicks[O any](claims Claims[O], job string, s Schedule, cfg TicksConfig, opts ...O) (*Ticks, error) {
+func NewTicks(claims Claims, job string, s Schedule, cfg TicksConfig, opts ...middleware.WorkOption) (*Ticks, error) {
 	if err := checkJob(job); err != nil {
 		return nil, err
 	}
@@ -135,10 +134,10 @@ func NewTicks[O any](claims Claims[O], job string, s Schedule, cfg TicksConfig, 
 }
 
 // plainOptions returns the options that a claim without a record of work accepts.
-func plainOptions[O any](opts []O) (plain []O) {
+func plainOptions(opts []middleware.WorkOption) (plain []middleware.AcquireOption) {
 	for _, opt := range opts {
-		if o, ok := any(opt).(interface{ WorkOnly() bool }); !ok || !o.WorkOnly() {
-			plain = append(plain, opt)
+		if o, ok := opt.(middleware.AcquireOption); ok {
+			plain = append(plain, o)
 		}
 	}
 	return plain

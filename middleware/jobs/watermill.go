@@ -40,7 +40,7 @@ type Message interface {
 //
 // Watermill panics if key is nil. If claims is nil or a passthrough, handlers are
 // returned unchanged.
-func Watermill[H ~func(msg M) ([]M, error), M Message, O any](claims middleware.Claims[O], key func(msg M) string, cfg Config, opts ...O) func(H) H {
+func Watermill[H ~func(msg M) ([]M, error), M Message](claims middleware.Claims, key func(msg M) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {
 	if key == nil {
 		panic("jobs: Watermill needs a key function")
 	}
@@ -57,7 +57,7 @@ func Watermill[H ~func(msg M) ([]M, error), M Message, O any](claims middleware.
 
 // WatermillNoPublish is Watermill for handlers that publish nothing; H is
 // NoPublishHandlerFunc. Wrap the handler itself when you add it to the router.
-func WatermillNoPublish[H ~func(msg M) error, M Message, O any](claims middleware.Claims[O], key func(msg M) string, cfg Config, opts ...O) func(H) H {
+func WatermillNoPublish[H ~func(msg M) error, M Message](claims middleware.Claims, key func(msg M) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {
 	if key == nil {
 		panic("jobs: WatermillNoPublish needs a key function")
 	}

@@ -40,7 +40,7 @@ var inputCases = []Case{
 			all = append(all, refusal{"Locks.TryAcquire", err, etcdclaims.ErrInvalidKey})
 		}
 		reserved := clientv3.OpPut(claimtest.Key(t.prefix, "held"), "mine")
-		for _, opts := range [][]etcdclaims.AcquireOption{
+		for _, opts := range [][]any{
 			{etcdclaims.TTL(time.Second)}, // AllowShortTTL is not set
 			{etcdclaims.TTL(-1)},
 			{etcdclaims.MaxHold(-1)},
@@ -112,24 +112,44 @@ var inputCases = []Case{
 	}},
 }
 
-// wrong makes the call with everything that acquires.
-func (t *trial) wrong(c *etcdclaims.Client, key string, want error, opts ...etcdclaims.AcquireOption) []refusal {
+// wrong makes the call with everything that acquires and accepts the options.
+func (t *trial) wrong(c *etcdclaims.Client, key string, want error, opts ...any) (all []refusal) {
 	t.Helper()
 	never := func(context.Context) error { t.Error("a handler ran"); return nil }
-	_, err1 := c.TryAcquire(t.ctx, key, opts...)
-	_, err2 := c.Acquire(t.ctx, key, opts...)
-	_, err3 := c.TryBegin(t.ctx, key, opts...)
-	_, err4 := c.Begin(t.ctx, key, opts...)
-	_, err5 := c.TryAcquireAll(t.ctx, []string{key}, opts...)
-	_, errs := c.TryAcquireEach(t.ctx, []string{key}, opts...)
-	return []refusal{
-		{"TryAcquire", err1, want},
-		{"Acquire", err2, want},
-		{"TryBegin", err3, want},
-		{"Begin", err4, want},
-		{"TryAcquireAll", err5, want},
-		{"TryAcquireEach", errs[0], nil},
-		{"TryRun", c.TryRun(t.ctx, key, never, opts...), want},
-		{"Run", c.Run(t.ctx, key, never, opts...), want},
+	if opts, ok := accepted[etcdclaims.AcquireOption](opts); ok {
+		_, err1 := c.TryAcquire(t.ctx, key, opts...)
+		_, err2 := c.Acquire(t.ctx, key, opts...)
+		all = append(all,
+			refusal{"TryAcquire", err1, want},
+			refusal{"Acquire", err2, want},
+			refusal{"TryRun", c.TryRun(t.ctx, key, never, opts...), want},
+			refusal{"Run", c.Run(t.ctx, key, never, opts...), want},
+		)
 	}
+	if opts, ok := accepted[etcdclaims.WorkOption](opts); ok {
+		_, err1 := c.TryBegin(t.ctx, key, opts...)
+		_, err2 := c.Begin(t.ctx, key, opts...)
+		all = append(all, refusal{"TryBegin", err1, want}, refusal{"Begin", err2, want})
+	}
+	if opts, ok := accepted[etcdclaims.AllOption](opts); ok {
+		_, err := c.TryAcquireAll(t.ctx, []string{key}, opts...)
+		all = append(all, refusal{"TryAcquireAll", err, want})
+	}
+	if opts, ok := accepted[etcdclaims.ManyOption](opts); ok {
+		_, errs := c.TryAcquireEach(t.ctx, []string{key}, opts...)
+		all = append(all, refusal{"TryAcquireEach", errs[0], want})
+	}
+	return all
+}
+
+// accepted returns the options as those of one kind of call, if it accepts them all.
+func accepted[O any](opts []any) (of []O, ok bool) {
+	for _, opt := range opts {
+		o, ok := opt.(O)
+		if !ok {
+			return nil, false
+		}
+		of = append(of, o)
+	}
+	return of, true
 }

@@ -85,7 +85,7 @@ func (t *trial) try(c *etcdclaims.Client, key string, opts ...etcdclaims.Acquire
 	return claim
 }
 
-func (t *trial) begin(c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Work {
+func (t *trial) begin(c *etcdclaims.Client, key string, opts ...etcdclaims.WorkOption) *etcdclaims.Work {
 	t.Helper()
 	work, err := c.TryBegin(t.ctx, key, opts...)
 	t.ok(err)

@@ -1,0 +1,37 @@
+// Package option seals the options of acquiring calls: which option goes with
+// which call is part of its type, so that a wrong pair does not compile. The
+// package knows nothing of etcd, so that middleware can take the options.
+package option
+
+// AcquireOption is an option of calls that claim one key.
+type AcquireOption interface{ acquire() }
+
+// WorkOption is an option of calls that begin work.
+type WorkOption interface{ work() }
+
+// AllOption is an option of calls that claim all of some keys or none.
+type AllOption interface{ all() }
+
+// ManyOption is an option of calls that claim several keys, together or each for
+// itself.
+type ManyOption interface {
+	AllOption
+	each()
+}
+
+// A type is an option of each kind that it embeds the mark of.
+type (
+	// ForAcquire marks an AcquireOption.
+	ForAcquire struct{}
+	// ForWork marks a WorkOption.
+	ForWork struct{}
+	// ForAll marks an AllOption.
+	ForAll struct{}
+	// ForMany marks a ManyOption.
+	ForMany struct{ ForAll }
+)
+
+func (ForAcquire) acquire() {}
+func (ForWork) work()       {}
+func (ForAll) all()         {}
+func (ForMany) each()       {}
