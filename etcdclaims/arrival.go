@@ -22,60 +22,66 @@ func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
 	if t == nil {
 		return
 	}
-	c.localMu.Lock()
-	if t.readingArrival {
-		c.localMu.Unlock()
+	there, ok := c.local.beginReading(&t.local)
+	if !ok {
 		return
 	}
-	t.readingArrival = true
-	there := slices.Clone(t.localWaiters)
-	c.localMu.Unlock()
-	defer func() {
-		c.localMu.Lock()
-		t.readingArrival = false
-		c.localMu.Unlock()
-	}()
+	defer c.local.endReading(&t.local)
 	line := c.store.layout.waiting(f.a.key)
 	resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))})
 	if err != nil {
 		return // without an arrival it gives way
 	}
-	foreign := func(kv *mvccpb.KeyValue) bool { return c.waiter(path.Base(string(kv.Key))) == nil }
+	foreign := func(kv *mvccpb.KeyValue) bool { return c.waiters.get(path.Base(string(kv.Key))) == nil }
 	if !slices.ContainsFunc(resp.Responses[0].GetResponseRange().Kvs, foreign) {
-		c.recordArrival(there, resp.Header.Revision)
+		c.local.recordArrival(there, resp.Header.Revision)
 		return
 	}
-	c.localMu.Lock()
-	defer c.localMu.Unlock()
+	c.local.giveWay(&t.local, there)
+}
+
+// beginReading returns the local waiters for which the caller may ask etcd, unless
+// another does that already. endReading must follow.
+func (l *localLine) beginReading(q *localQueue) (there []*localWaiter, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.reading {
+		return nil, false
+	}
+	q.reading = true
+	return slices.Clone(q.waiters), true
+}
+
+func (l *localLine) endReading(q *localQueue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.reading = false
+}
+
+// giveWay sends those of some local waiters that have no arrival to the end of the line
+// in etcd.
+func (l *localLine) giveWay(q *localQueue, there []*localWaiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var late []*localWaiter
-	t.localWaiters = slices.DeleteFunc(t.localWaiters, func(o *localWaiter) bool {
-		if o.arrival > 0 || !slices.Contains(there, o) {
+	q.waiters = slices.DeleteFunc(q.waiters, func(f *localWaiter) bool {
+		if f.arrival > 0 || !slices.Contains(there, f) {
 			return false
 		}
-		o.last = true
-		late = append(late, o)
+		f.last = true
+		late = append(late, f)
 		return true
 	})
-	c.requeueLocked(late)
+	requeue(late)
 }
 
-// localWaitersOf returns the local waiters of a term. recordArrival notes that they
-// came before a revision.
-func (c *Client) localWaitersOf(t *term) []*localWaiter {
-	c.localMu.Lock()
-	defer c.localMu.Unlock()
-	if len(t.localWaiters) == 0 {
-		return nil
-	}
-	return slices.Clone(t.localWaiters)
-}
-
-func (c *Client) recordArrival(fs []*localWaiter, rev int64) {
+// recordArrival notes that local waiters came before a revision.
+func (l *localLine) recordArrival(fs []*localWaiter, rev int64) {
 	if len(fs) == 0 {
 		return
 	}
-	c.localMu.Lock()
-	defer c.localMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, f := range fs {
 		if f.arrival == 0 {
 			f.arrival = rev
@@ -83,16 +89,16 @@ func (c *Client) recordArrival(fs []*localWaiter, rev int64) {
 	}
 }
 
-func (c *Client) hasArrival(f *localWaiter) bool {
-	c.localMu.Lock()
-	defer c.localMu.Unlock()
+func (l *localLine) hasArrival(f *localWaiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return f.arrival > 0
 }
 
 // cameFirst reports whether a local waiter is known to have come before a place in
 // line.
-func (c *Client) cameFirst(f *localWaiter, p place) bool {
-	c.localMu.Lock()
-	defer c.localMu.Unlock()
+func (l *localLine) cameFirst(f *localWaiter, p place) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return f.arrival > 0 && f.arrival < p.Rev
 }

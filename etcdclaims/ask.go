@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +24,7 @@ type ask struct {
 	key      askKey
 	departed atomic.Bool // its request has left: who comes now asks anew
 
-	// Guarded by the client's asksMu until it was answered:
+	// Guarded by the mutex of asks until it was answered:
 	done     chan struct{} // closed with the answer; nil if nobody waits for it
 	answered bool
 	verdict  verdict
@@ -45,48 +46,55 @@ type verdict struct {
 	plan  *workPlan // what the first has learnt of the work, or nil
 }
 
+// asks are the TryAcquires of a client that are about to be sent. No other mutex is
+// taken while its own is held.
+type asks struct {
+	mu    sync.Mutex
+	byKey map[askKey]*ask
+}
+
 // attemptTogether makes one attempt, for others too, or shares that of another.
 func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	o.ask = nil
 	k := askKey{key: key, work: w != nil, barge: o.barge, ttl: o.ttl, manual: o.manual, meta: txn.MetadataOf(ctx).Name}
-	a, first := c.joinAsk(k)
+	a, first := c.asks.join(k)
 	if !first {
 		return c.shareAnswer(ctx, a, o, w)
 	}
 	o.ask = a
 	again = true // for the others, if a hook panics
 	defer func() {
-		c.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, w) })
+		c.asks.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, w) })
 	}()
 	return c.attemptAlone(ctx, key, o, w, makeAttempt)
 }
 
-// joinAsk returns the ask that the caller shares, or a new one of which it is
-// the first.
-func (c *Client) joinAsk(k askKey) (a *ask, first bool) {
-	c.asksMu.Lock()
-	defer c.asksMu.Unlock()
-	if a = c.asks[k]; a != nil && !a.departed.Load() {
+// join returns the ask that the caller shares, or a new one of which it is the
+// first.
+func (s *asks) join(k askKey) (a *ask, first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a = s.byKey[k]; a != nil && !a.departed.Load() {
 		if a.done == nil {
 			a.done = make(chan struct{})
 		}
 		return a, false
 	}
 	a = &ask{key: k}
-	c.asks[k] = a
+	s.byKey[k] = a
 	return a, true
 }
 
 // answer tells those that share the ask. Only the first answer counts, and most
 // are asked for by nobody.
-func (c *Client) answer(a *ask, verdict func() verdict) {
-	c.asksMu.Lock()
-	if c.asks[a.key] == a {
-		delete(c.asks, a.key) // nobody can join it any more
+func (s *asks) answer(a *ask, verdict func() verdict) {
+	s.mu.Lock()
+	if s.byKey[a.key] == a {
+		delete(s.byKey, a.key) // nobody can join it any more
 	}
 	before := a.answered
 	a.answered = true
-	c.asksMu.Unlock()
+	s.mu.Unlock()
 	if before || a.done == nil {
 		return
 	}

@@ -345,7 +345,7 @@ func (a *attempt) leaseGone(ctx context.Context, err error) bool {
 // answer need not wait until that is resolved.
 func (a *attempt) doubt(err error) {
 	if a.opts.ask != nil {
-		a.s.c.answer(a.opts.ask, func() verdict { return verdict{again: true, err: txn.Failed(err)} })
+		a.s.c.asks.answer(a.opts.ask, func() verdict { return verdict{again: true, err: txn.Failed(err)} })
 	}
 	a.unsure, a.answered = true, errors.Is(err, rpctypes.ErrNoSpace)
 }

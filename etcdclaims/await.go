@@ -40,7 +40,7 @@ func (c *Client) awaitedKey(a *attempt, p position) awaited {
 // the awaited key with etcd (see session.verify), so that an event that never
 // arrives costs at most one renewal interval.
 func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter) error {
-	defer c.awaiting(news, c.awaitedKey(a, p))()
+	defer c.waiters.await(news, c.awaitedKey(a, p))()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	begun := make(chan clientv3.WatchChan, 1)

@@ -59,8 +59,13 @@ type Client struct {
 	shut    context.CancelCauseFunc
 	closing <-chan struct{}
 
-	// Lock order: mu, session.mu, localMu, keys.mu. No other mutex is taken while
-	// waitersMu, asksMu or that of the store's batcher is held. None is held across a
+	keys    registry  // what the client holds
+	waiters waiters   // who waits for a notice
+	local   localLine // who waits for this client's own claims
+	asks    asks      // TryAcquires that are about to be sent
+
+	// Lock order: mu, session.mu, local.mu, keys.mu. No other mutex is taken while
+	// that of waiters, asks or the store's batcher is held. None is held across a
 	// request, a hook or a caller's function.
 
 	mu         sync.Mutex
@@ -77,17 +82,6 @@ type Client struct {
 	records    shelves           // what records are on of work that is not done
 	done       shelves           // and of work that is
 	lockPuts   lockPuts
-
-	keys registry // what the client holds
-
-	waitersMu sync.Mutex
-	waiters   map[string]*waiter // who waits in line, by attempt
-
-	asksMu sync.Mutex
-	asks   map[askKey]*ask // TryAcquires that are about to be sent
-
-	localMu sync.Mutex               // guards the local waiters of terms
-	asking  map[string]chan struct{} // keys that an Acquire is about to have, or to be told who has
 
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
@@ -111,9 +105,9 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		keys:    newRegistry(),
 		runs:    make(map[*run]struct{}),
 
-		asks:       make(map[askKey]*ask),
-		asking:     make(map[string]chan struct{}),
-		waiters:    make(map[string]*waiter),
+		asks:       asks{byKey: make(map[askKey]*ask)},
+		local:      localLine{asking: make(map[string]chan struct{})},
+		waiters:    waiters{byID: make(map[string]*waiter)},
 		closedDown: make(chan struct{}),
 	}
 	c.records.init(c, cfg.DeadRetention, true)

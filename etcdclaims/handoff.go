@@ -23,15 +23,15 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 	defer c.keys.unregister(f.a.id)
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
-		if len(t.line.next) > 0 && !sent && !c.cameFirst(f, t.line.next[0]) {
-			c.putBack(t, f)
+		if len(t.line.next) > 0 && !sent && !c.local.cameFirst(f, t.line.next[0]) {
+			c.local.putBack(&t.local, f)
 			return false, nil
 		}
-		there := c.localWaitersOf(t)
+		there := c.local.waiting(&t.local)
 		resp, err := c.store.Do(ctx, t.handingTo(f))
 		switch {
 		case err == nil && resp.Succeeded:
-			c.recordArrival(there, resp.Header.Revision)
+			c.local.recordArrival(there, resp.Header.Revision)
 			t.succeed(f, resp.Header.Revision)
 			return true, nil
 		case err == nil && f.a.mine(firstKV(resp, 0)) > 0:
@@ -78,8 +78,8 @@ func (t *term) handingTo(f *localWaiter) txn.Request {
 // refuseLocal sends a local waiter that cannot be handed the key, and those behind it,
 // to the line in etcd.
 func (t *term) refuseLocal(f *localWaiter) {
-	t.s.c.putBack(t, f)
-	t.requeueLocal()
+	t.s.c.local.putBack(&t.local, f)
+	t.s.c.local.close(&t.local)
 }
 
 // undoHandOff ends a term whose hand-over may yet be carried out, or was: the old claim
@@ -95,7 +95,7 @@ func (t *term) undoHandOff(f *localWaiter) {
 		_, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: txn.Of(value, []clientv3.Op{clientv3.OpDelete(own)}, nil)})
 		return err
 	}})
-	c.putBack(t, f)
+	c.local.putBack(&t.local, f)
 	t.finish(ErrReleased)
 }
 
@@ -115,35 +115,18 @@ func (t *term) nextLocalSoon() *localWaiter {
 	return f
 }
 
-// nextLocal takes the first local waiter that still waits.
+// nextLocal takes the first local waiter that still waits, and gives its claim the
+// term's epoch.
 func (t *term) nextLocal() *localWaiter {
-	c := t.s.c
-	c.localMu.Lock()
-	defer c.localMu.Unlock()
-	for len(t.localWaiters) > 0 {
-		f := t.localWaiters[0]
-		t.localWaiters = t.localWaiters[1:]
-		if f.state == left {
-			continue
-		}
-		f.state = handed
-		if e := f.a.epoch; e.Value != t.fence>>epochShift || e.Rev != t.epoch {
-			f.a.epoch = &txn.Epoch{Value: t.fence >> epochShift, Rev: t.epoch}
-			f.a.describe()
-		}
-		return f
+	f := t.s.c.local.next(&t.local)
+	if f == nil {
+		return nil
 	}
-	return nil
-}
-
-// putBack puts a local waiter back to the front that was not handed the key.
-func (c *Client) putBack(t *term, f *localWaiter) {
-	c.localMu.Lock()
-	defer c.localMu.Unlock()
-	if f.state == handed {
-		f.state = waitingLocally
-		t.localWaiters = append([]*localWaiter{f}, t.localWaiters...)
+	if e := f.a.epoch; e.Value != t.fence>>epochShift || e.Rev != t.epoch {
+		f.a.epoch = &txn.Epoch{Value: t.fence >> epochShift, Rev: t.epoch}
+		f.a.describe()
 	}
+	return f
 }
 
 // succeed makes the term of the local waiter that was handed the key, and ends this
@@ -151,12 +134,7 @@ func (c *Client) putBack(t *term, f *localWaiter) {
 func (t *term) succeed(f *localWaiter, rev int64) {
 	c := t.s.c
 	f.a.granted, f.a.line, f.a.handedLocally, f.a.trace = rev, t.line, true, t.trace()
-	c.localMu.Lock()
-	abandoned := f.state == left
-	if !abandoned {
-		f.state = settled // its caller waits for done from here on
-	}
-	c.localMu.Unlock()
+	abandoned := !c.local.settle(f)
 	if abandoned {
 		t.s.again() // its place in the session was given back
 	}
@@ -172,17 +150,10 @@ func (t *term) succeed(f *localWaiter, rev int64) {
 		}
 		return
 	}
-	c.localMu.Lock()
-	if next.closed { // it has ended already
-		c.requeueLocked(t.localWaiters)
-	} else {
-		next.localWaiters = append(t.localWaiters, next.localWaiters...)
-	}
-	t.localWaiters, t.closed = nil, true
+	c.local.closeTo(&t.local, &next.local) // which is closed if it has ended already
 	if !abandoned {
 		f.done <- next
 	}
-	c.localMu.Unlock()
 	t.finish(ErrReleased)
 	if abandoned && next.begin() == nil {
 		// Its caller has gone meanwhile: to whom it concerns next.

@@ -123,9 +123,7 @@ func (c *Client) healthNow() Health {
 	}
 	c.outage.mu.Unlock()
 	h.Claims, _ = c.atStake()
-	c.waitersMu.Lock()
-	h.Waiting = len(c.waiters)
-	c.waitersMu.Unlock()
+	h.Waiting = c.waiters.count()
 	first := true
 	for _, s := range c.liveSessions() {
 		h.Sessions++

@@ -141,7 +141,7 @@ func (m *move) later() {
 // leaves undone goes on in the background, and the key stays on the session's
 // lease meanwhile.
 func (t *term) rest(ctx context.Context) error {
-	t.requeueLocal() // nobody gets the key for a while
+	t.s.c.local.close(&t.local) // nobody gets the key for a while
 	m := t.move(kindResting, 0)
 	err := m.carryOut(ctx)
 	if errors.Is(err, ErrLost) {
@@ -170,7 +170,7 @@ func (t *term) restsFrom(m *move, err error) {
 func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, err error)) {
 	moves := make([]*move, len(terms))
 	for i, t := range terms {
-		t.requeueLocal()
+		t.s.c.local.close(&t.local)
 		moves[i] = t.move(kindResting, 0)
 	}
 	for try := 0; len(moves) > 0; try++ {

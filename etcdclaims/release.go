@@ -92,12 +92,12 @@ func (t *term) drop(ctx context.Context) error {
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
 		}
-		there := t.s.c.localWaitersOf(t)
+		there := t.s.c.local.waiting(&t.local)
 		resp, err := st.Do(ctx, r)
 		if err == nil && resp.Succeeded {
-			t.s.c.recordArrival(there, resp.Header.Revision)
+			t.s.c.local.recordArrival(there, resp.Header.Revision)
 			if to != "" {
-				t.leaveTo(to)
+				t.s.c.local.leaveTo(t, to)
 			}
 			t.finish(ErrReleased)
 			return nil
@@ -124,7 +124,7 @@ func (t *term) drop(ctx context.Context) error {
 			continue
 		case errors.Is(err, ErrUnknown):
 			sent = true
-			t.requeueLocal() // it may take long to find out
+			t.s.c.local.close(&t.local) // it may take long to find out
 		case to != "" && !txn.IsTransient(err):
 			r, to = t.free(), "" // that needs more of etcd, such as space
 			continue

@@ -161,7 +161,7 @@ func (s *session) verify(ctx context.Context) error {
 	terms := make([]*term, len(s.terms))
 	copy(terms, s.terms)
 	s.mu.Unlock()
-	waits := s.waits()
+	waits := s.c.waiters.of(s)
 	// A session without claims asks for the epoch all the same: by that it learns
 	// of a restore, after which its watch may be silent for long.
 	verified := int64(0)
@@ -170,7 +170,7 @@ func (s *session) verify(ctx context.Context) error {
 		limit := s.c.store.MaxOps()
 		n := min(len(terms), limit/2)
 		m := min(len(waits), limit-2*n)
-		since, waiting := s.noticesSince()
+		since, waiting := s.c.waiters.noticesSince(s)
 		waiting = waiting && verified == 0
 		in := s.allOwned(terms[:n], waits[:m])
 		if waiting {
@@ -257,7 +257,7 @@ func (s *session) reconcile(ctx context.Context, terms []*term, waits []wait) er
 		t.judge(resp.Responses[i].GetResponseRange().Kvs)
 	}
 	for i, w := range waits {
-		s.c.judgeWait(w, resp.Responses[len(terms)+i].GetResponseRange().Kvs)
+		s.c.waiters.judge(w, resp.Responses[len(terms)+i].GetResponseRange().Kvs)
 	}
 	return nil
 }

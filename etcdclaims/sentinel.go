@@ -135,7 +135,7 @@ func (c *Client) readSessions(prefix string) (int64, error) {
 			c.deliver(kv)
 		}
 	}
-	c.doubtAll()
+	c.waiters.doubtAll()
 	for _, s := range sessions {
 		if s.born <= resp.Header.Revision && !there[c.store.layout.live(s.n)] {
 			s.die(ReasonRevoked, nil)
@@ -170,7 +170,7 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 		return
 	}
 	why := fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason))
-	if w := c.waiter(e.Claim); w != nil {
+	if w := c.waiters.get(e.Claim); w != nil {
 		w.evicted.Store(&why) // before looking: it may be about to hold the key
 	}
 	if t := c.keys.term(e.Key); t != nil && t.id == e.Claim {

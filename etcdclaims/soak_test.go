@@ -153,8 +153,12 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 		name string
 		do   func() error
 	}{
-		{"TryAcquire", func() error { return s.hold(rng)(c.TryAcquire(limited, key, accepted[etcdclaims.AcquireOption](s.option(rng))...)) }},
-		{"Acquire", func() error { return s.hold(rng)(c.Acquire(limited, key, accepted[etcdclaims.AcquireOption](s.option(rng))...)) }},
+		{"TryAcquire", func() error {
+			return s.hold(rng)(c.TryAcquire(limited, key, accepted[etcdclaims.AcquireOption](s.option(rng))...))
+		}},
+		{"Acquire", func() error {
+			return s.hold(rng)(c.Acquire(limited, key, accepted[etcdclaims.AcquireOption](s.option(rng))...))
+		}},
 		{"Run", func() error {
 			return c.Run(limited, key, func(ctx context.Context) error {
 				pauseFor(ctx, time.Duration(rng.Int64N(int64(40*sec))))

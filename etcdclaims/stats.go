@@ -52,8 +52,6 @@ func (c *Client) Stats() Stats {
 	}
 	s.Held, s.Oldest = c.keys.oldest(c.uptime())
 	s.Overdue = int(c.stats.overdue.Load())
-	c.waitersMu.Lock()
-	s.Waiting = len(c.waiters)
-	c.waitersMu.Unlock()
+	s.Waiting = c.waiters.count()
 	return s
 }

@@ -28,10 +28,7 @@ type term struct {
 
 	handedLocally bool // it was handed over within this client
 
-	// Guarded by the client's localMu:
-	localWaiters   []*localWaiter
-	closed         bool // has no local waiters any more
-	readingArrival bool // etcd is being asked, for all local waiters
+	local localQueue // who waits for it in this client
 
 	ctx       context.Context // nil until somebody asks for it
 	cancel    context.CancelCauseFunc
@@ -193,7 +190,7 @@ func (t *term) endLocked(err error) bool {
 	}
 	t.endedAt = t.s.c.uptime()
 	t.s.c.keys.remove(t)
-	t.requeueLocal()
+	t.s.c.local.close(&t.local)
 	t.err.Store(&err)
 	t.stopLocked(err)
 	close(t.done)

@@ -96,7 +96,7 @@ func goesOn(err error, o *acquireOptions) bool {
 func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (*term, bool, error) {
 	f, known := c.joinLocal(s, key, o, w), func() {}
 	if f == nil && mayWaitLocally(s, o, w) {
-		known = c.askInTurn(ctx, s, key)
+		known = c.local.askInTurn(ctx, s, key)
 		defer known()
 		if f = c.joinLocal(s, key, o, w); f != nil {
 			known()
@@ -161,10 +161,10 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 		a.supersedes = c.keys.term(a.key)
 	}
 	a.enqueues = true
-	news := c.addWaiter(a)
+	news := c.waiters.add(a)
 	defer c.removeWaiter(news)
 	defer func() {
-		c.inherit(news, t)
+		c.local.inherit(news, t)
 		if why := news.evicted.Load(); why != nil && t != nil {
 			t.lose(ReasonDeleted, *why) // before anybody could look for it
 		}

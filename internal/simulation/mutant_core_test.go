@@ -22,7 +22,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "waiters not asked again at renewals", seeds: 100,
-		edits: []edit{{"renew.go", "	waits := s.waits()\n", "	waits := s.waits()[:0]\n"}},
+		edits: []edit{{"renew.go", "	waits := s.c.waiters.of(s)\n", "	waits := s.c.waiters.of(s)[:0]\n"}},
 	},
 	{
 		name: "MinHold given up with its caller's context", seeds: 100,

@@ -167,7 +167,7 @@ var errEpochRaised =`,
 		name: "waiter that is never woken", seeds: 100,
 		edits: []edit{
 			{"await.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"},
-			{"renew.go", "	waits := s.waits()\n", "	waits := s.waits()[:0]\n"},
+			{"renew.go", "	waits := s.c.waiters.of(s)\n", "	waits := s.c.waiters.of(s)[:0]\n"},
 		},
 	},
 	{

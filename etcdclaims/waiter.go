@@ -1,0 +1,152 @@
+package etcdclaims
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// waiter is an attempt that may be handed the key, in the client's list of them.
+type waiter struct {
+	a       *attempt
+	since   int64                 // no notice to it is older
+	notices chan *mvccpb.KeyValue // the last one
+	ask     chan struct{}         // news may have been missed
+	evicted atomic.Pointer[error] // what it was handed was forced from it
+	awaited awaited               // guarded by the mutex of waiters
+	local   localQueue            // of the term that ended for its sake, until it has its own
+}
+
+// awaited is a key that a waiter waits to change, and the ModRevision with which
+// it knows the key: 0 if it does not.
+type awaited struct {
+	key string
+	rev int64
+}
+
+// wait is a waiter and what it waited for when it was listed.
+type wait struct {
+	w *waiter
+	awaited
+}
+
+// waiters are the attempts of a client that wait for a notice. No other mutex is taken
+// while its own is held.
+type waiters struct {
+	mu   sync.Mutex
+	byID map[string]*waiter // by attempt
+}
+
+// add lists a waiter, until Client.removeWaiter.
+func (ws *waiters) add(a *attempt) *waiter {
+	w := &waiter{a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1), ask: make(chan struct{}, 1)}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.byID[a.id] = w
+	return w
+}
+
+func (ws *waiters) remove(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	delete(ws.byID, w.a.id)
+}
+
+// removeWaiter removes a waiter from the list. Who waits behind it in this client
+// joins the line in etcd.
+func (c *Client) removeWaiter(w *waiter) {
+	c.waiters.remove(w)
+	c.local.close(&w.local)
+}
+
+// get returns the waiter of an attempt, or nil.
+func (ws *waiters) get(id string) *waiter {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.byID[id]
+}
+
+func (ws *waiters) count() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.byID)
+}
+
+// await notes what the waiter waits for until the returned function is called.
+func (ws *waiters) await(w *waiter, what awaited) (end func()) {
+	set := func(a awaited) {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		w.awaited = a
+	}
+	set(what)
+	return func() { set(awaited{}) }
+}
+
+// of lists those who wait on the session, with a place in it, for a key to change.
+func (ws *waiters) of(s *session) (all []wait) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.byID {
+		if w.a.s == s && w.awaited.rev > 0 {
+			all = append(all, wait{w, w.awaited})
+		}
+	}
+	return all
+}
+
+// judge makes the waiter ask how it stands if etcd has something else under the key
+// that it waits for. It has read that since if it waits for another by now.
+func (ws *waiters) judge(x wait, kvs []*mvccpb.KeyValue) {
+	if len(kvs) > 0 && kvs[0].ModRevision == x.rev {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if x.w.awaited == x.awaited {
+		x.w.doubt()
+	}
+}
+
+// doubtAll makes all waiters ask how they stand that have no notice waiting: their
+// places may be gone, or come back.
+func (ws *waiters) doubtAll() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.byID {
+		if len(w.notices) == 0 {
+			w.doubt()
+		}
+	}
+}
+
+// noticesSince returns the revision from which on there may be notices for waiters of
+// the session. False means that nobody waits.
+func (ws *waiters) noticesSince(s *session) (rev int64, ok bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	rev = math.MaxInt64
+	for _, w := range ws.byID {
+		if w.a.s == s {
+			rev, ok = min(rev, w.since), true
+		}
+	}
+	return rev, ok
+}
+
+// doubt makes the waiter ask how it stands.
+func (w *waiter) doubt() {
+	select {
+	case w.ask <- struct{}{}:
+	default:
+	}
+}
+
+func (w *waiter) forgetNotice() {
+	select {
+	case <-w.notices:
+	default:
+	}
+}
