@@ -4,46 +4,45 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"runtime"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 )
 
-// batcher is group commit: puts and deletes of single keys that are made at the
-// same time share a request, because most of the cost of a guarded write is the
-// transaction and its conditions. The first two are sent at once, each by itself.
-// Calls that come while two requests are under way wait until one returns, and
-// share the next. There is no timer.
+// batcher shares requests by group commit (internal/txn): puts and deletes of single
+// keys that are made at the same time share a request, because most of the cost of a
+// guarded write is the transaction and its conditions. The first two are sent at once,
+// each by itself. Calls that come while two requests are under way wait until one
+// returns, and share the next. There is no timer.
 //
 // The caller's own transactions share nothing. etcd evaluates the conditions of
 // all transactions in one request before it carries any out, so two transactions
 // that exclude each other would both succeed.
 //
 // A request has one set of credentials, and a context can carry a caller's own as
-// outgoing metadata. So each set of metadata has a lane of its own.
+// outgoing metadata. So each set of metadata has a lane of its own, and calls of two
+// lanes do not wait for each other.
 type batcher struct {
-	guard *guard
-	kv    plainKV
-	fixed int // bytes of a request besides its writes
+	guard  *guard
+	kv     plainKV
+	limits *txn.Limits
 
 	mu    sync.Mutex
-	lanes map[string]*lane // by laneOf; a lane with no call is removed
-	ops   int              // most writes in one batch
-	bytes int              // most bytes in one batch
+	lanes map[string]*lane // by metadata; a lane with no call is removed
+}
+
+// lane is the group commit of the calls whose contexts carry the same metadata.
+type lane struct {
+	*txn.Batcher
+	calls int
 }
 
 const (
@@ -60,57 +59,11 @@ const (
 )
 
 func newBatcher(g *guard, kv plainKV) *batcher {
-	b := &batcher{guard: g, kv: kv, lanes: make(map[string]*lane)}
-	b.fixed = proto.Size(&pb.TxnRequest{Compare: g.built}) + opBytes
-	b.bytes = min(maxBytes, kv.limits.Send-b.fixed)
-	b.ops = min(maxOps, (kv.limits.Receive-replyBytes)/opBytes)
-	return b
-}
-
-// lane is the calls whose contexts carry the same outgoing metadata. Calls of two
-// lanes do not wait for each other.
-type lane struct {
-	name    string
-	md      metadata.MD
-	waiting []*call
-	sending int // requests under way
-}
-
-// call is one write that waits to share a request.
-type call struct {
-	ctx   context.Context
-	op    clientv3.Op
-	batch *batch        // nil while the call waits
-	ended chan struct{} // closed once the fields below are set
-	alone bool          // the call must be sent by itself
-	resp  *clientv3.TxnResponse
-	err   error
-}
-
-// batch is one request of several calls. It is cancelled once every caller has
-// given up.
-type batch struct {
-	calls   []*call
-	callers int // callers that have not given up
-	ctx     context.Context
-	cancel  context.CancelFunc
-}
-
-// laneOf returns the lane name of the metadata. Equal metadata have equal names;
-// keys and values are quoted, so that different metadata have different names.
-func laneOf(md metadata.MD) string {
-	if len(md) == 0 {
-		return ""
+	fixed := proto.Size(&pb.TxnRequest{Compare: g.built}) + opBytes // of a request, besides its writes
+	return &batcher{
+		guard: g, kv: kv, lanes: make(map[string]*lane),
+		limits: txn.NewLimits(min(maxOps, (kv.limits.Receive-replyBytes)/opBytes), min(maxBytes, kv.limits.Send-fixed)),
 	}
-	var name strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(md)) {
-		name.WriteString(strconv.Quote(key))
-		for _, value := range md[key] {
-			name.WriteByte('=')
-			name.WriteString(strconv.Quote(value))
-		}
-	}
-	return name.String()
 }
 
 // send carries out ops under the guard, in one request with other calls if
@@ -119,152 +72,56 @@ func (b *batcher) send(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRes
 	if !b.shares(ops) {
 		return b.guard.commit(ctx, b.kv, ops)
 	}
-	md, _ := metadata.FromOutgoingContext(ctx)
-	name := laneOf(md)
-	b.mu.Lock()
-	if b.ops < 2 || sizeOf(ops[0]) > b.bytes/2 {
-		b.mu.Unlock()
-		return b.guard.commit(ctx, b.kv, ops)
+	name := txn.MetadataOf(ctx).Name
+	l := b.enter(name)
+	defer b.leave(name, l)
+	resp, err := l.Do(ctx, txn.Request{Key: string(ops[0].KeyBytes()), In: txn.Then(ops...), Until: time.Now().Add(b.guard.timeout())})
+	var answered answerError
+	switch {
+	case err == nil:
+		return resp, nil
+	case errors.As(err, &answered):
+		return nil, answered.error
+	case errors.Is(err, fencing.ErrUnknown):
+		return nil, b.guard.failed(ctx, fmt.Errorf("%w: %w", fencing.ErrUnknown, txn.Failed(err)))
 	}
+	return nil, b.guard.failed(ctx, fmt.Errorf("nothing was sent yet: %w", err))
+}
+
+// answerError is the error of a request, as its callers get it.
+type answerError struct{ error }
+
+func (e answerError) Unwrap() error { return e.error }
+
+// exchange sends what a lane has put together.
+func (b *batcher) exchange(ctx context.Context, in *pb.TxnRequest, _ time.Duration) (*clientv3.TxnResponse, error) {
+	resp, err := b.guard.commitBuilt(ctx, b.kv, in.Success)
+	if err != nil {
+		return nil, answerError{err}
+	}
+	return resp, nil
+}
+
+func (b *batcher) enter(name string) *lane {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	l := b.lanes[name]
 	if l == nil {
-		l = &lane{name: name, md: md}
+		l = &lane{Batcher: txn.NewBatcher(txn.Config{
+			IO: context.Background(), Send: b.exchange, Timeout: Timeout, Limits: b.limits,
+			Flat: true, Trips: maxSending, OfAll: func(err error) bool { return !oneMaySpoilAll(err) },
+		})}
 		b.lanes[name] = l
 	}
-	if l.sending < maxSending {
-		l.sending++
-		b.mu.Unlock()
-		defer b.returned(l)
-		return b.guard.commit(ctx, b.kv, ops)
-	}
-	c := &call{ctx: ctx, op: ops[0], ended: make(chan struct{})}
-	l.waiting = append(l.waiting, c)
-	b.mu.Unlock()
-	return b.wait(l, c)
+	l.calls++
+	return l
 }
 
-// wait returns the outcome of the call.
-func (b *batcher) wait(l *lane, c *call) (*clientv3.TxnResponse, error) {
-	timeout := time.NewTimer(b.guard.timeout())
-	defer timeout.Stop()
-	late := errors.New("the caller's context ended")
-	select {
-	case <-c.ended:
-	case <-c.ctx.Done():
-	case <-timeout.C:
-		late = wire.ErrNoAnswer
-	}
-	switch sent, ended := b.giveUp(l, c); {
-	case ended && c.alone:
-		return b.guard.commit(c.ctx, b.kv, []clientv3.Op{c.op})
-	case ended:
-		return c.resp, c.err
-	case sent:
-		return nil, b.guard.failed(c.ctx, fmt.Errorf("%w: %w", fencing.ErrUnknown, late))
-	}
-	return nil, b.guard.failed(c.ctx, fmt.Errorf("nothing was sent yet: %w", late))
-}
-
-// giveUp ends the caller's wait. It reports whether the write was sent, and
-// whether it has ended.
-func (b *batcher) giveUp(l *lane, c *call) (sent, ended bool) {
+func (b *batcher) leave(name string, l *lane) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c.batch == nil {
-		l.waiting = slices.DeleteFunc(l.waiting, func(o *call) bool { return o == c })
-		return false, false
-	}
-	if c.batch.callers--; c.batch.callers == 0 {
-		c.batch.cancel()
-	}
-	select {
-	case <-c.ended:
-		return true, true
-	default:
-		return true, false
-	}
-}
-
-// returned starts the waiting calls of the lane after one of its requests
-// returned.
-func (b *batcher) returned(l *lane) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(l.waiting) > 0 {
-		// Callers whose request has just returned may make another call. Yield, so
-		// that it joins the next batch.
-		b.mu.Unlock()
-		runtime.Gosched()
-		b.mu.Lock()
-	}
-	l.sending--
-	for l.sending < maxSending && len(l.waiting) > 0 {
-		l.sending++
-		go b.commit(l, b.take(l))
-	}
-	if l.sending == 0 {
-		delete(b.lanes, l.name)
-	}
-}
-
-// take returns a batch of the calls that can share a request, in order of
-// arrival. etcd refuses a transaction that writes one key twice.
-func (b *batcher) take(l *lane) *batch {
-	written := make(map[string]struct{})
-	bytes := 0
-	var calls, left []*call
-	for _, c := range l.waiting {
-		key := string(c.op.KeyBytes())
-		_, twice := written[key]
-		if twice || len(calls) == b.ops || len(calls) > 0 && bytes+sizeOf(c.op) > b.bytes {
-			left = append(left, c)
-			continue
-		}
-		calls = append(calls, c)
-		bytes += sizeOf(c.op)
-		written[key] = struct{}{}
-	}
-	l.waiting = left
-	// No other value of a caller's context may reach the request: an interceptor
-	// could take credentials from it that belong to one caller only.
-	ctx := context.Background()
-	if len(l.md) > 0 {
-		ctx = metadata.NewOutgoingContext(ctx, l.md)
-	}
-	if len(calls) == 1 {
-		ctx = context.WithoutCancel(calls[0].ctx)
-	}
-	t := &batch{calls: calls, callers: len(calls)}
-	t.ctx, t.cancel = context.WithCancel(ctx)
-	for _, c := range calls {
-		c.batch = t
-	}
-	return t
-}
-
-// commit carries out the calls of a batch in one request.
-func (b *batcher) commit(l *lane, t *batch) {
-	defer b.returned(l)
-	defer t.cancel()
-	all := make([]clientv3.Op, len(t.calls))
-	for i, c := range t.calls {
-		all[i] = c.op
-	}
-	resp, err := b.guard.commit(t.ctx, b.kv, all)
-	alone := len(all) > 1 && oneMaySpoilAll(err)
-	if alone {
-		b.learn(all, err)
-	}
-	for i, c := range t.calls {
-		switch {
-		case alone:
-			c.alone = true
-		case err != nil:
-			c.err = err
-		default:
-			c.resp = &clientv3.TxnResponse{Header: resp.Header, Succeeded: true, Responses: resp.Responses[i : i+1]}
-		}
-		close(c.ended)
+	if l.calls--; l.calls == 0 {
+		delete(b.lanes, name)
 	}
 }
 
@@ -287,22 +144,6 @@ func oneMaySpoilAll(err error) bool {
 	return false
 }
 
-// learn makes later batches smaller after this one was refused for its size.
-func (b *batcher) learn(ops []clientv3.Op, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if wire.IsTooManyOps(err) {
-		b.ops = max(min(b.ops, len(ops)/2), 1)
-	}
-	if wire.IsTooLargeToSend(err) || errors.Is(err, rpctypes.ErrRequestTooLarge) {
-		bytes := 0
-		for _, op := range ops {
-			bytes += sizeOf(op)
-		}
-		b.bytes = min(b.bytes, bytes/2)
-	}
-}
-
 // shares reports whether ops may share a request with other calls: one put or
 // delete of one key, sent by clientv3 itself. A KV that wraps the client may look
 // at the context, for example to choose a tenant. If the client limits the size
@@ -313,6 +154,9 @@ func (b *batcher) shares(ops []clientv3.Op) bool {
 	}
 	op := ops[0]
 	if !op.IsPut() && (!op.IsDelete() || len(op.RangeBytes()) > 0) {
+		return false
+	}
+	if b.limits.MaxOps() < 2 || sizeOf(op) > b.limits.MaxBytes()/2 {
 		return false
 	}
 	return b.kv.limits.Receive == math.MaxInt32 || !wire.WantsPrevious(op)

@@ -82,6 +82,20 @@ func (g *guard) timeout() time.Duration {
 // commit carries out ops under the guard, in one request.
 func (g *guard) commit(ctx context.Context, kv plainKV, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	resp, sent, err := g.exchange(ctx, kv, ops, nil)
+	return g.outcome(ctx, kv, resp, sent, err)
+}
+
+// commitBuilt is commit for operations in protobuf, which only a direct kv sends.
+func (g *guard) commitBuilt(ctx context.Context, kv plainKV, ops []*pb.RequestOp) (*clientv3.TxnResponse, error) {
+	resp, sent, err := wire.Exchange(ctx, g.timeout(), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+		facts.In = &pb.TxnRequest{Compare: g.built, Success: ops}
+		return kv.Txn(ctx).Commit()
+	})
+	return g.outcome(ctx, kv, resp, sent, err)
+}
+
+// outcome returns the result of a request that was, or was not, sent.
+func (g *guard) outcome(ctx context.Context, kv plainKV, resp *clientv3.TxnResponse, sent bool, err error) (*clientv3.TxnResponse, error) {
 	switch {
 	case err == nil && !resp.Succeeded:
 		return nil, g.stale(ctx, kv)

@@ -99,6 +99,9 @@ func (t *batch) admits(c *call) bool {
 // are nested in a transaction, and the groups in another. The operations of both
 // levels and the call's own must not exceed etcd's limit together.
 func (b *Batcher) capacity(width int) int {
+	if b.cfg.Flat {
+		return max(1, min(FullBatch, b.MaxOps()))
+	}
 	rest := max(0, b.MaxOps()-width)
 	return max(1, min(FullBatch, (rest/2)*(rest-rest/2)))
 }
@@ -113,9 +116,17 @@ func (b *Batcher) groupSize(calls, width int) int {
 	return max(2, rest/2)
 }
 
-// nest puts calls into one transaction: in one level if they fit, otherwise in two.
+// nest puts calls into one transaction: in one level if they fit, otherwise in two;
+// those of a flat batcher need none.
 // The first carrying of its operations contain the calls, the others what they share.
 func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
+	if b.cfg.Flat {
+		in = &pb.TxnRequest{Success: make([]*pb.RequestOp, len(calls))}
+		for i, c := range calls {
+			in.Success[i] = c.In.Success[0]
+		}
+		return in, len(calls)
+	}
 	widest := 0
 	in = new(pb.TxnRequest)
 	var ticket *string

@@ -23,8 +23,22 @@ type Config struct {
 	EpochKey []byte
 	VoidKey  func(ticket string) string // the key that voids the requests of a ticket
 
-	// Ops and Bytes are the limits of etcd that are assumed at first.
+	// Ops and Bytes are the limits of etcd that are assumed at first. Limits, if not
+	// nil, replaces them: batchers that use one server share it.
 	Ops, Bytes int
+	Limits     *Limits
+
+	// Flat says that each request is one operation without conditions. Requests that
+	// share a round trip are then operations of one transaction rather than nested
+	// transactions, and Send adds the conditions that all have in common. A round trip
+	// is cancelled once none of its callers waits.
+	Flat bool
+	// Trips is how many round trips are under way at once. Zero means as many as pay
+	// for the calls that wait.
+	Trips int
+	// OfAll reports whether the error of a shared round trip concerns all its requests
+	// alike, so that none is sent again. Nil means those of a passing cause.
+	OfAll func(err error) bool
 }
 
 // Batcher is group commit. A request that finds no round trip under way is sent at
@@ -34,7 +48,7 @@ type Config struct {
 // slow round trips.
 type Batcher struct {
 	cfg Config
-	limits
+	*Limits
 
 	mu       sync.Mutex
 	urgent   []*call      // requests that give up keys; they go before the others
@@ -78,10 +92,14 @@ const Hanging = 250 * time.Millisecond
 // NewBatcher returns a batcher. Before its user ends Config.IO for good it may call
 // Wait.
 func NewBatcher(cfg Config) *Batcher {
-	b := &Batcher{cfg: cfg, keys: make(map[string]bool)}
-	b.ops.Store(int64(cfg.Ops))
-	b.bytes.Store(int64(cfg.Bytes))
-	return b
+	if cfg.Limits == nil {
+		cfg.Limits = NewLimits(cfg.Ops, cfg.Bytes)
+		cfg.Limits.lowestOps, cfg.Limits.lowestByte = LeastOps, leastBytes
+	}
+	if cfg.OfAll == nil {
+		cfg.OfAll = IsTransient
+	}
+	return &Batcher{cfg: cfg, Limits: cfg.Limits, keys: make(map[string]bool)}
 }
 
 // Wait waits until all round trips have returned.
@@ -165,6 +183,10 @@ func (b *Batcher) enqueue(calls []*call) {
 // whether one may begin for urgent calls only. Urgent calls wait less long for a
 // round trip to return.
 func (b *Batcher) room(waiting int) (all, urgent bool) {
+	if b.cfg.Trips > 0 {
+		all = len(b.underWay) < b.cfg.Trips
+		return all, all
+	}
 	young, calls, returning := 0, 0, false
 	now := time.Now()
 	for _, trip := range b.underWay {
@@ -235,7 +257,7 @@ func (b *Batcher) launch() {
 // setWake sets the timer for the moment at which a round trip under way becomes too
 // slow to wait for; b.mu is held.
 func (b *Batcher) setWake() {
-	if len(b.urgent)+len(b.queue) == 0 || b.cfg.IO.Err() != nil {
+	if len(b.urgent)+len(b.queue) == 0 || b.cfg.Trips > 0 || b.cfg.IO.Err() != nil {
 		if b.wake != nil {
 			b.wake.Stop()
 			b.wake = nil

@@ -20,6 +20,7 @@ type call struct {
 	lease   int64
 	sent    bool // its round trip has begun
 	gone    bool // its caller no longer waits
+	company *company
 	settled chan struct{}
 	resp    *clientv3.TxnResponse // set when settled is closed, as err is
 	err     error
@@ -78,6 +79,7 @@ func (b *Batcher) await(c *call) (*clientv3.TxnResponse, error) {
 	default:
 	}
 	c.gone = true // it is left out of later round trips
+	c.company.leave()
 	if why == nil {
 		why = wire.ContextError(c.ctx)
 	}
@@ -97,6 +99,35 @@ func (b *Batcher) timer(d time.Duration) *time.Timer {
 		return t
 	}
 	return time.NewTimer(d)
+}
+
+// company is the callers of a shared round trip, which is cancelled when the last of
+// them no longer waits. The mutex of Batcher guards it.
+type company struct {
+	waiting int
+	cancel  context.CancelFunc
+}
+
+// accompany makes the calls of a round trip one company.
+func (b *Batcher) accompany(calls []*call, cancel context.CancelFunc) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := &company{waiting: 1, cancel: cancel}
+	for _, c := range calls {
+		if c.company = all; !c.gone {
+			all.waiting++
+		}
+	}
+	all.leave() // which waited for the others to be counted
+}
+
+func (c *company) leave() {
+	if c == nil {
+		return
+	}
+	if c.waiting--; c.waiting == 0 {
+		c.cancel()
+	}
 }
 
 func fail(calls []*call, err error) {

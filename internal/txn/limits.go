@@ -2,6 +2,7 @@ package txn
 
 import "sync/atomic"
 
+// Lowest limits that a batcher assumes unless Config.Limits has others.
 const (
 	// LeastOps is less than any sensible limit of etcd for the operations of a
 	// transaction.
@@ -10,18 +11,33 @@ const (
 	leastBytes = 16 << 10
 )
 
-// limits are what a server accepts in one request, as far as known. They are lowered
-// when the server refuses a request for its size.
-type limits struct{ ops, bytes atomic.Int64 }
+// Limits are what a server accepts in one request, as far as known. They are lowered
+// when the server refuses a request for its size, but not below the lowest.
+type Limits struct {
+	ops, bytes            atomic.Int64
+	lowestOps, lowestByte int
+}
+
+// NewLimits returns limits that are ops and bytes at first. They are never lowered
+// below 1.
+func NewLimits(ops, bytes int) *Limits {
+	l := &Limits{lowestOps: 1, lowestByte: 1}
+	l.ops.Store(int64(ops))
+	l.bytes.Store(int64(bytes))
+	return l
+}
 
 // MaxOps returns the server's limit for the operations of a transaction, as far as
 // known.
-func (l *limits) MaxOps() int { return int(l.ops.Load()) }
+func (l *Limits) MaxOps() int { return int(l.ops.Load()) }
+
+// MaxBytes returns the server's limit for the bytes of a request, as far as known.
+func (l *Limits) MaxBytes() int { return int(l.bytes.Load()) }
 
 // FewerOps lowers the limit after the server refused a transaction of n operations.
-func (l *limits) FewerOps(n int) { lower(&l.ops, n, LeastOps) }
+func (l *Limits) FewerOps(n int) { lower(&l.ops, n, l.lowestOps) }
 
-func (l *limits) fewerBytes(n int) { lower(&l.bytes, n, leastBytes) }
+func (l *Limits) fewerBytes(n int) { lower(&l.bytes, n, l.lowestByte) }
 
 // lower halves a limit until it is below the size that was refused. Several
 // refusals of one size, at the same time, lower it once.

@@ -27,13 +27,18 @@ var (
 // matches ErrUnknown if the request may have been carried out, or may still be. The
 // context is the caller's; the cause of its end becomes part of the result.
 func Outcome(ctx context.Context, err error) error {
-	if errors.Is(err, rpctypes.ErrRequestTooLarge) || wire.IsTooManyOps(err) || wire.IsTooLargeToSend(err) {
+	if isTooLarge(err) || wire.IsTooManyOps(err) {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
 	if !wire.MayBeDone(err) {
 		return Denied(err)
 	}
 	return unknownError{wire.WithCause(ctx, err)}
+}
+
+// isTooLarge reports whether a request was refused for its bytes.
+func isTooLarge(err error) bool {
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) || wire.IsTooLargeToSend(err)
 }
 
 // Denied adds ErrPermissionDenied to an error by which etcd refuses the client's

@@ -54,10 +54,16 @@ func (b *Batcher) commit(calls []*call) {
 	}
 	in, carrying := b.nest(calls)
 	ctx := calls[0].meta.Context(b.cfg.IO)
+	if b.cfg.Flat {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		b.accompany(calls, cancel)
+	}
 	resp, err := b.cfg.Send(ctx, in, b.cfg.Timeout)
 	switch {
 	case err == nil && resp.Succeeded:
-		settle(calls, resp.Responses[:carrying], resp)
+		b.settle(calls, resp.Responses[:carrying], resp)
 	case err == nil:
 		b.sharedFailed(calls, resp)
 	case errors.Is(err, rpctypes.ErrNoSpace):
@@ -66,8 +72,8 @@ func (b *Batcher) commit(calls []*call) {
 		fail(calls, err)
 	case b.tooLarge(err, in, calls):
 		b.requeue(calls)
-	case IsTransient(err):
-		fail(calls, err) // of all alike: their callers try again after a pause
+	case b.cfg.OfAll(err):
+		fail(calls, err) // their callers try again after a pause
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		b.byLease(calls, err)
 	default:
@@ -76,12 +82,12 @@ func (b *Batcher) commit(calls []*call) {
 }
 
 // settle gives each call its part of the reply.
-func settle(calls []*call, ops []*pb.ResponseOp, resp *clientv3.TxnResponse) {
+func (b *Batcher) settle(calls []*call, ops []*pb.ResponseOp, resp *clientv3.TxnResponse) {
 	next := 0
 	give := func(ops []*pb.ResponseOp) {
 		for _, op := range ops {
 			c := calls[next]
-			if c.Nested {
+			if c.Nested || b.cfg.Flat {
 				c.resp = &clientv3.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{op}}
 			} else {
 				c.resp = (*clientv3.TxnResponse)(op.GetResponseTxn())
@@ -213,14 +219,14 @@ func (b *Batcher) tooLarge(err error, in *pb.TxnRequest, calls []*call) bool {
 	case wire.IsTooManyOps(err):
 		n := width(in)
 		b.FewerOps(n)
-		return n > LeastOps
-	case errors.Is(err, ErrTooLarge):
+		return n > b.lowestOps
+	case isTooLarge(err):
 		n := 0 // counted as in take: otherwise the same calls might be taken again
 		for _, c := range calls {
 			n += c.size
 		}
 		b.fewerBytes(n)
-		return n > leastBytes
+		return n > b.lowestByte
 	}
 	return false
 }
