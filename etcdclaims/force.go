@@ -79,8 +79,8 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 		}
 		told := drop
 		if err == nil && h.Instance != "" && h.Claim != "" && own.Lease != 0 {
-			mail := encode(eviction{Version: valueVersion, Key: key, Claim: h.Claim, By: c.cfg.Owner, Reason: reason})
-			told = append(drop[:len(drop):len(drop)], clientv3.OpPut(l.evict(h.Instance, h.Claim), mail, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
+			notice := encode(eviction{Version: valueVersion, Key: key, Claim: h.Claim, By: c.cfg.Owner, Reason: reason})
+			told = append(drop[:len(drop):len(drop)], clientv3.OpPut(l.evict(h.Instance, h.Claim), notice, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
 		}
 		same := []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(l.own(key)), "=", own.ModRevision),

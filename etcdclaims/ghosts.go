@@ -102,8 +102,8 @@ func (k knownClaims) has(kv *mvccpb.KeyValue, l layout) bool {
 	key, own := strings.CutPrefix(name, l.own(""))
 	if !own {
 		id := path.Base(name)
-		_, mail := l.isNotice(name)
-		return mail && k.noticed[id] || k.underWay[id]
+		_, noticed := l.isNotice(name)
+		return noticed && k.noticed[id] || k.underWay[id]
 	}
 	h, err := decodeHolder(kv.Value)
 	if err != nil || h.Claim == "" {

@@ -298,8 +298,8 @@ func TestLostKeyLeavesTheLine(t *testing.T) {
 				time.Sleep(sec)
 				release(t, held)
 				cl := w.within(sec, next)
-				if n := w.places() + w.mails(); n != 1 {
-					w.Fatalf("%d places in line and mails, want the holder's mail", n)
+				if n := w.places() + w.notices(); n != 1 {
+					w.Fatalf("%d places in line and notices, want the holder's notice", n)
 				}
 				w.server.Delete(t, w.own("k"))
 				switch how {
@@ -318,8 +318,8 @@ func TestLostKeyLeavesTheLine(t *testing.T) {
 					t.Error("still held by its own account")
 				}
 				time.Sleep(sec)
-				if n := w.places() + w.mails(); n != 0 {
-					t.Errorf("%d places in line and mails are left: %v", n, w.all())
+				if n := w.places() + w.notices(); n != 0 {
+					t.Errorf("%d places in line and notices are left: %v", n, w.all())
 				}
 				w.free("k", c)
 				w.closeClean(a, b, c)
@@ -844,7 +844,7 @@ func TestForceReleaseMeetsSuccessor(t *testing.T) {
 					next = acquiring(ctx, b, "k")
 					time.Sleep(sec)
 				}
-				host.Inject(claimtest.Fault{On: claimtest.Mail, DelayReply: 2 * sec, LoseReply: true, Code: code})
+				host.Inject(claimtest.Fault{On: claimtest.Notify, DelayReply: 2 * sec, LoseReply: true, Code: code})
 				forced := make(chan error, 1)
 				go func() { forced <- operator.ForceRelease(ctx, "k", "test") }()
 				time.Sleep(sec)

@@ -96,8 +96,8 @@ func TestFollowersAndOthersInTurn(t *testing.T) {
 		if !slices.IsSorted(order) || len(order) != 12 {
 			t.Errorf("served in the order %v", order)
 		}
-		if n := w.places() + w.mails(); n != 0 {
-			t.Errorf("%d places in line and mails are left: %v", n, w.all())
+		if n := w.places() + w.notices(); n != 0 {
+			t.Errorf("%d places in line and notices are left: %v", n, w.all())
 		}
 		w.closeClean(c, b)
 	})
@@ -200,8 +200,8 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			}
 			time.Sleep(20 * sec)
 			w.free("k", other)
-			if n := w.places() + w.mails(); n != 0 {
-				t.Errorf("%d places in line and mails are left: %v", n, w.all())
+			if n := w.places() + w.notices(); n != 0 {
+				t.Errorf("%d places in line and notices are left: %v", n, w.all())
 			}
 			w.closeClean(c, other)
 		})

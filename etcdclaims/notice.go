@@ -63,7 +63,7 @@ func (c *Client) withdrawn(id string) {
 func (a *attempt) readNotice(kv *mvccpb.KeyValue) bool {
 	var m notice
 	if err := json.Unmarshal(kv.Value, &m); err != nil || m.Version > valueVersion {
-		a.s.c.log.Warn("word of a hand-over cannot be read", zap.ByteString("mail", kv.Key), zap.Error(err))
+		a.s.c.log.Warn("handoff notice cannot be read", zap.ByteString("notice", kv.Key), zap.Error(err))
 		return false
 	}
 	a.granted, a.epoch = kv.ModRevision, &txn.Epoch{Value: m.Epoch, Rev: m.Rev}

@@ -48,8 +48,8 @@ func TestLineTravelsAlong(t *testing.T) {
 				t.Errorf("waiter %d released with %d requests", i, n)
 			}
 		}
-		if n := w.places() + w.mails(); n != 0 {
-			t.Errorf("%d places in line and mails are left: %v", n, w.all())
+		if n := w.places() + w.notices(); n != 0 {
+			t.Errorf("%d places in line and notices are left: %v", n, w.all())
 		}
 		w.free("k", a)
 		w.closeClean(append(cs, a)...)
@@ -89,8 +89,8 @@ func TestToldOfWhoLeft(t *testing.T) {
 					last = cl.Fence()
 				}
 				release(t, cl)
-				if n := w.places() + w.mails(); n != 0 {
-					t.Errorf("%d places in line and mails are left: %v", n, w.all())
+				if n := w.places() + w.notices(); n != 0 {
+					t.Errorf("%d places in line and notices are left: %v", n, w.all())
 				}
 				w.free("k", a)
 				if !die {
@@ -150,8 +150,8 @@ func TestHandedOverAfterGivingUp(t *testing.T) {
 		}
 		w.ours(w.within(3*sec, done[1]))
 		slow.Remove()
-		if n := w.places() + w.mails(); n != 0 {
-			t.Errorf("%d places in line and mails are left: %v", n, w.all())
+		if n := w.places() + w.notices(); n != 0 {
+			t.Errorf("%d places in line and notices are left: %v", n, w.all())
 		}
 		w.closeClean(append(cs, a)...)
 	})
@@ -264,8 +264,8 @@ func TestLineOfTheDying(t *testing.T) {
 				t.Errorf("fences %v", fences)
 			}
 			time.Sleep(20 * sec)
-			if n := w.places() + w.mails(); n != 0 {
-				t.Errorf("%d places in line and mails are left: %v", n, w.all())
+			if n := w.places() + w.notices(); n != 0 {
+				t.Errorf("%d places in line and notices are left: %v", n, w.all())
 			}
 		})
 	}

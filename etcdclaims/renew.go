@@ -165,7 +165,7 @@ func (s *session) verify(ctx context.Context) error {
 	// A session without claims asks for the epoch all the same: by that it learns
 	// of a restore, after which its watch may be silent for long.
 	verified := int64(0)
-	var mails []*mvccpb.KeyValue
+	var notices []*mvccpb.KeyValue
 	for first := true; first || len(terms)+len(waits) > 0; first = false {
 		limit := s.c.store.MaxOps()
 		n := min(len(terms), limit/2)
@@ -201,12 +201,12 @@ func (s *session) verify(ctx context.Context) error {
 			verified = resp.Header.Revision
 		}
 		if waiting {
-			mails = resp.Responses[1].GetResponseRange().Kvs
+			notices = resp.Responses[1].GetResponseRange().Kvs
 		}
 		terms, waits = terms[n:], waits[m:]
 	}
 	s.verified.Store(verified)
-	for _, kv := range mails {
+	for _, kv := range notices {
 		s.c.deliver(kv)
 	}
 	return nil

@@ -47,7 +47,7 @@ func (w *world) places() int {
 }
 
 // mails counts the words of hand-overs that are kept.
-func (w *world) mails() int {
+func (w *world) notices() int {
 	w.Helper()
 	return w.count("/won/")
 }

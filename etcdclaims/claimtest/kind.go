@@ -30,8 +30,8 @@ const (
 	Ending   Kind = "ending"   // Work.Complete, Fail, Release
 	Rehome   Kind = "rehome"   // moves a key to a lease of its own, for a zombie or MinHold
 	Leave    Kind = "leave"    // leaves the line
-	Mail     Kind = "mail"     // notifies a holder of a forced release
-	Unmail   Kind = "unmail"   // removes that notice, or a handoff notice
+	Notify   Kind = "notify"   // notifies a holder of a forced release
+	Unnotify Kind = "unnotify" // removes that notice, or a handoff notice
 
 	Grant      Kind = "grant"     // grants a lease
 	Sentinel   Kind = "sentinel"  // opens a session
@@ -154,7 +154,7 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 	case own != nil:
 		return []Kind{takeKind(req, own)}
 	case c.put("/evict/") != nil:
-		return []Kind{Mail}
+		return []Kind{Notify}
 	case c.ends():
 		return []Kind{Ending}
 	case c.deletes("/own/"):
@@ -164,7 +164,7 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 	case c.deletes("/wait/"):
 		return []Kind{Leave}
 	case c.deletes("/evict/"), c.deletes("/won/"):
-		return []Kind{Unmail}
+		return []Kind{Unnotify}
 	case len(c.puts)+len(c.deleted) == 0 && asksForOwners(req):
 		return []Kind{Verify}
 	}

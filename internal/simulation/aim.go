@@ -20,7 +20,7 @@ func (w *world) aim(p *process, f claimtest.Fault) *aimed {
 	a := &aimed{seen: make(chan any, 1)}
 	f.Saw = func(req any) {
 		if in, ok := req.(*pb.TxnRequest); ok {
-			if riders, _ := ridersOf(in); len(riders) > 1 {
+			if calls, _ := callsOf(in); len(calls) > 1 {
 				w.count(countAimed)
 			}
 		}
@@ -91,12 +91,12 @@ func (w *world) burstUnderFire(p *process) {
 		return
 	}
 	if what == 6 {
-		w.count("fault: epoch raised under a flight")
+		w.count("fault: epoch raised under a batch")
 		w.server.RaiseEpoch(w, "")
 		return
 	}
 	if len(leases) > 1 {
-		w.count("fault: one lease of a flight revoked")
+		w.count("fault: one lease of a batch revoked")
 	}
 	w.revoke(clientv3.LeaseID(leases[w.rng.IntN(len(leases))]))
 }
@@ -161,8 +161,8 @@ func (w *world) handOverUnderFire(p *process) {
 	}
 }
 
-// loseMail makes a process deaf for word of hand-overs while it waits for some.
-func (w *world) loseMail(p *process) {
+// loseNotices keeps some handoff notices from a process that waits for them.
+func (w *world) loseNotices(p *process) {
 	if p.spy == nil {
 		return
 	}

@@ -248,7 +248,7 @@ func (r *replay) taken(before, by change) (how, bool) {
 		return forced, true
 	}
 	at := point{by.era, by.rev}
-	if h, _ := before.holder(); by.deleted && h.Claim != "" && r.mails[at][h.Claim] {
+	if h, _ := before.holder(); by.deleted && h.Claim != "" && r.notices[at][h.Claim] {
 		return forced, true
 	}
 	k, ok := r.t.taken[at]

@@ -42,10 +42,10 @@ func (e edit) path() string {
 	return filepath.Join("..", "..", e.file)
 }
 
-// Two faults are left out since others make up for them: mail that is believed
-// though it is older than the last verification, and a verification that does not
-// read mail. Who is first in line sees its own claim by another watch after 200 ms,
-// the others ask after 900 at most, so that hardly any mail is that old.
+// Two faults are left out because other code makes up for them: a notice that is
+// believed though it is older than the last verification, and a verification that does
+// not read notices. The first in line sees its own claim by another watch after 200 ms,
+// and the others ask after 900 ms at most, so hardly any notice is that old.
 var mutants = []mutant{
 	{
 		name: "deadline dated from the reply", seeds: 100,

@@ -19,7 +19,7 @@ type fault struct {
 var faults = []fault{
 	{"burst under fire", 16, (*world).burstUnderFire},
 	{"hand-over under fire", 10, (*world).handOverUnderFire},
-	{"mail lost", 4, (*world).loseMail},
+	{"notices lost", 4, (*world).loseNotices},
 	{"one request disturbed", 24, (*world).disturbOne},
 	{"several requests disturbed", 10, (*world).disturbSome},
 	{"network cut", 10, (*world).cut},

@@ -56,7 +56,7 @@ func (w *world) newProcess(slot, number int) *process {
 	p.host = w.server.Host(w)
 	p.rtt = []time.Duration{0, 0, time.Millisecond, 5 * time.Millisecond}[rng.IntN(4)]
 	if rng.IntN(2) == 0 || p.rtt > 0 {
-		p.spy = &spy{flew: make(map[string]string), void: make(map[string]bool)}
+		p.spy = &spy{batched: make(map[string]string), void: make(map[string]bool)}
 		p.watchAgain()
 	}
 	p.client = claimtest.NewClient(w, p.host, etcdclaims.Config{

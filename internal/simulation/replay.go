@@ -22,10 +22,10 @@ type replay struct {
 	epoch int64
 	shut  bool // the gate; see If
 
-	epochs []raising                   // the epochs there were
-	lines  map[string]*line            // by key
-	locks  map[fencing.Token]*lockTerm // all there ever were
-	mails  map[point]map[string]bool   // claims whose holder was told of a forced release
+	epochs  []raising                   // the epochs there were
+	lines   map[string]*line            // by key
+	locks   map[fencing.Token]*lockTerm // all there ever were
+	notices map[point]map[string]bool   // claims whose holder was told of a forced release
 }
 
 // raising is when an epoch began.
@@ -55,7 +55,7 @@ func newReplay(t *trace) *replay {
 	r := &replay{
 		t: t, procs: map[string]*process{},
 		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}, rests: map[string]rest{},
-		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, mails: map[point]map[string]bool{},
+		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, notices: map[point]map[string]bool{},
 	}
 	for _, p := range slices.Concat(t.w.old, t.w.slots) {
 		r.procs[p.client.Instance()] = p
@@ -66,10 +66,10 @@ func newReplay(t *trace) *replay {
 	for _, c := range t.changes {
 		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {
 			at := point{c.era, c.rev}
-			if r.mails[at] == nil {
-				r.mails[at] = map[string]bool{}
+			if r.notices[at] == nil {
+				r.notices[at] = map[string]bool{}
 			}
-			r.mails[at][claim] = true
+			r.notices[at][claim] = true
 		}
 	}
 	return r

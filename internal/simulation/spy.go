@@ -13,21 +13,21 @@ import (
 // Exercised are counts of what must occur in many runs: if one stays zero the
 // simulation has ceased to try it.
 var Exercised = []string{
-	countBursts, countFlights, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnmailed, countGhosts,
+	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
 	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories,
 }
 
 const (
 	countBursts     = "bursts"
-	countFlights    = "flights of several riders"
-	countTwoLevels  = "flights of two levels"
-	countSplit      = "flights split by lease"
-	countVoided     = "flights flown again, made void by one of them"
-	countRefused    = "flights flown again, refused"
+	countBatches    = "batches of several calls"
+	countTwoLevels  = "batches of two levels"
+	countSplit      = "batches split by lease"
+	countVoided     = "batches sent again, voided by one of the calls"
+	countRefused    = "batches sent again, refused"
 	countHandedOver = "keys handed over"
-	countAimed      = "flights that something happened to"
-	countUnmailed   = "mails of hand-overs lost"
+	countAimed      = "batches that a fault hit"
+	countUnnoticed  = "handoff notices lost"
 	countGhosts     = "judged: claims that nobody was told of"
 	countBeliefs    = "judged: owners beside the one before"
 	countRested     = "judged: keys that were to be held for a while"
@@ -46,15 +46,15 @@ const (
 	countHistories   = "judged: histories of items"
 )
 
-// spy sees what a process sends, and can make it deaf for mail. Faults come
-// before it: the first that is injected happens.
+// spy observes the requests of a process, and can keep handoff notices and other events
+// from it. A fault that was injected before the spy takes precedence.
 type spy struct {
 	mu   sync.Mutex
 	at   *claimtest.Injection
-	deaf int // so many mails are lost
+	deaf int // how many handoff notices to drop
 
-	unheard deafness          // what else is
-	flew    map[string]string // ticket of the last flight, by claim id
+	unheard deafness          // other events to drop
+	batched map[string]string // ticket of the last batch, by claim id
 	void    map[string]bool   // tickets
 }
 
@@ -91,7 +91,7 @@ func (p *process) watchAgain() {
 	p.spy.at = p.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Saw: p.saw, Edit: p.deafen, DelayReply: p.rtt})
 }
 
-// deafen drops word of hand-overs while the process is to be deaf for it.
+// deafen drops handoff notices and other events from a reply.
 func (p *process) deafen(reply any) {
 	resp, ok := reply.(*pb.WatchResponse)
 	if !ok {
@@ -107,7 +107,7 @@ func (p *process) deafen(reply any) {
 			p.spy.deaf--
 			resp.Events = slices.Delete(resp.Events, i, i+1)
 			i--
-			p.w.count(countUnmailed)
+			p.w.count(countUnnoticed)
 		}
 	}
 }
@@ -127,26 +127,26 @@ func (p *process) saw(req any) {
 			}
 		}
 	})
-	riders, levels := ridersOf(in)
+	calls, levels := callsOf(in)
 	ticket := ""
 	for _, c := range in.Compare {
 		if strings.Contains(string(c.Key), "/void/") {
 			ticket = string(c.Key)
 		}
 	}
-	if len(riders) > 1 {
-		p.w.count(countFlights)
+	if len(calls) > 1 {
+		p.w.count(countBatches)
 		if levels > 1 {
 			p.w.count(countTwoLevels)
 		}
 	}
 	again := ""
-	for _, m := range riders {
+	for _, m := range calls {
 		claim := claimIn(m)
 		if claim == "" {
 			continue
 		}
-		if before, flew := p.spy.flew[claim]; flew {
+		if before, ok := p.spy.batched[claim]; ok {
 			switch {
 			case before == ticket:
 				again = countSplit
@@ -156,8 +156,8 @@ func (p *process) saw(req any) {
 				again = countRefused
 			}
 		}
-		if len(riders) > 1 {
-			p.spy.flew[claim] = ticket
+		if len(calls) > 1 {
+			p.spy.batched[claim] = ticket
 		}
 	}
 	if again != "" {
@@ -175,9 +175,9 @@ func each(in *pb.TxnRequest, f func(*pb.TxnRequest)) {
 	}
 }
 
-// ridersOf returns the requests that share a round trip, and in how many levels
-// they stand: a request by itself is one, in none.
-func ridersOf(in *pb.TxnRequest) (riders []*pb.TxnRequest, levels int) {
+// callsOf returns the requests that share a round trip, and in how many levels they are
+// nested. A request by itself is one call in no level.
+func callsOf(in *pb.TxnRequest) (calls []*pb.TxnRequest, levels int) {
 	inner := nested(in)
 	if len(inner) == 0 {
 		return []*pb.TxnRequest{in}, 0
@@ -185,12 +185,12 @@ func ridersOf(in *pb.TxnRequest) (riders []*pb.TxnRequest, levels int) {
 	levels = 1
 	for _, m := range inner {
 		if group := nested(m); len(group) > 0 && len(m.Compare) == 0 && len(m.Failure) == 0 {
-			riders, levels = append(riders, group...), 2
+			calls, levels = append(calls, group...), 2
 		} else {
-			riders = append(riders, m)
+			calls = append(calls, m)
 		}
 	}
-	return riders, levels
+	return calls, levels
 }
 
 // nested returns the transactions of which one consists, nil if there is more.
