@@ -34,15 +34,14 @@ type attempt struct {
 	supersedes *term      // the own term that it supersedes, or nil
 	with       []*attempt // claim other keys in the same transaction
 
-	ticket        string // what its requests went under, see txn.Request
-	queued        int64  // CreateRevision of its place in line, 0 if it never had one
-	enqueues      bool   // whether a place in line may have been put
-	unsure        bool   // whether a request may still arrive
-	answered      bool   // what is unknown of it was answered, so nothing arrives any more
-	granted       int64  // revision at which a releaser handed it the key, or 0
-	noticed       bool   // it was handed the key, or may have been, by a notice
-	handedLocally bool   // it was handed the key within this client
-	line          line   // who waits behind it, as far as it was told
+	ticket   string // what its requests went under, see txn.Request
+	queued   int64  // CreateRevision of its place in line, 0 if it never had one
+	enqueues bool   // whether a place in line may have been put
+	unsure   bool   // whether a request may still arrive
+	answered bool   // what is unknown of it was answered, so nothing arrives any more
+	granted  int64  // revision at which a releaser handed it the key, or 0
+	noticed  bool   // it was handed the key, or may have been, by a notice
+	line     line   // who waits behind it, as far as it was told
 
 	observer Observer // what follows it, or nil
 	trace    string   // what the holder that handed it the key has passed on

@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"runtime"
 
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,7 +13,7 @@ import (
 // of the line by then.
 func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 	c := t.s.c
-	f := t.nextLocalSoon()
+	f := t.nextLocal()
 	if f == nil {
 		return false, nil
 	}
@@ -99,22 +98,6 @@ func (t *term) undoHandOff(f *localWaiter) {
 	t.finish(ErrReleased)
 }
 
-// nextLocalSoon is nextLocal. If this term was handed over locally itself, who held
-// the key before may be about to come back: to see that costs less than a request.
-func (t *term) nextLocalSoon() *localWaiter {
-	f := t.nextLocal()
-	if f != nil || !t.handedLocally {
-		return f
-	}
-	for range 20 {
-		runtime.Gosched()
-		if f = t.nextLocal(); f != nil {
-			break
-		}
-	}
-	return f
-}
-
 // nextLocal takes the first local waiter that still waits, and gives its claim the
 // term's epoch.
 func (t *term) nextLocal() *localWaiter {
@@ -133,7 +116,7 @@ func (t *term) nextLocal() *localWaiter {
 // one.
 func (t *term) succeed(f *localWaiter, rev int64) {
 	c := t.s.c
-	f.a.granted, f.a.line, f.a.handedLocally, f.a.trace = rev, t.line, true, t.trace()
+	f.a.granted, f.a.line, f.a.trace = rev, t.line, t.trace()
 	abandoned := !c.local.settle(f)
 	if abandoned {
 		t.s.again() // its place in the session was given back

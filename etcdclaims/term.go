@@ -26,8 +26,6 @@ type term struct {
 	noticed bool   // it was handed over, by a notice that stays until it ends
 	line    line   // who waits behind it, as far as it was told
 
-	handedLocally bool // it was handed over within this client
-
 	local localQueue // who waits for it in this client
 
 	ctx       context.Context // nil until somebody asks for it
@@ -110,7 +108,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile, or the client is being closed.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, handedLocally: a.handedLocally, work: a.work != nil, shelf: a.shelf,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, work: a.work != nil, shelf: a.shelf,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if t.noted {
