@@ -86,7 +86,7 @@ func (i *instruments) make(m metric.Meter) error {
 	histogram(&i.runs, "etcdclaims.run.duration", "Time that the handler of a tick took.", "s", holdBuckets)
 	counter(&i.ticks, "etcdclaims.tick.count", "Ticks and attempts, by what became of them.", "{tick}")
 	counter(&i.ownerChanges, "etcdclaims.owner.changes", "Times that the process became the owner of its group.", "{change}")
-	count(&i.owner, "etcdclaims.owner", "1 if the process is the owner of its group, else 0.", "1")
+	count(&i.owner, "etcdclaims.owner", "1 if the process is the owner of its group, else 0.", "")
 	count(&i.running, "etcdclaims.run.active", "Runs of the process now.", "{run}")
 	seconds(&i.nextDue, "etcdclaims.tick.next_due", "When the next tick is due, in seconds since 1970; of the owner only.")
 	seconds(&i.overdue, "etcdclaims.tick.overdue", "Time since the oldest tick was due that is not admitted; of the owner only.")
@@ -94,7 +94,7 @@ func (i *instruments) make(m metric.Meter) error {
 	histogram(&i.itemWait, "etcdclaims.queue.item.wait.duration", "Time from when an item became visible to when a worker had it.", "s", waitBuckets)
 	count(&i.items, "etcdclaims.queue.item.count", "Items of a queue, by state.", "{item}")
 	count(&i.dead, "etcdclaims.queue.dead.count", "Dead letters of a queue.", "{item}")
-	count(&i.paused, "etcdclaims.queue.paused", "1 if the queue is paused, else 0.", "1")
+	count(&i.paused, "etcdclaims.queue.paused", "1 if the queue is paused, else 0.", "")
 	seconds(&i.oldestReady, "etcdclaims.queue.oldest", "Time for which the oldest visible item has waited; 0 if none waits.")
 	return errors.Join(errs...)
 }
