@@ -92,6 +92,15 @@ func (w *world) claim(c *etcdclaims.Client, key string, opts ...etcdclaims.Acqui
 	return claim
 }
 
+// isFree wants that nobody holds the key.
+func (w *world) isFree(key string) {
+	w.Helper()
+	i, err := w.client("check").Lookup(w.Context(), key)
+	if err != nil || i.Held {
+		w.Errorf("%q: %+v, %v", key, i, err)
+	}
+}
+
 // result is what one invocation printed and returned.
 type result struct {
 	out, err string

@@ -84,15 +84,6 @@ func appears(t *testing.T, file string) string {
 	return string(b)
 }
 
-// isFree wants that nobody holds the key.
-func (w *world) isFree(key string) {
-	w.Helper()
-	i, err := w.client("check").Lookup(w.Context(), key)
-	if err != nil || i.Held {
-		w.Errorf("%q: %+v, %v", key, i, err)
-	}
-}
-
 func TestRun(t *testing.T) {
 	t.Parallel()
 	program := program(t)
