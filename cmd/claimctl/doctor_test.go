@@ -211,3 +211,27 @@ func TestBench(t *testing.T) {
 		t.Errorf("it left %d keys, %v", left.Count, err)
 	}
 }
+
+func TestDoctorMembers(t *testing.T) {
+	t.Parallel()
+	cluster := testetcd.StartCluster(t, 3)
+	w := &world{T: t, prefix: testetcd.Prefix(t)}
+	at := func(endpoints ...string) {
+		w.flags = []string{"--endpoints", strings.Join(endpoints, ","), "--prefix", w.prefix, "--dial-timeout", "1s"}
+	}
+	at(cluster.Endpoints()...)
+	w.has(w.findings(0), levelOK, "members", "3, of which 1 may fail")
+	at(cluster.Endpoints()[:2]...)
+	w.has(w.findings(1), levelWarning, "members", "not among the endpoints: ")
+	at(cluster.Endpoints()...)
+	cluster.Stop(t, 2)
+	all := w.findings(2)
+	w.has(all, levelError, "endpoint "+cluster.Member(2).Endpoints()[0], "does not answer")
+	w.has(all, levelOK, "write", "")
+	if out := w.ctl("space"); out.code != 0 || strings.Count(out.out, "\n") != 3 || !strings.Contains(out.err, "left out") {
+		t.Errorf("%+v", out)
+	}
+	if out := w.ctl("space", "reclaim", "--yes"); out.code != 0 || strings.Count(out.out, "defragmented") != 2 {
+		t.Errorf("%+v", out)
+	}
+}

@@ -47,11 +47,17 @@ func (d *doctor) endpoints(ctx context.Context) bool {
 }
 
 func (d *doctor) status(ctx context.Context, endpoint string) (*clientv3.StatusResponse, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
-	defer cancel()
 	begun := time.Now()
-	status, err := d.etcd.Status(ctx, endpoint)
+	status, err := d.statusOf(ctx, d.etcd, endpoint)
 	return status, time.Since(begun), err
+}
+
+// statusOf asks one member how it is. It has the time to connect, since one that is
+// down would take all there is.
+func (a *app) statusOf(ctx context.Context, etcd *clientv3.Client, endpoint string) (*clientv3.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.dialTimeout)
+	defer cancel()
+	return etcd.Status(ctx, endpoint)
 }
 
 // progress judges how far a member is behind its own log.

@@ -107,7 +107,7 @@ func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, e
 	var views []spaceView
 	var first error // of a member that is left out
 	for _, endpoint := range etcd.Endpoints() {
-		s, err := etcd.Status(ctx, endpoint)
+		s, err := a.statusOf(ctx, etcd, endpoint)
 		if err != nil {
 			first = cmp.Or(first, fmt.Errorf("status of %s: %w", endpoint, err))
 			continue
