@@ -200,7 +200,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 		a.undo()
 		return nil, &LostError{Token: tokenOf(a.key, fence), Reason: ReasonSuperseded}
 	default:
-		// Superseded on purpose, or taken away and this client yet to be told:
+		// Superseded on purpose, or taken away without this client noticing yet:
 		// etcd has one owner.
 		before.lose(ReasonSuperseded, nil)
 	}
@@ -220,8 +220,8 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error) {
 	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
 		// A long wait or a slow answer has used up the time in which work may
-		// start; or word of a hand-over was on its way for longer than it takes
-		// to verify claims, and may be about one that was taken away since.
+		// start. Or the handoff notice took longer to arrive than a verification
+		// takes, and the claim may have been taken away since.
 		if err := c.renewFirst(ctx, a, t); err != nil {
 			return nil, err
 		}
@@ -299,8 +299,8 @@ func (c *Client) shareAfter(refusal error, key string) (t *term, again bool) {
 }
 
 // share returns the term in which this client holds the key, with one handle
-// more, or nil. One whose handlers are told to stop is not shared: nobody may
-// start work under it.
+// more, or nil. A term whose handlers must stop is not shared: no work may start
+// under it.
 func (c *Client) share(key string) *term {
 	t := c.keys.term(key)
 	if t == nil || t.work {

@@ -22,7 +22,7 @@ import (
 // ask is a TryAcquire whose answer others may share.
 type ask struct {
 	key      askKey
-	departed atomic.Bool // its request has left: who comes now asks anew
+	departed atomic.Bool // its request was sent: later callers need an ask of their own
 
 	// Guarded by the mutex of asks until it was answered:
 	done     chan struct{} // closed with the answer; nil if nobody waits for it
@@ -36,7 +36,7 @@ type askKey struct {
 	work, barge bool
 	ttl         time.Duration
 	manual      bool
-	meta        string // of the context: a refusal may be of who asks
+	meta        string // of the context: etcd may refuse the credentials in it
 }
 
 // verdict is the answer to an ask, for those that share it.
@@ -85,8 +85,8 @@ func (s *asks) join(k askKey) (a *ask, first bool) {
 	return a, true
 }
 
-// answer tells those that share the ask. Only the first answer counts, and most
-// are asked for by nobody.
+// answer gives the callers that share the ask their answer. Only the first one counts.
+// Most asks have one caller, so the answer is built only if another waits for it.
 func (s *asks) answer(a *ask, verdict func() verdict) {
 	s.mu.Lock()
 	if s.byKey[a.key] == a {

@@ -41,7 +41,7 @@ type attempt struct {
 	answered bool   // what is unknown of it was answered, so nothing arrives any more
 	granted  int64  // revision at which a releaser handed it the key, or 0
 	noticed  bool   // it was handed the key, or may have been, by a notice
-	line     line   // who waits behind it, as far as it was told
+	line     line   // the waiters behind it, as far as known
 
 	observer Observer // what follows it, or nil
 	trace    string   // what the holder that handed it the key has passed on
@@ -65,7 +65,7 @@ func (a *attempt) describe() {
 	a.value = a.s.c.claimValue(a)
 }
 
-// terms under which the attempt may succeed, but for who is in line.
+// cmps returns the conditions of the attempt, except that nobody is in line.
 func (a *attempt) cmps() []clientv3.Cmp {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
@@ -219,8 +219,8 @@ func (a *attempt) takeOnce() txn.Request {
 	if !a.opts.barge && a.supersedes == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
 	}
-	// What the failing branch reads travels with every attempt: no more than
-	// tells most failures.
+	// The second branch is sent with every attempt, so it reads only what explains
+	// most failures.
 	els := []clientv3.Op{clientv3.OpGet(a.s.c.store.layout.own(a.key))}
 	if a.work != nil {
 		els = append(els, clientv3.OpGet(a.s.c.store.layout.work(a.key)))
@@ -309,7 +309,7 @@ func (a *attempt) send(ctx context.Context, r txn.Request) (*clientv3.TxnRespons
 	}
 	a.doubt(err)
 	resolving, cancel := ctx, context.CancelFunc(func() {})
-	if !a.enqueues { // nobody waits for long who did not ask to
+	if !a.enqueues { // a call that does not wait in line has a time limit
 		until := a.opts.until
 		if until.IsZero() {
 			until = time.Now().Add(a.s.c.bound())

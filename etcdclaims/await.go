@@ -10,9 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// patience is how long a waiter waits for word of a hand-over before it watches
-// what is before it: the claim, of which it may be the only one to see the end,
-// or another's place, which most never need to.
+// patience is how long a waiter waits for a handoff notice before it watches a key.
+// The first in line watches the claim, whose end no other waiter may notice. The
+// others watch the place before their own, which is seldom necessary.
 func patience(first bool) time.Duration {
 	if first {
 		return 200 * time.Millisecond
@@ -60,7 +60,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			return nil
 		case <-patience.C:
 			if p.pred == nil && p.behind {
-				return nil // to be told who it is
+				return nil // to read which place that is
 			}
 			// On a goroutine of its own: a member that hangs must not keep this
 			// waiter from its notices while the watch is being created.
@@ -84,7 +84,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 					return nil
 				}
 				if a.granted = a.mine(ev.Kv); a.granted > 0 {
-					a.handed() // word of which is on its way
+					a.handed() // its notice has not arrived yet
 					return nil
 				}
 			}

@@ -43,7 +43,7 @@ type Client struct {
 	made  time.Time
 
 	outage      outage
-	watchStream atomic.Int64 // tells its streams of watches apart
+	watchStream atomic.Int64 // numbers its streams of watches
 
 	valueEnd string // of the values of claims
 
@@ -60,8 +60,8 @@ type Client struct {
 	closing <-chan struct{}
 
 	keys    registry  // what the client holds
-	waiters waiters   // who waits for a notice
-	local   localLine // who waits for this client's own claims
+	waiters waiters   // attempts that wait for a notice
+	local   localLine // callers that wait for this client's own claims
 	asks    asks      // TryAcquires that are about to be sent
 
 	// Lock order: mu, session.mu, local.mu, keys.mu. No other mutex is taken while

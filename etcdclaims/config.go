@@ -248,7 +248,7 @@ func (cfg Config) timing(ttl time.Duration) timing {
 	return t
 }
 
-// drain is how long a handler may take that was told to stop, with a TTL.
+// drain returns how long a handler has to stop, for claims with a TTL.
 func (cfg Config) drain(ttl time.Duration) time.Duration {
 	if cfg.Drain > 0 {
 		return cfg.Drain

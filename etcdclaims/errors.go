@@ -129,7 +129,7 @@ func (e *HeldError) Error() string {
 	return prefix + strconv.Quote(e.Info.Key) + " is " + e.Info.standing()
 }
 
-// standing says who has the key, for errors.
+// standing returns a description of the holder, for errors.
 func (i Info) standing() string {
 	if !i.Held {
 		return "free but others wait in line for it: use Acquire to join them, or Barge"

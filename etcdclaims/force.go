@@ -88,7 +88,7 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 		}
 		got, err := c.store.Do(ctx, txn.Request{In: txn.Of(same, told, nil)})
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			// Nobody can be told: the lease has just ended, and the key with it.
+			// There is no holder to notify: the lease has just ended, and the key with it.
 			got, err = c.store.Do(ctx, txn.Request{In: txn.Of(same, drop, nil)})
 		}
 		switch {

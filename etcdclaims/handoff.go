@@ -139,7 +139,7 @@ func (t *term) succeed(f *localWaiter, rev int64) {
 	}
 	t.finish(ErrReleased)
 	if abandoned && next.begin() == nil {
-		// Its caller has gone meanwhile: to whom it concerns next.
+		// Its caller has gone meanwhile: the next waiter gets the key.
 		c.addCleanup(&cleanup{s: t.s, claim: next.id, what: "handing on a claim that was given up", do: func(ctx context.Context) error {
 			_ = next.drop(ctx)
 			return nil

@@ -86,7 +86,7 @@ func valueEnd(owner, instance string) string {
 // emptyValue is for keys that say all by being there.
 const emptyValue = txn.VoidValue
 
-// note is the value of note/<key>. The number tells a late request from the
+// note is the value of note/<key>. The number distinguishes a late request from the
 // present one.
 type note struct {
 	Version int    `json:"v"`

@@ -10,32 +10,32 @@ import (
 )
 
 // The line for a key is the keys under wait/<digest>/, in the order of their
-// creation. Who holds the key is not in it.
+// creation. The holder of the key is not in it.
 //
-// A releaser hands the key to the first in line itself: in one transaction it
-// puts the claim with the value and on the lease of the waiter, deletes the
-// waiter's place, and tells it by a notice. So no place is handed the key twice.
-// The notice says who comes next, so that the new owner need not read that when it
-// releases in turn: places are only ever added behind, and the hand-over is
-// refused if the one that it is for has left. Waiters whose claim takes more
-// than that (a record of work, conditions) serve themselves when the one before
-// them leaves.
+// A releaser hands the key to the first in line. In one transaction it puts the claim
+// with the value and on the lease of the waiter, deletes the waiter's place, and puts a
+// notice for the waiter. So no place is handed the key twice.
+//
+// The notice contains the next places, so that the new owner can release without
+// reading them: new places are only added at the end, and a hand-over to a waiter that
+// has left is refused. A waiter whose claim needs more than that (a record of work,
+// conditions) takes the key itself when the place before its own is gone.
 
 // kindSelf marks the place of a waiter that serves itself.
 const kindSelf = "self"
 
-// readAhead is how many in line a releaser reads: the first, and those that the
-// first is told of.
+// readAhead is how many places a releaser reads: the first, and those that the notice
+// to the first contains.
 const readAhead = 8
 
-// line is what a holder knows of who waits behind it.
+// line is what a holder knows about the waiters behind it.
 type line struct {
 	known bool    // that there is, or was, a line
 	next  []place // the first in it
 	more  bool    // others stand, or may stand, behind those
 }
 
-// unread is the line behind who came through it without being told of it.
+// unread is the line behind a new owner that got the key without a notice.
 var unread = line{known: true, more: true}
 
 // readLineOps reads how the term and its line stand; lineIn takes the line from

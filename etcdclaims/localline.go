@@ -9,13 +9,13 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
-// localLine is the local waiters of a client: those of each of its claims, and who asks
-// etcd for a key that others of the client want next. Its mutex guards all local queues,
-// and what changes of the local waiters in them. Only the registry's is taken while it is
-// held.
+// localLine is the local waiters of all claims of a client, and the keys that one caller
+// asks etcd for while others of the client wait to ask. Its mutex guards all local queues
+// and the changing fields of the local waiters in them. The registry's mutex is the only
+// one that is taken while it is held.
 type localLine struct {
 	mu     sync.Mutex
-	asking map[string]chan struct{} // keys that an Acquire is about to have, or to be told who has
+	asking map[string]chan struct{} // by key: closed when the Acquire that asks etcd has its place
 }
 
 // localQueue is the local waiters of one term, or of a waiter that the key was handed

@@ -29,7 +29,7 @@ type localWaiter struct {
 
 	last bool // it goes to the end of the line, behind no other local waiter
 
-	after  <-chan struct{} // closed when who is before it has a place in line
+	after  <-chan struct{} // closed when the local waiter before it has a place in line
 	placed chan struct{}   // closed when it has one itself, or has left
 }
 

@@ -33,7 +33,7 @@ func (s lockState) same(l layout, key string) []clientv3.Cmp {
 	}
 }
 
-// read returns who has the key.
+// read returns the holder of the key.
 func (k Locks) read(ctx context.Context, key string) (lockState, error) {
 	l := k.c.store.layout
 	resp, err := k.c.read(ctx, clientv3.OpGet(l.own(key)), clientv3.OpGet(l.epoch()))

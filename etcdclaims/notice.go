@@ -10,13 +10,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// A releaser tells the waiter that it handed the key to by a notice under the
-// prefix that the waiter's client watches anyway, in the very transaction that
-// puts the claim: the event is proof of the claim, and its revision the fence.
-// The watch runs since the client's first session began, before anybody could be
-// in line, so that nothing can be missed; what an interruption keeps back is read
-// after it, and what a watch that has gone deaf keeps back is found by the
-// verification that follows each renewal.
+// A releaser notifies the waiter that it hands the key to. The notice is a key under the
+// prefix that the waiter's client watches anyway, and is put in the transaction that puts
+// the claim. So the event proves the claim, and its revision is the fence.
+//
+// No notice is missed. The watch begins with the client's first session, before any
+// caller can be in line. After an interruption the notices are read. The verification
+// that follows each renewal finds notices that a deaf watch did not deliver.
 
 // notice is the value of session/<instance>/won/<claim>. It stays until the claim
 // ends.
@@ -24,7 +24,7 @@ type notice struct {
 	Version int     `json:"v"`
 	Epoch   int64   `json:"epoch,omitempty"`    // under which the fence is
 	Rev     int64   `json:"epochRev,omitempty"` // ModRevision of the epoch's key
-	Next    []place `json:"next,omitempty"`     // who is first in line behind, as far as the releaser knew
+	Next    []place `json:"next,omitempty"`     // the next places in line, as far as the releaser knew
 	More    bool    `json:"more,omitempty"`     // others stand behind those
 	Trace   string  `json:"trace,omitempty"`    // of the releaser's claim, for the one that follows
 }
@@ -37,8 +37,8 @@ type place struct {
 	Value string `json:"value"`
 }
 
-// deliver gives a notice to whom it is for, if that still waits. What was
-// delivered before is out of date.
+// deliver gives a notice to its waiter, if there still is one. It replaces an earlier
+// notice that was not read.
 func (c *Client) deliver(kv *mvccpb.KeyValue) {
 	w := c.waiters.get(path.Base(string(kv.Key)))
 	if w == nil {

@@ -21,7 +21,7 @@ func (a *attempt) takeOrQueue() txn.Request {
 		r.In.Failure = []*pb.RequestOp{
 			txn.Put([]byte(st.layout.waiter(a.key, a.id)), a.placeValue(), a.s.id),
 			txn.Get(r.In.Compare[0].Key),
-			count, // who is before it is asked when that matters
+			count, // which place is before it is read when that matters
 		}
 		r.Nested = true
 		return r
@@ -58,11 +58,11 @@ func (a *attempt) placeValue() string {
 	return holder{Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Since: a.since.Time().UTC(), Kind: kindSelf}.encode()
 }
 
-// stand is what a waiter knows of its place in line: who is before it, or the
-// claim if nobody is.
+// position is what a waiter knows about its place in line: the place before it, or the
+// claim if it is the first.
 type position struct {
 	own, pred *mvccpb.KeyValue
-	behind    bool  // somebody is before it: who, was not asked
+	behind    bool  // there is a place before it that was not read
 	rev       int64 // of that knowledge
 }
 

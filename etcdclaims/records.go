@@ -121,7 +121,7 @@ func (c *Client) Records(ctx context.Context, prefix string, states ...State) it
 // stateGone is of a record that is not there any more.
 const stateGone State = "gone"
 
-// judgeClaimed tells orphans from work under way, where that matters.
+// judgeClaimed marks the records of orphans among those of claimed work, if that matters.
 func (c *Client) judgeClaimed(ctx context.Context, records []Record, matters bool) error {
 	var claimed []*Record
 	for i := range records {

@@ -165,8 +165,8 @@ func (t *term) restsFrom(m *move, err error) {
 	t.finish(ErrReleased)
 }
 
-// restAll moves the keys of many terms, many to a request, and tells done of each
-// what became of it. Keys with about the same time left share a lease.
+// restAll moves the keys of many terms, many to a request, and calls done with the result
+// of each. Keys with about the same time left share a lease.
 func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, err error)) {
 	moves := make([]*move, len(terms))
 	for i, t := range terms {

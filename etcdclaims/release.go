@@ -120,7 +120,7 @@ func (t *term) drop(ctx context.Context) error {
 		case err == nil:
 			return t.foundGone(resp, sent)
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			r, to = t.free(), "" // whom it would have been handed to is gone
+			r, to = t.free(), "" // the waiter that it was for is gone
 			continue
 		case errors.Is(err, ErrUnknown):
 			sent = true
@@ -137,8 +137,8 @@ func (t *term) drop(ctx context.Context) error {
 	}
 }
 
-// learnLine reads who is next, if there probably is a line and the term was not told:
-// that costs less than a transaction that is refused and says so.
+// learnLine reads the next places, if there probably is a line and none of it is known.
+// That costs less than a hand-over that is refused.
 func (t *term) learnLine(ctx context.Context) {
 	if len(t.line.next) > 0 || !t.line.more {
 		return
@@ -174,11 +174,11 @@ func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 	return callError(call, t.key, txn.Unknown(err))
 }
 
-// free frees the key to whom it may concern: it is watched. Giving up what is
-// one's own is right under any epoch.
+// free frees the key; waiters notice it by their watches. A client may give up its own
+// claim under any epoch.
 func (t *term) free() txn.Request { return txn.Request{Key: t.key, Urgent: true, In: t.leaving()} }
 
-// dropping frees the key whoever waits, and else says in whose hands it is.
+// dropping frees the key even if there is a line. If it is refused, it reads the owner.
 func (t *term) dropping() txn.Request {
 	r := t.deletion()
 	r.In.Failure = append([]*pb.RequestOp{txn.Get(r.In.Compare[0].Key), txn.Get(t.s.c.store.epochKey)}, r.In.Failure...)

@@ -48,7 +48,8 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 		case a.s.gone(ctx, err, false):
 			if len(a.opts.ops) > 0 {
 				// The claim is no more, and what was put beside it may be there. The
-				// cause is not wrapped: who tries again when a lease is gone must not.
+				// cause is not wrapped: a caller that retries when a lease is gone must not
+				// retry this.
 				return 0, txn.Unknown(errors.New(errtext.Bare(err)))
 			}
 			return 0, nil // whatever arrives late needs the lease

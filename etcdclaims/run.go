@@ -17,7 +17,7 @@ type run struct {
 	stop context.CancelCauseFunc
 
 	mu       sync.Mutex
-	timer    *time.Timer // fires when the handler was told to stop and has not
+	timer    *time.Timer // fires if the handler has not stopped in time
 	returned bool        // the handler returned
 	late     bool        // it is a zombie
 	once     sync.Once

@@ -24,9 +24,9 @@ type term struct {
 	attempt int
 	shelf   *shelf // that the record of work was put on, or nil
 	noticed bool   // it was handed over, by a notice that stays until it ends
-	line    line   // who waits behind it, as far as it was told
+	line    line   // the waiters behind it, as far as known
 
-	local localQueue // who waits for it in this client
+	local localQueue // the callers of this client that wait for it
 
 	ctx       context.Context // nil until somebody asks for it
 	cancel    context.CancelCauseFunc
@@ -143,8 +143,8 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	return t
 }
 
-// context returns the context of who works under the claim. Most claims of short
-// work need none, so it is made when it is asked for.
+// context returns the context for work under the claim. It is made when it is first
+// needed, because most claims for short work need none.
 func (t *term) context() context.Context {
 	carried := t.observedContext(context.Background())
 	t.s.mu.Lock()
@@ -291,7 +291,7 @@ func (t *term) beginLocked() error {
 	return nil
 }
 
-// beginForGood is begin for who will not hold the term again, whatever becomes of
+// beginForGood is begin for a term that will not be held again, whatever the result of
 // the request.
 func (t *term) beginForGood() error {
 	err := t.begin()

@@ -256,7 +256,7 @@ func (c *Client) renewWhileWaiting(s *session) (end func()) {
 	}
 }
 
-// waitError says why a wait ended early, and who held the key.
+// waitError returns why a wait ended early, with the holder of the key.
 func (c *Client) waitError(ctx context.Context, a *attempt, p position, err error) error {
 	if wire.ContextError(ctx) != nil {
 		var i Info
@@ -285,7 +285,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 	return &WaitError{Key: key, Info: holder, Err: cause}
 }
 
-// localWaitError is waited for who waited behind a claim of their own client.
+// localWaitError is waitError for a wait behind a claim of the same client.
 func (c *Client) localWaitError(ctx context.Context, s *session, key string, err error) error {
 	if err == nil || wire.ContextError(ctx) == nil || errors.Is(err, ErrLost) {
 		return err

@@ -85,7 +85,7 @@ func (ws *waiters) await(w *waiter, what awaited) (end func()) {
 	return func() { set(awaited{}) }
 }
 
-// of lists those who wait on the session, with a place in it, for a key to change.
+// of lists the waiters of a session that have a place in line and wait for a key to change.
 func (ws *waiters) of(s *session) (all []wait) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

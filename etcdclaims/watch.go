@@ -105,7 +105,7 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 type watch struct {
 	c       *Client
 	prefix  string
-	known   map[string]int64 // fence of each key told as claimed
+	known   map[string]int64 // fence of each key that was yielded as claimed
 	audited int64            // revision as of which known was right
 	begun   bool
 	over    bool // the caller broke off, or nothing more can come
@@ -126,7 +126,7 @@ func (w *watch) fail(err error) {
 	}
 }
 
-// sync reads everything and tells what differs from what was told.
+// sync reads all claims and yields what differs from what was yielded before.
 func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 	own := w.c.store.layout.own("")
 	there := make(map[string]bool)
@@ -141,7 +141,7 @@ func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 			return 0, false
 		}
 		if rev == 0 {
-			rev = p.rev // later pages may be younger: what they tell is not told twice
+			rev = p.rev // later pages may be younger: follow does not yield their content twice
 			if w.begun && !w.tell(Event{Kind: Resynced, Revision: rev}) {
 				return 0, false
 			}
@@ -166,7 +166,7 @@ func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 	return rev, true
 }
 
-// claimed tells of an owner unless it was told before.
+// claimed yields an owner unless it was yielded before.
 func (w *watch) claimed(key string, kv *mvccpb.KeyValue) bool {
 	i := w.c.info(key, kv, nil, 0)
 	if last, ok := w.known[key]; ok && last == i.Fence {
@@ -185,8 +185,8 @@ func (w *watch) freed(key string, rev int64) bool {
 	return w.tell(Event{Kind: Freed, Info: Info{Key: key, Fence: last}, Revision: rev})
 }
 
-// follow tells what happens after the revision until the watch ends; progress
-// says that it told anything.
+// follow yields the events after the revision until the watch ends. progress reports
+// whether there was one.
 func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (progress bool) {
 	own := w.c.store.layout.own("")
 	w.audited = rev
@@ -260,13 +260,13 @@ func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (
 	}
 }
 
-// gap ends following because etcd has something else than what was told.
+// gap ends following because etcd differs from what was yielded.
 func (w *watch) gap(progress bool) bool {
 	w.c.log.Debug("watch missed events", zap.String("prefix", w.prefix))
 	return progress
 }
 
-// apply tells of an event; false says that the caller broke off.
+// apply yields an event. It returns false if the caller has stopped iterating.
 func (w *watch) apply(ev *clientv3.Event) bool {
 	key := strings.TrimPrefix(string(ev.Kv.Key), w.c.store.layout.own(""))
 	if ev.Type == mvccpb.Event_DELETE {

@@ -210,8 +210,8 @@ func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
 			if err != nil {
 				return false
 			}
-			// A successor may have gone on from it already, in which case what
-			// it took over tells nothing: only our own record does.
+			// A successor may have replaced the record already. Only the record of
+			// this very claim is proof.
 			return got.Claim == t.id && got.State == r.State
 		},
 	})
