@@ -35,7 +35,7 @@ func Example() {
 	defer claims.Close(ctx)
 
 	err = claims.TryRunWork(ctx, "invoice/42", func(ctx context.Context, work *etcdclaims.Work) error {
-		// ... the work itself; ctx ends when the claim is about to ...
+		// ... the work itself; ctx ends shortly before the claim does ...
 		return work.Complete(ctx, clientv3.OpPut("/paid/42", "100 EUR"))
 	})
 	if errors.Is(err, etcdclaims.ErrHeld) || errors.Is(err, etcdclaims.ErrDone) {

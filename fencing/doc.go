@@ -1,5 +1,6 @@
 // Package fencing defines the fencing token that travels with a request, and the
-// gate that refuses a request once a newer owner of its key has been seen.
+// gate that refuses a request once a newer owner of its key has been seen. A token is
+// a key and its fence, a number that rises with each owner of the key.
 //
 // The package imports only the standard library. A resource that checks tokens
 // links neither etcd nor gRPC.
@@ -16,19 +17,18 @@
 //
 // For each key, a gate remembers the greatest fence that it has admitted. It
 // refuses a lower fence. It admits an equal fence, because an owner may repeat
-// itself. It admits and remembers a greater fence. It never forgets, not even
-// when it restarts.
+// itself. It admits and remembers a greater fence. It must not forget, not even
+// when it restarts. [Memory] does, and is therefore only an early reject.
 //
 // # What is not guaranteed
 //
-// A token protects only what the resource checks. A write that does not compare
-// the fence is not protected (Kleppmann, "How to do distributed locking", 2016).
+// A token protects a write only if the resource compares its fence (Kleppmann, "How
+// to do distributed locking", 2016).
 // A token is not a secret: it puts honest owners in order, and does not
 // authenticate anybody.
 //
-// A gate protects a write fully only if the newest fence changes together with
-// the write. That takes one transaction (sqlguard, etcdguard) or one conditional
-// write (objectguard). A gate apart from the write, such as [Memory], is only an
-// early reject. A request can pass it, be delayed, and reach the data after a
+// A gate protects a write fully only if the gate's fence is stored in the same step
+// as the write. That takes one transaction (sqlguard, etcdguard) or one conditional
+// write (objectguard). A gate that is not part of that step is only an early reject. A request can pass it, be delayed, and reach the data after a
 // newer request.
 package fencing

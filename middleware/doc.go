@@ -5,39 +5,41 @@
 //	client := &http.Client{Transport: &middleware.Transport{}}
 //	mux.Handle("PUT /stock/{id}", middleware.Gate(gate, middleware.PathKey("stock/{id}"), middleware.GateConfig{})(handler))
 //
-// [Exclusive] runs one request per order at a time, across all processes.
-// [Transport] sends the fence of such a request along with the requests that it
+// [Exclusive] runs one request per order id at a time, across all processes.
+// [Transport] adds the fence of the handler's claim to the requests that the handler
 // makes. [Gate] refuses requests of former owners on the receiving side.
 //
-// [Once] answers a repeated request with the response to the first one. [Func]
+// [Once] answers a repeated request, which has the same Idempotency-Key, with the
+// response to the first one. [Func]
 // does for functions what Exclusive does for handlers. [Singleton] keeps one
 // leader running.
 //
 // # What is not guaranteed
 //
 // If a process is suspended past the deadline of its claim, its handler may
-// overlap for a moment with another one. No lock can prevent that. The handler's
-// context ends, its response is not sent as a success, and its fenced writes are
-// refused. What it did without a fence is done. Call fencing.Check with its
+// overlap with another one. No lock can prevent that. The handler's context ends, the
+// client gets an error or a broken connection, and fenced writes are refused. Effects
+// without a fence are not undone. Call fencing.Check with its
 // context immediately before each effect, and fence the effect.
 //
-// A [Gate] apart from the write that it protects is only an early reject. [Once]
-// carries out a request again if the process died between the effect and the
-// record.
+// A [Gate] that is not part of the write's transaction is only an early reject. [Once]
+// carries out a repeated request again if the process died between its effect and the
+// transaction that stores the response, up to Config.MaxAttempts of the client; never
+// with AtMostOnce.
 //
 // # Failing closed
 //
 // If anything goes wrong before the wrapped handler or function is called, it is
-// not called. That includes an unknown outcome. If it panics or calls
+// not called. That includes an unknown outcome of the acquisition. If it panics or calls
 // runtime.Goexit, the claim is released, and the panic or Goexit continues. If
-// the claim was lost, the handler's response is replaced by a problem (RFC 9457),
+// the claim was lost, the handler's response is replaced by a Problem response (RFC 9457),
 // or cut off so that it does not look complete.
 //
 // # Without etcd
 //
 // The package does not import etcd. It takes claims as the interfaces [Claims]
 // and [Works], which *etcdclaims.Client implements. If the client is nil or a
-// passthrough, or the gate is nil, a wrapper returns its argument unchanged, at
+// passthrough (a client without etcd), or the gate is nil, a wrapper returns its argument unchanged, at
 // no cost. Then no fence is sent.
 //
 // # Concurrency

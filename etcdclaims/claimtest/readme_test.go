@@ -20,7 +20,7 @@ func TestReadme(t *testing.T) {
 		if err != nil || claim.Check() != nil {
 			t.Fatal("not acquired: ", err)
 		}
-		server.Revoke(t, claimtest.Key("", "invoice/42")) // as an operator might
+		server.Revoke(t, claimtest.Key("", "invoice/42")) // "" is the default prefix
 		<-claim.Done()
 		host.Cut() // and Heal, Kill, Suspend, StepClock; Restart, Restore, FillQuota ...
 		if _, err := claims.TryAcquire(t.Context(), "invoice/42"); err == nil {
