@@ -138,7 +138,9 @@ func TestClaimUnderFaults(t *testing.T) {
 				}
 				f.On = claimtest.Other
 				host.Inject(f)
-				b, err := q.Claim(w.Context(), 3)
+				ctx, cancel := context.WithTimeout(w.Context(), 50*sec)
+				defer cancel()
+				b, err := q.Claim(ctx, 3)
 				w.ok(err)
 				w.want(ids(b.Leases), "a b c")
 				for _, l := range b.Leases {

@@ -373,6 +373,30 @@ func TestMaxWaiting(t *testing.T) {
 	})
 }
 
+// Two processes that see the same room do not both use it.
+func TestMaxWaitingAcrossProcesses(t *testing.T) {
+	virtually(t, func(w *world) {
+		cfg := queue.Config{MaxWaiting: 2, TTL: time.Minute}
+		q, host := w.process(cfg)
+		p := w.queue(cfg)
+		w.enqueue(q, "first") // its session is open
+		held := make(chan struct{})
+		host.Inject(claimtest.Fault{On: claimtest.Other, Hold: held})
+		told := make(chan error, 1)
+		go func() {
+			_, err := q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("late")))
+			told <- err
+		}()
+		time.Sleep(100 * time.Millisecond) // it has seen that there is room
+		w.enqueue(p, "second")
+		close(held)
+		w.wantErr(<-told, queue.ErrFull)
+		st, err := q.Stats(w.Context())
+		w.ok(err)
+		w.want(st.Ready, 2)
+	})
+}
+
 func TestHeartbeatWithAnotherDuration(t *testing.T) {
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{})
