@@ -14,10 +14,10 @@ import (
 // for it. It does not wait for a holder. It takes one round trip once the
 // client has a session.
 //
-// ctx bounds the call, not the claim. The call also ends after half of
-// Config.TTL, but not before 5 s have passed. If it ends while the outcome is
-// open, the error matches ErrUnknown and the cause of ctx. A claim that the
-// request may have made is then undone in the background.
+// ctx bounds the call, not the claim. The call also ends after
+// max(Config.TTL/2, 5 s). If it ends while the outcome is open, the error
+// matches ErrUnknown and, if ctx ended, its cause. A claim that the request may
+// have made is then undone in the background.
 //
 // Calls of one client for one key that are made at the same time share a
 // request and its answer.
@@ -94,7 +94,7 @@ func (c *Client) acquireError(key string, err error) error {
 	return callError("acquire", key, err)
 }
 
-// once makes one attempt in a session with a reserved place. Without a term,
+// attemptFunc makes one attempt in a session with a reserved place. Without a term,
 // again says that another attempt makes sense, and err why this one failed.
 type attemptFunc func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
 

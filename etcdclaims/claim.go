@@ -35,8 +35,9 @@ func (cl *Claim) Fence() int64 {
 }
 
 // Revision returns the etcd revision of the transaction that made the claim:
-// the fence without the epoch. It is the ModRevision of all keys that Then has
-// written. It is 0 for a passthrough claim.
+// the fence without the epoch. It is the ModRevision of every key that an
+// operation of Then wrote, until the key is written again. It is 0 for a
+// passthrough claim.
 func (cl *Claim) Revision() int64 { return revision(cl.Fence()) }
 
 // Token returns the key and the fence, to be sent along with requests.
@@ -78,8 +79,9 @@ func (cl *Claim) Context() context.Context {
 }
 
 // Bind returns a context derived from ctx that carries the token. The context
-// also ends when the claim's context ends. For it, fencing.Check calls the
-// claim's Check. Call the CancelFunc when the context is not needed any more.
+// also ends when the claim's context ends. Called with it, fencing.Check calls
+// the claim's Check. Call the CancelFunc when the context is not needed any
+// more.
 func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = fencing.NewContext(ctx, cl.Token())
 	if cl.t == nil {
@@ -115,9 +117,9 @@ func (cl *Claim) Err() error {
 	return nil
 }
 
-// Deadline returns when the claim expires unless it is renewed, for people and
-// timeouts. It is in the past once the claim has ended, and zero for a
-// passthrough claim.
+// Deadline returns when the claim expires unless it is renewed. Use it to show
+// the time or to set a timeout; use Check to decide whether the claim is held.
+// It is in the past once the claim has ended, and zero for a passthrough claim.
 func (cl *Claim) Deadline() time.Time {
 	if cl.t == nil {
 		return time.Time{}
@@ -149,8 +151,9 @@ func (cl *Claim) Remaining() time.Duration {
 //   - ErrLost if the claim is lost or has expired.
 //   - ErrReleased while the claim is being released, from before the first
 //     request is sent, and after that.
-//   - ErrUnknown if only the wall clock has passed the deadline, as after a
-//     step. It lasts until a renewal has verified the claim.
+//   - ErrUnknown if only the wall clock has passed the deadline, for example
+//     because it was set. The error lasts until a renewal has verified the
+//     claim.
 //
 // Check succeeds again if ending the work was refused and the claim is still
 // held; see [Work.Complete].
@@ -219,7 +222,8 @@ func (s *session) hurried(ctx context.Context) (context.Context, context.CancelF
 }
 
 // Held returns the conditions that hold while the claim owns its key, for the
-// caller's own transactions. If such a transaction fails, the caller must find
+// caller's own transactions. Use all of them together: a part of them can hold
+// for another owner. If such a transaction fails, the caller must find
 // out whether the claim was lost or another condition failed. [Claim.Txn] does
 // that itself.
 func (cl *Claim) Held() []clientv3.Cmp {

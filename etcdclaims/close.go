@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ReleaseAll releases every claim of this client and returns their number.
-// Call it when the work under the claims has stopped, since handlers are not
+// ReleaseAll releases every claim of this client and returns how many keys it
+// released. Handles that share a claim (Reentrant) count once. Call it when the work under the claims has stopped, since handlers are not
 // waited for. Check fails on every claim from before the first request is
 // sent.
 //
@@ -110,18 +110,18 @@ func (t *term) shut() {
 // handlers that the client runs. It waits one drain (Config.Drain) for these
 // handlers, releases all claims and revokes the leases.
 //
-// A handler that does not return in time is a zombie; see TryRun. Claims that
-// were acquired without Run are released when the handlers have returned: stop
-// the work under them before Close. Before the first claim is given away in
+// A handler that does not return within the drain is a zombie; see TryRun.
+// Claims that were acquired without Run are released after the handlers of Run
+// have returned: stop the work under them before Close. Before the first claim is given away in
 // etcd, all claims have ended locally, with ReasonShutdown. No call returns a
 // claim after Close has begun. A key whose MinHold is not over stays held for
 // the rest of it; see [MinHold].
 //
 // ctx bounds the waiting for handlers. When ctx ends, the remaining handlers
 // count as zombies immediately. Releasing has its own time limit, so that
-// Close works even with a context that has ended. It takes milliseconds, or a
-// third of Config.TTL (2 s to 10 s) if etcd does not answer. Claims that are
-// not released by then are held until their leases lapse.
+// Close works even with a context that has ended. Releasing takes
+// milliseconds, or a third of Config.TTL (2 s to 10 s) if etcd does not answer.
+// Claims that are not released by then are held until their leases lapse.
 //
 // Calling Close again waits for the first call, bounded by its own ctx, and
 // returns the result of that call. Close of a nil client does nothing.

@@ -15,12 +15,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// Bounds and defaults. Times are of the client's clock unless said otherwise.
+// Bounds and defaults.
 const (
 	// DefaultPrefix is the prefix of all keys unless Config.Prefix is set.
 	DefaultPrefix = keyspace.DefaultPrefix
 	// DefaultTTL is the lease time of a session. With it, the work of a dead
-	// owner is picked up within 16 s.
+	// owner is picked up within 16 s, or 34 s if etcd loses its leader.
 	DefaultTTL = 15 * time.Second
 	// MinTTL is the shortest TTL that is accepted without
 	// Config.AllowShortTTL.
@@ -114,8 +114,8 @@ type Config struct {
 	// up to a tenth longer. It must be at least 2 s. Negative means for ever.
 	// Default: 24 h.
 	Retention time.Duration
-	// DeadRetention is how long the record of other work without an owner is
-	// kept: work that is dead, failed, given back or orphaned. After that the
+	// DeadRetention is how long the record is kept of work that is not done and
+	// has no owner: work that is dead, failed, given back or orphaned. After that the
 	// work counts as never begun, even if it is AtMostOnce. etcd counts the
 	// time from the end of the attempt, or from the death of the owner. It
 	// must be at least twice the TTL. Negative means for ever. Default: 30
@@ -123,9 +123,9 @@ type Config struct {
 	//
 	// Some records are kept longer. Work that waits longer than half of
 	// DeadRetention for its next attempt keeps its record until then, and for
-	// at least another half. Any record may last a tenth longer. It may also
-	// last as long as other work that the same owner began at about the same
-	// time.
+	// at least half of DeadRetention beyond that. Any record may last a tenth
+	// longer. Records of one owner share leases, so a record may outlive its
+	// time until the last of them ends.
 	DeadRetention time.Duration
 	// AllowShortTTL accepts a TTL from 2 s on, for tests. With so short a
 	// lease, a pause of one second in etcd or in the process loses claims.

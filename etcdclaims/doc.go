@@ -16,12 +16,28 @@
 //
 // There are two kinds of calls:
 //
-//   - [Client.TryAcquire] and [Client.TryRun] claim a key. Nothing is left in etcd
+//   - [Client.TryAcquire] and [Client.TryRun] claim a key. No record remains in etcd
 //     when the claim ends.
 //   - [Client.TryBegin], [Client.TryRunWork] and [Client.TryRunOnce] also keep a
 //     durable record of the work: its attempts, its outcome and its result.
 //
 // Each has a variant without Try that waits in line while the key is held.
+//
+// # Where to find what
+//
+//   - Options of one call, such as [TTL], [MaxHold] or [If]: see [AcquireOption].
+//   - Several keys in one call: [Client.TryAcquireAll] and [Client.TryAcquireEach].
+//   - The line of callers that wait for a key: [Client.Acquire] explains it,
+//     [Client.Line] lists it.
+//   - Sessions, which are the leases that claims share: [Client.Sessions].
+//   - What holds a key now, or held it before: [Client.Lookup], [Client.List],
+//     [Client.Watch] and [Client.History].
+//   - The records of work: [Client.Record], [Client.Records] and [Client.Orphans].
+//   - The state of a client, metrics and traces: [Client.Health], [Client.Stats] and
+//     [Hooks].
+//   - Help for an operator: [Client.ForceRelease], [Client.Retry] and [RaiseEpoch].
+//   - Locks that belong to an owner name instead of a claim: [Locks].
+//   - A queue of work items: package etcdclaims/queue.
 //
 // # Concurrency
 //
@@ -31,15 +47,19 @@
 // # What is not guaranteed
 //
 // No lock service can stop a process that is paused between its last check and its
-// write. A claim and its local deadline make such overlaps rare. Only the fence makes
-// them harmless.
+// write. When the process resumes, another one may own the key, and both write. The
+// local deadline of a claim makes such overlaps rare. Only a fence makes them
+// harmless.
 //
-// Each term of ownership of a key has a greater fence than every earlier term.
-// A write that carries the fence is refused once the key has a newer owner. Fence
+// A fence is a number. Each term of ownership of a key has a greater fence than every
+// earlier term. A resource that checks the fence of each write refuses the writes of
+// an earlier owner. A resource that does not check fences is not protected. Fence
 // every effect:
 //
-//   - Writes to etcd: use [Claim.Txn], [Claim.Held] or [Work.Complete].
-//   - Writes to anything else: send [Claim.Token] along and check it there.
+//   - Writes to etcd: use [Claim.Txn], [Claim.Held] or [Work.Complete]. etcd then
+//     checks the fence.
+//   - Writes to anything else: send [Claim.Token] along and check it there. Package
+//     fencing has the check.
 //
 // The end of a context is a hint, not a protection: it can come late.
 //
@@ -50,19 +70,25 @@
 // # How a claim works
 //
 // A claim is an etcd key on a lease that the client renews. The key is written once
-// per term, so its mod revision is the fence. The client dates the end of a claim by
-// its own clock, before the server can give the key away:
+// per term. The revision of that write, with the epoch in the bits above it, is the
+// fence. The client dates the end of a claim by its own clock, before the server can
+// give the key away:
 //
-//	D      = t0 + TTL*(1-rho) - M   the claim ends: Check and Err fail, Done is closed
-//	D_soft = D - drain              the claim's context ends
+//	D      = t0 + 0.99*TTL - M   the claim ends: Check and Err fail, Done is closed
+//	D_soft = D - Drain           the claim's context ends
 //
-// Here t0 is read before the renewal is sent, and TTL is what the server granted. The
-// assumed error of clock rates, rho, is 1 %, and M is max(500 ms, TTL/10). A late reply
-// extends the claim only as far as its own t0 allows.
+// The terms of the formulas are:
+//
+//   - t0 is read before the renewal is sent. A late reply extends the claim only as
+//     far as its own t0 allows.
+//   - TTL is the lease time that the server granted. The 1 % covers clocks that run at
+//     different rates.
+//   - M is max(500 ms, TTL/10).
+//   - Drain is Config.Drain, the time in which a handler is to return.
 //
 // This is the rule of Chubby's clients and of section 6.4 of Ongaro's thesis on Raft.
-// etcd's concurrency.Session dates the deadline from the reply instead, and was measured
-// up to 9 s late.
+// etcd's concurrency.Session dates the deadline from the reply instead. Its deadline
+// was measured up to 9 s after the end of the lease.
 //
 // # Contexts
 //

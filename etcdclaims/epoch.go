@@ -38,11 +38,12 @@ func parseEpoch(kv *mvccpb.KeyValue) (int64, error) {
 // --bump-revision, so that its revisions went back. Call it before any client
 // claims again.
 //
-// The new epoch is also greater than above. A snapshot can be older than the
-// last raise, and so contain an epoch that is already over. In that case above
-// must be the greatest epoch that was ever used. The ErrRewound of clients
-// that saw the revision go back names it. The highest bits of every fence
-// contain it: fence>>47. If the epoch was never raised, above is 0.
+// The new epoch is also greater than the argument above. If the epoch was never
+// raised, pass 0. A snapshot can be older than the last raise, and so contain an
+// epoch that is already over. In that case pass the greatest epoch that was ever
+// used. The ErrRewound of clients that saw the revision go back names that
+// epoch. The highest bits of every fence contain the epoch of the fence:
+// fence>>47.
 //
 // All claims of earlier epochs end: writes under their fences are refused.
 // Clients that refused to claim, with ErrRewound, claim again. The last epoch

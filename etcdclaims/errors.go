@@ -26,7 +26,8 @@ var (
 	// more. The error is a *LostError. A lost claim never comes back: acquire
 	// the key again for a new term.
 	ErrLost = errtext.Namesake("etcdclaims: claim lost", fencing.ErrLost)
-	// ErrReleased is returned when the caller has already released the claim.
+	// ErrReleased is returned when the caller is releasing or has released the
+	// claim, or when the work has ended.
 	ErrReleased = errors.New("etcdclaims: claim was released")
 	// ErrUnknown is returned when a request was sent and its outcome is not
 	// known. It may have been carried out, so do not treat it as a failure.
@@ -118,10 +119,10 @@ func (e *twoErrors) Unwrap() []error { return []error{e.a, e.b} }
 
 // HeldError describes the holder of a key. It matches ErrHeld.
 type HeldError struct {
-	// Info describes the holder, as far as the claim's key does: Note is not
-	// set, and Waiting only if the key is free. Info.Held is false if the
-	// key is free but other callers wait in line for it. Use Lookup for the
-	// rest.
+	// Info describes the holder, as far as the claim's key shows. Info.Held is
+	// false if the key is free but other callers wait in line for it; then
+	// Waiting is set. If the key is held, Note and Waiting may be missing. Use
+	// Lookup for them.
 	Info Info
 }
 
@@ -158,7 +159,7 @@ func (e *HeldError) Holder() (owner string, fence int64, since time.Time) {
 }
 
 // WaitError is returned when the context of Acquire or Begin ends while the
-// caller waits in line. It matches the cause of the context's end. It does not
+// caller waits in line. errors.Is finds the context's cause in it. It does not
 // match ErrHeld.
 type WaitError struct {
 	Key string
@@ -196,17 +197,20 @@ const (
 	// ReasonDeleted means that the key was deleted, for example by
 	// ForceRelease.
 	ReasonDeleted
-	// ReasonSuperseded means that the key has a newer owner.
+	// ReasonSuperseded means that the key has a newer owner, or that the epoch
+	// was raised; see RaiseEpoch.
 	ReasonSuperseded
 	// ReasonRevoked means that the lease is gone although it was renewed in
 	// time.
 	ReasonRevoked
-	// ReasonSessionDead means that the session was given up. Err has the
-	// cause.
+	// ReasonSessionDead means that the claims' shared lease could not be kept.
+	// Err has the cause.
 	ReasonSessionDead
 	// ReasonMaxHold means that the claim reached its MaxHold.
 	ReasonMaxHold
-	// ReasonShutdown means that the client was closed.
+	// ReasonShutdown means that the client was closed. It also means that the
+	// context given to Run has ended and the handler did not return within its
+	// drain. LostError.Err then has the cause of the context's end.
 	ReasonShutdown
 
 	reasons = int(ReasonShutdown) + 1

@@ -12,8 +12,8 @@ import (
 )
 
 // ForceRelease frees a key that any client may hold. It is for an operator who
-// knows that the holder must not have the key any more. A free key is not an
-// error.
+// has decided that the holder must not have the key any more. A free key is not
+// an error.
 //
 // The client of the holder is notified within a second if it can reach etcd.
 // Its claim is lost with ReasonDeleted, and LostError.Err contains the reason.
@@ -28,8 +28,9 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 // decided: the key may have changed hands since.
 //
 // The error matches ErrRefused if the key has another holder or none, and
-// nothing was changed. If there is another holder, the error is a *HeldError
-// too. A nil error means that the term of t is over.
+// nothing was changed. That includes a term that was over before the call. If
+// there is another holder, the error is a *HeldError too. A nil error means
+// that the term of t has ended during the call.
 func (c *Client) ForceReleaseTerm(ctx context.Context, t fencing.Token, reason string) error {
 	if t.Fence <= 0 {
 		return fmt.Errorf("%w: %q has no term with fence %d", ErrRefused, t.Key, t.Fence)

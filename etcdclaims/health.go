@@ -29,7 +29,8 @@ const (
 // Health is the state of the connection to etcd and of what depends on it; see
 // [Client.Health].
 type Health struct {
-	// Reachable reports whether etcd answered the client's last request.
+	// Reachable reports whether etcd answered the client's last request. It is
+	// false until the first answer.
 	Reachable bool
 	// Since is when the first request was sent that etcd has left unanswered.
 	// Zero while etcd is reachable.
@@ -95,6 +96,8 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 // An outage begins when etcd has answered no request for a third of Config.TTL
 // (at most 5 s). It ends with the first answer. While the client has a
 // session, or a caller waits for one, an outage is noticed within one TTL.
+// [Client.Health] does not wait for that: it returns ErrUnreachable from the
+// first unanswered request on.
 //
 // Unreachable does no I/O. It returns nil for a passthrough client.
 func (c *Client) Unreachable() error {

@@ -38,8 +38,8 @@ const (
 	// EndingHandedOver means that the holder gave its claim up to the first
 	// caller in line.
 	EndingHandedOver Ending = "handed over"
-	// EndingUnknown means that etcd's revisions do not tell whether the key was
-	// released or its lease ended: of a lock of Locks, and of the first revision
+	// EndingUnknown means that etcd's revisions do not show whether the key was
+	// released or its lease ended. It is used for locks, and for the first term
 	// after a compaction.
 	EndingUnknown Ending = "unknown"
 )
@@ -52,10 +52,10 @@ type Term struct {
 	Owner    string    // label of the holder, for people
 	Instance string    // client of the holder; see Client.Instance
 	Since    time.Time // when the term began, by the holder's wall clock
-	Attempt  int       // of work; 0 for a claim without a record
+	Attempt  int       // number of the work's attempt; 0 for a claim without a record
 	Kind     string    // as Info.Kind
 	// EndRevision is etcd's revision at which the term ended, 0 while it lasts.
-	// Without the epoch it compares with the Revision of other terms.
+	// Compare it with Term.Revision, not with Fence.
 	EndRevision int64
 	Ending      Ending // empty while the term lasts
 	Cause       string // of a forced release: who did it, and why

@@ -7,9 +7,9 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// Hooks are called for events of a client's claims, on the goroutine on which
-// they happen. A hook must return quickly and must not call the client. A nil
-// hook is skipped.
+// Hooks are called for events of a client's claims, on the goroutine that caused
+// the event. A hook must return quickly and must not call the client. A nil hook
+// is skipped.
 type Hooks struct {
 	// Acquired is called for each new term.
 	Acquired func(fencing.Token)
@@ -25,16 +25,15 @@ type Hooks struct {
 	// Renewed is called for each verified renewal of a session.
 	Renewed func(Renewal)
 	// Observe is called when a call begins to acquire a key, with the call's
-	// context. It returns what follows the call, and the claim that it makes, or
-	// nil. TryAcquireAll and TryAcquireEach call it for each key. It is not
+	// context. It returns an Observer for the call and its claim, or nil.
+	// TryAcquireAll and TryAcquireEach call it for each key. It is not
 	// called for Locks, nor for calls whose key or options are invalid.
 	Observe func(ctx context.Context, call Call) Observer
-	// Requested is called after each request to etcd, without watches. A request
+	// Requested is called after each request to etcd, except watches. A request
 	// may carry the calls of several callers.
 	Requested func(Request)
-	// Opened is called by New. The returned function is called by Close, if it
-	// is not nil. Unlike the other hooks, code that it starts may call the
-	// client.
+	// Opened is called by New. Code that Opened starts may call the client
+	// later. The returned function is called by Close, if it is not nil.
 	Opened func(*Client) (closed func())
 }
 
@@ -47,8 +46,13 @@ type Zombie struct {
 
 // Renewal describes one verified renewal of a session.
 type Renewal struct {
-	TTL    time.Duration // that etcd granted
-	Margin time.Duration // how long the session's claims had left when etcd's last answer arrived
-	Took   time.Duration // from the first request to the last answer
-	Claims int           // number of claims on the session's lease
+	// TTL is the lease time that etcd granted.
+	TTL time.Duration
+	// Margin is how much longer the session's claims would have lasted without
+	// this renewal, measured when its last answer arrived.
+	Margin time.Duration
+	// Took is the time from the first request to the last answer.
+	Took time.Duration
+	// Claims is the number of claims on the session's lease.
+	Claims int
 }

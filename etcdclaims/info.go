@@ -24,14 +24,15 @@ type Info struct {
 	Owner    string    // label of the holder, for people
 	Instance string    // client of the holder; see Client.Instance
 	Since    time.Time // when the term began, by the holder's wall clock
-	Attempt  int       // of work; 0 for a claim without a record
+	Attempt  int       // number of the work's attempt; 0 for a claim without a record
 	Note     []byte    // nil if there is none
 	// Kind is empty for a claim, and "lock" for a lock of Locks. It is
 	// "zombie" if the handler did not return within its drain, and "resting"
 	// if the claim was released before its MinHold.
 	Kind string
-	// Waiting is the number of callers in line. It excludes callers within the
-	// client that holds the key. List and Watch do not set it.
+	// Waiting is the number of callers in line, as Client.Line returns them.
+	// Callers within the client that holds the key have no place in etcd and
+	// are not counted. List and Watch do not set Waiting.
 	Waiting int64
 	// TTL is how long the lease lasts unless it is renewed, in full seconds,
 	// as counted by etcd. Only Lookup sets it.
@@ -249,7 +250,7 @@ type Waiter struct {
 
 // Line returns the callers that wait for the key, in the order in which they
 // get it. A caller that uses Barge may get it sooner. Callers within the
-// client that holds the key have no place in etcd and are missing. The line
+// client that holds the key have no place in etcd and are not listed. The line
 // may have changed when it is read.
 func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if err := checkKey(key); err != nil {

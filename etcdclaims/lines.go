@@ -15,8 +15,8 @@ type LineInfo struct {
 	Next    Waiter // the first in line; it waits longest
 }
 
-// Lines yields the lines of those of the keys that callers wait for, in the
-// order of the given keys. [Client.Line] returns all callers in one line.
+// Lines yields the line of each given key that callers wait for, in the order of
+// the given keys. [Client.Line] returns all callers in one line.
 //
 // Lines reads the places of all waiting callers of all keys, page by page, and
 // yields after that. Each page is read at the same revision unless etcd compacts

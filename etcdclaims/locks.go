@@ -15,7 +15,7 @@ import (
 )
 
 // Locks is a view of a client for callers that bring their own owner names,
-// such as a beat scheduler with a pluggable lock backend. Prefer claims, whose
+// such as celery-beat. Prefer claims, whose
 // identity cannot be shared by mistake.
 //
 // A lock belongs to every process that uses its owner's name. It lasts for the
@@ -23,8 +23,8 @@ import (
 // it ends.
 //
 // Locks and claims use the same keys and exclude each other. Only Locks
-// compares owner names, and only with names that came through Locks. Every
-// change is then guarded by the fence of the lock that was read.
+// compares owner names, and only with names that came through Locks. Each
+// change requires the fence that was read when the names were compared.
 //
 // RaiseEpoch ends locks as it ends claims. The key of an ended lock stays held
 // until the lock's TTL is over. Only its owner can lock the key before that,
@@ -35,8 +35,8 @@ import (
 // gives up before that is known gets ErrUnknown, and the check continues in
 // the background.
 //
-// ctx bounds each call. A call for one key also ends after half of
-// Config.TTL, but not before 5 s have passed.
+// ctx bounds each call. A call for one key also ends after
+// max(Config.TTL/2, 5 s).
 type Locks struct{ c *Client }
 
 // Locks returns a view of the client whose locks belong to owner names.
@@ -216,7 +216,7 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 // and changes nothing. A lock that a raised epoch has ended is removed, and
 // the result is false.
 //
-// The error also matches ErrUnknown if the lock ended while the reply to its
+// The error matches ErrUnknown if the lock ended while the reply to its
 // removal was lost. The lock is then gone, but may have ended before this
 // call.
 func (k Locks) Release(ctx context.Context, key, owner string) (ok bool, err error) {
@@ -328,8 +328,8 @@ func (k Locks) IsLocked(ctx context.Context, key string) (bool, error) {
 	return ok, err
 }
 
-// Owner returns the owner of the key, which is the label of a claim. ok is
-// false if the key is free.
+// Owner returns the owner name of a lock, or the label of the client that holds
+// a claim. ok is false if the key is free.
 func (k Locks) Owner(ctx context.Context, key string) (owner string, ok bool, err error) {
 	defer named("look up the owner of", key, &err)
 	if err := checkKey(key); err != nil {

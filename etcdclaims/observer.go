@@ -15,9 +15,9 @@ type Call struct {
 }
 
 // Observer follows one call that acquires a key and the claim that the call
-// makes, for metrics and traces. [Hooks].Observe makes one. Its methods are
-// subject to what is said of Hooks: they must return quickly, and must not call
-// the client. They may be called on several goroutines at the same time.
+// makes, for metrics and traces. [Hooks].Observe makes one. Its methods follow
+// the rules of Hooks: they must return quickly, and must not call the client.
+// They may be called on several goroutines at the same time.
 type Observer interface {
 	// Acquired is called when the call has acquired the key, before it returns.
 	// It is not called if the call shares a claim of its client (Reentrant).
@@ -42,9 +42,9 @@ type Observer interface {
 // Acquisition describes a new term, for an [Observer].
 type Acquisition struct {
 	Token    fencing.Token
-	Attempt  int    // of work; 0 for a claim without a record
-	TookOver bool   // the last owner of the work died
-	Trace    string // that the previous holder's Observer returned; empty unless the key was handed over
+	Attempt  int    // number of the work's attempt; 0 for a claim without a record
+	TookOver bool   // whether the last owner of the work died
+	Trace    string // what the previous holder's Observer.Trace returned; empty unless the key was handed over
 }
 
 // TermEnd describes the end of a term, for an [Observer].

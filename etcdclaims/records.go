@@ -56,7 +56,8 @@ func (c *Client) readRecord(ctx context.Context, key string) (r Record, kv *mvcc
 	return r, kv, nil
 }
 
-// Orphans yields the records of orphaned work: Records with StateOrphaned.
+// Orphans yields the records of orphaned work, as Client.Records with
+// StateOrphaned does.
 // Such work is claimed, but its owner is gone. Orphans changes nothing.
 // TryBegin takes such work over, and the Note of a record may describe it.
 //

@@ -15,7 +15,7 @@ import (
 // error. Releasing again does nothing and returns nil.
 //
 // The error matches ErrLost if the claim was lost before. It matches
-// ErrUnknown if the key may be held for a while yet: it is freed in the
+// ErrUnknown if it is not known that the key is free; it is then freed in the
 // background, or when the lease lapses. ctx bounds the waiting only.
 //
 // The claim of work is released as [Work.Release] does.

@@ -17,9 +17,9 @@ import (
 // Permanent and RetryAfter. Two cases give the work back as Work.Release does,
 // so that the attempt does not count and the next may begin at once:
 //
-//   - The error, or one that it wraps, has a method GiveBack() bool that
-//     returns true. If it also has a method Ran() bool that returns true,
-//     work that is AtMostOnce is dead instead.
+//   - The error, or one that it wraps, implements interface{ GiveBack() bool }
+//     and returns true. If it also implements interface{ Ran() bool } and
+//     returns true, work that is AtMostOnce is dead instead; see TryRunWork.
 //   - The error matches context.Canceled or ErrClosed after ctx was
 //     cancelled or the client was closed, and the work is not AtMostOnce.
 //

@@ -12,25 +12,31 @@ import (
 // TryRunWork begins the work that the key names as TryBegin does, calls fn as
 // TryRun does, and records the outcome when fn has returned:
 //
-//	fn returns nil               Complete
-//	an error                     Fail: the next attempt may begin after a backoff
-//	RetryAfter(err, d)           Fail: the next attempt may begin d later
-//	Permanent(err)               Fail: the work is dead
-//	an error with a method
-//	GiveBack() bool that
-//	returns true                 Release: the attempt does not count; but if the error
-//	                             also has a method Ran() bool that returns true,
-//	                             work that is AtMostOnce is dead
-//	an error that matches
-//	context.Canceled or
-//	ErrClosed, after ctx
-//	was cancelled or the client
-//	was closed                   Release, or Fail if the work is AtMostOnce
-//	it panics                    Fail with a *PanicError; then the panic continues
-//	it calls runtime.Goexit      Fail; then the goroutine ends
+//   - fn returns nil: [Work.Complete].
+//   - fn returns an error: [Work.Fail]. The next attempt may begin after a
+//     backoff.
+//   - fn returns RetryAfter(err, d): [Work.Fail]. The next attempt may begin d
+//     later.
+//   - fn returns Permanent(err): [Work.Fail]. The work is dead.
+//   - fn returns an error that gives the work back (see below):
+//     [Work.Release]. The attempt does not count.
+//   - fn returns an error that matches context.Canceled or ErrClosed, after ctx
+//     was cancelled or the client was closed: [Work.Release], or [Work.Fail] if
+//     the work is AtMostOnce.
+//   - fn panics: [Work.Fail] with a *PanicError. Then the panic continues.
+//   - fn calls runtime.Goexit: [Work.Fail]. Then the goroutine ends.
+//
+// An error of fn, or one that it wraps, may implement two interfaces. A package
+// can implement them without importing this one:
+//
+//	interface{ GiveBack() bool } // true: give the work back
+//	interface{ Ran() bool }      // true: work that is AtMostOnce is dead
+//
+// Ran is only asked for work that is AtMostOnce. It takes precedence over
+// GiveBack.
 //
 // fn may end the work itself with Complete, CompleteWith, Fail or Release, and
-// return the error of that call. It does so to store a result, or to write to
+// return the error of that call. Use this to store a result, or to write to
 // etcd in the transaction that ends the work. Work that fn has ended is left
 // as it is.
 //
@@ -203,7 +209,7 @@ func ignoreUnknown(err error) error {
 // that recovers from panics itself can pass one to Work.Fail, which stores the
 // stack.
 type PanicError struct {
-	Value any    // of the panic
+	Value any    // the value that the handler passed to panic
 	Stack []byte // as runtime/debug.Stack returns it
 }
 

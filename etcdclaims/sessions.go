@@ -20,7 +20,7 @@ type SessionInfo struct {
 	Owner    string    // label of the client, for people
 	Since    time.Time // when the session began, by the client's wall clock
 	Lease    clientv3.LeaseID
-	TTL      time.Duration // that etcd granted
+	TTL      time.Duration // the lease time that etcd granted
 	// Left is how long the lease lasts unless it is renewed, in full seconds, as
 	// counted by etcd. A client renews when a third of the TTL has passed. Left
 	// below half of the TTL means that a renewal is late.
@@ -28,11 +28,11 @@ type SessionInfo struct {
 }
 
 // Sessions yields the sessions of all clients under the prefix, in no particular
-// order of time. A client without claims has none after two of its TTLs. Locks of
-// [Locks] and the leases of work records are no sessions.
+// order. A client without claims has none after two of its TTLs. Leases of
+// [Locks] and of work records are not sessions.
 //
 // Sessions asks etcd for the lease of each session that it yields, one by one.
-// Break off the loop when there are enough. An error ends the iteration.
+// Leave the loop when there are enough. An error ends the iteration.
 func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 	return func(yield func(SessionInfo, error) bool) {
 		if c.Passthrough() {

@@ -16,19 +16,19 @@ type stats struct {
 type Stats struct {
 	Attempts  int64            // acquiring calls; TryAcquireAll and TryAcquireEach count each key
 	Acquired  int64            // claims that were acquired
-	Contended int64            // attempts that found the key held, or other callers in line
+	Contended int64            // calls that found the key held, or other callers in line
 	TookOver  int64            // work that was begun after its owner had died
 	Released  int64            // claims that their holder gave up, including the claims of ended work
-	Completed int64            // attempts that completed their work
-	Failed    int64            // attempts that failed
+	Completed int64            // work attempts that completed the work
+	Failed    int64            // work attempts that failed
 	Zombies   int64            // handlers that did not return within their drain
 	Lost      map[Reason]int64 // claims that were lost; reasons that did not occur have no entry
 	Held      int              // claims held now
 	Sessions  int              // leases of claims in use now
-	Requests  int64            // requests to etcd, without watches and the request for its version
+	Requests  int64            // requests to etcd, except watches and the request for its version
 	Waiting   int              // calls that wait in line for a key now
 	Overdue   int              // handlers of Run and the like that run now though their drain is over
-	Oldest    time.Duration    // how long the oldest of the claims held now is held; 0 if none is
+	Oldest    time.Duration    // how long the oldest of the claims held now has been held; 0 if none is
 }
 
 // Stats returns the counts so far. It does no I/O. The counts of a passthrough

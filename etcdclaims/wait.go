@@ -15,16 +15,16 @@ import (
 // Acquire claims the key, and waits in line while it is held, first come first
 // served. It waits until ctx ends.
 //
-// Nothing is polled. A release hands the key to the first caller in line and
-// notifies it. That caller also watches the key, in case the holder dies. A
-// hand-over costs about two requests, no matter how many callers wait.
+// Acquire does not poll. A release hands the key to the first caller in line and
+// notifies it. The first caller in line also watches the key, in case the holder
+// dies. A hand-over costs about two requests, no matter how many callers wait.
 //
 // If the holder dies, the first caller in line has the key within TTL + 1 s of
 // the holder's last renewal. A lost event, or a watch that hangs, adds at most
-// one renewal interval, a third of the caller's own TTL: at each verified
-// renewal the client compares the keys that its callers wait for with etcd.
-// That takes one condition for each caller, in requests of up to 128. Requests
-// to a member that hangs add their timeouts.
+// one renewal interval, which is a third of the caller's own TTL. At each
+// verified renewal the client compares the keys that its callers wait for with
+// etcd. That takes one condition for each caller, in requests of up to 128. A
+// member that hangs adds the timeout of each request sent to it.
 //
 // ctx bounds the waiting, not the claim. When ctx ends, the place in line is
 // given up in the background.

@@ -58,17 +58,17 @@ type Event struct {
 
 // Watch yields the changes of ownership of the keys that begin with prefix. An
 // empty prefix means all keys. It begins with the keys that are held now,
-// followed by Synced. It ends when ctx ends, the client is closed, or the loop
-// is left.
+// followed by Synced. It ends when ctx ends, when the client is closed, and when
+// the caller leaves the loop.
 //
 // Watch survives disconnections and compaction, after which it yields
-// Resynced. An error is the last value. It is one that retrying would not
-// change, such as a missing permission.
+// Resynced. If an error is yielded the iteration ends; retrying would not help.
+// A missing permission is such an error.
 //
 // Watch also compares what it has yielded with etcd, once per renewal interval
 // (a third of Config.TTL). Each comparison is one read that scans the watched
-// keys. A lost event is made up for, after Resynced, within 1 s and one
-// interval. A dead holder's key is therefore Freed within TTL + 1 s and one
+// keys. The change of a lost event is yielded, after Resynced, within 1 s and
+// one interval. A dead holder's key is therefore Freed within TTL + 1 s and one
 // interval.
 //
 // Up to 4,096 events are buffered for a slow consumer. A consumer that falls

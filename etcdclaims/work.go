@@ -12,8 +12,8 @@ import (
 // Work is a claim with a durable record. End it with Complete, Fail or
 // Release, or let Run do so.
 //
-// If the claim is lost, the process dies or the client is closed first, the
-// work is an orphan. The next caller begins it again.
+// If the claim is lost, the process dies or the client is closed before the
+// work has ended, the work is an orphan. The next caller begins it again.
 type Work struct {
 	*Claim
 	attempt    int
@@ -50,7 +50,8 @@ func (w *Work) Previous() (r Record, ok bool) { return w.previous, w.previous.St
 //   - ErrLost if the claim was lost. Nothing was carried out.
 //   - ErrReleased if the work has already ended.
 //   - ErrUnknown if the transaction may have been carried out. It is
-//     retried in the background, and the key is released in any case.
+//     retried in the background. The key is released whether the work was
+//     completed or not.
 //
 // After any other error nothing was carried out and the claim is still held.
 // Call Complete again, or Fail.
@@ -73,7 +74,8 @@ func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.
 
 // Fail records the attempt as failed and releases the claim, in one
 // transaction together with ops. It returns the new record. In StateFailed the
-// next attempt may begin at NotBefore. In StateDead there is no next attempt.
+// next attempt may begin at NotBefore. In StateDead there is no next attempt,
+// unless a caller uses Again or Client.Retry.
 //
 // NotBefore is set by Config.Backoff, or by RetryAfter around cause. The work
 // is dead if cause is Permanent, or after Config.MaxAttempts. A client that
