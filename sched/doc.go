@@ -1,5 +1,5 @@
-// Package sched runs jobs on schedules, in all processes that share an etcd. One
-// process runs each tick of a schedule. It is cron that survives the death of any
+// Package sched runs jobs on schedules, in all processes that share an etcd. Each
+// tick of a schedule is run by one of them. It is cron that survives the death of any
 // process, and that records which ticks did not run.
 //
 //	scheduler, err := sched.New(claims, sched.Config{Group: "billing"})
@@ -13,7 +13,8 @@
 //	err = scheduler.Run(ctx) // in each process, until ctx ends
 //	err = errors.Join(err, claims.Close(context.Background()))
 //
-// A tick is one instant of one job's schedule. [CatchUp] decides about ticks that
+// A tick is one instant of one job's schedule. A run is one execution of its handler.
+// [CatchUp] decides about ticks that
 // were missed. [Overlap] decides about ticks that come due while a run of the job is
 // in progress. [Delivery] decides about runs whose process died.
 //
@@ -23,10 +24,9 @@
 // so all processes agree and a restart moves nothing. The schedules of robfig/cron
 // v3 and of River can be used too. A [Schedule] runs nothing and reads no clock.
 //
-// A clock that is put forward skips times, and a clock that is put back shows times
-// twice. If a Cron expression names times of the day, as in "30 2 * * *", such times
+// Where summer time begins, clocks skip times; where it ends, they show times twice. If a Cron expression names times of the day, as in "30 2 * * *", such times
 // are due once by default; see [GapPolicy] and [FoldPolicy]. If its minute or hour
-// field begins with *, the schedule follows the clock.
+// field begins with *, it is due whenever the clock shows a matching time.
 //
 // Package [github.com/etcdclaims/claims/sched/calendar] holds the schedules and
 // documents their syntax. It imports the standard library alone. The names in this
@@ -34,8 +34,8 @@
 //
 // # What is not guaranteed
 //
-// Handlers do not run exactly once. Each tick begins at most once per attempt, and
-// its outcome is recorded. If the process dies during a run, [AtMostOnce] records
+// Handlers do not run exactly once. A tick can have several attempts. Each begins at
+// most once, and its outcome is recorded. If the process dies during a run, [AtMostOnce] records
 // the run as lost, and [AtLeastOnce] begins the tick again with Attempt one greater.
 // A handler that finished its work and then died cannot be distinguished from one
 // that died before.
@@ -51,7 +51,7 @@
 // record is refused, and so is each write under its fence.
 //
 // Ticks do not start exactly on time. After the death of the group's owner the next
-// tick is admitted within the TTL of its claims plus one second (16 s by default).
+// tick is admitted within the owner's TTL plus one second (16 s by default).
 // After the loss of etcd's leader it is admitted within 2 TTL + 4 s. The job's
 // CatchUp decides about the ticks that came due in between.
 //
@@ -59,12 +59,12 @@
 // due. If that clock is wrong, ticks come early or late, or are treated as missed,
 // but none comes twice. If it is put back, ticks wait until it reaches its old time
 // again. The wall clock of the process that calls [Scheduler.Resume] determines
-// when scheduled ticks start again. If it is ahead of the owner's, the ticks in
-// between are left out.
+// when scheduled ticks start again. If it is ahead of the owner's, the ticks
+// between the two clocks' times do not run.
 //
 // Processes with different versions of the tz database can give a Cron schedule
-// different instants. One owner at a time decides, so they do not both run their
-// own; but a take-over can run both. Package calendar describes how to use one
+// different instants. One owner at a time decides, so two versions of a tick do not run
+// at once. After a take-over both can run. Package calendar describes how to use one
 // version everywhere. UTC is not affected.
 //
 // Without etcd, with a nil client, a Scheduler runs its jobs in this process alone,
@@ -74,21 +74,22 @@
 // # Concurrency
 //
 // Each group has one owner, elected by a claim on "sched/<group>/owner". The owner
-// admits ticks. An admission is one transaction under the guard of that claim, and
-// moves the job's high-water mark beyond the tick. Each run has a claim of its own,
-// which does not end with the ownership: on "sched/<group>/job/<job>", so that the
-// runs of a job exclude each other, or on a key per tick for [Allow].
+// admits ticks. An admission is one transaction under the condition that the claim is
+// still held. It moves the job's high-water mark, up to which all ticks are decided.
+// Each run has a claim of its own, which does not end with the ownership. The claim is
+// on "sched/<group>/job/<job>", so that the runs of a job exclude each other. For
+// [Allow] it is on a key per tick.
 //
 // Handlers are called on goroutines of their own. Their number is unlimited unless
 // Config.Limit is set.
 //
 // A handler whose context has ended, by Timeout, Cancel, the end of Run or the loss
-// of its claim, has a drain (etcdclaims.Config.Drain) to return. After the drain it
-// is shut out: its claim is moved to a lease that nobody renews, the run is recorded
+// of its claim, has the time Config.Drain of the client to return. After that it is
+// no longer waited for: its claim is moved to a lease that nobody renews, the run is recorded
 // as lost, and the next run begins when that lease has expired. If Timeout or Cancel
 // ended the context, the record says that the handler did not return.
 //
-// The owner serves its duties in turns. Neither a long backlog nor a job that is
+// The owner does its kinds of work in turn. Neither a long backlog nor a job that is
 // always due delays a RunNow, a Pause or a new job. The cost of a group grows with
 // the number of ticks that are due, not with the number of its jobs.
 // docs/scheduling.md has the figures.
