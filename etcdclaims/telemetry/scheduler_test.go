@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,21 +15,20 @@ import (
 func TestScheduler(t *testing.T) {
 	inWorld(t, func(w *world) {
 		claims, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		began := 0
-		cfg := sched.Config{Group: "billing", Hooks: sched.Hooks{Began: func(sched.Tick) { began++ }}}
+		var began, runs atomic.Int32
+		cfg := sched.Config{Group: "billing", Hooks: sched.Hooks{Began: func(sched.Tick) { began.Add(1) }}}
 		w.tel.InstrumentScheduler(&cfg)
 		s, err := sched.New(claims, cfg)
 		if err != nil {
 			w.Fatal(err)
 		}
-		runs := 0
 		err = errors.Join(
 			s.Add(sched.Job{Name: "fine", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(ctx context.Context, _ sched.Tick) error {
 				time.Sleep(2 * sec)
 				return nil
 			}}),
 			s.Add(sched.Job{Name: "bad", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error {
-				if runs++; runs == 2 {
+				if runs.Add(1) == 2 {
 					time.Sleep(90 * sec) // the third tick finds it running
 				}
 				return errors.New("no")
@@ -54,8 +54,8 @@ func TestScheduler(t *testing.T) {
 			"etcdclaims.tick.overdue{group=billing}":                       "0.0",
 			"etcdclaims.tick.next_due{group=billing}":                      oneDigit(next),
 		})
-		if began != 5 {
-			w.Errorf("the hook that was there before was called %d times, want 5", began)
+		if n := began.Load(); n != 5 {
+			w.Errorf("the hook that was there before was called %d times, want 5", n)
 		}
 
 		// An owner that etcd does not answer: ticks become overdue, until it is no owner
