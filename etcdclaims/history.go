@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 )
 
 // An Ending is how a term ended, as far as etcd's revisions show it.
@@ -149,6 +150,9 @@ func (c *Client) eventsOf(ctx context.Context, name string, until int64) ([]*cli
 // eventsFrom is eventsOf from a revision on. If that is compacted, it returns the
 // first one that is not.
 func (c *Client) eventsFrom(ctx context.Context, name string, from, until int64) (events []*clientv3.Event, compacted int64, err error) {
+	// A stream of its own: a member answers requests for progress only if no watch on
+	// the stream waits for a revision to come, as those of Watch do.
+	ctx = metadata.AppendToOutgoingContext(ctx, "etcdclaims-stream", "history")
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	watch := c.etcd.Watch(ctx, name, clientv3.WithRev(from), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())

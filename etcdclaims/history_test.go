@@ -1,6 +1,7 @@
 package etcdclaims_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -8,7 +9,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 func (w *world) history(c *etcdclaims.Client, key string) etcdclaims.History {
@@ -158,4 +161,33 @@ func TestForceReleaseTerm(t *testing.T) {
 			t.Errorf("lost with %v", err)
 		}
 	})
+}
+
+// A member answers no request for progress on a stream with a watch that waits for a
+// revision to come, as Watch does while etcd is idle. Virtual members answer it.
+func TestHistoryWhileWatching(t *testing.T) {
+	t.Parallel()
+	server := testetcd.Start(t, testetcd.NoSync())
+	c := claimtest.NewClient(t, claimtest.EtcdFunc(server.Client), etcdclaims.Config{})
+	tryClaim(t, c, "k")
+	tryClaim(t, c, "other") // the last write is not of the key
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	synced, ended := make(chan bool, 1), make(chan bool)
+	go func() {
+		defer close(ended)
+		for e := range c.Watch(ctx, "") {
+			if e.Kind == etcdclaims.Synced {
+				synced <- true
+			}
+		}
+	}()
+	<-synced
+	reading, stop := context.WithTimeout(ctx, 10*sec)
+	defer stop()
+	if h, err := c.History(reading, "k"); err != nil || len(h.Terms) != 1 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	cancel()
+	<-ended
 }

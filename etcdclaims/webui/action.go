@@ -208,7 +208,7 @@ func statusOf(err error) int {
 			return http.StatusConflict
 		}
 	}
-	for _, known := range []error{etcdclaims.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound} {
+	for _, known := range []error{etcdclaims.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound, queue.ErrNoQueue} {
 		if errors.Is(err, known) {
 			return http.StatusNotFound
 		}

@@ -13,8 +13,6 @@ import (
 const (
 	// mostChanges is how many changes of ownership the board remembers.
 	mostChanges = 50
-	// syncPatience is how long a request waits for the first complete reading.
-	syncPatience = 2 * time.Second
 	// watchAgain is how long after a watch has ended for good it is tried again.
 	watchAgain = 5 * time.Second
 )
@@ -75,13 +73,13 @@ func (b *board) start() (watching bool, synced <-chan struct{}) {
 }
 
 // wake starts the watch unless there is one, and waits until all claims are known, or
-// for a while.
-func (b *board) wake(ctx context.Context) {
+// for as long as a request may wait.
+func (b *board) wake(ctx context.Context, until time.Time) {
 	watching, synced := b.start()
 	if !watching {
 		return
 	}
-	patience := time.NewTimer(syncPatience)
+	patience := time.NewTimer(time.Until(until))
 	defer patience.Stop()
 	select {
 	case <-synced:

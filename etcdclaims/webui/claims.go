@@ -86,6 +86,7 @@ type keyPage struct {
 	Older    int               // terms, beside those
 	From     int64             // the first revision that etcd still has
 	Timeline timeline
+	Refused  []refusalRow
 	Fresh    Fresh
 
 	CanRelease, CanRetry, CanForget bool
@@ -150,6 +151,7 @@ func (q *request) key() (any, error) {
 	}
 	p := keyPage{Key: key, Info: x.info, Note: q.value(FieldNote, string(x.info.Note)), Line: x.line, More: max(x.more, 0), Fresh: fresh, From: x.history.From}
 	terms := x.history.Terms
+	p.Refused = q.refusedOf(key)
 	p.Timeline = newTimeline(terms, x.history.Revision)
 	p.Older = max(0, len(terms)-mostTerms)
 	for i := len(terms) - 1; i >= p.Older; i-- {

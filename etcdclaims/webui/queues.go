@@ -36,7 +36,7 @@ func (s *queues) open(ctx context.Context, name string) (*queue.Queue, error) {
 	if q != nil {
 		return q, nil
 	}
-	opened, err := queue.New(s.h.claims, queue.Config{Name: name})
+	opened, err := queue.Open(ctx, s.h.claims, name)
 	if err != nil {
 		return nil, err
 	}

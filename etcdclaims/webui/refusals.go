@@ -91,16 +91,38 @@ type refusalRow struct {
 	Owner string // of the holder that took over
 }
 
+// explain returns a refusal with the take-over before it.
+func (b *board) explain(r refusal) refusalRow {
+	row := refusalRow{refusal: r}
+	if i, ok := b.holder(r.Token.Key); ok && r.Newest != 0 && i.Fence == r.Newest && r.At.After(i.Since) {
+		row.After, row.Owner = r.At.Sub(i.Since), i.Owner
+	}
+	return row
+}
+
+// mostOfKey is how many refusals the page of a key shows.
+const mostOfKey = 5
+
+// refusedOf returns the last refusals of a key, newest first.
+func (q *request) refusedOf(key string) (rows []refusalRow) {
+	if q.refused() == 0 {
+		return nil
+	}
+	all, _ := q.h.cfg.Refusals.newest()
+	for _, r := range all {
+		if r.Token.Key == key && len(rows) < mostOfKey {
+			rows = append(rows, q.h.board.explain(r))
+		}
+	}
+	return rows
+}
+
 func (q *request) refusals() (any, error) {
 	b := q.useClaims("")
 	all, total := q.h.cfg.Refusals.newest()
 	p := refusalsPage{Total: total, On: q.h.cfg.Refusals != nil}
 	for _, r := range all {
-		row := refusalRow{refusal: r}
-		if i, ok := b.holder(r.Token.Key); ok && r.Newest != 0 && i.Fence == r.Newest && r.At.After(i.Since) {
-			row.After, row.Owner = r.At.Sub(i.Since), i.Owner
-		}
-		p.Refusals = append(p.Refusals, row)
+		p.Refusals = append(p.Refusals, b.explain(r))
 	}
 	q.shows.claims = false
 	q.refused()

@@ -13,8 +13,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// pageSize is how many rows a page has.
-const pageSize = 100
+const (
+	// pageSize is how many rows a page has.
+	pageSize = 100
+	// patience is how long a request waits for etcd, for all that it shows.
+	patience = 2 * time.Second
+)
 
 // page is one of the pages.
 type page struct {
@@ -63,10 +67,11 @@ type request struct {
 	r     *http.Request
 	query url.Values
 	shows shows
+	until time.Time // it waits for etcd
 }
 
 func (h *Handler) newRequest(r *http.Request, query url.Values) *request {
-	return &request{h: h, r: r, query: query, shows: shows{topics: make(map[string]bool)}}
+	return &request{h: h, r: r, query: query, shows: shows{topics: make(map[string]bool)}, until: time.Now().Add(patience)}
 }
 
 // errInput is the error of a request that does not make sense.
@@ -85,14 +90,14 @@ func (q *request) can(op Operation) bool {
 // useClaims makes the page one that shows the claims with a prefix.
 func (q *request) useClaims(prefix string) *board {
 	q.shows.claims, q.shows.prefix = true, prefix
-	q.h.board.wake(q.r.Context())
+	q.h.board.wake(q.r.Context(), q.until)
 	return &q.h.board
 }
 
 // snapshotOf returns a snapshot, which becomes part of what the page shows.
 func snapshotOf[T any](q *request, topic string, every time.Duration, read func(context.Context) (T, error)) (T, Fresh) {
 	q.shows.topics[topic] = true
-	value, fresh := q.h.snapshots.get(q.r.Context(), topic, every, func(ctx context.Context) (any, error) { return read(ctx) })
+	value, fresh := q.h.snapshots.get(q.r.Context(), q.until, topic, every, func(ctx context.Context) (any, error) { return read(ctx) })
 	v, _ := value.(T)
 	return v, fresh
 }

@@ -14,13 +14,13 @@ const (
 	mostSnapshots = 256
 	// readTimeout bounds one reading.
 	readTimeout = 5 * time.Second
-	// readPatience is how long a request waits for a reading.
-	readPatience = 2 * time.Second
 	// shortest is the least time from one reading to the next.
 	shortest = 150 * time.Millisecond
 	// dutyCycle is the least ratio of the time between two readings to the time that
 	// one takes, so that a slow one does not become a load on etcd.
 	dutyCycle = 10
+	// staleCycle is the same for what is known to have changed.
+	staleCycle = 2
 )
 
 // snapshots are what was read from etcd, by name. All requests and all tabs share them.
@@ -66,8 +66,8 @@ type Fresh struct {
 }
 
 // get returns the snapshot of a name, at most as old as every, unless etcd does not
-// answer. It is read by the given function.
-func (s *snapshots) get(ctx context.Context, name string, every time.Duration, read func(context.Context) (any, error)) (any, Fresh) {
+// answer before the time until. It is read by the given function.
+func (s *snapshots) get(ctx context.Context, until time.Time, name string, every time.Duration, read func(context.Context) (any, error)) (any, Fresh) {
 	s.mu.Lock()
 	n := s.byName[name]
 	if n == nil {
@@ -80,7 +80,7 @@ func (s *snapshots) get(ctx context.Context, name string, every time.Duration, r
 	reading := n.reading
 	s.mu.Unlock()
 	if reading != nil {
-		patience := time.NewTimer(readPatience)
+		patience := time.NewTimer(time.Until(until))
 		defer patience.Stop()
 		select {
 		case <-reading:
@@ -114,11 +114,11 @@ func (s *snapshots) makeRoom() {
 
 // start reads a snapshot in the background if that is due. The mutex is held.
 func (s *snapshots) start(n *snapshot) {
-	pause := n.every
+	pause := max(n.every, dutyCycle*n.took)
 	if n.stale {
-		pause = shortest
+		pause = max(shortest, staleCycle*n.took)
 	}
-	if n.reading != nil || time.Since(n.tried) < max(pause, dutyCycle*n.took) {
+	if n.reading != nil || time.Since(n.tried) < pause {
 		return
 	}
 	done := make(chan struct{})

@@ -115,6 +115,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	q.status()
 	t := h.tabs.add(q.shows)
 	if t == nil {
 		w.Header().Set("Retry-After", "30")

@@ -18,6 +18,8 @@ var functions = template.FuncMap{
 	"fence":   func(n int64) string { return strconv.FormatInt(n, 10) },
 	"time":    timestamp,
 	"ago":     ago,
+	"lasts":   lasts,
+	"round":   func(d time.Duration) time.Duration { return d.Round(time.Millisecond) },
 	"span":    span,
 	"seconds": func(d time.Duration) int { return int(d / time.Second) },
 	"add":     func(a, b int) int { return a + b },
@@ -92,8 +94,21 @@ func ago(t, now time.Time) template.HTML {
 	if t.After(now) {
 		text = "in " + span(t.Sub(now))
 	}
-	// All parts are made of digits and letters.
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, t.UTC().Format(time.RFC3339Nano), timestamp(t), text))
+	return element(t, "", text)
+}
+
+// lasts is an element with how long something has lasted, which the script keeps up to
+// date.
+func lasts(since, now time.Time) template.HTML {
+	if since.IsZero() {
+		return "—"
+	}
+	return element(since, " data-lasts", span(now.Sub(since)))
+}
+
+// element is a time. All its parts are made of digits and letters.
+func element(t time.Time, attribute, text string) template.HTML {
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s"%s>%s</time>`, t.UTC().Format(time.RFC3339Nano), timestamp(t), attribute, text))
 }
 
 // span is a duration as people read it. The script has the same function.

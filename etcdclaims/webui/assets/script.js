@@ -27,7 +27,7 @@
     const now = Date.now() - ahead;
     for (const time of document.querySelectorAll("time[datetime]")) {
       const seconds = (now - Date.parse(time.dateTime)) / 1000;
-      const text = seconds < 0 ? "in " + span(seconds) : span(seconds) + " ago";
+      const text = "lasts" in time.dataset ? span(seconds) : seconds < 0 ? "in " + span(seconds) : span(seconds) + " ago";
       if (time.textContent !== text) time.textContent = text;
     }
   };
@@ -102,17 +102,14 @@
   const open = () => {
     if (source || document.hidden) return;
     source = new EventSource("events?page=" + encodeURIComponent(page));
-    let first = retry === 0;
     source.addEventListener("ready", () => {
       retry = 0;
       say("live");
-      if (!first) refresh();
-      first = false;
+      refresh(); // what has changed since the page was served
     });
     source.addEventListener("changed", refresh);
     source.onerror = () => {
       say("not live: connecting again", true);
-      first = false;
       if (source && source.readyState === EventSource.CLOSED) { // refused: too many tabs, or a login is needed
         close();
         retry = Math.min(retry + 1, 6);
@@ -131,12 +128,11 @@
     if (document.hidden) {
       close();
     } else {
-      retry = 1; // what was missed is asked for
       open();
     }
   });
   addEventListener("pagehide", close);
-  addEventListener("pageshow", (e) => { if (e.persisted) { retry = 1; open(); } });
+  addEventListener("pageshow", (e) => { if (e.persisted) open(); });
 
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.nodeName)) return;

@@ -1,0 +1,231 @@
+package webui_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/sched"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestActions(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	cfg := webui.Config{Access: permissive, Logger: zap.New(core), User: func(*http.Request) string { return "alice" }}
+	virtually(t, cfg, func(w *world) {
+		w.busy()
+		ctx := w.Context()
+		does := func(form url.Values, back string) {
+			w.Helper()
+			logs.TakeAll()
+			answer := w.post(form)
+			if answer.Code != http.StatusSeeOther || back+"&done="+form.Get("action") != locationOf(answer) {
+				w.Fatalf("%v: %d, %v: %s", form, answer.Code, answer.Header(), answer.Body)
+			}
+			entries := logs.FilterMessage("operation carried out").All()
+			if len(entries) != 1 || entries[0].ContextMap()["user"] != "alice" || entries[0].ContextMap()["action"] != form.Get("action") {
+				w.Errorf("%v: the log has %v", form, entries)
+			}
+		}
+		i, err := w.claims.Lookup(ctx, "orders/42")
+		w.ok(err)
+		does(form(webui.ActionRelease, "key", "orders/42", "fence", strconv.FormatInt(i.Fence, 10), "reason", "stuck"), "key?key=orders%2F42")
+		w.shows("key?key=orders/42&done=release", "The term was ended.", "alice: stuck", "worker-3")
+		does(form(webui.ActionRetryWork, "key", "invoices/1"), "key?key=invoices%2F1")
+		does(form(webui.ActionForgetWork, "key", "invoices/1", "state", "free"), "key?key=invoices%2F1")
+		if _, ok, err := w.claims.Record(ctx, "invoices/1"); ok || err != nil {
+			w.Errorf("the record is there: %v", err)
+		}
+
+		job := []string{"group", "billing", "job", "nightly", "reason", "month end"}
+		s, err := sched.New(w.claims, sched.Config{Group: "billing"})
+		w.ok(err)
+		does(form(webui.ActionPauseJob, job...), "job?group=billing&job=nightly")
+		w.shows("job?group=billing&job=nightly", "paused", "alice: month end")
+		does(form(webui.ActionResumeJob, job...), "job?group=billing&job=nightly")
+		does(form(webui.ActionRunJob, job...), "job?group=billing&job=nightly")
+		time.Sleep(5 * time.Second)
+		if info, err := s.Inspect(ctx, "nightly"); err != nil || info.Paused != nil || info.Last == nil {
+			w.Errorf("it did not run: %+v, %v", info, err)
+		}
+		does(form(webui.ActionCancelJob, job...), "job?group=billing&job=nightly")
+
+		q, err := queue.Open(ctx, w.claims, "mails")
+		w.ok(err)
+		defer q.Close(ctx)
+		count := func(dead, ready int) {
+			w.Helper()
+			if st, err := q.Stats(ctx); err != nil || st.Dead != dead || st.Ready != ready {
+				w.Errorf("%+v, %v; want %d dead, %d ready", st, err, dead, ready)
+			}
+		}
+		does(form(webui.ActionPauseQueue, "queue", "mails"), "queue?queue=mails")
+		w.shows("queue?queue=mails", "Paused by")
+		does(form(webui.ActionResumeQueue, "queue", "mails"), "queue?queue=mails")
+		count(1, 2)
+		does(form(webui.ActionRedrive, "queue", "mails", "item", "mail-0"), "item?id=mail-0&queue=mails")
+		count(0, 3)
+		b, err := q.TryClaim(ctx, 3)
+		w.ok(err)
+		for _, l := range b.Leases {
+			w.ok(l.Discard(ctx, "no"))
+		}
+		does(form(webui.ActionPurge, "queue", "mails", "before", time.Now().Add(-time.Minute).Format(time.RFC3339Nano)), "queue?queue=mails")
+		count(3, 0) // they died after the person looked
+		does(form(webui.ActionRedriveAll, "queue", "mails"), "queue?queue=mails")
+		count(0, 3)
+	})
+}
+
+// locationOf returns where an answer leads, what was done last.
+func locationOf(answer *httptest.ResponseRecorder) string {
+	page, query, _ := strings.Cut(answer.Header().Get("Location"), "?")
+	values, _ := url.ParseQuery(query)
+	done := values.Get("done")
+	values.Del("done")
+	return page + "?" + values.Encode() + "&done=" + done
+}
+
+func TestActionsThatFail(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	virtually(t, webui.Config{Access: permissive, Logger: zap.New(core)}, func(w *world) {
+		claim := w.claim(w.claims, "k")
+		fence := strconv.FormatInt(claim.Fence(), 10)
+		for _, tt := range []struct {
+			form url.Values
+			code int
+		}{
+			{form("no"), 400},
+			{form(webui.ActionView), 400},
+			{form(webui.ActionRelease, "key", "k", "fence", fence), 400}, // no reason
+			{form(webui.ActionRelease, "key", "k", "fence", "9223372036854775808", "reason", "r"), 400},
+			{form(webui.ActionRelease, "key", "k", "fence", "-1", "reason", "r"), 400},
+			{form(webui.ActionRelease, "key", "k", "fence", "1", "reason", "r"), 409}, // another term
+			{form(webui.ActionRelease, "key", "k", "fence", fence, "reason", strings.Repeat("r", 501)), 400},
+			{form(webui.ActionRelease, "key", "k", "fence", fence, "reason", strings.Repeat("r", 20<<10)), 400},
+			{form(webui.ActionRelease, "key", "\x00", "fence", fence, "reason", "r"), 400},
+			{form(webui.ActionRetryWork, "key", "none"), 404},
+			{form(webui.ActionPauseJob, "group", "g", "job", "none"), 404},
+			{form(webui.ActionPauseJob, "group", "a/b", "job", "none"), 400},
+			{form(webui.ActionPauseQueue, "queue", "none"), 404},
+			{form(webui.ActionPurge, "queue", "none", "before", time.Now().Add(time.Hour).Format(time.RFC3339Nano)), 400},
+		} {
+			if answer := w.post(tt.form); answer.Code != tt.code {
+				w.Errorf("%.100v: status %d, want %d", tt.form, answer.Code, tt.code)
+			}
+		}
+		w.ok(claim.Check())
+		if n := logs.FilterMessage("operation carried out").Len(); n > 0 {
+			w.Errorf("%d operations were carried out", n)
+		}
+		if answer := httpGet(w.page, "/do"); answer.Code != http.StatusMethodNotAllowed {
+			w.Errorf("GET: status %d", answer.Code)
+		}
+		r := w.post(form(webui.ActionRelease), func(r *http.Request) { r.URL.Path = "/claims" })
+		if r.Code != http.StatusMethodNotAllowed {
+			w.Errorf("POST of a page: status %d", r.Code)
+		}
+	})
+}
+
+func TestAccess(t *testing.T) {
+	releases := func(w *world, change func(*http.Request)) (code int, held bool) {
+		claim := w.claim(w.claims, "k")
+		defer claim.Release(w.Context())
+		code = w.post(form(webui.ActionRelease, "key", "k", "fence", strconv.FormatInt(claim.Fence(), 10), "reason", "r"), change).Code
+		i, err := w.claims.Lookup(w.Context(), "k")
+		w.ok(err)
+		return code, i.Held
+	}
+	nothing := func(*http.Request) {}
+
+	t.Run("read-only", func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		virtually(t, webui.Config{Logger: zap.New(core)}, func(w *world) {
+			if code, held := releases(w, nothing); code != http.StatusForbidden || !held {
+				w.Errorf("status %d, held %v", code, held)
+			}
+			if logs.FilterMessage("operation denied").Len() != 1 {
+				w.Errorf("the log has %v", logs.All())
+			}
+			w.claim(w.claims, "l")
+			if strings.Contains(w.shows("key?key=l", ">held<"), "<form") {
+				w.Error("a form is shown")
+			}
+		})
+	})
+	t.Run("per action and key", func(t *testing.T) {
+		access := func(_ *http.Request, op webui.Operation) error {
+			if op.Action == webui.ActionView && op.Page != "health" || op.Action == webui.ActionRelease && op.Key == "k" && op.Fence > 0 {
+				return nil
+			}
+			return errors.New("not for <you>")
+		}
+		virtually(t, webui.Config{Access: access}, func(w *world) {
+			if code, held := releases(w, nothing); code != http.StatusSeeOther || held {
+				w.Errorf("status %d, held %v", code, held)
+			}
+			if code, body := w.get("health"); code != http.StatusForbidden || !strings.Contains(body, "not for &lt;you&gt;") {
+				w.Errorf("status %d: %s", code, body)
+			}
+			if code, _ := w.get("events?page=health"); code != http.StatusForbidden {
+				w.Errorf("events: status %d", code)
+			}
+			w.claim(w.claims, "l")
+			if strings.Contains(w.shows("key?key=l"), "<form") {
+				w.Error("a form is shown")
+			}
+		})
+	})
+	t.Run("of another site", func(t *testing.T) {
+		virtually(t, webui.Config{Access: permissive, TrustedOrigins: []string{"https://ops.example.com"}}, func(w *world) {
+			for _, tt := range []struct {
+				name   string
+				change func(*http.Request)
+				code   int
+			}{
+				{"cross-site", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+				{"same-site", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
+				{"origin", func(r *http.Request) {
+					r.Header.Del("Sec-Fetch-Site")
+					r.Header.Set("Origin", "https://evil.example.com")
+				}, 403},
+				{"trusted", func(r *http.Request) {
+					r.Header.Set("Sec-Fetch-Site", "cross-site")
+					r.Header.Set("Origin", "https://ops.example.com")
+				}, 303},
+				{"no browser", func(r *http.Request) { r.Header.Del("Sec-Fetch-Site") }, 303},
+			} {
+				if code, held := releases(w, tt.change); code != tt.code || held != (tt.code == 403) {
+					w.Errorf("%s: status %d, held %v", tt.name, code, held)
+				}
+			}
+		})
+	})
+	t.Run("redaction", func(t *testing.T) {
+		redact := func(f webui.Field, value string) string { return "<" + string(f) + ">" }
+		virtually(t, webui.Config{Redact: redact}, func(w *world) {
+			w.busy()
+			c := w.claim(w.claims, "k")
+			w.ok(c.Note(w.Context(), []byte("customer 17")))
+			for _, where := range []string{"key?key=k", "key?key=invoices/1", "work", "item?queue=mails&id=mail-0", "queue?queue=mails", "job?group=billing&job=often"} {
+				body := w.shows(where)
+				for _, secret := range []string{"customer", "bounced", "full", "payload<"} {
+					if strings.Contains(body, secret) {
+						w.Errorf("%s shows %q", where, secret)
+					}
+				}
+			}
+			w.shows("key?key=k", "&lt;note&gt;")
+			w.shows("item?queue=mails&id=mail-0", "&lt;payload&gt;", "&lt;error&gt;")
+		})
+	})
+}

@@ -1,0 +1,153 @@
+package browser_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/sched"
+)
+
+var (
+	update = flag.Bool("update", false, "draw docs/webui.png again")
+	shots  = flag.String("shots", "", "directory for screenshots of all pages")
+)
+
+// everyPage are the pages with something to show after drama.
+var everyPage = []string{
+	"", "claims", "key?key=orders/42", "key?key=invoices/17", "lines", "work", "schedules", "job?group=billing&job=nightly",
+	"job?group=billing&job=ledger", "queues", "queue?queue=mails", "queue?queue=mails&list=waiting", "item?queue=mails&id=mail-0", "sessions", "refusals", "health",
+}
+
+// drama fills etcd with what a person on call has to see.
+func (s *stage) drama() {
+	s.Helper()
+	ctx := s.Context()
+	var clients []*etcdclaims.Client
+	for i := range 4 {
+		clients = append(clients, s.client(fmt.Sprint("api-", i+1)))
+	}
+	for i := range 14 {
+		s.claim(clients[i%4], fmt.Sprintf("orders/%d", 40+i*7))
+	}
+	for i, c := range clients[1:] { // orders/42 changes hands
+		claim := s.claim(c, "orders/42")
+		time.Sleep(20 * time.Millisecond)
+		for j := range 3 * (i + 1) {
+			s.claim(clients[0], fmt.Sprintf("tenants/%d-%d", i, j))
+		}
+		if i == 1 {
+			s.ok(clients[0].ForceReleaseTerm(ctx, fencing.Token{Key: "orders/42", Fence: claim.Fence()}, "alice: stuck since noon"))
+			<-claim.Done()
+			continue
+		}
+		s.ok(claim.Release(ctx))
+	}
+	s.claim(clients[0], "orders/42")
+	s.waits(clients[1], "orders/42")
+	s.waits(clients[2], "orders/42")
+
+	for i := range 5 {
+		err := clients[i%4].TryRunWork(ctx, fmt.Sprint("invoices/", 15+i), func(ctx context.Context, work *etcdclaims.Work) error {
+			if i == 2 {
+				return etcdclaims.Permanent(errors.New("customer 17 has no address"))
+			}
+			return nil
+		})
+		if (err != nil) != (i == 2) {
+			s.Fatal(err)
+		}
+	}
+	scheduler, err := sched.New(clients[3], sched.Config{Group: "billing"})
+	s.ok(err)
+	s.ok(scheduler.Add(sched.Job{Name: "nightly", Schedule: sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))), Handler: func(context.Context, sched.Tick) error { return nil }}))
+	s.ok(scheduler.Add(sched.Job{Name: "ledger", Schedule: sched.Must(sched.Every(time.Second, 0)), Handler: func(ctx context.Context, tick sched.Tick) error {
+		if tick.Nominal.Second()%3 == 0 {
+			return errors.New("the ledger is locked")
+		}
+		time.Sleep(1100 * time.Millisecond)
+		return nil
+	}}))
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- scheduler.Run(running) }()
+	s.Cleanup(func() {
+		stop()
+		s.ok(<-ended)
+	})
+	q, err := queue.New(clients[2], queue.Config{Name: "mails"})
+	s.ok(err)
+	s.Cleanup(func() { s.ok(q.Close(context.Background())) })
+	for i := range 12 {
+		_, err := q.Enqueue(ctx, queue.NewItem([]byte(`{"to":"x@example.com"}`), queue.ID(fmt.Sprint("mail-", i))))
+		s.ok(err)
+	}
+	b, err := q.TryClaim(ctx, 4)
+	s.ok(err)
+	s.ok(b.Leases[0].Discard(ctx, "550 no such mailbox"))
+	s.ok(b.Leases[1].Discard(ctx, "550 no such mailbox"))
+	time.Sleep(6 * time.Second) // some ticks
+}
+
+// TestScreenshot draws the picture of the README.
+func TestScreenshot(t *testing.T) {
+	refusals := new(webui.Refusals)
+	s := newStage(t, webui.Config{Title: "production", Access: permissive, Refusals: refusals})
+	gate := refusals.Gate("payments", new(fencing.Memory))
+	s.drama()
+	now, err := s.claims.Lookup(t.Context(), "orders/42")
+	s.ok(err)
+	s.ok(gate.Admit(t.Context(), fencing.Token{Key: "orders/42", Fence: now.Fence}))
+	if err := gate.Admit(t.Context(), fencing.Token{Key: "orders/42", Fence: now.Fence - 9}); err == nil {
+		t.Error("the gate admits a stale token")
+	}
+	if *shots != "" {
+		for i, where := range everyPage {
+			for _, scheme := range []string{"light", "dark"} {
+				s.colors(scheme)
+				s.opens(where)
+				s.save(filepath.Join(*shots, fmt.Sprintf("%02d-%s.png", i, scheme)))
+			}
+		}
+	}
+	s.colors("light")
+	s.do(chromedp.EmulateViewport(1180, 780))
+	s.opens("key?key=orders/42")
+	const picture = "../../docs/webui.png"
+	if *update {
+		s.save(picture)
+	}
+	file, err := os.ReadFile(picture)
+	s.ok(err)
+	drawn, err := png.DecodeConfig(bytes.NewReader(file))
+	s.ok(err)
+	if len(file) > 150<<10 || drawn.Width != 1180 {
+		t.Errorf("%s has %d bytes and is %d pixels wide", picture, len(file), drawn.Width)
+	}
+}
+
+// colors chooses the light or the dark ones.
+func (s *stage) colors(scheme string) {
+	s.Helper()
+	call(s, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+}
+
+func (s *stage) save(name string) {
+	s.Helper()
+	picture, err := chromedp.Run(s.ctx, chromedp.CaptureScreenshot())
+	s.ok(err)
+	s.ok(os.WriteFile(name, picture, 0o644))
+}

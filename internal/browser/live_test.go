@@ -1,0 +1,174 @@
+package browser_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/etcdclaims/claims/etcdclaims/webui"
+)
+
+// promptly is how soon a take-over is to be seen.
+const promptly = 500 * time.Millisecond
+
+func TestTakeOverIsSeen(t *testing.T) {
+	for _, where := range []string{"claims?prefix=orders/", "key?key=orders/42"} {
+		t.Run(strings.TrimRight(where, "?/=42"), func(t *testing.T) {
+			s := newStage(t, webui.Config{})
+			a, b := s.client("api-7"), s.client("api-8")
+			held := s.claim(a, "orders/42")
+			s.opens(where)
+			s.shows("api-7", time.Second)
+			s.shows(strconv.FormatInt(held.Fence(), 10), time.Second)
+			worst := time.Duration(0)
+			for i := range 6 {
+				claimant := b
+				if i%2 == 1 {
+					claimant = a
+				}
+				next := s.waits(claimant, "orders/42")
+				time.Sleep(time.Second) // the page may have shown that just now
+				begun := time.Now()
+				s.ok(held.Release(s.Context()))
+				held = <-next
+				s.until(`document.querySelector("main").innerText.includes("`+strconv.FormatInt(held.Fence(), 10)+`")`, 10*time.Second)
+				worst = max(worst, time.Since(begun))
+			}
+			t.Logf("of six take-overs the last to be seen took %v", worst.Round(time.Millisecond))
+			if worst > promptly {
+				t.Errorf("a take-over was seen after %v, want %v", worst, promptly)
+			}
+		})
+	}
+}
+
+// What a person has opened, typed or focused stays through updates.
+func TestUpdatesDoNotDisturb(t *testing.T) {
+	s := newStage(t, webui.Config{Access: permissive})
+	a, b := s.client("api-7"), s.client("api-8")
+	s.claim(a, "orders/42")
+	s.opens("key?key=orders/42")
+	s.do(chromedp.Click("details summary"), chromedp.SendKeys(`input[name="reason"]`, "it is stuc"))
+	s.waits(b, "orders/42")
+	s.shows("waits", 5*time.Second)
+	s.do(chromedp.KeyEvent("k"), chromedp.KeyEvent(kb.Enter))
+	s.shows("The term was ended.", 5*time.Second)
+	s.shows("it is stuck", 5*time.Second)
+	s.shows("api-8", 5*time.Second)
+}
+
+func TestEtcdAway(t *testing.T) {
+	s := newStage(t, webui.Config{})
+	s.claim(s.client("api-7"), "orders/42")
+	s.opens("claims")
+	s.shows("orders/42", time.Second)
+	s.etcd.Stop(t)
+	s.shows("etcd does not answer", 30*time.Second)
+	s.shows("orders/42", time.Second) // as it was
+	s.etcd.Restart(t)
+	s.until(`!document.body.innerText.includes("etcd does not answer")`, 30*time.Second)
+	s.claim(s.client("api-8"), "orders/43")
+	s.shows("orders/43", 10*time.Second)
+}
+
+func TestServerAway(t *testing.T) {
+	s := newStage(t, webui.Config{MaxTabs: 1})
+	s.opens("claims")
+	other, cancel := chromedp.NewContext(s.ctx)
+	defer cancel()
+	s.ok(chromedp.Do(other, chromedp.Navigate(s.url+"claims")))
+	_, err := chromedp.Run(other, chromedp.Poll[bool](`document.getElementById("live").textContent.startsWith("not live")`))
+	s.ok(err)
+	s.page.Close()
+	s.shows("not live", 10*time.Second)
+	s.mu.Lock()
+	s.faults = nil // it has refused
+	s.mu.Unlock()
+}
+
+func TestKeyboard(t *testing.T) {
+	s := newStage(t, webui.Config{})
+	c := s.client("many")
+	for i := range 101 {
+		s.claim(c, "k/"+strconv.Itoa(1000+i))
+	}
+	s.opens("claims?prefix=k")
+	s.shows("1–100 of 101 claims", time.Second)
+	for _, step := range []struct {
+		keys []string
+		want string
+	}{
+		{[]string{"n"}, "101–101 of 101 claims"},
+		{[]string{"p"}, "1–100 of 101 claims"},
+	} {
+		for _, key := range step.keys {
+			s.do(chromedp.KeyEvent(key))
+		}
+		s.shows(step.want, 5*time.Second)
+		s.until(isLive, 5*time.Second)
+	}
+	s.do(chromedp.KeyEvent("/"))
+	s.until(`document.activeElement.name === "prefix"`, time.Second)
+	// The driver types the slash though the page has prevented it.
+	_, err := evaluate[any](s, `document.activeElement.select()`)
+	s.ok(err)
+	s.do(chromedp.KeyEvent("k/1050"), chromedp.KeyEvent(kb.Enter))
+	s.shows("1–1 of 1 claim", 5*time.Second)
+	s.until(isLive, 5*time.Second)
+	s.do(chromedp.KeyEvent(kb.Tab))
+	s.until(`document.activeElement.className === "skip"`, time.Second)
+}
+
+// No page is wider than a phone.
+func TestPhone(t *testing.T) {
+	s := newStage(t, webui.Config{Access: permissive, Refusals: new(webui.Refusals)})
+	s.drama()
+	s.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+	for _, where := range everyPage {
+		s.opens(where)
+		wide, err := evaluate[int](s, `document.documentElement.scrollWidth`)
+		s.ok(err)
+		if wide > 360 {
+			t.Errorf("%s is %d pixels wide", where, wide)
+		}
+	}
+}
+
+// Without JavaScript every page and every action works.
+func TestWithoutScript(t *testing.T) {
+	s := newStage(t, webui.Config{Access: permissive})
+	held := s.claim(s.client("api-7"), "orders/42")
+	call(s, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	s.do(chromedp.Navigate(s.url+"claims"), chromedp.Click(`td.key a`), chromedp.WaitVisible(`details summary`),
+		chromedp.Click("details summary"), chromedp.SendKeys(`input[name="reason"]`, "it is stuck"), chromedp.Click("button.danger"), chromedp.WaitVisible(`.banner.good`))
+	<-held.Done()
+}
+
+// Nothing that somebody has named becomes a part of the page.
+func TestHostileNames(t *testing.T) {
+	s := newStage(t, webui.Config{Access: permissive})
+	names := []string{`<script>alert(1)</script>`, `<img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`, "a\u202egnp.exe", strings.Repeat("k", 1024)}
+	for _, name := range names {
+		c := s.client(name)
+		claim := s.claim(c, name)
+		s.ok(claim.Note(t.Context(), []byte(name)))
+	}
+	for _, where := range []string{"", "claims", "sessions"} {
+		s.opens(where)
+	}
+	s.opens("claims")
+	for i := range names {
+		s.opens("claims")
+		s.do(chromedp.Click(`tbody tr:nth-child(` + strconv.Itoa(i+1) + `) a`))
+		s.until(`document.querySelector("dd .tag.good").innerText === "held"`, 5*time.Second)
+		wide, err := evaluate[bool](s, `document.documentElement.scrollWidth > innerWidth`)
+		s.ok(err)
+		if wide {
+			t.Errorf("the page of name %d is wider than the window", i)
+		}
+	}
+}
