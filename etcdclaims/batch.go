@@ -16,8 +16,8 @@ import (
 // Both results have one entry per key, in the order of keys: a claim, or an
 // error as of TryAcquire.
 //
-// ctx bounds the call, not the claims. The call also ends after half of
-// Config.TTL (at least 5 s) plus 1 ms for each key.
+// ctx bounds the call, not the claims. The call also ends after
+// max(Config.TTL/2, 5 s) plus 1 ms for each key.
 func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...ManyOption) ([]*Claim, []error) {
 	claims, errs := make([]*Claim, len(keys)), make([]error, len(keys))
 	o, err := optionsOf(c, opts)

@@ -25,9 +25,9 @@ import (
 // more round trips.
 //
 // Callers share round trips. The gRPC metadata in a caller's context is sent
-// with its requests, which are shared only with callers that have equal
-// metadata. Other values of the context may not reach credentials and
-// interceptors. Requests that the client sends on its own account, such as
+// with its requests. A request is shared only by callers with equal metadata.
+// Other values of the context might not reach credentials and interceptors.
+// Requests that the client sends on its own account, such as
 // renewals and undoing, carry no metadata of callers.
 //
 // A nil *Client, or one made without etcd, is a passthrough; see
@@ -64,8 +64,8 @@ type Client struct {
 	local   localLine // callers that wait for this client's own claims
 	asks    asks      // TryAcquires that are about to be sent
 
-	// Lock order: mu, session.mu, local.mu, keys.mu. No other mutex is taken while
-	// that of waiters, asks or the store's batcher is held. None is held across a
+	// Lock order: mu, session.mu, localLine.mu, registry.mu. No other mutex is taken
+	// while that of waiters, asks or the store's batcher is held. None is held across a
 	// request, a hook or a caller's function.
 
 	mu         sync.Mutex

@@ -27,10 +27,12 @@ type localWaiter struct {
 	arrival int64
 	state   localState
 
-	last bool // it goes to the end of the line, behind no other local waiter
+	// Written under that mutex before done is sent to, and read after done was
+	// received from:
+	last  bool            // it goes to the end of the line, behind no other local waiter
+	after <-chan struct{} // closed when the local waiter before it has a place in line
 
-	after  <-chan struct{} // closed when the local waiter before it has a place in line
-	placed chan struct{}   // closed when it has one itself, or has left
+	placed chan struct{} // closed when it has one itself, or has left
 }
 
 type localState int
@@ -72,18 +74,18 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 	news := c.waiters.add(f.a) // of a forced release
 	defer c.removeWaiter(news)
 	again := arrivalAfter
-	stamp := time.NewTimer(again)
-	defer stamp.Stop()
+	arrival := time.NewTimer(again)
+	defer arrival.Stop()
 	for {
 		var t *term
 		var cause error
 		select {
 		case t = <-f.done:
-		case <-stamp.C:
+		case <-arrival.C:
 			if !c.local.hasArrival(f) {
 				c.readArrival(ctx, f)
 				again = min(2*again, time.Second)
-				stamp.Reset(again) // if that came to nothing, or another asks for all
+				arrival.Reset(again) // if that came to nothing, or another asks for all
 			}
 			continue
 		case <-f.a.s.dead:

@@ -29,14 +29,6 @@ type notice struct {
 	Trace   string  `json:"trace,omitempty"`    // of the releaser's claim, for the one that follows
 }
 
-// place is one in line, with what it takes to hand it the key.
-type place struct {
-	ID    string `json:"id"`  // of the attempt
-	Rev   int64  `json:"rev"` // of its place in line
-	Lease int64  `json:"lease"`
-	Value string `json:"value"`
-}
-
 // deliver gives a notice to its waiter, if there still is one. It replaces an earlier
 // notice that was not read.
 func (c *Client) deliver(kv *mvccpb.KeyValue) {

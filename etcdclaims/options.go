@@ -14,7 +14,8 @@ import (
 //
 // An option is accepted by the calls that its type names, and does not compile
 // with any other. A call whose options are invalid, or exclude each other, returns
-// an error before it sends any request.
+// an error before it sends any request. Reentrant and Supersede exclude each other,
+// and MinHold must not be longer than MaxHold.
 type AcquireOption = option.AcquireOption
 
 // WorkOption is an option of the calls that begin work: [Client.Begin],
@@ -123,8 +124,7 @@ type acquireOptions struct {
 // TTL sets the lease time of the claim. Zero means Config.TTL. The bounds are
 // those of Config.TTL.
 //
-// Claims with the same TTL share leases. A lease that has carried nothing for
-// two TTLs is revoked.
+// Claims with the same TTL share leases.
 func TTL(d time.Duration) Option {
 	return anyOption{setter: func(o *acquireOptions) { o.ttl = d }}
 }
@@ -133,18 +133,20 @@ func TTL(d time.Duration) Option {
 // Such a heartbeat proves that the work makes progress, not only that the
 // process lives.
 //
-// Manual costs two more requests, and one lease per claim: etcd ends at most
-// 1,000 leases a second. The claim begins with its full lease. A claim that
-// was waited for is therefore renewed first, which takes two more round trips.
+// Manual costs two more requests, and one lease per claim. etcd ends at most
+// 1,000 leases a second, so the keys of more Manual claims whose processes die
+// at once are freed late. After a wait the claim is renewed first, so that it
+// begins with its full lease. That takes two more round trips.
 func Manual() KeyOption {
 	return keyOption{setter: func(o *acquireOptions) { o.manual = true }}
 }
 
-// Reentrant shares the claim if this client already holds the key. Both claims
-// then have the same term and fence, and the key is released with the last of
-// them. The other options of the later call are ignored in that case.
+// Reentrant shares the claim if this client already holds the key. Both handles
+// then have the same term and fence, and the key is released when the last is
+// released. The other options of the later call are ignored in that case.
 //
-// Without Reentrant two goroutines of one client exclude each other.
+// Without Reentrant two goroutines of one client exclude each other. Reentrant
+// together with Supersede is an error.
 func Reentrant() AcquireOption {
 	return acquireOption{setter: func(o *acquireOptions) { o.reentrant = true }}
 }
@@ -153,14 +155,19 @@ func Reentrant() AcquireOption {
 // claim has a greater fence. The old claim is lost at once with
 // ReasonSuperseded, and its writes are refused.
 //
-// Superseded work is begun as the next attempt. Previous then returns the
-// record of the superseded attempt, in StateClaimed. Work that is AtMostOnce
-// is not superseded: the call returns ErrHeld.
+// With Begin, the new claim is the work's next attempt. Work.Previous then
+// returns the record of the superseded attempt, in StateClaimed. Work that is
+// AtMostOnce is not superseded: the call returns ErrHeld.
 func Supersede() KeyOption {
 	return keyOption{setter: func(o *acquireOptions) { o.supersede = true }}
 }
 
 // Barge takes a free key even if other callers wait in line for it.
+//
+// In a call that waits, such as Acquire, the caller takes the key as soon as it
+// is free, whatever its place in line. A release never hands the key to such a
+// caller. A release that hands the key to the first caller in line does not free
+// the key, so Barge does not get ahead of that caller.
 func Barge() Option {
 	return anyOption{setter: func(o *acquireOptions) { o.barge = true }}
 }
@@ -174,14 +181,14 @@ func MaxHold(d time.Duration) Option {
 	return anyOption{setter: func(o *acquireOptions) { o.maxHold = d }}
 }
 
-// MinHold keeps the key held after an early release, until the claim would be
-// d old. It stops a peer whose clock is behind from repeating work that was
-// just done. The time is rounded up to full seconds. Zero means that a release
-// frees the key.
+// MinHold keeps the key held after an early release, until d after the claim
+// began. It keeps a peer whose clock is behind from repeating work that was just
+// done. The time is rounded up to full seconds. Zero means that a release frees
+// the key. d must not be longer than 365 days, nor than MaxHold if that is set.
 //
 // The release moves the key to a lease of its own. That lease lapses when d is
 // over, and no process needs to renew it. [Client.ReleaseAll] and
-// [Client.Close] do the same. If the releasing context has ended, the move
+// [Client.Close] do the same. If the context given to Release has ended, the move
 // happens in the background, while the client renews the session's lease. Keys
 // that are released together share leases, and may stay held for up to a
 // sixteenth of the time longer.
@@ -214,15 +221,16 @@ func Then(ops ...clientv3.Op) TxnOption {
 // later. A note is at most MaxNoteBytes long; for a longer one the call
 // returns ErrTooLarge.
 //
-// A call that begins work also stores the note in the record. It stays there
-// until an attempt is begun with another note, so it also describes an orphan.
+// A call that begins work also stores the note in the record. The note stays
+// there until an attempt is begun with another note, so the record of an orphan
+// has it too.
 func Note(note []byte) Option {
 	return anyOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...) }}
 }
 
 // AtMostOnce keeps work from being run again after its owner has died during
-// an attempt: the work is dead instead. It holds as long as the record is
-// kept; see Config.DeadRetention. Again and Client.Retry override it.
+// an attempt: the work is dead instead. The guarantee lasts as long as the
+// record; see Config.DeadRetention. Again and Client.Retry override it.
 func AtMostOnce() WorkOption {
 	return workOption{setter: func(o *acquireOptions) { o.atMostOnce = true }}
 }
@@ -231,8 +239,9 @@ func AtMostOnce() WorkOption {
 // StateDone, StateDead, and StateFailed, whose NotBefore is then ignored. No
 // states means all three.
 //
-// Attempt keeps rising. Config.MaxAttempts counts from here if the work was
-// done or dead. Previous returns the earlier record with its result. The new
+// Work.Attempt continues from the earlier attempts. Config.MaxAttempts counts
+// from here if the work was done or dead. Work.Previous returns the earlier
+// record with its result. The new
 // attempt replaces that record: if the attempt fails or is given back, the
 // work is no longer done.
 func Again(states ...State) WorkOption {

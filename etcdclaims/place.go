@@ -58,6 +58,14 @@ func (a *attempt) placeValue() string {
 	return holder{Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Since: a.since.Time().UTC(), Kind: kindSelf}.encode()
 }
 
+// place is one in line, with what it takes to hand it the key.
+type place struct {
+	ID    string `json:"id"`  // of the attempt
+	Rev   int64  `json:"rev"` // of its place in line
+	Lease int64  `json:"lease"`
+	Value string `json:"value"`
+}
+
 // position is what a waiter knows about its place in line: the place before it, or the
 // claim if it is the first.
 type position struct {

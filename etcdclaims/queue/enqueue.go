@@ -228,9 +228,15 @@ func (q *Queue) put(it Item, now time.Time) clientv3.Op {
 }
 
 // Op returns the operation that enqueues items, for a transaction of the caller's
-// own: with his other writes (an outbox), or in Complete of a claim or an item. If
-// the transaction is carried out twice the items are enqueued once. A transaction
-// takes one Op of a queue at most, with up to 64 items; where etcd allows fewer
+// own: with the caller's other writes (an outbox), or in [etcdclaims.Work.Complete] or
+// [Lease.Complete]. Op sends nothing to etcd. It neither checks nor stores the queue's
+// configuration; Enqueue, Claim and Open do. Delay counts from the call of Op.
+//
+// If the transaction is carried out twice the items are enqueued once, while the item
+// is in the queue or its id is remembered (Config.Retention). After a lost reply commit
+// the same transaction with the same Op again, and give each item an ID.
+//
+// A transaction takes one Op of a queue at most, with up to 64 items; where etcd allows fewer
 // operations than its default (--max-txn-ops), with at most as many items as that, less
 // 4 and the operations of the transaction. It does not heed Config.MaxWaiting.
 func (q *Queue) Op(items ...Item) (clientv3.Op, error) {

@@ -44,7 +44,8 @@ type Outcome struct {
 // etcdclaims.ErrReleased.
 
 // Complete removes the item from the queue, together with operations of the caller's
-// in the same transaction. They must not touch keys of the claims.
+// in the same transaction. They must not touch keys of the claims; operations that
+// [Queue.Op] returned are allowed.
 func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
 	for try := 0; ; try++ {
 		keep, err := l.tombstoneLease(ctx)
