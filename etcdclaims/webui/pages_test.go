@@ -130,6 +130,9 @@ func TestHostileNames(t *testing.T) {
 }
 
 func TestPaging(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten thousand claims")
+	}
 	const n = 10_000
 	virtually(t, webui.Config{}, func(w *world) {
 		c, _ := w.client("many")
