@@ -129,7 +129,7 @@ func TestDoctorRewound(t *testing.T) {
 	w.noErr(d.remember(seen))
 	w.ok("epoch", "raise", "--yes")
 	w.has(w.findings(0), levelOK, "revision", "not behind")
-	w.has(w.findings(2, "--fence", fmt.Sprint(3<<47)), levelError, "revision", "of epoch 3")
+	w.has(w.findings(2, "--fence", fmt.Sprint(int64(3<<47))), levelError, "revision", "of epoch 3")
 	w.fails(exitUsage, "--fence must not be negative", "doctor", "--fence", "-1")
 }
 
