@@ -48,7 +48,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 	}
 	c.stats.attempts.Add(int64(len(todo)))
 	asked := todo
-	observers := c.observeEach(ctx, keys)
+	observers := c.observeEach(ctx, keys, todo)
 	for try := 0; len(todo) > 0; try++ {
 		if try > 0 && !backOff(ctx, try, c.closing) {
 			for _, i := range todo {
@@ -192,7 +192,11 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AllOp
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	c.stats.attempts.Add(int64(len(keys)))
-	observers := c.observeEach(ctx, keys)
+	every := make([]int, len(keys))
+	for i := range every {
+		every[i] = i
+	}
+	observers := c.observeEach(ctx, keys, every)
 	claims, err := c.allLoop(ctx, keys, &o, observers)
 	for _, observer := range observers {
 		if observer != nil {

@@ -86,7 +86,8 @@ type Client struct {
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
 	closeErr   error
-	onClosed   func() // what Hooks.Opened returned, or nil
+	onClosed   func()       // what Hooks.Opened returned, or nil
+	histories  atomic.Int64 // names the streams of History
 }
 
 // New returns a client that stores its claims in etcd. It does no I/O. It does

@@ -12,7 +12,8 @@ import (
 // ending is what is written about work in the transaction that ends it, and gives
 // its claim up.
 type ending struct {
-	ops []clientv3.Op
+	state State // in which the work is recorded
+	ops   []clientv3.Op
 	// read reads whether a lost request was carried out, and carriedOut says
 	// whether that shows it.
 	read       clientv3.Op
@@ -23,10 +24,16 @@ type ending struct {
 // endWork gives the term up with the end of its work. A refusal leaves the term held,
 // for its holder to try something else.
 func (t *term) endWork(ctx context.Context, w *ending) error {
-	if err := t.begin(); err != nil {
+	t.s.mu.Lock()
+	err := t.beginLocked()
+	if err == nil {
+		t.outcome = w.state
+	}
+	t.s.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	err := t.dropWith(ctx, w)
+	err = t.dropWith(ctx, w)
 	t.s.c.countRelease(t, err)
 	return err
 }

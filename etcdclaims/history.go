@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/txn"
@@ -151,8 +152,9 @@ func (c *Client) eventsOf(ctx context.Context, name string, until int64) ([]*cli
 // first one that is not.
 func (c *Client) eventsFrom(ctx context.Context, name string, from, until int64) (events []*clientv3.Event, compacted int64, err error) {
 	// A stream of its own: a member answers requests for progress only if no watch on
-	// the stream waits for a revision to come, as those of Watch do.
-	ctx = metadata.AppendToOutgoingContext(ctx, "etcdclaims-stream", "history")
+	// the stream waits for a revision to come, as those of Watch do, or is behind, as
+	// that of another call may be.
+	ctx = metadata.AppendToOutgoingContext(ctx, "etcdclaims-stream", "history-"+strconv.FormatInt(c.histories.Add(1), 10))
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	watch := c.etcd.Watch(ctx, name, clientv3.WithRev(from), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())

@@ -22,6 +22,7 @@ type localLine struct {
 // to and that has no term yet. The mutex of localLine guards it.
 type localQueue struct {
 	waiters []*localWaiter
+	kept    int  // how many there were when those who had left were last removed
 	closed  bool // it takes none any more
 	reading bool // etcd is being asked for the arrival of all of them
 }
@@ -32,6 +33,10 @@ func (l *localLine) join(q *localQueue, f *localWaiter) bool {
 	defer l.mu.Unlock()
 	if q.closed {
 		return false
+	}
+	if len(q.waiters) >= 2*q.kept+16 { // callers may come and leave for as long as the key is held
+		q.waiters = slices.DeleteFunc(q.waiters, func(f *localWaiter) bool { return f.state == left })
+		q.kept = len(q.waiters)
 	}
 	q.waiters = append(q.waiters, f)
 	return true

@@ -271,3 +271,23 @@ func TestFollowersWithoutAClient(t *testing.T) {
 		})
 	}
 }
+
+// Callers may come and leave for as long as a key is held: nothing is left of them.
+func TestLocalWaitersThatLeft(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c := w.peer()
+		cl := tryClaim(t, c, "k")
+		for range 500 {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if _, err := c.Acquire(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+		if n := etcdclaims.LocalWaiters(cl); n > 20 {
+			t.Errorf("%d callers are kept", n)
+		}
+		release(t, cl)
+	})
+}

@@ -187,7 +187,9 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 	lease := clientv3.LeaseID(st.kv.Lease)
 	callCtx, cancel := context.WithTimeout(ctx, c.store.timeout)
 	defer cancel()
+	sent := time.Now()
 	_, err = c.keepAlive(callCtx, lease)
+	c.store.answered(RequestKeepAlive, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, false, nil

@@ -91,15 +91,15 @@ func (c *Client) observeCall(ctx context.Context, call Call) Observer {
 	return c.cfg.Hooks.Observe(ctx, call)
 }
 
-// observeEach returns what follows the calls for each of the keys; nil if nothing
-// does.
-func (c *Client) observeEach(ctx context.Context, keys []string) []Observer {
+// observeEach returns what follows the calls for those of the keys that are asked
+// for, at the places of the keys; nil if nothing does.
+func (c *Client) observeEach(ctx context.Context, keys []string, asked []int) []Observer {
 	if c.cfg.Hooks.Observe == nil {
 		return nil
 	}
 	all := make([]Observer, len(keys))
-	for i, key := range keys {
-		all[i] = c.cfg.Hooks.Observe(ctx, Call{Key: key})
+	for _, i := range asked {
+		all[i] = c.cfg.Hooks.Observe(ctx, Call{Key: keys[i]})
 	}
 	return all
 }

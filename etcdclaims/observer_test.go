@@ -247,8 +247,8 @@ func TestObserver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		each, errs := c.TryAcquireEach(t.Context(), []string{"a", "c"})
-		if errs[0] == nil || errs[1] != nil {
+		each, errs := c.TryAcquireEach(t.Context(), []string{"a", "c", "c", ""})
+		if errs[0] == nil || errs[1] != nil || errs[2] == nil || errs[3] == nil {
 			t.Fatal(errs)
 		}
 		expect(t, &l,

@@ -258,8 +258,11 @@ func (o *acquireOptions) beginsAgain(s State) bool { return slices.Contains(o.ag
 func optionsOf[O any](c *Client, opts []O) (acquireOptions, error) {
 	var o acquireOptions
 	for _, opt := range opts {
-		if s, ok := any(opt).(interface{ set(o *acquireOptions) }); ok {
+		switch s, ok := any(opt).(interface{ set(o *acquireOptions) }); {
+		case ok:
 			s.set(&o)
+		case any(opt) != nil: // a type that embeds one of the interfaces
+			return o, fmt.Errorf("etcdclaims: %T is not an option of this package", opt)
 		}
 	}
 	return o, c.checkOptions(&o)

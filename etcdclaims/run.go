@@ -172,6 +172,7 @@ func (r *run) overdue(why error, drain time.Duration) {
 		return
 	}
 	r.late = true
+	r.c.stats.overdue.Add(1)    // before finish can take it back
 	begun := r.t.begin() == nil // else it was lost before, and others may have it
 	r.mu.Unlock()
 	if begun {
@@ -189,7 +190,6 @@ func (r *run) overdue(why error, drain time.Duration) {
 	}
 	z := Zombie{Token: r.t.token(), Told: why, Drain: drain}
 	r.c.stats.zombies.Add(1)
-	r.c.stats.overdue.Add(1)
 	r.c.log.Warn("a handler goes on though it was told to stop", r.t.fields()...)
 	if hook := r.c.cfg.Hooks.Zombie; hook != nil {
 		hook(z)

@@ -74,7 +74,9 @@ func (c *Client) leaseLeft(ctx context.Context, s *SessionInfo) (live bool, err 
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
 	defer cancel()
 	c.store.requests.Add(1)
+	sent := time.Now()
 	ttl, err := c.lease.TimeToLive(ctx, s.Lease)
+	c.store.answered(RequestLeaseTTL, sent, err)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && ttl.TTL < 0 {
 		return false, nil
 	}

@@ -146,6 +146,12 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 // context returns the context for work under the claim. It is made when it is first
 // needed, because most claims for short work need none.
 func (t *term) context() context.Context {
+	t.s.mu.Lock()
+	ctx := t.ctx
+	t.s.mu.Unlock()
+	if ctx != nil {
+		return ctx
+	}
 	carried := t.observedContext(context.Background())
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
@@ -306,7 +312,7 @@ func (t *term) back() {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.phase == phaseEnding {
-		t.phase = phaseHeld
+		t.phase, t.outcome = phaseHeld, ""
 		t.parting.CompareAndSwap(leavingMaybe, staying)
 		if t.overdue {
 			t.limit.Reset(0)

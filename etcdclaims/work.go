@@ -196,11 +196,9 @@ func (w *Work) count(r Record, on *shelf) {
 // release gives the claim up with what is recorded of it.
 func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
 	t := w.t
-	t.s.mu.Lock()
-	t.outcome = r.State
-	t.s.mu.Unlock()
 	work := t.s.c.store.layout.work(w.key)
 	return t.endWork(ctx, &ending{
+		state:   r.State,
 		ops:     ops,
 		foreign: len(ops) > 1,
 		read:    clientv3.OpGet(work),

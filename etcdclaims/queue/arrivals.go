@@ -175,7 +175,7 @@ func (a *arrivals) endRead(q *Queue, v view) {
 		a.used[key] = true
 	}
 	now := time.Now()
-	a.lookBy, a.slotBy = now.Add(q.cfg.TTL/3), time.Time{}
+	a.lookBy, a.slotBy = now.Add(min(q.cfg.TTL/3, longestTrust)), time.Time{}
 	if !v.next.IsZero() {
 		a.vests(v.next)
 	}
@@ -284,6 +284,9 @@ func (a *arrivals) put(p *picked, due time.Time) {
 		a.lookBy = time.Now()
 	}
 }
+
+// longestTrust is how long at most what is known is believed if the watch reports nothing.
+const longestTrust = 10 * time.Second
 
 // few returns with how many items there is no backlog.
 func (a *arrivals) few() int { return max(fewArrivals, 4*len(a.others)) }

@@ -42,7 +42,7 @@ type Event struct {
 	Kind EventKind
 	ID   string // of the item
 	// Owner, Attempt and Fence are those of the worker that has the item, or had it
-	// until this event. The fence is the lease's without an epoch.
+	// until this event. The fence is that of the lease.
 	Owner   string
 	Attempt int
 	Fence   int64

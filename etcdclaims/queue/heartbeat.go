@@ -84,13 +84,19 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 		ops = append(ops, clientv3.OpPut(l.q.keys.slot(st.Slot), slotOwner(next.id, st.ID)))
 	}
 	next.add(l) // before it is there, so that it is not taken for nobody's
-	defer func() {
-		if err != nil {
-			next.forget(l)
-			next.doubt()
-		}
-	}()
 	var unsure error
+	defer func() {
+		if err == nil {
+			return
+		}
+		if unsure != nil {
+			// It may be under next, from where it is given back, and another worker takes it.
+			l.leave()
+			l.tried, l.unsure = "heartbeat", unsure
+		}
+		next.forget(l)
+		next.doubt()
+	}()
 	for try := 0; ; try++ {
 		// The generation of the session keeps it from coming late, when what is under the
 		// session without a lease has been given back, or the session is closed.
@@ -129,9 +135,10 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 func (l *Lease) moved(next *session, st state, rev int64) (time.Time, error) {
 	l.mu.Lock()
 	before := l.s
-	l.s, l.sid, l.st, l.rev = next, next.id, st, rev
+	l.s, l.sid, l.st, l.rev, l.leaving = next, next.id, st, rev, false
 	ended := l.err
 	l.mu.Unlock()
+	l.tried, l.unsure = "", nil
 	if before != nil && before != next {
 		before.forget(l)
 	}

@@ -281,7 +281,7 @@ func (l *Lease) Check() error {
 	case err != nil:
 		return err
 	case leaving:
-		return fmt.Errorf("lease of %q is being given up: %w", l.ID(), etcdclaims.ErrReleased)
+		return fmt.Errorf("lease of %q is being given up, or was moved with an unknown outcome: %w", l.ID(), etcdclaims.ErrReleased)
 	case s == nil:
 		return fmt.Errorf("lease of %q was resumed from a handle, only etcd knows whether it is held: %w", l.ID(), etcdclaims.ErrUnknown)
 	}

@@ -64,7 +64,10 @@ func TestNoSpace(t *testing.T) {
 		}
 		_, err := q.Enqueue(w.Context(), queue.NewItem(nil, queue.Priority(200)))
 		w.ok(err)
-		held := w.tryClaim(q, 2)
+		w.enqueue(q, "first")
+		held := w.tryClaim(q, 3)
+		w.ok(held[0].Complete(w.Context())) // there is a lease for tombstones now
+		held = held[1:]
 		w.server.FillQuota(w.T)
 		_, err = q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("d")))
 		w.wantErr(err, rpctypes.ErrNoSpace)

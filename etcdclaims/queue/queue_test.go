@@ -421,6 +421,57 @@ func TestHeartbeatWithAnotherDuration(t *testing.T) {
 	})
 }
 
+// After a heartbeat of unknown outcome another worker may have the item: so Check says.
+func TestHeartbeatOfUnknownOutcome(t *testing.T) {
+	for _, carriedOut := range []bool{true, false} {
+		virtually(t, func(w *world) {
+			cfg := queue.Config{TTL: 30 * sec}
+			q, other := w.queue(cfg), w.queue(cfg)
+			p, host := w.process(cfg)
+			w.enqueue(q, "warm")
+			warm := w.claim(p)
+			_, err := warm.Heartbeat(w.Context(), time.Minute) // the session for a minute is there now
+			w.ok(err)
+			w.enqueue(q, "a")
+			l := w.claim(p)
+			host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, LoseReply: carriedOut, LoseRequest: !carriedOut})
+			ctx, cancel := context.WithTimeout(w.Context(), 8*sec)
+			defer cancel()
+			_, err = l.Heartbeat(ctx, time.Minute)
+			w.wantErr(err, etcdclaims.ErrUnknown)
+			w.wantErr(l.Check(), etcdclaims.ErrReleased)
+			host.RemoveFaults()
+			if !carriedOut {
+				_, err = l.Heartbeat(w.Context(), time.Minute)
+				w.ok(err)
+				w.ok(l.Check())
+				w.ok(l.Complete(w.Context()))
+				return
+			}
+			w.want(len(w.tryClaim(p, 1)), 1) // what it could not learn of is given back, and had again
+			w.want(len(w.tryClaim(other, 1)), 0)
+			w.wantErr(l.Check(), etcdclaims.ErrReleased)
+			w.wantErr(l.Complete(w.Context()), queue.ErrSuperseded)
+		})
+	}
+}
+
+// A lease that has completed its item itself is not told that another has.
+func TestHeartbeatAfterUnknownComplete(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{TTL: 30 * sec})
+		w.enqueue(q, "a")
+		l := w.claim(q)
+		host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, LoseReply: true})
+		ctx, cancel := context.WithTimeout(w.Context(), 8*sec)
+		defer cancel()
+		w.wantErr(l.Complete(ctx), etcdclaims.ErrUnknown)
+		host.RemoveFaults()
+		_, err := l.Heartbeat(w.Context(), 0)
+		w.wantErr(err, etcdclaims.ErrReleased)
+	})
+}
+
 // A lease is data: another process can complete the item by its handle.
 func TestHandle(t *testing.T) {
 	virtually(t, func(w *world) {

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -159,7 +160,7 @@ func (q *Queue) drain(ctx context.Context, via *session, id string) (moved int, 
 // recovered is the operations that move an item away from a dead session.
 func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []clientv3.Op {
 	now := time.Now()
-	st, err := decodeState(kv)
+	st, err := q.takenState(kv)
 	if err != nil {
 		q.skip(err)
 		return q.buryBare(kv, slots, now)
@@ -174,6 +175,19 @@ func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []client
 		return append(ops, q.bury(st, place{Verb: "lost", Fence: fence}, "lost with its worker in its last attempt", now)...)
 	}
 	return append(ops, q.requeue(st, place{Verb: "lost", Fence: fence}, now)...)
+}
+
+// takenState decodes the state of a taken item. That of another item, which somebody has
+// copied, cannot be read: who has that one may be alive.
+func (q *Queue) takenState(kv *mvccpb.KeyValue) (state, error) {
+	st, err := decodeState(kv)
+	if err != nil {
+		return state{}, err
+	}
+	if _, id, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), q.keys.taken()), "/"); id != st.ID {
+		return state{}, fmt.Errorf("%s has the state of item %q", kv.Key, st.ID)
+	}
+	return st, nil
 }
 
 // buryBare is the operations that put an item whose state cannot be read among the dead
@@ -196,7 +210,7 @@ func (q *Queue) buryBare(kv *mvccpb.KeyValue, slots map[string]string, now time.
 // slotsOf returns the keys of all slots by their values, if one of the taken items
 // cannot be read: then only its slot says which it is.
 func (q *Queue) slotsOf(ctx context.Context, taken []*mvccpb.KeyValue) (map[string]string, error) {
-	readable := func(kv *mvccpb.KeyValue) bool { _, err := decodeState(kv); return err == nil }
+	readable := func(kv *mvccpb.KeyValue) bool { _, err := q.takenState(kv); return err == nil }
 	if q.cfg.MaxTaken == 0 || !slices.ContainsFunc(taken, func(kv *mvccpb.KeyValue) bool { return !readable(kv) }) {
 		return nil, nil
 	}
@@ -263,7 +277,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 		now := time.Now()
 		var ops []clientv3.Op
 		for _, kv := range kvs {
-			st, err := decodeState(kv)
+			st, err := q.takenState(kv)
 			if err != nil {
 				q.skip(err)
 				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.buryBare(kv, slots, now), nil))

@@ -122,6 +122,9 @@ func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, err
 		c.arrivals.forget()
 		return nil, nil
 	}
+	if c.q.cfg.MaxTaken > 0 && len(leases) < len(items) {
+		c.arrivals.forget() // one that was refused for its slot alone is still there
+	}
 	// Others were faster with the rest: pick from more next time. Not with those that
 	// have just vested, which the keeper may have moved: while one process claims alone
 	// it claims in order.

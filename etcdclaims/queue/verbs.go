@@ -67,10 +67,12 @@ func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
 			}
 			return append(append([]clientv3.Op{gone}, placed...), ops...)
 		})
-		if keep == clientv3.NoLease || !errors.Is(err, rpctypes.ErrLeaseNotFound) || try > 0 || l.Err() != nil {
+		again := errors.Is(err, rpctypes.ErrLeaseNotFound) || // somebody may have revoked it
+			errors.Is(err, rpctypes.ErrNoSpace) && l.by == "" && !errors.Is(err, etcdclaims.ErrUnknown)
+		if keep == clientv3.NoLease || !again || try > 0 || l.Err() != nil {
 			return err // with a new lease it is one of the caller's
 		}
-		l.retention().forget(keep) // somebody may have revoked it
+		l.retention().forget(keep) // without space etcd grants no other: then no tombstone is put
 	}
 }
 
@@ -347,14 +349,14 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 		}
 		return l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
 	}
-	mine := end.by == l.by && verb != "heartbeat" // that finds its own by its nonce
+	mine := end.by == l.by && end.verb != "heartbeat" // that finds its own by its nonce
 	if unsure != nil && end.verb == verb && mine {
 		l.finish(fmt.Errorf("item was given up (%s): %w", verb, etcdclaims.ErrReleased))
 		return nil
 	}
 	why := ErrSuperseded
 	switch {
-	case end.verb == l.tried && mine:
+	case mine && (end.verb == l.tried || end.verb == "complete"):
 		why = etcdclaims.ErrReleased // by this lease, whose caller could not be told
 	case end.verb == "complete":
 		why = ErrCompleted

@@ -94,8 +94,8 @@ type answerError struct{ error }
 func (e answerError) Unwrap() error { return e.error }
 
 // exchange sends what a lane has put together.
-func (b *batcher) exchange(ctx context.Context, in *pb.TxnRequest, _ time.Duration) (*clientv3.TxnResponse, error) {
-	resp, err := b.guard.commitBuilt(ctx, b.kv, in.Success)
+func (b *batcher) exchange(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error) {
+	resp, err := b.guard.commitBuilt(ctx, b.kv, in.Success, timeout)
 	if err != nil {
 		return nil, answerError{err}
 	}

@@ -85,9 +85,10 @@ func (g *guard) commit(ctx context.Context, kv plainKV, ops []clientv3.Op) (*cli
 	return g.outcome(ctx, kv, resp, sent, err)
 }
 
-// commitBuilt is commit for operations in protobuf, which only a direct kv sends.
-func (g *guard) commitBuilt(ctx context.Context, kv plainKV, ops []*pb.RequestOp) (*clientv3.TxnResponse, error) {
-	resp, sent, err := wire.Exchange(ctx, g.timeout(), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+// commitBuilt is commit for operations in protobuf, which only a direct kv sends,
+// with a timeout that is no longer than its callers wait.
+func (g *guard) commitBuilt(ctx context.Context, kv plainKV, ops []*pb.RequestOp, timeout time.Duration) (*clientv3.TxnResponse, error) {
+	resp, sent, err := wire.Exchange(ctx, min(timeout, g.timeout()), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
 		facts.In = &pb.TxnRequest{Compare: g.built, Success: ops}
 		return kv.Txn(ctx).Commit()
 	})
