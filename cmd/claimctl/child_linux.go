@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,5 +25,31 @@ func awaitEnd(pid int) {
 	}
 }
 
-// dieTogether has the command killed when claimctl dies.
+// groupAlive reports whether a process of the group runs. Dead ones that nobody has
+// waited for, as under an init that does not, count as ended.
+func groupAlive(group int) bool {
+	if errors.Is(unix.Kill(-group, 0), unix.ESRCH) {
+		return false
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		return true // not known
+	}
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		var state string
+		var parent, its int
+		_, after, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" ")) // the name may have any bytes
+		if _, err := fmt.Sscan(string(after), &state, &parent, &its); err == nil && its == group && state != "Z" && state != "X" {
+			return true
+		}
+	}
+	return false
+}
+
+// dieTogether has the command killed when claimctl dies. That reaches the process
+// that claimctl started, and none of those that this one started.
 func dieTogether(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

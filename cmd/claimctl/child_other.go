@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // passedOn are the signals that claimctl outlives. The command gets them from the
@@ -43,6 +44,8 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 	}()
 	return c, nil
 }
+
+func (c *child) awaitGroup(time.Duration) bool { return true } // there are no groups
 
 func (c *child) signal(os.Signal) {}
 func (c *child) resume()          {}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,6 +99,17 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// awaitGroup waits until no process of the ended command's group is alive, which
+// SIGKILL takes a moment for. It reports false if d was too short.
+func (c *child) awaitGroup(d time.Duration) bool {
+	for begun := time.Now(); groupAlive(c.pid); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) >= d {
+			return false
+		}
+	}
+	return true
 }
 
 // signal sends a signal to the command and all in its group.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -15,8 +17,8 @@ import (
 // hold runs the command under the claim, and gives the claim up when the command
 // has ended, and not before.
 func (r *runner) hold(path string, h *holding) error {
-	env := append(os.Environ(), environment(h)...)
-	if s, err := listenSock(h.Claim, r.commandTimeout); err == nil {
+	env := append(inherited(os.Environ()), environment(h)...)
+	if s, err := listenSock(h, r.commandTimeout); err == nil {
 		defer s.close()
 		env = append(env, "CLAIM_SOCK="+s.path())
 	} else { // few commands ask
@@ -28,6 +30,9 @@ func (r *runner) hold(path string, h *holding) error {
 		return errors.Join(&exitError{exitCannotRun, fmt.Errorf("run %q: %w", r.key, err)}, r.giveUp(h, nil))
 	}
 	r.watchOver(c, h)
+	if left := h.left(); !c.awaitGroup(left) && left > 0 {
+		r.complain("the command left processes behind that SIGKILL does not end", 0)
+	}
 	lost := h.Err()
 	var l *etcdclaims.LostError
 	if !errors.As(lost, &l) {
@@ -46,13 +51,24 @@ func (r *runner) hold(path string, h *holding) error {
 	case lost == nil && !h.over:
 		return childExit(c)
 	case lost == nil:
-		lost = fmt.Errorf("run %q: stopped before the claim ended: %w", r.key, context.Cause(h.Context()))
+		cause := context.Cause(h.Context())
+		if cause == nil { // the deadline was seen here first
+			cause = &etcdclaims.LostError{Token: h.Token(), Reason: etcdclaims.ReasonExpired}
+		}
+		lost = fmt.Errorf("run %q: stopped before the claim ended: %w", r.key, cause)
 	}
 	h.over = true
 	if h.killed {
 		return r.ended("killed", lost)
 	}
 	return r.ended("lost", lost)
+}
+
+// inherited returns the environment without the claim of another claimctl run.
+func inherited(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool {
+		return strings.HasPrefix(v, "CLAIM_") || strings.HasPrefix(v, "FENCING_TOKEN=")
+	})
 }
 
 // environment is what the command finds about its claim.
@@ -63,7 +79,7 @@ func environment(h *holding) []string {
 		"CLAIM_FENCE=" + strconv.FormatInt(h.Fence(), 10),
 		"CLAIM_ID=" + h.ID(),
 		"CLAIM_OWNER=" + h.Owner(),
-		"CLAIM_DEADLINE=" + h.Deadline().UTC().Format(time.RFC3339Nano),
+		"CLAIM_DEADLINE=" + time.Now().Add(h.left()).UTC().Format(time.RFC3339Nano),
 	}
 	if h.work != nil {
 		env = append(env, "CLAIM_ATTEMPT="+strconv.Itoa(h.work.Attempt()))
@@ -75,14 +91,18 @@ func environment(h *holding) []string {
 // the claim does. It returns when the command has ended.
 func (r *runner) watchOver(c *child, h *holding) {
 	stopping, lost := h.Context().Done(), h.Done()
-	var tick <-chan time.Time
 	var asked time.Time
+	// The time that is left is read again and again: a late renewal makes it longer,
+	// and a suspended machine makes it shorter than a timer would.
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
 	kill := func() {
 		select {
 		case <-c.done: // by itself, at the same time
 		default:
 			h.over, h.killed = true, true
 			c.kill()
+			ticker.Stop()
 		}
 	}
 	for {
@@ -105,15 +125,9 @@ func (r *runner) watchOver(c *child, h *holding) {
 			asked = time.Now()
 			c.signal(r.stop)
 			c.resume() // a stopped process hears of nothing else
-			// The time that is left is read again and again: a late renewal makes it
-			// longer, and a suspended machine makes it shorter than a timer would.
-			ticker := time.NewTicker(20 * time.Millisecond)
-			defer ticker.Stop()
-			tick = ticker.C
-		case <-tick:
-			if h.Remaining() <= killAhead || time.Since(asked) >= r.grace {
+		case <-ticker.C:
+			if h.left() <= killAhead || !asked.IsZero() && time.Since(asked) >= r.grace {
 				kill()
-				tick = nil
 			}
 		case <-lost:
 			kill()
@@ -138,7 +152,7 @@ func (r *runner) giveUp(h *holding, c *child) error {
 	switch {
 	case c == nil:
 		return h.work.Release(ctx)
-	case exit == nil && !h.killed:
+	case exit == nil:
 		return h.work.Complete(ctx)
 	case r.atMostOnce:
 		_, err := h.work.Fail(ctx, etcdclaims.Permanent(fmt.Errorf("the command ended with %w", exit)))

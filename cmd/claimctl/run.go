@@ -51,17 +51,21 @@ claim's deadline, and SIGKILL before the deadline, which is counted from before 
 last renewal was sent. If the claim is gone at once, by a forced release, the
 command is killed at once. Signals that claimctl receives are passed on to the
 process group, also SIGTERM; they do not end the claim before the command ends.
-What the command leaves behind in its group is killed before the key is released.
+What the command leaves behind in its group is killed, and has ended, before the
+key is released.
 
 The command finds in its environment: FENCING_TOKEN (send it along with requests),
 CLAIM_KEY, CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
 CLAIM_DEADLINE (when the claim ends unless it is renewed, as of the start: every
 renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
-sets the claim's note: see claimctl check --help.
+sets the claim's note: see claimctl check --help. Other variables of the names
+FENCING_TOKEN and CLAIM_* are removed.
 
-Not guaranteed: if claimctl is stopped (SIGSTOP), or killed where the system cannot
-kill the command with it (all but Linux), the command runs on without the claim.
-Only fences stop its writes.`
+Not guaranteed: if claimctl is stopped (SIGSTOP), the command runs on without the
+claim. If claimctl is killed, Linux kills the one process that claimctl started, but
+not the processes that this one started; other systems kill none of them. Processes
+that leave the process group (setsid, daemons, jobs of an interactive shell) get no
+signals and are not killed. Only fences stop the writes of all these.`
 
 func (a *app) runCommand() *cobra.Command {
 	r := &runner{app: a}
@@ -186,7 +190,8 @@ func (r *runner) run(ctx context.Context, again bool) error {
 			return err
 		}
 		err = r.hold(path, h)
-		if code := codeOf(err); !again || !h.over || code == 0 {
+		r.lateSignals(h)
+		if code := codeOf(err); !again || !h.over || h.interrupted != nil || code == 0 {
 			return err
 		}
 		r.complain(fmt.Sprintf("%v; waiting in line again", err), 0)
@@ -205,14 +210,40 @@ func parseWait(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// lateSignals takes the signals that came after the command had ended.
+func (r *runner) lateSignals(h *holding) {
+	for {
+		select {
+		case sig := <-r.signals:
+			if ends(sig) {
+				h.interrupted = sig
+			}
+		default:
+			return
+		}
+	}
+}
+
 // holding is a claim, or the claim of work.
 type holding struct {
 	*etcdclaims.Claim
-	work *etcdclaims.Work
+	work    *etcdclaims.Work
+	maxHold time.Duration // zero: no limit
+	begun   time.Time
 
 	over        bool      // the claim ended before the command
 	killed      bool      // the command, by claimctl
 	interrupted os.Signal // a signal that asked claimctl to end
+}
+
+// left returns how long the claim lasts unless it is renewed, and not beyond its
+// MaxHold, which no renewal moves.
+func (h *holding) left() time.Duration {
+	left := h.Remaining()
+	if h.maxHold > 0 {
+		left = min(left, max(h.maxHold-time.Since(h.begun), 0))
+	}
+	return left
 }
 
 // acquire claims the key. A signal ends the waiting.
@@ -237,7 +268,11 @@ func (r *runner) acquire(ctx context.Context, wait time.Duration) (*holding, err
 				continue
 			}
 			cancel()
-			<-done // closing the client releases what it got
+			if got := <-done; got.h != nil { // work would stay claimed if only the client were closed
+				if err := r.giveUp(got.h, nil); err != nil {
+					r.complain(fmt.Sprintf("the key may stay held until its lease ends: %v", err), 0)
+				}
+			}
 			return nil, &exitError{exitSignal + signalNumber(sig), fmt.Errorf("run %q: %s before the command ran", r.key, sig)}
 		}
 	}
@@ -275,13 +310,13 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 		if err != nil {
 			return nil, r.notAcquired(wait, err)
 		}
-		return &holding{Claim: claim}, nil
+		return &holding{Claim: claim, maxHold: r.maxHold, begun: time.Now()}, nil
 	}
 	work, err := begin(ctx, r.key, forWork...)
 	if err != nil {
 		return nil, r.notAcquired(wait, err)
 	}
-	return &holding{Claim: work.Claim, work: work}, nil
+	return &holding{Claim: work.Claim, work: work, maxHold: r.maxHold, begun: time.Now()}, nil
 }
 
 // notAcquired returns the exit of a command that did not run.

@@ -5,8 +5,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -100,7 +102,9 @@ func TestRun(t *testing.T) {
 		"what stays behind": runLeftBehind,
 		"killed":            runKilled,
 		"elect":             runElect,
+		"elect, ended":      runElectEnded,
 		"socket":            runSocket,
+		"max hold, told":    runMaxHoldTold,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -309,6 +313,81 @@ func runElect(w *world, start func(args ...string) *process, dir string) {
 	r := p.ends(4)
 	if !strings.Contains(r.err, "waiting in line again") || strings.Count(appears(w.T, file), "\n") != 2 {
 		w.Errorf("it says %q", r.err)
+	}
+}
+
+// runElectEnded wants that a signal ends elect also if the claim is lost while the
+// command shuts down.
+func runElectEnded(w *world, start func(args ...string) *process, dir string) {
+	terms, signaled := filepath.Join(dir, "terms"), filepath.Join(dir, "signaled")
+	p := start("elect", "k", "--", "sh", "-c", `trap 'echo got > `+signaled+`' TERM; echo $CLAIM_FENCE >> `+terms+`; while :; do sleep 0.05; done`)
+	appears(w.T, terms)
+	p.signal(syscall.SIGTERM)
+	appears(w.T, signaled)
+	w.ok("release", "k", "--fence", fmt.Sprint(as[explanation](w, "explain", "k").Fence))
+	p.ends(exitKilled)
+	if got := appears(w.T, terms); strings.Count(got, "\n") != 1 {
+		w.Errorf("terms: %q", got)
+	}
+}
+
+// runMaxHoldTold wants that the command is told when its MaxHold ends.
+func runMaxHoldTold(w *world, start func(args ...string) *process, _ string) {
+	out := start("run", "k", "--ttl", "60s", "--max-hold", "20s", "--", "sh", "-c", program(w.T)+` check -o json; echo $CLAIM_DEADLINE`).ends(0).out
+	reply, deadline, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	var v checkView
+	w.noErr(json.Unmarshal([]byte(reply), &v))
+	at, err := time.Parse(time.RFC3339Nano, deadline)
+	w.noErr(err)
+	if v.Remaining <= 0 || v.Remaining > 20_000 || time.Until(at) > 20*time.Second {
+		w.Errorf("%s", out)
+	}
+}
+
+// A signal during the acquisition leaves nothing claimed, whatever was under way.
+func TestSignalWhileAcquiring(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	claims := w.client("a")
+	for i := range 60 {
+		r := &runner{
+			app: &app{connection: connection{commandTimeout: 5 * time.Second}, err: io.Discard}, claims: claims,
+			key: fmt.Sprint("k", i), once: true, atMostOnce: true, signals: make(chan os.Signal, 1),
+		}
+		time.AfterFunc(time.Duration(i)*100*time.Microsecond, func() { r.signals <- syscall.SIGTERM })
+		h, err := r.acquire(t.Context(), 0)
+		if err == nil { // the signal was too late
+			w.noErr(r.giveUp(h, nil))
+		} else if code := codeOf(err); code != exitSignal+int(syscall.SIGTERM) {
+			t.Fatal(err)
+		}
+		eventually(t, "the work is free", func() bool {
+			record, ok, err := claims.Record(t.Context(), r.key)
+			return err == nil && (!ok || record.State == etcdclaims.StateFree)
+		})
+	}
+}
+
+// A command that ends by itself while it is killed has done its work.
+func TestDoneWhileKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	claims := w.client("a")
+	work, err := claims.TryBegin(t.Context(), "k", etcdclaims.AtMostOnce())
+	w.noErr(err)
+	r := &runner{app: &app{connection: connection{commandTimeout: 5 * time.Second}}, once: true, atMostOnce: true}
+	w.noErr(r.giveUp(&holding{Claim: work.Claim, work: work, over: true, killed: true}, &child{}))
+	if record, _, err := claims.Record(t.Context(), "k"); err != nil || record.State != etcdclaims.StateDone {
+		t.Errorf("%+v, %v", record, err)
+	}
+}
+
+// A claim is not that of another claimctl run around this one.
+func TestInherited(t *testing.T) {
+	t.Parallel()
+	got := inherited([]string{"PATH=/bin", "CLAIM_ATTEMPT=3", "CLAIM_SOCK=/x", "FENCING_TOKEN=t", "CLAIMCTL_PREFIX=/p/", "HOME=/"})
+	if want := []string{"PATH=/bin", "CLAIMCTL_PREFIX=/p/", "HOME=/"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

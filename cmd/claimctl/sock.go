@@ -19,8 +19,8 @@ import (
 const sockText = `The command that run started finds a unix socket in CLAIM_SOCK. Each request and each
 reply is one line; a connection takes any number of them, one after the other:
 
-  check           ok MILLISECONDS, how long the claim lasts unless it is renewed;
-                  or lost REASON
+  check           ok MILLISECONDS, how long the claim lasts unless it is renewed,
+                  at most until --max-hold; or lost REASON
   note TEXT       ok once etcd has the note, which ls and explain show; or
                   error REASON
 
@@ -31,7 +31,7 @@ end between the reply and the effect: send FENCING_TOKEN to what can refuse it.`
 type sock struct {
 	listener net.Listener
 	dir      string
-	claim    *etcdclaims.Claim
+	claim    *holding
 	timeout  time.Duration // of a note
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -44,7 +44,7 @@ type sock struct {
 // sockConns is how many connections are served at a time; others wait.
 const sockConns = 64
 
-func listenSock(claim *etcdclaims.Claim, timeout time.Duration) (*sock, error) {
+func listenSock(claim *holding, timeout time.Duration) (*sock, error) {
 	dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "claimctl-") // for this user alone
 	if err != nil {                                                     // it may be that of another login
 		dir, err = os.MkdirTemp("", "claimctl-")
@@ -130,7 +130,7 @@ func (s *sock) reply(request string) string {
 		if err := s.claim.Check(); err != nil {
 			return "lost " + clean(err.Error())
 		}
-		return fmt.Sprintf("ok %d", s.claim.Remaining().Milliseconds())
+		return fmt.Sprintf("ok %d", s.claim.left().Milliseconds())
 	case "note":
 		ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 		defer cancel()
