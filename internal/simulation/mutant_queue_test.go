@@ -69,7 +69,7 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "a verb of another holder taken for one's own", tests: "TestSameVerbOfTwoHolders", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/verbs.go", "mine := end.by == l.by && verb", "mine := verb"}},
+		edits: []edit{{"etcdclaims/queue/verbs.go", "mine := end.by == l.by && end.verb", "mine := end.verb"}},
 	},
 	{
 		name: "attempts of the dead in the epoch of who recovers them", tests: "TestEpochRaised", of: "etcdclaims/queue",
