@@ -17,6 +17,9 @@ func (t *Telemetry) Gate(name string, next fencing.Gate) fencing.Gate {
 	return fencing.GateFunc(func(ctx context.Context, token fencing.Token) error {
 		err := next.Admit(ctx, token)
 		t.CountAdmission(ctx, name, token, err)
+		if !t.fenceLag.Enabled(ctx) {
+			return err
+		}
 		if since, ok := lag.note(token, admissionOf(err)); ok {
 			t.fenceLag.Record(ctx, since.Seconds(), t.options.of(one(keyGate, name)).record...)
 		}

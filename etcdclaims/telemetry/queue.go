@@ -16,6 +16,9 @@ import (
 
 const system = "etcdclaims"
 
+// queueBudget is how long a collection waits for the counts of all queues.
+const queueBudget = 2 * time.Second
+
 // watchedQueue is a queue whose items are counted.
 type watchedQueue struct {
 	name  string
@@ -37,7 +40,8 @@ const DefaultQueueInterval = 15 * time.Second
 //
 // It sends requests to etcd, when gauges are collected and the last counts are
 // older than every: one, or a few if there are many priorities. Zero means
-// DefaultQueueInterval. If etcd does not answer, nothing is observed, and the
+// DefaultQueueInterval. Queues are asked at the same time, for at most two seconds.
+// If etcd does not answer in that time, nothing is observed of the queue, and the
 // error goes to OpenTelemetry's error handler. Call stop when the queue is not to
 // be watched any more.
 func (t *Telemetry) WatchQueue(name string, q *queue.Queue, every time.Duration) (stop func()) {
@@ -55,17 +59,43 @@ func (t *Telemetry) WatchQueue(name string, q *queue.Queue, every time.Duration)
 	}
 }
 
-// stats returns the counts, which are not older than w.every.
-func (w *watchedQueue) stats(ctx context.Context) (queue.Stats, error) {
+// stats returns the counts, which are not older than w.every. budget is derived from
+// the collection's ctx.
+func (w *watchedQueue) stats(ctx, budget context.Context) (queue.Stats, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); w.asked.IsZero() || now.Sub(w.asked) >= w.every {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		w.last, w.err = w.q.Stats(ctx)
-		w.asked = now
+	now := time.Now()
+	if !w.asked.IsZero() && now.Sub(w.asked) < w.every {
+		return w.last, w.err
 	}
-	return w.last, w.err
+	if err := budget.Err(); err != nil {
+		return queue.Stats{}, err // it went by while another collection asked
+	}
+	last, err := w.q.Stats(budget)
+	if err != nil && ctx.Err() != nil {
+		return last, err // the collection has ended: this says nothing of etcd
+	}
+	w.last, w.err, w.asked = last, err, now
+	return last, err
+}
+
+// answer is the counts of a queue.
+type answer struct {
+	queue.Stats
+	err error
+}
+
+// askQueues returns the counts of all queues, which are asked for at the same time.
+func askQueues(ctx context.Context, queues []*watchedQueue) []answer {
+	budget, cancel := context.WithTimeout(ctx, queueBudget)
+	defer cancel()
+	answers := make([]answer, len(queues))
+	var all sync.WaitGroup
+	for i, w := range queues {
+		all.Go(func() { answers[i].Stats, answers[i].err = w.stats(ctx, budget) })
+	}
+	all.Wait()
+	return answers
 }
 
 // collectQueues observes the queues that are watched.
@@ -77,8 +107,9 @@ func (t *Telemetry) collectQueues(ctx context.Context, o metric.Observer) error 
 	}
 	t.mu.Unlock()
 	var errs []error
-	for _, w := range queues {
-		st, err := w.stats(ctx)
+	answers := askQueues(ctx, queues)
+	for i, w := range queues {
+		st, err := answers[i].Stats, answers[i].err
 		if err != nil {
 			errs = append(errs, fmt.Errorf("telemetry: count the items of queue %q: %w", w.name, err))
 			continue
@@ -104,14 +135,16 @@ func (t *Telemetry) collectQueues(ctx context.Context, o metric.Observer) error 
 
 // Worker is a queue.Middleware that measures handlers, by the semantic
 // conventions of OpenTelemetry for messaging. Each has a span. Put it first in
-// WorkerConfig.Middleware.
+// WorkerConfig.Middleware. The first 200 queues of a process are told apart; the
+// others are "other".
 func (t *Telemetry) Worker(next queue.Handler) queue.Handler {
 	return func(ctx context.Context, l *queue.Lease) (err error) {
+		name := t.workers.of(l.Queue())
 		if l.Attempt() <= 1 {
 			waited := max(l.Obtained().Sub(l.Vesting()), 0)
-			t.itemWait.Record(ctx, waited.Seconds(), t.options.of(one(keyQueue, l.Queue())).record...)
+			t.itemWait.Record(ctx, waited.Seconds(), t.options.of(one(keyQueue, name)).record...)
 		}
-		ctx, span := t.tracer.Start(ctx, "process "+l.Queue(), trace.WithSpanKind(trace.SpanKindConsumer))
+		ctx, span := t.tracer.Start(ctx, "process "+name, trace.WithSpanKind(trace.SpanKindConsumer))
 		if span.IsRecording() {
 			span.SetAttributes(
 				attribute.String("messaging.system", system), attribute.String("messaging.operation.name", "process"),
@@ -131,7 +164,7 @@ func (t *Telemetry) Worker(next queue.Handler) queue.Handler {
 			}
 			s := series{
 				keys: [4]attribute.Key{keyQueue, "messaging.system", "messaging.operation.name"},
-				vals: [4]string{l.Queue(), system, "process"},
+				vals: [4]string{name, system, "process"},
 			}
 			t.process.Record(ctx, time.Since(began).Seconds(), t.options.of(withError(s, errorType)).record...)
 			if errorType != "" {

@@ -3,11 +3,13 @@ package telemetry_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -81,5 +83,44 @@ func TestQueue(t *testing.T) {
 		}
 		stop()
 		w.expect(map[string]string{"etcdclaims.queue.dead.count{messaging.destination.name=mail}": ""})
+	})
+}
+
+// An etcd that does not answer holds a collection up for a moment only, however many
+// queues are watched.
+func TestQueuesOfHungEtcd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		claims, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		for i := range 6 {
+			q, err := queue.New(claims, queue.Config{Name: fmt.Sprint("mail-", i)})
+			if err != nil {
+				w.Fatal(err)
+			}
+			defer q.Close(context.Background())
+			defer w.tel.WatchQueue(q.Name(), q, 10*sec)()
+		}
+		collect := func(ctx context.Context) (time.Duration, error) {
+			var all metricdata.ResourceMetrics
+			begun := time.Now()
+			err := w.reader.Collect(ctx, &all)
+			return time.Since(begun), err
+		}
+		host.Cut()
+		ctx, cancel := context.WithTimeout(w.Context(), sec)
+		defer cancel()
+		if took, err := collect(ctx); err == nil || took != sec {
+			w.Errorf("a collection that ends early took %v: %v", took, err)
+		}
+		if took, err := collect(w.Context()); err == nil || took != 2*sec {
+			w.Errorf("the first whole collection took %v: %v", took, err)
+		}
+		if took, err := collect(w.Context()); err == nil || took != 0 {
+			w.Errorf("the next took %v: %v", took, err)
+		}
+		host.Heal()
+		time.Sleep(30 * sec)
+		if took, err := collect(w.Context()); err != nil || took > sec {
+			w.Errorf("a collection after that took %v: %v", took, err)
+		}
 	})
 }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
@@ -119,9 +120,11 @@ func (t *Telemetry) collectSchedulers(o metric.Observer) {
 		due            time.Time
 		now            time.Time
 	}
-	groups := make(map[string]sum)
 	t.mu.Lock()
-	for is, s := range t.schedulers {
+	running := maps.Clone(t.schedulers) // s.now is the program's: it may call anything
+	t.mu.Unlock()
+	groups := make(map[string]sum)
+	for is, s := range running {
 		st, g := is.Stats(), groups[s.group]
 		if st.Owner {
 			g.owner = 1
@@ -132,7 +135,6 @@ func (t *Telemetry) collectSchedulers(o metric.Observer) {
 		}
 		groups[s.group] = g
 	}
-	t.mu.Unlock()
 	for group, g := range groups {
 		with := t.options.of(one(keyGroup, group)).observe
 		o.ObserveInt64(t.owner, g.owner, with...)

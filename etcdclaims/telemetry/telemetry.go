@@ -34,6 +34,7 @@ type Telemetry struct {
 	tracer  trace.Tracer
 	keys    *templates
 	jobs    *templates
+	workers *templates // names of queues that have workers
 	options options
 	instruments
 
@@ -57,6 +58,7 @@ func New(cfg Config) (*Telemetry, error) {
 		tracer:     cfg.TracerProvider.Tracer(scope),
 		keys:       newTemplates(cfg.KeyTemplate),
 		jobs:       newTemplates(cfg.KeyTemplate),
+		workers:    newTemplates(func(name string) string { return name }), // as WatchQueue has them
 		clients:    make(map[*etcdclaims.Client]bool),
 		schedulers: make(map[*sched.Scheduler]scheduler),
 		queues:     make(map[*watchedQueue]bool),

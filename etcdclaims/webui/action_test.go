@@ -2,9 +2,12 @@ package webui_test
 
 import (
 	"errors"
+	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,6 +83,33 @@ func TestActions(t *testing.T) {
 		}
 		does(form(webui.ActionPurge, "queue", "mails", "before", time.Now().Add(-time.Minute).Format(time.RFC3339Nano)), "queue?queue=mails")
 		count(3, 0) // they died after the person looked
+		seen := regexp.MustCompile(`data-id="purge-([^"]+)".*name="before" value="([^"]+)"`)
+		time.Sleep(5 * time.Second) // so that the list is read again
+		found := seen.FindStringSubmatch(w.shows("queue?queue=mails"))
+		if len(found) != 3 || found[1] != found[2] {
+			w.Fatalf("the form to delete dead letters is %q", found)
+		}
+		if seen.MatchString(w.shows("queue?queue=mails&list=waiting")) {
+			w.Error("dead letters can be deleted where they are not shown")
+		}
+		_, err = q.Enqueue(ctx, queue.NewItem(nil, queue.ID("late")))
+		w.ok(err)
+		b, err = q.TryClaim(ctx, 1)
+		w.ok(err)
+		w.ok(b.Leases[0].Discard(ctx, "no"))
+		does(form(webui.ActionPurge, "queue", "mails", "before", html.UnescapeString(found[2])), "queue?queue=mails")
+		count(1, 0) // those that were shown are gone
+		w.ok(q.Redrive(ctx, "late"))
+		count(0, 1)
+		for i := range 2 {
+			_, err = q.Enqueue(ctx, queue.NewItem(nil, queue.ID(fmt.Sprint("again-", i))))
+			w.ok(err)
+		}
+		b, err = q.TryClaim(ctx, 3)
+		w.ok(err)
+		for _, l := range b.Leases {
+			w.ok(l.Discard(ctx, "no"))
+		}
 		does(form(webui.ActionRedriveAll, "queue", "mails"), "queue?queue=mails")
 		count(0, 3)
 	})

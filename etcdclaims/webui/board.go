@@ -27,7 +27,8 @@ type board struct {
 	cancel context.CancelFunc // of the watch; nil if there is none
 	failed time.Time          // when the watch has ended with err
 	err    error
-	synced chan struct{} // closed once all claims are known
+	synced chan struct{}   // closed once all claims are known
+	seen   map[string]bool // keys since the watch began, until it has synced; nil if held was empty then
 	held   map[string]etcdclaims.Info
 	keys   []string // of held, sorted
 	recent []change // newest first
@@ -50,11 +51,20 @@ func (b *board) init(h *Handler) {
 }
 
 func (b *board) reset() {
-	b.synced, b.held, b.keys, b.recent = make(chan struct{}), make(map[string]etcdclaims.Info), nil, nil
+	b.synced, b.seen, b.held, b.keys, b.recent = make(chan struct{}), nil, make(map[string]etcdclaims.Info), nil, nil
 	b.kinds = make(map[string]int)
 }
 
+// renew prepares for another watch. The mutex is held.
+func (b *board) renew() {
+	b.synced, b.seen = make(chan struct{}), nil
+	if len(b.held) > 0 {
+		b.seen = make(map[string]bool, len(b.held))
+	}
+}
+
 // start starts the watch unless there is one, and reports whether there is one then.
+// What an earlier watch knew stays until the new one knows all claims.
 func (b *board) start() (watching bool, synced <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,7 +72,7 @@ func (b *board) start() (watching bool, synced <-chan struct{}) {
 		ctx, cancel := context.WithCancel(b.h.ctx)
 		b.run++
 		run := b.run
-		b.reset()
+		b.renew()
 		if b.h.spawn(func() { b.watch(ctx, run) }) {
 			b.cancel = cancel
 		} else {
@@ -88,10 +98,13 @@ func (b *board) wake(ctx context.Context, until time.Time) {
 	}
 }
 
-// stop ends the watch and forgets the claims.
+// stop ends the watch and forgets the claims, unless the handler is in use again.
 func (b *board) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.h.inUse() {
+		return
+	}
 	if b.cancel != nil {
 		b.cancel()
 		b.cancel = nil
@@ -152,11 +165,15 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 	previous := b.held[key].Fence
 	switch e.Kind {
 	case etcdclaims.Synced:
+		b.dropUnseen()
 		b.finishSync()
 		return true
 	case etcdclaims.Resynced:
 		return true
 	case etcdclaims.Claimed:
+		if b.seen != nil {
+			b.seen[key] = true
+		}
 		b.forget(key)
 		if _, there := b.held[key]; !there {
 			i, _ := slices.BinarySearch(b.keys, key)
@@ -178,6 +195,23 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 	default: // held when the watch began
 	}
 	return true
+}
+
+// dropUnseen drops what an earlier watch knew and the present one does not. The mutex is
+// held.
+func (b *board) dropUnseen() {
+	if b.seen == nil {
+		return
+	}
+	b.keys = slices.DeleteFunc(b.keys, func(key string) bool {
+		if b.seen[key] {
+			return false
+		}
+		b.forget(key)
+		delete(b.held, key)
+		return true
+	})
+	b.seen = nil
 }
 
 // forget takes the present holder of a key out of the counts. The mutex is held.

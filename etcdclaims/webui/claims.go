@@ -57,9 +57,10 @@ func (q *request) lines() (any, error) {
 
 // allLines returns the lines of all held keys.
 func (q *request) allLines() ([]etcdclaims.LineInfo, Fresh) {
+	h := q.h // a reading outlives the request
 	return snapshotOf(q, "lines", 2*time.Second, func(ctx context.Context) ([]etcdclaims.LineInfo, error) {
 		var all []etcdclaims.LineInfo
-		for l, err := range q.h.claims.Lines(ctx, q.h.board.allKeys()) {
+		for l, err := range h.claims.Lines(ctx, h.board.allKeys()) {
 			if err != nil {
 				return nil, err
 			}
@@ -109,8 +110,8 @@ type explained struct {
 	history etcdclaims.History
 }
 
-func (q *request) explain(ctx context.Context, key string) (x explained, err error) {
-	claims := q.h.claims
+func (h *Handler) explain(ctx context.Context, key string) (x explained, err error) {
+	claims := h.claims
 	if x.info, err = claims.Lookup(ctx, key); err != nil {
 		return x, err
 	}
@@ -141,8 +142,9 @@ func (q *request) key() (any, error) {
 		return nil, errInput{"the key is missing, or too long"}
 	}
 	q.useClaims(key)
+	h := q.h // a reading outlives the request
 	x, fresh := snapshotOf(q, keyTopic(key), 2*time.Second, func(ctx context.Context) (explained, error) {
-		x, err := q.explain(ctx, key)
+		x, err := h.explain(ctx, key)
 		x.info.Expires = x.info.Expires.Truncate(time.Second)
 		return x, err
 	})

@@ -144,8 +144,8 @@ type Operation struct {
 	Group, Job string
 	// Queue names the queue, and Item the id of an item in it.
 	Queue, Item string
-	// Before is when the person looked at the dead letters to be purged. Later ones are
-	// not purged.
+	// Before is just after the newest death in the list that the person saw. Dead
+	// letters that died later are not purged.
 	Before time.Time
 	// Reason is why the person does it. It is empty before a form is sent.
 	Reason string

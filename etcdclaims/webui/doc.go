@@ -17,7 +17,7 @@
 // most every two to ten seconds, however many tabs show them. One tab more costs etcd
 // nothing. A minute after the last request and the last tab, nothing is read or watched.
 //
-// The handler keeps every held claim in memory while it is in use, about 700 bytes each.
+// The handler keeps every held claim in memory while it is in use.
 // Lists of all else end after the first thousand entries.
 //
 // # Without JavaScript

@@ -147,6 +147,13 @@ func (h *Handler) spawn(f func()) bool {
 	return true
 }
 
+// inUse reports whether the loop runs.
+func (h *Handler) inUse() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.running
+}
+
 // loop reads again what tabs show, until the handler is idle.
 func (h *Handler) loop() {
 	tick := time.NewTicker(beat)
@@ -164,7 +171,7 @@ func (h *Handler) loop() {
 			h.snapshots.refresh(live)
 		}
 		if h.idle(len(live) > 0) {
-			h.board.stop()
+			h.board.stop() // a request since idle has returned has started another loop: then nothing is stopped
 			h.snapshots.clear()
 			return
 		}

@@ -14,42 +14,84 @@ import (
 )
 
 const (
+	// mostQueues is how many queues a list has. Twice as many are kept open.
 	mostQueues = 200
 	// closeTimeout bounds the closing of what this handler has of a queue: a session.
 	closeTimeout = 5 * time.Second
 )
 
-// queues are the queues that were looked at.
+// queues are the queues that were looked at last.
 type queues struct {
 	h      *Handler
 	mu     sync.Mutex
-	byName map[string]*queue.Queue
+	byName map[string]*openQueue
 }
 
-func (s *queues) init(h *Handler) { s.h, s.byName = h, make(map[string]*queue.Queue) }
+// openQueue is a queue, and when it was used last.
+type openQueue struct {
+	*queue.Queue
+	used time.Time
+}
+
+func (s *queues) init(h *Handler) { s.h, s.byName = h, make(map[string]*openQueue) }
 
 // open returns a queue that exists.
 func (s *queues) open(ctx context.Context, name string) (*queue.Queue, error) {
-	s.mu.Lock()
-	q := s.byName[name]
-	s.mu.Unlock()
-	if q != nil {
+	if q := s.known(name); q != nil {
 		return q, nil
 	}
 	opened, err := queue.Open(ctx, s.h.claims, name)
 	if err != nil {
 		return nil, err
 	}
+	used, surplus := s.keep(name, opened)
+	if surplus == nil {
+		return used, nil
+	}
+	end := func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		_ = surplus.Close(ctx) // it has no items
+	}
+	if !s.h.spawn(end) {
+		end()
+	}
+	return used, nil
+}
+
+// known returns a queue that is open, or nil.
+func (s *queues) known(name string) *queue.Queue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.byName[name]
+	if q == nil {
+		return nil
+	}
+	q.used = time.Now()
+	return q.Queue
+}
+
+// keep keeps a queue that was opened, and returns the one to use: another caller may have
+// opened it too. surplus is to be closed unless it is nil: the one that was not used for
+// longest if there are too many.
+func (s *queues) keep(name string, opened *queue.Queue) (used, surplus *queue.Queue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q := s.byName[name]; q != nil {
-		return q, nil
+		return q.Queue, opened
 	}
 	if len(s.byName) >= 2*mostQueues {
-		return nil, fmt.Errorf("queue %q: too many queues were looked at", name)
+		oldest := ""
+		for name, q := range s.byName {
+			if oldest == "" || q.used.Before(s.byName[oldest].used) {
+				oldest = name
+			}
+		}
+		surplus = s.byName[oldest].Queue
+		delete(s.byName, oldest)
 	}
-	s.byName[name] = opened
-	return opened, nil
+	s.byName[name] = &openQueue{opened, time.Now()}
+	return opened, surplus
 }
 
 func (s *queues) close() {
@@ -87,17 +129,18 @@ func (q *request) queues() (any, error) {
 
 // allQueues returns the counts of all queues.
 func (q *request) allQueues() ([]queueRow, Fresh) {
+	h := q.h // a reading outlives the request
 	return snapshotOf(q, "queues", 5*time.Second, func(ctx context.Context) ([]queueRow, error) {
 		var rows []queueRow
-		if q.h.claims.Passthrough() {
+		if h.claims.Passthrough() {
 			return nil, nil
 		}
-		for name, err := range queue.Names(ctx, q.h.claims) {
+		for name, err := range queue.Names(ctx, h.claims) {
 			if err != nil {
 				return nil, err
 			}
 			row := queueRow{Name: name}
-			opened, err := q.h.queues.open(ctx, name)
+			opened, err := h.queues.open(ctx, name)
 			if err == nil {
 				row.Stats, err = opened.Stats(ctx)
 			}
@@ -113,8 +156,9 @@ func (q *request) allQueues() ([]queueRow, Fresh) {
 
 // stats returns the counts of a queue.
 func (q *request) stats(name string, every time.Duration) (queue.Stats, Fresh) {
+	h := q.h // a reading outlives the request
 	return snapshotOf(q, "queue "+name, every, func(ctx context.Context) (queue.Stats, error) {
-		opened, err := q.h.queues.open(ctx, name)
+		opened, err := h.queues.open(ctx, name)
 		if err != nil {
 			return queue.Stats{}, err
 		}
@@ -133,6 +177,9 @@ type queuePage struct {
 	Fresh Fresh
 
 	CanPause, CanResume, CanRedrive, CanPurge bool
+	// PurgeBefore is just after the newest death in the list: what the person has not
+	// been shown stays. It is a worker's clock, not that of this process.
+	PurgeBefore time.Time
 }
 
 // lists are the lists of items that a queue has.
@@ -148,8 +195,9 @@ func (q *request) queue() (any, error) {
 	}
 	name := p.Queue.Name
 	p.Queue.Stats, p.Fresh = q.stats(name, 2*time.Second)
+	h := q.h // a reading outlives the request
 	items, fresh := snapshotOf(q, fmt.Sprintf("items %s %s", p.List, name), 3*time.Second, func(ctx context.Context) ([]queue.Info, error) {
-		opened, err := q.h.queues.open(ctx, name)
+		opened, err := h.queues.open(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +224,11 @@ func (q *request) queue() (any, error) {
 	can := func(a Action) bool { return q.can(Operation{Action: a, Queue: name}) }
 	paused := !p.Queue.Paused.At.IsZero()
 	p.CanPause, p.CanResume = !paused && can(ActionPauseQueue), paused && can(ActionResumeQueue)
-	p.CanRedrive, p.CanPurge = p.Queue.Dead > 0 && can(ActionRedriveAll), p.Queue.Dead > 0 && can(ActionPurge)
+	p.CanRedrive = p.Queue.Dead > 0 && can(ActionRedriveAll)
+	if p.List == "dead" && fresh.Err == nil && len(items) > 0 {
+		newest := items[len(items)-1].Since // they are listed oldest first
+		p.PurgeBefore, p.CanPurge = newest.Add(1), !newest.IsZero() && can(ActionPurge)
+	}
 	return p, nil
 }
 
@@ -199,8 +251,9 @@ type looked struct {
 
 func (q *request) item() (any, error) {
 	p := itemPage{Queue: q.param("queue"), ID: q.param("id")}
+	h := q.h // a reading outlives the request
 	item, fresh := snapshotOf(q, fmt.Sprintf("item %q %q", p.Queue, p.ID), 2*time.Second, func(ctx context.Context) (looked, error) {
-		opened, err := q.h.queues.open(ctx, p.Queue)
+		opened, err := h.queues.open(ctx, p.Queue)
 		if err != nil {
 			return looked{}, err
 		}

@@ -131,8 +131,9 @@ func (q *request) refusals() (any, error) {
 
 // refused returns how many tokens were refused.
 func (q *request) refused() int {
+	h := q.h // a reading outlives the request
 	n, _ := snapshotOf(q, "refusals", time.Second, func(context.Context) (int, error) {
-		_, total := q.h.cfg.Refusals.newest()
+		_, total := h.cfg.Refusals.newest()
 		return total, nil
 	})
 	return n

@@ -128,11 +128,12 @@ const healthTopic = "status"
 
 // status asks for it.
 func (q *request) status() status {
+	h := q.h // a reading outlives the request
 	s, fresh := snapshotOf(q, healthTopic, 2*time.Second, func(ctx context.Context) (status, error) {
-		if q.h.claims.Passthrough() {
+		if h.claims.Passthrough() {
 			return status{Passthrough: true}, nil
 		}
-		health, err := q.h.claims.Health(ctx)
+		health, err := h.claims.Health(ctx)
 		if err == nil || ctx.Err() != nil && health.Reachable {
 			return status{}, nil
 		}

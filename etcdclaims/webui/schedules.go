@@ -102,14 +102,15 @@ func (q *request) schedules() (any, error) {
 
 // jobs returns the jobs of all groups.
 func (q *request) jobs() ([]jobRow, Fresh) {
+	h := q.h // a reading outlives the request
 	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context) ([]jobRow, error) {
-		names, err := q.h.groups.names(ctx)
+		names, err := h.groups.names(ctx)
 		if err != nil {
 			return nil, err
 		}
 		var rows []jobRow
 		for _, name := range names {
-			s, err := q.h.groups.scheduler(name)
+			s, err := h.groups.scheduler(name)
 			if err != nil {
 				return nil, err
 			}

@@ -29,9 +29,10 @@ type sessionRow struct {
 func (r sessionRow) Late() bool { return r.Percent < 50 }
 
 func (q *request) sessions() (any, error) {
+	h := q.h // a reading outlives the request
 	all, fresh := snapshotOf(q, "sessions", 5*time.Second, func(ctx context.Context) ([]sessionRow, error) {
 		var all []sessionRow
-		for s, err := range q.h.claims.Sessions(ctx) {
+		for s, err := range h.claims.Sessions(ctx) {
 			if err != nil {
 				return nil, err
 			}
@@ -85,6 +86,7 @@ func (q *request) health() (any, error) {
 	claims := q.h.claims
 	p := healthPage{Stats: claims.Stats(), Summary: q.useClaims("").summary(), Prefix: claims.Prefix(), Owner: claims.Owner(), Instance: claims.Instance()}
 	q.shows.claims = false
+	h := q.h // a reading outlives the request
 	p.Client, p.Fresh = snapshotOf(q, "health", 5*time.Second, func(ctx context.Context) (clientHealth, error) {
 		var c clientHealth
 		health, err := claims.Health(ctx)
@@ -95,7 +97,7 @@ func (q *request) health() (any, error) {
 			return c, nil
 		}
 		for _, endpoint := range claims.Etcd().Endpoints() {
-			c.members = append(c.members, q.member(ctx, endpoint))
+			c.members = append(c.members, h.member(ctx, endpoint))
 		}
 		return c, nil
 	})
@@ -103,11 +105,11 @@ func (q *request) health() (any, error) {
 	return p, nil
 }
 
-func (q *request) member(ctx context.Context, endpoint string) member {
+func (h *Handler) member(ctx context.Context, endpoint string) member {
 	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
 	defer cancel()
 	m := member{Endpoint: endpoint}
-	status, err := q.h.claims.Etcd().Status(ctx, endpoint)
+	status, err := h.claims.Etcd().Status(ctx, endpoint)
 	if err != nil {
 		m.Err = err.Error()
 		return m

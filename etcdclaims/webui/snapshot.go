@@ -12,7 +12,9 @@ const (
 	// mostSnapshots is how many snapshots are kept. Those that were not used for
 	// longest go first.
 	mostSnapshots = 256
-	// readTimeout bounds one reading.
+	// mostPending is how many readings may be in progress or wait for their turn.
+	mostPending = 256
+	// readTimeout bounds one reading, and how long it waits for its turn.
 	readTimeout = 5 * time.Second
 	// shortest is the least time from one reading to the next.
 	shortest = 150 * time.Millisecond
@@ -27,8 +29,10 @@ const (
 type snapshots struct {
 	h      *Handler
 	slots  chan struct{} // one for each reading in progress
-	mu     sync.Mutex
+	mu     sync.Mutex    // taken before that of the tabs and that of the handler
 	byName map[string]*snapshot
+
+	pending int // readings that are in progress or wait for a slot
 }
 
 // snapshot is what was read last. Its fields are guarded by the mutex of snapshots.
@@ -53,10 +57,13 @@ func (s *snapshots) init(h *Handler) {
 	s.h, s.byName, s.slots = h, make(map[string]*snapshot), make(chan struct{}, 8)
 }
 
+// clear forgets all snapshots, unless the handler is in use again.
 func (s *snapshots) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.byName)
+	if !s.h.inUse() {
+		clear(s.byName)
+	}
 }
 
 // Fresh says of when a value is.
@@ -71,6 +78,10 @@ func (s *snapshots) get(ctx context.Context, until time.Time, name string, every
 	s.mu.Lock()
 	n := s.byName[name]
 	if n == nil {
+		if s.pending >= mostPending {
+			s.mu.Unlock()
+			return nil, Fresh{Err: errSlow}
+		}
 		s.makeRoom()
 		n = &snapshot{name: name, every: every, read: read}
 		s.byName[name] = n
@@ -97,19 +108,22 @@ func (s *snapshots) get(ctx context.Context, until time.Time, name string, every
 	return n.value, f
 }
 
-// makeRoom drops the snapshot that was not used for longest if there are too many. The
-// mutex is held.
+// makeRoom drops the snapshot that was not used for longest if there are too many. It
+// keeps those that tabs show. The mutex is held.
 func (s *snapshots) makeRoom() {
 	if len(s.byName) < mostSnapshots {
 		return
 	}
+	shown := s.h.tabs.topics()
 	var oldest *snapshot
 	for _, n := range s.byName {
-		if oldest == nil || n.used.Before(oldest.used) {
+		if !shown[n.name] && (oldest == nil || n.used.Before(oldest.used)) {
 			oldest = n
 		}
 	}
-	delete(s.byName, oldest.name)
+	if oldest != nil {
+		delete(s.byName, oldest.name)
+	}
 }
 
 // start reads a snapshot in the background if that is due. The mutex is held.
@@ -118,30 +132,32 @@ func (s *snapshots) start(n *snapshot) {
 	if n.stale {
 		pause = max(shortest, staleCycle*n.took)
 	}
-	if n.reading != nil || time.Since(n.tried) < pause {
+	if n.reading != nil || time.Since(n.tried) < pause || s.pending >= mostPending {
 		return
 	}
 	done := make(chan struct{})
 	n.reading, n.stale = done, false
 	if !s.h.spawn(func() { s.load(n, done) }) {
 		n.reading = nil
+		return
 	}
+	s.pending++
 }
 
 // load reads a snapshot, and notifies the tabs that show it if it has changed.
 func (s *snapshots) load(n *snapshot, done chan struct{}) {
-	s.slots <- struct{}{}
-	defer func() { <-s.slots }()
-	ctx, cancel := context.WithTimeout(s.h.ctx, readTimeout)
-	defer cancel()
-	begun := time.Now()
-	value, err := n.read(ctx)
+	value, begun, err := s.read(n)
 	s.mu.Lock()
+	s.pending--
 	changed := text(n.err) != text(err) || err == nil && !reflect.DeepEqual(n.value, value)
-	n.tried, n.took, n.reading, n.err = time.Now(), time.Since(begun), nil, err
-	if err == nil {
-		n.value, n.at = value, begun
-	} else {
+	n.tried, n.reading, n.err = time.Now(), nil, err
+	switch {
+	case err == nil:
+		n.value, n.at, n.took = value, begun, time.Since(begun)
+	case errors.Is(err, errSlow): // etcd was not asked
+	case time.Since(begun) >= readTimeout || errors.Is(err, context.DeadlineExceeded):
+		n.took = time.Since(begun) // it may be too slow each time
+	default:
 		n.took = 0 // it is tried again as soon as if it had been quick
 	}
 	s.mu.Unlock()
@@ -149,6 +165,26 @@ func (s *snapshots) load(n *snapshot, done chan struct{}) {
 	if changed {
 		s.h.tabs.topicChanged(n.name)
 	}
+}
+
+// read reads a snapshot when there is a slot for it. The error is errSlow if there was
+// none in time.
+func (s *snapshots) read(n *snapshot) (value any, begun time.Time, err error) {
+	turn := time.NewTimer(readTimeout)
+	defer turn.Stop()
+	select {
+	case s.slots <- struct{}{}:
+	case <-turn.C:
+		return nil, time.Now(), errSlow
+	case <-s.h.ctx.Done():
+		return nil, time.Now(), errSlow
+	}
+	defer func() { <-s.slots }()
+	ctx, cancel := context.WithTimeout(s.h.ctx, readTimeout)
+	defer cancel()
+	begun = time.Now()
+	value, err = n.read(ctx)
+	return value, begun, err
 }
 
 // refresh reads the named snapshots again as far as that is due.

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-const (
-	// between is the least time between two events of one tab.
-	between = 250 * time.Millisecond
+// between is the least time between two events of one tab.
+const between = 250 * time.Millisecond
+
+var (
 	// heartbeat is how often a tab without events gets a sign of life.
 	heartbeat = 15 * time.Second
 	// writeTimeout is how long a tab may take to accept an event.
@@ -133,8 +134,11 @@ func (h *Handler) follow(w http.ResponseWriter, r *http.Request, t *tab) {
 	control := http.NewResponseController(w)
 	send := func(text string) bool {
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where it is supported
-		_, err := fmt.Fprint(w, text)
-		return err == nil && control.Flush() == nil
+		if _, err := fmt.Fprint(w, text); err != nil || control.Flush() != nil {
+			return false
+		}
+		_ = control.SetWriteDeadline(time.Time{}) // HTTP/2 resets a stream at its deadline even if nothing is being written
+		return true
 	}
 	if !send("retry: 2000\nevent: ready\ndata:\n\n") {
 		return

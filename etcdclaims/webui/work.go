@@ -58,10 +58,11 @@ func (q *request) work() (any, error) {
 
 // records returns the first records of work with a prefix, in a state or in any.
 func (q *request) records(prefix string, state etcdclaims.State) (scanned, Fresh) {
+	h := q.h // a reading outlives the request
 	return snapshotOf(q, "work "+string(state)+" "+prefix, 5*time.Second, func(ctx context.Context) (scanned, error) {
 		var s scanned
 		n := 0
-		for r, err := range q.h.claims.Records(ctx, prefix) {
+		for r, err := range h.claims.Records(ctx, prefix) {
 			if err != nil {
 				return s, err
 			}

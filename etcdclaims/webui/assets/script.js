@@ -53,8 +53,14 @@
     if (from.nodeName === "FORM" && from.contains(document.activeElement)) return; // somebody is about to send what it says now
     const named = new Map();
     for (const child of from.childNodes) if (id(child) !== null) named.set(id(child), child);
+    const wantedIds = new Set([...to.childNodes].map(id));
     let at = from.firstChild;
     for (const wanted of [...to.childNodes]) {
+      while (at && id(at) !== null && !wantedIds.has(id(at))) { // a form about something else has another id: it is replaced, whatever was typed
+        const gone = at;
+        at = at.nextSibling;
+        gone.remove();
+      }
       let have = id(wanted) !== null ? named.get(id(wanted)) : at;
       if (have && same(have, wanted)) {
         named.delete(id(wanted));
