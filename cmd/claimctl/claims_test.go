@@ -73,7 +73,7 @@ func TestExplain(t *testing.T) {
 		x.Renewal.Renewed == nil || time.Since(*x.Renewal.Renewed) > 10*time.Second {
 		t.Errorf("%+v, %+v", x.Next, x.Renewal)
 	}
-	for _, want := range []string{"Renewed:", "of a lease of 15s", "Next:      api-8, when the key is released", "To free it: claimctl release orders/42 --fence " + fmt.Sprint(second.Fence())} {
+	for _, want := range []string{"Renewed:", "of a lease of 15s", "Next:      api-8, when the key is released", "To free it: " + w.command("claimctl") + " release --fence " + fmt.Sprint(second.Fence()) + " --reason WHY orders/42"} {
 		if out := w.ok("explain", "orders/42"); !strings.Contains(out, want) {
 			t.Errorf("it does not say %q: %s", want, out)
 		}

@@ -155,12 +155,45 @@ func TestDoctorLines(t *testing.T) {
 	ghost := put("held")
 	all = w.findings(1)
 	w.has(all, levelWarning, "lines", "a ghost waits: sleepy")
-	if !slices.ContainsFunc(all, func(f finding) bool { return f.Remedy == "delete the place: etcdctl del "+ghost }) {
+	if !slices.ContainsFunc(all, func(f finding) bool { return f.Remedy == "delete the place: "+w.command("etcdctl")+" del "+ghost }) {
 		t.Errorf("no remedy: %+v", all)
 	}
 	_, err = w.etcd.Delete(t.Context(), ghost)
 	w.noErr(err)
 	w.has(w.findings(0), levelOK, "lines", "0 in line")
+}
+
+// What changes hands, or follows its lease, between two readings is no ghost.
+func TestDoctorFalseGhosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, a := t.Context(), w.client("a")
+	d := &doctor{app: &app{prefix: w.prefix}, etcd: w.etcd, limit: 100}
+	w.claim(a, "kept")
+	moved := w.claim(a, "moved")
+	h, err := d.holders(ctx, a)
+	w.noErr(err)
+	w.noErr(moved.Release(ctx))
+	w.claim(a, "moved")
+	if got := d.stay(ctx, a, h, []string{"kept", "moved", "gone"}); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("%q", got)
+	}
+	name := w.prefix + "wait/" + keyspace.Digest("k") + "/x"
+	for _, change := range []bool{false, true} {
+		_, err = w.etcd.Put(ctx, name, `{"v":1}`)
+		w.noErr(err)
+		places, err := d.places(ctx, w.prefix)
+		if err != nil || len(places) != 1 {
+			t.Fatal(places, err)
+		}
+		if change {
+			_, err = w.etcd.Put(ctx, name, `{"v":1}`)
+			w.noErr(err)
+		}
+		if d.stays(ctx, places[0]) == change {
+			t.Errorf("changed: %v", change)
+		}
+	}
 }
 
 func TestDoctorLimit(t *testing.T) {
@@ -231,7 +264,10 @@ func TestDoctorMembers(t *testing.T) {
 	if out := w.ctl("space"); out.code != 0 || strings.Count(out.out, "\n") != 3 || !strings.Contains(out.err, "left out") {
 		t.Errorf("%+v", out)
 	}
-	if out := w.ctl("space", "reclaim", "--yes"); out.code != 0 || strings.Count(out.out, "defragmented") != 2 {
+	if out := w.ctl("space", "reclaim", "--yes"); out.code != exitFailure || out.out != "" || !strings.Contains(out.err, "--allow-missing") {
+		t.Errorf("%+v", out)
+	}
+	if out := w.ctl("space", "reclaim", "--yes", "--allow-missing"); out.code != 0 || strings.Count(out.out, "defragmented") != 2 {
 		t.Errorf("%+v", out)
 	}
 }

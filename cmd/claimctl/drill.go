@@ -62,8 +62,9 @@ func (a *app) drillCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			text := func(w io.Writer) { v.text(w, a.claimctl()) }
 			if !yes {
-				return printOne(a, v, v.text)
+				return printOne(a, v, text)
 			}
 			if v.Next == nil && !alone {
 				return fmt.Errorf("drill %q: nobody waits for the key, which would be free: repeat with --alone to end the claim of %s all the same", v.Key, v.Owner)
@@ -71,7 +72,7 @@ func (a *app) drillCommand() *cobra.Command {
 			ctx, cancel = context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			err = v.takeOver(ctx, claims, fallback(reason, "drill"))
-			return errors.Join(printOne(a, v, v.text), err)
+			return errors.Join(printOne(a, v, text), err)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "end the claim of the holder")
@@ -182,7 +183,8 @@ func watchKey(ctx context.Context, claims *etcdclaims.Client, key string, events
 	}
 }
 
-func (v *drillView) text(w io.Writer) {
+// text prints the drill; claimctl is how a command of it begins.
+func (v *drillView) text(w io.Writer, claimctl string) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, "%s\n", clean(fmt.Sprintf(format, args...))) }
 	say("%s is held by %s with fence %d", v.Key, v.Owner, v.Fence)
 	for _, owner := range v.Ghosts {
@@ -197,6 +199,6 @@ func (v *drillView) text(w io.Writer) {
 		say("%10s  %s", "+"+s.After, s.What)
 	}
 	if len(v.Steps) == 0 {
-		say("to make it: claimctl drill %s --yes", quoted(v.Key))
+		say("to make it: %s drill --yes%s", claimctl, arguments(v.Key))
 	}
 }

@@ -70,7 +70,7 @@ missing from the line.`,
 				if err != nil {
 					return err
 				}
-				return printOne(a, x, func(w io.Writer) { x.text(w, time.Now()) })
+				return printOne(a, x, func(w io.Writer) { x.text(w, time.Now(), a.claimctl()) })
 			})
 		},
 	}
@@ -154,7 +154,8 @@ func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client) error
 	return nil
 }
 
-func (x explanation) text(w io.Writer, now time.Time) {
+// text prints the explanation; claimctl is how a command of it begins.
+func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	field := func(name, value string) {
 		if value != "" {
 			_, _ = fmt.Fprintf(w, "%-10s %s\n", name+":", clean(value))
@@ -205,7 +206,7 @@ func (x explanation) text(w io.Writer, now time.Time) {
 		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.how()))
 	}
 	if x.Held {
-		field("To free it", fmt.Sprintf("claimctl release %s --fence %d --reason WHY", quoted(x.Key), x.Fence))
+		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Fence, arguments(x.Key)))
 	}
 }
 

@@ -18,6 +18,7 @@ type place struct {
 	name     string // of the key in etcd
 	digest   string
 	revision int64
+	modified int64
 	lease    clientv3.LeaseID
 	Owner    string    `json:"owner"`
 	Since    time.Time `json:"since"`
@@ -33,7 +34,7 @@ func (d *doctor) places(ctx context.Context, prefix string) ([]place, error) {
 	}
 	var all []place
 	for _, kv := range resp.Kvs {
-		p := place{name: string(kv.Key), revision: kv.CreateRevision, lease: clientv3.LeaseID(kv.Lease), Owner: "unknown"}
+		p := place{name: string(kv.Key), revision: kv.CreateRevision, modified: kv.ModRevision, lease: clientv3.LeaseID(kv.Lease), Owner: "unknown"}
 		p.digest, _, _ = strings.Cut(strings.TrimPrefix(p.name, root), "/")
 		_ = json.Unmarshal(kv.Value, &p) // what another program wrote has no owner
 		all = append(all, p)
@@ -72,15 +73,15 @@ func (d *doctor) lines(ctx context.Context, claims *etcdclaims.Client, h holders
 	}
 	gone, well := d.goneLeases(ctx, leases), true
 	for _, p := range places {
-		if gone[p.lease] || p.lease == clientv3.NoLease {
+		if (gone[p.lease] || p.lease == clientv3.NoLease) && d.stays(ctx, p) {
 			well = false
-			d.add(levelWarning, "lines", "delete the place: etcdctl del "+quoted(p.name), "a ghost waits: %s, since %s, has no lease", p.Owner, stamp(p.Since))
+			d.add(levelWarning, "lines", "delete the place: "+d.etcdctl()+" del"+arguments(p.name), "a ghost waits: %s, since %s, has no lease", p.Owner, stamp(p.Since))
 			break // one shows what is wrong
 		}
 	}
 	for _, p := range d.unserved(ctx, claims, h, places) {
 		well = false
-		d.add(levelWarning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: etcdctl del %s", p.Owner, quoted(p.name)),
+		d.add(levelWarning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s", p.Owner, d.etcdctl(), arguments(p.name)),
 			"%s is first in line for a key that is free, since %s", p.Owner, stamp(p.Since))
 	}
 	if well {
@@ -89,19 +90,26 @@ func (d *doctor) lines(ctx context.Context, claims *etcdclaims.Client, h holders
 	return places, true
 }
 
+// stays reports whether a place is still as it was, when it has had the time to
+// follow its lease.
+func (d *doctor) stays(ctx context.Context, p place) bool {
+	select {
+	case <-time.After(patience):
+	case <-ctx.Done():
+		return false
+	}
+	resp, err := d.etcd.Get(ctx, p.name)
+	return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].ModRevision == p.modified && clientv3.LeaseID(resp.Kvs[0].Lease) == p.lease
+}
+
 // unserved returns a few of those who stay first in line for a free key.
 func (d *doctor) unserved(ctx context.Context, claims *etcdclaims.Client, h holders, places []place) []place {
-	const shown, patience = 3, time.Second
+	const shown = 3
 	before := heads(places, h.all)
 	if len(before) == 0 || h.partial || len(places) == d.limit {
 		return nil // nothing, or whether a key is free is not known
 	}
-	select {
-	case <-time.After(patience): // keys change hands all the time
-	case <-ctx.Done():
-		return nil
-	}
-	again, err := d.holders(ctx, claims)
+	again, err := d.laterHolders(ctx, claims)
 	if err != nil || again.partial {
 		return nil
 	}

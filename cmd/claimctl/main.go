@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -30,7 +31,8 @@ type app struct {
 	format  string
 	prefix  string
 	owner   string
-	started bool // flags and arguments were accepted
+	given   []string // names of the flags on the command line
+	started bool     // flags and arguments were accepted
 
 	in       io.Reader
 	out, err io.Writer
@@ -59,6 +61,7 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.Flags().Visit(func(f *pflag.Flag) { a.given = append(a.given, f.Name) })
 			if err := a.fromEnvironment(cmd); err != nil {
 				return err
 			}

@@ -115,6 +115,15 @@ func (w *world) ctl(args ...string) result {
 	return result{out.String(), err.String(), code}
 }
 
+// command is the beginning of a command that claimctl prints.
+func (w *world) command(program string) string {
+	line := program + " --endpoints " + w.flags[1]
+	if program == "claimctl" {
+		line += " --prefix " + w.prefix
+	}
+	return line
+}
+
 // ok is what an invocation printed that must succeed.
 func (w *world) ok(args ...string) string {
 	w.Helper()

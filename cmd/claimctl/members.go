@@ -73,26 +73,24 @@ func (d *doctor) progress(check string, status *clientv3.StatusResponse) {
 	}
 }
 
-// defaultQuota is etcd's, which etcd before 3.6 does not tell.
-const defaultQuota = 2 << 30
-
 // space judges the size of a member's database.
 func (d *doctor) space(endpoint string, status *clientv3.StatusResponse) {
 	const mib = 1 << 20
-	quota := status.DbSizeQuota
-	if quota <= 0 {
-		quota = defaultQuota
+	quota := status.DbSizeQuota // etcd before 3.6 does not report it
+	check, share, of := "space "+endpoint, int64(0), fmt.Sprintf("%d MiB, of a quota that etcd does not report", status.DbSize/mib)
+	if quota > 0 {
+		share = status.DbSize * 100 / quota
+		of = fmt.Sprintf("%d%% of the quota of %d MiB", share, quota/mib)
 	}
-	check, share := "space "+endpoint, status.DbSize*100/quota
 	switch {
 	case share > 80:
-		d.add(levelWarning, check, "claimctl space reclaim --yes (compacts and defragments), or raise --quota-backend-bytes; see \"etcd is out of space\" in docs/operations.md",
-			"its database has %d MiB, %d%% of the quota of %d MiB: when it is full all claims are lost", status.DbSize/mib, share, quota/mib)
+		d.add(levelWarning, check, d.claimctl()+" space reclaim --yes (compacts and defragments), or raise --quota-backend-bytes; see \"etcd is out of space\" in docs/operations.md",
+			"its database has %d MiB, %s: when it is full all claims are lost", status.DbSize/mib, of)
 	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
-		d.add(levelWarning, check, "defragment the member: etcdctl defrag --endpoints "+endpoint,
+		d.add(levelWarning, check, "defragment the member: "+d.etcdctlAt(endpoint)+" defrag",
 			"its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib)
 	default:
-		d.ok(check, "%d%% of the quota of %d MiB", share, quota/mib)
+		d.ok(check, "%s", of)
 	}
 }
 
@@ -113,9 +111,9 @@ func (d *doctor) members(ctx context.Context) {
 	for _, m := range resp.Members {
 		switch {
 		case m.Name == "":
-			d.add(levelWarning, "members", "start it, or remove it: etcdctl member remove "+fmt.Sprintf("%x", m.ID), "member %x has never started", m.ID)
+			d.add(levelWarning, "members", fmt.Sprintf("start it, or remove it: %s member remove %x", d.etcdctl(), m.ID), "member %x has never started", m.ID)
 		case m.IsLearner:
-			d.add(levelWarning, "members", "etcdctl member promote "+fmt.Sprintf("%x", m.ID)+", once it has caught up", "member %s is a learner", m.Name)
+			d.add(levelWarning, "members", fmt.Sprintf("%s member promote %x", d.etcdctl(), m.ID)+", once it has caught up", "member %s is a learner", m.Name)
 		}
 		if !m.IsLearner {
 			voters++
@@ -165,7 +163,7 @@ func (d *doctor) alarms(ctx context.Context) {
 		remedy := "see etcd's documentation of the alarm"
 		switch alarm.Alarm {
 		case pb.AlarmType_NOSPACE:
-			remedy = "claimctl space reclaim --yes (compacts, defragments, disarms); see \"etcd is out of space\" in docs/operations.md"
+			remedy = d.claimctl() + " space reclaim --yes (compacts, defragments, disarms); see \"etcd is out of space\" in docs/operations.md"
 		case pb.AlarmType_CORRUPT:
 			remedy = "take the member out of the cluster and let it join again without data"
 		}

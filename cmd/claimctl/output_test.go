@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 var (
@@ -67,10 +68,50 @@ func TestExplainText(t *testing.T) {
 		Waiting: []waiterView{{Owner: "api-8", Since: moment(noon), Ghost: true}, {Owner: "api-9"}},
 		Next:    &nextView{Owner: "api-9", At: moment(noon.Add(time.Hour))},
 	}
-	x.text(&out, noon.Add(90*time.Second))
+	x.text(&out, noon.Add(90*time.Second), "claimctl")
 	out.WriteString("\n")
-	explanation{claimView: viewClaim(etcdclaims.Info{Key: "free"})}.text(&out, noon)
+	explanation{claimView: viewClaim(etcdclaims.Info{Key: "free"})}.text(&out, noon, "claimctl")
 	golden(t, "explain", out.String())
+}
+
+// Commands to be copied name the system that was looked at, and no password.
+func TestRemedies(t *testing.T) {
+	t.Parallel()
+	a := &app{prefix: "/a b/", given: []string{"endpoints", "cacert", "insecure-skip-tls-verify", "password", "prefix", "user"}}
+	a.connection = connection{
+		endpoints: []string{"h1:2379", "h2:2379"}, caCert: "/ca.pem", cert: "/from/environment", user: "root:secret", password: "secret", insecureSkipVerify: true,
+	}
+	for got, want := range map[string]string{
+		a.claimctl():             "claimctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify --prefix '/a b/'",
+		a.etcdctl():              "etcdctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify",
+		a.etcdctlAt("h3:1"):      "etcdctl --cacert /ca.pem --insecure-skip-tls-verify --endpoints h3:1",
+		(&app{}).claimctl():      "claimctl",
+		arguments("a b", "c"):    " 'a b' c",
+		arguments("-k"):          " -- -k",
+		arguments("a", "--help"): " -- a --help",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// etcd before 3.6 does not report its quota.
+func TestQuotaNotKnown(t *testing.T) {
+	t.Parallel()
+	v := spaceView{Size: 5 << 30}
+	if cells := v.cells(); v.full() || cells[3] != "" || cells[4] != "" {
+		t.Errorf("full: %v, %q", v.full(), cells)
+	}
+	v.Quota = 5 << 30
+	if cells := v.cells(); !v.full() || cells[4] != "100%" {
+		t.Errorf("full: %v, %q", v.full(), cells)
+	}
+	d := &doctor{app: &app{}}
+	d.space("h1:2379", &clientv3.StatusResponse{DbSize: 5 << 30, DbSizeInUse: 4 << 30})
+	if f := d.findings[0]; f.Level != levelOK || f.Detail != "5120 MiB, of a quota that etcd does not report" {
+		t.Errorf("%+v", f)
+	}
 }
 
 func TestQuoted(t *testing.T) {

@@ -97,7 +97,7 @@ func (d *doctor) denied(prefix string, lacking map[string][]string) {
 			if subtree == "epoch" {
 				ranged = ""
 			}
-			d.add(l, "permissions", fmt.Sprintf("etcdctl role grant-permission ROLE%s readwrite %s%s%s", ranged, prefix, subtree, unless),
+			d.add(l, "permissions", fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s", d.etcdctl(), ranged, quoted(prefix+subtree), unless),
 				"may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "))
 		}
 	}

@@ -107,7 +107,7 @@ func (d *doctor) compare(now sighting, endpoints, cluster string, behind bool) {
 	for name, other := range seen {
 		if strings.HasPrefix(name, endpoints) && !known && now.before(other) {
 			behind = true
-			d.add(levelWarning, "revision", fmt.Sprintf("if that etcd was restored into this one: claimctl epoch raise --above %d --yes", other.Epoch),
+			d.add(levelWarning, "revision", fmt.Sprintf("if that etcd was restored into this one: %s epoch raise --above %d --yes", d.claimctl(), other.Epoch),
 				"another etcd was at these endpoints at %s, with revision %d (epoch %d); this one has %d (epoch %d)",
 				stamp(other.At), other.Revision, other.Epoch, now.Revision, now.Epoch)
 		}
@@ -130,7 +130,7 @@ func (s sighting) before(other sighting) bool {
 }
 
 func (d *doctor) rewound(last sighting, format string, args ...any) {
-	remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: stop the programs that write under fences, then: claimctl epoch raise --above %d --yes", last.Epoch)
+	remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: stop the programs that write under fences, then: %s epoch raise --above %d --yes", d.claimctl(), last.Epoch)
 	if !last.At.IsZero() {
 		remedy += "; if this etcd was emptied on purpose, delete " + d.memory
 	}

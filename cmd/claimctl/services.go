@@ -37,11 +37,11 @@ func (d *doctor) queues(ctx context.Context, claims *etcdclaims.Client) {
 		}
 		if stats.Dead > 0 {
 			well = false
-			d.add(levelWarning, "queues", fmt.Sprintf("claimctl queue dead ls %s, mend the cause, claimctl queue dead redrive %s ID", quoted(name), quoted(name)), "%q has %d dead items", name, stats.Dead)
+			d.add(levelWarning, "queues", fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", d.claimctl(), arguments(name)), "%q has %d dead items", name, stats.Dead)
 		}
 		if !stats.Paused.At.IsZero() {
 			well = false
-			d.add(levelWarning, "queues", "claimctl queue resume "+quoted(name), "%q is paused %s", name, viewStats(name, stats).Paused)
+			d.add(levelWarning, "queues", d.claimctl()+" queue resume"+arguments(name), "%q is paused %s", name, viewStats(name, stats).Paused)
 		}
 		if seen++; seen == most {
 			break
@@ -93,13 +93,13 @@ func (d *doctor) group(ctx context.Context, claims *etcdclaims.Client, name stri
 		}
 		if jobs++; job.Paused != nil {
 			well = false
-			d.add(levelWarning, "jobs", fmt.Sprintf("claimctl sched resume -g %s %s", quoted(name), quoted(job.Job)), "%q of group %q is paused %s", job.Job, name, viewJob(job).Paused)
+			d.add(levelWarning, "jobs", fmt.Sprintf("%s sched resume -g %s%s", d.claimctl(), quoted(name), arguments(job.Job)), "%q of group %q is paused %s", job.Job, name, viewJob(job).Paused)
 		}
 	}
 	owner, err := claims.Lookup(ctx, "sched/"+name+"/owner")
 	if err == nil && !owner.Held && jobs > 0 {
 		well = false
-		d.add(levelWarning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: claimctl sched forget -g %s JOB", quoted(name)),
+		d.add(levelWarning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: %s sched forget -g %s JOB", d.claimctl(), quoted(name)),
 			"no process runs group %q, which has %d jobs", name, jobs)
 	}
 	return jobs, well, err

@@ -21,7 +21,12 @@ but the last --keep revisions, defragments one member after the other with the
 leader last, and disarms the alarm NOSPACE if that made room. It is what etcdctl
 compaction, defrag and alarm disarm do.
 
-A member serves nobody while it is defragmented, about a second for 100 MiB. What
+etcd before 3.6 does not report its quota: the share is not shown then, and the alarm
+is disarmed in any case. etcd raises it again if there is no room.
+
+A member serves nobody while it is defragmented, about a second for 100 MiB. Space
+reclaim does nothing unless all voting members answer, or --allow-missing is given,
+and goes on to the next member when the one before has a leader again. What
 watches or reads older revisions must begin anew, and claimctl history forgets the
 terms before them. With authentication it takes the role root.`
 
@@ -30,12 +35,13 @@ type spaceView struct {
 	Endpoint string `json:"endpoint"`
 	Size     int64  `json:"size"`
 	InUse    int64  `json:"inUse"`
-	Quota    int64  `json:"quota"`
+	Quota    int64  `json:"quota,omitempty"` // 0 if it is not known
 	Leader   bool   `json:"leader"`
 	Alarm    bool   `json:"alarm"`
 
 	revision int64
 	member   uint64
+	led      bool // it knows a leader
 }
 
 func (v spaceView) name() string { return v.Endpoint }
@@ -46,8 +52,16 @@ func (v spaceView) cells() []string {
 	mib := func(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 	yes := map[bool]string{true: "yes"}
 	alarm := map[bool]string{true: "NOSPACE"}
-	return []string{v.Endpoint, mib(v.Size), mib(v.InUse), mib(v.Quota), fmt.Sprintf("%d%%", v.Size*100/v.Quota), yes[v.Leader], alarm[v.Alarm]}
+	quota, share := "", ""
+	if v.Quota > 0 {
+		quota, share = mib(v.Quota), fmt.Sprintf("%d%%", v.Size*100/v.Quota)
+	}
+	return []string{v.Endpoint, mib(v.Size), mib(v.InUse), quota, share, yes[v.Leader], alarm[v.Alarm]}
 }
+
+// full reports whether the database leaves no room to disarm the alarm for. Where the
+// quota is not known it reports false: etcd raises the alarm again.
+func (v spaceView) full() bool { return v.Quota > 0 && v.Size > v.Quota*9/10 }
 
 func (a *app) spaceCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -62,7 +76,7 @@ func (a *app) spaceCommand() *cobra.Command {
 			})
 		},
 	}
-	var yes bool
+	var yes, missing bool
 	var keep int64
 	var timeout time.Duration
 	reclaim := &cobra.Command{
@@ -75,11 +89,12 @@ func (a *app) spaceCommand() *cobra.Command {
 				return usageError("space reclaim: --keep %d is negative", keep)
 			}
 			return a.atEtcd(cmd, func(_ context.Context, etcd *clientv3.Client) error {
-				return a.reclaim(cmd.Context(), etcd, keep, timeout)
+				return a.reclaim(cmd.Context(), etcd, keep, timeout, missing)
 			})
 		},
 	}
 	reclaim.Flags().BoolVar(&yes, "yes", false, "give up old revisions")
+	reclaim.Flags().BoolVar(&missing, "allow-missing", false, "go on while voting members do not answer: the cluster may stand still for a while")
 	reclaim.Flags().Int64Var(&keep, "keep", 1000, "how many of the last revisions stay")
 	reclaim.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long one member may take")
 	cmd.AddCommand(reclaim)
@@ -113,11 +128,8 @@ func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, e
 			continue
 		}
 		v := spaceView{
-			Endpoint: endpoint, Size: s.DbSize, InUse: s.DbSizeInUse, Quota: s.DbSizeQuota, Leader: s.Leader == s.Header.MemberId,
-			revision: s.Header.Revision, member: s.Header.MemberId,
-		}
-		if v.Quota <= 0 {
-			v.Quota = defaultQuota
+			Endpoint: endpoint, Size: s.DbSize, InUse: s.DbSizeInUse, Quota: max(s.DbSizeQuota, 0), Leader: s.Leader == s.Header.MemberId,
+			revision: s.Header.Revision, member: s.Header.MemberId, led: s.Leader != 0,
 		}
 		v.Alarm = slices.ContainsFunc(alarms.Alarms, func(m *pb.AlarmMember) bool {
 			return m.MemberID == v.member && m.Alarm == pb.AlarmType_NOSPACE
@@ -135,7 +147,44 @@ func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, e
 	return views, nil
 }
 
-func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, timeout time.Duration) error {
+// votersAnswer returns an error if a voting member does not answer or has no leader:
+// the cluster could lose its majority while another is defragmented.
+func (a *app) votersAnswer(ctx context.Context, etcd *clientv3.Client, views []spaceView) error {
+	members, err := etcd.MemberList(ctx)
+	if err != nil {
+		return fmt.Errorf("list the members: %w", err)
+	}
+	for _, m := range members.Members {
+		if m.IsLearner || slices.ContainsFunc(views, func(v spaceView) bool { return v.member == m.ID && v.led }) {
+			continue
+		}
+		answers := slices.ContainsFunc(m.ClientURLs, func(url string) bool {
+			s, err := a.statusOf(ctx, etcd, url)
+			return err == nil && s.Header.MemberId == m.ID && s.Leader != 0
+		})
+		if !answers {
+			return fmt.Errorf("space reclaim: member %x %q does not answer or has no leader: bring it back, name it in --endpoints, or repeat with --allow-missing", m.ID, m.Name)
+		}
+	}
+	return nil
+}
+
+// awaitLeader waits until a member answers and has a leader.
+func (a *app) awaitLeader(ctx context.Context, etcd *clientv3.Client, endpoint string) error {
+	for {
+		s, err := a.statusOf(ctx, etcd, endpoint)
+		if err == nil && s.Leader != 0 {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("space reclaim: %s has no leader after its defragmentation: %w", endpoint, errors.Join(ctx.Err(), err))
+		}
+	}
+}
+
+func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, timeout time.Duration, missing bool) error {
 	bounded := func(f func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -146,15 +195,24 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, ti
 	if err != nil {
 		return err
 	}
+	if !missing {
+		if err := bounded(func(ctx context.Context) error { return a.votersAnswer(ctx, etcd, before) }); err != nil {
+			return err
+		}
+	}
 	if to := before[0].revision - keep; to > 0 {
 		err := bounded(func(ctx context.Context) error {
 			_, err := etcd.Compact(ctx, to, clientv3.WithCompactPhysical())
 			return err
 		})
-		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		switch {
+		case err == nil:
+			a.say("compacted up to revision %d of %d", to, before[0].revision)
+		case errors.Is(err, rpctypes.ErrCompacted):
+			a.say("revision %d of %d was compacted before", to, before[0].revision)
+		default:
 			return fmt.Errorf("compact: %w", err)
 		}
-		a.say("compacted up to revision %d of %d", to, before[0].revision)
 	}
 	for _, v := range before {
 		begun := time.Now()
@@ -162,12 +220,15 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, ti
 			return fmt.Errorf("defragment %s: %w", v.Endpoint, err)
 		}
 		a.say("defragmented %s in %s", v.Endpoint, round(time.Since(begun)))
+		if err := bounded(func(ctx context.Context) error { return a.awaitLeader(ctx, etcd, v.Endpoint) }); err != nil {
+			return err
+		}
 	}
 	if err := bounded(func(ctx context.Context) (err error) { after, err = a.spaces(ctx, etcd); return err }); err != nil {
 		return err
 	}
 	for _, v := range after {
-		if v.Size > v.Quota*9/10 {
+		if v.full() {
 			return errors.Join(printList(a, spaceHeader, sequence(after)),
 				fmt.Errorf("%s is still full: delete what fills it, or raise --quota-backend-bytes of all members, and repeat", v.Endpoint))
 		}

@@ -71,7 +71,7 @@ func TestStagedStuckKey(t *testing.T) {
 		return err == nil && len(line) == 1
 	})
 	fence := fmt.Sprint(stuck.Fence())
-	w.finds(w.types(0, "explain", "orders/42"), "api-7", "step 3 of 5", "Next:      api-8", "claimctl release orders/42 --fence "+fence)
+	w.finds(w.types(0, "explain", "orders/42"), "api-7", "step 3 of 5", "Next:      api-8", w.command("claimctl")+" release --fence "+fence+" --reason WHY orders/42")
 	w.types(0, "release", "orders/42", "--fence", fence, "--reason", "api-7 hangs, INC-311")
 	if next := <-got; next.Fence() <= stuck.Fence() {
 		t.Errorf("fence %d after %d", next.Fence(), stuck.Fence())
@@ -126,7 +126,7 @@ func TestStagedPoison(t *testing.T) {
 		i, err := q.Look(ctx, "17")
 		return err == nil && i.Where == queue.Dead
 	})
-	w.finds(w.types(1, "doctor"), `"thumbnails" has 1 dead items`, "claimctl queue dead ls thumbnails")
+	w.finds(w.types(1, "doctor"), `"thumbnails" has 1 dead items`, w.command("claimctl")+" queue dead ls thumbnails")
 	w.finds(w.types(0, "queue", "dead", "ls", "thumbnails"), "17", "not a JPEG")
 	w.finds(w.types(0, "queue", "show", "thumbnails", "17"), "photo.png")
 	close(mended) // the handler is mended, and deployed
@@ -155,7 +155,7 @@ func TestStagedPause(t *testing.T) {
 	go func() { done <- s.Run(ctx) }()
 	eventually(t, "the job is registered", func() bool { return w.ctl("sched", "show", "-g", "billing", "invoices").code == 0 })
 	w.noErr(s.Pause(ctx, "invoices", "audit, forgotten since"))
-	w.finds(w.types(1, "doctor"), `"invoices" of group "billing" is paused by cron-1`, "claimctl sched resume -g billing invoices")
+	w.finds(w.types(1, "doctor"), `"invoices" of group "billing" is paused by cron-1`, w.command("claimctl")+" sched resume -g billing invoices")
 	w.finds(w.types(0, "sched", "jobs", "-g", "billing"), "audit, forgotten since")
 	w.types(0, "sched", "resume", "-g", "billing", "invoices")
 	w.types(0, "sched", "run", "-g", "billing", "invoices") // what was missed
@@ -177,7 +177,7 @@ func TestStagedFull(t *testing.T) {
 			break
 		}
 	}
-	w.finds(w.types(2, "doctor"), "NOSPACE", "claimctl space reclaim --yes")
+	w.finds(w.types(2, "doctor"), "NOSPACE", w.command("claimctl")+" space reclaim --yes")
 	w.finds(w.types(0, "space"), "NOSPACE")
 	w.fails(exitUsage, "--yes", "space", "reclaim")
 	w.finds(w.types(0, "space", "reclaim", "--keep", "1", "--yes"), "compacted", "defragmented", "disarmed NOSPACE")
@@ -219,7 +219,7 @@ func TestStagedRewind(t *testing.T) {
 	}
 	w.types(0, "doctor") // somebody looks now and then
 	server.Restore(t, snapshot, 0)
-	w.finds(w.types(2, "doctor"), "went back", "claimctl epoch raise --above 0 --yes")
+	w.finds(w.types(2, "doctor"), "went back", w.command("claimctl")+" epoch raise --above 0 --yes")
 	w.finds(w.types(2, "doctor", "--fence", fmt.Sprint(last)), fmt.Sprintf("fence %d has revision", last))
 	w.types(0, "epoch", "show")
 	w.types(0, "epoch", "raise", "--above", "0", "--yes")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -23,7 +25,7 @@ func (d *doctor) survey(ctx context.Context, claims *etcdclaims.Client) {
 		d.add(levelError, "claims", "see the permissions", "cannot be listed: %v", err)
 		return
 	}
-	d.heldKeys(ctx, h)
+	d.heldKeys(ctx, claims, h)
 	if places, ok := d.lines(ctx, claims, h); ok {
 		for _, p := range places {
 			h.leases[p.lease] = true
@@ -57,7 +59,7 @@ func (d *doctor) holders(ctx context.Context, claims *etcdclaims.Client) (holder
 }
 
 // heldKeys finds holders that are no claims any more.
-func (d *doctor) heldKeys(ctx context.Context, h holders) {
+func (d *doctor) heldKeys(ctx context.Context, claims *etcdclaims.Client, h holders) {
 	var zombies, permanent, ghosts []string
 	gone := d.goneLeases(ctx, h.leases)
 	for _, i := range h.all {
@@ -79,10 +81,51 @@ func (d *doctor) heldKeys(ctx context.Context, h holders) {
 		d.add(levelWarning, "claims", "look at the handlers: they did not stop when they had to; the keys are free when their leases end", "zombies: %s", several(zombies))
 	}
 	if len(permanent) > 0 {
-		d.add(levelWarning, "claims", "another program wrote them: claimctl explain KEY, and claimctl release KEY --fence N if nobody needs them", "without a lease, so that they never expire: %s", several(permanent))
+		d.add(levelWarning, "claims", fmt.Sprintf("another program wrote them: %[1]s explain KEY, and %[1]s release KEY --fence N if nobody needs them", d.claimctl()), "without a lease, so that they never expire: %s", several(permanent))
 	}
-	if len(ghosts) > 0 {
-		d.add(levelWarning, "claims", "etcd should have deleted them with the lease: claimctl release KEY --fence N", "ghosts, whose lease is gone: %s", several(ghosts))
+	if ghosts = d.stay(ctx, claims, h, ghosts); len(ghosts) > 0 {
+		d.add(levelWarning, "claims", fmt.Sprintf("etcd should have deleted them with the lease: %s release KEY --fence N", d.claimctl()), "ghosts, whose lease is gone: %s", several(ghosts))
+	}
+}
+
+// patience is how long what looks wrong may take to right itself: keys change hands,
+// and follow their leases.
+const patience = time.Second
+
+// stay returns those of the keys that a second reading finds held in the same terms
+// under the same leases.
+func (d *doctor) stay(ctx context.Context, claims *etcdclaims.Client, h holders, keys []string) []string {
+	if len(keys) == 0 {
+		return nil
+	}
+	again, err := d.laterHolders(ctx, claims)
+	if err != nil {
+		return nil
+	}
+	type term struct {
+		key   string
+		fence int64
+		lease clientv3.LeaseID
+	}
+	before, stay := map[term]bool{}, []string(nil)
+	for _, i := range h.all {
+		before[term{i.Key, i.Fence, i.Lease}] = true
+	}
+	for _, i := range again.all {
+		if before[term{i.Key, i.Fence, i.Lease}] && slices.Contains(keys, i.Key) {
+			stay = append(stay, i.Key)
+		}
+	}
+	return stay
+}
+
+// laterHolders reads the holders again after a while.
+func (d *doctor) laterHolders(ctx context.Context, claims *etcdclaims.Client) (holders, error) {
+	select {
+	case <-time.After(patience):
+		return d.holders(ctx, claims)
+	case <-ctx.Done():
+		return holders{}, ctx.Err()
 	}
 }
 
@@ -157,8 +200,8 @@ func (d *doctor) work(ctx context.Context, claims *etcdclaims.Client) {
 		is     string
 		remedy string
 	}{
-		{etcdclaims.StateOrphaned, "orphaned, their owners died", "see that a process begins them again; claimctl work ls --state orphaned"},
-		{etcdclaims.StateDead, "dead, after their last attempt", "claimctl work show KEY, mend the cause, claimctl work retry KEY"},
+		{etcdclaims.StateOrphaned, "orphaned, their owners died", fmt.Sprintf("see that a process begins them again; %s work ls --state orphaned", d.claimctl())},
+		{etcdclaims.StateDead, "dead, after their last attempt", fmt.Sprintf("%[1]s work show KEY, mend the cause, %[1]s work retry KEY", d.claimctl())},
 		{etcdclaims.StateUnreadable, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
 	} {
 		if keys := byState[sick.state]; len(keys) > 0 {

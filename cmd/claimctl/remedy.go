@@ -1,0 +1,63 @@
+package main
+
+import (
+	"slices"
+	"strings"
+)
+
+// Commands that are printed to be copied act on the system that was looked at: they
+// have the flags that name it, as far as they were given as flags. What came from the
+// environment is found there again. A password is never printed.
+
+// claimctl returns the beginning of a command of claimctl.
+func (a *app) claimctl() string {
+	return a.commandLine("claimctl", append(a.endpointFlags(), a.tlsFlags()...), "tls-server-name", a.serverName, "prefix", a.prefix)
+}
+
+// etcdctl returns the beginning of a command of etcdctl.
+func (a *app) etcdctl() string {
+	return a.commandLine("etcdctl", append(a.endpointFlags(), a.tlsFlags()...))
+}
+
+// etcdctlAt returns the beginning of a command of etcdctl for one member.
+func (a *app) etcdctlAt(endpoint string) string {
+	return a.commandLine("etcdctl", a.tlsFlags()) + " --endpoints " + quoted(endpoint)
+}
+
+func (a *app) endpointFlags() []string {
+	return []string{"endpoints", strings.Join(a.endpoints, ",")}
+}
+
+func (a *app) tlsFlags() []string {
+	return []string{"cacert", a.caCert, "cert", a.cert, "key", a.key, "insecure-skip-tls-verify", ""}
+}
+
+// commandLine returns a program and those of the flags, each followed by its value,
+// that were given. A flag without a value has an empty one.
+func (a *app) commandLine(program string, flags []string, more ...string) string {
+	line := program
+	for pair := range slices.Chunk(append(flags, more...), 2) {
+		switch {
+		case !slices.Contains(a.given, pair[0]):
+		case pair[0] == "insecure-skip-tls-verify":
+			if a.insecureSkipVerify {
+				line += " --" + pair[0]
+			}
+		default:
+			line += " --" + pair[0] + " " + quoted(pair[1])
+		}
+	}
+	return line
+}
+
+// arguments returns the last words of a command, after its flags.
+func arguments(words ...string) string {
+	var b strings.Builder
+	if slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") }) {
+		b.WriteString(" --")
+	}
+	for _, w := range words {
+		b.WriteString(" " + quoted(w))
+	}
+	return b.String()
+}
