@@ -42,9 +42,11 @@ type Observer interface {
 // Acquisition describes a new term, for an [Observer].
 type Acquisition struct {
 	Token    fencing.Token
-	Attempt  int    // number of the work's attempt; 0 for a claim without a record
-	TookOver bool   // whether the last owner of the work died
-	Trace    string // what the previous holder's Observer.Trace returned; empty unless the key was handed over
+	Attempt  int  // number of the work's attempt; 0 for a claim without a record
+	TookOver bool // whether the last owner of the work died
+	// Trace is what the previous holder's Observer returned. It is empty unless the key
+	// was handed over, and can be empty then too, if another client hands it over.
+	Trace string
 }
 
 // TermEnd describes the end of a term, for an [Observer].
