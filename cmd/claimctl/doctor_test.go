@@ -50,7 +50,7 @@ func (w *world) has(all []finding, l level, check, text string) {
 
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	all := w.findings(0)
 	for _, check := range []string{"endpoint", "space", "members", "alarms", "permissions", "epoch", "revision", "write", "watch", "latency", "claims", "lines", "leases", "work", "queues", "jobs"} {
 		w.has(all, levelOK, check, "")
@@ -76,7 +76,7 @@ func TestDoctor(t *testing.T) {
 
 func TestDoctorUnreachable(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	up := w.flags[1]
 	w.flags = []string{"--endpoints", "127.0.0.1:1", "--dial-timeout", "200ms"}
 	w.has(w.findings(2), levelError, "endpoint", "does not answer")
@@ -102,7 +102,7 @@ func TestDoctorFull(t *testing.T) {
 // What the earlier run saw, or a fence that was seen elsewhere, shows a restore.
 func TestDoctorRewound(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	claim := w.claim(w.client("a"), "k")
 	w.has(w.findings(0, "--fence", fmt.Sprint(claim.Fence())), levelOK, "revision", "not behind")
 	w.has(w.findings(2, "--fence", fmt.Sprint(claim.Fence()+1_000_000)), levelError, "revision", "has revision")
@@ -135,7 +135,7 @@ func TestDoctorRewound(t *testing.T) {
 
 func TestDoctorLines(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	put := func(key string, opts ...clientv3.OpOption) string {
 		t.Helper()
 		name := w.prefix + "wait/" + keyspace.Digest(key) + "/" + key
@@ -166,7 +166,7 @@ func TestDoctorLines(t *testing.T) {
 // What changes hands, or follows its lease, between two readings is no ghost.
 func TestDoctorFalseGhosts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	ctx, a := t.Context(), w.client("a")
 	d := &doctor{app: &app{prefix: w.prefix}, etcd: w.etcd, limit: 100}
 	w.claim(a, "kept")
@@ -198,7 +198,7 @@ func TestDoctorFalseGhosts(t *testing.T) {
 
 func TestDoctorLimit(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	a := w.client("a")
 	for i := range 3 {
 		w.claim(a, fmt.Sprint("k", i))
@@ -227,7 +227,7 @@ func TestFit(t *testing.T) {
 
 func TestBench(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	r := w.ctl("bench", "--duration", "1s", "--callers", "4", "-o", "json")
 	var v benchView
 	if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code > 2 || len(v.Measurements) != 5 {

@@ -55,7 +55,7 @@ func (w *world) finds(out string, texts ...string) {
 
 func TestStagedStuckKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	stuck := w.claim(w.client("api-7"), "orders/42", etcdclaims.Note([]byte("step 3 of 5"))) // and its handler hangs
 	got := make(chan *etcdclaims.Claim, 1)
 	b := w.client("api-8")
@@ -83,7 +83,7 @@ func TestStagedStuckKey(t *testing.T) {
 
 func TestStagedOrphan(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	work, err := w.client("worker-1").TryBegin(t.Context(), "invoices/7")
 	w.noErr(err)
 	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/invoices/7") // as etcd does when the lease of a dead owner ends
@@ -101,7 +101,7 @@ func TestStagedOrphan(t *testing.T) {
 
 func TestStagedPoison(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	q, err := queue.New(w.client("worker-1"), queue.Config{Name: "thumbnails"})
@@ -141,7 +141,7 @@ func TestStagedPoison(t *testing.T) {
 
 func TestStagedPause(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := worldOn(t, testetcd.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s, err := sched.New(w.client("cron-1"), sched.Config{Group: "billing"})
