@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -13,9 +14,24 @@ import (
 
 const starting = "begin ticks"
 
+// running returns the ticks of the recorded runs that exclude a run of the tick.
+func (s *Scheduler) running(w waiter) (ticks []*waiter) {
+	dir := s.keys.runOf(w.Job)
+	if w.Parallel || s.view.countIn(dir) == 0 {
+		return nil
+	}
+	for key, is := range s.view.runs() {
+		if strings.HasPrefix(key, dir) {
+			ticks = append(ticks, &waiter{ready: is.run.ready, key: s.keys.ready(w.Job, is.run.ID)})
+		}
+	}
+	return ticks
+}
+
 // begin claims a run and removes its tick from the waiting ticks, in one transaction.
-// If that fails it returns no claim, and whether to try again later.
-func (s *Scheduler) begin(ctx context.Context, claim string, w waiter) (cl *etcdclaims.Claim, r run, value string, again bool) {
+// It does not if an earlier one of the ticks ahead waits. If begin fails it returns no
+// claim, and whether to try again later.
+func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*waiter) (cl *etcdclaims.Claim, r run, value string, again bool) {
 	r = run{
 		ready: w.ready, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now(),
 	}
@@ -28,6 +44,11 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter) (cl *etcd
 	if !w.Parallel {
 		// A run of a dead process must be settled first: it may have to begin again.
 		cmps = append(cmps, absent(s.keys.runOf(w.Job)).WithPrefix())
+		for _, a := range ahead {
+			if byTurn(a, &w) < 0 {
+				cmps = append(cmps, absent(a.key))
+			}
+		}
 	}
 	// A stop does not cut this short: a process that knows of its begin can give the
 	// tick back.
@@ -49,7 +70,7 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter) (cl *etcd
 		s.view.remove(w.key, cl.Revision())
 		s.view.put(key, value, cl.Revision())
 		return cl, r, value, false
-	case errors.Is(err, etcdclaims.ErrRefused) && !w.Parallel && s.view.countIn(s.keys.runOf(w.Job)) > 0:
+	case errors.Is(err, etcdclaims.ErrRefused) && !w.Parallel && s.stillWaits(ctx, w):
 	case errors.Is(err, etcdclaims.ErrRefused):
 		s.view.forget(w.key, w.rev) // another process has begun it, or it was withdrawn
 		return nil, r, "", false
@@ -62,6 +83,16 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter) (cl *etcd
 		s.outage.fail(starting, err, zap.String("key", claim), zap.String("job", w.Job), zap.String("tick", w.ID))
 	}
 	return nil, r, "", true
+}
+
+// stillWaits reports whether a tick that was refused may begin later: another run of its
+// job is recorded, or was until a moment ago. A tick that cannot be read may begin later.
+func (s *Scheduler) stillWaits(ctx context.Context, w waiter) bool {
+	if s.view.countIn(s.keys.runOf(w.Job)) > 0 {
+		return true
+	}
+	resp, err := s.claims.Etcd().Get(ctx, w.key, clientv3.WithKeysOnly())
+	return err != nil || len(resp.Kvs) > 0 && resp.Kvs[0].ModRevision == w.rev
 }
 
 // heard handles an event about a claim of the group.

@@ -42,10 +42,10 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) error {
 		switch {
 		case err == nil && resp.Succeeded:
 			s.rings.learn(resp.Responses)
-			s.view.remove(key, resp.Header.Revision)
-			if inner := resp.Responses[1].GetResponseTxn(); next != nil && (inner == nil || inner.Succeeded) {
+			if inner := resp.Responses[0].GetResponseTxn(); next != nil && (inner == nil || inner.Succeeded) {
 				s.view.put(waits, encode(next), resp.Header.Revision)
 			}
+			s.view.remove(key, resp.Header.Revision)
 			if e.pauses > 0 && resp.Responses[e.pauses].GetResponseTxn().Succeeded {
 				s.log.Warn("job paused: too many of its runs failed in a row", zap.String("job", j.Name),
 					zap.String("key", s.keys.paused(j.Name)), zap.Int("failures", j.PauseOnFailure), zap.String("error", p.Error))
@@ -77,13 +77,13 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) error {
 // ending returns the transaction that ends the record of a run.
 func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past, next *ready) (ending, error) {
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
-	e := ending{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, ops: []clientv3.Op{clientv3.OpDelete(key)}, left: p}
+	e := ending{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, left: p}
 	if next != nil {
 		var op clientv3.Op
 		op, e.left = s.waitAgain(j, *next, p.Ended)
-		e.ops = append(e.ops, op)
+		e.ops = append(e.ops, op, clientv3.OpDelete(key)) // in this order: see settle
 	} else {
-		e.ops = append(e.ops, s.record(j, p)...)
+		e.ops = append([]clientv3.Op{clientv3.OpDelete(key)}, s.record(j, p)...)
 		if err := s.countFailure(ctx, &e, j, p); err != nil {
 			return ending{}, err
 		}

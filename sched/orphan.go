@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -73,7 +74,6 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 			clientv3.Compare(clientv3.ModRevision(key), "=", rev),
 			clientv3.Compare(clientv3.ModRevision(l.s.claims.OwnKey(r.Claim)), "!=", rev),
 		},
-		ops: []clientv3.Op{clientv3.OpDelete(key)},
 	}
 	p := r.past()
 	p.Fence, p.Ended = keyspace.Fence(r.Epoch, rev), l.s.now()
@@ -96,7 +96,7 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 		cleanup = append(cleanup, clientv3.OpDelete(note))
 	}
 	if over {
-		st.ops = append(append(st.ops, l.s.record(j, p)...), cleanup...)
+		st.ops = slices.Concat([]clientv3.Op{clientv3.OpDelete(key)}, l.s.record(j, p), cleanup)
 		st.done = func(ok bool, at int64, _ []*pb.ResponseOp) {
 			if ok {
 				l.s.begunNever(r.Run, false)
@@ -108,18 +108,21 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 	}
 	waits := l.s.keys.ready(j.Name, r.ID)
 	op, instead := l.s.waitAgain(j, again, p.Ended)
-	st.ops = append(append(st.ops, op), cleanup...)
+	// The tick waits again before its run is gone, for whoever watches them too. So a
+	// starter that sees no run sees the tick, and does not begin a later one first.
+	st.ops = append([]clientv3.Op{op, clientv3.OpDelete(key)}, cleanup...)
 	st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {
 		if !ok {
 			return
 		}
 		l.s.begunNever(r.Run, false)
-		l.s.view.remove(key, at)
-		if inner := replies[1].GetResponseTxn(); inner != nil && !inner.Succeeded {
+		if inner := replies[0].GetResponseTxn(); inner != nil && !inner.Succeeded {
+			l.s.view.remove(key, at)
 			l.s.left(j, instead)
 			return
 		}
 		l.s.view.put(waits, encode(again), at)
+		l.s.view.remove(key, at)
 		l.s.log.Warn("tick waits for another attempt", zap.String("job", j.Name), zap.String("key", r.Claim), zap.String("tick", r.ID), zap.Int("attempt", again.Attempt))
 	}
 	return st

@@ -36,6 +36,9 @@ type lane struct {
 	claim string
 	line  line
 	busy  bool // whether this process has an attempt or a run of the lane
+	// ahead holds the ticks whose runs were recorded when an attempt was last made. If
+	// such a run was lost, its tick waits again, and begins before later ones.
+	ahead []*waiter
 	at    time.Time
 	try   int
 }
@@ -206,6 +209,14 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 			b.parked[l] = true // the owner drops late ticks; another process may have the job
 			continue
 		}
+		running := b.s.running(*w)
+		switch {
+		case len(running) > 0:
+			l.ahead = running
+		case !w.Parallel && b.s.view.hasNews(b.feed, b.s.keys.readyOf(w.Job)):
+			b.place(l)
+			return 0 // a run may have just ended whose tick waits again
+		}
 		l.busy = true
 		b.busy++
 		b.tries++
@@ -257,14 +268,14 @@ func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
 	if !b.turn(ctx, w) {
 		return
 	}
-	cl, r, value, refused := b.s.begin(ctx, l.claim, w)
+	cl, r, value, refused := b.s.begin(ctx, l.claim, w, l.ahead)
 	held = refused
 	<-b.slots
 	if cl == nil {
 		return
 	}
 	begun = true
-	b.do(func() { b.tries--; l.try = 0 })
+	b.do(func() { b.tries--; l.try, l.ahead = 0, nil })
 	a := b.s.newActive(b.handlers, j, r, cl)
 	b.wg.Done() // drain waits for the active runs
 	go b.s.execute(a, value)

@@ -154,6 +154,18 @@ func (v *view) take(f *feed) map[string]kv {
 	return changed
 }
 
+// hasNews reports whether there are changes in a directory since the last call of take.
+func (v *view) hasNews(f *feed, dir string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for key := range f.changed {
+		if strings.HasPrefix(key, dir) {
+			return true
+		}
+	}
+	return false
+}
+
 // put and remove note a change that is known to have happened at a revision.
 func (v *view) put(key, value string, rev int64) {
 	v.mu.Lock()
