@@ -4,7 +4,6 @@ import (
 	"context"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -44,12 +43,9 @@ func (c *Client) removeGhosts() {
 }
 
 func (c *Client) removeGhostsOf(s *session) error {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
+	ctx, cancel := context.WithTimeout(c.io, c.store.timeout)
 	defer cancel()
-	c.store.requests.Add(1)
-	sent := time.Now()
-	lease, err := c.lease.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
-	c.store.answered(RequestLeaseTTL, sent, err)
+	lease, err := c.timeToLive(ctx, s.id, clientv3.WithAttachedKeys())
 	if err != nil {
 		return err
 	}

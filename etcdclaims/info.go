@@ -115,12 +115,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if i.Lease == clientv3.NoLease {
 		return i, nil
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
-	defer cancel()
-	c.store.requests.Add(1)
-	sent := time.Now()
-	ttl, err := c.lease.TimeToLive(ctx, i.Lease)
-	c.store.answered(RequestLeaseTTL, sent, err)
+	ttl, err := c.timeToLive(ctx, i.Lease)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return Info{}, callError("look up", key, fmt.Errorf("asking for its lease: %w", err))
 	}

@@ -145,12 +145,7 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 }
 
 func (k Locks) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), k.c.store.timeout)
-	defer cancel()
-	k.c.store.requests.Add(1)
-	sent := time.Now()
-	resp, err := k.c.lease.Grant(ctx, int64(ttl/time.Second))
-	k.c.store.answered(RequestGrant, sent, err)
+	resp, err := k.c.grantLease(ctx, ttl)
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return 0, err // if it was granted it lapses
@@ -162,12 +157,7 @@ func (k Locks) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 
 // revoke ends a lease that came to nothing; if it fails the lease expires.
 func (k Locks) revoke(lease clientv3.LeaseID) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(k.c.io), k.c.store.timeout)
-	defer cancel()
-	k.c.store.requests.Add(1)
-	sent := time.Now()
-	_, err := k.c.lease.Revoke(ctx, lease)
-	k.c.store.answered(RequestRevoke, sent, err)
+	_ = k.c.revokeLease(k.c.io, lease)
 }
 
 // replace puts a lock in the place of the owner's own, on another lease and so with
@@ -187,9 +177,7 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 	lease := clientv3.LeaseID(st.kv.Lease)
 	callCtx, cancel := context.WithTimeout(ctx, c.store.timeout)
 	defer cancel()
-	sent := time.Now()
 	_, err = c.keepAlive(callCtx, lease)
-	c.store.answered(RequestKeepAlive, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, false, nil
@@ -277,12 +265,7 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 // dropped reports whether a request whose reply was lost has removed the lock, which
 // is gone: it did if the lock's lease lives.
 func (k Locks) dropped(ctx context.Context, key string, st lockState) (bool, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), k.c.store.timeout)
-	defer cancel()
-	k.c.store.requests.Add(1)
-	sent := time.Now()
-	lease, err := k.c.lease.TimeToLive(ctx, clientv3.LeaseID(st.kv.Lease))
-	k.c.store.answered(RequestLeaseTTL, sent, err)
+	lease, err := k.c.timeToLive(ctx, clientv3.LeaseID(st.kv.Lease))
 	switch {
 	case err != nil:
 		return false, txn.Unknown(fmt.Errorf("the lock is gone, by this call or before: %w", txn.WithCause(ctx, err)))

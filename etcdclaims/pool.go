@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -208,12 +207,7 @@ func (s *session) roomy() bool {
 // revoke ends a lease that carries nothing that a handler may still rely on. If
 // it fails, the lease ends by itself.
 func (c *Client) revoke(s *session) (done bool) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
-	defer cancel()
-	c.store.requests.Add(1)
-	sent := time.Now()
-	_, err := c.lease.Revoke(ctx, s.id)
-	c.store.answered(RequestRevoke, sent, err)
+	err := c.revokeLease(c.io, s.id)
 	if err != nil {
 		c.log.Debug("a lease was not revoked and will expire", s.fields(zap.Error(err))...)
 	}

@@ -49,12 +49,7 @@ func (m *move) grant(ctx context.Context) (err error) {
 // grantOnce grants a lease that nobody renews, in one attempt. One whose reply is
 // lost lapses with nothing on it.
 func (c *Client) grantOnce(ctx context.Context, d time.Duration) (clientv3.LeaseID, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
-	defer cancel()
-	c.store.requests.Add(1)
-	sent := time.Now()
-	resp, err := c.lease.Grant(ctx, int64(seconds(d)/time.Second))
-	c.store.answered(RequestGrant, sent, err)
+	resp, err := c.grantLease(ctx, d)
 	if err != nil {
 		return 0, fmt.Errorf("granting a lease: %w", err)
 	}

@@ -113,7 +113,6 @@ func (s *session) tryRenew(ctx context.Context) error {
 	defer cancel()
 	sent := time.Now()
 	ttl, err := s.c.keepAlive(callCtx, s.id)
-	s.c.store.answered(RequestKeepAlive, sent, err)
 	s.c.observe(ctx, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,31 +42,18 @@ type shelves struct {
 	retention time.Duration // negative: for ever
 	kept      bool          // renewed while work is under way whose record is on it
 
-	free    chan struct{}            // holds one element while nobody uses the rest
-	current map[time.Duration]*shelf // to put records on, by how much longer they last
-	older   []*shelf                 // to be kept yet
-	keeping bool
-
+	mu       sync.Mutex                       // of the rest
+	current  map[time.Duration]*shelf         // to put records on, by how much longer they last
 	granting map[time.Duration]*grantingShelf // on their way to be current
+	older    []*shelf                         // to be kept yet
+	keeping  bool
 }
 
 func (h *shelves) init(c *Client, retention time.Duration, kept bool) {
 	h.c, h.retention, h.kept = c, retention, kept
-	h.current, h.free = make(map[time.Duration]*shelf), make(chan struct{}, 1)
+	h.current = make(map[time.Duration]*shelf)
 	h.granting = make(map[time.Duration]*grantingShelf)
-	h.unlock()
 }
-
-func (h *shelves) lock(ctx context.Context) error {
-	select {
-	case <-h.free:
-		return nil
-	case <-ctx.Done():
-		return wire.ContextError(ctx)
-	}
-}
-
-func (h *shelves) unlock() { h.free <- struct{}{} }
 
 func (h *shelves) slice() time.Duration { return max(h.retention/10, time.Second) }
 
@@ -97,17 +86,15 @@ func (h *shelves) get(ctx context.Context, d time.Duration) (*shelf, error) {
 	}
 	waiting := ctx
 	for {
-		if err := h.lock(waiting); err != nil {
-			return nil, err
-		}
+		h.mu.Lock()
 		s, o := h.usable(longer), h.granting[longer]
 		if s == nil && o == nil {
 			o = &grantingShelf{done: make(chan struct{})}
 			h.granting[longer] = o
-			h.unlock()
+			h.mu.Unlock()
 			return h.open(ctx, longer, o)
 		}
-		h.unlock()
+		h.mu.Unlock()
 		if s != nil {
 			return s, nil
 		}
@@ -157,8 +144,8 @@ func (h *shelves) open(ctx context.Context, longer time.Duration, o *grantingShe
 	if ctx.Err() == nil {
 		o.err = err
 	}
-	_ = h.lock(context.Background()) // it is never held for long
-	defer h.unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	defer close(o.done)
 	delete(h.granting, longer)
 	if err != nil {
@@ -178,14 +165,11 @@ func (h *shelves) open(ctx context.Context, longer time.Duration, o *grantingShe
 
 func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) {
 	c := h.c
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.store.timeout)
 	defer cancel()
 	now := c.clock.Now()
 	for try := 0; ; try++ {
-		c.store.requests.Add(1)
-		sent := time.Now()
-		resp, err := c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
-		c.store.answered(RequestGrant, sent, err)
+		resp, err := c.grantLease(ctx, ttl)
 		if err == nil {
 			return &shelf{id: resp.ID, from: now}, nil
 		}
@@ -204,36 +188,24 @@ func (h *shelves) gone(err error, s *shelf) bool {
 	if s == nil || s.id == clientv3.NoLease || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false
 	}
-	resp, err := h.ask(h.c.io, s)
+	resp, err := h.c.timeToLive(h.c.io, s.id)
 	if err != nil || resp.TTL > 0 {
 		return false
 	}
-	if err := h.lock(h.c.io); err != nil {
-		return false
-	}
-	defer h.unlock()
 	h.drop(s)
 	return true
 }
 
-// drop forgets a lease; the lock is held.
+// drop forgets a lease.
 func (h *shelves) drop(s *shelf) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for longer, current := range h.current {
 		if current == s {
 			delete(h.current, longer)
 		}
 	}
 	h.older = slices.DeleteFunc(h.older, func(o *shelf) bool { return o == s })
-}
-
-func (h *shelves) ask(ctx context.Context, s *shelf) (*clientv3.LeaseTimeToLiveResponse, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), h.c.store.timeout)
-	defer cancel()
-	h.c.store.requests.Add(1)
-	sent := time.Now()
-	resp, err := h.c.lease.TimeToLive(ctx, s.id, clientv3.WithAttachedKeys())
-	h.c.store.answered(RequestLeaseTTL, sent, err)
-	return resp, err
 }
 
 // keep renews, once in a slice, the leases with records of work under way.
@@ -252,9 +224,7 @@ func (h *shelves) keep() {
 }
 
 func (h *shelves) keepOnce() {
-	if h.lock(h.c.open) != nil {
-		return
-	}
+	h.mu.Lock()
 	for longer, s := range h.current {
 		if sure, wall := h.c.clock.Now().Since(s.from); max(sure, wall) >= h.slice() {
 			delete(h.current, longer)
@@ -262,7 +232,7 @@ func (h *shelves) keepOnce() {
 		}
 	}
 	all := slices.Clone(h.older)
-	h.unlock()
+	h.mu.Unlock()
 	used := h.c.keys.shelves()
 	for _, s := range all {
 		if used[s] && h.renew(s) {
@@ -271,22 +241,15 @@ func (h *shelves) keepOnce() {
 		if !used[s] && !h.clear(h.c.open, s) {
 			continue
 		}
-		if h.lock(h.c.open) != nil {
-			return
-		}
 		h.drop(s)
-		h.unlock()
 	}
 }
 
 // renew reports whether the lease is there yet, as far as is known.
 func (h *shelves) renew(s *shelf) bool {
 	for try := 0; ; try++ {
-		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(h.c.open), h.c.store.timeout)
-		h.c.store.requests.Add(1)
-		sent := time.Now()
-		_, err := h.c.lease.KeepAliveOnce(ctx, s.id)
-		h.c.store.answered(RequestKeepAlive, sent, err)
+		ctx, cancel := context.WithTimeout(h.c.open, h.c.store.timeout)
+		_, err := h.c.keepAlive(ctx, s.id)
 		cancel()
 		switch {
 		case err == nil:
@@ -306,38 +269,29 @@ func (h *shelves) renew(s *shelf) bool {
 // clear revokes a lease that nothing is on. One with records ends by itself, and
 // they with it. It reports false if it does not know.
 func (h *shelves) clear(ctx context.Context, s *shelf) bool {
-	resp, err := h.ask(ctx, s)
+	resp, err := h.c.timeToLive(ctx, s.id, clientv3.WithAttachedKeys())
 	if err != nil {
 		return false
 	}
 	if resp.TTL <= 0 || len(resp.Keys) > 0 {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), h.c.store.timeout)
-	defer cancel()
-	h.c.store.requests.Add(1)
-	sent := time.Now()
-	_, err = h.c.lease.Revoke(ctx, s.id)
-	h.c.store.answered(RequestRevoke, sent, err)
+	err = h.c.revokeLease(ctx, s.id)
 	return err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound)
 }
 
 // close revokes, when the client's claims are given up, the leases that nothing is
 // on.
 func (h *shelves) close(ctx context.Context) {
-	if h.lock(ctx) != nil {
-		return
-	}
-	defer h.unlock()
 	if !h.kept {
 		return
 	}
-	for _, s := range h.current {
-		h.older = append(h.older, s)
-	}
+	h.mu.Lock()
+	all := slices.AppendSeq(h.older, maps.Values(h.current))
+	h.older = nil
 	clear(h.current)
-	for _, s := range h.older {
+	h.mu.Unlock()
+	for _, s := range all {
 		h.clear(ctx, s)
 	}
-	h.older = nil
 }

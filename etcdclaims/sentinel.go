@@ -116,13 +116,11 @@ func (c *Client) keepPulse() {
 // readSessions does by one read what following does by events.
 func (c *Client) readSessions(prefix string) (int64, error) {
 	sessions := c.liveSessions() // before the read: younger ones are not judged by it
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
-	defer cancel()
-	c.store.requests.Add(1)
 	sent := time.Now()
-	resp, err := c.etcd.Get(ctx, prefix, clientv3.WithPrefix())
-	c.store.answered(RequestRange, sent, err)
-	c.observe(ctx, sent, err)
+	resp, err := roundTrip(c.io, c.store, RequestRange, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return c.etcd.Get(ctx, prefix, clientv3.WithPrefix())
+	})
+	c.observe(c.io, sent, err)
 	if err != nil {
 		return 0, err
 	}

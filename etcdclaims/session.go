@@ -64,14 +64,9 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	if err := c.store.ready(c.io); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(c.io), c.store.timeout)
-	defer cancel()
-	t0 := c.clock.Now()
-	c.store.requests.Add(1)
-	sent := time.Now()
-	resp, err := c.lease.Grant(ctx, int64(asked/time.Second))
-	c.store.answered(RequestGrant, sent, err)
-	c.observe(ctx, sent, err)
+	t0, sent := c.clock.Now(), time.Now()
+	resp, err := c.grantLease(c.io, asked)
+	c.observe(c.io, sent, err)
 	if err != nil {
 		return nil, fmt.Errorf("granting a lease: %w", txn.Denied(err)) // one whose reply was lost ends by itself
 	}

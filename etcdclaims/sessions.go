@@ -71,12 +71,7 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 // leaseLeft asks etcd for the lease of a session. It returns false if the session
 // has ended.
 func (c *Client) leaseLeft(ctx context.Context, s *SessionInfo) (live bool, err error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.store.timeout)
-	defer cancel()
-	c.store.requests.Add(1)
-	sent := time.Now()
-	ttl, err := c.lease.TimeToLive(ctx, s.Lease)
-	c.store.answered(RequestLeaseTTL, sent, err)
+	ttl, err := c.timeToLive(ctx, s.Lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && ttl.TTL < 0 {
 		return false, nil
 	}

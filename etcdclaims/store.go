@@ -91,12 +91,9 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 	// A member that slept can answer a linearizable read from its past
 	// (etcd-io/etcd#20418). A write cannot be answered so: deleting a key that
 	// nobody has goes through consensus, and changes nothing.
-	s.requests.Add(1)
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
-	defer cancel()
-	sent := time.Now()
-	resp, err := s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
-	s.answered(RequestDelete, sent, err)
+	resp, err := roundTrip(ctx, s, RequestDelete, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
+		return s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
+	})
 	if err != nil {
 		return fmt.Errorf("revision %d came after %d, and asking again failed: %w", rev, floor, err)
 	}
@@ -128,12 +125,9 @@ func (s *store) ready(ctx context.Context) error {
 	if rw == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
-	defer cancel()
-	s.requests.Add(1)
-	sent := time.Now()
-	resp, err := s.kv.Get(ctx, s.layout.epoch())
-	s.answered(RequestRange, sent, err)
+	resp, err := roundTrip(ctx, s, RequestRange, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return s.kv.Get(ctx, s.layout.epoch())
+	})
 	if err != nil {
 		return fmt.Errorf("%w (reading the epoch: %w)", rw.err(s.layout), err)
 	}
@@ -178,6 +172,17 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 			return nil
 		}
 	}
+}
+
+// roundTrip sends one request that is no transaction: bounded, counted, and reported.
+func roundTrip[R any](ctx context.Context, s *store, kind RequestKind, send func(context.Context) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
+	defer cancel()
+	s.requests.Add(1)
+	sent := time.Now()
+	resp, err := send(ctx)
+	s.answered(kind, sent, err)
+	return resp, err
 }
 
 // answered reports how a request ended that was sent at t0.
