@@ -54,13 +54,13 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := h.origins.Check(r); err != nil {
 		h.log.Warn("operation denied", zap.String("user", h.cfg.User(r)), zap.String("remote", r.RemoteAddr), zap.Error(err))
-		h.fail(w, r, http.StatusForbidden, err)
+		h.fail(w, http.StatusForbidden, err)
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, mostFormBytes)
 	op, err := operation(r)
 	if err != nil {
-		h.fail(w, r, http.StatusBadRequest, err)
+		h.fail(w, http.StatusBadRequest, err)
 		return
 	}
 	who := []zap.Field{zap.String("user", h.cfg.User(r)), zap.String("remote", r.RemoteAddr)}
@@ -72,7 +72,7 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		log.Warn("operation denied", zap.Error(err))
-		h.fail(w, r, http.StatusForbidden, err)
+		h.fail(w, http.StatusForbidden, err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actionTimeout)
@@ -81,7 +81,7 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 	h.snapshots.invalidateAll()
 	if err != nil {
 		log.Warn("operation failed", zap.Error(err))
-		h.fail(w, r, statusOf(err), err)
+		h.fail(w, statusOf(err), err)
 		return
 	}
 	log.Info("operation carried out")

@@ -3,6 +3,7 @@ package webui
 import (
 	"context"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -85,16 +86,8 @@ func (b *board) start() (watching bool, synced <-chan struct{}) {
 // wake starts the watch unless there is one, and waits until all claims are known, or
 // for as long as a request may wait.
 func (b *board) wake(ctx context.Context, until time.Time) {
-	watching, synced := b.start()
-	if !watching {
-		return
-	}
-	patience := time.NewTimer(time.Until(until))
-	defer patience.Stop()
-	select {
-	case <-synced:
-	case <-patience.C:
-	case <-ctx.Done():
+	if watching, synced := b.start(); watching {
+		await(ctx, until, synced)
 	}
 }
 
@@ -266,7 +259,7 @@ func (b *board) page(prefix, kind, from string, n int) (claims []etcdclaims.Info
 	defer b.mu.RUnlock()
 	lo, _ := slices.BinarySearch(b.keys, prefix)
 	keys := b.keys[lo:]
-	keys = keys[:searchFunc(keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })]
+	keys = keys[:sort.Search(len(keys), func(i int) bool { return !strings.HasPrefix(keys[i], prefix) })]
 	if kind != "" {
 		keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return kindOf(b.held[key]) != kind })
 	}
@@ -284,17 +277,6 @@ func (b *board) page(prefix, kind, from string, n int) (claims []etcdclaims.Info
 		next = keys[i+n]
 	}
 	return claims, len(keys), i, prev, next
-}
-
-// searchFunc returns the first index at which the condition holds, as sort.Search.
-func searchFunc(keys []string, holds func(string) bool) int {
-	i, _ := slices.BinarySearchFunc(keys, true, func(key string, _ bool) int {
-		if holds(key) {
-			return 1
-		}
-		return -1
-	})
-	return i
 }
 
 // allKeys returns the keys of all held claims.

@@ -57,18 +57,8 @@ func (q *request) lines() (any, error) {
 
 // allLines returns the lines of all held keys.
 func (q *request) allLines() ([]etcdclaims.LineInfo, Fresh) {
-	h := q.h // a reading outlives the request
-	return snapshotOf(q, "lines", 2*time.Second, func(ctx context.Context) ([]etcdclaims.LineInfo, error) {
-		var all []etcdclaims.LineInfo
-		for l, err := range h.claims.Lines(ctx, h.board.allKeys()) {
-			if err != nil {
-				return nil, err
-			}
-			if all = append(all, l); len(all) == mostRows {
-				break
-			}
-		}
-		return all, nil
+	return snapshotOf(q, "lines", 2*time.Second, func(ctx context.Context, h *Handler) ([]etcdclaims.LineInfo, error) {
+		return first(mostRows, h.claims.Lines(ctx, h.board.allKeys()))
 	})
 }
 
@@ -142,8 +132,7 @@ func (q *request) key() (any, error) {
 		return nil, errInput{"the key is missing, or too long"}
 	}
 	q.useClaims(key)
-	h := q.h // a reading outlives the request
-	x, fresh := snapshotOf(q, keyTopic(key), 2*time.Second, func(ctx context.Context) (explained, error) {
+	x, fresh := snapshotOf(q, keyTopic(key), 2*time.Second, func(ctx context.Context, h *Handler) (explained, error) {
 		x, err := h.explain(ctx, key)
 		x.info.Expires = x.info.Expires.Truncate(time.Second)
 		return x, err

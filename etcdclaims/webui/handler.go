@@ -105,7 +105,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case ok:
 		h.show(w, r, p)
 	default:
-		h.fail(w, r, http.StatusNotFound, errors.New("there is no such page"))
+		h.fail(w, http.StatusNotFound, errors.New("there is no such page"))
 	}
 }
 

@@ -48,8 +48,7 @@ func (q *request) overview() (any, error) {
 
 // workStates counts the first records of work by their state.
 func (q *request) workStates() (map[etcdclaims.State]int, Fresh) {
-	h := q.h // a reading outlives the request
-	return snapshotOf(q, "work states", 10*time.Second, func(ctx context.Context) (map[etcdclaims.State]int, error) {
+	return snapshotOf(q, "work states", 10*time.Second, func(ctx context.Context, h *Handler) (map[etcdclaims.State]int, error) {
 		states, n := make(map[etcdclaims.State]int), 0
 		for r, err := range h.claims.Records(ctx, "") {
 			if err != nil {

@@ -1,7 +1,6 @@
 package webui
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,35 +128,32 @@ func (q *request) queues() (any, error) {
 
 // allQueues returns the counts of all queues.
 func (q *request) allQueues() ([]queueRow, Fresh) {
-	h := q.h // a reading outlives the request
-	return snapshotOf(q, "queues", 5*time.Second, func(ctx context.Context) ([]queueRow, error) {
-		var rows []queueRow
+	return snapshotOf(q, "queues", 5*time.Second, func(ctx context.Context, h *Handler) ([]queueRow, error) {
 		if h.claims.Passthrough() {
 			return nil, nil
 		}
-		for name, err := range queue.Names(ctx, h.claims) {
-			if err != nil {
-				return nil, err
-			}
+		names, err := first(mostQueues, queue.Names(ctx, h.claims))
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(names)
+		var rows []queueRow
+		for _, name := range names {
 			row := queueRow{Name: name}
 			opened, err := h.queues.open(ctx, name)
 			if err == nil {
 				row.Stats, err = opened.Stats(ctx)
 			}
 			row.Err = text(err)
-			if rows = append(rows, row); len(rows) == mostQueues {
-				break
-			}
+			rows = append(rows, row)
 		}
-		slices.SortFunc(rows, func(a, b queueRow) int { return cmp.Compare(a.Name, b.Name) })
 		return rows, nil
 	})
 }
 
 // stats returns the counts of a queue.
 func (q *request) stats(name string, every time.Duration) (queue.Stats, Fresh) {
-	h := q.h // a reading outlives the request
-	return snapshotOf(q, "queue "+name, every, func(ctx context.Context) (queue.Stats, error) {
+	return snapshotOf(q, "queue "+name, every, func(ctx context.Context, h *Handler) (queue.Stats, error) {
 		opened, err := h.queues.open(ctx, name)
 		if err != nil {
 			return queue.Stats{}, err
@@ -195,23 +191,13 @@ func (q *request) queue() (any, error) {
 	}
 	name := p.Queue.Name
 	p.Queue.Stats, p.Fresh = q.stats(name, 2*time.Second)
-	h := q.h // a reading outlives the request
-	items, fresh := snapshotOf(q, fmt.Sprintf("items %s %s", p.List, name), 3*time.Second, func(ctx context.Context) ([]queue.Info, error) {
+	items, fresh := snapshotOf(q, fmt.Sprintf("items %s %s", p.List, name), 3*time.Second, func(ctx context.Context, h *Handler) ([]queue.Info, error) {
 		opened, err := h.queues.open(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		all := map[string]func(context.Context) iter.Seq2[queue.Info, error]{"dead": opened.DeadLetters, "taken": opened.Leased, "waiting": opened.Waiting}[p.List](ctx)
-		var items []queue.Info
-		for i, err := range all {
-			if err != nil {
-				return nil, err
-			}
-			if items = append(items, i); len(items) == mostRows {
-				break
-			}
-		}
-		return items, nil
+		return first(mostRows, all)
 	})
 	p.More = len(items) == mostRows
 	if p.Fresh.Err == nil {
@@ -251,8 +237,7 @@ type looked struct {
 
 func (q *request) item() (any, error) {
 	p := itemPage{Queue: q.param("queue"), ID: q.param("id")}
-	h := q.h // a reading outlives the request
-	item, fresh := snapshotOf(q, fmt.Sprintf("item %q %q", p.Queue, p.ID), 2*time.Second, func(ctx context.Context) (looked, error) {
+	item, fresh := snapshotOf(q, fmt.Sprintf("item %q %q", p.Queue, p.ID), 2*time.Second, func(ctx context.Context, h *Handler) (looked, error) {
 		opened, err := h.queues.open(ctx, p.Queue)
 		if err != nil {
 			return looked{}, err

@@ -131,8 +131,7 @@ func (q *request) refusals() (any, error) {
 
 // refused returns how many tokens were refused.
 func (q *request) refused() int {
-	h := q.h // a reading outlives the request
-	n, _ := snapshotOf(q, "refusals", time.Second, func(context.Context) (int, error) {
+	n, _ := snapshotOf(q, "refusals", time.Second, func(_ context.Context, h *Handler) (int, error) {
 		_, total := h.cfg.Refusals.newest()
 		return total, nil
 	})

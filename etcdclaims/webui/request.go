@@ -94,10 +94,12 @@ func (q *request) useClaims(prefix string) *board {
 	return &q.h.board
 }
 
-// snapshotOf returns a snapshot, which becomes part of what the page shows.
-func snapshotOf[T any](q *request, topic string, every time.Duration, read func(context.Context) (T, error)) (T, Fresh) {
+// snapshotOf returns a snapshot, which becomes part of what the page shows. A reading
+// outlives the request, so it is given no more of it than the handler.
+func snapshotOf[T any](q *request, topic string, every time.Duration, read func(context.Context, *Handler) (T, error)) (T, Fresh) {
 	q.shows.topics[topic] = true
-	value, fresh := q.h.snapshots.get(q.r.Context(), q.until, topic, every, func(ctx context.Context) (any, error) { return read(ctx) })
+	h := q.h
+	value, fresh := h.snapshots.get(q.r.Context(), q.until, topic, every, func(ctx context.Context) (any, error) { return read(ctx, h) })
 	v, _ := value.(T)
 	return v, fresh
 }
@@ -128,8 +130,7 @@ const healthTopic = "status"
 
 // status asks for it.
 func (q *request) status() status {
-	h := q.h // a reading outlives the request
-	s, fresh := snapshotOf(q, healthTopic, 2*time.Second, func(ctx context.Context) (status, error) {
+	s, fresh := snapshotOf(q, healthTopic, 2*time.Second, func(ctx context.Context, h *Handler) (status, error) {
 		if h.claims.Passthrough() {
 			return status{Passthrough: true}, nil
 		}
@@ -148,7 +149,7 @@ func (q *request) status() status {
 // show serves a page.
 func (h *Handler) show(w http.ResponseWriter, r *http.Request, p page) {
 	if err := h.cfg.Access(r, Operation{Action: ActionView, Page: p.Name}); err != nil {
-		h.fail(w, r, http.StatusForbidden, err)
+		h.fail(w, http.StatusForbidden, err)
 		return
 	}
 	q := h.newRequest(r, r.URL.Query())
@@ -156,10 +157,10 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, p page) {
 	var input errInput
 	switch {
 	case errors.As(err, &input):
-		h.fail(w, r, http.StatusBadRequest, err)
+		h.fail(w, http.StatusBadRequest, err)
 		return
 	case err != nil:
-		h.fail(w, r, http.StatusBadGateway, err)
+		h.fail(w, http.StatusBadGateway, err)
 		return
 	}
 	live := p.Name
@@ -172,7 +173,7 @@ func (h *Handler) show(w http.ResponseWriter, r *http.Request, p page) {
 }
 
 // fail serves a page that shows an error.
-func (h *Handler) fail(w http.ResponseWriter, _ *http.Request, code int, err error) {
+func (h *Handler) fail(w http.ResponseWriter, code int, err error) {
 	h.render(w, code, "error", view{Page: page{Title: http.StatusText(code)}, Err: err})
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -67,12 +68,7 @@ func (g *groups) names(ctx context.Context) ([]string, error) {
 			break
 		}
 	}
-	sorted := make([]string, 0, len(names))
-	for name := range names {
-		sorted = append(sorted, name)
-	}
-	slices.Sort(sorted)
-	return sorted, nil
+	return slices.Sorted(maps.Keys(names)), nil
 }
 
 // jobRow is a job in a list.
@@ -102,25 +98,25 @@ func (q *request) schedules() (any, error) {
 
 // jobs returns the jobs of all groups.
 func (q *request) jobs() ([]jobRow, Fresh) {
-	h := q.h // a reading outlives the request
-	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context) ([]jobRow, error) {
+	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context, h *Handler) ([]jobRow, error) {
 		names, err := h.groups.names(ctx)
 		if err != nil {
 			return nil, err
 		}
 		var rows []jobRow
 		for _, name := range names {
+			if len(rows) == mostJobs {
+				break
+			}
 			s, err := h.groups.scheduler(name)
 			if err != nil {
 				return nil, err
 			}
-			for info, err := range s.Jobs(ctx) {
-				if err != nil {
-					return nil, err
-				}
-				if len(rows) == mostJobs {
-					return rows, nil
-				}
+			jobs, err := first(mostJobs-len(rows), s.Jobs(ctx))
+			if err != nil {
+				return nil, err
+			}
+			for _, info := range jobs {
 				rows = append(rows, newJobRow(info))
 			}
 		}
@@ -171,7 +167,7 @@ func (q *request) job() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	read, fresh := snapshotOf(q, fmt.Sprintf("job %q %q", group, name), 2*time.Second, func(ctx context.Context) (x inspected, err error) {
+	read, fresh := snapshotOf(q, fmt.Sprintf("job %q %q", group, name), 2*time.Second, func(ctx context.Context, h *Handler) (x inspected, err error) {
 		info, err := s.Inspect(ctx, name)
 		if errors.Is(err, sched.ErrUnknownJob) {
 			return inspected{unknown: true}, nil
@@ -180,15 +176,8 @@ func (q *request) job() (any, error) {
 			return x, err
 		}
 		x.jobRow = newJobRow(info)
-		for e, err := range s.History(ctx, name) {
-			if err != nil {
-				return x, err
-			}
-			if x.entries = append(x.entries, e); len(x.entries) == lastTicks {
-				break
-			}
-		}
-		return x, nil
+		x.entries, err = first(lastTicks, s.History(ctx, name))
+		return x, err
 	})
 	p := jobPage{Job: read.jobRow, Unknown: read.unknown, Fresh: fresh}
 	p.Job.Group, p.Job.Job, p.Upcoming = group, name, read.Upcoming(nextTicks)

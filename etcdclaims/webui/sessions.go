@@ -29,25 +29,19 @@ type sessionRow struct {
 func (r sessionRow) Late() bool { return r.Percent < 50 }
 
 func (q *request) sessions() (any, error) {
-	h := q.h // a reading outlives the request
-	all, fresh := snapshotOf(q, "sessions", 5*time.Second, func(ctx context.Context) ([]sessionRow, error) {
-		var all []sessionRow
-		for s, err := range h.claims.Sessions(ctx) {
-			if err != nil {
-				return nil, err
-			}
-			row := sessionRow{SessionInfo: s}
+	all, fresh := snapshotOf(q, "sessions", 5*time.Second, func(ctx context.Context, h *Handler) ([]sessionRow, error) {
+		found, err := first(mostSessions, h.claims.Sessions(ctx))
+		all := make([]sessionRow, len(found))
+		for i, s := range found {
+			all[i].SessionInfo = s
 			if s.TTL > 0 {
-				row.Percent = int(100 * s.Left / s.TTL)
-			}
-			if all = append(all, row); len(all) == mostSessions {
-				break
+				all[i].Percent = int(100 * s.Left / s.TTL)
 			}
 		}
 		slices.SortStableFunc(all, func(a, b sessionRow) int {
 			return cmp.Or(cmp.Compare(min(a.Percent/25, 2), min(b.Percent/25, 2)), cmp.Compare(a.Owner, b.Owner))
 		})
-		return all, nil
+		return all, err
 	})
 	p := sessionsPage{Fresh: fresh, More: len(all) == mostSessions}
 	p.Sessions, p.Pager = paged(q, all)
@@ -86,8 +80,7 @@ func (q *request) health() (any, error) {
 	claims := q.h.claims
 	p := healthPage{Stats: claims.Stats(), Summary: q.useClaims("").summary(), Prefix: claims.Prefix(), Owner: claims.Owner(), Instance: claims.Instance()}
 	q.shows.claims = false
-	h := q.h // a reading outlives the request
-	p.Client, p.Fresh = snapshotOf(q, "health", 5*time.Second, func(ctx context.Context) (clientHealth, error) {
+	p.Client, p.Fresh = snapshotOf(q, "health", 5*time.Second, func(ctx context.Context, h *Handler) (clientHealth, error) {
 		var c clientHealth
 		health, err := claims.Health(ctx)
 		c.Health, c.LastError = health, text(err)

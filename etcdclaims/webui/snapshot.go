@@ -3,6 +3,7 @@ package webui
 import (
 	"context"
 	"errors"
+	"iter"
 	"reflect"
 	"sync"
 	"time"
@@ -91,13 +92,7 @@ func (s *snapshots) get(ctx context.Context, until time.Time, name string, every
 	reading := n.reading
 	s.mu.Unlock()
 	if reading != nil {
-		patience := time.NewTimer(time.Until(until))
-		defer patience.Stop()
-		select {
-		case <-reading:
-		case <-patience.C:
-		case <-ctx.Done():
-		}
+		await(ctx, until, reading)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,6 +101,17 @@ func (s *snapshots) get(ctx context.Context, until time.Time, name string, every
 		f.Err = errSlow
 	}
 	return n.value, f
+}
+
+// await waits for the channel to be closed, at most until a time.
+func await(ctx context.Context, until time.Time, done <-chan struct{}) {
+	patience := time.NewTimer(time.Until(until))
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
 }
 
 // makeRoom drops the snapshot that was not used for longest if there are too many. It
@@ -217,6 +223,20 @@ func (s *snapshots) invalidateAll() {
 	for _, n := range s.byName {
 		n.stale = true
 	}
+}
+
+// first returns the first entries of a list, at most n, which is above zero.
+func first[T any](n int, list iter.Seq2[T, error]) ([]T, error) {
+	var all []T
+	for entry, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, entry); len(all) >= n {
+			break
+		}
+	}
+	return all, nil
 }
 
 func text(err error) string {

@@ -58,8 +58,7 @@ func (q *request) work() (any, error) {
 
 // records returns the first records of work with a prefix, in a state or in any.
 func (q *request) records(prefix string, state etcdclaims.State) (scanned, Fresh) {
-	h := q.h // a reading outlives the request
-	return snapshotOf(q, "work "+string(state)+" "+prefix, 5*time.Second, func(ctx context.Context) (scanned, error) {
+	return snapshotOf(q, "work "+string(state)+" "+prefix, 5*time.Second, func(ctx context.Context, h *Handler) (scanned, error) {
 		var s scanned
 		n := 0
 		for r, err := range h.claims.Records(ctx, prefix) {
