@@ -50,7 +50,7 @@ func (t *Telemetry) observe(ctx context.Context, call etcdclaims.Call) etcdclaim
 // Acquired begins the span of the claim.
 func (o *observer) Acquired(a etcdclaims.Acquisition) {
 	if a.TookOver {
-		o.t.takeovers.Add(o.ctx, 1, o.t.options.of(one(keyTemplate, o.template)).add...)
+		o.t.takeovers.Add(o.ctx, 1, o.t.options.of(series{}.with(keyTemplate, o.template)).add...)
 	}
 	parent := o.ctx
 	if o.caller.IsValid() {
@@ -73,10 +73,10 @@ func (o *observer) Acquired(a etcdclaims.Acquisition) {
 // Returned ends the span of the call.
 func (o *observer) Returned(waited time.Duration, err error) {
 	result, errorType := resultOf(err)
-	s := withError(three(keyTemplate, o.template, keyResult, result, keyMode, o.mode), errorType)
+	s := series{}.with(keyTemplate, o.template).with(keyResult, result).with(keyMode, o.mode).with(keyError, errorType)
 	o.t.acquire.Record(o.ctx, time.Since(o.began).Seconds(), o.t.options.of(s).record...)
 	if waited > 0 {
-		o.t.wait.Record(o.ctx, waited.Seconds(), o.t.options.of(two(keyTemplate, o.template, keyResult, result)).record...)
+		o.t.wait.Record(o.ctx, waited.Seconds(), o.t.options.of(series{}.with(keyTemplate, o.template).with(keyResult, result)).record...)
 	}
 	if o.acquire.IsRecording() {
 		o.acquire.SetAttributes(keyResult.String(result))
@@ -137,8 +137,8 @@ func (o *observer) Ended(e etcdclaims.TermEnd) {
 	if (*hold).SpanContext().IsSampled() {
 		ctx = trace.ContextWithSpan(ctx, *hold) // for exemplars
 	}
-	o.t.hold.Record(ctx, e.Held.Seconds(), o.t.options.of(one(keyTemplate, o.template)).record...)
-	o.t.ends.Add(ctx, 1, o.t.options.of(two(keyTemplate, o.template, keyReason, reason)).add...)
+	o.t.hold.Record(ctx, e.Held.Seconds(), o.t.options.of(series{}.with(keyTemplate, o.template)).record...)
+	o.t.ends.Add(ctx, 1, o.t.options.of(series{}.with(keyTemplate, o.template).with(keyReason, reason)).add...)
 	if span := *hold; span.IsRecording() {
 		span.SetAttributes(keyReason.String(reason))
 		if errors.Is(e.Err, etcdclaims.ErrLost) {

@@ -26,41 +26,12 @@ func (t *Telemetry) Instrument(cfg *etcdclaims.Config) {
 		}
 		return mine
 	}
-	cfg.Hooks.Renewed = func(r etcdclaims.Renewal) {
-		if before.Renewed != nil {
-			before.Renewed(r)
-		}
-		t.renewed(r)
-	}
-	cfg.Hooks.Zombie = func(z etcdclaims.Zombie) {
-		if before.Zombie != nil {
-			before.Zombie(z)
-		}
-		t.zombies.Add(context.Background(), 1, t.options.of(one(keyTemplate, t.keys.of(z.Token.Key))).add...)
-	}
-	cfg.Hooks.Requested = func(r etcdclaims.Request) {
-		if before.Requested != nil {
-			before.Requested(r)
-		}
-		t.requested(r)
-	}
-	cfg.Hooks.Opened = func(c *etcdclaims.Client) func() {
-		closed := func() {}
-		if before.Opened != nil {
-			if theirs := before.Opened(c); theirs != nil {
-				closed = theirs
-			}
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.clients[c] = true
-		return func() {
-			closed()
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			delete(t.clients, c)
-		}
-	}
+	cfg.Hooks.Renewed = chain(before.Renewed, t.renewed)
+	cfg.Hooks.Requested = chain(before.Requested, t.requested)
+	cfg.Hooks.Opened = tracked(t, before.Opened, t.clients, true)
+	cfg.Hooks.Zombie = chain(before.Zombie, func(z etcdclaims.Zombie) {
+		t.zombies.Add(context.Background(), 1, t.options.of(series{}.with(keyTemplate, t.keys.of(z.Token.Key))).add...)
+	})
 }
 
 func (t *Telemetry) renewed(r etcdclaims.Renewal) {
@@ -82,15 +53,6 @@ func (t *Telemetry) requested(r etcdclaims.Request) {
 	if r.Err != nil {
 		result, errorType = "error", errorTypeOf(r.Err)
 	}
-	t.requests.Add(ctx, 1, t.options.of(withError(two(keyKind, string(r.Kind), keyResult, result), errorType)).add...)
-	t.requestDuration.Record(ctx, r.Took.Seconds(), t.options.of(one(keyKind, string(r.Kind))).record...)
-}
-
-// withError adds the type of an error to a series of at most three attributes,
-// if there is one.
-func withError(s series, errorType string) series {
-	if errorType != "" {
-		s.keys[3], s.vals[3] = keyError, errorType
-	}
-	return s
+	t.requests.Add(ctx, 1, t.options.of(series{}.with(keyKind, string(r.Kind)).with(keyResult, result).with(keyError, errorType)).add...)
+	t.requestDuration.Record(ctx, r.Took.Seconds(), t.options.of(series{}.with(keyKind, string(r.Kind))).record...)
 }

@@ -21,7 +21,7 @@ func (t *Telemetry) Gate(name string, next fencing.Gate) fencing.Gate {
 			return err
 		}
 		if since, ok := lag.note(token, admissionOf(err)); ok {
-			t.fenceLag.Record(ctx, since.Seconds(), t.options.of(one(keyGate, name)).record...)
+			t.fenceLag.Record(ctx, since.Seconds(), t.options.of(series{}.with(keyGate, name)).record...)
 		}
 		return err
 	})
@@ -32,7 +32,7 @@ func (t *Telemetry) Gate(name string, next fencing.Gate) fencing.Gate {
 // nil. A stale token is also an event of the span in ctx.
 func (t *Telemetry) CountAdmission(ctx context.Context, gate string, token fencing.Token, err error) {
 	result := admissionOf(err)
-	t.admissions.Add(ctx, 1, t.options.of(two(keyGate, gate, keyResult, result)).add...)
+	t.admissions.Add(ctx, 1, t.options.of(series{}.with(keyGate, gate).with(keyResult, result)).add...)
 	if result != "stale" {
 		return
 	}

@@ -58,72 +58,77 @@ type instruments struct {
 	oldestReady              metric.Float64ObservableGauge
 }
 
-// make makes the instruments.
-func (i *instruments) make(m metric.Meter) error {
-	var errs []error
-	histogram := func(to *metric.Float64Histogram, name, what, unit string, buckets []float64) {
-		var err error
-		*to, err = m.Float64Histogram(name, metric.WithDescription(what), metric.WithUnit(unit), metric.WithExplicitBucketBoundaries(buckets...))
-		errs = append(errs, err)
-	}
-	counter := func(to *metric.Int64Counter, name, what, unit string) {
-		var err error
-		*to, err = m.Int64Counter(name, metric.WithDescription(what), metric.WithUnit(unit))
-		errs = append(errs, err)
-	}
-	count := func(to *metric.Int64ObservableGauge, name, what, unit string) {
-		var err error
-		*to, err = m.Int64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit(unit))
-		errs = append(errs, err)
-	}
-	seconds := func(to *metric.Float64ObservableGauge, name, what string) {
-		var err error
-		*to, err = m.Float64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit("s"))
-		errs = append(errs, err)
-	}
-	i.makeClaims(histogram, counter, count, seconds)
-	histogram(&i.lateness, "etcdclaims.tick.lateness", "Time from when a scheduled tick should start to when its first attempt began.", "s", latenessBuckets)
-	histogram(&i.runs, "etcdclaims.run.duration", "Time that the handler of a tick took.", "s", holdBuckets)
-	counter(&i.ticks, "etcdclaims.tick.count", "Ticks and attempts, by what became of them.", "{tick}")
-	counter(&i.ownerChanges, "etcdclaims.owner.changes", "Times that the process became the owner of its group.", "{change}")
-	count(&i.owner, "etcdclaims.owner", "1 if the process is the owner of its group, else 0.", "")
-	count(&i.running, "etcdclaims.run.active", "Runs of the process now.", "{run}")
-	seconds(&i.nextDue, "etcdclaims.tick.next_due", "When the next tick is due, in seconds since 1970; of the owner only.")
-	seconds(&i.overdue, "etcdclaims.tick.overdue", "Time since the oldest tick was due that is not admitted; of the owner only.")
-	histogram(&i.process, "messaging.process.duration", "Time that the handler of an item took.", "s", processBuckets)
-	histogram(&i.itemWait, "etcdclaims.queue.item.wait.duration", "Time from when an item became visible to when a worker had it.", "s", waitBuckets)
-	count(&i.items, "etcdclaims.queue.item.count", "Items of a queue, by state.", "{item}")
-	count(&i.dead, "etcdclaims.queue.dead.count", "Dead letters of a queue.", "{item}")
-	count(&i.paused, "etcdclaims.queue.paused", "1 if the queue is paused, else 0.", "")
-	seconds(&i.oldestReady, "etcdclaims.queue.oldest", "Time for which the oldest visible item has waited; 0 if none waits.")
-	return errors.Join(errs...)
+// maker makes instruments of a meter, and collects the errors.
+type maker struct {
+	meter metric.Meter
+	errs  []error
 }
 
-func (i *instruments) makeClaims(
-	histogram func(to *metric.Float64Histogram, name, what, unit string, buckets []float64),
-	counter func(to *metric.Int64Counter, name, what, unit string),
-	count func(to *metric.Int64ObservableGauge, name, what, unit string),
-	seconds func(to *metric.Float64ObservableGauge, name, what string),
-) {
-	histogram(&i.acquire, "etcdclaims.acquire.duration", "Time that calls took to acquire a key, or to fail.", "s", requestBuckets)
-	histogram(&i.wait, "etcdclaims.wait.duration", "Time that calls stood in line for a key.", "s", waitBuckets)
-	histogram(&i.hold, "etcdclaims.hold.duration", "Time that claims were held.", "s", holdBuckets)
-	counter(&i.ends, "etcdclaims.claim.ends", "Claims that ended, by reason.", "{claim}")
-	counter(&i.takeovers, "etcdclaims.takeover.count", "Work that was begun after its owner had died.", "{claim}")
-	counter(&i.zombies, "etcdclaims.zombie.count", "Handlers that did not return within their drain.", "{handler}")
-	histogram(&i.margin, "etcdclaims.renewal.margin", "Time that claims had left when their renewal was verified.", "s", marginBuckets)
-	histogram(&i.marginRatio, "etcdclaims.renewal.margin_ratio", "Share of the TTL that claims had left when their renewal was verified.", "1", ratioBuckets)
-	histogram(&i.renewal, "etcdclaims.renewal.duration", "Time that renewals took, with the verification.", "s", requestBuckets)
-	histogram(&i.requestDuration, "etcdclaims.request.duration", "Time that requests to etcd took.", "s", requestBuckets)
-	counter(&i.requests, "etcdclaims.request.count", "Requests to etcd.", "{request}")
-	counter(&i.admissions, "etcdclaims.fence.admissions", "Tokens that a gate was given, by result.", "{token}")
-	histogram(&i.fenceLag, "etcdclaims.fence.lag", "Time from when this process saw a newer fence admitted to when an older one was refused.", "s", waitBuckets)
-	count(&i.held, "etcdclaims.claim.count", "Claims held now.", "{claim}")
-	count(&i.waiting, "etcdclaims.waiter.count", "Calls that stand in line for a key now.", "{call}")
-	count(&i.sessions, "etcdclaims.session.count", "Leases that carry claims now.", "{session}")
-	count(&i.overdueHandlers, "etcdclaims.handler.overdue.count", "Handlers that run now though their drain is over.", "{handler}")
-	count(&i.unreachable, "etcdclaims.unreachable.count", "Clients of the process that get no answer from etcd now.", "{client}")
-	seconds(&i.oldest, "etcdclaims.claim.oldest", "Time for which the oldest of the claims held now is held.")
+func (mk *maker) histogram(to *metric.Float64Histogram, name, what, unit string, buckets []float64) {
+	var err error
+	*to, err = mk.meter.Float64Histogram(name, metric.WithDescription(what), metric.WithUnit(unit), metric.WithExplicitBucketBoundaries(buckets...))
+	mk.errs = append(mk.errs, err)
+}
+
+func (mk *maker) counter(to *metric.Int64Counter, name, what, unit string) {
+	var err error
+	*to, err = mk.meter.Int64Counter(name, metric.WithDescription(what), metric.WithUnit(unit))
+	mk.errs = append(mk.errs, err)
+}
+
+func (mk *maker) count(to *metric.Int64ObservableGauge, name, what, unit string) {
+	var err error
+	*to, err = mk.meter.Int64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit(unit))
+	mk.errs = append(mk.errs, err)
+}
+
+func (mk *maker) seconds(to *metric.Float64ObservableGauge, name, what string) {
+	var err error
+	*to, err = mk.meter.Float64ObservableGauge(name, metric.WithDescription(what), metric.WithUnit("s"))
+	mk.errs = append(mk.errs, err)
+}
+
+// make makes the instruments.
+func (i *instruments) make(m metric.Meter) error {
+	mk := maker{meter: m}
+	i.makeClaims(&mk)
+	mk.histogram(&i.lateness, "etcdclaims.tick.lateness", "Time from when a scheduled tick should start to when its first attempt began.", "s", latenessBuckets)
+	mk.histogram(&i.runs, "etcdclaims.run.duration", "Time that the handler of a tick took.", "s", holdBuckets)
+	mk.counter(&i.ticks, "etcdclaims.tick.count", "Ticks and attempts, by what became of them.", "{tick}")
+	mk.counter(&i.ownerChanges, "etcdclaims.owner.changes", "Times that the process became the owner of its group.", "{change}")
+	mk.count(&i.owner, "etcdclaims.owner", "1 if the process is the owner of its group, else 0.", "")
+	mk.count(&i.running, "etcdclaims.run.active", "Runs of the process now.", "{run}")
+	mk.seconds(&i.nextDue, "etcdclaims.tick.next_due", "When the next tick is due, in seconds since 1970; of the owner only.")
+	mk.seconds(&i.overdue, "etcdclaims.tick.overdue", "Time since the oldest tick was due that is not admitted; of the owner only.")
+	mk.histogram(&i.process, "messaging.process.duration", "Time that the handler of an item took.", "s", processBuckets)
+	mk.histogram(&i.itemWait, "etcdclaims.queue.item.wait.duration", "Time from when an item became visible to when a worker had it.", "s", waitBuckets)
+	mk.count(&i.items, "etcdclaims.queue.item.count", "Items of a queue, by state.", "{item}")
+	mk.count(&i.dead, "etcdclaims.queue.dead.count", "Dead letters of a queue.", "{item}")
+	mk.count(&i.paused, "etcdclaims.queue.paused", "1 if the queue is paused, else 0.", "")
+	mk.seconds(&i.oldestReady, "etcdclaims.queue.oldest", "Time for which the oldest visible item has waited; 0 if none waits.")
+	return errors.Join(mk.errs...)
+}
+
+func (i *instruments) makeClaims(mk *maker) {
+	mk.histogram(&i.acquire, "etcdclaims.acquire.duration", "Time that calls took to acquire a key, or to fail.", "s", requestBuckets)
+	mk.histogram(&i.wait, "etcdclaims.wait.duration", "Time that calls stood in line for a key.", "s", waitBuckets)
+	mk.histogram(&i.hold, "etcdclaims.hold.duration", "Time that claims were held.", "s", holdBuckets)
+	mk.counter(&i.ends, "etcdclaims.claim.ends", "Claims that ended, by reason.", "{claim}")
+	mk.counter(&i.takeovers, "etcdclaims.takeover.count", "Work that was begun after its owner had died.", "{claim}")
+	mk.counter(&i.zombies, "etcdclaims.zombie.count", "Handlers that did not return within their drain.", "{handler}")
+	mk.histogram(&i.margin, "etcdclaims.renewal.margin", "Time that claims had left when their renewal was verified.", "s", marginBuckets)
+	mk.histogram(&i.marginRatio, "etcdclaims.renewal.margin_ratio", "Share of the TTL that claims had left when their renewal was verified.", "1", ratioBuckets)
+	mk.histogram(&i.renewal, "etcdclaims.renewal.duration", "Time that renewals took, with the verification.", "s", requestBuckets)
+	mk.histogram(&i.requestDuration, "etcdclaims.request.duration", "Time that requests to etcd took.", "s", requestBuckets)
+	mk.counter(&i.requests, "etcdclaims.request.count", "Requests to etcd.", "{request}")
+	mk.counter(&i.admissions, "etcdclaims.fence.admissions", "Tokens that a gate was given, by result.", "{token}")
+	mk.histogram(&i.fenceLag, "etcdclaims.fence.lag", "Time from when this process saw a newer fence admitted to when an older one was refused.", "s", waitBuckets)
+	mk.count(&i.held, "etcdclaims.claim.count", "Claims held now.", "{claim}")
+	mk.count(&i.waiting, "etcdclaims.waiter.count", "Calls that stand in line for a key now.", "{call}")
+	mk.count(&i.sessions, "etcdclaims.session.count", "Leases that carry claims now.", "{session}")
+	mk.count(&i.overdueHandlers, "etcdclaims.handler.overdue.count", "Handlers that run now though their drain is over.", "{handler}")
+	mk.count(&i.unreachable, "etcdclaims.unreachable.count", "Clients of the process that get no answer from etcd now.", "{client}")
+	mk.seconds(&i.oldest, "etcdclaims.claim.oldest", "Time for which the oldest of the claims held now is held.")
 }
 
 // gauges returns what collect observes.
@@ -147,6 +152,18 @@ type options struct {
 type series struct {
 	keys [4]attribute.Key
 	vals [4]string
+}
+
+// with returns the series with one more attribute, unless its value is empty.
+func (s series) with(key attribute.Key, val string) series {
+	i := 0
+	for i < len(s.keys) && s.keys[i] != "" {
+		i++
+	}
+	if val != "" {
+		s.keys[i], s.vals[i] = key, val
+	}
+	return s
 }
 
 // option is a set of attributes, ready for both kinds of instruments.
@@ -184,19 +201,4 @@ func (o *options) of(s series) option {
 		o.made[s] = made
 	}
 	return made
-}
-
-// one returns the series of one attribute.
-func one(key attribute.Key, val string) series {
-	return series{keys: [4]attribute.Key{key}, vals: [4]string{val}}
-}
-
-// two returns the series of two attributes.
-func two(key attribute.Key, val string, key2 attribute.Key, val2 string) series {
-	return series{keys: [4]attribute.Key{key, key2}, vals: [4]string{val, val2}}
-}
-
-// three returns the series of three attributes.
-func three(key attribute.Key, val string, key2 attribute.Key, val2 string, key3 attribute.Key, val3 string) series {
-	return series{keys: [4]attribute.Key{key, key2, key3}, vals: [4]string{val, val2, val3}}
 }

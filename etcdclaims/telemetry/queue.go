@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,15 +50,7 @@ func (t *Telemetry) WatchQueue(name string, q *queue.Queue, every time.Duration)
 	if every <= 0 {
 		every = DefaultQueueInterval
 	}
-	w := &watchedQueue{name: name, q: q, every: every}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.queues[w] = true
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.queues, w)
-	}
+	return track(t, t.queues, &watchedQueue{name: name, q: q, every: every}, true)
 }
 
 // stats returns the counts, which are not older than w.every. budget is derived from
@@ -101,10 +95,7 @@ func askQueues(ctx context.Context, queues []*watchedQueue) []answer {
 // collectQueues observes the queues that are watched.
 func (t *Telemetry) collectQueues(ctx context.Context, o metric.Observer) error {
 	t.mu.Lock()
-	queues := make([]*watchedQueue, 0, len(t.queues))
-	for w := range t.queues {
-		queues = append(queues, w)
-	}
+	queues := slices.Collect(maps.Keys(t.queues))
 	t.mu.Unlock()
 	var errs []error
 	answers := askQueues(ctx, queues)
@@ -115,9 +106,9 @@ func (t *Telemetry) collectQueues(ctx context.Context, o metric.Observer) error 
 			continue
 		}
 		for state, n := range map[string]int{"ready": st.Ready, "later": st.Later, "taken": st.Taken} {
-			o.ObserveInt64(t.items, int64(n), t.options.of(two(keyQueue, w.name, keyState, state)).observe...)
+			o.ObserveInt64(t.items, int64(n), t.options.of(series{}.with(keyQueue, w.name).with(keyState, state)).observe...)
 		}
-		with := t.options.of(one(keyQueue, w.name)).observe
+		with := t.options.of(series{}.with(keyQueue, w.name)).observe
 		o.ObserveInt64(t.dead, int64(st.Dead), with...)
 		paused := int64(0)
 		if !st.Paused.At.IsZero() {
@@ -142,7 +133,7 @@ func (t *Telemetry) Worker(next queue.Handler) queue.Handler {
 		name := t.workers.of(l.Queue())
 		if l.Attempt() <= 1 {
 			waited := max(l.Obtained().Sub(l.Vesting()), 0)
-			t.itemWait.Record(ctx, waited.Seconds(), t.options.of(one(keyQueue, name)).record...)
+			t.itemWait.Record(ctx, waited.Seconds(), t.options.of(series{}.with(keyQueue, name)).record...)
 		}
 		ctx, span := t.tracer.Start(ctx, "process "+name, trace.WithSpanKind(trace.SpanKindConsumer))
 		if span.IsRecording() {
@@ -162,11 +153,8 @@ func (t *Telemetry) Worker(next queue.Handler) queue.Handler {
 			case err != nil:
 				errorType = errorTypeOf(err)
 			}
-			s := series{
-				keys: [4]attribute.Key{keyQueue, "messaging.system", "messaging.operation.name"},
-				vals: [4]string{name, system, "process"},
-			}
-			t.process.Record(ctx, time.Since(began).Seconds(), t.options.of(withError(s, errorType)).record...)
+			s := series{}.with(keyQueue, name).with("messaging.system", system).with("messaging.operation.name", "process")
+			t.process.Record(ctx, time.Since(began).Seconds(), t.options.of(s.with(keyError, errorType)).record...)
 			if errorType != "" {
 				span.SetAttributes(keyError.String(errorType))
 				span.SetStatus(codes.Error, errorType)

@@ -29,47 +29,13 @@ func (t *Telemetry) InstrumentScheduler(cfg *sched.Config) {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	cfg.Hooks.Elected = func(fence int64) {
-		if before.Elected != nil {
-			before.Elected(fence)
-		}
-		t.ownerChanges.Add(context.Background(), 1, t.options.of(one(keyGroup, s.group)).add...)
-	}
-	cfg.Hooks.Began = func(tick sched.Tick) {
-		if before.Began != nil {
-			before.Began(tick)
-		}
-		t.began(s, tick)
-	}
-	cfg.Hooks.Finished = func(e sched.Entry) {
-		if before.Finished != nil {
-			before.Finished(e)
-		}
-		t.finished(s, e)
-	}
-	cfg.Hooks.Left = func(e sched.Entry) {
-		if before.Left != nil {
-			before.Left(e)
-		}
-		t.left(s, e)
-	}
-	cfg.Hooks.Running = func(is *sched.Scheduler) func() {
-		returned := func() {}
-		if before.Running != nil {
-			if theirs := before.Running(is); theirs != nil {
-				returned = theirs
-			}
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.schedulers[is] = s
-		return func() {
-			returned()
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			delete(t.schedulers, is)
-		}
-	}
+	cfg.Hooks.Elected = chain(before.Elected, func(int64) {
+		t.ownerChanges.Add(context.Background(), 1, t.options.of(series{}.with(keyGroup, s.group)).add...)
+	})
+	cfg.Hooks.Began = chain(before.Began, func(tick sched.Tick) { t.began(s, tick) })
+	cfg.Hooks.Finished = chain(before.Finished, func(e sched.Entry) { t.finished(s, e) })
+	cfg.Hooks.Left = chain(before.Left, func(e sched.Entry) { t.left(s, e) })
+	cfg.Hooks.Running = tracked(t, before.Running, t.schedulers, s)
 }
 
 func (t *Telemetry) began(s scheduler, tick sched.Tick) {
@@ -79,7 +45,7 @@ func (t *Telemetry) began(s scheduler, tick sched.Tick) {
 	job := t.jobs.of(tick.Job)
 	if !tick.Manual && !tick.Actual.IsZero() {
 		late := max(s.now().Sub(tick.Actual), 0)
-		t.lateness.Record(context.Background(), late.Seconds(), t.options.of(two(keyGroup, s.group, keyJob, job)).record...)
+		t.lateness.Record(context.Background(), late.Seconds(), t.options.of(series{}.with(keyGroup, s.group).with(keyJob, job)).record...)
 	}
 	t.count(s, job, sched.OutcomeMissed, tick.Missed)
 }
@@ -88,7 +54,7 @@ func (t *Telemetry) finished(s scheduler, e sched.Entry) {
 	job := t.jobs.of(e.Job)
 	t.count(s, job, e.Outcome, 1)
 	t.runs.Record(context.Background(), max(e.Ended.Sub(e.Began), 0).Seconds(),
-		t.options.of(three(keyGroup, s.group, keyJob, job, keyOutcome, string(e.Outcome))).record...)
+		t.options.of(series{}.with(keyGroup, s.group).with(keyJob, job).with(keyOutcome, string(e.Outcome))).record...)
 }
 
 // left counts a tick that was not run, with those that were given up before it.
@@ -109,7 +75,7 @@ func (t *Telemetry) left(s scheduler, e sched.Entry) {
 
 func (t *Telemetry) count(s scheduler, job string, outcome sched.Outcome, n int) {
 	if n > 0 {
-		t.ticks.Add(context.Background(), int64(n), t.options.of(three(keyGroup, s.group, keyJob, job, keyOutcome, string(outcome))).add...)
+		t.ticks.Add(context.Background(), int64(n), t.options.of(series{}.with(keyGroup, s.group).with(keyJob, job).with(keyOutcome, string(outcome))).add...)
 	}
 }
 
@@ -136,7 +102,7 @@ func (t *Telemetry) collectSchedulers(o metric.Observer) {
 		groups[s.group] = g
 	}
 	for group, g := range groups {
-		with := t.options.of(one(keyGroup, group)).observe
+		with := t.options.of(series{}.with(keyGroup, group)).observe
 		o.ObserveInt64(t.owner, g.owner, with...)
 		o.ObserveInt64(t.running, g.running, with...)
 		if g.owner == 1 {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -78,6 +80,48 @@ func New(cfg Config) (*Telemetry, error) {
 // records durations and counts.
 func (t *Telemetry) Close() error { return t.stop.Unregister() }
 
+// chain returns a hook that calls both hooks. The first may be nil.
+func chain[E any](theirs, mine func(E)) func(E) {
+	if theirs == nil {
+		return mine
+	}
+	return func(e E) {
+		theirs(e)
+		mine(e)
+	}
+}
+
+// tracked returns a hook for the life of a thing, which is tracked meanwhile. The
+// other hook is called too, unless it is nil.
+func tracked[K comparable, V any](t *Telemetry, theirs func(K) func(), in map[K]V, v V) func(K) func() {
+	return func(k K) func() {
+		ended := func() {}
+		if theirs != nil {
+			if f := theirs(k); f != nil {
+				ended = f
+			}
+		}
+		forget := track(t, in, k, v)
+		return func() {
+			ended()
+			forget()
+		}
+	}
+}
+
+// track puts a thing into a map of those that gauges are collected of, and returns
+// what takes it out.
+func track[K comparable, V any](t *Telemetry, in map[K]V, k K, v V) (forget func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	in[k] = v
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(in, k)
+	}
+}
+
 // collect observes all gauges. What several clients of the process have is added
 // up: two observations with the same attributes would replace each other.
 func (t *Telemetry) collect(ctx context.Context, o metric.Observer) error {
@@ -89,10 +133,7 @@ func (t *Telemetry) collect(ctx context.Context, o metric.Observer) error {
 // collectClaims observes the clients that are open.
 func (t *Telemetry) collectClaims(o metric.Observer) {
 	t.mu.Lock()
-	clients := make([]*etcdclaims.Client, 0, len(t.clients))
-	for c := range t.clients {
-		clients = append(clients, c)
-	}
+	clients := slices.Collect(maps.Keys(t.clients))
 	t.mu.Unlock()
 	var sum etcdclaims.Stats
 	unreachable := 0
