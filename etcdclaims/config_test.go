@@ -84,7 +84,7 @@ func TestConfigTaken(t *testing.T) {
 		"no limit, for ever":   {MaxAttempts: -1, Retention: -1},
 		"short retention":      {Retention: 2 * time.Second},
 		"owner in UTF-8":       {Owner: "worker Ω 7"},
-		"prefix of one name":   {Prefix: "/work/"},
+		"prefix of one name":   {Prefix: "/team/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,14 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
+	"github.com/etcdclaims/claims/internal/demoetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 )
 
@@ -41,17 +39,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "claimctl-dev-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // what is left is for the system to tidy up
-	member, err := start(dir, *listen)
+	endpoint, stop, err := demoetcd.Start(*listen)
 	if err != nil {
 		return fmt.Errorf("start etcd at %s: %w", *listen, err)
 	}
-	defer member.Close()
-	endpoint := member.Clients[0].Addr().String()
+	defer stop()
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
 	if err != nil {
 		return err
@@ -93,29 +85,4 @@ func serve(ctx context.Context, out io.Writer, endpoint, page, try string) error
 		<-ctx.Done()
 	}
 	return err
-}
-
-// start returns a member that serves.
-func start(dir, listen string) (*embed.Etcd, error) {
-	cfg := embed.NewConfig()
-	cfg.Dir = dir
-	cfg.LogLevel = "fatal"
-	clients, peers := []url.URL{{Scheme: "http", Host: listen}}, []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients, clients
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers, peers // it stays alone
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.UnsafeNoFsync = true // its data goes with it
-	member, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-member.Server.ReadyNotify():
-		return member, nil
-	case err = <-member.Err():
-	case <-time.After(30 * time.Second):
-		err = errors.New("it is not ready after 30s")
-	}
-	member.Close()
-	return nil, err
 }

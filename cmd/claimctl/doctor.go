@@ -24,6 +24,11 @@ const (
 	levelError   level = "error"
 )
 
+// code is the exit code for the level.
+func (l level) code() int {
+	return map[level]int{levelWarning: 1, levelError: 2}[l]
+}
+
 // finding is the result of one check of doctor.
 type finding struct {
 	Check  string `json:"check"`
@@ -156,12 +161,7 @@ func (d *doctor) print() error {
 func (d *doctor) verdict() int {
 	code := 0
 	for _, f := range d.findings {
-		switch f.Level {
-		case levelWarning:
-			code = max(code, 1)
-		case levelError:
-			code = 2
-		}
+		code = max(code, f.Level.code())
 	}
 	return code
 }

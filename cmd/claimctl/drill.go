@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const drillText = `Show what a take-over of KEY would do: who is next, when at the latest if the holder
-dies now, and who would be passed over. Nothing is written.
+const drillText = `Show what a take-over of KEY would do. The command names the caller that is next in
+line, and the latest time at which it has the key if the holder dies now. It also
+names the callers that would be passed over. Nothing is written.
 
-With --yes the take-over is made: the holder's claim is ended as release does, and
-each step is timed until the next owner has the key. That is safe as far as the
-writes of the holder are fenced: its handler may run on for a while. It is refused
-while nobody waits for the key, unless --alone is given.
+With --yes the command makes the take-over. It ends the holder's claim, as release
+does, and times each step until the next owner has the key. The holder's handler may
+run on for a while, so its writes must be fenced. The command refuses while nobody
+waits for the key, unless --alone is given.
 
 The exit code is 124 if nobody has the key within --timeout.`
 
@@ -51,28 +52,23 @@ func (a *app) drillCommand() *cobra.Command {
 		Example: `  claimctl drill leader/mailer
   claimctl drill leader/mailer --yes --reason "game day"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			claims, done, err := a.client(etcdclaims.Config{})
-			if err != nil {
-				return err
-			}
-			defer func() { _ = done() }() // it holds nothing
-			ctx, cancel := context.WithTimeout(cmd.Context(), a.commandTimeout)
-			defer cancel()
-			v, err := planDrill(ctx, claims, args[0])
-			if err != nil {
-				return err
-			}
-			text := func(w io.Writer) { v.text(w, a.claimctl()) }
-			if !yes {
-				return printOne(a, v, text)
-			}
-			if v.Next == nil && !alone {
-				return fmt.Errorf("drill %q: nobody waits for the key, which would be free: repeat with --alone to end the claim of %s all the same", v.Key, v.Owner)
-			}
-			ctx, cancel = context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			err = v.takeOver(ctx, claims, fallback(reason, "drill"))
-			return errors.Join(printOne(a, v, text), err)
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				v, err := planDrill(ctx, claims, args[0])
+				if err != nil {
+					return err
+				}
+				text := func(w io.Writer) { v.text(w, a.claimctl()) }
+				if !yes {
+					return printOne(a, v, text)
+				}
+				if v.Next == nil && !alone {
+					return fmt.Errorf("drill %q: nobody waits for the key, which would be free: repeat with --alone to end the claim of %s all the same", v.Key, v.Owner)
+				}
+				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+				defer cancel()
+				err = v.takeOver(ctx, claims, fallback(reason, "drill"))
+				return errors.Join(printOne(a, v, text), err)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "end the claim of the holder")

@@ -54,10 +54,15 @@ func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "explain KEY", GroupID: groupSee, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKeys,
 		Short: "Explain who holds a key, until when, and who waits for it",
-		Long: `Explain who holds a key, since when, when the holder renewed its lease, when the
-key is free if the holder is dead, who waits in which order and for how long, who is
-next, the record of the key's work if there is one, and how the previous term ended
-if etcd still knows. The parts are read one after the other.
+		Long: `Explain a key. The command prints:
+
+  - the holder, since when it holds the key, and its last renewal
+  - when the key is free if the holder is dead
+  - the callers in line, in their order, with how long they wait, and the next of them
+  - the record of the key's work, if there is one
+  - how the previous term ended, unless etcd has compacted it
+
+The parts are read one after the other.
 
 A renewal is overdue when the holder has missed one of those that it makes every
 third of the lease time: it is cut off, stopped or dead.
@@ -118,18 +123,27 @@ func lastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 		return nil, nil
 	}
 	asked := time.Now()
-	lease, err := claims.Etcd().TimeToLive(ctx, i.Lease)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0 {
-		return nil, nil
-	}
+	lease, err := liveLease(ctx, claims.Etcd(), i.Lease)
 	if err != nil {
 		return nil, fmt.Errorf("explain %q: read its lease: %w", i.Key, err)
+	}
+	if lease == nil {
+		return nil, nil
 	}
 	ttl := time.Duration(lease.GrantedTTL) * time.Second
 	ago := max(ttl-time.Duration(lease.TTL)*time.Second-time.Second/2, 0)
 	// A lock and what is kept held after its claim are renewed by nobody, or on demand.
 	overdue := i.Kind == "" && ago > ttl/3+2*time.Second
 	return &renewal{TTL: ttl.String(), Renewed: moment(asked.Add(-ago).Round(time.Second)), Overdue: overdue, ago: ago, ttl: ttl}, nil
+}
+
+// liveLease asks for a lease. It returns nil without an error if etcd does not have it.
+func liveLease(ctx context.Context, etcd *clientv3.Client, id clientv3.LeaseID) (*clientv3.LeaseTimeToLiveResponse, error) {
+	lease, err := etcd.TimeToLive(ctx, id)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0 {
+		return nil, nil
+	}
+	return lease, err
 }
 
 // line reads who waits, and finds the next: the first that is alive.
@@ -142,8 +156,8 @@ func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client) error
 	gone := map[clientv3.LeaseID]bool{clientv3.NoLease: true}
 	for _, w := range line {
 		if _, known := gone[w.Lease]; !known && len(gone) <= most {
-			lease, err := claims.Etcd().TimeToLive(ctx, w.Lease)
-			gone[w.Lease] = errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0
+			lease, err := liveLease(ctx, claims.Etcd(), w.Lease)
+			gone[w.Lease] = err == nil && lease == nil
 		}
 		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease]}
 		x.Waiting = append(x.Waiting, v)

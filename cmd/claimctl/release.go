@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -85,7 +86,7 @@ makes all fences greater than before, and ends all claims of earlier epochs.`,
 		Use: "show", Args: cobra.NoArgs, Short: "Show the epoch, 0 if it was never raised",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				epoch, err := readEpoch(ctx, claims.Etcd(), claims.Prefix())
+				epoch, _, err := readEpoch(ctx, claims.Etcd(), claims.Prefix())
 				if err != nil {
 					return err
 				}
@@ -125,19 +126,19 @@ the highest bits of every fence contain it.`,
 	return cmd
 }
 
-// readEpoch returns the epoch of a prefix.
-func readEpoch(ctx context.Context, etcd *clientv3.Client, prefix string) (int64, error) {
+// readEpoch returns the epoch of a prefix, and what etcd says of itself with it.
+func readEpoch(ctx context.Context, etcd *clientv3.Client, prefix string) (epoch int64, at *pb.ResponseHeader, err error) {
 	key := keyspace.EpochKey(prefix)
 	resp, err := etcd.Get(clientv3.WithRequireLeader(ctx), key)
 	if err != nil {
-		return 0, fmt.Errorf("read the epoch: %w", err)
+		return 0, nil, fmt.Errorf("read the epoch: %w", err)
 	}
 	if len(resp.Kvs) == 0 {
-		return 0, nil
+		return 0, resp.Header, nil
 	}
-	epoch, err := strconv.ParseInt(string(resp.Kvs[0].Value), 10, 64)
+	epoch, err = strconv.ParseInt(string(resp.Kvs[0].Value), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read the epoch: key %q has the value %.40q, which is no number: correct it", key, resp.Kvs[0].Value)
+		return 0, nil, fmt.Errorf("read the epoch: key %q has the value %.40q, which is no number: correct it", key, resp.Kvs[0].Value)
 	}
-	return epoch, nil
+	return epoch, resp.Header, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // sighting is the revision of an etcd, as an earlier run saw it.
@@ -74,18 +73,13 @@ func (d *doctor) revision(ctx context.Context) {
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
 	prefix := fallback(d.prefix, etcdclaims.DefaultPrefix)
-	epoch, err := readEpoch(ctx, d.etcd, prefix)
+	epoch, at, err := readEpoch(ctx, d.etcd, prefix)
 	if err != nil {
 		d.add(levelError, "epoch", "correct the key, or grant its permission", "%v", err)
 		return
 	}
 	d.ok("epoch", "%d", epoch)
-	resp, err := d.etcd.Get(ctx, keyspace.EpochKey(prefix), clientv3.WithCountOnly())
-	if err != nil {
-		d.add(levelError, "revision", "see the endpoints", "cannot be read: %v", err)
-		return
-	}
-	now := sighting{Revision: resp.Header.Revision, Epoch: epoch, At: time.Now().UTC()}
+	now := sighting{Revision: at.Revision, Epoch: epoch, At: time.Now().UTC()}
 	behind := false
 	if f := (sighting{Revision: keyspace.Revision(d.fence), Epoch: keyspace.Epoch(d.fence)}); now.before(f) {
 		behind = true
@@ -95,7 +89,7 @@ func (d *doctor) revision(ctx context.Context) {
 		d.forwards(now, behind)
 		return
 	}
-	d.compare(now, fmt.Sprintf("%v %s ", d.etcd.Endpoints(), prefix), fmt.Sprintf("%x", resp.Header.ClusterId), behind)
+	d.compare(now, fmt.Sprintf("%v %s ", d.etcd.Endpoints(), prefix), fmt.Sprintf("%x", at.ClusterId), behind)
 }
 
 // compare compares with what an earlier run saw at these endpoints. A restore may

@@ -16,19 +16,19 @@ import (
 
 const spaceText = `Show how full each member of etcd is.
 
-space reclaim does what frees a full etcd, in the order that works: it compacts all
-but the last --keep revisions, defragments one member after the other with the
-leader last, and disarms the alarm NOSPACE if that made room. It is what etcdctl
-compaction, defrag and alarm disarm do.
+space reclaim frees a full etcd, in the order that works. It compacts all but the
+last --keep revisions. Then it defragments one member after the other, the leader
+last. It disarms the alarm NOSPACE if there is room. etcdctl has the same steps as
+compaction, defrag and alarm disarm.
 
-etcd before 3.6 does not report its quota: the share is not shown then, and the alarm
+etcd before 3.6 does not report its quota. Then the share is not shown, and the alarm
 is disarmed in any case. etcd raises it again if there is no room.
 
-A member serves nobody while it is defragmented, about a second for 100 MiB. Space
-reclaim does nothing unless all voting members answer, or --allow-missing is given,
-and goes on to the next member when the one before has a leader again. What
-watches or reads older revisions must begin anew, and claimctl history forgets the
-terms before them. With authentication it takes the role root.`
+A member answers no request while it is defragmented, about a second for 100 MiB.
+The command waits until the member has a leader again before it continues with the
+next. It does nothing unless all voting members answer, or --allow-missing is given.
+Watches and reads of compacted revisions fail, and claimctl history loses the terms
+before them. With authentication the command needs the role root.`
 
 // spaceView is the database of one member.
 type spaceView struct {
@@ -141,9 +141,10 @@ func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, e
 	} else if first != nil {
 		a.complain("left out: "+first.Error(), 0)
 	}
-	slices.SortStableFunc(views, func(x, y spaceView) int {
-		return cmp.Compare(map[bool]int{true: 1}[x.Leader], map[bool]int{true: 1}[y.Leader])
-	})
+	if i := slices.IndexFunc(views, func(v spaceView) bool { return v.Leader }); i >= 0 {
+		leader := views[i]
+		views = append(slices.Delete(views, i, i+1), leader)
+	}
 	return views, nil
 }
 
@@ -190,8 +191,11 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, ti
 		defer cancel()
 		return f(ctx)
 	}
-	var before, after []spaceView
-	err := bounded(func(ctx context.Context) (err error) { before, err = a.spaces(ctx, etcd); return err })
+	spaces := func() (views []spaceView, err error) {
+		err = bounded(func(ctx context.Context) error { views, err = a.spaces(ctx, etcd); return err })
+		return views, err
+	}
+	before, err := spaces()
 	if err != nil {
 		return err
 	}
@@ -224,7 +228,8 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, ti
 			return err
 		}
 	}
-	if err := bounded(func(ctx context.Context) (err error) { after, err = a.spaces(ctx, etcd); return err }); err != nil {
+	after, err := spaces()
+	if err != nil {
 		return err
 	}
 	for _, v := range after {
@@ -242,8 +247,7 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, ti
 			a.say("disarmed NOSPACE of %s", v.Endpoint)
 		}
 	}
-	err = bounded(func(ctx context.Context) (err error) { after, err = a.spaces(ctx, etcd); return err })
-	if err != nil {
+	if after, err = spaces(); err != nil {
 		return err
 	}
 	return printList(a, spaceHeader, sequence(after))

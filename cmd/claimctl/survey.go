@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -140,7 +138,7 @@ func (d *doctor) goneLeases(ctx context.Context, leases map[clientv3.LeaseID]boo
 		if asked++; asked > most {
 			break
 		}
-		if resp, err := d.etcd.TimeToLive(ctx, id); errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && resp.TTL < 0 {
+		if lease, err := liveLease(ctx, d.etcd, id); err == nil && lease == nil {
 			gone[id] = true
 		}
 	}

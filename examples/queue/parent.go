@@ -15,8 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/examples/internal/demoetcd"
 	"github.com/etcdclaims/claims/examples/internal/demoproc"
+	"github.com/etcdclaims/claims/internal/demoetcd"
 )
 
 const (

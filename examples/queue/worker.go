@@ -13,8 +13,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/examples/internal/demoetcd"
 	"github.com/etcdclaims/claims/examples/internal/demoproc"
+	"github.com/etcdclaims/claims/internal/demoetcd"
 )
 
 // job is what a process, worker or parent, needs to take part.

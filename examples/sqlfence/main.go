@@ -22,7 +22,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/etcdclaims/claims/examples/internal/demoetcd"
+	"github.com/etcdclaims/claims/internal/demoetcd"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 

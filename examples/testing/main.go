@@ -29,7 +29,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/examples/internal/demoetcd"
+	"github.com/etcdclaims/claims/internal/demoetcd"
 )
 
 const invoices = 20

@@ -1,13 +1,11 @@
-// Package permissions tests the table of docs/permissions.md: a role with what a
-// row grants, and nothing more, has no request refused.
+// The table of docs/permissions.md is tested: a role with what a row grants, and
+// nothing more, has no request refused.
 package permissions_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
+	"github.com/etcdclaims/claims/internal/permissions"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -33,43 +32,23 @@ const (
 // grants maps prefixes of keys to R, W or RW.
 type grants map[string]string
 
-// table reads the rows of the document.
+// table returns the rows of the document.
 func table(t *testing.T) map[string]grants {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/permissions.md")
+	needs, err := permissions.Table("../../docs/permissions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := make(map[string]grants)
-	var columns []string
-	for line := range bytes.Lines(text) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(string(line)), "|"), "|")
-		if len(cells) != 7 || strings.HasPrefix(cells[0], "---") {
-			continue
-		}
-		for i := range cells {
-			cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`")
-		}
-		if columns == nil {
-			columns = cells
-			continue
-		}
-		row := make(grants)
-		for i, cell := range cells[1:6] {
-			if cell != "" {
-				row[prefix+columns[i+1]] = cell
+	for feature, row := range needs {
+		rows[feature] = make(grants)
+		for what, permission := range row {
+			key := prefix + what
+			if what == permissions.Data {
+				key = data
 			}
+			rows[feature][key] = permission
 		}
-		for _, other := range strings.Split(cells[6], ", ") {
-			what, permission, _ := strings.Cut(other, "` ")
-			switch {
-			case permission != "":
-				row[prefix+strings.Trim(what, "`")] = permission
-			case strings.HasPrefix(other, "your own data "):
-				row[data] = strings.TrimPrefix(other, "your own data ")
-			}
-		}
-		rows[cells[0]] = row
 	}
 	return rows
 }

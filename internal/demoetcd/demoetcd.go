@@ -1,5 +1,5 @@
-// Package demoetcd gives the examples an etcd to run on: one that listens, or
-// else one of their own, in their own process.
+// Package demoetcd gives the examples and claimctl-dev an etcd to run on: one that
+// listens, or else one in their own process.
 package demoetcd
 
 import (
@@ -76,35 +76,44 @@ func Open(endpoints string) (eps []string, stop func(), err error) {
 		}
 		return eps, func() {}, nil
 	}
+	endpoint, stop, err := Start("127.0.0.1:0")
+	if err != nil {
+		return nil, nil, fmt.Errorf("demoetcd: starting etcd: %w", err)
+	}
+	return []string{endpoint}, stop, nil
+}
+
+// Start starts a single member in this process, with its data in a temporary
+// directory, and returns its endpoint. It listens at the address; port 0 takes a free
+// port. Call stop as that of Open.
+func Start(listen string) (endpoint string, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "demoetcd-*")
 	if err != nil {
-		return nil, nil, fmt.Errorf("demoetcd: %w", err)
+		return "", nil, err
 	}
-	member, err := start(dir)
+	member, err := start(dir, listen)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("demoetcd: starting etcd: %w", err), os.RemoveAll(dir))
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	for _, listener := range member.Clients {
-		eps = append(eps, "http://"+listener.Addr().String())
-	}
-	return eps, func() {
+	return "http://" + member.Clients[0].Addr().String(), func() {
 		member.Close()
 		_ = os.RemoveAll(dir) // what is left over is for the system to tidy up
 	}, nil
 }
 
 // start returns a member that serves.
-func start(dir string) (*embed.Etcd, error) {
+func start(dir, listen string) (*embed.Etcd, error) {
 	cfg := embed.NewConfig()
 	cfg.Dir = dir
 	cfg.LogLevel = "fatal" // an example's own lines are what its user wants to read
 	// With port 0 the system picks one as etcd opens it: a port that was looked
 	// up before could be gone by then. Nobody needs to find the member by what
 	// it advertises, since it stays alone.
-	loopback := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = loopback, loopback
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = loopback, loopback
+	clients, peers := []url.URL{{Scheme: "http", Host: listen}}, []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients, clients
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers, peers
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.UnsafeNoFsync = true      // its data goes with it
 	cfg.EnableGRPCGateway = false // nobody speaks JSON to it
 
 	member, err := embed.StartEtcd(cfg)
