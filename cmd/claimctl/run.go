@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -230,6 +231,7 @@ type holding struct {
 	work    *etcdclaims.Work
 	maxHold time.Duration // zero: no limit
 	begun   time.Time
+	known   atomic.Pointer[time.Time] // the deadline, while the wall clock did not contradict it
 
 	over        bool      // the claim ended before the command
 	killed      bool      // the command, by claimctl
@@ -237,9 +239,17 @@ type holding struct {
 }
 
 // left returns how long the claim lasts unless it is renewed, and not beyond its
-// MaxHold, which no renewal moves.
+// MaxHold, which no renewal moves. A step of the wall clock past the deadline does not
+// end the claim: Check has it verified, and the deadline that was known before counts
+// until then, by the monotonic clock.
 func (h *holding) left() time.Duration {
 	left := h.Remaining()
+	if known := h.known.Load(); left > 0 {
+		end := time.Now().Add(left)
+		h.known.Store(&end)
+	} else if err := h.Check(); known != nil && (err == nil || errors.Is(err, etcdclaims.ErrUnknown)) {
+		left = max(time.Until(*known), 0)
+	}
 	if h.maxHold > 0 {
 		left = min(left, max(h.maxHold-time.Since(h.begun), 0))
 	}

@@ -15,12 +15,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -459,5 +461,37 @@ func runCutOff(t *testing.T, program string) {
 	// it at the latest, and the margin of the deadline is half a second.
 	if late := time.Unix(0, last).Sub(cut); late > ttl-500*time.Millisecond {
 		t.Errorf("the command was alive %v after the cut: %s", late, r.err)
+	}
+}
+
+// A step of the wall clock past the deadline does not kill the command: the claim is
+// verified, and its deadline counts by the clock that nobody sets.
+func TestRunOutlivesClockStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var step atomic.Int64
+	detach := clock.Attach(w.etcd, clock.Clock{Wall: func() time.Time { return time.Now().Add(time.Duration(step.Load())) }})
+	t.Cleanup(detach)
+	h := &holding{Claim: w.claim(w.client("runner"), "k"), begun: time.Now()}
+	before := h.left()
+	step.Store(int64(time.Hour))
+	if h.Remaining() != 0 {
+		t.Errorf("the SDK does not doubt the claim: %v", h.Remaining())
+	}
+	if left := h.left(); left < before-time.Second || left > before {
+		t.Errorf("%v are left after the step, %v were before", left, before)
+	}
+	step.Store(int64(3 * time.Hour))
+	r := &runner{app: &app{}, grace: time.Second}
+	c, err := startChild(exec.Command("sleep", "0.2"))
+	w.noErr(err)
+	r.watchOver(c, h)
+	if h.killed || h.over || c.err != nil {
+		t.Errorf("killed %v, over %v: %v", h.killed, h.over, c.err)
+	}
+	w.noErr(h.Check())
+	w.noErr(h.Release(t.Context()))
+	if h.left() != 0 {
+		t.Errorf("%v are left after the release", h.left())
 	}
 }
