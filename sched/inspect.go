@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/errtext"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -105,18 +106,30 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	return func(yield func(JobInfo, error) bool) {
 		names, err := s.names(ctx)
+		for size := jobsPerRead; err == nil && len(names) > 0; {
+			some := names[:min(size, len(names))]
+			var infos []JobInfo
+			infos, err = s.inspect(ctx, some...)
+			if isTooLarge(err) && size > 1 {
+				size, err = size/2, nil
+				continue
+			}
+			for _, info := range infos {
+				if !yield(info, nil) {
+					return
+				}
+			}
+			names = names[len(some):]
+		}
 		if err != nil {
 			yield(JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: list the jobs of group %q", s.cfg.Group), denial(err)))
-			return
-		}
-		for _, name := range names {
-			info, err := s.Inspect(ctx, name)
-			if !yield(info, err) || err != nil {
-				return
-			}
 		}
 	}
 }
+
+// jobsPerRead is how many jobs Jobs reads by one request. Each takes ten of the 128
+// operations that etcd allows.
+const jobsPerRead = 12
 
 // names returns the names of all jobs, sorted.
 func (s *Scheduler) names(ctx context.Context) ([]string, error) {
@@ -152,16 +165,38 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 //
 // Errors: [ErrUnknownJob], and those of the etcd client.
 func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
-	if s.Passthrough() {
-		return s.inspectLocal(job)
-	}
-	st, err := s.read(ctx, job)
-	if err == nil && st.specRev == 0 {
+	infos, err := s.inspect(ctx, job)
+	if err == nil && len(infos) == 0 {
 		err = ErrUnknownJob
 	}
 	if err != nil {
 		return JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: inspect job %.80q", job), denial(err))
 	}
+	return infos[0], nil
+}
+
+// inspect returns the states of those of the jobs that exist, in their order, read at
+// one revision.
+func (s *Scheduler) inspect(ctx context.Context, jobs ...string) (infos []JobInfo, err error) {
+	if s.Passthrough() {
+		for _, job := range jobs {
+			if j, ok := s.job(job); ok {
+				infos = append(infos, s.inspectLocal(j))
+			}
+		}
+		return infos, nil
+	}
+	all, err := s.readAll(ctx, jobs)
+	for i, st := range all {
+		if st.specRev != 0 {
+			infos = append(infos, s.info(jobs[i], st))
+		}
+	}
+	return infos, err
+}
+
+// info returns the state of a job as users see it.
+func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	i := JobInfo{
 		Group: s.cfg.Group, Job: job, Schedule: st.spec.Schedule, Revision: st.spec.Revision, CatchUp: st.spec.CatchUp,
 		Overlap: st.spec.Overlap, Delivery: st.spec.Delivery, Since: st.spec.Since, High: st.high, Failures: st.failures.InARow,
@@ -183,7 +218,7 @@ func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
 		e := st.last.entry(s.cfg.Group)
 		i.Last = &e
 	}
-	return i, nil
+	return i
 }
 
 func (r ready) info(group string, admitted int64) TickInfo {
@@ -256,24 +291,51 @@ type runner struct {
 
 // read reads the state of a job.
 func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) {
-	if err := checkName(job); err != nil {
-		return nil, fmt.Errorf("%w: the name %w", ErrUnknownJob, err)
-	}
-	k := s.keys
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.Etcd().Txn(ctx).Then(
-		clientv3.OpGet(k.spec(job)), clientv3.OpGet(k.high(job)), clientv3.OpGet(k.paused(job)), clientv3.OpGet(k.fail(job)),
-		clientv3.OpGet(k.readyOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfills(job), clientv3.WithPrefix()),
-		clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
-		clientv3.OpGet(k.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
-		clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()),
-	).Commit()
+	all, err := s.readAll(ctx, []string{job})
 	if err != nil {
 		return nil, err
 	}
-	at := func(i int) []*mvccpb.KeyValue { return resp.Responses[i].GetResponseRange().Kvs }
-	st := &jobSnapshot{rev: resp.Header.Revision}
+	return all[0], nil
+}
+
+// readAll reads the states of jobs by one request. With an error it returns the states
+// of those before the first that cannot be read.
+func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot, error) {
+	k := s.keys
+	var ops []clientv3.Op
+	for _, job := range jobs {
+		if err := checkName(job); err != nil {
+			return nil, fmt.Errorf("%w: the name %w", ErrUnknownJob, err)
+		}
+		ops = append(ops,
+			clientv3.OpGet(k.spec(job)), clientv3.OpGet(k.high(job)), clientv3.OpGet(k.paused(job)), clientv3.OpGet(k.fail(job)),
+			clientv3.OpGet(k.readyOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfills(job), clientv3.WithPrefix()),
+			clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
+			clientv3.OpGet(k.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
+			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()))
+	}
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := s.claims.Etcd().Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, err
+	}
+	var all []*jobSnapshot
+	for replies := range slices.Chunk(resp.Responses, len(ops)/len(jobs)) {
+		st, err := snapshotOf(replies)
+		if err != nil {
+			return all, err
+		}
+		st.rev = resp.Header.Revision
+		all = append(all, st)
+	}
+	return all, nil
+}
+
+// snapshotOf decodes the replies for one job.
+func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
+	at := func(i int) []*mvccpb.KeyValue { return replies[i].GetResponseRange().Kvs }
+	st = new(jobSnapshot)
 	for _, kv := range at(0) {
 		st.specRev = kv.ModRevision
 		if st.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {

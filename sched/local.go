@@ -2,7 +2,6 @@ package sched
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -177,14 +176,10 @@ func (s *Scheduler) cancelRuns(job string) {
 }
 
 // inspectLocal is Inspect for a passthrough scheduler.
-func (s *Scheduler) inspectLocal(name string) (JobInfo, error) {
-	j, ok := s.job(name)
-	if !ok {
-		return JobInfo{}, fmt.Errorf("sched: inspect job %.80q: %w", name, ErrUnknownJob)
-	}
+func (s *Scheduler) inspectLocal(j Job) JobInfo {
 	is := describe(s.cfg.Group, j)
 	return JobInfo{
-		Group: s.cfg.Group, Job: name, Schedule: is.Schedule, Revision: is.Revision, CatchUp: is.CatchUp, Overlap: is.Overlap,
+		Group: s.cfg.Group, Job: j.Name, Schedule: is.Schedule, Revision: is.Revision, CatchUp: is.CatchUp, Overlap: is.Overlap,
 		Delivery: is.Delivery, Next: j.next(s.now()),
-	}, nil
+	}
 }

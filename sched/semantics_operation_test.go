@@ -3,6 +3,7 @@ package sched_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -430,6 +431,39 @@ func TestJobs(t *testing.T) {
 		noErr(t, err)
 		if resp.Count != 5 { // two specs, two marks, one record
 			t.Errorf("%d keys", resp.Count)
+		}
+	})
+}
+
+// Jobs reads many jobs by one request. Jobs that are forgotten meanwhile are left out.
+func TestJobsOfLargeGroup(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		const jobs = 40
+		for i := range jobs {
+			f.do(sched.Job{Name: fmt.Sprintf("job-%02d", i), Schedule: sched.Must(sched.Cron("30 2 * * *"))}, 0)
+		}
+		n := f.start(0)
+		f.until("00:01:00")
+		n.stop()
+		host := f.server.Host(t)
+		claims := claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "reader", TTL: ttl})
+		s, err := sched.New(claims, f.cfg)
+		noErr(t, err)
+		var names []string
+		for i, err := range s.Jobs(t.Context()) {
+			noErr(t, err)
+			if names = append(names, i.Job); len(names) == 1 {
+				noErr(t, f.console().Forget(t.Context(), "job-39"))
+			}
+			if i.Next.IsZero() || i.Job != fmt.Sprintf("job-%02d", len(names)-1) {
+				t.Errorf("%d: %+v", len(names), i)
+			}
+		}
+		if len(names) != jobs-1 {
+			t.Errorf("%d jobs", len(names))
+		}
+		if sent := len(host.Sent(claimtest.Range)) + len(host.Sent(claimtest.Other)); sent > 6 {
+			t.Errorf("%d requests for %d jobs", sent, jobs)
 		}
 	})
 }
