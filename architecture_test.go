@@ -121,7 +121,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "users do not link the etcd server",
-		except: []string{"./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/...", "./cmd/claimctl-dev"},
+		except: []string{"./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/...", "./internal/demoetcd", "./cmd/claimctl-dev"},
 		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{
@@ -131,7 +131,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "telemetry is chosen by its import: nothing else, and so no user who does not want it, links OpenTelemetry",
-		except: []string{"./etcdclaims/telemetry/...", "./cmd/claimctl-dev/...", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		except: []string{"./etcdclaims/telemetry/...", "./cmd/claimctl-dev/...", "./internal/demoetcd/...", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
 		never:  []string{"go.opentelemetry.io/...", "./etcdclaims/telemetry/..."},
 	},
 	{
