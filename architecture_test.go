@@ -126,12 +126,12 @@ var importRules = []importRule{
 	},
 	{
 		why:    "the library for command lines is linked by claimctl alone, and by the etcd server",
-		except: []string{"./cmd/...", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		except: []string{"./cmd/...", "./internal/demoetcd", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
 		never:  []string{"github.com/spf13/..."},
 	},
 	{
 		why:    "telemetry is chosen by its import: nothing else, and so no user who does not want it, links OpenTelemetry",
-		except: []string{"./etcdclaims/telemetry/...", "./cmd/claimctl-dev/...", "./internal/demoetcd/...", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
+		except: []string{"./etcdclaims/telemetry/...", "./cmd/claimctl-dev/...", "./internal/demoetcd", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
 		never:  []string{"go.opentelemetry.io/...", "./etcdclaims/telemetry/..."},
 	},
 	{
