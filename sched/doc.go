@@ -14,9 +14,9 @@
 //	err = errors.Join(err, claims.Close(context.Background()))
 //
 // A tick is one instant of one job's schedule. A run is one execution of its handler.
-// [CatchUp] decides about ticks that
-// were missed. [Overlap] decides about ticks that come due while a run of the job is
-// in progress. [Delivery] decides about runs whose process died.
+// [CatchUp] decides about ticks that were missed. [Overlap] decides about ticks that come
+// due while a run of the job is in progress. [Delivery] decides about runs whose process
+// died, and [Retry] about those that fail.
 //
 // # Schedules
 //

@@ -79,9 +79,8 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
 	e := ending{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, left: p}
 	if next != nil {
-		var op clientv3.Op
-		op, e.left = s.waitAgain(j, *next, p.Ended)
-		e.ops = append(e.ops, op, clientv3.OpDelete(key)) // in this order: see settle
+		ops, left := s.waitAgain(j, *next, p)
+		e.ops, e.left = append(ops, clientv3.OpDelete(key)), left // in this order: see settle
 	} else {
 		e.ops = append([]clientv3.Op{clientv3.OpDelete(key)}, s.record(j, p)...)
 		if err := s.countFailure(ctx, &e, j, p); err != nil {

@@ -22,6 +22,7 @@ type Entry struct {
 	Began    time.Time // when the run began, by the clock of that process; zero if it did not
 	Ended    time.Time // when the tick was recorded, by the clock of the process that recorded it
 	Error    string    // the error of the handler, or why the tick did not run; empty if there is none
+	Again    bool      // whether the run failed and the tick has another attempt; see Retry
 }
 
 // String returns one line of text. The format may change.
@@ -36,6 +37,9 @@ func (e Entry) String() string {
 	if e.Error != "" {
 		s += ": " + e.Error
 	}
+	if e.Again {
+		s += "; tried again"
+	}
 	return s
 }
 
@@ -43,6 +47,6 @@ func (p past) entry(group string) Entry {
 	return Entry{
 		Group: group, Job: p.Job, ID: group + "/" + p.Job + "/" + p.ID, Outcome: p.Outcome, Nominal: p.Nominal, Actual: p.Actual,
 		Admitted: p.Admitted, Fence: p.Fence, Attempt: p.Attempt, Missed: p.Missed, Owner: p.Owner, Instance: p.Instance,
-		Began: p.Began, Ended: p.Ended, Error: p.Error,
+		Began: p.Began, Ended: p.Ended, Error: p.Error, Again: p.Again,
 	}
 }

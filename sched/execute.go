@@ -24,6 +24,7 @@ type active struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the run has ended, and is recorded or cannot be
+	next   *ready        // the next attempt of the tick, when the run has ended; nil if there is none
 	stuck  atomic.Bool   // whether a note of a stuck handler was stored, or may have been
 }
 
@@ -244,13 +245,16 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 	if err != nil {
 		p.Error = limitText(err.Error())
 	}
+	p.Again = outcome.bad() && a.job.Retry.wants(err, a.run.Retries)
 	rerr := s.recordEnd(a, value, p)
-	fields := append(a.fields(), zap.Duration("took", p.Ended.Sub(p.Began)))
+	fields := append(a.fields(), zap.Duration("took", p.Ended.Sub(p.Began)), zap.Bool("again", p.Again))
 	switch {
 	case rerr != nil:
-		p.Outcome = OutcomeAbandoned
+		p.Outcome, p.Again = OutcomeAbandoned, false
 		p.Error = limitText(fmt.Sprintf("the run ended as %s, but that could not be recorded: %v", outcome, rerr))
 		s.log.Warn("end of a run not recorded", append(fields, zap.String("ended", string(outcome)), zap.Error(rerr))...)
+	case outcome.bad() && !p.Again && a.job.Retry.Max > 0:
+		s.log.Error("run failed; its tick has no attempt left", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
 	case err != nil:
 		s.log.Warn("run ended with an error", append(fields, zap.String("outcome", string(outcome)), zap.Error(err))...)
 	default:
@@ -271,11 +275,15 @@ func (r run) past() past {
 
 // recordEnd replaces the record of a run in progress by the record of its outcome.
 func (s *Scheduler) recordEnd(a *active, value string, p past) error {
-	if p.Outcome == OutcomeInterrupted && a.job.Delivery == AtLeastOnce && a.run.Attempt < a.job.MaxAttempts {
+	switch {
+	case p.Again:
+		next := a.retried(p)
+		a.next = &next
+	case p.Outcome == OutcomeInterrupted && a.run.mayBeginAgain(a.job):
 		next := a.run.again(p, "was interrupted")
-		return s.end(a, value, p, &next)
+		a.next = &next
 	}
-	return s.end(a, value, p, nil)
+	return s.end(a, value, p, a.next)
 }
 
 // giveBack makes a tick wait again whose handler was not called.

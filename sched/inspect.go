@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/errtext"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -24,15 +22,16 @@ type JobInfo struct {
 	Delivery string    // "at-most-once" or "at-least-once"
 	Since    time.Time // when the owner registered this revision of the job
 	High     time.Time // the high-water mark: all ticks up to here are decided
-	// Next is when the next tick is due. It is zero if no tick follows, if the job is
+	// Next is when the next tick is due that is not in Skips. It is zero if no tick follows, if the job is
 	// paused, or if this process does not know the schedule: the job was not added
 	// here, and Cron cannot parse its text.
 	Next     time.Time
-	Paused   *Pause     // nil if the job is not paused
-	Failures int        // runs that failed in a row, counted if PauseOnFailure is set
-	Waiting  []TickInfo // admitted ticks that have not begun
-	Running  []TickInfo // runs that are recorded as in progress; their processes may have died since
-	Last     *Entry     // the newest record; nil if there is none
+	Paused   *Pause        // nil if the job is not paused
+	Failures int           // runs that failed in a row, counted if PauseOnFailure is set
+	Waiting  []TickInfo    // admitted ticks that have not begun
+	Running  []TickInfo    // runs that are recorded as in progress; their processes may have died since
+	Last     *Entry        // the newest record; nil if there is none
+	Skips    []SkippedTick // the ticks that SkipTick leaves out and that are not recorded yet, oldest first
 
 	schedule Schedule // nil if the job is paused, or this process does not know the schedule
 }
@@ -68,6 +67,8 @@ type TickInfo struct {
 	Missed   int
 	Admitted int64
 	Note     string // who requested the tick, or how the previous attempt ended
+	// After is when the tick can begin, if it waits for another attempt by Retry.
+	After time.Time
 
 	// The following fields are set if the tick has begun.
 	Revision int64 // the revision of the run's claim: its fence without the epoch
@@ -90,8 +91,15 @@ func (i JobInfo) String() string {
 	for _, r := range i.Running {
 		out = append(out, fmt.Sprintf("  running: %s attempt %d by %s since %s", r.ID, r.Attempt, r.Owner, stamp(r.Began)))
 	}
+	for _, k := range i.Skips {
+		out = append(out, fmt.Sprintf("  skips: %s, by %s since %s: %s", stamp(k.Nominal), k.By, stamp(k.At), k.Note))
+	}
 	for _, w := range i.Waiting {
-		out = append(out, "  waiting: "+w.ID)
+		text := "  waiting: " + w.ID
+		if !w.After.IsZero() {
+			text += fmt.Sprintf(" for attempt %d at %s: %s", w.Attempt, stamp(w.After), w.Note)
+		}
+		out = append(out, text)
 	}
 	if i.Last != nil {
 		out = append(out, "  last: "+i.Last.String())
@@ -127,9 +135,9 @@ func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	}
 }
 
-// jobsPerRead is how many jobs Jobs reads by one request. Each takes ten of the 128
+// jobsPerRead is how many jobs Jobs reads by one request. Each takes eleven of the 128
 // operations that etcd allows.
-const jobsPerRead = 12
+const jobsPerRead = 11
 
 // names returns the names of all jobs, sorted.
 func (s *Scheduler) names(ctx context.Context) ([]string, error) {
@@ -204,7 +212,11 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	if st.paused != nil {
 		i.Paused = &Pause{By: st.paused.By, Note: st.paused.Note, At: st.paused.At}
 	} else if schedule := s.scheduleOf(job, st.spec); schedule != nil {
+		schedule = without(schedule, st.skips)
 		i.schedule, i.Next = schedule, schedule.Next(st.high)
+	}
+	for _, k := range st.skips {
+		i.Skips = append(i.Skips, SkippedTick{Nominal: k.Nominal, By: k.By, Note: k.Note, At: k.At})
 	}
 	for _, w := range st.waiting {
 		i.Waiting = append(i.Waiting, w.ready.info(s.cfg.Group, w.admitted()))
@@ -224,7 +236,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 func (r ready) info(group string, admitted int64) TickInfo {
 	return TickInfo{
 		ID: group + "/" + r.Job + "/" + r.ID, Nominal: r.Nominal, Actual: r.Actual, Attempt: r.Attempt, Missed: r.Missed,
-		Admitted: admitted, Note: r.Note,
+		Admitted: admitted, Note: r.Note, After: r.After,
 	}
 }
 
@@ -266,128 +278,4 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 			}
 		}
 	}
-}
-
-// jobSnapshot is the state of a job at one revision, except for its history.
-type jobSnapshot struct {
-	rev       int64 // the revision
-	spec      spec
-	specRev   int64 // 0 if the job is unknown
-	high      time.Time
-	highRev   int64
-	paused    *pause // nil if the job is not paused
-	pausedRev int64
-	failures  failures
-	waiting   []waiter
-	running   []runner
-	last      *past
-}
-
-// runner is a run and the revision at which it began.
-type runner struct {
-	run
-	rev int64
-}
-
-// read reads the state of a job.
-func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) {
-	all, err := s.readAll(ctx, []string{job})
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
-}
-
-// readAll reads the states of jobs by one request. With an error it returns the states
-// of those before the first that cannot be read.
-func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot, error) {
-	k := s.keys
-	var ops []clientv3.Op
-	for _, job := range jobs {
-		if err := checkName(job); err != nil {
-			return nil, fmt.Errorf("%w: the name %w", ErrUnknownJob, err)
-		}
-		ops = append(ops,
-			clientv3.OpGet(k.spec(job)), clientv3.OpGet(k.high(job)), clientv3.OpGet(k.paused(job)), clientv3.OpGet(k.fail(job)),
-			clientv3.OpGet(k.readyOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfills(job), clientv3.WithPrefix()),
-			clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
-			clientv3.OpGet(k.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
-			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()))
-	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.Etcd().Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return nil, err
-	}
-	var all []*jobSnapshot
-	for replies := range slices.Chunk(resp.Responses, len(ops)/len(jobs)) {
-		st, err := snapshotOf(replies)
-		if err != nil {
-			return all, err
-		}
-		st.rev = resp.Header.Revision
-		all = append(all, st)
-	}
-	return all, nil
-}
-
-// snapshotOf decodes the replies for one job.
-func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
-	at := func(i int) []*mvccpb.KeyValue { return replies[i].GetResponseRange().Kvs }
-	st = new(jobSnapshot)
-	for _, kv := range at(0) {
-		st.specRev = kv.ModRevision
-		if st.spec, err = decode[spec](string(kv.Key), kv.Value); err != nil {
-			return nil, err
-		}
-	}
-	for _, kv := range at(1) {
-		st.highRev = kv.ModRevision
-		if st.high, err = dec(kv.Value); err != nil {
-			return nil, fmt.Errorf("the high-water mark %s is invalid: %w; correct the value", kv.Key, err)
-		}
-	}
-	for _, kv := range at(2) {
-		p, err := decode[pause](string(kv.Key), kv.Value)
-		if err != nil {
-			return nil, err
-		}
-		st.paused, st.pausedRev = &p, kv.ModRevision
-	}
-	for _, kv := range at(3) {
-		if st.failures, err = decode[failures](string(kv.Key), kv.Value); err != nil {
-			return nil, err
-		}
-	}
-	withdrawn := int64(0)
-	for _, kv := range at(9) {
-		withdrawn = kv.ModRevision
-	}
-	for _, kv := range slices.Concat(at(4), at(5)) {
-		if kv.ModRevision < withdrawn {
-			continue // the owner will remove it
-		}
-		r, err := decode[ready](string(kv.Key), kv.Value)
-		if err != nil {
-			return nil, err
-		}
-		st.waiting = append(st.waiting, waiter{ready: r, key: string(kv.Key), rev: kv.ModRevision})
-	}
-	slices.SortFunc(st.waiting, func(a, b waiter) int { return byTime(&a, &b) })
-	for _, kv := range slices.Concat(at(6), at(7)) {
-		r, err := decode[run](string(kv.Key), kv.Value)
-		if err != nil {
-			return nil, err
-		}
-		st.running = append(st.running, runner{r, kv.ModRevision})
-	}
-	for _, kv := range at(8) {
-		p, err := decode[past](string(kv.Key), kv.Value)
-		if err != nil {
-			return nil, err
-		}
-		st.last = &p
-	}
-	return st, nil
 }

@@ -26,8 +26,7 @@ type Job struct {
 	// when the run's claim is lost, when the run is cancelled, and after Timeout. The
 	// handler then has a drain (etcdclaims.Config.Drain) to return. After the drain it
 	// is shut out by its fence. If the handler returns an error or panics, the run has
-	// failed; it is not retried for that reason. Handler is called concurrently if
-	// Overlap permits.
+	// failed, and Retry decides. Handler is called concurrently if Overlap permits.
 	Handler func(ctx context.Context, t Tick) error
 
 	// Revision identifies this version of the job, together with the text of its
@@ -46,6 +45,8 @@ type Job struct {
 	// MaxAttempts limits how often AtLeastOnce begins a tick, so that a tick that
 	// kills its process does not do so forever. Default: 3.
 	MaxAttempts int
+	// Retry decides about a run that fails. Default: no further attempt.
+	Retry Retry
 	// StartDeadline is how late a tick can start, counted from its nominal time. A
 	// tick that has not started by then is not run, and is recorded as late. The
 	// deadline includes the jitter. A take-over can use up a StartDeadline below 10 s.
@@ -64,7 +65,7 @@ type Job struct {
 	// expression @reboot sets it, and is due at no other time.
 	RunOnStart bool
 	// PauseOnFailure pauses the job when this number of its runs have failed in a row.
-	// Zero means never.
+	// A run that is tried again does not count. Zero means never.
 	PauseOnFailure int
 	// History is how many records of ticks are kept, from 1 to 1000. Records that are
 	// added at the same time can leave a few more until the owner trims them, usually
@@ -104,6 +105,9 @@ func (j Job) withDefaults() (Job, error) {
 		j.RunOnStart = true
 	}
 	if _, err := j.CatchUp.catchUp(); err != nil {
+		return fail("%w", err)
+	}
+	if err := j.Retry.check(); err != nil {
 		return fail("%w", err)
 	}
 	if _, err := j.Overlap.overlap(); err != nil {

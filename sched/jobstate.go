@@ -59,7 +59,7 @@ func (l *leadership) place(c *jobState) {
 
 // schedule computes when the job is due next.
 func (l *leadership) schedule(c *jobState) {
-	c.at = c.job.next(c.high)
+	c.at = l.planned(c).next(c.high)
 	l.place(c)
 }
 
@@ -75,6 +75,8 @@ func (l *leadership) absorb() {
 			l.hearWithdrawal(job, is)
 		case kindAsk:
 			l.hearRequest(key, is)
+		case kindSkip:
+			l.hearSkip(job, key, is)
 		case kindReady:
 			l.hearWaiter(job, backfill, key, is)
 		}

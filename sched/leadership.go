@@ -38,6 +38,9 @@ type leadership struct {
 	requestsOf  map[string]map[string]*request // by the digest of the job, and key
 	asked       *queue[*request]               // the requests that can be served, oldest first
 
+	skips   map[string]map[time.Time]*skip // by the digest of the job, and nominal time
+	skipped *queue[*skip]                  // by when to record them
+
 	suspects []suspect // runs that may be orphans
 	rescan   bool      // whether to look for orphans
 	looked   time.Time // when the last search for orphans began
@@ -53,7 +56,7 @@ type leadership struct {
 }
 
 const (
-	mostReads = 16               // jobs that one request reads, with five operations each
+	mostReads = 16               // jobs that one request reads, with six operations each
 	mostSteps = 64               // decisions in one transaction: nested, each takes some of etcd's 128 operations
 	mostTicks = 32               // ticks in one decision
 	mostPuts  = 512              // ticks in one transaction, which is bounded in size
@@ -67,7 +70,7 @@ const (
 
 func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
-		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw),
+		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw, kindSkip),
 		jobs:      make(map[string]*jobState),
 		due:       newQueue(func(a, b *jobState) bool { return a.at.Before(b.at) }),
 		doubtful:  newQueue(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),
@@ -76,7 +79,8 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 		withdrawn: make(map[string]withdrawal),
 		late:      newQueue(func(a, b *waiter) bool { return a.deadline.Before(b.deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
-		asked:  newQueue(func(a, b *request) bool { return a.before(b) }),
+		asked: newQueue(func(a, b *request) bool { return a.before(b) }),
+		skips: make(map[string]map[time.Time]*skip), skipped: newQueue(func(a, b *skip) bool { return a.at.Before(b.at) }),
 		rescan: true,
 		plans:  planner{done: make(chan struct{}, 1)},
 		reads:  mostReads, steps: mostSteps, ticks: mostTicks,
@@ -160,7 +164,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	}
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
-		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.admitDue, l.trimHistories,
+		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.recordSkips, l.admitDue, l.trimHistories,
 	} {
 		left, err := duty(ctx)
 		if err != nil && !isTooLarge(err) && !isRefusal(err) {
@@ -199,6 +203,9 @@ func (l *leadership) idle() time.Duration {
 	}
 	if w, ok := l.late.first(); ok {
 		d = min(d, w.deadline.Sub(now)+time.Millisecond)
+	}
+	if k, ok := l.skipped.first(); ok {
+		d = min(d, k.at.Sub(now)+time.Millisecond)
 	}
 	if c, ok := l.doubtful.first(); ok {
 		d = min(d, time.Until(c.readAt))

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,7 +63,7 @@ func (l *local) round(ctx context.Context) time.Duration {
 		}
 	}
 	for l.s.cfg.Limit == 0 || l.running < l.s.cfg.Limit {
-		a := l.oldest(now)
+		a := l.oldest(now, &d)
 		if a == nil {
 			break
 		}
@@ -87,8 +88,9 @@ func (l *local) adopt(now time.Time) {
 }
 
 // oldest returns the job whose tick begins first, or nil if no tick can begin. It gives
-// up ticks that are past their StartDeadline.
-func (l *local) oldest(now time.Time) (first *localJob) {
+// up ticks that are past their StartDeadline, and sets next to when a tick can begin
+// again, if that is sooner.
+func (l *local) oldest(now time.Time, next *time.Duration) (first *localJob) {
 	for _, a := range l.jobs {
 		for len(a.waiting) > 0 && a.job.tooLate(a.waiting[0].Nominal, now) && !isManual(a.waiting[0].ID) {
 			r := a.waiting[0]
@@ -96,6 +98,10 @@ func (l *local) oldest(now time.Time) (first *localJob) {
 			l.s.left(a.job, past{ID: r.ID, Outcome: OutcomeLate, Nominal: r.Nominal, Actual: r.Actual, Ended: now})
 		}
 		if len(a.waiting) == 0 || a.running > 0 && !a.job.parallel() {
+			continue
+		}
+		if rest := a.waiting[0].rests(now); rest > 0 {
+			*next = min(*next, rest)
 			continue
 		}
 		if first == nil || a.waiting[0].Nominal.Before(first.waiting[0].Nominal) {
@@ -121,6 +127,9 @@ func (l *local) begin(ctx context.Context, a *localJob, r ready) {
 			defer l.mu.Unlock()
 			a.running--
 			l.running--
+			if next := run.next; next != nil && (len(a.waiting) == 0 || !a.job.newestOnly(next.ID)) {
+				a.waiting = slices.Insert(a.waiting, 0, *next)
+			}
 			signal(l.wake)
 		}()
 		l.s.execute(run, "")

@@ -205,7 +205,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(dir), "<", st.rev+1).WithPrefix())
 			}
 			for _, dir := range []string{
-				k.runOf(job), k.backfilling(job), k.readyOf(job), k.backfills(job), k.asksOf(job), k.past(job),
+				k.runOf(job), k.backfilling(job), k.readyOf(job), k.backfills(job), k.asksOf(job), k.skipsOf(job), k.past(job),
 			} {
 				ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 			}

@@ -83,7 +83,7 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 	again, over := r.ready, false
 	switch {
 	case !begun:
-	case j.Delivery == AtLeastOnce && r.Attempt < j.MaxAttempts:
+	case r.mayBeginAgain(j):
 		again = r.again(p, "was lost")
 	default:
 		over = true
@@ -107,10 +107,10 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 		return st
 	}
 	waits := l.s.keys.ready(j.Name, r.ID)
-	op, instead := l.s.waitAgain(j, again, p.Ended)
+	ops, instead := l.s.waitAgain(j, again, p)
 	// The tick waits again before its run is gone, for whoever watches them too. So a
 	// starter that sees no run sees the tick, and does not begin a later one first.
-	st.ops = append([]clientv3.Op{op, clientv3.OpDelete(key)}, cleanup...)
+	st.ops = append(append(ops, clientv3.OpDelete(key)), cleanup...)
 	st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {
 		if !ok {
 			return
@@ -130,7 +130,7 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 
 // outdated reports whether a newer tick is about to replace one that would wait again.
 func (l *leadership) outdated(c *jobState, id string) bool {
-	return c.job.newestOnly(id) && !c.paused && c.registered() && c.job.runsNext(c.high, l.s.now(), l.s.cfg.Grace)
+	return c.job.newestOnly(id) && !c.paused && c.registered() && l.planned(c).runsNext(c.high, l.s.now(), l.s.cfg.Grace)
 }
 
 // runsNext reports whether a tick after the mark is due and will run.
@@ -154,15 +154,26 @@ func (r run) again(p past, how string) ready {
 	return next
 }
 
-// waitAgain returns the operation that makes a begun tick wait again. With
-// CancelRunning, if a newer tick waits, the operation records instead.
-func (s *Scheduler) waitAgain(j Job, r ready, now time.Time) (op clientv3.Op, instead past) {
-	put := clientv3.OpPut(s.keys.ready(j.Name, r.ID), encode(r))
-	if !j.newestOnly(r.ID) {
-		return put, past{}
+// mayBeginAgain reports whether AtLeastOnce begins the tick again.
+func (r run) mayBeginAgain(j Job) bool {
+	return j.Delivery == AtLeastOnce && r.Attempt-r.Retries < j.MaxAttempts
+}
+
+// waitAgain returns the operations that make a begun tick wait again, after an attempt
+// that ended as p; an attempt that Retry repeats is recorded too. With CancelRunning, if a
+// newer tick waits, the operation records instead.
+func (s *Scheduler) waitAgain(j Job, r ready, p past) (ops []clientv3.Op, instead past) {
+	ops = []clientv3.Op{clientv3.OpPut(s.keys.ready(j.Name, r.ID), encode(r))}
+	instead = waiter{ready: r}.leftOut(OutcomeReplaced, p.Ended)
+	if p.Again {
+		ops = append(ops, s.record(j, p)...)
+		instead = p
+		instead.Again, instead.Error = false, limitText(p.Error+"; not tried again, because a newer tick waits")
 	}
-	instead = waiter{ready: r}.leftOut(OutcomeReplaced, now)
-	return clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, []clientv3.Op{put}, s.record(j, instead)), instead
+	if !j.newestOnly(r.ID) {
+		return ops, p
+	}
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, ops, s.record(j, instead))}, instead
 }
 
 // watchRuns watches the claims of the group until ctx ends.

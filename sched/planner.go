@@ -22,9 +22,9 @@ type madePlan struct {
 // longAgo is the age of a mark from which on the planner counts the missed ticks.
 const longAgo = time.Minute
 
-func (p *planner) start(c *jobState, now time.Time, grace time.Duration, most int) {
+func (p *planner) start(c *jobState, job Job, now time.Time, grace time.Duration, most int) {
 	c.planning = true
-	job, high := c.job, c.high
+	high := c.high
 	go func() {
 		made := madePlan{c, high, job.plan(high, now, grace, most)}
 		p.mu.Lock()
@@ -48,12 +48,13 @@ func (l *leadership) planFor(c *jobState, now time.Time) (p plan, ok bool) {
 		p, c.plan = *c.plan, nil
 		return p, true
 	}
-	if !c.job.countsFast() && now.Sub(c.high) > longAgo {
-		l.plans.start(c, now, l.s.cfg.Grace, l.ticks)
+	job := l.planned(c)
+	if !job.countsFast() && now.Sub(c.high) > longAgo {
+		l.plans.start(c, job, now, l.s.cfg.Grace, l.ticks)
 		l.place(c)
 		return plan{}, false
 	}
-	return c.job.plan(c.high, now, l.s.cfg.Grace, l.ticks), true
+	return job.plan(c.high, now, l.s.cfg.Grace, l.ticks), true
 }
 
 // hearPlans takes over finished plans.

@@ -32,18 +32,21 @@ type spec struct {
 
 // ready is the value of ready/: a tick that was admitted.
 type ready struct {
-	Version  int       `json:"v"`
-	Job      string    `json:"job"`
-	ID       string    `json:"id"`
-	Nominal  time.Time `json:"nominal"`
-	Actual   time.Time `json:"actual"`
-	Attempt  int       `json:"attempt"`
-	Missed   int       `json:"missed,omitempty"`
-	Parallel bool      `json:"parallel,omitempty"`        // its run excludes no other, by the Overlap of the owner that admitted it
-	Admitted int64     `json:"admitted,string,omitempty"` // 0 in the first put, whose revision it is
-	Epoch    int64     `json:"epoch,omitempty"`           // the epoch of claims, as far as the last writer knew
-	Last     *past     `json:"last,omitempty"`            // the record of the previous attempt
-	Note     string    `json:"note,omitempty"`            // who requested it, or how the previous attempt ended
+	Version  int           `json:"v"`
+	Job      string        `json:"job"`
+	ID       string        `json:"id"`
+	Nominal  time.Time     `json:"nominal"`
+	Actual   time.Time     `json:"actual"`
+	Attempt  int           `json:"attempt"`
+	Missed   int           `json:"missed,omitempty"`
+	Parallel bool          `json:"parallel,omitempty"`        // its run excludes no other, by the Overlap of the owner that admitted it
+	Admitted int64         `json:"admitted,string,omitempty"` // 0 in the first put, whose revision it is
+	Epoch    int64         `json:"epoch,omitempty"`           // the epoch of claims, as far as the last writer knew
+	Last     *past         `json:"last,omitempty"`            // the record of the previous attempt
+	Retries  int           `json:"retries,omitempty"`         // attempts by Retry, with this one
+	After    time.Time     `json:"after,omitzero"`            // when this attempt can begin
+	Wait     time.Duration `json:"wait,omitempty"`            // how long it waits at most
+	Note     string        `json:"note,omitempty"`            // who requested it, or how the previous attempt ended
 }
 
 // run is the value of run/: a tick that has begun. It is put once per attempt, in the
@@ -75,6 +78,7 @@ type past struct {
 	Began    time.Time `json:"began,omitzero"`
 	Ended    time.Time `json:"ended"`
 	Error    string    `json:"error,omitempty"`
+	Again    bool      `json:"again,omitempty"` // the tick waits for another attempt
 }
 
 // at returns the last part of the record's key, which is in the order of time.
@@ -89,6 +93,16 @@ func (p past) at() string {
 // pause is the value of paused/.
 type pause struct {
 	Version int       `json:"v"`
+	By      string    `json:"by"`
+	Note    string    `json:"note,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// skipping is the value of skip/.
+type skipping struct {
+	Version int       `json:"v"`
+	Job     string    `json:"job"`
+	Nominal time.Time `json:"nominal"`
 	By      string    `json:"by"`
 	Note    string    `json:"note,omitempty"`
 	At      time.Time `json:"at"`

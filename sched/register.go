@@ -38,12 +38,12 @@ func (l *leadership) refresh(ctx context.Context) error {
 		return nil
 	}
 	k := l.s.keys
-	const perJob = 5
+	const perJob = 6
 	var ops []clientv3.Op
 	for _, c := range some {
 		name := c.job.Name
 		ops = append(ops, clientv3.OpGet(k.spec(name)), clientv3.OpGet(k.high(name)), clientv3.OpGet(k.paused(name)),
-			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()))
+			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.skipsOf(name), clientv3.WithPrefix()))
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
@@ -60,7 +60,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 	}
 	for i, c := range some {
 		got := func(what int) []*mvccpb.KeyValue { return resp.Responses[i*perJob+what].GetResponseRange().Kvs }
-		l.s.view.correct(slices.Concat(got(2), got(3), got(4)), l.known(c), resp.Header.Revision)
+		l.s.view.correct(slices.Concat(got(2), got(3), got(4), got(5)), l.known(c), resp.Header.Revision)
 		l.know(c, first(got(0)), first(got(1)))
 	}
 	l.absorb()
@@ -92,6 +92,9 @@ func (l *leadership) known(c *jobState) (keys []string) {
 	}
 	for key := range l.requestsOf[c.id] {
 		keys = append(keys, key)
+	}
+	for _, k := range l.skips[c.id] {
+		keys = append(keys, k.key)
 	}
 	return append(keys, l.s.keys.paused(c.job.Name))
 }

@@ -106,6 +106,31 @@ func Between(s Schedule, from, to time.Time) iter.Seq[time.Time] {
 	return calendar.Between(s, from, to)
 }
 
+// Calendar is a set of instants, such as public holidays. [Dates] and [Days] return
+// calendars; package [github.com/etcdclaims/claims/sched/calendar] documents the interface.
+type Calendar = calendar.Calendar
+
+// Dates returns the calendar of some days in a time zone. A date is written as
+// "2026-12-25", or as "12-25" for each year. Dates returns an error if the zone or a date
+// is invalid.
+func Dates(zone string, dates ...string) (Calendar, error) { return calendar.Dates(zone, dates...) }
+
+// Days returns the calendar of the days in a time zone for which covers returns true. See
+// [calendar.Days]. A job with such a calendar needs a Revision that changes with the
+// function.
+func Days(zone string, covers func(day time.Time) bool) (Calendar, error) {
+	return calendar.Days(zone, covers)
+}
+
+// Except returns the instants of s that c does not cover. An instant that c covers is not
+// moved to another day; it is not due. If c changes, the job has a new schedule: ticks of
+// the old one are not caught up with. Other processes cannot compute when such a job is
+// due, unless it was added there too.
+func Except(s Schedule, c Calendar) Schedule { return calendar.Except(s, c) }
+
+// Only returns the instants of s that c covers. It is otherwise like [Except].
+func Only(s Schedule, c Calendar) Schedule { return calendar.Only(s, c) }
+
 // A counter is a schedule that counts its instants without visiting each. The
 // schedules of Cron and Every are counters.
 type counter interface {

@@ -134,7 +134,11 @@ func (b *starter) absorb() {
 		}
 		b.remove(key)
 		if is.ready != nil {
-			b.add(&waiter{ready: *is.ready, key: key, rev: is.rev})
+			w := &waiter{ready: *is.ready, key: key, rev: is.rev}
+			if rest := w.rests(b.s.now()); rest > 0 {
+				w.begins = time.Now().Add(rest)
+			}
+			b.add(w)
 		}
 	}
 }
@@ -206,7 +210,11 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		b.lift(l)
 		j, w := b.begins(l)
 		if w == nil {
-			b.parked[l] = true // the owner drops late ticks; another process may have the job
+			if l.at.After(now) {
+				b.later.set(l) // its first tick waits for its next attempt
+			} else {
+				b.parked[l] = true // the owner drops late ticks; another process may have the job
+			}
 			continue
 		}
 		running := b.s.running(*w)
@@ -238,9 +246,14 @@ func (b *starter) begins(l *lane) (Job, *waiter) {
 		if !ok {
 			return Job{}, nil
 		}
-		if !j.tooLate(w.Nominal, now) || isManual(w.ID) {
-			return j, w
+		if j.tooLate(w.Nominal, now) && !isManual(w.ID) {
+			continue
 		}
+		if w.begins.After(time.Now()) {
+			l.at = w.begins
+			return j, nil
+		}
+		return j, w
 	}
 	return Job{}, nil
 }

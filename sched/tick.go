@@ -20,7 +20,7 @@ type Tick struct {
 	// Admitted is the revision of etcd at which the tick was admitted. It is 0 in a
 	// passthrough scheduler.
 	Admitted int64
-	// Attempt is 1, or greater if AtLeastOnce runs the tick again.
+	// Attempt is 1, or greater if AtLeastOnce or Retry runs the tick again.
 	Attempt int
 	// Missed is how many ticks before this one came due and were given up, because no
 	// owner could admit them in time. It counts up to 100,000.

@@ -80,6 +80,7 @@ const (
 	kindRun      = "run"
 	kindWithdraw = "withdraw"
 	kindStuck    = "stuck"
+	kindSkip     = "skip"
 )
 
 func (v *view) kind(key string) string {

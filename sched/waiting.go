@@ -13,6 +13,7 @@ type waiter struct {
 	key      string
 	rev      int64
 	deadline time.Time // the StartDeadline as an instant; zero if there is none
+	begins   time.Time // when it can begin, by the monotonic clock; zero for at once
 }
 
 // admitted is the revision at which the tick was admitted.
@@ -28,7 +29,11 @@ func (w waiter) admitted() int64 {
 // its work.
 func (w waiter) leftOut(why Outcome, now time.Time) past {
 	if w.Last == nil {
-		return past{ID: w.ID, Outcome: why, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Ended: now}
+		p := past{ID: w.ID, Outcome: why, Nominal: w.Nominal, Actual: w.Actual, Missed: w.Missed, Admitted: w.admitted(), Ended: now}
+		if w.Retries > 0 {
+			p.Attempt, p.Error = w.Attempt-1, w.Note
+		}
+		return p
 	}
 	p := *w.Last
 	p.Ended, p.Error = now, limitText(p.Error+"; the tick was not begun again: "+string(why))

@@ -74,6 +74,17 @@ func TestSched(t *testing.T) {
 	if got := as[[]instantView](w, on("next", "invoices", "-n", "3")...); len(got) != 3 || got[0].Nominal.Minute() != 30 || got[2].Nominal.Year() != got[0].Nominal.Year()+2 {
 		t.Errorf("%+v", got)
 	}
+	next := as[[]instantView](w, on("next", "invoices", "-n", "2")...)
+	w.ok(on("skip", "invoices", stamp(next[0].Nominal), "--why", "closed")...)
+	if got := as[[]instantView](w, on("next", "invoices", "-n", "1")...); len(got) != 1 || got[0] != next[1] {
+		t.Errorf("%+v", got)
+	}
+	if r := w.ok(on("show", "invoices")...); !strings.Contains(r, "closed") {
+		t.Error(r)
+	}
+	w.ok(on("unskip", "invoices", stamp(next[0].Nominal))...)
+	w.fails(exitFailure, "not to be skipped", on("unskip", "invoices", stamp(next[0].Nominal))...)
+	w.fails(exitUsage, "INSTANT", on("skip", "invoices", "tomorrow")...)
 	w.ok(on("run", "invoices")...)
 	<-ran
 	eventually(t, "the run is recorded", func() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -55,6 +56,7 @@ type entryView struct {
 	Began   *time.Time `json:"began,omitempty"`
 	Ended   *time.Time `json:"ended,omitempty"`
 	Attempt int        `json:"attempt,omitempty"`
+	Again   bool       `json:"again,omitempty"` // the tick has another attempt
 	Missed  int        `json:"missed,omitempty"`
 	Fence   int64      `json:"fence,string"`
 	Owner   string     `json:"owner,omitempty"`
@@ -64,7 +66,7 @@ type entryView struct {
 func viewEntry(e sched.Entry) entryView {
 	return entryView{
 		ID: e.ID, Outcome: string(e.Outcome), Nominal: moment(e.Nominal), Began: moment(e.Began), Ended: moment(e.Ended),
-		Attempt: e.Attempt, Missed: e.Missed, Fence: e.Fence, Owner: e.Owner, Error: e.Error,
+		Attempt: e.Attempt, Again: e.Again, Missed: e.Missed, Fence: e.Fence, Owner: e.Owner, Error: e.Error,
 	}
 }
 
@@ -73,7 +75,11 @@ func (v entryView) name() string { return v.ID }
 var entryHeader = []string{"TICK", "OUTCOME", "BEGAN", "ENDED", "ATTEMPT", "MISSED", "OWNER", "ERROR"}
 
 func (v entryView) cells() []string {
-	return []string{at(v.Nominal), v.Outcome, at(v.Began), at(v.Ended), number(v.Attempt), number(v.Missed), v.Owner, shorten(v.Error)}
+	attempt := number(v.Attempt)
+	if v.Again {
+		attempt += ", again"
+	}
+	return []string{at(v.Nominal), v.Outcome, at(v.Began), at(v.Ended), attempt, number(v.Missed), v.Owner, shorten(v.Error)}
 }
 
 // instantView is one instant at which a job will be due.
@@ -156,6 +162,7 @@ func (a *app) schedCommand() *cobra.Command {
 	backfill.Flags().StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
 	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
 	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, forget)
+	cmd.AddCommand(a.tickCommands(&group)...)
 	return cmd
 }
 
@@ -179,7 +186,11 @@ func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, cou
 	if i.High.After(from) {
 		from = i.High
 	}
-	return printList(a, []string{"NOMINAL"}, sequence(upcoming(schedule, from, count)))
+	due := upcoming(schedule, from, count+len(i.Skips))
+	due = slices.DeleteFunc(due, func(v instantView) bool {
+		return slices.ContainsFunc(i.Skips, func(s sched.SkippedTick) bool { return s.Nominal.Equal(v.Nominal) })
+	})
+	return printList(a, []string{"NOMINAL"}, sequence(due[:min(count, len(due))]))
 }
 
 // upcoming returns the next instants of a schedule.

@@ -19,8 +19,8 @@
 //     Next returns the zero Time when no later instant exists;
 //   - reads no clock and keeps no state. Next returns the same result on every
 //     machine, and is safe for concurrent use;
-//   - is a [fmt.Stringer]. Its text is canonical, and [Cron] parses that text into
-//     the same schedule. Two schedules with the same text have the same instants
+//   - is a [fmt.Stringer], except for some results of [Except] and [Only]. Its text is
+//     canonical. [Cron] parses the text of Cron and [Every] into the same schedule. Two schedules with the same text have the same instants
 //     if they use the same tz database. Compare the texts, or hashes of them, to
 //     detect that a schedule has changed.
 //
@@ -29,6 +29,12 @@
 // [Every] counts from the Unix epoch, not from the start of a process. A restart
 // therefore moves nothing. [Cron] follows the calendar and the wall clock of a
 // time zone.
+//
+// # Calendars
+//
+// [Except] leaves out the instants that a [Calendar] covers, such as public holidays.
+// [Only] keeps those alone. Calendars come from dates ([Dates]), from a function of the
+// day ([Days]), or are a type of your own with one method.
 //
 // # When clocks change
 //

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/etcdclaims/claims/sched"
+	"github.com/spf13/cobra"
+)
+
+// tickCommands are the commands about one tick of a job of the group.
+func (a *app) tickCommands(group *string) []*cobra.Command {
+	verb := func(use, short string, f func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " JOB INSTANT", Short: short, Args: cobra.ExactArgs(2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				nominal, err := time.Parse(time.RFC3339Nano, args[1])
+				if err != nil {
+					return usageError("%s: INSTANT is a time such as 2026-03-01T02:30:00Z; sched next shows the next ones", use)
+				}
+				return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error { return f(ctx, s, args[0], nominal) })
+			},
+		}
+	}
+	var why string
+	skip := verb("skip", "Leave out one tick of a job", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
+		return a.done(s.SkipTick(ctx, job, nominal, why), "%q skips %s", job, stamp(nominal))
+	})
+	skip.Flags().StringVar(&why, "why", "", "note for the record of the tick")
+	unskip := verb("unskip", "Take a skip back until the tick is due", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
+		return a.done(s.UnskipTick(ctx, job, nominal), "%q no longer skips %s", job, stamp(nominal))
+	})
+	return []*cobra.Command{skip, unskip}
+}

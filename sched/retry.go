@@ -1,0 +1,89 @@
+package sched
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Retry decides about a run that fails: its handler returns an error, panics, or returns
+// an error after its Timeout. The tick then waits for another attempt, with Attempt one
+// greater and the same Tick.ID. Each failed attempt is recorded; Entry.Again reports
+// whether another one follows. A run whose handler did not return, or whose process died,
+// is not retried by that; see [Delivery].
+//
+// A tick that waits for another attempt is a waiting tick: Overlap decides about ticks
+// that come due in the meantime, and those that wait begin after it. StartDeadline, Cancel
+// and SkipTick apply to it. It outlives its process and the owner of the group. Pause does
+// not affect it.
+//
+// Use Backfill, from the nominal time to a nanosecond later, to run a tick again that has
+// no attempt left.
+type Retry struct {
+	// Max is how many more attempts a tick has after its run failed. Attempts of
+	// AtLeastOnce do not count. At most 100. Zero means none.
+	Max int
+	// Backoff is how long the tick waits for the first of them. The wait doubles with
+	// each further one, up to 32 times Backoff. Each wait is shortened at random, to half
+	// at least, so that jobs that fail together do not begin together. Default: 1 s.
+	Backoff time.Duration
+	// On reports whether the tick has another attempt after a run with this error. The
+	// error of a panic begins with "panic: ". It must not block. Nil means after each
+	// error.
+	On func(err error) bool
+}
+
+const (
+	mostRetries    = 100
+	defaultBackoff = time.Second
+)
+
+func (r Retry) check() error {
+	if r.Max < 0 || r.Max > mostRetries || r.Backoff < 0 {
+		return fmt.Errorf("Retry{Max: %d, Backoff: %v} is invalid; want a Max from 0 to %d, and no negative Backoff", r.Max, r.Backoff, mostRetries)
+	}
+	return nil
+}
+
+// wants reports whether a run that failed with err has another attempt, after the given
+// number of retries.
+func (r Retry) wants(err error, retries int) (again bool) {
+	if retries >= r.Max {
+		return false
+	}
+	defer func() {
+		if recover() != nil {
+			again = false // a function that panics has no opinion
+		}
+	}()
+	return r.On == nil || r.On(err)
+}
+
+// wait returns how long a tick waits after the given number of retries.
+func (r Retry) wait(retries int) time.Duration {
+	d := r.Backoff
+	if d == 0 {
+		d = defaultBackoff
+	}
+	d <<= min(retries, patience)
+	return d/2 + rand.N(d/2+1)
+}
+
+// retried returns the tick for its next attempt after a run that failed as p. The wait is
+// stored as an instant and as a duration, so that a wrong clock cannot make it longer.
+func (a *active) retried(p past) ready {
+	next := a.run.again(p, "failed")
+	next.Last = nil // it is recorded
+	next.Wait = a.job.Retry.wait(next.Retries)
+	next.Retries++
+	next.After = p.Ended.Add(next.Wait)
+	return next
+}
+
+// rests returns how long a tick still waits for its next attempt.
+func (r ready) rests(now time.Time) time.Duration {
+	if r.After.IsZero() {
+		return 0
+	}
+	return min(r.After.Sub(now), r.Wait)
+}

@@ -1,0 +1,349 @@
+package sched_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/sched"
+	"google.golang.org/grpc/codes"
+)
+
+var errNoDisk = errors.New("no disk")
+
+var tenMinutely = sched.Must(sched.Every(10*time.Minute, 0))
+
+// failing returns a handler whose first attempts of each tick fail.
+func failing(attempts int, takes time.Duration) func(context.Context, sched.Tick) error {
+	return func(ctx context.Context, tick sched.Tick) error {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if tick.Attempt <= attempts {
+			return fmt.Errorf("attempt %d: %w", tick.Attempt, errNoDisk)
+		}
+		return nil
+	}
+}
+
+// wantAttempts fails the test unless each run was the next attempt of one tick, with a
+// greater fence and after the wait.
+func (f *fleet) wantAttempts(job string, want int, least time.Duration) {
+	f.Helper()
+	deeds := f.ledger.all(job)
+	if len(deeds) != want {
+		f.Fatalf("%v, want %d attempts", deeds, want)
+	}
+	for i, d := range deeds[1:] {
+		before := deeds[i]
+		if d.ID() != before.ID() || d.Attempt != before.Attempt+1 || d.Fence <= before.Fence || d.From.Sub(before.Until) < least {
+			f.Errorf("%v after %v, which ended at %v", d, before, before.Until)
+		}
+	}
+}
+
+// A failed run is tried again as another attempt of its tick, later each time. Each attempt
+// is recorded.
+func TestRetry(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{
+			Name: "a", Schedule: minutely, PauseOnFailure: 1, Handler: failing(2, time.Second),
+			Retry: sched.Retry{Max: 3, Backoff: 4 * time.Second},
+		}, 0)
+		f.start(0)
+		f.start(0)
+		f.until("00:01:30")
+		f.wantAttempts("a", 3, 2*time.Second)
+		if d := f.ledger.all("a"); d[1].From.Sub(d[0].Until) > 5*time.Second || d[2].From.Sub(d[1].Until) < 4*time.Second {
+			t.Errorf("%v", d)
+		}
+		f.wantHistory("a", "failed 00:01:00", "failed 00:01:00", "ok 00:01:00")
+		for i, e := range f.entries("a") {
+			if e.Attempt != i+1 || e.Again != (i < 2) || e.Again != strings.HasSuffix(e.String(), "tried again") {
+				t.Errorf("%+v", e)
+			}
+		}
+		if f.inspect("a").Paused != nil {
+			t.Error("attempts that are repeated count as failed runs")
+		}
+	})
+}
+
+// A tick without an attempt left is recorded as failed for good, and Backfill runs it.
+func TestRetryExhausted(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		broken := true
+		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Retry: sched.Retry{Max: 2}, Handler: func(context.Context, sched.Tick) error {
+			if broken {
+				panic("no disk")
+			}
+			return nil
+		}}, 0)
+		f.do(sched.Job{
+			Name: "b", Schedule: tenMinutely, Handler: failing(1, 0),
+			Retry: sched.Retry{Max: 2, On: func(err error) bool { return !errors.Is(err, errNoDisk) }},
+		}, 0)
+		f.do(sched.Job{Name: "c", Schedule: tenMinutely, Handler: failing(1, 0), Retry: sched.Retry{Max: 2, On: func(error) bool { panic("no opinion") }}}, 0)
+		f.start(0)
+		f.until("00:10:30")
+		f.wantAttempts("a", 3, 500*time.Millisecond)
+		f.wantHistory("a", "panicked 00:10:00", "panicked 00:10:00", "panicked 00:10:00")
+		f.wantHistory("b", "failed 00:10:00")
+		f.wantHistory("c", "failed 00:10:00")
+		if e := f.entries("a"); e[2].Again || !e[1].Again || f.entries("b")[0].Again {
+			t.Errorf("%v", e)
+		}
+		broken = false
+		noErr(t, second(f.console().Backfill(t.Context(), "a", clock("00:10:00"), clock("00:10:00").Add(1), nil)))
+		f.until("00:11:00")
+		if e := f.inspect("a").Last; e == nil || e.Outcome != sched.OutcomeOK || e.Nominal != clock("00:10:00") {
+			t.Errorf("%v", e)
+		}
+	})
+}
+
+// Overlap decides about a tick that comes due while another waits for its next attempt.
+// With a buffer it begins after that one.
+func TestRetryAndOverlap(t *testing.T) {
+	for _, c := range []struct {
+		overlap sched.Overlap
+		runs    string // minutes
+		records []string
+	}{
+		{sched.Skip{}, "11", []string{"skipped 00:02:00", "ok 00:01:00"}},
+		{sched.BufferOne{}, "11", []string{"skipped 00:02:00", "ok 00:01:00"}},
+		{sched.BufferAll{}, "112", []string{"ok 00:01:00", "ok 00:02:00"}},
+		{sched.CancelRunning{}, "12", []string{"replaced 00:01:00", "ok 00:02:00"}},
+		{sched.Allow{}, "121", []string{"ok 00:02:00", "ok 00:01:00"}},
+	} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.cfg.Spread = true
+			f.do(sched.Job{
+				Name: "a", Schedule: minutely, Overlap: c.overlap,
+				Handler: func(ctx context.Context, tick sched.Tick) error {
+					return failing(2-tick.Nominal.Minute(), 100*time.Millisecond)(ctx, tick)
+				},
+				Retry: sched.Retry{Max: 1, Backoff: 119500 * time.Millisecond}, // the wait is half of that at least
+			}, 0)
+			f.start(0)
+			f.start(0)
+			f.until("00:02:59.9")
+			time.Sleep(500 * time.Millisecond)
+			runs := ""
+			for _, d := range f.ledger.all("a") {
+				if d.Nominal.Before(clock("00:03:00")) {
+					runs += fmt.Sprint(d.Nominal.Minute())
+				}
+			}
+			want := append([]string{"failed 00:01:00"}, c.records...)
+			got := slices.DeleteFunc(f.history("a"), func(e string) bool { return strings.HasSuffix(e, "00:03:00") })
+			if runs != c.runs || !slices.Equal(got, want) {
+				t.Errorf("%T: ran %s, want %s; %v, want %v", c.overlap, runs, c.runs, got, want)
+			}
+		})
+	}
+}
+
+// A tick that waits for its next attempt survives the owner, and is begun once.
+func TestRetrySurvivesOwner(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.cfg.Spread = spread
+			f.do(sched.Job{Name: "a", Schedule: tenMinutely, Handler: failing(1, time.Second), Retry: sched.Retry{Max: 1, Backoff: 40 * time.Second}}, 0)
+			f.start(0)
+			f.start(0)
+			f.until("00:10:05")
+			f.owner().kill()
+			f.until("00:12:00")
+			f.wantAttempts("a", 2, 15*time.Second)
+			f.wantHistory("a", "failed 00:10:00", "ok 00:10:00")
+		})
+	}
+}
+
+// A wrong clock does not make a tick wait longer than its backoff.
+func TestRetryAndClocks(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Handler: failing(1, time.Second), Retry: sched.Retry{Max: 1, Backoff: 40 * time.Second}}, 0)
+		ahead := f.start(time.Hour / 2)
+		f.until("00:10:05")
+		ahead.kill()
+		f.start(-time.Hour)
+		f.until("00:11:30")
+		f.wantAttempts("a", 2, 15*time.Second)
+	})
+}
+
+// A run that was lost is not tried again by Retry: it may have done its work. A frozen run
+// that fails after its claim is gone changes nothing.
+func TestRetryIsFenced(t *testing.T) {
+	for _, fault := range []string{"kill", "freeze"} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: tenMinutely, Handler: failing(1, 3*time.Second), Retry: sched.Retry{Max: 5, Backoff: time.Second}}, 0)
+			f.start(0)
+			f.start(0)
+			f.until("00:10:01")
+			n := f.owner()
+			if fault == "kill" {
+				n.kill()
+			} else {
+				n.host.Inject(claimtest.Fault{Times: -1, Code: codes.Unavailable})
+			}
+			f.until("00:12:00")
+			n.host.RemoveFaults()
+			f.until("00:15:00")
+			if d := f.ledger.all("a"); len(d) != 1 {
+				t.Errorf("%s: %v", fault, d)
+			}
+			f.wantHistory("a", "lost 00:10:00")
+		})
+	}
+}
+
+// The end of a failed run is recorded once, with one next attempt, whatever is lost.
+func TestRetryUnderFaults(t *testing.T) {
+	for _, overlap := range []sched.Overlap{sched.Skip{}, sched.CancelRunning{}} {
+		for _, fault := range []claimtest.Fault{
+			{On: claimtest.Other, LoseReply: true, Times: 2},
+			{On: claimtest.Other, LoseRequest: true, Times: 2},
+			{On: claimtest.Other, LoseReply: true, Code: codes.Unavailable, Times: 3},
+			{On: claimtest.Acquire, LoseReply: true},
+		} {
+			inFleet(t, func(t *testing.T, f *fleet) {
+				f.do(sched.Job{
+					Name: "a", Schedule: tenMinutely, Overlap: overlap, Handler: failing(2, time.Second),
+					Retry: sched.Retry{Max: 2, Backoff: 100 * time.Millisecond},
+				}, 0)
+				n := f.start(0)
+				f.until("00:10:00.5")
+				hits := n.host.Inject(fault)
+				f.until("00:12:00")
+				f.wantAttempts("a", 3, 50*time.Millisecond)
+				f.wantHistory("a", "failed 00:10:00", "failed 00:10:00", "ok 00:10:00")
+				if hits.Hits() == 0 {
+					t.Errorf("%+v did not happen", fault)
+				}
+			})
+		}
+	}
+}
+
+// Cancel, SkipTick and StartDeadline take back a tick that waits for its next attempt.
+func TestRetryTakenBack(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		for _, name := range []string{"cancel", "skip", "late"} {
+			j := sched.Job{Name: name, Schedule: tenMinutely, Handler: failing(9, time.Second), Retry: sched.Retry{Max: 1, Backoff: time.Minute}}
+			if name == "late" {
+				j.StartDeadline = 20 * time.Second
+			}
+			f.do(j, 0)
+		}
+		f.start(0)
+		f.until("00:10:10")
+		if w := f.inspect("skip").Waiting; len(w) != 1 || w[0].Attempt != 2 || w[0].After.Sub(clock("00:10:00")) < 30*time.Second {
+			t.Errorf("%+v", w)
+		}
+		if text := f.inspect("skip").String(); !strings.Contains(text, "for attempt 2 at ") {
+			t.Error(text)
+		}
+		noErr(t, f.console().Cancel(t.Context(), "cancel", "enough"))
+		noErr(t, f.console().SkipTick(t.Context(), "skip", clock("00:10:00"), "enough"))
+		f.until("00:15:00")
+		f.wantHistory("cancel", "failed 00:10:00", "withdrawn 00:10:00")
+		f.wantHistory("skip", "failed 00:10:00", "skipped 00:10:00")
+		f.wantHistory("late", "failed 00:10:00", "late 00:10:00")
+		for _, job := range []string{"cancel", "skip", "late"} {
+			if e := f.inspect(job).Last; len(f.ledger.all(job)) != 1 || e.Attempt != 1 || e.Again {
+				t.Errorf("%v", e)
+			}
+		}
+	})
+}
+
+// AtLeastOnce and Retry count attempts apart.
+func TestRetryAndDelivery(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{
+			Name: "a", Schedule: tenMinutely, Handler: failing(1, 5*time.Second), Delivery: sched.AtLeastOnce, MaxAttempts: 2,
+			Retry: sched.Retry{Max: 1, Backoff: time.Second},
+		}, 0)
+		f.start(0)
+		f.start(0)
+		f.until("00:10:08") // the second attempt
+		f.owner().kill()
+		f.until("00:12:00")
+		f.wantAttempts("a", 3, -time.Hour)
+		f.wantHistory("a", "failed 00:10:00", "ok 00:10:00")
+	})
+}
+
+// Without etcd, failed runs are tried again in their process.
+func TestRetryPassthrough(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		s, err := sched.New(nil, sched.Config{})
+		noErr(t, err)
+		noErr(t, s.Add(sched.Job{
+			Name: "a", Schedule: tenMinutely, Handler: f.ledger.record("local", failing(2, time.Second)), Retry: sched.Retry{Max: 1, Backoff: 4 * time.Second},
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		f.until("00:12:00")
+		cancel()
+		noErr(t, <-ended)
+		d := f.ledger.all("a")
+		if len(d) != 2 || d[1].Attempt != 2 || d[1].ID() != d[0].ID() || d[1].From.Sub(d[0].Until) < 2*time.Second {
+			t.Errorf("%v", d)
+		}
+	})
+}
+
+func TestRetryIsChecked(t *testing.T) {
+	s, err := sched.New(nil, sched.Config{})
+	noErr(t, err)
+	for _, r := range []sched.Retry{{Max: -1}, {Max: 101}, {Max: 1, Backoff: -1}} {
+		if s.Add(sched.Job{Name: "a", Schedule: minutely, Handler: failing(0, 0), Retry: r}) == nil {
+			t.Errorf("%+v is accepted", r)
+		}
+	}
+}
+
+func ExampleRetry() {
+	job := sched.Job{
+		Name: "invoices", Schedule: sched.Must(sched.Every(time.Second, 0)),
+		Retry: sched.Retry{
+			Max: 2, Backoff: 20 * time.Millisecond,
+			On: func(err error) bool { return errors.Is(err, errNoDisk) },
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	job.Handler = func(_ context.Context, tick sched.Tick) error {
+		fmt.Println("attempt", tick.Attempt)
+		if tick.Attempt < 3 {
+			return errNoDisk
+		}
+		stop()
+		return nil
+	}
+	scheduler, err := sched.New(nil, sched.Config{}) // without etcd, to be short
+	if err == nil {
+		err = scheduler.Add(job)
+	}
+	if err == nil {
+		err = scheduler.Run(ctx)
+	}
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// attempt 1
+	// attempt 2
+	// attempt 3
+}
