@@ -52,6 +52,10 @@ var queueMutants = []mutant{
 		name: "one attempt too many", seeds: 100, queue: true,
 		edits: []edit{{"etcdclaims/queue/verbs.go", "if st.Attempts >= st.Max ||", "if st.Attempts > st.Max ||"}},
 	},
+	{
+		name: "what comes before the items that were read ahead is passed", seeds: 100, queue: true,
+		edits: []edit{{"etcdclaims/queue/arrivals.go", "case p.at <= a.edge:", "case p.at < \"\":"}},
+	},
 	// The rest is found by tests of the queue itself. In a run of the simulation these
 	// faults are rare: a process takes back what it claimed unknowingly within
 	// milliseconds, a request is seldom late by a whole call, and a queue seldom full.

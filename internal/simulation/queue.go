@@ -29,16 +29,18 @@ const (
 
 // queueing is the queue of a run, and what was asked of it and answered.
 type queueing struct {
-	w    *world
-	max  int // taken at the same time; 0: no limit
-	room int // items that may wait; 0: no limit
+	w        *world
+	max      int  // taken at the same time; 0: no limit
+	room     int  // items that may wait; 0: no limit
+	backlogs bool // enqueued now and then, so that workers read ahead
 
-	mu     sync.Mutex
-	clock  int64 // counts what is recorded
-	ids    int   // made so far
-	calls  []*queueCall
-	leases map[leaseName]*queueLease
-	waits  []queueWait
+	mu      sync.Mutex
+	stocked time.Time // when the last backlog was
+	clock   int64     // counts what is recorded
+	ids     int       // made so far
+	calls   []*queueCall
+	leases  map[leaseName]*queueLease
+	waits   []queueWait
 }
 
 // leaseName identifies the lease of an item.
@@ -92,7 +94,11 @@ func newQueueing(w *world) *queueing {
 		return nil
 	}
 	rng := rand.New(rand.NewPCG(w.plan.Seed, 1))
-	return &queueing{w: w, max: []int{0, 2, 5}[rng.IntN(3)], room: []int{0, 0, 12}[rng.IntN(3)], leases: map[leaseName]*queueLease{}}
+	qs := &queueing{w: w, max: []int{0, 2, 5}[rng.IntN(3)], room: []int{0, 0, 12}[rng.IntN(3)], leases: map[leaseName]*queueLease{}}
+	if qs.backlogs = rng.IntN(3) == 0; qs.backlogs {
+		qs.max, qs.room = 0, 0 // with limits nobody reads ahead
+	}
+	return qs
 }
 
 // now returns the place of an event in the order of what is recorded.
@@ -206,7 +212,7 @@ func (p *process) produce(rng *rand.Rand) {
 }
 
 // item makes an item, which says by its payload which call enqueued it.
-func (c *queueCall) item(rng *rand.Rand) queue.Item {
+func (c *queueCall) item(rng *rand.Rand, more ...queue.ItemOption) queue.Item {
 	c.priority, c.max = rng.IntN(4), 1+rng.IntN(4)
 	opts := []queue.ItemOption{queue.Priority(c.priority), queue.MaxAttempts(c.max)}
 	if c.id != "" {
@@ -215,7 +221,7 @@ func (c *queueCall) item(rng *rand.Rand) queue.Item {
 	if rng.IntN(3) == 0 {
 		opts = append(opts, queue.Delay(between(rng, 0, 4*time.Second)))
 	}
-	return queue.NewItem(fmt.Appendf(nil, "%d", c.n), opts...)
+	return queue.NewItem(fmt.Appendf(nil, "%d", c.n), append(opts, more...)...)
 }
 
 func (p *process) enqueue(rng *rand.Rand) {
@@ -242,28 +248,15 @@ func (p *process) enqueue(rng *rand.Rand) {
 	}
 }
 
+// enqueueSome enqueues several items, or a backlog if one is due.
 func (p *process) enqueueSome(rng *rand.Rand) {
-	var items []queue.Item
-	var calls []*queueCall
-	seen := map[string]bool{}
-	for range 2 + rng.IntN(5) {
-		id := p.w.queue.newID(rng)
-		if seen[id] {
-			continue
-		}
-		seen[id] = true
-		c := p.w.queue.begin(p, "enqueue again", id, 0)
-		calls, items = append(calls, c), append(items, c.item(rng))
+	n, most := 2+rng.IntN(5), 5*time.Second
+	if p.w.queue.stock() {
+		n, most = backlog+rng.IntN(backlog), 20*time.Second
 	}
-	ctx, cancel := p.within(rng, 5*time.Second)
+	ctx, cancel := p.within(rng, most)
 	defer cancel()
-	_, err := p.queue.EnqueueAll(ctx, items)
-	if err != nil { // the first ones may be there
-		err = fmt.Errorf("%w (%w)", etcdclaims.ErrUnknown, err)
-	}
-	for _, c := range calls {
-		p.w.queue.returned(c, err)
-	}
+	_ = p.enqueueMany(ctx, rng, n)
 }
 
 // outbox enqueues with another write, under a claim.

@@ -71,6 +71,7 @@ func (w *world) drainQueue(ctx context.Context) {
 	}
 	time.Sleep(quiet) // what dead workers have left is there again
 	p.drains = true
+	p.drainBacklog(ctx)
 	for {
 		st, err := p.queue.Stats(ctx)
 		if err != nil {

@@ -116,6 +116,9 @@ func (m *queueMoves) took(id string, from, to *queueEntry, attempts int) {
 		return
 	}
 	one.seen = true
+	if m.waiting >= backlog {
+		m.qs.w.count(countBacklog)
+	}
 	if one.attempt != to.Attempts {
 		m.fault("%s was told that %s is in attempt %d: %v", one.p.name, id, one.attempt, to.change)
 	}

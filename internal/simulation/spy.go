@@ -15,7 +15,7 @@ import (
 var Exercised = []string{
 	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
 	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed,
-	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories,
+	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
 const (
@@ -44,6 +44,7 @@ const (
 	countOrdered     = "judged: items in order"
 	countItemsUntold = "judged: items taken and nobody told"
 	countHistories   = "judged: histories of items"
+	countBacklog     = "judged: items taken from a backlog"
 )
 
 // spy observes the requests of a process, and can keep handoff notices and other events
