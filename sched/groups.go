@@ -6,12 +6,12 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
-	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Groups yields the names of the groups under the client's prefix in which an owner
-// has registered a job, in no particular order. It reads one key for each group, and
+// has registered a job, in no particular order. It reads two keys for each group, and
 // one more at the end. A passthrough client has none. The sequence ends after the
 // first error.
 func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
@@ -19,32 +19,22 @@ func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 		if claims.Passthrough() {
 			return
 		}
-		root := claims.Prefix() + "sched/"
-		const digest = 32 // bytes of keyspace.Digest
-		for from := root; ; {
-			reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-			resp, err := claims.Etcd().Get(reading, from, clientv3.WithRange(keyspace.RangeEnd(root)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
-			if err == nil && len(resp.Kvs) > 0 && len(resp.Kvs[0].Key) > len(root)+digest {
-				k := keys{string(resp.Kvs[0].Key[:len(root)+digest+1])}
-				from = keyspace.RangeEnd(k.root)
-				resp, err = claims.Etcd().Get(reading, k.specs(), clientv3.WithPrefix(), clientv3.WithLimit(1))
-			} else if err == nil {
-				cancel()
-				return
-			}
-			cancel()
+		fail := func(err error) { yield("", errtext.Wrap("sched: list the groups", denial(err))) }
+		jobOf := func(root string) clientv3.Op {
+			return clientv3.OpGet(keys{root}.specs(), clientv3.WithPrefix(), clientv3.WithLimit(1))
+		}
+		for kv, err := range wire.Subtrees(ctx, claims.Etcd(), readTime, claims.Prefix()+"sched/", jobOf) {
 			if err != nil {
-				yield("", errtext.Wrap("sched: list the groups", denial(err)))
+				fail(err)
 				return
 			}
-			for _, kv := range resp.Kvs {
-				sp, err := decode[spec](string(kv.Key), kv.Value)
-				if err != nil {
-					err = errtext.Wrap("sched: list the groups", err)
-				}
-				if !yield(sp.Group, err) || err != nil {
-					return
-				}
+			sp, err := decode[spec](string(kv.Key), kv.Value)
+			if err != nil {
+				fail(err)
+				return
+			}
+			if !yield(sp.Group, nil) {
+				return
 			}
 		}
 	}

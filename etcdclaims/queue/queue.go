@@ -57,7 +57,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	if claims.Passthrough() {
 		return nil, fmt.Errorf("queue %q: %w", cfg.Name, etcdclaims.ErrPassthrough)
 	}
-	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name)}
+	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize()}
 	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
 	q.ctx, q.stop = context.WithCancelCause(context.Background())
 	q.claimer.init(q)

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -30,39 +29,33 @@ const (
 // requestSize is what the server accepts in one transaction, as far as known. A server
 // with a lower --max-txn-ops refuses a request that is too large as a whole; then the
 // limit is lowered, and the request made again with fewer items.
-type requestSize struct{ less atomic.Int64 } // than defaultOps
+type requestSize struct{ *txn.Limits }
 
-func (r *requestSize) ops() int { return defaultOps - int(r.less.Load()) }
+func newRequestSize() requestSize {
+	return requestSize{txn.NewLimits(defaultOps, bytesPerRequest, txn.LeastOps, 1)}
+}
 
 // items returns how many items fit into one transaction, each with so many operations
 // in a nested one, beside two more operations.
-func (r *requestSize) items(nested int) int {
-	return max(1, min(itemsPerRequest, r.ops()-nested-2))
+func (r requestSize) items(nested int) int {
+	return max(1, min(itemsPerRequest, r.MaxOps()-nested-2))
 }
 
 // refused lowers the limit if the error is that a transaction has too many operations,
 // n with the widest nested one. It reports whether a smaller one makes sense.
-func (r *requestSize) refused(err error, n int) bool {
+func (r requestSize) refused(err error, n int) bool {
 	if !wire.IsTooManyOps(err) || n <= txn.LeastOps {
 		return false
 	}
-	for {
-		less := r.less.Load()
-		now := defaultOps - less
-		for now >= int64(n) && now > txn.LeastOps {
-			now = max(now/2, txn.LeastOps)
-		}
-		if defaultOps-now == less || r.less.CompareAndSwap(less, defaultOps-now) {
-			return true
-		}
-	}
+	r.FewerOps(n)
+	return true
 }
 
 // readAll carries out any number of operations that change nothing, with as many
 // requests as they need. The answers may be of several revisions.
 func (q *Queue) readAll(ctx context.Context, ops []clientv3.Op) (all []*etcdserverpb.ResponseOp, err error) {
 	for len(ops) > 0 {
-		n := min(len(ops), q.size.ops())
+		n := min(len(ops), q.size.MaxOps())
 		resp, err := q.read(ctx, ops[:n]...)
 		switch {
 		case err == nil:

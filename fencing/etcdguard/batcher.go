@@ -62,7 +62,7 @@ func newBatcher(g *guard, kv plainKV) *batcher {
 	fixed := proto.Size(&pb.TxnRequest{Compare: g.built}) + opBytes // of a request, besides its writes
 	return &batcher{
 		guard: g, kv: kv, lanes: make(map[string]*lane),
-		limits: txn.NewLimits(min(maxOps, (kv.limits.Receive-replyBytes)/opBytes), min(maxBytes, kv.limits.Send-fixed)),
+		limits: txn.NewLimits(min(maxOps, (kv.limits.Receive-replyBytes)/opBytes), min(maxBytes, kv.limits.Send-fixed), 1, 1),
 	}
 }
 

@@ -93,8 +93,7 @@ const Hanging = 250 * time.Millisecond
 // Wait.
 func NewBatcher(cfg Config) *Batcher {
 	if cfg.Limits == nil {
-		cfg.Limits = NewLimits(cfg.Ops, cfg.Bytes)
-		cfg.Limits.lowestOps, cfg.Limits.lowestByte = LeastOps, leastBytes
+		cfg.Limits = NewLimits(cfg.Ops, cfg.Bytes, LeastOps, leastBytes)
 	}
 	if cfg.OfAll == nil {
 		cfg.OfAll = IsTransient

@@ -18,10 +18,10 @@ type Limits struct {
 	lowestOps, lowestByte int
 }
 
-// NewLimits returns limits that are ops and bytes at first. They are never lowered
-// below 1.
-func NewLimits(ops, bytes int) *Limits {
-	l := &Limits{lowestOps: 1, lowestByte: 1}
+// NewLimits returns limits that are ops and bytes at first, and never lower than the
+// least ones.
+func NewLimits(ops, bytes, leastOps, leastBytes int) *Limits {
+	l := &Limits{lowestOps: leastOps, lowestByte: leastBytes}
 	l.ops.Store(int64(ops))
 	l.bytes.Store(int64(bytes))
 	return l

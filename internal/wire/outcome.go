@@ -1,5 +1,5 @@
 // Package wire sends transactions to etcd once, and says what an error tells of
-// their outcome.
+// their outcome. It also finds which subtrees of a prefix have keys.
 package wire
 
 import (
