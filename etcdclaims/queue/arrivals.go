@@ -25,6 +25,7 @@ import (
 // step. Nothing depends on it but speed: a claim is safe whoever sends it and when.
 type arrivals struct {
 	mu       sync.Mutex
+	watched  bool                // else nothing that is read is kept
 	complete bool                // items has all visible items
 	edge     string              // else, if not "": all of those up to this place in the order
 	most     int                 // items that are kept
@@ -77,46 +78,6 @@ func (a *arrivals) init() {
 	a.items, a.used, a.others = map[string]*arrival{}, map[string]bool{}, map[string]uint64{}
 }
 
-// hash is FNV-1a.
-func hash(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
-}
-
-// mix is the finalizer of SplitMix64.
-func mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-// turn returns when this process may act on something that all waiting processes see.
-func (a *arrivals) turn(what string, now time.Time) time.Time {
-	h := hash(what)
-	mine, before := mix(a.self^h), 0
-	for _, other := range a.others {
-		if other != a.self && mix(other^h) > mine {
-			before++
-		}
-	}
-	if before > mostSteps {
-		before = mostSteps + rand.N(mostSteps)
-	}
-	return now.Add(time.Duration(before) * min(max(2*a.trip, minStep), maxStep))
-}
-
-// took notes how long a claiming request took.
-func (a *arrivals) took(d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.trip += (d - a.trip) / 8; a.trip == 0 {
-		a.trip = d
-	}
-}
-
 // join notes under which session this process is registered.
 func (a *arrivals) join(session string) {
 	a.mu.Lock()
@@ -133,7 +94,15 @@ func (a *arrivals) follow(sessions []string) {
 		a.others[id] = hash(id)
 	}
 	a.forgetItems()
-	a.missed = true
+	a.watched, a.missed = true, true
+}
+
+// unfollow notes that nothing is reported any more.
+func (a *arrivals) unfollow() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watched = false
+	a.forgetItems()
 }
 
 // forget makes the claimer read before it claims.
@@ -169,13 +138,17 @@ func (a *arrivals) endRead(q *Queue, v view) {
 	log := a.log
 	a.reading, a.log = false, nil
 	a.forgetItems()
-	a.since, a.complete, a.paused = v.rev, v.all && !a.missed, v.paused
+	kept := a.watched && !a.missed
+	a.since, a.complete, a.paused = v.rev, kept && v.all && len(v.ready) <= a.few(), v.paused
 	clear(a.used)
 	for _, key := range v.used {
 		a.used[key] = true
 	}
 	now := time.Now()
 	a.lookBy, a.slotBy = now.Add(min(q.cfg.TTL/3, longestTrust)), time.Time{}
+	if !a.watched {
+		a.lookBy = now.Add(min(q.cfg.TTL/3, blindTrust/2+rand.N(blindTrust/2)))
+	}
 	if !v.next.IsZero() {
 		a.vests(v.next)
 	}
@@ -189,7 +162,7 @@ func (a *arrivals) endRead(q *Queue, v view) {
 			a.put(p, a.turn(string(p.kv.Key), now))
 		}
 		a.lookBy = by // a backlog, which was just read, is not read again at once
-	case !a.missed && q.cfg.MaxTaken == 0 && len(v.vested) == 0 && len(v.ready) > 0:
+	case kept && q.cfg.MaxTaken == 0 && len(v.vested) == 0 && len(v.ready) > 0:
 		a.edge, a.most = v.ready[len(v.ready)-1].at, 2*len(v.ready)
 		for _, p := range v.ready {
 			a.put(p, now)
@@ -285,8 +258,14 @@ func (a *arrivals) put(p *picked, due time.Time) {
 	}
 }
 
-// longestTrust is how long at most what is known is believed if the watch reports nothing.
-const longestTrust = 10 * time.Second
+const (
+	// longestTrust is how long at most what is known is believed if the watch reports
+	// nothing.
+	longestTrust = 10 * time.Second
+	// blindTrust is how long waiting claimers wait for the next read while there is no
+	// watch.
+	blindTrust = time.Second
+)
 
 // few returns with how many items there is no backlog.
 func (a *arrivals) few() int { return max(fewArrivals, 4*len(a.others)) }

@@ -11,6 +11,7 @@ import (
 type ending struct {
 	verb string
 	by   string // the adopted lease whose verb it was, see Lease.by
+	key  string // where the item went, if its place says that
 	rev  int64
 }
 
@@ -45,7 +46,9 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end end
 			return end, err
 		}
 	}
-	end.by = note.By
+	if end.by = note.By; note.Key != "" {
+		end.key = q.keys.root + note.Key
+	}
 	if len(items) == 0 {
 		end.verb = "complete"
 		return end, nil
@@ -58,4 +61,17 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end end
 		end.verb = "heartbeat" // it was moved to another session
 	}
 	return end, nil
+}
+
+// left returns the state in which the request that ended a lease left the item.
+func (q *Queue) left(ctx context.Context, end ending) (state, error) {
+	resp, err := q.read(ctx, clientv3.OpGet(end.key, clientv3.WithRev(end.rev)))
+	if err != nil {
+		return state{}, err
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return state{}, fmt.Errorf("no key %q at revision %d", end.key, end.rev)
+	}
+	return decodeState(kvs[0])
 }

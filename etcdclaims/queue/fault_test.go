@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -327,5 +328,66 @@ func TestSessionRevokedAtBirth(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A verb that is called again after its outcome was unknown returns what the first call
+// did, and not what this call would have done.
+func TestVerbCalledAgain(t *testing.T) {
+	fail := func(cause error, wait time.Duration) func(ctx context.Context, l *queue.Lease) (queue.Outcome, error) {
+		return func(ctx context.Context, l *queue.Lease) (queue.Outcome, error) {
+			return l.Fail(ctx, cause, queue.BackoffFunc(func(int) time.Duration { return wait }))
+		}
+	}
+	snooze := func(d time.Duration) func(ctx context.Context, l *queue.Lease) (queue.Outcome, error) {
+		return func(ctx context.Context, l *queue.Lease) (queue.Outcome, error) {
+			until, err := l.Snooze(ctx, d)
+			return queue.Outcome{Until: until}, err
+		}
+	}
+	cause := errors.New("x")
+	for name, calls := range map[string][2]func(ctx context.Context, l *queue.Lease) (queue.Outcome, error){
+		"fail":                {fail(cause, time.Hour), fail(cause, time.Minute)},
+		"fail, then for good": {fail(cause, time.Hour), fail(etcdclaims.Permanent(cause), 0)},
+		"fail for good":       {fail(etcdclaims.Permanent(cause), 0), fail(cause, time.Hour)},
+		"snooze":              {snooze(time.Hour), snooze(time.Minute)},
+	} {
+		for _, compacted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/compacted=%t", name, compacted), func(t *testing.T) {
+				t.Parallel()
+				virtually(t, func(w *world) {
+					q, host := w.process(queue.Config{TTL: 30 * sec})
+					w.enqueue(q, "a")
+					l := w.claim(q)
+					host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
+					ctx, cancel := context.WithTimeout(w.Context(), sec)
+					defer cancel()
+					_, err := calls[0](ctx, l)
+					w.wantErr(err, etcdclaims.ErrUnknown)
+					is := w.look(q, "a")
+					if compacted {
+						resp, err := w.server.Admin().Put(w.Context(), "/later", "")
+						w.ok(err)
+						_, err = w.server.Admin().Compact(w.Context(), resp.Header.Revision)
+						w.ok(err)
+					}
+					out, err := calls[1](w.Context(), l)
+					if compacted {
+						w.wantErr(err, etcdclaims.ErrUnknown)
+						w.want(out, queue.Outcome{})
+						return
+					}
+					w.ok(err)
+					w.want(out.Dead, is.Where == queue.Dead)
+					if !out.Dead && !out.Until.Equal(is.Vesting) {
+						w.Errorf("told until %v, the item waits until %v", out.Until, is.Vesting)
+					}
+					if name != "snooze" {
+						w.want(out.Attempts, is.Attempts)
+					}
+					w.wantErr(l.Err(), etcdclaims.ErrReleased)
+				})
+			})
+		}
 	}
 }

@@ -3,8 +3,10 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
@@ -106,4 +108,37 @@ func TestAdoptedVerbUnderFaults(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Leases that a process adopts and drops without a verb are not kept.
+func TestDroppedLeasesAreFreed(t *testing.T) {
+	virtually(t, func(w *world) {
+		first, second := w.queue(queue.Config{}), w.queue(queue.Config{})
+		w.enqueue(first, "a")
+		handle := w.claim(first).Handle()
+		adopt := func() *queue.Lease {
+			l, err := second.Adopt(w.Context(), handle)
+			w.ok(err)
+			return l
+		}
+		kept := adopt()
+		var dropped []weak.Pointer[queue.Lease]
+		for range 20 {
+			dropped = append(dropped, weak.Make(adopt()))
+		}
+		runtime.GC()
+		left := 0
+		for _, l := range dropped {
+			if l.Value() != nil {
+				left++
+			}
+		}
+		if left > 1 { // the last one may still be on the stack
+			t.Errorf("%d of %d leases are kept", left, len(dropped))
+		}
+		w.ok(kept.Err())
+		w.ok(second.Close(w.Context()))
+		<-kept.Done()
+		w.wantErr(kept.Err(), etcdclaims.ErrClosed)
+	})
 }

@@ -41,7 +41,8 @@ func (l *Lease) Heartbeat(ctx context.Context, d time.Duration) (until time.Time
 			return time.Time{}, l.fail("heartbeat", err)
 		}
 		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || kvs[0].ModRevision != rev {
-			return time.Time{}, l.refused(ctx, "heartbeat", key, rev, nil, nil)
+			_, err := l.refused(ctx, "heartbeat", key, rev, nil, nil)
+			return time.Time{}, err
 		}
 		return l.Deadline(), nil
 	}
@@ -111,7 +112,8 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 			if kvs := resp.Responses[0].GetResponseRange().Kvs; unsure != nil && len(kvs) > 0 && string(kvs[0].Value) == value {
 				moved = kvs[0].ModRevision
 			} else if !again {
-				return time.Time{}, l.refused(ctx, "heartbeat", key, rev, nil, unsure)
+				_, err := l.refused(ctx, "heartbeat", key, rev, nil, unsure)
+				return time.Time{}, err
 			}
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			unsure = err

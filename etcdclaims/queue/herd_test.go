@@ -251,12 +251,7 @@ func TestBacklogIsReadAhead(t *testing.T) {
 		}
 		_, err := p.EnqueueAll(w.Context(), items)
 		w.ok(err)
-		var reads atomic.Int64
-		host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, Saw: func(req any) {
-			if r, ok := req.(*etcdserverpb.TxnRequest); ok && strings.Contains(r.String(), "/index/ready/") {
-				reads.Add(1)
-			}
-		}})
+		reads := readsOf(host)
 		next := func() string {
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
@@ -280,6 +275,62 @@ func TestBacklogIsReadAhead(t *testing.T) {
 		w.want(next(), "not urgent")
 		if n := reads.Load(); n > 12 { // six, and the keeper's
 			t.Errorf("%d reads", n)
+		}
+	})
+}
+
+// readsOf counts how often a process reads the head of the queue from now on.
+func readsOf(host *claimtest.Host) *atomic.Int64 {
+	var reads atomic.Int64
+	host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, Saw: func(req any) {
+		if r, ok := req.(*etcdserverpb.TxnRequest); ok && strings.Contains(r.String(), "/index/ready/") {
+			reads.Add(1)
+		}
+	}})
+	return &reads
+}
+
+// A full read with more items than claimers share one by one is kept like any other
+// backlog.
+func TestSmallBacklogIsReadOnce(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		w.enqueue(q, "first")
+		w.ok(w.claim(q).Complete(w.Context()))
+		time.Sleep(sec) // its watch is there
+		reads := readsOf(host)
+		var items []queue.Item
+		for range 90 { // more than 64, fewer than 30 and the 64 that are read ahead
+			items = append(items, queue.NewItem(nil))
+		}
+		_, err := q.EnqueueAll(w.Context(), items)
+		w.ok(err)
+		for range 3 {
+			b, err := q.Claim(w.Context(), 30)
+			w.ok(err)
+			w.want(len(b.Leases), 30)
+		}
+		w.want(reads.Load(), int64(1))
+	})
+}
+
+// While a claimer has no watch it does not believe for long that there is no item.
+func TestClaimWithoutWatch(t *testing.T) {
+	virtually(t, func(w *world) {
+		p := w.queue(queue.Config{TTL: time.Minute})
+		q, host := w.process(queue.Config{TTL: time.Minute})
+		host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseRequest: true})
+		claimed := make(chan error, 1)
+		go func() {
+			_, err := q.Claim(w.Context(), 1)
+			claimed <- err
+		}()
+		time.Sleep(3 * sec)
+		begin := time.Now()
+		w.enqueue(p, "a")
+		w.ok(<-claimed)
+		if took := time.Since(begin); took > 1500*time.Millisecond {
+			t.Errorf("claimed after %v", took)
 		}
 	})
 }

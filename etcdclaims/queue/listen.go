@@ -44,6 +44,8 @@ func (q *Queue) listenOnce(ctx context.Context, etcd *clientv3.Client) (heard bo
 	}
 	q.claimer.arrivals.follow(waiting)
 	q.claimer.stir() // for what came before the watch
+	defer q.claimer.stir()
+	defer q.claimer.arrivals.unfollow()
 	for open := true; open; {
 		var resp clientv3.WatchResponse
 		select {

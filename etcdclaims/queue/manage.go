@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
+	"weak"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -368,7 +370,15 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	}
 	l := &Lease{q: q, by: uuid.NewString(), sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
-	stop := context.AfterFunc(q.ctx, func() { l.end(errClosed) })
+	// A lease that its caller drops without a verb ends in etcd with its session. Nothing
+	// here may keep it.
+	dropped := weak.Make(l)
+	stop := context.AfterFunc(q.ctx, func() {
+		if l := dropped.Value(); l != nil {
+			l.end(errClosed)
+		}
+	})
 	context.AfterFunc(l.ctx, func() { stop() })
+	runtime.AddCleanup(l, func(stop func() bool) { stop() }, stop)
 	return l, nil
 }

@@ -40,7 +40,8 @@ type Outcome struct {
 // handle are told apart, also when both call the same verb and lose the reply: one of
 // them returns nil. The same verb of the same Lease is the same request: called again
 // after ErrUnknown it returns nil if one of the calls was carried out, with the
-// arguments of that one. Once a call has returned nil all verbs return
+// arguments of that one. Fail and Snooze then return what that call did, which they
+// read from the history. Once a call has returned nil all verbs return
 // etcdclaims.ErrReleased.
 
 // Complete removes the item from the queue, together with operations of the caller's
@@ -52,7 +53,7 @@ func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
 		if err != nil {
 			return l.fail("complete", err)
 		}
-		err = l.verb(ctx, "complete", func(st state, rev int64, now time.Time) []clientv3.Op {
+		_, err = l.verb(ctx, "complete", func(st state, rev int64, now time.Time) []clientv3.Op {
 			key := l.q.keys.item(st.ID)
 			gone, placed := clientv3.OpDelete(key), l.unplace(st)
 			switch {
@@ -121,7 +122,7 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 	}
 	now := time.Now()
 	var out Outcome
-	err := l.verb(ctx, "fail", func(st state, rev int64, _ time.Time) []clientv3.Op {
+	left, err := l.verb(ctx, "fail", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: keyspace.Fence(l.ep, rev), Ending: Failed, Error: cause.Error(), At: now.UTC()})
 		out = Outcome{Attempts: st.Attempts}
 		if st.Attempts >= st.Max || etcdclaims.IsPermanent(cause) {
@@ -136,10 +137,15 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 		out.Until = st.Vesting
 		return l.q.requeue(st, l.place("fail", rev), now)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return Outcome{}, err
+	case left == nil:
+		return out, nil
+	case !left.Died.IsZero():
+		return Outcome{Dead: true, Attempts: left.Attempts}, nil
 	}
-	return out, nil
+	return Outcome{Until: left.Vesting, Attempts: left.Attempts}, nil
 }
 
 // Snooze makes the item visible again in exactly d. The attempt does not count.
@@ -149,32 +155,40 @@ func (l *Lease) Snooze(ctx context.Context, d time.Duration) (until time.Time, e
 	}
 	now := time.Now()
 	until = now.Add(d).UTC()
-	err = l.verb(ctx, "snooze", func(st state, rev int64, _ time.Time) []clientv3.Op {
+	left, err := l.verb(ctx, "snooze", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.Attempts--
 		st.Vesting = until
 		return l.q.requeue(st, l.place("snooze", rev), now)
 	})
-	return until, err
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case left != nil:
+		return left.Vesting, nil
+	}
+	return until, nil
 }
 
 // Release gives the item back. It is visible at once, in the place that it had, and
 // the attempt does not count.
 func (l *Lease) Release(ctx context.Context) error {
 	now := time.Now()
-	return l.verb(ctx, "release", func(st state, rev int64, _ time.Time) []clientv3.Op {
+	_, err := l.verb(ctx, "release", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.Attempts--
 		return l.q.requeue(st, l.place("release", rev), now)
 	})
+	return err
 }
 
 // Discard puts the item among the dead letters at once, with the reason.
 func (l *Lease) Discard(ctx context.Context, reason string) error {
 	now := time.Now()
-	return l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
+	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		p := l.place("discard", rev)
 		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: Discarded, Error: reason, At: now.UTC()})
 		return l.q.bury(st, p, "discarded: "+reason, now)
 	})
+	return err
 }
 
 // place is what is noted of a verb of the lease.
@@ -205,11 +219,12 @@ func (l *Lease) fail(verb string, err error) error {
 }
 
 // verb ends the lease in etcd by one transaction, which deletes the taken key under
-// its fence, and then locally.
-func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev int64, now time.Time) []clientv3.Op) (err error) {
+// its fence, and then locally. It returns how the item was left if only etcd's history
+// shows it, as after a lost reply: an earlier call may have done it. Else it returns nil.
+func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev int64, now time.Time) []clientv3.Op) (left *state, err error) {
 	done, err := l.turn(ctx)
 	if err != nil {
-		return l.fail(verb, err)
+		return nil, l.fail(verb, err)
 	}
 	defer done()
 	_, sid, st, rev, _ := l.snapshot()
@@ -236,14 +251,14 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 	for try := 0; ; try++ {
 		via, cmps, err := l.via(ctx)
 		if err != nil {
-			return l.fail(verb, unsureOr(unsure, err))
+			return nil, l.fail(verb, unsureOr(unsure, err))
 		}
 		cmps = append(cmps, unmoved(key, rev))
 		resp, err := via.batcher.commit(ctx, cmps, ops, []clientv3.Op{clientv3.OpGet(key)})
 		switch {
 		case err == nil && resp.Succeeded:
 			l.finish(fmt.Errorf("item was given up (%s): %w", verb, etcdclaims.ErrReleased))
-			return nil
+			return nil, nil
 		case err == nil:
 			return l.refused(ctx, verb, key, rev, resp, unsure)
 		case errors.Is(err, rpctypes.ErrNoSpace):
@@ -253,7 +268,7 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 			case rerr != nil:
 				unsure = err
 			case stands:
-				return l.fail(verb, unsureOr(unsure, rpctypes.ErrNoSpace))
+				return nil, l.fail(verb, unsureOr(unsure, rpctypes.ErrNoSpace))
 			default:
 				return l.refused(ctx, verb, key, rev, nil, err)
 			}
@@ -267,12 +282,12 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 				return l.refused(ctx, verb, key, rev, nil, unsure)
 			}
 			l.finish(ErrExpired)
-			return l.fail(verb, fmt.Errorf("%w: %w", ErrExpired, err))
+			return nil, l.fail(verb, fmt.Errorf("%w: %w", ErrExpired, err))
 		case !passing(err):
-			return l.fail(verb, unsureOr(unsure, err))
+			return nil, l.fail(verb, unsureOr(unsure, err))
 		}
 		if !pause(ctx, try) {
-			return l.fail(verb, fmt.Errorf("%w (%w)", unsureOr(unsure, err), context.Cause(ctx)))
+			return nil, l.fail(verb, fmt.Errorf("%w (%w)", unsureOr(unsure, err), context.Cause(ctx)))
 		}
 	}
 }
@@ -324,16 +339,17 @@ func (l *Lease) via(ctx context.Context) (*session, []clientv3.Cmp, error) {
 	return s, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(l.q.claims.OwnKey(l.q.keys.sessionKey(sid))), ">", 0)}, nil
 }
 
-// refused says why a verb was refused, and whether that is because an earlier try of
-// it was carried out.
-func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *clientv3.TxnResponse, unsure error) error {
+// refused returns why a verb was refused. If that is because an earlier try of the verb
+// was carried out, refused returns no error but how the item was left; the state is empty
+// for verbs whose callers do not need it.
+func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *clientv3.TxnResponse, unsure error) (*state, error) {
 	if resp != nil {
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		switch {
 		case len(kvs) == 0:
 		case kvs[0].ModRevision == rev:
 			l.finish(ErrExpired) // the item is still there, its session is not
-			return l.fail(verb, ErrExpired)
+			return nil, l.fail(verb, ErrExpired)
 		default:
 			// It was moved here again, or somebody has overwritten it: then nobody has it.
 			if s, _, _, _, _ := l.snapshot(); s != nil {
@@ -345,14 +361,20 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 	if err != nil {
 		if unsure == nil {
 			l.finish(ErrSuperseded)
-			return l.fail(verb, ErrSuperseded)
+			return nil, l.fail(verb, ErrSuperseded)
 		}
-		return l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
+		return nil, l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
 	}
 	mine := end.by == l.by && end.verb != "heartbeat" // that finds its own by its nonce
 	if unsure != nil && end.verb == verb && mine {
+		var left state
+		if verb == "fail" || verb == "snooze" {
+			if left, err = l.q.left(ctx, end); err != nil {
+				return nil, l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
+			}
+		}
 		l.finish(fmt.Errorf("item was given up (%s): %w", verb, etcdclaims.ErrReleased))
-		return nil
+		return &left, nil
 	}
 	why := ErrSuperseded
 	switch {
@@ -362,5 +384,5 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 		why = ErrCompleted
 	}
 	l.finish(why)
-	return l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.rev, end.verb))
+	return nil, l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.rev, end.verb))
 }
