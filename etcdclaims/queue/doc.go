@@ -1,5 +1,5 @@
 // Package queue is a queue of work items on etcd. Each item is leased to one
-// worker at a time, and every verb of a worker carries the item's fence: a worker
+// worker at a time. Every verb of a worker carries the item's fence, so a worker
 // that has lost its item cannot complete it.
 //
 //	q, err := queue.New(claims, queue.Config{Name: "thumbnails"})
@@ -13,30 +13,53 @@
 // # What is not guaranteed
 //
 // An item is handled at least once, and completed once. Two handlers of one item
-// can overlap, if the first one was stopped past the end of its lease: call
-// [Lease.Check] before each effect, and pass [Lease.Token] to what the handler
-// writes to. A queue is not a stream: etcd holds hundreds of thousands of items, not
-// millions, and each item costs it three writes.
+// can overlap if the first one was stopped past the end of its lease. Call
+// [Lease.Check] before each effect, and pass [Lease.Token] to every store that the
+// handler writes to. A queue is not a stream: etcd holds hundreds of thousands of
+// items, not millions. Each item costs etcd three writes.
 //
 // # Order
 //
 // Items are claimed by priority, then by vesting time, then in the order in which
-// they were enqueued. One claimer sees exactly this order, as of its last read
-// (TryClaim) or as etcd has reported it (Claim and workers, which read ahead). Several claimers that run
-// at the same time pick among the first visible items at random, so that they do not
-// fight for the same ones. The more often they clash, the more items they pick from, at
-// most the first 1,024.
+// they were enqueued. A single claimer keeps exactly this order. TryClaim knows the
+// order as of its last read. Claim and workers read ahead, and know it as far as etcd
+// has reported changes. Several claimers that run at the same time pick at random among
+// the first visible items, so that they do not compete for the same ones. The more
+// often they clash, the more items they pick from, at most the first 1,024.
 //
 // # Death of a worker
 //
 // A process holds its items by a session: an ordinary claim that package etcdclaims
-// renews. When the process dies its session ends within the TTL, and the items
-// become visible again, with the attempt counted. No wall clock decides who owns an
+// renews. When the process dies, its session ends within the TTL. The items then
+// become visible again, and the attempt counts. No wall clock decides who owns an
 // item. The wall clock decides when an item vests, that is, becomes visible.
+//
+// # Verbs
+//
+// A worker ends its lease with Complete, Fail, Snooze, Release or Discard. Each of these
+// verbs is one transaction under the fence of the lease and the session of the process.
+// A verb whose reply is lost is sent again: etcd carries it out once. If the repeated
+// request is refused, etcd's history shows which request ended the lease. The errors are:
+//
+//   - ErrExpired: the lease ended by its own clock, or the session of its process ended,
+//   - ErrSuperseded: the item waits again, or another worker has it,
+//   - ErrCompleted: another process, which had the handle, completed the item,
+//   - etcdclaims.ErrReleased: an earlier verb ended this lease,
+//   - etcdclaims.ErrUnknown: the outcome was not known when the lease or ctx ended, or
+//     etcd had compacted its history.
+//
+// After all of them but ErrUnknown this call has changed nothing.
+//
+// The same verb of the same Lease is the same request. Called again after ErrUnknown, it
+// returns nil if one of the calls was carried out, with the arguments of that call. Fail
+// and Snooze then return what that call did, which they read from the history. After a
+// call that returned nil, all verbs return etcdclaims.ErrReleased. A lease and those that
+// were adopted from its handle (see [Queue.Adopt]) are told apart: if they call the same
+// verb, one of them returns nil.
 //
 // # Queue leases
 //
 // To let one process at a time take from a queue, as QuiCK's queue leases do, hold
-// a claim of a key of your own around TryClaim, or run the worker in
+// a claim of a key of your own around TryClaim. Or run the worker in
 // middleware.Singleton.
 package queue

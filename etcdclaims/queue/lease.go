@@ -17,8 +17,8 @@ import (
 )
 
 // Lease is a worker's hold on an item. It ends when the worker completes, fails or
-// gives back the item, or loses it, and never comes back. It is safe for concurrent
-// use.
+// gives back the item, or loses it. A lease that is over never comes back. It is safe
+// for concurrent use.
 type Lease struct {
 	q       *Queue
 	content content
@@ -192,22 +192,22 @@ func (l *Lease) Fence() int64 {
 	return keyspace.Fence(l.ep, l.rev)
 }
 
-// Token returns the key and fence of the lease, to send along with requests and to
-// guard writes with. Its key is "queue/<queue>/item/<id>".
+// Token returns the key and the fence of the lease. Send it along with requests, and
+// guard writes with it. Its key is "queue/<queue>/item/<id>".
 func (l *Lease) Token() fencing.Token {
 	return fencing.Token{Key: l.q.keys.tokenKey(l.ID()), Fence: l.Fence()}
 }
 
-// Key returns where the item waits in the order of its queue: priority, vesting time
-// and sequence, as text whose order is that of the queue.
+// Key returns the item's place in the order of its queue: priority, vesting time and
+// sequence, as text. The items of a queue are claimed in the order of these texts.
 func (l *Lease) Key() string {
 	st := l.state()
 	return rank(st.Priority, l.q.cfg.HigherFirst) + "/" + keyspace.Instant(st.Vesting) + "/" + st.Seq
 }
 
-// LeaseID identifies this lease. It is the SHA-256, in hex and cut to 32 digits, of
-// item id, holder and the nanosecond in which the lease was obtained, with NUL in
-// between: who knows these three knows the id.
+// LeaseID returns an id of this lease. It is the SHA-256 of item id, holder and the
+// nanosecond in which the lease was obtained, with NUL in between, in hex and cut to 32
+// digits. A process that knows these three can compute the id.
 func (l *Lease) LeaseID() string { return LeaseID(l.ID(), l.Holder(), l.obtain) }
 
 // LeaseID returns the id of the lease of an item that the holder obtained at an
@@ -224,16 +224,16 @@ func (l *Lease) Holder() string { return l.state().Owner }
 // Obtained returns when the lease began.
 func (l *Lease) Obtained() time.Time { return l.obtain }
 
-// Deadline returns when the lease ends unless it is renewed, for people and for
-// timeouts: it is past once the lease is over.
+// Deadline returns when the lease ends unless it is renewed. It is for people and for
+// timeouts. It lies in the past once the lease is over.
 func (l *Lease) Deadline() time.Time { return time.Now().Add(l.remaining()) }
 
-// Expired reports whether the lease is over at the given time, if it is not renewed
-// before. It sends nothing.
+// Expired reports whether the lease is over at the given time, unless it is renewed
+// before. It sends no request.
 func (l *Lease) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }
 
-// Remaining returns how long the lease lasts from the given time on, if it is not
-// renewed before; 0 once it is over. It sends nothing.
+// Remaining returns how long the lease lasts from the given time on, unless it is
+// renewed before. It returns 0 once the lease is over. It sends no request.
 func (l *Lease) Remaining(now time.Time) time.Duration {
 	left := l.remaining()
 	if left <= 0 {
@@ -250,28 +250,28 @@ func (l *Lease) remaining() time.Duration {
 	return s.claim.Remaining()
 }
 
-// Context returns a context that carries the token and ends when work must stop: a
-// drain before the end of the lease, or at once when the item is completed or lost.
-// It is a hint; see Check.
+// Context returns a context that carries the token and ends when work must stop. That
+// is some time before the end of the lease, so that the handler can stop in time, and at
+// once when the item is completed or lost. The context is a hint; see Check.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done is closed when the lease is over.
 func (l *Lease) Done() <-chan struct{} { return l.done }
 
-// Err returns nil while the lease is held as far as this process knows, and then why
-// it is over: an error that matches etcdclaims.ErrLost, or etcdclaims.ErrReleased
-// after a verb of this worker.
+// Err returns nil while the lease is held as far as this process knows. After a verb of
+// this worker it returns an error that matches etcdclaims.ErrReleased, after a loss one
+// that matches etcdclaims.ErrLost.
 func (l *Lease) Err() error {
 	_, _, _, _, err := l.snapshot()
 	return err
 }
 
-// Check returns nil if the item is this worker's by the clock's account now. It
-// sends nothing: call it right before each effect.
+// Check returns nil if the item is this worker's now, by the process's clock. It sends
+// no request: call it right before each effect.
 //
-// It fails from the moment at which a verb that ends the lease is sent: another worker
-// can have the item before this one is answered. If the verb changed nothing, Check
-// returns nil again.
+// Check starts to fail when a verb that ends the lease is sent, because another worker
+// can have the item before the reply arrives. If the verb changed nothing, Check returns
+// nil again.
 func (l *Lease) Check() error {
 	s, _, _, _, err := l.snapshot()
 	l.mu.Lock()
@@ -291,9 +291,9 @@ func (l *Lease) Check() error {
 	return nil
 }
 
-// Handle returns the lease as text, by which another process of the same program can
-// heartbeat, complete or fail the item: see [Queue.Adopt]. It is good for this
-// lease alone, and not a secret that protects anything.
+// Handle returns the lease as text. With it another process of the same program can
+// heartbeat, complete or fail the item: see [Queue.Adopt]. A handle is valid for this
+// lease alone. It is not a secret, and protects nothing.
 func (l *Lease) Handle() string {
 	_, sid, st, rev, _ := l.snapshot()
 	return strings.Join([]string{"1", sid, strconv.FormatInt(keyspace.Fence(l.ep, rev), 10), st.ID}, ":")

@@ -16,7 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Where is where an item is.
+// Where is the place of an item.
 type Where string
 
 // Where items are.
@@ -37,13 +37,13 @@ type Info struct {
 	Priority int
 	Vesting  time.Time // when it becomes, or became, visible
 	Enqueued time.Time
-	Attempts int // begun so far
-	Max      int
-	History  []Attempt // that did not complete it
-	Owner    string    // of a taken item, or who completed it
+	Attempts int       // begun so far
+	Max      int       // attempts that the item has
+	History  []Attempt // attempts that did not complete the item
+	Owner    string    // label of the process that has the item, or completed it
 	Fence    int64     // of the lease of a taken item, or of the one that completed it
-	Since    time.Time // when it was taken, died or was completed
-	Why      string    // it is dead
+	Since    time.Time // when the item was taken, died or was completed
+	Why      string    // why the item is dead
 }
 
 // found is an item and the key that its state is under.
@@ -54,9 +54,10 @@ type found struct {
 	rev int64
 }
 
-// Look returns what is known of an item.
+// Look returns an item with its payload, wherever it is. It changes nothing.
 //
-// Errors: ErrNotFound, and those of reading from etcd.
+// Errors: ErrNotFound if the item is neither in the queue nor remembered, and those of
+// reading from etcd.
 func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 	f, err := q.find(ctx, id)
 	return f.Info, q.fail(fmt.Sprintf("look at %q", id), err)
@@ -230,9 +231,10 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 	return end.verb == verb, err
 }
 
-// Cancel removes an item that no worker has, dead letters included.
+// Cancel removes an item that no worker has. A dead letter is such an item, too.
 //
-// Errors: ErrNotFound, ErrTaken.
+// Errors: ErrNotFound if there is no such item, ErrTaken if a worker has it, and
+// etcdclaims.ErrUnknown if a lost reply could not be resolved.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
 	const removed = "complete" // is what endOf calls any removal
 	return q.change(ctx, "cancel", removed, id, func(f found) ([]clientv3.Op, error) {
@@ -246,9 +248,11 @@ func (q *Queue) Cancel(ctx context.Context, id string) error {
 	})
 }
 
-// SetPriority changes the priority of an item that waits.
+// SetPriority changes the priority of an item that waits, vested or not. An item that
+// has the priority already is left as it is.
 //
-// Errors: ErrNotFound, ErrTaken.
+// Errors: ErrNotFound if no such item waits, ErrTaken if a worker has it, and
+// etcdclaims.ErrUnknown if a lost reply could not be resolved.
 func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error {
 	return q.change(ctx, "set priority of", "priority", id, func(f found) ([]clientv3.Op, error) {
 		switch {
@@ -273,19 +277,20 @@ type pausing struct {
 	At      time.Time `json:"at"`
 }
 
-// Pause stops all claiming from the queue, in all processes, until Resume, and notes
-// who did it and why. Items that workers have are not touched.
+// Pause stops all claiming from the queue, in all processes, until Resume. Stats
+// returns who paused the queue and why; the first MaxErrorBytes of why are kept. Items
+// that workers have stay with them.
 //
-// Errors: ErrPaused.
+// Errors: ErrPaused if the queue is paused already.
 func (q *Queue) Pause(ctx context.Context, why string) error {
 	key := q.keys.paused()
 	value := encode(pausing{Version: valueVersion, By: q.claims.Owner(), Why: cut(why), At: time.Now().UTC()})
 	return q.fail("pause", q.toggle(ctx, absent(key), []clientv3.Op{clientv3.OpPut(key, value)}, ErrPaused))
 }
 
-// Resume ends a pause.
+// Resume ends a pause, and wakes all claimers that wait.
 //
-// Errors: ErrNotPaused.
+// Errors: ErrNotPaused if the queue is not paused.
 func (q *Queue) Resume(ctx context.Context) error {
 	key := q.keys.paused()
 	ops := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpPut(q.keys.bell(), encode(spec{Version: valueVersion, Name: q.cfg.Name}))}
@@ -326,19 +331,24 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 }
 
 // Adopt returns the lease of a handle (see [Lease.Handle]) that another process of
-// the same program has, so that this one can complete, fail or give back the item. The
-// item stays with the session of the process that claimed it, and is lost with that,
-// until Heartbeat moves it to this process. Until then Check says that only etcd
-// knows.
+// the same program has. With it this process can complete, fail or give back the item.
+// The item stays with the session of the process that claimed it, and is lost with
+// that session, until Heartbeat moves it to this process. Until then Check returns an
+// error that matches etcdclaims.ErrUnknown, because only etcd knows whether the lease
+// is held.
 //
-// Of all leases of one handle the verb of one is carried out, and that one alone returns
-// nil, also if the others call the same verb: they return ErrCompleted or ErrSuperseded.
-// Each writes which one it is with its verb, so Complete of an adopted lease leaves a
-// small key for a minute, unless the item's id is remembered for Config.Retention. It
-// fails while etcd has no space for that.
+// A handle can be adopted several times. One verb of one of the leases is carried out,
+// and only that call returns nil. The others return ErrCompleted or ErrSuperseded, also
+// if they called the same verb. To be told apart, adopted leases store a name with
+// their verb. So Complete of an adopted lease leaves a small key for a minute, unless
+// the item's id is remembered for Config.Retention. Complete fails while etcd has no
+// space for that key.
 //
-// Errors: ErrSuperseded if the handle is outlived, ErrCompleted if the item was
-// completed.
+// An adopted lease that is dropped without a verb is garbage collected; the item is not
+// affected.
+//
+// Errors: ErrSuperseded if the lease of the handle is over, ErrCompleted if the item was
+// completed, etcdclaims.ErrClosed, and those of reading from etcd.
 func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	fail := func(err error) (*Lease, error) { return nil, q.fail("adopt", err) }
 	if err := q.closed(); err != nil {

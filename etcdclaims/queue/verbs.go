@@ -22,31 +22,10 @@ type Outcome struct {
 	Attempts int
 }
 
-// What the verbs of a lease have in common: each is one transaction under the fence
-// of the lease and the session of the process. A lost reply is resolved: the same
-// request is sent again, which can be carried out only once, and if it is refused
-// the history of etcd says which request ended the lease. Errors:
-//
-//   - ErrExpired: the lease ended by its own clock, or its process's session did,
-//   - ErrSuperseded: the item waits again, or another worker has it,
-//   - ErrCompleted: the item was completed by another, who had the handle,
-//   - etcdclaims.ErrReleased: this lease was ended by a verb before,
-//   - etcdclaims.ErrUnknown: the outcome could not be learnt before the lease ended,
-//     ctx ended, or etcd compacted its history.
-//
-// Unless it is ErrUnknown, nothing was changed.
-//
-// A lease that was adopted from a handle (see [Queue.Adopt]) and the one that gave the
-// handle are told apart, also when both call the same verb and lose the reply: one of
-// them returns nil. The same verb of the same Lease is the same request: called again
-// after ErrUnknown it returns nil if one of the calls was carried out, with the
-// arguments of that one. Fail and Snooze then return what that call did, which they
-// read from the history. Once a call has returned nil all verbs return
-// etcdclaims.ErrReleased.
-
-// Complete removes the item from the queue, together with operations of the caller's
-// in the same transaction. They must not touch keys of the claims; operations that
-// [Queue.Op] returned are allowed.
+// Complete removes the item from the queue. It carries out operations of the caller in
+// the same transaction. They must not touch keys of claims; operations that [Queue.Op]
+// returned are allowed. Its errors are those of all verbs, see the package
+// documentation.
 func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
 	for try := 0; ; try++ {
 		keep, err := l.tombstoneLease(ctx)
@@ -100,16 +79,17 @@ func Backoff(base, limit time.Duration) FailOption {
 	return failOption(func(o *failOptions) { o.backoff = etcdclaims.ExponentialBackoff(base, limit) })
 }
 
-// BackoffFunc makes the item wait for as long as a function of the attempt says.
+// BackoffFunc makes the item wait for as long as f returns for the number of the
+// attempt, 1 being the first.
 func BackoffFunc(f etcdclaims.Backoff) FailOption {
 	return failOption(func(o *failOptions) { o.backoff = f })
 }
 
-// Fail records that the attempt failed, and why. The item waits for its back-off and
-// becomes visible again, behind its equals; or it goes to the dead letters if it
-// has had all its attempts, or if the cause is marked with etcdclaims.Permanent. A
-// cause marked with etcdclaims.RetryAfter sets the back-off. Fail returns which it
-// is.
+// Fail records that the attempt failed, and why. The item waits for its back-off, and
+// becomes visible again behind its equals. It goes to the dead letters if it has had all
+// its attempts, or if the cause is marked with etcdclaims.Permanent. A cause marked with
+// etcdclaims.RetryAfter sets the back-off. Fail returns what became of the item. Its
+// errors are those of all verbs, see the package documentation.
 func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outcome, error) {
 	if cause == nil {
 		cause = errors.New("no cause was given")
