@@ -13,19 +13,23 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// batcher lets verbs of one session share round trips (group commit). A verb that finds
-// none under way is sent at once; those that come meanwhile are sent together, each as a
-// nested transaction with its own condition, so that each is carried out or refused by
-// itself. No verb waits for a timer, unless a round trip hangs.
+// batcher is group commit for the calls of one session. There is one for verbs and one
+// for enqueues. A call that finds no round trip under way is sent at once. Those that
+// come meanwhile are sent together, each as a nested transaction with its own
+// conditions, so that each is carried out or refused by itself. No call waits for a
+// timer, unless a round trip hangs.
 type batcher struct {
 	s       *session
+	also    []clientv3.Op // of each round trip, behind those of the calls
 	mu      sync.Mutex
 	flights int // round trips under way
 	waiting []*request
+	keys    map[string]bool // of those that wait
 }
 
-// request is a verb that waits for a round trip.
+// request is a call that waits for a round trip.
 type request struct {
+	key       string // etcd takes no two puts of a key in one transaction; "": it puts none that others put
 	cmps      []clientv3.Cmp
 	then, els []clientv3.Op
 	size      int
@@ -41,15 +45,16 @@ const (
 	// A round trip that takes longer delays nobody else.
 	hangs       = 250 * time.Millisecond
 	mostFlights = 8
-	// mostCallOps bounds the operations of a call that shares a round trip: etcd's limit
-	// holds for both levels together.
-	mostCallOps = 16
+	// These bound the operations and conditions of a call that shares a round trip: etcd's
+	// limit holds for both levels together.
+	mostCallOps  = 16
+	mostCallCmps = 2
 )
 
 // commit carries out a transaction under the session's guard. Its conditions must not
-// depend on keys that other calls write, nor its operations on their order.
-func (b *batcher) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-	c := &request{cmps: cmps, then: then, els: els, done: make(chan struct{})}
+// depend on keys that calls with other keys write, nor its operations on their order.
+func (b *batcher) commit(ctx context.Context, key string, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	c := &request{key: key, cmps: cmps, then: then, els: els, done: make(chan struct{})}
 	if !c.shares(ctx) {
 		return b.alone(ctx, c)
 	}
@@ -60,7 +65,11 @@ func (b *batcher) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []c
 		defer b.landed()
 		return b.alone(ctx, c)
 	}
-	b.waiting = append(b.waiting, c)
+	if b.keys[c.key] {
+		b.mu.Unlock()
+		return b.alone(ctx, c)
+	}
+	b.wait(c)
 	if b.flights == 1 && len(b.waiting) >= enoughCalls {
 		b.depart()
 	}
@@ -85,9 +94,21 @@ func (b *batcher) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []c
 		defer b.mu.Unlock()
 		if !c.sent {
 			b.waiting = slices.DeleteFunc(b.waiting, func(other *request) bool { return other == c })
+			delete(b.keys, c.key)
 			return nil, context.Cause(ctx)
 		}
 		return nil, fmt.Errorf("%w: %w", etcdclaims.ErrUnknown, context.Cause(ctx))
+	}
+}
+
+// wait adds a call to those that wait. The caller holds the mutex.
+func (b *batcher) wait(c *request) {
+	b.waiting = append(b.waiting, c)
+	if c.key != "" {
+		if b.keys == nil {
+			b.keys = map[string]bool{}
+		}
+		b.keys[c.key] = true
 	}
 }
 
@@ -101,22 +122,23 @@ func (c *request) shares(ctx context.Context) bool {
 		c.size += len(op.KeyBytes()) + len(op.RangeBytes()) + len(op.ValueBytes()) + 64
 	}
 	md, _ := metadata.FromOutgoingContext(ctx)
-	return len(c.cmps) == 1 && len(c.then) <= mostCallOps && c.size <= bytesPerRequest/4 && len(md) == 0
+	return len(c.cmps) <= mostCallCmps && len(c.then) <= mostCallOps && c.size <= bytesPerRequest/4 && len(md) == 0
 }
 
 func (b *batcher) alone(ctx context.Context, c *request) (*clientv3.TxnResponse, error) {
-	return b.s.claim.Txn(ctx).If(c.cmps...).Then(c.then...).Else(c.els...).Commit()
+	return b.s.claim.Txn(ctx).If(c.cmps...).Then(append(slices.Clip(c.then), b.also...)...).Else(c.els...).Commit()
 }
 
 // depart sends some of those that wait. The caller holds the mutex.
 func (b *batcher) depart() {
 	n, size, widest := 0, 0, 0
 	for _, c := range b.waiting[:min(len(b.waiting), itemsPerRequest)] {
-		widest = max(widest, len(c.then))
+		widest = max(widest, len(c.then), len(c.cmps))
 		if size += c.size; n > 0 && (size > bytesPerRequest || n >= b.s.q.size.items(widest)) {
 			break
 		}
 		c.sent = true
+		delete(b.keys, c.key)
 		n++
 	}
 	calls := slices.Clone(b.waiting[:n])
@@ -155,7 +177,7 @@ func (b *batcher) fly(calls []*request) {
 		ops = append(ops, clientv3.OpTxn(c.cmps, c.then, c.els))
 		widest = max(widest, len(c.then))
 	}
-	resp, err := b.s.claim.Txn(ctx).Then(ops...).Commit()
+	resp, err := b.s.claim.Txn(ctx).Then(append(ops, b.also...)...).Commit()
 	b.s.q.size.refused(err, len(calls)+widest)
 	switch {
 	case err == nil:

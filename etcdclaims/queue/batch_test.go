@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,4 +125,74 @@ func TestVerbsShareRoundTrips(t *testing.T) {
 			w.want(len(w.under("/taken/")), 1) // it was not sent
 		})
 	})
+}
+
+// Items that callers of one process enqueue at the same time share round trips. Each is
+// enqueued once, and each caller is told whether its item was there.
+func TestEnqueuesShareRoundTrips(t *testing.T) {
+	for name, f := range map[string]claimtest.Fault{
+		"no fault": {}, "reply lost": {LoseReply: true}, "request lost": {LoseRequest: true}, "reply lost twice": {LoseReply: true, Times: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				const n = 100
+				q, host := w.process(queue.Config{TTL: time.Minute})
+				p := w.queue(queue.Config{TTL: time.Minute})
+				w.enqueue(q, "first")
+				host.Inject(claimtest.Fault{On: claimtest.Other, DelayRequest: 200 * time.Millisecond})
+				before := len(host.Sent(claimtest.Other))
+				var wg sync.WaitGroup
+				var added atomic.Int64
+				put := func(q *queue.Queue, id string) {
+					wg.Go(func() {
+						is, err := q.Enqueue(w.Context(), queue.NewItem([]byte("x"), queue.ID(id)))
+						if err != nil {
+							t.Errorf("enqueue %q: %v", id, err)
+						}
+						if is {
+							added.Add(1)
+						}
+					})
+				}
+				put(q, "slow")
+				time.Sleep(100 * time.Millisecond)
+				if f.LoseReply || f.LoseRequest {
+					f.On = claimtest.Other
+					host.Inject(f)
+				}
+				put(q, "first") // which is there
+				for i := range n {
+					put(q, fmt.Sprint(i))
+					if i%10 == 0 {
+						put(q, fmt.Sprint(i)) // by two callers of one process
+						put(p, fmt.Sprint(i)) // and by another process
+					}
+				}
+				wg.Wait()
+				w.want(added.Load(), int64(n+1))
+				if sent := len(host.Sent(claimtest.Other)) - before; name == "no fault" && sent > 16 { // ten are asked for twice
+
+					t.Errorf("%d requests", sent)
+				}
+				got := map[string]int{}
+				for {
+					leases := w.tryClaim(p, 64)
+					if len(leases) == 0 {
+						break
+					}
+					for _, l := range leases {
+						got[l.ID()]++
+						w.ok(l.Complete(w.Context()))
+					}
+				}
+				w.want(len(got), n+2)
+				for id, times := range got {
+					if times != 1 {
+						t.Errorf("item %q was claimed %d times", id, times)
+					}
+				}
+			})
+		})
+	}
 }

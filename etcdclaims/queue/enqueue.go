@@ -65,20 +65,11 @@ func (q *Queue) enqueue(ctx context.Context, items []Item) (added int, err error
 			some, err := q.partly(ctx, items, room)
 			return added + some, err
 		}
-		ops := []clientv3.Op{q.activate()}
-		for _, it := range items {
-			ops = append(ops, q.put(it, now))
-		}
 		since := s.lastSeen()
-		resp, again, err := s.commit(ctx, full, ops, nil)
+		some, done, err := q.send(ctx, s, items, full, now)
 		switch {
-		case err == nil && !again && resp.Succeeded:
-			for _, r := range resp.Responses[1:] {
-				if r.GetResponseTxn().Succeeded {
-					added++
-				}
-			}
-			return added, nil
+		case done:
+			return added + some, nil
 		case err == nil: // the generation is another, or the queue has changed
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			left, lerr := q.notPut(ctx, s, items, since)
@@ -97,6 +88,33 @@ func (q *Queue) enqueue(ctx context.Context, items []Item) (added int, err error
 		}
 	}
 	return added, nil
+}
+
+// send puts items, under the condition that the queue has room for them, and returns how
+// many of them were not there. done is false if the request was refused as a whole, or
+// failed. One item alone may share a round trip with those of other callers.
+func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clientv3.Cmp, now time.Time) (added int, done bool, err error) {
+	if len(items) == 1 && full == nil {
+		resp, again, err := s.put(ctx, items[0].id, q.put(items[0], now))
+		if err == nil && !again && resp.Succeeded {
+			added = 1
+		}
+		return added, err == nil && !again, err
+	}
+	ops := []clientv3.Op{q.activate()}
+	for _, it := range items {
+		ops = append(ops, q.put(it, now))
+	}
+	resp, again, err := s.commit(ctx, full, ops, nil)
+	if err != nil || again || !resp.Succeeded {
+		return 0, false, err
+	}
+	for _, r := range resp.Responses[1:] {
+		if r.GetResponseTxn().Succeeded {
+			added++
+		}
+	}
+	return added, true, nil
 }
 
 // notPut returns those items that a request of unknown outcome did not enqueue, and

@@ -25,14 +25,15 @@ type session struct {
 	ttl   time.Duration
 	claim *etcdclaims.Claim
 
-	batcher batcher
-	mu      sync.Mutex
-	gen     int64 // ModRevision of worker/<id>: the session's generation
-	seen    int64 // a revision that etcd had when it last answered
-	leases  map[*Lease]struct{}
-	unsure  bool      // items may be taken that no lease is of
-	over    bool      // its leases have been ended, and it gets no more
-	used    time.Time // when it was last asked for
+	verbs  batcher
+	puts   batcher // of items
+	mu     sync.Mutex
+	gen    int64 // ModRevision of worker/<id>: the session's generation
+	seen   int64 // a revision that etcd had when it last answered
+	leases map[*Lease]struct{}
+	unsure bool      // items may be taken that no lease is of
+	over   bool      // its leases have been ended, and it gets no more
+	used   time.Time // when it was last asked for
 }
 
 // sessions are the sessions of a Queue, one for each lease duration in use.
@@ -107,7 +108,7 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 		return nil, err
 	}
 	made := &session{q: q, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[*Lease]struct{}{}, used: time.Now()}
-	made.batcher.s = made
+	made.verbs.s, made.puts.s, made.puts.also = made, made, []clientv3.Op{q.activate()}
 	q.spawn(made.watch)
 	return made, nil
 }
@@ -271,12 +272,27 @@ func (s *session) forget(l *Lease) {
 // does not hold the response is that of els. again is set if it was the generation,
 // which is known now.
 func (s *session) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
+	return s.ofGeneration(ctx, cmps, els, func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+		return s.claim.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit()
+	})
+}
+
+// put is commit for the operations that enqueue one item, which may share a round trip
+// with others. It notes that the queue has work.
+func (s *session) put(ctx context.Context, id string, item clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
+	cmps, then, _ := item.Txn()
+	return s.ofGeneration(ctx, cmps, nil, func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+		return s.puts.commit(ctx, id, cmps, then, els)
+	})
+}
+
+// ofGeneration has a transaction sent that requires the session's generation, too.
+func (s *session) ofGeneration(ctx context.Context, cmps []clientv3.Cmp, els []clientv3.Op, send func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error)) (resp *clientv3.TxnResponse, again bool, err error) {
 	s.mu.Lock()
 	gen := s.gen
 	s.mu.Unlock()
 	key := s.q.keys.worker(s.id)
-	resp, err = s.claim.Txn(ctx).If(append(slices.Clip(cmps), unmoved(key, gen))...).
-		Then(then...).Else(append(slices.Clip(els), clientv3.OpGet(key, clientv3.WithKeysOnly()))...).Commit()
+	resp, err = send(append(slices.Clip(cmps), unmoved(key, gen)), append(slices.Clip(els), clientv3.OpGet(key, clientv3.WithKeysOnly())))
 	if err != nil {
 		return resp, false, err
 	}
