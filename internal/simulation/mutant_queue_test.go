@@ -65,7 +65,15 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "late request without the session's generation", tests: "TestClaimUnderFaults|TestEnqueueUnderFaults", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/session.go", "append(slices.Clip(cmps), unmoved(key, gen))...", "append(slices.Clip(cmps), clientv3.Compare(clientv3.CreateRevision(key), \">\", 0))..."}},
+		edits: []edit{{"etcdclaims/queue/session.go", "append(slices.Clip(cmps), unmoved(key, gen)),", "append(slices.Clip(cmps), clientv3.Compare(clientv3.CreateRevision(key), \">\", 0)),"}},
+	},
+	{
+		name: "callers that enqueue one by one", tests: "TestEnqueuesShareRoundTrips", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/enqueue.go", "	if len(items) == 1 && full == nil {\n", "	if len(items) == 0 {\n"}},
+	},
+	{
+		name: "a repeated verb told by its own arguments", tests: "TestVerbCalledAgain", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/verbs.go", "if verb == \"fail\" || verb == \"snooze\" {", "if verb == \"\" {"}},
 	},
 	{
 		name: "room not checked in the transaction", tests: "TestMaxWaitingAcrossProcesses", of: "etcdclaims/queue",
