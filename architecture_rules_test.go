@@ -44,6 +44,10 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims", "./sched"),
 		linked("./etcdclaims", "./middleware"),
 		linked("./etcdclaims/queue", "./sched"),
+		linked("./etcdclaims", "./etcdclaims/group"),
+		linked("./etcdclaims/group", "./sched"),
+		linked("./etcdclaims/group", "./etcdclaims/queue"),
+		linked("./sched", "./etcdclaims/group"),
 		linked("./etcdclaims/queue", "./etcdclaims/claimtest"),
 		linked("./sched", "./etcdclaims/queue"),
 		imported("./etcdclaims/webui", etcdClient),
@@ -83,6 +87,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./etcdclaims", "./fencing", "./internal/clock", etcdClient, "golang.org/x/sys/unix"),
 		linked("./etcdclaims", "testing"), // through a dependency: not ours to forbid
 		linked("./etcdclaims/queue", "./etcdclaims"),
+		linked("./etcdclaims/group", "./etcdclaims", "./fencing", etcdClient),
 		imported("./etcdclaims/webui", "./etcdclaims", "./etcdclaims/queue", "./sched", "html/template", "go.uber.org/zap"),
 		linked("./cmd/claimctl", "./etcdclaims/webui"),
 		linked("./sched", "./etcdclaims", "./sched/calendar"),

@@ -81,22 +81,27 @@ var importRules = []importRule{
 	{
 		why:   "claims are the simple thing; queues, schedules and helpers for tests are built on them",
 		in:    []string{"./etcdclaims"},
-		never: []string{"./etcdclaims/queue/...", "./etcdclaims/claimtest/...", "./sched/...", "./middleware/...", "./examples/..."},
+		never: []string{"./etcdclaims/queue/...", "./etcdclaims/group/...", "./etcdclaims/claimtest/...", "./sched/...", "./middleware/...", "./examples/..."},
 	},
 	{
-		why:   "queues and schedules stand side by side on claims",
-		in:    []string{"./etcdclaims/queue/...", "./sched/..."},
+		why:   "queues, groups and schedules stand side by side on claims",
+		in:    []string{"./etcdclaims/queue/...", "./etcdclaims/group/...", "./sched/..."},
 		never: []string{"./etcdclaims/claimtest/...", "./middleware/...", "./examples/..."},
 	},
 	{
-		why:   "queues know nothing of schedules",
+		why:   "queues know nothing of schedules and groups",
 		in:    []string{"./etcdclaims/queue/..."},
-		never: []string{"./sched/..."},
+		never: []string{"./sched/...", "./etcdclaims/group/..."},
 	},
 	{
-		why:   "schedules know nothing of queues",
+		why:   "groups know nothing of schedules and queues",
+		in:    []string{"./etcdclaims/group/..."},
+		never: []string{"./sched/...", "./etcdclaims/queue/..."},
+	},
+	{
+		why:   "schedules know nothing of queues and groups",
 		in:    []string{"./sched/..."},
-		never: []string{"./etcdclaims/queue/..."},
+		never: []string{"./etcdclaims/queue/...", "./etcdclaims/group/..."},
 	},
 	{
 		why:    "the page needs nothing but the standard library and this SDK",

@@ -14,7 +14,7 @@ import (
 func TestNestedPrefixes(t *testing.T) {
 	t.Parallel()
 	bg := context.Background()
-	for _, inner := range []string{"b/", "a/", "wait/", "session/", "void/", "lock/", "epoch/", "sched/", "queue/"} {
+	for _, inner := range []string{"b/", "a/", "wait/", "session/", "void/", "lock/", "epoch/", "sched/", "queue/", "group/"} {
 		virtualCase(t, inner, func(t *testing.T, w *world) {
 			outer, _ := w.client(etcdclaims.Config{Prefix: "/a/", TTL: 15 * sec})
 			within, _ := w.client(etcdclaims.Config{Prefix: "/a/" + inner, TTL: 15 * sec})

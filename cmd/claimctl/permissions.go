@@ -30,6 +30,7 @@ var features = []feature{
 	{"list", "List, Watch", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
 	{"sched", "Scheduler", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "sched/": "RW"}},
 	{"queue", "Queue", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "queue/": "RW"}},
+	{"group", "Groups", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "R", "group/": "RW"}},
 	{"gate", "etcdguard.Bearer, etcdguard.NewGate", map[string]string{"own/": "R", "epoch": "R"}},
 	{"epoch", "RaiseEpoch", map[string]string{"epoch": "RW"}},
 }
@@ -42,7 +43,7 @@ func featureNames() []string {
 	return names
 }
 
-var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", "work/", "lock/", "sched/", "queue/"}
+var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", "work/", "lock/", "sched/", "queue/", "group/"}
 
 // permissions finds for each feature what etcd would refuse to this user.
 func (d *doctor) permissions(ctx context.Context) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/permissions"
@@ -209,6 +210,23 @@ var features = map[string]func(w world) error{
 			return err
 		}
 		return errors.New("no event")
+	},
+	"Groups": func(w world) error {
+		handled := make(chan struct{}, 1)
+		m, err := group.Join(w.Context(), w.claims(w.user), group.Config{Group: "g", Slots: 1, Name: "m", Away: time.Minute}, func(ctx context.Context, _ int, claim *etcdclaims.Claim) error {
+			handled <- struct{}{}
+			<-ctx.Done()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		select {
+		case <-handled:
+		case <-time.After(20 * time.Second):
+			err = errors.New("the slot was not handled")
+		}
+		return errors.Join(err, m.View().Readmit(w.Context(), "other"), m.Leave(w.Context()))
 	},
 	"Scheduler": func(w world) error {
 		s, err := sched.New(w.claims(w.user), sched.Config{Group: "g"})

@@ -1,0 +1,118 @@
+package group
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// MemberInfo describes a member.
+type MemberInfo struct {
+	Name          string
+	Weight        int // 0 counts as 1
+	Address, Zone string
+	// Instance is the member's client, as Client.Instance returns it. It is empty while the
+	// member is away and its slots are reserved for it.
+	Instance string
+	Since    time.Time // when it joined, or went away, by its own clock
+}
+
+func (m MemberInfo) weight() int { return max(m.Weight, 1) }
+
+// Owner is who owns a slot.
+type Owner struct {
+	// Member is the name of the owner. It is empty if the slot has no owner. It is also
+	// empty if the owner left before the view was opened, and is still draining the slot.
+	Member   string
+	Instance string // the owner's client; empty if the slot has no owner
+	Token    fencing.Token
+}
+
+// Assignment is the state of a group as a view knows it.
+type Assignment struct {
+	Members []MemberInfo // by name; those that are away are included, those evicted are not
+	Owners  []Owner      // by slot
+}
+
+// Assignment returns the state of the group. It does no I/O.
+func (v *View) Assignment() Assignment {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.assignment()
+}
+
+// assignment is Assignment. The mutex is held.
+func (v *View) assignment() Assignment {
+	a := Assignment{Owners: slices.Clone(v.owners)}
+	for name, m := range v.members {
+		if v.evicted[name] == nil {
+			a.Members = append(a.Members, m)
+		}
+	}
+	slices.SortFunc(a.Members, func(a, b MemberInfo) int { return cmp.Compare(a.Name, b.Name) })
+	for slot := range a.Owners {
+		a.Owners[slot].Member = v.known[a.Owners[slot].Instance].Name
+	}
+	return a
+}
+
+// Watch yields the state of the group now, and again after each change, until ctx ends
+// or the view is closed. Changes that follow each other closely are yielded as one.
+func (v *View) Watch(ctx context.Context) iter.Seq[Assignment] {
+	return func(yield func(Assignment) bool) {
+		for {
+			v.mu.Lock()
+			a, changed := v.assignment(), v.changed
+			v.mu.Unlock()
+			if !yield(a) {
+				return
+			}
+			select {
+			case <-changed:
+				if !sleep(ctx, settleTime) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			case <-v.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// Slots returns the number of slots of the group.
+func (v *View) Slots() int { return v.slots }
+
+// Plan is a dry run: it returns which slots would move, and why, if the given
+// members joined and those with the given names left. Without both it returns what is to
+// move now. It does no I/O.
+func (v *View) Plan(join []MemberInfo, leave ...string) Plan {
+	a := v.Assignment()
+	members := make(map[string]MemberInfo)
+	for _, m := range append(a.Members, join...) {
+		members[m.Name] = m
+	}
+	maps.DeleteFunc(members, func(name string, _ MemberInfo) bool { return slices.Contains(leave, name) })
+	return Balance(slices.Collect(maps.Values(members)), a.owned())
+}
+
+// owned returns the names of the slots' owners, as far as they are members.
+func (a Assignment) owned() []string {
+	names := make(map[string]string, len(a.Members))
+	for _, m := range a.Members {
+		if m.Instance != "" {
+			names[m.Instance] = m.Name
+		}
+	}
+	owners := make([]string, len(a.Owners))
+	for slot, o := range a.Owners {
+		owners[slot] = names[o.Instance]
+	}
+	return owners
+}

@@ -1,0 +1,179 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"go.uber.org/zap"
+)
+
+// Limits, and the values that stand for zero ones.
+const (
+	// MaxSlots is the greatest number of slots of a group.
+	MaxSlots = 16_384
+	// MaxNameBytes is the length of the longest name of a group or member.
+	MaxNameBytes = 128
+	// MaxWeight is the greatest weight of a member.
+	MaxWeight = 1_000_000
+	// DefaultCooldown is how long a member is in the list before slots move to it.
+	DefaultCooldown = 5 * time.Second
+	// DefaultMoveInterval is the time in which at most Config.MaxMoves slots move.
+	DefaultMoveInterval = 10 * time.Second
+
+	maxAway     = 24 * time.Hour
+	maxEviction = 365 * 24 * time.Hour
+	maxLabel    = 1024 // bytes of Address and Zone
+)
+
+// Errors that calls return besides those of package etcdclaims. Test with errors.Is.
+var (
+	// ErrSlots is returned by Join if the group has another number of slots.
+	ErrSlots = errors.New("group has another number of slots")
+	// ErrJoined is returned by Join if the client has joined the group already. Use a
+	// client for each member.
+	ErrJoined = errors.New("client is a member already")
+	// ErrReplaced is returned by Member.Err if another process joined with the
+	// member's name. The later process keeps the name.
+	ErrReplaced = errors.New("another process joined with the name of this member")
+	// ErrEvicted is returned by Join and Member.Err if the member was evicted. The
+	// error is an *EvictedError.
+	ErrEvicted = errors.New("member was evicted")
+	// ErrLeft is returned by Member.Err after Leave.
+	ErrLeft = errors.New("member has left the group")
+	// ErrNoGroup is returned by Open if nobody has joined a group of this name.
+	ErrNoGroup = errors.New("no such group")
+	// ErrNoOwner is returned by Route if no member is known to own the slot.
+	ErrNoOwner = errors.New("slot has no owner")
+	// ErrInUse is returned by Remove if the group has members or owned slots.
+	ErrInUse = errors.New("group is in use")
+)
+
+// EvictedError describes an eviction. It matches ErrEvicted.
+type EvictedError struct {
+	Member string
+	Reason string
+	By     string    // Owner of the client that evicted the member
+	Until  time.Time // when the name may join again, by the evicting process's clock
+}
+
+func (e *EvictedError) Error() string {
+	return fmt.Sprintf("member %q was evicted by %s until %s: %s", e.Member, e.By, e.Until.Format(time.RFC3339), e.Reason)
+}
+
+// Is matches ErrEvicted.
+func (e *EvictedError) Is(target error) bool { return target == ErrEvicted }
+
+// Config describes a group and one member of it. Group and Slots are required, and are
+// the same for all members. Cooldown, MaxMoves and MoveInterval should be the same.
+type Config struct {
+	// Group names the group under the prefix of the client: printable UTF-8 of 1 to
+	// MaxNameBytes bytes without slashes.
+	Group string
+	// Slots is the number of slots, from 1 to MaxSlots. The slots are numbered from 0.
+	Slots int
+
+	// Name names the member, with the same rules as Group. A process that joins with the
+	// name of a member replaces that member, and owns the slots that it had; so a name
+	// that a process keeps across restarts keeps its slots. Default: the
+	// client's Instance, which is new with each client.
+	Name string
+	// Weight is the member's part of the slots, in proportion to the weights of the
+	// others, up to MaxWeight. Default: 1.
+	Weight int
+	// Address and Zone describe the member to callers of Route, up to 1,024 bytes each.
+	// They do not affect the plan.
+	Address, Zone string
+	// Away is how long the slots stay reserved for Name after Leave, so that a restart
+	// does not move them. Nobody owns them during that time, unless a process joins with the
+	// name. Rounded up to full seconds; at most 24 h. Zero means that the slots go to others at once. It needs a Name.
+	Away time.Duration
+
+	// Cooldown is how long a member is in the list before slots move to it from
+	// members that are there. A member that comes and goes thus moves nothing. Slots without an
+	// owner do not wait. Zero means DefaultCooldown; negative means none.
+	Cooldown time.Duration
+	// MaxMoves is how many slots may move between members within MoveInterval,
+	// in the whole group. Slots of members that leave, die or are evicted do not count. Zero means no limit.
+	MaxMoves int
+	// MoveInterval is the time that MaxMoves is about. Default: DefaultMoveInterval.
+	MoveInterval time.Duration
+
+	// TTL is the lease time of the slots' claims and of the member's entry. Default:
+	// that of the client.
+	TTL time.Duration
+	// Logger receives events that no caller would otherwise see. Default: none.
+	Logger *zap.Logger
+	// Hooks are called on events of this member.
+	Hooks Hooks
+}
+
+// Hooks are called on events of a member, on the goroutine of the slot. They must
+// return quickly. A nil hook is skipped.
+type Hooks struct {
+	// Started is called before the handler of a slot is called for the first time under a claim.
+	Started func(slot int, t fencing.Token)
+	// Stopped is called when the slot's claim has ended and its handler has returned. The error is why
+	// the handler's context ended.
+	Stopped func(slot int, t fencing.Token, cause error)
+}
+
+func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
+	if cfg.Name == "" && cfg.Away != 0 {
+		return cfg, fmt.Errorf("group %q: config: Away %v needs a Name to come back with", cfg.Group, cfg.Away)
+	}
+	if cfg.Name == "" {
+		cfg.Name = claims.Instance()
+	}
+	if cfg.Weight == 0 {
+		cfg.Weight = 1
+	}
+	if cfg.Cooldown == 0 {
+		cfg.Cooldown = DefaultCooldown
+	}
+	if cfg.MoveInterval == 0 {
+		cfg.MoveInterval = DefaultMoveInterval
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if err := checkName("group", cfg.Group); err != nil {
+		return cfg, err
+	}
+	if err := checkName("member", cfg.Name); err != nil {
+		return cfg, err
+	}
+	var fault string
+	switch {
+	case cfg.Slots < 1 || cfg.Slots > MaxSlots:
+		fault = fmt.Sprintf("Slots %d is not between 1 and %d", cfg.Slots, MaxSlots)
+	case cfg.Weight < 0 || cfg.Weight > MaxWeight:
+		fault = fmt.Sprintf("Weight %d is not between 1 and %d", cfg.Weight, MaxWeight)
+	case len(cfg.Address) > maxLabel || len(cfg.Zone) > maxLabel:
+		fault = fmt.Sprintf("Address or Zone is longer than %d bytes", maxLabel)
+	case cfg.Away < 0 || cfg.Away > maxAway:
+		fault = fmt.Sprintf("Away %v is not between 0 and %v", cfg.Away, maxAway)
+	case cfg.MaxMoves < 0 || cfg.MaxMoves > MaxSlots:
+		fault = fmt.Sprintf("MaxMoves %d is not between 0 and %d", cfg.MaxMoves, MaxSlots)
+	case cfg.MoveInterval < 0:
+		fault = fmt.Sprintf("MoveInterval %v is negative", cfg.MoveInterval)
+	case cfg.TTL < 0:
+		fault = fmt.Sprintf("TTL %v is negative", cfg.TTL)
+	}
+	if fault != "" {
+		return cfg, fmt.Errorf("group %q: config: %s", cfg.Group, fault)
+	}
+	return cfg, nil
+}
+
+// checkName reports whether a name can stand in keys and be read by people.
+func checkName(what, name string) error {
+	err := fencing.Token{Key: name, Fence: 1}.Validate()
+	if err != nil || len(name) > MaxNameBytes || strings.Contains(name, "/") {
+		return fmt.Errorf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes: %w", what, name, MaxNameBytes, etcdclaims.ErrInvalidKey)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package group_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	"google.golang.org/grpc/codes"
+)
+
+// Each kind of request is lost, and carried out with its reply lost, while a member joins
+// and leaves.
+func TestLostRequestsAndReplies(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []claimtest.Kind{
+		claimtest.Acquire, claimtest.Enqueue, claimtest.Resolve, claimtest.Grant, claimtest.Sentinel, claimtest.KeepAlive, claimtest.Verify,
+		claimtest.Watch, claimtest.Other, claimtest.HandOver, claimtest.Release, claimtest.Range, claimtest.Every,
+	} {
+		for name, fault := range map[string]claimtest.Fault{
+			"request lost": {LoseRequest: true},
+			"reply lost":   {LoseReply: true},
+			"unavailable":  {LoseReply: true, Code: codes.Unavailable},
+		} {
+			for skip := range 3 {
+				t.Run(fmt.Sprintf("%s/%s/%d", kind, name, skip), func(t *testing.T) {
+					t.Parallel()
+					testetcd.Sample(t)
+					virtually(t, func(w *world) {
+						const slots = 6
+						a := w.join(config("a", slots))
+						host := w.server.Host(w.T)
+						fault.On, fault.Skip, fault.Times = kind, skip, 1
+						host.Inject(fault)
+						a.host.Inject(fault)
+						claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"})
+						var b *process
+						for b == nil || b.err != nil { // Join returns what its caller must decide
+							b = w.joinFrom(host, claims, config("b", slots))
+							time.Sleep(sec)
+						}
+						v := w.view()
+						w.within(3*ttl, "balanced", func() bool { return balanced(v) && owned(v) })
+						host.Inject(fault)
+						a.host.Inject(fault)
+						w.ok(b.Leave(w.Context()))
+						w.within(2*ttl, "all are a's", func() bool { return counts(v)["a"] == slots && len(v.Assignment().Members) == 1 })
+						w.history(slots)
+						w.noOverlap()
+					})
+				})
+			}
+		}
+	}
+}
+
+// A member whose watches deliver nothing has an old view. It does no harm, and finds
+// out in the end.
+func TestTwoViews(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 24
+		a := w.join(config("a", slots))
+		b := w.join(config("b", slots))
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		deaf := a.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseReply: true})
+		a.host.Break()
+		c := w.join(config("c", slots)) // a does not know
+		w.within(30*sec, "balanced", func() bool { return balanced(v) && counts(v)["c"] == slots/3 })
+		b.die()
+		w.within(2*ttl+5*sec, "owned", func() bool { return owned(v) && counts(v)["b"] == 0 })
+		c.leave()
+		w.within(30*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		deaf.Remove()
+		w.history(slots)
+		w.noOverlap()
+	})
+}
+
+// etcd is away for longer than all claims last. All members join again.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 24
+		for _, name := range []string{"a", "b", "c"} {
+			w.join(config(name, slots))
+		}
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		w.server.Stop(w.T)
+		time.Sleep(time.Minute)
+		w.server.Restart(w.T)
+		w.within(3*ttl, "balanced", func() bool { return balanced(v) && owned(v) })
+		w.history(slots)
+		w.noOverlap()
+	})
+}

@@ -1,0 +1,106 @@
+package group
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// keys is the layout of a group in etcd. Below the client's prefix and group/<digest of
+// the name>/:
+//
+//	spec            the number of slots; the only key without a lease
+//	member/<name>   a member that is there, on the lease of its claim
+//	away/<name>     a member whose slots are reserved, on a lease of Config.Away
+//	evicted/<name>  a member that was evicted, on a lease of that time
+//
+// The claims of members and slots are group/<name>/member/<instance> and
+// group/<name>/slot/<number>. No group's name has a slash, so none of these is another's.
+type keys struct{ group, root string }
+
+func newKeys(prefix, group string) keys {
+	return keys{group, prefix + "group/" + keyspace.Digest(group) + "/"}
+}
+
+const (
+	dirMember  = "member/"
+	dirAway    = "away/"
+	dirEvicted = "evicted/"
+)
+
+func (k keys) spec() string               { return k.root + "spec" }
+func (k keys) member(name string) string  { return k.root + dirMember + name }
+func (k keys) away(name string) string    { return k.root + dirAway + name }
+func (k keys) evicted(name string) string { return k.root + dirEvicted + name }
+func (k keys) claims() string             { return "group/" + k.group + "/" }
+func (k keys) claimOf(inst string) string { return k.claims() + "member/" + inst }
+func (k keys) slots() string              { return k.claims() + "slot/" }
+func (k keys) slot(slot int) string       { return fmt.Sprintf("%s%05d", k.slots(), slot) }
+
+// slotOf is the opposite of slot. ok is false for a key that is none of a slot.
+func (k keys) slotOf(key string) (slot int, ok bool) {
+	slot, err := strconv.Atoi(strings.TrimPrefix(key, k.slots()))
+	return slot, err == nil && slot >= 0 && k.slot(slot) == key
+}
+
+const valueVersion = 1
+
+// spec is what all members must agree on.
+type spec struct {
+	Version int    `json:"v"`
+	Group   string `json:"group"`
+	Slots   int    `json:"slots"`
+}
+
+// entry describes a member that is there, or away.
+type entry struct {
+	Version  int       `json:"v"`
+	Claim    string    `json:"claim,omitempty"`    // of the member
+	Instance string    `json:"instance,omitempty"` // of its client
+	Weight   int       `json:"weight"`
+	Address  string    `json:"address,omitempty"`
+	Zone     string    `json:"zone,omitempty"`
+	Since    time.Time `json:"since"`
+}
+
+// eviction says why a member may not be there.
+type eviction struct {
+	Version int       `json:"v"`
+	Reason  string    `json:"reason"`
+	By      string    `json:"by"`
+	Until   time.Time `json:"until"`
+}
+
+func encode(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // of plain structs: cannot be
+	}
+	return string(b)
+}
+
+// decode reads a value, unless a newer version of this package wrote it.
+func decode[T any](key string, value []byte) (v T, err error) {
+	var version struct {
+		V int `json:"v"`
+	}
+	if err = json.Unmarshal(value, &version); err == nil && version.V > valueVersion {
+		err = fmt.Errorf("it has version %d, this program knows version %d", version.V, valueVersion)
+	}
+	if err == nil {
+		err = json.Unmarshal(value, &v)
+	}
+	if err != nil {
+		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
+	}
+	return v, nil
+}
+
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}

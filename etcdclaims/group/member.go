@@ -1,0 +1,226 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"go.uber.org/zap"
+)
+
+// Handler handles a slot. It runs until ctx ends: when the slot is to move, the member
+// leaves, or the claim is about to expire. It then has the drain of the client
+// (etcdclaims.Config.Drain) to return. If it returns before, with or without an error, it is called again under
+// the same claim, after a pause that grows from 1 s to a minute.
+//
+// ctx carries the claim's token. Call fencing.Check(ctx) before each effect, and fence the effects.
+type Handler func(ctx context.Context, slot int, claim *etcdclaims.Claim) error
+
+// Member is a process's membership in a group. It is safe for concurrent use. End it
+// with Leave before the client is closed.
+type Member struct {
+	claims  *etcdclaims.Client
+	cfg     Config
+	keys    keys
+	handler Handler
+	log     *zap.Logger
+	view    *View
+
+	ctx  context.Context // ends when the member begins to leave, with Err as its cause
+	stop context.CancelCauseFunc
+	wake chan struct{} // capacity 1: something is to be done
+	done chan struct{} // closed when the member has left
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex
+	claim *etcdclaims.Claim // of the entry
+	entry string            // value of the entry
+	since int64             // revision of the entry
+	runs  map[int]*run      // by slot
+	hurry bool              // not to wait for successors
+
+	leftAt time.Time     // when it began to leave
+	poll   time.Duration // until the lines are read again
+}
+
+// Join makes the process a member of the group. It returns when the member is in the list and
+// knows the others. The member then claims its slots, and calls the handler for each one that it owns, on a
+// goroutine of its own.
+//
+// ctx bounds the call, not the membership, which lasts until Leave, Close of the client, an eviction,
+// or until another process joins with the same Name. A member that loses its claim, as
+// in an outage of etcd, joins again by itself.
+//
+// An error describes the field of cfg that is invalid, or matches ErrSlots, ErrJoined, ErrEvicted,
+// etcdclaims.ErrPassthrough, or an error of Client.TryAcquire.
+func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
+	cfg, err := cfg.withDefaults(claims)
+	switch {
+	case claims.Passthrough():
+		err = fmt.Errorf("group %q: %w", cfg.Group, etcdclaims.ErrPassthrough)
+	case err == nil && handler == nil:
+		err = fmt.Errorf("group %q: no handler", cfg.Group)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &Member{
+		claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Group), handler: handler,
+		log:  cfg.Logger.With(zap.String("group", cfg.Group), zap.String("member", cfg.Name)),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), runs: make(map[int]*run),
+	}
+	m.ctx, m.stop = context.WithCancelCause(context.Background())
+	if err := m.register(ctx, false); err != nil {
+		return nil, fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
+	}
+	m.view = newView(claims, m.keys, cfg.Slots, m.log)
+	m.wg.Go(m.stay)
+	go m.run()
+	if err := m.view.until(ctx, func() bool { return m.view.rev >= m.since && m.view.synced }); err != nil {
+		return nil, errors.Join(fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err), m.Leave(context.WithoutCancel(ctx)))
+	}
+	return m, nil
+}
+
+// Name returns the member's name.
+func (m *Member) Name() string { return m.cfg.Name }
+
+// View returns the member's view of the group. It is closed when the member has left.
+func (m *Member) View() *View { return m.view }
+
+// Done returns a channel that is closed when the member has left, for whatever reason,
+// and its handlers have returned.
+func (m *Member) Done() <-chan struct{} { return m.done }
+
+// Err returns nil while the process is a member, or is about to join again after an outage.
+// After that it returns why it leaves or has left: ErrLeft, ErrReplaced, ErrSlots, etcdclaims.ErrClosed, or an *EvictedError.
+func (m *Member) Err() error { return context.Cause(m.ctx) }
+
+// Leave ends the membership. The member is taken off the list at once. Then each
+// slot is handed over to the member that is to have it, as soon as that one waits in line, or
+// after 2 s. Handlers have the drain of the client to return.
+//
+// If ctx ends first, Leave no longer waits for successors and returns an error. The handlers' contexts have
+// ended then, and the rest happens in the background. Calling Leave again waits for the first call.
+func (m *Member) Leave(ctx context.Context) error {
+	m.stop(ErrLeft)
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	m.hurry = true
+	m.mu.Unlock()
+	m.rouse()
+	return fmt.Errorf("leave group %q: handlers are still running: %w", m.cfg.Group, context.Cause(ctx))
+}
+
+// Admit implements fencing.Gate for requests that callers send to the owner of a
+// slot, with the token of a Route. It admits the token of a claim that this member holds now,
+// by its local clock. Other tokens are refused with a *fencing.StaleError, so that
+// the caller looks for the owner anew; see [View.Call]. It does no I/O.
+//
+// It is an early reject: the claim can end after Admit has returned.
+func (m *Member) Admit(_ context.Context, t fencing.Token) error {
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	stale := &fencing.StaleError{Token: t}
+	slot, ok := m.keys.slotOf(t.Key)
+	if !ok {
+		return stale
+	}
+	m.mu.Lock()
+	r := m.runs[slot]
+	var claim *etcdclaims.Claim
+	if r != nil {
+		claim = r.claim
+	}
+	m.mu.Unlock()
+	switch {
+	case claim == nil:
+		return stale
+	case claim.Fence() != t.Fence:
+		stale.Newest = max(0, claim.Fence())
+		return stale
+	case claim.Check() != nil:
+		return stale
+	}
+	return nil
+}
+
+// rouse makes the member look what is to be done.
+func (m *Member) rouse() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stay joins again each time that the entry is lost.
+func (m *Member) stay() {
+	for {
+		m.mu.Lock()
+		claim := m.claim
+		m.mu.Unlock()
+		select {
+		case <-claim.Done():
+		case <-m.ctx.Done():
+			return
+		}
+		m.log.Warn("membership lost; joining again", zap.Error(claim.Err()))
+		for try := 1; ; try++ {
+			err := m.register(m.ctx, true)
+			if err == nil {
+				m.log.Info("joined again")
+				break
+			}
+			if errors.Is(err, ErrReplaced) || errors.Is(err, ErrEvicted) || errors.Is(err, ErrSlots) || errors.Is(err, etcdclaims.ErrClosed) {
+				m.stop(err)
+				return
+			}
+			m.log.Debug("not joined; retrying", zap.Error(err))
+			if !sleep(m.ctx, backoff(min(try, 8))) {
+				return
+			}
+		}
+	}
+}
+
+// run does what is to be done until the member has left.
+func (m *Member) run() {
+	defer close(m.done)
+	defer m.view.Close()
+	leaving := m.ctx.Done()
+	left := make(chan struct{}) // closed when the entry is gone
+	for {
+		changed := m.view.news()
+		timer := time.NewTimer(m.step())
+		select {
+		case <-changed:
+			sleep(m.view.ctx, settleTime) // many slots change hands at once
+			m.poll = 0
+		case <-m.wake:
+		case <-timer.C:
+		case <-leaving:
+			leaving, m.leftAt, m.poll = nil, time.Now(), 0
+			m.log.Info("leaving", zap.Error(m.Err()))
+			m.wg.Go(func() { defer close(left); m.depart() })
+		}
+		timer.Stop()
+		m.mu.Lock()
+		idle := len(m.runs) == 0
+		m.mu.Unlock()
+		if leaving == nil && idle {
+			break
+		}
+	}
+	<-left
+	m.wg.Wait()
+	m.unregister()
+}

@@ -1,0 +1,332 @@
+package group_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/fencing"
+)
+
+func TestBadConfigIsRefusedBeforeAnyRequest(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		host := w.server.Host(w.T)
+		claims := claimtest.NewClient(w.T, host, etcdclaims.Config{})
+		handler := func(context.Context, int, *etcdclaims.Claim) error { return nil }
+		for what, cfg := range map[string]group.Config{
+			"group name":   {Slots: 1},
+			"a slash":      {Group: "a/b", Slots: 1},
+			"long":         {Group: strings.Repeat("x", group.MaxNameBytes+1), Slots: 1},
+			"member name":  {Group: "g", Slots: 1, Name: "a\n"},
+			"Slots 0":      {Group: "g"},
+			"Slots 16385":  {Group: "g", Slots: group.MaxSlots + 1},
+			"Weight":       {Group: "g", Slots: 1, Weight: -1},
+			"Address":      {Group: "g", Slots: 1, Address: strings.Repeat("x", 1025)},
+			"Away":         {Group: "g", Slots: 1, Away: time.Second},
+			"Away -1s":     {Group: "g", Slots: 1, Name: "a", Away: -time.Second},
+			"MaxMoves":     {Group: "g", Slots: 1, MaxMoves: -1},
+			"MoveInterval": {Group: "g", Slots: 1, MoveInterval: -1},
+			"TTL":          {Group: "g", Slots: 1, TTL: -1},
+		} {
+			if _, err := group.Join(w.Context(), claims, cfg, handler); err == nil || errors.Is(err, context.DeadlineExceeded) {
+				w.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := group.Join(w.Context(), claims, config("a", 1), nil); err == nil {
+			w.Error("joined without a handler")
+		}
+		_, err := group.Join(w.Context(), nil, config("a", 1), handler)
+		w.wantErr(err, etcdclaims.ErrPassthrough)
+		_, err = group.Open(w.Context(), nil, "g")
+		w.wantErr(err, etcdclaims.ErrPassthrough)
+		w.wantErr(group.Remove(w.Context(), nil, "g"), etcdclaims.ErrPassthrough)
+		_, err = group.Open(w.Context(), claims, "a/b")
+		w.wantErr(err, etcdclaims.ErrInvalidKey)
+		if n := len(host.Sent(claimtest.Other)) + len(host.Sent(claimtest.Acquire)) + len(host.Sent(claimtest.Grant)); n > 0 {
+			w.Errorf("%d requests", n)
+		}
+		_, err = group.Open(w.Context(), claims, "g")
+		w.wantErr(err, group.ErrNoGroup)
+	})
+}
+
+func TestJoinRefusals(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		a := w.join(config("a", 8))
+		w.wantErr(w.tryJoin(config("b", 9)).err, group.ErrSlots)
+		w.wantErr(w.joinFrom(a.host, a.claims, config("c", 8)).err, group.ErrJoined)
+		w.wantErr(group.Remove(w.Context(), a.claims, "g"), group.ErrInUse)
+		v := w.view()
+		w.within(2*sec, "a has all", func() bool { return counts(v)["a"] == 8 })
+		if names := v.Assignment().Members; len(names) != 1 {
+			w.Errorf("members %v", names)
+		}
+		// Another number of slots is a new beginning.
+		a.leave()
+		claims := claimtest.NewClient(w.T, w.server, etcdclaims.Config{})
+		w.ok(group.Remove(w.Context(), claims, "g"))
+		w.join(config("b", 9))
+	})
+}
+
+// The later process with a name keeps it, and has the slots of the earlier one.
+func TestNameIsTakenOver(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 20
+		w.join(config("a", slots))
+		b := w.join(config("b", slots))
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		before := v.Assignment().Owners
+		again := w.join(config("b", slots))
+		w.within(5*sec, "the new b has the slots", func() bool {
+			for slot, o := range v.Assignment().Owners {
+				if o.Member != before[slot].Member || o.Member == "b" && o.Instance != again.claims.Instance() {
+					return false
+				}
+			}
+			return true
+		})
+		<-b.Done()
+		w.wantErr(b.Err(), group.ErrReplaced)
+		if again.Err() != nil {
+			w.Error(again.Err())
+		}
+
+		// A crashed process that is back before its TTL is over waits for its own slots.
+		again.die()
+		time.Sleep(2 * sec)
+		last := w.join(config("b", slots))
+		w.within(ttl+sec, "the last b has the slots", func() bool {
+			for slot, o := range v.Assignment().Owners {
+				if o.Member != before[slot].Member || o.Member == "b" && o.Instance != last.claims.Instance() {
+					return false
+				}
+			}
+			return true
+		})
+		again.host.Heal()
+		w.within(ttl+5*sec, "the dead b knows", func() bool { return errors.Is(again.Err(), group.ErrReplaced) })
+		w.history(slots)
+		w.noOverlap()
+	})
+}
+
+// An owner keeps a slot until the member that is to have it waits in line.
+func TestFrozenTargetGetsNothing(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 16
+		cfg := config("a", slots)
+		cfg.Cooldown = 4 * sec
+		w.join(cfg)
+		v := w.view()
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		cfg.Name = "b"
+		host := w.server.Host(w.T)
+		claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"})
+		host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, LoseRequest: true})
+		w.joinFrom(host, claims, cfg)
+		time.Sleep(8 * sec)
+		if n := counts(v); n["a"] != slots {
+			w.Errorf("owners: %v", n)
+		}
+		host.Cut()
+		time.Sleep(30 * sec)
+		if _, free := moves(w.history(slots)); free > 0 || counts(v)["a"] != slots {
+			w.Errorf("%d slots were free: %v", free, counts(v))
+		}
+	})
+}
+
+func TestEvict(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 20
+		w.join(config("a", slots))
+		b := w.join(config("b", slots))
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		_, before := moves(w.history(slots))
+		begin := time.Now()
+		w.ok(v.Evict(w.Context(), "b", "disk is slow", time.Minute))
+		if took := time.Since(begin); took > sec {
+			w.Errorf("a member that works was evicted in %v", took)
+		}
+		<-b.Done()
+		var evicted *group.EvictedError
+		if !errors.As(b.Err(), &evicted) || evicted.Reason != "disk is slow" || evicted.Member != "b" {
+			w.Error(b.Err())
+		}
+		if _, free := moves(w.history(slots)); free > before || counts(v)["a"] != slots {
+			w.Errorf("%d slots were free: %v", free-before, counts(v))
+		}
+		w.wantErr(w.tryJoin(config("b", slots)).err, group.ErrEvicted)
+		w.ok(v.Readmit(w.Context(), "b"))
+		w.join(config("b", slots))
+		w.wantErr(v.Evict(w.Context(), "a/b", "", sec), etcdclaims.ErrInvalidKey)
+		if err := v.Evict(w.Context(), "b", "", 0); err == nil {
+			w.Error("evicted for no time")
+		}
+		w.noOverlap()
+	})
+}
+
+// A member that renews its claims and does nothing else loses its slots all the same.
+func TestEvictGrayMember(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 20
+		w.join(config("a", slots))
+		b := w.join(config("b", slots))
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		// It hears nothing of the group, and its handlers do not stop.
+		b.host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, LoseRequest: true, Skip: 0})
+		b.host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, LoseRequest: true})
+		w.mu.Lock()
+		w.ignore["b"] = true
+		w.mu.Unlock()
+		w.ok(v.Evict(w.Context(), "b", "gray", time.Hour))
+		w.within(sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
+		if members := v.Assignment().Members; len(members) != 1 {
+			w.Errorf("members: %v", members)
+		}
+		w.history(slots)
+	})
+}
+
+// A handler that does not stop does not keep its slot for longer than the drain and a TTL.
+func TestHandlerThatDoesNotStop(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 8
+		a := w.join(config("a", slots))
+		v := w.view()
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.mu.Lock()
+		w.ignore["a"] = true
+		w.mu.Unlock()
+		w.join(config("b", slots))
+		w.within(2*sec+ttl/5+ttl+2*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == slots/2 })
+		w.history(slots) // no write of a late handler
+		if a.Err() != nil {
+			w.Error(a.Err())
+		}
+	})
+}
+
+// A handler that returns is called again under the same claim.
+func TestHandlerThatReturns(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		var calls, started, stopped atomic.Int64
+		var fence atomic.Int64
+		claims := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
+		cfg := config("a", 1)
+		cfg.Hooks = group.Hooks{
+			Started: func(_ int, t fencing.Token) { started.Add(1); fence.Store(t.Fence) },
+			Stopped: func(_ int, t fencing.Token, cause error) {
+				if cause == nil || t.Fence != fence.Load() {
+					w.Errorf("stopped with %v, %v", t, cause)
+				}
+				stopped.Add(1)
+			},
+		}
+		m, err := group.Join(w.Context(), claims, cfg, func(_ context.Context, _ int, claim *etcdclaims.Claim) error {
+			if calls.Add(1) > 1 && claim.Fence() != fence.Load() {
+				w.Error("another claim")
+			}
+			return errors.New("failed")
+		})
+		w.ok(err)
+		time.Sleep(10 * sec)
+		w.ok(m.Leave(w.Context()))
+		if n := calls.Load(); n < 4 || n > 10 || started.Load() != 1 || stopped.Load() != 1 {
+			w.Errorf("%d calls in 10 s, %d started, %d stopped", n, started.Load(), stopped.Load())
+		}
+	})
+}
+
+// A client that is closed without Leave ends its member.
+func TestClientClosed(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 12
+		w.join(config("a", slots))
+		b := w.join(config("b", slots))
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		w.ok(b.claims.Close(w.Context()))
+		w.within(2*sec, "b is over", func() bool { return b.Err() != nil })
+		w.wantErr(b.Err(), etcdclaims.ErrClosed)
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+	})
+}
+
+// An entry that an operator deletes by hand is put again.
+func TestEntryDeletedByHand(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		a := w.join(config("a", 4))
+		v := w.view()
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == 4 })
+		resp, err := w.server.Admin().Get(w.Context(), "/etcdclaims/group/", prefixKeys...)
+		w.ok(err)
+		for _, kv := range resp.Kvs {
+			if strings.Contains(string(kv.Key), "/member/") {
+				w.server.Delete(w.T, string(kv.Key))
+			}
+		}
+		w.within(2*sec, "it is back", func() bool { return len(v.Assignment().Members) == 1 && counts(v)["a"] == 4 })
+		if a.Err() != nil {
+			w.Error(a.Err())
+		}
+	})
+}
+
+// Requests of a member that has nothing to do.
+func TestRequestsAtRest(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		idle := func(ctx context.Context, _ int, _ *etcdclaims.Claim) error { <-ctx.Done(); return nil }
+		const slots, members = 256, 8
+		var hosts []*claimtest.Host
+		var all []*group.Member
+		for i := range members {
+			host := w.server.Host(w.T)
+			m, err := group.Join(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{}), config(string(rune('a'+i)), slots), idle)
+			w.ok(err)
+			hosts, all = append(hosts, host), append(all, m)
+		}
+		w.within(time.Minute, "balanced", func() bool { return balanced(all[0].View()) })
+		time.Sleep(10 * sec)
+		count := func() (n int) {
+			for _, host := range hosts {
+				for _, kind := range []claimtest.Kind{claimtest.KeepAlive, claimtest.Verify, claimtest.Range, claimtest.Other, claimtest.Enqueue, claimtest.Grant, claimtest.Watch} {
+					n += len(host.Sent(kind))
+				}
+			}
+			return n
+		}
+		before := count()
+		time.Sleep(5 * time.Minute)
+		rate := float64(count()-before) / 300 / members
+		w.Logf("%.2f requests a second and member", rate)
+		if rate >= 1 || rate == 0 {
+			w.Errorf("%.2f requests a second and member", rate)
+		}
+		for _, m := range all {
+			w.ok(m.Leave(w.Context()))
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// evictTime is how long an evicted member has to hand over its slots by itself.
+const evictTime = 2*successorTime + time.Second
+
+// Evict takes a member off the list, and keeps its name off the list for d, which is rounded
+// up to full seconds and at most 365 days. It is for an operator who has decided that a member does not
+// work, although it renews its claims.
+//
+// A member that works leaves with an *EvictedError, and hands over its slots. What it has not handed over after
+// 5 s is taken from it: its claims are lost, and the fences of the next owners refuse what it still
+// writes. Evict returns then. A member that is not in the list is only kept off.
+//
+// If the error matches etcdclaims.ErrUnknown, or ctx has ended, the member may be evicted. Calling again is safe.
+func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration) error {
+	if err := checkName("member", member); err != nil {
+		return err
+	}
+	if d < time.Second || d > maxEviction || len(reason) > maxLabel {
+		return fmt.Errorf("evict %q from group %q: duration %v is not between 1s and %v, or the reason is longer than %d bytes", member, v.keys.group, d, maxEviction, maxLabel)
+	}
+	if err := v.evict(ctx, member, reason, d); err != nil {
+		return fmt.Errorf("evict %q from group %q: %w", member, v.keys.group, err)
+	}
+	return nil
+}
+
+func (v *View) evict(ctx context.Context, member, reason string, d time.Duration) error {
+	v.mu.Lock()
+	instance := v.members[member].Instance
+	v.mu.Unlock()
+	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
+	lease, err := v.claims.Etcd().Grant(grant, int64((d+time.Second-1)/time.Second))
+	cancel()
+	if err != nil {
+		return err
+	}
+	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), time.Now().Add(d).UTC()})
+	then := []clientv3.Op{
+		clientv3.OpPut(v.keys.evicted(member), mark, clientv3.WithLease(lease.ID)),
+		clientv3.OpDelete(v.keys.away(member)),
+	}
+	if _, err := commit(ctx, v.claims.Etcd(), nil, then, nil); err != nil || instance == "" {
+		return err
+	}
+	graceful, cancel := context.WithTimeout(ctx, evictTime)
+	defer cancel()
+	if err := v.until(graceful, func() bool { return v.members[member].Instance != instance && len(v.ownedBy(instance)) == 0 }); err == nil || ctx.Err() != nil {
+		return err
+	}
+	v.mu.Lock()
+	left := v.ownedBy(instance)
+	v.mu.Unlock()
+	var errs []error
+	for _, o := range left {
+		if err := v.claims.ForceReleaseTerm(ctx, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, v.claims.ForceRelease(ctx, v.keys.claimOf(instance), reason))
+	_, err = commit(ctx, v.claims.Etcd(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.member(member))}, nil)
+	return errors.Join(append(errs, err)...)
+}
+
+// ownedBy returns the slots of an instance. The mutex is held.
+func (v *View) ownedBy(instance string) (owned []Owner) {
+	for _, o := range v.owners {
+		if o.Instance == instance {
+			owned = append(owned, o)
+		}
+	}
+	return owned
+}
+
+// Readmit ends the eviction of a member before its time. A process may then join with the
+// name. A member that was not evicted is not an error.
+func (v *View) Readmit(ctx context.Context, member string) error {
+	if err := checkName("member", member); err != nil {
+		return err
+	}
+	if _, err := commit(ctx, v.claims.Etcd(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.evicted(member))}, nil); err != nil {
+		return fmt.Errorf("readmit %q to group %q: %w", member, v.keys.group, err)
+	}
+	return nil
+}
+
+// Remove removes what a group without members leaves in etcd: its number of slots,
+// and names that are away or evicted. The next Join makes the group anew. The error matches ErrInUse if the group has
+// members, or if one that left still owns slots; nothing was changed then. A group that does not exist is not an
+// error.
+func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
+	if err := checkName("group", name); err != nil {
+		return err
+	}
+	if claims.Passthrough() {
+		return fmt.Errorf("group %q: %w", name, etcdclaims.ErrPassthrough)
+	}
+	k := newKeys(claims.Prefix(), name)
+	unused := []clientv3.Cmp{absent(k.root + dirMember).WithPrefix(), absent(claims.OwnKey(k.claims())).WithPrefix()}
+	resp, err := commit(ctx, claims.Etcd(), unused, []clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix())}, nil)
+	if err == nil && !resp.Succeeded {
+		err = ErrInUse
+	}
+	if err != nil {
+		return fmt.Errorf("remove group %q: %w", name, err)
+	}
+	return nil
+}

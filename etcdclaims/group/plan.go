@@ -1,0 +1,125 @@
+package group
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Plan is where the slots of a group belong. It is a pure function of the members and
+// the owners: see [Balance].
+type Plan struct {
+	// Target has the member of each slot. All are empty if there are no members.
+	Target []string
+	// Share has how many slots each member is to have.
+	Share map[string]int
+	// Moves has the slots whose owner is not their target, in the order of slots.
+	Moves []Move
+}
+
+// Move is a slot that is to change hands.
+type Move struct {
+	Slot     int
+	From, To string // names of members; From is empty if no member owns the slot
+	Why      string // for people: why the slot leaves its owner
+}
+
+// Balance returns the plan for the slots whose owners are given. The owner of a slot is
+// the name of a member. An empty name, or one that is not a member's, means that no
+// member owns the slot.
+//
+// A member's share of the slots is in proportion to its weight, rounded down or up. With
+// equal weights, the shares of two members differ by one at most. No plan with
+// such shares has fewer moves. If the slots are balanced and weights are equal, a new member
+// moves only as many slots as its share has, and the end of a member moves only its own.
+// With unequal weights, rounding can move one more slot for each member.
+//
+// The plan does not depend on the order of the members. It is also stable: if some of its
+// moves are carried out, in any order, the plan for the result has the same targets. So
+// members whose knowledge of the owners differs agree on the targets.
+func Balance(members []MemberInfo, owners []string) Plan {
+	p := Plan{Target: make([]string, len(owners)), Share: make(map[string]int, len(members))}
+	if len(members) == 0 {
+		return p
+	}
+	members = slices.SortedFunc(slices.Values(members), func(a, b MemberInfo) int { return cmp.Compare(a.Name, b.Name) })
+	index := make(map[string]int, len(members))
+	for i, m := range members {
+		index[m.Name] = i
+	}
+	has := make([]int, len(members))
+	for _, name := range owners {
+		if i, ok := index[name]; ok {
+			has[i]++
+		}
+	}
+	share := shares(members, has, len(owners))
+
+	// Each member keeps its first slots, and the others find the members with room in
+	// the order of both. That order is what makes the plan stable: a slot that has moved
+	// leaves a gap exactly where its place was.
+	kept := make([]int, len(members))
+	var open []int
+	for slot, name := range owners {
+		i, ok := index[name]
+		if !ok || kept[i] == share[i] {
+			open = append(open, slot)
+			continue
+		}
+		kept[i]++
+		p.Target[slot] = name
+	}
+	next := 0
+	for _, slot := range open {
+		for kept[next] == share[next] {
+			next++
+		}
+		kept[next]++
+		to := members[next].Name
+		p.Target[slot] = to
+		move := Move{Slot: slot, To: to, Why: "no member owns the slot"}
+		if i, ok := index[owners[slot]]; ok {
+			move.From, move.Why = owners[slot], fmt.Sprintf("%s owns %d slots, its share is %d", owners[slot], has[i], share[i])
+		}
+		p.Moves = append(p.Moves, move)
+	}
+	for i, m := range members {
+		p.Share[m.Name] = share[i]
+	}
+	return p
+}
+
+// shares returns how many slots each member is to have, given how many it has. The
+// members are in the order of their names.
+func shares(members []MemberInfo, has []int, slots int) []int {
+	var total int64
+	for _, m := range members {
+		total += int64(m.weight())
+	}
+	share, rest := make([]int, len(members)), make([]int64, len(members))
+	left := slots
+	var fractions []int // members whose share is not a whole number
+	for i, m := range members {
+		exact := int64(slots) * int64(m.weight())
+		share[i], rest[i] = int(exact/total), exact%total
+		left -= share[i]
+		if rest[i] > 0 {
+			fractions = append(fractions, i)
+		}
+	}
+	// What is left over goes first to members that already have more: each of these
+	// would otherwise have to give up a slot.
+	more := func(i int) int {
+		if has[i] > share[i] {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(fractions, func(a, b int) int {
+		return cmp.Or(cmp.Compare(more(a), more(b)), cmp.Compare(rest[b], rest[a]))
+	})
+	for _, i := range fractions[:left] {
+		share[i]++
+	}
+	return share
+}

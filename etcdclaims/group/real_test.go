@@ -1,0 +1,69 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+)
+
+// In real time: 256 slots on eight members, of which one leaves.
+func TestRealTime(t *testing.T) {
+	t.Parallel()
+	server := claimtest.Start(t)
+	const slots = 256
+	var running [slots]atomic.Int64
+	var members []*group.Member
+	join := func(i int) {
+		cfg := config(fmt.Sprint("m", i), slots)
+		cfg.Cooldown = 100 * time.Millisecond
+		m, err := group.Join(t.Context(), claimtest.NewClient(t, server, etcdclaims.Config{}), cfg, func(ctx context.Context, slot int, _ *etcdclaims.Claim) error {
+			if n := running[slot].Add(1); n > 1 {
+				t.Errorf("slot %d has %d handlers", slot, n)
+			}
+			<-ctx.Done()
+			running[slot].Add(-1)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		members = append(members, m)
+	}
+	settled := func(each int) {
+		t.Helper()
+		v := members[0].View()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		for range v.Watch(ctx) {
+			if n := counts(v); balanced(v) && n["m0"] == each && n["m1"] == each {
+				return
+			}
+		}
+		t.Fatalf("not balanced: %v", counts(v))
+	}
+	begin := time.Now()
+	for i := range 8 {
+		join(i)
+	}
+	settled(slots / 8)
+	t.Logf("eight members have 256 slots after %v", time.Since(begin))
+	begin = time.Now()
+	for _, m := range members[4:] {
+		if err := m.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	settled(slots / 4)
+	t.Logf("four of them left within %v", time.Since(begin))
+	for _, m := range members[:4] {
+		if err := m.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

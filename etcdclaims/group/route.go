@@ -1,0 +1,79 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// Route is where requests for a slot go.
+type Route struct {
+	Slot int
+	// Member describes the owner. Send the request to its Address.
+	Member MemberInfo
+	// Token is that of the owner's claim. Send it along, so that the receiver can refuse a
+	// request that was meant for another owner; see [Member.Admit].
+	Token fencing.Token
+}
+
+// Route returns who owns the slot, from memory. The error matches ErrNoOwner if no
+// member is known to own it. The answer may be outdated.
+func (v *View) Route(slot int) (Route, error) {
+	if slot < 0 || slot >= v.slots {
+		return Route{}, fmt.Errorf("route: slot %d of group %q, which has %d", slot, v.keys.group, v.slots)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if r, ok := v.route(slot); ok {
+		return r, nil
+	}
+	return Route{}, fmt.Errorf("route: slot %d of group %q: %w", slot, v.keys.group, ErrNoOwner)
+}
+
+// route is Route. The mutex is held.
+func (v *View) route(slot int) (Route, bool) {
+	o := v.owners[slot]
+	m, ok := v.known[o.Instance]
+	return Route{slot, m, o.Token}, ok && o.Instance != ""
+}
+
+// Call calls fn with the owner of the slot. It waits until the slot has an owner. If fn
+// returns an error that matches fencing.ErrStale, which the receiver's gate returned
+// because the view was late, Call waits for a later owner and calls fn once more.
+//
+// The context of fn carries the owner's token, so that middleware.Transport and
+// grpcmw.Stamp send it. ctx bounds the waiting and the calls. If there is no later owner by then, the
+// error is that of the first call, joined with the cause of ctx's end.
+func (v *View) Call(ctx context.Context, slot int, fn func(ctx context.Context, r Route) error) error {
+	r, err := v.await(ctx, slot, 0)
+	if err != nil {
+		return err
+	}
+	err = fn(fencing.NewContext(ctx, r.Token), r)
+	if !errors.Is(err, fencing.ErrStale) {
+		return err
+	}
+	again, waited := v.await(ctx, slot, r.Token.Fence)
+	if waited != nil {
+		return errors.Join(err, waited)
+	}
+	return fn(fencing.NewContext(ctx, again.Token), again)
+}
+
+// await waits until the slot has an owner with a fence above the given one.
+func (v *View) await(ctx context.Context, slot int, above int64) (r Route, err error) {
+	if slot < 0 || slot >= v.slots {
+		return v.Route(slot)
+	}
+	err = v.until(ctx, func() bool {
+		var ok bool
+		r, ok = v.route(slot)
+		return ok && r.Token.Fence > above
+	})
+	if err != nil {
+		err = fmt.Errorf("route: slot %d of group %q: %w: %w", slot, v.keys.group, ErrNoOwner, err)
+	}
+	return r, err
+}

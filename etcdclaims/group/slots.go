@@ -1,0 +1,307 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"go.uber.org/zap"
+)
+
+// run is one slot that the member waits for or owns.
+type run struct {
+	slot  int
+	ctx   context.Context // ends when the member is to give the slot up
+	stop  context.CancelCauseFunc
+	begun bool // the member began to give the slot up
+
+	// Guarded by Member.mu:
+	claim *etcdclaims.Claim // nil while the member waits for the slot
+	timer *time.Timer       // fires if the handler does not return
+	over  bool
+}
+
+const (
+	// successorTime is how long a member that leaves waits for its successors.
+	successorTime = 2 * time.Second
+	mostPoll      = time.Second
+	rest          = time.Hour // there is nothing to do until something changes
+)
+
+var (
+	errMoved       = errors.New("slot moves to another member")
+	handlerBackoff = etcdclaims.ExponentialBackoff(time.Second, time.Minute)
+)
+
+// step claims slots that the member is to have, gives up others, and returns when there
+// is something to do again if nothing changes.
+func (m *Member) step() time.Duration {
+	leaving := !m.leftAt.IsZero()
+	v := m.view
+	v.mu.Lock()
+	a, known := v.assignment(), v.rev > 0 && v.synced
+	entry, there := v.members[m.cfg.Name]
+	evicted, rev := v.evicted[m.cfg.Name], v.rev
+	v.mu.Unlock()
+	m.mu.Lock()
+	claim, since, hurry := m.claim, m.since, m.hurry
+	m.mu.Unlock()
+	in := there && entry.Instance == m.claims.Instance()
+	switch {
+	case leaving && (hurry || !known):
+		m.giveUp(nil, nil)
+		return rest
+	case leaving:
+		return m.handOver(a, in)
+	case !known:
+		return rest
+	case evicted != nil:
+		m.stop(evicted)
+		return rest
+	case rev < since: // the view is from before the member joined
+		return rest
+	case there && !in && entry.Instance != "":
+		m.stop(ErrReplaced)
+		return rest
+	case !in: // somebody removed the entry, or its lease is gone
+		if claim.Err() == nil {
+			m.release(claim)
+		}
+		return rest
+	}
+	owned := a.owned()
+	plan := Balance(a.Members, owned)
+	for slot, name := range plan.Target {
+		if name == m.cfg.Name {
+			m.start(slot)
+		}
+	}
+	offers, wait := m.offers(a, plan)
+	m.giveUp(plan.Target, offers)
+	return min(wait, m.deliver(offers))
+}
+
+// handOver gives up all slots of a member that leaves, each when the member that is to
+// have it waits in line, or when it has had time to.
+func (m *Member) handOver(a Assignment, in bool) time.Duration {
+	var others []MemberInfo
+	for _, other := range a.Members {
+		if !in || other.Name != m.cfg.Name {
+			others = append(others, other)
+		}
+	}
+	if in && m.cfg.Away > 0 && errors.Is(m.Err(), ErrLeft) { // its slots are reserved
+		others = nil
+	}
+	left := time.Until(m.leftAt.Add(successorTime))
+	target := Balance(others, a.owned()).Target
+	instances := make(map[string]string)
+	for _, other := range others {
+		instances[other.Name] = other.Instance
+	}
+	offers := make(map[int]string)
+	if left > 0 {
+		for slot, name := range target {
+			if to := instances[name]; to != "" {
+				offers[slot] = to
+			}
+		}
+	}
+	m.giveUp(nil, offers)
+	return min(m.deliver(offers), max(left, time.Millisecond))
+}
+
+// offers returns the instances to which slots of this member may move now, and how long
+// it is until there may be more. All members agree on which moves come first, so each knows
+// which ones are within the budget of the group.
+func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait time.Duration) {
+	instances := make(map[string]string)
+	for _, other := range a.Members {
+		instances[other.Name] = other.Instance
+	}
+	offers, wait = make(map[int]string), rest
+	room := len(plan.Moves)
+	if m.cfg.MaxMoves > 0 {
+		room = m.cfg.MaxMoves - m.view.moved(m.cfg.MoveInterval, m.cfg.MaxMoves)
+	}
+	for _, move := range plan.Moves {
+		to := instances[move.To]
+		if move.From == "" || to == "" {
+			continue // nobody owns it; or its target is away
+		}
+		if room--; room < 0 {
+			return offers, min(wait, m.cfg.MoveInterval/8+time.Millisecond)
+		}
+		if move.From != m.cfg.Name {
+			continue
+		}
+		if young := m.cfg.Cooldown - m.view.age(to); young > 0 {
+			wait = min(wait, young)
+			continue
+		}
+		offers[move.Slot] = to
+	}
+	return offers, wait
+}
+
+// start begins to wait for a slot, unless the member does already.
+func (m *Member) start(slot int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.runs[slot]; r != nil {
+		return
+	}
+	r := &run{slot: slot}
+	r.ctx, r.stop = context.WithCancelCause(context.Background())
+	m.runs[slot] = r
+	go m.work(r)
+}
+
+// giveUp leaves the lines of slots that are not the member's. If target is nil, the
+// member leaves: then it also gives up all slots that are not on offer.
+func (m *Member) giveUp(target []string, offers map[int]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot, r := range m.runs {
+		switch {
+		case target == nil && offers[slot] == "", r.claim == nil && (target == nil || target[slot] != m.cfg.Name):
+			r.stop(errMoved)
+		}
+	}
+}
+
+// deliver gives up those of the offered slots for which the member that is to have it is
+// the first in line, so that the release hands the slot to it. It returns when to look again.
+func (m *Member) deliver(offers map[int]string) time.Duration {
+	byKey := make(map[string]*run)
+	m.mu.Lock()
+	for slot := range offers {
+		if r := m.runs[slot]; r != nil && r.claim != nil && r.ctx.Err() == nil {
+			byKey[m.keys.slot(slot)] = r
+		}
+	}
+	m.mu.Unlock()
+	if len(byKey) == 0 {
+		return rest
+	}
+	all := make([]string, 0, len(byKey))
+	for key := range byKey {
+		all = append(all, key)
+	}
+	ctx, cancel := context.WithTimeout(m.view.ctx, readTimeout)
+	defer cancel()
+	for line, err := range m.claims.Lines(ctx, all) {
+		if err != nil {
+			m.log.Debug("lines not read", zap.Error(err))
+			break
+		}
+		if r := byKey[line.Key]; line.Next.Instance == offers[r.slot] {
+			r.stop(errMoved)
+			delete(byKey, line.Key)
+		}
+	}
+	if len(byKey) == 0 {
+		return rest
+	}
+	m.poll = min(max(2*m.poll, 50*time.Millisecond), mostPoll)
+	return m.poll
+}
+
+// work waits for a slot, and calls its handler while the member owns it.
+func (m *Member) work(r *run) {
+	defer m.forget(r)
+	claim, err := m.claims.Acquire(r.ctx, m.keys.slot(r.slot), etcdclaims.TTL(m.cfg.TTL))
+	if err != nil {
+		if errors.Is(err, etcdclaims.ErrClosed) {
+			m.stop(etcdclaims.ErrClosed)
+		} else if r.ctx.Err() == nil {
+			m.log.Warn("slot not claimed; retrying", zap.Int("slot", r.slot), zap.Error(err))
+			sleep(r.ctx, time.Second)
+		}
+		return
+	}
+	m.mu.Lock()
+	r.claim = claim
+	m.mu.Unlock()
+	m.rouse() // it may not be wanted any more
+	var cause error
+	err = claim.Run(r.ctx, func(ctx context.Context) error {
+		cause = m.serve(ctx, r)
+		return nil
+	})
+	if err != nil && r.ctx.Err() == nil {
+		m.log.Warn("slot lost", zap.Int("slot", r.slot), zap.Int64("fence", claim.Fence()), zap.Error(err))
+	}
+	if cause != nil && m.cfg.Hooks.Stopped != nil {
+		m.cfg.Hooks.Stopped(r.slot, claim.Token(), cause)
+	}
+}
+
+// serve calls the handler until ctx ends, and returns why it ended.
+func (m *Member) serve(ctx context.Context, r *run) (cause error) {
+	if hook := m.cfg.Hooks.Started; hook != nil {
+		hook(r.slot, r.claim.Token())
+	}
+	defer context.AfterFunc(ctx, func() { m.expect(r) })()
+	for try := 1; ; try++ {
+		begin := time.Now()
+		err := m.handler(ctx, r.slot, r.claim)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if time.Since(begin) > time.Minute {
+			try = 1
+		}
+		pause := handlerBackoff(min(try, 8))
+		m.log.Warn("slot handler returned; it is called again", zap.Int("slot", r.slot), zap.Duration("after", pause), zap.Error(err))
+		if !sleep(ctx, pause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// expect gives a handler whose context has ended time to return. After that the slot
+// no longer waits for it: by then the claim is over, and what the handler writes is refused by its fence.
+func (m *Member) expect(r *run) {
+	ttl := m.cfg.TTL
+	if ttl == 0 {
+		ttl = etcdclaims.DefaultTTL
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !r.over {
+		r.timer = time.AfterFunc(ttl, func() {
+			m.log.Error("slot handler does not return; the slot goes on without it", zap.Int("slot", r.slot))
+			m.forget(r)
+		})
+	}
+}
+
+// forget ends a run.
+func (m *Member) forget(r *run) {
+	r.stop(nil)
+	m.mu.Lock()
+	r.over = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	if m.runs[r.slot] == r {
+		delete(m.runs, r.slot)
+	}
+	m.mu.Unlock()
+	m.rouse()
+}
+
+// age returns how long this view has known an instance as a member.
+func (v *View) age(instance string) time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if since, ok := v.seen[instance]; ok {
+		return time.Since(since)
+	}
+	return 0
+}
+
+var _ fencing.Gate = (*Member)(nil)

@@ -1,0 +1,345 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// View is what a process knows of a group: its members, and who owns which slot. It
+// follows etcd by watches, so it is late by milliseconds, or by seconds if etcd does not answer. It is
+// safe for concurrent use. At rest it sends one read each 10 s, and one for each renewal interval
+// of the client (a third of the TTL).
+type View struct {
+	claims *etcdclaims.Client
+	keys   keys
+	slots  int
+	log    *zap.Logger
+	opened time.Time
+
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	changed chan struct{}         // closed at the next change
+	rev     int64                 // of the last read of the members; 0: none yet
+	synced  bool                  // the owners have been read
+	members map[string]MemberInfo // by name
+	evicted map[string]*EvictedError
+	known   map[string]MemberInfo // by instance, also of those that left and still own slots
+	seen    map[string]time.Time  // by instance: since when it is a member
+	owners  []Owner               // by slot
+	last    []string              // by slot: the instance that owned it last
+	moves   []time.Time           // when slots moved between members
+}
+
+const (
+	relist      = 10 * time.Second // the longest that a lost event of a member goes unnoticed
+	settleTime  = 20 * time.Millisecond
+	readTimeout = 5 * time.Second
+)
+
+// Open returns a view of a group that exists. Callers of members and operators use it; a
+// member has one already. ctx bounds the call. The error matches ErrNoGroup if nobody has
+// joined the group yet, etcdclaims.ErrInvalidKey if no group can have the name, and
+// etcdclaims.ErrPassthrough if the client has no etcd. Close the view before the client.
+func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, error) {
+	if err := checkName("group", name); err != nil {
+		return nil, err
+	}
+	if claims.Passthrough() {
+		return nil, fmt.Errorf("group %q: %w", name, etcdclaims.ErrPassthrough)
+	}
+	k := newKeys(claims.Prefix(), name)
+	resp, err := read(ctx, claims.Etcd(), clientv3.OpGet(k.spec()))
+	if err != nil {
+		return nil, fmt.Errorf("open group %q: %w", name, err)
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return nil, fmt.Errorf("open group %q: %w", name, ErrNoGroup)
+	}
+	s, err := decode[spec](k.spec(), kvs[0].Value)
+	if err != nil {
+		return nil, fmt.Errorf("open group %q: %w", name, err)
+	}
+	v := newView(claims, k, s.Slots, zap.NewNop())
+	if err := v.until(ctx, func() bool { return v.rev > 0 && v.synced }); err != nil {
+		v.Close()
+		return nil, fmt.Errorf("open group %q: %w", name, err)
+	}
+	return v, nil
+}
+
+func newView(claims *etcdclaims.Client, k keys, slots int, log *zap.Logger) *View {
+	v := &View{
+		claims: claims, keys: k, slots: slots, log: log, opened: time.Now(), changed: make(chan struct{}),
+		members: make(map[string]MemberInfo), evicted: make(map[string]*EvictedError), known: make(map[string]MemberInfo),
+		seen: make(map[string]time.Time), owners: make([]Owner, slots), last: make([]string, slots),
+	}
+	v.ctx, v.stop = context.WithCancel(context.Background())
+	v.wg.Go(v.followMembers)
+	v.wg.Go(v.followOwners)
+	return v
+}
+
+// Close ends the view. It returns when its watches have ended.
+func (v *View) Close() {
+	v.stop()
+	v.wg.Wait()
+}
+
+// read carries out operations that change nothing.
+func read(ctx context.Context, etcd *clientv3.Client, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
+	defer cancel()
+	return etcd.Txn(ctx).Then(ops...).Commit()
+}
+
+// backoff is how long to wait before another try.
+var backoff = etcdclaims.ExponentialBackoff(50*time.Millisecond, 2*time.Second)
+
+// sleep returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// change notes that the view has changed. The mutex is held.
+func (v *View) change() {
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// news returns a channel that is closed at the next change.
+func (v *View) news() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changed
+}
+
+// until waits for a condition, which is called with the mutex held.
+func (v *View) until(ctx context.Context, met func() bool) error {
+	for {
+		v.mu.Lock()
+		ok, changed := met(), v.changed
+		v.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-v.ctx.Done():
+			return fmt.Errorf("view closed: %w", etcdclaims.ErrClosed)
+		}
+	}
+}
+
+// followMembers keeps the members up to date. A watch is only a hint to read them again:
+// they are few, and a read is right whatever the watch has missed.
+func (v *View) followMembers() {
+	failing := false
+	for try := 1; v.ctx.Err() == nil; try++ {
+		rev, err := v.readMembers()
+		switch {
+		case err == nil && v.watchMembers(rev):
+			try = 1
+		case err != nil && !failing && v.ctx.Err() == nil:
+			v.log.Warn("cannot read the members; retrying", zap.String("key", v.keys.root), zap.Error(err))
+		}
+		failing = err != nil
+		sleep(v.ctx, backoff(min(try, 8)))
+	}
+}
+
+// watchMembers reads the members again after each change and from time to time, until
+// the watch must be started anew. It reports whether the watch worked.
+func (v *View) watchMembers(rev int64) (well bool) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(v.ctx))
+	defer cancel()
+	late := time.AfterFunc(readTimeout, cancel) // etcd may hang
+	news := v.claims.Etcd().Watch(ctx, v.keys.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	late.Stop()
+	again := time.NewTicker(relist)
+	defer again.Stop()
+	for {
+		select {
+		case resp, ok := <-news:
+			if !ok || resp.Err() != nil {
+				return well
+			}
+			well = true
+			sleep(ctx, settleTime) // many join or leave at once
+			for more := true; more; {
+				select {
+				case _, more = <-news:
+				default:
+					more = false
+				}
+			}
+		case <-again.C:
+		}
+		if now, err := v.readMembers(); err != nil || now < rev {
+			return well // etcd is unreachable, or was restored
+		}
+	}
+}
+
+// readMembers replaces what the view knows of members.
+func (v *View) readMembers() (rev int64, err error) {
+	resp, err := read(v.ctx, v.claims.Etcd(), clientv3.OpGet(v.keys.root, clientv3.WithPrefix()))
+	if err != nil {
+		return 0, err
+	}
+	members, evicted := make(map[string]MemberInfo), make(map[string]*EvictedError)
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		key := strings.TrimPrefix(string(kv.Key), v.keys.root)
+		dir, name, _ := strings.Cut(key, "/")
+		var err error
+		switch dir + "/" {
+		case dirMember, dirAway: // in this order: an entry of one that is back is the later one
+			var e entry
+			if e, err = decode[entry](key, kv.Value); err == nil {
+				if have, ok := members[name]; !ok || have.Instance == "" {
+					members[name] = MemberInfo{Name: name, Weight: e.Weight, Address: e.Address, Zone: e.Zone, Instance: e.Instance, Since: e.Since}
+				}
+			}
+		case dirEvicted:
+			var e eviction
+			if e, err = decode[eviction](key, kv.Value); err == nil {
+				evicted[name] = &EvictedError{Member: name, Reason: e.Reason, By: e.By, Until: e.Until}
+			}
+		}
+		if err != nil {
+			v.log.Warn("member ignored: its entry cannot be read", zap.Error(err))
+		}
+	}
+	rev = resp.Header.Revision
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now, first := time.Now(), v.rev == 0
+	v.rev = rev
+	if !first && maps.Equal(members, v.members) && maps.EqualFunc(evicted, v.evicted, func(a, b *EvictedError) bool { return *a == *b }) {
+		return rev, nil
+	}
+	v.members, v.evicted = members, evicted
+	present := make(map[string]bool)
+	for _, m := range members {
+		if m.Instance == "" {
+			continue
+		}
+		present[m.Instance] = true
+		v.known[m.Instance] = m
+		if _, ok := v.seen[m.Instance]; !ok {
+			v.seen[m.Instance] = now
+		}
+	}
+	maps.DeleteFunc(v.seen, func(instance string, _ time.Time) bool { return !present[instance] })
+	for _, o := range v.owners {
+		present[o.Instance] = true
+	}
+	maps.DeleteFunc(v.known, func(instance string, _ MemberInfo) bool { return !present[instance] })
+	v.change()
+	return rev, nil
+}
+
+// followOwners keeps the owners up to date.
+func (v *View) followOwners() {
+	for try := 1; v.ctx.Err() == nil; try++ {
+		fresh, begun := make([]Owner, v.slots), false
+		for ev, err := range v.claims.Watch(v.ctx, v.keys.slots()) {
+			if err != nil {
+				if v.ctx.Err() == nil && !errors.Is(err, etcdclaims.ErrClosed) {
+					v.log.Warn("cannot watch the slots; retrying", zap.String("key", v.keys.slots()), zap.Error(err))
+				}
+				break
+			}
+			slot, ok := v.keys.slotOf(ev.Info.Key)
+			switch {
+			case ev.Kind == etcdclaims.Synced:
+				begun, try = true, 1
+				v.own(fresh)
+			case !ok || slot >= v.slots:
+			case !begun:
+				fresh[slot] = ownerOf(ev)
+			default:
+				v.ownOne(slot, ownerOf(ev))
+			}
+		}
+		sleep(v.ctx, backoff(min(try, 8)))
+	}
+}
+
+// ownerOf returns the owner that an event shows. What holds a key for a handler that
+// did not stop is no owner.
+func ownerOf(ev etcdclaims.Event) Owner {
+	if ev.Kind != etcdclaims.Claimed || ev.Info.Kind != "" {
+		return Owner{}
+	}
+	return Owner{Instance: ev.Info.Instance, Token: fencing.Token{Key: ev.Info.Key, Fence: ev.Info.Fence}}
+}
+
+func (v *View) own(owners []Owner) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for slot, o := range owners {
+		v.set(slot, o)
+	}
+	v.synced = true
+	v.change()
+}
+
+func (v *View) ownOne(slot int, o Owner) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.set(slot, o)
+	v.change()
+}
+
+// set notes the owner of a slot, and whether the slot has moved from a member that is
+// still there. The mutex is held.
+func (v *View) set(slot int, o Owner) {
+	v.owners[slot] = o
+	if o.Instance == "" {
+		return
+	}
+	if last := v.last[slot]; last != "" && last != o.Instance {
+		if _, there := v.seen[last]; there {
+			v.moves = append(v.moves[max(0, len(v.moves)-MaxSlots):], time.Now())
+		}
+	}
+	v.last[slot] = o.Instance
+}
+
+// moved returns how many slots moved within the last d. Before the view is as old, it
+// may not know of all, and returns at least most.
+func (v *View) moved(d time.Duration, most int) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now()
+	for len(v.moves) > 0 && now.Sub(v.moves[0]) >= d {
+		v.moves = v.moves[1:]
+	}
+	if now.Sub(v.opened) < d {
+		return max(most, len(v.moves))
+	}
+	return len(v.moves)
+}

@@ -1,0 +1,309 @@
+package group_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	sec = time.Second
+	ttl = 10 * sec
+)
+
+// world is one etcd in virtual time, and what the handlers of all members do.
+type world struct {
+	*testing.T
+	server *claimtest.Server
+
+	mu      sync.Mutex
+	running map[int]map[string]bool // by slot: members whose handlers run under a claim that holds
+	overlap []string
+	ignore  map[string]bool // members whose handlers ignore their contexts
+}
+
+// virtually runs the test in a world of its own.
+func virtually(t *testing.T, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(&world{T: t, server: claimtest.Start(t), running: make(map[int]map[string]bool), ignore: make(map[string]bool)})
+	})
+}
+
+// process is a member and the machine that it runs on.
+type process struct {
+	*group.Member
+	w      *world
+	host   *claimtest.Host
+	claims *etcdclaims.Client
+	err    error
+}
+
+func config(name string, slots int) group.Config {
+	return group.Config{Group: "g", Slots: slots, Name: name, Cooldown: sec}
+}
+
+// join makes a process a member from a machine of its own.
+func (w *world) join(cfg group.Config) *process {
+	w.Helper()
+	p := w.tryJoin(cfg)
+	if p.err != nil {
+		w.Fatal(p.err)
+	}
+	return p
+}
+
+func (w *world) tryJoin(cfg group.Config) *process {
+	w.Helper()
+	host := w.server.Host(w.T)
+	return w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: cfg.Name}), cfg)
+}
+
+func (w *world) joinFrom(host *claimtest.Host, claims *etcdclaims.Client, cfg group.Config) *process {
+	w.Helper()
+	p := &process{w: w, host: host, claims: claims}
+	p.Member, p.err = group.Join(w.Context(), claims, cfg, func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
+		return w.handle(ctx, cfg.Name, slot, claim)
+	})
+	if p.err == nil {
+		w.Cleanup(func() {
+			w.mu.Lock()
+			clear(w.ignore)
+			w.mu.Unlock()
+			host.RemoveFaults()
+			host.Heal()
+			ctx, cancel := context.WithTimeout(context.Background(), 30*sec)
+			defer cancel()
+			if err := p.Leave(ctx); err != nil {
+				w.Errorf("%s: %v", cfg.Name, err)
+			}
+		})
+	}
+	return p
+}
+
+// leave ends the membership in order, and then the process.
+func (p *process) leave() {
+	p.w.Helper()
+	p.w.ok(p.Leave(p.w.Context()))
+	p.w.ok(p.claims.Close(p.w.Context()))
+}
+
+// die ends the process without a word to etcd.
+func (p *process) die() { p.host.Kill() }
+
+// handle writes to its slot under its fence each second.
+func (w *world) handle(ctx context.Context, member string, slot int, claim *etcdclaims.Claim) error {
+	w.enter(member, slot, claim)
+	defer w.exit(member, slot)
+	for n := 0; ; n++ {
+		w.mu.Lock()
+		ignore := w.ignore[member]
+		w.mu.Unlock()
+		if ctx.Err() != nil && !ignore {
+			return ctx.Err()
+		}
+		if claim.Check() != nil {
+			w.exit(member, slot) // it has no effect any more
+		}
+		txn, cancel := context.WithTimeout(context.Background(), sec)
+		_, err := claim.Txn(txn).Then(clientv3.OpPut(dataKey(slot), fmt.Sprintf("%d %s %d", claim.Fence(), member, n))).Commit()
+		cancel()
+		if errors.Is(err, etcdclaims.ErrLost) && !ignore {
+			return err
+		}
+		timer := time.NewTimer(sec)
+		if ignore {
+			<-timer.C
+			continue
+		}
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+func dataKey(slot int) string { return fmt.Sprintf("/data/%05d", slot) }
+
+func (w *world) enter(member string, slot int, claim *etcdclaims.Claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running[slot] == nil {
+		w.running[slot] = make(map[string]bool)
+	}
+	for other := range w.running[slot] {
+		w.overlap = append(w.overlap, fmt.Sprintf("slot %d: %s begins with fence %d while %s runs", slot, member, claim.Fence(), other))
+	}
+	w.running[slot][member] = true
+}
+
+func (w *world) exit(member string, slot int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.running[slot], member)
+}
+
+// view returns a view of an observer.
+func (w *world) view() *group.View {
+	w.Helper()
+	v, err := group.Open(w.Context(), claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl}), "g")
+	w.ok(err)
+	w.Cleanup(v.Close)
+	return v
+}
+
+// balanced reports whether each slot is owned by the member that the plan gives it.
+func balanced(v *group.View) bool {
+	return len(v.Assignment().Members) > 0 && len(v.Plan(nil).Moves) == 0
+}
+
+// owned reports whether each slot has an owner.
+func owned(v *group.View) bool {
+	for _, o := range v.Assignment().Owners {
+		if o.Member == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// within waits for a condition, and fails if that takes longer than d. It returns how long it took.
+func (w *world) within(d time.Duration, what string, met func() bool) time.Duration {
+	w.Helper()
+	begin := time.Now()
+	for !met() {
+		if time.Since(begin) > d {
+			w.Fatalf("%s: not within %v", what, d)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return time.Since(begin)
+}
+
+func counts(v *group.View) map[string]int {
+	n := make(map[string]int)
+	for _, o := range v.Assignment().Owners {
+		n[o.Member]++
+	}
+	return n
+}
+
+func (w *world) ok(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) wantErr(err, want error) {
+	w.Helper()
+	if !errors.Is(err, want) {
+		w.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+// term is one term of a slot, in etcd's own words.
+type term struct {
+	slot           int
+	owner          string // label of the client
+	from           int64  // revision
+	over           bool   // it ended without a hand-over: the slot was free then
+	began, writes  time.Time
+	instance, kind string
+}
+
+// history reads all that happened from etcd, and fails if a slot had a write of a term that was
+// over. It returns the terms of each slot in their order.
+func (w *world) history(slots int) map[int][]term {
+	w.Helper()
+	admin := w.server.Admin()
+	now, err := admin.Get(context.Background(), "\x00")
+	w.ok(err)
+	end := now.Header.Revision
+	terms := make(map[int][]term)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	own := claimtest.Key("", "group/g/slot/")
+	_, err = admin.Put(ctx, "/end", "")
+	w.ok(err)
+	for resp := range admin.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		w.ok(resp.Err())
+		for _, ev := range resp.Events {
+			key := string(ev.Kv.Key)
+			var slot int
+			switch {
+			case key == "/end" && ev.Kv.ModRevision > end:
+				return terms
+			case strings.HasPrefix(key, own):
+				_, err := fmt.Sscanf(strings.TrimPrefix(key, own), "%d", &slot)
+				w.ok(err)
+				if ev.Type == clientv3.EventTypeDelete {
+					terms[slot][len(terms[slot])-1].over = true
+					continue
+				}
+				owner, kind := "", ""
+				for _, f := range []struct {
+					name string
+					to   *string
+				}{{`"owner":"`, &owner}, {`"kind":"`, &kind}} {
+					if _, rest, ok := strings.Cut(string(ev.Kv.Value), f.name); ok {
+						*f.to, _, _ = strings.Cut(rest, `"`)
+					}
+				}
+				terms[slot] = append(terms[slot], term{slot: slot, owner: owner, kind: kind, from: ev.Kv.ModRevision})
+			case strings.HasPrefix(key, "/data/"):
+				_, err := fmt.Sscanf(strings.TrimPrefix(key, "/data/"), "%d", &slot)
+				w.ok(err)
+				var fence int64
+				var member string
+				_, err = fmt.Sscan(string(ev.Kv.Value), &fence, &member)
+				w.ok(err)
+				last := terms[slot][len(terms[slot])-1]
+				if last.from != fence || last.owner != member || last.over {
+					w.Errorf("slot %d: write of %s with fence %d in the term %+v", slot, member, fence, last)
+				}
+			}
+		}
+	}
+	w.Fatal("the history ends early")
+	return nil
+}
+
+// moves returns how often slots went from one owner to another, and how often they
+// were free before.
+func moves(terms map[int][]term) (moved, free int) {
+	for _, of := range terms {
+		for i := 1; i < len(of); i++ {
+			if of[i].owner != of[i-1].owner {
+				moved++
+			}
+			if of[i-1].over {
+				free++
+			}
+		}
+	}
+	return moved, free
+}
+
+func (w *world) noOverlap() {
+	w.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.overlap {
+		w.Error(o)
+	}
+}
+
+var prefixKeys = []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithKeysOnly()}
