@@ -30,7 +30,7 @@ var features = []feature{
 	{"list", "List, Watch", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
 	{"sched", "Scheduler", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "sched/": "RW"}},
 	{"queue", "Queue", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "queue/": "RW"}},
-	{"group", "Groups", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "R", "group/": "RW"}},
+	{"group", "Groups", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "group/": "RW"}},
 	{"gate", "etcdguard.Bearer, etcdguard.NewGate", map[string]string{"own/": "R", "epoch": "R"}},
 	{"epoch", "RaiseEpoch", map[string]string{"epoch": "RW"}},
 }

@@ -73,14 +73,26 @@ func (m *Member) register(ctx context.Context, again bool) error {
 	if err != nil {
 		return err
 	}
-	info, err := m.claims.Lookup(ctx, claim.Key())
+	lease, err := m.leaseOf(ctx, claim)
 	if err == nil {
-		err = m.enter(ctx, claim, info.Lease, rev, again)
+		err = m.enter(ctx, claim, lease, rev, again)
 	}
 	if err != nil {
 		m.release(claim)
 	}
 	return err
+}
+
+// leaseOf returns the lease of a claim.
+func (m *Member) leaseOf(ctx context.Context, claim *etcdclaims.Claim) (clientv3.LeaseID, error) {
+	resp, err := commit(ctx, m.claims.Etcd(), nil, []clientv3.Op{clientv3.OpGet(m.claims.OwnKey(claim.Key()))}, nil)
+	if err != nil {
+		return 0, err
+	}
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		return clientv3.LeaseID(kvs[0].Lease), nil // if it is another claim's, the guard of the entry refuses it
+	}
+	return 0, etcdclaims.ErrLost
 }
 
 // enter puts the entry under the guard of its claim.

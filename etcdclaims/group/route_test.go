@@ -44,7 +44,7 @@ func TestCallIsRetriedOnce(t *testing.T) {
 		r, err := v.Route(0)
 		w.ok(err)
 		gone := r.Member.Name
-		var members = map[string]*process{}
+		members := make(map[string]*process)
 		for _, g := range gates {
 			p := g.(*process)
 			members[p.Name()] = p

@@ -12,10 +12,9 @@ import (
 
 // run is one slot that the member waits for or owns.
 type run struct {
-	slot  int
-	ctx   context.Context // ends when the member is to give the slot up
-	stop  context.CancelCauseFunc
-	begun bool // the member began to give the slot up
+	slot int
+	ctx  context.Context // ends when the member is to give the slot up
+	stop context.CancelCauseFunc
 
 	// Guarded by Member.mu:
 	claim *etcdclaims.Claim // nil while the member waits for the slot
@@ -232,7 +231,7 @@ func (m *Member) work(r *run) {
 		return nil
 	})
 	if err != nil && r.ctx.Err() == nil {
-		m.log.Warn("slot lost", zap.Int("slot", r.slot), zap.Int64("fence", claim.Fence()), zap.Error(err))
+		m.log.Debug("slot lost", zap.Int("slot", r.slot), zap.Int64("fence", claim.Fence()), zap.Error(err))
 	}
 	if cause != nil && m.cfg.Hooks.Stopped != nil {
 		m.cfg.Hooks.Stopped(r.slot, claim.Token(), cause)
@@ -248,6 +247,9 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 	for try := 1; ; try++ {
 		begin := time.Now()
 		err := m.handler(ctx, r.slot, r.claim)
+		if err := r.claim.Err(); err != nil {
+			return err
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

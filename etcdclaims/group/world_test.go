@@ -214,14 +214,12 @@ func (w *world) wantErr(err, want error) {
 	}
 }
 
-// term is one term of a slot, in etcd's own words.
+// term is one term of a slot, as etcd's history shows it.
 type term struct {
-	slot           int
-	owner          string // label of the client
-	from           int64  // revision
-	over           bool   // it ended without a hand-over: the slot was free then
-	began, writes  time.Time
-	instance, kind string
+	owner string // label of the client
+	kind  string // of a term without an owner
+	from  int64  // revision
+	over  bool   // it ended without a hand-over: the slot was free then
 }
 
 // history reads all that happened from etcd, and fails if a slot had a write of a term that was
@@ -262,7 +260,7 @@ func (w *world) history(slots int) map[int][]term {
 						*f.to, _, _ = strings.Cut(rest, `"`)
 					}
 				}
-				terms[slot] = append(terms[slot], term{slot: slot, owner: owner, kind: kind, from: ev.Kv.ModRevision})
+				terms[slot] = append(terms[slot], term{owner: owner, kind: kind, from: ev.Kv.ModRevision})
 			case strings.HasPrefix(key, "/data/"):
 				_, err := fmt.Sscanf(strings.TrimPrefix(key, "/data/"), "%d", &slot)
 				w.ok(err)
