@@ -14,7 +14,6 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 )
 
@@ -102,7 +101,7 @@ func everything(t *testing.T, a, b *etcdclaims.Client) {
 // authServer returns a server with authentication, and a client as root.
 func authServer(t *testing.T) (s *testetcd.Server, root *clientv3.Client) {
 	t.Helper()
-	s = testetcd.Start(t, testetcd.NoSync(), testetcd.Tweak(func(cfg *embed.Config) { cfg.BcryptCost = 4 }))
+	s = testetcd.Start(t, testetcd.NoSync())
 	plain, ctx := s.Client(t), t.Context()
 	_, err := plain.UserAdd(ctx, "root", "secret")
 	noErr(t, err)

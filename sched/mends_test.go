@@ -16,7 +16,6 @@ import (
 	"github.com/etcdclaims/claims/sched"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -297,7 +296,7 @@ func TestOutageInTheLog(t *testing.T) {
 // or a little after the permission was taken away.
 func TestPermissionDenied(t *testing.T) {
 	t.Parallel()
-	server := testetcd.Start(t, testetcd.NoSync(), testetcd.Tweak(func(cfg *embed.Config) { cfg.BcryptCost = 4 }))
+	server := testetcd.Start(t, testetcd.NoSync())
 	plain, ctx := server.Client(t), t.Context()
 	for _, user := range []string{"root", "worker", "nobody"} {
 		noErr(t, second(plain.UserAdd(ctx, user, "secret")))

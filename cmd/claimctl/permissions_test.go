@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/internal/permissions"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 )
 
 // The features of doctor are the rows of the document.
@@ -36,8 +35,7 @@ func TestFeaturesAreDocumented(t *testing.T) {
 // guarded is a world whose user has the permissions, and may be given others.
 func guarded(t *testing.T, needs map[string]string) (w *world, set func(subtree, permission string)) {
 	t.Helper()
-	// A login with etcd's default of bcrypt takes seconds beside other tests.
-	w = worldOn(t, testetcd.Start(t, testetcd.Tweak(func(cfg *embed.Config) { cfg.BcryptCost = 4 })))
+	w = worldOn(t, testetcd.Start(t))
 	ctx := context.Background()
 	check := func(_ any, err error) { t.Helper(); w.noErr(err) }
 	for _, name := range []string{"root", "app"} {

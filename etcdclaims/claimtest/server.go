@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-	"golang.org/x/crypto/bcrypt"
 )
 
 // An Etcd is something that clients can connect to: a [Server] or [Members], whose
@@ -53,11 +52,7 @@ func Quota(bytes int64) Option {
 // Auth enables authentication. Clients of the test log in with a password, and have
 // all permissions except administration.
 func Auth() Option {
-	return func(o *options) {
-		o.auth = true
-		// Each login computes a hash, in real time.
-		o.etcd = append(o.etcd, testetcd.Tweak(func(cfg *embed.Config) { cfg.BcryptCost = uint(bcrypt.MinCost) }))
-	}
+	return func(o *options) { o.auth = true }
 }
 
 // Tweak changes the server's configuration directly. f is called at each start.

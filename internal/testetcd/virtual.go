@@ -17,7 +17,6 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
-	"golang.org/x/crypto/bcrypt"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
@@ -123,8 +122,6 @@ func (v *Virtual) start() error {
 	// hours expensive.
 	cfg.MaxSnapFiles, cfg.MaxWalFiles = 0, 0
 	cfg.BackendBatchInterval = time.Second
-	// With passwords every new stream costs a hash, in real time.
-	cfg.BcryptCost = uint(bcrypt.MinCost)
 	v.options.apply(cfg)
 
 	sc, err := serverConfig(cfg)
