@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/telemetry"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/sched"
+)
+
+// incidents are the failures for which the alerts exist, of clients of a real etcd,
+// all at the same time.
+type incidents struct {
+	*testing.T
+	server  *claimtest.Server
+	tel     *telemetry.Telemetry
+	url     string        // of the metrics
+	scraped chan struct{} // capacity 1
+	heal    func()        // brings etcd back to the client that was cut off
+}
+
+// newIncidents serves the metrics of clients in order; begin makes the incidents.
+func newIncidents(t *testing.T) *incidents {
+	t.Helper()
+	tel, metrics, err := newTelemetry()
+	check(t, err)
+	i := &incidents{T: t, server: claimtest.Start(t), tel: tel, scraped: make(chan struct{}, 1)}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		metrics.ServeHTTP(w, r)
+		select {
+		case i.scraped <- struct{}{}:
+		default:
+		}
+	}))
+	i.url = server.URL
+	t.Cleanup(func() {
+		server.Close()
+		check(t, tel.Close())
+	})
+	return i
+}
+
+// begin makes the incidents, once somebody reads the metrics. They last until the test
+// ends.
+func (i *incidents) begin() {
+	<-i.scraped
+	i.lateRenewals()
+	i.deafHandler()
+	i.staleWrites()
+	i.schedule("failing", i.client(i.server.Host(i.T), nil), func(context.Context, sched.Tick) error { return errors.New("staged") })
+	i.stuckQueue()
+	i.deadLetters()
+	i.cutOff()
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (i *incidents) client(host *claimtest.Host, change func(*etcdclaims.Config)) *etcdclaims.Client {
+	cfg := etcdclaims.Config{TTL: etcdclaims.MinTTL, Drain: 100 * time.Millisecond}
+	if change != nil {
+		change(&cfg)
+	}
+	i.tel.Instrument(&cfg)
+	return claimtest.NewClient(i.T, host, cfg)
+}
+
+// until runs f in the background until the test ends.
+func (i *incidents) until(f func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	i.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// lateRenewals loses two requests of each renewal, and delays its verification: for
+// RenewalMarginLow.
+func (i *incidents) lateRenewals() {
+	host := i.server.Host(i.T)
+	lose := func(etcdclaims.Renewal) {
+		host.Inject(claimtest.Fault{On: claimtest.KeepAlive, LoseRequest: true, Times: 2})
+	}
+	claims := i.client(host, func(cfg *etcdclaims.Config) { cfg.Hooks.Renewed = lose })
+	_, err := claims.TryAcquire(i.Context(), "late")
+	check(i.T, err)
+	lose(etcdclaims.Renewal{})
+	host.Inject(claimtest.Fault{On: claimtest.Verify, DelayReply: 500 * time.Millisecond, Times: -1})
+}
+
+// deafHandler does not stop when its caller leaves: for HandlerOverdue.
+func (i *incidents) deafHandler() {
+	claims := i.client(i.server.Host(i.T), nil)
+	i.until(func(test context.Context) {
+		short, cancel := context.WithTimeout(test, 10*time.Millisecond)
+		defer cancel()
+		_ = claims.TryRun(short, "deaf", func(context.Context) error {
+			<-test.Done()
+			return nil
+		})
+	})
+}
+
+// staleWrites has a gate refuse the token of an owner that is outlived: for StaleWrites.
+func (i *incidents) staleWrites() {
+	gate := i.tel.Gate("orders", &fencing.Memory{})
+	check(i.T, gate.Admit(i.Context(), fencing.Token{Key: "k", Fence: 2}))
+	if err := gate.Admit(i.Context(), fencing.Token{Key: "k", Fence: 1}); !errors.Is(err, fencing.ErrStale) {
+		i.Fatal(err)
+	}
+}
+
+// schedule runs a job every second.
+func (i *incidents) schedule(group string, claims *etcdclaims.Client, handler func(context.Context, sched.Tick) error) {
+	cfg := sched.Config{Group: group}
+	i.tel.InstrumentScheduler(&cfg)
+	s, err := sched.New(claims, cfg)
+	check(i.T, err)
+	check(i.T, s.Add(sched.Job{Name: group, Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.Skip{}, Handler: handler}))
+	i.until(func(ctx context.Context) { _ = s.Run(ctx) })
+}
+
+func (i *incidents) queue(name string) *queue.Queue {
+	q, err := queue.New(i.client(i.server.Host(i.T), nil), queue.Config{Name: name, MaxAttempts: 1})
+	check(i.T, err)
+	i.Cleanup(func() { check(i.T, q.Close(context.Background())) })
+	i.Cleanup(i.tel.WatchQueue(name, q, 200*time.Millisecond))
+	return q
+}
+
+// stuckQueue has an item and no worker: for QueueStuck.
+func (i *incidents) stuckQueue() {
+	_, err := i.queue("stuck").Enqueue(i.Context(), queue.NewItem(nil))
+	check(i.T, err)
+}
+
+// deadLetters has an item that fails, after Prometheus has seen the queue without: for
+// DeadLetters.
+func (i *incidents) deadLetters() {
+	q := i.queue("failing")
+	item := queue.NewItem(nil, queue.Delay(3*time.Second))
+	_, err := q.Enqueue(i.Context(), item)
+	check(i.T, err)
+	i.until(func(ctx context.Context) {
+		_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return errors.New("staged") }})
+	})
+}
+
+// cutOff cuts the owner of a schedule off from etcd, which is for Unreachable,
+// RequestErrors, ClaimsLost, NoOwner and TicksOverdue. After heal the ticks of the time
+// between are TicksLost.
+func (i *incidents) cutOff() {
+	host := i.server.Host(i.T)
+	// With a longer TTL it is the owner for a while without etcd.
+	claims := i.client(host, func(cfg *etcdclaims.Config) { cfg.TTL = 2 * etcdclaims.MinTTL })
+	owner := make(chan struct{}, 1)
+	i.schedule("cut", claims, func(context.Context, sched.Tick) error {
+		select {
+		case owner <- struct{}{}:
+		default:
+		}
+		return nil
+	})
+	<-owner
+	host.Cut()
+	i.heal = host.Heal
+	i.Cleanup(host.Heal)
+}
