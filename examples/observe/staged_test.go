@@ -109,9 +109,10 @@ func (i *incidents) lateRenewals() {
 func (i *incidents) deafHandler() {
 	claims := i.client(i.server.Host(i.T), nil)
 	i.until(func(test context.Context) {
-		short, cancel := context.WithTimeout(test, 10*time.Millisecond)
-		defer cancel()
-		_ = claims.TryRun(short, "deaf", func(context.Context) error {
+		caller, leave := context.WithCancel(test)
+		defer leave()
+		_ = claims.TryRun(caller, "deaf", func(context.Context) error {
+			leave()
 			<-test.Done()
 			return nil
 		})
