@@ -60,6 +60,14 @@ type Hooks struct {
 	// Left is called in the owner when it has recorded that a tick was not run, or
 	// that a run was lost.
 	Left func(Entry)
+	// Overdue is called when a tick of a job has not ended by its Job.Overdue. The
+	// explanation says why, such as not admitted or running; its Fate is FateUnknown if
+	// etcd cannot be read. It is called in the owner of the group. If the group has none,
+	// or etcd cannot be read, it is called in each process that runs. If the owner changes
+	// it can be called again for the same tick. If more than one tick reaches the bound in
+	// the meantime, as while the process is suspended, it is called for the newest.
+	// It has a goroutine of its own, and delays other calls of Overdue only.
+	Overdue func(Explanation)
 	// ClockJumped is called when the wall clock and the monotonic clock have diverged
 	// by more than a second since they were last read. That happens when the wall
 	// clock is stepped, and when the machine was suspended. No tick is admitted until

@@ -25,7 +25,10 @@ type JobInfo struct {
 	// Next is when the next tick is due that is not in Skips. It is zero if no tick follows, if the job is
 	// paused, or if this process does not know the schedule: the job was not added
 	// here, and Cron cannot parse its text.
-	Next     time.Time
+	Next time.Time
+	// Overdue is the nominal time of the oldest scheduled tick that has not ended by
+	// Job.Overdue, by the clock of this process. It is zero if there is none.
+	Overdue  time.Time
 	Paused   *Pause        // nil if the job is not paused
 	Failures int           // runs that failed in a row, counted if PauseOnFailure is set
 	Waiting  []TickInfo    // admitted ticks that have not begun
@@ -87,6 +90,9 @@ func (i JobInfo) String() string {
 		out = append(out, "  next: not known, or never")
 	default:
 		out = append(out, "  next: "+stamp(i.Next))
+	}
+	if !i.Overdue.IsZero() {
+		out = append(out, "  overdue: the tick of "+stamp(i.Overdue))
 	}
 	for _, r := range i.Running {
 		out = append(out, fmt.Sprintf("  running: %s attempt %d by %s since %s", r.ID, r.Attempt, r.Owner, stamp(r.Began)))
@@ -226,6 +232,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		t.Revision, t.Owner, t.Instance, t.Began = r.rev, r.Owner, r.Instance, r.Began
 		i.Running = append(i.Running, t)
 	}
+	i.Overdue = st.overdue(i.Next, s.now())
 	if st.last != nil {
 		e := st.last.entry(s.cfg.Group)
 		i.Last = &e

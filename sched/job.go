@@ -52,6 +52,12 @@ type Job struct {
 	// deadline includes the jitter. A take-over can use up a StartDeadline below 10 s.
 	// Zero means no limit.
 	StartDeadline time.Duration
+	// Overdue is how long after its nominal time a tick can take until it has ended, with
+	// its last attempt. A tick that has not is reported, at least once: by Hooks.Overdue,
+	// a warning in the log, and JobInfo.Overdue. It runs all the same. Ticks that are
+	// skipped, or that come due in a pause, are not reported. Each tick costs a request to
+	// etcd when it reaches the bound. Zero means never.
+	Overdue time.Duration
 	// Jitter delays each start by less than this duration, and never past the next
 	// nominal time. The delay is a hash of the job's name and the nominal time, so it
 	// is the same in all processes. It is not part of the tick's identity. Default:
@@ -125,8 +131,8 @@ func (j Job) withDefaults() (Job, error) {
 		return fail("Delivery(%d) is not a delivery; want AtMostOnce or AtLeastOnce", int(j.Delivery))
 	case j.MaxAttempts < 0 || j.PauseOnFailure < 0:
 		return fail("MaxAttempts %d and PauseOnFailure %d must not be negative", j.MaxAttempts, j.PauseOnFailure)
-	case j.StartDeadline < 0 || j.Jitter < 0 || j.Timeout < 0:
-		return fail("StartDeadline %v, Jitter %v and Timeout %v must not be negative", j.StartDeadline, j.Jitter, j.Timeout)
+	case j.StartDeadline < 0 || j.Jitter < 0 || j.Timeout < 0 || j.Overdue < 0:
+		return fail("StartDeadline %v, Jitter %v, Timeout %v and Overdue %v must not be negative", j.StartDeadline, j.Jitter, j.Timeout, j.Overdue)
 	case j.StartDeadline > 0 && j.Jitter >= j.StartDeadline:
 		return fail("Jitter %v can use up the StartDeadline %v, so some ticks would never start; want a shorter Jitter", j.Jitter, j.StartDeadline)
 	case j.History < 1 || j.History > mostHistory:

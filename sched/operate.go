@@ -42,8 +42,8 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 
 // Resume ends a pause, whichever process made it. It raises the job's high-water mark
 // to the current time, by this process's clock (Config.Now). The next tick is the
-// first one due after that. Ticks of the pause do not count as missed; use Backfill to
-// run them. If this clock is ahead of the owner's, the ticks in between are left out
+// first one due after that. Ticks of the pause do not count as missed, and have one record
+// together; use Backfill to run them. If this clock is ahead of the owner's, the ticks in between are left out
 // without a record. If it is behind, CatchUp decides about them.
 //
 // Errors: [ErrUnknownJob], [ErrNotPaused], and those of etcdclaims.Client.TryAcquire.
@@ -62,11 +62,31 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 			clientv3.Compare(clientv3.ModRevision(paused), "=", st.pausedRev),
 			clientv3.Compare(clientv3.ModRevision(high), "=", st.highRev),
 		}
-		return cmps, []clientv3.Op{
-			clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.fail(job)),
-			clientv3.OpPut(high, keyspace.Instant(later(st.high, s.now()))),
-		}, nil
+		now := later(st.high, s.now())
+		ops := []clientv3.Op{clientv3.OpDelete(paused), clientv3.OpDelete(s.keys.fail(job)), clientv3.OpPut(high, keyspace.Instant(now))}
+		if p, any := s.ofPause(job, st, now); any {
+			ops = append(ops, clientv3.OpPut(s.keys.entry(job, p), encode(p)))
+		}
+		return cmps, ops, nil
 	})
+}
+
+// ofPause returns the record of the ticks that came due in a pause, if there are any and
+// this process knows the schedule.
+func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past, bool) {
+	j := Job{Schedule: s.scheduleOf(job, st.spec)}
+	if j.Schedule == nil {
+		return past{}, false
+	}
+	last := j.lastOnes(st.high, until, 1)
+	if len(last) == 0 {
+		return past{}, false
+	}
+	why := fmt.Sprintf("paused by %s since %s: %s", st.paused.By, stamp(st.paused.At), st.paused.Note)
+	return past{
+		Version: valueVersion, Job: job, ID: nominalID(last[0]), Outcome: OutcomePaused, Nominal: last[0],
+		Missed: j.count(st.high, until), Ended: s.now(), Error: limitText(why),
+	}, true
 }
 
 // RunNow requests one run of the job in addition to its schedule. The job's Overlap

@@ -18,6 +18,7 @@ const (
 	OutcomeWithdrawn   Outcome = "withdrawn"   // not run: Cancel took it back while it waited
 	OutcomeReplaced    Outcome = "replaced"    // not run: CancelRunning preferred a newer tick
 	OutcomeLate        Outcome = "late"        // not run: past its StartDeadline
+	OutcomePaused      Outcome = "paused"      // not run: due while the job was paused; one record for all ticks of the pause
 	OutcomeMissed      Outcome = "missed"      // not run: not admitted in time, and CatchUp leaves it out
 
 	// OutcomeAbandoned is passed to Hooks.Finished only. The run ended, but its claim

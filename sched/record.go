@@ -15,19 +15,28 @@ const valueVersion = 1
 
 // spec is the value of spec/: the job as its owner registered it.
 type spec struct {
-	Version  int       `json:"v"`
-	Group    string    `json:"group"`
-	Job      string    `json:"job"`
-	Schedule string    `json:"schedule"`
-	Revision string    `json:"revision,omitempty"`
-	Hash     string    `json:"hash"`
-	Since    time.Time `json:"since"` // of this revision
-	Born     time.Time `json:"born"`  // of the job
-	CatchUp  string    `json:"catchUp"`
-	Overlap  string    `json:"overlap"`
-	Delivery string    `json:"delivery"`
-	History  int       `json:"history,omitempty"` // 0 in values of an earlier version: the default
-	Started  []string  `json:"started,omitempty"` // the revisions whose RunOnStart was due
+	Version  int           `json:"v"`
+	Group    string        `json:"group"`
+	Job      string        `json:"job"`
+	Schedule string        `json:"schedule"`
+	Revision string        `json:"revision,omitempty"`
+	Hash     string        `json:"hash"`
+	Since    time.Time     `json:"since"` // of this revision
+	Born     time.Time     `json:"born"`  // of the job
+	CatchUp  string        `json:"catchUp"`
+	Overlap  string        `json:"overlap"`
+	Delivery string        `json:"delivery"`
+	History  int           `json:"history,omitempty"` // 0 in values of an earlier version: the default
+	Overdue  time.Duration `json:"overdue,omitempty"`
+	Started  []string      `json:"started,omitempty"` // the revisions whose RunOnStart was due
+}
+
+// limit returns how many records of the job are kept.
+func (s spec) limit() int {
+	if s.History == 0 {
+		return defaultHistory
+	}
+	return s.History
 }
 
 // ready is the value of ready/: a tick that was admitted.

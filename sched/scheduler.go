@@ -153,6 +153,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	wg.Go(func() { s.deny(s.view.follow(member)) })
 	wg.Go(func() { s.start(member, handlers) })
 	wg.Go(func() { cancel(s.campaign(member)) })
+	wg.Go(func() { s.watchOverdue(member) })
 	wg.Wait()
 	stop(ErrStopped)
 	err := s.drain()

@@ -173,20 +173,25 @@ func TestSkipTickInTime(t *testing.T) {
 	})
 }
 
+// exampleClient returns a client for an example, and a function that closes it.
+func exampleClient(prefix string) (claims *etcdclaims.Client, stop func(), err error) {
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints()})
+	if err != nil {
+		return nil, nil, err
+	}
+	claims, err = etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix, Owner: "ada"})
+	return claims, func() { _ = errors.Join(claims.Close(context.Background()), etcd.Close()) }, err
+}
+
 func ExampleScheduler_SkipTick() {
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	defer stop()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints()})
+	claims, closeAll, err := exampleClient("/example-skip/")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer func() { _ = etcd.Close() }()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-skip/", Owner: "ada"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	defer closeAll()
 	registered := make(chan struct{}, 1)
 	scheduler, err := sched.New(claims, sched.Config{})
 	if err == nil {
@@ -216,7 +221,7 @@ func ExampleScheduler_SkipTick() {
 		err = errors.Join(err, scheduler.UnskipTick(ctx, "invoices", skip.Nominal))
 	}
 	stop()
-	if err = errors.Join(err, <-ended, claims.Close(context.Background())); err != nil {
+	if err = errors.Join(err, <-ended); err != nil {
 		fmt.Println(err)
 	}
 	// Output:

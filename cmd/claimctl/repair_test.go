@@ -82,6 +82,10 @@ func TestSched(t *testing.T) {
 	if r := w.ok(on("show", "invoices")...); !strings.Contains(r, "closed") {
 		t.Error(r)
 	}
+	if r := w.ok(on("explain", "invoices", stamp(next[0].Nominal))...); !strings.Contains(r, "closed") {
+		t.Error(r)
+	}
+	w.fails(exitFailure, "no such job", on("explain", "nothing", stamp(next[0].Nominal))...)
 	w.ok(on("unskip", "invoices", stamp(next[0].Nominal))...)
 	w.fails(exitFailure, "not to be skipped", on("unskip", "invoices", stamp(next[0].Nominal))...)
 	w.fails(exitUsage, "INSTANT", on("skip", "invoices", "tomorrow")...)

@@ -18,6 +18,7 @@ type jobView struct {
 	Job      string     `json:"job"`
 	Schedule string     `json:"schedule"`
 	Next     *time.Time `json:"next,omitempty"`
+	Overdue  *time.Time `json:"overdue,omitempty"` // the oldest tick past its bound
 	Paused   string     `json:"paused,omitempty"`
 	Running  int        `json:"running"`
 	Waiting  int        `json:"waiting"`
@@ -25,7 +26,7 @@ type jobView struct {
 }
 
 func viewJob(i sched.JobInfo) jobView {
-	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, Next: moment(i.Next), Running: len(i.Running), Waiting: len(i.Waiting)}
+	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting)}
 	if i.Paused != nil {
 		v.Paused = fmt.Sprintf("by %s since %s: %s", i.Paused.By, stamp(i.Paused.At), i.Paused.Note)
 	}
@@ -45,7 +46,11 @@ func (v jobView) cells() []string {
 	if v.Last != nil {
 		last = v.Last.Outcome + " " + at(v.Last.Nominal)
 	}
-	return []string{v.Job, v.Schedule, at(v.Next), number(v.Running), number(v.Waiting), last, v.Paused}
+	next := at(v.Next)
+	if v.Overdue != nil {
+		next = "overdue since " + at(v.Overdue)
+	}
+	return []string{v.Job, v.Schedule, next, number(v.Running), number(v.Waiting), last, v.Paused}
 }
 
 // entryView is the record of one tick.

@@ -2,11 +2,24 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
 )
+
+// fateView is what became of one tick.
+type fateView struct {
+	Job     string    `json:"job"`
+	Nominal time.Time `json:"nominal"`
+	Fate    string    `json:"fate"`
+	Text    string    `json:"text"`
+}
+
+func (v fateView) name() string    { return stamp(v.Nominal) }
+func (v fateView) cells() []string { return []string{v.Job, stamp(v.Nominal), v.Fate, v.Text} }
 
 // tickCommands are the commands about one tick of a job of the group.
 func (a *app) tickCommands(group *string) []*cobra.Command {
@@ -30,5 +43,12 @@ func (a *app) tickCommands(group *string) []*cobra.Command {
 	unskip := verb("unskip", "Take a skip back until the tick is due", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
 		return a.done(s.UnskipTick(ctx, job, nominal), "%q no longer skips %s", job, stamp(nominal))
 	})
-	return []*cobra.Command{skip, unskip}
+	explain := verb("explain", "Show what became of one tick of a job, and why", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
+		x, err := s.Explain(ctx, job, nominal)
+		if err != nil {
+			return err
+		}
+		return printOne(a, fateView{x.Job, x.Nominal, string(x.Fate), x.Text}, func(w io.Writer) { _, _ = fmt.Fprintln(w, x) })
+	})
+	return []*cobra.Command{skip, unskip, explain}
 }

@@ -74,11 +74,11 @@ func (g *groups) names(ctx context.Context) ([]string, error) {
 // jobRow is a job in a list.
 type jobRow struct {
 	sched.JobInfo
-	Overdue bool // the next tick should have been admitted
+	Overdue bool // the next tick should have been admitted, or a tick is past its bound
 }
 
 func newJobRow(info sched.JobInfo) jobRow {
-	return jobRow{info, !info.Next.IsZero() && time.Since(info.Next) > overdueAfter}
+	return jobRow{info, !info.Overdue.IsZero() || !info.Next.IsZero() && time.Since(info.Next) > overdueAfter}
 }
 
 // schedulesPage lists jobs.
@@ -151,6 +151,7 @@ var reasons = map[sched.Outcome]string{
 	sched.OutcomeWithdrawn: "not run: it was taken back while it waited",
 	sched.OutcomeReplaced:  "not run: a newer tick was preferred",
 	sched.OutcomeLate:      "not run: past its start deadline",
+	sched.OutcomePaused:    "not run: due while the job was paused",
 	sched.OutcomeMissed:    "not run: not admitted in time, and the catch-up policy leaves it out",
 	sched.OutcomeLost:      "its process died, or its claim was lost, before the run ended",
 }

@@ -1,0 +1,141 @@
+package sched
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// alarm watches the ticks of one job that has an Overdue.
+type alarm struct {
+	job     Job
+	nominal time.Time // the tick that is watched; zero if none follows
+	at      time.Time // when to look at it
+	left    bool      // whether it was left to the owner when it reached its bound
+}
+
+// watchOverdue reports overdue ticks until ctx ends. The owner of the group reports them.
+// Another process does if etcd does not answer, or if the group has no owner.
+func (s *Scheduler) watchOverdue(ctx context.Context) {
+	alarms := newQueue(func(a, b *alarm) bool { return a.at.Before(b.at) })
+	for added := 0; ctx.Err() == nil; {
+		s.mu.Lock()
+		jobs := s.order[added:]
+		s.mu.Unlock()
+		added += len(jobs)
+		for _, j := range jobs {
+			if a := (&alarm{job: j}); j.Overdue > 0 && a.follow(s.now().Add(-j.Overdue)) {
+				alarms.set(a)
+			}
+		}
+		now := s.now()
+		past := alarms.takeWhile(len(alarms.items), func(a *alarm) bool { return !a.at.After(now) })
+		s.raise(ctx, past, now)
+		for _, a := range past {
+			if !a.nominal.IsZero() {
+				alarms.set(a)
+			}
+		}
+		d := nap
+		if a, ok := alarms.first(); ok {
+			d = min(d, a.at.Sub(s.now())+time.Millisecond)
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// follow lets the alarm watch the first tick after t, and returns false if there is none.
+func (a *alarm) follow(t time.Time) bool {
+	if a.nominal = a.job.Schedule.Next(t); !a.nominal.After(t) {
+		a.nominal = time.Time{}
+		return false
+	}
+	a.at, a.left = a.nominal.Add(a.job.Overdue), false
+	return true
+}
+
+// raise looks at ticks that have reached their bound, and reports those that have not
+// ended. What a process does not report, it looks at again: it may become the owner.
+func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
+	if len(past) == 0 {
+		return
+	}
+	owned, unreachable := s.owned(ctx)
+	for _, a := range past {
+		if newest := a.job.lastOnes(a.nominal, now.Add(-a.job.Overdue), 1); len(newest) > 0 {
+			a.nominal, a.left = newest[0], false
+		}
+		if owned && !s.owning.Load() || a.left && unreachable != nil {
+			a.at, a.left = now.Add(nap), true
+			continue
+		}
+		x := Explanation{Job: a.job.Name, Nominal: a.nominal}
+		if unreachable == nil {
+			unreachable = s.late(ctx, &x)
+		}
+		if unreachable != nil {
+			x.is(FateUnknown, "not known, because etcd cannot be read: %v", unreachable)
+		}
+		switch x.Fate {
+		case FateOverdue, FateWaiting, FateRunning, FateUnknown:
+			if ctx.Err() != nil {
+				return
+			}
+			s.log.Warn("tick overdue", zap.String("job", x.Job), zap.String("tick", nominalID(x.Nominal)), zap.String("key", jobKey(s.cfg.Group, x.Job)),
+				zap.Duration("bound", a.job.Overdue), zap.String("state", x.Text))
+			if hook := s.cfg.Hooks.Overdue; hook != nil {
+				hook(x)
+			}
+		}
+		a.follow(a.nominal)
+	}
+}
+
+// owned reports whether the group has an owner.
+func (s *Scheduler) owned(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := s.claims.Etcd().Get(ctx, s.claims.OwnKey(ownerKey(s.cfg.Group)), clientv3.WithCountOnly())
+	return err == nil && resp.Count > 0, err
+}
+
+// late explains a tick that has reached its bound, unless it has ended.
+func (s *Scheduler) late(ctx context.Context, x *Explanation) error {
+	st, err := s.read(ctx, x.Job)
+	if err == nil && st.specRev != 0 && !s.inProgress(x, st) && x.Nominal.After(st.high) {
+		s.decided(x, st, nil)
+	}
+	return err
+}
+
+// overdue returns the nominal time of the oldest scheduled tick that is past its bound, or
+// the zero Time. The next tick to be admitted is that of next.
+func (st *jobSnapshot) overdue(next, now time.Time) (oldest time.Time) {
+	if st.spec.Overdue == 0 {
+		return
+	}
+	past := func(nominal time.Time) {
+		if !nominal.IsZero() && now.Sub(nominal) > st.spec.Overdue && (oldest.IsZero() || nominal.Before(oldest)) {
+			oldest = nominal
+		}
+	}
+	past(next)
+	for _, w := range st.waiting {
+		if !isManual(w.ID) {
+			past(w.Nominal)
+		}
+	}
+	for _, r := range st.running {
+		if !isManual(r.ID) {
+			past(r.Nominal)
+		}
+	}
+	return oldest
+}

@@ -1,0 +1,230 @@
+package sched_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/sched"
+	"google.golang.org/grpc/codes"
+)
+
+// alarms collects what Hooks.Overdue receives, as "minute fate".
+type alarms struct {
+	mu  sync.Mutex
+	all []sched.Explanation
+}
+
+func (a *alarms) hook(x sched.Explanation) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = append(a.all, x)
+}
+
+func (a *alarms) take() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []string
+	for _, x := range a.all {
+		out = append(out, x.Nominal.Format("15:04")+" "+string(x.Fate))
+	}
+	a.all = nil
+	return strings.Join(out, ", ")
+}
+
+func (a *alarms) want(t *testing.T, when, want string) {
+	t.Helper()
+	if got := a.take(); got != want {
+		t.Errorf("%s: alarms %q, want %q", when, got, want)
+	}
+}
+
+// A tick that has not ended by its bound is reported once, by the owner.
+func TestOverdue(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		var got alarms
+		f.cfg.Hooks.Overdue = got.hook
+		takes := 5 * time.Second
+		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overdue: time.Minute, Handler: func(ctx context.Context, _ sched.Tick) error {
+			select {
+			case <-time.After(takes):
+			case <-ctx.Done():
+			}
+			return nil
+		}}, 0)
+		f.do(sched.Job{Name: "b", Schedule: tenMinutely, Overdue: time.Minute, Handler: failing(1, time.Second), Retry: sched.Retry{Max: 1, Backoff: 5 * time.Minute}}, 0)
+		f.start(0)
+		f.start(0)
+		f.until("00:02:00")
+		noErr(t, f.console().SkipTick(t.Context(), "b", clock("00:20:00"), ""))
+		f.until("00:11:30")
+		got.want(t, "another attempt is to come", "00:10 waiting")
+		if i := f.inspect("b"); i.Overdue != clock("00:10:00") || !strings.Contains(i.String(), "overdue: the tick of 2000-01-01T00:10:00Z") {
+			t.Errorf("%v", i)
+		}
+		f.until("00:19:00")
+		takes = 2 * time.Minute
+		f.until("00:21:30")
+		got.want(t, "a long run, and a skipped tick", "00:20 running")
+		if i := f.inspect("a"); i.Overdue != clock("00:20:00") {
+			t.Errorf("%v", i)
+		}
+		f.until("00:25:00")
+		if i := f.inspect("a"); !i.Overdue.IsZero() {
+			t.Errorf("%v", i)
+		}
+		noErr(t, f.console().Pause(t.Context(), "a", ""))
+		noErr(t, f.console().Pause(t.Context(), "b", ""))
+		f.until("00:35:00")
+		got.want(t, "a pause", "")
+	})
+}
+
+// While etcd cannot be read, or has no owner of the group, each process reports.
+func TestOverdueInOutage(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		var got alarms
+		f.cfg.Hooks.Overdue = got.hook
+		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overdue: time.Minute}, 0)
+		f.start(0)
+		f.start(0)
+		f.until("00:09:00")
+		for _, n := range f.nodes {
+			n.host.Inject(claimtest.Fault{Times: -1, Code: codes.Unavailable})
+		}
+		f.until("00:12:00")
+		got.want(t, "etcd is unreachable", "00:10 unknown, 00:10 unknown")
+		for _, n := range f.nodes {
+			n.host.RemoveFaults()
+		}
+		f.until("00:21:30")
+		got.want(t, "etcd is back", "")
+		for _, n := range f.nodes {
+			n.host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, Code: codes.Unavailable})
+			n.host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Code: codes.Unavailable})
+			n.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, Code: codes.Unavailable})
+			n.host.Inject(claimtest.Fault{On: claimtest.Advance, Times: -1, Code: codes.Unavailable})
+			n.host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, Code: codes.Unavailable})
+		}
+		f.until("00:31:30")
+		got.want(t, "no owner", "00:30 overdue, 00:30 overdue")
+	})
+}
+
+// A tick that the old owner did not report is reported by the next one.
+func TestOverdueAtTakeOver(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		var got alarms
+		f.cfg.Hooks.Overdue = got.hook
+		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overdue: 10 * time.Second, Delivery: sched.AtLeastOnce}, time.Minute)
+		f.start(0)
+		f.start(0)
+		f.until("00:10:05")
+		f.owner().kill()
+		f.until("00:10:29")
+		first := got.take() // the killed process cannot read etcd
+		f.until("00:11:00")
+		if all := first + "; " + got.take(); !strings.Contains(all, "00:10 running") && !strings.Contains(all, "00:10 waiting") {
+			t.Errorf("alarms: %s", all)
+		}
+	})
+}
+
+// Explain says of each instant what became of it.
+func TestExplain(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely, History: 8, Retry: sched.Retry{Max: 1, Backoff: 8 * time.Second}, Handler: func(ctx context.Context, tick sched.Tick) error {
+			time.Sleep(10 * time.Second)
+			if m := tick.Nominal.Minute(); m == 2 {
+				return errNoDisk
+			}
+			return nil
+		}}, 0)
+		n := f.start(0)
+		want := func(at string, fate sched.Fate, text string) {
+			t.Helper()
+			x, err := f.console().Explain(t.Context(), "a", clock(at))
+			noErr(t, err)
+			if x.Fate != fate || !strings.Contains(x.String(), text) || strings.ContainsAny(x.Text, "\n") || x.Job != "a" || x.Nominal != clock(at) {
+				t.Errorf("%s: %q: %s; want %q: %s", at, x.Fate, x, fate, text)
+			}
+		}
+		f.until("00:01:05")
+		want("00:00:00", sched.FateBefore, "registered at 2000-01-01T00:00:0")
+		want("00:01:00", sched.FateRunning, "by node0, attempt 1")
+		want("00:02:00", sched.FateFuture, "in 55s")
+		want("00:02:30", sched.FateNotDue, "the next one is at 2000-01-01T00:03:00Z")
+		f.until("00:01:30")
+		want("00:01:00", sched.FateDone, "ok, attempt 1 by node0 from ")
+		f.until("00:02:12")
+		want("00:02:00", sched.FateWaiting, "attempt 2, not before")
+		f.until("00:02:50")
+		want("00:02:00", sched.FateExhausted, "no attempt left, attempt 2 by node0")
+		noErr(t, f.console().SkipTick(t.Context(), "a", clock("00:03:00"), "a holiday"))
+		want("00:03:00", sched.FateSkipped, "skipped by operator: a holiday")
+		f.until("00:03:30")
+		want("00:03:00", sched.FateDone, "skipped by operator: a holiday")
+		noErr(t, f.console().Pause(t.Context(), "a", "no power"))
+		f.until("00:05:30")
+		want("00:05:00", sched.FatePaused, "by operator since")
+		noErr(t, f.console().Resume(t.Context(), "a"))
+		want("00:04:00", sched.FateMissed, "with 2 ticks until 2000-01-01T00:05:00Z: paused by operator")
+		want("00:05:00", sched.FateDone, "paused by operator")
+		f.until("00:06:30")
+		n.stop()
+		f.until("00:09:30")
+		want("00:08:00", sched.FateOverdue, "due for 1m30s and not admitted")
+		f.start(0)
+		f.until("00:09:50")
+		want("00:07:00", sched.FateMissed, "one of 2 ticks that came due while no owner could admit them: CatchUp went on with the tick of 2000-01-01T00:09:00Z")
+		f.until("00:30:30")
+		want("00:06:00", sched.FateUnknown, "keeps 8 records")
+		_, err := f.console().Explain(t.Context(), "b", clock("00:06:00"))
+		wantIs(t, err, sched.ErrUnknownJob)
+		noErr(t, second(f.console().Backfill(t.Context(), "a", clock("00:07:00"), clock("00:07:01"), nil)))
+		f.until("00:31:55")
+		want("00:07:00", sched.FateDone, "ok, attempt 1")
+	})
+}
+
+func ExampleScheduler_Explain() {
+	ctx := context.Background()
+	claims, stop, err := exampleClient("/example-explain/")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stop()
+	ran := make(chan struct{}, 1)
+	scheduler, err := sched.New(claims, sched.Config{})
+	if err == nil {
+		err = scheduler.Add(sched.Job{
+			Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 * * *")), RunOnStart: true,
+			Handler: func(context.Context, sched.Tick) error { ran <- struct{}{}; return nil },
+		})
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	running, end := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- scheduler.Run(running) }()
+	<-ran // the job is registered
+	noon := time.Date(2030, time.March, 1, 12, 0, 0, 0, time.UTC)
+	x, err := scheduler.Explain(ctx, "invoices", noon)
+	fmt.Println(x.Fate)
+	fmt.Println(x)
+	end()
+	if err = errors.Join(err, <-ended); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// not due
+	// not due: the schedule TZ=UTC GAP=fire FOLD=first 0 30 2 * * * has no tick at this instant; the next one is at 2030-03-02T02:30:00Z
+}
