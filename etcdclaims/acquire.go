@@ -41,13 +41,13 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 		return nil, err
 	}
 	if c.Passthrough() {
-		return &Claim{key: key}, nil
+		return passthroughClaim(key, &o), nil
 	}
 	t, err := c.try(ctx, key, &o, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Claim{t: t, key: key}, nil
+	return &Claim{t: t, key: t.key}, nil
 }
 
 // acquiring checks what every acquiring call is given.
@@ -56,6 +56,9 @@ func acquiring[O any](c *Client, key string, opts []O) (acquireOptions, error) {
 		return acquireOptions{}, err
 	}
 	o, err := optionsOf(c, opts)
+	if err == nil && o.slots != nil {
+		err = o.slots.of(key)
+	}
 	if err != nil {
 		return o, callError("acquire", key, err)
 	}
@@ -66,7 +69,7 @@ func acquiring[O any](c *Client, key string, opts []O) (acquireOptions, error) {
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
 	c.stats.attempts.Add(1)
 	o.until = time.Now().Add(c.bound())
-	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
+	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede && o.slots == nil
 	o.observer = c.observeCall(ctx, Call{Key: key, Work: w != nil})
 	t, err := c.acquireLoop(ctx, key, o, w, c.tryOnce)
 	if err != nil {

@@ -22,6 +22,7 @@ type attempt struct {
 	id         string
 	key        string
 	value      string
+	slots      *slots // nil: none; otherwise key is that of the slot tried
 	s          *session
 	epoch      *txn.Epoch
 	since      clock.Reading
@@ -50,6 +51,10 @@ type attempt struct {
 // newAttempt begins an attempt, which its caller ends with unregister.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
 	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w, observer: o.observer}
+	if o.slots != nil {
+		own := *o.slots
+		a.slots, a.key = &own, own.held()
+	}
 	a.ticket, a.ttl = a.id, int64(s.lease.Load().ttl/time.Second)
 	a.describe()
 	c.keys.register(a.id)
@@ -76,6 +81,9 @@ func (a *attempt) cmps() []clientv3.Cmp {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
 	}
 	cmps = append(cmps, st.epochIs(a.epoch), a.notVoid())
+	if a.slots != nil {
+		cmps = append(cmps, a.slots.recordedCmp(st.layout))
+	}
 	if a.work != nil {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(st.layout.work(a.key)), "=", a.work.rev))
 	}
@@ -102,7 +110,11 @@ func (a *attempt) take() []clientv3.Op {
 // taking is take without what the caller adds.
 func (a *attempt) taking() []*pb.RequestOp {
 	l := a.s.c.store.layout
-	ops := append(make([]*pb.RequestOp, 0, 3), txn.Put([]byte(l.own(a.key)), a.value, a.s.id))
+	ops := make([]*pb.RequestOp, 0, 3)
+	if a.slots != nil && a.slots.unset {
+		ops = append(ops, txn.Put([]byte(l.own(a.slots.key)), a.slots.record(), clientv3.NoLease))
+	}
+	ops = append(ops, txn.Put([]byte(l.own(a.key)), a.value, a.s.id))
 	switch note := []byte(l.note(a.key)); {
 	case a.opts.note != nil:
 		ops = append(ops, txn.Put(note, newNote(1, a.opts.note), a.s.id))
@@ -130,6 +142,9 @@ func (a *attempt) hasKey() []clientv3.Cmp {
 // another read. It returns the revision at which the attempt has the key after
 // all, or an error that is nil if another attempt makes sense.
 func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev int64, err error) {
+	if a.slots != nil {
+		return a.slotRefused(a.snapshot(resp))
+	}
 	c := a.s.c
 	own := resp.Responses[0].GetResponseRange().Kvs
 	if len(own) > 0 {
@@ -174,8 +189,12 @@ func (a *attempt) readOps() []clientv3.Op {
 	ops := []clientv3.Op{
 		clientv3.OpGet(st.layout.own(a.key)),
 		clientv3.OpGet(st.layout.note(a.key)),
-		st.countWaiting(a.key),
+		st.countWaiting(a.lineKey()),
 		clientv3.OpGet(st.layout.epoch()),
+	}
+	if a.slots != nil {
+		ops[1] = a.slots.readRecord(st.layout) // the notes are of no use, and may be forbidden
+		ops = append(ops, a.slots.readAll(st.layout))
 	}
 	if a.work != nil {
 		ops = append(ops, clientv3.OpGet(st.layout.work(a.key)))
@@ -194,6 +213,10 @@ type snapshot struct {
 	waiting         int64
 	epoch           []*mvccpb.KeyValue
 	rev             int64
+
+	record  *mvccpb.KeyValue   // of the slots, and
+	slots   []*mvccpb.KeyValue // those that are held, if the attempt is for one
+	refused bool               // although the slot tried was free
 }
 
 func (a *attempt) snapshot(resp *clientv3.TxnResponse) snapshot {
@@ -201,6 +224,9 @@ func (a *attempt) snapshot(resp *clientv3.TxnResponse) snapshot {
 	v.waiting = resp.Responses[2].GetResponseRange().Count
 	if a.work != nil {
 		v.work = firstKV(resp, 4)
+	}
+	if a.slots != nil {
+		v.note, v.record, v.slots = nil, v.note, resp.Responses[4].GetResponseRange().Kvs
 	}
 	return v
 }
@@ -217,7 +243,7 @@ func (a *attempt) takeOnce() txn.Request {
 	}
 	cmps := a.cmps()
 	if !a.opts.barge && a.supersedes == nil {
-		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
+		cmps = append(cmps, a.s.c.nobodyInLine(a.lineKey()))
 	}
 	// The second branch is sent with every attempt, so it reads only what explains
 	// most failures.
@@ -225,7 +251,10 @@ func (a *attempt) takeOnce() txn.Request {
 	if a.work != nil {
 		els = append(els, clientv3.OpGet(a.s.c.store.layout.work(a.key)))
 	}
-	return txn.Request{Key: a.sharedKey(), Until: a.opts.until, In: txn.Of(cmps, a.take(), els)}
+	if a.slots != nil {
+		els = a.readOps()
+	}
+	return txn.Request{Key: a.sharedKey(), Also: a.alsoKeys(), Until: a.opts.until, In: txn.Of(cmps, a.take(), els)}
 }
 
 // takeIfFree is the usual form of takeOnce.
@@ -238,7 +267,11 @@ func (a *attempt) takeIfFree() txn.Request {
 		Failure: append(make([]*pb.RequestOp, 0, 2), txn.Get(own)),
 	}
 	if !a.opts.barge {
-		in.Compare = append(in.Compare, txn.NoneUnder(l.waiting(a.key)))
+		in.Compare = append(in.Compare, txn.NoneUnder(l.waiting(a.lineKey())))
+	}
+	if a.slots != nil {
+		in.Compare = append(in.Compare, a.slots.recorded(l))
+		in.Failure = txn.Then(a.readOps()...).Success
 	}
 	if a.work != nil {
 		record := []byte(l.work(a.key))
@@ -246,7 +279,7 @@ func (a *attempt) takeIfFree() txn.Request {
 		in.Failure = append(in.Failure, txn.Get(record))
 	}
 	a.ticket = a.id // not that of a round trip before
-	return txn.Request{Key: a.key, In: in, Ticket: &a.ticket, Epoch: a.epoch}
+	return txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), In: in, Ticket: &a.ticket, Epoch: a.epoch}
 }
 
 // sharedKey names the key if the attempt's requests are of that key alone.
@@ -254,7 +287,7 @@ func (a *attempt) sharedKey() string {
 	if len(a.opts.cmps)+len(a.opts.ops) > 0 {
 		return ""
 	}
-	return a.key
+	return a.lineKey()
 }
 
 // mine returns the revision at which the attempt itself has the key, or 0: a

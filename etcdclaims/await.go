@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/wire"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -26,6 +25,8 @@ func (c *Client) awaitedKey(a *attempt, p position) awaited {
 	switch {
 	case p.pred != nil:
 		return awaited{key: string(p.pred.Key), rev: p.pred.ModRevision}
+	case a.slots != nil: // any of them, and how many there are
+		return awaited{key: c.store.layout.own(a.slots.key), rev: everyRenewal}
 	case p.own != nil:
 		return awaited{key: string(p.own.Key), rev: p.own.ModRevision}
 	}
@@ -64,9 +65,12 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			}
 			// On a goroutine of its own: a member that hangs must not keep this
 			// waiter from its notices while the watch is being created.
-			key := c.awaitedKey(a, p).key
+			key, opts := c.awaitedKey(a, p).key, []clientv3.OpOption{clientv3.WithRev(p.rev + 1)}
+			if a.slots != nil && p.pred == nil {
+				opts = append(opts, clientv3.WithRange(rangeEnd(c.store.layout.own(a.slots.key+slotSuffix))))
+			}
 			go func() {
-				w, _, _ := c.beginWatch(watching, key, clientv3.WithRev(p.rev+1))
+				w, _, _ := c.beginWatch(watching, key, opts...)
 				begun <- w
 			}()
 		case before = <-begun:
@@ -80,11 +84,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 				return nil
 			}
 			for _, ev := range resp.Events {
-				if ev.Type == mvccpb.Event_DELETE {
-					return nil
-				}
-				if a.granted = a.mine(ev.Kv); a.granted > 0 {
-					a.handed() // its notice has not arrived yet
+				if a.heard(ev) {
 					return nil
 				}
 			}

@@ -22,8 +22,18 @@ type Claim struct {
 	released atomic.Bool // this handle, of perhaps several
 }
 
-// Key returns the claimed key.
+// Key returns the claimed key. For a claim with Slots it is that of the slot; see
+// SlotKey.
 func (cl *Claim) Key() string { return cl.key }
+
+// Slot returns the number of the claim's slot, from 0 on. It is 0 for a claim
+// without Slots.
+func (cl *Claim) Slot() int {
+	if cl.t == nil || cl.t.slots == nil {
+		return 0
+	}
+	return cl.t.slots.i
+}
 
 // Fence returns the fence of this term. Each later term of the key has a
 // greater fence. It is 0 for a passthrough claim.

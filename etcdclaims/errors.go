@@ -49,6 +49,10 @@ var (
 	// ErrInvalidKey is returned when a key is not UTF-8 of 1 to 1,024 bytes
 	// without control characters.
 	ErrInvalidKey = errors.New("etcdclaims: invalid key")
+	// ErrSlots is returned when a call with Slots asks for another number of slots
+	// than the key has, and when ForceRelease is called for all slots of a key at
+	// once. Resize changes the number.
+	ErrSlots = errors.New("etcdclaims: another number of slots")
 	// ErrTooLarge is returned when a request would exceed a limit of etcd or
 	// of this package: too many operations, or too many bytes. Nothing was
 	// changed.
@@ -135,7 +139,13 @@ func (i Info) standing() string {
 	if !i.Held {
 		return "free but others wait in line for it: use Acquire to join them, or Barge"
 	}
+	if i.Kind == kindSlots {
+		return fmt.Sprintf("divided into %d slots: use Slots(%d)", i.Slots, i.Slots)
+	}
 	s := "held by " + i.Owner
+	if i.Slots > 0 {
+		s = fmt.Sprintf("held in all %d slots, the first of them by %s", i.Slots, i.Owner)
+	}
 	if i.Kind == kindZombie || i.Kind == kindResting {
 		s += " (" + i.Kind + ")"
 	}

@@ -69,6 +69,49 @@ func ExampleClient_Run() {
 	// Output: 30
 }
 
+// Slots lets a fixed number of callers hold a key at the same time. Each has a number
+// and a fence of its own.
+func ExampleSlots() {
+	ctx := context.Background()
+	claims, done := exampleClient("/example/slots/")
+	defer done()
+
+	first, err := claims.TryAcquire(ctx, "licence", etcdclaims.Slots(2))
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := claims.TryAcquire(ctx, "licence", etcdclaims.Slots(2))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("different slots:", first.Slot() != second.Slot())
+
+	_, err = claims.TryAcquire(ctx, "licence", etcdclaims.Slots(2))
+	fmt.Println("a third is refused:", errors.Is(err, etcdclaims.ErrHeld))
+
+	if err := claims.Resize(ctx, "licence", 3); err != nil {
+		log.Fatal(err)
+	}
+	third, err := claims.TryAcquire(ctx, "licence", etcdclaims.Slots(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(third.Key())
+
+	for _, claim := range []*etcdclaims.Claim{first, second, third} {
+		if err := claim.Release(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := claims.Resize(ctx, "licence", 0); err != nil { // so that the example can run again
+		log.Fatal(err)
+	}
+	// Output:
+	// different slots: true
+	// a third is refused: true
+	// licence#slot-2
+}
+
 // RunOnce stores the result of the function. A later call returns that result
 // without calling the function.
 func ExampleClient_RunOnce() {

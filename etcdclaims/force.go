@@ -17,6 +17,7 @@ import (
 //
 // The client of the holder is notified within a second if it can reach etcd.
 // Its claim is lost with ReasonDeleted, and LostError.Err contains the reason.
+// A key that has slots returns ErrSlots: release one of them, by its SlotKey.
 // A reason longer than MaxKeyBytes returns ErrTooLarge. As with every loss,
 // the handler may run on for a while: only fences stop its writes.
 func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
@@ -66,6 +67,9 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 		}
 		if own == nil {
 			return nil
+		}
+		if h, err := decodeHolder(own.Value); err == nil && h.Kind == kindSlots {
+			return callError("force the release of", key, fmt.Errorf("%w: the key has %d; name one of them, as %q", ErrSlots, h.Slots, SlotKey(key, 0)))
 		}
 		if first == 0 {
 			first = own.ModRevision

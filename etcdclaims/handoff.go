@@ -69,9 +69,9 @@ func (t *term) handingTo(f *localWaiter) txn.Request {
 	t.give(in, f.a.value, t.s.id)
 	in.Failure = t.readLineOps()
 	if len(t.line.next) == 0 {
-		in.Compare = append(in.Compare, txn.NoneUnder(t.s.c.store.layout.waiting(t.key)))
+		in.Compare = append(in.Compare, txn.NoneUnder(t.s.c.store.layout.waiting(t.lineKey())))
 	}
-	return txn.Request{Key: t.key, Urgent: true, In: in}
+	return txn.Request{Key: t.lineKey(), Urgent: true, In: in}
 }
 
 // refuseLocal sends a local waiter that cannot be handed the key, and those behind it,
@@ -91,7 +91,7 @@ func (t *term) undoHandOff(f *localWaiter) {
 		if err := t.delete(ctx); err != nil {
 			return err
 		}
-		_, err := st.Do(ctx, txn.Request{Key: t.key, Urgent: true, In: txn.Of(value, []clientv3.Op{clientv3.OpDelete(own)}, nil)})
+		_, err := st.Do(ctx, txn.Request{Key: t.lineKey(), Urgent: true, In: txn.Of(value, []clientv3.Op{clientv3.OpDelete(own)}, nil)})
 		return err
 	}})
 	c.local.putBack(&t.local, f)

@@ -27,6 +27,7 @@ type holder struct {
 	Kind     string    `json:"kind,omitempty"`
 	TTL      int64     `json:"ttl,omitempty"`   // seconds, of its lease; of a lock as asked for
 	Epoch    int64     `json:"epoch,omitempty"` // under which its fence is
+	Slots    int       `json:"slots,omitempty"` // how many the key has, in the record of that
 }
 
 // Kinds of holders other than a claim.

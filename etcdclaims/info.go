@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,8 +29,12 @@ type Info struct {
 	Note     []byte    // nil if there is none
 	// Kind is empty for a claim, and "lock" for a lock of Locks. It is
 	// "zombie" if the handler did not return within its drain, and "resting"
-	// if the claim was released before its MinHold.
+	// if the claim was released before its MinHold. It is "slots" for a key that
+	// has slots; those are listed under keys of their own, see SlotKey.
 	Kind string
+	// Slots is the number of slots of a key that has any. In the error of a call
+	// with Slots the rest of Info describes the holder of slot 0.
+	Slots int
 	// Waiting is the number of callers in line, as Client.Line returns them.
 	// Callers within the client that holds the key have no place in etcd and
 	// are not counted. List and Watch do not set Waiting.
@@ -66,6 +71,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 	i.Fence = h.fence(own.ModRevision)
 	if err == nil {
 		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
+		i.Slots = h.Slots
 		if h.TTL > 0 {
 			i.Expires = c.clock.Now().Time().Add(time.Duration(h.TTL) * time.Second)
 		}
@@ -112,6 +118,13 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	}
 	own := firstKV(resp, 0)
 	i := c.info(key, own, firstKV(resp, 1), resp.Responses[3].GetResponseRange().Count)
+	if i.Kind == kindSlots {
+		resp, err := c.read(ctx, c.store.countWaiting(keyspace.SlotFamily(key)))
+		if err != nil {
+			return Info{}, callError("look up", key, err)
+		}
+		i.Waiting = resp.Responses[0].GetResponseRange().Count
+	}
 	if i.Lease == clientv3.NoLease {
 		return i, nil
 	}
@@ -247,6 +260,9 @@ type Waiter struct {
 // get it. A caller that uses Barge may get it sooner. Callers within the
 // client that holds the key have no place in etcd and are not listed. The line
 // may have changed when it is read.
+//
+// Callers that wait for a slot of the key come first, and then those that wait for
+// the key as a whole.
 func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -254,12 +270,12 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if c.Passthrough() {
 		return nil, nil
 	}
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.waiting(key), clientv3.WithPrefix(),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)))
+	inOrder := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)}
+	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.waiting(key), inOrder...), clientv3.OpGet(c.store.layout.waiting(keyspace.SlotFamily(key)), inOrder...))
 	if err != nil {
 		return nil, callError("list the line of", key, err)
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
+	kvs := append(resp.Responses[1].GetResponseRange().Kvs, resp.Responses[0].GetResponseRange().Kvs...)
 	line := make([]Waiter, len(kvs))
 	for i, kv := range kvs {
 		line[i] = waiterOf(kv)

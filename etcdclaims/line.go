@@ -42,11 +42,15 @@ var unread = line{known: true, more: true}
 // the reply.
 func (t *term) readLineOps() []*pb.RequestOp {
 	l := t.s.c.store.layout
-	first := txn.Range(l.waiting(t.key))
+	first := txn.Range(l.waiting(t.lineKey()))
 	r := first.GetRequestRange()
 	r.Limit = readAhead
 	r.SortTarget, r.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_ASCEND
-	return []*pb.RequestOp{txn.Get([]byte(l.own(t.key))), txn.Get(t.s.c.store.epochKey), first}
+	ops := []*pb.RequestOp{txn.Get([]byte(l.own(t.key))), txn.Get(t.s.c.store.epochKey), first}
+	if t.slots != nil {
+		ops = append(ops, txn.Get([]byte(l.own(t.slots.key))))
+	}
+	return ops
 }
 
 // readLine is readLineOps as a request of its own.
@@ -55,8 +59,11 @@ func (t *term) readLine() txn.Request {
 }
 
 func (t *term) lineIn(resp *clientv3.TxnResponse) line {
+	if t.slots != nil {
+		t.slots.learn(firstKV(resp, 3))
+	}
 	r := resp.Responses[2].GetResponseRange()
-	waiting := t.s.c.store.layout.waiting(t.key)
+	waiting := t.s.c.store.layout.waiting(t.lineKey())
 	l := line{known: true, next: make([]place, len(r.Kvs)), more: r.Count > int64(len(r.Kvs))}
 	for i, kv := range r.Kvs {
 		l.next[i] = placeOf(kv, waiting)
@@ -75,27 +82,34 @@ func placeOf(kv *mvccpb.KeyValue, waiting string) place {
 // the line stands, unless there is no reason to expect one. to names the attempt
 // that it is handed to, if any.
 func (t *term) pass(l line) (r txn.Request, to string) {
+	if t.surplus() {
+		return t.free(), ""
+	}
 	in := t.leaving()
 	if l.known {
 		in.Failure = t.readLineOps()
 	}
 	layout := t.s.c.store.layout
 	if len(l.next) == 0 {
-		in.Compare = append(in.Compare, txn.NoneUnder(layout.waiting(t.key)))
-		return txn.Request{Key: t.key, Urgent: true, In: in}, ""
+		in.Compare = append(in.Compare, txn.NoneUnder(layout.waiting(t.lineKey())))
+		return txn.Request{Key: t.lineKey(), Urgent: true, In: in}, ""
 	}
 	first := l.next[0]
-	name := []byte(layout.waiter(t.key, first.ID))
+	name := []byte(layout.waiter(t.lineKey(), first.ID))
 	in.Compare = append(in.Compare, txn.ModifiedAt(name, first.Rev))
 	h, err := decodeHolder([]byte(first.Value))
 	if err != nil || h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
-		return txn.Request{Key: t.key, Urgent: true, In: in}, "" // it sees that the key is free
+		return txn.Request{Key: t.lineKey(), Urgent: true, In: in}, "" // it sees that the key is free
 	}
-	told := encode(notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more, Trace: t.trace()})
+	told := notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more, Trace: t.trace()}
+	if t.slots != nil {
+		told.Slot = t.slots.i
+		in.Compare = append(in.Compare, t.slots.recorded(layout)) // else this slot may be surplus
+	}
 	lease := clientv3.LeaseID(first.Lease)
 	t.give(in, first.Value, lease)
-	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(layout.notice(h.Instance, first.ID)), told, lease))
-	return txn.Request{Key: t.key, Urgent: true, In: in}, first.ID
+	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(layout.notice(h.Instance, first.ID)), encode(told), lease))
+	return txn.Request{Key: t.lineKey(), Urgent: true, In: in}, first.ID
 }
 
 // give makes of what deletes the claim what puts another in its place, under the

@@ -54,6 +54,9 @@ func (c *Client) Lines(ctx context.Context, keys []string) iter.Seq2[LineInfo, e
 				return
 			}
 			digest := keyspace.Digest(key)
+			if of := keyspace.Digest(keyspace.SlotFamily(key)); lines[of] != nil {
+				digest = of // those that wait for the key as a whole are not counted
+			}
 			l := lines[digest]
 			if l == nil {
 				continue

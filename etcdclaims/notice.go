@@ -27,6 +27,7 @@ type notice struct {
 	Next    []place `json:"next,omitempty"`     // the next places in line, as far as the releaser knew
 	More    bool    `json:"more,omitempty"`     // others stand behind those
 	Trace   string  `json:"trace,omitempty"`    // of the releaser's claim, for the one that follows
+	Slot    int     `json:"slot,omitempty"`     // that is handed over, of a key with slots
 }
 
 // deliver gives a notice to its waiter, if there still is one. It replaces an earlier
@@ -61,6 +62,9 @@ func (a *attempt) readNotice(kv *mvccpb.KeyValue) bool {
 	a.granted, a.epoch = kv.ModRevision, &txn.Epoch{Value: m.Epoch, Rev: m.Rev}
 	a.noticed, a.line = true, line{next: m.Next, more: m.More, known: true}
 	a.trace = m.Trace
+	if a.slots != nil {
+		a.setSlot(m.Slot)
+	}
 	return true
 }
 

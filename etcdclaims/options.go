@@ -110,6 +110,7 @@ type acquireOptions struct {
 	cmps       []clientv3.Cmp
 	ops        []clientv3.Op
 	note       []byte // nil: none
+	slots      *slots // nil: none
 
 	// Of the call, which its caller has no say in:
 
@@ -273,6 +274,11 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 	for _, s := range o.again {
 		if s != StateDone && s != StateDead && s != StateFailed {
 			return fmt.Errorf("Again: work in state %q is begun without it, or not at all: the states are done, dead and failed", s)
+		}
+	}
+	if o.slots != nil {
+		if err := o.slots.check(o); err != nil {
+			return err
 		}
 	}
 	if c.Passthrough() {

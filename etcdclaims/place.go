@@ -14,7 +14,7 @@ import (
 // come up for a caller that is gone.
 func (a *attempt) takeOrQueue() txn.Request {
 	st := a.s.c.store
-	if a.sharedKey() != "" && a.supersedes == nil {
+	if a.sharedKey() != "" && a.supersedes == nil && a.slots == nil {
 		r := a.takeIfFree()
 		count := txn.Range(st.layout.waiting(a.key))
 		count.GetRequestRange().CountOnly = true
@@ -28,18 +28,20 @@ func (a *attempt) takeOrQueue() txn.Request {
 	}
 	cmps := a.cmps()
 	if !a.opts.barge && a.supersedes == nil {
-		cmps = append(cmps, a.s.c.nobodyInLine(a.key))
+		cmps = append(cmps, a.s.c.nobodyInLine(a.lineKey()))
+	}
+	join := clientv3.OpPut(st.layout.waiter(a.lineKey(), a.id), a.placeValue(), clientv3.WithLease(a.s.id))
+	els := []clientv3.Op{join, clientv3.OpGet(st.layout.own(a.key)), st.countWaiting(a.key)}
+	if a.slots != nil {
+		els = append([]clientv3.Op{join}, a.readOps()...)
 	}
 	return txn.Request{
 		Key:  a.sharedKey(),
+		Also: a.alsoKeys(),
 		Open: true,
 		In: txn.Of(
 			[]clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)},
-			[]clientv3.Op{clientv3.OpTxn(cmps, a.take(), []clientv3.Op{
-				clientv3.OpPut(st.layout.waiter(a.key, a.id), a.placeValue(), clientv3.WithLease(a.s.id)),
-				clientv3.OpGet(st.layout.own(a.key)),
-				st.countWaiting(a.key),
-			})},
+			[]clientv3.Op{clientv3.OpTxn(cmps, a.take(), els)},
 			[]clientv3.Op{clientv3.OpGet(st.layout.epoch())},
 		),
 	}
@@ -71,6 +73,7 @@ type place struct {
 type position struct {
 	own, pred *mvccpb.KeyValue
 	behind    bool  // there is a place before it that was not read
+	next      bool  // a slot is free that was not tried
 	rev       int64 // of that knowledge
 }
 
@@ -78,13 +81,14 @@ type position struct {
 // leaves the line with that: nobody may hand it the key again.
 func (a *attempt) advance() txn.Request {
 	st := a.s.c.store
-	mine, line := st.layout.waiter(a.key, a.id), st.layout.waiting(a.key)
+	mine, line := st.layout.waiter(a.lineKey(), a.id), st.layout.waiting(a.lineKey())
 	cmps := append(a.cmps(), clientv3.Compare(clientv3.CreateRevision(mine), "=", a.queued))
 	if !a.opts.barge {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithPrefix(), ">", a.queued-1))
 	}
 	return txn.Request{
-		Key: a.sharedKey(),
+		Key:  a.sharedKey(),
+		Also: a.alsoKeys(),
 		In: txn.Of(
 			cmps,
 			append(a.take(), clientv3.OpDelete(mine)),
@@ -104,7 +108,12 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err er
 		return p, false, err
 	}
 	n := len(resp.Responses)
-	if a.granted = a.mine(v.own); a.granted > 0 {
+	if a.slots == nil {
+		v.refused = v.own == nil
+	} else if err := a.judgeSlots(&v); err != nil {
+		return p, false, err
+	}
+	if a.granted = a.taken(v.own); a.granted > 0 {
 		a.handed()
 		return position{rev: v.rev}, false, nil
 	}
@@ -119,12 +128,13 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err er
 	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 && !a.opts.barge {
 		p.pred = kvs[0]
 	}
+	p.next = p.own == nil && !v.refused
 	if p.own == nil && p.pred == nil {
 		if a.work != nil && a.work.changed(v.work) {
 			a.describe()
 			return p, false, nil
 		}
-		if len(a.opts.cmps) > 0 {
+		if len(a.opts.cmps) > 0 && v.refused {
 			return p, false, fmt.Errorf("%w: acquiring %q", ErrRefused, a.key)
 		}
 	}

@@ -60,7 +60,7 @@ func (m *move) request() txn.Request {
 	t := m.t
 	l := t.s.c.store.layout
 	return txn.Request{
-		Key: t.key, Urgent: true,
+		Key: t.lineKey(), Urgent: true,
 		In: txn.Of(
 			t.guard()[:2], // under any epoch: the move ends the term, not the holding
 			[]clientv3.Op{

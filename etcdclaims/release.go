@@ -176,7 +176,9 @@ func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 
 // free frees the key; waiters notice it by their watches. A client may give up its own
 // claim under any epoch.
-func (t *term) free() txn.Request { return txn.Request{Key: t.key, Urgent: true, In: t.leaving()} }
+func (t *term) free() txn.Request {
+	return txn.Request{Key: t.lineKey(), Urgent: true, In: t.leaving()}
+}
 
 // dropping frees the key even if there is a line. If it is refused, it reads the owner.
 func (t *term) dropping() txn.Request {
@@ -254,7 +256,7 @@ func (t *term) deletion() txn.Request {
 	if t.noticed {
 		in.Failure = []*pb.RequestOp{txn.Delete([]byte(t.noticeKey()))}
 	}
-	return txn.Request{Key: t.key, Urgent: true, In: in}
+	return txn.Request{Key: t.lineKey(), Urgent: true, In: in}
 }
 
 // clearAway deletes the term's handoff notice and its note in the background:
@@ -279,7 +281,7 @@ func (t *term) clearAway() {
 	if t.noticed {
 		then, els = append(then, t.deleteNotice()), append(els, t.deleteNotice())
 	}
-	r := txn.Request{Key: t.key, Urgent: true, In: txn.Of(cmps, then, els)}
+	r := txn.Request{Key: t.lineKey(), Urgent: true, In: txn.Of(cmps, then, els)}
 	t.s.c.cleanUp(t.s, "clearing away what a claim has left", func(ctx context.Context) error {
 		_, err := st.Do(ctx, r)
 		return err

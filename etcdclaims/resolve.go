@@ -19,14 +19,17 @@ import (
 func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
-	r := txn.Request{Key: a.key, Urgent: true}
+	r := txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Urgent: true}
 	if !a.answered { // otherwise a void would need space
 		r.Void = &txn.Void{Ticket: a.ticket, Lease: a.s.id}
 		a.s.voided(a.ticket)
 	}
 	els := a.strayNote()
 	if a.enqueues {
-		els = append(els, clientv3.OpDelete(st.layout.waiter(a.key, a.id)))
+		els = append(els, clientv3.OpDelete(st.layout.waiter(a.lineKey(), a.id)))
+	}
+	if a.slots != nil { // it may have been handed another slot than it has tried
+		els = append([]clientv3.Op{a.slots.readAll(st.layout)}, els...)
 	}
 	for _, b := range a.with {
 		// It may be there all the same, if somebody has taken away the first.
@@ -44,6 +47,12 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			return resp.Responses[0].GetResponseRange().Kvs[0].ModRevision, nil
 		case err == nil:
 			a.unsure = false
+			if a.slots != nil {
+				if kv := a.findSlot(resp.Responses[0].GetResponseRange().Kvs); kv != nil {
+					a.handed()
+					return a.taken(kv), nil
+				}
+			}
 			return 0, nil
 		case a.s.gone(ctx, err, false):
 			if len(a.opts.ops) > 0 {
@@ -106,14 +115,17 @@ func (a *attempt) undo() {
 				clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
 				clientv3.Compare(clientv3.Value(work), "=", a.record),
 			}
-			restore = txn.Request{Key: a.key, Urgent: true, In: txn.Of(unclaimed, []clientv3.Op{before}, nil)}
+			restore = txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Of(unclaimed, []clientv3.Op{before}, nil)}
 			drop, gone = append(drop, before), append(gone, clientv3.OpTxn(unclaimed, []clientv3.Op{before}, nil))
 		}
 		if a.enqueues {
-			left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.key, a.id)), clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
+			left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.lineKey(), a.id)), clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
 			drop, gone = append(drop, left...), append(gone, left...)
 		}
-		r = txn.Request{Key: a.key, Urgent: true, TakesBack: a.work == nil, In: txn.Of(a.hasKey(), drop, gone)}
+		if a.slots != nil {
+			gone = append([]clientv3.Op{a.slots.readAll(st.layout)}, gone...)
+		}
+		r = txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Urgent: true, TakesBack: a.work == nil && a.slots == nil, In: txn.Of(a.hasKey(), drop, gone)}
 		if a.unsure && !a.answered {
 			r.Void = &txn.Void{Ticket: a.ticket, Lease: a.s.id}
 		}
@@ -128,11 +140,14 @@ func (a *attempt) undo() {
 		a.s.voided(a.ticket)
 	}
 	a.s.c.addCleanup(&cleanup{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
-		_, err := st.Do(ctx, r)
+		resp, err := st.Do(ctx, r)
+		if err == nil && !resp.Succeeded && a.slots != nil {
+			err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)
+		}
 		if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
 			// Nothing may be put, not even by the branch that is not taken:
 			// delete now, and make void when there is space.
-			if _, derr := st.Do(ctx, txn.Request{Key: a.key, Urgent: true, In: &pb.TxnRequest{Compare: r.In.Compare, Success: r.In.Success}}); derr != nil && a.work == nil {
+			if _, derr := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: &pb.TxnRequest{Compare: r.In.Compare, Success: r.In.Success}}); derr != nil && a.work == nil {
 				err = derr
 			}
 		}

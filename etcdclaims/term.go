@@ -25,6 +25,7 @@ type term struct {
 	shelf   *shelf // that the record of work was put on, or nil
 	noticed bool   // it was handed over, by a notice that stays until it ends
 	line    line   // the waiters behind it, as far as known
+	slots   *slots // of which it has one, or nil; only the goroutine that gives it up changes them
 
 	local localQueue // the callers of this client that wait for it
 
@@ -110,6 +111,10 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
 		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, work: a.work != nil, shelf: a.shelf,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
+	}
+	if a.slots != nil {
+		own := *a.slots
+		t.slots = &own
 	}
 	if t.noted {
 		t.noteSeq, t.noteRev = 1, revision(fence)

@@ -43,13 +43,13 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 		return nil, err
 	}
 	if c.Passthrough() {
-		return &Claim{key: key}, nil
+		return passthroughClaim(key, &o), nil
 	}
 	t, err := c.wait(ctx, key, &o, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Claim{t: t, key: key}, nil
+	return &Claim{t: t, key: t.key}, nil
 }
 
 // wait acquires the key, in line where it is held.
@@ -177,7 +177,7 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 		placed()
 		a.opts.waits()
 		a.supersedes = nil // in line like everybody, whatever becomes of that term
-		if rev = a.mine(p.own); rev > 0 {
+		if rev = a.taken(p.own); rev > 0 {
 			a.leaveLine()
 		}
 	}
@@ -213,11 +213,17 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 	}
 	inner := resp.Responses[0].GetResponseTxn()
 	if inner.Succeeded {
-		c.keys.setContended(a.key, false)
+		c.keys.setContended(a.asked(), false)
 		return resp.Header.Revision, nil, false, nil
 	}
 	a.queued = resp.Header.Revision
 	p = &position{rev: resp.Header.Revision}
+	if a.slots != nil {
+		if err := a.joinSlots(p, inner); err != nil {
+			return 0, nil, false, err
+		}
+		return 0, p, false, nil
+	}
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		p.own = kvs[0]
 	}
@@ -229,9 +235,9 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 // that it has joined the line behind itself.
 func (a *attempt) leaveLine() {
 	st := a.s.c.store
-	place := st.layout.waiter(a.key, a.id)
+	place := st.layout.waiter(a.lineKey(), a.id)
 	a.s.c.cleanUp(a.s, "leaving the line", func(ctx context.Context) error {
-		_, err := st.Do(ctx, txn.Request{Key: a.key, Urgent: true, TakesBack: true, In: txn.Then(clientv3.OpDelete(place))})
+		_, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, TakesBack: true, In: txn.Then(clientv3.OpDelete(place))})
 		return err
 	})
 }
@@ -261,9 +267,9 @@ func (c *Client) waitError(ctx context.Context, a *attempt, p position, err erro
 	if wire.ContextError(ctx) != nil {
 		var i Info
 		if p.own != nil {
-			i = c.info(a.key, p.own, nil, 0)
+			i = a.holderOf(p.own)
 		}
-		return c.waited(ctx, a.s, a.key, i)
+		return c.waited(ctx, a.s, a.asked(), i)
 	}
 	if a.s.ended() {
 		return a.s.lossOf(a.key, 0)
@@ -305,7 +311,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 				return nil, false, c.waitError(ctx, a, p, err)
 			}
 			try = 0
-		} else if try > 0 && !backOff(ctx, try-1, a.s.dead) {
+		} else if try > 0 && !p.next && !backOff(ctx, try-1, a.s.dead) {
 			return nil, false, c.waitError(ctx, a, p, errSessionLost)
 		}
 		if a.granted > 0 {

@@ -19,6 +19,10 @@ type waiter struct {
 	local   localQueue            // of the term that ended for its sake, until it has its own
 }
 
+// everyRenewal is the revision of what a waiter asks for at each renewal, because no
+// comparison shows whether it has changed.
+const everyRenewal = -1
+
 // awaited is a key that a waiter waits to change, and the ModRevision with which
 // it knows the key: 0 if it does not.
 type awaited struct {
@@ -90,7 +94,11 @@ func (ws *waiters) of(s *session) (all []wait) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.byID {
-		if w.a.s == s && w.awaited.rev > 0 {
+		switch {
+		case w.a.s != s:
+		case w.awaited.rev == everyRenewal:
+			w.doubt()
+		case w.awaited.rev > 0:
 			all = append(all, wait{w, w.awaited})
 		}
 	}

@@ -42,6 +42,24 @@ func TestExclusiveRuns(t *testing.T) {
 	})
 }
 
+// With slots, so many requests of a key run at the same time.
+func TestExclusiveSlots(t *testing.T) {
+	t.Parallel()
+	inWorld(t, "slots", func(t *testing.T, w *world) {
+		slots := etcdclaims.Slots(2)
+		var h http.Handler
+		h = middleware.Exclusive(w.claims, fixed("k"), middleware.ExclusiveConfig{}, slots)(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if _, err := w.other.TryAcquire(r.Context(), "k", slots); err != nil {
+				t.Errorf("the second slot: %v", err)
+			}
+			problem(t, get(h, "/").Result(), 409, "HELD")
+		}))
+		if rec := get(h, "/"); rec.Code != http.StatusOK {
+			t.Errorf("got %d %q", rec.Code, rec.Body)
+		}
+	})
+}
+
 func TestExclusiveRefuses(t *testing.T) {
 	t.Parallel()
 	never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("the handler runs") })

@@ -24,6 +24,7 @@ type claimView struct {
 	Expires  *time.Time `json:"expires,omitempty"` // unless renewed
 	Attempt  int        `json:"attempt,omitempty"`
 	Kind     string     `json:"kind,omitempty"`
+	Slots    int        `json:"slots,omitempty"` // how many the key has
 	Note     string     `json:"note,omitempty"`
 	Lease    string     `json:"lease,omitempty"` // as etcdctl shows it
 }
@@ -31,7 +32,7 @@ type claimView struct {
 func viewClaim(i etcdclaims.Info) claimView {
 	v := claimView{
 		Key: i.Key, Held: i.Held, Fence: i.Fence, Owner: i.Owner, Instance: i.Instance, Claim: i.Claim,
-		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Note: text(i.Note),
+		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Slots: i.Slots, Note: text(i.Note),
 	}
 	if i.Lease != 0 {
 		v.Lease = fmt.Sprintf("%016x", int64(i.Lease))
@@ -68,7 +69,11 @@ func (v claimView) name() string { return v.Key }
 var claimHeader = []string{"KEY", "FENCE", "OWNER", "SINCE", "ATTEMPT", "KIND", "NOTE"}
 
 func (v claimView) cells() []string {
-	return []string{v.Key, number(v.Fence), v.Owner, at(v.Since), number(v.Attempt), v.Kind, shorten(v.Note)}
+	kind := v.Kind
+	if v.Slots > 0 {
+		kind = fmt.Sprintf("%d slots", v.Slots)
+	}
+	return []string{v.Key, number(v.Fence), v.Owner, at(v.Since), number(v.Attempt), kind, shorten(v.Note)}
 }
 
 // shorten is a note in a table.
@@ -86,7 +91,9 @@ func (a *app) listCommand() *cobra.Command {
 		Use: "ls [PREFIX]", Aliases: []string{"list"}, GroupID: groupSee, Args: cobra.MaximumNArgs(1),
 		Short: "List the keys that are held",
 		Long: `List the keys that are held and begin with PREFIX, in the order of keys. All are
-read at one revision of etcd, page by page, unless etcd compacts it meanwhile.`,
+read at one revision of etcd, page by page, unless etcd compacts it meanwhile. A key
+with slots has one line for their number, and one for each slot that is held:
+KEY#slot-0 and so on.`,
 		Example: `  claimctl ls orders/
   claimctl ls -o name orders/ | wc -l`,
 		RunE: func(cmd *cobra.Command, args []string) error {

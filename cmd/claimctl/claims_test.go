@@ -84,6 +84,30 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// A key with slots is explained by those who hold them, and is no finding of doctor's.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	a := w.client("api-7")
+	one, err := a.TryAcquire(ctx, "licence", etcdclaims.Slots(2))
+	w.noErr(err)
+	if out := w.ok("ls"); !strings.Contains(out, one.Key()) || !strings.Contains(out, "2 slots") {
+		t.Errorf("ls: %s", out)
+	}
+	x := as[explanation](w, "explain", "licence")
+	if x.Slots != 2 || len(x.Holders) != 1 || x.Holders[0].Fence != one.Fence() {
+		t.Errorf("%+v", x)
+	}
+	if out := w.ok("explain", "licence"); !strings.Contains(out, "2 slots, 1 of them held") || !strings.Contains(out, one.Key()+": api-7, fence "+fmt.Sprint(one.Fence())) {
+		t.Errorf("explain: %s", out)
+	}
+	w.ok("release", one.Key(), "--fence", fmt.Sprint(one.Fence()))
+	two, err := a.TryAcquire(ctx, "licence", etcdclaims.Slots(2))
+	w.noErr(err)
+	w.noErr(two.Release(ctx))
+}
+
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -22,6 +22,7 @@ type explanation struct {
 	Next     *nextView    `json:"next,omitempty"`
 	Work     *workView    `json:"work,omitempty"`
 	Previous *termView    `json:"previous,omitempty"`
+	Holders  []claimView  `json:"holders,omitempty"` // of its slots
 }
 
 // renewal is how the holder keeps its lease. Etcd tells what is left of a lease in
@@ -95,6 +96,15 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 	}
 	if err := x.line(ctx, claims); err != nil {
 		return x, err
+	}
+	for slot := range info.Slots {
+		held, err := claims.Lookup(ctx, etcdclaims.SlotKey(key, slot))
+		if err != nil {
+			return x, err
+		}
+		if held.Held {
+			x.Holders = append(x.Holders, viewClaim(held))
+		}
 	}
 	record, ok, err := claims.Record(ctx, key)
 	if err == nil && ok {
@@ -177,6 +187,11 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	}
 	field("Key", x.Key)
 	switch {
+	case x.Slots > 0:
+		field("State", fmt.Sprintf("%d slots, %d of them held", x.Slots, len(x.Holders)))
+		for _, h := range x.Holders {
+			_, _ = fmt.Fprintf(w, "%11s%s: %s, fence %d, since %s\n", "", clean(h.Key), clean(h.Owner), h.Fence, fallback(since(h.Since, now), "unknown"))
+		}
 	case x.Held:
 		field("State", "held")
 	case len(x.Waiting) > 0:
@@ -184,7 +199,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	default:
 		field("State", "free")
 	}
-	if x.Held {
+	if x.Held && x.Slots == 0 {
 		field("Owner", x.Owner)
 		field("Instance", x.Instance)
 		field("Claim", x.Claim)
@@ -211,7 +226,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		}
 		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"), ghost)
 	}
-	field("Next", x.Next.text(x.Held))
+	field("Next", x.Next.text(x.Held && len(x.Holders) >= x.Slots))
 	if x.Work != nil {
 		field("Work", x.Work.summary())
 		field("Error", x.Work.Error)
@@ -219,7 +234,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	if p := x.Previous; p != nil {
 		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.how()))
 	}
-	if x.Held {
+	if x.Held && x.Slots == 0 {
 		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Fence, arguments(x.Key)))
 	}
 }

@@ -81,6 +81,9 @@ func environment(h *holding) []string {
 		"CLAIM_OWNER=" + h.Owner(),
 		"CLAIM_DEADLINE=" + time.Now().Add(h.left()).UTC().Format(time.RFC3339Nano),
 	}
+	if h.slotted {
+		env = append(env, "CLAIM_SLOT="+strconv.Itoa(h.Slot()))
+	}
 	if h.work != nil {
 		env = append(env, "CLAIM_ATTEMPT="+strconv.Itoa(h.work.Attempt()))
 	}

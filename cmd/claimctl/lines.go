@@ -45,8 +45,16 @@ func (d *doctor) places(ctx context.Context, prefix string) ([]place, error) {
 // heads returns the first place of each line whose key is free.
 func heads(places []place, held []etcdclaims.Info) map[string]place {
 	taken := map[string]bool{}
+	isHeld := map[string]bool{}
 	for _, i := range held {
-		taken[keyspace.Digest(i.Key)] = true
+		isHeld[i.Key], taken[keyspace.Digest(i.Key)] = true, true
+	}
+	for _, i := range held {
+		full := true
+		for slot := range i.Slots {
+			full = full && isHeld[etcdclaims.SlotKey(i.Key, slot)]
+		}
+		taken[keyspace.Digest(keyspace.SlotFamily(i.Key))] = full
 	}
 	first := map[string]place{}
 	for _, p := range places {

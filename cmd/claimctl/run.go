@@ -28,6 +28,7 @@ type runner struct {
 	ttl     time.Duration
 	maxHold time.Duration
 	minHold time.Duration
+	slots   int
 	grace   time.Duration
 	note    string
 	signal  string
@@ -57,6 +58,7 @@ key is released.
 
 The command finds in its environment: FENCING_TOKEN (send it along with requests),
 CLAIM_KEY, CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
+CLAIM_SLOT with --slots (counted from 0),
 CLAIM_DEADLINE (when the claim ends unless it is renewed, as of the start: every
 renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
 sets the claim's note: see claimctl check --help. Other variables of the names
@@ -75,12 +77,14 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a command while holding a key", Long: runText,
 		Example: `  claimctl run nightly -- ./report.sh
   claimctl run --wait 10m --max-hold 1h deploy/web -- make deploy
-  claimctl run --once invoice/42 -- ./invoice 42`,
+  claimctl run --once invoice/42 -- ./invoice 42
+  claimctl run --slots 3 --wait 1h licence -- ./simulate`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), false) },
 	}
 	r.addFlags(cmd, "0")
 	flags := cmd.Flags()
 	flags.DurationVar(&r.minHold, "min-hold", 0, "keep the key held for at least this long, also after the command")
+	flags.IntVar(&r.slots, "slots", 0, "up to N processes hold the key at the same time, each a slot of its own")
 	flags.BoolVar(&r.once, "once", false, "keep a record, and do not run the command again after it exited with 0")
 	flags.BoolVar(&r.atMostOnce, "at-most-once", false, "with --once: do not run the command again if it died with this process")
 	flags.IntVar(&r.maxAttempts, "max-attempts", 10, "with --once: attempts until the work is dead (negative: no limit)")
@@ -129,6 +133,12 @@ func (r *runner) args(cmd *cobra.Command, args []string) error {
 	}
 	if r.once && r.minHold != 0 {
 		return fmt.Errorf("%s: --min-hold does not go with --once, whose record keeps the command from running again", cmd.Name())
+	}
+	if r.once && r.slots != 0 {
+		return fmt.Errorf("%s: --slots does not go with --once: work has one owner", cmd.Name())
+	}
+	if r.slots < 0 {
+		return fmt.Errorf("%s: --slots must not be negative", cmd.Name())
 	}
 	if r.grace < 0 || r.maxHold < 0 || r.minHold < 0 {
 		return fmt.Errorf("%s: --grace, --max-hold and --min-hold must not be negative", cmd.Name())
@@ -232,6 +242,7 @@ type holding struct {
 	maxHold time.Duration // zero: no limit
 	begun   time.Time
 	known   atomic.Pointer[time.Time] // the deadline, while the wall clock did not contradict it
+	slotted bool                      // the claim is on a slot
 
 	over        bool      // the claim ended before the command
 	killed      bool      // the command, by claimctl
@@ -299,6 +310,9 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 	if r.minHold != 0 {
 		forKey = append(forKey, etcdclaims.MinHold(r.minHold))
 	}
+	if r.slots > 0 {
+		forKey = append(forKey, etcdclaims.Slots(r.slots))
+	}
 	if r.atMostOnce {
 		forWork = append(forWork, etcdclaims.AtMostOnce())
 	}
@@ -320,7 +334,7 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 		if err != nil {
 			return nil, r.notAcquired(wait, err)
 		}
-		return &holding{Claim: claim, maxHold: r.maxHold, begun: time.Now()}, nil
+		return &holding{Claim: claim, maxHold: r.maxHold, begun: time.Now(), slotted: r.slots > 0}, nil
 	}
 	work, err := begin(ctx, r.key, forWork...)
 	if err != nil {

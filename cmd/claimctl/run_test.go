@@ -94,6 +94,7 @@ func TestRun(t *testing.T) {
 	for name, test := range map[string]func(w *world, start func(args ...string) *process, dir string){
 		"environment":       runEnvironment,
 		"exit codes":        runExitCodes,
+		"slots":             runSlots,
 		"usage":             runUsage,
 		"busy and waiting":  runBusy,
 		"signals":           runSignals,
@@ -118,6 +119,17 @@ func TestRun(t *testing.T) {
 		t.Parallel()
 		runCutOff(t, program)
 	})
+}
+
+func runSlots(w *world, start func(args ...string) *process, _ string) {
+	held, err := w.client("api-7").TryAcquire(w.Context(), "k", etcdclaims.Slots(2))
+	w.noErr(err)
+	out := start("run", "k", "--slots", "2", "--", "sh", "-c", `echo "$CLAIM_SLOT $CLAIM_KEY"`).ends(0).out
+	if want := fmt.Sprintf("%d %s\n", 1-held.Slot(), etcdclaims.SlotKey("k", 1-held.Slot())); out != want {
+		w.Errorf("the command sees %q, want %q", out, want)
+	}
+	start("run", "k", "--slots", "3", "--", "true").ends(exitFailure)
+	start("run", "k", "--slots", "1", "--once", "--", "true").ends(exitUsage)
 }
 
 func runEnvironment(w *world, start func(args ...string) *process, _ string) {

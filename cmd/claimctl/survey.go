@@ -62,6 +62,7 @@ func (d *doctor) heldKeys(ctx context.Context, claims *etcdclaims.Client, h hold
 	gone := d.goneLeases(ctx, h.leases)
 	for _, i := range h.all {
 		switch {
+		case i.Kind == "slots": // says how many a key has, and stays
 		case i.Lease == clientv3.NoLease:
 			permanent = append(permanent, i.Key)
 		case gone[i.Lease]:

@@ -171,10 +171,11 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 	return []Kind{Other}
 }
 
-// looksForItself reports whether a request compares the value of a claim's key.
+// looksForItself reports whether a request compares the value of a claim's key. That of
+// a key with slots is not a claim.
 func looksForItself(req *pb.TxnRequest) bool {
 	return slices.ContainsFunc(req.Compare, func(c *pb.Compare) bool {
-		return c.Target == pb.Compare_VALUE && strings.Contains(string(c.Key), "/own/")
+		return c.Target == pb.Compare_VALUE && strings.Contains(string(c.Key), "/own/") && !strings.Contains(string(c.GetValue()), `"kind":"slots"`)
 	})
 }
 

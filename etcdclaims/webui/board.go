@@ -218,7 +218,7 @@ func (b *board) forget(key string) {
 const unleased = "unleased"
 
 func kindOf(i etcdclaims.Info) string {
-	if i.Lease == 0 {
+	if i.Lease == 0 && i.Kind != "slots" {
 		return unleased
 	}
 	return i.Kind

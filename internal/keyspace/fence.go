@@ -20,5 +20,9 @@ func Revision(fence int64) int64 { return fence & (1<<EpochShift - 1) }
 // Own is the key of the claim on a user's key.
 func Own(prefix, key string) string { return prefix + "own/" + key }
 
+// SlotFamily is the name that all slots of a key have in common, by which their line
+// goes. A user's key has no control characters.
+func SlotFamily(key string) string { return key + "\x00slots" }
+
 // EpochKey is the key of the epoch.
 func EpochKey(prefix string) string { return prefix + "epoch" }

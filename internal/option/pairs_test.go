@@ -60,6 +60,7 @@ var accepts = map[string]string{
 	`etcdclaims.Manual()`:      "acquire work",
 	`etcdclaims.Supersede()`:   "acquire work",
 	`etcdclaims.Reentrant()`:   "acquire",
+	`etcdclaims.Slots(1)`:      "acquire",
 	`etcdclaims.AtMostOnce()`:  "work",
 	`etcdclaims.Again()`:       "work",
 	`outsider{}`:               "", // options are those of etcdclaims

@@ -82,12 +82,13 @@ func (r *replay) begins(before change, held bool, c change) {
 	if h.Claim == "" {
 		return // by somebody's hand
 	}
-	if held && !mayFollow(before, c, r.lines[digest(token.Key)]) {
+	if held && !mayFollow(before, c, r.lineFor(token.Key)) {
 		r.fault("a key was taken over from its owner: %v; before: %v", c, before)
 	}
 	if h.Kind == kindZombie || h.Kind == kindResting {
 		return // whatever the epoch, and nobody's turn
 	}
+	r.slotBegins(c, token.Key)
 	if h.Epoch != r.epoch {
 		r.fault("a key was claimed under epoch %d, when it was %d: %v", h.Epoch, r.epoch, c)
 	}

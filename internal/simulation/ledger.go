@@ -186,7 +186,7 @@ var classes = map[string]func(error) bool{
 		return !answered(err) && isAny(err, queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrPaused, queue.ErrNotPaused)
 	},
 	"config": func(err error) bool {
-		return !answered(err) && isAny(err, etcdclaims.ErrInvalidKey, etcdclaims.ErrTooLarge, etcdclaims.ErrRewound, etcdclaims.ErrPassthrough)
+		return !answered(err) && isAny(err, etcdclaims.ErrInvalidKey, etcdclaims.ErrSlots, etcdclaims.ErrTooLarge, etcdclaims.ErrRewound, etcdclaims.ErrPassthrough)
 	},
 	"no space": func(err error) bool { return !answered(err) && errors.Is(err, rpctypes.ErrNoSpace) },
 	"auth":     func(err error) bool { return !answered(err) && isAuth(err) },

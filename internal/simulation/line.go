@@ -63,7 +63,7 @@ func (r *replay) place(c change) {
 // inTurn checks that nobody was passed who stood before a new owner: first come,
 // first served.
 func (r *replay) inTurn(c change, h holder, token fencing.Token) {
-	l := r.lines[digest(token.Key)]
+	l := r.lineFor(token.Key)
 	if l == nil {
 		return
 	}
@@ -86,7 +86,7 @@ func (r *replay) inTurn(c change, h holder, token fencing.Token) {
 
 // lookAt looks at the line for a claim's key that has changed.
 func (r *replay) lookAt(c change) {
-	if l := r.lines[digest(strings.TrimPrefix(c.key, prefix+"own/"))]; l != nil {
+	if l := r.lineFor(strings.TrimPrefix(c.key, prefix+"own/")); l != nil {
 		l.look(r, c.at)
 	}
 }
@@ -115,8 +115,7 @@ func (l *line) judgeTurn(r *replay, now time.Time) {
 // look checks, when anything about a line has changed, that the first in it was
 // not left waiting before that.
 func (l *line) look(r *replay, now time.Time) {
-	_, held := r.own[prefix+"own/"+l.key]
-	free := !held && len(l.places) > 0
+	free := len(l.places) > 0 && !r.busy(l)
 	first := ""
 	if free {
 		first = l.places[0].claim

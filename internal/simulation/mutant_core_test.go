@@ -1,6 +1,6 @@
 package simulation_test
 
-// coreMutants are about giving up, hot keys, deaf watches, locks and growth. Those
+// coreMutants are about giving up, hot keys, slots, deaf watches, locks and growth. Those
 // with tests concern what random clients seldom run into, or what costs them only
 // time.
 var coreMutants = []mutant{
@@ -55,6 +55,22 @@ var coreMutants = []mutant{
 	{
 		name: "idle session that never ends", tests: "TestIdleSessionsEnd",
 		edits: []edit{{"session.go", "time.AfterFunc(idle*s.lease.Load().ttl, s.endUnused)", "time.AfterFunc(100000*idle*s.lease.Load().ttl, s.endUnused)"}},
+	},
+	{
+		name: "surplus slot handed over", seeds: 100,
+		edits: []edit{{"slots.go", "return t.slots != nil && (t.slots.unset || t.slots.i >= t.slots.n)", "return t.slots != nil && t.slots.unset"}},
+	},
+	{
+		name: "slot taken whatever their number", seeds: 100,
+		edits: []edit{{"attempt.go", "		in.Compare = append(in.Compare, a.slots.recorded(l))\n", ""}},
+	},
+	{
+		name: "slot that is surplus by now tried again", tests: "TestSlotsResize",
+		edits: []edit{{"slots.go", "		a.setSlot(s.i % s.n) // the one tried may be surplus by now\n", ""}},
+	},
+	{
+		name: "first in line for a slot not asked at renewals", tests: "TestSlotsOfTheDead|TestSlotsResizedUnheard",
+		edits: []edit{{"waiter.go", "		case w.awaited.rev == everyRenewal:\n			w.doubt()\n", ""}},
 	},
 	{
 		name: "note of a later version believed", tests: "TestUpgradeNote",

@@ -73,6 +73,9 @@ func (w *world) newProcess(slot, number int) *process {
 	if slot == 0 {
 		p.wg.Go(p.observe)
 	}
+	if w.slotCount.Load() > 0 {
+		p.wg.Go(func() { p.slotted(p.random(7)) })
+	}
 	if w.queue != nil && slot < queueSlots {
 		p.openQueue()
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // replay is etcd's state while its changes are gone through again.
@@ -63,6 +64,7 @@ func newReplay(t *trace) *replay {
 	for _, key := range append(t.w.all(), queueKeeper) {
 		r.lines[digest(key)] = &line{key: key}
 	}
+	r.lines[digest(keyspace.SlotFamily(slottedKey))] = &line{key: slottedKey}
 	for _, c := range t.changes {
 		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {
 			at := point{c.era, c.rev}

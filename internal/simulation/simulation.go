@@ -101,6 +101,8 @@ type world struct {
 	keys []string // claimed over and over
 	line string   // the one that most wait for
 
+	slotCount atomic.Int64 // how many slots slottedKey has, as far as known; 0: the key is not claimed
+
 	slots []*process // the processes that live
 	old   []*process
 
@@ -137,6 +139,9 @@ func Run(tb testing.TB, plan Plan) *Outcome {
 		w.keys = append(w.keys, fmt.Sprintf("k%d", i))
 	}
 	w.line = w.keys[0]
+	if plan.Seed%slotRuns == 0 {
+		w.slotCount.Store(1 + int64(plan.Seed/slotRuns%mostSlots))
+	}
 	w.queue = newQueueing(w)
 	for slot := range 3 + w.rng.IntN(6) {
 		w.slots = append(w.slots, w.newProcess(slot, 0))
@@ -177,6 +182,7 @@ func (w *world) settle() {
 	w.finishJobs()
 	w.drainQueue(ctx)
 	time.Sleep(quiet)
+	w.forgetSlots(ctx)
 	w.nothingHeld("after quiet, with all clients open")
 	for _, p := range w.slots {
 		if err := p.client.Close(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 // simulation has ceased to try it.
 var Exercised = []string{
 	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
-	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed,
+	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed, countSlots, countResized,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
@@ -34,6 +34,9 @@ const (
 	countLocksLate  = "judged: locks that were put after a release"
 	countHot        = "hot keys"
 	countHotEnds    = "judged: releases of hot keys"
+	countSlots      = "slots granted"
+	countSlotTerms  = "judged: terms of slots"
+	countResized    = "slots resized"
 	countUnheard    = "events of watches lost"
 	countDeafTurns  = "judged: turns of the deaf"
 	countClosed     = "fault: process closed under its workers"

@@ -39,6 +39,12 @@ func ModifiedAt(key []byte, rev int64) *pb.Compare {
 	return &m.Compare
 }
 
+// ValueIs returns the condition that the key has the value.
+func ValueIs(key []byte, value string) *pb.Compare {
+	u := &pb.Compare_Value{Value: []byte(value)}
+	return &pb.Compare{Key: key, Target: pb.Compare_VALUE, TargetUnion: u}
+}
+
 // OnLease returns the condition that the key is on the lease.
 func OnLease(key []byte, id clientv3.LeaseID) *pb.Compare {
 	m := &struct {

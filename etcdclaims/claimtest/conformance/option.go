@@ -48,6 +48,34 @@ var optionCases = []Case{
 		t.try(b, "k", etcdclaims.Barge())
 	}},
 
+	{"slots have so many holders", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		one, two := t.try(a, "k", etcdclaims.Slots(2)), t.try(b, "k", etcdclaims.Slots(2))
+		if one.Slot() == two.Slot() || one.Key() == two.Key() {
+			t.Errorf("%v and %v are one slot", one.Token(), two.Token())
+		}
+		_, err := a.TryAcquire(t.ctx, "k", etcdclaims.Slots(2))
+		t.is(err, etcdclaims.ErrHeld)
+		_, err = a.TryAcquire(t.ctx, "k", etcdclaims.Slots(3))
+		t.is(err, etcdclaims.ErrSlots)
+		t.refused(a, "k")
+		next := make(chan turn, 1)
+		t.background(func() {
+			claim, err := a.Acquire(t.ctx, "k", etcdclaims.Slots(2))
+			next <- turn{claim: claim, err: err}
+		})
+		t.eventually("it stands in line", func() bool { return t.lookup(a, "k").Waiting == 1 })
+		t.ok(two.Release(t.ctx))
+		got := t.next(next)
+		t.ok(got.err)
+		t.rises(two.Fence(), got.claim.Fence())
+		if got.claim.Slot() != two.Slot() {
+			t.Errorf("slot %d was released, slot %d was acquired", two.Slot(), got.claim.Slot())
+		}
+		t.ok(a.Resize(t.ctx, "k", 3))
+		t.ok(t.try(a, "k", etcdclaims.Slots(3)).Check())
+	}},
+
 	{"conditions of an acquisition decide", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
 		_, err := t.raw.Put(t.ctx, t.data+"there", "1")

@@ -1,0 +1,90 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/etcdclaims/claims/internal/txn"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Resize changes how many slots the key has to n; see [Slots]. From then on calls must
+// ask for n. Callers in line go on waiting, whatever number they asked for.
+//
+// Callers in line take new slots at once, one after the other. With fewer slots, the
+// holders of surplus slots, those from n on, keep them until they release them.
+// Surplus slots are not handed over. So the key can have more than n holders for
+// as long as those hold on.
+//
+// Resize also stores the number of a key that has none yet. If n is 0, Resize removes
+// the number, so that the next call with Slots sets it. Then no slot may be held, and
+// nobody may wait: otherwise Resize returns ErrHeld. It also returns ErrHeld if
+// the key is held by a claim without Slots.
+//
+// If the outcome is not known, Resize returns ErrUnknown. Calling again is safe.
+func (c *Client) Resize(ctx context.Context, key string, n int) error {
+	s := &slots{n: max(n, 1)}
+	err := checkKey(key)
+	if err == nil {
+		err = s.of(key)
+	}
+	if err == nil {
+		err = checkSlots(n, 0)
+	}
+	if err != nil {
+		return callError("resize", key, err)
+	}
+	if c.Passthrough() {
+		return nil
+	}
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	for try := 0; ; try++ {
+		again, err := c.resize(ctx, s, n)
+		if err == nil && !again {
+			return nil
+		}
+		if err != nil && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) {
+			return callError("resize", key, err)
+		}
+		if !backOff(ctx, try, c.closing) {
+			return callError("resize", key, c.ended(txn.WithCause(ctx, err)))
+		}
+	}
+}
+
+// resize makes one attempt. again says that something has changed meanwhile.
+func (c *Client) resize(ctx context.Context, s *slots, n int) (again bool, err error) {
+	l := c.store.layout
+	own := l.own(s.key)
+	resp, err := c.read(ctx, s.readRecord(l), s.readAll(l), c.store.countWaiting(s.family))
+	if err != nil {
+		return false, err
+	}
+	record, has, rev := firstKV(resp, 0), *s, int64(0)
+	if record != nil {
+		rev = record.ModRevision
+	}
+	if !has.learn(record) {
+		return false, &HeldError{Info: c.info(s.key, record, nil, 0)}
+	}
+	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(own), "=", rev)}
+	op := clientv3.OpPut(own, s.record())
+	switch {
+	case has.unset && n == 0 || !has.unset && has.n == n:
+		return false, nil
+	case n == 0:
+		held, waiting := resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Count
+		if len(held) > 0 {
+			return false, fmt.Errorf("%d of its slots are held: %w", len(held), &HeldError{Info: c.info(s.key, held[0], nil, waiting)})
+		}
+		if waiting > 0 {
+			return false, &HeldError{Info: Info{Key: s.key, Slots: has.n, Waiting: waiting}}
+		}
+		op = clientv3.OpDelete(own)
+		cmps = append(cmps, c.nobodyInLine(s.family), clientv3.Compare(clientv3.CreateRevision(l.own(s.key+slotSuffix)).WithPrefix(), "=", 0))
+	}
+	got, err := c.store.Do(ctx, txn.Request{Key: s.family, In: txn.Of(cmps, []clientv3.Op{op}, nil)})
+	return err == nil && !got.Succeeded, err
+}

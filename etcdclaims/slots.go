@@ -1,0 +1,344 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A key with slots has a record in the place of its claim, which says how many. Each
+// slot is an ordinary claim, on a key of its own with its own fence. All slots share
+// one line and one place in round trips, under a name that no user's key can have.
+//
+// A request tries one slot, and requires the record to be as the caller knows it. A
+// caller that is refused reads the record and all slots, and tries one that is free. A
+// release hands its slot to the first in line, as every release does, if the record
+// still has that slot. The first in line watches the record and all slots, and asks at
+// each renewal of its session in case the watch is deaf.
+
+// MaxSlots is the largest number of slots that a key can have.
+const MaxSlots = 256
+
+const (
+	kindSlots  = "slots"  // of the record
+	slotSuffix = "#slot-" // between a key and the number of its slot
+)
+
+// SlotKey returns the key of one slot, as Claim.Key, Info.Key and tokens name it.
+// Slots are numbered from 0. Use it to look up or to force the release of one slot.
+// The keys of all slots begin with SlotKey(key, 0) without its last character.
+func SlotKey(key string, slot int) string { return key + slotSuffix + strconv.Itoa(slot) }
+
+// slots are the slots of a key, as a call or a term knows them.
+type slots struct {
+	key    string // that has the slots
+	family string // names their line and their place in round trips
+	n      int    // how many there are
+	i      int    // which one is tried, or held
+	unset  bool   // there is no record: whoever takes a slot puts it
+	inLine bool   // the call has stood in line, and follows Resize
+}
+
+// Slots lets up to n callers hold the key at the same time. Each holds one slot, which
+// [Claim.Slot] numbers from 0 to n-1. [Claim.Key] and [Claim.Token] name the slot
+// (see [SlotKey]), and its fence rises with each of its holders. So a gate refuses
+// the former holder of a slot, and admits the holders of the others.
+//
+// All slots have one line, first come first served. A release hands its slot to the
+// first caller in it.
+//
+// The first call stores n in etcd, where it stays. A call with another n returns
+// ErrSlots; [Client.Resize] changes the number. A call without Slots for
+// the same key finds the key held, and the other way round.
+//
+// n must be between 1 and MaxSlots. The key of a slot must not be longer than
+// MaxKeyBytes. Slots excludes Reentrant and Supersede. Each caller of a
+// passthrough client has slot 0.
+//
+// A holder that dies frees its slot as it frees a key: see [Client.Acquire]. When
+// several slots become free at once without a release, the callers in line take them
+// one after the other, each within about one round trip and one event.
+func Slots(n int) AcquireOption {
+	return acquireOption{setter: func(o *acquireOptions) { o.slots = &slots{n: n} }}
+}
+
+func checkSlots(n, least int) error {
+	if n < least || n > MaxSlots {
+		return fmt.Errorf("etcdclaims: %d slots: want %d to %d", n, least, MaxSlots)
+	}
+	return nil
+}
+
+// passthroughClaim is what a client without etcd grants.
+func passthroughClaim(key string, o *acquireOptions) *Claim {
+	if o.slots != nil {
+		key = SlotKey(key, 0)
+	}
+	return &Claim{key: key}
+}
+
+// check checks the option beside others.
+func (s *slots) check(o *acquireOptions) error {
+	if o.reentrant || o.supersede {
+		return errors.New("etcdclaims: Slots excludes Reentrant and Supersede: a client can hold several slots")
+	}
+	return checkSlots(s.n, 1)
+}
+
+// of makes the slots those of the key, and chooses the one to try first.
+func (s *slots) of(key string) error {
+	s.key, s.family, s.i = key, keyspace.SlotFamily(key), rand.N(s.n)
+	return checkKey(SlotKey(key, s.n-1))
+}
+
+func (s *slots) held() string { return SlotKey(s.key, s.i) }
+
+// record is the value of the record.
+func (s *slots) record() string {
+	return encode(struct {
+		Version int    `json:"v"`
+		Kind    string `json:"kind"`
+		Slots   int    `json:"slots"`
+	}{valueVersion, kindSlots, s.n})
+}
+
+// recorded is the condition that the record is as it is known.
+func (s *slots) recorded(l layout) *pb.Compare {
+	if s.unset {
+		return txn.CreatedAt([]byte(l.own(s.key)), 0)
+	}
+	return txn.ValueIs([]byte(l.own(s.key)), s.record())
+}
+
+// recordedCmp is recorded as clientv3 has it.
+func (s *slots) recordedCmp(l layout) clientv3.Cmp {
+	cmps, _, _ := txn.Operations(&pb.TxnRequest{Compare: []*pb.Compare{s.recorded(l)}})
+	return cmps[0]
+}
+
+func (s *slots) readRecord(l layout) clientv3.Op { return clientv3.OpGet(l.own(s.key)) }
+
+func (s *slots) readAll(l layout) clientv3.Op {
+	return clientv3.OpGet(l.own(s.key+slotSuffix), clientv3.WithPrefix())
+}
+
+// number returns which of the slots an etcd key is the claim of, or -1.
+func (s *slots) number(name []byte, l layout) int {
+	text, found := strings.CutPrefix(string(name), l.own(s.key+slotSuffix))
+	i, err := strconv.Atoi(text)
+	if !found || err != nil || i < 0 || strconv.Itoa(i) != text {
+		return -1
+	}
+	return i
+}
+
+// learn takes over what the record says. False means that it is no record: the key is
+// held as a whole.
+func (s *slots) learn(record *mvccpb.KeyValue) bool {
+	if record == nil {
+		s.unset = true
+		return true
+	}
+	h, err := decodeHolder(record.Value)
+	if err != nil || h.Kind != kindSlots || h.Slots < 1 {
+		return false
+	}
+	s.n, s.unset = h.Slots, false
+	return true
+}
+
+// lineKey is the key by which the attempt stands in line and in round trips.
+func (a *attempt) lineKey() string {
+	if a.slots != nil {
+		return a.slots.family
+	}
+	return a.key
+}
+
+// asked is the key that the call is for.
+func (a *attempt) asked() string {
+	if a.slots != nil {
+		return a.slots.key
+	}
+	return a.key
+}
+
+// alsoKeys are further keys that the attempt's requests concern.
+func (a *attempt) alsoKeys() []string {
+	if a.slots != nil {
+		return []string{a.key}
+	}
+	return nil
+}
+
+// lineKey is the key by which the term's line and its requests go.
+func (t *term) lineKey() string {
+	if t.slots != nil {
+		return t.slots.family
+	}
+	return t.key
+}
+
+// setSlot makes a slot the one that is tried, or was taken.
+func (a *attempt) setSlot(i int) { a.slots.i, a.key = i, SlotKey(a.slots.key, i) }
+
+// findSlot returns the claim by which the attempt itself has one of the slots, or nil.
+func (a *attempt) findSlot(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	for _, kv := range kvs {
+		if a.mine(kv) > 0 && a.slots.number(kv.Key, a.s.c.store.layout) >= 0 {
+			return kv
+		}
+	}
+	return nil
+}
+
+// taken is mine, and makes the slot of that claim the one that the attempt has.
+func (a *attempt) taken(kv *mvccpb.KeyValue) int64 {
+	rev := a.mine(kv)
+	if rev > 0 && a.slots != nil {
+		a.setSlot(a.slots.number(kv.Key, a.s.c.store.layout))
+	}
+	return rev
+}
+
+// judgeSlots judges what readOps read. It makes v.own the claim that stands in the way,
+// or the attempt's own; or nil if a slot is free, which it chooses to be tried next.
+// A caller that has stood in line goes on with whatever number of slots there is.
+func (a *attempt) judgeSlots(v *snapshot) error {
+	s, before, triedFree := a.slots, *a.slots, v.own == nil
+	if v.own = a.findSlot(v.slots); v.own != nil {
+		return nil
+	}
+	if !s.learn(v.record) {
+		v.own = v.record
+		return nil
+	}
+	if s.n != before.n && !s.inLine {
+		return fmt.Errorf("%w: the key has %d, the call asks for %d; Resize changes the number", ErrSlots, s.n, before.n)
+	}
+	v.refused = triedFree && s.n == before.n && s.unset == before.unset
+	held := make(map[int]*mvccpb.KeyValue, len(v.slots))
+	for _, kv := range v.slots {
+		held[s.number(kv.Key, a.s.c.store.layout)] = kv
+	}
+	free := make([]int, 0, s.n)
+	for i := range s.n {
+		if held[i] == nil {
+			free = append(free, i)
+		}
+	}
+	if len(free) == 0 {
+		v.own = held[0]
+		a.setSlot(s.i % s.n) // the one tried may be surplus by now
+	} else {
+		a.setSlot(free[rand.N(len(free))])
+	}
+	*a.opts.slots = *s // for the call's next attempt
+	return nil
+}
+
+// joinSlots reads from the reply to takeOrQueue where the attempt stands in line. It
+// leaves the line with an error.
+func (a *attempt) joinSlots(p *position, inner *pb.TxnResponse) error {
+	v := a.snapshot(&clientv3.TxnResponse{Header: &pb.ResponseHeader{Revision: p.rev}, Responses: inner.Responses[1:]})
+	if err := a.judgeSlots(&v); err != nil {
+		a.undo()
+		return err
+	}
+	a.slots.inLine, a.opts.slots.inLine = true, true
+	p.own, p.behind = v.own, v.waiting > 1 && !a.opts.barge
+	return nil
+}
+
+// dropSlots gives up the slots among the claims that the attempt was handed, except the
+// one that it tried or has.
+func (a *attempt) dropSlots(ctx context.Context, kvs []*mvccpb.KeyValue) error {
+	st := a.s.c.store
+	for _, kv := range kvs {
+		i, name := a.slots.number(kv.Key, st.layout), string(kv.Key)
+		if i < 0 || a.mine(kv) == 0 || name == st.layout.own(a.key) {
+			continue
+		}
+		_, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Of(
+			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", kv.ModRevision), clientv3.Compare(clientv3.LeaseValue(name), "=", kv.Lease)},
+			[]clientv3.Op{clientv3.OpDelete(name), clientv3.OpDelete(st.layout.note(SlotKey(a.slots.key, i)))}, nil,
+		)})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slotRefused returns why a slot could not be taken, as failed does for a key.
+func (a *attempt) slotRefused(v snapshot) (rev int64, err error) {
+	c := a.s.c
+	if err := a.judgeSlots(&v); err != nil {
+		return 0, err
+	}
+	if rev := a.taken(v.own); rev > 0 {
+		return rev, nil
+	}
+	if err := c.store.learnEpoch(v.epoch, v.rev); err != nil {
+		return 0, err
+	}
+	switch {
+	case !c.store.epoch.Load().Is(a.epoch):
+		return 0, nil
+	case v.own != nil:
+		return 0, &HeldError{Info: a.holderOf(v.own)}
+	case v.waiting > 0 && !a.opts.barge:
+		return 0, &HeldError{Info: Info{Key: a.slots.key, Slots: a.slots.n, Waiting: v.waiting}}
+	case len(a.opts.cmps) > 0 && v.refused:
+		return 0, fmt.Errorf("%w: acquiring %q", ErrRefused, a.slots.key)
+	}
+	return 0, nil
+}
+
+// holderOf describes what holds the key that the call is for.
+func (a *attempt) holderOf(own *mvccpb.KeyValue) Info {
+	i := a.s.c.info(a.asked(), own, nil, 0)
+	if a.slots != nil && a.slots.number(own.Key, a.s.c.store.layout) >= 0 {
+		i.Slots = a.slots.n
+	}
+	return i
+}
+
+// heard reports whether a change that was watched may let the attempt go on, or has
+// given it the key. Between the record and the slots there may be keys of others.
+func (a *attempt) heard(ev *clientv3.Event) bool {
+	if a.slots != nil {
+		l, name := a.s.c.store.layout, string(ev.Kv.Key)
+		if name == l.own(a.slots.key) {
+			return true // the number of slots is another
+		}
+		i := a.slots.number(ev.Kv.Key, l)
+		if i < 0 && !strings.HasPrefix(name, l.lines()) {
+			return false
+		}
+		if i >= 0 && i < a.slots.n && ev.Type == mvccpb.Event_DELETE {
+			a.setSlot(i)
+		}
+	}
+	if ev.Type == mvccpb.Event_DELETE {
+		return true
+	}
+	if a.granted = a.taken(ev.Kv); a.granted == 0 {
+		return false
+	}
+	a.handed() // its notice has not arrived yet
+	return true
+}
+
+// surplus reports whether the key does not have the term's slot any more, as far as
+// known. Then the slot is not handed over.
+func (t *term) surplus() bool { return t.slots != nil && (t.slots.unset || t.slots.i >= t.slots.n) }
