@@ -31,11 +31,9 @@ func (q *request) overview() (any, error) {
 		p.TroubleState = etcdclaims.StateDead
 	}
 	jobs, _ := q.jobs()
-	p.Jobs = len(jobs)
-	for _, j := range jobs {
-		if j.Overdue {
-			p.Overdue++
-		}
+	p.Jobs = len(jobs.jobs)
+	for _, g := range jobs.groups {
+		p.Overdue += g.Overdue
 	}
 	queues, _ := q.allQueues()
 	for _, row := range queues {

@@ -1,13 +1,16 @@
 package webui_test
 
 import (
+	"context"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/sched"
 )
 
 func TestPages(t *testing.T) {
@@ -23,7 +26,7 @@ func TestPages(t *testing.T) {
 		w.shows("work", "invoices/1", "no such customer")
 		w.shows("work?state=dead&prefix=inv", "invoices/1")
 		w.shows("work?state=done", "No record in this state")
-		w.shows("schedules", "billing", "nightly", "30 2 * * *", "failed")
+		w.shows("schedules", "billing", "nightly", "30 2 * * *", "failed", "key=sched%2Fbilling%2Fowner")
 		w.shows("job?group=billing&job=nightly", "2000-01-02 02:30:00 UTC", "2000-01-10", "on time")
 		w.shows("job?group=billing&job=often", "full", "failed")
 		w.shows("job?group=billing&job=no", "No owner of the group")
@@ -37,12 +40,36 @@ func TestPages(t *testing.T) {
 		w.shows("item?queue=mails&id=no", "There is no such item")
 		w.shows("sessions", "api-7", "worker-3", "15 s")
 		w.shows("refusals", "None.")
-		w.shows("health", "reaches etcd", "Requests")
+		w.shows("health", "reaches etcd", "Requests", "1 dead records of work", "queue &#34;mails&#34; has 1 dead letter")
 		for _, where := range []string{"no", "key", "key?key=%00", "work?state=no", "queue?queue=q&list=no", "job?group=a/b&job=c"} {
 			if code, body := w.get(where); code/100 != 4 {
 				w.Errorf("%s: status %d: %s", where, code, body)
 			}
 		}
+	})
+}
+
+// A group that nobody runs is found, and so are paused jobs.
+func TestGroupWithoutOwner(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		api, _ := w.client("api-7")
+		s, err := sched.New(api, sched.Config{Group: "billing"})
+		w.ok(err)
+		w.ok(s.Add(sched.Job{Name: "nightly", Schedule: sched.Must(sched.Cron("30 2 * * *")), Handler: func(context.Context, sched.Tick) error { return nil }}))
+		ctx, stop := context.WithCancel(w.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if body := w.shows("schedules", "api-7"); strings.Contains(body, "no process runs it") {
+			w.Error("the owner is not found")
+		}
+		w.shows("health", "Nothing is wrong")
+		w.ok(s.Pause(w.Context(), "nightly", "INC-311"))
+		stop()
+		w.ok(<-ended)
+		time.Sleep(time.Minute)
+		w.shows("schedules", "no process runs it")
+		w.shows("health", "no process runs group &#34;billing&#34;, which has 1 job", "has 1 paused job")
 	})
 }
 

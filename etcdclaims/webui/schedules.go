@@ -1,7 +1,6 @@
 package webui
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -81,50 +81,80 @@ func newJobRow(info sched.JobInfo) jobRow {
 	return jobRow{info, !info.Overdue.IsZero() || !info.Next.IsZero() && time.Since(info.Next) > overdueAfter}
 }
 
-// schedulesPage lists jobs.
+// groupRow is a group of schedulers in a list.
+type groupRow struct {
+	Name                  string
+	Owner                 etcdclaims.Info
+	Unowned               bool // no process runs the group, as far as claims are known
+	Jobs, Overdue, Paused int
+}
+
+// schedulesPage lists groups and their jobs.
 type schedulesPage struct {
-	Jobs  []jobRow
-	Pager pager
-	More  bool
-	Fresh Fresh
+	Groups []groupRow
+	Jobs   []jobRow
+	Pager  pager
+	More   bool
+	Fresh  Fresh
 }
 
 func (q *request) schedules() (any, error) {
-	jobs, fresh := q.jobs()
-	p := schedulesPage{Fresh: fresh, More: len(jobs) == mostJobs}
-	p.Jobs, p.Pager = paged(q, jobs)
+	all, fresh := q.jobs()
+	p := schedulesPage{Groups: all.groups, Fresh: fresh, More: len(all.jobs) == mostJobs}
+	p.Jobs, p.Pager = paged(q, all.jobs)
 	return p, nil
 }
 
-// jobs returns the jobs of all groups.
-func (q *request) jobs() ([]jobRow, Fresh) {
-	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context, h *Handler) ([]jobRow, error) {
+// scheduled is what was read of all groups.
+type scheduled struct {
+	groups []groupRow
+	jobs   []jobRow
+}
+
+// jobs returns the jobs of all groups, and who owns the groups.
+func (q *request) jobs() (scheduled, Fresh) {
+	q.h.board.wake(q.r.Context(), q.until)
+	return snapshotOf(q, "jobs", 5*time.Second, func(ctx context.Context, h *Handler) (all scheduled, err error) {
 		names, err := h.groups.names(ctx)
 		if err != nil {
-			return nil, err
+			return all, err
 		}
-		var rows []jobRow
+		claims := h.board.summary()
+		known := !claims.Reading && claims.Err == nil
 		for _, name := range names {
-			if len(rows) == mostJobs {
-				break
-			}
+			group := groupRow{Name: name}
+			group.Owner, _ = h.board.holder("sched/" + name + "/owner")
+			group.Unowned = known && !group.Owner.Held
 			s, err := h.groups.scheduler(name)
 			if err != nil {
-				return nil, err
+				return all, err
 			}
-			jobs, err := first(mostJobs-len(rows), s.Jobs(ctx))
-			if err != nil {
-				return nil, err
+			if room := mostJobs - len(all.jobs); room > 0 {
+				jobs, err := first(room, s.Jobs(ctx))
+				if err != nil {
+					return all, err
+				}
+				for _, info := range jobs {
+					all.jobs = append(all.jobs, group.add(info))
+				}
 			}
-			for _, info := range jobs {
-				rows = append(rows, newJobRow(info))
-			}
+			all.groups = append(all.groups, group)
 		}
-		slices.SortStableFunc(rows, func(a, b jobRow) int {
-			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Job, b.Job))
-		})
-		return rows, nil
+		return all, nil
 	})
+}
+
+// add counts a job of the group.
+func (g *groupRow) add(info sched.JobInfo) jobRow {
+	row := newJobRow(info)
+	g.Jobs++
+	if row.Overdue {
+		g.Overdue++
+	}
+	if row.Paused != nil {
+		g.Paused++
+	}
+	return row
 }
 
 // jobPage explains one job.

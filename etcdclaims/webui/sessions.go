@@ -29,7 +29,15 @@ type sessionRow struct {
 func (r sessionRow) Late() bool { return r.Percent < 50 }
 
 func (q *request) sessions() (any, error) {
-	all, fresh := snapshotOf(q, "sessions", 5*time.Second, func(ctx context.Context, h *Handler) ([]sessionRow, error) {
+	all, fresh := q.allSessions()
+	p := sessionsPage{Fresh: fresh, More: len(all) == mostSessions}
+	p.Sessions, p.Pager = paged(q, all)
+	return p, nil
+}
+
+// allSessions returns the sessions of all clients, those with late renewals first.
+func (q *request) allSessions() ([]sessionRow, Fresh) {
+	return snapshotOf(q, "sessions", 5*time.Second, func(ctx context.Context, h *Handler) ([]sessionRow, error) {
 		found, err := first(mostSessions, h.claims.Sessions(ctx))
 		all := make([]sessionRow, len(found))
 		for i, s := range found {
@@ -43,71 +51,4 @@ func (q *request) sessions() (any, error) {
 		})
 		return all, err
 	})
-	p := sessionsPage{Fresh: fresh, More: len(all) == mostSessions}
-	p.Sessions, p.Pager = paged(q, all)
-	return p, nil
-}
-
-// healthPage shows how etcd and this process are.
-type healthPage struct {
-	Client   clientHealth
-	Fresh    Fresh
-	Stats    etcdclaims.Stats
-	Members  []member
-	Summary  summary
-	Prefix   string
-	Owner    string
-	Instance string
-	Tabs     int
-}
-
-type clientHealth struct {
-	etcdclaims.Health
-	LastError string
-	members   []member
-}
-
-// member is a member of the etcd cluster.
-type member struct {
-	Endpoint, Version, Err string
-	Leader                 bool
-	Size, Quota            int64
-}
-
-const memberTimeout = time.Second
-
-func (q *request) health() (any, error) {
-	claims := q.h.claims
-	p := healthPage{Stats: claims.Stats(), Summary: q.useClaims("").summary(), Prefix: claims.Prefix(), Owner: claims.Owner(), Instance: claims.Instance()}
-	q.shows.claims = false
-	p.Client, p.Fresh = snapshotOf(q, "health", 5*time.Second, func(ctx context.Context, h *Handler) (clientHealth, error) {
-		var c clientHealth
-		health, err := claims.Health(ctx)
-		c.Health, c.LastError = health, text(err)
-		c.Margin = c.Margin.Truncate(time.Second)
-		c.Health.LastError = nil
-		if claims.Passthrough() {
-			return c, nil
-		}
-		for _, endpoint := range claims.Etcd().Endpoints() {
-			c.members = append(c.members, h.member(ctx, endpoint))
-		}
-		return c, nil
-	})
-	p.Members, p.Tabs = p.Client.members, q.h.tabs.count()
-	return p, nil
-}
-
-func (h *Handler) member(ctx context.Context, endpoint string) member {
-	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
-	defer cancel()
-	m := member{Endpoint: endpoint}
-	status, err := h.claims.Etcd().Status(ctx, endpoint)
-	if err != nil {
-		m.Err = err.Error()
-		return m
-	}
-	m.Version, m.Size, m.Quota = status.Version, status.DbSize>>20, status.DbSizeQuota>>20
-	m.Leader = status.Leader == status.Header.MemberId
-	return m
 }
