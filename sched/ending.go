@@ -86,6 +86,9 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 		if err := s.countFailure(ctx, &e, j, p); err != nil {
 			return ending{}, err
 		}
+		if p.Outcome == OutcomeOK {
+			e.ops = append(e.ops, s.askAfter(a.run)...)
+		}
 	}
 	if a.stuck.Load() {
 		e.ops = append(e.ops, clientv3.OpDelete(s.keys.stuck(j.Name, a.run.ID)))

@@ -17,15 +17,16 @@ import (
 
 // active is a run of this process.
 type active struct {
-	job    Job
-	run    run
-	tick   Tick
-	claim  *etcdclaims.Claim
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the run has ended, and is recorded or cannot be
-	next   *ready        // the next attempt of the tick, when the run has ended; nil if there is none
-	stuck  atomic.Bool   // whether a note of a stuck handler was stored, or may have been
+	job     Job
+	run     run
+	tick    Tick
+	claim   *etcdclaims.Claim
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when the run has ended, and is recorded or cannot be
+	next    *ready        // the next attempt of the tick, when the run has ended; nil if there is none
+	outcome Outcome       // when the run has ended
+	stuck   atomic.Bool   // whether a note of a stuck handler was stored, or may have been
 }
 
 // drainLocal is how long a passthrough scheduler waits for handlers whose contexts
@@ -245,6 +246,7 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 	if err != nil {
 		p.Error = limitText(err.Error())
 	}
+	a.outcome = outcome
 	p.Again = outcome.bad() && a.job.Retry.wants(err, a.run.Retries)
 	rerr := s.recordEnd(a, value, p)
 	fields := append(a.fields(), zap.Duration("took", p.Ended.Sub(p.Began)), zap.Bool("again", p.Again))

@@ -114,12 +114,15 @@ func (s *Scheduler) inProgress(x *Explanation, st *jobSnapshot) bool {
 func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 	schedule, now := s.scheduleOf(x.Job, st.spec), s.now()
 	skip, skipped := st.skipOf(x.Nominal)
+	before, follows := st.spec.before()
 	at := slices.IndexFunc(records, func(e Entry) bool { return e.Nominal.Equal(x.Nominal) && explains(e.id) })
 	switch {
 	case at >= 0:
 		x.recorded(&records[at])
 	case skipped:
 		x.is(FateSkipped, "left out when it is due: %s", skip.text())
+	case follows:
+		x.is(FateNotDue, "not due: the job runs when %s has succeeded for this instant, which is not recorded; explain that job", before)
 	case schedule != nil && !has(schedule, x.Nominal):
 		x.is(FateNotDue, "not due: the schedule %s has no tick at this instant; the next one is at %s", st.spec.Schedule, stamp(schedule.Next(x.Nominal)))
 	case x.Nominal.After(st.high) && x.Nominal.After(now):

@@ -130,13 +130,16 @@ func (l *local) begin(ctx context.Context, a *localJob, r ready) {
 			if next := run.next; next != nil && (len(a.waiting) == 0 || !a.job.newestOnly(next.ID)) {
 				a.waiting = slices.Insert(a.waiting, 0, *next)
 			}
+			if run.outcome == OutcomeOK {
+				l.admitAfter(run.run)
+			}
 			signal(l.wake)
 		}()
 		l.s.execute(run, "")
 	}()
 }
 
-// admit lets a tick wait, or leaves it out, under the job's Overlap.
+// admit decides about due ticks of a job.
 func (l *local) admit(a *localJob, due plan) {
 	s, j, now := l.s, a.job, l.s.now()
 	if len(due.ticks) == 0 || due.late {
@@ -148,7 +151,12 @@ func (l *local) admit(a *localJob, due plan) {
 		return
 	}
 	nominal := due.ticks[0]
-	r := ready{Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Missed: due.missed}
+	l.admitTick(a, ready{Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Missed: due.missed})
+}
+
+// admitTick lets a tick wait, or leaves it out, under the job's Overlap.
+func (l *local) admitTick(a *localJob, r ready) {
+	s, j, now := l.s, a.job, l.s.now()
 	p := past{ID: r.ID, Outcome: OutcomeSkipped, Nominal: r.Nominal, Actual: r.Actual, Missed: r.Missed, Ended: now}
 	var full bool
 	switch policy := j.Overlap.(type) {

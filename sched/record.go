@@ -136,6 +136,7 @@ type ask struct {
 	From     time.Time `json:"from,omitzero"` // of a backfill: exclusive; advances
 	To       time.Time `json:"to,omitzero"`   // inclusive
 	Parallel bool      `json:"parallel,omitempty"`
+	After    string    `json:"after,omitempty"` // the tick of the job By that has succeeded
 }
 
 // failures is the value of fail/.

@@ -115,6 +115,9 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 			todo = append(todo, l.backfill(c, r))
 		case r.backfill(), len(todo) >= mostSteps, served[r.id] && !c.job.parallel():
 			more = true
+		case r.After != "" && c.paused:
+			served[r.id] = true
+			todo = append(todo, l.afterPause(c, r))
 		default:
 			served[r.id] = true
 			todo = append(todo, l.runNow(c, r))
@@ -133,9 +136,14 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 // runNow admits a manual tick under the job's Overlap.
 func (l *leadership) runNow(c *jobState, r *request) decision {
 	tick := ready{Version: valueVersion, Job: r.Job, ID: manualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1, Parallel: c.job.parallel(), Note: "requested by " + r.By}
+	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)}
+	if r.After != "" {
+		tick.ID, tick.Note = afterID+r.After, "after "+r.By
+		cmps = append(cmps, absent(l.s.keys.paused(r.Job)))
+	}
 	v := l.decide(c, []ready{tick}, l.s.now())
 	return decision{
-		cmps: append([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)}, v.cmps...),
+		cmps: append(cmps, v.cmps...),
 		ops:  []clientv3.Op{clientv3.OpDelete(r.key), v.op},
 		done: func(ok bool, at int64, replies []*pb.ResponseOp) {
 			if !ok {

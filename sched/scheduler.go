@@ -39,6 +39,7 @@ type Scheduler struct {
 
 	mu         sync.Mutex
 	jobs       map[string]Job
+	after      map[string][]string         // the jobs that run after a job
 	order      []Job                       // the jobs in the order of Add; only grows
 	active     map[string]*active          // the runs of this process
 	activeOf   map[string]map[*active]bool // by the digest of the job
@@ -65,7 +66,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
 		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1),
-		jobs: make(map[string]Job), active: make(map[string]*active), activeOf: make(map[string]map[*active]bool), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
+		jobs: make(map[string]Job), after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]map[*active]bool), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
 	s.outage.log = s.log
 	if !claims.Passthrough() {
@@ -103,6 +104,9 @@ func (s *Scheduler) Add(job Job) error {
 	defer s.mu.Unlock()
 	if _, twice := s.jobs[job.Name]; twice {
 		return fmt.Errorf("sched: add job %q: a job of that name was added before", job.Name)
+	}
+	if err := s.follow(job); err != nil {
+		return fmt.Errorf("sched: add job %q: %w", job.Name, err)
 	}
 	s.jobs[job.Name] = job
 	s.order = append(s.order, job)

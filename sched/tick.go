@@ -39,8 +39,8 @@ type Tick struct {
 // ID returns the name of the tick, which is unique in the cluster and the same for
 // each attempt. Use it as an idempotency key for effects that no fence protects. It
 // consists of the group, the job and one of these, separated by slashes: the nominal
-// time in RFC 3339, "manual/<uuid>", "backfill/<uuid>/<nominal time>" or
-// "start/<hash of the job's revision>".
+// time in RFC 3339, "manual/<uuid>", "backfill/<uuid>/<nominal time>",
+// "start/<hash of the job's revision>", or "after/" with such a text of another job.
 func (t Tick) ID() string {
 	return t.Group + "/" + t.Job + "/" + t.id
 }
@@ -65,6 +65,7 @@ const (
 	manualID   = "manual/"
 	backfillID = "backfill/"
 	startID    = "start/"
+	afterID    = "after/" // before the id of the tick whose success it follows
 )
 
 func nominalID(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
@@ -72,5 +73,6 @@ func nominalID(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 func isBackfill(id string) bool { return strings.HasPrefix(id, backfillID) }
 
 func isManual(id string) bool {
+	id = strings.TrimPrefix(id, afterID)
 	return isBackfill(id) || strings.HasPrefix(id, manualID) || strings.HasPrefix(id, startID)
 }

@@ -1,0 +1,108 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// After is the schedule of a job that runs after each success of another job of the
+// group, with the same nominal time. A success of any tick counts: of the schedule,
+// RunNow, Backfill, or another After. If the other job fails, is lost or is left out, the
+// job does not run for that tick.
+//
+// The tick is requested in the transaction that records the success, so it is neither lost
+// nor requested twice, whatever dies in between. The job's Overlap applies to it, and its
+// StartDeadline, counted from the nominal time. While the job is paused, such ticks are
+// recorded as skipped. Add the job in all processes: a process that does not have it
+// requests nothing.
+//
+// Job.Overdue, Except and Only have no effect on such a schedule. Add refuses a circle of
+// jobs, and more than 32 jobs after one.
+func After(job string) Schedule { return after(job) }
+
+type after string
+
+func (after) Next(time.Time) time.Time { return time.Time{} }
+
+func (a after) String() string { return afterText + string(a) }
+
+const (
+	afterText   = "@after "
+	mostAfter   = 32
+	pausedAfter = "the job is paused"
+)
+
+// follow notes which job a job runs after. The mutex is held.
+func (s *Scheduler) follow(job Job) error {
+	before, is := job.Schedule.(after)
+	if !is {
+		return nil
+	}
+	if err := checkName(string(before)); err != nil {
+		return fmt.Errorf("the name of the job before %w", err)
+	}
+	if len(s.after[string(before)]) >= mostAfter {
+		return fmt.Errorf("%d jobs run after %q already, which is the limit", mostAfter, string(before))
+	}
+	for at, more := before, true; more; at, more = s.jobs[string(at)].Schedule.(after) {
+		if string(at) == job.Name {
+			return errors.New("the job would run after itself")
+		}
+	}
+	s.after[string(before)] = append(s.after[string(before)], job.Name)
+	return nil
+}
+
+// following returns the names of the jobs that run after a job.
+func (s *Scheduler) following(job string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.after[job]
+}
+
+// askAfter returns the operations that request the ticks after a run that succeeded.
+func (s *Scheduler) askAfter(r run) (ops []clientv3.Op) {
+	for _, name := range s.following(r.Job) {
+		a := ask{Version: valueVersion, Job: name, ID: r.Run, By: r.Job, At: r.Nominal, After: r.ID}
+		ops = append(ops, clientv3.OpPut(s.keys.asksOf(name)+a.ID, encode(a)))
+	}
+	return ops
+}
+
+// afterPause leaves out a tick after another job, because the job is paused.
+func (l *leadership) afterPause(c *jobState, r *request) decision {
+	p := past{ID: afterID + r.After, Outcome: OutcomeSkipped, Nominal: r.At, Ended: l.s.now(), Error: pausedAfter}
+	return decision{
+		cmps: []clientv3.Cmp{
+			clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev),
+			clientv3.Compare(clientv3.CreateRevision(l.s.keys.paused(r.Job)), ">", 0),
+		},
+		ops: append([]clientv3.Op{clientv3.OpDelete(r.key)}, l.s.record(c.job, p)...),
+		done: func(ok bool, at int64, _ []*pb.ResponseOp) {
+			if !ok {
+				l.doubt(c)
+				return
+			}
+			l.s.view.remove(r.key, at)
+			l.s.left(c.job, p)
+		},
+	}
+}
+
+// admitAfter lets the jobs after a job run that has succeeded in a passthrough scheduler.
+// The mutex is held.
+func (l *local) admitAfter(r run) {
+	for _, name := range l.s.following(r.Job) {
+		if a := l.jobs[name]; a != nil {
+			l.admitTick(a, ready{Job: name, ID: afterID + r.ID, Nominal: r.Nominal, Actual: r.Nominal, Attempt: 1})
+		}
+	}
+}
+
+// before returns the name of the job that the job runs after.
+func (s spec) before() (string, bool) { return strings.CutPrefix(s.Schedule, afterText) }
