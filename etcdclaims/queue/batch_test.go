@@ -196,3 +196,26 @@ func TestEnqueuesShareRoundTrips(t *testing.T) {
 		})
 	}
 }
+
+// Of several items with one id that are given to one call, the first one is enqueued.
+func TestSameIDInOneCall(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		var items []queue.Item
+		for i := range 6 {
+			items = append(items, queue.NewItem(fmt.Append(nil, i), queue.ID(fmt.Sprint(i/2))))
+		}
+		added, err := q.EnqueueAll(w.Context(), items)
+		w.ok(err)
+		w.want(added, 3)
+		leases := w.tryClaim(q, 6)
+		w.want(ids(leases), "0 1 2")
+		for i, l := range leases {
+			w.want(string(l.Payload()), fmt.Sprint(2*i))
+		}
+		op, err := q.Op(queue.NewItem(nil, queue.ID("child")), queue.NewItem(nil, queue.ID("child")))
+		w.ok(err)
+		w.ok(leases[0].Complete(w.Context(), op))
+		w.want(ids(w.tryClaim(q, 6)), "child")
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -24,8 +25,8 @@ func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) 
 }
 
 // EnqueueAll puts items into the queue, many with each request, and returns how many
-// it had not had before. After an error the first ones may have been enqueued;
-// enqueuing all of them again is as safe as with Enqueue.
+// it had not had before. Of items with one id it puts the first. After an error the first
+// ones may have been enqueued; enqueuing all of them again is as safe as with Enqueue.
 func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err error) {
 	for _, it := range items {
 		if err := it.check(); err != nil {
@@ -35,7 +36,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	if err := q.closed(); err != nil {
 		return 0, q.fail("enqueue", err)
 	}
-	for len(items) > 0 {
+	for items = unique(items); len(items) > 0; {
 		some := fitting(items[:min(len(items), q.size.items(opsToEnqueue))], Item.size)
 		n, err := q.enqueue(ctx, some)
 		added += n
@@ -47,6 +48,17 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 		}
 	}
 	return added, nil
+}
+
+// unique returns the items without those whose id an earlier one has. etcd puts no key
+// twice in one transaction.
+func unique(items []Item) []Item {
+	ids := make(map[string]bool, len(items))
+	return slices.DeleteFunc(slices.Clone(items), func(it Item) bool {
+		again := ids[it.id]
+		ids[it.id] = true
+		return again
+	})
 }
 
 // enqueue puts in some items, in one transaction.
@@ -263,7 +275,7 @@ func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	}
 	ops := []clientv3.Op{q.activate()}
 	now := time.Now()
-	for _, it := range items {
+	for _, it := range unique(items) {
 		if err := it.check(); err != nil {
 			return clientv3.Op{}, q.fail("enqueue", err)
 		}

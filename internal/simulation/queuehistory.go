@@ -13,10 +13,11 @@ import (
 // real time, and what nobody sees. The trace judges what etcd did; this judges what
 // processes were told, without knowing anything of how the queue keeps its items.
 //
-// What nobody sees: that a lease ended with its process, which may have come at any
-// time after it was given to its worker (who believes in it meanwhile the trace judges); that a process that was told nothing
-// took the item, so that attempts are at least what the model counts; and whether a
-// call of unknown outcome was carried out, which may still happen.
+// What nobody sees: that a lease ended with its process, which may have come at any time
+// after the item was taken, also before the worker was told of it (who believes in it
+// meanwhile the trace judges); that a process that was told nothing took the item, so that
+// attempts are at least what the model counts; and whether a call of unknown outcome was
+// carried out, which may still happen.
 
 // Steps of the model.
 const (
@@ -157,7 +158,7 @@ func (qs *queueing) linearizable() {
 		}) {
 			add(one.id, itemStep{kind: stepClaim, lease: one.fence, sure: true, who: one.p.name}, one.from, one.to)
 			if !ended[one] {
-				add(one.id, itemStep{kind: stepOver, lease: one.fence, who: one.p.name}, one.to, 0)
+				add(one.id, itemStep{kind: stepOver, lease: one.fence, who: one.p.name}, one.from, 0)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/history"
 )
 
 // The model of an item accepts what may happen to it, and nothing else.
@@ -39,6 +40,29 @@ func TestItemModel(t *testing.T) {
 		}
 		if got := porcupine.CheckOperations(itemModel.ToModel(), ops); got != c.legal {
 			t.Errorf("%s: legal %t, want %t", name, got, c.legal)
+		}
+	}
+}
+
+// A lease can be over, and its item another's, before the call that claimed it returns.
+func TestLeaseOverBeforeItIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to int64 // of the first claim; the second one lasts from 5 to 6
+		legal    bool
+	}{"overlapping": {4, 7, true}, "before": {3, 4, true}, "after": {7, 8, false}} {
+		w := &world{history: history.New(), counts: map[string]int{}}
+		p := &process{name: "p"}
+		qs := &queueing{w: w, leases: map[leaseName]*queueLease{
+			{"a", 11}: {p: p, id: "a", fence: 11, from: c.from, to: c.to},
+			{"a", 12}: {p: p, id: "a", fence: 12, from: 5, to: 6},
+		}}
+		qs.calls = []*queueCall{
+			{p: p, verb: "enqueue", id: "a", outcome: "done", from: 1, to: 2},
+			{p: p, verb: "complete", id: "a", fence: 12, outcome: "done", from: 9, to: 10},
+		}
+		qs.linearizable()
+		if legal := len(w.faults) == 0; legal != c.legal {
+			t.Errorf("%s: %v", name, w.faults)
 		}
 	}
 }
