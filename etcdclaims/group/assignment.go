@@ -16,8 +16,8 @@ type MemberInfo struct {
 	Name          string
 	Weight        int // 0 counts as 1
 	Address, Zone string
-	// Instance is the member's client, as Client.Instance returns it. It is empty while the
-	// member is away and its slots are reserved for it.
+	// Instance is the member's client, as Client.Instance returns it. It is empty while
+	// the member is away and its slots are reserved for it.
 	Instance string
 	Since    time.Time // when it joined, or went away, by its own clock
 }
@@ -61,8 +61,8 @@ func (v *View) assignment() Assignment {
 	return a
 }
 
-// Watch yields the state of the group now, and again after each change, until ctx ends
-// or the view is closed. Changes that follow each other closely are yielded as one.
+// Watch yields the state of the group now, and again after each change, until ctx ends or
+// the view is closed. Changes that follow each other closely are yielded as one.
 func (v *View) Watch(ctx context.Context) iter.Seq[Assignment] {
 	return func(yield func(Assignment) bool) {
 		for {
@@ -89,9 +89,9 @@ func (v *View) Watch(ctx context.Context) iter.Seq[Assignment] {
 // Slots returns the number of slots of the group.
 func (v *View) Slots() int { return v.slots }
 
-// Plan is a dry run: it returns which slots would move, and why, if the given
-// members joined and those with the given names left. Without both it returns what is to
-// move now. It does no I/O.
+// Plan is a dry run: it returns which slots would move, and why, if the given members
+// joined and those with the given names left. Without both it returns what is to move
+// now. It does no I/O.
 func (v *View) Plan(join []MemberInfo, leave ...string) Plan {
 	a := v.Assignment()
 	members := make(map[string]MemberInfo)

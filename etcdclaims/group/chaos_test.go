@@ -184,8 +184,9 @@ func (c *chaos) harm(ctx context.Context, host *claimtest.Host) {
 	}
 }
 
-// Members come, leave, die and are cut off, while requests and replies are lost and
-// late. No slot has a write of a former owner, and after that each slot soon has an owner again.
+// Members come, leave, die and are cut off, while requests and replies are lost and late.
+// No slot has a write of a former owner, and after that each slot soon has an owner
+// again.
 func TestChaos(t *testing.T) {
 	forSeeds(t, func(c *chaos) {
 		const slots = 12
@@ -200,8 +201,8 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// Members come, leave and die. In any interval, no more slots move between members that are there
-// than the budget allows.
+// Members come, leave and die. In any interval, no more slots move between members that
+// are there than the budget allows.
 func TestChurn(t *testing.T) {
 	forSeeds(t, func(c *chaos) {
 		const slots, interval = 40, 10 * sec

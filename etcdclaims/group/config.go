@@ -36,11 +36,11 @@ var (
 	// ErrJoined is returned by Join if the client has joined the group already. Use a
 	// client for each member.
 	ErrJoined = errors.New("client is a member already")
-	// ErrReplaced is returned by Member.Err if another process joined with the
-	// member's name. The later process keeps the name.
+	// ErrReplaced is returned by Member.Err if another process joined with the member's
+	// name. The later process keeps the name.
 	ErrReplaced = errors.New("another process joined with the name of this member")
-	// ErrEvicted is returned by Join and Member.Err if the member was evicted. The
-	// error is an *EvictedError.
+	// ErrEvicted is returned by Join and Member.Err if the member was evicted. The error
+	// is an *EvictedError.
 	ErrEvicted = errors.New("member was evicted")
 	// ErrLeft is returned by Member.Err after Leave.
 	ErrLeft = errors.New("member has left the group")
@@ -78,8 +78,8 @@ type Config struct {
 
 	// Name names the member, with the same rules as Group. A process that joins with the
 	// name of a member replaces that member, and owns the slots that it had; so a name
-	// that a process keeps across restarts keeps its slots. Default: the
-	// client's Instance, which is new with each client.
+	// that a process keeps across restarts keeps its slots. Default: the client's
+	// Instance, which is new with each client.
 	Name string
 	// Weight is the member's part of the slots, in proportion to the weights of the
 	// others, up to MaxWeight. Default: 1.
@@ -88,22 +88,24 @@ type Config struct {
 	// They do not affect the plan.
 	Address, Zone string
 	// Away is how long the slots stay reserved for Name after Leave, so that a restart
-	// does not move them. Nobody owns them during that time, unless a process joins with the
-	// name. Rounded up to full seconds; at most 24 h. Zero means that the slots go to others at once. It needs a Name.
+	// does not move them. Nobody owns them during that time, unless a process joins with
+	// the name. Rounded up to full seconds; at most 24 h. Zero means that the slots go to
+	// others at once. It needs a Name.
 	Away time.Duration
 
-	// Cooldown is how long a member is in the list before slots move to it from
-	// members that are there. A member that comes and goes thus moves nothing. Slots without an
+	// Cooldown is how long a member is in the list before slots move to it from members
+	// that are there. A member that comes and goes thus moves nothing. Slots without an
 	// owner do not wait. Zero means DefaultCooldown; negative means none.
 	Cooldown time.Duration
-	// MaxMoves is how many slots may move between members within MoveInterval,
-	// in the whole group. Slots of members that leave, die or are evicted do not count. Zero means no limit.
+	// MaxMoves is how many slots may move between members within MoveInterval, in the
+	// whole group. Slots of members that leave, die or are evicted do not count. Zero
+	// means no limit.
 	MaxMoves int
 	// MoveInterval is the time that MaxMoves is about. Default: DefaultMoveInterval.
 	MoveInterval time.Duration
 
-	// TTL is the lease time of the slots' claims and of the member's entry. Default:
-	// that of the client.
+	// TTL is the lease time of the slots' claims and of the member's entry. Default: that
+	// of the client.
 	TTL time.Duration
 	// Logger receives events that no caller would otherwise see. Default: none.
 	Logger *zap.Logger
@@ -111,13 +113,14 @@ type Config struct {
 	Hooks Hooks
 }
 
-// Hooks are called on events of a member, on the goroutine of the slot. They must
-// return quickly. A nil hook is skipped.
+// Hooks are called on events of a member, on the goroutine of the slot. They must return
+// quickly. A nil hook is skipped.
 type Hooks struct {
-	// Started is called before the handler of a slot is called for the first time under a claim.
+	// Started is called before the handler of a slot is called for the first time under a
+	// claim.
 	Started func(slot int, t fencing.Token)
-	// Stopped is called when the slot's claim has ended and its handler has returned. The error is why
-	// the handler's context ended.
+	// Stopped is called when the slot's claim has ended and its handler has returned. The
+	// error is why the handler's context ended.
 	Stopped func(slot int, t fencing.Token, cause error)
 }
 

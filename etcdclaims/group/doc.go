@@ -1,6 +1,6 @@
 // Package group spreads a fixed number of slots of work over the processes that are
-// there. Each slot, such as a partition of a log or a shard of a cache, is handled by
-// one member of the group at a time.
+// there. Each slot, such as a partition of a log or a shard of a cache, is handled by one
+// member of the group at a time.
 //
 //	member, err := group.Join(ctx, claims, group.Config{Group: "orders", Slots: 256},
 //		func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
@@ -11,33 +11,33 @@
 //
 // Each slot that a member owns is an ordinary claim with a fence of its own. All members
 // compute the same [Plan] from the members and owners that they see in etcd. A member
-// claims the slots that the plan gives it, and hands over those that it gives to others. Members
-// that see different things wait for each other's claims: no slot has two owners.
+// claims the slots that the plan gives it, and hands over those that it gives to others.
+// Members that see different things wait for each other's claims: no slot has two owners.
 //
 // # How a slot changes hands
 //
 // The member that is to have a slot waits in line for its claim. When the owner sees it
 // there, the owner ends the context of the slot's handler, waits until the handler has
 // returned, and releases the claim. The release hands the claim over in one transaction,
-// so that the slot is never free. An owner keeps a slot while its target does not wait in line, as
-// when the target is frozen.
+// so that the slot is never free. An owner keeps a slot while its target does not wait in
+// line, as when the target is frozen.
 //
 // If a member dies, its slots are free when its lease lapses, and the others claim them
 // within TTL + 1 s of its last renewal.
 //
 // # What is not guaranteed
 //
-// Handlers of one slot can overlap if a process was stopped past the end of its claim. Fence
-// what a handler writes: with the claim's Txn, or with its Token and a gate of package
-// fencing. A handler that does not return after its context has ended delays the next
-// one by the drain of its client and one TTL.
+// Handlers of one slot can overlap if a process was stopped past the end of its claim.
+// Fence what a handler writes: with the claim's Txn, or with its Token and a gate of
+// package fencing. A handler that does not return after its context has ended delays the
+// next one by the drain of its client and one TTL.
 //
-// Weights, cool-down and budget say when slots move, not who owns them. Members with different
-// settings are safe, but may move slots that others would not.
+// Weights, cool-down and budget say when slots move, not who owns them. Members with
+// different settings are safe, but may move slots that others would not.
 //
 // # Number of slots
 //
 // The number of slots never changes. Join refuses another number with [ErrSlots]. To
-// change the number, start a group with a new name, such as orders-512, and let the old one
-// drain; or end all members, call [Remove], and start again.
+// change the number, start a group with a new name, such as orders-512, and let the old
+// one drain; or end all members, call [Remove], and start again.
 package group

@@ -56,8 +56,8 @@ func TestLostRequestsAndReplies(t *testing.T) {
 	}
 }
 
-// A member whose watches deliver nothing has an old view. It does no harm, and finds
-// out in the end.
+// A member whose watches deliver nothing has an old view. It does no harm, and finds out
+// in the end.
 func TestTwoViews(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {

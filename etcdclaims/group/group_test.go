@@ -12,7 +12,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 )
 
-// A new member gets its share from the others, slot by slot, and no slot is free meanwhile.
+// A new member gets its share from the others, slot by slot, and no slot is free
+// meanwhile.
 func TestJoinMovesItsShare(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {

@@ -14,14 +14,15 @@ import (
 
 // Handler handles a slot. It runs until ctx ends: when the slot is to move, the member
 // leaves, or the claim is about to expire. It then has the drain of the client
-// (etcdclaims.Config.Drain) to return. If it returns before, with or without an error, it is called again under
-// the same claim, after a pause that grows from 1 s to a minute.
+// (etcdclaims.Config.Drain) to return. If it returns before, with or without an error, it
+// is called again under the same claim, after a pause that grows from 1 s to a minute.
 //
-// ctx carries the claim's token. Call fencing.Check(ctx) before each effect, and fence the effects.
+// ctx carries the claim's token. Call fencing.Check(ctx) before each effect, and fence
+// the effects.
 type Handler func(ctx context.Context, slot int, claim *etcdclaims.Claim) error
 
-// Member is a process's membership in a group. It is safe for concurrent use. End it
-// with Leave before the client is closed.
+// Member is a process's membership in a group. It is safe for concurrent use. End it with
+// Leave before the client is closed.
 type Member struct {
 	claims  *etcdclaims.Client
 	cfg     Config
@@ -47,16 +48,16 @@ type Member struct {
 	poll   time.Duration // until the lines are read again
 }
 
-// Join makes the process a member of the group. It returns when the member is in the list and
-// knows the others. The member then claims its slots, and calls the handler for each one that it owns, on a
-// goroutine of its own.
+// Join makes the process a member of the group. It returns when the member is in the list
+// and knows the others. The member then claims its slots, and calls the handler for each
+// one that it owns, on a goroutine of its own.
 //
-// ctx bounds the call, not the membership, which lasts until Leave, Close of the client, an eviction,
-// or until another process joins with the same Name. A member that loses its claim, as
-// in an outage of etcd, joins again by itself.
+// ctx bounds the call, not the membership, which lasts until Leave, Close of the client,
+// an eviction, or until another process joins with the same Name. A member that loses its
+// claim, as in an outage of etcd, joins again by itself.
 //
-// An error describes the field of cfg that is invalid, or matches ErrSlots, ErrJoined, ErrEvicted,
-// etcdclaims.ErrPassthrough, or an error of Client.TryAcquire.
+// An error describes the field of cfg that is invalid, or matches ErrSlots, ErrJoined,
+// ErrEvicted, etcdclaims.ErrPassthrough, or an error of Client.TryAcquire.
 func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
 	cfg, err := cfg.withDefaults(claims)
 	switch {
@@ -77,11 +78,15 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 	if err := m.register(ctx, false); err != nil {
 		return nil, fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
 	}
+	since := m.since
 	m.view = newView(claims, m.keys, cfg.Slots, m.log)
 	m.wg.Go(m.stay)
 	go m.run()
-	if err := m.view.until(ctx, func() bool { return m.view.rev >= m.since && m.view.synced }); err != nil {
-		return nil, errors.Join(fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err), m.Leave(context.WithoutCancel(ctx)))
+	if err := m.view.until(ctx, func() bool { return m.view.rev >= since && m.view.synced }); err != nil {
+		err = fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout)
+		defer cancel()
+		return nil, errors.Join(err, m.Leave(last))
 	}
 	return m, nil
 }
@@ -96,16 +101,18 @@ func (m *Member) View() *View { return m.view }
 // and its handlers have returned.
 func (m *Member) Done() <-chan struct{} { return m.done }
 
-// Err returns nil while the process is a member, or is about to join again after an outage.
-// After that it returns why it leaves or has left: ErrLeft, ErrReplaced, ErrSlots, etcdclaims.ErrClosed, or an *EvictedError.
+// Err returns nil while the process is a member, or is about to join again after an
+// outage. After that it returns why it leaves or has left: ErrLeft, ErrReplaced,
+// ErrSlots, etcdclaims.ErrClosed, or an *EvictedError.
 func (m *Member) Err() error { return context.Cause(m.ctx) }
 
-// Leave ends the membership. The member is taken off the list at once. Then each
-// slot is handed over to the member that is to have it, as soon as that one waits in line, or
+// Leave ends the membership. The member is taken off the list at once. Then each slot is
+// handed over to the member that is to have it, as soon as that one waits in line, or
 // after 2 s. Handlers have the drain of the client to return.
 //
-// If ctx ends first, Leave no longer waits for successors and returns an error. The handlers' contexts have
-// ended then, and the rest happens in the background. Calling Leave again waits for the first call.
+// If ctx ends first, Leave returns an error. The contexts of all handlers then end without
+// waiting for successors, and the rest happens in the background. Calling Leave again waits
+// for the end, too.
 func (m *Member) Leave(ctx context.Context) error {
 	m.stop(ErrLeft)
 	select {
@@ -120,13 +127,16 @@ func (m *Member) Leave(ctx context.Context) error {
 	return fmt.Errorf("leave group %q: handlers are still running: %w", m.cfg.Group, context.Cause(ctx))
 }
 
-// Admit implements fencing.Gate for requests that callers send to the owner of a
-// slot, with the token of a Route. It admits the token of a claim that this member holds now,
-// by its local clock. Other tokens are refused with a *fencing.StaleError, so that
-// the caller looks for the owner anew; see [View.Call]. It does no I/O.
+// Admit implements fencing.Gate for requests that callers send to the owner of a slot,
+// with the token of a Route. It admits the token of a claim that this member holds now,
+// by its local clock. Other tokens are refused with a *fencing.StaleError, so that the
+// caller looks for the owner anew; see [View.Call]. It does no I/O.
+//
+// A caller can know of a claim before its owner does, whose reply from etcd is on its way.
+// While the member waits for the slot, Admit therefore waits for its claim, up to 1 s.
 //
 // It is an early reject: the claim can end after Admit has returned.
-func (m *Member) Admit(_ context.Context, t fencing.Token) error {
+func (m *Member) Admit(ctx context.Context, t fencing.Token) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
@@ -137,10 +147,19 @@ func (m *Member) Admit(_ context.Context, t fencing.Token) error {
 	}
 	m.mu.Lock()
 	r := m.runs[slot]
-	var claim *etcdclaims.Claim
-	if r != nil {
-		claim = r.claim
+	m.mu.Unlock()
+	if r == nil {
+		return stale
 	}
+	timer := time.NewTimer(admitTime)
+	defer timer.Stop()
+	select {
+	case <-r.known:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	claim := r.claim
 	m.mu.Unlock()
 	switch {
 	case claim == nil:

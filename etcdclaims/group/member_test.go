@@ -205,7 +205,8 @@ func TestEvictGrayMember(t *testing.T) {
 	})
 }
 
-// A handler that does not stop does not keep its slot for longer than the drain and a TTL.
+// A handler that does not stop does not keep its slot for longer than the drain and a
+// TTL.
 func TestHandlerThatDoesNotStop(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
@@ -254,6 +255,81 @@ func TestHandlerThatReturns(t *testing.T) {
 		if n := calls.Load(); n < 4 || n > 10 || started.Load() != 1 || stopped.Load() != 1 {
 			w.Errorf("%d calls in 10 s, %d started, %d stopped", n, started.Load(), stopped.Load())
 		}
+	})
+}
+
+// Leave can be called twice, and with a context that has ended.
+func TestLeaveWithoutTime(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 8
+		w.join(config("a", slots))
+		b := w.join(config("b", slots))
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		ctx, cancel := context.WithCancel(w.Context())
+		cancel()
+		w.wantErr(b.Leave(ctx), context.Canceled)
+		w.ok(b.Leave(w.Context()))
+		w.ok(b.Leave(w.Context()))
+		w.within(sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.noOverlap()
+	})
+}
+
+// Join returns an error, and leaves nothing behind, if etcd does not answer in time.
+func TestJoinInAnOutage(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		host := w.server.Host(w.T)
+		claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl})
+		host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, LoseRequest: true})
+		ctx, cancel := context.WithTimeout(w.Context(), 3*sec)
+		defer cancel()
+		begin := time.Now()
+		if p := w.joinFrom(host, claims, config("a", 4)); p.err == nil {
+			w.Error("joined") // with the context of the test
+		}
+		_, err := group.Join(ctx, claims, config("b", 4), func(context.Context, int, *etcdclaims.Claim) error { return nil })
+		w.wantErr(err, context.DeadlineExceeded)
+		w.Logf("after %v: %v", time.Since(begin), err)
+		host.RemoveFaults()
+		w.join(config("c", 4))
+	})
+}
+
+// The dry run shows what happens.
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 30
+		w.join(config("a", slots))
+		b := w.join(config("b", slots))
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		follows := func(plan group.Plan) {
+			w.Helper()
+			w.within(10*sec, "balanced", func() bool { return balanced(v) && owned(v) })
+			for slot, o := range v.Assignment().Owners {
+				if o.Member != plan.Target[slot] {
+					w.Errorf("slot %d is owned by %s, planned was %s", slot, o.Member, plan.Target[slot])
+				}
+			}
+		}
+		plan := v.Plan([]group.MemberInfo{{Name: "c", Weight: 2}})
+		if len(plan.Moves) != slots/2 || plan.Moves[0].To != "c" || plan.Moves[0].Why == "" {
+			w.Errorf("%+v", plan.Moves)
+		}
+		c := config("c", slots)
+		c.Weight = 2
+		w.join(c)
+		w.within(10*sec, "c is there", func() bool { return len(v.Assignment().Members) == 3 })
+		follows(plan)
+		plan = v.Plan(nil, "b")
+		b.leave()
+		w.within(10*sec, "b is gone", func() bool { return len(v.Assignment().Members) == 2 })
+		follows(plan)
 	})
 }
 

@@ -13,15 +13,17 @@ import (
 // evictTime is how long an evicted member has to hand over its slots by itself.
 const evictTime = 2*successorTime + time.Second
 
-// Evict takes a member off the list, and keeps its name off the list for d, which is rounded
-// up to full seconds and at most 365 days. It is for an operator who has decided that a member does not
-// work, although it renews its claims.
+// Evict takes a member off the list, and keeps its name off the list for d, which is
+// rounded up to full seconds and at most 365 days. It is for an operator who has decided
+// that a member does not work, although it renews its claims.
 //
-// A member that works leaves with an *EvictedError, and hands over its slots. What it has not handed over after
-// 5 s is taken from it: its claims are lost, and the fences of the next owners refuse what it still
-// writes. Evict returns then. A member that is not in the list is only kept off.
+// A member that works leaves with an *EvictedError, and hands over its slots. What it has
+// not handed over after 5 s is taken from it: its claims are lost, and the fences of the
+// next owners refuse what it still writes. Evict returns then. A member that is not in
+// the list is only kept off.
 //
-// If the error matches etcdclaims.ErrUnknown, or ctx has ended, the member may be evicted. Calling again is safe.
+// If the error matches etcdclaims.ErrUnknown, or ctx has ended, the member may be
+// evicted. Calling again is safe.
 func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration) error {
 	if err := checkName("member", member); err != nil {
 		return err
@@ -94,10 +96,10 @@ func (v *View) Readmit(ctx context.Context, member string) error {
 	return nil
 }
 
-// Remove removes what a group without members leaves in etcd: its number of slots,
-// and names that are away or evicted. The next Join makes the group anew. The error matches ErrInUse if the group has
-// members, or if one that left still owns slots; nothing was changed then. A group that does not exist is not an
-// error.
+// Remove removes what a group without members leaves in etcd: its number of slots, and
+// names that are away or evicted. The next Join makes the group anew. The error matches
+// ErrInUse if the group has members, or if one that left still owns slots; nothing was
+// changed then. A group that does not exist is not an error.
 func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
 	if err := checkName("group", name); err != nil {
 		return err

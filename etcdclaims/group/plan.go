@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Plan is where the slots of a group belong. It is a pure function of the members and
-// the owners: see [Balance].
+// Plan is where the slots of a group belong. It is a pure function of the members and the
+// owners: see [Balance].
 type Plan struct {
 	// Target has the member of each slot. All are empty if there are no members.
 	Target []string
@@ -29,8 +29,8 @@ type Move struct {
 // member owns the slot.
 //
 // A member's share of the slots is in proportion to its weight, rounded down or up. With
-// equal weights, the shares of two members differ by one at most. No plan with
-// such shares has fewer moves. If the slots are balanced and weights are equal, a new member
+// equal weights, the shares of two members differ by one at most. No plan with such
+// shares has fewer moves. If the slots are balanced and weights are equal, a new member
 // moves only as many slots as its share has, and the end of a member moves only its own.
 // With unequal weights, rounding can move one more slot for each member.
 //
@@ -55,8 +55,8 @@ func Balance(members []MemberInfo, owners []string) Plan {
 	}
 	share := shares(members, has, len(owners))
 
-	// Each member keeps its first slots, and the others find the members with room in
-	// the order of both. That order is what makes the plan stable: a slot that has moved
+	// Each member keeps its first slots, and the others find the members with room in the
+	// order of both. That order is what makes the plan stable: a slot that has moved
 	// leaves a gap exactly where its place was.
 	kept := make([]int, len(members))
 	var open []int
@@ -107,8 +107,8 @@ func shares(members []MemberInfo, has []int, slots int) []int {
 			fractions = append(fractions, i)
 		}
 	}
-	// What is left over goes first to members that already have more: each of these
-	// would otherwise have to give up a slot.
+	// What is left over goes first to members that already have more: each of these would
+	// otherwise have to give up a slot.
 	more := func(i int) int {
 		if has[i] > share[i] {
 			return 0

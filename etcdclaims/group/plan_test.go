@@ -17,8 +17,8 @@ func TestMembersAgreeWhateverTheOrder(t *testing.T) {
 	})
 }
 
-// Each share is the exact one rounded down or up, and the moves are as few as any
-// plan with such shares has.
+// Each share is the exact one rounded down or up, and the moves are as few as any plan
+// with such shares has.
 func TestPlanIsExactAndMinimal(t *testing.T) {
 	forRandomGroups(t, 2000, func(t *testing.T, _ *rand.Rand, members []MemberInfo, owners []string) {
 		p := Balance(members, owners)

@@ -57,8 +57,7 @@ func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 }
 
 // register puts the member's entry on the lease of a new claim, and takes the name over
-// from another process unless the member joins again. A member that
-// was away is back.
+// from another process unless the member joins again. A member that was away is back.
 func (m *Member) register(ctx context.Context, again bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*readTimeout)
 	defer cancel()
@@ -157,8 +156,8 @@ func (m *Member) release(claim *etcdclaims.Claim) {
 	}
 }
 
-// depart takes the member off the list, before it drains its slots. It
-// reserves them if the member is to come back.
+// depart takes the member off the list, before it drains its slots. It reserves them if
+// the member is to come back.
 func (m *Member) depart() {
 	m.mu.Lock()
 	claim, value := m.claim, m.entry

@@ -13,13 +13,13 @@ type Route struct {
 	Slot int
 	// Member describes the owner. Send the request to its Address.
 	Member MemberInfo
-	// Token is that of the owner's claim. Send it along, so that the receiver can refuse a
-	// request that was meant for another owner; see [Member.Admit].
+	// Token is that of the owner's claim. Send it along, so that the receiver can refuse
+	// a request that was meant for another owner; see [Member.Admit].
 	Token fencing.Token
 }
 
-// Route returns who owns the slot, from memory. The error matches ErrNoOwner if no
-// member is known to own it. The answer may be outdated.
+// Route returns who owns the slot, from memory. The error matches ErrNoOwner if no member
+// is known to own it. The answer may be outdated.
 func (v *View) Route(slot int) (Route, error) {
 	if slot < 0 || slot >= v.slots {
 		return Route{}, fmt.Errorf("route: slot %d of group %q, which has %d", slot, v.keys.group, v.slots)
@@ -44,8 +44,8 @@ func (v *View) route(slot int) (Route, bool) {
 // because the view was late, Call waits for a later owner and calls fn once more.
 //
 // The context of fn carries the owner's token, so that middleware.Transport and
-// grpcmw.Stamp send it. ctx bounds the waiting and the calls. If there is no later owner by then, the
-// error is that of the first call, joined with the cause of ctx's end.
+// grpcmw.Stamp send it. ctx bounds the waiting and the calls. If there is no later owner
+// by then, the error is that of the first call, joined with the cause of ctx's end.
 func (v *View) Call(ctx context.Context, slot int, fn func(ctx context.Context, r Route) error) error {
 	r, err := v.await(ctx, slot, 0)
 	if err != nil {

@@ -61,7 +61,8 @@ func TestCallIsRetriedOnce(t *testing.T) {
 			w.Errorf("sent to %v", sent)
 		}
 
-		// A gate of the resource refuses the old token, too, once it has seen the new one.
+		// A gate of the resource refuses the old token, too, once it has seen the new
+		// one.
 		var memory fencing.Memory
 		now, err := v.Route(0)
 		w.ok(err)

@@ -12,9 +12,10 @@ import (
 
 // run is one slot that the member waits for or owns.
 type run struct {
-	slot int
-	ctx  context.Context // ends when the member is to give the slot up
-	stop context.CancelCauseFunc
+	slot  int
+	ctx   context.Context // ends when the member is to give the slot up
+	stop  context.CancelCauseFunc
+	known chan struct{} // closed when the member knows its claim
 
 	// Guarded by Member.mu:
 	claim *etcdclaims.Claim // nil while the member waits for the slot
@@ -26,7 +27,8 @@ const (
 	// successorTime is how long a member that leaves waits for its successors.
 	successorTime = 2 * time.Second
 	mostPoll      = time.Second
-	rest          = time.Hour // there is nothing to do until something changes
+	admitTime     = time.Second // how long Admit waits for the reply to a claim
+	rest          = time.Hour   // there is nothing to do until something changes
 )
 
 var (
@@ -113,8 +115,8 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 }
 
 // offers returns the instances to which slots of this member may move now, and how long
-// it is until there may be more. All members agree on which moves come first, so each knows
-// which ones are within the budget of the group.
+// it is until there may be more. All members agree on which moves come first, so each
+// knows which ones are within the budget of the group.
 func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait time.Duration) {
 	instances := make(map[string]string)
 	for _, other := range a.Members {
@@ -152,7 +154,7 @@ func (m *Member) start(slot int) {
 	if r := m.runs[slot]; r != nil {
 		return
 	}
-	r := &run{slot: slot}
+	r := &run{slot: slot, known: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	m.runs[slot] = r
 	go m.work(r)
@@ -172,7 +174,8 @@ func (m *Member) giveUp(target []string, offers map[int]string) {
 }
 
 // deliver gives up those of the offered slots for which the member that is to have it is
-// the first in line, so that the release hands the slot to it. It returns when to look again.
+// the first in line, so that the release hands the slot to it. It returns when to look
+// again.
 func (m *Member) deliver(offers map[int]string) time.Duration {
 	byKey := make(map[string]*run)
 	m.mu.Lock()
@@ -223,6 +226,7 @@ func (m *Member) work(r *run) {
 	}
 	m.mu.Lock()
 	r.claim = claim
+	close(r.known)
 	m.mu.Unlock()
 	m.rouse() // it may not be wanted any more
 	var cause error
@@ -264,8 +268,9 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 	}
 }
 
-// expect gives a handler whose context has ended time to return. After that the slot
-// no longer waits for it: by then the claim is over, and what the handler writes is refused by its fence.
+// expect gives a handler whose context has ended time to return. After that the slot no
+// longer waits for it: by then the claim is over, and what the handler writes is refused
+// by its fence.
 func (m *Member) expect(r *run) {
 	ttl := m.cfg.TTL
 	if ttl == 0 {

@@ -16,9 +16,9 @@ import (
 )
 
 // View is what a process knows of a group: its members, and who owns which slot. It
-// follows etcd by watches, so it is late by milliseconds, or by seconds if etcd does not answer. It is
-// safe for concurrent use. At rest it sends one read each 10 s, and one for each renewal interval
-// of the client (a third of the TTL).
+// follows etcd by watches, so it is late by milliseconds, or by seconds if etcd does not
+// answer. It is safe for concurrent use. At rest it sends one read each 10 s, and one for
+// each renewal interval of the client (a third of the TTL).
 type View struct {
 	claims *etcdclaims.Client
 	keys   keys
@@ -170,8 +170,8 @@ func (v *View) followMembers() {
 	}
 }
 
-// watchMembers reads the members again after each change and from time to time, until
-// the watch must be started anew. It reports whether the watch worked.
+// watchMembers reads the members again after each change and from time to time, until the
+// watch must be started anew. It reports whether the watch worked.
 func (v *View) watchMembers(rev int64) (well bool) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(v.ctx))
 	defer cancel()
@@ -288,8 +288,8 @@ func (v *View) followOwners() {
 	}
 }
 
-// ownerOf returns the owner that an event shows. What holds a key for a handler that
-// did not stop is no owner.
+// ownerOf returns the owner that an event shows. What holds a key for a handler that did
+// not stop is no owner.
 func ownerOf(ev etcdclaims.Event) Owner {
 	if ev.Kind != etcdclaims.Claimed || ev.Info.Kind != "" {
 		return Owner{}
@@ -329,8 +329,8 @@ func (v *View) set(slot int, o Owner) {
 	v.last[slot] = o.Instance
 }
 
-// moved returns how many slots moved within the last d. Before the view is as old, it
-// may not know of all, and returns at least most.
+// moved returns how many slots moved within the last d. Before the view is as old, it may
+// not know of all, and returns at least most.
 func (v *View) moved(d time.Duration, most int) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()

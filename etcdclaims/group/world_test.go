@@ -179,7 +179,8 @@ func owned(v *group.View) bool {
 	return true
 }
 
-// within waits for a condition, and fails if that takes longer than d. It returns how long it took.
+// within waits for a condition, and fails if that takes longer than d. It returns how
+// long it took.
 func (w *world) within(d time.Duration, what string, met func() bool) time.Duration {
 	w.Helper()
 	begin := time.Now()
@@ -222,8 +223,8 @@ type term struct {
 	over  bool   // it ended without a hand-over: the slot was free then
 }
 
-// history reads all that happened from etcd, and fails if a slot had a write of a term that was
-// over. It returns the terms of each slot in their order.
+// history reads all that happened from etcd, and fails if a slot had a write of a term
+// that was over. It returns the terms of each slot in their order.
 func (w *world) history(slots int) map[int][]term {
 	w.Helper()
 	admin := w.server.Admin()
@@ -279,8 +280,8 @@ func (w *world) history(slots int) map[int][]term {
 	return nil
 }
 
-// moves returns how often slots went from one owner to another, and how often they
-// were free before.
+// moves returns how often slots went from one owner to another, and how often they were
+// free before.
 func moves(terms map[int][]term) (moved, free int) {
 	for _, of := range terms {
 		for i := 1; i < len(of); i++ {

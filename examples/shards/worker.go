@@ -81,8 +81,9 @@ func runWorker(ctx context.Context, j job) error {
 	return member.Leave(context.WithoutCancel(ctx))
 }
 
-// count goes on with a partition where the last owner's total ends. Each write carries the
-// fence, so a worker that was frozen meanwhile cannot overwrite the total of a later owner.
+// count goes on with a partition where the last owner's total ends. Each write carries
+// the fence, so a worker that was frozen meanwhile cannot overwrite the total of a later
+// owner.
 func (w *worker) count(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
 	kv := etcdguard.NewKV(w.etcd, claim)
 	resp, err := kv.Get(ctx, w.totalKey(slot))
@@ -128,8 +129,8 @@ func (w *worker) count(ctx context.Context, slot int, claim *etcdclaims.Claim) e
 	}
 }
 
-// hold stops one handler until its claim is lost, as if the process were frozen
-// right before the write. The parent freezes it meanwhile.
+// hold stops one handler until its claim is lost, as if the process were frozen right
+// before the write. The parent freezes it meanwhile.
 func (w *worker) hold(slot int, claim *etcdclaims.Claim) {
 	if !w.Hold {
 		return

@@ -1,0 +1,106 @@
+package group_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// A member handles the slots that it owns until it leaves.
+func Example() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-group/"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+
+	written := make(chan error)
+	member, err := group.Join(ctx, claims, group.Config{Group: "orders", Slots: 4}, func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
+		// Only the owner of the slot can write this.
+		_, err := claim.Txn(ctx).Then(clientv3.OpPut(fmt.Sprint("/orders/", slot), "ready")).Commit()
+		written <- err
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 4 {
+		if err := <-written; err != nil {
+			log.Fatal(err)
+		}
+	}
+	resp, err := etcd.Get(ctx, "/orders/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("slots that are ready:", resp.Count)
+	fmt.Println("left:", member.Leave(ctx))
+	// Output:
+	// slots that are ready: 4
+	// left: <nil>
+}
+
+// A new member gets its share, and nothing else moves.
+func ExampleBalance() {
+	owners := []string{"a", "a", "a", "b", "b", "b"}
+	plan := group.Balance([]group.MemberInfo{{Name: "a"}, {Name: "b"}, {Name: "c"}}, owners)
+	fmt.Println(plan.Target)
+	for _, m := range plan.Moves {
+		fmt.Printf("slot %d from %s to %s: %s\n", m.Slot, m.From, m.To, m.Why)
+	}
+	// Output:
+	// [a a c b b c]
+	// slot 2 from a to c: a owns 3 slots, its share is 2
+	// slot 5 from b to c: b owns 3 slots, its share is 2
+}
+
+// A caller sends requests to the owner of a slot.
+func ExampleView_Call() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-call/"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	cfg := group.Config{Group: "cache", Slots: 2, Address: "10.0.0.7:80"}
+	member, err := group.Join(ctx, claims, cfg, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer member.Leave(ctx)
+
+	view, err := group.Open(ctx, claims, "cache")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer view.Close()
+	err = view.Call(ctx, 1, func(ctx context.Context, r group.Route) error {
+		fmt.Println("slot", r.Slot, "is at", r.Member.Address)
+		return member.Admit(ctx, r.Token) // what the owner does with each request
+	})
+	fmt.Println(err)
+	// Output:
+	// slot 1 is at 10.0.0.7:80
+	// <nil>
+}
