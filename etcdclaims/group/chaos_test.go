@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,7 +210,7 @@ func TestChurn(t *testing.T) {
 		cfg := config("", slots)
 		cfg.MaxMoves, cfg.MoveInterval = 1+c.n(6), interval
 		ctx, cancel := context.WithCancel(context.Background())
-		watched := make(chan []time.Time)
+		watched := make(chan []handover)
 		go func() { watched <- c.moved(ctx, slots) }()
 		c.during(4*time.Minute, 5, cfg, func(context.Context, *claimtest.Host) {})
 		v := c.view()
@@ -218,7 +219,7 @@ func TestChurn(t *testing.T) {
 		cancel()
 		at := <-watched
 		for i := cfg.MaxMoves; i < len(at); i++ {
-			if d := at[i].Sub(at[i-cfg.MaxMoves]); d < interval-100*time.Millisecond {
+			if d := at[i].at.Sub(at[i-cfg.MaxMoves].at); d < interval-100*time.Millisecond {
 				c.Errorf("%d slots moved within %v", cfg.MaxMoves+1, d)
 			}
 		}
@@ -228,8 +229,14 @@ func TestChurn(t *testing.T) {
 	})
 }
 
+// handover is a slot that moved.
+type handover struct {
+	at   time.Time
+	from string // instance
+}
+
 // moved returns when slots were handed over by members that were on the list.
-func (c *chaos) moved(ctx context.Context, slots int) (at []time.Time) {
+func (c *chaos) moved(ctx context.Context, slots int) (at []handover) {
 	listed := make(map[string]string) // instances by the key of the entry
 	owner := make([]string, slots)
 	own := claimtest.Key("", "group/g/slot/")
@@ -240,6 +247,9 @@ func (c *chaos) moved(ctx context.Context, slots int) (at []time.Time) {
 			instance, _, _ := strings.Cut(rest, `"`)
 			switch {
 			case strings.HasPrefix(key, "/etcdclaims/group/") && strings.Contains(key, "/member/"):
+				at = slices.DeleteFunc(at, func(m handover) bool { // it was leaving already
+					return instance == "" && m.from == listed[key] && time.Since(m.at) < 3*sec
+				})
 				if listed[key] = instance; instance == "" {
 					delete(listed, key)
 				}
@@ -248,7 +258,7 @@ func (c *chaos) moved(ctx context.Context, slots int) (at []time.Time) {
 				_, _ = fmt.Sscanf(strings.TrimPrefix(key, own), "%d", &slot)
 				for _, there := range listed {
 					if there == owner[slot] && there != instance {
-						at = append(at, time.Now())
+						at = append(at, handover{time.Now(), there})
 					}
 				}
 				owner[slot] = instance

@@ -125,6 +125,9 @@ func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait ti
 	offers, wait = make(map[int]string), rest
 	room := len(plan.Moves)
 	if m.cfg.MaxMoves > 0 {
+		if wait := m.view.agreed(); wait > 0 {
+			return offers, wait // others may have another order of moves
+		}
 		room = m.cfg.MaxMoves - m.view.moved(m.cfg.MoveInterval, m.cfg.MaxMoves)
 	}
 	for _, move := range plan.Moves {

@@ -41,11 +41,13 @@ type View struct {
 	owners  []Owner               // by slot
 	last    []string              // by slot: the instance that owned it last
 	moves   []time.Time           // when slots moved between members
+	listed  time.Time             // when the list of members last changed
 }
 
 const (
 	relist      = 10 * time.Second // the longest that a lost event of a member goes unnoticed
 	settleTime  = 20 * time.Millisecond
+	agreeTime   = time.Second // in which all members hear of a change of the list
 	readTimeout = 5 * time.Second
 )
 
@@ -240,7 +242,7 @@ func (v *View) readMembers() (rev int64, err error) {
 	if !first && maps.Equal(members, v.members) && maps.EqualFunc(evicted, v.evicted, func(a, b *EvictedError) bool { return *a == *b }) {
 		return rev, nil
 	}
-	v.members, v.evicted = members, evicted
+	v.members, v.evicted, v.listed = members, evicted, now
 	present := make(map[string]bool)
 	for _, m := range members {
 		if m.Instance == "" {
@@ -327,6 +329,14 @@ func (v *View) set(slot int, o Owner) {
 		}
 	}
 	v.last[slot] = o.Instance
+}
+
+// agreed returns how long it is until all members have the same list, as far as their
+// views are not late.
+func (v *View) agreed() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return time.Until(v.listed.Add(agreeTime))
 }
 
 // moved returns how many slots moved within the last d. Before the view is as old, it may
