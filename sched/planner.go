@@ -14,8 +14,11 @@ type planner struct {
 }
 
 type madePlan struct {
-	c    *jobState
-	high time.Time // the mark that the plan was made for
+	c *jobState
+	// high is the mark that the plan was made for, and rev its revision: SkipTick puts the
+	// same mark again.
+	high time.Time
+	rev  int64
 	plan plan
 }
 
@@ -24,9 +27,9 @@ const longAgo = time.Minute
 
 func (p *planner) start(c *jobState, job Job, now time.Time, grace time.Duration, most int) {
 	c.planning = true
-	high := c.high
+	high, rev := c.high, c.highRev
 	go func() {
-		made := madePlan{c, high, job.plan(high, now, grace, most)}
+		made := madePlan{c, high, rev, job.plan(high, now, grace, most)}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.made = append(p.made, made)
@@ -61,7 +64,7 @@ func (l *leadership) planFor(c *jobState, now time.Time) (p plan, ok bool) {
 func (l *leadership) hearPlans() {
 	for _, m := range l.plans.take() {
 		m.c.planning = false
-		if m.c.high.Equal(m.high) && !m.plan.high.IsZero() {
+		if m.c.high.Equal(m.high) && m.c.highRev == m.rev && !m.plan.high.IsZero() {
 			m.c.plan = &m.plan
 		}
 		l.place(m.c)

@@ -347,3 +347,53 @@ func ExampleRetry() {
 	// attempt 2
 	// attempt 3
 }
+
+// A tick that waits for its next attempt holds up ticks behind it, but no longer than it
+// is there, and none that go before it.
+func TestRetryRestsAlone(t *testing.T) {
+	job := func(wait time.Duration) sched.Job {
+		return sched.Job{
+			Name: "a", Schedule: minutely, Overlap: sched.BufferAll{}, Handler: failing(1, time.Second),
+			Retry: sched.Retry{Max: 1, Backoff: wait},
+		}
+	}
+	t.Run("replaced", func(t *testing.T) {
+		for i := range 10 {
+			inFleet(t, func(t *testing.T, f *fleet) {
+				f.cfg.Spread = i%2 == 1
+				j := job(20 * time.Minute)
+				j.Overlap = sched.CancelRunning{}
+				f.do(j, 0)
+				f.start(0)
+				f.until("00:06:30")
+				if got := f.ledger.all("a"); len(got) != 6 {
+					t.Errorf("%v", got)
+				}
+			})
+		}
+	})
+	t.Run("skipped", func(t *testing.T) {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			f.do(job(20*time.Minute), 0)
+			f.start(0)
+			f.until("00:02:30")
+			f.ledger.want(t, "a", "00:01:00") // the next one waits behind it
+			noErr(t, f.console().SkipTick(t.Context(), "a", clock("00:01:00"), "no"))
+			f.until("00:02:35")
+			f.ledger.want(t, "a", "00:01:00", "00:02:00")
+		})
+	})
+	t.Run("a backfill", func(t *testing.T) {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			j := job(4 * time.Hour)
+			j.Schedule = tenMinutely
+			f.do(j, 0)
+			f.start(0)
+			f.until("00:01:00")
+			_, err := f.console().Backfill(t.Context(), "a", clock("00:00:00"), clock("00:00:00").Add(1), nil)
+			noErr(t, err)
+			f.until("00:10:30")
+			f.ledger.want(t, "a", "00:00:00", "00:10:00")
+		})
+	})
+}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,4 +230,50 @@ func ExampleScheduler_SkipTick() {
 	// Output:
 	// ada public holiday
 	// 24h0m0s
+}
+
+// slowPlan is a schedule that takes two seconds to plan what came due before 00:10.
+type slowPlan struct{ begun atomic.Bool }
+
+func (*slowPlan) String() string { return "slow" }
+
+func (s *slowPlan) Next(t time.Time) time.Time {
+	if !time.Now().Before(clock("00:10:00")) && strings.Contains(string(debug.Stack()), "planner") && s.begun.CompareAndSwap(false, true) {
+		time.Sleep(2 * time.Second)
+	}
+	return minutely.Next(t)
+}
+
+// A plan that was begun before a tick was skipped, or a skip undone, is not carried out.
+func TestSkipTickWhilePlanning(t *testing.T) {
+	for _, undo := range []bool{false, true} {
+		t.Run(fmt.Sprint("undo=", undo), func(t *testing.T) {
+			inFleet(t, func(t *testing.T, f *fleet) {
+				plan := new(slowPlan)
+				f.do(sched.Job{Name: "a", Schedule: plan, CatchUp: sched.All{}, Overlap: sched.BufferAll{}}, 0)
+				f.start(0)
+				f.until("00:01:30")
+				if undo {
+					noErr(t, f.console().SkipTick(t.Context(), "a", clock("00:05:00"), "no"))
+				}
+				f.owner().stop()
+				f.until("00:10:30")
+				f.start(0)
+				f.until("00:10:31")
+				if !plan.begun.Load() {
+					t.Fatal("no plan is being made")
+				}
+				if undo {
+					noErr(t, f.console().UnskipTick(t.Context(), "a", clock("00:05:00")))
+				} else {
+					noErr(t, f.console().SkipTick(t.Context(), "a", clock("00:05:00"), "no"))
+				}
+				f.until("00:10:50")
+				ran := slices.ContainsFunc(f.ledger.all("a"), func(d deed) bool { return d.Nominal.Equal(clock("00:05:00")) })
+				if ran != undo {
+					t.Errorf("the tick ran: %v, history %v", ran, f.history("a"))
+				}
+			})
+		})
+	}
 }

@@ -39,8 +39,16 @@ type lane struct {
 	// ahead holds the ticks whose runs were recorded when an attempt was last made. If
 	// such a run was lost, its tick waits again, and begins before later ones.
 	ahead []*waiter
-	at    time.Time
+	at    time.Time // when to try again
+	rests bool      // because of the first tick's back-off, not because the claim was held
 	try   int
+}
+
+// unrest forgets the back-off of the first tick: another tick may be the first.
+func (l *lane) unrest() {
+	if l.rests {
+		l.at, l.rests = time.Time{}, false
+	}
 }
 
 // spot is the place of a tick.
@@ -151,6 +159,7 @@ func (b *starter) add(w *waiter) {
 		b.lanes[claim] = l
 	}
 	b.lift(l) // before its order changes
+	l.unrest()
 	l.line.add(w)
 	b.where[w.key] = spot{l, w}
 	b.place(l)
@@ -163,6 +172,7 @@ func (b *starter) remove(key string) {
 	}
 	delete(b.where, key)
 	b.lift(at.lane)
+	at.lane.unrest()
 	at.lane.line.remove(at.w)
 	b.place(at.lane)
 }
@@ -250,7 +260,7 @@ func (b *starter) begins(l *lane) (Job, *waiter) {
 			continue
 		}
 		if w.begins.After(time.Now()) {
-			l.at = w.begins
+			l.at, l.rests = w.begins, true
 			return j, nil
 		}
 		return j, w
@@ -269,7 +279,7 @@ func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
 				b.tries--
 			}
 			if held {
-				l.at = time.Now().Add(backoff(l.try))
+				l.at, l.rests = time.Now().Add(backoff(l.try)), false
 				l.try++
 			}
 			b.place(l)
