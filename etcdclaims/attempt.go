@@ -61,6 +61,16 @@ func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPl
 	return a
 }
 
+// copied returns the attempt as it is now, for a cleanup that runs beside it.
+func (a *attempt) copied() *attempt {
+	now := *a
+	if a.slots != nil {
+		own := *a.slots
+		now.slots = &own
+	}
+	return &now
+}
+
 // describe makes the value of the claim, which says the number of the work's
 // attempt.
 func (a *attempt) describe() {

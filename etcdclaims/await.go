@@ -67,7 +67,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			// waiter from its notices while the watch is being created.
 			key, opts := c.awaitedKey(a, p).key, []clientv3.OpOption{clientv3.WithRev(p.rev + 1)}
 			if a.slots != nil && p.pred == nil {
-				opts = append(opts, clientv3.WithRange(rangeEnd(c.store.layout.own(a.slots.key+slotSuffix))))
+				opts = append(opts, clientv3.WithRange(a.slots.end(c.store.layout)))
 			}
 			go func() {
 				w, _, _ := c.beginWatch(watching, key, opts...)

@@ -45,10 +45,10 @@ const (
 )
 
 // joinLocal makes the acquisition a local waiter of this client's own term, if there is
-// one and all that it wants is the key.
+// one and all that it wants is the key. A slot has a line of its own.
 func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPlan) *localWaiter {
 	t := c.keys.term(key)
-	if t == nil || t.s != s || t.work || !mayWaitLocally(s, o, w) {
+	if t == nil || t.s != s || t.work || t.slots != nil || !mayWaitLocally(s, o, w) {
 		return nil
 	}
 	f := &localWaiter{a: c.newAttempt(s, key, o, nil), done: make(chan *term, 1), placed: make(chan struct{})}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/etcdclaims/claims/internal/txn"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -76,6 +78,7 @@ func (c *Client) resize(ctx context.Context, s *slots, n int) (again bool, err e
 		return false, nil
 	case n == 0:
 		held, waiting := resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Count
+		held = slices.DeleteFunc(held, func(kv *mvccpb.KeyValue) bool { return s.number(kv.Key, l) < 0 })
 		if len(held) > 0 {
 			return false, fmt.Errorf("%d of its slots are held: %w", len(held), &HeldError{Info: c.info(s.key, held[0], nil, waiting)})
 		}
@@ -83,8 +86,8 @@ func (c *Client) resize(ctx context.Context, s *slots, n int) (again bool, err e
 			return false, &HeldError{Info: Info{Key: s.key, Slots: has.n, Waiting: waiting}}
 		}
 		op = clientv3.OpDelete(own)
-		cmps = append(cmps, c.nobodyInLine(s.family), clientv3.Compare(clientv3.CreateRevision(l.own(s.key+slotSuffix)).WithPrefix(), "=", 0))
+		cmps = append(cmps, c.nobodyInLine(s.family), clientv3.Compare(clientv3.ModRevision(l.own(SlotKey(s.key, 0))).WithRange(s.end(l)), "<", resp.Header.Revision+1)) // none was put since
 	}
-	got, err := c.store.Do(ctx, txn.Request{Key: s.family, In: txn.Of(cmps, []clientv3.Op{op}, nil)})
+	got, err := c.store.Do(ctx, txn.Request{Key: s.family, Also: []string{s.key}, In: txn.Of(cmps, []clientv3.Op{op}, nil)})
 	return err == nil && !got.Succeeded, err
 }

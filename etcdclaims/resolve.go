@@ -100,6 +100,7 @@ func (a *attempt) drop() []clientv3.Op {
 // undo takes back, in the background, whatever the attempt may have put or may
 // yet put, so that a shared lease never keeps alive a claim that nobody has.
 func (a *attempt) undo() {
+	a = a.copied()
 	st := a.s.c.store
 	own := st.layout.own(a.key)
 	drop := a.drop()
@@ -123,7 +124,8 @@ func (a *attempt) undo() {
 			drop, gone = append(drop, left...), append(gone, left...)
 		}
 		if a.slots != nil {
-			gone = append([]clientv3.Op{a.slots.readAll(st.layout)}, gone...)
+			read := []clientv3.Op{a.slots.readAll(st.layout)}
+			drop, gone = append(read, drop...), append(read, gone...)
 		}
 		r = txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Urgent: true, TakesBack: a.work == nil && a.slots == nil, In: txn.Of(a.hasKey(), drop, gone)}
 		if a.unsure && !a.answered {
@@ -141,7 +143,7 @@ func (a *attempt) undo() {
 	}
 	a.s.c.addCleanup(&cleanup{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
 		resp, err := st.Do(ctx, r)
-		if err == nil && !resp.Succeeded && a.slots != nil {
+		if err == nil && a.slots != nil {
 			err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)
 		}
 		if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {

@@ -45,6 +45,7 @@ type slots struct {
 	n      int    // how many there are
 	i      int    // which one is tried, or held
 	unset  bool   // there is no record: whoever takes a slot puts it
+	raw    string // the record as it was read, or ""
 	inLine bool   // the call has stood in line, and follows Resize
 }
 
@@ -102,8 +103,11 @@ func (s *slots) of(key string) error {
 
 func (s *slots) held() string { return SlotKey(s.key, s.i) }
 
-// record is the value of the record.
+// record is the value of the record: the one that was read, or the one that is put.
 func (s *slots) record() string {
+	if s.raw != "" {
+		return s.raw
+	}
 	return encode(struct {
 		Version int    `json:"v"`
 		Kind    string `json:"kind"`
@@ -128,14 +132,18 @@ func (s *slots) recordedCmp(l layout) clientv3.Cmp {
 func (s *slots) readRecord(l layout) clientv3.Op { return clientv3.OpGet(l.own(s.key)) }
 
 func (s *slots) readAll(l layout) clientv3.Op {
-	return clientv3.OpGet(l.own(s.key+slotSuffix), clientv3.WithPrefix())
+	return clientv3.OpGet(l.own(SlotKey(s.key, 0)), clientv3.WithRange(s.end(l)))
 }
+
+// end is the first etcd key after those of all slots: a colon follows the digits. Before it there may be claims on
+// keys that are no slots, such as SlotKey(key, 0) + "x": see number.
+func (s *slots) end(l layout) string { return l.own(s.key + slotSuffix + ":") }
 
 // number returns which of the slots an etcd key is the claim of, or -1.
 func (s *slots) number(name []byte, l layout) int {
 	text, found := strings.CutPrefix(string(name), l.own(s.key+slotSuffix))
 	i, err := strconv.Atoi(text)
-	if !found || err != nil || i < 0 || strconv.Itoa(i) != text {
+	if !found || err != nil || i < 0 || i >= MaxSlots || strconv.Itoa(i) != text {
 		return -1
 	}
 	return i
@@ -145,14 +153,14 @@ func (s *slots) number(name []byte, l layout) int {
 // held as a whole.
 func (s *slots) learn(record *mvccpb.KeyValue) bool {
 	if record == nil {
-		s.unset = true
+		s.unset, s.raw = true, ""
 		return true
 	}
 	h, err := decodeHolder(record.Value)
 	if err != nil || h.Kind != kindSlots || h.Slots < 1 {
 		return false
 	}
-	s.n, s.unset = h.Slots, false
+	s.n, s.unset, s.raw = h.Slots, false, string(record.Value)
 	return true
 }
 
@@ -174,10 +182,13 @@ func (a *attempt) asked() string {
 
 // alsoKeys are further keys that the attempt's requests concern.
 func (a *attempt) alsoKeys() []string {
-	if a.slots != nil {
-		return []string{a.key}
+	switch {
+	case a.slots == nil:
+		return nil
+	case a.slots.unset: // it puts the record, where a claim on the whole key would be
+		return []string{a.key, a.slots.key}
 	}
-	return nil
+	return []string{a.key}
 }
 
 // lineKey is the key by which the term's line and its requests go.
@@ -225,7 +236,7 @@ func (a *attempt) judgeSlots(v *snapshot) error {
 	if s.n != before.n && !s.inLine {
 		return fmt.Errorf("%w: the key has %d, the call asks for %d; Resize changes the number", ErrSlots, s.n, before.n)
 	}
-	v.refused = triedFree && s.n == before.n && s.unset == before.unset
+	v.refused = triedFree && s.unset == before.unset && s.record() == before.record()
 	held := make(map[int]*mvccpb.KeyValue, len(v.slots))
 	for _, kv := range v.slots {
 		held[s.number(kv.Key, a.s.c.store.layout)] = kv

@@ -13,6 +13,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
 )
 
 // slotted are the claims on all slots of "k", which b finds held then.
@@ -546,4 +548,209 @@ func TestSlotsManyCallers(t *testing.T) {
 		}
 		w.clean(a, b)
 	})
+}
+
+// A holder hands its slot over also if it was the first of all, or has joined the line
+// when the key had fewer slots.
+func TestSlotsHandedOverByAll(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		first, firstHost := w.client(etcdclaims.Config{TTL: 15 * sec})
+		late, lateHost := w.client(etcdclaims.Config{TTL: 15 * sec})
+		a := w.peer()
+		handsOver := func(cl *etcdclaims.Claim, host *claimtest.Host, n int) *etcdclaims.Claim {
+			t.Helper()
+			next := acquiring(ctx, a, "k", etcdclaims.Slots(n))
+			time.Sleep(sec)
+			release(t, cl)
+			got := w.within(sec, next)
+			if sent := len(host.Sent(claimtest.HandOver)); sent != 1 {
+				t.Errorf("%v: %d hand-overs", cl.Token(), sent)
+			}
+			return got
+		}
+		held := handsOver(tryClaim(t, first, "k", etcdclaims.Slots(1)), firstHost, 1)
+		one := acquiring(ctx, a, "k", etcdclaims.Slots(1))
+		time.Sleep(sec)
+		two := acquiring(ctx, late, "k", etcdclaims.Slots(1))
+		time.Sleep(sec)
+		noErr(t, a.Resize(ctx, "k", 2))
+		release(t, w.within(sec, one))
+		second := w.within(sec, two)
+		if second.Slot() != 1 {
+			t.Errorf("slot %d", second.Slot())
+		}
+		released(t, []*etcdclaims.Claim{handsOver(second, lateHost, 2), held})
+		w.clean(a, first, late)
+	})
+}
+
+// A request that is carried out twice takes a slot, and joins the line. A slot that is
+// handed to that place before the place is deleted is given up.
+func TestSlotsCarriedOutTwice(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		virtualCase(t, fmt.Sprintf("reply lost %v", lost), func(t *testing.T, w *world) {
+			ctx := context.Background()
+			a := w.peer()
+			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			held := w.slotted(2, a, b)
+			brief, cancel := context.WithTimeout(ctx, sec)
+			defer cancel()
+			if _, err := b.Acquire(brief, "k", etcdclaims.Slots(2)); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err) // b asks for a place in line from now on
+			}
+			time.Sleep(sec)
+			released(t, held)
+			var other *etcdclaims.Claim
+			twice := claimtest.Fault{On: claimtest.Enqueue, Saw: func(req any) {
+				_, err := pb.NewKVClient(w.raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
+				noErr(t, err)
+				other = tryClaim(t, a, "k", etcdclaims.Slots(2))
+			}}
+			if lost {
+				twice.LoseReply, twice.Code = true, codes.Unavailable
+			}
+			host.Inject(twice)
+			host.Inject(claimtest.Fault{On: claimtest.Leave, DelayRequest: sec})
+			holder := acquiring(ctx, b, "k", etcdclaims.Slots(2))
+			got := w.within(sec/2, holder)
+			release(t, other)
+			time.Sleep(3 * sec)
+			next := tryClaim(t, a, "k", etcdclaims.Slots(2))
+			if next.Slot() == got.Slot() {
+				t.Errorf("both have slot %d", got.Slot())
+			}
+			if n := w.places(); n != 0 {
+				t.Errorf("%d places", n)
+			}
+			w.owned(got, a)
+			released(t, []*etcdclaims.Claim{got, next})
+			w.clean(a, b)
+		})
+	}
+}
+
+// Keys of users that look like those of slots are none.
+func TestSlotsBesideSimilarKeys(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, b := w.peer(), w.peer()
+		claims := w.slotted(2, a, b)
+		var similar []*etcdclaims.Claim
+		for _, key := range []string{"k#slot-machine", "k#slot-1x", "k#slot-01", "k#slot-256", "k#slot-"} {
+			similar = append(similar, tryClaim(t, b, key))
+		}
+		next := acquiring(ctx, b, "k", etcdclaims.Slots(2))
+		time.Sleep(sec)
+		if err := a.Resize(ctx, "k", 0); !errors.Is(err, etcdclaims.ErrHeld) {
+			t.Errorf("resized while slots are held: %v", err)
+		}
+		release(t, claims[1])
+		released(t, []*etcdclaims.Claim{w.within(sec, next), claims[0]})
+		noErr(t, a.Resize(ctx, "k", 0))
+		released(t, similar)
+		w.closeClean(a, b)
+	})
+}
+
+// A caller that wants one slot by its key does not pass those in line for any.
+func TestSlotsHaveNoLocalWaiters(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, b := w.peer(), w.peer()
+		held := w.slotted(1, a, b)
+		plain := acquiring(context.Background(), a, etcdclaims.SlotKey("k", 0))
+		time.Sleep(sec)
+		next := acquiring(context.Background(), b, "k", etcdclaims.Slots(1))
+		time.Sleep(sec)
+		release(t, held[0])
+		release(t, w.within(sec, next))
+		release(t, w.within(sec, plain))
+		w.clean(a, b)
+	})
+}
+
+// The record may have another spacing, and fields of later versions.
+func TestSlotsRecordOfAnother(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, b := w.peer(), w.peer()
+		put := func(n int) {
+			_, err := w.raw.Put(ctx, w.own("k"), fmt.Sprintf(`{ "v": 1, "kind": "slots", "slots": %d, "later": true }`, n))
+			noErr(t, err)
+		}
+		put(2)
+		claims := w.slotted(2, a, b)
+		next := acquiring(ctx, b, "k", etcdclaims.Slots(2))
+		time.Sleep(sec)
+		release(t, claims[0])
+		claims[0] = w.within(sec, next)
+		next = acquiring(ctx, b, "k", etcdclaims.Slots(2))
+		time.Sleep(sec)
+		put(3) // while it is in line
+		third := w.within(sec, next)
+		noErr(t, a.Resize(ctx, "k", 4))
+		released(t, append(claims, third, tryClaim(t, b, "k", etcdclaims.Slots(4))))
+		put(4)
+		w.clean(a, b)
+	})
+}
+
+// A claim on the whole key and the first one on a slot, by one client at once, do not
+// share a request: both would put the same key.
+func TestSlotsAndWholeKeyAtOnce(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayReply: 5 * time.Millisecond, Saw: func(req any) {
+			puts := make(map[string]int)
+			countPuts(req.(*pb.TxnRequest), puts)
+			for key, n := range puts {
+				if n > 1 {
+					t.Errorf("%s is put %d times", key, n)
+				}
+			}
+		}})
+		done := make(chan bool)
+		const keys = 100
+		for i := range 2 * keys {
+			go func() {
+				var opts []etcdclaims.AcquireOption
+				if i%2 == 0 {
+					opts = append(opts, etcdclaims.Slots(1))
+				} else {
+					time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+				}
+				cl, err := c.TryAcquire(context.Background(), fmt.Sprint("k", i/2), opts...)
+				if err != nil && !errors.Is(err, etcdclaims.ErrHeld) {
+					t.Error(err)
+				}
+				done <- cl != nil
+			}()
+		}
+		got := 0
+		for range 2 * keys {
+			if <-done {
+				got++
+			}
+		}
+		if got != keys {
+			t.Errorf("%d of %d", got, keys)
+		}
+	})
+}
+
+// countPuts counts how often the first branches of a transaction put a key.
+func countPuts(in *pb.TxnRequest, puts map[string]int) {
+	for _, op := range in.Success {
+		if p := op.GetRequestPut(); p != nil {
+			puts[string(p.Key)]++
+		} else if inner := op.GetRequestTxn(); inner != nil {
+			countPuts(inner, puts)
+		}
+	}
 }

@@ -113,7 +113,12 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
 	}
 	if a.slots != nil {
+		// It has the slot, so there was a record with as many. If that is another by
+		// now, a hand-over is refused and reads it.
 		own := *a.slots
+		if own.unset = false; own.n <= own.i {
+			own.n, own.raw = own.i+1, ""
+		}
 		t.slots = &own
 	}
 	if t.noted {

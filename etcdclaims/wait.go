@@ -205,6 +205,9 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 	case err != nil:
 		return 0, nil, a.leaseGone(ctx, err) || txn.IsTransient(err), err
 	case resp == nil:
+		if rev > 0 && a.slots != nil {
+			a.leaveLine() // the lost request may have been carried out twice
+		}
 		return rev, nil, rev == 0, nil
 	case !resp.Succeeded:
 		// Not even a place was taken: the epoch is another.
@@ -232,12 +235,20 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 }
 
 // leaveLine deletes the place of an attempt whose request was carried out twice, so
-// that it has joined the line behind itself.
+// that it has joined the line behind itself. A further slot that was handed to that
+// place is given up.
 func (a *attempt) leaveLine() {
+	a = a.copied()
 	st := a.s.c.store
-	place := st.layout.waiter(a.lineKey(), a.id)
+	ops := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.lineKey(), a.id))}
+	if a.slots != nil {
+		ops = []clientv3.Op{a.slots.readAll(st.layout), ops[0], clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
+	}
 	a.s.c.cleanUp(a.s, "leaving the line", func(ctx context.Context) error {
-		_, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, TakesBack: true, In: txn.Then(clientv3.OpDelete(place))})
+		resp, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, TakesBack: a.slots == nil, In: txn.Then(ops...)})
+		if err == nil && a.slots != nil {
+			err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)
+		}
 		return err
 	})
 }
