@@ -63,8 +63,10 @@ type Hooks struct {
 	// Overdue is called when a tick of a job has not ended by its Job.Overdue. The
 	// explanation says why, such as not admitted or running; its Fate is FateUnknown if
 	// etcd cannot be read. It is called in the owner of the group. If the group has none,
-	// or etcd cannot be read, it is called in each process that runs. If the owner changes
-	// it can be called again for the same tick. If more than one tick reaches the bound in
+	// or etcd cannot be read, it is called in each process that runs. A minute later each
+	// such process also reports a tick of a job that its owner has without an Overdue, or of
+	// which it has admitted no tick so far: it may not have the job. So if the owner changes,
+	// Overdue can be called again for the same tick. If more than one tick reaches the bound in
 	// the meantime, as while the process is suspended, it is called for the newest.
 	// It has a goroutine of its own, and delays other calls of Overdue only.
 	Overdue func(Explanation)

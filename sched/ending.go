@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -19,59 +20,77 @@ type ending struct {
 }
 
 // end replaces the record of a run in progress: by the waiting tick if there is a next
-// attempt, and by p otherwise. It retries until the result is known or the claim is
-// lost. The transaction is under the guard of the claim, and changes nothing if the
-// record is gone. So a request that arrives late, or twice, does no harm.
-func (s *Scheduler) end(a *active, value string, p past, next *ready) error {
+// attempt, and by p otherwise. It returns the record that it stored: of a tick that was
+// withdrawn or replaced in the meantime, another one than p. It retries until the result is
+// known or the claim is lost. The transaction is under the guard of the claim, and changes
+// nothing if the record is gone. So a request that arrives late, or twice, does no harm.
+func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, error) {
 	if s.Passthrough() {
-		return nil
+		return p, nil
 	}
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
+	waits, withdraw := s.keys.ready(j.Name, a.run.ID), s.keys.withdraw(j.Name)
 	ctx := context.WithoutCancel(a.ctx)
 	for try := 0; ; try++ {
 		e, err := s.ending(ctx, a, value, p, next)
 		if err != nil {
 			if !s.wait(a, try) {
-				return err
+				return p, err
 			}
 			continue
 		}
-		waits := s.keys.ready(j.Name, a.run.ID)
+		entry := s.keys.entry(j.Name, e.left)
 		resp, err := a.claim.Txn(ctx).If(e.cmps...).Then(e.ops...).
-			Else(clientv3.OpGet(waits), clientv3.OpGet(s.keys.entry(j.Name, e.left)), clientv3.OpGet(key)).Commit()
+			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key), clientv3.OpGet(withdraw)).Commit()
 		switch {
 		case err == nil && resp.Succeeded:
-			s.rings.learn(resp.Responses)
-			if inner := resp.Responses[0].GetResponseTxn(); next != nil && (inner == nil || inner.Succeeded) {
-				s.view.put(waits, encode(next), resp.Header.Revision)
-			}
-			s.view.remove(key, resp.Header.Revision)
-			if e.pauses > 0 && resp.Responses[e.pauses].GetResponseTxn().Succeeded {
-				s.log.Warn("job paused: too many of its runs failed in a row", zap.String("job", j.Name),
-					zap.String("key", s.keys.paused(j.Name)), zap.Int("failures", j.PauseOnFailure), zap.String("error", p.Error))
-			}
-			return nil
+			return s.ended(a, e, p, next, resp), nil
 		case err == nil:
-			there := func(i int) string {
-				for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
-					return string(kv.Value)
+			there := func(i int) *mvccpb.KeyValue {
+				if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+					return kvs[0]
 				}
-				return ""
+				return new(mvccpb.KeyValue)
 			}
-			if there(1) != "" || next != nil && there(0) == encode(next) {
-				return nil // an earlier request succeeded, and its reply was lost
+			switch stored, wd := there(1), there(3); {
+			// An earlier request succeeded, and its reply was lost.
+			case stored.ModRevision != 0:
+				return decode[past](entry, stored.Value)
+			case next != nil && string(there(0).Value) == encode(next):
+				return p, nil
+			case string(there(2).Value) != value:
+				return p, errors.New("the record of the run is gone")
+			case next != nil && wd.ModRevision > a.claim.Revision():
+				by, _ := decode[cancelling](withdraw, wd.Value) // the owner logs one that cannot be read
+				p, next = next.withdrawn(p, by), nil
 			}
-			if there(2) != value {
-				return errors.New("the record of the run is gone")
-			}
-			continue // another run has counted a failure in the meantime
+			continue // or another run has counted a failure in the meantime
 		case errors.Is(err, etcdclaims.ErrLost), errors.Is(err, etcdclaims.ErrReleased), errors.Is(err, etcdclaims.ErrClosed):
-			return err
+			return p, err
 		}
 		if !s.wait(a, try) {
-			return err
+			return p, err
 		}
 	}
+}
+
+// ended takes over that the transaction of end succeeded, and returns the record that it
+// stored.
+func (s *Scheduler) ended(a *active, e ending, p past, next *ready, resp *clientv3.TxnResponse) past {
+	j, at := a.job, resp.Header.Revision
+	s.rings.learn(resp.Responses)
+	inner := resp.Responses[0].GetResponseTxn()
+	if waits := inner == nil || inner.Succeeded; next != nil && waits {
+		s.view.put(s.keys.ready(j.Name, a.run.ID), encode(next), at)
+	} else if next != nil {
+		p = e.left
+	}
+	s.view.remove(s.keys.run(j.Name, a.run.ID), at)
+	if e.pauses > 0 && resp.Responses[e.pauses].GetResponseTxn().Succeeded {
+		s.log.Warn("job paused: too many of its runs failed in a row", zap.String("job", j.Name),
+			zap.String("key", s.keys.paused(j.Name)), zap.Int("failures", j.PauseOnFailure), zap.String("error", p.Error))
+	}
+	return p
 }
 
 // ending returns the transaction that ends the record of a run.
@@ -79,6 +98,7 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
 	e := ending{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, left: p}
 	if next != nil {
+		e.cmps = append(e.cmps, s.notWithdrawn(j, a.claim.Revision()))
 		ops, left := s.waitAgain(j, *next, p)
 		e.ops, e.left = append(ops, clientv3.OpDelete(key)), left // in this order: see settle
 	} else {

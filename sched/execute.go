@@ -248,7 +248,7 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 	}
 	a.outcome = outcome
 	p.Again = outcome.bad() && a.job.Retry.wants(err, a.run.Retries)
-	rerr := s.recordEnd(a, value, p)
+	p, rerr := s.recordEnd(a, value, p)
 	fields := append(a.fields(), zap.Duration("took", p.Ended.Sub(p.Began)), zap.Bool("again", p.Again))
 	switch {
 	case rerr != nil:
@@ -275,8 +275,9 @@ func (r run) past() past {
 	}
 }
 
-// recordEnd replaces the record of a run in progress by the record of its outcome.
-func (s *Scheduler) recordEnd(a *active, value string, p past) error {
+// recordEnd replaces the record of a run in progress by the record of its outcome, which
+// it returns.
+func (s *Scheduler) recordEnd(a *active, value string, p past) (past, error) {
 	switch {
 	case p.Again:
 		next := a.retried(p)
@@ -288,9 +289,14 @@ func (s *Scheduler) recordEnd(a *active, value string, p past) error {
 	return s.end(a, value, p, a.next)
 }
 
-// giveBack makes a tick wait again whose handler was not called.
+// giveBack makes a tick wait again whose handler was not called, unless the tick was
+// withdrawn or replaced.
 func (s *Scheduler) giveBack(a *active, value string) bool {
-	return s.end(a, value, past{Ended: s.now()}, &a.run.ready) == nil
+	p, err := s.end(a, value, past{Ended: s.now()}, &a.run.ready)
+	if err == nil && p.Outcome != "" {
+		s.left(a.job, p)
+	}
+	return err == nil
 }
 
 // wait pauses before the next try. It returns false if the claim ends.

@@ -130,7 +130,7 @@ func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 	case x.Nominal.After(st.high) && st.paused != nil:
 		x.is(FatePaused, "not admitted: the job is paused by %s since %s: %s", st.paused.By, stamp(st.paused.At), st.paused.Note)
 	case x.Nominal.After(st.high):
-		x.is(FateOverdue, "due for %v and not admitted: the group has no owner, its owner is busy, or its clock is behind", now.Sub(x.Nominal).Round(time.Second))
+		x.is(FateOverdue, "due for %v and not admitted: the group has no owner, its owner does not have the job or is busy, or its clock is behind", now.Sub(x.Nominal).Round(time.Second))
 	case x.Nominal.Before(st.spec.Since):
 		x.is(FateBefore, "before the schedule %s was registered at %s", st.spec.Schedule, stamp(st.spec.Since))
 	case x.givenUp(schedule, records):

@@ -18,6 +18,11 @@ type withdrawal struct {
 	due bool // whether such ticks may be left
 }
 
+// explain adds to the error of a record that the tick was cancelled.
+func (c cancelling) explain(text string) string {
+	return limitText(strings.TrimPrefix(text+"; cancelled by "+c.By+": "+c.Note, "; "))
+}
+
 // hearWithdrawal takes over a Cancel of waiting ticks.
 func (l *leadership) hearWithdrawal(job string, is kv) {
 	if is.gone {
@@ -77,7 +82,7 @@ func (l *leadership) withdrawals(c *jobState, all *jobWaiting, wd withdrawal) (s
 	records := make([]past, len(ticks))
 	for i, w := range ticks {
 		records[i] = w.leftOut(OutcomeWithdrawn, now)
-		records[i].Error = limitText(strings.TrimPrefix(records[i].Error+"; cancelled by "+wd.By+": "+wd.Note, "; "))
+		records[i].Error = wd.explain(records[i].Error)
 	}
 	if rest := len(ticks) - most; rest > 0 {
 		last := len(ticks) - 1

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 type localJob struct {
 	job     Job
 	high    time.Time
-	waiting []ready
+	waiting line
 	running int
 }
 
@@ -63,13 +62,12 @@ func (l *local) round(ctx context.Context) time.Duration {
 		}
 	}
 	for l.s.cfg.Limit == 0 || l.running < l.s.cfg.Limit {
-		a := l.oldest(now, &d)
+		a, w := l.oldest(now, &d)
 		if a == nil {
 			break
 		}
-		r := a.waiting[0]
-		a.waiting = a.waiting[1:]
-		l.begin(ctx, a, r)
+		a.waiting.remove(w)
+		l.begin(ctx, a, w.ready)
 	}
 	return max(d, 0)
 }
@@ -79,36 +77,60 @@ func (l *local) adopt(now time.Time) {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	for _, j := range l.s.order[len(l.jobs):] {
-		a := &localJob{job: j, high: now}
+		a := &localJob{job: j, high: now, waiting: line{order: byTime}}
 		if j.RunOnStart {
-			a.waiting = append(a.waiting, ready{Job: j.Name, ID: startID + j.hash(), Nominal: now, Actual: now, Attempt: 1})
+			a.add(ready{Job: j.Name, ID: startID + j.hash(), Nominal: now, Actual: now, Attempt: 1}, now)
 		}
 		l.jobs[j.Name] = a
 	}
 }
 
-// oldest returns the job whose tick begins first, or nil if no tick can begin. It gives
-// up ticks that are past their StartDeadline, and sets next to when a tick can begin
+// add lets a tick wait.
+func (a *localJob) add(r ready, now time.Time) {
+	w := &waiter{ready: r}
+	if rest := r.rests(now); rest > 0 {
+		w.begins = time.Now().Add(rest)
+	}
+	a.waiting.add(w)
+}
+
+// oldest returns the tick that begins first and its job, or nil if no tick can begin. It
+// gives up ticks that are past their StartDeadline, and sets next to when a tick can begin
 // again, if that is sooner.
-func (l *local) oldest(now time.Time, next *time.Duration) (first *localJob) {
+func (l *local) oldest(now time.Time, next *time.Duration) (of *localJob, first *waiter) {
 	for _, a := range l.jobs {
-		for len(a.waiting) > 0 && a.job.tooLate(a.waiting[0].Nominal, now) && !isManual(a.waiting[0].ID) {
-			r := a.waiting[0]
-			a.waiting = a.waiting[1:]
-			l.s.left(a.job, past{ID: r.ID, Outcome: OutcomeLate, Nominal: r.Nominal, Actual: r.Actual, Ended: now})
-		}
-		if len(a.waiting) == 0 || a.running > 0 && !a.job.parallel() {
+		w := l.first(a, now, next)
+		if w == nil || a.running > 0 && !a.job.parallel() {
 			continue
 		}
-		if rest := a.waiting[0].rests(now); rest > 0 {
-			*next = min(*next, rest)
-			continue
-		}
-		if first == nil || a.waiting[0].Nominal.Before(first.waiting[0].Nominal) {
-			first = a
+		if first == nil || w.Nominal.Before(first.Nominal) {
+			of, first = a, w
 		}
 	}
-	return first
+	return of, first
+}
+
+// first is oldest for one job, whether or not a run of it is in progress. A tick that waits
+// for its next attempt delays those behind it, unless the runs of the job may overlap.
+func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
+	for i := 0; i < len(a.waiting.ticks); {
+		w := a.waiting.ticks[i]
+		if a.job.tooLate(w.Nominal, now) && !isManual(w.ID) {
+			a.waiting.remove(w)
+			l.s.left(a.job, w.leftOut(OutcomeLate, now))
+			continue
+		}
+		rest := time.Until(w.begins)
+		if rest <= 0 {
+			return w
+		}
+		*next = min(*next, rest)
+		if !a.job.parallel() {
+			return nil
+		}
+		i++
+	}
+	return nil
 }
 
 // begin begins a tick.
@@ -127,8 +149,8 @@ func (l *local) begin(ctx context.Context, a *localJob, r ready) {
 			defer l.mu.Unlock()
 			a.running--
 			l.running--
-			if next := run.next; next != nil && (len(a.waiting) == 0 || !a.job.newestOnly(next.ID)) {
-				a.waiting = slices.Insert(a.waiting, 0, *next)
+			if next := run.next; next != nil && (len(a.waiting.ticks) == 0 || !a.job.newestOnly(next.ID)) {
+				a.add(*next, l.s.now())
 			}
 			if run.outcome == OutcomeOK {
 				l.admitAfter(run.run)
@@ -157,30 +179,28 @@ func (l *local) admit(a *localJob, due plan) {
 // admitTick lets a tick wait, or leaves it out, under the job's Overlap.
 func (l *local) admitTick(a *localJob, r ready) {
 	s, j, now := l.s, a.job, l.s.now()
-	p := past{ID: r.ID, Outcome: OutcomeSkipped, Nominal: r.Nominal, Actual: r.Actual, Missed: r.Missed, Ended: now}
+	waiting := len(a.waiting.ticks)
 	var full bool
 	switch policy := j.Overlap.(type) {
 	case BufferOne:
-		full = len(a.waiting) > 0
+		full = waiting > 0
 	case BufferAll:
-		full = len(a.waiting) >= policy.max()
+		full = waiting >= policy.max()
 	case Allow:
 	case CancelRunning:
-		p.Outcome = OutcomeReplaced
-		for _, w := range a.waiting {
-			p.ID, p.Nominal, p.Actual = w.ID, w.Nominal, w.Actual
-			s.left(j, p)
+		for _, w := range a.waiting.ticks {
+			s.left(j, w.leftOut(OutcomeReplaced, now))
 		}
-		a.waiting = nil
+		a.waiting.ticks = nil
 		s.cancelRuns(j.Name)
 	default:
-		full = a.running > 0 || len(a.waiting) > 0
+		full = a.running > 0 || waiting > 0
 	}
 	if full {
-		s.left(j, p)
+		s.left(j, waiter{ready: r}.leftOut(OutcomeSkipped, now))
 		return
 	}
-	a.waiting = append(a.waiting, r)
+	a.add(r, now)
 }
 
 // cancelRuns ends the contexts of all runs of a job in this process.

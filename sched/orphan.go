@@ -88,8 +88,14 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 	default:
 		over = true
 	}
-	if !over && l.outdated(c, r.ID) {
+	switch wd := l.withdrawn[c.id]; {
+	case over:
+	case wd.rev > rev:
+		p, over = again.withdrawn(p, wd.cancelling), true
+	case l.outdated(c, r.ID):
 		p, over = waiter{ready: again}.leftOut(OutcomeReplaced, p.Ended), true
+	default:
+		st.cmps = append(st.cmps, l.s.notWithdrawn(j, rev)) // otherwise the next search for orphans settles it
 	}
 	var cleanup []clientv3.Op
 	if note := l.s.keys.stuck(j.Name, r.ID); !l.s.view.get(note).gone {
@@ -157,6 +163,24 @@ func (r run) again(p past, how string) ready {
 // mayBeginAgain reports whether AtLeastOnce begins the tick again.
 func (r run) mayBeginAgain(j Job) bool {
 	return j.Delivery == AtLeastOnce && r.Attempt-r.Retries < j.MaxAttempts
+}
+
+// notWithdrawn is the condition that no Cancel of the job has come since a run began at the
+// revision.
+func (s *Scheduler) notWithdrawn(j Job, begun int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(s.keys.withdraw(j.Name)), "<", begun)
+}
+
+// withdrawn returns the record of an attempt that ended as p, and whose next attempt was
+// withdrawn.
+func (r ready) withdrawn(p past, by cancelling) past {
+	if p.Again {
+		p.Again, p.Error = false, p.Error+"; not tried again"
+	} else {
+		p = waiter{ready: r}.leftOut(OutcomeWithdrawn, p.Ended)
+	}
+	p.Error = by.explain(p.Error)
+	return p
 }
 
 // waitAgain returns the operations that make a begun tick wait again, after an attempt

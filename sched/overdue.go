@@ -14,7 +14,12 @@ type alarm struct {
 	nominal time.Time // the tick that is watched; zero if none follows
 	at      time.Time // when to look at it
 	left    bool      // whether it was left to the owner when it reached its bound
+	watched int64     // the last ownership, by its revision, whose owner is known to watch the job
 }
+
+// ownerTime is how long past its bound a tick is left to an owner that may not watch the
+// job: it may not have the job, or have it without an Overdue.
+const ownerTime = time.Minute
 
 // watchOverdue reports overdue ticks until ctx ends. The owner of the group reports them.
 // Another process does if etcd does not answer, or if the group has no owner.
@@ -67,18 +72,28 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 	if len(past) == 0 {
 		return
 	}
-	owned, unreachable := s.owned(ctx)
+	owner, unreachable := s.ownership(ctx)
 	for _, a := range past {
-		if newest := a.job.lastOnes(a.nominal, now.Add(-a.job.Overdue), 1); len(newest) > 0 {
-			a.nominal, a.left = newest[0], false
+		watched := owner != 0 && a.watched == owner
+		// A tick that was left to an owner that may not watch the job is not forgotten for a newer one.
+		if !a.left || watched || unreachable != nil {
+			if newest := a.job.lastOnes(a.nominal, now.Add(-a.job.Overdue), 1); len(newest) > 0 {
+				a.nominal, a.left = newest[0], false
+			}
 		}
-		if owned && !s.owning.Load() || a.left && unreachable != nil {
+		others := owner != 0 && !s.owning.Load()
+		if others && (watched || !a.left || now.Sub(a.nominal) < a.job.Overdue+ownerTime) || a.left && unreachable != nil {
 			a.at, a.left = now.Add(nap), true
 			continue
 		}
 		x := Explanation{Job: a.job.Name, Nominal: a.nominal}
 		if unreachable == nil {
-			unreachable = s.late(ctx, &x)
+			var st *jobSnapshot
+			if st, unreachable = s.late(ctx, &x, others); unreachable == nil && others && st.spec.Overdue > 0 && st.highRev > owner {
+				// The owner has moved the mark of the job in this term, so it has the job.
+				a.at, a.watched = now.Add(nap), owner
+				continue
+			}
 		}
 		if unreachable != nil {
 			x.is(FateUnknown, "not known, because etcd cannot be read: %v", unreachable)
@@ -98,21 +113,27 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 	}
 }
 
-// owned reports whether the group has an owner.
-func (s *Scheduler) owned(ctx context.Context) (bool, error) {
+// ownership returns the revision at which the owner of the group became that, or 0 if the
+// group has no owner.
+func (s *Scheduler) ownership(ctx context.Context) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.Etcd().Get(ctx, s.claims.OwnKey(ownerKey(s.cfg.Group)), clientv3.WithCountOnly())
-	return err == nil && resp.Count > 0, err
+	resp, err := s.claims.Etcd().Get(ctx, s.claims.OwnKey(ownerKey(s.cfg.Group)), clientv3.WithKeysOnly())
+	if err == nil && len(resp.Kvs) > 0 {
+		rev = resp.Kvs[0].ModRevision
+	}
+	return rev, err
 }
 
-// late explains a tick that has reached its bound, unless it has ended.
-func (s *Scheduler) late(ctx context.Context, x *Explanation) error {
+// late explains a tick that has reached its bound, unless it has ended, and returns the
+// state of its job. A job that is not registered is overdue if its owner had the time to do
+// so.
+func (s *Scheduler) late(ctx context.Context, x *Explanation, hadTime bool) (*jobSnapshot, error) {
 	st, err := s.read(ctx, x.Job)
-	if err == nil && st.specRev != 0 && !s.inProgress(x, st) && x.Nominal.After(st.high) {
+	if err == nil && (st.specRev != 0 || hadTime) && !s.inProgress(x, st) && x.Nominal.After(st.high) {
 		s.decided(x, st, nil)
 	}
-	return err
+	return st, err
 }
 
 // overdue returns the nominal time of the oldest scheduled tick that is past its bound, or

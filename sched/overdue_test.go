@@ -116,6 +116,36 @@ func TestOverdueInOutage(t *testing.T) {
 	})
 }
 
+// Each process reports the ticks of a job that the owner does not have, or has without an
+// Overdue. It does so a minute later, and once for each tick.
+func TestOverdueUnwatched(t *testing.T) {
+	for _, c := range []struct {
+		owner sched.Job // what the owner has
+		takes time.Duration
+		want  string
+	}{
+		{sched.Job{Name: "b", Schedule: tenMinutely}, 0, "00:01 overdue, 00:02 overdue, 00:03 overdue"},
+		{sched.Job{Name: "a", Schedule: minutely, Overlap: sched.Allow{}}, time.Hour, "00:01 running, 00:02 running, 00:03 running"},
+		{sched.Job{Name: "a", Schedule: minutely, Overlap: sched.Allow{}, Overdue: 30 * time.Second}, time.Hour, "00:02 running, 00:03 running, 00:04 running"},
+		{sched.Job{Name: "a", Schedule: minutely}, time.Second, ""},
+	} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			var got alarms
+			f.cfg.Hooks.Overdue = got.hook
+			f.do(c.owner, c.takes)
+			f.start(0)
+			f.until("00:00:30")
+			f.jobs = nil
+			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.Allow{}, Overdue: 30 * time.Second}, c.takes)
+			f.start(0)
+			f.until("00:01:40")
+			got.take()
+			f.until("00:04:35")
+			got.want(t, fmt.Sprintf("the owner has %s, Overdue %v, runs take %v", c.owner.Name, c.owner.Overdue, c.takes), c.want)
+		})
+	}
+}
+
 // A tick that the old owner did not report is reported by the next one.
 func TestOverdueAtTakeOver(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {

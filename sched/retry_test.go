@@ -1,12 +1,15 @@
 package sched_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
@@ -267,6 +270,116 @@ func TestRetryTakenBack(t *testing.T) {
 	})
 }
 
+// Cancel also takes back the next attempt of a tick whose run is just ending, is lost, or
+// has not called its handler.
+func TestRetryAfterCancel(t *testing.T) {
+	slow := func(ctx context.Context, _ sched.Tick) error {
+		time.Sleep(5 * time.Second)
+		return cmp.Or(context.Cause(ctx), errNoDisk)
+	}
+	again := sched.Retry{Max: 5, Backoff: 10 * time.Second}
+	for _, c := range []struct {
+		name   string
+		job    sched.Job
+		fault  claimtest.Fault
+		at     string // when it happens to the owner, which runs the tick
+		happen func(n *node)
+		cancel string // when
+		runs   int
+		record string
+		text   string
+	}{
+		{
+			"fails",
+			sched.Job{Retry: again},
+			claimtest.Fault{On: claimtest.Other, DelayRequest: 3 * time.Second},
+			"00:10:04", nil, "00:10:06",
+			1, "failed", "no disk; not tried again",
+		},
+		{
+			"is interrupted",
+			sched.Job{Delivery: sched.AtLeastOnce},
+			claimtest.Fault{},
+			"00:10:04", func(n *node) { go n.stop() }, "00:10:04.5",
+			1, "interrupted", "not begun again: withdrawn",
+		},
+		{
+			"is lost",
+			sched.Job{Delivery: sched.AtLeastOnce},
+			claimtest.Fault{},
+			"00:10:04", func(n *node) { n.kill() }, "00:10:06",
+			1, "lost", "not begun again: withdrawn",
+		},
+		{
+			"begins",
+			sched.Job{Retry: again},
+			claimtest.Fault{On: claimtest.Acquire, DelayReply: 3 * time.Second},
+			"00:09:59", nil, "00:10:01",
+			0, "withdrawn", "",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inFleet(t, func(t *testing.T, f *fleet) {
+				c.job.Name, c.job.Schedule, c.job.Handler = "a", tenMinutely, slow
+				f.do(c.job, 0)
+				f.start(0)
+				f.start(0)
+				f.until(c.at)
+				if c.happen != nil {
+					c.happen(f.owner())
+				} else {
+					c.fault.Key = "sched/default/job/a"
+					f.owner().host.Inject(c.fault)
+				}
+				f.until(c.cancel)
+				noErr(t, f.console().Cancel(t.Context(), "a", "enough"))
+				f.until("00:13:00")
+				if d := f.ledger.all("a"); len(d) != c.runs {
+					t.Errorf("%v", d)
+				}
+				f.wantHistory("a", c.record+" 00:10:00")
+				if e := f.entries("a")[0]; e.Again || !strings.Contains(e.Error, c.text) || !strings.HasSuffix(e.Error, "cancelled by operator: enough") {
+					t.Errorf("%+v", e)
+				}
+				f.until("00:20:04")
+				if d := f.ledger.all("a"); len(d) != c.runs+1 {
+					t.Errorf("Cancel affects a later tick: %v", d)
+				}
+			})
+		})
+	}
+}
+
+// Hooks.Finished receives what is recorded: a failed run has no other attempt if a newer
+// tick waits by then.
+func TestRetryReplaced(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			var finished atomic.Pointer[sched.Entry]
+			f.cfg.Hooks.Finished = func(e sched.Entry) {
+				if e.Nominal == clock("00:01:00") {
+					finished.Store(&e)
+				}
+			}
+			f.do(sched.Job{
+				Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Handler: failing(1, 59*time.Second),
+				Retry: sched.Retry{Max: 1},
+			}, 0)
+			n := f.start(0)
+			f.until("00:01:55")
+			n.host.Inject(claimtest.Fault{On: claimtest.Other, Key: "sched/default/job/a", DelayRequest: 3 * time.Second, LoseReply: lost})
+			f.until("00:02:30")
+			got := finished.Load()
+			if got == nil || got.Outcome != sched.OutcomeFailed || got.Again || !strings.Contains(got.Error, "a newer tick waits") {
+				t.Fatalf("%+v", got)
+			}
+			if all := f.entries("a"); len(all) != 1 || all[0].Again || all[0].Error != got.Error {
+				t.Errorf("%+v; %+v", all, got)
+			}
+		})
+	}
+}
+
 // AtLeastOnce and Retry count attempts apart.
 func TestRetryAndDelivery(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
@@ -301,6 +414,38 @@ func TestRetryPassthrough(t *testing.T) {
 		d := f.ledger.all("a")
 		if len(d) != 2 || d[1].Attempt != 2 || d[1].ID() != d[0].ID() || d[1].From.Sub(d[0].Until) < 2*time.Second {
 			t.Errorf("%v", d)
+		}
+	})
+}
+
+// A tick that waits for its next attempt delays no other if runs may overlap, and a clock
+// that is set back does not make it wait longer.
+func TestPassthroughRetryAndOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledger
+		var back atomic.Int64
+		s, err := sched.New(nil, sched.Config{Now: func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }})
+		noErr(t, err)
+		noErr(t, s.Add(sched.Job{
+			Name: "a", Schedule: minutely, Overlap: sched.Allow{}, Retry: sched.Retry{Max: 1, Backoff: 4 * time.Minute},
+			Handler: l.record("local", func(_ context.Context, tick sched.Tick) error {
+				if tick.Nominal.Minute() == 1 && tick.Attempt == 1 {
+					return errNoDisk
+				}
+				return nil
+			}),
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute+time.Second)
+		defer cancel()
+		go func() {
+			time.Sleep(90 * time.Second)
+			back.Store(int64(time.Hour))
+		}()
+		noErr(t, s.Run(ctx))
+		all := l.all("a")
+		i := slices.IndexFunc(all, func(d deed) bool { return d.Attempt == 2 })
+		if len(all) < 2 || i < 0 || all[i].From.After(all[0].Until.Add(5*time.Minute)) {
+			t.Errorf("%v", all)
 		}
 	})
 }
