@@ -20,7 +20,7 @@ import (
 // have made is then undone in the background.
 //
 // Calls of one client for one key that are made at the same time share a
-// request and its answer.
+// request and its answer. With Slots they share refusals.
 //
 // The error matches:
 //
@@ -69,7 +69,7 @@ func acquiring[O any](c *Client, key string, opts []O) (acquireOptions, error) {
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
 	c.stats.attempts.Add(1)
 	o.until = time.Now().Add(c.bound())
-	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede && o.slots == nil
+	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
 	o.observer = c.observeCall(ctx, Call{Key: key, Work: w != nil})
 	t, err := c.acquireLoop(ctx, key, o, w, c.tryOnce)
 	if err != nil {

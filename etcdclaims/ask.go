@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type ask struct {
 // askKey is what calls have in common that share an answer.
 type askKey struct {
 	key         string
+	slots       int
 	work, barge bool
 	ttl         time.Duration
 	manual      bool
@@ -44,6 +46,7 @@ type verdict struct {
 	err   error
 	again bool      // they ask again
 	plan  *workPlan // what the first has learnt of the work, or nil
+	slots *slots    // what it has learnt of the slots, or nil
 }
 
 // asks are the TryAcquires of a client that are about to be sent. No other mutex is
@@ -57,14 +60,20 @@ type asks struct {
 func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	o.ask = nil
 	k := askKey{key: key, work: w != nil, barge: o.barge, ttl: o.ttl, manual: o.manual, meta: txn.MetadataOf(ctx).Name}
+	if o.slots != nil {
+		k.slots = o.slots.n
+	}
 	a, first := c.asks.join(k)
-	if !first {
-		return c.shareAnswer(ctx, a, o, w)
+	for !first {
+		if t, again, err = c.shareAnswer(ctx, a, o, w); err != nil || a.verdict.slots == nil {
+			return t, again, err
+		}
+		a, first = c.asks.join(k) // another slot may be free, and no time was lost
 	}
 	o.ask = a
 	again = true // for the others, if a hook panics
 	defer func() {
-		c.asks.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, w) })
+		c.asks.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, o, w) })
 	}()
 	return c.attemptAlone(ctx, key, o, w, makeAttempt)
 }
@@ -117,6 +126,9 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions, w *
 	if v.plan != nil && w != nil && v.plan.rev != w.rev {
 		w.prev, w.raw, w.lease, w.rev, w.err, w.anew = v.plan.prev, v.plan.raw, v.plan.lease, v.plan.rev, v.plan.err, false
 	}
+	if v.slots != nil {
+		*o.slots = *v.slots
+	}
 	var held *HeldError
 	if !errors.As(v.err, &held) {
 		return nil, v.again, v.err
@@ -128,8 +140,14 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions, w *
 
 // verdictFor returns what the outcome of an attempt means for those that share
 // its ask. What concerned only the first, they find out for themselves.
-func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error, w *workPlan) verdict {
+func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error, o *acquireOptions, w *workPlan) verdict {
 	switch {
+	case o.slots != nil && (t != nil || again && err == nil):
+		learnt := *o.slots
+		if t != nil { // the record is there now, and another slot is tried
+			learnt.unset, learnt.i = false, rand.N(learnt.n)
+		}
+		return verdict{again: true, slots: &learnt}
 	case t != nil:
 		return verdict{err: &HeldError{Info: t.info()}}
 	case errors.Is(err, ErrHeld):

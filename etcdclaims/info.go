@@ -47,11 +47,11 @@ type Info struct {
 	//
 	// Lookup reads the time from etcd. Other calls give the latest possible
 	// time, one full lease after the reply; the lease may lapse sooner. Zero
-	// means that the lease time is not known: an older version of this
-	// package, or another program, wrote the key.
+	// means that the key has no lease, or that its time is not known: an older
+	// version of this package, or another program, wrote the key.
 	Expires time.Time
-	// Lease is the lease of the claim. Zero means that the key has no lease:
-	// another program wrote it, and it does not expire.
+	// Lease is the lease of the claim. Zero means that the key has no lease and does
+	// not expire: its Kind is "slots", or another program wrote it.
 	Lease clientv3.LeaseID
 }
 
@@ -261,8 +261,8 @@ type Waiter struct {
 // client that holds the key have no place in etcd and are not listed. The line
 // may have changed when it is read.
 //
-// Callers that wait for a slot of the key come first, and then those that wait for
-// the key as a whole.
+// Callers that wait for a slot of the key are listed first, and then those that wait for
+// the key as a whole. There is no order between the two kinds: either can get it next.
 func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err

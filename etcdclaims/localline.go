@@ -173,6 +173,7 @@ func (l *localLine) inherit(w *waiter, t *term) {
 // askInTurn lets those that want one key at once ask for it one after the other:
 // if the first gets the key the others can wait behind it, in their order, rather than
 // stand in line. The caller calls known when it has its place, in whatever way.
+// Releases of the slots of one key take turns too, by the name of their line.
 func (l *localLine) askInTurn(ctx context.Context, s *session, key string) (known func()) {
 	mine := make(chan struct{})
 	l.mu.Lock()

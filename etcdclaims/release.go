@@ -81,6 +81,9 @@ func (t *term) drop(ctx context.Context) error {
 		return err
 	}
 	st := t.s.c.store
+	if t.slots != nil { // else those of its client all aim at the same place in line
+		defer t.s.c.local.askInTurn(ctx, t.s, t.lineKey())()
+	}
 	ctx, cancel := t.s.hurried(ctx)
 	defer cancel()
 	t.learnLine(ctx)
@@ -113,7 +116,7 @@ func (t *term) drop(ctx context.Context) error {
 		}
 		switch {
 		case err == nil && t.stillOwned(resp):
-			if r, to = t.pass(t.lineIn(resp)); try > mostHandOvers {
+			if r, to = t.pass(t.lineIn(resp)); !t.handsOverAgain(ctx, try) {
 				r, to = t.free(), "" // whoever is first sees that
 			}
 			continue
@@ -135,6 +138,13 @@ func (t *term) drop(ctx context.Context) error {
 			return t.leaveUnsettled(nil, r, txn.WithCause(ctx, err))
 		}
 	}
+}
+
+// handsOverAgain reports whether a release that was refused try+1 times aims at the first
+// in line again. For a slot it goes on, with pauses, for as long as the other slots may
+// be handed over at the same time: each of them wins once.
+func (t *term) handsOverAgain(ctx context.Context, try int) bool {
+	return try <= mostHandOvers || t.slots != nil && try <= mostHandOvers+t.slots.n && backOff(ctx, 0, t.done)
 }
 
 // learnLine reads the next places, if there probably is a line and none of it is known.

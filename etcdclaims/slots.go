@@ -57,9 +57,13 @@ type slots struct {
 // All slots have one line, first come first served. A release hands its slot to the
 // first caller in it.
 //
-// The first call stores n in etcd, where it stays. A call with another n returns
-// ErrSlots; [Client.Resize] changes the number. A call without Slots for
-// the same key finds the key held, and the other way round.
+// The first call stores n in etcd, in a small record that stays until
+// [Client.Resize] with 0 removes it. So callers with ever new keys, such as one per
+// request, let etcd grow. A call with another n returns ErrSlots; Resize changes
+// the number.
+//
+// A call without Slots for the same key finds the key held, and the other way
+// round. There is no order between callers of the two kinds that wait.
 //
 // n must be between 1 and MaxSlots. The key of a slot must not be longer than
 // MaxKeyBytes. Slots excludes Reentrant and Supersede. Each caller of a

@@ -754,3 +754,88 @@ func countPuts(in *pb.TxnRequest, puts map[string]int) {
 		}
 	}
 }
+
+// Many that release at once hand over all the same: those of one client without a refused
+// request for each other, those of many by trying again.
+func TestSlotsReleasedByMany(t *testing.T) {
+	t.Parallel()
+	for n, clients := range map[int]int{40: 1, 14: 14} {
+		virtualCase(t, fmt.Sprintf("%d by %d", n, clients), func(t *testing.T, w *world) {
+			b := w.peer()
+			noErr(t, b.Resize(context.Background(), "k", n))
+			var hosts []*claimtest.Host
+			var claims []*etcdclaims.Claim
+			for range clients {
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				hosts = append(hosts, host)
+				for range n / clients {
+					claims = append(claims, tryClaim(t, c, "k", etcdclaims.Slots(n)))
+				}
+			}
+			var line []<-chan claimed
+			for range n {
+				line = append(line, acquiring(context.Background(), b, "k", etcdclaims.Slots(n)))
+			}
+			time.Sleep(5 * sec)
+			for _, host := range hosts {
+				host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 2 * time.Millisecond})
+			}
+			for _, cl := range claims {
+				go release(t, cl)
+			}
+			for i, next := range line {
+				claims[i] = w.within(sec/2, next)
+			}
+			for _, host := range hosts {
+				freed, over := len(host.Sent(claimtest.Release)), len(host.Sent(claimtest.HandOver))
+				if freed > n/clients || clients == 1 && over > n { // each asks once whether there is a line
+					t.Errorf("%d releases, %d hand-overs", freed, over)
+				}
+				host.RemoveFaults()
+			}
+			released(t, claims)
+		})
+	}
+}
+
+// Callers of one client that try at once share refusals, and take all slots that are free.
+func TestSlotsTriedTogether(t *testing.T) {
+	t.Parallel()
+	for _, free := range []int{0, 5} {
+		virtualCase(t, fmt.Sprintf("%d free", free), func(t *testing.T, w *world) {
+			const n, callers = 20, 1000
+			a := w.peer()
+			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			claims := w.slotted(n, a, b)
+			released(t, claims[:free])
+			host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayReply: 5 * time.Millisecond})
+			before, begun := b.Stats().Requests, time.Now()
+			done := make(chan *etcdclaims.Claim, callers)
+			for range callers {
+				go func() {
+					cl, err := b.TryAcquire(context.Background(), "k", etcdclaims.Slots(n))
+					if err != nil && !errors.Is(err, etcdclaims.ErrHeld) {
+						t.Error(err)
+					}
+					done <- cl
+				}()
+			}
+			got := claims[free:]
+			for range callers {
+				if cl := <-done; cl != nil {
+					got = append(got, cl)
+				}
+			}
+			if len(got) != n {
+				t.Errorf("%d of %d slots", len(got), n)
+			}
+			// For each slot, some that find it and one that takes it.
+			if sent := b.Stats().Requests - before; sent > int64(8*free+4) || time.Since(begun) > sec {
+				t.Errorf("%d requests in %v", sent, time.Since(begun))
+			}
+			host.RemoveFaults()
+			released(t, got)
+			w.clean(a, b)
+		})
+	}
+}

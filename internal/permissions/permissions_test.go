@@ -190,6 +190,10 @@ var features = map[string]func(w world) error{
 		<-holder.Done()
 		return err
 	},
+	"Resize": func(w world) error {
+		c := w.claims(w.user)
+		return errors.Join(c.Resize(w.Context(), "k", 2), c.Resize(w.Context(), "k", 0))
+	},
 	"Lookup": func(w world) error {
 		w.claim(w.claims(w.admin))
 		_, err := w.claims(w.user).Lookup(w.Context(), "k")
