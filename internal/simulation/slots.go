@@ -171,13 +171,27 @@ func (r *replay) busy(l *line) bool {
 		_, held := r.own[prefix+"own/"+l.key]
 		return held
 	}
+	held := func(i int) bool {
+		_, held := r.own[prefix+"own/"+etcdclaims.SlotKey(slottedKey, i)]
+		return held
+	}
 	n, there := r.slotsNow()
+	if !there {
+		// Somebody has deleted the record. Until a slot is free, each waiter goes by the
+		// number that it knows, which may be one.
+		for i := range mostSlots {
+			if held(i) {
+				return true
+			}
+		}
+		return false
+	}
 	for i := range n {
-		if _, held := r.own[prefix+"own/"+etcdclaims.SlotKey(slottedKey, i)]; !held {
+		if !held(i) {
 			return false
 		}
 	}
-	return there
+	return true
 }
 
 // slotBegins checks that a slot that is claimed, or handed over, is one that there is:
