@@ -58,7 +58,8 @@ type Hooks struct {
 	// OutcomeAbandoned.
 	Finished func(Entry)
 	// Left is called in the owner when it has recorded that a tick was not run, or
-	// that a run was lost.
+	// that a run was lost. If a tick is withdrawn or replaced just before its handler is
+	// called, the process that began it records that and calls Left.
 	Left func(Entry)
 	// Overdue is called when a tick of a job has not ended by its Job.Overdue. The
 	// explanation says why, such as not admitted or running; its Fate is FateUnknown if
