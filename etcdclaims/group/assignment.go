@@ -102,17 +102,18 @@ func (v *View) Plan(join []MemberInfo, leave ...string) Plan {
 	return Balance(slices.Collect(maps.Values(members)), a.owned())
 }
 
-// owned returns the names of the slots' owners, as far as they are members.
+// owned returns the names of the slots' owners, as far as they are on the list. A slot of
+// an earlier process of a member counts as the member's: a restart moves no slot.
 func (a Assignment) owned() []string {
-	names := make(map[string]string, len(a.Members))
+	names := make(map[string]bool, len(a.Members))
 	for _, m := range a.Members {
-		if m.Instance != "" {
-			names[m.Instance] = m.Name
-		}
+		names[m.Name] = true
 	}
 	owners := make([]string, len(a.Owners))
 	for slot, o := range a.Owners {
-		owners[slot] = names[o.Instance]
+		if names[o.Member] {
+			owners[slot] = o.Member
+		}
 	}
 	return owners
 }

@@ -89,8 +89,9 @@ type Config struct {
 	Address, Zone string
 	// Away is how long the slots stay reserved for Name after Leave, so that a restart
 	// does not move them. Nobody owns them during that time, unless a process joins with
-	// the name. Rounded up to full seconds; at most 24 h. Zero means that the slots go to
-	// others at once. It needs a Name.
+	// the name. What is reserved is the share of the name: if other members come or go
+	// meanwhile, these can be other slots. Rounded up to full seconds; at most 24 h. Zero
+	// means that the slots go to others at once. It needs a Name.
 	Away time.Duration
 
 	// Cooldown is how long a member is in the list before slots move to it from members
@@ -98,8 +99,9 @@ type Config struct {
 	// owner do not wait. Zero means DefaultCooldown; negative means none.
 	Cooldown time.Duration
 	// MaxMoves is how many slots may move between members within MoveInterval, in the
-	// whole group. Slots of members that leave, die or are evicted do not count. Zero
-	// means no limit.
+	// whole group. Slots of members that leave, die or are evicted do not count. It can
+	// be exceeded while the list of members changes; see docs/groups.md. Zero means no
+	// limit.
 	MaxMoves int
 	// MoveInterval is the time that MaxMoves is about. Default: DefaultMoveInterval.
 	MoveInterval time.Duration

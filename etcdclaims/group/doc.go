@@ -23,7 +23,9 @@
 // line, as when the target is frozen.
 //
 // If a member dies, its slots are free when its lease lapses, and the others claim them
-// within TTL + 1 s of its last renewal.
+// within TTL + 1 s of its last renewal. A slot waits for longer if the member that is to
+// have it is dead too, or cannot claim it. A member whose requests for a slot fail for
+// about 1.3 TTL takes itself off the list, and joins again after a pause.
 //
 // # What is not guaranteed
 //

@@ -68,6 +68,10 @@ type entry struct {
 	Since    time.Time `json:"since"`
 }
 
+func (e entry) info(name string) MemberInfo {
+	return MemberInfo{Name: name, Weight: e.Weight, Address: e.Address, Zone: e.Zone, Instance: e.Instance, Since: e.Since}
+}
+
 // eviction says why a member may not be there.
 type eviction struct {
 	Version int       `json:"v"`

@@ -30,6 +30,7 @@ type Member struct {
 	handler Handler
 	log     *zap.Logger
 	view    *View
+	earlier MemberInfo // the process that this one replaced
 
 	ctx  context.Context // ends when the member begins to leave, with Err as its cause
 	stop context.CancelCauseFunc
@@ -40,12 +41,19 @@ type Member struct {
 	mu    sync.Mutex
 	claim *etcdclaims.Claim // of the entry
 	entry string            // value of the entry
+	tried string            // value that was last tried to be put, maybe with a lost reply
 	since int64             // revision of the entry
+	life  time.Duration     // of a claim that is not renewed
 	runs  map[int]*run      // by slot
+	wants map[int]time.Time // by slot: since when the member waits for it, or last saw a line
+	pause time.Duration     // until it joins again, if it took itself off the list
+	fails int               // how often it did so since it claimed a slot
 	hurry bool              // not to wait for successors
 
-	leftAt time.Time     // when it began to leave
-	poll   time.Duration // until the lines are read again
+	stayed  chan struct{} // closed when the member does not join again
+	leaving bool
+	leftAt  time.Time     // when its entry was gone
+	poll    time.Duration // until the lines are read again
 }
 
 // Join makes the process a member of the group. It returns when the member is in the list
@@ -73,6 +81,7 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 		claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Group), handler: handler,
 		log:  cfg.Logger.With(zap.String("group", cfg.Group), zap.String("member", cfg.Name)),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), runs: make(map[int]*run),
+		wants: make(map[int]time.Time), stayed: make(chan struct{}),
 	}
 	m.ctx, m.stop = context.WithCancelCause(context.Background())
 	if err := m.register(ctx, false); err != nil {
@@ -80,6 +89,9 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 	}
 	since := m.since
 	m.view = newView(claims, m.keys, cfg.Slots, m.log)
+	m.view.mu.Lock()
+	m.view.known[m.earlier.Instance] = m.earlier
+	m.view.mu.Unlock()
 	m.wg.Go(m.stay)
 	go m.run()
 	if err := m.view.until(ctx, func() bool { return m.view.rev >= since && m.view.synced }); err != nil {
@@ -98,7 +110,7 @@ func (m *Member) Name() string { return m.cfg.Name }
 func (m *Member) View() *View { return m.view }
 
 // Done returns a channel that is closed when the member has left, for whatever reason,
-// and its handlers have returned.
+// and its handlers have returned, or had a TTL after the end of their claims to do so.
 func (m *Member) Done() <-chan struct{} { return m.done }
 
 // Err returns nil while the process is a member, or is about to join again after an
@@ -106,13 +118,14 @@ func (m *Member) Done() <-chan struct{} { return m.done }
 // ErrSlots, etcdclaims.ErrClosed, or an *EvictedError.
 func (m *Member) Err() error { return context.Cause(m.ctx) }
 
-// Leave ends the membership. The member is taken off the list at once. Then each slot is
+// Leave ends the membership. The member is taken off the list first. Then each slot is
 // handed over to the member that is to have it, as soon as that one waits in line, or
-// after 2 s. Handlers have the drain of the client to return.
+// is given up after 2 s. Handlers have the drain of the client to return. Leave waits
+// for handlers that do not, for up to a TTL after their claims have ended.
 //
-// If ctx ends first, Leave returns an error. The contexts of all handlers then end without
-// waiting for successors, and the rest happens in the background. Calling Leave again waits
-// for the end, too.
+// If ctx ends first, Leave returns an error. The contexts of all handlers end before that,
+// without waiting for successors, and the rest happens in the background. Calling Leave
+// again waits for the end, too.
 func (m *Member) Leave(ctx context.Context) error {
 	m.stop(ErrLeft)
 	select {
@@ -123,6 +136,7 @@ func (m *Member) Leave(ctx context.Context) error {
 	m.mu.Lock()
 	m.hurry = true
 	m.mu.Unlock()
+	m.giveUp(nil, nil) // here too: the goroutine of run may wait for etcd
 	m.rouse()
 	return fmt.Errorf("leave group %q: handlers are still running: %w", m.cfg.Group, context.Cause(ctx))
 }
@@ -183,6 +197,7 @@ func (m *Member) rouse() {
 
 // stay joins again each time that the entry is lost.
 func (m *Member) stay() {
+	defer close(m.stayed)
 	for {
 		m.mu.Lock()
 		claim := m.claim
@@ -192,7 +207,13 @@ func (m *Member) stay() {
 		case <-m.ctx.Done():
 			return
 		}
-		m.log.Warn("membership lost; joining again", zap.Error(claim.Err()))
+		m.mu.Lock()
+		pause := m.pause
+		m.mu.Unlock()
+		m.log.Warn("membership lost; joining again", zap.Duration("after", pause), zap.Error(claim.Err()))
+		if !sleep(m.ctx, pause) {
+			return
+		}
 		for try := 1; ; try++ {
 			err := m.register(m.ctx, true)
 			if err == nil {
@@ -217,6 +238,7 @@ func (m *Member) run() {
 	defer m.view.Close()
 	leaving := m.ctx.Done()
 	left := make(chan struct{}) // closed when the entry is gone
+	gone := left
 	for {
 		changed := m.view.news()
 		timer := time.NewTimer(m.step())
@@ -227,9 +249,11 @@ func (m *Member) run() {
 		case <-m.wake:
 		case <-timer.C:
 		case <-leaving:
-			leaving, m.leftAt, m.poll = nil, time.Now(), 0
+			leaving, m.leaving = nil, true
 			m.log.Info("leaving", zap.Error(m.Err()))
 			m.wg.Go(func() { defer close(left); m.depart() })
+		case <-gone:
+			gone, m.leftAt, m.poll = nil, time.Now(), 0
 		}
 		timer.Stop()
 		m.mu.Lock()
@@ -241,5 +265,5 @@ func (m *Member) run() {
 	}
 	<-left
 	m.wg.Wait()
-	m.unregister()
+	m.erase(m.claim)
 }

@@ -72,21 +72,31 @@ func (m *Member) register(ctx context.Context, again bool) error {
 	if err != nil {
 		return err
 	}
-	lease, err := m.leaseOf(ctx, claim)
+	m.mu.Lock()
+	m.life = max(m.life, claim.Remaining())
+	m.mu.Unlock()
+	lease, err := m.leaseOf(ctx, claim, again)
 	if err == nil {
 		err = m.enter(ctx, claim, lease, rev, again)
 	}
 	if err != nil {
-		m.release(claim)
+		m.erase(claim)
 	}
 	return err
 }
 
-// leaseOf returns the lease of a claim.
-func (m *Member) leaseOf(ctx context.Context, claim *etcdclaims.Claim) (clientv3.LeaseID, error) {
-	resp, err := commit(ctx, m.claims.Etcd(), nil, []clientv3.Op{clientv3.OpGet(m.claims.OwnKey(claim.Key()))}, nil)
+// leaseOf returns the lease of a claim. It also notes the process that has the name of the
+// member, unless the member joins again: that process may own slots for a while.
+func (m *Member) leaseOf(ctx context.Context, claim *etcdclaims.Claim, again bool) (clientv3.LeaseID, error) {
+	key := m.keys.member(m.cfg.Name)
+	resp, err := commit(ctx, m.claims.Etcd(), nil, []clientv3.Op{clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(key)}, nil)
 	if err != nil {
 		return 0, err
+	}
+	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 && !again {
+		if e, err := decode[entry](key, kvs[0].Value); err == nil {
+			m.earlier = e.info(m.cfg.Name)
+		}
 	}
 	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 		return clientv3.LeaseID(kvs[0].Lease), nil // if it is another claim's, the guard of the entry refuses it
@@ -101,9 +111,12 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 	enter := func(rev int64) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.claim, m.entry, m.since = claim, value, rev
+		m.claim, m.entry, m.since, m.pause = claim, value, rev, 0
 		return nil
 	}
+	m.mu.Lock()
+	m.tried = value
+	m.mu.Unlock()
 	cmps := append(claim.Held(), absent(m.keys.evicted(m.cfg.Name)), clientv3.Compare(clientv3.ModRevision(m.keys.spec()), "=", specRev))
 	mine := absent(key)
 	for {
@@ -159,11 +172,11 @@ func (m *Member) release(claim *etcdclaims.Claim) {
 // depart takes the member off the list, before it drains its slots. It reserves them if
 // the member is to come back.
 func (m *Member) depart() {
+	<-m.stayed // a try to join again may still put an entry
 	m.mu.Lock()
-	claim, value := m.claim, m.entry
+	value, life := m.entry, m.life
 	m.mu.Unlock()
-	// While the claim is held somebody renews the lease of the entry, which must go.
-	ctx, cancel := claim.Bind(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), max(life, readTimeout))
 	defer cancel()
 	key := m.keys.member(m.cfg.Name)
 	then := []clientv3.Op{clientv3.OpDelete(key)}
@@ -179,24 +192,42 @@ func (m *Member) depart() {
 			m.log.Warn("slots not reserved for the member's return", zap.Error(err))
 		}
 	}
-	_, err := commit(ctx, m.claims.Etcd(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, nil)
-	if err != nil && ctx.Err() == nil {
-		m.log.Warn("member not taken off the list", zap.String("key", key), zap.Error(err))
+	m.remove(ctx, value, then...)
+}
+
+// erase gives up a claim, so that no late request can put an entry under its guard, and
+// then removes what such a request may have put before. The lease of an entry can outlive
+// the claim: other claims of the client share it. So erase tries for as long as a lease
+// lasts, in the background after 5 s.
+func (m *Member) erase(claim *etcdclaims.Claim) {
+	m.release(claim)
+	m.mu.Lock()
+	values, life := []string{m.tried}, m.life
+	if m.entry != "" && m.entry != m.tried {
+		values = append(values, m.entry)
+	}
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(m.claims.Etcd().Ctx(), max(2*life, readTimeout))
+	removed := make(chan struct{})
+	go func() {
+		defer close(removed)
+		defer cancel()
+		for _, value := range values {
+			m.remove(ctx, value, clientv3.OpDelete(m.keys.member(m.cfg.Name)))
+		}
+	}()
+	timer := time.NewTimer(readTimeout)
+	defer timer.Stop()
+	select {
+	case <-removed:
+	case <-timer.C:
 	}
 }
 
-// unregister gives up the claim, so that no late request can put the entry any more, and
-// then removes what such a request may have put before.
-func (m *Member) unregister() {
-	held := m.claim.Err() == nil
-	m.release(m.claim)
-	if !held {
-		return // the entry is gone with its lease
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
-	defer cancel()
+// remove removes the member's entry if it has the value.
+func (m *Member) remove(ctx context.Context, value string, then ...clientv3.Op) {
 	key := m.keys.member(m.cfg.Name)
-	if _, err := commit(ctx, m.claims.Etcd(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", m.entry)}, []clientv3.Op{clientv3.OpDelete(key)}, nil); err != nil {
+	if _, err := commit(ctx, m.claims.Etcd(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, nil); err != nil {
 		m.log.Warn("member not taken off the list", zap.String("key", key), zap.Error(err))
 	}
 }

@@ -16,11 +16,10 @@ type run struct {
 	ctx   context.Context // ends when the member is to give the slot up
 	stop  context.CancelCauseFunc
 	known chan struct{} // closed when the member knows its claim
+	ended chan struct{} // closed when the member does not wait for the run any more
 
 	// Guarded by Member.mu:
 	claim *etcdclaims.Claim // nil while the member waits for the slot
-	timer *time.Timer       // fires if the handler does not return
-	over  bool
 }
 
 const (
@@ -39,7 +38,6 @@ var (
 // step claims slots that the member is to have, gives up others, and returns when there
 // is something to do again if nothing changes.
 func (m *Member) step() time.Duration {
-	leaving := !m.leftAt.IsZero()
 	v := m.view
 	v.mu.Lock()
 	a, known := v.assignment(), v.rev > 0 && v.synced
@@ -47,26 +45,31 @@ func (m *Member) step() time.Duration {
 	evicted, rev := v.evicted[m.cfg.Name], v.rev
 	v.mu.Unlock()
 	m.mu.Lock()
-	claim, since, hurry := m.claim, m.since, m.hurry
+	claim, since, hurry, pause := m.claim, m.since, m.hurry, m.pause
 	m.mu.Unlock()
 	in := there && entry.Instance == m.claims.Instance()
 	switch {
-	case leaving && (hurry || !known):
+	case m.leaving && (hurry || !known):
 		m.giveUp(nil, nil)
 		return rest
-	case leaving:
+	case m.leaving && m.leftAt.IsZero(): // no other member can be in line yet
+		m.giveUp(make([]string, m.cfg.Slots), nil)
+		return rest
+	case m.leaving:
 		return m.handOver(a, in)
-	case !known:
+	case !known || pause > 0:
 		return rest
 	case evicted != nil:
 		m.stop(evicted)
 		return rest
 	case rev < since: // the view is from before the member joined
+		m.forgive()
 		return rest
 	case there && !in && entry.Instance != "":
 		m.stop(ErrReplaced)
 		return rest
 	case !in: // somebody removed the entry, or its lease is gone
+		m.forgive()
 		if claim.Err() == nil {
 			m.release(claim)
 		}
@@ -79,9 +82,14 @@ func (m *Member) step() time.Duration {
 			m.start(slot)
 		}
 	}
+	deaf, check := m.deaf(plan.Target)
+	if deaf {
+		m.withdraw(claim)
+		return rest
+	}
 	offers, wait := m.offers(a, plan)
 	m.giveUp(plan.Target, offers)
-	return min(wait, m.deliver(offers))
+	return min(wait, check, m.deliver(m.ctx, offers))
 }
 
 // handOver gives up all slots of a member that leaves, each when the member that is to
@@ -111,7 +119,12 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 		}
 	}
 	m.giveUp(nil, offers)
-	return min(m.deliver(offers), max(left, time.Millisecond))
+	if left <= 0 {
+		return rest
+	}
+	ctx, cancel := context.WithTimeout(m.view.ctx, left)
+	defer cancel()
+	return min(m.deliver(ctx, offers), left)
 }
 
 // offers returns the instances to which slots of this member may move now, and how long
@@ -125,7 +138,7 @@ func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait ti
 	offers, wait = make(map[int]string), rest
 	room := len(plan.Moves)
 	if m.cfg.MaxMoves > 0 {
-		if wait := m.view.agreed(); wait > 0 {
+		if wait := m.view.agreed(m.cfg.MoveInterval); wait > 0 {
 			return offers, wait // others may have another order of moves
 		}
 		room = m.cfg.MaxMoves - m.view.moved(m.cfg.MoveInterval, m.cfg.MaxMoves)
@@ -157,9 +170,12 @@ func (m *Member) start(slot int) {
 	if r := m.runs[slot]; r != nil {
 		return
 	}
-	r := &run{slot: slot, known: make(chan struct{})}
+	r := &run{slot: slot, known: make(chan struct{}), ended: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	m.runs[slot] = r
+	if _, waits := m.wants[slot]; !waits {
+		m.wants[slot] = time.Now()
+	}
 	go m.work(r)
 }
 
@@ -179,7 +195,7 @@ func (m *Member) giveUp(target []string, offers map[int]string) {
 // deliver gives up those of the offered slots for which the member that is to have it is
 // the first in line, so that the release hands the slot to it. It returns when to look
 // again.
-func (m *Member) deliver(offers map[int]string) time.Duration {
+func (m *Member) deliver(ctx context.Context, offers map[int]string) time.Duration {
 	byKey := make(map[string]*run)
 	m.mu.Lock()
 	for slot := range offers {
@@ -195,7 +211,7 @@ func (m *Member) deliver(offers map[int]string) time.Duration {
 	for key := range byKey {
 		all = append(all, key)
 	}
-	ctx, cancel := context.WithTimeout(m.view.ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	for line, err := range m.claims.Lines(ctx, all) {
 		if err != nil {
@@ -228,7 +244,8 @@ func (m *Member) work(r *run) {
 		return
 	}
 	m.mu.Lock()
-	r.claim = claim
+	r.claim, m.fails, m.life = claim, 0, max(m.life, claim.Remaining())
+	delete(m.wants, r.slot)
 	close(r.known)
 	m.mu.Unlock()
 	m.rouse() // it may not be wanted any more
@@ -271,21 +288,25 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 	}
 }
 
-// expect gives a handler whose context has ended time to return. After that the slot no
-// longer waits for it: by then the claim is over, and what the handler writes is refused
-// by its fence.
+// expect gives a handler whose context has ended time to return: until the claim has
+// ended, and as long again as a lease lasts. After that the slot no longer waits for it.
+// What the handler then writes is refused by its fence.
 func (m *Member) expect(r *run) {
-	ttl := m.cfg.TTL
-	if ttl == 0 {
-		ttl = etcdclaims.DefaultTTL
+	select {
+	case <-r.claim.Done():
+	case <-r.ended:
+		return
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !r.over {
-		r.timer = time.AfterFunc(ttl, func() {
-			m.log.Error("slot handler does not return; the slot goes on without it", zap.Int("slot", r.slot))
-			m.forget(r)
-		})
+	life := m.life
+	m.mu.Unlock()
+	timer := time.NewTimer(life)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		m.log.Error("slot handler does not return; the slot goes on without it", zap.Int("slot", r.slot))
+		m.forget(r)
+	case <-r.ended:
 	}
 }
 
@@ -293,25 +314,12 @@ func (m *Member) expect(r *run) {
 func (m *Member) forget(r *run) {
 	r.stop(nil)
 	m.mu.Lock()
-	r.over = true
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 	if m.runs[r.slot] == r {
+		close(r.ended)
 		delete(m.runs, r.slot)
 	}
 	m.mu.Unlock()
 	m.rouse()
-}
-
-// age returns how long this view has known an instance as a member.
-func (v *View) age(instance string) time.Duration {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if since, ok := v.seen[instance]; ok {
-		return time.Since(since)
-	}
-	return 0
 }
 
 var _ fencing.Gate = (*Member)(nil)

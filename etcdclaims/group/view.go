@@ -42,6 +42,7 @@ type View struct {
 	last    []string              // by slot: the instance that owned it last
 	moves   []time.Time           // when slots moved between members
 	listed  time.Time             // when the list of members last changed
+	unrest  time.Time             // when the first of the changes that led to it without a pause came
 }
 
 const (
@@ -221,7 +222,7 @@ func (v *View) readMembers() (rev int64, err error) {
 			var e entry
 			if e, err = decode[entry](key, kv.Value); err == nil {
 				if have, ok := members[name]; !ok || have.Instance == "" {
-					members[name] = MemberInfo{Name: name, Weight: e.Weight, Address: e.Address, Zone: e.Zone, Instance: e.Instance, Since: e.Since}
+					members[name] = e.info(name)
 				}
 			}
 		case dirEvicted:
@@ -242,6 +243,9 @@ func (v *View) readMembers() (rev int64, err error) {
 	if !first && maps.Equal(members, v.members) && maps.EqualFunc(evicted, v.evicted, func(a, b *EvictedError) bool { return *a == *b }) {
 		return rev, nil
 	}
+	if now.Sub(v.listed) >= agreeTime {
+		v.unrest = now
+	}
 	v.members, v.evicted, v.listed = members, evicted, now
 	present := make(map[string]bool)
 	for _, m := range members {
@@ -258,7 +262,9 @@ func (v *View) readMembers() (rev int64, err error) {
 	for _, o := range v.owners {
 		present[o.Instance] = true
 	}
-	maps.DeleteFunc(v.known, func(instance string, _ MemberInfo) bool { return !present[instance] })
+	if v.synced {
+		maps.DeleteFunc(v.known, func(instance string, _ MemberInfo) bool { return !present[instance] })
+	}
 	v.change()
 	return rev, nil
 }
@@ -332,11 +338,21 @@ func (v *View) set(slot int, o Owner) {
 }
 
 // agreed returns how long it is until all members have the same list, as far as their
-// views are not late.
-func (v *View) agreed() time.Duration {
+// views are not late. A list that changes all the time delays moves by most at the most.
+func (v *View) agreed(most time.Duration) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return time.Until(v.listed.Add(agreeTime))
+	return min(time.Until(v.listed.Add(agreeTime)), time.Until(v.unrest.Add(max(most, agreeTime))))
+}
+
+// age returns how long this view has known an instance as a member.
+func (v *View) age(instance string) time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if since, ok := v.seen[instance]; ok {
+		return time.Since(since)
+	}
+	return 0
 }
 
 // moved returns how many slots moved within the last d. Before the view is as old, it may

@@ -1,0 +1,82 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"go.uber.org/zap"
+)
+
+// deaf reports whether the member has waited for one of its targets for longer than a
+// lease lasts, and nobody is in line for it: its requests for slots fail, although it
+// renews its entry. Such a member must not stay the target of free slots, nor take the
+// place of other moves in the budget. wait is how long it is until the next check.
+func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
+	var late []string
+	slots := make(map[string]int)
+	m.mu.Lock()
+	limit := m.life + m.life/2
+	wait = rest
+	for slot, since := range m.wants {
+		left := time.Until(since.Add(limit))
+		switch {
+		case target[slot] != m.cfg.Name:
+			delete(m.wants, slot)
+		case left > 0:
+			wait = min(wait, left)
+		default:
+			late = append(late, m.keys.slot(slot))
+			slots[m.keys.slot(slot)] = slot
+		}
+	}
+	m.mu.Unlock()
+	if len(late) == 0 {
+		return false, wait
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, readTimeout)
+	defer cancel()
+	for line, err := range m.claims.Lines(ctx, late) {
+		if err != nil {
+			return errors.Is(err, etcdclaims.ErrPermissionDenied), time.Second
+		}
+		m.mu.Lock()
+		if _, waits := m.wants[slots[line.Key]]; waits {
+			m.wants[slots[line.Key]] = time.Now()
+		}
+		m.mu.Unlock()
+		delete(slots, line.Key)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, slot := range slots {
+		if _, waits := m.wants[slot]; waits { // it was not claimed meanwhile
+			return true, rest
+		}
+	}
+	return false, min(wait, limit)
+}
+
+// withdraw takes a deaf member off the list for a while, which grows from time to time.
+// The member keeps the slots that it owns.
+func (m *Member) withdraw(claim *etcdclaims.Claim) {
+	m.mu.Lock()
+	m.pause = m.life << min(m.fails, 4)
+	m.fails++
+	pause := m.pause
+	clear(m.wants)
+	m.mu.Unlock()
+	m.log.Error("slots cannot be claimed; the member is off the list", zap.Duration("for", pause))
+	m.giveUp(make([]string, m.cfg.Slots), nil)
+	m.wg.Go(func() { m.erase(claim) })
+}
+
+// forgive makes the time count anew that the member has waited for slots.
+func (m *Member) forgive() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.wants {
+		m.wants[slot] = time.Now()
+	}
+}
