@@ -105,7 +105,7 @@ func TestDeafMember(t *testing.T) {
 func TestDeafMemberInBudget(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 30
+		const slots = 9
 		budget := func(name string) group.Config {
 			cfg := config(name, slots)
 			cfg.MaxMoves = 2
