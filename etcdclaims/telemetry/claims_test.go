@@ -69,6 +69,7 @@ func TestClaims(t *testing.T) {
 		second := <-got
 		w.server.Revoke(w.T, claimtest.Key("", "orders/4711")) // as an operator might
 		<-second.Done()
+		synctest.Wait() // observers hear of it afterwards
 		w.expect(map[string]string{
 			"etcdclaims.acquire.duration{key.template=orders/*,mode=wait,result=acquired}": "1×7.0",
 			"etcdclaims.wait.duration{key.template=orders/*,result=acquired}":              "1×7.0",
@@ -85,6 +86,7 @@ func TestClaims(t *testing.T) {
 		}
 		w.server.Revoke(w.T, claimtest.Key("", "work"))
 		<-work.Done()
+		synctest.Wait()
 		if err := c.TryRunWork(ctx, "work", func(context.Context, *etcdclaims.Work) error { return nil }); err != nil {
 			w.Fatal(err)
 		}
@@ -240,6 +242,7 @@ func TestSpans(t *testing.T) {
 		}
 		w.server.Revoke(w.T, claimtest.Key("", "k"))
 		<-lost.Done()
+		synctest.Wait()
 		holds := w.ended()["etcdclaims.hold"]
 		last := holds[len(holds)-1]
 		if last.Status().Code != codes.Error || len(last.Events()) != 1 || last.Events()[0].Name != "lost" {
