@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
@@ -113,14 +114,7 @@ func (n note) bytes() []byte {
 	return []byte(n.Text)
 }
 
-// encode is for our own types, none of which can fail.
-func encode(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
-}
+func encode(v any) string { return keyspace.Encode(v) }
 
 func defaultOwner() string {
 	host, err := os.Hostname()

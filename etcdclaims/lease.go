@@ -34,9 +34,9 @@ func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID, opts ...cl
 	})
 }
 
-// keepAlive renews a lease, in one attempt that the context bounds. It returns ErrLeaseNotFound if there
-// is none. clientv3's KeepAliveOnce would try again without a pause where etcd
-// answers that it is unavailable, for as long as it does.
+// keepAlive renews a lease, in one attempt that the context bounds. It returns
+// ErrLeaseNotFound if etcd has no such lease. clientv3's KeepAliveOnce would try again
+// without a pause while etcd answers that it is unavailable.
 func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
 	c.store.requests.Add(1)
 	sent := time.Now()

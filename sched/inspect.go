@@ -218,7 +218,7 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	if st.paused != nil {
 		i.Paused = &Pause{By: st.paused.By, Note: st.paused.Note, At: st.paused.At}
 	} else if schedule := s.scheduleOf(job, st.spec); schedule != nil {
-		schedule = without(schedule, st.skips)
+		schedule = without(schedule, st.skipped)
 		i.schedule, i.Next = schedule, schedule.Next(st.high)
 	}
 	for _, k := range st.skips {

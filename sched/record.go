@@ -1,9 +1,6 @@
 package sched
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -145,35 +142,10 @@ type failures struct {
 	InARow  int `json:"inARow"`
 }
 
-// encode encodes a value. JSON can represent all of them.
-func encode(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("sched: a record cannot be encoded: %v", err))
-	}
-	return string(b)
-}
+func encode(v any) string { return keyspace.Encode(v) }
 
-// decode decodes a value of this version.
 func decode[T any](key string, value []byte) (T, error) {
-	var v T
-	var head struct {
-		Version int `json:"v"`
-	}
-	err := error(nil)
-	if !bytes.HasPrefix(value, []byte(`{"v":1,`)) { // as encode writes it
-		err = json.Unmarshal(value, &head)
-	}
-	switch {
-	case err == nil && head.Version > valueVersion:
-		err = fmt.Errorf("its version %d is newer than version %d of this package", head.Version, valueVersion)
-	case err == nil:
-		err = json.Unmarshal(value, &v)
-	}
-	if err != nil {
-		return v, fmt.Errorf("the value of %s cannot be read: %w", key, err)
-	}
-	return v, nil
+	return keyspace.Decode[T](key, value, valueVersion)
 }
 
 // limitText cuts off the text of an error at 1,024 bytes.

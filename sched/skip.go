@@ -3,6 +3,8 @@ package sched
 import (
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -144,27 +146,33 @@ type instants map[time.Time]bool
 func (i instants) Covers(t time.Time) (bool, time.Time) { return i[t.UTC().Round(0)], t.Add(1) }
 
 // without returns the schedule without the skipped ticks.
-func without(s Schedule, skips []skip) Schedule {
-	if len(skips) == 0 {
+func without(s Schedule, skipped iter.Seq[time.Time]) Schedule {
+	var out instants
+	for nominal := range skipped {
+		if out == nil {
+			out = make(instants)
+		}
+		out[nominal] = true
+	}
+	if out == nil {
 		return s
 	}
-	out := make(instants, len(skips))
-	for _, k := range skips {
-		out[k.Nominal] = true
-	}
 	return calendar.Except(s, out)
+}
+
+// skipped yields the nominal times of the skipped ticks.
+func (st *jobSnapshot) skipped(yield func(time.Time) bool) {
+	for _, k := range st.skips {
+		if !yield(k.Nominal) {
+			return
+		}
+	}
 }
 
 // planned returns the job with the schedule by which ticks are admitted.
 func (l *leadership) planned(c *jobState) Job {
 	j := c.job
-	if all := l.skips[c.id]; len(all) > 0 {
-		out := make(instants, len(all))
-		for nominal := range all {
-			out[nominal] = true
-		}
-		j.Schedule = calendar.Except(j.Schedule, out)
-	}
+	j.Schedule = without(j.Schedule, maps.Keys(l.skips[c.id]))
 	return j
 }
 

@@ -68,7 +68,7 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 	clear(m.wants)
 	m.mu.Unlock()
 	m.log.Error("slots cannot be claimed; the member is off the list", zap.Duration("for", pause))
-	m.giveUp(make([]string, m.cfg.Slots), nil)
+	m.leaveLines(nil)
 	m.wg.Go(func() { m.erase(claim) })
 }
 

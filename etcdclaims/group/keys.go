@@ -1,7 +1,6 @@
 package group
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -42,7 +41,7 @@ func (k keys) claimOf(inst string) string { return k.claims() + "member/" + inst
 func (k keys) slots() string              { return k.claims() + "slot/" }
 func (k keys) slot(slot int) string       { return fmt.Sprintf("%s%05d", k.slots(), slot) }
 
-// slotOf is the opposite of slot. ok is false for a key that is none of a slot.
+// slotOf returns the slot of a claim's key. ok is false for any other key.
 func (k keys) slotOf(key string) (slot int, ok bool) {
 	slot, err := strconv.Atoi(strings.TrimPrefix(key, k.slots()))
 	return slot, err == nil && slot >= 0 && k.slot(slot) == key
@@ -80,29 +79,10 @@ type eviction struct {
 	Until   time.Time `json:"until"`
 }
 
-func encode(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // of plain structs: cannot be
-	}
-	return string(b)
-}
+func encode(v any) string { return keyspace.Encode(v) }
 
-// decode reads a value, unless a newer version of this package wrote it.
-func decode[T any](key string, value []byte) (v T, err error) {
-	var version struct {
-		V int `json:"v"`
-	}
-	if err = json.Unmarshal(value, &version); err == nil && version.V > valueVersion {
-		err = fmt.Errorf("it has version %d, this program knows version %d", version.V, valueVersion)
-	}
-	if err == nil {
-		err = json.Unmarshal(value, &v)
-	}
-	if err != nil {
-		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
-	}
-	return v, nil
+func decode[T any](key string, value []byte) (T, error) {
+	return keyspace.Decode[T](key, value, valueVersion)
 }
 
 func absent(key string) clientv3.Cmp {

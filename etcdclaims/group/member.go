@@ -136,7 +136,7 @@ func (m *Member) Leave(ctx context.Context) error {
 	m.mu.Lock()
 	m.hurry = true
 	m.mu.Unlock()
-	m.giveUp(nil, nil) // here too: the goroutine of run may wait for etcd
+	m.giveUp(nil) // here too: the goroutine of run may wait for etcd
 	m.rouse()
 	return fmt.Errorf("leave group %q: handlers are still running: %w", m.cfg.Group, context.Cause(ctx))
 }

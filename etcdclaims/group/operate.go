@@ -14,8 +14,8 @@ import (
 const evictTime = 2*successorTime + time.Second
 
 // Evict takes a member off the list, and keeps its name off the list for d, which is
-// rounded up to full seconds and at most 365 days. It is for an operator who has decided
-// that a member does not work, although it renews its claims.
+// rounded up to full seconds and at most 365 days. It is meant for a member that
+// renews its claims but does not work.
 //
 // A member that works leaves with an *EvictedError, and hands over its slots. What it has
 // not handed over after 5 s is taken from it: its claims are lost, and the fences of the

@@ -121,7 +121,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 	mine := absent(key)
 	for {
 		all := cmps
-		if again { // else whoever has the name is replaced
+		if again { // the first time, a member of the same name is replaced
 			all = append(all[:len(all):len(all)], mine)
 		}
 		resp, err := commit(ctx, m.claims.Etcd(), all,

@@ -50,10 +50,10 @@ func (m *Member) step() time.Duration {
 	in := there && entry.Instance == m.claims.Instance()
 	switch {
 	case m.leaving && (hurry || !known):
-		m.giveUp(nil, nil)
+		m.giveUp(nil)
 		return rest
 	case m.leaving && m.leftAt.IsZero(): // no other member can be in line yet
-		m.giveUp(make([]string, m.cfg.Slots), nil)
+		m.leaveLines(nil)
 		return rest
 	case m.leaving:
 		return m.handOver(a, in)
@@ -88,7 +88,7 @@ func (m *Member) step() time.Duration {
 		return rest
 	}
 	offers, wait := m.offers(a, plan)
-	m.giveUp(plan.Target, offers)
+	m.leaveLines(plan.Target)
 	return min(wait, check, m.deliver(m.ctx, offers))
 }
 
@@ -106,10 +106,7 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 	}
 	left := time.Until(m.leftAt.Add(successorTime))
 	target := Balance(others, a.owned()).Target
-	instances := make(map[string]string)
-	for _, other := range others {
-		instances[other.Name] = other.Instance
-	}
+	instances := instancesOf(others)
 	offers := make(map[int]string)
 	if left > 0 {
 		for slot, name := range target {
@@ -118,7 +115,7 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 			}
 		}
 	}
-	m.giveUp(nil, offers)
+	m.giveUp(offers)
 	if left <= 0 {
 		return rest
 	}
@@ -131,10 +128,7 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 // it is until there may be more. All members agree on which moves come first, so each
 // knows which ones are within the budget of the group.
 func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait time.Duration) {
-	instances := make(map[string]string)
-	for _, other := range a.Members {
-		instances[other.Name] = other.Instance
-	}
+	instances := instancesOf(a.Members)
 	offers, wait = make(map[int]string), rest
 	room := len(plan.Moves)
 	if m.cfg.MaxMoves > 0 {
@@ -163,6 +157,15 @@ func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait ti
 	return offers, wait
 }
 
+// instancesOf returns the instance of each member, by name.
+func instancesOf(members []MemberInfo) map[string]string {
+	out := make(map[string]string, len(members))
+	for _, m := range members {
+		out[m.Name] = m.Instance
+	}
+	return out
+}
+
 // start begins to wait for a slot, unless the member does already.
 func (m *Member) start(slot int) {
 	m.mu.Lock()
@@ -179,14 +182,24 @@ func (m *Member) start(slot int) {
 	go m.work(r)
 }
 
-// giveUp leaves the lines of slots that are not the member's. If target is nil, the
-// member leaves: then it also gives up all slots that are not on offer.
-func (m *Member) giveUp(target []string, offers map[int]string) {
+// leaveLines leaves the lines of slots that are not to be the member's, of all if target is
+// nil. The member keeps the slots that it owns.
+func (m *Member) leaveLines(target []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for slot, r := range m.runs {
-		switch {
-		case target == nil && offers[slot] == "", r.claim == nil && (target == nil || target[slot] != m.cfg.Name):
+		if r.claim == nil && (target == nil || target[slot] != m.cfg.Name) {
+			r.stop(errMoved)
+		}
+	}
+}
+
+// giveUp leaves all lines, and gives up all slots that are not on offer.
+func (m *Member) giveUp(offers map[int]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot, r := range m.runs {
+		if r.claim == nil || offers[slot] == "" {
 			r.stop(errMoved)
 		}
 	}

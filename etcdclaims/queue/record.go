@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -105,13 +106,7 @@ type place struct {
 	By      string `json:"by,omitempty"`    // and which one, if it was adopted: see Lease.by
 }
 
-func encode(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // structs of strings, numbers and times can be marshalled
-	}
-	return string(b)
-}
+func encode(v any) string { return keyspace.Encode(v) }
 
 // decode reads a value, and refuses one of a newer version.
 func decode[T any](key, value []byte) (T, error) {

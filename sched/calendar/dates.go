@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -42,11 +43,7 @@ func Dates(zone string, dates ...string) (Calendar, error) {
 // datesText returns the text of a calendar of dates.
 func datesText(zone string, set map[string]bool) string {
 	const most = 10
-	all := make([]string, 0, len(set))
-	for d := range set {
-		all = append(all, d)
-	}
-	slices.Sort(all)
+	all := slices.Sorted(maps.Keys(set))
 	text := strings.Join(all, ",")
 	if len(all) > most {
 		text = fmt.Sprintf("%d dates %x", len(all), sha256.Sum256([]byte(text)))[:40]
