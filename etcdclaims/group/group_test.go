@@ -35,6 +35,26 @@ func TestJoinMovesItsShare(t *testing.T) {
 	})
 }
 
+// A member that has just joined gets no slots of others for as long as the cool-down.
+func TestCooldown(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 16
+		cfg := config("a", slots)
+		cfg.Cooldown = 20 * sec
+		w.join(cfg)
+		v := w.view()
+		w.within(2*sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
+		cfg.Name = "b"
+		w.join(cfg)
+		time.Sleep(19 * sec)
+		if n := counts(v); n["a"] != slots {
+			w.Errorf("owners before the end of the cool-down: %v", n)
+		}
+		w.within(4*sec, "balanced", func() bool { return balanced(v) })
+	})
+}
+
 // The slots of a member that leaves go to the others, and are not free meanwhile.
 func TestLeaveMovesOnlyItsOwn(t *testing.T) {
 	t.Parallel()

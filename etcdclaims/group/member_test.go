@@ -205,8 +205,8 @@ func TestEvictGrayMember(t *testing.T) {
 	})
 }
 
-// A handler that does not stop does not keep its slot for longer than the drain and a
-// TTL.
+// A handler that does not stop keeps neither its slot nor its member for longer than the
+// drain and a TTL.
 func TestHandlerThatDoesNotStop(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
@@ -223,6 +223,13 @@ func TestHandlerThatDoesNotStop(t *testing.T) {
 		if a.Err() != nil {
 			w.Error(a.Err())
 		}
+		ctx, cancel := context.WithTimeout(w.Context(), 3*ttl)
+		defer cancel()
+		w.ok(a.Leave(ctx)) // it waits for them no longer than that
+		w.mu.Lock()
+		clear(w.ignore)
+		w.mu.Unlock()
+		time.Sleep(2 * sec) // until they have returned
 	})
 }
 

@@ -56,6 +56,40 @@ func TestFailedJoinLeavesNoEntry(t *testing.T) {
 	}
 }
 
+// Requests of a Join arrive when it has failed. Its client keeps the lease alive on which
+// the entry would lie.
+func TestLateEntry(t *testing.T) {
+	t.Parallel()
+	for skip := range 4 {
+		t.Run(fmt.Sprint(skip), func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				const slots = 12
+				w.join(config("a", slots))
+				v := w.view()
+				host := w.server.Host(w.T)
+				claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"})
+				_, err := claims.TryAcquire(w.Context(), "unrelated")
+				w.ok(err)
+				late := make(chan struct{})
+				host.Inject(claimtest.Fault{On: claimtest.Other, Skip: skip, Hold: late})
+				ctx, cancel := context.WithTimeout(w.Context(), 2*sec)
+				defer cancel()
+				b, err := group.Join(ctx, claims, config("b", slots), untilEnd)
+				if err == nil {
+					w.ok(b.Leave(w.Context()))
+				}
+				time.Sleep(3 * ttl) // until it has given up
+				close(late)
+				time.Sleep(sec)
+				if members := v.Assignment().Members; len(members) != 1 || counts(v)["a"] != slots {
+					w.Errorf("members %v, owners %v", members, counts(v))
+				}
+			})
+		})
+	}
+}
+
 // A member leaves while the reply to its request to join again is lost.
 func TestLeaveWhileJoiningAgain(t *testing.T) {
 	t.Parallel()

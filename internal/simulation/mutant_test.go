@@ -110,6 +110,10 @@ var mutants = []mutant{
 				"	case len(kvs) == 0 && t.regrant():\n		return true\n	case len(kvs) == 0:\n		t.lose(ReasonDeleted, nil)\n",
 			},
 			{
+				"term.go", "	\"github.com/etcdclaims/claims/internal/clock\"\n",
+				"	\"github.com/etcdclaims/claims/internal/clock\"\n	\"github.com/etcdclaims/claims/internal/txn\"\n",
+			},
+			{
 				"term.go", "var errEpochRaised =", `func (t *term) regrant() bool {
 	own := t.s.c.store.layout.own(t.key)
 	value := holder{Claim: t.id, Owner: t.s.c.cfg.Owner, Instance: t.s.c.store.layout.instance, Epoch: t.fence >> epochShift}.encode()

@@ -1,0 +1,74 @@
+package simulation_test
+
+// groupMutants are about groups: who asks for which slot, and when it is given up. That no
+// slot has two owners is a matter of claims.
+var groupMutants = []mutant{
+	{
+		name: "line that is not left", of: "etcdclaims/group", tests: "TestJoinMovesItsShare|TestCutOffAndBack|TestDeath|TestChurn|TestChaos",
+		edits: []edit{{"etcdclaims/group/slots.go", "\tm.leaveLines(plan.Target)\n\treturn", "\treturn"}},
+	},
+	{
+		name: "slot given up before its successor waits", of: "etcdclaims/group", tests: "TestFrozenTargetGetsNothing",
+		edits: []edit{{"etcdclaims/group/slots.go", "\tfor key := range byKey {\n\t\tall", "\tfor key, r := range byKey {\n\t\tr.stop(errMoved)\n\t\tall"}},
+	},
+	{
+		name: "moves beyond the budget", of: "etcdclaims/group", tests: "TestMoveBudget",
+		edits: []edit{{"etcdclaims/group/slots.go", "if room--; room < 0 {", "if room--; room < -MaxSlots {"}},
+	},
+	{
+		name: "no cool-down", of: "etcdclaims/group", tests: "TestCooldown",
+		edits: []edit{{"etcdclaims/group/slots.go", "if young := m.cfg.Cooldown - m.view.age(to); young > 0 {", "if young := m.cfg.Cooldown - m.view.age(to); young > time.Hour {"}},
+	},
+	{
+		name: "slots reserved for a member that is away, given to others", of: "etcdclaims/group", tests: "TestRollingRestartMovesNothing",
+		edits: []edit{{"etcdclaims/group/register.go", "\t\t\tthen = append(then, clientv3.OpPut(m.keys.away(m.cfg.Name), encode(away), clientv3.WithLease(lease.ID)))\n", "\t\t\t_, _ = away, lease\n"}},
+	},
+	{
+		name: "reservation without an end", of: "etcdclaims/group", tests: "TestAwayForTooLong",
+		edits: []edit{{"etcdclaims/group/register.go", "encode(away), clientv3.WithLease(lease.ID)))", "encode(away)))\n\t\t\t_ = lease"}},
+	},
+	{
+		name: "left over from the rounding, in the order of names", of: "etcdclaims/group", tests: "TestPlanIsExactAndMinimal|TestPlanIsStableUnderItsOwnMoves",
+		edits: []edit{{"etcdclaims/group/plan.go", "\t\tif has[i] > share[i] {\n\t\t\treturn 0\n\t\t}\n", ""}},
+	},
+	{
+		name: "entry without its claim", of: "etcdclaims/group", tests: "TestLateEntry",
+		edits: []edit{{"etcdclaims/group/register.go", "\tcmps := append(claim.Held(), absent", "\tcmps := append([]clientv3.Cmp{}, absent"}},
+	},
+	{
+		name: "entry put again over that of another process", of: "etcdclaims/group", tests: "TestNameIsTakenOver",
+		edits: []edit{{"etcdclaims/group/register.go", "\t\tif again { // the first time, a member of the same name is replaced", "\t\tif again && m == nil { // the first time, a member of the same name is replaced"}},
+	},
+	{
+		name: "evicted member that joins", of: "etcdclaims/group", tests: "TestEvict",
+		edits: []edit{{"etcdclaims/group/register.go", "absent(m.keys.evicted(m.cfg.Name)), clientv3", "clientv3"}},
+	},
+	{
+		name: "failed join that leaves its entry", of: "etcdclaims/group", tests: "TestFailedJoinLeavesNoEntry",
+		edits: []edit{{"etcdclaims/group/register.go", "\tif err != nil {\n\t\tm.erase(claim)\n\t}\n\treturn err", "\treturn err"}},
+	},
+	{
+		name: "deaf member that stays on the list", of: "etcdclaims/group", tests: "TestDeafMember",
+		edits: []edit{{"etcdclaims/group/deaf.go", "\t\t\treturn true, rest\n", "\t\t\treturn false, rest\n"}},
+	},
+	{
+		name: "handler that keeps its slot for ever", of: "etcdclaims/group", tests: "TestHandlerThatDoesNotStop",
+		edits: []edit{{"etcdclaims/group/slots.go", "\tcase <-timer.C:\n\t\tm.log.Error(\"slot handler does", "\tcase <-(chan int)(nil):\n\t\tm.log.Error(\"slot handler does"}},
+	},
+	{
+		name: "stale route admitted", of: "etcdclaims/group", tests: "TestCallIsRetriedOnce",
+		edits: []edit{{"etcdclaims/group/member.go", "\tcase claim.Fence() != t.Fence:\n", "\tcase claim.Fence() == 0:\n"}},
+	},
+	{
+		name: "route asked once", of: "etcdclaims/group", tests: "TestCallIsRetriedOnce",
+		edits: []edit{{"etcdclaims/group/route.go", "\tif !errors.Is(err, fencing.ErrStale) {\n", "\tif err != nil || true {\n"}},
+	},
+	{
+		name: "evicted member whose slots are left to it", of: "etcdclaims/group", tests: "TestEvictGrayMember",
+		edits: []edit{{"etcdclaims/group/operate.go", "\t\tif err := v.claims.ForceReleaseTerm(ctx, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {\n\t\t\terrs = append(errs, err)\n\t\t}\n", "\t\t_ = o\n"}},
+	},
+	{
+		name: "lost event of a member, never noticed", of: "etcdclaims/group", tests: "TestDeafMember|TestEntryDeletedByHand|TestLostRequestsAndReplies|TestTwoViews|TestOutage",
+		edits: []edit{{"etcdclaims/group/view.go", "\trelist      = 10 * time.Second", "\trelist      = 10000 * time.Hour"}},
+	},
+}
