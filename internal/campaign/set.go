@@ -13,7 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// The scenario of Jepsen's lock-set: a set that is one value in etcd is read,
+// The workload that Jepsen calls lock-etcd-set: a set that is one value in etcd is read,
 // and after a random time written back with one element more, all under a claim.
 // With the fence in the write no element that was acknowledged can be lost.
 // Without it the claim alone must prevent that, and cannot always.
