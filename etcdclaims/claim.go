@@ -236,6 +236,8 @@ func (s *session) hurried(ctx context.Context) (context.Context, context.CancelF
 // for another owner. If such a transaction fails, the caller must find
 // out whether the claim was lost or another condition failed. [Claim.Txn] does
 // that itself.
+//
+// The claim of a passthrough client excludes nobody: its conditions are always true.
 func (cl *Claim) Held() []clientv3.Cmp {
 	if cl.t == nil {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.Version("\x00"), ">", -1)} // always true

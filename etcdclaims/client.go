@@ -64,8 +64,7 @@ type Client struct {
 	local   localLine // callers that wait for this client's own claims
 	asks    asks      // TryAcquires that are about to be sent
 
-	// Lock order: mu, session.mu, localLine.mu, registry.mu. No other mutex is taken
-	// while that of waiters, asks or the store's batcher is held. None is held across a
+	// ARCHITECTURE.md has the order in which mutexes are taken. None is held across a
 	// request, a hook or a caller's function.
 
 	mu         sync.Mutex
@@ -92,7 +91,7 @@ type Client struct {
 
 // New returns a client that stores its claims in etcd. It does no I/O. It does
 // not take over etcd: close that yourself, after the Client. A nil etcd makes
-// a passthrough client.
+// a passthrough client, whose claims exclude nobody, and logs a warning.
 //
 // An error describes the field of cfg that is invalid.
 func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
@@ -117,6 +116,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	c.open, c.shut = context.WithCancelCause(context.Background())
 	c.closing = c.open.Done()
 	if etcd == nil {
+		c.log.Warn("no etcd: claims exclude nobody")
 		return c, nil
 	}
 	c.lease = etcd.Lease

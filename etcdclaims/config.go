@@ -74,8 +74,8 @@ func ExponentialBackoff(base, limit time.Duration) Backoff {
 	}
 }
 
-// Config configures a Client. Every field is optional; the zero value suits
-// production.
+// Config configures a Client. Every field is optional. Set Logger in production: without
+// it nobody hears of an outage.
 type Config struct {
 	// Prefix is the prefix of all keys in etcd that the client uses. Clients
 	// with the same prefix share their claims. It must end in a slash, so that

@@ -31,7 +31,7 @@
 //   - The line of callers that wait for a key: [Client.Acquire] explains it,
 //     [Client.Line] lists it.
 //   - Sessions, which are the leases that claims share: [Client.Sessions].
-//   - What holds a key now, or held it before: [Client.Lookup], [Client.List],
+//   - Who holds a key now, or held it before: [Client.Lookup], [Client.List],
 //     [Client.Watch] and [Client.History].
 //   - The records of work: [Client.Record], [Client.Records] and [Client.Orphans].
 //   - The state of a client, metrics and traces: [Client.Health], [Client.Stats] and
@@ -71,14 +71,14 @@
 // # How a claim works
 //
 // A claim is an etcd key on a lease that the client renews. The key is written once
-// per term. The revision of that write, with the epoch in the bits above it, is the
-// fence. The client dates the end of a claim by its own clock, before the server can
+// per term. The revision of that write is the fence. The bits above the revision contain the
+// epoch, a number that an operator raises if revisions go back; see [RaiseEpoch]. The client dates the end of a claim by its own clock, before the server can
 // give the key away:
 //
 //	D      = t0 + 0.99*TTL - M   the claim ends: Check and Err fail, Done is closed
 //	D_soft = D - Drain           the claim's context ends
 //
-// The terms of the formulas are:
+// Here
 //
 //   - t0 is read before the renewal is sent. A late reply extends the claim only as
 //     far as its own t0 allows.
@@ -94,6 +94,6 @@
 // # Contexts
 //
 // The context given to an acquiring call bounds that call, not the claim. The claim has
-// a context of its own, [Claim.Context]. Requests that the client sends on its own
-// account have a third: renewals, and the undoing of requests whose caller gave up.
+// a context of its own, [Claim.Context]. Neither bounds what the client sends by itself:
+// renewals, and the undoing of requests whose caller gave up.
 package etcdclaims

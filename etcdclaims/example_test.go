@@ -38,8 +38,8 @@ func Example() {
 		// ... the work itself; ctx ends shortly before the claim does ...
 		return work.Complete(ctx, clientv3.OpPut("/paid/42", "100 EUR"))
 	})
-	if errors.Is(err, etcdclaims.ErrHeld) || errors.Is(err, etcdclaims.ErrDone) {
-		return // another process has it, or it is done
+	if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrDone) {
+		log.Fatal(err) // with ErrHeld another process has it, with ErrDone it is done
 	}
 	fmt.Println(err)
 	// Output: <nil>

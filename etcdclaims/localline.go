@@ -14,7 +14,7 @@ import (
 // and the changing fields of the local waiters in them. The registry's mutex is the only
 // one that is taken while it is held.
 type localLine struct {
-	mu     sync.Mutex
+	mu     sync.Mutex               // of the local queues and waiters, too
 	asking map[string]chan struct{} // by key: closed when the Acquire that asks etcd has its place
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/etcdclaims/claims/internal/wire"
 )
 
-// A caller that wants a key that its own client holds does not join the line in
-// etcd. It becomes a local waiter of that term. A release hands the key to the first
+// A caller that wants a key that a claim of the same session of its client holds does not
+// join the line in etcd. It becomes a local waiter of that term. A release hands the key to the first
 // local waiter in one transaction under its guard, whose revision is the new fence:
 // no event and no read. The other local waiters then wait for the new term.
 //

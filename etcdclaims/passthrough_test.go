@@ -12,6 +12,8 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // passthroughs runs the test for both kinds of clients without etcd.
@@ -146,6 +148,16 @@ func TestPassthroughClient(t *testing.T) {
 		noErr(t, c.Close(ctx))
 		noErr(t, c.Close(ctx))
 	})
+}
+
+// A process that was given no etcd says so, once.
+func TestPassthroughIsLogged(t *testing.T) {
+	t.Parallel()
+	core, logged := observer.New(zap.WarnLevel)
+	newClient(t, nil, etcdclaims.Config{Logger: zap.New(core)})
+	if all := logged.FilterMessage("no etcd: claims exclude nobody").Len(); all != 1 {
+		t.Errorf("%d lines", all)
+	}
 }
 
 func TestPassthroughClaim(t *testing.T) {

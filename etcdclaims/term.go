@@ -13,7 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// term is one ownership of one key. The session's mutex guards what changes.
+// term is one ownership of one key. The session's mutex guards what changes, unless the
+// field says otherwise.
 type term struct {
 	s       *session
 	key     string
@@ -27,7 +28,7 @@ type term struct {
 	line    line   // the waiters behind it, as far as known
 	slots   *slots // of which it has one, or nil; only the goroutine that gives it up changes them
 
-	local localQueue // the callers of this client that wait for it
+	local localQueue // the callers of this client that wait for it, under localLine's mutex
 
 	ctx       context.Context // nil until somebody asks for it
 	cancel    context.CancelCauseFunc

@@ -25,7 +25,8 @@ type Work struct {
 }
 
 // Attempt returns the number of this attempt, 1 for the first. It rises with
-// each attempt for as long as the work has a record.
+// each attempt for as long as the work has a record. An attempt that was released does
+// not count.
 func (w *Work) Attempt() int { return w.attempt }
 
 // Previous returns the previous attempt's record. ok is false if there is
@@ -49,9 +50,9 @@ func (w *Work) Previous() (r Record, ok bool) { return w.previous, w.previous.St
 //
 //   - ErrLost if the claim was lost. Nothing was carried out.
 //   - ErrReleased if the work has already ended.
-//   - ErrUnknown if the transaction may have been carried out. It is
-//     retried in the background. The key is released whether the work was
-//     completed or not.
+//   - ErrUnknown if the transaction may have been carried out. While the claim lasts it
+//     is retried in the background. The key is released whether the work was completed
+//     or not.
 //
 // After any other error nothing was carried out and the claim is still held.
 // Call Complete again, or Fail.

@@ -18,17 +18,23 @@
 // For each key, a gate remembers the greatest fence that it has admitted. It
 // refuses a lower fence. It admits an equal fence, because an owner may repeat
 // itself. It admits and remembers a greater fence. It must not forget, not even
-// when it restarts. [Memory] does, and is therefore only an early reject.
+// when it restarts. [Memory] forgets when its process ends, and is therefore only an early
+// reject.
+//
+// A gate that can ask who holds the key now, as etcdguard does, admits that token alone,
+// and remembers nothing.
 //
 // # What is not guaranteed
 //
 // A token protects a write only if the resource compares its fence (Kleppmann, "How
-// to do distributed locking", 2016).
-// A token is not a secret: it puts honest owners in order, and does not
-// authenticate anybody.
+// to do distributed locking", 2016). A token is not a secret: it puts honest owners in
+// order, and does not authenticate anybody.
 //
 // A gate protects a write fully only if the gate's fence is stored in the same step
 // as the write. That takes one transaction (sqlguard, etcdguard) or one conditional
-// write (objectguard). A gate that is not part of that step is only an early reject. A request can pass it, be delayed, and reach the data after a
-// newer request.
+// write (objectguard). A gate that is not part of that step is only an early reject. A
+// request can pass it, be delayed, and reach the data after a newer request.
+//
+// Fences can be compared only if they come from one etcd and one prefix of keys. Give each
+// pair of these marks of its own.
 package fencing

@@ -35,8 +35,8 @@ func (f GateFunc) Admit(ctx context.Context, t Token) error { return f(ctx, t) }
 // Their texts have no prefix: the call that returns one adds its own.
 // RefusalOf returns how each is reported over HTTP and gRPC.
 var (
-	// ErrStale is returned when a newer owner of the key has been seen. The
-	// sender of the token must stop.
+	// ErrStale is returned when a newer owner of the key has been seen, or when the
+	// claim of the token is known to have ended. The sender of the token must stop.
 	ErrStale = errors.New("stale token")
 	// ErrNoToken is returned when there is no token, or its fence is 0.
 	ErrNoToken = errors.New("no token")
@@ -57,8 +57,8 @@ var (
 	ErrClosed = errors.New("client closed")
 )
 
-// StaleError is returned for a token that was refused because a newer owner of
-// its key has been seen. It matches ErrStale.
+// StaleError is returned for a token whose term is over: a newer owner of its key has been
+// seen, or the claim has ended. It matches ErrStale.
 type StaleError struct {
 	// Token is the token that was refused.
 	Token Token

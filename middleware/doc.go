@@ -10,22 +10,21 @@
 // makes. [Gate] refuses requests of former owners on the receiving side.
 //
 // [Once] answers a repeated request, which has the same Idempotency-Key, with the
-// response to the first one. [Func]
-// does for functions what Exclusive does for handlers. [Singleton] keeps one
-// leader running.
+// response to the first one. [Func] does for functions what Exclusive does for handlers.
+// [Singleton] keeps one leader running.
 //
 // # What is not guaranteed
 //
 // If a process is suspended past the deadline of its claim, its handler may
 // overlap with another one. No lock can prevent that. The handler's context ends, the
 // client gets an error or a broken connection, and fenced writes are refused. Effects
-// without a fence are not undone. Call fencing.Check with its
-// context immediately before each effect, and fence the effect.
+// without a fence are not undone. Call fencing.Check with the
+// handler's context immediately before each effect, and fence the effect.
 //
 // A [Gate] that is not part of the write's transaction is only an early reject. [Once]
 // carries out a repeated request again if the process died between its effect and the
-// transaction that stores the response, up to Config.MaxAttempts of the client; never
-// with AtMostOnce.
+// transaction that stores the response. There are at most Config.MaxAttempts attempts, and
+// one with AtMostOnce.
 //
 // # Failing closed
 //
@@ -39,8 +38,8 @@
 //
 // The package does not import etcd. It takes claims as the interfaces [Claims]
 // and [Works], which *etcdclaims.Client implements. If the client is nil or a
-// passthrough (a client without etcd), or the gate is nil, a wrapper returns its argument unchanged, at
-// no cost. Then no fence is sent.
+// passthrough (a client without etcd), or the gate is nil, a wrapper returns its argument
+// unchanged, at no cost. Then nothing is exclusive, and no fence is sent or checked.
 //
 // # Concurrency
 //

@@ -123,13 +123,14 @@ var (
 //
 // The handler may run more than once. If its process dies between an effect and
 // the record, or its claim is lost, a repeat is carried out again. The option
-// etcdclaims.AtMostOnce prevents that. An effect that must not happen twice needs
-// the fence, or the Idempotency-Key.
+// etcdclaims.AtMostOnce prevents that, but not that a request is carried out again that
+// was answered with a status from 500 on. An effect that must not happen twice needs the
+// fence, or the Idempotency-Key.
 //
-// After such a death a repeat is refused with 409 HELD until the claim's lease has
-// expired. If no client repeats the request, it is not carried out again. Each
-// death counts as an attempt. After etcdclaims.Config.MaxAttempts of them, 10 by
-// default, repeats are refused with 409 DEAD.
+// After such a death a repeat waits for OnceConfig.Wait, and is refused with 409 HELD, until
+// the claim's lease has expired. If no client repeats the request, it is not carried out
+// again. Deaths and panics count as attempts. After etcdclaims.Config.MaxAttempts of them,
+// 10 by default, repeats are refused with 409 DEAD.
 //
 // Once panics if scope is nil or MaxResponse is too large. The function that it
 // returns panics if the handler is nil. If works is nil or a passthrough, the

@@ -1,5 +1,5 @@
 // Package sched runs jobs on schedules, in all processes that share an etcd. Each
-// tick of a schedule is run by one of them. It is cron that survives the death of any
+// tick of a schedule is run by one of them at most. It is cron that survives the death of any
 // process, and that records which ticks did not run.
 //
 //	scheduler, err := sched.New(claims, sched.Config{Group: "billing"})
@@ -34,8 +34,8 @@
 //
 // # What is not guaranteed
 //
-// Handlers do not run exactly once. A tick can have several attempts. Each begins at
-// most once, and its outcome is recorded. If the process dies during a run, [AtMostOnce] records
+// Handlers do not run exactly once. A tick can have several attempts. Each attempt
+// begins at most once, and its outcome is recorded. If the process dies during a run, [AtMostOnce] records
 // the run as lost, and [AtLeastOnce] begins the tick again with Attempt one greater.
 // A handler that finished its work and then died cannot be distinguished from one
 // that died before.
@@ -58,9 +58,9 @@
 // Clocks need not be right. The wall clock of the owner determines which ticks are
 // due. If that clock is wrong, ticks come early or late, or are treated as missed,
 // but none comes twice. If it is put back, ticks wait until it reaches its old time
-// again. The wall clock of the process that calls [Scheduler.Resume] determines
-// when scheduled ticks start again. If it is ahead of the owner's, the ticks
-// between the two clocks' times do not run.
+// again. [Scheduler.Resume] leaves out the ticks up to the present, by the clock of the
+// process that calls it. If that clock is a minute fast, the ticks of that minute are left
+// out, too.
 //
 // Processes with different versions of the tz database can give a Cron schedule
 // different instants. One owner at a time decides, so two versions of a tick do not run
@@ -84,10 +84,10 @@
 // Config.Limit is set.
 //
 // A handler whose context has ended, by Timeout, Cancel, the end of Run or the loss
-// of its claim, has the time Config.Drain of the client to return. After that it is
-// no longer waited for: its claim is moved to a lease that nobody renews, the run is recorded
-// as lost, and the next run begins when that lease has expired. If Timeout or Cancel
-// ended the context, the record says that the handler did not return.
+// of its claim, has the drain of the client (etcdclaims.Config.Drain) to return. After
+// that it is no longer waited for: its claim is moved to a lease that nobody renews, and
+// the next run begins when that lease has expired. If the claim was not lost, the record
+// says that the handler did not return.
 //
 // The owner does its kinds of work in turn. Neither a long backlog nor a job that is
 // always due delays a RunNow, a Pause or a new job. The cost of a group grows with

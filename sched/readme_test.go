@@ -2,7 +2,6 @@ package sched_test
 
 import (
 	"context"
-	"errors"
 	"log"
 	"time"
 
@@ -30,9 +29,7 @@ func Example_readme() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = scheduler.Run(ctx) // in every process, until ctx ends
-	err = errors.Join(err, claims.Close(context.Background()))
-	if err != nil {
+	if err := scheduler.Run(ctx); err != nil { // in every process, until ctx ends
 		log.Fatal(err)
 	}
 }

@@ -9,7 +9,7 @@
 //			claims := claimtest.NewClient(t, host, etcdclaims.Config{})
 //
 //			host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
-//			claim, err := claims.TryAcquire(t.Context(), "job") // succeeds: the client finds out that it was carried out
+//			claim, err := claims.TryAcquire(t.Context(), "job") // succeeds: the client finds out that etcd has carried it out
 //			...
 //			host.Cut()
 //			time.Sleep(time.Minute) // virtual: takes no real time
@@ -36,11 +36,11 @@
 // # What it is
 //
 // The server is go.etcd.io/etcd/server/v3. The clients are those of
-// go.etcd.io/etcd/client/v3. Nothing is a mock, with one exception below. In virtual
-// time, the server's log and backend are on disk without fsync. The exception: in a bubble,
+// go.etcd.io/etcd/client/v3. Nothing is a mock, with one exception: in a bubble,
 // clients have another watcher, because clientv3's own waits on a channel from
 // outside the bubble, which stops virtual time. The other watcher resumes,
-// fragments and fails as clientv3's does; both pass the same tests.
+// fragments and fails as clientv3's does; both pass the same tests. In virtual time the
+// server's log and backend are on disk without fsync.
 //
 // # What it costs
 //
@@ -60,6 +60,6 @@
 // Under -race a test binary with bubbles may crash inside the race detector, with a
 // ThreadSanitizer CHECK or SIGSEGV, because goroutines of a bubble share a timer
 // context there (https://go.dev/issue/78156). With -cpu 1 it does not. Races
-// are still found: the detector reports accesses without an order, also if they are
-// not at the same moment.
+// are still found: the detector reports unordered accesses even if they happen at
+// different times.
 package claimtest

@@ -7,7 +7,7 @@
 //			return consume(ctx, slot, claim) // until ctx ends
 //		})
 //	...
-//	defer member.Leave(ctx)
+//	defer member.Leave(context.Background()) // waits until others have the slots
 //
 // Each slot that a member owns is an ordinary claim with a fence of its own. All members
 // compute the same [Plan] from the members and owners that they see in etcd. A member
@@ -23,8 +23,8 @@
 // line, as when the target is frozen.
 //
 // If a member dies, its slots are free when its lease lapses, and the others claim them
-// within TTL + 1 s of its last renewal. A slot waits for longer if the member that is to
-// have it is dead too, or cannot claim it. A member whose requests for a slot fail for
+// within TTL + 1 s of its last renewal. A slot waits for another TTL or two if the
+// member that is to have it is dead too, or cannot claim it. A member whose requests for a slot fail for
 // about 1.3 TTL takes itself off the list, and joins again after a pause.
 //
 // # What is not guaranteed
@@ -32,7 +32,8 @@
 // Handlers of one slot can overlap if a process was stopped past the end of its claim.
 // Fence what a handler writes: with the claim's Txn, or with its Token and a gate of
 // package fencing. A handler that does not return after its context has ended delays the
-// next one by the drain of its client and one TTL.
+// next one by one drain of its client (etcdclaims.Config.Drain) and one TTL. A handler
+// that returns early is called again.
 //
 // Weights, cool-down and budget say when slots move, not who owns them. Members with
 // different settings are safe, but may move slots that others would not.

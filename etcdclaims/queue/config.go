@@ -26,8 +26,8 @@ const (
 	// MaxHistory is how many attempts of an item are remembered, the last ones.
 	MaxHistory = 20
 
-	// DefaultTTL is how long the items of a dead worker stay invisible at most,
-	// give or take a second.
+	// DefaultTTL is after how long the items of a dead worker are visible again, to within
+	// a second.
 	DefaultTTL = 30 * time.Second
 	// DefaultMaxAttempts is how often an item is begun before it is dead.
 	DefaultMaxAttempts = 3

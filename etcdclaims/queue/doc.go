@@ -21,9 +21,9 @@
 // # Order
 //
 // Items are claimed by priority, then by vesting time, then in the order in which
-// they were enqueued. A single claimer keeps exactly this order. TryClaim knows the
-// order as of its last read. Claim and workers read ahead, and know it as far as etcd
-// has reported changes. Several claimers that run at the same time pick at random among
+// they were enqueued. A single claimer keeps exactly this order, for the items that it
+// knows of: TryClaim those of its last read, Claim and workers those that etcd has
+// reported. An item that was just enqueued can be overtaken. Several claimers that run at the same time pick at random among
 // the first visible items, so that they do not compete for the same ones. The more
 // often they clash, the more items they pick from, at most the first 1,024.
 //
@@ -43,7 +43,8 @@
 //
 //   - ErrExpired: the lease ended by its own clock, or the session of its process ended,
 //   - ErrSuperseded: the item waits again, or another worker has it,
-//   - ErrCompleted: another process, which had the handle, completed the item,
+//   - ErrCompleted: another process, which had adopted the lease (see [Queue.Adopt]),
+//     completed the item,
 //   - etcdclaims.ErrReleased: an earlier verb ended this lease,
 //   - etcdclaims.ErrUnknown: the outcome was not known when the lease or ctx ended, or
 //     etcd had compacted its history.
@@ -51,11 +52,11 @@
 // After all of them but ErrUnknown this call has changed nothing.
 //
 // The same verb of the same Lease is the same request. Called again after ErrUnknown, it
-// returns nil if one of the calls was carried out, with the arguments of that call. Fail
-// and Snooze then return what that call did, which they read from the history. After a
+// returns nil if one of the calls was carried out. The arguments of that one count, and
+// Fail and Snooze return what it did, which they read from the history. After a
 // call that returned nil, all verbs return etcdclaims.ErrReleased. A lease and those that
-// were adopted from its handle (see [Queue.Adopt]) are told apart: if they call the same
-// verb, one of them returns nil.
+// were adopted from it are told apart: if they call the same verb, at most one of them
+// returns nil.
 //
 // # Queue leases
 //

@@ -34,8 +34,8 @@ type WorkerConfig struct {
 	// Batch is how many items are claimed at once at most. Default: Concurrency.
 	Batch int
 	// Timeout is how long a handler may take. Then its context ends; if it has not
-	// returned after another Grace, its item fails without it, and what it does
-	// later is refused by its fence. Negative: no limit. Default: 30 s.
+	// returned after another Grace, its item fails without it, and what it writes
+	// later under its fence is refused. Negative: no limit. Default: 30 s.
 	Timeout time.Duration
 	// Grace is how long a handler that was told to stop may take. Default: 5 s.
 	Grace time.Duration

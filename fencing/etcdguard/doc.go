@@ -1,11 +1,11 @@
 // Package etcdguard makes writes to etcd that are carried out only while their
-// token is the newest of its key.
+// token is that of the claim that holds its key.
 //
 // NewKV wraps a clientv3.KV, so that code written for a KV is guarded without a
 // change:
 //
 //	kv := etcdguard.NewKV(etcd, claim)
-//	_, err := kv.Put(ctx, "/orders/42/state", "shipped") // fencing.ErrStale once another owner holds the claim
+//	_, err := kv.Put(ctx, "/orders/42/state", "shipped") // fencing.ErrStale once the claim has ended
 //
 // The check is a condition in the write's own transaction. It costs no round
 // trip, and no other write can come between the check and the write.

@@ -83,9 +83,8 @@
 //	SELECT CONVERT(claim_key USING utf8mb4), fence FROM etcdclaims_fences        -- MySQL
 //
 // Marks are kept forever, one row for each key that was ever admitted. If there
-// are too many, use [Guard.Prune]. Do not delete rows by hand: claims with
-// different prefixes have epochs of their own, so their fences cannot be
-// compared.
+// are too many, use [Guard.Prune]. Do not delete rows by hand: a key
+// without a mark admits an old token that is still on its way.
 //
 // A database that loses committed data loses marks with it, and may then admit
 // what it had refused. A failover to a replica that lags behind is such a case.
