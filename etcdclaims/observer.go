@@ -75,6 +75,7 @@ type RequestKind string
 const (
 	RequestTxn       RequestKind = "txn"
 	RequestRange     RequestKind = "range"
+	RequestPut       RequestKind = "put"
 	RequestDelete    RequestKind = "delete_range"
 	RequestGrant     RequestKind = "lease_grant"
 	RequestKeepAlive RequestKind = "lease_keep_alive"

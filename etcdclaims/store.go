@@ -178,9 +178,14 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 func roundTrip[R any](ctx context.Context, s *store, kind RequestKind, send func(context.Context) (R, error)) (R, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
 	defer cancel()
+	return counted(s, kind, func() (R, error) { return send(ctx) })
+}
+
+// counted sends one request that is no transaction of the store: counted, and reported.
+func counted[R any](s *store, kind RequestKind, send func() (R, error)) (R, error) {
 	s.requests.Add(1)
 	sent := time.Now()
-	resp, err := send(ctx)
+	resp, err := send()
 	s.answered(kind, sent, err)
 	return resp, err
 }

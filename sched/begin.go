@@ -91,7 +91,7 @@ func (s *Scheduler) stillWaits(ctx context.Context, w waiter) bool {
 	if s.view.countIn(s.keys.runOf(w.Job)) > 0 {
 		return true
 	}
-	resp, err := s.claims.Etcd().Get(ctx, w.key, clientv3.WithKeysOnly())
+	resp, err := s.claims.KV().Get(ctx, w.key, clientv3.WithKeysOnly())
 	return err != nil || len(resp.Kvs) > 0 && resp.Kvs[0].ModRevision == w.rev
 }
 

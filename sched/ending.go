@@ -125,7 +125,7 @@ func (s *Scheduler) countFailure(ctx context.Context, e *ending, j Job, p past) 
 	key := s.keys.fail(j.Name)
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.Etcd().Get(ctx, key)
+	resp, err := s.claims.KV().Get(ctx, key)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 		jobOf := func(root string) clientv3.Op {
 			return clientv3.OpGet(keys{root}.specs(), clientv3.WithPrefix(), clientv3.WithLimit(1))
 		}
-		for kv, err := range wire.Subtrees(ctx, claims.Etcd(), readTime, claims.Prefix()+"sched/", jobOf) {
+		for kv, err := range wire.Subtrees(ctx, claims.KV(), readTime, claims.Prefix()+"sched/", jobOf) {
 			if err != nil {
 				fail(err)
 				return

@@ -159,7 +159,7 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.Etcd().Get(ctx, s.keys.specs(), clientv3.WithPrefix())
+	resp, err := s.claims.KV().Get(ctx, s.keys.specs(), clientv3.WithPrefix())
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +268,7 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 			return
 		}
 		reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-		resp, err := s.claims.Etcd().Get(reading, s.keys.past(job), clientv3.WithPrefix(),
+		resp, err := s.claims.KV().Get(reading, s.keys.past(job), clientv3.WithPrefix(),
 			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
 		cancel()
 		if err != nil {

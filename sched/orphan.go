@@ -43,7 +43,7 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 		ops[i] = clientv3.OpGet(l.s.claims.OwnKey(su.is.run.Claim), clientv3.WithKeysOnly())
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	resp, err := l.s.claims.Etcd().Txn(reading).Then(ops...).Commit()
+	resp, err := l.s.claims.KV().Txn(reading).Then(ops...).Commit()
 	cancel()
 	if err != nil {
 		return false, denial(err)

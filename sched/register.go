@@ -47,7 +47,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := l.s.claims.Etcd().Txn(reading).Then(ops...).Commit()
+	resp, err := l.s.claims.KV().Txn(reading).Then(ops...).Commit()
 	if err != nil {
 		for _, c := range some {
 			l.place(c)
@@ -104,7 +104,7 @@ func (l *leadership) load(ctx context.Context) error {
 	k := l.s.keys
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := l.s.claims.Etcd().Txn(reading).Then(
+	resp, err := l.s.claims.KV().Txn(reading).Then(
 		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix())).Commit()
 	if err != nil {
 		return denial(err)

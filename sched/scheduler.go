@@ -71,7 +71,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s.outage.log = s.log
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
-		s.view = newView(claims.Etcd(), s.keys.now(), s.log, &s.outage)
+		s.view = newView(claims, s.keys.now(), s.log, &s.outage)
 		s.rings.byPrefix, s.rings.over, s.rings.prefix = make(map[string]*ring), make(map[string]*ring), len(s.keys.past(""))
 	}
 	return s, nil

@@ -60,7 +60,7 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.Etcd().Txn(ctx).Then(ops...).Commit()
+	resp, err := s.claims.KV().Txn(ctx).Then(ops...).Commit()
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -19,7 +20,7 @@ import (
 // Code that needs more than single keys subscribes to a feed of changes and keeps an
 // index of its own. So no code has to iterate over all keys to find changes.
 type view struct {
-	etcd   *clientv3.Client
+	claims *etcdclaims.Client
 	root   string
 	log    *zap.Logger
 	outage *outage
@@ -116,9 +117,9 @@ const (
 	reading = "read the live state"
 )
 
-func newView(etcd *clientv3.Client, root string, log *zap.Logger, out *outage) *view {
+func newView(claims *etcdclaims.Client, root string, log *zap.Logger, out *outage) *view {
 	return &view{
-		etcd: etcd, root: root, log: log, outage: out, kvs: make(map[string]kv), count: make(map[string]int), begun: make(map[int64]string),
+		claims: claims, root: root, log: log, outage: out, kvs: make(map[string]kv), count: make(map[string]int), begun: make(map[int64]string),
 		feeds: make(map[*feed]bool), synced: make(chan struct{}),
 	}
 }
@@ -323,7 +324,7 @@ func (v *view) follow(ctx context.Context) error {
 func (v *view) list(ctx context.Context) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	resp, err := v.etcd.Get(ctx, v.root, clientv3.WithPrefix())
+	resp, err := v.claims.KV().Get(ctx, v.root, clientv3.WithPrefix())
 	if err != nil {
 		return 0, denial(err)
 	}
@@ -356,7 +357,7 @@ func (v *view) list(ctx context.Context) (rev int64, err error) {
 func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	news := v.etcd.Watch(ctx, v.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	news := v.claims.Etcd().Watch(ctx, v.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
 	again := time.NewTicker(relist)
 	defer again.Stop()
 	for {

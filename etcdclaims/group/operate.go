@@ -42,17 +42,17 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 	instance := v.members[member].Instance
 	v.mu.Unlock()
 	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
-	lease, err := v.claims.Etcd().Grant(grant, int64((d+time.Second-1)/time.Second))
+	lease, err := v.claims.GrantLease(grant, d)
 	cancel()
 	if err != nil {
 		return err
 	}
 	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), time.Now().Add(d).UTC()})
 	then := []clientv3.Op{
-		clientv3.OpPut(v.keys.evicted(member), mark, clientv3.WithLease(lease.ID)),
+		clientv3.OpPut(v.keys.evicted(member), mark, clientv3.WithLease(lease)),
 		clientv3.OpDelete(v.keys.away(member)),
 	}
-	if _, err := commit(ctx, v.claims.Etcd(), nil, then, nil); err != nil || instance == "" {
+	if _, err := commit(ctx, v.claims.KV(), nil, then, nil); err != nil || instance == "" {
 		return err
 	}
 	graceful, cancel := context.WithTimeout(ctx, evictTime)
@@ -70,7 +70,7 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 		}
 	}
 	errs = append(errs, v.claims.ForceRelease(ctx, v.keys.claimOf(instance), reason))
-	_, err = commit(ctx, v.claims.Etcd(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.member(member))}, nil)
+	_, err = commit(ctx, v.claims.KV(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.member(member))}, nil)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -90,7 +90,7 @@ func (v *View) Readmit(ctx context.Context, member string) error {
 	if err := checkName("member", member); err != nil {
 		return err
 	}
-	if _, err := commit(ctx, v.claims.Etcd(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.evicted(member))}, nil); err != nil {
+	if _, err := commit(ctx, v.claims.KV(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.evicted(member))}, nil); err != nil {
 		return fmt.Errorf("readmit %q to group %q: %w", member, v.keys.group, err)
 	}
 	return nil
@@ -109,7 +109,7 @@ func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
 	}
 	k := newKeys(claims.Prefix(), name)
 	unused := []clientv3.Cmp{absent(k.root + dirMember).WithPrefix(), absent(claims.OwnKey(k.claims())).WithPrefix()}
-	resp, err := commit(ctx, claims.Etcd(), unused, []clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix())}, nil)
+	resp, err := commit(ctx, claims.KV(), unused, []clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix())}, nil)
 	if err == nil && !resp.Succeeded {
 		err = ErrInUse
 	}

@@ -15,10 +15,10 @@ import (
 
 // commit carries out a transaction, and tries again if it may have failed in passing. All
 // transactions of this package do the same when they are carried out twice.
-func commit(ctx context.Context, etcd *clientv3.Client, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for try := 1; ; try++ {
 		attempt, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
-		resp, err := etcd.Txn(attempt).If(cmps...).Then(then...).Else(els...).Commit()
+		resp, err := kv.Txn(attempt).If(cmps...).Then(then...).Else(els...).Commit()
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			return resp, err
@@ -40,7 +40,7 @@ func commit(ctx context.Context, etcd *clientv3.Client, cmps []clientv3.Cmp, the
 // of the key that says so.
 func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 	key := m.keys.spec()
-	resp, err := commit(ctx, m.claims.Etcd(), []clientv3.Cmp{absent(key)},
+	resp, err := commit(ctx, m.claims.KV(), []clientv3.Cmp{absent(key)},
 		[]clientv3.Op{clientv3.OpPut(key, encode(spec{valueVersion, m.cfg.Group, m.cfg.Slots}))}, []clientv3.Op{clientv3.OpGet(key)})
 	if err != nil {
 		return 0, err
@@ -89,7 +89,7 @@ func (m *Member) register(ctx context.Context, again bool) error {
 // member, unless the member joins again: that process may own slots for a while.
 func (m *Member) leaseOf(ctx context.Context, claim *etcdclaims.Claim, again bool) (clientv3.LeaseID, error) {
 	key := m.keys.member(m.cfg.Name)
-	resp, err := commit(ctx, m.claims.Etcd(), nil, []clientv3.Op{clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(key)}, nil)
+	resp, err := commit(ctx, m.claims.KV(), nil, []clientv3.Op{clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(key)}, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +124,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 		if again { // the first time, a member of the same name is replaced
 			all = append(all[:len(all):len(all)], mine)
 		}
-		resp, err := commit(ctx, m.claims.Etcd(), all,
+		resp, err := commit(ctx, m.claims.KV(), all,
 			[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(lease)), clientv3.OpDelete(m.keys.away(m.cfg.Name))},
 			[]clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(m.keys.evicted(m.cfg.Name))})
 		if err != nil {
@@ -181,13 +181,12 @@ func (m *Member) depart() {
 	key := m.keys.member(m.cfg.Name)
 	then := []clientv3.Op{clientv3.OpDelete(key)}
 	if m.cfg.Away > 0 && errors.Is(m.Err(), ErrLeft) {
-		seconds := int64((m.cfg.Away + time.Second - 1) / time.Second)
 		grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
-		lease, err := m.claims.Etcd().Grant(grant, seconds)
+		lease, err := m.claims.GrantLease(grant, m.cfg.Away)
 		cancel()
 		if err == nil {
 			away := entry{Version: valueVersion, Weight: m.cfg.Weight, Address: m.cfg.Address, Zone: m.cfg.Zone, Since: time.Now().UTC()}
-			then = append(then, clientv3.OpPut(m.keys.away(m.cfg.Name), encode(away), clientv3.WithLease(lease.ID)))
+			then = append(then, clientv3.OpPut(m.keys.away(m.cfg.Name), encode(away), clientv3.WithLease(lease)))
 		} else {
 			m.log.Warn("slots not reserved for the member's return", zap.Error(err))
 		}
@@ -227,7 +226,7 @@ func (m *Member) erase(claim *etcdclaims.Claim) {
 // remove removes the member's entry if it has the value.
 func (m *Member) remove(ctx context.Context, value string, then ...clientv3.Op) {
 	key := m.keys.member(m.cfg.Name)
-	if _, err := commit(ctx, m.claims.Etcd(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, nil); err != nil {
+	if _, err := commit(ctx, m.claims.KV(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, nil); err != nil {
 		m.log.Warn("member not taken off the list", zap.String("key", key), zap.Error(err))
 	}
 }

@@ -64,7 +64,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 		return nil, fmt.Errorf("group %q: %w", name, etcdclaims.ErrPassthrough)
 	}
 	k := newKeys(claims.Prefix(), name)
-	resp, err := read(ctx, claims.Etcd(), clientv3.OpGet(k.spec()))
+	resp, err := read(ctx, claims.KV(), clientv3.OpGet(k.spec()))
 	if err != nil {
 		return nil, fmt.Errorf("open group %q: %w", name, err)
 	}
@@ -103,10 +103,10 @@ func (v *View) Close() {
 }
 
 // read carries out operations that change nothing.
-func read(ctx context.Context, etcd *clientv3.Client, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+func read(ctx context.Context, kv clientv3.KV, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 	defer cancel()
-	return etcd.Txn(ctx).Then(ops...).Commit()
+	return kv.Txn(ctx).Then(ops...).Commit()
 }
 
 // backoff is how long to wait before another try.
@@ -208,7 +208,7 @@ func (v *View) watchMembers(rev int64) (well bool) {
 
 // readMembers replaces what the view knows of members.
 func (v *View) readMembers() (rev int64, err error) {
-	resp, err := read(v.ctx, v.claims.Etcd(), clientv3.OpGet(v.keys.root, clientv3.WithPrefix()))
+	resp, err := read(v.ctx, v.claims.KV(), clientv3.OpGet(v.keys.root, clientv3.WithPrefix()))
 	if err != nil {
 		return 0, err
 	}

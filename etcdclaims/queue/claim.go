@@ -193,7 +193,7 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 		}
 		var item *clientv3.GetResponse
 		for try := 0; ; try++ {
-			if item, err = q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.item(items[i].st.ID)); err == nil || !passing(err) || !pause(ctx, try) {
+			if item, err = q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.item(items[i].st.ID)); err == nil || !passing(err) || !pause(ctx, try) {
 				break
 			}
 		}

@@ -48,7 +48,7 @@ func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 		from, rev := prefix, int64(0)
 		for {
 			ctx := clientv3.WithRequireLeader(ctx)
-			resp, err := q.claims.Etcd().Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
+			resp, err := q.claims.KV().Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
 			if err != nil {
 				yield(Info{}, q.fail("list", err))
 				return
@@ -136,7 +136,7 @@ func (q *Queue) purgeSome(ctx context.Context, s *session, end string) (int, err
 		return 0, nil
 	}
 	most := int64(q.size.items(opsToPurge))
-	resp, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
+	resp, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
 	if err != nil || len(resp.Kvs) == 0 {
 		return 0, err
 	}

@@ -35,7 +35,7 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end end
 		return end, fmt.Errorf("no event says how the lease ended: %w", context.Cause(ctx))
 	}
 	at := clientv3.WithRev(end.rev)
-	resp, err := q.claims.Etcd().Txn(ctx).Then(clientv3.OpGet(q.keys.item(id), at), clientv3.OpGet(q.keys.place(id), at)).Commit()
+	resp, err := q.claims.KV().Txn(ctx).Then(clientv3.OpGet(q.keys.item(id), at), clientv3.OpGet(q.keys.place(id), at)).Commit()
 	if err != nil {
 		return end, err
 	}

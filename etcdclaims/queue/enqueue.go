@@ -135,10 +135,10 @@ func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clien
 // A mark behind each item's key, which etcd drops after a minute, says where the
 // history ends.
 func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int64) (left []Item, err error) {
-	var lease *clientv3.LeaseGrantResponse
-	for try := 0; lease == nil; try++ {
+	var lease clientv3.LeaseID
+	for try := 0; lease == clientv3.NoLease; try++ {
 		short, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
-		lease, err = q.claims.Etcd().Grant(short, 60)
+		lease, err = q.claims.GrantLease(short, time.Minute)
 		cancel()
 		if err != nil && (!passing(err) || !pause(ctx, try)) {
 			return nil, err
@@ -146,7 +146,7 @@ func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int6
 	}
 	var marks []clientv3.Op
 	for _, it := range items {
-		marks = append(marks, clientv3.OpPut(q.keys.mark(it.id), "", clientv3.WithLease(lease.ID)))
+		marks = append(marks, clientv3.OpPut(q.keys.mark(it.id), "", clientv3.WithLease(lease)))
 	}
 	resp, err := s.void(ctx, marks...)
 	if err != nil {

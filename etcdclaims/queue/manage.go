@@ -114,7 +114,7 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 			}
 		}
 	}
-	lives, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	lives, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return f, err
 	}

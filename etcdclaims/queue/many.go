@@ -87,7 +87,7 @@ func (m *many) discover(ctx context.Context) error {
 	prefix := keys{top: m.claims.Prefix() + "queue/"}.actives()
 	for try := 0; ctx.Err() == nil; try++ {
 		short, cancel := context.WithTimeout(ctx, requestTimeout)
-		resp, err := m.claims.Etcd().Get(short, prefix, clientv3.WithPrefix())
+		resp, err := m.claims.KV().Get(short, prefix, clientv3.WithPrefix())
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -119,7 +119,7 @@ const requestTimeout = 5 * time.Second
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	return q.claims.Etcd().Txn(ctx).Then(ops...).Commit()
+	return q.claims.KV().Txn(ctx).Then(ops...).Commit()
 }
 
 // ensureSpec makes sure once that the queue is what the Config says.
@@ -132,7 +132,7 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
 	// It can be sent twice and can come late: it only ever makes what is absent.
-	resp, err := q.claims.Etcd().Txn(ctx).If(absent(key)).
+	resp, err := q.claims.KV().Txn(ctx).If(absent(key)).
 		Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return err

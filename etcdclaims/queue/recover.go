@@ -25,7 +25,7 @@ import (
 // This program leaves nothing of that kind, but it would keep the queue from ever
 // being empty.
 func (q *Queue) recoverDead(ctx context.Context, via *session) (alive int, err error) {
-	lives, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	lives, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return 0, err
 	}
@@ -123,7 +123,7 @@ func (q *Queue) movable() int64 { return int64(min(itemsPerRequest/2, q.size.ite
 func (q *Queue) drain(ctx context.Context, via *session, id string) (moved int, err error) {
 	own, prefix := q.ownKey(id), q.keys.takenBy(id)
 	for {
-		got, err := q.claims.Etcd().Get(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithLimit(q.movable()))
+		got, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithLimit(q.movable()))
 		if err != nil {
 			return moved, err
 		}

@@ -55,11 +55,11 @@ func (r *retention) lease(ctx context.Context, q *Queue) (clientv3.LeaseID, erro
 	slack := r.lasts/10 + time.Second
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	granted, err := q.claims.Etcd().Grant(ctx, int64((r.lasts+slack+time.Second-1)/time.Second)+1)
+	id, err := q.claims.GrantLease(ctx, r.lasts+slack+time.Second)
 	if err != nil {
 		return clientv3.NoLease, err
 	}
-	r.id, r.end, r.left = granted.ID, time.Now().Add(slack), tombstonesPerLease-1
+	r.id, r.end, r.left = id, time.Now().Add(slack), tombstonesPerLease-1
 	return r.id, nil
 }
 

@@ -1,0 +1,73 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Each request of the KV, and each lease, counts once with its kind.
+func TestKV(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		var l ledger
+		c, host := w.client(etcdclaims.Config{Hooks: l.hooks()})
+		synctest.Wait()
+		ctx, kv, key := t.Context(), c.KV(), w.prefix+"queue/a"
+		before := c.Stats().Requests
+		lease, err := c.GrantLease(ctx, 61*time.Second-1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ttl, err := w.raw.TimeToLive(ctx, lease); err != nil || ttl.GrantedTTL != 61 {
+			t.Error("the lease: ", ttl, err)
+		}
+		_, err1 := kv.Put(ctx, key, "1", clientv3.WithLease(lease))
+		_, err2 := kv.Do(ctx, clientv3.OpPut(key, "2"))
+		got, err3 := kv.Get(ctx, key)
+		_, err4 := kv.Do(ctx, clientv3.OpGet(key))
+		resp, err5 := kv.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", "2")).Then(clientv3.OpGet(key)).Else(clientv3.OpDelete(key)).Commit()
+		_, err6 := kv.Do(ctx, clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet(key)}, nil))
+		_, err7 := kv.Delete(ctx, key)
+		_, err8 := kv.Do(ctx, clientv3.OpDelete(key))
+		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8); err != nil {
+			t.Fatal(err)
+		}
+		if string(got.Kvs[0].Value) != "2" || !resp.Succeeded || len(resp.Responses) != 1 {
+			t.Error("the answers: ", got, resp)
+		}
+		want := map[etcdclaims.RequestKind]int{
+			etcdclaims.RequestPut: 2, etcdclaims.RequestRange: 2, etcdclaims.RequestTxn: 2, etcdclaims.RequestDelete: 2,
+			etcdclaims.RequestGrant: 1,
+		}
+		if !maps.Equal(l.kinds, want) || l.failed > 0 {
+			t.Errorf("got %v and %d failures, want %v", l.kinds, l.failed, want)
+		}
+		if n := c.Stats().Requests - before; n != 9 {
+			t.Errorf("%d requests in the statistics", n)
+		}
+		host.Cut()
+		short, cancel := context.WithTimeout(ctx, sec)
+		defer cancel()
+		if _, err := kv.Get(short, key); err == nil || l.failed != 1 {
+			t.Error("a read that fails: ", err, l.failed)
+		}
+	})
+}
+
+func TestKVWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	var c *etcdclaims.Client
+	if c.KV() != nil {
+		t.Error("a KV of no client")
+	}
+	if _, err := c.GrantLease(t.Context(), time.Minute); !errors.Is(err, etcdclaims.ErrPassthrough) {
+		t.Error(err)
+	}
+}
