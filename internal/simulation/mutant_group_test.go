@@ -21,11 +21,11 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "slots reserved for a member that is away, given to others", of: "etcdclaims/group", tests: "TestRollingRestartMovesNothing",
-		edits: []edit{{"etcdclaims/group/register.go", "\t\t\tthen = append(then, clientv3.OpPut(m.keys.away(m.cfg.Name), encode(away), clientv3.WithLease(lease.ID)))\n", "\t\t\t_, _ = away, lease\n"}},
+		edits: []edit{{"etcdclaims/group/register.go", "\t\t\tthen = append(then, clientv3.OpPut(m.keys.away(m.cfg.Name), encode(away), clientv3.WithLease(lease)))\n", "\t\t\t_, _ = away, lease\n"}},
 	},
 	{
 		name: "reservation without an end", of: "etcdclaims/group", tests: "TestAwayForTooLong",
-		edits: []edit{{"etcdclaims/group/register.go", "encode(away), clientv3.WithLease(lease.ID)))", "encode(away)))\n\t\t\t_ = lease"}},
+		edits: []edit{{"etcdclaims/group/register.go", "encode(away), clientv3.WithLease(lease)))", "encode(away)))\n\t\t\t_ = lease"}},
 	},
 	{
 		name: "left over from the rounding, in the order of names", of: "etcdclaims/group", tests: "TestPlanIsExactAndMinimal|TestPlanIsStableUnderItsOwnMoves",
