@@ -130,9 +130,9 @@ var importRules = []importRule{
 		never:  []string{"go.etcd.io/etcd/server/...", "./internal/testetcd/..."},
 	},
 	{
-		why:    "the library for command lines is linked by claimctl alone, and by the etcd server",
+		why:    "the libraries for command lines and YAML are linked by claimctl alone, and by the etcd server",
 		except: []string{"./cmd/...", "./internal/demoetcd", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
-		never:  []string{"github.com/spf13/..."},
+		never:  []string{"github.com/spf13/...", "sigs.k8s.io/..."},
 	},
 	{
 		why:    "telemetry is chosen by its import: nothing else, and so no user who does not want it, links OpenTelemetry",

@@ -18,6 +18,10 @@
 // due while a run of the job is in progress. [Delivery] decides about runs whose process
 // died, and [Retry] about those that fail.
 //
+// A job is a function in code, which [Scheduler.Add] adds, or data in etcd: any process can
+// define it at run time with [Scheduler.Define], and [Scheduler.Handle] registers the
+// functions that run such jobs.
+//
 // # Schedules
 //
 // [Cron] follows the wall clock of a time zone. [Every] counts from the Unix epoch,

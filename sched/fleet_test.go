@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,7 @@ type fleet struct {
 	ledger *ledger
 	cfg    sched.Config
 	jobs   []sched.Job
+	kinds  map[string]sched.KindHandler
 	nodes  []*node
 
 	operator *sched.Scheduler
@@ -205,6 +207,9 @@ func (f *fleet) start(skew time.Duration) *node {
 			f.Fatal(err)
 		}
 	}
+	for kind, h := range f.kinds {
+		noErr(f.T, n.handle(kind, h))
+	}
 	ctx, cancel := context.WithCancel(f.Context())
 	go func() {
 		defer close(n.ended)
@@ -214,6 +219,13 @@ func (f *fleet) start(skew time.Duration) *node {
 	f.nodes = append(f.nodes, n)
 	f.Cleanup(func() { n.host.RemoveFaults(); n.host.Heal(); n.stop() })
 	return n
+}
+
+// handle registers a function for a kind, whose runs tell the ledger.
+func (n *node) handle(kind string, h sched.KindHandler) error {
+	return n.sched.Handle(kind, func(ctx context.Context, tick sched.Tick, payload json.RawMessage) error {
+		return n.f.ledger.record(n.name, func(ctx context.Context, tick sched.Tick) error { return h(ctx, tick, payload) })(ctx, tick)
+	})
 }
 
 // kill ends the process for etcd and for the ledger: what it does from here on

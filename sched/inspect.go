@@ -15,13 +15,19 @@ import (
 type JobInfo struct {
 	Group    string
 	Job      string
-	Schedule string    // the text of the schedule
-	Revision string    // Job.Revision
-	CatchUp  string    // the name of the policy, such as "latest"
-	Overlap  string    // the name of the policy, such as "skip"
-	Delivery string    // "at-most-once" or "at-least-once"
-	Since    time.Time // when the owner registered this revision of the job
-	High     time.Time // the high-water mark: all ticks up to here are decided
+	Schedule string // the text of the schedule
+	Revision string // Job.Revision
+	CatchUp  string // the name of the policy, such as "latest"
+	Overlap  string // the name of the policy, such as "skip"
+	Delivery string // "at-most-once" or "at-least-once"
+	Kind     string // the kind of the definition; empty for a job in code
+	Version  int64  // the version of the definition; 0 if the job is not defined
+	// Problem is why the job does not run as it is defined: the owner of the group cannot run
+	// the definition, has not taken it up yet, or it was removed. It is empty if there is no
+	// problem.
+	Problem string
+	Since   time.Time // when the owner registered this revision of the job
+	High    time.Time // the high-water mark: all ticks up to here are decided
 	// Next is when the next tick is due that is not in Skips. It is zero if no tick follows, if the job is
 	// paused, or if this process does not know the schedule: the job was not added
 	// here, and Cron cannot parse its text.
@@ -83,6 +89,12 @@ type TickInfo struct {
 // String returns some lines of text. The format may change.
 func (i JobInfo) String() string {
 	out := []string{fmt.Sprintf("%s/%s: %s", i.Group, i.Job, i.Schedule)}
+	if i.Version != 0 {
+		out = append(out, fmt.Sprintf("  defined: kind %s, version %d", i.Kind, i.Version))
+	}
+	if i.Problem != "" {
+		out = append(out, "  problem: "+i.Problem)
+	}
 	switch {
 	case i.Paused != nil:
 		out = append(out, fmt.Sprintf("  paused by %s since %s: %s", i.Paused.By, stamp(i.Paused.At), i.Paused.Note))
@@ -115,8 +127,8 @@ func (i JobInfo) String() string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Jobs yields all jobs of the group that an owner has registered, sorted by name. Jobs
-// that no process has any more are included. The sequence ends after the first error.
+// Jobs yields all jobs of the group that an owner has registered or that are defined, sorted
+// by name. Jobs that no process has any more are included. The sequence ends after the first error.
 func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	return func(yield func(JobInfo, error) bool) {
 		names, err := s.names(ctx)
@@ -141,9 +153,9 @@ func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	}
 }
 
-// jobsPerRead is how many jobs Jobs reads by one request. Each takes eleven of the 128
+// jobsPerRead is how many jobs Jobs reads by one request. Each takes twelve of the 128
 // operations that etcd allows.
-const jobsPerRead = 11
+const jobsPerRead = 10
 
 // names returns the names of all jobs, sorted.
 func (s *Scheduler) names(ctx context.Context) ([]string, error) {
@@ -159,19 +171,26 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.KV().Get(ctx, s.keys.specs(), clientv3.WithPrefix())
+	resp, err := s.claims.KV().Txn(ctx).Then(
+		clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()), clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix())).Commit()
 	if err != nil {
 		return nil, err
 	}
-	for _, kv := range resp.Kvs {
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		sp, err := decode[spec](string(kv.Key), kv.Value)
 		if err != nil {
 			return nil, err
 		}
 		names = append(names, sp.Job)
 	}
+	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
+		// One that cannot be read must not hide the others. Definitions reports it.
+		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil {
+			names = append(names, n.Job)
+		}
+	}
 	slices.Sort(names)
-	return names, nil
+	return slices.Compact(names), nil
 }
 
 // Inspect returns the state of a job, read at one revision of etcd. In a passthrough
@@ -202,7 +221,7 @@ func (s *Scheduler) inspect(ctx context.Context, jobs ...string) (infos []JobInf
 	}
 	all, err := s.readAll(ctx, jobs)
 	for i, st := range all {
-		if st.specRev != 0 {
+		if st.specRev != 0 || st.definitionRev != 0 {
 			infos = append(infos, s.info(jobs[i], st))
 		}
 	}
@@ -214,10 +233,14 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	i := JobInfo{
 		Group: s.cfg.Group, Job: job, Schedule: st.spec.Schedule, Revision: st.spec.Revision, CatchUp: st.spec.CatchUp,
 		Overlap: st.spec.Overlap, Delivery: st.spec.Delivery, Since: st.spec.Since, High: st.high, Failures: st.failures.InARow,
+		Kind: st.spec.Kind, Version: st.definitionRev, Problem: st.problem(),
+	}
+	if i.Schedule == "" { // no owner could register the definition
+		i.Schedule, i.Kind = st.definition.Schedule, st.definition.Kind
 	}
 	if st.paused != nil {
 		i.Paused = &Pause{By: st.paused.By, Note: st.paused.Note, At: st.paused.At}
-	} else if schedule := s.scheduleOf(job, st.spec); schedule != nil {
+	} else if schedule := s.scheduleOf(job, st.spec); schedule != nil && st.spec.Hash != "" {
 		schedule = without(schedule, st.skipped)
 		i.schedule, i.Next = schedule, schedule.Next(st.high)
 	}
@@ -238,6 +261,23 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		i.Last = &e
 	}
 	return i
+}
+
+// problem returns why the job does not run as it is defined, or an empty text.
+func (st *jobSnapshot) problem() string {
+	switch {
+	case st.definitionRev == 0 && !st.spec.inCode() && st.spec.Hash != "":
+		return "the definition is gone"
+	case st.definitionRev == 0:
+		return st.spec.Problem // that it was removed
+	case st.specRev != 0 && st.spec.inCode():
+		return errInCode.Error() + ", and runs instead of the definition"
+	case st.definitionErr != nil:
+		return st.definitionErr.Error()
+	case st.spec.Defined != st.definitionRev:
+		return fmt.Sprintf("no owner has taken up version %d of the definition so far", st.definitionRev)
+	}
+	return st.spec.Problem
 }
 
 func (r ready) info(group string, admitted int64) TickInfo {

@@ -77,6 +77,12 @@ type Job struct {
 	// added at the same time can leave a few more until the owner trims them, usually
 	// within a second. Default: 20.
 	History int
+
+	// The following fields are those of a job that is defined in etcd.
+
+	kind    string
+	defined int64  // the version of the definition; 0 for a job in code
+	problem string // why this process cannot run the job; it then has a name and a schedule without instants
 }
 
 const (
@@ -90,7 +96,7 @@ const (
 // is invalid.
 func (j Job) withDefaults() (Job, error) {
 	fail := func(format string, args ...any) (Job, error) {
-		return Job{}, fmt.Errorf("sched: add job %.80q: %w", j.Name, fmt.Errorf(format, args...))
+		return Job{}, fmt.Errorf(format, args...)
 	}
 	if err := checkName(j.Name); err != nil {
 		return fail("Name %w", err)

@@ -22,7 +22,15 @@ type jobState struct {
 }
 
 // registered reports whether ticks of the job may be admitted.
-func (c *jobState) registered() bool { return c.highRev != 0 && !c.changing }
+func (c *jobState) registered() bool { return c.highRev != 0 && !c.changing && c.job.problem == "" }
+
+// runnable returns a job that this process can run, or nil.
+func (l *leadership) runnable(id string) *jobState {
+	if c := l.jobs[id]; c != nil && c.job.problem == "" {
+		return c
+	}
+	return nil
+}
 
 // jobWaiting holds the waiting ticks of one job.
 type jobWaiting struct {
@@ -128,7 +136,7 @@ func (l *leadership) hearWaiter(job string, backfill bool, key string, is kv) {
 	} else {
 		all.line.add(w)
 	}
-	l.watchDeadline(l.jobs[job], w)
+	l.watchDeadline(l.runnable(job), w)
 	if wd, ok := l.withdrawn[job]; ok && w.rev < wd.rev {
 		wd.due = true
 		l.withdrawn[job] = wd

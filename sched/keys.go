@@ -12,10 +12,12 @@ import (
 // of another's subtree. The kind comes before the job, so that one range returns all
 // keys of a kind:
 //
+//	def/<job>               the definition of the job, if it is defined in etcd
 //	spec/<job>              the specification of the job
 //	high/<job>              its high-water mark
 //	past/<job>/<time>-<id>  the records of its ticks
 //	fail/<job>              how many of its runs failed in a row
+//	now/defined/<job>       the job is defined; put with its definition
 //	now/ask/<job>/<uuid>    a request for the owner: RunNow or Backfill
 //	now/paused/<job>        the job is paused, by whom and why
 //	now/cancel/<job>        runs that began before this key must end
@@ -33,6 +35,10 @@ func newKeys(prefix, group string) keys {
 	return keys{prefix + "sched/" + keyspace.Digest(group) + "/"}
 }
 
+func (k keys) definitions() string        { return k.root + "def/" }
+func (k keys) definition(j string) string { return k.definitions() + keyspace.Digest(j) }
+func (k keys) allDefined() string         { return k.now() + kindDefined + "/" }
+func (k keys) defined(job string) string  { return k.allDefined() + keyspace.Digest(job) }
 func (k keys) specs() string              { return k.root + "spec/" }
 func (k keys) spec(job string) string     { return k.specs() + keyspace.Digest(job) }
 func (k keys) highs() string              { return k.root + "high/" }

@@ -27,7 +27,6 @@ type leadership struct {
 	due      *queue[*jobState]    // by when they are due
 	doubtful *queue[*jobState]    // by when they must be read again
 	changes  []decision           // pending registrations
-	added    int                  // how many of the scheduler's jobs were taken over
 	stale    bool                 // whether all jobs must be read again
 
 	waiting     map[string]*jobWaiting         // by the digest of the job

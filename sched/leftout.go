@@ -41,7 +41,7 @@ func (l *leadership) hearWithdrawal(job string, is kv) {
 func (l *leadership) withdraw(ctx context.Context) (more bool, err error) {
 	if len(l.withdrawing) == 0 {
 		for job, wd := range l.withdrawn {
-			if c, all := l.jobs[job], l.waiting[job]; wd.due && c != nil {
+			if c, all := l.runnable(job), l.waiting[job]; wd.due && c != nil {
 				if all != nil {
 					l.withdrawing = append(l.withdrawing, l.withdrawals(c, all, wd)...)
 				}
@@ -134,7 +134,7 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 	taken := l.late.takeWhile(mostSteps, over)
 	var todo []decision
 	for _, w := range taken {
-		c := l.jobs[keyspace.Digest(w.Job)]
+		c := l.runnable(keyspace.Digest(w.Job))
 		if c == nil {
 			continue
 		}

@@ -200,6 +200,9 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 	for {
 		all := false
 		err := s.operate(ctx, "forget", job, func(st *jobSnapshot) (cmps []clientv3.Cmp, ops []clientv3.Op, err error) {
+			if st.definitionRev != 0 && !st.spec.inCode() {
+				return nil, nil, errors.New("the job is defined; remove its definition first")
+			}
 			if st.specRev == 0 && st.highRev == 0 && len(st.running)+len(st.waiting) == 0 {
 				return nil, nil, ErrUnknownJob
 			}
@@ -252,11 +255,14 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 // after the claim was given up. The change is computed from the current state, and
 // computed again if that state has changed by the time of the request.
 func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error)) error {
-	fail := func(err error) error {
-		if err != nil {
-			err = errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), denial(err))
-		}
-		return err
+	_, err := s.operateAt(ctx, what, job, change)
+	return err
+}
+
+// operateAt is operate. It returns the revision of the change.
+func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error)) (rev int64, err error) {
+	fail := func(err error) (int64, error) {
+		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), denial(err))
 	}
 	if s.Passthrough() {
 		return fail(etcdclaims.ErrPassthrough)
@@ -282,6 +288,6 @@ func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*
 			return fail(err)
 		}
 		_ = claim.Release(context.WithoutCancel(ctx)) // the acquisition made the change
-		return nil
+		return claim.Revision(), nil
 	}
 }

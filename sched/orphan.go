@@ -54,7 +54,7 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 		if len(own) > 0 && own[0].ModRevision == su.is.rev {
 			continue
 		}
-		if c := l.jobs[keyspace.Digest(su.is.run.Job)]; c != nil { // otherwise an owner that has the job must settle it
+		if c := l.runnable(keyspace.Digest(su.is.run.Job)); c != nil { // otherwise an owner that has the job must settle it
 			steps = append(steps, l.settle(c, su.key, *su.is.run, su.is.rev))
 		}
 	}

@@ -62,6 +62,9 @@ var (
 	ErrNotSkipped = errors.New("the tick is not to be skipped")
 	// ErrStillRunning is returned by Forget when a run of the job is in progress.
 	ErrStillRunning = errors.New("a run of the job is in progress")
+	// ErrVersion is returned by Define and Undefine when the definition is not of the version
+	// to replace: another process has changed, removed or made it.
+	ErrVersion = errors.New("the definition has another version")
 	// ErrRunning is returned by Run when the scheduler is running already.
 	ErrRunning = errors.New("the scheduler is running already")
 )

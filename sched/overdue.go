@@ -25,15 +25,10 @@ const ownerTime = time.Minute
 // Another process does if etcd does not answer, or if the group has no owner.
 func (s *Scheduler) watchOverdue(ctx context.Context) {
 	alarms := newQueue(func(a, b *alarm) bool { return a.at.Before(b.at) })
-	for added := 0; ctx.Err() == nil; {
-		s.mu.Lock()
-		jobs := s.order[added:]
-		s.mu.Unlock()
-		added += len(jobs)
-		for _, j := range jobs {
-			if a := (&alarm{job: j}); j.Overdue > 0 && a.follow(s.now().Add(-j.Overdue)) {
-				alarms.set(a)
-			}
+	of := make(map[string]*alarm) // by the name of the job
+	for seen := -1; ctx.Err() == nil; {
+		if jobs, generation := s.allJobs(); generation != seen {
+			seen, of = generation, s.alarmsOf(jobs, of, alarms)
 		}
 		now := s.now()
 		past := alarms.takeWhile(len(alarms.items), func(a *alarm) bool { return !a.at.After(now) })
@@ -54,6 +49,30 @@ func (s *Scheduler) watchOverdue(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+}
+
+// alarmsOf returns the alarms of jobs with an Overdue, by name. Those of jobs that have not
+// changed are kept.
+func (s *Scheduler) alarmsOf(jobs []Job, old map[string]*alarm, queued *queue[*alarm]) map[string]*alarm {
+	of := make(map[string]*alarm)
+	for _, j := range jobs {
+		if j.Overdue == 0 {
+			continue
+		}
+		a := old[j.Name]
+		if a == nil || !a.job.same(j) {
+			if a = (&alarm{job: j}); a.follow(s.now().Add(-j.Overdue)) {
+				queued.set(a)
+			}
+		}
+		of[j.Name] = a
+	}
+	for name, a := range old {
+		if of[name] != a {
+			queued.drop(a)
+		}
+	}
+	return of
 }
 
 // follow lets the alarm watch the first tick after t, and returns false if there is none.

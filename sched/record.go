@@ -25,8 +25,15 @@ type spec struct {
 	Delivery string        `json:"delivery"`
 	History  int           `json:"history,omitempty"` // 0 in values of an earlier version: the default
 	Overdue  time.Duration `json:"overdue,omitempty"`
-	Started  []string      `json:"started,omitempty"` // the revisions whose RunOnStart was due
+	Started  []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
+	Kind     string        `json:"kind,omitempty"`           // empty for a job in code
+	Defined  int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
+	Problem  string        `json:"problem,omitempty"`        // why the owner cannot run that
 }
+
+// inCode reports whether an owner has registered the job from code, and not by its
+// definition.
+func (s spec) inCode() bool { return s.Defined == 0 }
 
 // limit returns how many records of the job are kept.
 func (s spec) limit() int {

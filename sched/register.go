@@ -67,20 +67,45 @@ func (l *leadership) refresh(ctx context.Context) error {
 	return nil
 }
 
-// adopt takes over jobs that were added since, to be read.
+// adopt takes over jobs that were added, changed or removed since, to be read.
 func (l *leadership) adopt() {
-	if l.s.jobCount() == l.added {
+	for _, name := range l.s.takeTouched() {
+		if j, ok := l.s.lookUp(name); !ok {
+			l.remove(keyspace.Digest(name))
+		} else if c, changed := l.put(j); changed {
+			l.doubt(c)
+		}
+	}
+}
+
+// put takes over a job, and reports whether it is new or has changed.
+func (l *leadership) put(j Job) (c *jobState, changed bool) {
+	id := keyspace.Digest(j.Name)
+	if c = l.jobs[id]; c != nil && c.job.same(j) {
+		return c, false
+	}
+	l.remove(id)
+	c = &jobState{job: j, id: id}
+	l.jobs[id] = c
+	return c, true
+}
+
+// remove drops a job that this process does not have any more.
+func (l *leadership) remove(id string) {
+	c := l.jobs[id]
+	if c == nil {
 		return
 	}
-	l.s.mu.Lock()
-	jobs := l.s.order[l.added:]
-	l.s.mu.Unlock()
-	for _, j := range jobs {
-		c := &jobState{job: j, id: keyspace.Digest(j.Name)}
-		l.jobs[c.id] = c
-		l.doubt(c)
+	delete(l.jobs, id)
+	l.place(c)
+	for _, r := range l.requestsOf[id] {
+		l.asked.drop(r)
 	}
-	l.added += len(jobs)
+	if all := l.waiting[id]; all != nil {
+		for _, w := range all.keys {
+			l.late.drop(w)
+		}
+	}
 }
 
 // known returns the live keys of a job that the owner knows.
@@ -116,21 +141,20 @@ func (l *leadership) load(ctx context.Context) error {
 	l.absorb()
 	specs := byDigest(k.specs(), resp.Responses[0].GetResponseRange().Kvs)
 	highs := byDigest(k.highs(), resp.Responses[1].GetResponseRange().Kvs)
-	l.s.mu.Lock()
-	jobs := l.s.order[:len(l.s.order):len(l.s.order)]
-	l.s.mu.Unlock()
-
-	l.stale, l.added, l.changes = false, len(jobs), nil
-	broken := 0
+	_ = l.s.takeTouched()
+	jobs, _ := l.s.allJobs()
+	l.stale, l.changes = false, nil
+	broken, are := 0, make(map[string]bool, len(jobs))
 	for _, j := range jobs {
-		d := keyspace.Digest(j.Name)
-		c := l.jobs[d]
-		if c == nil {
-			c = &jobState{job: j, id: d}
-			l.jobs[d] = c
-		}
-		if !l.know(c, specs[d], highs[d]) {
+		c, _ := l.put(j)
+		are[c.id] = true
+		if !l.know(c, specs[c.id], highs[c.id]) {
 			broken++
+		}
+	}
+	for id := range l.jobs {
+		if !are[id] {
+			l.remove(id)
 		}
 	}
 	l.s.outage.over()
@@ -211,6 +235,9 @@ func (l *leadership) register(ctx context.Context) (more bool, err error) {
 // stored one differs. The ticks of a new job, and of one whose schedule has changed,
 // begin now: the mark is moved forward, never back.
 func (l *leadership) registration(c *jobState) (decision, bool) {
+	if c.job.problem != "" {
+		return l.complaint(c)
+	}
 	k, j, now := l.s.keys, c.job, l.s.now()
 	is := describe(l.s.cfg.Group, j)
 	begins := c.specRev == 0 || c.highRev == 0 || c.spec.Hash != is.Hash
@@ -237,6 +264,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		},
 		ops: []clientv3.Op{clientv3.OpPut(k.spec(j.Name), value)},
 	}
+	st.cmps = append(st.cmps, l.stillDefined(j)...)
 	high := c.high
 	if begins {
 		high = later(c.high, now)
@@ -275,11 +303,45 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 func describe(group string, j Job) spec {
 	is := spec{
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
-		Delivery: j.Delivery.String(), History: j.History, Overdue: j.Overdue,
+		Delivery: j.Delivery.String(), History: j.History, Overdue: j.Overdue, Kind: j.kind, Defined: j.defined,
 	}
 	is.CatchUp, _ = j.CatchUp.catchUp()
 	is.Overlap, _ = j.Overlap.overlap()
 	return is
+}
+
+// stillDefined is the condition that the definition of the job is the one that this process
+// knows: a job that was removed must not be registered again.
+func (l *leadership) stillDefined(j Job) []clientv3.Cmp {
+	if j.defined == 0 {
+		return nil
+	}
+	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(l.s.keys.definition(j.Name)), "=", j.defined)}
+}
+
+// complaint returns the decision that stores why this process cannot run a definition. What
+// was registered remains, so that an owner that can run it continues.
+func (l *leadership) complaint(c *jobState) (decision, bool) {
+	k, j := l.s.keys, c.job
+	is := c.spec
+	is.Version, is.Group, is.Job, is.Kind, is.Defined, is.Problem = valueVersion, l.s.cfg.Group, j.Name, j.kind, j.defined, j.problem
+	value := encode(is)
+	if value == encode(c.spec) {
+		return decision{}, false
+	}
+	return decision{
+		cmps: append(l.stillDefined(j), clientv3.Compare(clientv3.ModRevision(k.spec(j.Name)), "=", c.specRev)),
+		ops:  []clientv3.Op{clientv3.OpPut(k.spec(j.Name), value)},
+		done: func(ok bool, rev int64, _ []*pb.ResponseOp) {
+			if !ok {
+				l.doubt(c)
+				return
+			}
+			l.s.log.Error("definition cannot be run", zap.String("job", j.Name), zap.String("key", k.definition(j.Name)), zap.String("problem", j.problem))
+			c.spec, c.specRev, c.changing, c.doubts = is, rev, false, 0
+			l.place(c)
+		},
+	}, true
 }
 
 func first(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {

@@ -33,12 +33,17 @@ type Scheduler struct {
 	owning atomic.Bool  // whether this process is the owner
 
 	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil: none is, or this process is not the owner
-	added   chan struct{}             // has an element when a job was added
+	added   chan struct{}             // has an element when a job was added or changed
 	retry   chan struct{}             // has an element when waiting ticks should be tried again
 	rescan  chan struct{}             // has an element when the owner should look for orphans
+	relink  chan struct{}             // has an element when a kind was registered
 
 	mu         sync.Mutex
-	jobs       map[string]Job
+	jobs       map[string]Job              // in code, by name
+	defined    map[string]Job              // by definitions, by name
+	kinds      map[string]KindHandler      // by kind
+	touched    map[string]bool             // the jobs that have changed since an owner took them over, by name
+	generation int                         // how often any job has changed
 	after      map[string][]string         // the jobs that run after a job
 	order      []Job                       // the jobs in the order of Add; only grows
 	active     map[string]*active          // the runs of this process
@@ -65,8 +70,9 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
-		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1),
-		jobs: make(map[string]Job), after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]map[*active]bool), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
+		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1), relink: make(chan struct{}, 1),
+		jobs: make(map[string]Job), defined: make(map[string]Job), kinds: make(map[string]KindHandler), touched: make(map[string]bool),
+		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]map[*active]bool), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
 	s.outage.log = s.log
 	if !claims.Passthrough() {
@@ -96,9 +102,10 @@ func (s *Scheduler) Owner() bool { return s.owning.Load() }
 // Add returns an error if the job is invalid, or if a job of that name was added
 // before.
 func (s *Scheduler) Add(job Job) error {
+	name := job.Name
 	job, err := job.withDefaults()
 	if err != nil {
-		return err
+		return fmt.Errorf("sched: add job %.80q: %w", name, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,9 +117,10 @@ func (s *Scheduler) Add(job Job) error {
 	}
 	s.jobs[job.Name] = job
 	s.order = append(s.order, job)
-	s.freedAll = true
-	signal(s.added)
-	signal(s.retry)
+	s.touch(job.Name)
+	if _, defined := s.defined[job.Name]; defined {
+		s.shadowed(job.Name)
+	}
 	return nil
 }
 
@@ -158,6 +166,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	wg.Go(func() { s.start(member, handlers) })
 	wg.Go(func() { cancel(s.campaign(member)) })
 	wg.Go(func() { s.watchOverdue(member) })
+	wg.Go(func() { s.followDefinitions(member) })
 	wg.Wait()
 	stop(ErrStopped)
 	err := s.drain()
@@ -175,13 +184,6 @@ func (s *Scheduler) deny(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denied(err)
-}
-
-// jobCount returns how many jobs were added.
-func (s *Scheduler) jobCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.order)
 }
 
 // drain waits for the handlers whose contexts have ended.
@@ -205,12 +207,10 @@ func (s *Scheduler) drain() error {
 	return fmt.Errorf("sched: run group %q: handlers of %d runs did not return and are shut out by their fences: %s", s.cfg.Group, len(on), strings.Join(slices.Compact(on), ", "))
 }
 
-// job returns a job that was added.
+// job returns a job that this process can run.
 func (s *Scheduler) job(name string) (Job, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	j, ok := s.jobs[name]
-	return j, ok
+	j, ok := s.lookUp(name)
+	return j, ok && j.problem == ""
 }
 
 func (s *Scheduler) now() time.Time { return s.cfg.Now().UTC().Round(0) }

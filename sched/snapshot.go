@@ -25,6 +25,10 @@ type jobSnapshot struct {
 	running   []runner
 	last      *past
 	skips     []skip // by nominal time
+
+	definition    definitionValue
+	definitionRev int64 // 0 if the job is not defined
+	definitionErr error // why the definition cannot be read
 }
 
 // runner is a run and the revision at which it began.
@@ -56,7 +60,8 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 			clientv3.OpGet(k.readyOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfills(job), clientv3.WithPrefix()),
 			clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
 			clientv3.OpGet(k.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
-			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.skipsOf(job), clientv3.WithPrefix()))
+			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.skipsOf(job), clientv3.WithPrefix()),
+			clientv3.OpGet(k.definition(job)))
 	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
@@ -132,6 +137,10 @@ func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
 			return nil, err
 		}
 		st.last = &p
+	}
+	for _, kv := range at(11) {
+		st.definitionRev = kv.ModRevision
+		st.definition, st.definitionErr = decode[definitionValue](string(kv.Key), kv.Value)
 	}
 	st.skips, err = skipsFrom(at(10))
 	return st, err

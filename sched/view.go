@@ -82,6 +82,7 @@ const (
 	kindWithdraw = "withdraw"
 	kindStuck    = "stuck"
 	kindSkip     = "skip"
+	kindDefined  = "defined"
 )
 
 func (v *view) kind(key string) string {

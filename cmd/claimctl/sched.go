@@ -17,6 +17,8 @@ type jobView struct {
 	Group    string     `json:"group"`
 	Job      string     `json:"job"`
 	Schedule string     `json:"schedule"`
+	Kind     string     `json:"kind,omitempty"`    // of a job that is defined in etcd
+	Problem  string     `json:"problem,omitempty"` // why it does not run as defined
 	Next     *time.Time `json:"next,omitempty"`
 	Overdue  *time.Time `json:"overdue,omitempty"` // the oldest tick past its bound
 	Paused   string     `json:"paused,omitempty"`
@@ -26,7 +28,7 @@ type jobView struct {
 }
 
 func viewJob(i sched.JobInfo) jobView {
-	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting)}
+	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, Kind: i.Kind, Problem: i.Problem, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting)}
 	if i.Paused != nil {
 		v.Paused = fmt.Sprintf("by %s since %s: %s", i.Paused.By, stamp(i.Paused.At), i.Paused.Note)
 	}
@@ -39,7 +41,7 @@ func viewJob(i sched.JobInfo) jobView {
 
 func (v jobView) name() string { return v.Job }
 
-var jobHeader = []string{"JOB", "SCHEDULE", "NEXT", "RUNNING", "WAITING", "LAST", "PAUSED"}
+var jobHeader = []string{"JOB", "SCHEDULE", "NEXT", "RUNNING", "WAITING", "LAST", "PAUSED", "KIND", "PROBLEM"}
 
 func (v jobView) cells() []string {
 	last := ""
@@ -50,7 +52,7 @@ func (v jobView) cells() []string {
 	if v.Overdue != nil {
 		next = "overdue since " + at(v.Overdue)
 	}
-	return []string{v.Job, v.Schedule, next, number(v.Running), number(v.Waiting), last, v.Paused}
+	return []string{v.Job, v.Schedule, next, number(v.Running), number(v.Waiting), last, v.Paused, v.Kind, shorten(v.Problem)}
 }
 
 // entryView is the record of one tick.
@@ -168,6 +170,7 @@ func (a *app) schedCommand() *cobra.Command {
 	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
 	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, forget)
 	cmd.AddCommand(a.tickCommands(&group)...)
+	cmd.AddCommand(a.definitionCommands(&group)...)
 	return cmd
 }
 

@@ -91,6 +91,10 @@ func (d *doctor) group(ctx context.Context, claims *etcdclaims.Client, name stri
 		if err != nil {
 			return jobs, false, err
 		}
+		if job.Problem != "" && job.Version != 0 {
+			well = false
+			d.add(levelWarning, "jobs", fmt.Sprintf("%s sched show -g %s%s", d.claimctl(), quoted(name), arguments(job.Job)), "%q of group %q: %s", job.Job, name, job.Problem)
+		}
 		if jobs++; job.Paused != nil {
 			well = false
 			d.add(levelWarning, "jobs", fmt.Sprintf("%s sched resume -g %s%s", d.claimctl(), quoted(name), arguments(job.Job)), "%q of group %q is paused %s", job.Job, name, viewJob(job).Paused)

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/sched"
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// jobFile is a file of job definitions.
+type jobFile struct {
+	Jobs []sched.Definition `json:"jobs"`
+}
+
+const applyText = `Defines the jobs of a YAML or JSON file, as export prints it:
+
+  jobs:
+  - name: report-acme
+    schedule: TZ=Europe/Berlin 30 7 * * MON
+    kind: report
+    payload: {customer: acme}
+    overlap: buffer-one
+    timeout: 10m
+
+apply prints each field that differs from what is stored, and then stores the
+jobs, one after the other. A job that another process changes meanwhile is left
+as it is, with an error; apply can be run again. Jobs of the group that are not in
+the file remain, unless --prune removes their definitions.`
+
+// definitionCommands are the commands about the job definitions of the group.
+func (a *app) definitionCommands(group *string) []*cobra.Command {
+	var file string
+	var dry, prune bool
+	apply := &cobra.Command{
+		Use: "apply -f FILE", Args: cobra.NoArgs, Short: "Define the jobs of a file", Long: applyText,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			jobs, err := a.readJobs(file)
+			if err != nil {
+				return usageError("apply: %v", err)
+			}
+			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error {
+				return a.apply(ctx, s, jobs, dry, prune)
+			})
+		},
+	}
+	apply.Flags().StringVarP(&file, "file", "f", "", "file of the jobs, or - for the standard input (required)")
+	apply.Flags().BoolVar(&dry, "dry-run", false, "print the changes and make none")
+	apply.Flags().BoolVar(&prune, "prune", false, "remove the definitions of the group that are not in the file")
+	export := &cobra.Command{
+		Use: "export [JOB...]", Short: "Print job definitions as YAML that apply reads; by default all of the group",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error { return a.export(ctx, s, args) })
+		},
+	}
+	undefine := &cobra.Command{
+		Use: "undefine JOB", Args: cobra.ExactArgs(1), Short: "Remove the definition of a job; forget removes its state",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error {
+				return a.done(s.Undefine(ctx, args[0], sched.AnyVersion), "removed the definition of %q", args[0])
+			})
+		},
+	}
+	return []*cobra.Command{apply, export, undefine}
+}
+
+// readJobs reads and checks a file of definitions.
+func (a *app) readJobs(name string) (jobs []sched.Definition, err error) {
+	var text []byte
+	switch name {
+	case "":
+		return nil, errors.New("-f FILE is missing")
+	case "-":
+		text, err = io.ReadAll(a.in)
+	default:
+		text, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if before, after, more := strings.Cut("\n"+string(text), "\n---"); more && strings.TrimSpace(before) != "" && strings.TrimSpace(after) != "" {
+		return nil, fmt.Errorf("%s has more than one YAML document; want one, with a list \"jobs\"", name)
+	}
+	var f jobFile
+	if err := yaml.UnmarshalStrict(text, &f); err != nil {
+		return nil, fmt.Errorf("%s: %s", name, strings.Join(strings.Fields(err.Error()), " "))
+	}
+	if len(f.Jobs) == 0 {
+		return nil, fmt.Errorf("%s has no jobs; want a list \"jobs\"", name)
+	}
+	seen := make(map[string]bool)
+	for _, d := range f.Jobs {
+		if err := d.Validate(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if seen[d.Name] {
+			return nil, fmt.Errorf("%s: job %q is there twice", name, d.Name)
+		}
+		seen[d.Name] = true
+	}
+	return f.Jobs, nil
+}
+
+// export prints definitions.
+func (a *app) export(ctx context.Context, s *sched.Scheduler, names []string) error {
+	stored, err := definitions(ctx, s)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(stored))
+	}
+	f := jobFile{Jobs: []sched.Definition{}}
+	for _, name := range names {
+		d, is := stored[name]
+		if !is {
+			return fmt.Errorf("export: job %q is not defined", name)
+		}
+		f.Jobs = append(f.Jobs, content(d))
+	}
+	if a.format != formatTable {
+		return printList(a, nil, exported(f.Jobs))
+	}
+	text, err := yaml.Marshal(f)
+	if err == nil {
+		_, err = a.out.Write(text)
+	}
+	return err
+}
+
+// definitionView is a definition in the other formats.
+type definitionView struct{ sched.Definition }
+
+func (v definitionView) name() string    { return v.Name }
+func (v definitionView) cells() []string { return nil }
+
+func exported(all []sched.Definition) iter.Seq2[definitionView, error] {
+	return mapped(sequence(all), func(d sched.Definition) definitionView { return definitionView{d} })
+}
+
+// content returns a definition without its version.
+func content(d sched.Definition) sched.Definition {
+	d.Version, d.By, d.At = 0, "", time.Time{}
+	return d
+}
+
+// definitions returns the definitions of the group by name.
+func definitions(ctx context.Context, s *sched.Scheduler) (map[string]sched.Definition, error) {
+	all := make(map[string]sched.Definition)
+	for d, err := range s.Definitions(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		all[d.Name] = d
+	}
+	return all, nil
+}
+
+// changeView is a field of a definition that differs from what is stored.
+type changeView struct {
+	Change string `json:"change"` // add, change or remove
+	Job    string `json:"job"`
+	Field  string `json:"field,omitempty"`
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+func (v changeView) name() string { return v.Job }
+
+func (v changeView) cells() []string {
+	return []string{v.Change, v.Job, v.Field, shorten(v.Before), shorten(v.After)}
+}
+
+var changeHeader = []string{"CHANGE", "JOB", "FIELD", "BEFORE", "AFTER"}
+
+// apply stores the jobs that differ from what is stored, and prints how they differ.
+func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Definition, dry, prune bool) error {
+	stored, err := definitions(ctx, s)
+	if err != nil {
+		return err
+	}
+	var changes []changeView
+	var changed []sched.Definition
+	for _, d := range jobs {
+		old, is := stored[d.Name]
+		delete(stored, d.Name)
+		what := "add"
+		if is {
+			what = "change"
+		}
+		fields, err := differences(old, d)
+		if err != nil {
+			return err
+		}
+		if len(fields) == 0 {
+			continue
+		}
+		for _, f := range fields {
+			f.Change, f.Job = what, d.Name
+			changes = append(changes, f)
+		}
+		d.Version = old.Version
+		changed = append(changed, d)
+	}
+	var removed []sched.Definition
+	if prune {
+		for _, name := range slices.Sorted(maps.Keys(stored)) {
+			changes = append(changes, changeView{Change: "remove", Job: name})
+			removed = append(removed, stored[name])
+		}
+	}
+	if err := printList(a, changeHeader, sequence(changes)); err != nil || dry {
+		return err
+	}
+	for i, d := range changed {
+		if _, err := s.Define(ctx, d); err != nil {
+			return fmt.Errorf("%w; %d of %d jobs were changed before", err, i, len(changed)+len(removed))
+		}
+	}
+	for i, d := range removed {
+		if err := s.Undefine(ctx, d.Name, d.Version); err != nil {
+			return fmt.Errorf("%w; %d of %d jobs were changed before", err, len(changed)+i, len(changed)+len(removed))
+		}
+	}
+	a.say("defined %d jobs, removed %d, left %d as they are", len(changed), len(removed), len(jobs)-len(changed))
+	return nil
+}
+
+// differences returns the fields in which two definitions differ.
+func differences(old, is sched.Definition) (all []changeView, err error) {
+	before, err := fieldsOf(old)
+	if err != nil {
+		return nil, err
+	}
+	after, err := fieldsOf(is)
+	if err != nil {
+		return nil, err
+	}
+	names := maps.Clone(before)
+	maps.Copy(names, after)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if before[name] != after[name] {
+			all = append(all, changeView{Field: name, Before: before[name], After: after[name]})
+		}
+	}
+	return all, nil
+}
+
+// fieldsOf returns the fields of a definition as texts. A payload has the order of its keys
+// sorted, as YAML has it.
+func fieldsOf(d sched.Definition) (map[string]string, error) {
+	text, err := json.Marshal(content(d))
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber()
+	if err := numbers.Decode(&fields); err != nil {
+		return nil, err
+	}
+	all := make(map[string]string, len(fields))
+	for name, value := range fields {
+		if is, plain := value.(string); plain && name != "payload" {
+			all[name] = is
+			continue
+		}
+		text, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = string(text)
+	}
+	return all, nil
+}

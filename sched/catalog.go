@@ -1,0 +1,282 @@
+package sched
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// KindHandler does the work of one tick of a job that was defined by [Scheduler.Define]. It
+// is what Job.Handler is for a job in code. The payload is that of the definition, as far
+// as this process knew it when the attempt began.
+type KindHandler func(ctx context.Context, t Tick, payload json.RawMessage) error
+
+// Handle registers the function that runs the defined jobs of a kind in this process,
+// before or during Run. Register the same kinds in all processes: the owner of the group
+// admits ticks of the kinds that its own process has.
+//
+// Handle returns an error if the kind is not UTF-8 of 1 to 200 bytes without control
+// characters, if handler is nil, or if the kind has a function already.
+func (s *Scheduler) Handle(kind string, handler KindHandler) error {
+	err := checkName(kind)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch _, twice := s.kinds[kind]; {
+	case err != nil:
+	case handler == nil:
+		err = errors.New("has no handler")
+	case twice:
+		err = errors.New("has a handler already")
+	default:
+		s.kinds[kind] = handler
+		signal(s.relink)
+		return nil
+	}
+	return fmt.Errorf("sched: handle: the kind %.80q %w", kind, err)
+}
+
+// catalog keeps the defined jobs of this process up to date. Its state belongs to the
+// goroutine of follow.
+type catalog struct {
+	s     *Scheduler
+	feed  *feed
+	known map[string]*defined // by the digest of the job
+	dirty map[string]bool     // those whose jobs are to be made again
+}
+
+// defined is a definition as far as this process has read it.
+type defined struct {
+	notice
+	rev        int64 // of the notice
+	read       bool
+	definition Definition
+	err        error // why it cannot be read
+}
+
+// readsAtOnce is how many definitions one request reads.
+const readsAtOnce = 32
+
+// followDefinitions takes over definitions until ctx ends.
+func (s *Scheduler) followDefinitions(ctx context.Context) {
+	c := &catalog{s: s, feed: s.view.subscribe(kindDefined), known: make(map[string]*defined), dirty: make(map[string]bool)}
+	defer s.view.unsubscribe(c.feed)
+	defer s.undefineAll()
+	for try := 0; ctx.Err() == nil; {
+		c.absorb()
+		err := c.update(ctx)
+		switch {
+		case err == nil:
+			try = 0
+		case ctx.Err() == nil:
+			s.outage.fail(reading, err, zap.String("key", s.keys.definitions()))
+			pauseFor(ctx, try)
+			try++
+			continue
+		}
+		select {
+		case <-c.feed.news:
+		case <-s.relink:
+			for id, d := range c.known {
+				c.dirty[id] = c.dirty[id] || !s.inCode(d.Job)
+			}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// absorb takes over the notices that have changed.
+func (c *catalog) absorb() {
+	for key, is := range c.s.view.take(c.feed) {
+		id := strings.TrimPrefix(key, c.s.keys.allDefined())
+		was := c.known[id]
+		if was != nil && was.rev == is.rev && !is.gone {
+			continue
+		}
+		if was != nil && is.gone {
+			c.s.setDefined(was.Job, nil)
+		}
+		delete(c.known, id)
+		if is.gone {
+			continue
+		}
+		n, err := decode[notice](key, []byte(is.value))
+		if err != nil {
+			c.s.log.Error("definition ignored: its notice cannot be read", zap.String("key", key), zap.Error(err))
+			if was != nil {
+				c.s.setDefined(was.Job, nil)
+			}
+			continue
+		}
+		c.known[id] = &defined{notice: n, rev: is.rev}
+		c.dirty[id] = true
+	}
+}
+
+// update makes the jobs of the definitions that have changed.
+func (c *catalog) update(ctx context.Context) error {
+	var unread []string
+	for id, dirty := range c.dirty {
+		d := c.known[id]
+		switch {
+		case d == nil || !dirty:
+			delete(c.dirty, id)
+		case !d.read:
+			unread = append(unread, id)
+		default:
+			c.publish(id, d)
+		}
+	}
+	for some := range slices.Chunk(unread, readsAtOnce) {
+		if err := c.readSome(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readSome reads definitions.
+func (c *catalog) readSome(ctx context.Context, ids []string) error {
+	var ops []clientv3.Op
+	for _, id := range ids {
+		ops = append(ops, clientv3.OpGet(c.s.keys.definitions()+id))
+	}
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := c.s.claims.KV().Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return denial(err)
+	}
+	for i, id := range ids {
+		d := c.known[id]
+		kvs := resp.Responses[i].GetResponseRange().Kvs
+		d.read = true
+		if len(kvs) == 0 { // the notice is about to go too
+			c.s.setDefined(d.Job, nil)
+			delete(c.known, id)
+			continue
+		}
+		// It can be newer than the notice that is known, whose successor is on its way.
+		d.rev = kvs[0].ModRevision
+		d.definition, d.err = definitionFrom(kvs[0])
+		c.publish(id, d)
+	}
+	return nil
+}
+
+// publish makes the job of a definition.
+func (c *catalog) publish(id string, d *defined) {
+	delete(c.dirty, id)
+	kind := d.definition.Kind
+	c.s.mu.Lock()
+	handler := c.s.kinds[kind]
+	c.s.mu.Unlock()
+	job, err := Job{}, d.err
+	switch {
+	case err != nil:
+	case handler == nil:
+		err = fmt.Errorf("the owner of the group has no handler of kind %q", kind)
+	default:
+		job, err = d.definition.job(handler)
+	}
+	if err != nil {
+		job = Job{Name: d.Job, Schedule: after(""), kind: kind, defined: d.rev, problem: limitText(err.Error())}
+	}
+	c.s.setDefined(d.Job, &job)
+}
+
+// setDefined takes over the job of a definition, or that there is none. A job in code with
+// the name has precedence.
+func (s *Scheduler) setDefined(name string, job *Job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if job == nil {
+		delete(s.defined, name)
+	} else {
+		s.defined[name] = *job
+	}
+	if _, inCode := s.jobs[name]; !inCode {
+		s.touch(name)
+	} else if job != nil {
+		s.shadowed(name)
+	}
+}
+
+// shadowed logs that a job in code has the name of a definition.
+func (s *Scheduler) shadowed(name string) {
+	s.log.Warn("definition not taken up", zap.String("job", name), zap.String("key", s.keys.definition(name)), zap.Error(errInCode))
+}
+
+// inCode reports whether a job in code of this process has the name.
+func (s *Scheduler) inCode(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, is := s.jobs[name]
+	return is
+}
+
+func (s *Scheduler) undefineAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.defined {
+		delete(s.defined, name)
+		s.touch(name)
+	}
+}
+
+// touch notes that a job was added, changed or removed. The mutex is held.
+func (s *Scheduler) touch(name string) {
+	s.touched[name] = true
+	s.generation++
+	s.freedAll = true
+	signal(s.added)
+	signal(s.retry)
+}
+
+// takeTouched returns the names of the jobs that have changed since its last call.
+func (s *Scheduler) takeTouched() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.touched) == 0 {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(s.touched))
+	clear(s.touched)
+	return names
+}
+
+// lookUp returns a job in code, or else one that is defined, even if this process cannot
+// run it.
+func (s *Scheduler) lookUp(name string) (Job, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j, ok := s.jobs[name]
+	if !ok {
+		j, ok = s.defined[name]
+	}
+	return j, ok
+}
+
+// allJobs returns the jobs in code in the order of Add, and those that are defined. It
+// returns a number too that is greater after each change.
+func (s *Scheduler) allJobs() (jobs []Job, generation int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	jobs = slices.Clone(s.order)
+	for name, j := range s.defined {
+		if _, inCode := s.jobs[name]; !inCode {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, s.generation
+}
+
+// same reports whether two jobs of one name come from the same definition, or both from
+// code.
+func (j Job) same(o Job) bool { return j.defined == o.defined && j.problem == o.problem }

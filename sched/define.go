@@ -1,0 +1,262 @@
+package sched
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// notice is the value of now/defined/: a job is defined. It is put with the definition, so
+// both have the same revision. Processes follow the notices, which are short, and read the
+// definitions that are new to them.
+type notice struct {
+	Version int    `json:"v"`
+	Job     string `json:"job"`
+}
+
+// mostDefinitions is how many jobs of a group can be defined. Each process reads their
+// notices every five seconds.
+const mostDefinitions = 2000
+
+// Define stores the definition of a job, which the group runs from then on, and returns its
+// version. It works in any process of the group, also in one that does not call Run or has
+// no function for the kind. The owner of the group takes the definition up within
+// milliseconds, and within five seconds if its watch hears nothing.
+//
+// If Definition.Version is zero, the job must not be defined yet. To change a job, read its
+// Definition, edit it and pass it with its Version: Define fails if another process has
+// changed it meanwhile. If the job is defined with the same content already, Define changes
+// nothing and returns the stored version.
+//
+// A change has the effect that the same change of a job in code has. If the text of the
+// schedule or the Revision changes, ticks of the old one that came due and were not
+// admitted are not caught up with. Runs in progress continue as they began. A tick that
+// waits begins with the new payload.
+//
+// A group has at most 2,000 definitions; calls at the same time can exceed that by a few.
+// JobInfo.Problem reports a definition that the owner of the group cannot run.
+//
+// Define returns an error if the definition is invalid, or if a job in code has its name.
+// Other errors: [ErrVersion], and those of etcdclaims.Client.TryAcquire. If the error
+// matches etcdclaims.ErrUnknown, the definition may have been stored: call Define again,
+// with the same arguments. After any other error it was not.
+func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, err error) {
+	fail := func(err error) (int64, error) { return 0, fmt.Errorf("sched: define job %.80q: %w", d.Name, err) }
+	replaces := d.Version
+	d.Version, d.By, d.At = 0, s.claims.Owner(), s.now()
+	if err := d.Validate(); err != nil {
+		return 0, err
+	}
+	if replaces < AnyVersion {
+		return fail(fmt.Errorf("the Version %d is invalid", replaces))
+	}
+	if s.inCode(d.Name) {
+		return fail(errInCode)
+	}
+	v, err := d.value()
+	if err != nil {
+		return fail(err)
+	}
+	v.V = valueVersion
+	if len(v.Payload) > 0 {
+		var short bytes.Buffer
+		if err := json.Compact(&short, v.Payload); err != nil {
+			return fail(err)
+		}
+		v.Payload = short.Bytes()
+	}
+	key, note := s.keys.definition(d.Name), s.keys.defined(d.Name)
+	rev, err := s.operateAt(ctx, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+		switch {
+		case st.definitionRev == 0 && st.specRev != 0 && st.spec.inCode():
+			return nil, nil, fmt.Errorf("%w; if no process has it any more, call Forget first", errInCode)
+		case st.definitionRev != 0 && st.definitionErr == nil && st.definition.sameAs(v):
+			version = st.definitionRev
+			return nil, nil, errSame
+		case st.definitionErr != nil: // a value of a newer version is never overwritten
+			return nil, nil, st.definitionErr
+		case replaces != AnyVersion && replaces != st.definitionRev:
+			return nil, nil, st.otherVersion()
+		}
+		if st.definitionRev == 0 {
+			if err := s.roomForDefinition(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
+		return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", st.definitionRev)}, []clientv3.Op{
+			clientv3.OpPut(key, encode(v)),
+			clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name})),
+		}, nil
+	})
+	if errors.Is(err, errSame) {
+		return version, nil
+	}
+	return rev, err
+}
+
+var (
+	errInCode = errors.New("a job in code has this name")
+	errSame   = errors.New("the job is defined so already")
+)
+
+// sameAs reports whether two values define the same job.
+func (v definitionValue) sameAs(o definitionValue) bool {
+	v.By, v.At, o.By, o.At = "", time.Time{}, "", time.Time{}
+	return encode(v) == encode(o)
+}
+
+// otherVersion returns the error of a change that expects another version.
+func (st *jobSnapshot) otherVersion() error {
+	if st.definitionRev == 0 {
+		return fmt.Errorf("%w: the job is not defined", ErrVersion)
+	}
+	return fmt.Errorf("%w: the job is defined in version %d, by %s at %s", ErrVersion, st.definitionRev, st.definition.By, stamp(st.definition.At))
+}
+
+// roomForDefinition returns an error if no more jobs can be defined.
+func (s *Scheduler) roomForDefinition(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := s.claims.KV().Get(ctx, s.keys.definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err == nil && resp.Count >= mostDefinitions {
+		err = fmt.Errorf("the group has %d definitions, which is the limit", resp.Count)
+	}
+	return err
+}
+
+// Undefine removes the definition of a job, if it has the version, or [AnyVersion]. No tick
+// of the job is admitted or begins after that. The ticks that wait have one record
+// together, as withdrawn; requests, skips and a pause are removed. Runs in progress
+// continue and are recorded, and are not tried again. Call Cancel before to end them.
+//
+// The state of the job remains, with its records, until Forget removes it. If the job is
+// defined again, it begins anew: ticks in between are not caught up with.
+//
+// Errors: [ErrVersion], [ErrUnknownJob] if the job is not defined, and those of
+// etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the definition
+// may have been removed; after any other error it was not.
+func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) error {
+	by := cancelling{Version: valueVersion, By: s.claims.Owner(), Note: "the definition of the job was removed", At: s.now()}
+	return s.operate(ctx, "undefine", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+		switch {
+		case st.definitionRev == 0:
+			return nil, nil, fmt.Errorf("%w is defined", ErrUnknownJob)
+		case version != AnyVersion && version != st.definitionRev:
+			return nil, nil, st.otherVersion()
+		}
+		k := s.keys
+		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(k.definition(job)), "=", st.definitionRev)}
+		ops := []clientv3.Op{clientv3.OpDelete(k.definition(job)), clientv3.OpDelete(k.defined(job))}
+		if st.specRev == 0 || st.spec.inCode() {
+			return cmps, ops, nil // no owner has taken it up, or the state is that of a job in code
+		}
+		gone := st.spec
+		gone.Hash, gone.Problem = "", fmt.Sprintf("the definition was removed by %s at %s; Forget removes what is left", by.By, stamp(by.At))
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.spec(job)), "=", st.specRev),
+			clientv3.Compare(clientv3.ModRevision(k.high(job)), "=", st.highRev))
+		ops = append(ops, clientv3.OpPut(k.spec(job), encode(gone)), clientv3.OpPut(k.withdraw(job), encode(by)),
+			clientv3.OpDelete(k.paused(job)), clientv3.OpDelete(k.fail(job)))
+		for _, dir := range []string{k.readyOf(job), k.backfills(job), k.asksOf(job), k.skipsOf(job)} {
+			ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
+		}
+		if st.highRev != 0 {
+			ops = append(ops, s.markAgain(st)) // so that an owner that has not heard of this admits nothing
+		}
+		if len(st.waiting) > 0 {
+			for _, w := range st.waiting[:min(len(st.waiting), mostForgotten)] {
+				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
+			}
+			p := st.waiting[0].leftOut(OutcomeWithdrawn, by.At)
+			p.Version, p.Job, p.Missed, p.Error = valueVersion, job, p.Missed+len(st.waiting)-1, by.explain(p.Error)
+			ops = append(ops, clientv3.OpPut(k.entry(job, p), encode(p)))
+		}
+		return cmps, ops, nil
+	})
+}
+
+// Definition returns the definition of a job, with its Version, By and At.
+//
+// Errors: [ErrUnknownJob] if the job is not defined, an error if the definition was stored
+// by a newer version of this package, and those of the etcd client.
+func (s *Scheduler) Definition(ctx context.Context, job string) (d Definition, err error) {
+	if s.Passthrough() {
+		err = etcdclaims.ErrPassthrough
+	} else {
+		var st *jobSnapshot
+		switch st, err = s.read(ctx, job); {
+		case err != nil:
+		case st.definitionRev == 0:
+			err = fmt.Errorf("%w is defined", ErrUnknownJob)
+		case st.definitionErr != nil:
+			err = st.definitionErr
+		default:
+			if d, err = st.definition.definition(); err == nil {
+				d.Version = st.definitionRev
+			}
+		}
+	}
+	if err != nil {
+		return Definition{}, errtext.Wrap(fmt.Sprintf("sched: read the definition of job %.80q", job), denial(err))
+	}
+	return d, nil
+}
+
+// Definitions yields all definitions of the group, in no particular order. A definition that
+// this version of the package cannot read is an error, after which the sequence goes on.
+// Any other error ends it.
+func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error] {
+	return func(yield func(Definition, error) bool) {
+		if s.Passthrough() {
+			return
+		}
+		what := fmt.Sprintf("sched: read the definitions of group %q", s.cfg.Group)
+		const perRead = 100
+		root := s.keys.definitions()
+		for from := root; ; {
+			reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+			resp, err := s.claims.KV().Get(reading, from, clientv3.WithRange(keyspace.RangeEnd(root)), clientv3.WithLimit(perRead))
+			cancel()
+			if err != nil {
+				yield(Definition{}, errtext.Wrap(what, denial(err)))
+				return
+			}
+			for _, kv := range resp.Kvs {
+				from = string(kv.Key) + "\x00"
+				d, err := definitionFrom(kv)
+				if err != nil {
+					err = errtext.Wrap(what, err)
+				}
+				if !yield(d, err) {
+					return
+				}
+			}
+			if !resp.More {
+				return
+			}
+		}
+	}
+}
+
+// definitionFrom decodes a definition.
+func definitionFrom(kv *mvccpb.KeyValue) (Definition, error) {
+	v, err := decode[definitionValue](string(kv.Key), kv.Value)
+	if err != nil {
+		return Definition{}, err
+	}
+	d, err := v.definition()
+	if err != nil {
+		return Definition{}, fmt.Errorf("the value of %s cannot be read: %w", kv.Key, err)
+	}
+	d.Version = kv.ModRevision
+	return d, nil
+}

@@ -1,0 +1,246 @@
+package sched
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Definition is a job as data: it is stored in etcd by [Scheduler.Define] and run by the
+// function that the processes of the group have registered for its kind, by
+// [Scheduler.Handle]. Name, Schedule and Kind are required. The other fields from Revision
+// on have the meaning, the limits and the defaults of those of [Job].
+//
+// A Definition is encoded as JSON with the names of its fields in lower camel case.
+// Durations are texts such as "1h30m", and policies are names: catchUp is "skip", "latest"
+// or "all", with catchUpMax and catchUpWindow; overlap is "skip", "buffer-one",
+// "buffer-all", with bufferMax, "cancel-running" or "allow"; delivery is "at-most-once" or
+// "at-least-once". Fields with other names are an error.
+type Definition struct {
+	// Name identifies the job in its group, among the jobs in code too.
+	Name string
+	// Schedule is a text that [Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *" or
+	// "@every 10m". It has at most 1,000 bytes. [After], [Except] and [Only] are for jobs
+	// in code.
+	Schedule string
+	// Kind names the function that runs the job. It is UTF-8 of 1 to 200 bytes, without
+	// control characters.
+	Kind string
+	// Payload is passed to that function: JSON of at most 16 KiB, or nothing.
+	Payload json.RawMessage
+
+	Revision       string // at most 200 bytes
+	CatchUp        CatchUp
+	Overlap        Overlap
+	Delivery       Delivery
+	MaxAttempts    int
+	Retry          Retry // without On
+	StartDeadline  time.Duration
+	Overdue        time.Duration
+	Jitter         time.Duration
+	Timeout        time.Duration
+	RunOnStart     bool
+	PauseOnFailure int
+	History        int
+
+	// Version identifies what is stored: the revision of etcd at which it was. Each Define
+	// that changes something gives the definition a greater version. As an argument of
+	// Define it is the version to replace: zero if the job must not be defined yet, or
+	// [AnyVersion].
+	Version int64
+	By      string    // the Config.Owner of the client that stored it; ignored by Define
+	At      time.Time // when it was stored, by the clock of that process; ignored by Define
+}
+
+// AnyVersion lets Define and Undefine replace a definition whatever its version is.
+const AnyVersion int64 = -1
+
+const (
+	mostScheduleBytes = 1000
+	mostPayloadBytes  = 16 << 10
+	mostRevisionBytes = 200
+)
+
+// Validate returns an error if the definition is invalid. It does no I/O. Define calls it.
+func (d Definition) Validate() error {
+	_, err := d.job(func(context.Context, Tick, json.RawMessage) error { return nil })
+	if err != nil {
+		return fmt.Errorf("sched: definition of job %.80q: %w", d.Name, err)
+	}
+	return nil
+}
+
+// job returns the job that runs the definition with the handler.
+func (d Definition) job(handler KindHandler) (Job, error) {
+	if err := checkName(d.Kind); err != nil {
+		return Job{}, fmt.Errorf("the Kind %w", err)
+	}
+	switch {
+	case len(d.Schedule) > mostScheduleBytes:
+		return Job{}, fmt.Errorf("the Schedule has %d bytes; the limit is %d", len(d.Schedule), mostScheduleBytes)
+	case len(d.Payload) > mostPayloadBytes:
+		return Job{}, fmt.Errorf("the Payload has %d bytes; the limit is %d", len(d.Payload), mostPayloadBytes)
+	case len(d.Payload) > 0 && !json.Valid(d.Payload):
+		return Job{}, errors.New("the Payload is not valid JSON")
+	case len(d.Revision) > mostRevisionBytes:
+		return Job{}, fmt.Errorf("the Revision has %d bytes; the limit is %d", len(d.Revision), mostRevisionBytes)
+	case d.Retry.On != nil:
+		return Job{}, errors.New("the function Retry.On cannot be stored")
+	}
+	schedule, err := Cron(d.Schedule)
+	if err != nil {
+		return Job{}, fmt.Errorf("the Schedule: %w", err)
+	}
+	payload := d.Payload
+	return Job{
+		Name: d.Name, Schedule: schedule, Revision: d.Revision, CatchUp: d.CatchUp, Overlap: d.Overlap, Delivery: d.Delivery,
+		MaxAttempts: d.MaxAttempts, Retry: d.Retry, StartDeadline: d.StartDeadline, Overdue: d.Overdue, Jitter: d.Jitter,
+		Timeout: d.Timeout, RunOnStart: d.RunOnStart, PauseOnFailure: d.PauseOnFailure, History: d.History,
+		Handler: func(ctx context.Context, t Tick) error { return handler(ctx, t, bytes.Clone(payload)) },
+		kind:    d.Kind, defined: d.Version,
+	}.withDefaults()
+}
+
+// definitionValue is the value of def/, and with v zero the JSON of a Definition.
+type definitionValue struct {
+	V              int             `json:"v,omitempty"`
+	Name           string          `json:"name"`
+	Schedule       string          `json:"schedule"`
+	Kind           string          `json:"kind"`
+	Payload        json.RawMessage `json:"payload,omitempty"`
+	Revision       string          `json:"revision,omitempty"`
+	CatchUp        string          `json:"catchUp,omitempty"`
+	CatchUpMax     int             `json:"catchUpMax,omitempty"`
+	CatchUpWindow  durationText    `json:"catchUpWindow,omitzero"`
+	Overlap        string          `json:"overlap,omitempty"`
+	BufferMax      int             `json:"bufferMax,omitempty"`
+	Delivery       string          `json:"delivery,omitempty"`
+	MaxAttempts    int             `json:"maxAttempts,omitempty"`
+	RetryMax       int             `json:"retryMax,omitempty"`
+	RetryBackoff   durationText    `json:"retryBackoff,omitzero"`
+	StartDeadline  durationText    `json:"startDeadline,omitzero"`
+	Overdue        durationText    `json:"overdue,omitzero"`
+	Jitter         durationText    `json:"jitter,omitzero"`
+	Timeout        durationText    `json:"timeout,omitzero"`
+	RunOnStart     bool            `json:"runOnStart,omitempty"`
+	PauseOnFailure int             `json:"pauseOnFailure,omitempty"`
+	History        int             `json:"history,omitempty"`
+	Version        int64           `json:"version,string,omitempty"`
+	By             string          `json:"by,omitempty"`
+	At             time.Time       `json:"at,omitzero"`
+}
+
+// durationText is a duration that JSON has as text.
+type durationText time.Duration
+
+func (d durationText) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+func (d *durationText) UnmarshalText(text []byte) error {
+	is, err := time.ParseDuration(string(text))
+	*d = durationText(is)
+	return err
+}
+
+// value returns the definition in its stored form.
+func (d Definition) value() (definitionValue, error) {
+	v := definitionValue{
+		Name: d.Name, Schedule: d.Schedule, Kind: d.Kind, Payload: d.Payload, Revision: d.Revision,
+		MaxAttempts: d.MaxAttempts, RetryMax: d.Retry.Max, RetryBackoff: durationText(d.Retry.Backoff),
+		StartDeadline: durationText(d.StartDeadline), Overdue: durationText(d.Overdue), Jitter: durationText(d.Jitter),
+		Timeout: durationText(d.Timeout), RunOnStart: d.RunOnStart, PauseOnFailure: d.PauseOnFailure, History: d.History,
+		Version: d.Version, By: d.By, At: d.At,
+	}
+	var err error
+	if d.CatchUp != nil {
+		if v.CatchUp, err = d.CatchUp.catchUp(); err != nil {
+			return v, err
+		}
+	}
+	if all, is := d.CatchUp.(All); is {
+		v.CatchUpMax, v.CatchUpWindow = all.Max, durationText(all.Window)
+	}
+	if d.Overlap != nil {
+		if v.Overlap, err = d.Overlap.overlap(); err != nil {
+			return v, err
+		}
+	}
+	if buffer, is := d.Overlap.(BufferAll); is {
+		v.BufferMax = buffer.Max
+	}
+	if d.Delivery != AtMostOnce {
+		v.Delivery = d.Delivery.String()
+	}
+	return v, nil
+}
+
+// definition is the inverse of value.
+func (v definitionValue) definition() (Definition, error) {
+	d := Definition{
+		Name: v.Name, Schedule: v.Schedule, Kind: v.Kind, Payload: v.Payload, Revision: v.Revision,
+		MaxAttempts: v.MaxAttempts, Retry: Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},
+		StartDeadline: time.Duration(v.StartDeadline), Overdue: time.Duration(v.Overdue), Jitter: time.Duration(v.Jitter),
+		Timeout: time.Duration(v.Timeout), RunOnStart: v.RunOnStart, PauseOnFailure: v.PauseOnFailure, History: v.History,
+		Version: v.Version, By: v.By, At: v.At,
+	}
+	var known bool
+	if d.CatchUp, known = catchUps(v)[v.CatchUp]; !known {
+		return d, fmt.Errorf("catchUp %.80q is unknown; want skip, latest or all", v.CatchUp)
+	}
+	if d.Overlap, known = overlaps(v)[v.Overlap]; !known {
+		return d, fmt.Errorf("overlap %.80q is unknown; want skip, buffer-one, buffer-all, cancel-running or allow", v.Overlap)
+	}
+	switch v.Delivery {
+	case "", AtMostOnce.String():
+	case AtLeastOnce.String():
+		d.Delivery = AtLeastOnce
+	default:
+		return d, fmt.Errorf("delivery %.80q is unknown; want %s or %s", v.Delivery, AtMostOnce, AtLeastOnce)
+	}
+	if _, all := d.CatchUp.(All); !all && (v.CatchUpMax != 0 || v.CatchUpWindow != 0) {
+		return d, errors.New("catchUpMax and catchUpWindow need catchUp all")
+	}
+	if _, buffer := d.Overlap.(BufferAll); !buffer && v.BufferMax != 0 {
+		return d, errors.New("bufferMax needs overlap buffer-all")
+	}
+	return d, nil
+}
+
+// catchUps and overlaps have the policies by their names.
+func catchUps(v definitionValue) map[string]CatchUp {
+	return map[string]CatchUp{"": nil, "skip": Skip{}, "latest": Latest{}, "all": All{Max: v.CatchUpMax, Window: time.Duration(v.CatchUpWindow)}}
+}
+
+func overlaps(v definitionValue) map[string]Overlap {
+	return map[string]Overlap{
+		"": nil, "skip": Skip{}, "buffer-one": BufferOne{}, "buffer-all": BufferAll{Max: v.BufferMax}, "cancel-running": CancelRunning{}, "allow": Allow{},
+	}
+}
+
+// MarshalJSON returns the definition as JSON. See [Definition] for its form.
+func (d Definition) MarshalJSON() ([]byte, error) {
+	v, err := d.value()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
+}
+
+// UnmarshalJSON parses the JSON of a definition. It refuses unknown fields and policies.
+// The values are checked by Validate and Define.
+func (d *Definition) UnmarshalJSON(text []byte) error {
+	var v definitionValue
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&v); err != nil {
+		return err
+	}
+	is, err := v.definition()
+	if err != nil {
+		return fmt.Errorf("job %.80q: %w", v.Name, err)
+	}
+	*d = is
+	return nil
+}
