@@ -82,7 +82,7 @@ func TestTooWideARequestAmongOthers(t *testing.T) {
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: time.Millisecond})
 		begin := time.Now()
 		took := make([]time.Duration, 8)
-		f := board(w, host, 8, func(i int) (*etcdclaims.Claim, error) {
+		b := acquireTogether(w, host, 8, func(i int) (*etcdclaims.Claim, error) {
 			defer func() { took[i] = time.Since(begin) }()
 			if i == 2 {
 				_, err := c.TryAcquireAll(context.Background(), numbered("many/%d", 40))
@@ -90,9 +90,9 @@ func TestTooWideARequestAmongOthers(t *testing.T) {
 			}
 			return c.TryAcquire(context.Background(), key(i))
 		})
-		f.done.Wait()
-		wantIs(t, f.errs[2], etcdclaims.ErrTooLarge)
-		f.allHeld(2)
+		b.done.Wait()
+		wantIs(t, b.errs[2], etcdclaims.ErrTooLarge)
+		b.allHeld(2)
 		for i, d := range took {
 			if d > 200*time.Millisecond {
 				t.Errorf("k%d took %v", i, d)
@@ -103,8 +103,8 @@ func TestTooWideARequestAmongOthers(t *testing.T) {
 	}, claimtest.MaxTxnOps(32))
 }
 
-// Those whose round trip was lost find out together, not each by itself.
-func TestLostFlightIsResolvedTogether(t *testing.T) {
+// Calls whose shared round trip was lost are resolved by shared requests.
+func TestLostBatchIsResolvedTogether(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]claimtest.Fault{
 		"request": {On: claimtest.Acquire, LoseRequest: true},
@@ -119,11 +119,11 @@ func TestLostFlightIsResolvedTogether(t *testing.T) {
 				host.Inject(fault)
 				// All of them have asked before the first of them has its answer, however busy the machine.
 				host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, DelayRequest: time.Millisecond})
-				f := board(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
+				b := acquireTogether(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
 					return c.TryAcquire(context.Background(), key(i))
 				})
-				f.done.Wait()
-				f.allHeld()
+				b.done.Wait()
+				b.allHeld()
 				if n := len(host.Sent(claimtest.Resolve)); n == 0 || n > 10 {
 					t.Errorf("%d requests to find out", n)
 				}
@@ -142,7 +142,7 @@ func TestOverloadedServerIsNotAskedMore(t *testing.T) {
 		release(t, tryClaim(t, c, "warm"))
 		delayTwo(host)
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: time.Millisecond, Err: rpctypes.ErrGRPCRequestTooManyRequests})
-		f := board(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
+		b := acquireTogether(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
 			return c.TryAcquire(context.Background(), key(i))
 		})
 		time.Sleep(sec)
@@ -150,8 +150,8 @@ func TestOverloadedServerIsNotAskedMore(t *testing.T) {
 			t.Errorf("%d requests at once", most)
 		}
 		host.RemoveFaults()
-		f.done.Wait()
-		f.allHeld()
+		b.done.Wait()
+		b.allHeld()
 		w.closeClean(c)
 	})
 }

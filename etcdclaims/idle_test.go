@@ -33,12 +33,12 @@ func TestIdleSessionsEnd(t *testing.T) {
 		w.nothingLeft()
 		w.noLeases()
 		before := a.Stats().Requests
-		time.Sleep(time.Hour)
+		time.Sleep(20 * time.Minute)
 		if s := a.Stats(); s.Requests != before {
 			t.Errorf("%d requests of a client that does nothing", s.Requests-before)
 		}
 		cl := tryClaim(t, a, "k")
-		time.Sleep(time.Hour)
+		time.Sleep(20 * time.Minute)
 		noErr(t, cl.Check())
 		release(t, cl)
 	})

@@ -77,8 +77,11 @@ func TestMinHoldThoughTheContextEnds(t *testing.T) {
 func TestMinHoldOfManyKeys(t *testing.T) {
 	t.Parallel()
 	bg, n := context.Background(), 300
-	if testetcd.Long() {
+	switch {
+	case testetcd.Long():
 		n = 1000
+	case testing.Short():
+		n = 100
 	}
 	for how, give := range map[string]func(c *etcdclaims.Client, ctx context.Context) error{
 		"Close":      func(c *etcdclaims.Client, ctx context.Context) error { return c.Close(ctx) },

@@ -143,7 +143,7 @@ func TestVersionIsAskedForOnce(t *testing.T) {
 		time.Sleep(sec)
 		tryClaim(t, c, "k")
 		w.server.Restart(t)
-		time.Sleep(time.Hour)
+		time.Sleep(20 * time.Minute)
 		if n := len(host.Sent(claimtest.Status)); n != 1 {
 			t.Errorf("asked %d times", n)
 		}

@@ -195,7 +195,7 @@ func TestBeatReleasing(t *testing.T) {
 			}
 			beats.Go(func() { b.run(ctx) })
 		}
-		time.Sleep(time.Duration(2+someOf(8))*time.Second + 500*time.Millisecond)
+		time.Sleep(time.Duration(1+someOf(8))*time.Second + 500*time.Millisecond)
 		all, ticks := fired.times(), make(map[time.Time]bool)
 		for _, nominal := range all {
 			ticks[nominal] = true

@@ -66,6 +66,12 @@ func inFleet(t *testing.T, test func(t *testing.T, f *fleet)) {
 	})
 }
 
+// caseInFleet runs a subtest in virtual time.
+func caseInFleet(t *testing.T, name string, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inFleet(t, test) })
+}
+
 // audit checks what is true of every fleet: no attempt was run twice, marks only
 // moved forward, and runs of a job had rising fences.
 func (f *fleet) audit() {

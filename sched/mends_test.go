@@ -99,7 +99,7 @@ func TestBackfillOfFarYears(t *testing.T) {
 func TestCancelBesideBackfill(t *testing.T) {
 	for _, overlap := range []sched.Overlap{sched.BufferAll{}, sched.Allow{}} {
 		for _, spread := range []bool{false, true} {
-			inFleet(t, func(t *testing.T, f *fleet) {
+			caseInFleet(t, fmt.Sprintf("%T spread %v", overlap, spread), func(t *testing.T, f *fleet) {
 				f.cfg.Spread, f.cfg.Limit = spread, 20 // in virtual time nothing else limits it
 				f.do(sched.Job{Name: "a", Schedule: minutely, History: 5}, 200*time.Millisecond)
 				f.start(0)

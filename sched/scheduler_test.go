@@ -132,7 +132,7 @@ func TestStop(t *testing.T) {
 		}}, 0)
 		f.do(sched.Job{Name: "rude", Schedule: minutely, Handler: func(_ context.Context, tick sched.Tick) error {
 			if tick.Nominal.Format("15:04") == "00:01" {
-				time.Sleep(time.Hour)
+				time.Sleep(10 * time.Minute)
 			}
 			return nil
 		}}, 0)
@@ -160,7 +160,7 @@ func TestStop(t *testing.T) {
 		if got := f.history("rude"); !slices.Contains(got, "lost 00:01:00") {
 			t.Errorf("%v", got)
 		}
-		f.until("01:02:00")
+		f.until("00:12:00")
 	})
 }
 
@@ -321,7 +321,7 @@ func TestOverlapIsTheOwners(t *testing.T) {
 		owner, other sched.Overlap
 		want         int
 	}{{sched.BufferAll{}, sched.Allow{}, 1}, {sched.Allow{}, sched.BufferAll{}, 3}} {
-		inFleet(t, func(t *testing.T, f *fleet) {
+		caseInFleet(t, fmt.Sprintf("%T", tt.owner), func(t *testing.T, f *fleet) {
 			f.cfg.Spread = true
 			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: tt.owner}, 170*time.Second)
 			owner := f.start(0)
@@ -336,7 +336,7 @@ func TestOverlapIsTheOwners(t *testing.T) {
 			for range 3 {
 				noErr(t, second(f.console().RunNow(t.Context(), "a")))
 			}
-			f.until("00:12:30")
+			f.until("00:06:30")
 			deeds := f.ledger.all("a")
 			if n := atMost(deeds); n < tt.want || tt.want == 1 && n > 1 {
 				t.Errorf("%T: %d at once, want %d: %v", tt.owner, n, tt.want, deeds)

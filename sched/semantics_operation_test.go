@@ -82,20 +82,20 @@ func TestSemantic23PauseResume(t *testing.T) {
 // A run that is asked for is beside the schedule.
 func TestSemantic24RunNow(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0))}, 10*time.Second)
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0))}, 10*time.Second)
 		f.start(0)
 		f.start(0)
-		f.until("00:10:00")
+		f.until("00:01:00")
 		before := f.inspect("a")
 		id, err := f.console().RunNow(t.Context(), "a")
 		noErr(t, err)
-		f.until("00:10:05")
+		f.until("00:01:05")
 		if i := f.inspect("a"); i.High != before.High || i.Next != before.Next || len(i.Running) != 1 || i.Running[0].ID != id {
 			t.Errorf("%+v, then %+v", before, i)
 		}
 		_, err = f.console().RunNow(t.Context(), "a") // while it runs: Skip
 		noErr(t, err)
-		f.until("00:20:00")
+		f.until("00:02:00")
 		deeds := f.ledger.all("a")
 		if len(deeds) != 1 || deeds[0].ID() != id || !deeds[0].Manual || !strings.HasPrefix(id, "default/a/manual/") {
 			t.Errorf("%v, want %s", deeds, id)
@@ -106,13 +106,13 @@ func TestSemantic24RunNow(t *testing.T) {
 		noErr(t, f.console().Pause(t.Context(), "a", ""))
 		_, err = f.console().RunNow(t.Context(), "a")
 		noErr(t, err)
-		f.until("00:30:00")
+		f.until("00:03:00")
 		if n := len(f.ledger.all("a")); n != 2 {
 			t.Errorf("%d runs; a pause is of the schedule", n)
 		}
 		noErr(t, f.console().Resume(t.Context(), "a"))
-		f.until("01:00:30")
-		if d := f.ledger.all("a"); len(d) != 3 || d[2].Nominal.Format(time.TimeOnly) != "01:00:00" {
+		f.until("00:05:30")
+		if d := f.ledger.all("a"); len(d) != 3 || d[2].Nominal.Format(time.TimeOnly) != "00:05:00" {
 			t.Errorf("%v", d)
 		}
 	})
@@ -235,11 +235,11 @@ func TestSemantic27History(t *testing.T) {
 // As many records are kept whatever the Overlap, where nothing is ever left out.
 func TestHistoryIsTrimmed(t *testing.T) {
 	for _, overlap := range overlaps {
-		inFleet(t, func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: minutely, History: 3, Overlap: overlap}, time.Second)
+		caseInFleet(t, fmt.Sprintf("%T", overlap), func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(10*time.Second, 0)), History: 3, Overlap: overlap}, time.Second)
 			f.start(0)
 			ticks := 20 + someOf(80)
-			time.Sleep(time.Duration(ticks)*time.Minute + 30*time.Second)
+			time.Sleep(time.Duration(ticks)*10*time.Second + 5*time.Second)
 			if n := len(f.ledger.all("a")); n != ticks {
 				t.Errorf("%T: %d runs, want %d", overlap, n, ticks)
 			}
@@ -300,13 +300,13 @@ func TestSemantic29OwnerIdentity(t *testing.T) {
 // attempts; what a fence protects refuses the earlier one.
 func TestSemantic30Contract(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0)), Delivery: sched.AtLeastOnce}, 10*time.Second)
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Delivery: sched.AtLeastOnce}, 10*time.Second)
 		f.start(0)
 		f.start(0)
-		f.until("01:00:05")
+		f.until("00:05:05")
 		dead := f.owner()
 		dead.kill()
-		f.until("01:01:00")
+		f.until("00:06:00")
 		deeds := f.ledger.all("a")
 		if len(deeds) != 2 || deeds[0].ID() != deeds[1].ID() || deeds[0].Attempt != 1 || deeds[1].Attempt != 2 {
 			t.Fatalf("%v", deeds)

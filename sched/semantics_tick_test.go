@@ -118,15 +118,15 @@ func (f *fleet) explained(job, nominal string) bool {
 // A new job begins when it is registered: nothing before is due.
 func TestSemantic04Seeding(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.until("00:30:00")
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0)), CatchUp: sched.All{Max: 100}}, 0)
+		f.until("00:03:00")
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), CatchUp: sched.All{Max: 100}}, 0)
 		f.start(0)
-		f.until("00:31:00")
-		if high := f.inspect("a").High; high.Before(time.Date(2000, 1, 1, 0, 30, 0, 0, time.UTC)) || high.After(time.Now()) {
+		f.until("00:04:00")
+		if high := f.inspect("a").High; high.Before(time.Date(2000, 1, 1, 0, 3, 0, 0, time.UTC)) || high.After(time.Now()) {
 			t.Errorf("the mark is %v", high)
 		}
-		f.until("01:00:30")
-		f.ledger.want(t, "a", "01:00:00")
+		f.until("00:05:30")
+		f.ledger.want(t, "a", "00:05:00")
 	})
 }
 
@@ -170,27 +170,27 @@ func TestSemantic06Delivery(t *testing.T) {
 	for _, delivery := range []sched.Delivery{sched.AtMostOnce, sched.AtLeastOnce} {
 		t.Run(delivery.String(), func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *fleet) {
-				f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0)), Delivery: delivery}, 10*time.Second)
+				f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Delivery: delivery}, 10*time.Second)
 				f.start(0)
 				f.start(0)
-				f.until("01:00:05")
+				f.until("00:05:05")
 				f.owner().kill()
-				f.until("01:01:00")
+				f.until("00:06:00")
 				f.ledger.once(t)
 				deeds, history := f.ledger.all("a"), f.history("a")
 				switch delivery {
 				case sched.AtMostOnce:
-					if len(deeds) != 1 || !slices.Equal(history, []string{"lost 01:00:00"}) {
+					if len(deeds) != 1 || !slices.Equal(history, []string{"lost 00:05:00"}) {
 						t.Errorf("%v, %v", deeds, history)
 					}
 				default:
 					if len(deeds) != 2 || deeds[1].Attempt != 2 || deeds[1].ID() != deeds[0].ID() || deeds[1].Fence <= deeds[0].Fence {
 						t.Fatalf("%v", deeds)
 					}
-					if late := deeds[1].From.Sub(time.Date(2000, 1, 1, 1, 0, 5, 0, time.UTC)); late > ttl+time.Second {
+					if late := deeds[1].From.Sub(time.Date(2000, 1, 1, 0, 5, 5, 0, time.UTC)); late > ttl+time.Second {
 						t.Errorf("run again %v after the kill", late)
 					}
-					if !slices.Equal(history, []string{"ok 01:00:00"}) {
+					if !slices.Equal(history, []string{"ok 00:05:00"}) {
 						t.Errorf("%v", history)
 					}
 				}
@@ -199,16 +199,16 @@ func TestSemantic06Delivery(t *testing.T) {
 	}
 	t.Run("a tick that kills everybody", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0)), Delivery: sched.AtLeastOnce, MaxAttempts: 2}, time.Minute)
+			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Delivery: sched.AtLeastOnce, MaxAttempts: 2}, time.Minute)
 			for range 3 {
 				f.start(0)
 			}
-			f.until("01:00:05")
+			f.until("00:05:05")
 			f.owner().kill()
-			f.until("01:00:35")
+			f.until("00:05:35")
 			f.owner().kill()
-			f.until("01:02:00")
-			if deeds, history := f.ledger.all("a"), f.history("a"); len(deeds) != 2 || !slices.Equal(history, []string{"lost 01:00:00"}) {
+			f.until("00:07:00")
+			if deeds, history := f.ledger.all("a"), f.history("a"); len(deeds) != 2 || !slices.Equal(history, []string{"lost 00:05:00"}) {
 				t.Errorf("%v, %v", deeds, history)
 			}
 		})
@@ -246,7 +246,7 @@ func TestSemantic07CompletionIsFenced(t *testing.T) {
 func TestSemantic08OwnershipContext(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		ended := make(chan error, 4)
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0)), Delivery: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Delivery: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
 			if tick.Attempt > 1 {
 				return nil
 			}
@@ -256,10 +256,10 @@ func TestSemantic08OwnershipContext(t *testing.T) {
 		}}, 0)
 		f.start(0)
 		f.start(0)
-		f.until("01:00:01")
+		f.until("00:05:01")
 		cut := time.Now()
 		f.owner().host.Cut()
-		f.until("01:01:00")
+		f.until("00:06:00")
 		cause := <-ended
 		deeds := f.ledger.all("a")
 		if !errors.Is(cause, etcdclaims.ErrLost) || !errors.Is(cause, context.Canceled) {
@@ -348,21 +348,21 @@ func TestLateAdmissionOfTheSameOwner(t *testing.T) {
 // The record of a lost run has the fence that the run had, in later epochs too.
 func TestFenceOfALostRun(t *testing.T) {
 	for _, spread := range []bool{false, true} {
-		inFleet(t, func(t *testing.T, f *fleet) {
+		caseInFleet(t, fmt.Sprintf("spread %v", spread), func(t *testing.T, f *fleet) {
 			noErr(t, second(etcdclaims.RaiseEpoch(t.Context(), f.etcd, prefix, 6)))
 			f.cfg.Spread = spread
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0))}, 10*time.Second)
+			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0))}, 10*time.Second)
 			for range 3 {
 				f.start(0)
 			}
-			f.until("01:00:05")
+			f.until("00:05:05")
 			deed := f.ledger.all("a")[0]
 			for _, n := range f.nodes {
 				if n.name == deed.By {
 					n.kill()
 				}
 			}
-			f.until("01:01:00")
+			f.until("00:06:00")
 			if got := f.entries("a"); len(got) != 1 || got[0].Outcome != sched.OutcomeLost || got[0].Fence != deed.Fence || deed.Fence>>47 != 7 {
 				t.Errorf("%v, want fence %d", got, deed.Fence)
 			}

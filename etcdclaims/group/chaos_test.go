@@ -21,7 +21,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 1, "of the first run of TestChaos and TestChurn")
-	seeds = flag.Int("seeds", 0, "how many runs of each (default: 2, with -long 40)")
+	seeds = flag.Int("seeds", 0, "how many runs of each (default: 2, with -long 40, with -short 1)")
 )
 
 // forSeeds runs f for each seed in a world of its own.
@@ -29,9 +29,11 @@ func forSeeds(t *testing.T, f func(c *chaos)) {
 	t.Parallel()
 	n := *seeds
 	if n == 0 {
-		n = 2
-		if testetcd.Long() {
+		switch n = 2; {
+		case testetcd.Long():
 			n = 40
+		case testing.Short():
+			n = 1
 		}
 	}
 	for i := range uint64(n) {

@@ -276,7 +276,10 @@ func TestWatchDeaf(t *testing.T) {
 
 // Ten thousand callers wait, get one item each, and leave.
 func TestThousandsWait(t *testing.T) {
-	const callers, items = 10_000, 1_000
+	callers, items := 10_000, 1_000
+	if racing {
+		callers, items = 2_000, 200
+	}
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{TTL: time.Minute})
 		ctx, cancel := context.WithCancel(w.Context())

@@ -166,7 +166,11 @@ func TestMaxTakenAcrossCrashes(t *testing.T) {
 		}
 		begin, err := w.server.Admin().Get(w.Context(), "x")
 		w.ok(err)
-		for range 5 {
+		rounds := 5
+		if testing.Short() {
+			rounds = 2
+		}
+		for range rounds {
 			var hosts []*claimtest.Host
 			for range 3 {
 				victim, host := w.process(cfg)

@@ -60,7 +60,7 @@ func TestManyQueuesAreServedInTurn(t *testing.T) {
 		big, other := w.queue(queue.Config{Name: "big"}), w.queue(queue.Config{Name: "other"})
 		n := 10_000
 		if testing.Short() {
-			n = 2_000
+			n = 500
 		}
 		items := make([]queue.Item, n)
 		for i := range items {
@@ -103,7 +103,10 @@ func TestManyQueuesAreServedInTurn(t *testing.T) {
 // while is forgotten and costs nothing, and is served again when it has an item.
 func TestManyQueuesIdle(t *testing.T) {
 	virtually(t, func(w *world) {
-		const queues = 50
+		queues := 50
+		if racing {
+			queues = 20
+		}
 		s, host, stop := w.workMany(4, 0)
 		defer stop()
 		var all []*queue.Queue

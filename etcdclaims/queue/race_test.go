@@ -6,5 +6,5 @@ package queue_test
 // expensive: there are fewer of them, of each kind.
 const (
 	racing       = true
-	defaultSeeds = 4
+	defaultSeeds = 2
 )

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,10 +18,10 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// flightOf lets n acquisitions share a round trip: two others are on their way
-// for 100 ms, while which they come. What happens to the round trip that they
-// share is injected by the caller, behind those two.
-type flightOf struct {
+// sharedBatch is n acquisitions that share a round trip, because two others before
+// them are under way for 100 ms. The caller injects the fault of that round trip
+// after the faults of those two.
+type sharedBatch struct {
 	*world
 	host   *claimtest.Host
 	claims []*etcdclaims.Claim
@@ -29,55 +30,51 @@ type flightOf struct {
 	sent   int // acquisitions before
 }
 
-func board(w *world, host *claimtest.Host, n int, acquire func(i int) (*etcdclaims.Claim, error)) *flightOf {
-	f := &flightOf{world: w, host: host, claims: make([]*etcdclaims.Claim, n), errs: make([]error, n)}
-	f.sent = len(host.Sent(claimtest.Acquire))
+// acquireTogether makes n calls, of which all but the first two share a round trip.
+func acquireTogether(w *world, host *claimtest.Host, n int, acquire func(i int) (*etcdclaims.Claim, error)) *sharedBatch {
+	b := &sharedBatch{world: w, host: host, claims: make([]*etcdclaims.Claim, n), errs: make([]error, n)}
+	b.sent = len(host.Sent(claimtest.Acquire))
 	for i := range n {
-		f.done.Go(func() {
+		b.done.Go(func() {
 			if i > 1 {
 				time.Sleep(10 * time.Millisecond) // behind the first two
 			}
-			f.claims[i], f.errs[i] = acquire(i)
+			b.claims[i], b.errs[i] = acquire(i)
 		})
 	}
-	return f
+	return b
 }
 
-// delayTwo delays the two behind which others wait.
+// delayTwo delays the two round trips behind which the other calls wait.
 func delayTwo(host *claimtest.Host) {
 	host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, DelayRequest: 100 * time.Millisecond})
 }
 
-func (f *flightOf) trips() int { return len(f.host.Sent(claimtest.Acquire)) - f.sent }
+func (b *sharedBatch) roundTrips() int { return len(b.host.Sent(claimtest.Acquire)) - b.sent }
 
-// allHeld fails unless each claim is held, but for some.
-func (f *flightOf) allHeld(but ...int) {
-	f.Helper()
-	in := f.all()
-	for i, cl := range f.claims {
-		skip := false
-		for _, b := range but {
-			skip = skip || i == b
-		}
-		if skip {
+// allHeld fails unless each claim is held, except those of the calls in but.
+func (b *sharedBatch) allHeld(but ...int) {
+	b.Helper()
+	in := b.all()
+	for i, cl := range b.claims {
+		if slices.Contains(but, i) {
 			continue
 		}
-		if f.errs[i] != nil || cl == nil {
-			f.Errorf("k%d: %v", i, f.errs[i])
+		if b.errs[i] != nil || cl == nil {
+			b.Errorf("k%d: %v", i, b.errs[i])
 			continue
 		}
-		if ok, err := cl.Owns(context.Background()); !ok || err != nil || in[f.own(cl.Key())] == "" {
-			f.Errorf("k%d: owns %v, %v", i, ok, err)
+		if ok, err := cl.Owns(context.Background()); !ok || err != nil || in[b.own(cl.Key())] == "" {
+			b.Errorf("k%d: owns %v, %v", i, ok, err)
 		}
 	}
 }
 
 func key(i int) string { return fmt.Sprint("k", i) }
 
-// A caller that gives up makes void what it shares a round trip with others,
-// which lose nothing but time, and leaves nothing behind. The round trip arrives
-// when all that is over.
-func TestCallerLeavesItsFlight(t *testing.T) {
+// A caller that gives up voids the round trip that it shares. The other calls are
+// sent again, and the caller leaves nothing behind. The round trip arrives after that.
+func TestCallerLeavesBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -86,7 +83,7 @@ func TestCallerLeavesItsFlight(t *testing.T) {
 		arrives := make(chan struct{})
 		held := host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: arrives})
 		ctx, leave := context.WithCancel(context.Background())
-		f := board(w, host, 20, func(i int) (*etcdclaims.Claim, error) {
+		b := acquireTogether(w, host, 20, func(i int) (*etcdclaims.Claim, error) {
 			if i == 5 {
 				return c.TryAcquire(ctx, key(i))
 			}
@@ -99,14 +96,14 @@ func TestCallerLeavesItsFlight(t *testing.T) {
 		leave()
 		time.Sleep(100 * time.Millisecond) // it is undone
 		close(arrives)
-		f.done.Wait()
-		wantIs(t, f.errs[5], etcdclaims.ErrUnknown)
-		wantIs(t, f.errs[5], context.Canceled)
-		f.allHeld(5)
+		b.done.Wait()
+		wantIs(t, b.errs[5], etcdclaims.ErrUnknown)
+		wantIs(t, b.errs[5], context.Canceled)
+		b.allHeld(5)
 		if w.get("own/k5") != "" {
 			t.Error("the claim of the caller that left is there")
 		}
-		if got := f.trips(); got != 4 {
+		if got := b.roundTrips(); got != 4 {
 			t.Errorf("%d round trips: two alone, the one made void, and one more are 4", got)
 		}
 		w.closeClean(c)
@@ -114,9 +111,9 @@ func TestCallerLeavesItsFlight(t *testing.T) {
 	})
 }
 
-// The lease of one of two sessions is revoked while claims on both share a
-// round trip: those on the other session are one round trip later.
-func TestDeadLeaseInAFlight(t *testing.T) {
+// The lease of one of two sessions is revoked while claims of both share a round
+// trip. The claims of the other session take one more round trip.
+func TestDeadLeaseInBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -126,7 +123,7 @@ func TestDeadLeaseInAFlight(t *testing.T) {
 		arrives := make(chan struct{})
 		held := host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: arrives})
 		ended := make([]time.Time, 20)
-		f := board(w, host, 20, func(i int) (*etcdclaims.Claim, error) {
+		b := acquireTogether(w, host, 20, func(i int) (*etcdclaims.Claim, error) {
 			var opts []etcdclaims.AcquireOption
 			if i%2 == 1 {
 				opts = append(opts, etcdclaims.TTL(30*sec))
@@ -142,8 +139,8 @@ func TestDeadLeaseInAFlight(t *testing.T) {
 		w.server.Revoke(t, w.own("doomed"))
 		arrived := time.Now()
 		close(arrives)
-		f.done.Wait()
-		f.allHeld(1) // which was carried out before the revocation
+		b.done.Wait()
+		b.allHeld(1) // which was carried out before the revocation
 		lossOf(t, doomed.Err(), etcdclaims.ReasonRevoked)
 		for i := 2; i < 20; i += 2 {
 			if took := ended[i].Sub(arrived); took > 5*time.Millisecond {
@@ -154,27 +151,27 @@ func TestDeadLeaseInAFlight(t *testing.T) {
 	})
 }
 
-// One key that the client may not write fails alone.
-func TestForbiddenKeyInAFlight(t *testing.T) {
+// The call for a key that the client may not write fails, and no other call does.
+func TestForbiddenKeyInBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		release(t, tryClaim(t, c, "warm"))
 		delayTwo(host)
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k7", Times: -1, Err: rpctypes.ErrGRPCPermissionDenied})
-		f := board(w, host, 40, func(i int) (*etcdclaims.Claim, error) {
+		b := acquireTogether(w, host, 40, func(i int) (*etcdclaims.Claim, error) {
 			return c.TryAcquire(context.Background(), key(i))
 		})
-		f.done.Wait()
-		wantIs(t, f.errs[7], rpctypes.ErrPermissionDenied)
-		f.allHeld(7)
+		b.done.Wait()
+		wantIs(t, b.errs[7], rpctypes.ErrPermissionDenied)
+		b.allHeld(7)
 		w.closeClean(c)
 	})
 }
 
-// The epoch is raised while acquisitions of the old one are on their way: they
-// are made again, under the new one.
-func TestEpochRisesUnderAFlight(t *testing.T) {
+// The epoch is raised while acquisitions of the old epoch are under way. They are
+// made again under the new one.
+func TestEpochRisesDuringBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -182,15 +179,15 @@ func TestEpochRisesUnderAFlight(t *testing.T) {
 		delayTwo(host)
 		arrives := make(chan struct{})
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: arrives})
-		f := board(w, host, 30, func(i int) (*etcdclaims.Claim, error) {
+		b := acquireTogether(w, host, 30, func(i int) (*etcdclaims.Claim, error) {
 			return c.TryAcquire(context.Background(), key(i))
 		})
 		time.Sleep(200 * time.Millisecond)
 		w.server.RaiseEpoch(t, w.prefix)
 		close(arrives)
-		f.done.Wait()
-		f.allHeld(0, 1) // claimed before, and lost by it
-		for i, cl := range f.claims[2:] {
+		b.done.Wait()
+		b.allHeld(0, 1) // claimed before, and lost by it
+		for i, cl := range b.claims[2:] {
 			if cl != nil && cl.Fence()>>47 != 1 {
 				t.Errorf("k%d has fence %d, of an epoch before", i+2, cl.Fence())
 			}
@@ -198,9 +195,9 @@ func TestEpochRisesUnderAFlight(t *testing.T) {
 	})
 }
 
-// Where more wait than etcd allows operations, they stand in two levels, and
-// still go together.
-func TestMoreThanEtcdAllowsInAFlight(t *testing.T) {
+// Calls with more operations than etcd allows in a transaction still share round
+// trips, as nested transactions.
+func TestBatchBeyondMaxTxnOps(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
@@ -213,12 +210,12 @@ func TestMoreThanEtcdAllowsInAFlight(t *testing.T) {
 				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 				release(t, tryClaim(t, c, "warm"))
 				delayTwo(host)
-				f := board(w, host, 402, func(i int) (*etcdclaims.Claim, error) {
+				b := acquireTogether(w, host, 402, func(i int) (*etcdclaims.Claim, error) {
 					return c.TryAcquire(context.Background(), key(i))
 				})
-				f.done.Wait()
-				f.allHeld()
-				if got := f.trips(); got > test.trips {
+				b.done.Wait()
+				b.allHeld()
+				if got := b.roundTrips(); got > test.trips {
 					t.Errorf("%d round trips, want at most %d", got, test.trips)
 				}
 				w.closeClean(c)
@@ -227,9 +224,9 @@ func TestMoreThanEtcdAllowsInAFlight(t *testing.T) {
 	}
 }
 
-// A server that takes less in one request than others do is not asked for more
-// again and again, and what is too large by itself fails alone.
-func TestSmallRequestsInAFlight(t *testing.T) {
+// The client learns that a server accepts only smaller requests. A call that is too
+// large by itself fails, and no other call does.
+func TestBatchBeyondMaxRequestBytes(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -256,8 +253,8 @@ func TestSmallRequestsInAFlight(t *testing.T) {
 	}, claimtest.Tweak(func(cfg *embed.Config) { cfg.MaxRequestBytes = 32 << 10 }))
 }
 
-// A client with a KV of the caller's own shares round trips as well.
-func TestFlightThroughANamespace(t *testing.T) {
+// Calls of a client with a KV of its own share round trips too.
+func TestBatchInNamespace(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		host := w.server.Host(t)
@@ -268,22 +265,22 @@ func TestFlightThroughANamespace(t *testing.T) {
 		c := newClient(t, etcd, etcdclaims.Config{Prefix: w.prefix, TTL: 15 * sec})
 		release(t, tryClaim(t, c, "warm"))
 		delayTwo(host)
-		f := board(w, host, 40, func(i int) (*etcdclaims.Claim, error) {
+		b := acquireTogether(w, host, 40, func(i int) (*etcdclaims.Claim, error) {
 			if i%4 == 3 {
 				return c.Acquire(context.Background(), key(i))
 			}
 			return c.TryAcquire(context.Background(), key(i), etcdclaims.Note([]byte("n")))
 		})
-		f.done.Wait()
-		for i, cl := range f.claims {
-			if f.errs[i] != nil {
-				t.Fatalf("k%d: %v", i, f.errs[i])
+		b.done.Wait()
+		for i, cl := range b.claims {
+			if b.errs[i] != nil {
+				t.Fatalf("k%d: %v", i, b.errs[i])
 			}
 			if ok, err := cl.Owns(context.Background()); !ok || err != nil {
 				t.Errorf("k%d: %v, %v", i, ok, err)
 			}
 		}
-		if got := f.trips(); got > 4 {
+		if got := b.roundTrips(); got > 4 {
 			t.Errorf("%d round trips", got)
 		}
 		if _, err := c.TryAcquire(context.Background(), "k3"); !errors.Is(err, etcdclaims.ErrHeld) {
@@ -293,15 +290,15 @@ func TestFlightThroughANamespace(t *testing.T) {
 		if err != nil || resp.Count != 1 {
 			t.Errorf("%v, %v", resp, err)
 		}
-		for _, cl := range f.claims {
+		for _, cl := range b.claims {
 			release(t, cl)
 		}
 	})
 }
 
-// Claims on several keys at once share round trips too, but with nobody who wants
-// one of the same keys.
-func TestSeveralKeysInAFlight(t *testing.T) {
+// Claims on several keys at once share round trips too, except with calls for one of
+// the same keys.
+func TestSeveralKeysInBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -310,7 +307,7 @@ func TestSeveralKeysInAFlight(t *testing.T) {
 		var mu sync.Mutex
 		owners := map[string]int{}
 		fences := map[int64]int{}
-		f := board(w, host, 12, func(i int) (*etcdclaims.Claim, error) {
+		b := acquireTogether(w, host, 12, func(i int) (*etcdclaims.Claim, error) {
 			if i < 2 {
 				return c.TryAcquire(context.Background(), key(i))
 			}
@@ -327,13 +324,13 @@ func TestSeveralKeysInAFlight(t *testing.T) {
 			}
 			return claims[0], nil
 		})
-		f.done.Wait()
+		b.done.Wait()
 		won := 0
 		for i := 2; i < 12; i++ {
-			if f.errs[i] == nil {
+			if b.errs[i] == nil {
 				won++
 			} else {
-				wantIs(t, f.errs[i], etcdclaims.ErrHeld)
+				wantIs(t, b.errs[i], etcdclaims.ErrHeld)
 			}
 		}
 		if won != 5 {
@@ -344,7 +341,7 @@ func TestSeveralKeysInAFlight(t *testing.T) {
 				t.Errorf("%s has %d owners", k, n)
 			}
 		}
-		if got := f.trips(); got > 6 {
+		if got := b.roundTrips(); got > 6 {
 			t.Errorf("%d round trips", got)
 		}
 		w.closeClean(c)
