@@ -5,6 +5,7 @@ package demoetcd
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -29,9 +31,20 @@ func Logger() *zap.Logger {
 
 // Dial returns a client of the etcd at the endpoints. It logs errors only: the
 // client warns of each request that ends with its context.
-func Dial(endpoints []string) (*clientv3.Client, error) {
+func Dial(endpoints []string) (*clientv3.Client, error) { return dial(endpoints, nil) }
+
+// DialTLS is Dial with the certificate of a user.
+func DialTLS(endpoint string, certificate transport.TLSInfo) (*clientv3.Client, error) {
+	secret, err := certificate.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	return dial([]string{endpoint}, secret)
+}
+
+func dial(endpoints []string, secret *tls.Config) (*clientv3.Client, error) {
 	logger := Logger().WithOptions(zap.IncreaseLevel(zap.ErrorLevel))
-	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: logger})
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, TLS: secret, Logger: logger})
 }
 
 // Use opens an etcd as Open does, and calls f with a client, the endpoints, and a
@@ -91,7 +104,7 @@ func Start(listen string) (endpoint string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	member, err := start(dir, listen)
+	member, err := start(dir, "http://"+listen, transport.TLSInfo{})
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -101,16 +114,21 @@ func Start(listen string) (endpoint string, stop func(), err error) {
 	}, nil
 }
 
-// start returns a member that serves.
-func start(dir, listen string) (*embed.Etcd, error) {
+// start returns a member that serves at the URL, with the certificate if it is one of https.
+func start(dir, listen string, certificate transport.TLSInfo) (*embed.Etcd, error) {
+	at, err := url.Parse(listen)
+	if err != nil {
+		return nil, err
+	}
 	cfg := embed.NewConfig()
 	cfg.Dir = dir
 	cfg.LogLevel = "fatal" // an example's own lines are what its user wants to read
 	// With port 0 the system picks one as etcd opens it: a port that was looked
 	// up before could be gone by then. Nobody needs to find the member by what
 	// it advertises, since it stays alone.
-	clients, peers := []url.URL{{Scheme: "http", Host: listen}}, []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	clients, peers := []url.URL{*at}, []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients, clients
+	cfg.ClientTLSInfo = certificate
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers, peers
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.UnsafeNoFsync = true      // its data goes with it

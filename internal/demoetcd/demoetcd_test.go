@@ -49,3 +49,35 @@ func TestOpenGiven(t *testing.T) {
 		t.Error("no error for an empty endpoint")
 	}
 }
+
+func TestSecured(t *testing.T) {
+	s, err := demoetcd.StartSecured(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.Stop() }()
+	certificate, err := s.Certificate("app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.EnableAuth(t.Context(), "app", demoetcd.Grant{Prefix: "/app/", Write: true}, demoetcd.Grant{Prefix: "/read/"}); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	etcd, err := demoetcd.DialTLS(s.Endpoint, certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = etcd.Close() }()
+	for key, permitted := range map[string]bool{"/app/1": true, "/read/1": false, "/other/1": false} {
+		if _, err := etcd.Put(t.Context(), key, ""); (err == nil) != permitted {
+			t.Errorf("put %s: %v", key, err)
+		}
+	}
+	if _, err := etcd.Get(t.Context(), "/read/1"); err != nil {
+		t.Error(err)
+	}
+}
