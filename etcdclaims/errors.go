@@ -247,7 +247,8 @@ func (r Reason) String() string {
 }
 
 // LostError describes a lost claim. It matches ErrLost. It also matches
-// context.Canceled, because it is the cause of the claim's context.
+// context.Canceled, because it is the cause of the claim's context. So code that takes
+// context.Canceled for an orderly end must test for ErrLost first.
 type LostError struct {
 	Token  fencing.Token
 	Reason Reason
