@@ -103,9 +103,16 @@ func TestSlots(t *testing.T) {
 		t.Errorf("explain: %s", out)
 	}
 	w.ok("release", one.Key(), "--fence", fmt.Sprint(one.Fence()))
-	two, err := a.TryAcquire(ctx, "licence", etcdclaims.Slots(2))
+	w.ok("resize", "licence", "3")
+	two, err := a.TryAcquire(ctx, "licence", etcdclaims.Slots(3))
 	w.noErr(err)
+	w.fails(exitFailure, "held", "resize", "licence", "0")
+	w.fails(exitUsage, "not a number", "resize", "licence", "--", "-1")
 	w.noErr(two.Release(ctx))
+	w.ok("resize", "licence", "0")
+	if out := w.ok("ls"); strings.Contains(out, "licence") {
+		t.Errorf("ls: %s", out)
+	}
 }
 
 func TestHistory(t *testing.T) {

@@ -55,6 +55,36 @@ for a while: only fences stop its writes.`,
 	return cmd
 }
 
+func (a *app) resizeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "resize KEY SLOTS", GroupID: groupRepair, Args: cobra.ExactArgs(2), ValidArgsFunction: a.completeKeys,
+		Short: "Change how many processes may hold a key at the same time",
+		Long: `Change the number of slots of a key. From then on processes must ask for that
+number; those in line go on waiting and take new slots at once. Holders of surplus
+slots keep them until they release them.
+
+0 removes the number, so that the next process to ask sets it. It is refused, with
+exit code 1, while anybody holds a slot or waits.`,
+		Example: `  claimctl resize licence 5`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[1])
+			if err != nil || n < 0 {
+				return usageError("resize %q: the number of slots is %q, not a number from 0 on", args[0], args[1])
+			}
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				if err := claims.Resize(ctx, args[0], n); err != nil {
+					if errors.Is(err, etcdclaims.ErrHeld) {
+						return &exitError{exitFailure, err}
+					}
+					return err
+				}
+				a.say("resized %q to %d slots", args[0], n)
+				return nil
+			})
+		},
+	}
+}
+
 // fallback is s, or another text if s is empty.
 func fallback(s, other string) string {
 	if s == "" {
