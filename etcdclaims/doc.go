@@ -70,10 +70,11 @@
 //
 // # How a claim works
 //
-// A claim is an etcd key on a lease that the client renews. The key is written once
-// per term. The revision of that write is the fence. The bits above the revision contain the
-// epoch, a number that an operator raises if revisions go back; see [RaiseEpoch]. The client dates the end of a claim by its own clock, before the server can
-// give the key away:
+// A claim is an etcd key on a lease that the client renews. The key is written once per
+// term. The revision of that write is the fence. The bits above the revision contain
+// the epoch, a number that an operator raises if revisions go back; see [RaiseEpoch].
+// The client computes by its own clock when a claim ends. That moment lies before the
+// one at which the server can give the key away:
 //
 //	D      = t0 + 0.99*TTL - M   the claim ends: Check and Err fail, Done is closed
 //	D_soft = D - Drain           the claim's context ends
@@ -88,8 +89,8 @@
 //   - Drain is Config.Drain, the time in which a handler is to return.
 //
 // This is the rule of Chubby's clients and of section 6.4 of Ongaro's thesis on Raft.
-// etcd's concurrency.Session dates the deadline from the reply instead. Its deadline
-// was measured up to 9 s after the end of the lease.
+// etcd's concurrency.Session dates its deadline from the reply instead, which can come
+// after the end of the lease.
 //
 // # Contexts
 //

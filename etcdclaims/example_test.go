@@ -39,7 +39,7 @@ func Example() {
 		return work.Complete(ctx, clientv3.OpPut("/paid/42", "100 EUR"))
 	})
 	if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrDone) {
-		log.Fatal(err) // with ErrHeld another process has it, with ErrDone it is done
+		log.Fatal(err) // ErrHeld: somebody else has it or is in line; ErrDone: it is done
 	}
 	fmt.Println(err)
 	// Output: <nil>

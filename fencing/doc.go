@@ -21,8 +21,8 @@
 // when it restarts. [Memory] forgets when its process ends, and is therefore only an early
 // reject.
 //
-// A gate that can ask who holds the key now, as etcdguard does, admits that token alone,
-// and remembers nothing.
+// A gate that can ask who holds the key now, as etcdguard does, admits only the token
+// of the present owner, and remembers nothing.
 //
 // # What is not guaranteed
 //
@@ -35,6 +35,7 @@
 // write (objectguard). A gate that is not part of that step is only an early reject. A
 // request can pass it, be delayed, and reach the data after a newer request.
 //
-// Fences can be compared only if they come from one etcd and one prefix of keys. Give each
-// pair of these marks of its own.
+// Fences can be compared only if they come from one etcd and one prefix of keys. Give
+// each etcd and each prefix tables, objects or keys of its own for the fences that
+// gates remember.
 package fencing

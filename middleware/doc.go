@@ -23,8 +23,10 @@
 //
 // A [Gate] that is not part of the write's transaction is only an early reject. [Once]
 // carries out a repeated request again if the process died between its effect and the
-// transaction that stores the response. There are at most Config.MaxAttempts attempts, and
-// one with AtMostOnce.
+// transaction that stores the response, or if the response is not one that is stored.
+// Deaths and panics count as attempts, of which there are at most
+// etcdclaims.Config.MaxAttempts. With etcdclaims.AtMostOnce the first death is the last
+// attempt.
 //
 // # Failing closed
 //

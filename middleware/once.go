@@ -121,11 +121,11 @@ var (
 //
 // # What is not guaranteed
 //
-// The handler may run more than once. If its process dies between an effect and
-// the record, or its claim is lost, a repeat is carried out again. The option
-// etcdclaims.AtMostOnce prevents that, but not that a request is carried out again that
-// was answered with a status from 500 on. An effect that must not happen twice needs the
-// fence, or the Idempotency-Key.
+// The handler may run more than once. If its process dies between an effect and the
+// record, or its claim is lost, a repeat is carried out again. The option
+// etcdclaims.AtMostOnce prevents that, until etcdclaims.Config.DeadRetention is over.
+// It does not prevent that a request is carried out again whose response was not
+// stored. An effect that must not happen twice needs the fence, or the Idempotency-Key.
 //
 // After such a death a repeat waits for OnceConfig.Wait, and is refused with 409 HELD, until
 // the claim's lease has expired. If no client repeats the request, it is not carried out

@@ -1,6 +1,7 @@
-// Package sched runs jobs on schedules, in all processes that share an etcd. Each
-// tick of a schedule is run by one of them at most. It is cron that survives the death of any
-// process, and that records which ticks did not run.
+// Package sched runs jobs on schedules, in all processes that share an etcd. Each tick
+// of a schedule is admitted once, and run by one process at a time. By default it is
+// attempted once; AtLeastOnce and Retry allow further attempts. It is cron that
+// survives the death of any process, and that records which ticks did not run.
 //
 //	scheduler, err := sched.New(claims, sched.Config{Group: "billing"})
 //	...
@@ -39,10 +40,10 @@
 // # What is not guaranteed
 //
 // Handlers do not run exactly once. A tick can have several attempts. Each attempt
-// begins at most once, and its outcome is recorded. If the process dies during a run, [AtMostOnce] records
-// the run as lost, and [AtLeastOnce] begins the tick again with Attempt one greater.
-// A handler that finished its work and then died cannot be distinguished from one
-// that died before.
+// begins at most once, and its outcome is recorded. If the process dies during a run,
+// [AtMostOnce] records the run as lost, and [AtLeastOnce] begins the tick again with
+// Attempt one greater. A handler that finished its work and then died cannot be
+// distinguished from one that died before.
 //
 // Effects outside etcd are not undone. Two attempts can send a mail twice. Pass
 // [Tick.ID], which is the same for each attempt, to services that accept an
@@ -68,7 +69,8 @@
 //
 // Processes with different versions of the tz database can give a Cron schedule
 // different instants. One owner at a time decides, so two versions of a tick do not run
-// at once. After a take-over both can run. Package calendar describes how to use one
+// at the same time. After a take-over the new owner can run its version of a tick that the
+// old one already ran. Package calendar describes how to use one
 // version everywhere. UTC is not affected.
 //
 // Without etcd, with a nil client, a Scheduler runs its jobs in this process alone,
@@ -87,11 +89,11 @@
 // Handlers are called on goroutines of their own. Their number is unlimited unless
 // Config.Limit is set.
 //
-// A handler whose context has ended, by Timeout, Cancel, the end of Run or the loss
-// of its claim, has the drain of the client (etcdclaims.Config.Drain) to return. After
-// that it is no longer waited for: its claim is moved to a lease that nobody renews, and
-// the next run begins when that lease has expired. If the claim was not lost, the record
-// says that the handler did not return.
+// A handler whose context has ended, by Timeout, Cancel, the end of Run or the loss of
+// its claim, has the drain of the client (etcdclaims.Config.Drain) to return. After
+// that the scheduler stops waiting for it. It moves the claim to a lease that nobody
+// renews, so that the next run begins when that lease has expired. If the claim was not
+// lost, the record says that the handler did not return.
 //
 // The owner does its kinds of work in turn. Neither a long backlog nor a job that is
 // always due delays a RunNow, a Pause or a new job. The cost of a group grows with

@@ -60,6 +60,6 @@
 // Under -race a test binary with bubbles may crash inside the race detector, with a
 // ThreadSanitizer CHECK or SIGSEGV, because goroutines of a bubble share a timer
 // context there (https://go.dev/issue/78156). With -cpu 1 it does not. Races
-// are still found: the detector reports unordered accesses even if they happen at
-// different times.
+// are still found with it: the detector looks at the order of accesses, not at their
+// time.
 package claimtest

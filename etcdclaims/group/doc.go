@@ -19,13 +19,14 @@
 // The member that is to have a slot waits in line for its claim. When the owner sees it
 // there, the owner ends the context of the slot's handler, waits until the handler has
 // returned, and releases the claim. The release hands the claim over in one transaction,
-// so that the slot is never free. An owner keeps a slot while its target does not wait in
-// line, as when the target is frozen.
+// so that the slot is never free. An owner keeps a slot while the member that is to
+// have it does not wait in line, because it is frozen, for example.
 //
 // If a member dies, its slots are free when its lease lapses, and the others claim them
 // within TTL + 1 s of its last renewal. A slot waits for another TTL or two if the
-// member that is to have it is dead too, or cannot claim it. A member whose requests for a slot fail for
-// about 1.3 TTL takes itself off the list, and joins again after a pause.
+// member that is to have it is dead too, or cannot claim it. A member that for about
+// 1.3 TTL gets neither a slot that it is to have nor a place in its line leaves the
+// list of members. It keeps the slots that it owns, and joins again after a pause.
 //
 // # What is not guaranteed
 //

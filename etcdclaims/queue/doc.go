@@ -20,12 +20,13 @@
 //
 // # Order
 //
-// Items are claimed by priority, then by vesting time, then in the order in which
-// they were enqueued. A single claimer keeps exactly this order, for the items that it
-// knows of: TryClaim those of its last read, Claim and workers those that etcd has
-// reported. An item that was just enqueued can be overtaken. Several claimers that run at the same time pick at random among
-// the first visible items, so that they do not compete for the same ones. The more
-// often they clash, the more items they pick from, at most the first 1,024.
+// Items are claimed by priority, then by vesting time, then in the order in which they
+// were enqueued. A single claimer keeps exactly this order among the items that it
+// knows. TryClaim knows those of its last read; Claim and workers know those that etcd
+// has reported. So an item that was just enqueued can be overtaken. Several claimers
+// that run at the same time pick at random among the first visible items, so that they
+// do not compete for the same ones. The more often they clash, the more items they pick
+// from, at most the first 1,024.
 //
 // # Death of a worker
 //
@@ -42,7 +43,8 @@
 // request is refused, etcd's history shows which request ended the lease. The errors are:
 //
 //   - ErrExpired: the lease ended by its own clock, or the session of its process ended,
-//   - ErrSuperseded: the item waits again, or another worker has it,
+//   - ErrSuperseded: the item waits again, another worker has it, or it was ended
+//     otherwise,
 //   - ErrCompleted: another process, which had adopted the lease (see [Queue.Adopt]),
 //     completed the item,
 //   - etcdclaims.ErrReleased: an earlier verb ended this lease,
@@ -51,12 +53,12 @@
 //
 // After all of them but ErrUnknown this call has changed nothing.
 //
-// The same verb of the same Lease is the same request. Called again after ErrUnknown, it
-// returns nil if one of the calls was carried out. The arguments of that one count, and
-// Fail and Snooze return what it did, which they read from the history. After a
-// call that returned nil, all verbs return etcdclaims.ErrReleased. A lease and those that
-// were adopted from it are told apart: if they call the same verb, at most one of them
-// returns nil.
+// The same verb of the same Lease is the same request. Called again after ErrUnknown,
+// it returns nil if one of the calls was carried out. The arguments of that call count,
+// whatever the others say; Fail and Snooze return its outcome, which they read from
+// etcd's history. After a call that returned nil, all verbs return
+// etcdclaims.ErrReleased. A lease and those that were adopted from it are told apart:
+// if they call the same verb, at most one of them returns nil.
 //
 // # Queue leases
 //

@@ -21,14 +21,14 @@
 //
 // # Traces
 //
-// Each acquiring call has a span named etcdclaims.acquire, and each claim one
-// named etcdclaims.hold. The contexts of Run, RunWork, Claim.Bind and
-// Claim.Context carry the span of the claim, so that spans of the handler are
-// its children. A context that has another span than the acquiring call's keeps
-// that. Both spans are children of the caller's span. If the caller has none,
-// etcdclaims.hold is a child of etcdclaims.acquire. If the key was handed over
-// by its previous holder, the span of the claim links to that holder's, for
-// which the context of a sampled trace goes through etcd.
+// Each acquiring call has a span named etcdclaims.acquire, and each claim one named
+// etcdclaims.hold. Both are children of the caller's span. If the caller has none,
+// etcdclaims.hold is a child of etcdclaims.acquire. The contexts of Run, RunWork,
+// Claim.Bind and Claim.Context carry the span of the claim, so that spans of the
+// handler are its children, unless they were given a context with another span. If the
+// key was handed over by its previous holder, the span of the claim links to that
+// holder's span. For that purpose a sampled trace context is stored in etcd with the
+// hand-over.
 //
 // # Cost
 //

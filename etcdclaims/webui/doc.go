@@ -14,8 +14,9 @@
 //
 // All tabs share what the process has read. Claims are followed by one watch. Lines,
 // work, schedules, queues and sessions are read while somebody looks at them, each at
-// most every two to ten seconds, however many tabs show them. One tab more costs etcd
-// nothing. A minute after the last request and the last tab, nothing is read or watched.
+// most every two to ten seconds, and sooner after an action or a change of the key
+// shown. A further tab on the same page costs etcd nothing. A minute after the last
+// request and the last tab, nothing is read or watched.
 //
 // The handler keeps every held claim in memory while it is in use.
 // Lists of all else end after the first thousand entries.

@@ -5,7 +5,7 @@
 // change:
 //
 //	kv := etcdguard.NewKV(etcd, claim)
-//	_, err := kv.Put(ctx, "/orders/42/state", "shipped") // fencing.ErrStale once the claim has ended
+//	_, err := kv.Put(ctx, "/orders/42/state", "shipped") // fencing.ErrStale once the claim is lost
 //
 // The check is a condition in the write's own transaction. It costs no round
 // trip, and no other write can come between the check and the write.

@@ -43,18 +43,18 @@
 //
 // # When a reply is lost
 //
-// A storage client may repeat a conditional write after its reply was lost. The
-// store then reports that the condition does not hold, because of the client's
-// own first write. So after every such refusal the package reads the object and
-// looks at the ids. If they contain the write's own id, the write was done. If
-// they contain only the id that the write was to follow, another write came
-// first; the write was not done, and never will be. The ids of previous owners
-// answer the same question for an owner that was suspended for a long time.
+// A storage client may repeat a conditional write after its reply was lost. The store
+// then reports that the condition does not hold, because of the client's own first
+// write. So after every such refusal the package reads the object and looks at the ids.
+// If they contain the write's own id, the write was done. If they lack it, and the id
+// that the write was to follow is not the newest, another write came first; the write
+// was not done, and never will be. The ids of previous owners answer the same question
+// for an owner that was suspended for a long time.
 //
-// A write without a reply is sent again unchanged, and can be carried out only
-// once. If the outcome is still unknown when the caller's context ends, the error
-// matches [fencing.ErrUnknown]. A write is never reported as done or stale unless
-// it is.
+// A write without a reply is sent again unchanged, and can be carried out only once. If
+// the outcome is still unknown when the caller's context ends, or after eight tries,
+// the error matches [fencing.ErrUnknown]. A write is never reported as done or stale
+// unless it is.
 //
 // # Large data
 //

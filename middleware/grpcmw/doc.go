@@ -26,7 +26,7 @@
 //	Aborted             CLAIM_LOST       key, fence                 the claim was lost during the call
 //	Unknown             OUTCOME_UNKNOWN  key, fence                 the call may have been carried out
 //	Unavailable         UNAVAILABLE      key                        no claim, or the gate failed; nothing was done
-//	Internal            UNCLAIMED                                   the handler did not wait for its key
+//	Internal            UNCLAIMED                                   a stream's handler acted before it had the message with its key
 //
 // The key is that of the claim that the call is about. It is missing if it is not
 // known, as before the first message of a stream. docs/gates.md describes what to
@@ -43,9 +43,9 @@
 //
 // The limits of package middleware apply. If a process is suspended past the
 // deadline of its claim, its handler may overlap for a moment with another one,
-// and what it did without a fence is done. A gate apart from the write is only an
+// and its effects without a fence are not undone. A gate apart from the write is only an
 // early reject. By its retry policy, gRPC may send a request again while the
-// call's context lasts; then only the end of that context stops it.
+// call's context lasts; only the end of that context stops such repeats.
 //
 // # Failing closed
 //

@@ -1,7 +1,7 @@
 // Package jobs runs jobs under claims: those of the queues asynq, River and
 // watermill, and those of the schedulers robfig/cron and gocron. It imports none
-// of these libraries. Its values have their types, or fit them by one type
-// parameter.
+// of these libraries. What its functions return has the types that the libraries use, or
+// takes one of them as a type parameter.
 //
 //	mux.Use(jobs.Asynq[asynq.Handler](claims, key, jobs.Config{}))                        // asynq.MiddlewareFunc
 //	river.Config{Middleware: []rivertype.Middleware{jobs.River(claims, key, cfg)}}        // rivertype.WorkerMiddleware
@@ -9,16 +9,16 @@
 //	c.Schedule(ticks, ticks.Job(report))                                                  // cron.Schedule, cron.Job
 //	s.NewJob(crontab, gocron.NewTask(ticks.Task(report)), gocron.WithCronImplementation(ticks))
 //
-// A job of a queue has a key of its own: see [Asynq], [River] and [Watermill]. A
-// scheduled job runs once for each tick: see [Ticks]. For gocron there are also
+// A job of a queue has a key of its own: see [Asynq], [River] and [Watermill]. Of
+// the processes that schedule a job, one runs it for each tick: see [Ticks]. For gocron there are also
 // [Locker] and [Elector], which know nothing of ticks.
 //
 // # What is not guaranteed
 //
 // If a process is suspended past its claim's deadline, its job may overlap for a
 // moment with another one. The job's context ends, the queue does not record it
-// as done, and its fenced writes are refused. What it did without a fence is
-// done. Call fencing.Check with the job's context immediately before each effect,
+// as done, and its fenced writes are refused. Effects without a fence are not
+// undone. Call fencing.Check with the job's context immediately before each effect,
 // and fence the effect.
 //
 // A queue with at-least-once delivery remains one: a finished job may run again
@@ -32,8 +32,8 @@
 // released, and the panic or Goexit continues. If the claim was lost before the
 // job returned, the error matches fencing.ErrLost, whatever the job returned.
 //
-// A type parameter that is not an interface of the library is found when the
-// wrapper is made: it panics, or returns an error.
+// Making a wrapper panics or returns an error if its type parameter is not the
+// library's interface.
 //
 // # Without etcd
 //
