@@ -191,7 +191,7 @@ var errEpochRaised =`,
 		edits: []edit{{"locks.go", "_, err = c.keepAlive(callCtx, lease)", "_, err = lease, callCtx.Err()"}},
 	},
 	{
-		name: "shared round trip without its ticket", seeds: 100,
+		name: "shared round trip without its ticket", tests: "TestLateCoalescedIsVoidForThoseWhoLeft|TestCallerLeavesBatch",
 		edits: []edit{{"internal/txn/batch.go", "in.Compare = b.shared(ticket, epoch)", "_ = ticket\n	in.Compare = b.shared(nil, epoch)"}},
 	},
 	{
