@@ -78,7 +78,8 @@ func (b *biller) charge(ctx context.Context, account string) error {
 	}
 	b.tell(event{Kind: charging, Account: account})
 	time.Sleep(providerTime)
-	// What the provider has taken must be recorded, even if ctx has ended.
+	// The provider takes each invoice once, by its ID. What it has taken must be recorded,
+	// even if ctx has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTime)
 	defer cancel()
 	return b.transact(ctx, func(q *billingdb.Queries) error {

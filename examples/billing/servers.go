@@ -26,7 +26,7 @@ const (
 )
 
 // startEtcd starts an etcd on which the service may do what docs/permissions.md lists for
-// claims, and nothing else.
+// claims and their notes, and nothing else.
 func startEtcd(ctx context.Context, dir string) (*demoetcd.Secured, error) {
 	etcd, err := demoetcd.StartSecured(dir)
 	if err != nil {

@@ -66,7 +66,11 @@ func (s *Secured) Start() (err error) {
 }
 
 // Stop stops the member, which keeps its data.
-func (s *Secured) Stop() { s.member.Close() }
+func (s *Secured) Stop() {
+	if s.member != nil { // nil if Start has failed
+		s.member.Close()
+	}
+}
 
 // Files returns where the files of a user's certificate are in the directory of a Secured.
 func Files(dir, user string) transport.TLSInfo {
