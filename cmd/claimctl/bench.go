@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 )
 
@@ -46,7 +47,7 @@ func (m measurement) cells() []string {
 func measured(what string, took []time.Duration, in time.Duration) measurement {
 	return measurement{
 		What: what, Rate: float64(len(took)) / in.Seconds(), N: len(took),
-		Median: round(quantile(took, 0.5)).String(), P99: round(quantile(took, 0.99)).String(),
+		Median: doctor.Round(doctor.Quantile(took, 0.5)).String(), P99: doctor.Round(doctor.Quantile(took, 0.99)).String(),
 	}
 }
 
@@ -55,7 +56,7 @@ type benchView struct {
 	Measurements []measurement `json:"measurements"`
 	TTL          string        `json:"ttl"`
 	LeastTTL     string        `json:"leastTTL"`
-	Level        level         `json:"level"`
+	Level        doctor.Level  `json:"level"`
 	Verdict      string        `json:"verdict"`
 	Remedy       string        `json:"remedy,omitempty"`
 }
@@ -94,13 +95,13 @@ func (a *app) benchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l, remedy := f.judge()
-			v := benchView{Measurements: b.findings, TTL: ttl.String(), LeastTTL: f.Least.String(), Level: l, Verdict: f.text(), Remedy: remedy}
+			l, remedy := f.Judge()
+			v := benchView{Measurements: b.findings, TTL: ttl.String(), LeastTTL: f.Least.String(), Level: l, Verdict: f.Text(), Remedy: remedy}
 			if err := printOne(a, v, func(io.Writer) { err = b.text(a, v) }); err != nil {
 				return err
 			}
-			if err == nil && l != levelOK {
-				return &exitError{code: l.code()}
+			if err == nil && l != doctor.OK {
+				return &exitError{code: exitCodes[l]}
 			}
 			return err
 		},
@@ -117,25 +118,25 @@ func (b *bench) text(a *app, v benchView) error {
 	return err
 }
 
-func (b *bench) run(ctx context.Context, a *app, ttl time.Duration) (fit, error) {
+func (b *bench) run(ctx context.Context, a *app, ttl time.Duration) (doctor.Fit, error) {
 	for _, callers := range []int{1, b.callers} {
 		if err := b.cycles(ctx, callers); err != nil {
-			return fit{}, err
+			return doctor.Fit{}, err
 		}
 	}
 	if err := b.handOvers(ctx, a); err != nil {
-		return fit{}, err
+		return doctor.Fit{}, err
 	}
 	if err := b.renewals(ctx); err != nil {
-		return fit{}, err
+		return doctor.Fit{}, err
 	}
 	begun := time.Now()
-	took, err := timeWrites(ctx, b.claims.Etcd(), b.claims.OwnKey(b.root+"absent"), mostCycles, b.each)
+	took, err := doctor.TimeWrites(ctx, b.claims.Etcd(), b.claims.OwnKey(b.root+"absent"), mostCycles, b.each)
 	if err != nil {
-		return fit{}, fmt.Errorf("bench: %w", err)
+		return doctor.Fit{}, fmt.Errorf("bench: %w", err)
 	}
 	b.findings = append(b.findings, measured("write", took, time.Since(begun)))
-	return fitOf(ttl, quantile(took, 0.99)), nil
+	return doctor.FitOf(ttl, doctor.Quantile(took, 0.99)), nil
 }
 
 // times collects durations of goroutines.

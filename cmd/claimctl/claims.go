@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 )
 
@@ -53,7 +54,7 @@ func at(t *time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return stamp(*t)
+	return doctor.Stamp(*t)
 }
 
 // text is a note as text.

@@ -78,8 +78,8 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	return set("prefix", "CLAIMCTL_PREFIX")
 }
 
-// dial returns an etcd client. Without a password it does no I/O.
-func (a *app) dial() (*clientv3.Client, error) {
+// clientConfig returns the configuration of an etcd client.
+func (a *app) clientConfig(log *zap.Logger) (*clientv3.Config, error) {
 	spec := &clientv3.ConfigSpec{
 		Endpoints: a.endpoints, DialTimeout: a.dialTimeout,
 		KeepAliveTime: a.keepAliveTime, KeepAliveTimeout: a.keepAliveTimeout,
@@ -98,15 +98,24 @@ func (a *app) dial() (*clientv3.Client, error) {
 		}
 		spec.Auth = &clientv3.AuthConfig{Username: name, Password: password}
 	}
-	log := zap.NewNop()
-	if a.debug {
-		log = a.logger(zapcore.DebugLevel).Named("etcd")
-	}
 	cfg, err := clientv3.NewClientConfig(spec, log)
 	if err != nil {
 		return nil, usageError("connect to etcd: %w", err)
 	}
 	cfg.Logger = log
+	return cfg, nil
+}
+
+// dial returns an etcd client. Without a password it does no I/O.
+func (a *app) dial() (*clientv3.Client, error) {
+	log := zap.NewNop()
+	if a.debug {
+		log = a.logger(zapcore.DebugLevel).Named("etcd")
+	}
+	cfg, err := a.clientConfig(log)
+	if err != nil {
+		return nil, err
+	}
 	etcd, err := clientv3.New(*cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd: %w", err)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testetcd"
@@ -23,15 +23,15 @@ func (w *world) doctor(args ...string) result {
 }
 
 // findings runs doctor, and wants its exit code.
-func (w *world) findings(code int, args ...string) []finding {
+func (w *world) findings(code int, args ...string) []doctor.Finding {
 	w.Helper()
 	r := w.doctor(append(args, "-o", "json")...)
-	var all []finding
+	var all []doctor.Finding
 	if err := json.Unmarshal([]byte(r.out), &all); err != nil || r.code != code {
 		w.Fatalf("exit code %d, want %d: %s%s", r.code, code, r.out, r.err)
 	}
 	for _, f := range all {
-		if (f.Level == levelOK) != (f.Remedy == "") || f.Detail == "" {
+		if (f.Level == doctor.OK) != (f.Remedy == "") || f.Detail == "" {
 			w.Errorf("%+v", f)
 		}
 	}
@@ -39,9 +39,9 @@ func (w *world) findings(code int, args ...string) []finding {
 }
 
 // has wants a finding of the level with the text.
-func (w *world) has(all []finding, l level, check, text string) {
+func (w *world) has(all []doctor.Finding, l doctor.Level, check, text string) {
 	w.Helper()
-	if !slices.ContainsFunc(all, func(f finding) bool {
+	if !slices.ContainsFunc(all, func(f doctor.Finding) bool {
 		return f.Level == l && strings.HasPrefix(f.Check, check) && strings.Contains(f.Detail, text)
 	}) {
 		w.Errorf("no %s of %s with %q: %+v", l, check, text, all)
@@ -53,7 +53,7 @@ func TestDoctor(t *testing.T) {
 	w := worldOn(t, testetcd.Start(t))
 	all := w.findings(0)
 	for _, check := range []string{"endpoint", "space", "members", "alarms", "permissions", "epoch", "revision", "write", "watch", "latency", "claims", "lines", "leases", "work", "queues", "jobs"} {
-		w.has(all, levelOK, check, "")
+		w.has(all, doctor.OK, check, "")
 	}
 	left, err := w.etcd.Get(t.Context(), w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil || left.Count != 0 {
@@ -67,8 +67,8 @@ func TestDoctor(t *testing.T) {
 	w.noErr(err)
 	<-work.Done()
 	all = w.findings(1)
-	w.has(all, levelWarning, "claims", "forever")
-	w.has(all, levelWarning, "work", "lonely")
+	w.has(all, doctor.Warning, "claims", "forever")
+	w.has(all, doctor.Warning, "work", "lonely")
 	if out := w.doctor().out; !strings.Contains(out, "What to do:") {
 		t.Errorf("%s", out)
 	}
@@ -79,11 +79,11 @@ func TestDoctorUnreachable(t *testing.T) {
 	w := worldOn(t, testetcd.Start(t))
 	up := w.flags[1]
 	w.flags = []string{"--endpoints", "127.0.0.1:1", "--dial-timeout", "200ms"}
-	w.has(w.findings(2), levelError, "endpoint", "does not answer")
+	w.has(w.findings(2), doctor.Error, "endpoint", "does not answer")
 	w.flags = []string{"--endpoints", up + ",127.0.0.1:1", "--dial-timeout", "1s", "--prefix", w.prefix}
 	all := w.findings(2)
-	w.has(all, levelError, "endpoint 127.0.0.1:1", "does not answer")
-	w.has(all, levelOK, "write", "")
+	w.has(all, doctor.Error, "endpoint 127.0.0.1:1", "does not answer")
+	w.has(all, doctor.OK, "write", "")
 }
 
 func TestDoctorFull(t *testing.T) {
@@ -95,8 +95,8 @@ func TestDoctorFull(t *testing.T) {
 		}
 	}
 	all := w.findings(2)
-	w.has(all, levelError, "alarms", "NOSPACE")
-	w.has(all, levelError, "write", "cannot claim")
+	w.has(all, doctor.Error, "alarms", "NOSPACE")
+	w.has(all, doctor.Error, "write", "cannot claim")
 }
 
 // What the earlier run saw, or a fence that was seen elsewhere, shows a restore.
@@ -104,10 +104,10 @@ func TestDoctorRewound(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))
 	claim := w.claim(w.client("a"), "k")
-	w.has(w.findings(0, "--fence", fmt.Sprint(claim.Fence())), levelOK, "revision", "not behind")
-	w.has(w.findings(2, "--fence", fmt.Sprint(claim.Fence()+1_000_000)), levelError, "revision", "has revision")
-	d := &doctor{memory: filepath.Join(w.dir(), "seen.json")}
-	seen := d.remembered()
+	w.has(w.findings(0, "--fence", fmt.Sprint(claim.Fence())), doctor.OK, "revision", "not behind")
+	w.has(w.findings(2, "--fence", fmt.Sprint(claim.Fence()+1_000_000)), doctor.Error, "revision", "has revision")
+	c := &checkup{memory: filepath.Join(w.dir(), "seen.json")}
+	seen := c.remembered()
 	if len(seen) != 1 {
 		t.Fatalf("%+v", seen)
 	}
@@ -115,21 +115,21 @@ func TestDoctorRewound(t *testing.T) {
 		s.Revision += 1_000_000
 		seen[name] = s
 	}
-	w.noErr(d.remember(seen))
+	w.noErr(c.remember(seen))
 	all := w.findings(2)
-	w.has(all, levelError, "revision", "went back")
+	w.has(all, doctor.Error, "revision", "went back")
 	w.findings(2) // and is not forgotten
 	other := map[string]sighting{}
 	for name, s := range seen {
 		other[name+"0"] = s // as the cluster before a restore with another token
 	}
-	w.noErr(d.remember(other))
-	w.has(w.findings(1), levelWarning, "revision", "another etcd was at these endpoints")
-	w.has(w.findings(0), levelOK, "revision", "not behind")
-	w.noErr(d.remember(seen))
+	w.noErr(c.remember(other))
+	w.has(w.findings(1), doctor.Warning, "revision", "another etcd was at these endpoints")
+	w.has(w.findings(0), doctor.OK, "revision", "not behind")
+	w.noErr(c.remember(seen))
 	w.ok("epoch", "raise", "--yes")
-	w.has(w.findings(0), levelOK, "revision", "not behind")
-	w.has(w.findings(2, "--fence", fmt.Sprint(int64(3<<47))), levelError, "revision", "of epoch 3")
+	w.has(w.findings(0), doctor.OK, "revision", "not behind")
+	w.has(w.findings(2, "--fence", fmt.Sprint(int64(3<<47))), doctor.Error, "revision", "of epoch 3")
 	w.fails(exitUsage, "--fence must not be negative", "doctor", "--fence", "-1")
 }
 
@@ -148,52 +148,21 @@ func TestDoctorLines(t *testing.T) {
 	defer func() { _, _ = w.etcd.Revoke(context.Background(), lease.ID) }()
 	deaf := put("free", clientv3.WithLease(lease.ID))
 	all := w.findings(1)
-	w.has(all, levelWarning, "lines", "sleepy is first in line for a key that is free")
+	w.has(all, doctor.Warning, "lines", "sleepy is first in line for a key that is free")
 	_, err = w.etcd.Delete(t.Context(), deaf)
 	w.noErr(err)
 	w.claim(w.client("a"), "held")
 	ghost := put("held")
 	all = w.findings(1)
-	w.has(all, levelWarning, "lines", "a ghost waits: sleepy")
-	if !slices.ContainsFunc(all, func(f finding) bool { return f.Remedy == "delete the place: "+w.command("etcdctl")+" del "+ghost }) {
+	w.has(all, doctor.Warning, "lines", "a ghost waits: sleepy")
+	if !slices.ContainsFunc(all, func(f doctor.Finding) bool {
+		return f.Remedy == "delete the place: "+w.command("etcdctl")+" del "+ghost
+	}) {
 		t.Errorf("no remedy: %+v", all)
 	}
 	_, err = w.etcd.Delete(t.Context(), ghost)
 	w.noErr(err)
-	w.has(w.findings(0), levelOK, "lines", "0 in line")
-}
-
-// What changes hands, or follows its lease, between two readings is no ghost.
-func TestDoctorFalseGhosts(t *testing.T) {
-	t.Parallel()
-	w := worldOn(t, testetcd.Start(t))
-	ctx, a := t.Context(), w.client("a")
-	d := &doctor{app: &app{prefix: w.prefix}, etcd: w.etcd, limit: 100}
-	w.claim(a, "kept")
-	moved := w.claim(a, "moved")
-	h, err := d.holders(ctx, a)
-	w.noErr(err)
-	w.noErr(moved.Release(ctx))
-	w.claim(a, "moved")
-	if got := d.stay(ctx, a, h, []string{"kept", "moved", "gone"}); !slices.Equal(got, []string{"kept"}) {
-		t.Errorf("%q", got)
-	}
-	name := w.prefix + "wait/" + keyspace.Digest("k") + "/x"
-	for _, change := range []bool{false, true} {
-		_, err = w.etcd.Put(ctx, name, `{"v":1}`)
-		w.noErr(err)
-		places, err := d.places(ctx, w.prefix)
-		if err != nil || len(places) != 1 {
-			t.Fatal(places, err)
-		}
-		if change {
-			_, err = w.etcd.Put(ctx, name, `{"v":1}`)
-			w.noErr(err)
-		}
-		if d.stays(ctx, places[0]) == change {
-			t.Errorf("changed: %v", change)
-		}
-	}
+	w.has(w.findings(0), doctor.OK, "lines", "0 in line")
 }
 
 func TestDoctorLimit(t *testing.T) {
@@ -203,26 +172,8 @@ func TestDoctorLimit(t *testing.T) {
 	for i := range 3 {
 		w.claim(a, fmt.Sprint("k", i))
 	}
-	w.has(w.findings(0, "--limit", "2"), levelOK, "claims", "2 keys are held or more")
+	w.has(w.findings(0, "--limit", "2"), doctor.OK, "claims", "2 keys are held or more")
 	w.fails(exitUsage, "--limit", "doctor", "--limit", "0")
-}
-
-func TestFit(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		ttl, p99, least time.Duration
-		want            level
-	}{
-		{15 * time.Second, 10 * time.Millisecond, 5 * time.Second, levelOK},
-		{15 * time.Second, 250 * time.Millisecond, 15 * time.Second, levelOK},
-		{15 * time.Second, 251 * time.Millisecond, 16 * time.Second, levelWarning},
-		{15 * time.Second, 2600 * time.Millisecond, 156 * time.Second, levelError},
-	} {
-		f := fitOf(c.ttl, c.p99)
-		if l, _ := f.judge(); l != c.want || f.Least != c.least {
-			t.Errorf("%+v: %s, at least %s", c, l, f.Least)
-		}
-	}
 }
 
 func TestBench(t *testing.T) {
@@ -253,14 +204,14 @@ func TestDoctorMembers(t *testing.T) {
 		w.flags = []string{"--endpoints", strings.Join(endpoints, ","), "--prefix", w.prefix, "--dial-timeout", "1s"}
 	}
 	at(cluster.Endpoints()...)
-	w.has(w.findings(0), levelOK, "members", "3, of which 1 may fail")
+	w.has(w.findings(0), doctor.OK, "members", "3, of which 1 may fail")
 	at(cluster.Endpoints()[:2]...)
-	w.has(w.findings(1), levelWarning, "members", "not among the endpoints: ")
+	w.has(w.findings(1), doctor.Warning, "members", "not among the endpoints: ")
 	at(cluster.Endpoints()...)
 	cluster.Stop(t, 2)
 	all := w.findings(2)
-	w.has(all, levelError, "endpoint "+cluster.Member(2).Endpoints()[0], "does not answer")
-	w.has(all, levelOK, "write", "")
+	w.has(all, doctor.Error, "endpoint "+cluster.Member(2).Endpoints()[0], "does not answer")
+	w.has(all, doctor.OK, "write", "")
 	if out := w.ctl("space"); out.code != 0 || strings.Count(out.out, "\n") != 3 || !strings.Contains(out.err, "left out") {
 		t.Errorf("%+v", out)
 	}

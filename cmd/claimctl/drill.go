@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 )
 
@@ -107,7 +108,7 @@ func (v *drillView) takeOver(ctx context.Context, claims *etcdclaims.Client, rea
 	}
 	begun := time.Now()
 	step := func(format string, args ...any) {
-		v.Steps = append(v.Steps, stepView{round(time.Since(begun)).String(), fmt.Sprintf(format, args...)})
+		v.Steps = append(v.Steps, stepView{doctor.Round(time.Since(begun)).String(), fmt.Sprintf(format, args...)})
 	}
 	old := fencing.Token{Key: v.Key, Fence: v.Fence}
 	err := claims.ForceReleaseTerm(ctx, old, reason)
@@ -195,6 +196,6 @@ func (v *drillView) text(w io.Writer, claimctl string) {
 		say("%10s  %s", "+"+s.After, s.What)
 	}
 	if len(v.Steps) == 0 {
-		say("to make it: %s drill --yes%s", claimctl, arguments(v.Key))
+		say("to make it: %s drill --yes%s", claimctl, doctor.Arguments(v.Key))
 	}
 }

@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -133,7 +132,7 @@ func lastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 		return nil, nil
 	}
 	asked := time.Now()
-	lease, err := liveLease(ctx, claims.Etcd(), i.Lease)
+	lease, err := doctor.LiveLease(ctx, claims.Etcd(), i.Lease)
 	if err != nil {
 		return nil, fmt.Errorf("explain %q: read its lease: %w", i.Key, err)
 	}
@@ -147,15 +146,6 @@ func lastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 	return &renewal{TTL: ttl.String(), Renewed: moment(asked.Add(-ago).Round(time.Second)), Overdue: overdue, ago: ago, ttl: ttl}, nil
 }
 
-// liveLease asks for a lease. It returns nil without an error if etcd does not have it.
-func liveLease(ctx context.Context, etcd *clientv3.Client, id clientv3.LeaseID) (*clientv3.LeaseTimeToLiveResponse, error) {
-	lease, err := etcd.TimeToLive(ctx, id)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0 {
-		return nil, nil
-	}
-	return lease, err
-}
-
 // line reads who waits, and finds the next: the first that is alive.
 func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client) error {
 	const most = 20 // leases to ask for
@@ -166,7 +156,7 @@ func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client) error
 	gone := map[clientv3.LeaseID]bool{clientv3.NoLease: true}
 	for _, w := range line {
 		if _, known := gone[w.Lease]; !known && len(gone) <= most {
-			lease, err := liveLease(ctx, claims.Etcd(), w.Lease)
+			lease, err := doctor.LiveLease(ctx, claims.Etcd(), w.Lease)
 			gone[w.Lease] = err == nil && lease == nil
 		}
 		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease]}
@@ -235,7 +225,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.how()))
 	}
 	if x.Held && x.Slots == 0 {
-		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Fence, arguments(x.Key)))
+		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Fence, doctor.Arguments(x.Key)))
 	}
 }
 

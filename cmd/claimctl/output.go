@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
 )
 
@@ -138,29 +137,10 @@ func clean(s string) string {
 	return b.String()
 }
 
-// stamp is a time in tables.
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
-}
-
 // number is a number in tables, nothing if it is 0.
 func number[N ~int | ~int64](n N) string {
 	if n == 0 {
 		return ""
 	}
 	return fmt.Sprint(int64(n))
-}
-
-// quoted is a word as a shell takes it, for commands that people copy.
-func quoted(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_/.:@%+=,-", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"strings"
 	"testing"
 
@@ -11,26 +10,6 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// The features of doctor are the rows of the document.
-func TestFeaturesAreDocumented(t *testing.T) {
-	t.Parallel()
-	rows, err := permissions.Table("../../docs/permissions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range features {
-		delete(rows[f.row], permissions.Data) // doctor does not know where that is
-		if !maps.Equal(rows[f.row], f.needs) {
-			t.Errorf("%q needs %v, the document says %v", f.row, f.needs, rows[f.row])
-		}
-		delete(rows, f.row)
-	}
-	delete(rows, "etcdguard.NewKV with a claim") // needs what the claim needs
-	if len(rows) > 0 {
-		t.Errorf("doctor does not know %v", slices.Collect(maps.Keys(rows)))
-	}
-}
 
 // guarded is a world whose user has the permissions, and may be given others.
 func guarded(t *testing.T, needs map[string]string) (w *world, set func(subtree, permission string)) {
@@ -78,32 +57,37 @@ func guarded(t *testing.T, needs map[string]string) (w *world, set func(subtree,
 // lacks.
 func TestDoctorPermissions(t *testing.T) {
 	t.Parallel()
-	row := features[slices.IndexFunc(features, func(f feature) bool { return f.name == "work" })]
-	w, set := guarded(t, row.needs)
+	rows, err := permissions.Table("../../docs/permissions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := rows["Begin, Complete, Fail, Record"]
+	delete(needs, permissions.Data)
+	w, set := guarded(t, needs)
 	all := w.findings(1, "--for", "work,acquire")
 	for _, f := range all { // of what the role may not see it is silent
-		if f.Level != levelOK && f.Check != "auth" && !strings.HasPrefix(f.Check, "endpoint") {
+		if f.Level != doctor.OK && f.Check != "auth" && !strings.HasPrefix(f.Check, "endpoint") {
 			t.Errorf("%+v", f)
 		}
 	}
-	w.has(all, levelOK, "permissions", "suffice")
-	w.has(all, levelWarning, "auth", "by password: a login took")
-	w.has(all, levelOK, "write", "a lease and a claim")
+	w.has(all, doctor.OK, "permissions", "suffice")
+	w.has(all, doctor.Warning, "auth", "by password: a login took")
+	w.has(all, doctor.OK, "write", "a lease and a claim")
 	all = w.findings(1)
-	w.has(all, levelWarning, "permissions", "may not write "+w.prefix+"queue/, which is needed for queue")
-	for subtree, permission := range row.needs {
+	w.has(all, doctor.Warning, "permissions", "may not write "+w.prefix+"queue/, which is needed for queue")
+	for subtree, permission := range needs {
 		set(subtree, "")
 		all = w.findings(2, "--for", "work")
-		w.has(all, levelError, "permissions", "may not read "+w.prefix+subtree)
+		w.has(all, doctor.Error, "permissions", "may not read "+w.prefix+subtree)
 		if permission == "RW" {
 			set(subtree, "R")
 			all = w.findings(2, "--for", "work")
-			w.has(all, levelError, "permissions", "may not write "+w.prefix+subtree)
+			w.has(all, doctor.Error, "permissions", "may not write "+w.prefix+subtree)
 			set(subtree, "")
 		}
 		set(subtree, permission)
 	}
-	w.has(w.findings(1, "--for", "work"), levelOK, "permissions", "suffice")
+	w.has(w.findings(1, "--for", "work"), doctor.OK, "permissions", "suffice")
 	w.fails(exitUsage, "no password", "doctor", "--user", "app")
 	w.fails(exitUsage, "is not one of", "doctor", "--for", "everything")
 	if r := w.doctor("--user", "app:wrong"); r.code != 2 || !strings.Contains(r.out, "cannot log in") {

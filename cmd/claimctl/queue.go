@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 )
 
@@ -42,7 +43,7 @@ func (v queueStats) cells() []string {
 func viewStats(name string, s queue.Stats) queueStats {
 	v := queueStats{Queue: name, Ready: s.Ready, Later: s.Later, Taken: s.Taken, Dead: s.Dead, OldestReady: moment(s.OldestReady)}
 	if !s.Paused.At.IsZero() {
-		v.Paused = fmt.Sprintf("by %s since %s: %s", s.Paused.By, stamp(s.Paused.At), s.Paused.Why)
+		v.Paused = doctor.Paused(s.Paused.By, s.Paused.At, s.Paused.Why)
 	}
 	return v
 }
@@ -188,6 +189,6 @@ func (v itemView) text(w io.Writer) {
 		}
 	}
 	for _, h := range v.History {
-		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: %s\n", h.Number, stamp(h.At), h.Ending, clean(h.Owner), clean(h.Error))
+		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: %s\n", h.Number, doctor.Stamp(h.At), h.Ending, clean(h.Owner), clean(h.Error))
 	}
 }

@@ -9,10 +9,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func (a *app) releaseCommand() *cobra.Command {
@@ -116,7 +114,7 @@ makes all fences greater than before, and ends all claims of earlier epochs.`,
 		Use: "show", Args: cobra.NoArgs, Short: "Show the epoch, 0 if it was never raised",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				epoch, _, err := readEpoch(ctx, claims.Etcd(), claims.Prefix())
+				epoch, _, err := doctor.ReadEpoch(ctx, claims.Etcd(), claims.Prefix())
 				if err != nil {
 					return err
 				}
@@ -154,21 +152,4 @@ the highest bits of every fence contain it.`,
 	raise.Flags().BoolVar(&yes, "yes", false, "end all claims")
 	cmd.AddCommand(show, raise)
 	return cmd
-}
-
-// readEpoch returns the epoch of a prefix, and what etcd says of itself with it.
-func readEpoch(ctx context.Context, etcd *clientv3.Client, prefix string) (epoch int64, at *pb.ResponseHeader, err error) {
-	key := keyspace.EpochKey(prefix)
-	resp, err := etcd.Get(clientv3.WithRequireLeader(ctx), key)
-	if err != nil {
-		return 0, nil, fmt.Errorf("read the epoch: %w", err)
-	}
-	if len(resp.Kvs) == 0 {
-		return 0, resp.Header, nil
-	}
-	epoch, err = strconv.ParseInt(string(resp.Kvs[0].Value), 10, 64)
-	if err != nil {
-		return 0, nil, fmt.Errorf("read the epoch: key %q has the value %.40q, which is no number: correct it", key, resp.Kvs[0].Value)
-	}
-	return epoch, resp.Header, nil
 }

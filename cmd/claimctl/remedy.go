@@ -3,6 +3,8 @@ package main
 import (
 	"slices"
 	"strings"
+
+	"github.com/etcdclaims/claims/internal/doctor"
 )
 
 // Commands that are printed to be copied act on the system that was looked at: they
@@ -19,10 +21,8 @@ func (a *app) etcdctl() string {
 	return a.commandLine("etcdctl", append(a.endpointFlags(), a.tlsFlags()...))
 }
 
-// etcdctlAt returns the beginning of a command of etcdctl for one member.
-func (a *app) etcdctlAt(endpoint string) string {
-	return a.commandLine("etcdctl", a.tlsFlags()) + " --endpoints " + quoted(endpoint)
-}
+// etcdctlAtMember returns the same without the endpoints.
+func (a *app) etcdctlAtMember() string { return a.commandLine("etcdctl", a.tlsFlags()) }
 
 func (a *app) endpointFlags() []string {
 	return []string{"endpoints", strings.Join(a.endpoints, ",")}
@@ -44,20 +44,8 @@ func (a *app) commandLine(program string, flags []string, more ...string) string
 				line += " --" + pair[0]
 			}
 		default:
-			line += " --" + pair[0] + " " + quoted(pair[1])
+			line += " --" + pair[0] + " " + doctor.Quoted(pair[1])
 		}
 	}
 	return line
-}
-
-// arguments returns the last words of a command, after its flags.
-func arguments(words ...string) string {
-	var b strings.Builder
-	if slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") }) {
-		b.WriteString(" --")
-	}
-	for _, w := range words {
-		b.WriteString(" " + quoted(w))
-	}
-	return b.String()
 }

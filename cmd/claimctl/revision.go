@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // sighting is the revision of an etcd, as an earlier run saw it.
@@ -32,21 +32,21 @@ func defaultMemory() string {
 
 // remembered reads what earlier runs saw, by endpoints, prefix and cluster. What cannot be
 // read counts as nothing: it is a hint.
-func (d *doctor) remembered() map[string]sighting {
+func (c *checkup) remembered() map[string]sighting {
 	seen := map[string]sighting{}
-	if b, err := os.ReadFile(d.memory); err == nil && json.Unmarshal(b, &seen) != nil {
+	if b, err := os.ReadFile(c.memory); err == nil && json.Unmarshal(b, &seen) != nil {
 		return map[string]sighting{}
 	}
 	return seen
 }
 
 // remember replaces the file, so that another run never reads half of it.
-func (d *doctor) remember(seen map[string]sighting) error {
+func (c *checkup) remember(seen map[string]sighting) error {
 	b, err := json.Marshal(seen)
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(d.memory)
+	dir := filepath.Dir(c.memory)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (d *doctor) remember(seen map[string]sighting) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), d.memory)
+		err = os.Rename(f.Name(), c.memory)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // the error is what matters
@@ -69,53 +69,44 @@ func (d *doctor) remember(seen map[string]sighting) error {
 
 // revision finds out whether etcd was restored from a snapshot that is older than
 // what was seen of it. In one epoch revisions only rise.
-func (d *doctor) revision(ctx context.Context) {
-	ctx, cancel := d.bounded(ctx)
-	defer cancel()
-	prefix := fallback(d.prefix, etcdclaims.DefaultPrefix)
-	epoch, at, err := readEpoch(ctx, d.etcd, prefix)
-	if err != nil {
-		d.add(levelError, "epoch", "correct the key, or grant its permission", "%v", err)
-		return
-	}
-	d.ok("epoch", "%d", epoch)
+func (c *checkup) revision(epoch int64, at *pb.ResponseHeader) {
 	now := sighting{Revision: at.Revision, Epoch: epoch, At: time.Now().UTC()}
 	behind := false
-	if f := (sighting{Revision: keyspace.Revision(d.fence), Epoch: keyspace.Epoch(d.fence)}); now.before(f) {
+	if f := (sighting{Revision: keyspace.Revision(c.fence), Epoch: keyspace.Epoch(c.fence)}); now.before(f) {
 		behind = true
-		d.rewound(f, "fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", d.fence, f.Revision, f.Epoch, now.Revision, now.Epoch)
+		c.rewound(f, "fence %d has revision %d of epoch %d, and etcd is at %d of epoch %d", c.fence, f.Revision, f.Epoch, now.Revision, now.Epoch)
 	}
-	if d.memory == "" {
-		d.forwards(now, behind)
+	if c.memory == "" {
+		c.forwards(now, behind)
 		return
 	}
-	d.compare(now, fmt.Sprintf("%v %s ", d.etcd.Endpoints(), prefix), fmt.Sprintf("%x", at.ClusterId), behind)
+	c.compare(now, fmt.Sprintf("%v %s ", c.Claims.Etcd().Endpoints(), c.Claims.Prefix()), fmt.Sprintf("%x", at.ClusterId), behind)
 }
 
 // compare compares with what an earlier run saw at these endpoints. A restore may
 // make another cluster of it, but so does a forwarded port, so that another cluster
 // is a warning, once.
-func (d *doctor) compare(now sighting, endpoints, cluster string, behind bool) {
-	seen := d.remembered()
+func (c *checkup) compare(now sighting, endpoints, cluster string, behind bool) {
+	seen := c.remembered()
 	last, known := seen[endpoints+cluster]
 	for name, other := range seen {
 		if strings.HasPrefix(name, endpoints) && !known && now.before(other) {
 			behind = true
-			d.add(levelWarning, "revision", fmt.Sprintf("if that etcd was restored into this one: %s epoch raise --above %d --yes", d.claimctl(), other.Epoch),
+			c.Add(doctor.Warning, "revision", fmt.Sprintf("if that etcd was restored into this one: %s epoch raise --above %d --yes", c.claimctl(), other.Epoch),
 				"another etcd was at these endpoints at %s, with revision %d (epoch %d); this one has %d (epoch %d)",
-				stamp(other.At), other.Revision, other.Epoch, now.Revision, now.Epoch)
+				doctor.Stamp(other.At), other.Revision, other.Epoch, now.Revision, now.Epoch)
 		}
 	}
 	if now.before(last) {
-		d.rewound(last, "went back from %d (epoch %d), seen at %s, to %d (epoch %d)", last.Revision, last.Epoch, stamp(last.At), now.Revision, now.Epoch)
+		c.rewound(last, "went back from %d (epoch %d), seen at %s, to %d (epoch %d)", last.Revision, last.Epoch, doctor.Stamp(last.At), now.Revision, now.Epoch)
 		return // what was greater is remembered until the epoch is
 	}
 	seen[endpoints+cluster] = now
-	if err := d.remember(seen); err != nil {
-		d.add(levelWarning, "revision", "let --memory name a file that can be written, or be empty", "cannot be remembered: %v", err)
+	if err := c.remember(seen); err != nil {
+		c.Add(doctor.Warning, "revision", "let --memory name a file that can be written, or be empty", "cannot be remembered: %v", err)
 		return
 	}
-	d.forwards(now, behind)
+	c.forwards(now, behind)
 }
 
 // before reports whether all fences from now on may be below one of the other.
@@ -123,16 +114,16 @@ func (s sighting) before(other sighting) bool {
 	return s.Epoch < other.Epoch || s.Epoch == other.Epoch && s.Revision < other.Revision
 }
 
-func (d *doctor) rewound(last sighting, format string, args ...any) {
-	remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: stop the programs that write under fences, then: %s epoch raise --above %d --yes", d.claimctl(), last.Epoch)
+func (c *checkup) rewound(last sighting, format string, args ...any) {
+	remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: stop the programs that write under fences, then: %s epoch raise --above %d --yes", c.claimctl(), last.Epoch)
 	if !last.At.IsZero() {
-		remedy += "; if this etcd was emptied on purpose, delete " + d.memory
+		remedy += "; if this etcd was emptied on purpose, delete " + c.memory
 	}
-	d.add(levelError, "revision", remedy, format, args...)
+	c.Add(doctor.Error, "revision", remedy, format, args...)
 }
 
-func (d *doctor) forwards(now sighting, behind bool) {
+func (c *checkup) forwards(now sighting, behind bool) {
 	if !behind {
-		d.ok("revision", "%d, not behind what was seen before", now.Revision)
+		c.Well("revision", "%d, not behind what was seen before", now.Revision)
 	}
 }

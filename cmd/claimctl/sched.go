@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
 )
@@ -30,7 +31,7 @@ type jobView struct {
 func viewJob(i sched.JobInfo) jobView {
 	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, Kind: i.Kind, Problem: i.Problem, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting)}
 	if i.Paused != nil {
-		v.Paused = fmt.Sprintf("by %s since %s: %s", i.Paused.By, stamp(i.Paused.At), i.Paused.Note)
+		v.Paused = doctor.Paused(i.Paused.By, i.Paused.At, i.Paused.Note)
 	}
 	if i.Last != nil {
 		e := viewEntry(*i.Last)
@@ -94,8 +95,8 @@ type instantView struct {
 	Nominal time.Time `json:"nominal"`
 }
 
-func (v instantView) name() string    { return stamp(v.Nominal) }
-func (v instantView) cells() []string { return []string{stamp(v.Nominal)} }
+func (v instantView) name() string    { return doctor.Stamp(v.Nominal) }
+func (v instantView) cells() []string { return []string{doctor.Stamp(v.Nominal)} }
 
 func (a *app) schedCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sched", GroupID: groupRepair, Short: "Show and repair scheduled jobs"}

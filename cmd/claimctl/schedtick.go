@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"io"
 	"time"
 
@@ -18,8 +19,8 @@ type fateView struct {
 	Text    string    `json:"text"`
 }
 
-func (v fateView) name() string    { return stamp(v.Nominal) }
-func (v fateView) cells() []string { return []string{v.Job, stamp(v.Nominal), v.Fate, v.Text} }
+func (v fateView) name() string    { return doctor.Stamp(v.Nominal) }
+func (v fateView) cells() []string { return []string{v.Job, doctor.Stamp(v.Nominal), v.Fate, v.Text} }
 
 // tickCommands are the commands about one tick of a job of the group.
 func (a *app) tickCommands(group *string) []*cobra.Command {
@@ -37,11 +38,11 @@ func (a *app) tickCommands(group *string) []*cobra.Command {
 	}
 	var why string
 	skip := verb("skip", "Leave out one tick of a job", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
-		return a.done(s.SkipTick(ctx, job, nominal, why), "%q skips %s", job, stamp(nominal))
+		return a.done(s.SkipTick(ctx, job, nominal, why), "%q skips %s", job, doctor.Stamp(nominal))
 	})
 	skip.Flags().StringVar(&why, "why", "", "note for the record of the tick")
 	unskip := verb("unskip", "Take a skip back until the tick is due", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
-		return a.done(s.UnskipTick(ctx, job, nominal), "%q no longer skips %s", job, stamp(nominal))
+		return a.done(s.UnskipTick(ctx, job, nominal), "%q no longer skips %s", job, doctor.Stamp(nominal))
 	})
 	explain := verb("explain", "Show what became of one tick of a job, and why", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
 		x, err := s.Explain(ctx, job, nominal)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"slices"
 	"time"
 
@@ -122,7 +123,7 @@ func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, e
 	var views []spaceView
 	var first error // of a member that is left out
 	for _, endpoint := range etcd.Endpoints() {
-		s, err := a.statusOf(ctx, etcd, endpoint)
+		s, err := doctor.StatusOf(ctx, etcd, endpoint, a.dialTimeout)
 		if err != nil {
 			first = cmp.Or(first, fmt.Errorf("status of %s: %w", endpoint, err))
 			continue
@@ -160,7 +161,7 @@ func (a *app) votersAnswer(ctx context.Context, etcd *clientv3.Client, views []s
 			continue
 		}
 		answers := slices.ContainsFunc(m.ClientURLs, func(url string) bool {
-			s, err := a.statusOf(ctx, etcd, url)
+			s, err := doctor.StatusOf(ctx, etcd, url, a.dialTimeout)
 			return err == nil && s.Header.MemberId == m.ID && s.Leader != 0
 		})
 		if !answers {
@@ -173,7 +174,7 @@ func (a *app) votersAnswer(ctx context.Context, etcd *clientv3.Client, views []s
 // awaitLeader waits until a member answers and has a leader.
 func (a *app) awaitLeader(ctx context.Context, etcd *clientv3.Client, endpoint string) error {
 	for {
-		s, err := a.statusOf(ctx, etcd, endpoint)
+		s, err := doctor.StatusOf(ctx, etcd, endpoint, a.dialTimeout)
 		if err == nil && s.Leader != 0 {
 			return nil
 		}
@@ -223,7 +224,7 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, ti
 		if err := bounded(func(ctx context.Context) error { _, err := etcd.Defragment(ctx, v.Endpoint); return err }); err != nil {
 			return fmt.Errorf("defragment %s: %w", v.Endpoint, err)
 		}
-		a.say("defragmented %s in %s", v.Endpoint, round(time.Since(begun)))
+		a.say("defragmented %s in %s", v.Endpoint, doctor.Round(time.Since(begun)))
 		if err := bounded(func(ctx context.Context) error { return a.awaitLeader(ctx, etcd, v.Endpoint) }); err != nil {
 			return err
 		}

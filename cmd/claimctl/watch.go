@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 )
 
@@ -117,7 +118,7 @@ func (a *app) printEvent(v eventView) error {
 		_, err := fmt.Fprintln(a.out, v.Claim.Key)
 		return err
 	}
-	columns := []string{stamp(v.Time), fmt.Sprintf("%-8s", v.Event)}
+	columns := []string{doctor.Stamp(v.Time), fmt.Sprintf("%-8s", v.Event)}
 	if v.Claim != nil {
 		columns = append(columns, clean(v.Claim.Key), fmt.Sprintf("fence %d", v.Claim.Fence), clean(v.Claim.Owner))
 	}

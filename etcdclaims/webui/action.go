@@ -43,6 +43,7 @@ var done = map[Action]string{
 	ActionRedrive:     "The item waits again.",
 	ActionRedriveAll:  "The dead letters wait again.",
 	ActionPurge:       "The dead letters were deleted.",
+	ActionTrial:       "The trial has ended.",
 }
 
 // act carries out the form that was sent.
@@ -135,6 +136,8 @@ func operation(r *http.Request) (Operation, error) {
 // back is the page that shows what was done.
 func (op Operation) back() template.URL {
 	switch {
+	case op.Action == ActionTrial:
+		return query("health", "done", op.Action)
 	case op.Key != "":
 		return query("key", "key", op.Key, "done", op.Action)
 	case op.Job != "":
@@ -159,6 +162,8 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 		return err
 	case ActionForgetWork:
 		return h.claims.Forget(ctx, op.Key, op.State)
+	case ActionTrial:
+		return h.try(ctx, user)
 	case ActionPauseJob, ActionResumeJob, ActionRunJob, ActionCancelJob:
 		return h.changeJob(ctx, op, why)
 	}
@@ -205,7 +210,7 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 // statusOf is the HTTP status of an operation that has failed.
 func statusOf(err error) int {
 	for _, known := range []error{
-		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, sched.ErrPaused, sched.ErrNotPaused, queue.ErrPaused, queue.ErrNotPaused,
+		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, sched.ErrPaused, sched.ErrNotPaused, queue.ErrPaused, queue.ErrNotPaused, errTrying,
 	} {
 		if errors.Is(err, known) {
 			return http.StatusConflict

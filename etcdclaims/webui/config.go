@@ -1,6 +1,7 @@
 package webui
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -43,6 +44,10 @@ type Config struct {
 	// Refusals has the tokens that gates of this process have refused. Default: the
 	// page does not show refusals.
 	Refusals *Refusals
+	// TLS is how the process connects to etcd. The page uses it to compare the clocks of
+	// members by HTTPS. Default: only the clocks of members whose endpoints begin with
+	// http:// are compared.
+	TLS *tls.Config
 	// TrustedOrigins are other origins, such as "https://ops.example.com", whose pages
 	// may send forms to the handler. It needs them only behind a proxy that changes
 	// the Host header.
@@ -125,6 +130,7 @@ const (
 	ActionRedrive     Action = "redrive"      // queue.Queue.Redrive
 	ActionRedriveAll  Action = "redrive-all"  // queue.Queue.RedriveAll
 	ActionPurge       Action = "purge"        // queue.Queue.Purge
+	ActionTrial       Action = "trial"        // a claim and writes of the page's own, to examine etcd
 )
 
 // Operation is an action and what it is about.

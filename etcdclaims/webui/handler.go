@@ -35,6 +35,7 @@ type Handler struct {
 	tabs      tabs
 	groups    groups
 	queues    queues
+	trials    trials
 
 	ctx  context.Context // of what runs in the background
 	stop context.CancelFunc

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -24,11 +24,11 @@ type place struct {
 	Since    time.Time `json:"since"`
 }
 
-// places reads those who wait, at most as many as --limit, in the order of their
+// places reads those who wait, at most as many as Limit, in the order of their
 // arrival within each line.
-func (d *doctor) places(ctx context.Context, prefix string) ([]place, error) {
-	root := prefix + "wait/"
-	resp, err := d.etcd.Get(ctx, root, clientv3.WithPrefix(), clientv3.WithLimit(int64(d.limit)))
+func (e *Examination) places(ctx context.Context) ([]place, error) {
+	root := e.Claims.Prefix() + "wait/"
+	resp, err := e.etcd().Get(ctx, root, clientv3.WithPrefix(), clientv3.WithLimit(int64(e.Limit)))
 	if err != nil {
 		return nil, err
 	}
@@ -67,11 +67,11 @@ func heads(places []place, held []etcdclaims.Info) map[string]place {
 
 // lines finds places in line that nobody stands in. It reports false if the lines
 // cannot be read.
-func (d *doctor) lines(ctx context.Context, claims *etcdclaims.Client, h holders) ([]place, bool) {
-	places, err := d.places(ctx, claims.Prefix())
+func (e *Examination) lines(ctx context.Context, h holders) ([]place, bool) {
+	places, err := e.places(ctx)
 	if err != nil {
 		if !isDenied(err) { // see permissions
-			d.add(levelError, "lines", "see the endpoints", "cannot be read: %v", err)
+			e.Add(Error, "lines", "see the endpoints", "cannot be read: %v", err)
 		}
 		return nil, false
 	}
@@ -79,49 +79,49 @@ func (d *doctor) lines(ctx context.Context, claims *etcdclaims.Client, h holders
 	for _, p := range places {
 		leases[p.lease] = true
 	}
-	gone, well := d.goneLeases(ctx, leases), true
+	gone, well := e.goneLeases(ctx, leases), true
 	for _, p := range places {
-		if (gone[p.lease] || p.lease == clientv3.NoLease) && d.stays(ctx, p) {
+		if (gone[p.lease] || p.lease == clientv3.NoLease) && e.stays(ctx, p) {
 			well = false
-			d.add(levelWarning, "lines", "delete the place: "+d.etcdctl()+" del"+arguments(p.name), "a ghost waits: %s, since %s, has no lease", p.Owner, stamp(p.Since))
+			e.Add(Warning, "lines", "delete the place: "+e.Commands.Etcdctl+" del"+Arguments(p.name), "a ghost waits: %s, since %s, has no lease", p.Owner, Stamp(p.Since))
 			break // one shows what is wrong
 		}
 	}
-	for _, p := range d.unserved(ctx, claims, h, places) {
+	for _, p := range e.unserved(ctx, h, places) {
 		well = false
-		d.add(levelWarning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s", p.Owner, d.etcdctl(), arguments(p.name)),
-			"%s is first in line for a key that is free, since %s", p.Owner, stamp(p.Since))
+		e.Add(Warning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s", p.Owner, e.Commands.Etcdctl, Arguments(p.name)),
+			"%s is first in line for a key that is free, since %s", p.Owner, Stamp(p.Since))
 	}
 	if well {
-		d.ok("lines", "%d in line", len(places))
+		e.Well("lines", "%d in line", len(places))
 	}
 	return places, true
 }
 
 // stays reports whether a place is still as it was, when it has had the time to
 // follow its lease.
-func (d *doctor) stays(ctx context.Context, p place) bool {
+func (e *Examination) stays(ctx context.Context, p place) bool {
 	select {
 	case <-time.After(patience):
 	case <-ctx.Done():
 		return false
 	}
-	resp, err := d.etcd.Get(ctx, p.name)
+	resp, err := e.etcd().Get(ctx, p.name)
 	return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].ModRevision == p.modified && clientv3.LeaseID(resp.Kvs[0].Lease) == p.lease
 }
 
 // unserved returns a few of those who stay first in line for a free key.
-func (d *doctor) unserved(ctx context.Context, claims *etcdclaims.Client, h holders, places []place) []place {
+func (e *Examination) unserved(ctx context.Context, h holders, places []place) []place {
 	const shown = 3
 	before := heads(places, h.all)
-	if len(before) == 0 || h.partial || len(places) == d.limit {
+	if len(before) == 0 || h.partial || len(places) == e.Limit {
 		return nil // nothing, or whether a key is free is not known
 	}
-	again, err := d.laterHolders(ctx, claims)
+	again, err := e.laterHolders(ctx)
 	if err != nil || again.partial {
 		return nil
 	}
-	places, err = d.places(ctx, claims.Prefix())
+	places, err = e.places(ctx)
 	if err != nil {
 		return nil
 	}

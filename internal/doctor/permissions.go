@@ -1,13 +1,13 @@
-package main
+package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -36,7 +36,8 @@ var features = []feature{
 	{"epoch", "RaiseEpoch", map[string]string{"epoch": "RW"}},
 }
 
-func featureNames() []string {
+// FeatureNames returns what Examination.Features can have.
+func FeatureNames() []string {
 	var names []string
 	for _, f := range features {
 		names = append(names, f.name)
@@ -47,15 +48,15 @@ func featureNames() []string {
 var subtrees = []string{"own/", "wait/", "session/", "void/", "epoch", "note/", "work/", "lock/", "sched/", "queue/", "group/"}
 
 // permissions finds for each feature what etcd would refuse to this user.
-func (d *doctor) permissions(ctx context.Context) {
-	prefix := fallback(d.prefix, etcdclaims.DefaultPrefix)
+func (e *Examination) permissions(ctx context.Context) {
+	prefix := e.Claims.Prefix()
 	may := map[string]string{} // of a subtree: R, W, RW or nothing
 	for _, subtree := range subtrees {
 		for _, kind := range []string{"R", "W"} {
-			switch err := d.probe(ctx, prefix+subtree, kind); {
+			switch err := e.probe(ctx, prefix+subtree, kind); {
 			case isDenied(err):
 			case err != nil && !errors.Is(err, rpctypes.ErrNoSpace):
-				d.add(levelError, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
+				e.Add(Error, "permissions", "see the endpoints", "cannot probe %s%s: %v", prefix, subtree, err)
 				return
 			default:
 				may[subtree] += kind
@@ -64,7 +65,7 @@ func (d *doctor) permissions(ctx context.Context) {
 	}
 	lacking := map[string][]string{} // features by what they lack
 	for _, f := range features {
-		if len(d.features) > 0 && !slices.Contains(d.features, f.name) {
+		if len(e.Features) > 0 && !slices.Contains(e.Features, f.name) {
 			continue
 		}
 		for _, subtree := range subtrees {
@@ -76,13 +77,13 @@ func (d *doctor) permissions(ctx context.Context) {
 			}
 		}
 	}
-	d.denied(prefix, lacking)
+	e.denied(prefix, lacking)
 }
 
 // denied reports each lacking permission once, with the features that need it.
-func (d *doctor) denied(prefix string, lacking map[string][]string) {
+func (e *Examination) denied(prefix string, lacking map[string][]string) {
 	if len(lacking) == 0 {
-		d.ok("permissions", "suffice under %s for %s", prefix, fallback(strings.Join(d.features, ", "), "everything"))
+		e.Well("permissions", "suffice under %s for %s", prefix, cmp.Or(strings.Join(e.Features, ", "), "everything"))
 		return
 	}
 	for _, subtree := range subtrees {
@@ -91,15 +92,15 @@ func (d *doctor) denied(prefix string, lacking map[string][]string) {
 			if len(names) == 0 {
 				continue
 			}
-			l, unless := levelError, ""
-			if len(d.features) == 0 && !slices.Contains(names, "acquire") {
-				l, unless = levelWarning, "; or name the features in use with --for"
+			level, unless := Error, ""
+			if len(e.Features) == 0 && !slices.Contains(names, "acquire") {
+				level, unless = Warning, "; or name the features in use with claimctl doctor --for"
 			}
 			ranged := " --prefix=true"
 			if subtree == "epoch" {
 				ranged = ""
 			}
-			d.add(l, "permissions", fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s", d.etcdctl(), ranged, quoted(prefix+subtree), unless),
+			e.Add(level, "permissions", fmt.Sprintf("%s role grant-permission ROLE%s readwrite %s%s", e.Commands.Etcdctl, ranged, Quoted(prefix+subtree), unless),
 				"may not %s %s%s, which is needed for %s", verb, prefix, subtree, strings.Join(names, ", "))
 		}
 	}
@@ -107,8 +108,8 @@ func (d *doctor) denied(prefix string, lacking map[string][]string) {
 
 // probe asks for a permission. The operation is in a branch that is never taken, but
 // whose permissions etcd checks.
-func (d *doctor) probe(ctx context.Context, subtree, kind string) error {
-	ctx, cancel := d.bounded(ctx)
+func (e *Examination) probe(ctx context.Context, subtree, kind string) error {
+	ctx, cancel := e.bounded(ctx)
 	defer cancel()
 	key, op := subtree, clientv3.OpGet(subtree)
 	if strings.HasSuffix(subtree, "/") {
@@ -119,11 +120,6 @@ func (d *doctor) probe(ctx context.Context, subtree, kind string) error {
 	}
 	// Without conditions the other branch is never taken, and a condition would need
 	// permission to read.
-	_, err := d.etcd.Txn(ctx).Else(op).Commit()
+	_, err := e.etcd().Txn(ctx).Else(op).Commit()
 	return err
-}
-
-// isDenied reports whether etcd refused for want of permission.
-func isDenied(err error) bool {
-	return errors.Is(err, etcdclaims.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrPermissionDenied)
 }

@@ -1,0 +1,143 @@
+package webui
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"html/template"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
+)
+
+const (
+	// examineEvery is the least time between two examinations.
+	examineEvery = 20 * time.Second
+	// trialPause is the least time between two trials. Who asks for another one sooner is
+	// shown the last.
+	trialPause = 10 * time.Second
+	// mostExamined is how many claims, places in line and records are examined, and
+	// mostLeases how many leases are asked for in each check.
+	mostExamined, mostLeases = 1000, 50
+)
+
+// errTrying is returned when a trial is asked for during another one.
+var errTrying = errors.New("a trial is under way: look at this page again in a few seconds")
+
+// finding is what one check has found.
+type finding struct {
+	doctor.Finding
+	Page template.URL // where it is shown; empty if nowhere
+}
+
+// Bad reports whether the finding is an error.
+func (f finding) Bad() bool { return f.Level == doctor.Error }
+
+// sights are the pages that show what a check is about.
+var sights = map[string]template.URL{
+	"claims": "claims", "lines": "lines", "sessions": "sessions", "work": "work", "queues": "queues", "jobs": "schedules",
+}
+
+// findings are those of an examination.
+type findings struct {
+	Troubles []finding        // errors first
+	Well     []doctor.Finding // checks that found all well
+}
+
+// newFindings sorts the findings of an examination.
+func newFindings(all []doctor.Finding) (f findings) {
+	for _, found := range all {
+		if found.Level == doctor.OK {
+			f.Well = append(f.Well, found)
+		} else {
+			f.Troubles = append(f.Troubles, finding{found, sights[found.Check]})
+		}
+	}
+	slices.SortStableFunc(f.Troubles, func(a, b finding) int { return cmp.Compare(a.Level, b.Level) }) // "error" comes before "warning"
+	return f
+}
+
+// examined is what reading has found.
+type examined struct {
+	findings
+	Members []doctor.Member
+}
+
+// examine returns what the checks that only read have found, for all tabs alike.
+func (q *request) examine() (examined, Fresh) {
+	return snapshotOf(q, doctorTopic, examineEvery, func(ctx context.Context, h *Handler) (examined, error) {
+		if h.claims.Passthrough() {
+			return examined{}, nil
+		}
+		e := h.examination()
+		e.Login(h.claims.Etcd().Username != "", false, 0)
+		if e.Cluster(ctx) {
+			e.Epoch(ctx)
+			e.Survey(ctx)
+		}
+		return examined{newFindings(e.Findings), e.Members}, nil
+	})
+}
+
+// doctorTopic is the name of the snapshot of what was examined.
+const doctorTopic = "doctor"
+
+// examination returns an examination that has found nothing yet.
+func (h *Handler) examination() *doctor.Examination {
+	commands := doctor.Commands{Claimctl: "claimctl", Etcdctl: "etcdctl", Member: "etcdctl"}
+	if prefix := h.claims.Prefix(); prefix != etcdclaims.DefaultPrefix {
+		commands.Claimctl += " --prefix " + doctor.Quoted(prefix)
+	}
+	return &doctor.Examination{
+		Claims: h.claims, Commands: commands, Limit: mostExamined, Leases: mostLeases, Patience: readTimeout, Answer: memberTimeout, TLS: h.cfg.TLS,
+	}
+}
+
+// trials makes trials of writes, one at a time, and keeps what the last has found.
+type trials struct {
+	mu      sync.Mutex
+	running bool
+	last    trial
+}
+
+// trial is what a trial has found.
+type trial struct {
+	findings
+	At time.Time // when it ended; zero if there was none
+	By string
+}
+
+// try makes a trial for a person.
+func (h *Handler) try(ctx context.Context, user string) error {
+	t := &h.trials
+	t.mu.Lock()
+	switch {
+	case t.running:
+		t.mu.Unlock()
+		return errTrying
+	case !t.last.At.IsZero() && time.Since(t.last.At) < trialPause:
+		t.mu.Unlock()
+		return nil
+	}
+	t.running = true
+	t.mu.Unlock()
+	e := h.examination()
+	defer func() {
+		t.mu.Lock()
+		t.running, t.last = false, trial{newFindings(e.Findings), time.Now(), user}
+		t.mu.Unlock()
+		h.tabs.topicChanged(doctorTopic)
+	}()
+	e.Try(ctx)
+	return nil
+}
+
+// lastOne returns what the last trial has found.
+func (t *trials) lastOne() trial {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}

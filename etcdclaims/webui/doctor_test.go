@@ -1,0 +1,107 @@
+package webui_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// revision is etcd's, which each write raises.
+func (w *world) revision() int64 {
+	w.Helper()
+	resp, err := w.server.Admin().Get(w.Context(), "k")
+	w.ok(err)
+	return resp.Header.Revision
+}
+
+// Who looks at the page examines etcd, and writes nothing. However many look, it is
+// examined once in a while.
+func TestExamination(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		before := w.revision()
+		body := w.shows("health", "Nothing is wrong", "0 keys are held", "0 in line", "0 records", "without dead items", "none paused")
+		if strings.Contains(body, "<form") || !strings.Contains(body, "None yet") {
+			w.Error("a form is shown, or a trial")
+		}
+		for range 50 {
+			w.opens("health")
+		}
+		time.Sleep(time.Second)
+		lists := len(w.host.Sent("leaseleases"))
+		time.Sleep(5 * time.Minute)
+		if n := len(w.host.Sent("leaseleases")) - lists; n < 10 || n > 16 {
+			w.Errorf("in five minutes 50 tabs examined etcd %d times", n)
+		}
+		if after := w.revision(); after != before {
+			w.Errorf("revision %d, before %d: looking has written", after, before)
+		}
+		_, err := w.server.Admin().Put(w.Context(), "/etcdclaims/own/forever", `{"v":1}`)
+		w.ok(err)
+		time.Sleep(time.Minute)
+		w.shows("health", "without a lease, so that they never expire: forever", "claimctl explain KEY")
+	})
+}
+
+func TestTrial(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	cfg := webui.Config{Access: permissive, Logger: zap.New(core), User: func(*http.Request) string { return "<alice>" }}
+	virtually(t, cfg, func(w *world) {
+		w.shows("health", `value="trial"`)
+		tab := w.opens("health")
+		time.Sleep(10 * time.Second)
+		tab.drain()
+		try := func(code int) {
+			w.Helper()
+			if answer := w.post(form(webui.ActionTrial)); answer.Code != code || code == http.StatusSeeOther && answer.Header().Get("Location") != "health?done=trial" {
+				w.Errorf("status %d, want %d: %v", answer.Code, code, answer.Header())
+			}
+		}
+		try(http.StatusSeeOther)
+		w.shows("health?done=trial", "The trial has ended", "by <bdi>&lt;alice&gt;</bdi>", "a lease and a claim took", "an event came", "the 99th percentile", "suffice under")
+		if tab.next(time.Second) != "changed" {
+			w.Error("the tab does not notice")
+		}
+		if n := logs.FilterMessage("operation carried out").FilterField(zap.String("action", "trial")).Len(); n != 1 {
+			w.Errorf("the log has %v", logs.All())
+		}
+		resp, err := w.server.Admin().Get(w.Context(), "/etcdclaims/own/")
+		w.ok(err)
+		leases, err := w.server.Admin().Leases(w.Context())
+		w.ok(err)
+		if len(resp.Kvs) > 0 || len(leases.Leases) > 0 {
+			w.Errorf("it left %v and %v", resp.Kvs, leases.Leases)
+		}
+
+		grants := func() int { return len(w.host.Sent(claimtest.Grant)) }
+		before := grants()
+		try(http.StatusSeeOther)
+		if grants() != before {
+			w.Error("a second trial at once")
+		}
+		time.Sleep(10 * time.Second)
+		first := make(chan int)
+		w.host.Inject(claimtest.Fault{On: claimtest.Grant, DelayReply: time.Second})
+		go func() { first <- w.post(form(webui.ActionTrial)).Code }()
+		time.Sleep(500 * time.Millisecond)
+		try(http.StatusConflict)
+		if code := <-first; code != http.StatusSeeOther {
+			w.Errorf("the first: status %d", code)
+		}
+	})
+	virtually(t, webui.Config{}, func(w *world) {
+		before := w.revision()
+		if answer := w.post(form(webui.ActionTrial)); answer.Code != http.StatusForbidden {
+			w.Errorf("read-only: status %d", answer.Code)
+		}
+		if w.revision() != before || len(w.host.Sent(claimtest.Grant)) > 0 {
+			w.Error("a trial without permission")
+		}
+	})
+}
+

@@ -1,0 +1,252 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// claims looks at what is held, at who waits for it, and at the leases below.
+func (e *Examination) claims(ctx context.Context) {
+	h, err := e.holders(ctx)
+	if isDenied(err) {
+		return // see permissions
+	}
+	if err != nil {
+		e.Add(Error, "claims", "see the permissions", "cannot be listed: %v", err)
+		return
+	}
+	e.held(ctx, h)
+	if places, ok := e.lines(ctx, h); ok {
+		for _, p := range places {
+			h.leases[p.lease] = true
+		}
+		e.leases(ctx, h)
+	}
+}
+
+// holders are the keys that are held.
+type holders struct {
+	all     []etcdclaims.Info
+	partial bool // there are more than doctor reads
+	leases  map[clientv3.LeaseID]bool
+}
+
+func (e *Examination) holders(ctx context.Context) (holders, error) {
+	h := holders{leases: map[clientv3.LeaseID]bool{}}
+	for i, err := range e.Claims.List(ctx, "") {
+		if err != nil {
+			return h, err
+		}
+		if len(h.all) == e.Limit {
+			h.partial = true
+			break
+		}
+		h.all = append(h.all, i)
+		h.leases[i.Lease] = true
+	}
+	return h, nil
+}
+
+// held finds holders that are no claims any more.
+func (e *Examination) held(ctx context.Context, h holders) {
+	var zombies, permanent, ghosts []string
+	gone := e.goneLeases(ctx, h.leases)
+	for _, i := range h.all {
+		switch {
+		case i.Kind == "slots": // says how many a key has, and stays
+		case i.Lease == clientv3.NoLease:
+			permanent = append(permanent, i.Key)
+		case gone[i.Lease]:
+			ghosts = append(ghosts, i.Key)
+		case i.Kind == "zombie":
+			zombies = append(zombies, i.Key)
+		}
+	}
+	more := ""
+	if h.partial {
+		more = " or more; the others were not read"
+	}
+	e.Well("claims", "%d keys are held%s", len(h.all), more)
+	if len(zombies) > 0 {
+		e.Add(Warning, "claims", "look at the handlers: they did not stop when they had to; the keys are free when their leases end", "zombies: %s", several(zombies))
+	}
+	if len(permanent) > 0 {
+		e.Add(Warning, "claims", fmt.Sprintf("another program wrote them: %[1]s explain KEY, and %[1]s release KEY --fence N if nobody needs them", e.Commands.Claimctl), "without a lease, so that they never expire: %s", several(permanent))
+	}
+	if ghosts = e.stay(ctx, h, ghosts); len(ghosts) > 0 {
+		e.Add(Warning, "claims", fmt.Sprintf("etcd should have deleted them with the lease: %s release KEY --fence N", e.Commands.Claimctl), "ghosts, whose lease is gone: %s", several(ghosts))
+	}
+}
+
+// patience is how long what looks wrong may take to right itself: keys change hands,
+// and follow their leases.
+const patience = time.Second
+
+// stay returns those of the keys that a second reading finds held in the same terms
+// under the same leases.
+func (e *Examination) stay(ctx context.Context, h holders, keys []string) []string {
+	if len(keys) == 0 {
+		return nil
+	}
+	again, err := e.laterHolders(ctx)
+	if err != nil {
+		return nil
+	}
+	type term struct {
+		key   string
+		fence int64
+		lease clientv3.LeaseID
+	}
+	before, stay := map[term]bool{}, []string(nil)
+	for _, i := range h.all {
+		before[term{i.Key, i.Fence, i.Lease}] = true
+	}
+	for _, i := range again.all {
+		if before[term{i.Key, i.Fence, i.Lease}] && slices.Contains(keys, i.Key) {
+			stay = append(stay, i.Key)
+		}
+	}
+	return stay
+}
+
+// laterHolders reads the holders again after a while.
+func (e *Examination) laterHolders(ctx context.Context) (holders, error) {
+	select {
+	case <-time.After(patience):
+		return e.holders(ctx)
+	case <-ctx.Done():
+		return holders{}, ctx.Err()
+	}
+}
+
+// goneLeases returns those of the first leases that etcd does not have.
+func (e *Examination) goneLeases(ctx context.Context, leases map[clientv3.LeaseID]bool) map[clientv3.LeaseID]bool {
+	gone, asked := map[clientv3.LeaseID]bool{}, 0
+	for id := range leases {
+		if id == clientv3.NoLease {
+			continue
+		}
+		if asked++; asked > e.Leases {
+			break
+		}
+		if lease, err := LiveLease(ctx, e.etcd(), id); err == nil && lease == nil {
+			gone[id] = true
+		}
+	}
+	return gone
+}
+
+// leases finds leases that no key is attached to.
+func (e *Examination) leases(ctx context.Context, h holders) {
+	const many = 10
+	resp, err := e.etcd().Leases(ctx)
+	switch {
+	case isDenied(err):
+		return // there are keys on them that this user must not see
+	case err != nil:
+		e.Add(Warning, "leases", "see the endpoints", "cannot be listed: %v", err)
+		return
+	}
+	asked, empty := 0, 0
+	for _, l := range resp.Leases {
+		if h.leases[l.ID] {
+			continue
+		}
+		if asked++; asked > e.Leases {
+			break
+		}
+		if ttl, err := e.etcd().TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys()); err == nil && ttl.TTL > 0 && len(ttl.Keys) == 0 {
+			empty++
+		}
+	}
+	if empty > many {
+		e.Add(Warning, "leases", "find the program that grants leases without using them: each is renewed or expires at a cost", "%d of the %d that were read have no key; there are %d", empty, min(asked, e.Leases), len(resp.Leases))
+		return
+	}
+	e.Well("leases", "%d, %d of them without a key", len(resp.Leases), empty)
+}
+
+// sessions finds sessions whose renewal is late: clients renew when a third of the TTL has
+// passed.
+func (e *Examination) sessions(ctx context.Context) {
+	var late []string
+	asked := 0
+	for s, err := range e.Claims.Sessions(ctx) {
+		if isDenied(err) {
+			return // see permissions
+		}
+		if err != nil {
+			e.Add(Error, "sessions", "see the permissions", "cannot be listed: %v", err)
+			return
+		}
+		if 2*s.Left < s.TTL {
+			late = append(late, s.Owner)
+		}
+		if asked++; asked == e.Leases {
+			break
+		}
+	}
+	if len(late) > 0 {
+		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases", "%d of the %d that were read renew late: %s", len(late), asked, several(late))
+		return
+	}
+	e.Well("sessions", "%d, none renews late", asked)
+}
+
+// shortestTTL returns the least TTL of the first sessions, 0 if there are none.
+func (e *Examination) shortestTTL(ctx context.Context) (ttl time.Duration) {
+	const most = 50
+	asked := 0
+	for s, err := range e.Claims.Sessions(ctx) {
+		if err != nil || asked == most {
+			break
+		}
+		asked++
+		if ttl == 0 || s.TTL < ttl {
+			ttl = s.TTL
+		}
+	}
+	return ttl
+}
+
+// work counts the records by their states.
+func (e *Examination) work(ctx context.Context) {
+	byState, read := map[etcdclaims.State][]string{}, 0
+	for r, err := range e.Claims.Records(ctx, "") {
+		if isDenied(err) {
+			return // see permissions
+		}
+		if err != nil {
+			e.Add(Error, "work", "see the permissions", "cannot be listed: %v", err)
+			return
+		}
+		if read == e.Limit {
+			break
+		}
+		read++
+		byState[r.State] = append(byState[r.State], r.Key)
+	}
+	well := true
+	for _, sick := range []struct {
+		state  etcdclaims.State
+		is     string
+		remedy string
+	}{
+		{etcdclaims.StateOrphaned, "orphaned, their owners died", fmt.Sprintf("see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
+		{etcdclaims.StateDead, "dead, after their last attempt", fmt.Sprintf("%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
+		{etcdclaims.StateUnreadable, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
+	} {
+		if keys := byState[sick.state]; len(keys) > 0 {
+			well = false
+			e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(keys), sick.is, several(keys))
+		}
+	}
+	if well {
+		e.Well("work", "%d records, none orphaned or dead", read)
+	}
+}

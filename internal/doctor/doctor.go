@@ -1,0 +1,131 @@
+// Package doctor examines an etcd and the claims in it, and says what to do about each
+// finding: for claimctl and for the page of etcdclaims/webui.
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Level is how bad a finding is.
+type Level string
+
+// The levels.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning"
+	Error   Level = "error"
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	Check  string `json:"check"`
+	Level  Level  `json:"level"`
+	Detail string `json:"detail"`
+	Remedy string `json:"remedy,omitempty"` // empty if the level is OK
+}
+
+// Examination examines what a client of claims sees. Cluster and Survey only read. Try
+// writes. All fields but Findings and Members are set before.
+type Examination struct {
+	Claims   *etcdclaims.Client // with an etcd
+	Commands Commands
+
+	Limit    int           // how many claims, places in line and records are read at most
+	Leases   int           // how many leases are asked for at most, for each check
+	Patience time.Duration // how long one check may take
+	Answer   time.Duration // how long one member may take to answer, with the connection
+
+	// TLS is how members are asked for their time by HTTPS. If it is nil, only members
+	// whose endpoint begins with http:// are asked.
+	TLS *tls.Config
+	// Plain makes members be asked by HTTP whose endpoint has no scheme.
+	Plain bool
+	// TTL is the lease time of claims that the latency is judged by. Zero means the
+	// shortest one of the sessions that there are.
+	TTL time.Duration
+	// Features are those whose permissions must not lack. None means all, but those of
+	// other features than acquiring are warnings.
+	Features []string
+
+	Findings []Finding
+	Members  []Member // found by Cluster
+}
+
+// Commands is how the commands of remedies begin: a program and the flags that name the
+// etcd that is examined.
+type Commands struct {
+	Claimctl, Etcdctl string
+	Member            string // etcdctl without --endpoints
+}
+
+// Add adds a finding.
+func (e *Examination) Add(l Level, check, remedy, format string, args ...any) {
+	e.Findings = append(e.Findings, Finding{Check: check, Level: l, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+// Well adds a finding that all is well.
+func (e *Examination) Well(check, format string, args ...any) { e.Add(OK, check, "", format, args...) }
+
+// Cluster examines the members of etcd. It returns false if no
+// member answers: then all other checks would find the same.
+func (e *Examination) Cluster(ctx context.Context) bool {
+	if !e.endpoints(ctx) {
+		return false
+	}
+	e.members(ctx)
+	e.alarms(ctx)
+	return true
+}
+
+// Login judges the kind of login, which took a while if that is known.
+func (e *Examination) Login(password, certificate bool, took time.Duration) {
+	switch {
+	case password && took > 0:
+		e.Add(Warning, "auth", useCertificates, "by password: a login took %s, and each costs etcd a bcrypt", took.Round(time.Millisecond))
+	case password:
+		e.Add(Warning, "auth", useCertificates, "by password: each login costs etcd a bcrypt")
+	case certificate:
+		e.Well("auth", "by client certificate")
+	}
+}
+
+const useCertificates = "use client certificates with common names (docs/operations.md)"
+
+// Survey looks for what nobody looks after any more: claims, lines, leases, sessions,
+// work, queues and jobs.
+func (e *Examination) Survey(ctx context.Context) {
+	for _, check := range []func(context.Context){e.claims, e.sessions, e.work, e.queues, e.groups} {
+		bounded, cancel := context.WithTimeout(ctx, e.Patience)
+		check(bounded)
+		cancel()
+	}
+}
+
+func (e *Examination) etcd() *clientv3.Client { return e.Claims.Etcd() }
+
+// bounded is the time that one check may take.
+func (e *Examination) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(clientv3.WithRequireLeader(ctx), e.Patience)
+}
+
+// isDenied reports whether etcd refused for want of permission.
+func isDenied(err error) bool {
+	return errors.Is(err, etcdclaims.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrPermissionDenied)
+}
+
+// LiveLease asks for a lease. It returns nil without an error if etcd does not have it.
+func LiveLease(ctx context.Context, etcd *clientv3.Client, id clientv3.LeaseID) (*clientv3.LeaseTimeToLiveResponse, error) {
+	lease, err := etcd.TimeToLive(ctx, id)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && lease.TTL < 0 {
+		return nil, nil
+	}
+	return lease, err
+}

@@ -1,0 +1,235 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/permissions"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// examine returns an examination of an etcd of its own.
+func examine(t *testing.T) (*Examination, *clientv3.Client) {
+	t.Helper()
+	server := testetcd.Start(t)
+	claims := claimtest.NewClient(t, claimtest.EtcdFunc(server.Client), etcdclaims.Config{Prefix: testetcd.Prefix(t), Owner: "a"})
+	return &Examination{Claims: claims, Limit: 100, Leases: 100, Patience: 5 * time.Second, Answer: 2 * time.Second}, claims.Etcd()
+}
+
+func (e *Examination) has(t *testing.T, l Level, check, text string) {
+	t.Helper()
+	if !slices.ContainsFunc(e.Findings, func(f Finding) bool {
+		return f.Level == l && f.Check == check && strings.Contains(f.Detail, text)
+	}) {
+		t.Errorf("no %s of %s with %q: %+v", l, check, text, e.Findings)
+	}
+}
+
+// Cluster and Survey change nothing.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	e, etcd := examine(t)
+	if _, err := e.Claims.TryAcquire(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	state := func() string {
+		t.Helper()
+		leases, err := etcd.Leases(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("revision %d, leases %v", leases.Revision, leases.Leases)
+	}
+	before := state()
+	if !e.Cluster(t.Context()) || len(e.Members) != 1 || !e.Members[0].Leader {
+		t.Errorf("%+v", e.Members)
+	}
+	e.Epoch(t.Context())
+	e.Survey(t.Context())
+	if after := state(); after != before {
+		t.Errorf("%s, before: %s", after, before)
+	}
+	e.has(t, OK, "claims", "1 keys are held")
+	e.has(t, OK, "sessions", "1, none renews late")
+	for _, f := range e.Findings {
+		if f.Level != OK {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// A session that nobody renews is late, before its lease ends.
+func TestLateSession(t *testing.T) {
+	t.Parallel()
+	e, etcd := examine(t)
+	lease, err := etcd.Grant(t.Context(), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := etcd.Put(t.Context(), e.Claims.Prefix()+"session/x/live/1", `{"v":1,"owner":"frozen"}`, clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		e.Findings = nil
+		e.sessions(t.Context())
+		if e.Findings[0].Level == Warning || time.Now().After(end) {
+			break
+		}
+	}
+	e.has(t, Warning, "sessions", "1 of the 1 that were read renew late: frozen")
+}
+
+// What changes hands, or follows its lease, between two readings is no ghost.
+func TestFalseGhosts(t *testing.T) {
+	t.Parallel()
+	e, etcd := examine(t)
+	ctx := t.Context()
+	claim := func(key string) *etcdclaims.Claim {
+		t.Helper()
+		c, err := e.Claims.TryAcquire(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	claim("kept")
+	moved := claim("moved")
+	h, err := e.holders(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := moved.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	claim("moved")
+	if got := e.stay(ctx, h, []string{"kept", "moved", "gone"}); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("%q", got)
+	}
+	put := func() {
+		t.Helper()
+		if _, err := etcd.Put(ctx, e.Claims.Prefix()+"wait/"+keyspace.Digest("k")+"/x", `{"v":1}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, change := range []bool{false, true} {
+		put()
+		places, err := e.places(ctx)
+		if err != nil || len(places) != 1 {
+			t.Fatal(places, err)
+		}
+		if change {
+			put()
+		}
+		if e.stays(ctx, places[0]) == change {
+			t.Errorf("changed: %v", change)
+		}
+	}
+}
+
+// The features are the rows of the document.
+func TestFeaturesAreDocumented(t *testing.T) {
+	t.Parallel()
+	rows, err := permissions.Table("../../docs/permissions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range features {
+		delete(rows[f.row], permissions.Data) // doctor does not know where that is
+		if !maps.Equal(rows[f.row], f.needs) {
+			t.Errorf("%q needs %v, the document says %v", f.row, f.needs, rows[f.row])
+		}
+		delete(rows, f.row)
+	}
+	delete(rows, "etcdguard.NewKV with a claim") // needs what the claim needs
+	if len(rows) > 0 {
+		t.Errorf("doctor does not know %v", slices.Collect(maps.Keys(rows)))
+	}
+}
+
+// The TTL to judge by is the shortest one in use, if none is given.
+func TestShortestTTL(t *testing.T) {
+	t.Parallel()
+	e, _ := examine(t)
+	if got := e.shortestTTL(t.Context()); got != 0 {
+		t.Errorf("without sessions: %s", got)
+	}
+	for _, ttl := range []time.Duration{time.Minute, 30 * time.Second} {
+		if _, err := e.Claims.TryAcquire(t.Context(), ttl.String(), etcdclaims.TTL(ttl)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := e.shortestTTL(t.Context()); got != 30*time.Second {
+		t.Errorf("got %s", got)
+	}
+}
+
+// etcd before 3.6 does not report its quota.
+func TestQuotaNotKnown(t *testing.T) {
+	t.Parallel()
+	var e Examination
+	e.space("h1:2379", &clientv3.StatusResponse{DbSize: 5 << 30, DbSizeInUse: 4 << 30})
+	if f := e.Findings[0]; f.Level != OK || f.Detail != "5120 MiB, of a quota that etcd does not report" {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	var e Examination
+	e.Login(false, false, 0)
+	if len(e.Findings) > 0 {
+		t.Errorf("%+v", e.Findings)
+	}
+	e.Login(false, true, 0)
+	e.Login(true, false, 0)
+	e.Login(true, true, 80*time.Millisecond)
+	e.has(t, OK, "auth", "by client certificate")
+	e.has(t, Warning, "auth", "by password: each login costs etcd a bcrypt")
+	e.has(t, Warning, "auth", "a login took 80ms")
+}
+
+func TestFit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ttl, p99, least time.Duration
+		want            Level
+	}{
+		{15 * time.Second, 10 * time.Millisecond, 5 * time.Second, OK},
+		{15 * time.Second, 250 * time.Millisecond, 15 * time.Second, OK},
+		{15 * time.Second, 251 * time.Millisecond, 16 * time.Second, Warning},
+		{15 * time.Second, 2600 * time.Millisecond, 156 * time.Second, Error},
+	} {
+		f := FitOf(c.ttl, c.p99)
+		if l, _ := f.Judge(); l != c.want || f.Least != c.least {
+			t.Errorf("%+v: %s, at least %s", c, l, f.Least)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]string{
+		"orders/42": "orders/42", "": "''", "a b": "'a b'", "x;rm -rf /": "'x;rm -rf /'", "it's": `'it'\''s'`, "$(id)": "'$(id)'", "ä": "'ä'",
+	} {
+		if got := Quoted(s); got != want {
+			t.Errorf("Quoted(%q) = %s, want %s", s, got, want)
+		}
+	}
+	for got, want := range map[string]string{
+		Arguments("a b", "c"):    " 'a b' c",
+		Arguments("-k"):          " -- -k",
+		Arguments("a", "--help"): " -- a --help",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

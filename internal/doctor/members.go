@@ -1,0 +1,211 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/serverfault"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const mib = 1 << 20
+
+// Member is what one endpoint has answered.
+type Member struct {
+	Endpoint, Version, Err string
+	Leader                 bool  // it is the leader
+	Size, Quota            int64 // of its database, in MiB; the quota is 0 if etcd does not report it
+}
+
+// answer is what a member says of itself.
+type answer struct {
+	status *clientv3.StatusResponse
+	err    error
+	took   time.Duration
+	off    time.Duration // how far its clock is off at least, as far as that is known
+}
+
+// endpoints asks the members how they are, all at once, and reports whether one answers.
+func (e *Examination) endpoints(ctx context.Context) bool {
+	endpoints := e.etcd().Endpoints()
+	answers := make([]answer, len(endpoints))
+	var wg sync.WaitGroup
+	for i, endpoint := range endpoints {
+		wg.Go(func() { answers[i] = e.ask(ctx, endpoint) })
+	}
+	wg.Wait()
+	versions := map[string]bool{}
+	for i, endpoint := range endpoints {
+		check, a, m := "endpoint "+endpoint, answers[i], Member{Endpoint: endpoint}
+		switch {
+		case isDenied(a.err):
+			e.Add(Warning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", a.err)
+			versions["unknown"] = true
+		case a.err != nil:
+			e.Add(Error, check, "start the member, or mend the network or the certificates between it and this host", "does not answer: %v", a.err)
+		case a.status.Leader == 0:
+			e.Add(Error, check, "bring back a majority of the members", "has no leader")
+		default:
+			e.Well(check, "etcd %s answers in %s", a.status.Version, a.took.Round(100*time.Microsecond))
+		}
+		if a.err != nil {
+			m.Err = a.err.Error()
+		} else {
+			m.Version, m.Size, m.Quota = a.status.Version, a.status.DbSize/mib, max(a.status.DbSizeQuota/mib, 0)
+			m.Leader = a.status.Leader == a.status.Header.MemberId
+			e.version(a.status.Version, versions)
+			e.progress(check, a.status)
+			e.space(endpoint, a.status)
+			e.clock(endpoint, a.off)
+		}
+		e.Members = append(e.Members, m)
+	}
+	if len(versions) > 1 {
+		e.Add(Warning, "versions", "finish the upgrade", "the members run %d versions of etcd", len(versions))
+	}
+	return len(versions) > 0
+}
+
+// ask asks one member.
+func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
+	begun := time.Now()
+	a.status, a.err = StatusOf(ctx, e.etcd(), endpoint, e.Answer)
+	a.took = time.Since(begun)
+	if a.err == nil {
+		a.off = e.clockOff(ctx, endpoint)
+	}
+	return a
+}
+
+// StatusOf asks one member how it is. The member has a time of its own, since one that is
+// down would take all there is.
+func StatusOf(ctx context.Context, etcd *clientv3.Client, endpoint string, timeout time.Duration) (*clientv3.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return etcd.Status(ctx, endpoint)
+}
+
+// version looks for faults of a version that was not seen yet.
+func (e *Examination) version(version string, seen map[string]bool) {
+	if fault, fixedIn, err := serverfault.Of(version); err == nil && fault != "" && !seen[version] {
+		e.Add(Warning, "versions", "upgrade etcd to "+fixedIn, "etcd %s: %s", version, fault)
+	}
+	seen[version] = true
+}
+
+// progress judges how far a member is behind its own log.
+func (e *Examination) progress(check string, status *clientv3.StatusResponse) {
+	const much = 1000 // etcd itself refuses requests at 5,000
+	if behind := int64(status.RaftIndex) - int64(status.RaftAppliedIndex); behind > much {
+		e.Add(Warning, check, "look at the load and the disk of the member", "is %d entries behind its own log", behind)
+	}
+	for _, fault := range status.Errors {
+		if !strings.Contains(fault, "NOSPACE") && !strings.Contains(fault, "CORRUPT") { // see alarms
+			e.Add(Error, check, "look at the log of the member", "%s", fault)
+		}
+	}
+}
+
+// space judges the size of a member's database.
+func (e *Examination) space(endpoint string, status *clientv3.StatusResponse) {
+	quota := status.DbSizeQuota // etcd before 3.6 does not report it
+	check, share, of := "space "+endpoint, int64(0), fmt.Sprintf("%d MiB, of a quota that etcd does not report", status.DbSize/mib)
+	if quota > 0 {
+		share = status.DbSize * 100 / quota
+		of = fmt.Sprintf("%d%% of the quota of %d MiB", share, quota/mib)
+	}
+	switch {
+	case share > 80:
+		e.Add(Warning, check, e.Commands.Claimctl+" space reclaim --yes (compacts and defragments), or raise --quota-backend-bytes; see \"etcd is out of space\" in docs/operations.md",
+			"its database has %d MiB, %s: when it is full all claims are lost", status.DbSize/mib, of)
+	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
+		e.Add(Warning, check, "defragment the member: "+e.Commands.Member+" --endpoints "+Quoted(endpoint)+" defrag",
+			"its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib)
+	default:
+		e.Well(check, "%s", of)
+	}
+}
+
+// members compares the list of members with the endpoints.
+func (e *Examination) members(ctx context.Context) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	resp, err := e.etcd().MemberList(ctx)
+	switch {
+	case isDenied(err):
+		return // it is for administrators
+	case err != nil:
+		e.Add(Warning, "members", "see the endpoints", "cannot be listed: %v", err)
+		return
+	}
+	var missing []string
+	voters := 0
+	for _, m := range resp.Members {
+		switch {
+		case m.Name == "":
+			e.Add(Warning, "members", fmt.Sprintf("start it, or remove it: %s member remove %x", e.Commands.Etcdctl, m.ID), "member %x has never started", m.ID)
+		case m.IsLearner:
+			e.Add(Warning, "members", fmt.Sprintf("%s member promote %x", e.Commands.Etcdctl, m.ID)+", once it has caught up", "member %s is a learner", m.Name)
+		}
+		if !m.IsLearner {
+			voters++
+		}
+		if len(m.ClientURLs) > 0 && !slices.ContainsFunc(m.ClientURLs, e.hasEndpoint) {
+			missing = append(missing, m.Name+" ("+m.ClientURLs[0]+")")
+		}
+	}
+	if voters%2 == 0 {
+		e.Add(Warning, "members", "add or remove one: an even number tolerates no more failures than one less", "there are %d", voters)
+	}
+	if len(missing) > 0 && len(resp.Members) > 1 {
+		e.Add(Warning, "members", "name every member in --endpoints and in the clients: a renewal then has a way around one that hangs",
+			"not among the endpoints: %s", several(missing))
+	}
+	if voters%2 == 1 && (len(missing) == 0 || len(resp.Members) == 1) {
+		e.Well("members", "%d, of which %d may fail", voters, (voters-1)/2)
+	}
+}
+
+func (e *Examination) hasEndpoint(member string) bool {
+	return slices.ContainsFunc(e.etcd().Endpoints(), func(e string) bool { return hostOf(e) == hostOf(member) })
+}
+
+// hostOf is the host and the port of an endpoint.
+func hostOf(endpoint string) string {
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return endpoint
+}
+
+// alarms lists the alarms that are raised.
+func (e *Examination) alarms(ctx context.Context) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	resp, err := e.etcd().AlarmList(ctx)
+	switch {
+	case isDenied(err):
+		return // the claim below shows what matters
+	case err != nil:
+		e.Add(Error, "alarms", "see the endpoints", "cannot be read: %v", err)
+		return
+	case len(resp.Alarms) == 0:
+		e.Well("alarms", "none")
+	}
+	for _, alarm := range resp.Alarms {
+		remedy := "see etcd's documentation of the alarm"
+		switch alarm.Alarm {
+		case pb.AlarmType_NOSPACE:
+			remedy = e.Commands.Claimctl + " space reclaim --yes (compacts, defragments, disarms); see \"etcd is out of space\" in docs/operations.md"
+		case pb.AlarmType_CORRUPT:
+			remedy = "take the member out of the cluster and let it join again without data"
+		}
+		e.Add(Error, "alarms", remedy, "member %x has the alarm %s", alarm.MemberID, alarm.Alarm)
+	}
+}

@@ -1,0 +1,108 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/sched"
+)
+
+// queues looks at the first queues.
+func (e *Examination) queues(ctx context.Context) {
+	const most = 100
+	seen, well := 0, true
+	for name, err := range queue.Names(ctx, e.Claims) {
+		var stats queue.Stats
+		if err == nil {
+			stats, err = e.queueStats(ctx, name)
+		}
+		if isDenied(err) {
+			return // see permissions
+		}
+		if err != nil {
+			e.Add(Warning, "queues", "see claimctl queue stats", "cannot be read: %v", err)
+			return
+		}
+		if stats.Dead > 0 {
+			well = false
+			e.Add(Warning, "queues", fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", e.Commands.Claimctl, Arguments(name)), "%q has %d dead items", name, stats.Dead)
+		}
+		if !stats.Paused.At.IsZero() {
+			well = false
+			e.Add(Warning, "queues", e.Commands.Claimctl+" queue resume"+Arguments(name), "%q is paused %s", name, Paused(stats.Paused.By, stats.Paused.At, stats.Paused.Why))
+		}
+		if seen++; seen == most {
+			break
+		}
+	}
+	if well {
+		e.Well("queues", "%d, without dead items and pauses", seen)
+	}
+}
+
+func (e *Examination) queueStats(ctx context.Context, name string) (queue.Stats, error) {
+	q, err := queue.Open(ctx, e.Claims, name)
+	if err != nil {
+		return queue.Stats{}, err
+	}
+	defer func() { _ = q.Close(ctx) }() // it has no items
+	return q.Stats(ctx)
+}
+
+// groups looks at the jobs of each group, and whether a process runs them.
+func (e *Examination) groups(ctx context.Context) {
+	const most = 50
+	groups, jobs, well := 0, 0, true
+	for group, err := range sched.Groups(ctx, e.Claims) {
+		if groups == most {
+			break
+		}
+		if err == nil {
+			groups++
+			var n int
+			var fit bool
+			n, fit, err = e.group(ctx, group)
+			jobs, well = jobs+n, well && fit
+		}
+		if isDenied(err) {
+			return // see permissions
+		}
+		if err != nil {
+			e.Add(Warning, "jobs", "see claimctl sched jobs", "cannot be read: %v", err)
+			return
+		}
+	}
+	if well {
+		e.Well("jobs", "%d in %d groups, none paused", jobs, groups)
+	}
+}
+
+// group counts the jobs of a group, and reports whether they can run.
+func (e *Examination) group(ctx context.Context, name string) (jobs int, well bool, err error) {
+	s, err := sched.New(e.Claims, sched.Config{Group: name})
+	if err != nil {
+		return 0, false, err
+	}
+	well = true
+	for job, err := range s.Jobs(ctx) {
+		if err != nil {
+			return jobs, false, err
+		}
+		if job.Problem != "" && job.Version != 0 {
+			well = false
+			e.Add(Warning, "jobs", fmt.Sprintf("%s sched show -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job)), "%q of group %q: %s", job.Job, name, job.Problem)
+		}
+		if jobs++; job.Paused != nil {
+			well = false
+			e.Add(Warning, "jobs", fmt.Sprintf("%s sched resume -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job)), "%q of group %q is paused %s", job.Job, name, Paused(job.Paused.By, job.Paused.At, job.Paused.Note))
+		}
+	}
+	owner, err := e.Claims.Lookup(ctx, "sched/"+name+"/owner")
+	if err == nil && !owner.Held && jobs > 0 {
+		well = false
+		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: %s sched forget -g %s JOB", e.Commands.Claimctl, Quoted(name)),
+			"no process runs group %q, which has %d jobs", name, jobs)
+	}
+	return jobs, well, err
+}

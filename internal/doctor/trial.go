@@ -1,0 +1,109 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Try finds out what only writes can show: the permissions, a lease and a claim of a
+// client of its own, a watch, and the latency of up to 100 writes that change nothing. It
+// writes one key, which it deletes.
+func (e *Examination) Try(ctx context.Context) {
+	e.permissions(ctx)
+	logged := &warnings{}
+	claims, err := etcdclaims.New(e.etcd(), etcdclaims.Config{Prefix: e.Claims.Prefix(), Owner: e.Claims.Owner(), Logger: logged.logger()})
+	if err != nil {
+		e.Add(Error, "write", "see the configuration of the client", "%v", err)
+		return
+	}
+	if e.claimOne(ctx, claims) {
+		e.latency(ctx, claims)
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Patience)
+	defer cancel()
+	if err := claims.Close(closing); err != nil {
+		e.Add(Warning, "write", "none: what is left ends with its lease", "closing: %v", err)
+	}
+	for _, w := range logged.all() {
+		if !strings.Contains(w, "lacks a fix") { // said of each member
+			e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s", w)
+		}
+	}
+}
+
+// claimOne times a lease, a write and a watch, and reports whether the write was
+// made.
+func (e *Examination) claimOne(ctx context.Context, claims *etcdclaims.Client) bool {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	key := "claimctl-doctor/" + rand.Text()
+	watch := e.etcd().Watch(ctx, claims.OwnKey(key), clientv3.WithCreatedNotify())
+	seen := make(chan time.Time, 1)
+	created := make(chan struct{})
+	go func() {
+		defer close(seen)
+		for resp := range watch {
+			switch {
+			case resp.Created:
+				close(created)
+			case len(resp.Events) > 0:
+				seen <- time.Now()
+				return
+			}
+		}
+	}()
+	select {
+	case <-created:
+	case <-seen:
+		e.Add(Error, "watch", "see the permissions", "a watch was refused")
+	case <-ctx.Done():
+		e.Add(Error, "watch", "see the endpoints and the permissions", "a watch was not accepted within %s", e.Patience)
+		return false
+	}
+	begun := time.Now()
+	claim, err := claims.TryAcquire(ctx, key)
+	if err != nil {
+		e.Add(Error, "write", "see the alarms and the permissions: claims cannot be acquired", "cannot claim a key: %v", err)
+		return false
+	}
+	written := time.Now()
+	e.Well("write", "a lease and a claim took %s, fence %d", written.Sub(begun).Round(100*time.Microsecond), claim.Fence())
+	select {
+	case t, ok := <-seen:
+		switch delay := max(t.Sub(written), 0); {
+		case !ok:
+			e.Add(Error, "watch", "see the permissions", "the watch ended")
+		case delay > time.Second:
+			e.Add(Warning, "watch", "look at the load of etcd, and at proxies between it and this host", "an event came %s after its write", delay.Round(time.Millisecond))
+		default:
+			e.Well("watch", "an event came %s after its write", delay.Round(100*time.Microsecond))
+		}
+	case <-ctx.Done():
+		e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late", "an event did not come within %s", e.Patience)
+	}
+	if err := claim.Release(ctx); err != nil {
+		e.Add(Warning, "write", "none: the key ends with its lease", "cannot release the key: %v", err)
+	}
+	return true
+}
+
+// latency times writes, and judges whether the TTL leaves room for them.
+func (e *Examination) latency(ctx context.Context, claims *etcdclaims.Client) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	took, err := TimeWrites(ctx, e.etcd(), claims.OwnKey("claimctl-doctor/"+rand.Text()), 100, 2*time.Second)
+	if len(took) == 0 {
+		e.Add(Error, "latency", "see the endpoints and the permissions", "cannot be measured: %v", err)
+		return
+	}
+	f := FitOf(cmp.Or(e.TTL, e.shortestTTL(ctx), etcdclaims.DefaultTTL), Quantile(took, 0.99))
+	l, remedy := f.Judge()
+	e.Add(l, "latency", remedy, "of %d writes the median took %s, the 99th percentile %s; %s",
+		len(took), Round(Quantile(took, 0.5)), Round(f.P99), f.Text())
+}
