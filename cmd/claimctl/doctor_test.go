@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/etcdclaims/claims/internal/doctor"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"github.com/etcdclaims/claims/internal/doctor"
 	"strings"
 	"testing"
 
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/internal/permissions"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"

@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"github.com/etcdclaims/claims/internal/doctor"
 	"io"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/spf13/cobra"
 )

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/etcdclaims/claims/internal/doctor"
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"

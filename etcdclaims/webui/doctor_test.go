@@ -104,4 +104,3 @@ func TestTrial(t *testing.T) {
 		}
 	})
 }
-
