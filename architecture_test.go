@@ -120,6 +120,16 @@ var importRules = []importRule{
 		only: []string{"std"},
 	},
 	{
+		why:  "iCalendar files are read without etcd",
+		in:   []string{"./sched/ical"},
+		only: []string{"std", "./sched/calendar", "github.com/emersion/go-ical", "github.com/teambition/rrule-go"},
+	},
+	{
+		why:    "the libraries for iCalendar are chosen by importing sched/ical",
+		except: []string{"./sched/ical", "./examples/..."},
+		never:  []string{"./sched/ical", "github.com/emersion/...", "github.com/teambition/..."},
+	},
+	{
 		why:   "middleware takes a small interface for the claimer: a server that uses it does not link etcd",
 		in:    []string{"./middleware/..."},
 		never: []string{"./etcdclaims/...", "./sched/...", "./fencing/etcdguard/...", "./examples/...", "go.etcd.io/..."},

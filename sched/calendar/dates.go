@@ -19,7 +19,7 @@ import (
 // Dates returns an error if the zone is unknown or depends on the machine, as with
 // [In], or if a date is invalid.
 func Dates(zone string, dates ...string) (Calendar, error) {
-	loc, err := loadZone(zone)
+	loc, err := LoadZone(zone)
 	if err != nil {
 		return nil, fmt.Errorf("calendar: Dates in zone %.100q: %w", zone, err)
 	}
@@ -64,7 +64,7 @@ func datesText(zone string, set map[string]bool) string {
 //
 // [Job]: https://pkg.go.dev/github.com/etcdclaims/claims/sched#Job
 func Days(zone string, covers func(day time.Time) bool) (Calendar, error) {
-	loc, err := loadZone(zone)
+	loc, err := LoadZone(zone)
 	if err == nil && covers == nil {
 		err = errors.New("the function is nil")
 	}

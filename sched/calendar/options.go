@@ -31,7 +31,7 @@ func (f cronOption) apply(c *wallClock) error { return f(c) }
 // processes on different machines would disagree.
 func In(zone string) CronOption {
 	return cronOption(func(c *wallClock) error {
-		loc, err := loadZone(zone)
+		loc, err := LoadZone(zone)
 		if err != nil {
 			return fmt.Errorf("calendar: In(%.100q): %w", zone, err)
 		}
@@ -40,7 +40,9 @@ func In(zone string) CronOption {
 	})
 }
 
-func loadZone(name string) (*time.Location, error) {
+// LoadZone returns the time zone with a name in the tz database, such as "Europe/Berlin". It
+// returns an error for an unknown name, and for the names that [In] refuses.
+func LoadZone(name string) (*time.Location, error) {
 	switch strings.ToLower(path.Base(name)) {
 	case ".":
 		return nil, errors.New("the zone is empty; want a name such as UTC or Europe/Berlin")

@@ -99,7 +99,7 @@ func (p *parser) prefix(w word) error {
 	case slices.Contains(p.seen, name):
 		return p.fail(name, w.at, "the prefix appears twice")
 	case name == "TZ":
-		p.clock.zone, err = loadZone(value.text)
+		p.clock.zone, err = LoadZone(value.text)
 	case key.text == "GAP":
 		p.clock.gap, err = policy[GapPolicy](gapNames, value.text)
 	case key.text == "FOLD":

@@ -1,0 +1,175 @@
+package ical
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	goical "github.com/emersion/go-ical"
+	"github.com/etcdclaims/claims/sched/calendar"
+)
+
+// moment is a date or a time of a property.
+type moment struct {
+	wall time.Time // what the clock of the zone shows, as if it were UTC
+	zone *time.Location
+	day  bool // a date, without a time
+}
+
+// farthest is more than any zone is ahead of or behind UTC, in seconds.
+const farthest = 26 * 60 * 60
+
+// unix returns the instant. A time in a gap is read with the offset before the gap, and a
+// time in a fold is the first of the two.
+func (m moment) unix() int64 {
+	wall := m.wall.Unix()
+	before, after := m.offset(wall-farthest), m.offset(wall+farthest)
+	if m.offset(wall-before) != before && m.offset(wall-after) == after {
+		return wall - after
+	}
+	return wall - before
+}
+
+func (m moment) offset(unix int64) int64 {
+	_, offset := time.Unix(unix, 0).In(m.zone).Zone()
+	return int64(offset)
+}
+
+// plus returns the moment some days later.
+func (m moment) plus(days int) moment {
+	m.wall = m.wall.AddDate(0, 0, days)
+	return m
+}
+
+const (
+	dateLayout = "20060102"
+	timeLayout = "20060102T150405"
+)
+
+func (m moment) text() string {
+	if m.day {
+		return m.wall.Format(dateLayout)
+	}
+	return m.wall.Format(timeLayout) + m.zone.String()
+}
+
+// moments parses the dates and times of a property. The zone is that of times without one.
+func moments(p goical.Prop, zone *time.Location) (all []moment, err error) {
+	fail := func(format string, args ...any) ([]moment, error) {
+		return nil, fmt.Errorf("%s:%.80s: %w", p.Name, p.Value, fmt.Errorf(format, args...))
+	}
+	if tzid := p.Params.Get(goical.ParamTimezoneID); tzid != "" {
+		if zone, err = calendar.LoadZone(tzid); err != nil {
+			return fail("TZID %.80q: %w", tzid, err)
+		}
+	}
+	kind := strings.ToUpper(p.Params.Get(goical.ParamValue))
+	if kind != "" && kind != string(goical.ValueDate) && kind != string(goical.ValueDateTime) {
+		return fail("VALUE=%.80s is not supported", kind)
+	}
+	for text := range strings.SplitSeq(strings.ToUpper(strings.TrimSpace(p.Value)), ",") {
+		m := moment{zone: zone, day: len(text) == len(dateLayout)}
+		layout := timeLayout
+		switch local, utc := strings.CutSuffix(text, "Z"); {
+		case m.day && kind == string(goical.ValueDateTime), !m.day && kind == string(goical.ValueDate):
+			return fail("the value is not of VALUE=%s", kind)
+		case m.day:
+			layout = dateLayout
+		case utc:
+			text, m.zone = local, time.UTC
+		}
+		if m.wall, err = time.Parse(layout, text); err != nil {
+			return fail("want a date such as 20261225 or a time such as 20261225T080000")
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// length is how long an event takes.
+type length struct {
+	days  int           // days of the calendar
+	exact time.Duration // after them
+}
+
+// after returns the end of an event that starts at the moment.
+func (l length) after(start moment) int64 {
+	return start.plus(l.days).unix() + int64(l.exact/time.Second)
+}
+
+var durationSyntax = regexp.MustCompile(`^\+?P(?:(\d{1,4})W)?(?:(\d{1,5})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})S)?)?$`)
+
+// parseDuration parses the value of DURATION.
+func parseDuration(text string) (length, error) {
+	parts := durationSyntax.FindStringSubmatch(strings.ToUpper(strings.TrimSpace(text)))
+	if parts == nil || strings.Join(parts[1:], "") == "" {
+		return length{}, fmt.Errorf("DURATION:%.80s: want a positive duration such as P1D or PT1H30M", text)
+	}
+	var n [5]int
+	for i, part := range parts[1:] {
+		if part != "" {
+			var err error
+			if n[i], err = strconv.Atoi(part); err != nil {
+				return length{}, fmt.Errorf("DURATION:%.80s: %w", text, err)
+			}
+		}
+	}
+	return length{
+		days:  7*n[0] + n[1],
+		exact: time.Duration(n[2])*time.Hour + time.Duration(n[3])*time.Minute + time.Duration(n[4])*time.Second,
+	}, nil
+}
+
+// lengthOf returns the length of an event that starts at the moment.
+func lengthOf(props goical.Props, start moment, zone *time.Location) (length, error) {
+	end, err := single(props, goical.PropDateTimeEnd, zone)
+	duration := props.Get(goical.PropDuration)
+	switch {
+	case err != nil:
+		return length{}, err
+	case end != nil && duration != nil:
+		return length{}, errors.New("DTEND and DURATION exclude each other")
+	case duration != nil:
+		l, err := parseDuration(duration.Value)
+		if err == nil && start.day && l.exact != 0 {
+			err = fmt.Errorf("DURATION:%.80s: an all-day event takes days", duration.Value)
+		}
+		return l, err
+	case end == nil && start.day:
+		return length{days: 1}, nil
+	case end == nil:
+		return length{}, nil
+	case end.day != start.day:
+		return length{}, errors.New("DTSTART and DTEND are not both dates or both times")
+	}
+	l := length{exact: time.Duration(end.unix()-start.unix()) * time.Second}
+	if start.day {
+		l = length{days: int(end.wall.Sub(start.wall) / (24 * time.Hour))}
+	}
+	if l.days < 0 || l.exact < 0 || start.day && l.days == 0 {
+		return length{}, errors.New("DTEND is not after DTSTART")
+	}
+	return l, nil
+}
+
+// single returns the moment of a property that has one, or nil if there is none.
+func single(props goical.Props, name string, zone *time.Location) (*moment, error) {
+	switch all := props.Values(name); len(all) {
+	case 0:
+		return nil, nil
+	case 1:
+		ms, err := moments(all[0], zone)
+		if err == nil && len(ms) != 1 {
+			err = fmt.Errorf("%s has %d values", name, len(ms))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &ms[0], nil
+	default:
+		return nil, fmt.Errorf("%s is there %d times", name, len(all))
+	}
+}
