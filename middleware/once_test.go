@@ -331,7 +331,7 @@ func TestOnceDies(t *testing.T) {
 				if runs++; runs == 1 {
 					w.host.Kill()
 					close(dead)
-					time.Sleep(time.Hour)
+					time.Sleep(2 * time.Minute)
 				}
 				_, _ = io.WriteString(rw, "done")
 			})

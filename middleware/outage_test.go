@@ -34,7 +34,7 @@ func TestSingletonTellsOfOutages(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			time.Sleep(time.Minute)
 			w.server.Stop(t)
-			time.Sleep(5 * time.Minute)
+			time.Sleep(2 * time.Minute)
 			for i := range failures {
 				if len(failures[i]) != n {
 					t.Errorf("outage %d: process %d was told %v", n, i, failures[i])

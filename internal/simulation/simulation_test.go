@@ -34,7 +34,7 @@ const enough = 10 * time.Hour
 func TestSimulation(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
-		n = min(n, 5)
+		n = min(n, 3)
 	}
 	var mu sync.Mutex
 	done, total, began := 0, map[string]int{}, time.Now()
