@@ -91,10 +91,14 @@ func (s *session) strayNote(key string) clientv3.Op {
 	}, []clientv3.Op{clientv3.OpDelete(note)}, nil)
 }
 
-// drop deletes what claims the key.
+// drop deletes what claims the key. Without a note it needs no permission on notes.
 func (a *attempt) drop() []clientv3.Op {
 	l := a.s.c.store.layout
-	return []clientv3.Op{clientv3.OpDelete(l.own(a.key)), clientv3.OpDelete(l.note(a.key))}
+	ops := []clientv3.Op{clientv3.OpDelete(l.own(a.key))}
+	if a.opts.note != nil {
+		ops = append(ops, clientv3.OpDelete(l.note(a.key)))
+	}
+	return ops
 }
 
 // undo takes back, in the background, whatever the attempt may have put or may

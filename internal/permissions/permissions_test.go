@@ -56,8 +56,9 @@ func table(t *testing.T) map[string]grants {
 
 // refused collects what etcd refused.
 type refused struct {
-	mu    sync.Mutex
-	calls []string
+	mu     sync.Mutex
+	calls  []string
+	giveUp context.CancelFunc // of the caller whose transaction comes next: it is carried out, and the reply lost
 }
 
 func (r *refused) note(call string) {
@@ -66,12 +67,26 @@ func (r *refused) note(call string) {
 	r.calls = append(r.calls, call)
 }
 
+// caller returns giveUp for the next transaction, once.
+func (r *refused) caller(method string) (giveUp context.CancelFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if method == "/etcdserverpb.KV/Txn" {
+		giveUp, r.giveUp = r.giveUp, nil
+	}
+	return giveUp
+}
+
 func (r *refused) options() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			err := invoke(ctx, method, req, reply, cc, opts...)
 			if err != nil && strings.Contains(err.Error(), "permission denied") {
 				r.note(fmt.Sprintf("%s %v", method, req))
+			}
+			if giveUp := r.caller(method); giveUp != nil && err == nil {
+				giveUp()
+				return context.Canceled
 			}
 			return err
 		}),
@@ -100,6 +115,27 @@ func (w watching) RecvMsg(m any) error {
 type world struct {
 	*testing.T
 	admin, user *clientv3.Client
+	refused     *refused
+}
+
+// undone acquires a key for a caller that gives up, and waits until that is undone.
+func (w world) undone(c *etcdclaims.Client) error {
+	w.Helper()
+	ctx, cancel := context.WithCancel(w.Context())
+	w.refused.mu.Lock()
+	w.refused.giveUp = cancel
+	w.refused.mu.Unlock()
+	if _, err := c.TryAcquire(ctx, "given up"); err == nil {
+		return errors.New("acquired, although the caller has given up")
+	}
+	for range 500 {
+		resp, err := w.admin.Get(w.Context(), prefix+"own/given up")
+		if err != nil || len(resp.Kvs) == 0 {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.New("the claim of the caller that gave up is still there")
 }
 
 func (w world) claims(etcd *clientv3.Client) *etcdclaims.Client {
@@ -128,10 +164,11 @@ func (w world) claim(c *etcdclaims.Client) *etcdclaims.Claim {
 // features does what a row is named after.
 var features = map[string]func(w world) error{
 	"TryAcquire, Check, Owns, Release, Txn": func(w world) error {
-		cl := w.claim(w.claims(w.user))
+		c := w.claims(w.user)
+		cl := w.claim(c)
 		_, err := cl.Owns(w.Context())
 		_, txnErr := cl.Txn(w.Context()).Then(clientv3.OpPut(data+"1", "")).Commit()
-		return errors.Join(cl.Check(), err, txnErr, cl.Release(w.Context()))
+		return errors.Join(cl.Check(), err, txnErr, w.undone(c), cl.Release(w.Context()))
 	},
 	"Acquire (waiting in line)": func(w world) error {
 		first, second := w.claims(w.user), w.claims(w.user)
@@ -184,8 +221,13 @@ var features = map[string]func(w world) error{
 		}
 		return errors.Join(err, renewErr, ownerErr, allErr)
 	},
-	"ForceRelease": func(w world) error {
-		holder := w.claim(w.claims(w.user))
+	"ForceRelease, Supersede": func(w world) error {
+		c := w.claims(w.user)
+		w.claim(c)
+		holder, again := c.TryAcquire(w.Context(), "k", etcdclaims.Supersede())
+		if again != nil {
+			return again
+		}
 		err := w.claims(w.user).ForceRelease(w.Context(), "k", "why")
 		<-holder.Done()
 		return err
@@ -326,6 +368,7 @@ func TestEachRowSuffices(t *testing.T) {
 			w := world{
 				t, server.ClientWith(t, clientv3.Config{Username: "root", Password: "root"}),
 				server.ClientWith(t, clientv3.Config{Username: "user", Password: "user", DialOptions: denied.options()}),
+				&denied,
 			}
 			// Cleanups run in reverse: this one after the clients are closed.
 			t.Cleanup(func() {
