@@ -148,6 +148,16 @@ func TestWithoutScript(t *testing.T) {
 	<-held.Done()
 }
 
+// A trial of writes that is asked for on the page shows what it has found.
+func TestTrial(t *testing.T) {
+	s := newStage(t, webui.Config{Access: permissive})
+	s.opens("health")
+	s.shows("None yet.", 10*time.Second)
+	s.do(chromedp.Click(`section[aria-label="Doctor"] form button`), chromedp.WaitVisible(`.banner.good`),
+		chromedp.Click(`section[aria-label="Doctor"] details:last-of-type summary`))
+	s.shows("a lease and a claim took", 10*time.Second)
+}
+
 // Nothing that somebody has named becomes a part of the page.
 func TestHostileNames(t *testing.T) {
 	s := newStage(t, webui.Config{Access: permissive})
