@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,8 +28,11 @@ func report(name string) sched.Definition {
 // reports lets processes run the kind "report". It returns the payloads of the runs.
 func (f *fleet) reports(takes time.Duration) *[]string {
 	payloads := new([]string)
+	var mu sync.Mutex
 	f.kinds = map[string]sched.KindHandler{"report": func(ctx context.Context, _ sched.Tick, payload json.RawMessage) error {
+		mu.Lock()
 		*payloads = append(*payloads, string(payload))
+		mu.Unlock()
 		select {
 		case <-time.After(takes):
 			return nil
@@ -381,6 +385,36 @@ func TestDefineWithoutOwner(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+// The owner dies while it takes a change up.
+func TestDefineOwnerDies(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			inFleet(t, func(t *testing.T, f *fleet) {
+				f.reports(0)
+				f.start(0)
+				f.start(0)
+				change := func(clock string, what func()) {
+					f.until(clock)
+					what()
+					time.Sleep(after)
+					f.owner().kill()
+					f.start(0)
+				}
+				d := report("a")
+				change("00:00:30", func() { d = f.define(d) })
+				change("00:01:30", func() { d.Schedule = "*/2 * * * *"; d = f.define(d) })
+				change("00:04:30", func() { noErr(t, f.console().Undefine(t.Context(), "a", d.Version)) })
+				f.until("00:08:30")
+				f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:04:00")
+				change("00:08:30", func() { f.define(report("a")) })
+				f.until("00:09:30")
+				f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:04:00", "00:09:00")
+			})
+		})
+	}
 }
 
 // A job moves from a definition to code, and back.

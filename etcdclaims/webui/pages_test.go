@@ -64,6 +64,13 @@ func TestGroupWithoutOwner(t *testing.T) {
 			w.Error("the owner is not found")
 		}
 		w.shows("health", "Nothing is wrong")
+		defined, err := s.Define(w.Context(), sched.Definition{Name: "report", Schedule: "@hourly", Kind: "mail"})
+		w.ok(err)
+		time.Sleep(time.Minute)
+		w.shows("schedules", "report", "problem")
+		w.shows("job?group=billing&job=report", "does not run as defined", "has no handler of kind &#34;mail&#34;")
+		w.ok(s.Undefine(w.Context(), "report", defined))
+		w.ok(s.Forget(w.Context(), "report"))
 		w.ok(s.Pause(w.Context(), "nightly", "INC-311"))
 		stop()
 		w.ok(<-ended)
