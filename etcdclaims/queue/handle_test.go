@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // Of two holders of one handle that call the same verb, and one of which loses its
@@ -25,6 +26,7 @@ func TestSameVerbOfTwoHolders(t *testing.T) {
 			for _, loser := range []string{"the adopted lease loses", "the first lease loses", "of two adopted leases one loses"} {
 				t.Run(name+variant+"/"+loser, func(t *testing.T) {
 					t.Parallel()
+					testetcd.Sample(t)
 					virtually(t, func(w *world) {
 						cfg.TTL = 30 * sec
 						first, firstHost := w.process(cfg)
