@@ -24,7 +24,7 @@ type Info struct {
 	Claim    string    // ID of the term; see Claim.ID
 	Owner    string    // label of the holder, for people
 	Instance string    // client of the holder; see Client.Instance
-	Since    time.Time // when the term began, by the holder's wall clock
+	Since    time.Time // when the holder asked for the key, by its wall clock: a time in line counts
 	Attempt  int       // number of the work's attempt; 0 for a claim without a record
 	Note     []byte    // nil if there is none
 	// Kind is empty for a claim, and "lock" for a lock of Locks. It is

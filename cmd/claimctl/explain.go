@@ -56,7 +56,8 @@ func (a *app) explainCommand() *cobra.Command {
 		Short: "Explain who holds a key, until when, and who waits for it",
 		Long: `Explain a key. The command prints:
 
-  - the holder, since when it holds the key, and its last renewal
+  - the holder, since when it has or wanted the key (a time in line counts), and its
+    last renewal
   - when the key is free if the holder is dead
   - the callers in line, in their order, with how long they wait, and the next of them
   - the record of the key's work, if there is one
