@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -20,6 +21,7 @@ import (
 const (
 	mostBytes     = 2 << 20
 	mostLineBytes = 64 << 10 // also after unfolding
+	mostHeadBytes = 8 << 10  // of a line, before its value
 	mostInstances = 200_000
 )
 
@@ -59,7 +61,7 @@ func Parse(r io.Reader, zone string) (*Calendar, error) {
 			return nil, fmt.Errorf("ical: event %.80q: %w", e.uid, err)
 		}
 		if instances += len(starts); instances > mostInstances {
-			return nil, fmt.Errorf("ical: the events until %.80q have more than %d instances before the year %d", e.uid, mostInstances, horizon.Year())
+			return nil, fmt.Errorf("ical: event %.80q: the events of the file, up to this one, have more than %d instances before the year %d", e.uid, mostInstances, horizon.Year())
 		}
 		for _, start := range starts {
 			if is := (interval{start.unix(), e.length.after(start)}); is.start < is.end {
@@ -85,8 +87,8 @@ func (c *Calendar) Covers(t time.Time) (covered bool, until time.Time) {
 	return false, time.Unix(c.covered[next].start, 0).UTC()
 }
 
-// String returns the zone, the number of events, and a hash of what they say about times. It
-// depends on neither the order of the events, nor their texts, nor the tz database.
+// String returns the zone, the number of events, and a hash of the properties that Parse uses.
+// It depends on neither the order of the events, nor their summaries, nor the tz database.
 func (c *Calendar) String() string { return c.text }
 
 // merge sorts intervals, and joins those that overlap or touch.
@@ -149,15 +151,30 @@ func decode(r io.Reader) (all []*goical.Component, err error) {
 	return all, nil
 }
 
-// checkLines refuses long lines: the parser takes quadratic time for them.
+// lineHead is a name and its parameters, up to the value, as the parser reads them.
+var lineHead = regexp.MustCompile(`^[^;:]+(?:;[^=:;"]+=(?:"[^"]*"|[^",;:]*)(?:,(?:"[^"]*"|[^",;:]*))*)*:`)
+
+// checkLines refuses long lines, and long parameters: the parser takes quadratic time for them.
 func checkLines(text []byte) error {
+	var head []byte // of the unfolded line
 	length := 0
 	for line := range bytes.Lines(text) {
-		if line[0] != ' ' && line[0] != '\t' {
-			length = 0
+		length += len(line)
+		unfolded := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+		if line[0] == ' ' || line[0] == '\t' {
+			unfolded = unfolded[1:]
+		} else {
+			head, length = head[:0], len(line)
 		}
-		if length += len(line); length > mostLineBytes {
+		if length > mostLineBytes {
 			return fmt.Errorf("a line has more than %d bytes", mostLineBytes)
+		}
+		if len(head) == mostHeadBytes {
+			continue
+		}
+		head = append(head, unfolded[:min(len(unfolded), mostHeadBytes-len(head))]...)
+		if len(head) == mostHeadBytes && !lineHead.Match(head) {
+			return fmt.Errorf("a line has more than %d bytes before its value", mostHeadBytes)
 		}
 	}
 	return nil

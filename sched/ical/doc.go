@@ -15,23 +15,40 @@
 // DTSTART, DTEND and DURATION; RRULE by the day, week, month and year; RDATE and EXDATE
 // with lists of dates and times; RECURRENCE-ID for single instances that were moved or
 // cancelled. All-day events, and times without a zone, are in the zone that the caller
-// names. A TZID is a name of the tz database. What a VTIMEZONE says is not used.
+// names. A TZID is a name of the tz database; VTIMEZONE components are ignored. A TZID does
+// not apply to dates. A RECURRENCE-ID that is not an instance of the event replaces nothing.
 //
-// Parse returns an error, which names the event and the property, for what it does not
-// understand rather than leave it out: rules by the hour or shorter, BYHOUR, BYMINUTE and
-// BYSECOND, EXRULE, periods in RDATE, RANGE, a TZID that is not in the tz database (such as
-// "W. Europe Standard Time"), and a DTSTART that is not an instance of its RRULE.
+// # What is refused
+//
+// Parse returns an error for the properties below that it does not support, instead of
+// ignoring them. The error names the event and the property.
+//
+//   - Rules by the hour or shorter, BYHOUR, BYMINUTE and BYSECOND, and EXRULE.
+//   - BYWEEKNO and BYYEARDAY without FREQ=YEARLY, and BYMONTHDAY with FREQ=WEEKLY.
+//   - BYWEEKNO other than 1 to 51, and BYSETPOS with FREQ=WEEKLY or DAILY.
+//   - Numbers in BYDAY with FREQ=WEEKLY or DAILY, with BYWEEKNO, or on some of its days only.
+//   - A rule with both UNTIL and COUNT, with a part twice, or without a value.
+//   - A DTSTART that is not an instance of its RRULE.
+//   - Periods in RDATE, and RANGE of RECURRENCE-ID.
+//   - A RECURRENCE-ID that is a date if DTSTART of the recurring event is a time, or vice versa.
+//   - A TZID that is not in the tz database, such as "W. Europe Standard Time".
+//   - UID, STATUS, DTSTART, DTEND, DURATION, RRULE or RECURRENCE-ID twice in an event.
+//   - Two events with the same UID and the same RECURRENCE-ID, or with the same UID and
+//     without RECURRENCE-ID, whatever their SEQUENCE.
 //
 // # When clocks change
 //
-// A rule follows the wall clock. A time in a gap is that much later, and a time in a fold is
-// the first of the two, as RFC 5545 demands. With DTEND all instances of an event at a time
+// A rule follows the wall clock. A time in a gap is read with the UTC offset before the gap:
+// 02:30 becomes 03:30 if clocks skip an hour. A time in a fold is the first of the two. RFC
+// 5545 demands both. With DTEND all instances of an event at a time
 // are equally long; with DURATION its days are days of the calendar. All-day events are days
 // of the calendar.
 //
 // # Bounds
 //
-// A file has at most 2 MiB, and lines of 64 KiB. Its events have at most 200,000 instances.
+// A file has at most 2 MiB, lines of 64 KiB, and 8 KiB before the value of a line. At most
+// 1,000 of its events have an RRULE, with at most 10 values of BYSETPOS each. Its events have
+// at most 200,000 instances. A file beyond a bound is refused.
 // Rules begin in the year 1900 or later, and have no instance from the year 2100 on.
 //
 // The package links github.com/emersion/go-ical and github.com/teambition/rrule-go. Nothing

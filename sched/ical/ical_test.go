@@ -41,6 +41,8 @@ func event(lines ...string) string {
 	return "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:e\r\n" + strings.Join(lines, "\r\n") + "\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
 }
 
+func noUID(lines ...string) string { return strings.Replace(event(lines...), "UID:e\r\n", "", 1) }
+
 // periods returns the time that a calendar covers between two dates, in a zone.
 func periods(t *testing.T, c calendar.Calendar, from, to, zone string) (all []string) {
 	t.Helper()
@@ -167,6 +169,36 @@ func TestEvents(t *testing.T) {
 			[]string{"DTSTART;VALUE=DATE:20260102", "DURATION:P2D", "RRULE:FREQ=DAILY;COUNT=3"},
 			[]string{"2026-01-02 00:00 - 2026-01-06 00:00"},
 		},
+		{
+			"a length of six hundred years", "2599-12-31", "2700-01-01", "UTC",
+			[]string{"DTSTART:20260101T000000Z", "DTEND:26260101T000000Z"},
+			[]string{"2599-12-31 00:00 - 2626-01-01 00:00"},
+		},
+		{
+			"days until the last year", "9999-12-30", "9999-12-31", "UTC",
+			[]string{"DTSTART:20260101", "DTEND:99991231"},
+			[]string{"9999-12-30 00:00 - 9999-12-31 00:00"},
+		},
+		{
+			"the longest DURATION", "2330-02-17", "2340-01-01", "UTC",
+			[]string{"DTSTART:20260101T000000Z", "DURATION:PT999999H99999999M"},
+			[]string{"2330-02-17 00:00 - 2330-03-20 01:39"},
+		},
+		{
+			"TZID does not apply to dates", "2026-01-01", "2026-01-05", "Europe/Berlin",
+			[]string{"DTSTART;VALUE=DATE;TZID=America/New_York:20260101"},
+			[]string{"2026-01-01 00:00 - 2026-01-02 00:00"},
+		},
+		{
+			"BYWEEKNO without BYDAY is the weekday of DTSTART", "2026-01-01", "2028-01-01", "UTC",
+			[]string{"DTSTART:20260512", "RRULE:FREQ=YEARLY;BYWEEKNO=20"},
+			[]string{"2026-05-12 00:00 - 2026-05-13 00:00", "2027-05-18 00:00 - 2027-05-19 00:00"},
+		},
+		{
+			"long parameters of long values", "2026-01-01", "2026-01-05", "UTC",
+			[]string{"DESCRIPTION;ALTREP=\"cid:a;b=c:d\",x;LANGUAGE=en:" + strings.Repeat("x", 60<<10), "DTSTART:20260101"},
+			[]string{"2026-01-01 00:00 - 2026-01-02 00:00"},
+		},
 		{"a time without an end", "2026-01-01", "2026-01-09", "UTC", []string{"DTSTART:20260102T000000Z"}, nil},
 		{
 			"29 February", "2026-01-01", "2033-01-01", "UTC",
@@ -200,7 +232,7 @@ func TestRefused(t *testing.T) {
 		event("DTSTART;TZID=W. Europe Standard Time:20260101T000000"):    `TZID "W. Europe Standard Time"`,
 		event("DTSTART;TZID=Local:20260101T000000"):                      "depends on the machine",
 		event("DTSTART;VALUE=DATE:20260101T000000"):                      "not of VALUE=DATE",
-		event(start, start):                                              "DTSTART is there 2 times",
+		event(start, start):                                              "DTSTART appears 2 times",
 		event(start, "DTEND:20260101T000000"):                            "not both dates",
 		event(start, "DTEND;VALUE=DATE:20260101"):                        "DTEND is not after DTSTART",
 		event(start, "DTEND;VALUE=DATE:20260102", "DURATION:P1D"):        "exclude each other",
@@ -208,7 +240,7 @@ func TestRefused(t *testing.T) {
 		event(start, "DURATION:-P1D"):                                    "DURATION:-P1D: want a positive",
 		event(start, "DURATION:P"):                                       "want a positive",
 		event(start, "EXRULE:FREQ=DAILY"):                                "EXRULE is not supported",
-		event(start, "RRULE:FREQ=DAILY", "RRULE:FREQ=WEEKLY"):            "more than one RRULE",
+		event(start, "RRULE:FREQ=DAILY", "RRULE:FREQ=WEEKLY"):            "RRULE appears 2 times",
 		event(start, "RRULE:FREQ=HOURLY"):                                "RRULE:FREQ=HOURLY: FREQ=HOURLY is not supported",
 		event(at, "RRULE:FREQ=DAILY;BYHOUR=2,3"):                         "BYHOUR is not supported",
 		event(start, "RRULE:FREQ=DAILY;X-SKIP=1"):                        "X-SKIP is not supported",
@@ -227,7 +259,33 @@ func TestRefused(t *testing.T) {
 		event(start, "RECURRENCE-ID;RANGE=THISANDFUTURE:20260101"):       "RANGE of RECURRENCE-ID",
 		event(start, "RECURRENCE-ID:20260101", "RRULE:FREQ=DAILY"):       "with RECURRENCE-ID has an RRULE",
 		event("DTSTART;VALUE=DATE:00010101", "RRULE:FREQ=DAILY"):         "in the years 1900 to 2099",
-		strings.Repeat(event("DTSTART:19000101", "RRULE:FREQ=DAILY"), 3): "more than 200000 instances before the year 2100",
+		strings.Repeat(noUID("DTSTART:19000101", "RRULE:FREQ=DAILY"), 3): `event "": the events of the file, up to this one, have more than 200000 instances before the year 2100`,
+
+		event("X;Y=" + strings.Repeat("a", 9<<10) + ":v"):                                             "more than 8192 bytes before its value",
+		event("X;Y:=\"" + strings.Repeat("a", 9<<10)):                                                 "more than 8192 bytes before its value",
+		event("X;Y=" + strings.Repeat("a\r\n ", 9<<10) + ":v"):                                        "more than 8192 bytes before its value",
+		event(start, "DURATION:P1D", "DURATION:P5D"):                                                  "DURATION appears 2 times",
+		event(start, "UID:f"):                                                                         "UID appears 2 times",
+		event(start, "RRULE:"):                                                                        "RRULE is empty",
+		event(start, "RRULE:FREQ=DAILY;FREQ=WEEKLY"):                                                  "FREQ appears more than once",
+		event(start, "RRULE:FREQ=WEEKLY;COUNT=5;COUNT=1"):                                             "COUNT appears more than once",
+		event(start, "RRULE:FREQ=WEEKLY;COUNT=5;UNTIL=20260601"):                                      "UNTIL and COUNT exclude each other",
+		event(start, "RRULE:FREQ=WEEKLY;BYDAY="):                                                      "BYDAY is empty",
+		event(start, "RRULE:FREQ=WEEKLY;BYDAY=1TH"):                                                   "numbers in BYDAY are not supported with FREQ=WEEKLY",
+		event(start, "RRULE:FREQ=DAILY;BYDAY=1TH"):                                                    "numbers in BYDAY are not supported with FREQ=DAILY",
+		event(start, "RRULE:FREQ=YEARLY;BYWEEKNO=1;BYDAY=1TH"):                                        "numbers in BYDAY are not supported with BYWEEKNO",
+		event(start, "RRULE:FREQ=MONTHLY;BYDAY=TH,2MO"):                                               "with and without numbers",
+		event(start, "RRULE:FREQ=MONTHLY;BYWEEKNO=1"):                                                 "BYWEEKNO is not supported with FREQ=MONTHLY",
+		event(start, "RRULE:FREQ=YEARLY;BYWEEKNO=1,52"):                                               "BYWEEKNO is supported from 1 to 51",
+		event(start, "RRULE:FREQ=YEARLY;BYWEEKNO=-52"):                                                "BYWEEKNO is supported from 1 to 51",
+		event(start, "RRULE:FREQ=DAILY;BYYEARDAY=1"):                                                  "BYYEARDAY is not supported with FREQ=DAILY",
+		event(start, "RRULE:FREQ=WEEKLY;BYMONTHDAY=1"):                                                "BYMONTHDAY is not supported with FREQ=WEEKLY",
+		event(start, "RRULE:FREQ=WEEKLY;BYDAY=TH,FR;BYSETPOS=1"):                                      "BYSETPOS is not supported with FREQ=WEEKLY",
+		event(start, "RRULE:FREQ=YEARLY;BYSETPOS=1,2,3,4,5,6,7,8,9,10,11"):                            "BYSETPOS has more than 10 values",
+		event(start) + event(start, "STATUS:CANCELLED", "SEQUENCE:1"):                                 `event "e": another event of the file has the same UID and RECURRENCE-ID`,
+		event(start, "RECURRENCE-ID:20260101", "SEQUENCE:1") + event(start, "RECURRENCE-ID:20260101"): "same UID and RECURRENCE-ID",
+		event(at, "RRULE:FREQ=DAILY") + event(at, "RECURRENCE-ID;VALUE=DATE:20260102"):                "DTSTART and a RECURRENCE-ID are not both dates",
+		strings.Repeat(noUID(start, "RRULE:FREQ=YEARLY"), 1001):                                       "more than 1000 events of the file have an RRULE",
 	} {
 		_, err := ical.Parse(strings.NewReader(text), "UTC")
 		if err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "ical: ") || strings.Contains(err.Error(), "\n") {
@@ -258,6 +316,7 @@ func TestText(t *testing.T) {
 		text("UTC", b, a), text("UTC", a, b, b),
 		text("UTC", strings.Replace(a, "DTSTART", "SUMMARY:x\nUID:other\nDTSTART", 1), b),
 		text("UTC", strings.Replace(a, "20260102,20260103", "20260103,20260102", 1), b),
+		text("UTC", a, strings.Replace(b, "20270101", "20270101\nDTEND:20270102", 1)),
 	} {
 		if same != is {
 			t.Errorf("%s, was %s", same, is)
@@ -269,6 +328,30 @@ func TestText(t *testing.T) {
 	} {
 		if other == is {
 			t.Errorf("%s did not change", other)
+		}
+	}
+}
+
+// Values that a list repeats cost nothing: each would be evaluated for each day.
+func TestRepeatedValues(t *testing.T) {
+	repeat := func(value string) string { return value + strings.Repeat(","+value, 1000) }
+	lists := "RRULE:FREQ=YEARLY;BYMONTH=" + repeat("1") + ";BYDAY=" + repeat("MO,TU,WE,TH,FR,SA,SU") + ";BYSETPOS=" + repeat("1")
+	c := parse(t, event("DTSTART:19000101", lists), "UTC")
+	want(t, periods(t, c, "2026-01-01", "2027-01-01", "UTC"), "2026-01-01 00:00 - 2026-01-02 00:00")
+}
+
+// BYWEEKNO counts weeks as ISO 8601 does, also around New Year.
+func TestWeeks(t *testing.T) {
+	for _, week := range []int{1, 2, 51} {
+		start := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC) // a Monday
+		start = start.AddDate(0, 0, 7*(week-1))
+		rule := fmt.Sprintf("RRULE:FREQ=YEARLY;BYWEEKNO=%d;BYDAY=MO,TU,WE,TH,FR,SA,SU", week)
+		c := parse(t, event("DTSTART:"+start.Format("20060102"), rule), "UTC")
+		for day := start; day.Year() < 2099; day = day.AddDate(0, 0, 1) {
+			_, w := day.ISOWeek()
+			if covered, _ := c.Covers(day); covered != (w == week) {
+				t.Fatalf("%v is in week %d; covered: %v, want week %d", day, w, covered, week)
+			}
 		}
 	}
 }

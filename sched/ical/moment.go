@@ -22,6 +22,8 @@ type moment struct {
 // farthest is more than any zone is ahead of or behind UTC, in seconds.
 const farthest = 26 * 60 * 60
 
+const secondsPerDay = 24 * 60 * 60
+
 // unix returns the instant. A time in a gap is read with the offset before the gap, and a
 // time in a fold is the first of the two.
 func (m moment) unix() int64 {
@@ -56,8 +58,10 @@ func (m moment) text() string {
 	return m.wall.Format(timeLayout) + m.zone.String()
 }
 
-// moments parses the dates and times of a property. The zone is that of times without one.
+// moments parses the dates and times of a property. The zone is that of dates, and
+// of times without one.
 func moments(p goical.Prop, zone *time.Location) (all []moment, err error) {
+	dateZone := zone // TZID does not apply to dates
 	fail := func(format string, args ...any) ([]moment, error) {
 		return nil, fmt.Errorf("%s:%.80s: %w", p.Name, p.Value, fmt.Errorf(format, args...))
 	}
@@ -77,7 +81,7 @@ func moments(p goical.Prop, zone *time.Location) (all []moment, err error) {
 		case m.day && kind == string(goical.ValueDateTime), !m.day && kind == string(goical.ValueDate):
 			return fail("the value is not of VALUE=%s", kind)
 		case m.day:
-			layout = dateLayout
+			layout, m.zone = dateLayout, dateZone
 		case utc:
 			text, m.zone = local, time.UTC
 		}
@@ -91,13 +95,18 @@ func moments(p goical.Prop, zone *time.Location) (all []moment, err error) {
 
 // length is how long an event takes.
 type length struct {
-	days  int           // days of the calendar
-	exact time.Duration // after them
+	days    int    // days of the calendar
+	seconds int64  // after them
+	text    string // identifies the length, whatever the tz database says
+}
+
+func newLength(days int, seconds int64) length {
+	return length{days: days, seconds: seconds, text: fmt.Sprintf("%dD%ds", days, seconds)}
 }
 
 // after returns the end of an event that starts at the moment.
 func (l length) after(start moment) int64 {
-	return start.plus(l.days).unix() + int64(l.exact/time.Second)
+	return start.plus(l.days).unix() + l.seconds
 }
 
 var durationSyntax = regexp.MustCompile(`^\+?P(?:(\d{1,4})W)?(?:(\d{1,5})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})S)?)?$`)
@@ -108,19 +117,16 @@ func parseDuration(text string) (length, error) {
 	if parts == nil || strings.Join(parts[1:], "") == "" {
 		return length{}, fmt.Errorf("DURATION:%.80s: want a positive duration such as P1D or PT1H30M", text)
 	}
-	var n [5]int
+	var n [5]int64
 	for i, part := range parts[1:] {
 		if part != "" {
 			var err error
-			if n[i], err = strconv.Atoi(part); err != nil {
+			if n[i], err = strconv.ParseInt(part, 10, 64); err != nil {
 				return length{}, fmt.Errorf("DURATION:%.80s: %w", text, err)
 			}
 		}
 	}
-	return length{
-		days:  7*n[0] + n[1],
-		exact: time.Duration(n[2])*time.Hour + time.Duration(n[3])*time.Minute + time.Duration(n[4])*time.Second,
-	}, nil
+	return newLength(int(7*n[0]+n[1]), 3600*n[2]+60*n[3]+n[4]), nil
 }
 
 // lengthOf returns the length of an event that starts at the moment.
@@ -134,42 +140,39 @@ func lengthOf(props goical.Props, start moment, zone *time.Location) (length, er
 		return length{}, errors.New("DTEND and DURATION exclude each other")
 	case duration != nil:
 		l, err := parseDuration(duration.Value)
-		if err == nil && start.day && l.exact != 0 {
+		if err == nil && start.day && l.seconds != 0 {
 			err = fmt.Errorf("DURATION:%.80s: an all-day event takes days", duration.Value)
 		}
 		return l, err
 	case end == nil && start.day:
-		return length{days: 1}, nil
+		return newLength(1, 0), nil
 	case end == nil:
-		return length{}, nil
+		return newLength(0, 0), nil
 	case end.day != start.day:
 		return length{}, errors.New("DTSTART and DTEND are not both dates or both times")
 	}
-	l := length{exact: time.Duration(end.unix()-start.unix()) * time.Second}
+	l := length{seconds: end.unix() - start.unix(), text: "until " + end.text()}
 	if start.day {
-		l = length{days: int(end.wall.Sub(start.wall) / (24 * time.Hour))}
+		l = newLength(int((end.wall.Unix()-start.wall.Unix())/secondsPerDay), 0)
 	}
-	if l.days < 0 || l.exact < 0 || start.day && l.days == 0 {
+	if l.days < 0 || l.seconds < 0 || start.day && l.days == 0 {
 		return length{}, errors.New("DTEND is not after DTSTART")
 	}
 	return l, nil
 }
 
-// single returns the moment of a property that has one, or nil if there is none.
+// single returns the moment of a property, or nil if there is none.
 func single(props goical.Props, name string, zone *time.Location) (*moment, error) {
-	switch all := props.Values(name); len(all) {
-	case 0:
+	p := props.Get(name)
+	if p == nil {
 		return nil, nil
-	case 1:
-		ms, err := moments(all[0], zone)
-		if err == nil && len(ms) != 1 {
-			err = fmt.Errorf("%s has %d values", name, len(ms))
-		}
-		if err != nil {
-			return nil, err
-		}
-		return &ms[0], nil
-	default:
-		return nil, fmt.Errorf("%s is there %d times", name, len(all))
 	}
+	all, err := moments(*p, zone)
+	if err == nil && len(all) != 1 {
+		err = fmt.Errorf("%s has %d values", name, len(all))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &all[0], nil
 }
