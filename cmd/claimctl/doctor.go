@@ -40,10 +40,10 @@ doctor checks, in this order:
   epoch        the epoch of the claims
   revision     whether etcd was restored, and its revision went back
   permissions  what the user may not do, for each feature of docs/permissions.md
-  lease, watch a claim of doctor's own, and when its event came
+  write, watch a claim of doctor's own, and when its event came
   latency      up to 100 writes of nothing, and whether --ttl fits them
   claims       held keys, zombies, keys without a lease
-  lines        people in line for a free key, or without a lease
+  lines        waiters in line for a free key, or without a lease
   leases       leases that no key is attached to
   sessions     those whose renewal is late
   work         orphaned, dead and unreadable records

@@ -16,16 +16,22 @@ import (
 const (
 	// examineEvery is the least time between two examinations.
 	examineEvery = 20 * time.Second
-	// trialPause is the least time between two trials. Who asks for another one sooner is
-	// shown the last.
+	// examineTimeout bounds one examination, and checkTimeout each of its checks: some
+	// send a request for each queue and each lease.
+	examineTimeout, checkTimeout = 30 * time.Second, 15 * time.Second
+	// trialPause is the least time between two trials.
 	trialPause = 10 * time.Second
 	// mostExamined is how many claims, places in line and records are examined, and
 	// mostLeases how many leases are asked for in each check.
 	mostExamined, mostLeases = 1000, 50
 )
 
-// errTrying is returned when a trial is asked for during another one.
-var errTrying = errors.New("a trial is under way: look at this page again in a few seconds")
+var (
+	// errTrying is returned when a trial is requested during another one.
+	errTrying = errors.New("a trial is in progress: see its findings in a few seconds")
+	// errTried is returned when a trial is requested within trialPause of the last one.
+	errTried = errors.New("a trial has just ended: see its findings, or try again in a few seconds")
+)
 
 // finding is what one check has found.
 type finding struct {
@@ -36,8 +42,8 @@ type finding struct {
 // Bad reports whether the finding is an error.
 func (f finding) Bad() bool { return f.Level == doctor.Error }
 
-// sights are the pages that show what a check is about.
-var sights = map[string]template.URL{
+// subjects maps a check to the page that shows the objects of the check.
+var subjects = map[string]template.URL{
 	"claims": "claims", "lines": "lines", "sessions": "sessions", "work": "work", "queues": "queues", "jobs": "schedules",
 }
 
@@ -53,7 +59,7 @@ func newFindings(all []doctor.Finding) (f findings) {
 		if found.Level == doctor.OK {
 			f.Well = append(f.Well, found)
 		} else {
-			f.Troubles = append(f.Troubles, finding{found, sights[found.Check]})
+			f.Troubles = append(f.Troubles, finding{found, subjects[found.Check]})
 		}
 	}
 	slices.SortStableFunc(f.Troubles, func(a, b finding) int { return cmp.Compare(a.Level, b.Level) }) // "error" comes before "warning"
@@ -68,11 +74,14 @@ type examined struct {
 
 // examine returns what the checks that only read have found, for all tabs alike.
 func (q *request) examine() (examined, Fresh) {
-	return snapshotOf(q, doctorTopic, examineEvery, func(ctx context.Context, h *Handler) (examined, error) {
+	return snapshotOf(q, doctorTopic, examineEvery, func(_ context.Context, h *Handler) (examined, error) {
 		if h.claims.Passthrough() {
 			return examined{}, nil
 		}
+		ctx, cancel := context.WithTimeout(h.ctx, examineTimeout) // longer than other readings
+		defer cancel()
 		e := h.examination()
+		e.Patience, e.Untimed = checkTimeout, true // each new duration would reload all tabs
 		e.Login(h.claims.Etcd().Username != "", false, 0)
 		if e.Cluster(ctx) {
 			e.Epoch(ctx)
@@ -110,7 +119,7 @@ type trial struct {
 	By string
 }
 
-// try makes a trial for a person.
+// try makes a trial that the user has requested.
 func (h *Handler) try(ctx context.Context, user string) error {
 	t := &h.trials
 	t.mu.Lock()
@@ -120,7 +129,7 @@ func (h *Handler) try(ctx context.Context, user string) error {
 		return errTrying
 	case !t.last.At.IsZero() && time.Since(t.last.At) < trialPause:
 		t.mu.Unlock()
-		return nil
+		return errTried
 	}
 	t.running = true
 	t.mu.Unlock()
@@ -135,8 +144,8 @@ func (h *Handler) try(ctx context.Context, user string) error {
 	return nil
 }
 
-// lastOne returns what the last trial has found.
-func (t *trials) lastOne() trial {
+// latest returns the findings of the last trial.
+func (t *trials) latest() trial {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last

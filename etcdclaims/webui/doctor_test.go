@@ -1,12 +1,14 @@
 package webui_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -80,9 +82,12 @@ func TestTrial(t *testing.T) {
 
 		grants := func() int { return len(w.host.Sent(claimtest.Grant)) }
 		before := grants()
-		try(http.StatusSeeOther)
+		try(http.StatusConflict)
 		if grants() != before {
 			w.Error("a second trial at once")
+		}
+		if n := logs.FilterMessage("operation carried out").Len(); n != 1 {
+			w.Errorf("the log has a trial that was not made: %v", logs.All())
 		}
 		time.Sleep(10 * time.Second)
 		first := make(chan int)
@@ -102,5 +107,27 @@ func TestTrial(t *testing.T) {
 		if w.revision() != before || len(w.host.Sent(claimtest.Grant)) > 0 {
 			w.Error("a trial without permission")
 		}
+	})
+}
+
+// A healthy etcd with a slow network and many queues is examined to the end.
+func TestExaminationOfMany(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		c, _ := w.client("worker")
+		for i := range 60 {
+			q, err := queue.New(c, queue.Config{Name: fmt.Sprint("q", i)})
+			w.ok(err)
+			_, err = q.Enqueue(w.Context(), queue.NewItem([]byte("x")))
+			w.ok(err)
+		}
+		w.host.Inject(claimtest.Fault{Times: -1, DelayReply: 30 * time.Millisecond})
+		w.opens("health")
+		w.eventually("all is examined", func() bool {
+			body := w.shows("health", "Health")
+			if strings.Contains(body, "<bdi>cannot be") || strings.Contains(body, "not examined") {
+				w.Fatalf("a check did not end:\n%s", body)
+			}
+			return strings.Contains(body, "Nothing is wrong")
+		})
 	})
 }

@@ -44,6 +44,6 @@ func (q *request) health() (any, error) {
 		return c, nil
 	})
 	p.Doctor, p.Examined = q.examine()
-	p.Trial, p.CanTry, p.Tabs = q.h.trials.lastOne(), q.can(Operation{Action: ActionTrial}), q.h.tabs.count()
+	p.Trial, p.CanTry, p.Tabs = q.h.trials.latest(), q.can(Operation{Action: ActionTrial}), q.h.tabs.count()
 	return p, nil
 }

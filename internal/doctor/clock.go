@@ -8,8 +8,8 @@ import (
 )
 
 // clockOff compares the clock of this host with that of a member, as its answers to
-// HTTP show it: in full seconds. It returns 0 if the member does not speak HTTP, or
-// how to ask it is not known.
+// HTTP show it: in full seconds. It returns 0 if the member does not speak HTTP, or if the
+// scheme of its endpoint is unknown.
 func (e *Examination) clockOff(ctx context.Context, endpoint string) time.Duration {
 	switch scheme, _, has := strings.Cut(endpoint, "://"); {
 	case !has && e.TLS != nil:

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -46,14 +47,16 @@ type Examination struct {
 	// TLS is how members are asked for their time by HTTPS. If it is nil, only members
 	// whose endpoint begins with http:// are asked.
 	TLS *tls.Config
-	// Plain makes members be asked by HTTP whose endpoint has no scheme.
+	// Plain makes Cluster ask members by HTTP if their endpoints have no scheme.
 	Plain bool
 	// TTL is the lease time of claims that the latency is judged by. Zero means the
 	// shortest one of the sessions that there are.
 	TTL time.Duration
-	// Features are those whose permissions must not lack. None means all, but those of
-	// other features than acquiring are warnings.
+	// Features are the features in use: a permission that one of them lacks is an error.
+	// Empty means all features; then only those of acquiring are errors, others warnings.
 	Features []string
+	// Untimed omits from the findings of Cluster how long an answer took.
+	Untimed bool
 
 	Findings []Finding
 	Members  []Member // found by Cluster
@@ -99,10 +102,15 @@ func (e *Examination) Login(password, certificate bool, took time.Duration) {
 
 const useCertificates = "use client certificates with common names (docs/operations.md)"
 
-// Survey looks for what nobody looks after any more: claims, lines, leases, sessions,
-// work, queues and jobs.
+// Survey looks for abandoned claims, places in line, leases, sessions, work, queues and
+// jobs. If the deadline of ctx passes, one warning names the checks that were not made.
 func (e *Examination) Survey(ctx context.Context) {
-	for _, check := range []func(context.Context){e.claims, e.sessions, e.work, e.queues, e.groups} {
+	names := []string{"claims", "sessions", "work", "queues", "jobs"}
+	for i, check := range []func(context.Context){e.claims, e.sessions, e.work, e.queues, e.groups} {
+		if ctx.Err() != nil {
+			e.Add(Warning, "survey", "look at the load of etcd and at the network", "etcd was too slow: not examined: %s", strings.Join(names[i:], ", "))
+			return
+		}
 		bounded, cancel := context.WithTimeout(ctx, e.Patience)
 		check(bounded)
 		cancel()

@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Epoch reads the epoch of the claims, and what etcd says of itself with it. It returns
-// no header if the epoch cannot be read.
+// Epoch reads the epoch of the claims, and returns it with the header of etcd's answer. The
+// header is nil if the epoch cannot be read.
 func (e *Examination) Epoch(ctx context.Context) (epoch int64, at *pb.ResponseHeader) {
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
@@ -24,7 +24,7 @@ func (e *Examination) Epoch(ctx context.Context) (epoch int64, at *pb.ResponseHe
 	return epoch, at
 }
 
-// ReadEpoch returns the epoch of a prefix, and what etcd says of itself with it.
+// ReadEpoch returns the epoch of a prefix, with the header of etcd's answer.
 func ReadEpoch(ctx context.Context, etcd *clientv3.Client, prefix string) (epoch int64, at *pb.ResponseHeader, err error) {
 	key := keyspace.EpochKey(prefix)
 	resp, err := etcd.Get(clientv3.WithRequireLeader(ctx), key)

@@ -51,6 +51,8 @@ func (e *Examination) endpoints(ctx context.Context) bool {
 			e.Add(Error, check, "start the member, or mend the network or the certificates between it and this host", "does not answer: %v", a.err)
 		case a.status.Leader == 0:
 			e.Add(Error, check, "bring back a majority of the members", "has no leader")
+		case e.Untimed:
+			e.Well(check, "etcd %s answers", a.status.Version)
 		default:
 			e.Well(check, "etcd %s answers in %s", a.status.Version, a.took.Round(100*time.Microsecond))
 		}

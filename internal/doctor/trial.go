@@ -31,7 +31,7 @@ func (e *Examination) Try(ctx context.Context) {
 		e.Add(Warning, "write", "none: what is left ends with its lease", "closing: %v", err)
 	}
 	for _, w := range logged.all() {
-		if !strings.Contains(w, "lacks a fix") { // said of each member
+		if !strings.Contains(w, "lacks a fix") { // Cluster reports it for each member
 			e.Add(Warning, "client", "see the log lines in docs/operations.md", "%s", w)
 		}
 	}
@@ -43,6 +43,7 @@ func (e *Examination) claimOne(ctx context.Context, claims *etcdclaims.Client) b
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
 	key := "claimctl-doctor/" + rand.Text()
+	begun := time.Now()
 	watch := e.etcd().Watch(ctx, claims.OwnKey(key), clientv3.WithCreatedNotify())
 	seen := make(chan time.Time, 1)
 	created := make(chan struct{})
@@ -60,13 +61,18 @@ func (e *Examination) claimOne(ctx context.Context, claims *etcdclaims.Client) b
 	}()
 	select {
 	case <-created:
-	case <-seen:
-		e.Add(Error, "watch", "see the permissions", "a watch was refused")
+	case <-seen: // closed: etcd has ended the watch, or ctx is done
+		if ctx.Err() == nil {
+			e.Add(Error, "watch", "see the permissions", "a watch was refused")
+			return false
+		}
 	case <-ctx.Done():
-		e.Add(Error, "watch", "see the endpoints and the permissions", "a watch was not accepted within %s", e.Patience)
+	}
+	if ctx.Err() != nil {
+		e.Add(Error, "watch", "see the endpoints and the permissions", "a watch was not accepted within %s", Round(time.Since(begun)))
 		return false
 	}
-	begun := time.Now()
+	begun = time.Now()
 	claim, err := claims.TryAcquire(ctx, key)
 	if err != nil {
 		e.Add(Error, "write", "see the alarms and the permissions: claims cannot be acquired", "cannot claim a key: %v", err)
@@ -77,20 +83,27 @@ func (e *Examination) claimOne(ctx context.Context, claims *etcdclaims.Client) b
 	select {
 	case t, ok := <-seen:
 		switch delay := max(t.Sub(written), 0); {
-		case !ok:
+		case !ok && ctx.Err() == nil:
 			e.Add(Error, "watch", "see the permissions", "the watch ended")
+		case !ok:
+			e.noEvent(written)
 		case delay > time.Second:
 			e.Add(Warning, "watch", "look at the load of etcd, and at proxies between it and this host", "an event came %s after its write", delay.Round(time.Millisecond))
 		default:
 			e.Well("watch", "an event came %s after its write", delay.Round(100*time.Microsecond))
 		}
 	case <-ctx.Done():
-		e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late", "an event did not come within %s", e.Patience)
+		e.noEvent(written)
 	}
 	if err := claim.Release(ctx); err != nil {
 		e.Add(Warning, "write", "none: the key ends with its lease", "cannot release the key: %v", err)
 	}
 	return true
+}
+
+// noEvent adds the finding that the event of a write has not come.
+func (e *Examination) noEvent(written time.Time) {
+	e.Add(Error, "watch", "look at proxies between etcd and this host; claims then notice losses late", "an event did not come within %s", Round(time.Since(written)))
 }
 
 // latency times writes, and judges whether the TTL leaves room for them.
