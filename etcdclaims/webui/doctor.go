@@ -51,6 +51,7 @@ var subjects = map[string]template.URL{
 type findings struct {
 	Troubles []finding        // errors first
 	Well     []doctor.Finding // checks that found all well
+	Hidden   int              // findings about pages that the user may not view
 }
 
 // newFindings sorts the findings of an examination.
@@ -64,6 +65,28 @@ func newFindings(all []doctor.Finding) (f findings) {
 	}
 	slices.SortStableFunc(f.Troubles, func(a, b finding) int { return cmp.Compare(a.Level, b.Level) }) // "error" comes before "warning"
 	return f
+}
+
+// visible returns the findings without those about pages that the user may not view. It
+// changes nothing in f, which all tabs share.
+func (f findings) visible(q *request) findings {
+	may := func(check string) bool {
+		page := string(subjects[check])
+		return page == "" || q.can(Operation{Action: ActionView, Page: page})
+	}
+	shown := findings{}
+	for _, found := range f.Troubles {
+		if may(found.Check) {
+			shown.Troubles = append(shown.Troubles, found)
+		}
+	}
+	for _, found := range f.Well {
+		if may(found.Check) {
+			shown.Well = append(shown.Well, found)
+		}
+	}
+	shown.Hidden = len(f.Troubles) + len(f.Well) - len(shown.Troubles) - len(shown.Well)
+	return shown
 }
 
 // examined is what reading has found.

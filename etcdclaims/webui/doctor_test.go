@@ -131,3 +131,27 @@ func TestExaminationOfMany(t *testing.T) {
 		})
 	})
 }
+
+// A finding names keys, owners and queues only to users who may view the page about them.
+func TestFindingsOfHiddenPages(t *testing.T) {
+	mayViewClaims := false
+	cfg := webui.Config{Access: func(_ *http.Request, op webui.Operation) error {
+		if op.Page == "health" || op.Page == "claims" && mayViewClaims {
+			return nil
+		}
+		return webui.ErrReadOnly
+	}}
+	virtually(t, cfg, func(w *world) {
+		_, err := w.server.Admin().Put(w.Context(), "/etcdclaims/own/customer-4711", `{"v":1}`)
+		w.ok(err)
+		w.eventually("all is examined", func() bool {
+			body := w.shows("health", "Health")
+			if strings.Contains(body, "customer-4711") {
+				w.Fatalf("a key is shown:\n%s", body)
+			}
+			return strings.Contains(body, "about pages that you may not view")
+		})
+		mayViewClaims = true
+		w.shows("health", "customer-4711", "about pages that you may not view")
+	})
+}

@@ -44,6 +44,7 @@ func (q *request) health() (any, error) {
 		return c, nil
 	})
 	p.Doctor, p.Examined = q.examine()
+	p.Doctor.findings = p.Doctor.visible(q)
 	p.Trial, p.CanTry, p.Tabs = q.h.trials.latest(), q.can(Operation{Action: ActionTrial}), q.h.tabs.count()
 	return p, nil
 }
