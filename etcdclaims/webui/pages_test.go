@@ -40,7 +40,7 @@ func TestPages(t *testing.T) {
 		w.shows("item?queue=mails&id=no", "There is no such item")
 		w.shows("sessions", "api-7", "worker-3", "15 s")
 		w.shows("refusals", "None.")
-		w.shows("health", "reaches etcd", "Requests", "1 dead, after their last attempt: invoices/1", "claimctl work retry KEY", "&#34;mails&#34; has 1 dead items", "claimctl queue dead ls mails")
+		w.shows("health", "reaches etcd", "Requests", "1 dead, after their last attempt: invoices/1", "claimctl work retry KEY", "&#34;mails&#34; has 1 dead item", "claimctl queue dead ls mails")
 		for _, where := range []string{"no", "key", "key?key=%00", "work?state=no", "queue?queue=q&list=no", "job?group=a/b&job=c"} {
 			if code, body := w.get(where); code/100 != 4 {
 				w.Errorf("%s: status %d: %s", where, code, body)
@@ -76,7 +76,7 @@ func TestGroupWithoutOwner(t *testing.T) {
 		w.ok(<-ended)
 		time.Sleep(time.Minute)
 		w.shows("schedules", "no process runs it")
-		w.shows("health", "no process runs group &#34;billing&#34;, which has 1 jobs", "&#34;nightly&#34; of group &#34;billing&#34; is paused by")
+		w.shows("health", "no process runs group &#34;billing&#34;, which has 1 job", "&#34;nightly&#34; of group &#34;billing&#34; is paused by")
 	})
 }
 

@@ -71,7 +71,7 @@ func (e *Examination) held(ctx context.Context, h holders) {
 	if h.partial {
 		more = " or more; the others were not read"
 	}
-	e.Well("claims", "%d keys are held%s", len(h.all), more)
+	e.Well("claims", "%s held%s", count(len(h.all), "key is", "keys are"), more)
 	if len(zombies) > 0 {
 		e.Add(Warning, "claims", "look at the handlers: they did not stop when they had to; the keys are free when their leases end", "zombies: %s", several(zombies))
 	}
@@ -247,6 +247,6 @@ func (e *Examination) work(ctx context.Context) {
 		}
 	}
 	if well {
-		e.Well("work", "%d records, none orphaned or dead", read)
+		e.Well("work", "%s, none orphaned or dead", count(read, "record", "records"))
 	}
 }

@@ -57,7 +57,7 @@ func TestReadOnly(t *testing.T) {
 	if after := state(); after != before {
 		t.Errorf("%s, before: %s", after, before)
 	}
-	e.has(t, OK, "claims", "1 keys are held")
+	e.has(t, OK, "claims", "1 key is held")
 	e.has(t, OK, "sessions", "1, none renews late")
 	for _, f := range e.Findings {
 		if f.Level != OK {

@@ -26,7 +26,7 @@ func (e *Examination) queues(ctx context.Context) {
 		}
 		if stats.Dead > 0 {
 			well = false
-			e.Add(Warning, "queues", fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", e.Commands.Claimctl, Arguments(name)), "%q has %d dead items", name, stats.Dead)
+			e.Add(Warning, "queues", fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", e.Commands.Claimctl, Arguments(name)), "%q has %s", name, count(int(stats.Dead), "dead item", "dead items"))
 		}
 		if !stats.Paused.At.IsZero() {
 			well = false
@@ -74,7 +74,7 @@ func (e *Examination) groups(ctx context.Context) {
 		}
 	}
 	if well {
-		e.Well("jobs", "%d in %d groups, none paused", jobs, groups)
+		e.Well("jobs", "%d in %s, none paused", jobs, count(groups, "group", "groups"))
 	}
 }
 
@@ -102,7 +102,7 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, well bo
 	if err == nil && !owner.Held && jobs > 0 {
 		well = false
 		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: %s sched forget -g %s JOB", e.Commands.Claimctl, Quoted(name)),
-			"no process runs group %q, which has %d jobs", name, jobs)
+			"no process runs group %q, which has %s", name, count(jobs, "job", "jobs"))
 	}
 	return jobs, well, err
 }

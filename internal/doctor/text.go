@@ -56,6 +56,14 @@ func Round(d time.Duration) time.Duration {
 	return d.Round(100 * time.Nanosecond)
 }
 
+// count is a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // several names a few keys and counts the others.
 func several(keys []string) string {
 	const shown = 3

@@ -117,6 +117,6 @@ func (e *Examination) latency(ctx context.Context, claims *etcdclaims.Client) {
 	}
 	f := FitOf(cmp.Or(e.TTL, e.shortestTTL(ctx), etcdclaims.DefaultTTL), Quantile(took, 0.99))
 	l, remedy := f.Judge()
-	e.Add(l, "latency", remedy, "of %d writes the median took %s, the 99th percentile %s; %s",
-		len(took), Round(Quantile(took, 0.5)), Round(f.P99), f.Text())
+	e.Add(l, "latency", remedy, "of %s the median took %s, the 99th percentile %s; %s",
+		count(len(took), "write", "writes"), Round(Quantile(took, 0.5)), Round(f.P99), f.Text())
 }
