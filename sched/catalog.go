@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -165,6 +166,9 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 		// It can be newer than the notice that is known, whose successor is on its way.
 		d.rev = kvs[0].ModRevision
 		d.definition, d.err = definitionFrom(kvs[0])
+		if d.err == nil && (d.definition.Name != d.Job || keyspace.Digest(d.Job) != id) {
+			d.err = fmt.Errorf("the value of %s is that of job %.80q", kvs[0].Key, d.definition.Name)
+		}
 		c.publish(id, d)
 	}
 	return nil

@@ -46,7 +46,8 @@ const mostDefinitions = 2000
 // A group has at most 2,000 definitions; calls at the same time can exceed that by a few.
 // JobInfo.Problem reports a definition that the owner of the group cannot run.
 //
-// Define returns an error if the definition is invalid, or if a job in code has its name.
+// Define returns an error if the definition is invalid, or if its name is that of a job in
+// code, in this process or registered by an owner of the group.
 // Other errors: [ErrVersion], and those of etcdclaims.Client.TryAcquire. If the error
 // matches etcdclaims.ErrUnknown, the definition may have been stored: call Define again,
 // with the same arguments. After any other error it was not.
@@ -93,7 +94,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 				return nil, nil, err
 			}
 		}
-		return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", st.definitionRev)}, []clientv3.Op{
+		return []clientv3.Cmp{s.definedAs(d.Name, st)}, []clientv3.Op{
 			clientv3.OpPut(key, encode(v)),
 			clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name})),
 		}, nil
@@ -106,13 +107,24 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 
 var (
 	errInCode = errors.New("a job in code has this name")
-	errSame   = errors.New("the job is defined so already")
+	errSame   = errors.New("the stored definition has the same content")
 )
 
 // sameAs reports whether two values define the same job.
 func (v definitionValue) sameAs(o definitionValue) bool {
 	v.By, v.At, o.By, o.At = "", time.Time{}, "", time.Time{}
 	return encode(v) == encode(o)
+}
+
+// removed reports whether the job is unknown, or its definition was removed.
+func (st *jobSnapshot) removed() bool {
+	return st.specRev == 0 || st.definitionRev == 0 && !st.spec.inCode()
+}
+
+// definedAs is the condition that the job has the same definition as when it was read, or
+// still none.
+func (s *Scheduler) definedAs(job string, st *jobSnapshot) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(s.keys.definition(job)), "=", st.definitionRev)
 }
 
 // otherVersion returns the error of a change that expects another version.
@@ -134,19 +146,30 @@ func (s *Scheduler) roomForDefinition(ctx context.Context) error {
 	return err
 }
 
+// mostOrderly is how many tries of Undefine require that no tick came due or began meanwhile.
+const mostOrderly = 3
+
 // Undefine removes the definition of a job, if it has the version, or [AnyVersion]. No tick
 // of the job is admitted or begins after that. The ticks that wait have one record
-// together, as withdrawn; requests, skips and a pause are removed. Runs in progress
-// continue and are recorded, and are not tried again. Call Cancel before to end them.
+// together: as withdrawn, or with the outcome of the first one's last attempt. Requests,
+// skips and a pause are removed. Runs in progress continue and are recorded, and are not
+// tried again. Call Cancel after Undefine to end them.
 //
-// The state of the job remains, with its records, until Forget removes it. If the job is
-// defined again, it begins anew: ticks in between are not caught up with.
+// If ticks keep coming due or beginning while Undefine tries, it removes the ticks that
+// wait without a record. Then no tick of the next second is admitted either, even if the
+// job is defined again. Call Pause before Undefine to avoid that.
+//
+// The state of the job remains in etcd, with its records and some short keys that each
+// process reads, until Forget removes it. Call Forget for jobs that do not come back. If the
+// job is defined again, it begins anew: ticks in between are not caught up with. RunOnStart
+// is due again only after Forget, because the run would have the same Tick.ID.
 //
 // Errors: [ErrVersion], [ErrUnknownJob] if the job is not defined, and those of
 // etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the definition
 // may have been removed; after any other error it was not.
 func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) error {
 	by := cancelling{Version: valueVersion, By: s.claims.Owner(), Note: "the definition of the job was removed", At: s.now()}
+	tries := 0
 	return s.operate(ctx, "undefine", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		switch {
 		case st.definitionRev == 0:
@@ -155,24 +178,33 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 			return nil, nil, st.otherVersion()
 		}
 		k := s.keys
-		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(k.definition(job)), "=", st.definitionRev)}
+		cmps := []clientv3.Cmp{s.definedAs(job, st), clientv3.Compare(clientv3.ModRevision(k.spec(job)), "=", st.specRev)}
 		ops := []clientv3.Op{clientv3.OpDelete(k.definition(job)), clientv3.OpDelete(k.defined(job))}
 		if st.specRev == 0 || st.spec.inCode() {
 			return cmps, ops, nil // no owner has taken it up, or the state is that of a job in code
 		}
 		gone := st.spec
 		gone.Hash, gone.Problem = "", fmt.Sprintf("the definition was removed by %s at %s; Forget removes what is left", by.By, stamp(by.At))
-		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.spec(job)), "=", st.specRev),
-			clientv3.Compare(clientv3.ModRevision(k.high(job)), "=", st.highRev))
+		tries++
+		busy := tries > mostOrderly
 		ops = append(ops, clientv3.OpPut(k.spec(job), encode(gone)), clientv3.OpPut(k.withdraw(job), encode(by)),
 			clientv3.OpDelete(k.paused(job)), clientv3.OpDelete(k.fail(job)))
 		for _, dir := range []string{k.readyOf(job), k.backfills(job), k.asksOf(job), k.skipsOf(job)} {
 			ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 		}
-		if st.highRev != 0 {
-			ops = append(ops, s.markAgain(st)) // so that an owner that has not heard of this admits nothing
+		// The mark is put so that an owner that has not heard of this admits nothing.
+		switch {
+		case busy && st.highRev != 0:
+			mark := keyspace.Instant(later(st.high, s.now()).Add(time.Second))
+			cmps = append(cmps, clientv3.Compare(clientv3.Value(k.high(job)), "<", mark))
+			ops = append(ops, clientv3.OpPut(k.high(job), mark))
+		case st.highRev != 0:
+			ops = append(ops, s.markAgain(st))
+			fallthrough
+		default:
+			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.high(job)), "=", st.highRev))
 		}
-		if len(st.waiting) > 0 {
+		if len(st.waiting) > 0 && !busy {
 			for _, w := range st.waiting[:min(len(st.waiting), mostForgotten)] {
 				cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev))
 			}

@@ -564,3 +564,48 @@ func TestDefinitionJSON(t *testing.T) {
 		wantErr(t, json.Unmarshal([]byte(text), &d), says)
 	}
 }
+
+// What Define accepts, an owner accepts too, although its stored form is longer.
+func TestDefineEscaped(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		payloads := f.reports(0)
+		f.start(0)
+		d := report("a")
+		d.Payload = json.RawMessage(`"` + strings.Repeat("<b>", 5000) + `"`)
+		f.define(d)
+		for _, invalid := range []sched.Definition{{Revision: "\xff"}, {Payload: json.RawMessage("\"\xff\"")}} {
+			is := report("b")
+			is.Revision, is.Payload = invalid.Revision, invalid.Payload
+			wantErr(t, is.Validate(), "UTF-8")
+		}
+		f.until("00:01:30")
+		f.ledger.want(t, "a", "00:01:00")
+		var got, want string
+		noErr(t, json.Unmarshal([]byte((*payloads)[0]), &got))
+		noErr(t, json.Unmarshal(d.Payload, &want))
+		if got != want {
+			t.Errorf("payload of %d bytes, want %d", len(got), len(want))
+		}
+	})
+}
+
+// A value under another job's key does not stop a job in code.
+func TestDefineOtherName(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.reports(0)
+		f.do(sched.Job{Name: "code", Schedule: minutely}, 0)
+		f.define(report("x"))
+		k := f.under("/def/")[0]
+		_, err := f.etcd.Put(t.Context(), k.name, strings.Replace(k.value, `"name":"x"`, `"name":"code"`, 1))
+		noErr(t, err)
+		n := f.start(0)
+		f.until("00:00:30")
+		n.stop()
+		f.start(0) // reads all when the definition is known
+		f.until("00:02:30")
+		f.ledger.want(t, "code", "00:01:00", "00:02:00")
+		if i := f.inspect("x"); !strings.Contains(i.Problem, `is that of job "code"`) {
+			t.Errorf("%+v", i)
+		}
+	})
+}

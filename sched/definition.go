@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // Definition is a job as data: it is stored in etcd by [Scheduler.Define] and run by the
@@ -32,7 +33,7 @@ type Definition struct {
 	// Payload is passed to that function: JSON of at most 16 KiB, or nothing.
 	Payload json.RawMessage
 
-	Revision       string // at most 200 bytes
+	Revision       string // UTF-8 of at most 200 bytes
 	CatchUp        CatchUp
 	Overlap        Overlap
 	Delivery       Delivery
@@ -66,9 +67,30 @@ const (
 
 // Validate returns an error if the definition is invalid. It does no I/O. Define calls it.
 func (d Definition) Validate() error {
-	_, err := d.job(func(context.Context, Tick, json.RawMessage) error { return nil })
+	err := d.checkTexts()
+	if err == nil {
+		_, err = d.job(func(context.Context, Tick, json.RawMessage) error { return nil })
+	}
 	if err != nil {
 		return fmt.Errorf("sched: definition of job %.80q: %w", d.Name, err)
+	}
+	return nil
+}
+
+// checkTexts returns an error if a text is too long or cannot be stored as it is. Stored
+// values are not checked: JSON escapes some characters, which makes them longer.
+func (d Definition) checkTexts() error {
+	switch {
+	case len(d.Schedule) > mostScheduleBytes:
+		return fmt.Errorf("the Schedule has %d bytes; the limit is %d", len(d.Schedule), mostScheduleBytes)
+	case len(d.Payload) > mostPayloadBytes:
+		return fmt.Errorf("the Payload has %d bytes; the limit is %d", len(d.Payload), mostPayloadBytes)
+	case len(d.Payload) > 0 && !(json.Valid(d.Payload) && utf8.Valid(d.Payload)):
+		return errors.New("the Payload is not valid JSON in UTF-8")
+	case len(d.Revision) > mostRevisionBytes:
+		return fmt.Errorf("the Revision has %d bytes; the limit is %d", len(d.Revision), mostRevisionBytes)
+	case !utf8.ValidString(d.Revision):
+		return errors.New("the Revision is not valid UTF-8")
 	}
 	return nil
 }
@@ -78,16 +100,7 @@ func (d Definition) job(handler KindHandler) (Job, error) {
 	if err := checkName(d.Kind); err != nil {
 		return Job{}, fmt.Errorf("the Kind %w", err)
 	}
-	switch {
-	case len(d.Schedule) > mostScheduleBytes:
-		return Job{}, fmt.Errorf("the Schedule has %d bytes; the limit is %d", len(d.Schedule), mostScheduleBytes)
-	case len(d.Payload) > mostPayloadBytes:
-		return Job{}, fmt.Errorf("the Payload has %d bytes; the limit is %d", len(d.Payload), mostPayloadBytes)
-	case len(d.Payload) > 0 && !json.Valid(d.Payload):
-		return Job{}, errors.New("the Payload is not valid JSON")
-	case len(d.Revision) > mostRevisionBytes:
-		return Job{}, fmt.Errorf("the Revision has %d bytes; the limit is %d", len(d.Revision), mostRevisionBytes)
-	case d.Retry.On != nil:
+	if d.Retry.On != nil {
 		return Job{}, errors.New("the function Retry.On cannot be stored")
 	}
 	schedule, err := Cron(d.Schedule)

@@ -103,7 +103,7 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 		e.ops, e.left = append(ops, clientv3.OpDelete(key)), left // in this order: see settle
 	} else {
 		e.ops = append([]clientv3.Op{clientv3.OpDelete(key)}, s.record(j, p)...)
-		if err := s.countFailure(ctx, &e, j, p); err != nil {
+		if err := s.countFailure(ctx, &e, a, p); err != nil {
 			return ending{}, err
 		}
 		if p.Outcome == OutcomeOK {
@@ -117,8 +117,10 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 }
 
 // countFailure counts runs that fail in a row, and pauses the job when PauseOnFailure
-// is reached.
-func (s *Scheduler) countFailure(ctx context.Context, e *ending, j Job, p past) error {
+// is reached. If the definition of the job was removed since the run began, the run does not
+// count, also if the job has been defined again.
+func (s *Scheduler) countFailure(ctx context.Context, e *ending, a *active, p past) error {
+	j := a.job
 	if j.PauseOnFailure == 0 || p.Outcome != OutcomeOK && !p.Outcome.bad() {
 		return nil
 	}
@@ -141,17 +143,22 @@ func (s *Scheduler) countFailure(ctx context.Context, e *ending, j Job, p past) 
 	}
 	e.cmps = append(e.cmps, clientv3.Compare(clientv3.ModRevision(key), "=", rev))
 	f.Version, f.InARow = valueVersion, f.InARow+1
+	var counts []clientv3.Cmp
+	if j.defined != 0 {
+		created := clientv3.CreateRevision(s.keys.definition(j.Name))
+		counts = []clientv3.Cmp{clientv3.Compare(created, ">", 0), clientv3.Compare(created, "<", a.claim.Revision())}
+	}
 	switch {
 	case p.Outcome == OutcomeOK:
 		e.ops = append(e.ops, clientv3.OpDelete(key))
 	case f.InARow < j.PauseOnFailure:
-		e.ops = append(e.ops, clientv3.OpPut(key, encode(f)))
+		e.ops = append(e.ops, clientv3.OpTxn(counts, []clientv3.Op{clientv3.OpPut(key, encode(f))}, nil))
 	default:
 		note := fmt.Sprintf("%d runs failed in a row; the last: %s", f.InARow, p.Error)
 		stop := encode(pause{Version: valueVersion, By: "sched", Note: limitText(note), At: p.Ended})
 		paused := s.keys.paused(j.Name)
 		e.ops = append(e.ops, clientv3.OpDelete(key),
-			clientv3.OpTxn([]clientv3.Cmp{absent(paused)}, []clientv3.Op{clientv3.OpPut(paused, stop)}, nil))
+			clientv3.OpTxn(append(counts, absent(paused)), []clientv3.Op{clientv3.OpPut(paused, stop)}, nil))
 		e.pauses = len(e.ops) - 1
 	}
 	return nil

@@ -30,13 +30,13 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 	paused := s.keys.paused(job)
 	value := encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
 	return s.operate(ctx, "pause", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
-		if st.specRev == 0 {
+		if st.removed() {
 			return nil, nil, ErrUnknownJob
 		}
 		if st.paused != nil {
 			return nil, nil, fmt.Errorf("%w: by %s at %s: %s", ErrPaused, st.paused.By, st.paused.At.Format(time.RFC3339), st.paused.Note)
 		}
-		return []clientv3.Cmp{absent(paused)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
+		return []clientv3.Cmp{absent(paused), s.definedAs(job, st)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
 	})
 }
 
@@ -148,10 +148,10 @@ const mostYear = 9999
 func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 	key := s.keys.asksOf(a.Job) + a.ID
 	return s.operate(ctx, what, a.Job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
-		if st.specRev == 0 {
+		if st.removed() {
 			return nil, nil, ErrUnknownJob
 		}
-		return []clientv3.Cmp{absent(key)}, []clientv3.Op{clientv3.OpPut(key, encode(a))}, nil
+		return []clientv3.Cmp{absent(key), s.definedAs(a.Job, st)}, []clientv3.Op{clientv3.OpPut(key, encode(a))}, nil
 	})
 }
 
@@ -200,13 +200,14 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 	for {
 		all := false
 		err := s.operate(ctx, "forget", job, func(st *jobSnapshot) (cmps []clientv3.Cmp, ops []clientv3.Op, err error) {
-			if st.definitionRev != 0 && !st.spec.inCode() {
+			if st.definitionRev != 0 && (st.specRev == 0 || !st.spec.inCode()) {
 				return nil, nil, errors.New("the job is defined; remove its definition first")
 			}
 			if st.specRev == 0 && st.highRev == 0 && len(st.running)+len(st.waiting) == 0 {
 				return nil, nil, ErrUnknownJob
 			}
 			k := s.keys
+			cmps = append(cmps, s.definedAs(job, st))
 			if len(st.running) > mostForgotten {
 				st.running = st.running[:mostForgotten]
 			} else {

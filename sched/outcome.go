@@ -45,7 +45,7 @@ var (
 	// stopped.
 	ErrStopped = errors.New("the scheduler was stopped")
 	// ErrUnknownJob is returned when no owner of the group has registered the job, or
-	// the job was removed by Forget.
+	// the job was removed by Forget or Undefine.
 	ErrUnknownJob = errors.New("no such job")
 	// ErrNotPaused is returned by Resume when the job is not paused.
 	ErrNotPaused = errors.New("the job is not paused")

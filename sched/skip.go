@@ -64,15 +64,16 @@ const mostSkips = 100
 func (s *Scheduler) SkipTick(ctx context.Context, job string, nominal time.Time, why string) error {
 	value := skipping{Version: valueVersion, Job: job, Nominal: nominal.UTC().Round(0), By: s.claims.Owner(), Note: limitText(why), At: s.now()}
 	return s.operate(ctx, "skip a tick of", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
-		if st.specRev == 0 || st.highRev == 0 {
+		if st.removed() || st.highRev == 0 {
 			return nil, nil, ErrUnknownJob
 		}
+		is := s.definedAs(job, st)
 		id := nominalID(nominal)
 		for _, w := range st.waiting {
 			if w.ID == id {
 				p := w.leftOut(OutcomeSkipped, value.At)
 				p.Version, p.Job, p.Error = valueVersion, job, value.text()
-				return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
+				return []clientv3.Cmp{is, clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
 					[]clientv3.Op{clientv3.OpDelete(w.key), clientv3.OpPut(s.keys.entry(job, p), encode(p))}, nil
 			}
 		}
@@ -88,7 +89,7 @@ func (s *Scheduler) SkipTick(ctx context.Context, job string, nominal time.Time,
 			return nil, nil, fmt.Errorf("%d ticks are to be skipped already, which is the limit", mostSkips)
 		}
 		key := s.keys.skipsOf(job) + id
-		return append(s.marked(st), absent(key)), []clientv3.Op{s.markAgain(st), clientv3.OpPut(key, encode(value))}, nil
+		return append(s.marked(st), is, absent(key)), []clientv3.Op{s.markAgain(st), clientv3.OpPut(key, encode(value))}, nil
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -75,6 +76,9 @@ func (a *app) definitionCommands(group *string) []*cobra.Command {
 	return []*cobra.Command{apply, export, undefine}
 }
 
+// documentMark begins or ends a YAML document. Neither mark can be part of a value.
+var documentMark = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t]|\r?$)`)
+
 // readJobs reads and checks a file of definitions.
 func (a *app) readJobs(name string) (jobs []sched.Definition, err error) {
 	var text []byte
@@ -89,12 +93,20 @@ func (a *app) readJobs(name string) (jobs []sched.Definition, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if before, after, more := strings.Cut("\n"+string(text), "\n---"); more && strings.TrimSpace(before) != "" && strings.TrimSpace(after) != "" {
-		return nil, fmt.Errorf("%s has more than one YAML document; want one, with a list \"jobs\"", name)
-	}
 	var f jobFile
-	if err := yaml.UnmarshalStrict(text, &f); err != nil {
-		return nil, fmt.Errorf("%s: %s", name, strings.Join(strings.Fields(err.Error()), " "))
+	documents := 0
+	for _, document := range documentMark.Split(string(text), -1) {
+		var is any
+		err := yaml.Unmarshal([]byte(document), &is)
+		if err == nil && is == nil {
+			continue // no more than comments
+		}
+		if documents++; documents > 1 {
+			return nil, fmt.Errorf("%s has more than one YAML document; want one, with a list \"jobs\"", name)
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), &f); err != nil {
+			return nil, fmt.Errorf("%s: %s", name, strings.Join(strings.Fields(err.Error()), " "))
+		}
 	}
 	if len(f.Jobs) == 0 {
 		return nil, fmt.Errorf("%s has no jobs; want a list \"jobs\"", name)

@@ -142,3 +142,20 @@ func TestSchedApplyRunning(t *testing.T) {
 	cancel()
 	w.noErr(<-done)
 }
+
+// A file has one document, whatever marks and comments are around it.
+func TestSchedApplyDocuments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := filepath.Join(w.dir(), "jobs.yaml")
+	const one = "jobs:\n- {name: a, schedule: '@daily', kind: k}\n"
+	for text, exit := range map[string]int{
+		"---\n" + one: 0, "# of billing\n--- \r\n" + one + "...\n": 0, "--- " + "{jobs: [{name: a, schedule: '@daily', kind: k}]}\n---\n# end": 0,
+		"---\n" + one + "---\n" + one: 64, one + "...\n" + one: 64, "---\n---\n": 64,
+	} {
+		w.noErr(os.WriteFile(file, []byte(text), 0o600))
+		if r := w.ctl("sched", "-g", "g", "apply", "-f", file, "--prune"); r.code != exit {
+			t.Errorf("%q: %+v", text, r)
+		}
+	}
+}
