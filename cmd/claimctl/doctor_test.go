@@ -80,6 +80,7 @@ func TestDoctorUnreachable(t *testing.T) {
 	up := w.flags[1]
 	w.flags = []string{"--endpoints", "127.0.0.1:1", "--dial-timeout", "200ms"}
 	w.has(w.findings(2), doctor.Error, "endpoint", "does not answer")
+	w.fails(exitUnreachable, "list the alarms at 127.0.0.1:1", "space", "reclaim", "--yes", "--command-timeout", "500ms")
 	w.flags = []string{"--endpoints", up + ",127.0.0.1:1", "--dial-timeout", "1s", "--prefix", w.prefix}
 	all := w.findings(2)
 	w.has(all, doctor.Error, "endpoint 127.0.0.1:1", "does not answer")
@@ -124,11 +125,19 @@ func TestDoctorRewound(t *testing.T) {
 		other[name+"0"] = s // as the cluster before a restore with another token
 	}
 	w.noErr(c.remember(other))
-	w.has(w.findings(1), doctor.Warning, "revision", "another etcd was at these endpoints")
-	w.has(w.findings(0), doctor.OK, "revision", "not behind")
-	w.noErr(c.remember(seen))
+	for range 2 { // it is an error until the epoch is raised
+		w.has(w.findings(2), doctor.Error, "revision", "of another cluster")
+	}
+	for name := range seen { // as an earlier version left it: both clusters are remembered
+		other[name] = sighting{Revision: 1}
+	}
+	w.noErr(c.remember(other))
+	w.has(w.findings(2), doctor.Error, "revision", "of another cluster")
 	w.ok("epoch", "raise", "--yes")
 	w.has(w.findings(0), doctor.OK, "revision", "not behind")
+	if seen := c.remembered(); len(seen) != 1 {
+		t.Errorf("the mended restore is remembered: %+v", seen)
+	}
 	w.has(w.findings(2, "--fence", fmt.Sprint(int64(3<<47))), doctor.Error, "revision", "of epoch 3")
 	w.fails(exitUsage, "--fence must not be negative", "doctor", "--fence", "-1")
 }
@@ -218,7 +227,7 @@ func TestDoctorMembers(t *testing.T) {
 	if out := w.ctl("space", "reclaim", "--yes"); out.code != exitFailure || out.out != "" || !strings.Contains(out.err, "--allow-missing") {
 		t.Errorf("%+v", out)
 	}
-	if out := w.ctl("space", "reclaim", "--yes", "--allow-missing"); out.code != 0 || strings.Count(out.out, "defragmented") != 2 {
+	if out := w.ctl("space", "reclaim", "--yes", "--allow-missing"); out.code != 0 || strings.Count(out.out, "defragmented") != 2 || !strings.Contains(out.out, "compacted nothing: all ") {
 		t.Errorf("%+v", out)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,24 +84,26 @@ func (c *checkup) revision(epoch int64, at *pb.ResponseHeader) {
 	c.compare(now, fmt.Sprintf("%v %s ", c.Claims.Etcd().Endpoints(), c.Claims.Prefix()), fmt.Sprintf("%x", at.ClusterId), behind)
 }
 
-// compare compares with what an earlier run saw at these endpoints. A restore may
-// make another cluster of it, but so does a forwarded port, so that another cluster
-// is a warning, once.
+// compare compares with the greatest that earlier runs saw at these endpoints, of any
+// cluster: a restore with another token makes another cluster. It is remembered until
+// etcd is at or above it, so that no run forgets a restore that nobody mended.
 func (c *checkup) compare(now sighting, endpoints, cluster string, behind bool) {
 	seen := c.remembered()
-	last, known := seen[endpoints+cluster]
+	last, of := now, endpoints+cluster
 	for name, other := range seen {
-		if strings.HasPrefix(name, endpoints) && !known && now.before(other) {
-			behind = true
-			c.Add(doctor.Warning, "revision", fmt.Sprintf("if that etcd was restored into this one: %s epoch raise --above %d --yes", c.claimctl(), other.Epoch),
-				"another etcd was at these endpoints at %s, with revision %d (epoch %d); this one has %d (epoch %d)",
-				doctor.Stamp(other.At), other.Revision, other.Epoch, now.Revision, now.Epoch)
+		if strings.HasPrefix(name, endpoints) && last.before(other) {
+			last, of = other, name
 		}
 	}
 	if now.before(last) {
-		c.rewound(last, "went back from %d (epoch %d), seen at %s, to %d (epoch %d)", last.Revision, last.Epoch, doctor.Stamp(last.At), now.Revision, now.Epoch)
-		return // what was greater is remembered until the epoch is
+		another := ""
+		if of != endpoints+cluster {
+			another = " of another cluster"
+		}
+		c.rewound(last, "went back from %d (epoch %d)%s, seen at %s, to %d (epoch %d)", last.Revision, last.Epoch, another, doctor.Stamp(last.At), now.Revision, now.Epoch)
+		return
 	}
+	maps.DeleteFunc(seen, func(name string, _ sighting) bool { return strings.HasPrefix(name, endpoints) })
 	seen[endpoints+cluster] = now
 	if err := c.remember(seen); err != nil {
 		c.Add(doctor.Warning, "revision", "let --memory name a file that can be written, or be empty", "cannot be remembered: %v", err)
@@ -117,7 +120,7 @@ func (s sighting) before(other sighting) bool {
 func (c *checkup) rewound(last sighting, format string, args ...any) {
 	remedy := fmt.Sprintf("etcd was restored without --bump-revision, so that fences repeat: stop the programs that write under fences, then: %s epoch raise --above %d --yes", c.claimctl(), last.Epoch)
 	if !last.At.IsZero() {
-		remedy += "; if this etcd was emptied on purpose, delete " + c.memory
+		remedy += "; if this etcd was emptied on purpose, delete " + c.memory + "; if it never was the other etcd (a forwarded port), give it its own --memory"
 	}
 	c.Add(doctor.Error, "revision", remedy, format, args...)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/doctor"
@@ -89,8 +90,12 @@ func (a *app) spaceCommand() *cobra.Command {
 			if keep < 0 {
 				return usageError("space reclaim: --keep %d is negative", keep)
 			}
-			return a.atEtcd(cmd, func(_ context.Context, etcd *clientv3.Client) error {
-				return a.reclaim(cmd.Context(), etcd, keep, timeout, missing)
+			return a.atEtcd(cmd, func(first context.Context, etcd *clientv3.Client) error {
+				before, err := a.spaces(first, etcd)
+				if err != nil {
+					return err
+				}
+				return a.reclaim(cmd.Context(), etcd, before, keep, timeout, missing)
 			})
 		},
 	}
@@ -118,7 +123,7 @@ func (a *app) atEtcd(cmd *cobra.Command, f func(ctx context.Context, etcd *clien
 func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, error) {
 	alarms, err := etcd.AlarmList(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the alarms: %w", err)
+		return nil, fmt.Errorf("list the alarms at %s: %w", strings.Join(etcd.Endpoints(), ", "), err)
 	}
 	var views []spaceView
 	var first error // of a member that is left out
@@ -186,7 +191,7 @@ func (a *app) awaitLeader(ctx context.Context, etcd *clientv3.Client, endpoint s
 	}
 }
 
-func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, timeout time.Duration, missing bool) error {
+func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, before []spaceView, keep int64, timeout time.Duration, missing bool) error {
 	bounded := func(f func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -195,10 +200,6 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, ti
 	spaces := func() (views []spaceView, err error) {
 		err = bounded(func(ctx context.Context) error { views, err = a.spaces(ctx, etcd); return err })
 		return views, err
-	}
-	before, err := spaces()
-	if err != nil {
-		return err
 	}
 	if !missing {
 		if err := bounded(func(ctx context.Context) error { return a.votersAnswer(ctx, etcd, before) }); err != nil {
@@ -218,6 +219,8 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, keep int64, ti
 		default:
 			return fmt.Errorf("compact: %w", err)
 		}
+	} else {
+		a.say("compacted nothing: all %d revisions are among the last %d (--keep %[2]d); --keep 0 frees them", before[0].revision, keep)
 	}
 	for _, v := range before {
 		begun := time.Now()

@@ -233,3 +233,9 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+func TestPausedWithoutReason(t *testing.T) {
+	if got := Paused("olga", time.Unix(0, 0), ""); got != "by olga since 1970-01-01T00:00:00Z" {
+		t.Error(got)
+	}
+}

@@ -38,9 +38,12 @@ func Stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// Paused is who paused something, when, and why.
+// Paused is who paused something, when, and why if a reason was given.
 func Paused(by string, at time.Time, why string) string {
-	return fmt.Sprintf("by %s since %s: %s", by, Stamp(at), why)
+	if why != "" {
+		why = ": " + why
+	}
+	return fmt.Sprintf("by %s since %s%s", by, Stamp(at), why)
 }
 
 // Round keeps three digits or so of a duration.
