@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -35,6 +36,7 @@ func TestSingletonTellsOfOutages(t *testing.T) {
 			time.Sleep(time.Minute)
 			w.server.Stop(t)
 			time.Sleep(2 * time.Minute)
+			synctest.Wait() // Failed may be under way
 			for i := range failures {
 				if len(failures[i]) != n {
 					t.Errorf("outage %d: process %d was told %v", n, i, failures[i])
