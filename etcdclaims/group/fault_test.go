@@ -32,6 +32,7 @@ func TestLostRequestsAndReplies(t *testing.T) {
 						const slots = 6
 						a := w.join(config("a", slots))
 						host := w.server.Host(w.T)
+						fault := fault // of this test alone: others run beside it
 						fault.On, fault.Skip, fault.Times = kind, skip, 1
 						host.Inject(fault)
 						a.host.Inject(fault)
