@@ -31,7 +31,7 @@
 //   - The line of callers that wait for a key: [Client.Acquire] explains it,
 //     [Client.Line] lists it.
 //   - Sessions, which are the leases that claims share: [Client.Sessions].
-//   - Who holds a key now, or held it before: [Client.Lookup], [Client.List],
+//   - The present and earlier holders of a key: [Client.Lookup], [Client.List],
 //     [Client.Watch] and [Client.History].
 //   - The records of work: [Client.Record], [Client.Records] and [Client.Orphans].
 //   - The state of a client, metrics and traces: [Client.Health], [Client.Stats] and

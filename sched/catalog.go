@@ -195,7 +195,7 @@ func (c *catalog) publish(id string, d *defined) {
 	c.s.setDefined(d.Job, &job)
 }
 
-// setDefined takes over the job of a definition, or that there is none. A job in code with
+// setDefined replaces the job of a definition; a nil job removes it. A job in code with
 // the name has precedence.
 func (s *Scheduler) setDefined(name string, job *Job) {
 	s.mu.Lock()

@@ -94,7 +94,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 				return nil, nil, err
 			}
 		}
-		return []clientv3.Cmp{s.definedAs(d.Name, st)}, []clientv3.Op{
+		return []clientv3.Cmp{s.definedAs(d.Name, st.definitionRev)}, []clientv3.Op{
 			clientv3.OpPut(key, encode(v)),
 			clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name})),
 		}, nil
@@ -121,10 +121,10 @@ func (st *jobSnapshot) removed() bool {
 	return st.specRev == 0 || st.definitionRev == 0 && !st.spec.inCode()
 }
 
-// definedAs is the condition that the job has the same definition as when it was read, or
-// still none.
-func (s *Scheduler) definedAs(job string, st *jobSnapshot) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(s.keys.definition(job)), "=", st.definitionRev)
+// definedAs is the condition that the definition of the job has the version. Version 0
+// means that the job is not defined.
+func (s *Scheduler) definedAs(job string, version int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(s.keys.definition(job)), "=", version)
 }
 
 // otherVersion returns the error of a change that expects another version.
@@ -178,7 +178,7 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 			return nil, nil, st.otherVersion()
 		}
 		k := s.keys
-		cmps := []clientv3.Cmp{s.definedAs(job, st), clientv3.Compare(clientv3.ModRevision(k.spec(job)), "=", st.specRev)}
+		cmps := []clientv3.Cmp{s.definedAs(job, st.definitionRev), clientv3.Compare(clientv3.ModRevision(k.spec(job)), "=", st.specRev)}
 		ops := []clientv3.Op{clientv3.OpDelete(k.definition(job)), clientv3.OpDelete(k.defined(job))}
 		if st.specRev == 0 || st.spec.inCode() {
 			return cmps, ops, nil // no owner has taken it up, or the state is that of a job in code
@@ -193,16 +193,15 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 			ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 		}
 		// The mark is put so that an owner that has not heard of this admits nothing.
-		switch {
-		case busy && st.highRev != 0:
+		if busy && st.highRev != 0 {
 			mark := keyspace.Instant(later(st.high, s.now()).Add(time.Second))
 			cmps = append(cmps, clientv3.Compare(clientv3.Value(k.high(job)), "<", mark))
 			ops = append(ops, clientv3.OpPut(k.high(job), mark))
-		case st.highRev != 0:
-			ops = append(ops, s.markAgain(st))
-			fallthrough
-		default:
+		} else {
 			cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(k.high(job)), "=", st.highRev))
+			if st.highRev != 0 {
+				ops = append(ops, s.markAgain(st))
+			}
 		}
 		if len(st.waiting) > 0 && !busy {
 			for _, w := range st.waiting[:min(len(st.waiting), mostForgotten)] {

@@ -299,6 +299,9 @@ func TestOutageInTheLog(t *testing.T) {
 // Run returns what etcd says if it does not permit what a scheduler needs: at once,
 // or a little after the permission was taken away.
 func TestPermissionDenied(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for leases of six seconds")
+	}
 	t.Parallel()
 	server := testetcd.Start(t, testetcd.NoSync())
 	plain, ctx := server.Client(t), t.Context()

@@ -36,7 +36,7 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 		if st.paused != nil {
 			return nil, nil, fmt.Errorf("%w: by %s at %s: %s", ErrPaused, st.paused.By, st.paused.At.Format(time.RFC3339), st.paused.Note)
 		}
-		return []clientv3.Cmp{absent(paused), s.definedAs(job, st)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
+		return []clientv3.Cmp{absent(paused), s.definedAs(job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(paused, value)}, nil
 	})
 }
 
@@ -151,7 +151,7 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 		if st.removed() {
 			return nil, nil, ErrUnknownJob
 		}
-		return []clientv3.Cmp{absent(key), s.definedAs(a.Job, st)}, []clientv3.Op{clientv3.OpPut(key, encode(a))}, nil
+		return []clientv3.Cmp{absent(key), s.definedAs(a.Job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(key, encode(a))}, nil
 	})
 }
 
@@ -207,7 +207,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 				return nil, nil, ErrUnknownJob
 			}
 			k := s.keys
-			cmps = append(cmps, s.definedAs(job, st))
+			cmps = append(cmps, s.definedAs(job, st.definitionRev))
 			if len(st.running) > mostForgotten {
 				st.running = st.running[:mostForgotten]
 			} else {

@@ -316,7 +316,7 @@ func (l *leadership) stillDefined(j Job) []clientv3.Cmp {
 	if j.defined == 0 {
 		return nil
 	}
-	return []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(l.s.keys.definition(j.Name)), "=", j.defined)}
+	return []clientv3.Cmp{l.s.definedAs(j.Name, j.defined)}
 }
 
 // complaint returns the decision that stores why this process cannot run a definition. What

@@ -107,9 +107,7 @@ func TestDutiesUnderLoad(t *testing.T) {
 
 // An orphan is settled soon also while the owner has more to admit after each round.
 func TestOrphanWhileNothingRests(t *testing.T) {
-	if testing.Short() {
-		t.Skip("many thousand ticks, which take minutes under the race detector")
-	}
+	testetcd.SkipUnlessLong(t, "many thousand ticks")
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{
 			Name: "busy", Schedule: sched.Must(sched.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.BufferOne{},

@@ -67,7 +67,7 @@ func (s *Scheduler) SkipTick(ctx context.Context, job string, nominal time.Time,
 		if st.removed() || st.highRev == 0 {
 			return nil, nil, ErrUnknownJob
 		}
-		is := s.definedAs(job, st)
+		is := s.definedAs(job, st.definitionRev)
 		id := nominalID(nominal)
 		for _, w := range st.waiting {
 			if w.ID == id {

@@ -157,7 +157,7 @@ func (c *checkup) print() error {
 	return err
 }
 
-// tls is the configuration for requests beside etcd's own, nil if there is none.
+// tls is the configuration for requests beside etcd's own. nil means no TLS.
 func (c *checkup) tls() *tls.Config {
 	cfg, err := c.clientConfig(zap.NewNop())
 	if err != nil {

@@ -234,7 +234,8 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 // Cancel removes an item that no worker has. A dead letter is such an item, too.
 //
 // Errors: ErrNotFound if there is no such item, ErrTaken if a worker has it, and
-// etcdclaims.ErrUnknown if a lost reply could not be resolved.
+// etcdclaims.ErrUnknown if a lost reply could not be resolved. If two calls cancel an item at
+// the same time and a reply is lost, both can return nil.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
 	const removed = "complete" // is what endOf calls any removal
 	return q.change(ctx, "cancel", removed, id, func(f found) ([]clientv3.Op, error) {

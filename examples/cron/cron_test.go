@@ -25,23 +25,20 @@ func TestCron(t *testing.T) {
 	}
 	bin := testetcd.Program(t, "cron")
 	t.Run("OK", func(t *testing.T) {
+		testetcd.SkipUnlessLong(t, "takes half a minute")
 		t.Parallel()
 		server := testetcd.Shared(t)
-		length, wants := "10s", []string{
+		wants := []string{
 			`the clock of process-\d, the owner, is wrong by 2s now`,
 			`(?m)^ +second +\d+ +\d+ +\d+ +0 +0 +0 +0$`,
 			`(?m)^ +long +[1-4] .* 0 +0$`,
 			`(?m)^ +overlapping +\d+ .* 0 +0$`,
 			`(?m)^ +failing +\d .* 0 +0$`,
+			`process-\d is killed: the one that runs the job long`,
+			`process-\d, the owner, is frozen`,
+			`process-\d continues`,
 		}
-		if testetcd.Long() { // long enough for more faults
-			length, wants = "19s", append(wants,
-				`process-\d is killed: the one that runs the job long`,
-				`process-\d, the owner, is frozen`,
-				`process-\d continues`,
-			)
-		}
-		out, err := command(t, bin, "-for", length, "-endpoints", strings.Join(server.Endpoints(), ",")).CombinedOutput()
+		out, err := command(t, bin, "-for", "19s", "-endpoints", strings.Join(server.Endpoints(), ",")).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, out)
 		}

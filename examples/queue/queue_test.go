@@ -25,9 +25,7 @@ func TestMain(m *testing.M) { testetcd.Main(m) }
 const pictures = 40
 
 func TestQueue(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs processes")
-	}
+	testetcd.SkipUnlessLong(t, "runs ten processes")
 	if err := testetcd.Signals(); err != nil {
 		t.Skip(err)
 	}

@@ -17,9 +17,7 @@ import (
 func TestMain(m *testing.M) { testetcd.Main(m) }
 
 func TestShards(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs processes")
-	}
+	testetcd.SkipUnlessLong(t, "runs twelve processes")
 	if err := testetcd.Signals(); err != nil {
 		t.Skip(err)
 	}

@@ -18,9 +18,7 @@ func TestMain(m *testing.M) { testetcd.Main(m) }
 
 // TestCampaign makes a short run of the whole program.
 func TestCampaign(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+	testetcd.SkipUnlessLong(t, "runs processes for half a minute")
 	if err := testetcd.Signals(); err != nil {
 		t.Skip(err)
 	}

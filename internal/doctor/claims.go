@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// claims looks at what is held, at who waits for it, and at the leases below.
+// claims examines the held claims, their waiters and their leases.
 func (e *Examination) claims(ctx context.Context) {
 	h, err := e.holders(ctx)
 	if isDenied(err) {

@@ -77,8 +77,8 @@ func (e *Examination) Add(l Level, check, remedy, format string, args ...any) {
 // Well adds a finding that all is well.
 func (e *Examination) Well(check, format string, args ...any) { e.Add(OK, check, "", format, args...) }
 
-// Cluster examines the members of etcd. It returns false if no
-// member answers: then all other checks would find the same.
+// Cluster examines the members of etcd. It returns false if no member answers, because then
+// all other checks would find the same.
 func (e *Examination) Cluster(ctx context.Context) bool {
 	if !e.endpoints(ctx) {
 		return false

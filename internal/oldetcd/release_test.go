@@ -34,7 +34,10 @@ func TestReleases(t *testing.T) {
 			t.Run("Revoked", func(t *testing.T) { revoked(t, etcd) })
 			t.Run("Dead", func(t *testing.T) { dead(t, p) })
 			t.Run("Restarted", func(t *testing.T) { restarted(t, p, etcd) })
-			t.Run("Paused", func(t *testing.T) { paused(t, p, etcd) })
+			t.Run("Paused", func(t *testing.T) {
+				testetcd.SkipUnlessLong(t, "pauses the server for seconds")
+				paused(t, p, etcd)
+			})
 		})
 	}
 }

@@ -131,7 +131,7 @@ func (s *holds) follow(name string, h *hold) (released func()) {
 }
 
 // overlaps returns how many holds there were, and how many of them began while another
-// was not over. A history of a mutex is linearizable if there is none of these: each
+// was not over. A history of a mutex without overlaps is linearizable: each
 // acquisition can count from its return, and each release from its call.
 func (s *holds) overlaps() (all, overlapping int) {
 	s.mu.Lock()

@@ -1,7 +1,7 @@
 package simulation_test
 
-// groupMutants are about groups: who asks for which slot, and when it is given up. That no
-// slot has two owners is a matter of claims.
+// groupMutants break the plan of a group: which member claims which slot, and when it gives
+// the slot up. The claims, not the plan, keep a slot from having two owners.
 var groupMutants = []mutant{
 	{
 		name: "line that is not left", of: "etcdclaims/group", tests: "TestJoinMovesItsShare|TestCutOffAndBack|TestDeath|TestChurn|TestChaos",

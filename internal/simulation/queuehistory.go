@@ -33,10 +33,11 @@ const (
 
 // itemStep is the input of an operation.
 type itemStep struct {
-	kind  string
-	lease int64 // the fence by which it was given to its worker
-	sure  bool  // it was carried out; else it may have been
-	who   string
+	kind   string
+	lease  int64 // the fence by which it was given to its worker
+	sure   bool  // it was carried out; else it may have been
+	beside bool  // another cancel of the item was under way: its removal can be taken for one's own
+	who    string
 }
 
 func (s itemStep) String() string {
@@ -87,7 +88,7 @@ func (s itemState) after(in itemStep) []itemState {
 			return []itemState{dead}
 		}
 	case stepCancel:
-		if s.where == "waiting" || s.where == "dead" {
+		if s.where == "waiting" || s.where == "dead" || in.beside && s.where == "" {
 			return []itemState{{"", 0, s.highest}}
 		}
 	case stepRedrive:
@@ -164,7 +165,22 @@ func (qs *queueing) linearizable() {
 	}
 	for id, ops := range items {
 		if !given[id] { // two who have one lease can both be told that a verb was done
+			markCancels(ops)
 			qs.check(id, ops)
+		}
+	}
+}
+
+// markCancels marks the cancels of one item that overlap. Queue.Cancel resolves a lost
+// reply by the history of the item, which does not name the call that removed it.
+func markCancels(ops []porcupine.Operation) {
+	for i := range ops {
+		for j := range ops {
+			a, b := ops[i].Input.(itemStep), ops[j].Input.(itemStep)
+			if i != j && a.kind == stepCancel && b.kind == stepCancel && ops[i].Call <= ops[j].Return && ops[j].Call <= ops[i].Return {
+				a.beside = true
+				ops[i].Input = a
+			}
 		}
 	}
 }

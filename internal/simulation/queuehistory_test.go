@@ -44,6 +44,21 @@ func TestItemModel(t *testing.T) {
 	}
 }
 
+// Of two cancels of an item, both can be told that it is removed if they overlap.
+func TestOverlappingCancels(t *testing.T) {
+	for _, from := range []int64{4, 6} { // of the second cancel; the first one lasts from 3 to 5
+		ops := []porcupine.Operation{
+			{Input: itemStep{kind: stepEnqueue, sure: true}, Call: 1, Return: 2},
+			{Input: itemStep{kind: stepCancel, sure: true}, Call: 3, Return: 5},
+			{Input: itemStep{kind: stepCancel, sure: true}, Call: from, Return: 7},
+		}
+		markCancels(ops)
+		if got, want := porcupine.CheckOperations(itemModel.ToModel(), ops), from == 4; got != want {
+			t.Errorf("the second cancel from %d: legal %t, want %t", from, got, want)
+		}
+	}
+}
+
 // A lease can be over, and its item another's, before the call that claimed it returns.
 func TestLeaseOverBeforeItIsTold(t *testing.T) {
 	for name, c := range map[string]struct {

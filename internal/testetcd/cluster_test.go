@@ -67,9 +67,7 @@ func TestCluster(t *testing.T) {
 }
 
 func TestWatchNeedsLeader(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for elections")
-	}
+	testetcd.SkipUnlessLong(t, "waits for elections")
 	t.Parallel()
 	cl := testetcd.StartCluster(t, 3, testetcd.NoSync())
 	ctx := deadline(t)

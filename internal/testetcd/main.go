@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,6 +57,11 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	// process dies (https://go.dev/issue/78156). The flag -cpu still overrules this.
 	if race {
 		runtime.GOMAXPROCS(1)
+	}
+	// The heaps of tests are small, so the garbage collector runs often: at its
+	// default it takes a sixth of the time.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
 	}
 	code := m.Run()
 	if err := stopShared(); err != nil {

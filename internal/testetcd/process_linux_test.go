@@ -80,9 +80,7 @@ func TestProcessOptions(t *testing.T) {
 }
 
 func TestProcessCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for elections")
-	}
+	testetcd.SkipUnlessLong(t, "waits for elections")
 	t.Parallel()
 	ps := testetcd.StartProcessCluster(t, 3, testetcd.NoSync())
 	put(t, ps[0].Client(t), "/k", "v")

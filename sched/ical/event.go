@@ -16,7 +16,7 @@ type event struct {
 	instance *moment // the instance of the events with the UID that this one replaces
 	start    moment
 	length   length
-	rule     string   // RRULE; empty if there is none
+	rule     string   // RRULE; empty means that the event does not repeat
 	rdates   []moment // RDATE
 	except   []moment // EXDATE, and the instances that other events replace
 }

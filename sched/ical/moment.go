@@ -161,7 +161,7 @@ func lengthOf(props goical.Props, start moment, zone *time.Location) (length, er
 	return l, nil
 }
 
-// single returns the moment of a property, or nil if there is none.
+// single returns the moment of a property, or nil if the property is missing.
 func single(props goical.Props, name string, zone *time.Location) (*moment, error) {
 	p := props.Get(name)
 	if p == nil {

@@ -59,9 +59,7 @@ var unsynced = claimtest.Tweak(func(cfg *embed.Config) { cfg.UnsafeNoFsync = tru
 // In real time, since each login costs a hash, and in virtual time each case
 // would make users of its own.
 func TestClaimsAuth(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for leases of five seconds")
-	}
+	testetcd.SkipUnlessLong(t, "waits for leases of five seconds")
 	t.Parallel()
 	conformance.TestClaims(t, claimtest.Start(t, unsynced, claimtest.Auth()))
 }
