@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -67,19 +66,7 @@ func (d *database) start(ctx context.Context) error {
 	if d.child, err = testetcd.StartChild(cmd); err != nil {
 		return err
 	}
-	for {
-		err := dbserver.PostgresReady(d.dir)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-d.child.Dead():
-			return fmt.Errorf("postgres ended: %w", d.child.Err())
-		case <-ctx.Done():
-			return fmt.Errorf("postgres is not ready: %w", err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return d.child.Await(ctx, func() error { return dbserver.PostgresReady(d.dir) })
 }
 
 // crash ends all processes of Postgres at once.

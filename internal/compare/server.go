@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -56,20 +55,10 @@ func (s *server) run(ctx context.Context, k kind, dir string) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
-		err := k.ready(ctx, dir, s.address)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-s.child.Dead():
-			return fmt.Errorf("%s ended: %w; its log ends with: %s", k.name, s.child.Err(), logTail(dir))
-		default:
-		}
-		if ended := sleep(ctx, 20*time.Millisecond); ended != nil {
-			return errors.Join(ended, err)
-		}
+	if err := s.child.Await(ctx, func() error { return k.ready(ctx, dir, s.address) }); err != nil {
+		return fmt.Errorf("%w; its log ends with: %s", err, logTail(dir))
 	}
+	return nil
 }
 
 // stop lets a server clean up: Postgres has memory that outlasts it.

@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -36,19 +37,11 @@ func serve(t *testing.T, cmd *exec.Cmd, ready func() error) {
 		t.Fatal(err)
 	}
 	t.Cleanup(child.Kill)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := ready()
-		if err == nil {
-			return
-		}
-		select {
-		case <-child.Dead():
-			t.Fatalf("%s: %v: %s", cmd.Path, child.Err(), &log)
-		default:
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is not ready: %v", cmd.Path, err)
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := child.Await(ctx, ready); err != nil {
+		child.Kill() // so that the log is complete
+		t.Fatalf("%v: %s", err, &log)
 	}
 }
 

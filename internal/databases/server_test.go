@@ -104,21 +104,13 @@ func (s *server) run() (err error) {
 	if s.child, err = testetcd.StartChild(cmd); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		err := s.ready(s.dir)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-s.child.Dead():
-			text, _ := os.ReadFile(log.Name()) // it is for people
-			return fmt.Errorf("%s ended: %w: %s", cmd.Path, s.child.Err(), text)
-		default:
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s is not ready after %v: %w", cmd.Path, patience, err)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.child.Await(ctx, func() error { return s.ready(s.dir) }); err != nil {
+		text, _ := os.ReadFile(log.Name()) // it is for people
+		return fmt.Errorf("%w: %s", err, text)
 	}
+	return nil
 }
 
 // crash ends the server without its writing anything more, and starts it again.

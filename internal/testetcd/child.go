@@ -47,6 +47,24 @@ func (c *Child) Pid() int { return c.cmd.Process.Pid }
 // Dead is closed when the process has ended, for whatever reason.
 func (c *Child) Dead() <-chan struct{} { return c.dead }
 
+// Await calls ready every 20 ms until it returns nil. It returns an error if the process
+// ends before, or ctx.
+func (c *Child) Await(ctx context.Context, ready func() error) error {
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-c.dead:
+			return fmt.Errorf("%s ended: %w", c.cmd.Path, c.err)
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w (%w)", c.cmd.Path, err, context.Cause(ctx))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
 // Err waits for the end of the process, and returns what was wrong with it.
 func (c *Child) Err() error {
 	<-c.dead
