@@ -81,8 +81,9 @@ func (f *fleet) close() {
 	}
 }
 
-// handOverClaims has a client for each waiter, or one that they share.
-func handOverClaims(within bool) func(context.Context, *stage, int) (contender, error) {
+// handOverClaims has a client for each waiter, or one that they share. They acquire one key
+// with the options.
+func handOverClaims(within bool, opts ...etcdclaims.AcquireOption) func(context.Context, *stage, int) (contender, error) {
 	return func(_ context.Context, st *stage, n int) (contender, error) {
 		clients := n
 		if within {
@@ -103,7 +104,7 @@ func handOverClaims(within bool) func(context.Context, *stage, int) (contender, 
 		return &driven{
 			shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
 			step: func(ctx context.Context, who int) error {
-				claim, err := waiters[who%clients].Acquire(ctx, "key")
+				claim, err := waiters[who%clients].Acquire(ctx, "key", opts...)
 				if err != nil {
 					return err
 				}

@@ -66,6 +66,7 @@ type options struct {
 	warmUp time.Duration // before each measurement
 	window time.Duration // of each measurement
 	held   heldOptions
+	group  groupOptions
 	// lineRounds is how often hand-overs are measured, if not as often as all
 	// else: long lines take long.
 	lineRounds int
@@ -128,10 +129,12 @@ func (o *options) size() {
 	o.warmUp, o.window, o.deaths = 200*time.Millisecond, time.Second, 16
 	// Both hold claims for whole periods of renewal and verification: TTL/3.
 	o.held = heldOptions{claims: 100_000, sessions: 10_000, settle: 10 * time.Second, hold: 30 * time.Second}
+	o.group = groupOptions{members: 32, slots: 1024, settle: 10 * time.Second, hold: 30 * time.Second}
 	if o.quick {
 		rounds = 3
 		o.warmUp, o.window, o.deaths = 50*time.Millisecond, 200*time.Millisecond, 8
 		o.held = heldOptions{claims: 10_000, sessions: 2_000, settle: time.Second, hold: 10 * time.Second}
+		o.group = groupOptions{members: 8, slots: 256, settle: time.Second, hold: 10 * time.Second}
 	}
 	if o.rounds == 0 {
 		o.rounds = rounds
@@ -157,7 +160,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // workloads are all there are, in the order in which they are measured.
 func workloads(o options) []workload {
-	return []workload{cycles(o), batches(o), handOvers(o), holding(o), wakeUps(), queues(o), pickUps(o)}
+	return []workload{cycles(o), batches(o), handOvers(o), slots(o), holding(o), groups(o), wakeUps(), queues(o), pickUps(o)}
 }
 
 // compare measures the workloads, as far as they are asked for, and prints each

@@ -27,7 +27,7 @@ func tiny(t *testing.T) options {
 	}
 	only := `^(cycles/1 |batch/1000|hand-over/2 |holding)`
 	if testetcd.Long() {
-		only = `^(cycles/(1|16) |batch/1000|hand-over/2 |holding|wake-up)`
+		only = `^(cycles/(1|16) |batch/1000|hand-over/2 |slots/16 |holding|group|wake-up)`
 	}
 	o, err := parse([]string{"-quick", "-rounds", "1", "-only", only}, io.Discard)
 	if err != nil {
@@ -43,6 +43,7 @@ func tiny(t *testing.T) options {
 		t.Fatal(err)
 	}
 	o.warmUp, o.window, o.deaths = time.Millisecond, 20*time.Millisecond, 2
+	o.group = groupOptions{members: 3, slots: 16, settle: time.Millisecond, hold: 100 * time.Millisecond}
 	o.held = heldOptions{claims: 300, sessions: 20, settle: time.Millisecond, hold: 100 * time.Millisecond}
 	return o
 }

@@ -32,6 +32,11 @@ const (
 	perThing   metric = "requests/s each"
 	traffic    metric = "KiB/s"
 	cpu        metric = "client CPU %"
+
+	balanced   metric = "balanced in s"
+	perMember  metric = "requests/s a member"
+	moved      metric = "moves at a join"
+	ownedAgain metric = "owned again in s"
 )
 
 // number prints three digits or more, with commas between thousands.

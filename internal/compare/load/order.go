@@ -7,6 +7,8 @@ type Order struct {
 	Address string `json:"address"` // host:port of its server
 	Shape   Shape  `json:"shape"`
 
+	Slots int `json:"slots,omitempty"` // of a semaphore: how many may hold it
+
 	// Of queues.
 	Each     int  `json:"each,omitempty"`     // jobs that are enqueued, and waited for, with each step
 	Handlers int  `json:"handlers,omitempty"` // jobs that are handled at the same time
@@ -17,6 +19,7 @@ type Order struct {
 const (
 	Redislock = "redislock" // github.com/bsm/redislock
 	RowLease  = "rowlease"  // a row in Postgres with a fence counter
+	Semaphore = "semaphore" // a sorted set in Redis
 	Asynq     = "asynq"     // github.com/hibiken/asynq, a queue in Redis
 	River     = "river"     // github.com/riverqueue/river, a queue in Postgres
 )

@@ -65,6 +65,10 @@ func prepare(ctx context.Context, o load.Order) (step func(ctx context.Context, 
 		}
 		return func(ctx context.Context, _ int) error { return q.step(ctx, o.Each) }, q.close, nil
 	}
+	if o.Client == load.Semaphore {
+		s := openRedisSemaphore(o.Address, o.Slots)
+		return s.cycle, s.close, nil
+	}
 	c, err := open(ctx, o.Client, o.Address)
 	if err != nil {
 		return nil, nil, err
