@@ -17,7 +17,7 @@
 // There are two kinds of calls:
 //
 //   - [Client.TryAcquire] and [Client.TryRun] claim a key. No record remains in etcd
-//     when the claim ends.
+//     when the claim ends, except the number of slots of a key with [Slots].
 //   - [Client.TryBegin], [Client.TryRunWork] and [Client.TryRunOnce] also keep a
 //     durable record of the work: its attempts, its outcome and its result.
 //
@@ -71,8 +71,8 @@
 // # How a claim works
 //
 // A claim is an etcd key on a lease that the client renews. The key is written once per
-// term. The revision of that write is the fence. The bits above the revision contain
-// the epoch, a number that an operator raises if revisions go back; see [RaiseEpoch].
+// term. The fence is the revision of that write, with the epoch in the bits above it:
+// a number, at first 0, that an operator raises if revisions go back; see [RaiseEpoch].
 // The client computes by its own clock when a claim ends. That moment lies before the
 // one at which the server can give the key away:
 //

@@ -2,8 +2,8 @@
 // gate that refuses a request once a newer owner of its key has been seen. A token is
 // a key and its fence, a number that rises with each owner of the key.
 //
-// The package imports only the standard library. A resource that checks tokens
-// links neither etcd nor gRPC.
+// The package depends on nothing outside the standard library and this module. A resource
+// that checks tokens links neither etcd nor gRPC.
 //
 //	token, err := fencing.Parse(r.Header.Get(fencing.Header))
 //	if err != nil {
@@ -13,7 +13,7 @@
 //		return err // fencing.ErrStale: a newer owner has been admitted
 //	}
 //
-// # The rule of every gate
+// # The rule of gates
 //
 // For each key, a gate remembers the greatest fence that it has admitted. It
 // refuses a lower fence. It admits an equal fence, because an owner may repeat
@@ -21,8 +21,8 @@
 // when it restarts. [Memory] forgets when its process ends, and is therefore only an early
 // reject.
 //
-// A gate that can ask who holds the key now, as etcdguard does, admits only the token
-// of the present owner, and remembers nothing.
+// A gate on the etcd of the claims, as etcdguard is, remembers nothing. It reads the claim,
+// and admits only the token of the present owner.
 //
 // # What is not guaranteed
 //
@@ -30,9 +30,8 @@
 // to do distributed locking", 2016). A token is not a secret: it puts honest owners in
 // order, and does not authenticate anybody.
 //
-// A gate protects a write fully only if the gate's fence is stored in the same step
-// as the write. That takes one transaction (sqlguard, etcdguard) or one conditional
-// write (objectguard). A gate that is not part of that step is only an early reject. A
+// A gate protects a write fully only if the check is part of the same step as the write:
+// of one transaction (sqlguard, etcdguard) or one conditional write (objectguard). A gate that is not part of that step is only an early reject. A
 // request can pass it, be delayed, and reach the data after a newer request.
 //
 // Fences can be compared only if they come from one etcd and one prefix of keys. Give

@@ -21,9 +21,10 @@
 // without a fence are not undone. Call fencing.Check with the
 // handler's context immediately before each effect, and fence the effect.
 //
-// A [Gate] that is not part of the write's transaction is only an early reject. [Once]
-// carries out a repeated request again if the process died between its effect and the
-// transaction that stores the response, or if the response is not one that is stored.
+// [Gate] is only an early reject: a request that it has admitted can still reach the data
+// after a newer one. [Once] carries out a repeated request again if the process died between
+// its effect and the transaction that stores the response, or if the request failed with a
+// response that is not stored, such as a 500.
 // Deaths and panics count as attempts, of which there are at most
 // etcdclaims.Config.MaxAttempts. With etcdclaims.AtMostOnce the first death is the last
 // attempt.
@@ -40,8 +41,9 @@
 //
 // The package does not import etcd. It takes claims as the interfaces [Claims]
 // and [Works], which *etcdclaims.Client implements. If the client is nil or a
-// passthrough (a client without etcd), or the gate is nil, a wrapper returns its argument
-// unchanged, at no cost. Then nothing is exclusive, and no fence is sent or checked.
+// passthrough (a client without etcd), wrappers that claim return their argument unchanged,
+// at no cost: nothing is exclusive, and no fence is sent. If the gate is nil, [Gate] returns
+// its argument unchanged. A gate that is not nil still refuses requests without a fence.
 //
 // # Concurrency
 //

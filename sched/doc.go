@@ -40,9 +40,9 @@
 // # What is not guaranteed
 //
 // Handlers do not run exactly once. A tick can have several attempts. Each attempt
-// begins at most once, and its outcome is recorded. If the process dies during a run,
-// [AtMostOnce] records the run as lost, and [AtLeastOnce] begins the tick again with
-// Attempt one greater. A handler that finished its work and then died cannot be
+// begins at most once. If the process dies during a run, [AtMostOnce] records the run as
+// lost, and [AtLeastOnce] begins the tick again with Attempt one greater. The record of a
+// tick has the outcome of its last attempt. A handler that finished its work and then died cannot be
 // distinguished from one that died before.
 //
 // Effects outside etcd are not undone. Two attempts can send a mail twice. Pass
@@ -57,7 +57,7 @@
 //
 // Ticks do not start exactly on time. After the death of the group's owner the next
 // tick is admitted within the owner's TTL plus one second (16 s by default).
-// After the loss of etcd's leader it is admitted within 2 TTL + 4 s. The job's
+// If etcd loses its leader as well, it is admitted within 2 TTL + 4 s. The job's
 // CatchUp decides about the ticks that came due in between.
 //
 // Clocks need not be right. The wall clock of the owner determines which ticks are
@@ -91,12 +91,13 @@
 //
 // A handler whose context has ended, by Timeout, Cancel, the end of Run or the loss of
 // its claim, has the drain of the client (etcdclaims.Config.Drain) to return. After
-// that the scheduler stops waiting for it. It moves the claim to a lease that nobody
-// renews, so that the next run begins when that lease has expired. If the claim was not
-// lost, the record says that the handler did not return.
+// that the scheduler stops waiting for it. If the claim is still held, it moves to a lease that
+// nobody renews, so that the next run begins when that lease has expired, and the record
+// says that the handler did not return.
 //
-// The owner does its kinds of work in turn. Neither a long backlog nor a job that is
-// always due delays a RunNow, a Pause or a new job. The cost of a group grows with
+// The owner does its kinds of work in turn. A long backlog, or a job that is always
+// due, delays a RunNow, a Pause or a new job by one round of that work at most: about a
+// second on a busy owner. The cost of a group grows with
 // the number of ticks that are due, not with the number of its jobs.
 // docs/scheduling.md has the figures.
 package sched

@@ -7,7 +7,7 @@
 //			return consume(ctx, slot, claim) // until ctx ends
 //		})
 //	...
-//	defer member.Leave(context.Background()) // waits until others have the slots
+//	defer member.Leave(context.Background()) // hands the slots over
 //
 // Each slot that a member owns is an ordinary claim with a fence of its own. All members
 // compute the same [Plan] from the members and owners that they see in etcd. A member
@@ -20,7 +20,8 @@
 // there, the owner ends the context of the slot's handler, waits until the handler has
 // returned, and releases the claim. The release hands the claim over in one transaction,
 // so that the slot is never free. An owner keeps a slot while the member that is to
-// have it does not wait in line, because it is frozen, for example.
+// have it does not wait in line, because it is frozen, for example. Only an owner that
+// leaves the group releases such a slot after a short wait.
 //
 // If a member dies, its slots are free when its lease lapses, and the others claim them
 // within TTL + 1 s of its last renewal. A slot waits for another TTL or two if the
@@ -36,8 +37,8 @@
 // next one by one drain of its client (etcdclaims.Config.Drain) and one TTL. A handler
 // that returns early is called again.
 //
-// Weights, cool-down and budget say when slots move, not who owns them. Members with
-// different settings are safe, but may move slots that others would not.
+// Weights, cool-down and budget affect the plan, not the safety of claims. If members have
+// different settings, a slot still has one owner, but more slots may move.
 //
 // # Number of slots
 //

@@ -12,7 +12,7 @@
 //
 // # What is not guaranteed
 //
-// An item is handled at least once, and completed once. Two handlers of one item
+// An item is handled at least once, and completed at most once. Two handlers of one item
 // can overlap if the first one was stopped past the end of its lease. Call
 // [Lease.Check] before each effect, and pass [Lease.Token] to every store that the
 // handler writes to. A queue is not a stream: etcd holds hundreds of thousands of
@@ -32,7 +32,8 @@
 //
 // A process holds its items by a session: an ordinary claim that package etcdclaims
 // renews. When the process dies, its session ends within the TTL. The items then
-// become visible again, and the attempt counts. No wall clock decides who owns an
+// become visible again, and the attempt counts. An item whose last attempt that was becomes
+// a dead letter. No wall clock decides who owns an
 // item. The wall clock decides when an item vests, that is, becomes visible.
 //
 // # Verbs
@@ -45,8 +46,8 @@
 //   - ErrExpired: the lease ended by its own clock, or the session of its process ended,
 //   - ErrSuperseded: the item waits again, another worker has it, or it was ended
 //     otherwise,
-//   - ErrCompleted: another process, which had adopted the lease (see [Queue.Adopt]),
-//     completed the item,
+//   - ErrCompleted: another process with the same lease completed the item (see
+//     [Queue.Adopt]),
 //   - etcdclaims.ErrReleased: an earlier verb ended this lease,
 //   - etcdclaims.ErrUnknown: the outcome was not known when the lease or ctx ended, or
 //     etcd had compacted its history.

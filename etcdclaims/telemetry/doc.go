@@ -25,15 +25,17 @@
 // etcdclaims.hold. Both are children of the caller's span. If the caller has none,
 // etcdclaims.hold is a child of etcdclaims.acquire. The contexts of Run, RunWork,
 // Claim.Bind and Claim.Context carry the span of the claim, so that spans of the
-// handler are its children, unless they were given a context with another span. If the
-// key was handed over by its previous holder, the span of the claim links to that
-// holder's span. For that purpose a sampled trace context is stored in etcd with the
-// hand-over.
+// handler are its children. A context passed to Claim.Bind keeps the span that it has, if
+// that is not the span of the acquiring call. If the previous holder handed the key over,
+// the span of the claim usually links to that holder's span. For that purpose a sampled
+// trace context is stored in etcd with the hand-over. docs/telemetry.md says when the link
+// is missing.
 //
 // # Cost
 //
 // Without an SDK, measuring a claim takes less than a microsecond.
 //
-// Nothing is kept for each key. Gauges are read when they are collected, without
+// Nothing is kept for each key, except by a wrapped gate, which remembers the last fences of
+// a bounded number of keys. Gauges are read when they are collected, without
 // I/O, except those of WatchQueue.
 package telemetry

@@ -7,8 +7,8 @@
 //	defer page.Close()
 //	mux.Handle("/claims/", requireLogin(page)) // any path that ends in a slash
 //
-// Everybody who reaches the handler can look. The handler has no login of its own:
-// put yours in front of it. Nobody can change anything unless Config.Access permits it.
+// The handler has no login of its own: put yours in front of it. Without Config.Access,
+// everybody who reaches the handler can look, and nobody can change anything.
 //
 // # What it costs
 //
@@ -18,8 +18,8 @@
 // shown. A further tab on the same page costs etcd nothing. A minute after the last
 // request and the last tab, nothing is read or watched.
 //
-// The handler keeps every held claim in memory while it is in use.
-// Lists of all else end after the first thousand entries.
+// The handler keeps every held claim in memory while it is in use. Other lists are cut off:
+// after the first thousand lines, works and jobs, 500 sessions, 200 queues and 100 groups.
 //
 // # Without JavaScript
 //

@@ -1,5 +1,5 @@
-// Package etcdguard makes writes to etcd that are carried out only while their
-// token is that of the claim that holds its key.
+// Package etcdguard guards writes to etcd. A write carries a token, and is carried out only
+// while the claim with that token holds the token's key.
 //
 // NewKV wraps a clientv3.KV, so that code written for a KV is guarded without a
 // change:

@@ -31,7 +31,8 @@
 // "-"; and the owner's token (see [fencing.Token.String]).
 //
 // A write reads the object and refuses a token older than the one that it finds.
-// Then it replaces exactly the version that it has read. So no other write can
+// Then it replaces exactly the version that it has read. A further write of the same owner
+// replaces the version that its last write made, without another read. So no other write can
 // come between the check and the write. If two owners both pass the check, the
 // store lets one through. The other reads again, and finds the first.
 //
@@ -47,8 +48,9 @@
 // then reports that the condition does not hold, because of the client's own first
 // write. So after every such refusal the package reads the object and looks at the ids.
 // If they contain the write's own id, the write was done. If they lack it, and the id
-// that the write was to follow is not the newest, another write came first; the write
-// was not done, and never will be. The ids of previous owners answer the same question
+// that the write was to follow is among them but not the newest, another write came first;
+// the write was not done, and never will be. If they contain neither, the outcome is
+// unknown. The ids of previous owners answer the same question
 // for an owner that was suspended for a long time.
 //
 // A write without a reply is sent again unchanged, and can be carried out only once. If

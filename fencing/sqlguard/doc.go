@@ -1,6 +1,6 @@
 // Package sqlguard refuses the writes of former owners in a SQL database, within
 // the transactions of those writes. It works with Postgres, MySQL, MariaDB and
-// SQLite, through database/sql or pgx, and imports neither driver.
+// SQLite, through database/sql or the native interface of pgx. It imports no driver.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
@@ -55,12 +55,12 @@
 //
 // # Isolation
 //
-// Admit is correct at every isolation level, because a write reads the newest
-// version of the row and locks it. From REPEATABLE READ on (in MariaDB from 11.6
-// on), a transaction whose snapshot is older than the mark fails with a driver
-// error instead of waiting. In Postgres, use one level for all transactions of a
+// Admit is correct at every isolation level, because it reads the newest
+// version of the row and locks it. From REPEATABLE READ on, in Postgres and in
+// MariaDB from 11.6 on, a transaction whose snapshot is older than the stored fence fails
+// with a driver error. In Postgres, use one level for all transactions of a
 // key: one at REPEATABLE READ that waited for one at READ COMMITTED does not see
-// what that one wrote. For its other reads the isolation level applies: at
+// what that one wrote. For the other reads of a transaction its isolation level applies: at
 // READ UNCOMMITTED they may return data that is later rolled back.
 //
 // In SQLite, a transaction that reads first and writes later fails with

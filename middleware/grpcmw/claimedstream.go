@@ -201,7 +201,7 @@ func (s *claimedStream) first(m any) error {
 		}
 		return nil
 	case errors.Is(err, io.EOF):
-		return s.refuse(keyInvalid(fmt.Errorf("%w: the call has no message", middleware.ErrInvalidKey)))
+		return s.refuse(keyInvalid(fmt.Errorf("%w: the call has no message", middleware.ErrInvalidKey), nothingDone))
 	default:
 		return err
 	}
@@ -213,7 +213,7 @@ func (s *claimedStream) sameKey(ctx context.Context, m any) error {
 		return nil
 	}
 	if key := s.exclusive.key.message(ctx, m); key != s.call.key {
-		return s.refuse(keyInvalid(fmt.Errorf("%w: the first message has key %.80q, a later one %.80q", middleware.ErrInvalidKey, s.call.key, key)))
+		return s.refuse(keyInvalid(fmt.Errorf("%w: the first message has key %.80q, a later one %.80q", middleware.ErrInvalidKey, s.call.key, key), perhapsDone))
 	}
 	return nil
 }

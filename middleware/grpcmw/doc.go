@@ -25,7 +25,7 @@
 //	Aborted             HELD             key, newest, owner, since  another owner holds the key
 //	Aborted             CLAIM_LOST       key, fence                 the claim was lost during the call
 //	Unknown             OUTCOME_UNKNOWN  key, fence                 the call may have been carried out
-//	Unavailable         UNAVAILABLE      key                        no claim, or the gate failed; nothing was done
+//	Unavailable         UNAVAILABLE      key                        no claim, or the gate failed; the handler was not called
 //	Internal            UNCLAIMED                                   a stream's handler acted before it had the message with its key
 //
 // The key is that of the claim that the call is about. It is missing if it is not

@@ -41,7 +41,8 @@ type GateConfig struct {
 // admitted before every message that is sent. Once a newer owner has been seen,
 // receiving and sending fail, and the handler's context ends. The call ends with
 // STALE_FENCE, whatever the handler returns. Every other refusal has the same
-// effect. What was admitted before may have been carried out.
+// effect. What was admitted before may have been carried out. So if the gate fails after the
+// handler was called, the call ends with OUTCOME_UNKNOWN, not with UNAVAILABLE.
 //
 // If only the client streams, the one reply is sent without asking the gate
 // again, as that of a unary call is. A gate that uses a database is asked for
@@ -82,7 +83,7 @@ func (g *keeper) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		err = g.gate.Admit(ctx, t)
 	}
 	if err != nil {
-		return nil, refuse(ctx, info.FullMethod, gateRefusal(key, t, err), g.cfg.Refuse)
+		return nil, refuse(ctx, info.FullMethod, gateRefusal(key, t, err, false), g.cfg.Refuse)
 	}
 	return handler(fencing.NewContext(ctx, t), req)
 }
@@ -104,7 +105,7 @@ func (g *keeper) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 		err = g.gate.Admit(ctx, t)
 	}
 	if err != nil {
-		return refuse(ctx, info.FullMethod, gateRefusal(key, t, err), g.cfg.Refuse)
+		return refuse(ctx, info.FullMethod, gateRefusal(key, t, err, false), g.cfg.Refuse)
 	}
 	inside, end := context.WithCancelCause(fencing.NewContext(ctx, t))
 	defer end(nil)
@@ -170,7 +171,7 @@ func (s *gatedStream) admit(key string) error {
 	if err == nil {
 		return nil
 	}
-	r := s.refused.set(gateRefusal(key, s.token, err))
+	r := s.refused.set(gateRefusal(key, s.token, err, true))
 	s.end(r)
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -137,6 +138,34 @@ func TestGateFails(t *testing.T) {
 			_, err = stream.Recv()
 		}
 		refusedAs(t, err, codes.Unavailable, "UNAVAILABLE")
+	}
+}
+
+// A gate that fails in the middle of a stream leaves open what the handler has done.
+func TestGateFailsMidway(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	gate := fencing.GateFunc(func(context.Context, fencing.Token) error {
+		if asked.Add(1) > 1 { // the first time is before the handler is called
+			return errors.New("database is down")
+		}
+		return nil
+	})
+	svc := &service{chat: func(stream chatServer) error {
+		_, err := stream.Recv()
+		return err
+	}}
+	c := connect(t, svc, grpcmw.Gate(gate, grpcmw.TokenKey(), grpcmw.GateConfig{}), stamped()...)
+	stream, err := c.FullDuplexCall(with(t.Context(), `5;key="k"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(askFor("k")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	if r := refusedAs(t, err, codes.Unknown, "OUTCOME_UNKNOWN"); r.RetryAfter != 0 || strings.Contains(r.Message, "Nothing was done") {
+		t.Errorf("got %+v", r)
 	}
 }
 

@@ -43,14 +43,20 @@ func newRefused(r fencing.Refusal, t fencing.Token, err error, detail string) *R
 }
 
 // keyInvalid returns the refusal of a call without a valid key.
-func keyInvalid(err error) *RefusedError {
+func keyInvalid(err error, detail string) *RefusedError {
 	r, _ := middleware.RefusalOf(&middleware.NotRunError{Err: middleware.ErrInvalidKey})
-	return newRefused(r, fencing.Token{}, err, nothingDone)
+	return newRefused(r, fencing.Token{}, err, detail)
 }
 
 // gateRefusal returns the refusal of a token that was not admitted for the key.
-// The key is "" if it is not known.
-func gateRefusal(key string, t fencing.Token, err error) *RefusedError {
+// The key is "" if it is not known. begun means that the handler was called before, with
+// an earlier message of the stream.
+func gateRefusal(key string, t fencing.Token, err error, begun bool) *RefusedError {
+	failed, done := gateFailed, nothingDone
+	if begun { // a client must not take the call for one that is safe to repeat
+		failed, _ = fencing.RefusalOf(fencing.ErrUnknown)
+		done = perhapsDone
+	}
 	if t.Key != key {
 		t = fencing.Token{} // the fences of different keys cannot be compared
 		if (fencing.Token{Key: key, Fence: 1}).Validate() == nil {
@@ -59,10 +65,10 @@ func gateRefusal(key string, t fencing.Token, err error) *RefusedError {
 	}
 	var stale *fencing.StaleError
 	switch {
-	case errors.Is(err, fencing.ErrUnknown): // the fence may be remembered, but the handler was not called
-		return newRefused(gateFailed, t, err, nothingDone)
+	case errors.Is(err, fencing.ErrUnknown): // the fence may be remembered
+		return newRefused(failed, t, err, done)
 	case errors.Is(err, middleware.ErrInvalidKey):
-		return keyInvalid(err)
+		return keyInvalid(err, done)
 	case errors.As(err, &stale):
 		r, _ := fencing.RefusalOf(fencing.ErrStale)
 		e := newRefused(r, stale.Token, err, fmt.Sprintf("The fence sent is %d, the newest is %d.", stale.Token.Fence, stale.Newest))
@@ -75,7 +81,7 @@ func gateRefusal(key string, t fencing.Token, err error) *RefusedError {
 			return newRefused(r, t, err, fmt.Sprintf("%.400v", err))
 		}
 	}
-	return newRefused(gateFailed, t, err, nothingDone)
+	return newRefused(failed, t, err, done)
 }
 
 // claimRefusal returns the refusal of a call that was not served under a claim,
@@ -90,7 +96,7 @@ func claimRefusal(t fencing.Token, err error) *RefusedError {
 		return newRefused(r, t, err, perhapsDone)
 	}
 	if errors.Is(err, middleware.ErrInvalidKey) {
-		return keyInvalid(err)
+		return keyInvalid(err, nothingDone)
 	}
 	e := newRefused(r, t, err, nothingDone)
 	var holder interface {

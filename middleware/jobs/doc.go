@@ -1,7 +1,7 @@
 // Package jobs runs jobs under claims: those of the queues asynq, River and
 // watermill, and those of the schedulers robfig/cron and gocron. It imports none
-// of these libraries. What its functions return has the types that the libraries use, or
-// takes one of them as a type parameter.
+// of these libraries. Its functions return the types that the libraries use. Where such a
+// type belongs to the library, the function has it as a type parameter.
 //
 //	mux.Use(jobs.Asynq[asynq.Handler](claims, key, jobs.Config{}))                        // asynq.MiddlewareFunc
 //	river.Config{Middleware: []rivertype.Middleware{jobs.River(claims, key, cfg)}}        // rivertype.WorkerMiddleware
@@ -15,8 +15,9 @@
 //
 // # What is not guaranteed
 //
-// If a process is suspended past its claim's deadline, its job may overlap for a
-// moment with another one. The job's context ends, the queue does not record it
+// If a process is suspended past its claim's deadline, its job may overlap with another
+// one: until it heeds the end of its context, and without a bound for a job of cron that has
+// none. The job's context ends, the queue does not record it
 // as done, and its fenced writes are refused. Effects without a fence are not
 // undone. Call fencing.Check with the job's context immediately before each effect,
 // and fence the effect.
@@ -32,8 +33,8 @@
 // released, and the panic or Goexit continues. If the claim was lost before the
 // job returned, the error matches fencing.ErrLost, whatever the job returned.
 //
-// Making a wrapper panics or returns an error if its type parameter is not the
-// library's interface.
+// A wrapper whose type parameter is not the library's interface panics when it is made, or
+// does not compile where it is used.
 //
 // # Without etcd
 //

@@ -18,7 +18,7 @@
 //   - has no instant outside the years 1 to 2399. A search therefore always ends.
 //     Next returns the zero Time when no later instant exists;
 //   - reads no clock and keeps no state. Next returns the same result on every
-//     machine, and is safe for concurrent use;
+//     machine with the same tz database, and is safe for concurrent use;
 //   - is a [fmt.Stringer], except for some results of [Except] and [Only]. Its text is
 //     canonical. [Cron] parses the text of Cron and [Every] into the same schedule. Two schedules with the same text have the same instants
 //     if they use the same tz database. Compare the texts, or hashes of them, to
@@ -48,8 +48,8 @@
 // Debian's cron and of cronie.
 //
 // Otherwise the fields name times of the day, as in "30 2 * * *". "0-59" and "0-23"
-// name times too. Such a schedule should be due once on each day, so two policies
-// decide about each matching time:
+// name times too. People expect each of these times once on a day that matches,
+// but on the day of a change a time is missing or comes twice. Two policies decide:
 //
 //	GapFire    in a gap: due once, at the first instant after the gap (default)
 //	GapSkip    in a gap: not due

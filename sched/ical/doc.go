@@ -7,8 +7,8 @@
 //	schedule := sched.Except(sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))), closed)
 //
 // The calendar covers the time from the start of each event until just before its end. A
-// VTODO, a VFREEBUSY, an event that is cancelled, and an event at a time without an end
-// cover nothing. TRANSP is ignored: public holidays are often marked as free time.
+// VTODO, a VFREEBUSY, an event that is cancelled, and an event that begins at a time of
+// day and has no end cover nothing. TRANSP is ignored: public holidays are often marked as free time.
 //
 // # What is understood
 //
@@ -20,8 +20,8 @@
 //
 // # What is refused
 //
-// Parse returns an error for the properties below that it does not support, instead of
-// ignoring them. The error names the event and the property.
+// Parse ignores nothing that could change the instants. It returns an error, which names the
+// event and the property, for:
 //
 //   - Rules by the hour or shorter, BYHOUR, BYMINUTE and BYSECOND, and EXRULE.
 //   - BYWEEKNO and BYYEARDAY without FREQ=YEARLY, and BYMONTHDAY with FREQ=WEEKLY.
@@ -40,9 +40,9 @@
 //
 // A rule follows the wall clock. A time in a gap is read with the UTC offset before the gap:
 // 02:30 becomes 03:30 if clocks skip an hour. A time in a fold is the first of the two. RFC
-// 5545 demands both. With DTEND all instances of an event at a time
-// are equally long; with DURATION its days are days of the calendar. All-day events are days
-// of the calendar.
+// 5545 demands both. If an event that begins at a time of day has a DTEND, all its
+// instances are equally long. The days of a DURATION, and all-day events, are days of the
+// calendar, which may have 23 or 25 hours.
 //
 // # Bounds
 //
