@@ -111,8 +111,9 @@ func Between(s Schedule, from, to time.Time) iter.Seq[time.Time] {
 type Calendar = calendar.Calendar
 
 // Dates returns the calendar of some days in a time zone. A date is written as
-// "2026-12-25", or as "12-25" for each year. Dates returns an error if the zone or a date
-// is invalid.
+// "2026-12-25", or as "12-25" for each year. A range is written as
+// "2026-12-24..2027-01-06" or "12-24..01-06". Dates returns an error if the zone, a date or a
+// range is invalid. See [calendar.Dates].
 func Dates(zone string, dates ...string) (Calendar, error) { return calendar.Dates(zone, dates...) }
 
 // Days returns the calendar of the days in a time zone for which covers returns true. See

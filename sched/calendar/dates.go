@@ -11,33 +11,74 @@ import (
 )
 
 // Dates returns the calendar of some days in a time zone. A date is written as
-// "2026-12-25", or as "12-25" for each year. "02-29" covers leap years only.
+// "2026-12-25", or as "12-25" for each year. "02-29" covers leap years only. A range such
+// as "2026-12-24..2027-01-06" or "12-24..01-06" stands for each of its days, from the first
+// to the last. The ranges of a calendar have at most 10,000 days together.
 //
 // The text of the calendar names the zone and the dates, in order. For more than ten
-// dates it has their number and a hash instead.
+// dates it has their number and a hash instead. A range has the text of its days.
 //
 // Dates returns an error if the zone is unknown or depends on the machine, as with
-// [In], or if a date is invalid.
+// [In], if a date is invalid, if a range ends before it begins, or if the ranges have too
+// many days.
 func Dates(zone string, dates ...string) (Calendar, error) {
 	loc, err := LoadZone(zone)
 	if err != nil {
 		return nil, fmt.Errorf("calendar: Dates in zone %.100q: %w", zone, err)
 	}
 	set := make(map[string]bool, len(dates))
+	inRanges := 0
 	for _, d := range dates {
-		full := d
-		if len(d) == len("12-25") {
-			full = "2000-" + d // a leap year
+		first, last, layout, err := dateRange(d)
+		if err != nil {
+			return nil, fmt.Errorf("calendar: Dates: %.100q %w", d, err)
 		}
-		if _, err := time.Parse(time.DateOnly, full); err != nil {
-			return nil, fmt.Errorf("calendar: Dates: %.100q is not a date; want 2026-12-25, or 12-25 for each year", d)
+		if !first.Equal(last) {
+			inRanges += int(last.Sub(first)/(24*time.Hour)) + 1
 		}
-		set[d] = true
+		if inRanges > mostRangeDays {
+			return nil, fmt.Errorf("calendar: Dates: %.100q and the ranges before it have %d days; the limit is %d", d, inRanges, mostRangeDays)
+		}
+		for at := first; !at.After(last); at = at.AddDate(0, 0, 1) {
+			set[at.Format(layout)] = true
+		}
 	}
 	return namedDays{dayCalendar{loc, func(at time.Time) bool {
 		date := at.Format(time.DateOnly)
 		return set[date] || set[date[len("2006-"):]]
 	}}, datesText(zone, set)}, nil
+}
+
+// mostRangeDays is how many days the ranges of a calendar can have together.
+const mostRangeDays = 10_000
+
+// dateRange parses a date, or a range of dates. Dates of each year are in a leap year, and
+// in the year after it if the range spans the end of a year. The layout is that of a date.
+func dateRange(text string) (first, last time.Time, layout string, err error) {
+	from, to, isRange := strings.Cut(text, "..")
+	if !isRange {
+		to = from
+	}
+	layout = time.DateOnly
+	var year string
+	if len(from) == len("12-25") {
+		layout, year = "01-02", "2000-" // a leap year
+	}
+	first, err = time.Parse(time.DateOnly, year+from)
+	if err == nil {
+		last, err = time.Parse(time.DateOnly, year+to)
+	}
+	switch {
+	case isRange && len(from) != len(to):
+		return first, last, layout, errors.New("has a year at one end only")
+	case err != nil:
+		return first, last, layout, errors.New("is not a date; want 2026-12-25, or 12-25 for each year, or a range such as 12-24..12-26")
+	case year != "" && last.Before(first):
+		last = last.AddDate(1, 0, 0)
+	case last.Before(first):
+		return first, last, layout, errors.New("ends before it begins")
+	}
+	return first, last, layout, nil
 }
 
 // datesText returns the text of a calendar of dates.

@@ -72,6 +72,9 @@ func (f filtered) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
+// Whole returns the schedule without the calendar.
+func (f filtered) Whole() Schedule { return f.Schedule }
+
 // OnStart reports whether the schedule is @reboot.
 func (f filtered) OnStart() bool {
 	s, ok := f.Schedule.(interface{ OnStart() bool })

@@ -84,6 +84,43 @@ func TestDates(t *testing.T) {
 }
 
 // The text changes with the calendar, and only with it. A calendar without text has none.
+// A range is the same calendar as its days.
+func TestDateRanges(t *testing.T) {
+	for text, days := range map[string][]string{
+		"2026-12-30..2027-01-02": {"2026-12-30", "2026-12-31", "2027-01-01", "2027-01-02"},
+		"12-30..01-02":           {"12-30", "12-31", "01-01", "01-02"},
+		"02-28..03-01":           {"02-28", "02-29", "03-01"},
+		"2026-02-28..2026-03-01": {"2026-02-28", "2026-03-01"},
+		"12-25..12-25":           {"12-25"},
+	} {
+		is, want := dates(t, "UTC", text), dates(t, "UTC", days...)
+		if fmt.Sprint(is) != fmt.Sprint(want) {
+			t.Errorf("%s is %v, want %v", text, is, want)
+		}
+		from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		for at := range calendar.Between(calendar.Must(calendar.Cron("@daily")), from, from.AddDate(3, 0, 0)) {
+			got, _ := is.Covers(at)
+			if covered, _ := want.Covers(at); got != covered {
+				t.Errorf("%s at %v: %t", text, at, got)
+			}
+		}
+	}
+	for text, says := range map[string]string{
+		"12-26..12-32": "is not a date", "12-26..": "one end only", "..12-26": "one end only", "12-26..2026-12-27": "one end only", "..": "is not a date",
+		"12-24...12-26": "one end only", "2026-12-26..2026-12-25": "ends before it begins", "2000-01-01..2027-05-19": "have 10001 days; the limit is 10000",
+	} {
+		if _, err := calendar.Dates("UTC", text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+	}
+	if _, err := calendar.Dates("UTC", "2000-01-01..2013-09-07", "2013-09-08..2027-05-19"); err == nil {
+		t.Error("two ranges exceed the limit together")
+	}
+	if _, err := calendar.Dates("UTC", "2000-01-01..2027-05-18"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFilterText(t *testing.T) {
 	s := calendar.Must(calendar.Every(time.Hour, 0))
 	text := func(s calendar.Schedule) string { return fmt.Sprint(s.(fmt.Stringer)) }
