@@ -1,8 +1,11 @@
 package sched
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +24,9 @@ import (
 // recorded as skipped. Add the job in all processes: a process that does not have it
 // requests nothing.
 //
-// Job.Overdue, Except and Only have no effect on such a schedule. Add refuses a circle of
-// jobs, and more than 32 jobs after one.
+// Job.Overdue has no effect on such a schedule. Add refuses Except and Only with it, a circle
+// of jobs, and more than 32 jobs after one. A job that is defined at run time has
+// Definition.After instead.
 func After(job string) Schedule { return after(job) }
 
 type after string
@@ -40,6 +44,11 @@ const (
 // follow notes which job a job runs after. The mutex is held.
 func (s *Scheduler) follow(job Job) error {
 	before, is := job.Schedule.(after)
+	if filtered, with := job.Schedule.(interface{ Whole() Schedule }); with {
+		if _, is := filtered.Whole().(after); is {
+			return errors.New("Except and Only do not apply to After")
+		}
+	}
 	if !is {
 		return nil
 	}
@@ -66,12 +75,23 @@ func (s *Scheduler) following(job string) []string {
 }
 
 // askAfter returns the operations that request the ticks after a run that succeeded.
-func (s *Scheduler) askAfter(r run) (ops []clientv3.Op) {
+func (s *Scheduler) askAfter(ctx context.Context, r run) (ops []clientv3.Op, err error) {
+	defined, err := s.definedFollowers(ctx, r.Job)
+	if err != nil {
+		return nil, err
+	}
+	a := ask{Version: valueVersion, ID: r.Run, By: r.Job, At: r.Nominal, After: r.ID}
 	for _, name := range s.following(r.Job) {
-		a := ask{Version: valueVersion, Job: name, ID: r.Run, By: r.Job, At: r.Nominal, After: r.ID}
+		a.Job = name
 		ops = append(ops, clientv3.OpPut(s.keys.asksOf(name)+a.ID, encode(a)))
 	}
-	return ops
+	for _, name := range slices.Sorted(maps.Keys(defined)) {
+		a.Job, a.Defined = name, defined[name]
+		put := clientv3.OpPut(s.keys.asksOf(name)+a.ID, encode(a))
+		is := clientv3.Compare(clientv3.CreateRevision(s.keys.definition(name)), ">", 0)
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil))
+	}
+	return ops, nil
 }
 
 // afterPause leaves out a tick after another job, because the job is paused.

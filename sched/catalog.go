@@ -70,7 +70,13 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 	defer s.view.unsubscribe(c.feed)
 	defer s.undefineAll()
 	for try := 0; ctx.Err() == nil; {
+		synced := s.view.synced
+		complete := c.complete()
+		if complete {
+			synced = nil
+		}
 		c.absorb()
+		s.followersKnown(complete)
 		err := c.update(ctx)
 		switch {
 		case err == nil:
@@ -83,12 +89,23 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 		}
 		select {
 		case <-c.feed.news:
+		case <-synced: // the notices that existed can be absorbed
 		case <-s.relink:
 			for id, d := range c.known {
 				c.dirty[id] = c.dirty[id] || !s.inCode(d.Job)
 			}
 		case <-ctx.Done():
 		}
+	}
+}
+
+// complete reports whether the feed has all notices that existed when this process began.
+func (c *catalog) complete() bool {
+	select {
+	case <-c.s.view.synced:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -99,6 +116,9 @@ func (c *catalog) absorb() {
 		was := c.known[id]
 		if was != nil && was.rev == is.rev && !is.gone {
 			continue
+		}
+		if was != nil {
+			c.s.setFollower(was.Job, follower{})
 		}
 		if was != nil && is.gone {
 			c.s.setDefined(was.Job, nil)
@@ -115,6 +135,7 @@ func (c *catalog) absorb() {
 			}
 			continue
 		}
+		c.s.setFollower(n.Job, follower{before: n.After, version: is.rev})
 		c.known[id] = &defined{notice: n, rev: is.rev}
 		c.dirty[id] = true
 	}
@@ -160,6 +181,7 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 		d.read = true
 		if len(kvs) == 0 { // the notice is about to go too
 			c.s.setDefined(d.Job, nil)
+			c.s.setFollower(d.Job, follower{})
 			delete(c.known, id)
 			continue
 		}
@@ -187,7 +209,7 @@ func (c *catalog) publish(id string, d *defined) {
 	case handler == nil:
 		err = fmt.Errorf("the owner of the group has no handler of kind %q", kind)
 	default:
-		job, err = d.definition.job(handler)
+		job, err = d.definition.job(handler, c.s.parser())
 	}
 	if err != nil {
 		job = Job{Name: d.Job, Schedule: after(""), kind: kind, defined: d.rev, problem: limitText(err.Error())}
@@ -232,6 +254,7 @@ func (s *Scheduler) undefineAll() {
 		delete(s.defined, name)
 		s.touch(name)
 	}
+	s.followers, s.incoming = nil, make(followers)
 }
 
 // touch notes that a job was added, changed or removed. The mutex is held.

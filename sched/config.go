@@ -39,6 +39,12 @@ type Config struct {
 	// lost, runs lost or failed, ticks missed. Info: ticks that a policy skipped,
 	// ownership acquired, jobs registered. Default: none.
 	Logger *zap.Logger
+	// ICal parses the iCalendar texts of definitions (CalendarData.ICal). It is
+	// ical.ParseText of package sched/ical, which links two more libraries. The zone is that
+	// of dates and of times without one. Set it in all processes that run or define jobs
+	// with such texts. The calendar needs a String method that identifies its content. ICal
+	// must be safe for concurrent use. By default no such text can be parsed.
+	ICal func(text, zone string) (Calendar, error)
 	// Hooks are functions to call on events of this process. Default: none.
 	Hooks Hooks
 }

@@ -22,6 +22,7 @@ import (
 type notice struct {
 	Version int    `json:"v"`
 	Job     string `json:"job"`
+	After   string `json:"after,omitempty"` // Definition.After
 }
 
 // mostDefinitions is how many jobs of a group can be defined. Each process reads their
@@ -40,8 +41,11 @@ const mostDefinitions = 2000
 //
 // A change has the effect that the same change of a job in code has. If the text of the
 // schedule or the Revision changes, ticks of the old one that came due and were not
-// admitted are not caught up with. Runs in progress continue as they began. A tick that
-// waits begins with the new payload.
+// admitted are not caught up with. The text of the schedule includes After, and the days or
+// the events of Except and Only: adding a date changes it, and another order of the dates, or
+// another summary of an event, does not. If After changes, ticks that were requested and not
+// admitted are dropped. Runs in progress continue as they began. A tick that waits begins
+// with the new payload.
 //
 // A group has at most 2,000 definitions; calls at the same time can exceed that by a few.
 // JobInfo.Problem reports a definition that the owner of the group cannot run.
@@ -55,7 +59,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	fail := func(err error) (int64, error) { return 0, fmt.Errorf("sched: define job %.80q: %w", d.Name, err) }
 	replaces := d.Version
 	d.Version, d.By, d.At = 0, s.claims.Owner(), s.now()
-	if err := d.Validate(); err != nil {
+	if err := d.validate(s.parser()); err != nil {
 		return 0, err
 	}
 	if replaces < AnyVersion {
@@ -68,7 +72,7 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 	if err != nil {
 		return fail(err)
 	}
-	v.V = valueVersion
+	v.V = v.storedVersion()
 	if len(v.Payload) > 0 {
 		var short bytes.Buffer
 		if err := json.Compact(&short, v.Payload); err != nil {
@@ -94,10 +98,11 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 				return nil, nil, err
 			}
 		}
-		return []clientv3.Cmp{s.definedAs(d.Name, st.definitionRev)}, []clientv3.Op{
+		cmps, err := s.checkAfter(ctx, d)
+		return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{
 			clientv3.OpPut(key, encode(v)),
-			clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name})),
-		}, nil
+			clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name, After: d.After})),
+		}, err
 	})
 	if errors.Is(err, errSame) {
 		return version, nil
@@ -278,9 +283,14 @@ func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error
 	}
 }
 
+// decodeDefinition decodes the value of a definition.
+func decodeDefinition(kv *mvccpb.KeyValue) (definitionValue, error) {
+	return keyspace.Decode[definitionValue](string(kv.Key), kv.Value, definitionVersion)
+}
+
 // definitionFrom decodes a definition.
 func definitionFrom(kv *mvccpb.KeyValue) (Definition, error) {
-	v, err := decode[definitionValue](string(kv.Key), kv.Value)
+	v, err := decodeDefinition(kv)
 	if err != nil {
 		return Definition{}, err
 	}

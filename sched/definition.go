@@ -12,21 +12,33 @@ import (
 
 // Definition is a job as data: it is stored in etcd by [Scheduler.Define] and run by the
 // function that the processes of the group have registered for its kind, by
-// [Scheduler.Handle]. Name, Schedule and Kind are required. The other fields from Revision
-// on have the meaning, the limits and the defaults of those of [Job].
+// [Scheduler.Handle]. Name, Kind, and either Schedule or After are required. The other
+// fields from Revision on have the meaning, the limits and the defaults of those of [Job].
 //
 // A Definition is encoded as JSON with the names of its fields in lower camel case.
 // Durations are texts such as "1h30m", and policies are names: catchUp is "skip", "latest"
 // or "all", with catchUpMax and catchUpWindow; overlap is "skip", "buffer-one",
 // "buffer-all", with bufferMax, "cancel-running" or "allow"; delivery is "at-most-once" or
-// "at-least-once". Fields with other names are an error.
+// "at-least-once". The fields except and only have the fields of [CalendarData]. Fields with
+// other names are an error.
 type Definition struct {
 	// Name identifies the job in its group, among the jobs in code too.
 	Name string
 	// Schedule is a text that [Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *" or
-	// "@every 10m". It has at most 1,000 bytes. [After], [Except] and [Only] are for jobs
-	// in code.
+	// "@every 10m". It has at most 1,000 bytes. It is empty if After is set.
 	Schedule string
+	// After is the name of another job of the group, which is defined or in code. The job
+	// runs after each success of that one, with the same nominal time; see [After]. The other
+	// job need not exist yet: until it does, JobInfo.Problem reports that.
+	//
+	// A success requests a tick if the process that records it has heard of the definition,
+	// usually within milliseconds of Define. A process of a version before Definition.After
+	// existed requests none. Define refuses a circle of jobs, and more than 32 jobs after one.
+	After string
+	// Except has the instants of Schedule that are left out, and Only those that are kept;
+	// see the functions [Except] and [Only]. With both, the instants are due that Only has and
+	// Except does not have. Nil means no calendar. Both are nil if After is set.
+	Except, Only *CalendarData
 	// Kind names the function that runs the job. It is UTF-8 of 1 to 200 bytes, without
 	// control characters.
 	Kind string
@@ -63,13 +75,20 @@ const (
 	mostScheduleBytes = 1000
 	mostPayloadBytes  = 16 << 10
 	mostRevisionBytes = 200
+	mostStoredBytes   = 256 << 10
 )
 
 // Validate returns an error if the definition is invalid. It does no I/O. Define calls it.
-func (d Definition) Validate() error {
+// It does not parse the iCalendar texts of Except and Only: ParseSchedule and Define do.
+func (d Definition) Validate() error { return d.validate(unparsed) }
+
+func (d Definition) validate(ical func(text, zone string) (Calendar, error)) error {
 	err := d.checkTexts()
 	if err == nil {
-		_, err = d.job(func(context.Context, Tick, json.RawMessage) error { return nil })
+		_, err = d.job(func(context.Context, Tick, json.RawMessage) error { return nil }, ical)
+	}
+	if err == nil {
+		err = d.checkSize()
 	}
 	if err != nil {
 		return fmt.Errorf("sched: definition of job %.80q: %w", d.Name, err)
@@ -92,20 +111,39 @@ func (d Definition) checkTexts() error {
 	case !utf8.ValidString(d.Revision):
 		return errors.New("the Revision is not valid UTF-8")
 	}
+	if err := d.Except.check(); err != nil {
+		return fmt.Errorf("the Except %w", err)
+	}
+	if err := d.Only.check(); err != nil {
+		return fmt.Errorf("the Only %w", err)
+	}
+	return nil
+}
+
+// checkSize returns an error if the definition is too large for etcd. Characters that JSON
+// escapes take up to six bytes.
+func (d Definition) checkSize() error {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if len(text) > mostStoredBytes {
+		return fmt.Errorf("the definition takes %d bytes as JSON; the limit is %d", len(text), mostStoredBytes)
+	}
 	return nil
 }
 
 // job returns the job that runs the definition with the handler.
-func (d Definition) job(handler KindHandler) (Job, error) {
+func (d Definition) job(handler KindHandler, ical func(text, zone string) (Calendar, error)) (Job, error) {
 	if err := checkName(d.Kind); err != nil {
 		return Job{}, fmt.Errorf("the Kind %w", err)
 	}
 	if d.Retry.On != nil {
 		return Job{}, errors.New("the function Retry.On cannot be stored")
 	}
-	schedule, err := Cron(d.Schedule)
+	schedule, err := d.schedule(ical)
 	if err != nil {
-		return Job{}, fmt.Errorf("the Schedule: %w", err)
+		return Job{}, err
 	}
 	payload := d.Payload
 	return Job{
@@ -117,11 +155,27 @@ func (d Definition) job(handler KindHandler) (Job, error) {
 	}.withDefaults()
 }
 
+// definitionVersion is the version of the values of definitions with After, Except or Only.
+// Programs that do not know these fields refuse such values. The others have valueVersion, so
+// that those programs run them.
+const definitionVersion = 2
+
+// storedVersion returns the version of the value in etcd.
+func (v definitionValue) storedVersion() int {
+	if v.After != "" || v.Except != nil || v.Only != nil {
+		return definitionVersion
+	}
+	return valueVersion
+}
+
 // definitionValue is the value of def/, and with v zero the JSON of a Definition.
 type definitionValue struct {
 	V              int             `json:"v,omitempty"`
 	Name           string          `json:"name"`
-	Schedule       string          `json:"schedule"`
+	Schedule       string          `json:"schedule,omitempty"`
+	After          string          `json:"after,omitempty"`
+	Except         *CalendarData   `json:"except,omitempty"`
+	Only           *CalendarData   `json:"only,omitempty"`
 	Kind           string          `json:"kind"`
 	Payload        json.RawMessage `json:"payload,omitempty"`
 	Revision       string          `json:"revision,omitempty"`
@@ -160,7 +214,7 @@ func (d *durationText) UnmarshalText(text []byte) error {
 // value returns the definition in its stored form.
 func (d Definition) value() (definitionValue, error) {
 	v := definitionValue{
-		Name: d.Name, Schedule: d.Schedule, Kind: d.Kind, Payload: d.Payload, Revision: d.Revision,
+		Name: d.Name, Schedule: d.Schedule, After: d.After, Except: d.Except, Only: d.Only, Kind: d.Kind, Payload: d.Payload, Revision: d.Revision,
 		MaxAttempts: d.MaxAttempts, RetryMax: d.Retry.Max, RetryBackoff: durationText(d.Retry.Backoff),
 		StartDeadline: durationText(d.StartDeadline), Overdue: durationText(d.Overdue), Jitter: durationText(d.Jitter),
 		Timeout: durationText(d.Timeout), RunOnStart: d.RunOnStart, PauseOnFailure: d.PauseOnFailure, History: d.History,
@@ -192,7 +246,7 @@ func (d Definition) value() (definitionValue, error) {
 // definition is the inverse of value.
 func (v definitionValue) definition() (Definition, error) {
 	d := Definition{
-		Name: v.Name, Schedule: v.Schedule, Kind: v.Kind, Payload: v.Payload, Revision: v.Revision,
+		Name: v.Name, Schedule: v.Schedule, After: v.After, Except: v.Except, Only: v.Only, Kind: v.Kind, Payload: v.Payload, Revision: v.Revision,
 		MaxAttempts: v.MaxAttempts, Retry: Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},
 		StartDeadline: time.Duration(v.StartDeadline), Overdue: time.Duration(v.Overdue), Jitter: time.Duration(v.Jitter),
 		Timeout: time.Duration(v.Timeout), RunOnStart: v.RunOnStart, PauseOnFailure: v.PauseOnFailure, History: v.History,

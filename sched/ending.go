@@ -107,7 +107,11 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 			return ending{}, err
 		}
 		if p.Outcome == OutcomeOK {
-			e.ops = append(e.ops, s.askAfter(a.run)...)
+			asks, err := s.askAfter(ctx, a.run)
+			if err != nil {
+				return ending{}, err
+			}
+			e.ops = append(e.ops, asks...)
 		}
 	}
 	if a.stuck.Load() {

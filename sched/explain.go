@@ -112,7 +112,7 @@ func (s *Scheduler) inProgress(x *Explanation, st *jobSnapshot) bool {
 
 // decided explains a tick that neither waits nor runs.
 func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
-	schedule, now := s.scheduleOf(x.Job, st.spec), s.now()
+	schedule, now := s.scheduleOf(x.Job, st), s.now()
 	skip, skipped := st.skipOf(x.Nominal)
 	before, follows := st.spec.before()
 	at := slices.IndexFunc(records, func(e Entry) bool { return e.Nominal.Equal(x.Nominal) && explains(e.id) })
@@ -123,6 +123,8 @@ func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 		x.is(FateSkipped, "left out when it is due: %s", skip.text())
 	case follows:
 		x.is(FateNotDue, "not due: the job runs when %s has succeeded for this instant, which is not recorded; explain that job", before)
+	case schedule != nil && leftOut(schedule, x.Nominal):
+		x.is(FateNotDue, "not due: a calendar of the schedule %s leaves this instant out; the next one is at %s", st.spec.Schedule, stamp(schedule.Next(x.Nominal)))
 	case schedule != nil && !has(schedule, x.Nominal):
 		x.is(FateNotDue, "not due: the schedule %s has no tick at this instant; the next one is at %s", st.spec.Schedule, stamp(schedule.Next(x.Nominal)))
 	case x.Nominal.After(st.high) && x.Nominal.After(now):
@@ -138,6 +140,18 @@ func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 		x.is(FateUnknown, "not known: the job keeps %d records, and the oldest is of %s", len(records), stamp(records[len(records)-1].Nominal))
 	default:
 		x.is(FateUnknown, "did not run, and no record says why: it was given up at a pause, or before an operator moved the mark")
+	}
+}
+
+// leftOut reports whether a calendar leaves out an instant that the schedule would have.
+func leftOut(s Schedule, at time.Time) bool {
+	whole := s
+	for {
+		filtered, is := whole.(interface{ Whole() Schedule })
+		if !is {
+			return has(whole, at) && !has(s, at)
+		}
+		whole = filtered.Whole()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/errtext"
@@ -15,7 +16,8 @@ import (
 type JobInfo struct {
 	Group    string
 	Job      string
-	Schedule string // the text of the schedule
+	Schedule string // the text of the schedule, with its calendars
+	After    string // the job that this one runs after; empty if it has a schedule
 	Revision string // Job.Revision
 	CatchUp  string // the name of the policy, such as "latest"
 	Overlap  string // the name of the policy, such as "skip"
@@ -23,8 +25,8 @@ type JobInfo struct {
 	Kind     string // the kind of the definition; empty for a job in code
 	Version  int64  // the version of the definition; 0 if the job is not defined
 	// Problem is why the job does not run as it is defined: the owner of the group cannot run
-	// the definition, has not taken it up yet, or it was removed. It is empty if there is no
-	// problem.
+	// the definition, has not taken it up yet, it was removed, or the job in its After is
+	// unknown. It is empty if there is no problem.
 	Problem string
 	Since   time.Time // when the owner registered this revision of the job
 	High    time.Time // the high-water mark: all ticks up to here are decided
@@ -220,7 +222,12 @@ func (s *Scheduler) inspect(ctx context.Context, jobs ...string) (infos []JobInf
 		return infos, nil
 	}
 	all, err := s.readAll(ctx, jobs)
+	unknown, lost := s.unknownBefore(ctx, all)
+	if err == nil {
+		err = lost
+	}
 	for i, st := range all {
+		st.unknownBefore = st.definition.After != "" && unknown[st.definition.After]
 		if st.specRev != 0 || st.definitionRev != 0 {
 			infos = append(infos, s.info(jobs[i], st))
 		}
@@ -236,11 +243,15 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		Kind: st.spec.Kind, Version: st.definitionRev, Problem: st.problem(),
 	}
 	if i.Schedule == "" { // no owner could register the definition
-		i.Schedule, i.Kind = st.definition.Schedule, st.definition.Kind
+		i.Schedule, i.Kind = s.definitionText(st.definition), st.definition.Kind
+	}
+	i.After, _ = strings.CutPrefix(i.Schedule, afterText)
+	if i.After == i.Schedule {
+		i.After = ""
 	}
 	if st.paused != nil {
 		i.Paused = &Pause{By: st.paused.By, Note: st.paused.Note, At: st.paused.At}
-	} else if schedule := s.scheduleOf(job, st.spec); schedule != nil && st.spec.Hash != "" {
+	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.spec.Hash != "" {
 		schedule = without(schedule, st.skipped)
 		i.schedule, i.Next = schedule, schedule.Next(st.high)
 	}
@@ -277,6 +288,9 @@ func (st *jobSnapshot) problem() string {
 	case st.spec.Defined != st.definitionRev:
 		return fmt.Sprintf("no owner has taken up version %d of the definition so far", st.definitionRev)
 	}
+	if st.unknownBefore && st.spec.Problem == "" {
+		return fmt.Sprintf("the job %q, after which it runs, is neither defined nor registered by an owner", st.definition.After)
+	}
 	return st.spec.Problem
 }
 
@@ -289,14 +303,30 @@ func (r ready) info(group string, admitted int64) TickInfo {
 
 // scheduleOf returns the schedule that a job has in etcd, or nil if this process does
 // not know it.
-func (s *Scheduler) scheduleOf(job string, sp spec) Schedule {
-	if j, ok := s.job(job); ok && j.hash() == sp.Hash {
+func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) Schedule {
+	if j, ok := s.job(job); ok && j.hash() == st.spec.Hash {
 		return j.Schedule
 	}
-	if schedule, err := Cron(sp.Schedule); err == nil {
+	if schedule, err := Cron(st.spec.Schedule); err == nil {
 		return schedule
 	}
+	if d, err := st.definition.definition(); err == nil && st.definitionRev != 0 && st.definitionErr == nil {
+		if schedule, err := d.schedule(s.parser()); err == nil && (Job{Schedule: schedule, Revision: d.Revision}).hash() == st.spec.Hash {
+			return schedule
+		}
+	}
 	return nil
+}
+
+// definitionText returns the text of the schedule of the definition, as far as this process
+// can parse it.
+func (s *Scheduler) definitionText(v definitionValue) string {
+	if d, err := v.definition(); err == nil {
+		if schedule, err := d.schedule(s.parser()); err == nil && (v.After != "" || v.Except != nil || v.Only != nil) {
+			return Job{Schedule: schedule}.text()
+		}
+	}
+	return v.Schedule
 }
 
 // History yields the records of the job's last ticks, newest first, up to Job.History

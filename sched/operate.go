@@ -74,7 +74,7 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 // ofPause returns the record of the ticks that came due in a pause, if there are any and
 // this process knows the schedule.
 func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past, bool) {
-	j := Job{Schedule: s.scheduleOf(job, st.spec)}
+	j := Job{Schedule: s.scheduleOf(job, st)}
 	if j.Schedule == nil {
 		return past{}, false
 	}

@@ -140,7 +140,8 @@ type ask struct {
 	From     time.Time `json:"from,omitzero"` // of a backfill: exclusive; advances
 	To       time.Time `json:"to,omitzero"`   // inclusive
 	Parallel bool      `json:"parallel,omitempty"`
-	After    string    `json:"after,omitempty"` // the tick of the job By that has succeeded
+	After    string    `json:"after,omitempty"`          // the tick of the job By that has succeeded
+	Defined  int64     `json:"defined,string,omitempty"` // with After: the version of the definition that runs after By; 0 for a job in code
 }
 
 // failures is the value of fail/.

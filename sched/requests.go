@@ -63,8 +63,29 @@ func (l *leadership) hearRequest(key string, is kv) {
 // offer queues a request if it can be served. A request for a job that this process
 // does not have waits for another owner.
 func (l *leadership) offer(r *request) {
-	if c := l.jobs[r.id]; c != nil && c.registered() && (!r.backfill() || l.room(r) > 0) {
+	if c := l.jobs[r.id]; c != nil && c.registered() && !c.behind(r) && (!r.backfill() || l.room(r) > 0) {
 		l.asked.set(r)
+	}
+}
+
+// behind reports whether the request is of a newer definition than this owner has. It is
+// offered again when the owner has that.
+func (c *jobState) behind(r *request) bool { return c.job.defined != 0 && r.Defined > c.job.defined }
+
+// dropAsk removes the request of a tick after another job, because the job does not run
+// after that one any more.
+func (l *leadership) dropAsk(c *jobState, r *request) decision {
+	return decision{
+		cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)},
+		ops:  []clientv3.Op{clientv3.OpDelete(r.key)},
+		done: func(ok bool, at int64, _ []*pb.ResponseOp) {
+			if !ok {
+				l.doubt(c)
+				return
+			}
+			l.s.view.remove(r.key, at)
+			l.s.log.Info("tick dropped: the job was changed and no longer runs after the other", zap.String("job", r.Job), zap.String("after", r.By), zap.String("key", r.key))
+		},
 	}
 }
 
@@ -115,6 +136,8 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 			todo = append(todo, l.backfill(c, r))
 		case r.backfill(), len(todo) >= mostSteps, served[r.id] && !c.job.parallel():
 			more = true
+		case r.Defined != 0 && c.job.Schedule != after(r.By):
+			todo = append(todo, l.dropAsk(c, r))
 		case r.After != "" && c.paused:
 			served[r.id] = true
 			todo = append(todo, l.afterPause(c, r))

@@ -25,6 +25,7 @@ type Scheduler struct {
 	keys   keys
 	view   *view // nil: passthrough
 	rings  rings
+	icals  icalCache
 
 	outage outage
 
@@ -44,7 +45,9 @@ type Scheduler struct {
 	kinds      map[string]KindHandler      // by kind
 	touched    map[string]bool             // the jobs that have changed since an owner took them over, by name
 	generation int                         // how often any job has changed
-	after      map[string][]string         // the jobs that run after a job
+	after      map[string][]string         // the jobs in code that run after a job
+	followers  followers                   // the definitions that run after another job; nil until all of them are known
+	incoming   followers                   // those that are known so far
 	order      []Job                       // the jobs in the order of Add; only grows
 	active     map[string]*active          // the runs of this process
 	activeOf   map[string]map[*active]bool // by the digest of the job
@@ -71,7 +74,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
 		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1), relink: make(chan struct{}, 1),
-		jobs: make(map[string]Job), defined: make(map[string]Job), kinds: make(map[string]KindHandler), touched: make(map[string]bool),
+		jobs: make(map[string]Job), defined: make(map[string]Job), incoming: make(followers), kinds: make(map[string]KindHandler), touched: make(map[string]bool),
 		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]map[*active]bool), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
 	s.outage.log = s.log

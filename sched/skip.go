@@ -77,7 +77,7 @@ func (s *Scheduler) SkipTick(ctx context.Context, job string, nominal time.Time,
 					[]clientv3.Op{clientv3.OpDelete(w.key), clientv3.OpPut(s.keys.entry(job, p), encode(p))}, nil
 			}
 		}
-		schedule := s.scheduleOf(job, st.spec)
+		schedule := s.scheduleOf(job, st)
 		switch is, skipped := st.skipOf(nominal); {
 		case skipped:
 			return nil, nil, fmt.Errorf("%w: by %s since %s: %s", ErrSkipped, is.By, stamp(is.At), is.Note)

@@ -29,6 +29,7 @@ type jobSnapshot struct {
 	definition    definitionValue
 	definitionRev int64 // 0 if the job is not defined
 	definitionErr error // why the definition cannot be read
+	unknownBefore bool  // whether no job has the name in its After; set by inspect
 }
 
 // runner is a run and the revision at which it began.
@@ -140,7 +141,7 @@ func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
 	}
 	for _, kv := range at(11) {
 		st.definitionRev = kv.ModRevision
-		st.definition, st.definitionErr = decode[definitionValue](string(kv.Key), kv.Value)
+		st.definition, st.definitionErr = decodeDefinition(kv)
 	}
 	st.skips, err = skipsFrom(at(10))
 	return st, err

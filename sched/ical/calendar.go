@@ -74,6 +74,16 @@ func Parse(r io.Reader, zone string) (*Calendar, error) {
 	return c, nil
 }
 
+// ParseText is Parse of a text. It has the type of sched.Config.ICal, with which jobs that
+// are defined at run time can have iCalendar texts.
+func ParseText(text, zone string) (calendar.Calendar, error) {
+	c, err := Parse(strings.NewReader(text), zone)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // Covers reports whether t is during an event, and until when the answer stays the same.
 func (c *Calendar) Covers(t time.Time) (covered bool, until time.Time) {
 	sec := t.Unix()

@@ -333,6 +333,17 @@ func TestText(t *testing.T) {
 }
 
 // Values that a list repeats cost nothing: each would be evaluated for each day.
+func TestParseText(t *testing.T) {
+	text := event("DTSTART;VALUE=DATE:20261225")
+	c, err := ical.ParseText(text, "UTC")
+	if err != nil || fmt.Sprint(c) != parse(t, text, "UTC").String() {
+		t.Errorf("%v, %v", c, err)
+	}
+	if c, err := ical.ParseText("x", "UTC"); err == nil || c != nil {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
 func TestRepeatedValues(t *testing.T) {
 	repeat := func(value string) string { return value + strings.Repeat(","+value, 1000) }
 	lists := "RRULE:FREQ=YEARLY;BYMONTH=" + repeat("1") + ";BYDAY=" + repeat("MO,TU,WE,TH,FR,SA,SU") + ";BYSETPOS=" + repeat("1")

@@ -1,0 +1,179 @@
+package sched
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/sched/calendar"
+)
+
+// CalendarData is a calendar as data, for the Except and Only of a [Definition]. It has
+// either Dates or an ICal text.
+type CalendarData struct {
+	// Dates has 1 to 1,000 dates or ranges of dates, as [calendar.Dates] takes them:
+	// "2026-12-25", "12-25" for each year, "2026-12-24..2027-01-06", or "12-24..01-06". The
+	// ranges have at most 10,000 days together.
+	Dates []string `json:"dates,omitempty"`
+	// ICal is the text of an iCalendar file, of at most 64 KiB. Processes that run the job
+	// need Config.ICal to parse it. The definition has the text as it is; export and apply
+	// pass it on unchanged. See package [github.com/etcdclaims/claims/sched/ical] for the
+	// events that it can have, and for its other bounds.
+	ICal string `json:"ical,omitempty"`
+	// Zone is the time zone of the dates, and of the iCalendar dates and times without one,
+	// by its name in the tz database. By default it is the zone of the Schedule, such as
+	// Europe/Berlin for "TZ=Europe/Berlin 30 2 * * *". That is UTC if the Schedule names
+	// none, as with @every.
+	Zone string `json:"zone,omitempty"`
+}
+
+const (
+	mostDates     = 1000
+	mostICalBytes = 64 << 10
+	mostZoneBytes = 100
+)
+
+// check returns an error if the calendar is empty, too large, or cannot be stored as it is.
+func (c *CalendarData) check() error {
+	switch {
+	case c == nil:
+		return nil
+	case len(c.Dates) == 0 && c.ICal == "":
+		return errors.New("has neither Dates nor an ICal text")
+	case len(c.Dates) > 0 && c.ICal != "":
+		return errors.New("has both Dates and an ICal text; want one of them")
+	case len(c.Dates) > mostDates:
+		return fmt.Errorf("has %d dates and ranges; the limit is %d", len(c.Dates), mostDates)
+	case len(c.ICal) > mostICalBytes:
+		return fmt.Errorf("has an ICal text of %d bytes; the limit is %d", len(c.ICal), mostICalBytes)
+	case !utf8.ValidString(c.ICal):
+		return errors.New("has an ICal text that is not valid UTF-8")
+	case len(c.Zone) > mostZoneBytes:
+		return fmt.Errorf("has a Zone of %d bytes; the limit is %d", len(c.Zone), mostZoneBytes)
+	}
+	return nil
+}
+
+// calendar returns the calendar of the data.
+func (c *CalendarData) calendar(zone string, ical func(text, zone string) (Calendar, error)) (Calendar, error) {
+	if c.Zone != "" {
+		zone = c.Zone
+	}
+	switch {
+	case c.ICal == "":
+		return Dates(zone, c.Dates...)
+	case ical == nil:
+		return nil, errors.New("this process cannot parse iCalendar texts; set Config.ICal to ical.ParseText")
+	}
+	is, err := ical(c.ICal, zone)
+	if err == nil && is == nil {
+		err = errors.New("Config.ICal returned no calendar")
+	}
+	return is, err
+}
+
+// icalCache has calendars that were parsed, so that jobs with the same text share one.
+type icalCache struct {
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]Calendar
+}
+
+// mostParsed is how many calendars a process keeps beside those that its jobs have.
+const mostParsed = 64
+
+// parser returns the function that parses iCalendar texts, or nil if there is none.
+func (s *Scheduler) parser() func(text, zone string) (Calendar, error) {
+	if s.cfg.ICal == nil {
+		return nil
+	}
+	return func(text, zone string) (Calendar, error) {
+		id := sha256.Sum256([]byte(zone + "\n" + text))
+		c := &s.icals
+		c.mu.Lock()
+		is := c.known[id]
+		c.mu.Unlock()
+		if is != nil {
+			return is, nil
+		}
+		is, err := s.cfg.ICal(text, zone)
+		if err != nil || is == nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.known == nil || len(c.known) >= mostParsed {
+			c.known = make(map[[sha256.Size]byte]Calendar)
+		}
+		c.known[id] = is
+		return is, nil
+	}
+}
+
+// unparsed stands for the calendar of an iCalendar text where nothing can parse it.
+func unparsed(_, zone string) (Calendar, error) { return Dates(zone) }
+
+// zoneOf returns the name of the time zone of a schedule of Cron.
+func zoneOf(s Schedule) string {
+	if text, ok := s.(fmt.Stringer); ok {
+		if zone, named := strings.CutPrefix(text.String(), "TZ="); named {
+			zone, _, _ = strings.Cut(zone, " ")
+			return zone
+		}
+	}
+	return "UTC"
+}
+
+// ParseSchedule returns the schedule of the definition: After, or Schedule with the
+// calendars of Except and Only. The function ical parses iCalendar texts, as Config.ICal
+// does. If it is nil, such a text is an error. ParseSchedule does no I/O.
+func (d Definition) ParseSchedule(ical func(text, zone string) (Calendar, error)) (Schedule, error) {
+	s, err := d.schedule(ical)
+	if err != nil {
+		return nil, fmt.Errorf("sched: definition of job %.80q: %w", d.Name, err)
+	}
+	return s, nil
+}
+
+func (d Definition) schedule(ical func(text, zone string) (Calendar, error)) (Schedule, error) {
+	if d.After != "" {
+		return d.follows()
+	}
+	s, err := Cron(d.Schedule)
+	if err != nil {
+		return nil, fmt.Errorf("the Schedule: %w", err)
+	}
+	zone := zoneOf(s)
+	for _, filter := range []struct {
+		name  string
+		data  *CalendarData
+		apply func(Schedule, calendar.Calendar) Schedule
+	}{{"Except", d.Except, Except}, {"Only", d.Only, Only}} {
+		if filter.data == nil {
+			continue
+		}
+		c, err := filter.data.calendar(zone, ical)
+		if err != nil {
+			return nil, fmt.Errorf("the %s: %w", filter.name, err)
+		}
+		s = filter.apply(s, c)
+	}
+	return s, nil
+}
+
+// follows returns the schedule of a definition with After.
+func (d Definition) follows() (Schedule, error) {
+	switch err := checkName(d.After); {
+	case err != nil:
+		return nil, fmt.Errorf("the name in After %w", err)
+	case d.Schedule != "":
+		return nil, errors.New("the definition has both a Schedule and After; want one of them")
+	case d.Except != nil || d.Only != nil:
+		return nil, errors.New("Except and Only need a Schedule; give them to the job that this one runs after")
+	case d.After == d.Name:
+		return nil, errors.New("the job would run after itself")
+	}
+	return after(d.After), nil
+}
