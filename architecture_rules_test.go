@@ -97,7 +97,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./sched/calendar", "time", "slices"),
 		linked("./sched/ical", "./sched/calendar", "github.com/emersion/go-ical", "github.com/teambition/rrule-go"),
 		linked("./middleware/grpcmw", "./fencing", "google.golang.org/grpc"),
-		linked("./cmd/claimctl", "./etcdclaims", "./etcdclaims/queue", "./sched", "github.com/spf13/cobra"),
+		linked("./cmd/claimctl", "./etcdclaims", "./etcdclaims/queue", "./sched", "./sched/ical", "github.com/teambition/rrule-go", "github.com/spf13/cobra"),
 		linked("./etcdclaims/telemetry", "./etcdclaims", "./etcdclaims/queue", "./sched", "go.opentelemetry.io/otel/metric"),
 		linked("./internal/testetcd", etcdServer, "github.com/spf13/cobra", "go.opentelemetry.io/otel/sdk/trace"),
 		linked("./etcdclaims/claimtest", etcdServer, "./internal/testetcd"),

@@ -126,7 +126,7 @@ var importRules = []importRule{
 	},
 	{
 		why:    "the libraries for iCalendar are chosen by importing sched/ical",
-		except: []string{"./sched/ical", "./examples/..."},
+		except: []string{"./sched/ical", "./cmd/...", "./examples/..."},
 		never:  []string{"./sched/ical", "github.com/emersion/...", "github.com/teambition/..."},
 	},
 	{

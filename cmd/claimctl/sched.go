@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/ical"
 	"github.com/spf13/cobra"
 )
 
@@ -18,6 +19,7 @@ type jobView struct {
 	Group    string     `json:"group"`
 	Job      string     `json:"job"`
 	Schedule string     `json:"schedule"`
+	After    string     `json:"after,omitempty"`   // the job that it runs after
 	Kind     string     `json:"kind,omitempty"`    // of a job that is defined in etcd
 	Problem  string     `json:"problem,omitempty"` // why it does not run as defined
 	Next     *time.Time `json:"next,omitempty"`
@@ -29,7 +31,7 @@ type jobView struct {
 }
 
 func viewJob(i sched.JobInfo) jobView {
-	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, Kind: i.Kind, Problem: i.Problem, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting)}
+	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, After: i.After, Kind: i.Kind, Problem: i.Problem, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting)}
 	if i.Paused != nil {
 		v.Paused = doctor.Paused(i.Paused.By, i.Paused.At, i.Paused.Note)
 	}
@@ -187,9 +189,9 @@ func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, cou
 	if i.Paused != nil {
 		return fmt.Errorf("next of %q: the job is paused %s", job, viewJob(i).Paused)
 	}
-	schedule, err := sched.Cron(i.Schedule)
+	schedule, err := scheduleOf(ctx, s, i)
 	if err != nil {
-		return fmt.Errorf("next of %q: the schedule %q is known to the processes of the job only", job, i.Schedule)
+		return fmt.Errorf("next of %q: %w", job, err)
 	}
 	from := time.Now()
 	if i.High.After(from) {
@@ -200,6 +202,25 @@ func (a *app) printNext(ctx context.Context, s *sched.Scheduler, job string, cou
 		return slices.ContainsFunc(i.Skips, func(s sched.SkippedTick) bool { return s.Nominal.Equal(v.Nominal) })
 	})
 	return printList(a, []string{"NOMINAL"}, sequence(due[:min(count, len(due))]))
+}
+
+// scheduleOf returns the schedule of a job.
+func scheduleOf(ctx context.Context, s *sched.Scheduler, i sched.JobInfo) (sched.Schedule, error) {
+	if i.After != "" {
+		return nil, fmt.Errorf("the job runs after each success of %q", i.After)
+	}
+	schedule, err := sched.Cron(i.Schedule)
+	switch {
+	case err == nil:
+		return schedule, nil
+	case i.Version == 0:
+		return nil, fmt.Errorf("the schedule %q is known to the processes of the job only", i.Schedule)
+	}
+	d, err := s.Definition(ctx, i.Job)
+	if err != nil {
+		return nil, err
+	}
+	return d.ParseSchedule(ical.ParseText)
 }
 
 // upcoming returns the next instants of a schedule.
@@ -214,7 +235,7 @@ func upcoming(s sched.Schedule, from time.Time, count int) []instantView {
 // scheduler calls f with the group, without running any of its jobs.
 func (a *app) scheduler(cmd *cobra.Command, group string, f func(ctx context.Context, s *sched.Scheduler) error) error {
 	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-		s, err := sched.New(claims, sched.Config{Group: group})
+		s, err := sched.New(claims, sched.Config{Group: group, ICal: ical.ParseText})
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}

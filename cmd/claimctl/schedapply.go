@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/ical"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 )
@@ -34,6 +35,10 @@ const applyText = `Defines the jobs of a YAML or JSON file, as export prints it:
     payload: {customer: acme}
     overlap: buffer-one
     timeout: 10m
+    except: {dates: [12-24..12-26, 01-01]}
+  - name: mail-acme
+    after: report-acme
+    kind: mail
 
 apply prints each field that differs from what is stored, and then stores the
 jobs, one after the other. A job that another process changes meanwhile is left
@@ -113,7 +118,11 @@ func (a *app) readJobs(name string) (jobs []sched.Definition, err error) {
 	}
 	seen := make(map[string]bool)
 	for _, d := range f.Jobs {
-		if err := d.Validate(); err != nil {
+		err := d.Validate()
+		if err == nil {
+			_, err = d.ParseSchedule(ical.ParseText)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		if seen[d.Name] {

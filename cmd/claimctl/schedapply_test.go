@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/ical"
 )
 
 const jobsYAML = `jobs:
@@ -87,6 +88,100 @@ func TestSchedApply(t *testing.T) {
 	w.fails(exitFailure, "no such job is defined", on("undefine", "audits")...)
 }
 
+const calendarsYAML = `jobs:
+- name: close
+  schedule: TZ=Europe/Berlin 30 2 * * *
+  kind: report
+  except: {dates: [12-24..12-26, 2026-05-01, 01-01]}
+- name: mail
+  after: close
+  kind: mail
+- name: patch
+  schedule: 0 3 * * *
+  kind: report
+  only:
+    zone: Europe/Berlin
+    ical: |
+      BEGIN:VCALENDAR
+      VERSION:2.0
+      PRODID:x
+      BEGIN:VEVENT
+      UID:1
+      DTSTART;VALUE=DATE:20300105
+      SUMMARY: <window>
+      END:VEVENT
+      END:VCALENDAR
+`
+
+// Calendars and After go through apply and export, and are part of what is shown.
+func TestSchedApplyCalendars(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := sched.New(w.client("a"), sched.Config{ICal: ical.ParseText})
+	w.noErr(err)
+	for _, kind := range []string{"report", "mail"} {
+		w.noErr(s.Handle(kind, func(context.Context, sched.Tick, json.RawMessage) error { return nil }))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	file := filepath.Join(w.dir(), "jobs.yaml")
+	write := func(text string) { w.noErr(os.WriteFile(file, []byte(text), 0o600)) }
+	write(calendarsYAML)
+	w.finds(w.ok("sched", "apply", "-f", file), `{"dates":["12-24..12-26","2026-05-01","01-01"]}`, "defined 3 jobs")
+	exported := w.ok("sched", "export")
+	write(exported)
+	if got := as[[]changeView](w, "sched", "apply", "-f", file); len(got) != 0 {
+		t.Errorf("%+v after export of\n%s", got, exported)
+	}
+	write(strings.Replace(calendarsYAML, "2026-05-01, ", "", 1))
+	if got := as[[]changeView](w, "sched", "apply", "-f", file, "--dry-run"); len(got) != 1 || got[0].Field != "except" || got[0].Job != "close" {
+		t.Errorf("%+v", got)
+	}
+	write(strings.Replace(calendarsYAML, "after: close", "after: patch", 1))
+	if got := as[[]changeView](w, "sched", "apply", "-f", file, "--dry-run"); len(got) != 1 || got[0] != (changeView{"change", "mail", "after", "close", "patch"}) {
+		t.Errorf("%+v", got)
+	}
+
+	eventually(t, "the definitions are taken up", func() bool {
+		for i, err := range s.Jobs(ctx) {
+			if err != nil || i.Problem != "" || i.Next.IsZero() && i.After == "" {
+				return false
+			}
+		}
+		return true
+	})
+	jobs := as[[]jobView](w, "sched", "jobs")
+	if len(jobs) != 3 || !strings.Contains(jobs[0].Schedule, "EXCEPT dates(Europe/Berlin: 01-01,12-24,12-25,12-26,2026-05-01)") || jobs[1].After != "close" || jobs[1].Schedule != "@after close" {
+		t.Errorf("%+v", jobs)
+	}
+	if got := w.ok("sched", "next", "patch"); !strings.Contains(got, "2030-01-05") || strings.Contains(got, "2030-01-06") {
+		t.Error(got)
+	}
+	w.fails(exitFailure, `the job runs after each success of "close"`, "sched", "next", "mail")
+	w.finds(w.ok("sched", "explain", "close", "2031-12-25T01:30:00Z"), "leaves this instant out")
+	w.finds(w.ok("sched", "show", "patch"), "ONLY ical(Europe/Berlin: 1 events", "2030-01-05")
+	cancel()
+	w.noErr(<-done)
+}
+
+// The example of the documentation is one that apply takes.
+func TestSchedApplyDocumented(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "scheduling.md"))
+	w.noErr(err)
+	_, rest, _ := strings.Cut(string(page), "```yaml\njobs:\n")
+	example, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("docs/scheduling.md has no jobs in YAML")
+	}
+	file := filepath.Join(w.dir(), "jobs.yaml")
+	w.noErr(os.WriteFile(file, []byte("jobs:\n"+example), 0o600))
+	w.finds(w.ok("sched", "apply", "-f", file), "defined 3 jobs")
+	w.finds(w.ok("sched", "next", "patch-hosts", "-n", "1"), "T03:00:00Z")
+}
+
 func TestSchedApplyRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -98,11 +193,16 @@ func TestSchedApplyRefused(t *testing.T) {
 		"- name: a":                  "cannot unmarshal",
 		"jobs:\n- {}":                "Kind is empty",
 		jobsYAML + "---\njobs: []\n": "more than one YAML document",
-		jobsYAML + strings.TrimPrefix(jobsYAML, "jobs:\n"):          `job "audit" is there twice`,
-		"jobs:\n- {name: a, schedule: at noon, kind: k}":            "Schedule: ",
-		"jobs:\n- {name: a, schedule: '@daily', kind: k, when: 7}":  `unknown field "when"`,
-		"jobs:\n- {name: a, name: b, schedule: '@daily', kind: k}":  `key "name" already set`,
-		"jobs:\n- {name: a, schedule: '@daily', kind: k, retry: 3}": `unknown field "retry"`,
+		jobsYAML + strings.TrimPrefix(jobsYAML, "jobs:\n"):                              `job "audit" is there twice`,
+		"jobs:\n- {name: a, schedule: at noon, kind: k}":                                "Schedule: ",
+		"jobs:\n- {name: a, schedule: '@daily', kind: k, except: {ical: x}}":            "the Except: ical: ",
+		"jobs:\n- {name: a, schedule: '@daily', kind: k, except: {}}":                   "the Except has neither Dates nor an ICal text",
+		"jobs:\n- {name: a, schedule: '@daily', kind: k, except: {days: [12-25]}}":      `unknown field "days"`,
+		"jobs:\n- {name: a, schedule: '@daily', kind: k, except: {dates: [Christmas]}}": `"Christmas" is not a date`,
+		"jobs:\n- {name: a, schedule: '@daily', kind: k, after: b}":                     "both a Schedule and After",
+		"jobs:\n- {name: a, schedule: '@daily', kind: k, when: 7}":                      `unknown field "when"`,
+		"jobs:\n- {name: a, name: b, schedule: '@daily', kind: k}":                      `key "name" already set`,
+		"jobs:\n- {name: a, schedule: '@daily', kind: k, retry: 3}":                     `unknown field "retry"`,
 	} {
 		name := filepath.Join(w.dir(), "jobs.yaml")
 		w.noErr(os.WriteFile(name, []byte(text), 0o600))
