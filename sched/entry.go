@@ -33,7 +33,10 @@ func (e Entry) String() string {
 	if !e.Began.IsZero() {
 		s += fmt.Sprintf(" attempt %d, fence %d, %v by %s", e.Attempt, e.Fence, e.Ended.Sub(e.Began).Round(time.Millisecond), e.Owner)
 	}
-	if e.Missed > 0 {
+	switch {
+	case e.Outcome == OutcomePaused:
+		s += fmt.Sprintf(", one record for %d ticks", e.Missed)
+	case e.Missed > 0:
 		s += fmt.Sprintf(", %d missed", e.Missed)
 	}
 	if e.Error != "" {

@@ -18,7 +18,7 @@ const (
 	FateNotDue    Fate = "not due"   // the schedule has no tick at the instant
 	FateFuture    Fate = "future"    // the tick is not due yet
 	FateSkipped   Fate = "skipped"   // SkipTick leaves the tick out when it is due
-	FatePaused    Fate = "paused"    // the job is paused
+	FatePaused    Fate = "paused"    // the job is paused, or a pause left the tick out; then Entry is the record of the pause
 	FateOverdue   Fate = "overdue"   // the tick is due, and not admitted
 	FateWaiting   Fate = "waiting"   // the tick was admitted, and no attempt is in progress
 	FateRunning   Fate = "running"   // a run is recorded as in progress
@@ -188,7 +188,7 @@ func (x *Explanation) recorded(e *Entry) {
 	x.is(fate, "%s: %s", text, reason)
 }
 
-// givenUp explains a tick that a later record counts as missed.
+// givenUp explains a tick that a later record counts. It has the word of that record.
 func (x *Explanation) givenUp(schedule Schedule, records []Entry) bool {
 	for i := len(records) - 1; i >= 0; i-- { // the oldest first
 		e := &records[i]
@@ -205,9 +205,9 @@ func (x *Explanation) givenUp(schedule Schedule, records []Entry) bool {
 		x.Entry = e
 		switch e.Outcome {
 		case OutcomePaused:
-			x.is(FateMissed, "missed, with %d ticks until %s: %s", e.Missed, stamp(e.Nominal), e.Error)
+			x.is(FatePaused, "paused, one of %d ticks that one record counts, until %s: %s", e.Missed, stamp(e.Nominal), e.Error)
 		case OutcomeMissed:
-			x.is(FateMissed, "missed, with %d ticks until %s: %s", e.Missed, stamp(e.Nominal), why[OutcomeMissed])
+			x.is(FateMissed, "missed, one of %d ticks that one record counts, until %s: %s", e.Missed, stamp(e.Nominal), why[OutcomeMissed])
 		default:
 			x.is(FateMissed, "missed, one of %d ticks that came due while no owner could admit them: CatchUp went on with the tick of %s", e.Missed, stamp(e.Nominal))
 		}

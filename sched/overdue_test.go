@@ -183,6 +183,12 @@ func TestExplain(t *testing.T) {
 			if x.Fate != fate || !strings.Contains(x.String(), text) || strings.ContainsAny(x.Text, "\n") || x.Job != "a" || x.Nominal != clock(at) {
 				t.Errorf("%s: %q: %s; want %q: %s", at, x.Fate, x, fate, text)
 			}
+			switch x.Fate { // the history has the same word
+			case sched.FatePaused, sched.FateMissed:
+				if x.Entry != nil && x.Entry.Missed == 2 && x.Entry.Nominal == clock("00:05:00") && string(x.Entry.Outcome) != string(x.Fate) {
+					t.Errorf("%s: the history has %q, Explain %q", at, x.Entry.Outcome, x.Fate)
+				}
+			}
 		}
 		f.until("00:01:05")
 		want("00:00:00", sched.FateBefore, "registered at 2000-01-01T00:00:0")
@@ -203,7 +209,7 @@ func TestExplain(t *testing.T) {
 		f.until("00:05:30")
 		want("00:05:00", sched.FatePaused, "by operator since")
 		noErr(t, f.console().Resume(t.Context(), "a"))
-		want("00:04:00", sched.FateMissed, "with 2 ticks until 2000-01-01T00:05:00Z: paused by operator")
+		want("00:04:00", sched.FatePaused, "paused, one of 2 ticks that one record counts, until 2000-01-01T00:05:00Z: paused by operator")
 		want("00:05:00", sched.FateDone, "paused by operator")
 		f.until("00:06:30")
 		n.stop()

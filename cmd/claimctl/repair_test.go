@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,7 @@ func TestSched(t *testing.T) {
 		r := w.ctl(append(on("jobs"), "-o", "name")...)
 		return r.out == "invoices\n"
 	})
+	w.namesGroups("billing")
 	w.ok(on("pause", "invoices", "--why", "audit")...)
 	w.fails(exitFailure, "paused", on("next", "invoices")...)
 	if got := as[[]jobView](w, on("jobs")...); len(got) != 1 || !strings.Contains(got[0].Paused, "audit") || got[0].Next != nil {
@@ -109,6 +111,26 @@ func TestSched(t *testing.T) {
 	w.ok(on("forget", "invoices")...)
 	if got := as[[]jobView](w, on("jobs")...); len(got) != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// namesGroups wants that sched jobs of a group without jobs names the others on the standard error,
+// and that what scripts read stays as it is.
+func (w *world) namesGroups(group string) {
+	w.Helper()
+	for _, g := range []string{"default", "typo"} {
+		want := "claimctl: group \"" + g + "\" has no jobs; choose with -g from: " + group + "\n"
+		if r := w.ctl("sched", "jobs", "-g", g); r.code != 0 || r.err != want {
+			w.Errorf("%+v, want %q", r, want)
+		}
+		r := w.ctl("sched", "jobs", "-g", g, "-o", "json")
+		var note struct {
+			Note   string
+			Groups []string
+		}
+		if err := json.Unmarshal([]byte(r.err), &note); err != nil || r.code != 0 || r.out != "[]\n" || note.Note == "" || !slices.Equal(note.Groups, []string{group}) {
+			w.Errorf("%+v: %v", r, err)
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func viewEntry(e sched.Entry) entryView {
 
 func (v entryView) name() string { return v.ID }
 
-var entryHeader = []string{"TICK", "OUTCOME", "BEGAN", "ENDED", "ATTEMPT", "MISSED", "OWNER", "ERROR"}
+var entryHeader = []string{"TICK", "OUTCOME", "BEGAN", "ENDED", "ATTEMPT", "GIVEN UP", "OWNER", "ERROR"}
 
 func (v entryView) cells() []string {
 	attempt := number(v.Attempt)
@@ -115,10 +115,10 @@ func (a *app) schedCommand() *cobra.Command {
 	}
 	jobs := &cobra.Command{
 		Use: "jobs", Aliases: []string{"ls"}, Args: cobra.NoArgs, Short: "List the jobs of a group",
+		Long: `List the jobs of a group. If the group has none, the groups that have jobs are named
+on the standard error.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.scheduler(cmd, group, func(ctx context.Context, s *sched.Scheduler) error {
-				return printList(a, jobHeader, mapped(s.Jobs(ctx), viewJob))
-			})
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error { return a.printJobs(ctx, claims, group) })
 		},
 	}
 	show := verb("show", "Show a job", func(ctx context.Context, s *sched.Scheduler, job string) error {

@@ -16,6 +16,7 @@ type fateView struct {
 	Job     string    `json:"job"`
 	Nominal time.Time `json:"nominal"`
 	Fate    string    `json:"fate"`
+	Outcome string    `json:"outcome,omitempty"` // of the record that has or counts the tick, as in sched history
 	Text    string    `json:"text"`
 }
 
@@ -49,7 +50,11 @@ func (a *app) tickCommands(group *string) []*cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printOne(a, fateView{x.Job, x.Nominal, string(x.Fate), x.Text}, func(w io.Writer) { _, _ = fmt.Fprintln(w, x) })
+		v := fateView{Job: x.Job, Nominal: x.Nominal, Fate: string(x.Fate), Text: x.Text}
+		if x.Entry != nil {
+			v.Outcome = string(x.Entry.Outcome)
+		}
+		return printOne(a, v, func(w io.Writer) { _, _ = fmt.Fprintln(w, x) })
 	})
 	return []*cobra.Command{skip, unskip, explain}
 }
