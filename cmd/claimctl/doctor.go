@@ -31,7 +31,7 @@ const doctorText = `Check etcd and the claims in it, and print what to do about 
 doctor checks, in this order:
 
   endpoint     each member answers, has a leader, applies what it has logged
-  versions     all members run the same etcd, without known faults
+  versions     each member against the newest of them, and against known faults
   space        share of the quota, and what a defragmentation would free
   clock        this host's clock against each member's, where etcd speaks HTTP
   members      those that are not among --endpoints, learners, even numbers
@@ -43,7 +43,7 @@ doctor checks, in this order:
   write, watch a claim of doctor's own, and when its event came
   latency      up to 100 writes of nothing, and whether --ttl fits them
   claims       held keys, zombies, keys without a lease
-  lines        waiters in line for a free key, or without a lease
+  lines        waiters in line for a free key, without a lease, or for longer than --stuck
   leases       leases that no key is attached to
   sessions     those whose renewal is late
   work         orphaned, dead and unreadable records
@@ -51,11 +51,17 @@ doctor checks, in this order:
   jobs         pauses, and groups that no process runs
 
 It reads at most --limit claims, places in line and records, and writes one key,
-which it deletes. The exit code is 0 if all is well, 1 if there are warnings, 2 if
-there are errors.
+which it deletes. The exit code is 0 if all is well or there are notes, 1 if there are
+warnings, 2 if there are errors.
+
+A line whose first has waited for more than 15m, while the holder of the key renews its
+lease, is a note: the standbys of a leader wait like that. With --stuck it is a warning
+after that time, except for keys that begin with one of --standby.
 
 doctor remembers the revision that it saw in the user's cache directory, to see it
-go back. --fence also takes any fence from a log or a database to compare with.`
+go back. --fence also takes any fence from a log or a database to compare with. If it
+went back, mend that first: other findings, marked "after": "revision" in JSON, may be
+consequences of it.`
 
 // checkup is one run of doctor.
 type checkup struct {
@@ -78,6 +84,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	flags.DurationVar(&c.TTL, "ttl", etcdclaims.DefaultTTL, "lease time of the claims, to judge the latency by")
 	flags.IntVar(&c.Limit, "limit", 5000, "how many claims, places in line, leases and records to read at most")
 	flags.StringSliceVar(&c.Features, "for", nil, "features whose permissions must not lack: "+strings.Join(doctor.FeatureNames(), ", "))
+	flags.DurationVar(&c.Stuck, "stuck", 0, "warn if the first in line has waited for so long while the holder renews (0: a note after 15m)")
+	flags.StringSliceVar(&c.Standby, "standby", nil, "prefixes of keys whose waiters stand by for as long as it takes, such as leader/")
 	flags.Int64Var(&c.fence, "fence", 0, "a fence that was seen in a log or a database: an error if etcd is behind it")
 	flags.StringVar(&c.memory, "memory", defaultMemory(), "file that remembers etcd's revision for the next run (empty: none)")
 	complete(cmd, "for", doctor.FeatureNames()...)
@@ -90,8 +98,8 @@ func (c *checkup) run(ctx context.Context) error {
 			return usageError("--for %q is not one of %s", name, strings.Join(doctor.FeatureNames(), ", "))
 		}
 	}
-	if c.Limit < 1 || c.TTL <= 0 || c.fence < 0 {
-		return usageError("doctor: --limit and --ttl must be positive, --fence must not be negative")
+	if c.Limit < 1 || c.TTL <= 0 || c.fence < 0 || c.Stuck < 0 {
+		return usageError("doctor: --limit and --ttl must be positive; --fence must not be negative, nor --stuck")
 	}
 	begun := time.Now()
 	claims, done, err := c.client(etcdclaims.Config{})
@@ -106,6 +114,7 @@ func (c *checkup) run(ctx context.Context) error {
 		c.Patience, c.Answer, c.TLS = c.commandTimeout, c.dialTimeout, c.tls()
 		c.Login(c.user != "", c.cert != "", time.Since(begun))
 		c.examine(ctx)
+		c.OrderByCause()
 	}
 	if err := c.print(); err != nil {
 		return err
@@ -125,7 +134,7 @@ func (c *checkup) examine(ctx context.Context) {
 		return // all else would say the same
 	}
 	if epoch, at := c.Epoch(ctx); at != nil {
-		c.revision(epoch, at)
+		c.revision(ctx, epoch, at)
 	}
 	c.Try(ctx)
 	c.Survey(ctx)
@@ -146,11 +155,22 @@ func (c *checkup) print() error {
 	for _, f := range rows {
 		line(table, f.cells()[:3])
 	}
-	rows = slices.DeleteFunc(rows, func(f findingRow) bool { return f.Remedy == "" })
-	if err := table.Flush(); err != nil || len(rows) == 0 {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(c.out, "\nWhat to do:")
+	first := slices.DeleteFunc(slices.Clone(rows), func(f findingRow) bool { return f.Remedy == "" || f.After != "" })
+	then := slices.DeleteFunc(rows, func(f findingRow) bool { return f.Remedy == "" || f.After == "" })
+	return errors.Join(
+		c.printRemedies("What to do:", first),
+		c.printRemedies("Mend the revision first, then run doctor again. These can be consequences of the restore:", then))
+}
+
+// printRemedies prints what to do about findings.
+func (c *checkup) printRemedies(title string, rows []findingRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(c.out, "\n%s\n", title)
 	for _, f := range rows {
 		_, err = fmt.Fprintf(c.out, "  %s: %s\n    %s\n", f.Check, clean(f.Detail), clean(f.Remedy))
 	}

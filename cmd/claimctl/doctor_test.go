@@ -117,9 +117,25 @@ func TestDoctorRewound(t *testing.T) {
 		seen[name] = s
 	}
 	w.noErr(c.remember(seen))
+	_, err := w.etcd.Put(t.Context(), w.prefix+"own/forever", `{"v":1}`)
+	w.noErr(err)
 	all := w.findings(2)
 	w.has(all, doctor.Error, "revision", "went back")
-	w.findings(2) // and is not forgotten
+	if first := all[0]; first.Check != "revision" || first.After != "" {
+		t.Errorf("the first finding is %+v", first)
+	}
+	if !slices.ContainsFunc(all, func(f doctor.Finding) bool {
+		return f.Check == "claims" && f.Level == doctor.Warning && f.After == "revision"
+	}) {
+		t.Errorf("what may follow from the restore is not marked: %+v", all)
+	}
+	out := w.doctor().out // and is not forgotten
+	first, then, ok := strings.Cut(out, "\nMend the revision first, then run doctor again. These can be consequences of the restore:\n")
+	if !ok || !strings.Contains(first, "epoch raise") || !strings.Contains(then, "forever") || strings.Contains(first[strings.Index(first, "What to do:"):], "forever") {
+		t.Errorf("%s", out)
+	}
+	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/forever")
+	w.noErr(err)
 	other := map[string]sighting{}
 	for name, s := range seen {
 		other[name+"0"] = s // as the cluster before a restore with another token

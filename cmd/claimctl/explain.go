@@ -140,10 +140,9 @@ func lastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 	if lease == nil {
 		return nil, nil
 	}
-	ttl := time.Duration(lease.GrantedTTL) * time.Second
-	ago := max(ttl-time.Duration(lease.TTL)*time.Second-time.Second/2, 0)
+	ttl, ago := doctor.Age(lease)
 	// A lock and what is kept held after its claim are renewed by nobody, or on demand.
-	overdue := i.Kind == "" && ago > ttl/3+2*time.Second
+	overdue := i.Kind == "" && doctor.Overdue(lease)
 	return &renewal{TTL: ttl.String(), Renewed: moment(asked.Add(-ago).Round(time.Second)), Overdue: overdue, ago: ago, ttl: ttl}, nil
 }
 

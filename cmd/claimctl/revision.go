@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,10 +70,50 @@ func (c *checkup) remember(seen map[string]sighting) error {
 	return err
 }
 
+// update changes the file under a lock: doctors that run at once lose nothing of each other.
+func (c *checkup) update(change func(seen map[string]sighting)) error {
+	if err := os.MkdirAll(filepath.Dir(c.memory), 0o700); err != nil {
+		return err
+	}
+	unlock, err := lockFile(c.memory + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	seen := c.remembered()
+	change(seen)
+	return c.remember(seen)
+}
+
+// keep remembers what is seen now, and forgets what is not above it of any cluster at these
+// endpoints. What another doctor has seen since stays.
+func (c *checkup) keep(endpoints, cluster string, now sighting) error {
+	return c.update(func(seen map[string]sighting) {
+		maps.DeleteFunc(seen, func(name string, s sighting) bool { return strings.HasPrefix(name, endpoints) && !now.before(s) })
+		if _, above := seen[endpoints+cluster]; !above {
+			seen[endpoints+cluster] = now
+		}
+	})
+}
+
+// greatest returns the greatest sighting at these endpoints, and its name.
+func greatest(seen map[string]sighting, endpoints string) (last sighting, of string) {
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		if strings.HasPrefix(name, endpoints) && (of == "" || last.before(seen[name])) {
+			last, of = seen[name], name
+		}
+	}
+	return last, of
+}
+
+func sightingOf(epoch int64, at *pb.ResponseHeader) (now sighting, cluster string) {
+	return sighting{Revision: at.Revision, Epoch: epoch, At: time.Now().UTC()}, fmt.Sprintf("%x", at.ClusterId)
+}
+
 // revision finds out whether etcd was restored from a snapshot that is older than
 // what was seen of it. In one epoch revisions only rise.
-func (c *checkup) revision(epoch int64, at *pb.ResponseHeader) {
-	now := sighting{Revision: at.Revision, Epoch: epoch, At: time.Now().UTC()}
+func (c *checkup) revision(ctx context.Context, epoch int64, at *pb.ResponseHeader) {
+	now, _ := sightingOf(epoch, at)
 	behind := false
 	if f := (sighting{Revision: keyspace.Revision(c.fence), Epoch: keyspace.Epoch(c.fence)}); now.before(f) {
 		behind = true
@@ -81,19 +123,27 @@ func (c *checkup) revision(epoch int64, at *pb.ResponseHeader) {
 		c.forwards(now, behind)
 		return
 	}
-	c.compare(now, fmt.Sprintf("%v %s ", c.Claims.Etcd().Endpoints(), c.Claims.Prefix()), fmt.Sprintf("%x", at.ClusterId), behind)
+	c.compare(ctx, epoch, at, behind)
 }
 
 // compare compares with the greatest that earlier runs saw at these endpoints, of any
 // cluster: a restore with another token makes another cluster. It is remembered until
 // etcd is at or above it, so that no run forgets a restore that nobody mended.
-func (c *checkup) compare(now sighting, endpoints, cluster string, behind bool) {
-	seen := c.remembered()
-	last, of := now, endpoints+cluster
-	for name, other := range seen {
-		if strings.HasPrefix(name, endpoints) && last.before(other) {
-			last, of = other, name
+func (c *checkup) compare(ctx context.Context, epoch int64, at *pb.ResponseHeader, behind bool) {
+	endpoints := fmt.Sprintf("%v %s ", c.Claims.Etcd().Endpoints(), c.Claims.Prefix())
+	now, cluster := sightingOf(epoch, at)
+	last, of := greatest(c.remembered(), endpoints)
+	if now.before(last) {
+		// Another doctor may have seen a greater revision after this one has read etcd. What is
+		// read now is at or above all that was remembered before, unless etcd went back.
+		ctx, cancel := context.WithTimeout(ctx, c.Patience)
+		defer cancel()
+		epoch, at, err := doctor.ReadEpoch(ctx, c.Claims.Etcd(), c.Claims.Prefix())
+		if err != nil {
+			c.Add(doctor.Warning, doctor.CheckRevision, "run doctor again", "cannot be compared with %d (epoch %d), seen at %s: %v", last.Revision, last.Epoch, doctor.Stamp(last.At), err)
+			return
 		}
+		now, cluster = sightingOf(epoch, at)
 	}
 	if now.before(last) {
 		another := ""
@@ -103,10 +153,8 @@ func (c *checkup) compare(now sighting, endpoints, cluster string, behind bool) 
 		c.rewound(last, "went back from %d (epoch %d)%s, seen at %s, to %d (epoch %d)", last.Revision, last.Epoch, another, doctor.Stamp(last.At), now.Revision, now.Epoch)
 		return
 	}
-	maps.DeleteFunc(seen, func(name string, _ sighting) bool { return strings.HasPrefix(name, endpoints) })
-	seen[endpoints+cluster] = now
-	if err := c.remember(seen); err != nil {
-		c.Add(doctor.Warning, "revision", "let --memory name a file that can be written, or be empty", "cannot be remembered: %v", err)
+	if err := c.keep(endpoints, cluster, now); err != nil {
+		c.Add(doctor.Warning, doctor.CheckRevision, "let --memory name a file that can be written, or be empty", "cannot be remembered: %v", err)
 		return
 	}
 	c.forwards(now, behind)
@@ -122,11 +170,11 @@ func (c *checkup) rewound(last sighting, format string, args ...any) {
 	if !last.At.IsZero() {
 		remedy += "; if this etcd was emptied on purpose, delete " + c.memory + "; if it never was the other etcd (a forwarded port), give it its own --memory"
 	}
-	c.Add(doctor.Error, "revision", remedy, format, args...)
+	c.Add(doctor.Error, doctor.CheckRevision, remedy, format, args...)
 }
 
 func (c *checkup) forwards(now sighting, behind bool) {
 	if !behind {
-		c.Well("revision", "%d, not behind what was seen before", now.Revision)
+		c.Well(doctor.CheckRevision, "%d, not behind what was seen before", now.Revision)
 	}
 }

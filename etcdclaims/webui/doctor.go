@@ -39,8 +39,10 @@ type finding struct {
 	Page template.URL // where it is shown; empty if nowhere
 }
 
-// Bad reports whether the finding is an error.
-func (f finding) Bad() bool { return f.Level == doctor.Error }
+// Class returns the class of the finding's level in the style sheet.
+func (f finding) Class() string {
+	return map[doctor.Level]string{doctor.Error: "bad", doctor.Warning: "warn"}[f.Level]
+}
 
 // subjects maps a check to the page that shows the objects of the check.
 var subjects = map[string]template.URL{
@@ -49,7 +51,7 @@ var subjects = map[string]template.URL{
 
 // findings are those of an examination.
 type findings struct {
-	Troubles []finding        // errors first
+	Troubles []finding        // errors first, notes last
 	Well     []doctor.Finding // checks that found all well
 	Hidden   int              // findings about pages that the user may not view
 }
@@ -63,8 +65,14 @@ func newFindings(all []doctor.Finding) (f findings) {
 			f.Troubles = append(f.Troubles, finding{found, subjects[found.Check]})
 		}
 	}
-	slices.SortStableFunc(f.Troubles, func(a, b finding) int { return cmp.Compare(a.Level, b.Level) }) // "error" comes before "warning"
+	rank := map[doctor.Level]int{doctor.Error: 0, doctor.Warning: 1, doctor.Note: 2}
+	slices.SortStableFunc(f.Troubles, func(a, b finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
 	return f
+}
+
+// Sound reports whether no finding is a warning or an error. Hidden ones are not known.
+func (f findings) Sound() bool {
+	return f.Hidden == 0 && !slices.ContainsFunc(f.Troubles, func(found finding) bool { return found.Level != doctor.Note })
 }
 
 // visible returns the findings without those about pages that the user may not view. It

@@ -1,6 +1,7 @@
 package webui_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -39,6 +40,9 @@ func TestExamination(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if n := len(w.host.Sent("leaseleases")) - lists; n < 10 || n > 16 {
 			w.Errorf("in five minutes 50 tabs examined etcd %d times", n)
+		}
+		if n := len(w.host.Sent("alarm")); n > 0 {
+			w.Errorf("etcd was asked for its alarms %d times, by an entry in its log each", n)
 		}
 		if after := w.revision(); after != before {
 			w.Errorf("revision %d, before %d: looking has written", after, before)
@@ -107,6 +111,32 @@ func TestTrial(t *testing.T) {
 		if w.revision() != before || len(w.host.Sent(claimtest.Grant)) > 0 {
 			w.Error("a trial without permission")
 		}
+	})
+}
+
+// The standbys of a leader wait for ever. That is a note, and nothing is wrong.
+func TestStandby(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		a, _ := w.client("leader")
+		_, err := a.TryAcquire(w.Context(), "leader/mailer")
+		w.ok(err)
+		b, _ := w.client("standby")
+		ctx, cancel := context.WithCancel(w.Context())
+		done := make(chan error, 1)
+		go func() { _, err := b.Acquire(ctx, "leader/mailer"); done <- err }()
+		time.Sleep(20 * time.Minute)
+		w.eventually("the line is examined", func() bool {
+			return strings.Contains(w.shows("health", "Nothing is wrong"), `<span class="tag ">note</span> lines: <bdi>the first in line waits for more than 15m0s`)
+		})
+		_, err = w.server.Admin().Put(w.Context(), "/etcdclaims/own/forever", `{"v":1}`)
+		w.ok(err)
+		w.eventually("a warning comes before the note", func() bool {
+			body := w.shows("health", "note</span> lines")
+			warning := strings.Index(body, "warning</span> claims")
+			return warning > 0 && warning < strings.Index(body, "note</span> lines") && !strings.Contains(body, "Nothing is wrong")
+		})
+		cancel()
+		<-done
 	})
 }
 

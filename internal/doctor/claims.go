@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -127,7 +128,7 @@ func (e *Examination) laterHolders(ctx context.Context) (holders, error) {
 // goneLeases returns those of the first leases that etcd does not have.
 func (e *Examination) goneLeases(ctx context.Context, leases map[clientv3.LeaseID]bool) map[clientv3.LeaseID]bool {
 	gone, asked := map[clientv3.LeaseID]bool{}, 0
-	for id := range leases {
+	for _, id := range slices.Sorted(maps.Keys(leases)) { // two runs ask for the same ones
 		if id == clientv3.NoLease {
 			continue
 		}
@@ -212,41 +213,4 @@ func (e *Examination) shortestTTL(ctx context.Context) (ttl time.Duration) {
 		}
 	}
 	return ttl
-}
-
-// work counts the records by their states.
-func (e *Examination) work(ctx context.Context) {
-	byState, read := map[etcdclaims.State][]string{}, 0
-	for r, err := range e.Claims.Records(ctx, "") {
-		if isDenied(err) {
-			return // see permissions
-		}
-		if err != nil {
-			e.Add(Error, "work", "see the permissions", "cannot be listed: %v", err)
-			return
-		}
-		if read == e.Limit {
-			break
-		}
-		read++
-		byState[r.State] = append(byState[r.State], r.Key)
-	}
-	well := true
-	for _, sick := range []struct {
-		state  etcdclaims.State
-		is     string
-		remedy string
-	}{
-		{etcdclaims.StateOrphaned, "orphaned, their owners died", fmt.Sprintf("see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
-		{etcdclaims.StateDead, "dead, after their last attempt", fmt.Sprintf("%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
-		{etcdclaims.StateUnreadable, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
-	} {
-		if keys := byState[sick.state]; len(keys) > 0 {
-			well = false
-			e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(keys), sick.is, several(keys))
-		}
-	}
-	if well {
-		e.Well("work", "%s, none orphaned or dead", count(read, "record", "records"))
-	}
 }

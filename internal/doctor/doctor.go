@@ -21,6 +21,7 @@ type Level string
 // The levels.
 const (
 	OK      Level = "ok"
+	Note    Level = "note" // worth a look, and normal in some systems
 	Warning Level = "warning"
 	Error   Level = "error"
 )
@@ -31,6 +32,9 @@ type Finding struct {
 	Level  Level  `json:"level"`
 	Detail string `json:"detail"`
 	Remedy string `json:"remedy,omitempty"` // empty if the level is OK
+	// After names the check whose finding must be mended first, because it can be the cause
+	// of this one. It is empty if there is none.
+	After string `json:"after,omitempty"`
 }
 
 // Examination examines what a client of claims sees. Cluster and Survey only read. Try
@@ -55,6 +59,12 @@ type Examination struct {
 	// Features are the features in use: a permission that one of them lacks is an error.
 	// Empty means all features; then only those of acquiring are errors, others warnings.
 	Features []string
+	// Stuck is how long the first in line may wait while the holder of the key renews its
+	// lease; a longer time is a Warning. Zero means DefaultStuck, and a Note, since the
+	// standbys of a leader wait like that.
+	Stuck time.Duration
+	// Standby are prefixes of keys whose waiters stand by: they may wait for any time.
+	Standby []string
 	// Untimed omits from the findings of Cluster how long an answer took.
 	Untimed bool
 
@@ -80,11 +90,12 @@ func (e *Examination) Well(check, format string, args ...any) { e.Add(OK, check,
 // Cluster examines the members of etcd. It returns false if no member answers, because then
 // all other checks would find the same.
 func (e *Examination) Cluster(ctx context.Context) bool {
-	if !e.endpoints(ctx) {
+	answers := e.askAll(ctx)
+	if !e.endpoints(answers) {
 		return false
 	}
 	e.members(ctx)
-	e.alarms(ctx)
+	e.alarms(ctx, answers)
 	return true
 }
 

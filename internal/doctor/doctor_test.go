@@ -46,7 +46,11 @@ func TestReadOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("revision %d, leases %v", leases.Revision, leases.Leases)
+		status, err := etcd.Status(t.Context(), etcd.Endpoints()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("revision %d, leases %v, %d entries in the log", leases.Revision, leases.Leases, status.RaftIndex)
 	}
 	before := state()
 	if !e.Cluster(t.Context()) || len(e.Members) != 1 || !e.Members[0].Leader {

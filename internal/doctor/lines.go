@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +81,8 @@ func (e *Examination) lines(ctx context.Context, h holders) ([]place, bool) {
 	for _, p := range places {
 		leases[p.lease] = true
 	}
-	gone, well := e.goneLeases(ctx, leases), true
+	gone := e.goneLeases(ctx, leases)
+	well := !e.stuck(ctx, h, living(places, gone))
 	for _, p := range places {
 		if (gone[p.lease] || p.lease == clientv3.NoLease) && e.stays(ctx, p) {
 			well = false
@@ -125,11 +128,17 @@ func (e *Examination) unserved(ctx context.Context, h holders, places []place) [
 	if err != nil {
 		return nil
 	}
-	var stuck []place
+	var deaf []place
 	for digest, p := range heads(places, again.all) {
-		if before[digest].name == p.name && len(stuck) < shown {
-			stuck = append(stuck, p)
+		if before[digest].name == p.name {
+			deaf = append(deaf, p)
 		}
 	}
-	return stuck
+	slices.SortFunc(deaf, byArrival) // those who wait longest
+	return deaf[:min(len(deaf), shown)]
+}
+
+// byArrival orders places by the time at which etcd got them.
+func byArrival(a, b place) int {
+	return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.name, b.name))
 }

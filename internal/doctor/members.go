@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/serverfault"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -25,14 +22,15 @@ type Member struct {
 
 // answer is what a member says of itself.
 type answer struct {
-	status *clientv3.StatusResponse
-	err    error
-	took   time.Duration
-	off    time.Duration // how far its clock is off at least, as far as that is known
+	endpoint string
+	status   *clientv3.StatusResponse
+	err      error
+	took     time.Duration
+	clock    clockReading
 }
 
-// endpoints asks the members how they are, all at once, and reports whether one answers.
-func (e *Examination) endpoints(ctx context.Context) bool {
+// askAll asks the members how they are, all at once.
+func (e *Examination) askAll(ctx context.Context) []answer {
 	endpoints := e.etcd().Endpoints()
 	answers := make([]answer, len(endpoints))
 	var wg sync.WaitGroup
@@ -40,13 +38,17 @@ func (e *Examination) endpoints(ctx context.Context) bool {
 		wg.Go(func() { answers[i] = e.ask(ctx, endpoint) })
 	}
 	wg.Wait()
-	versions := map[string]bool{}
-	for i, endpoint := range endpoints {
-		check, a, m := "endpoint "+endpoint, answers[i], Member{Endpoint: endpoint}
+	return answers
+}
+
+// endpoints judges what each member has answered, and reports whether one did.
+func (e *Examination) endpoints(answers []answer) (answered bool) {
+	for _, a := range answers {
+		check, m := "endpoint "+a.endpoint, Member{Endpoint: a.endpoint}
 		switch {
 		case isDenied(a.err):
 			e.Add(Warning, check, "let the user of doctor have the role root to see it", "does not tell its status: %v", a.err)
-			versions["unknown"] = true
+			answered = true
 		case a.err != nil:
 			e.Add(Error, check, "start the member, or mend the network or the certificates between it and this host", "does not answer: %v", a.err)
 		case a.status.Leader == 0:
@@ -59,28 +61,31 @@ func (e *Examination) endpoints(ctx context.Context) bool {
 		if a.err != nil {
 			m.Err = a.err.Error()
 		} else {
+			answered = true
 			m.Version, m.Size, m.Quota = a.status.Version, a.status.DbSize/mib, max(a.status.DbSizeQuota/mib, 0)
 			m.Leader = a.status.Leader == a.status.Header.MemberId
-			e.version(a.status.Version, versions)
 			e.progress(check, a.status)
-			e.space(endpoint, a.status)
-			e.clock(endpoint, a.off)
+			e.space(a.endpoint, a.status)
 		}
 		e.Members = append(e.Members, m)
 	}
-	if len(versions) > 1 {
-		e.Add(Warning, "versions", "finish the upgrade", "the members run %d versions of etcd", len(versions))
+	e.versions(answers)
+	for _, a := range answers {
+		if a.err == nil {
+			e.clock(a.endpoint, a.clock)
+		}
 	}
-	return len(versions) > 0
+	return answered
 }
 
 // ask asks one member.
 func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
 	begun := time.Now()
+	a.endpoint = endpoint
 	a.status, a.err = StatusOf(ctx, e.etcd(), endpoint, e.Answer)
 	a.took = time.Since(begun)
 	if a.err == nil {
-		a.off = e.clockOff(ctx, endpoint)
+		a.clock = e.readClock(ctx, endpoint)
 	}
 	return a
 }
@@ -93,14 +98,6 @@ func StatusOf(ctx context.Context, etcd *clientv3.Client, endpoint string, timeo
 	return etcd.Status(ctx, endpoint)
 }
 
-// version looks for faults of a version that was not seen yet.
-func (e *Examination) version(version string, seen map[string]bool) {
-	if fault, fixedIn, err := serverfault.Of(version); err == nil && fault != "" && !seen[version] {
-		e.Add(Warning, "versions", "upgrade etcd to "+fixedIn, "etcd %s: %s", version, fault)
-	}
-	seen[version] = true
-}
-
 // progress judges how far a member is behind its own log.
 func (e *Examination) progress(check string, status *clientv3.StatusResponse) {
 	const much = 1000 // etcd itself refuses requests at 5,000
@@ -108,7 +105,7 @@ func (e *Examination) progress(check string, status *clientv3.StatusResponse) {
 		e.Add(Warning, check, "look at the load and the disk of the member", "is %d entries behind its own log", behind)
 	}
 	for _, fault := range status.Errors {
-		if !strings.Contains(fault, "NOSPACE") && !strings.Contains(fault, "CORRUPT") { // see alarms
+		if _, ok := alarmOf(fault); !ok { // see alarms
 			e.Add(Error, check, "look at the log of the member", "%s", fault)
 		}
 	}
@@ -125,7 +122,7 @@ func (e *Examination) space(endpoint string, status *clientv3.StatusResponse) {
 	switch {
 	case share > 80:
 		e.Add(Warning, check, e.Commands.Claimctl+" space reclaim --yes (compacts and defragments), or raise --quota-backend-bytes; see \"etcd is out of space\" in docs/operations.md",
-			"its database has %d MiB, %s: when it is full all claims are lost", status.DbSize/mib, of)
+			"its database has %d MiB, %s: when it is full nothing more can be claimed; held claims are still renewed and released", status.DbSize/mib, of)
 	case status.DbSize > 512*mib && status.DbSizeInUse < status.DbSize/2:
 		e.Add(Warning, check, "defragment the member: "+e.Commands.Member+" --endpoints "+Quoted(endpoint)+" defrag",
 			"its database has %d MiB, of which %d MiB are in use", status.DbSize/mib, status.DbSizeInUse/mib)
@@ -184,30 +181,4 @@ func hostOf(endpoint string) string {
 		return u.Host
 	}
 	return endpoint
-}
-
-// alarms lists the alarms that are raised.
-func (e *Examination) alarms(ctx context.Context) {
-	ctx, cancel := e.bounded(ctx)
-	defer cancel()
-	resp, err := e.etcd().AlarmList(ctx)
-	switch {
-	case isDenied(err):
-		return // the claim below shows what matters
-	case err != nil:
-		e.Add(Error, "alarms", "see the endpoints", "cannot be read: %v", err)
-		return
-	case len(resp.Alarms) == 0:
-		e.Well("alarms", "none")
-	}
-	for _, alarm := range resp.Alarms {
-		remedy := "see etcd's documentation of the alarm"
-		switch alarm.Alarm {
-		case pb.AlarmType_NOSPACE:
-			remedy = e.Commands.Claimctl + " space reclaim --yes (compacts, defragments, disarms); see \"etcd is out of space\" in docs/operations.md"
-		case pb.AlarmType_CORRUPT:
-			remedy = "take the member out of the cluster and let it join again without data"
-		}
-		e.Add(Error, "alarms", remedy, "member %x has the alarm %s", alarm.MemberID, alarm.Alarm)
-	}
 }

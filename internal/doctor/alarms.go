@@ -1,0 +1,80 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// alarm is one that a member has raised.
+type alarm struct {
+	member uint64
+	kind   string
+}
+
+// alarmText is an alarm among the errors of a member's status.
+var alarmText = regexp.MustCompile(`^memberID:\s*(\d+)\s+alarm:\s*([A-Z]+)\s*$`)
+
+// alarmOf parses an error of a member's status.
+func alarmOf(fault string) (alarm, bool) {
+	m := alarmText.FindStringSubmatch(fault)
+	if m == nil {
+		return alarm{}, false
+	}
+	member, err := strconv.ParseUint(m[1], 10, 64)
+	return alarm{member, m[2]}, err == nil
+}
+
+// alarms judges the alarms that are raised. Each member knows those of all and has them in
+// its status, which it answers from memory. etcd answers a request for alarms by an entry in
+// its log, so it is sent only if no status could be read.
+func (e *Examination) alarms(ctx context.Context, answers []answer) {
+	var raised []alarm
+	known := false
+	for _, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		known = true
+		for _, fault := range a.status.Errors {
+			if found, ok := alarmOf(fault); ok && !slices.Contains(raised, found) {
+				raised = append(raised, found)
+			}
+		}
+	}
+	if !known {
+		ctx, cancel := e.bounded(ctx)
+		defer cancel()
+		resp, err := e.etcd().AlarmList(ctx)
+		switch {
+		case isDenied(err):
+			return // the claim below shows what matters
+		case err != nil:
+			e.Add(Error, "alarms", "see the endpoints", "cannot be read: %v", err)
+			return
+		}
+		for _, a := range resp.Alarms {
+			raised = append(raised, alarm{a.MemberID, a.Alarm.String()})
+		}
+	}
+	if len(raised) == 0 {
+		e.Well("alarms", "none")
+	}
+	for _, a := range raised {
+		e.Add(Error, "alarms", e.remedyOf(a.kind), "member %x has the alarm %s", a.member, a.kind)
+	}
+}
+
+func (e *Examination) remedyOf(kind string) string {
+	switch kind {
+	case pb.AlarmType_NOSPACE.String():
+		return fmt.Sprintf("%s space reclaim --yes (compacts, defragments, disarms); see \"etcd is out of space\" in docs/operations.md", e.Commands.Claimctl)
+	case pb.AlarmType_CORRUPT.String():
+		return "take the member out of the cluster and let it join again without data"
+	}
+	return "see etcd's documentation of the alarm"
+}

@@ -1,0 +1,130 @@
+package doctor
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// One row for each member says with what its version was compared.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	of := func(endpoint, version string) answer {
+		return answer{endpoint: endpoint, status: &clientv3.StatusResponse{Version: version}}
+	}
+	for _, c := range []struct {
+		answers []answer
+		want    []Finding
+	}{
+		{[]answer{of("h1", "3.7.3")}, []Finding{{Level: OK, Detail: "h1 runs etcd 3.7.3, without known faults"}}},
+		{
+			[]answer{of("h1", "3.6.10"), of("h2", "3.7.3"), {endpoint: "h3", err: errors.New("away")}, of("h4", "3.7.0")},
+			[]Finding{
+				{Level: Warning, Detail: "h1 runs etcd 3.6.10, older than etcd 3.7.3 of h2", Remedy: "finish the upgrade"},
+				{Level: OK, Detail: "h2 runs etcd 3.7.3, the newest of the members, without known faults"},
+				{Level: Warning, Detail: "h4 runs etcd 3.7.0, older than etcd 3.7.3 of h2; it has a fault: ", Remedy: "finish the upgrade; upgrade etcd to 3.7.1"},
+			},
+		},
+		{[]answer{of("h1", "3.10.0"), of("h2", "3.9.9")}, []Finding{
+			{Level: OK, Detail: "h1 runs etcd 3.10.0, the newest of the members, without known faults"},
+			{Level: Warning, Detail: "h2 runs etcd 3.9.9, older than etcd 3.10.0 of h1", Remedy: "finish the upgrade"},
+		}},
+	} {
+		var e Examination
+		e.versions(c.answers)
+		if len(e.Findings) != len(c.want) {
+			t.Fatalf("%+v", e.Findings)
+		}
+		for i, f := range e.Findings {
+			if w := c.want[i]; f.Check != "versions" || f.Level != w.Level || f.Remedy != w.Remedy || !strings.HasPrefix(f.Detail, w.Detail) {
+				t.Errorf("%+v, want %+v", f, w)
+			}
+		}
+	}
+}
+
+// One row for each member says which clock is ahead, in which unit.
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	here := time.Date(2026, 3, 1, 12, 0, 0, 500e6, time.UTC)
+	after := here.Add(10 * time.Millisecond)
+	for _, c := range []struct {
+		theirs time.Time
+		level  Level
+		want   string
+	}{
+		{here.Truncate(time.Second), OK, "h1 is within about 2s of this host; its answers have full seconds"},
+		{here.Add(-2500 * time.Millisecond), Warning, "h1 is at least 2s behind this host"},
+		{here.Add(7500 * time.Millisecond), Warning, "h1 is at least 7s ahead of this host"},
+	} {
+		var e Examination
+		e.clock("h1", compareClocks(here, after, c.theirs))
+		if f := e.Findings[0]; f.Check != "clock" || f.Level != c.level || f.Detail != c.want || (f.Remedy == "") != (c.level == OK) {
+			t.Errorf("%+v, want %s", f, c.want)
+		}
+	}
+	var e Examination
+	e.clock("h1", clockReading{})
+	e.has(t, OK, "clock", "h1 was not compared with this host")
+}
+
+// The alarms are those in the status of the members, each once, in the texts of all versions of
+// etcd. Other errors stay with their member.
+func TestAlarms(t *testing.T) {
+	t.Parallel()
+	status := func(faults ...string) answer {
+		return answer{endpoint: "h", status: (*clientv3.StatusResponse)(&pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: 1}, Leader: 1, Version: "3.7.3", Errors: faults})}
+	}
+	space := (&pb.AlarmMember{MemberID: 255, Alarm: pb.AlarmType_NOSPACE}).String()
+	var e Examination
+	answers := []answer{status(space), status("memberID:255 alarm:NOSPACE ", "memberID:16  alarm:CORRUPT", "disk on fire")}
+	if !e.endpoints(answers) {
+		t.Error("no answer")
+	}
+	e.alarms(t.Context(), answers)
+	e.has(t, Error, "alarms", "member ff has the alarm NOSPACE")
+	e.has(t, Error, "alarms", "member 10 has the alarm CORRUPT")
+	e.has(t, Error, "endpoint h", "disk on fire")
+	if n := len(slices.DeleteFunc(e.Findings, func(f Finding) bool { return f.Level != Error })); n != 3 {
+		t.Errorf("%d errors: %+v", n, e.Findings)
+	}
+	e.Findings = nil
+	e.alarms(t.Context(), []answer{status()})
+	e.has(t, OK, "alarms", "none")
+}
+
+// A full etcd renews and releases what is held: see TestNoSpace of etcdclaims.
+func TestFullIsNoLoss(t *testing.T) {
+	t.Parallel()
+	var e Examination
+	e.space("h1:2379", &clientv3.StatusResponse{DbSize: 1900 * mib, DbSizeInUse: 1900 * mib, DbSizeQuota: 2048 * mib})
+	e.has(t, Warning, "space h1:2379", "when it is full nothing more can be claimed; held claims are still renewed and released")
+}
+
+// A rewind comes first, and marks what can follow from it.
+func TestOrderByCause(t *testing.T) {
+	t.Parallel()
+	var e Examination
+	e.Well("endpoint h", "answers")
+	e.Add(Error, "alarms", "x", "a full disk")
+	e.Well("claims", "1 key is held")
+	e.Add(Warning, "work", "x", "1 orphaned")
+	e.OrderByCause()
+	if e.Findings[3].After != "" || e.Findings[0].Check != "endpoint h" {
+		t.Errorf("without a rewind: %+v", e.Findings)
+	}
+	e.Add(Error, "revision", "x", "went back")
+	e.OrderByCause()
+	var got []string
+	for _, f := range e.Findings {
+		got = append(got, f.Check+" "+f.After)
+	}
+	if want := []string{"revision ", "endpoint h ", "alarms ", "claims ", "work revision"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,63 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// work looks for records that somebody must look at.
+func (e *Examination) work(ctx context.Context) {
+	var orphaned, once, dead, deadOnce, unreadable []string
+	read := 0
+	for r, err := range e.Claims.Records(ctx, "") {
+		if isDenied(err) {
+			return // see permissions
+		}
+		if err != nil {
+			e.Add(Error, "work", "see the permissions", "cannot be listed: %v", err)
+			return
+		}
+		if read == e.Limit {
+			break
+		}
+		read++
+		switch {
+		case r.State == etcdclaims.StateOrphaned && r.AtMostOnce:
+			once = append(once, r.Key)
+		case r.State == etcdclaims.StateOrphaned:
+			orphaned = append(orphaned, r.Key)
+		case r.State == etcdclaims.StateDead && r.AtMostOnce:
+			deadOnce = append(deadOnce, r.Key)
+		case r.State == etcdclaims.StateDead:
+			dead = append(dead, r.Key)
+		case r.State == etcdclaims.StateUnreadable:
+			unreadable = append(unreadable, r.Key)
+		}
+	}
+	well := true
+	for _, sick := range []struct {
+		keys       []string
+		is, remedy string
+	}{
+		{orphaned, "orphaned, their owners died", fmt.Sprintf("see that a process begins them again; %s work ls --state orphaned", e.Commands.Claimctl)},
+		{once, "orphaned and at most once, which no caller begins again", e.onlyOnPurpose()},
+		{dead, "dead, after their last attempt", fmt.Sprintf("%[1]s work show KEY, mend the cause, %[1]s work retry KEY", e.Commands.Claimctl)},
+		{deadOnce, "dead and at most once", e.onlyOnPurpose()},
+		{unreadable, "unreadable", "a newer version or another program wrote them: do not delete them before you know"},
+	} {
+		if len(sick.keys) > 0 {
+			well = false
+			e.Add(Warning, "work", sick.remedy, "%d %s: %s", len(sick.keys), sick.is, several(sick.keys))
+		}
+	}
+	if well {
+		e.Well("work", "%s, none orphaned or dead", count(read, "record", "records"))
+	}
+}
+
+// onlyOnPurpose is what to do about work that is at most once and did not end well.
+func (e *Examination) onlyOnPurpose() string {
+	return fmt.Sprintf("%[1]s work show KEY, and find out whether the effect happened. If not: %[1]s work retry KEY; if so: %[1]s work forget KEY, or leave it", e.Commands.Claimctl)
+}
