@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // claimView is a key as it is shown. Fences are strings in JSON: they do not fit
@@ -28,6 +30,12 @@ type claimView struct {
 	Slots    int        `json:"slots,omitempty"` // how many the key has
 	Note     string     `json:"note,omitempty"`
 	Lease    string     `json:"lease,omitempty"` // as etcdctl shows it
+
+	// Only ls has the line: how many wait, and who is first and waits longest since when, by
+	// the clock of that process.
+	Waiters      int        `json:"waiters,omitempty"`
+	WaitingOwner string     `json:"waitingOwner,omitempty"`
+	WaitingSince *time.Time `json:"waitingSince,omitempty"`
 }
 
 func viewClaim(i etcdclaims.Info) claimView {
@@ -67,14 +75,22 @@ func text(b []byte) string {
 
 func (v claimView) name() string { return v.Key }
 
-var claimHeader = []string{"KEY", "FENCE", "OWNER", "SINCE", "ATTEMPT", "KIND", "NOTE"}
+var claimHeader = []string{"KEY", "FENCE", "OWNER", "SINCE", "ATTEMPT", "KIND", "WAITING", "LONGEST", "NOTE"}
 
 func (v claimView) cells() []string {
 	kind := v.Kind
 	if v.Slots > 0 {
 		kind = fmt.Sprintf("%d slots", v.Slots)
 	}
-	return []string{v.Key, number(v.Fence), v.Owner, at(v.Since), number(v.Attempt), kind, shorten(v.Note)}
+	return []string{v.Key, number(v.Fence), v.Owner, at(v.Since), number(v.Attempt), kind, number(v.Waiters), v.longest(time.Now()), shorten(v.Note)}
+}
+
+// longest is how long the first in line has waited.
+func (v claimView) longest(now time.Time) string {
+	if v.WaitingSince == nil {
+		return ""
+	}
+	return max(now.Sub(*v.WaitingSince), 0).Round(time.Second).String()
 }
 
 // shorten is a note in a table.
@@ -94,19 +110,75 @@ func (a *app) listCommand() *cobra.Command {
 		Long: `List the keys that are held and begin with PREFIX, in the order of keys. All are
 read at one revision of etcd, page by page, unless etcd compacts it meanwhile. A key
 with slots has one line for their number, and one for each slot that is held:
-KEY#slot-0 and so on.`,
+KEY#slot-0 and so on; the first has those who wait for a slot.
+
+WAITING is how many callers are in the key's line, LONGEST how long the first of them
+has waited, by the clock of its process. Callers within the client that holds the key
+have no place in etcd. All lines together are read page by page, as the keys are; the
+output name leaves them out.`,
 		Example: `  claimctl ls orders/
   claimctl ls -o name orders/ | wc -l`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				prefix := append(args, "")[0]
-				return printList(a, claimHeader, listed(claims.List(ctx, prefix), mine))
+				held := listed(claims.List(ctx, append(args, "")[0]), mine)
+				if a.format == formatName {
+					return printList(a, claimHeader, held)
+				}
+				return a.printClaims(ctx, claims, held)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&mine, "held-by", "", "only keys of this owner label")
 	cmd.ValidArgsFunction = a.completeKeys
 	return cmd
+}
+
+// printClaims prints the claims with their lines. If the lines cannot be read, the claims are
+// printed without them.
+func (a *app) printClaims(ctx context.Context, claims *etcdclaims.Client, held iter.Seq2[claimView, error]) error {
+	var all []claimView
+	var keys []string
+	var failed error
+	for v, err := range held {
+		if err != nil {
+			failed = err // what is known is shown, before the error
+			break
+		}
+		all, keys = append(all, v), append(keys, v.Key)
+	}
+	at := make(map[string]int, len(keys))
+	for i, key := range keys {
+		at[key] = i
+	}
+	var unread error
+	if failed == nil {
+		for l, err := range claims.Lines(ctx, keys) {
+			if err != nil {
+				unread = err
+				break
+			}
+			v := &all[at[l.Key]]
+			v.Waiters, v.WaitingOwner, v.WaitingSince = l.Waiting, l.Next.Owner, moment(l.Next.Since)
+		}
+	}
+	err := printList(a, claimHeader, func(yield func(claimView, error) bool) {
+		for _, v := range all {
+			if !yield(v, nil) {
+				return
+			}
+		}
+		if failed != nil {
+			yield(claimView{}, failed)
+		}
+	})
+	switch {
+	case err != nil || unread == nil:
+		return err
+	case errors.Is(unread, etcdclaims.ErrPermissionDenied) || errors.Is(unread, rpctypes.ErrPermissionDenied):
+		a.remark(fmt.Sprintf("who waits is not known: %v", unread)) // a role that may read claims only
+		return nil
+	}
+	return fmt.Errorf("the keys are complete, but who waits is not known: %w", unread)
 }
 
 func listed(infos iter.Seq2[etcdclaims.Info, error], owner string) iter.Seq2[claimView, error] {

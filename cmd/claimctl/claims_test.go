@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +41,67 @@ func TestList(t *testing.T) {
 	if out := w.ctl("__complete", "explain", "orders/").out; !strings.HasPrefix(out, "orders/1\norders/2\n") {
 		t.Errorf("completion: %q", out)
 	}
+}
+
+// ls shows who waits longest, by a number of requests that does not grow with that of the keys.
+func TestListLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	a, b := w.client("api-7"), w.client("api-8")
+	var keys []string
+	for i := range 200 {
+		keys = append(keys, fmt.Sprintf("orders/%03d", i))
+	}
+	_, errs := a.TryAcquireEach(ctx, keys)
+	w.noErr(errors.Join(errs...))
+	w.claim(a, "zones", etcdclaims.Slots(1))
+	var wg sync.WaitGroup
+	wait := func(c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) {
+		wg.Go(func() { _, _ = c.Acquire(ctx, key, opts...) })
+		eventually(t, "it waits", func() bool {
+			for l, err := range a.Lines(ctx, []string{key}) {
+				return err == nil && l.Waiting > 0
+			}
+			return false
+		})
+	}
+	wait(b, "orders/042")
+	wait(b, "zones", etcdclaims.Slots(1))
+	c := w.client("api-9")
+	wg.Go(func() { _, _ = c.Acquire(ctx, "orders/042") })
+	eventually(t, "both wait", func() bool { l, err := a.Line(ctx, "orders/042"); return err == nil && len(l) == 2 })
+
+	var out bytes.Buffer
+	ls := &app{format: formatJSON, out: &out}
+	before := b.Stats().Requests
+	w.noErr(ls.printClaims(ctx, b, listed(b.List(ctx, ""), "")))
+	if n := b.Stats().Requests - before; n > 10 {
+		t.Errorf("%d requests", n)
+	}
+	var list []claimView
+	w.noErr(json.Unmarshal(out.Bytes(), &list))
+	waiting := map[string]int{}
+	for _, v := range list {
+		if v.Waiters > 0 {
+			waiting[v.Key] = v.Waiters
+			if v.WaitingOwner != "api-8" || v.WaitingSince == nil || time.Since(*v.WaitingSince) > time.Minute {
+				t.Errorf("%+v", v)
+			}
+		}
+	}
+	if len(list) != 202 || len(waiting) != 2 || waiting["orders/042"] != 2 || waiting["zones"] != 1 {
+		t.Errorf("%d keys, waiting %v", len(list), waiting)
+	}
+	since := time.Now().Add(-90 * time.Second)
+	if v := (claimView{Waiters: 3, WaitingSince: &since}); v.cells()[6] != "3" || v.cells()[7] != "1m30s" {
+		t.Errorf("%q", v.cells())
+	}
+	if r := w.ctl("ls", "orders/04"); r.code != 0 || !strings.Contains(r.out, "WAITING  LONGEST") {
+		t.Errorf("%+v", r)
+	}
+	cancel()
+	wg.Wait()
 }
 
 func TestExplain(t *testing.T) {

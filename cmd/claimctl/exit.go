@@ -124,6 +124,21 @@ func (a *app) report(err error) int {
 	return code
 }
 
+// remark prints what is no error to the standard error, as JSON where the output is JSON.
+func (a *app) remark(note string, groups ...string) {
+	if a.format == formatJSON || a.format == formatLines {
+		line, err := json.Marshal(struct {
+			Note   string   `json:"note"`
+			Groups []string `json:"groups,omitempty"`
+		}{note, groups})
+		if err == nil {
+			_, _ = fmt.Fprintf(a.err, "%s\n", line)
+			return
+		}
+	}
+	_, _ = fmt.Fprintf(a.err, "claimctl: %s\n", clean(note))
+}
+
 // complain prints an error as a line of text, or as JSON where the output is JSON.
 func (a *app) complain(text string, code int) {
 	text = strings.TrimPrefix(text, "etcdclaims: ")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,23 +42,7 @@ func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group st
 	}
 	if len(groups) > 0 {
 		slices.Sort(groups)
-		a.otherGroups(group, groups)
+		a.remark(fmt.Sprintf("group %q has no jobs; choose with -g from: %s", group, strings.Join(groups, ", ")), groups...)
 	}
 	return nil
-}
-
-// otherGroups prints the groups that have jobs to the standard error, as JSON where the output
-// is JSON.
-func (a *app) otherGroups(group string, groups []string) {
-	note := fmt.Sprintf("group %q has no jobs; choose with -g from: %s", group, strings.Join(groups, ", "))
-	if a.format == formatJSON || a.format == formatLines {
-		if b, err := json.Marshal(struct {
-			Note   string   `json:"note"`
-			Groups []string `json:"groups"`
-		}{note, groups}); err == nil {
-			_, _ = fmt.Fprintf(a.err, "%s\n", b)
-			return
-		}
-	}
-	_, _ = fmt.Fprintf(a.err, "claimctl: %s\n", clean(note))
 }

@@ -99,6 +99,23 @@ func TestStagedOrphan(t *testing.T) {
 	}
 }
 
+// No caller begins orphaned work again that is at most once: the operator must see that, to retry it.
+func TestStagedOrphanAtMostOnce(t *testing.T) {
+	t.Parallel()
+	w := worldOn(t, testetcd.Start(t))
+	_, err := w.client("worker-1").TryBegin(t.Context(), "payments/7", etcdclaims.AtMostOnce())
+	w.noErr(err)
+	w.finds(w.types(0, "work", "show", "payments/7"), "At most once: yes: no caller begins it again if its owner dies")
+	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/payments/7") // as etcd does when the lease of a dead owner ends
+	w.noErr(err)
+	w.finds(w.types(1, "doctor"), "1 orphaned and at most once", "payments/7", w.command("claimctl")+" work retry KEY")
+	w.finds(w.types(0, "work", "ls"), "AT MOST ONCE", "  yes  ")
+	w.finds(w.types(0, "work", "show", "payments/7"), "At most once: yes: no caller begins it again. If its effect did not happen, retry it")
+	w.types(0, "work", "retry", "payments/7")
+	w.types(0, "run", "--once", "payments/7", "--", "true")
+	w.types(0, "doctor")
+}
+
 func TestStagedPoison(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))

@@ -41,6 +41,8 @@ func (a *app) workCommand() *cobra.Command {
 	var states []string
 	list := &cobra.Command{
 		Use: "ls [PREFIX]", Args: cobra.MaximumNArgs(1), Short: "List records of work",
+		Long: `List records of work. Work that is at most once is not begun again after its owner
+died: retry it once you know that its effect did not happen.`,
 		Example: `  claimctl work ls --state orphaned,dead invoices/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			wanted, err := parseStates(states)
@@ -114,13 +116,14 @@ func (v workView) text(w io.Writer) {
 		{"Begun", at(v.Begun)},
 		{"Ended", at(v.Ended)},
 		{"Not before", at(v.NotBefore)},
+		{"At most once", v.onceText()},
 		{"Error", v.Error},
 		{"Stack", v.Stack},
 		{"Result", v.Result},
 		{"Note", v.Note},
 	} {
 		if f[1] != "" {
-			_, _ = fmt.Fprintf(w, "%-11s %s\n", f[0]+":", clean(f[1]))
+			_, _ = fmt.Fprintf(w, "%-13s %s\n", f[0]+":", clean(f[1]))
 		}
 	}
 }

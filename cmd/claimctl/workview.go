@@ -36,10 +36,29 @@ func viewWork(r etcdclaims.Record) workView {
 
 func (v workView) name() string { return v.Key }
 
-var workHeader = []string{"KEY", "STATE", "ATTEMPT", "FENCE", "OWNER", "BEGUN", "NOT BEFORE", "ERROR"}
+var workHeader = []string{"KEY", "STATE", "ATTEMPT", "FENCE", "OWNER", "BEGUN", "NOT BEFORE", "AT MOST ONCE", "ERROR"}
 
 func (v workView) cells() []string {
-	return []string{v.Key, v.State, number(v.Attempt), number(v.Fence), v.Owner, at(v.Begun), at(v.NotBefore), shorten(v.Error)}
+	return []string{v.Key, v.State, number(v.Attempt), number(v.Fence), v.Owner, at(v.Begun), at(v.NotBefore), v.onceCell(), shorten(v.Error)}
+}
+
+// onceCell marks work that nobody begins again after its owner died.
+func (v workView) onceCell() string {
+	if v.AtMostOnce {
+		return "yes"
+	}
+	return ""
+}
+
+// onceText says what "at most once" asks of the operator.
+func (v workView) onceText() string {
+	switch state := etcdclaims.State(v.State); {
+	case !v.AtMostOnce:
+		return ""
+	case state == etcdclaims.StateOrphaned || state == etcdclaims.StateDead:
+		return "yes: no caller begins it again. If its effect did not happen, retry it; if it did, leave or forget it"
+	}
+	return "yes: no caller begins it again if its owner dies"
 }
 
 // summary is one line about the record.
