@@ -94,3 +94,26 @@ func TestDoctorPermissions(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A role that may not read the lines sees the keys, and a remark.
+func TestListWithoutLines(t *testing.T) {
+	t.Parallel()
+	w, set := guarded(t, map[string]string{"own/": "RW", "note/": "R", "epoch": "R"})
+	app, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(w.flags[1], ","), Username: "app", Password: "secret"})
+	w.noErr(err)
+	defer func() { _ = app.Close() }()
+	_, err = app.Put(t.Context(), w.prefix+"own/forever", `{"v":1,"owner":"x"}`)
+	w.noErr(err)
+	const remark = "who waits is not known: "
+	if r := w.ctl("ls"); r.code != 0 || !strings.Contains(r.out, "forever") || !strings.HasPrefix(r.err, "claimctl: "+remark) {
+		t.Errorf("%+v", r)
+	}
+	if r := w.ctl("ls", "-o", "json"); r.code != 0 || !strings.HasPrefix(r.out, "[\n") || !strings.HasPrefix(r.err, `{"note":"`+remark) {
+		t.Errorf("%+v", r)
+	}
+	if r := w.ctl("ls", "-o", "name"); r.code != 0 || r.err != "" {
+		t.Errorf("%+v", r)
+	}
+	set("wait/", "R")
+	w.ok("ls")
+}
