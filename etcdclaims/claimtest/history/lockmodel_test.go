@@ -160,6 +160,16 @@ func TestLockModels(t *testing.T) {
 			h.grant("b", 2)
 			h.release("b", 2)
 		}, []string{owner, fenced}},
+		{"a handle that was released after the process had learned of the loss", func(h script) {
+			h.grant("a", 1)
+			h.grant("a", 1)
+			h.Ended("a", tok(1))
+			h.grant("b", 2)
+			h.write("b", 2)
+			h.release("a", 1)
+			h.Release("a", tok(1)).Lost()
+			h.release("b", 2)
+		}, []string{owner, fenced}},
 		{"taken from its owner, and released", func(h script) {
 			h.grant("a", 1)
 			h.Taken("k")
