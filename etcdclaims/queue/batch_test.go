@@ -42,6 +42,8 @@ func (w *world) together(f claimtest.Fault, n int, end func(i int, l *queue.Leas
 	var injected *claimtest.Injection
 	if faulty {
 		injected = host.Inject(f)
+	} else { // else a round trip could return before all verbs wait
+		host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, DelayRequest: 10 * time.Millisecond})
 	}
 	before := len(host.Sent(claimtest.Other))
 	errs = make([]error, n)
