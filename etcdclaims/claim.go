@@ -101,6 +101,9 @@ func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc)
 	ctx, cancel := context.WithCancelCause(fencing.WithCheck(cl.t.observedContext(ctx), cl.Check))
 	own := cl.t.context()
 	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
+	if own.Err() != nil { // at once: AfterFunc calls in a goroutine of its own
+		cancel(context.Cause(own))
+	}
 	return ctx, func() { stop(); cancel(nil) }
 }
 

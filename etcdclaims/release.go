@@ -35,7 +35,7 @@ func (cl *Claim) Release(ctx context.Context) error {
 // release gives the term up for one of its handles, and the key with the last.
 func (t *term) release(ctx context.Context) error {
 	t.s.mu.Lock()
-	if t.refs > 1 {
+	if t.refs > 1 && t.phase != phaseEnded {
 		t.refs--
 		t.s.mu.Unlock()
 		return nil

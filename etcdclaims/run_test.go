@@ -594,6 +594,33 @@ func TestReentrantSharing(t *testing.T) {
 	})
 }
 
+// Each handle of a shared claim that is lost is told so, and binds no context that goes on.
+func TestReentrantLost(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		a := tryClaim(t, c, "k")
+		b := tryClaim(t, c, "k", etcdclaims.Reentrant())
+		if err := other.ForceRelease(t.Context(), "k", "test"); err != nil {
+			t.Fatal(err)
+		}
+		<-a.Done()
+		for _, cl := range []*etcdclaims.Claim{a, b} {
+			ctx, cancel := cl.Bind(t.Context())
+			if ctx.Err() == nil || !errors.Is(context.Cause(ctx), etcdclaims.ErrLost) {
+				t.Errorf("a context bound to the lost claim: %v, because of %v", ctx.Err(), context.Cause(ctx))
+			}
+			cancel()
+			if err := cl.Release(t.Context()); !errors.Is(err, etcdclaims.ErrLost) {
+				t.Errorf("released: %v", err)
+			}
+		}
+		w.free("k", other)
+		w.closeClean(c, other)
+	})
+}
+
 // Supersede begins a new term at once, and the old one's writes are refused.
 func TestSupersedeBeginsANewTerm(t *testing.T) {
 	t.Parallel()
