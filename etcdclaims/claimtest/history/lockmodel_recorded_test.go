@@ -155,12 +155,14 @@ func TestRecordedLocks(t *testing.T) {
 	}{
 		{"plain", 1, nil, []history.LockModel{history.OwnerAwareMutex(), history.FencedMutex(), history.AcquiredPermits(1)}, nil},
 		{
-			"reentrant", 2, []etcdclaims.AcquireOption{etcdclaims.Reentrant()},
+			"reentrant", 2,
+			[]etcdclaims.AcquireOption{etcdclaims.Reentrant()},
 			[]history.LockModel{history.ReentrantMutex(2), history.ReentrantFencedMutex(2)},
 			[]history.LockModel{history.OwnerAwareMutex(), history.FencedMutex(), history.ReentrantMutex(1)},
 		},
 		{
-			"slot", 1, []etcdclaims.AcquireOption{etcdclaims.Slots(2)},
+			"slot", 1,
+			[]etcdclaims.AcquireOption{etcdclaims.Slots(2)},
 			[]history.LockModel{history.AcquiredPermits(2)},
 			[]history.LockModel{history.AcquiredPermits(1), history.OwnerAwareMutex()},
 		},
