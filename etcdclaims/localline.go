@@ -141,16 +141,17 @@ func requeue(fs []*localWaiter) {
 }
 
 // leaveTo lets the local waiters of the term go on behind a waiter of this client
-// that was handed the key.
+// that was handed the key, if that has the same session: their claims will be on its lease,
+// and their places are counted in their own session.
 func (l *localLine) leaveTo(t *term, id string) {
 	c := t.s.c
 	w := c.waiters.get(id)
 	l.mu.Lock()
 	t.local.closed = true
 	var to *localQueue
-	if next := c.keys.term(t.key); next != nil && next.id == id && !next.local.closed {
+	if next := c.keys.term(t.key); next != nil && next.id == id && next.s == t.s && !next.local.closed {
 		to = &next.local
-	} else if w != nil {
+	} else if w != nil && w.a.s == t.s {
 		to = &w.local
 	}
 	l.moveLocked(&t.local, to)

@@ -24,6 +24,46 @@ func (w *world) followers(c *etcdclaims.Client, key string, n int, opts ...etcdc
 	return done, leave
 }
 
+// A caller with a TTL of its own has another session, and stands in line behind a claim of
+// its own client. Who waits locally for that claim gets the key on its own session.
+func TestLocalWaitersOfTwoSessions(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, other := w.peer(), w.peer()
+		lease := func() int64 {
+			resp, err := w.raw.Get(t.Context(), w.own("k"))
+			if err != nil || len(resp.Kvs) != 1 {
+				t.Fatalf("%v, %v", resp, err)
+			}
+			return resp.Kvs[0].Lease
+		}
+		first := tryClaim(t, c, "k")
+		usual := lease()
+		long, _ := w.followers(c, "k", 1, etcdclaims.TTL(20*sec))
+		local, _ := w.followers(c, "k", 2)
+		release(t, first)
+		second := w.within(sec, long[0])
+		if lease() == usual {
+			t.Fatal("the first in line has the same session")
+		}
+		release(t, second)
+		for _, waiter := range local {
+			cl := w.within(sec, waiter)
+			time.Sleep(2 * time.Minute) // until an idle session has ended
+			if w.ours(cl); lease() != usual {
+				t.Error("the claim is on the lease of another session")
+			}
+			release(t, cl)
+		}
+		w.free("k", other)
+		time.Sleep(2 * time.Minute)
+		if n := c.Stats().Sessions; n != 0 {
+			t.Errorf("%d sessions are left", n)
+		}
+		w.closeClean(c, other)
+	})
+}
+
 // Within one client a hand-over is one request, and nobody stands in line.
 func TestHandOverWithinOneClient(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,13 @@ package simulation_test
 // time.
 var coreMutants = []mutant{
 	{
+		name: "local waiters that follow another session", tests: "TestLocalWaitersOfTwoSessions",
+		edits: []edit{
+			{"localline.go", "next.id == id && next.s == t.s && !next.local.closed", "next.id == id && !next.local.closed"},
+			{"localline.go", "} else if w != nil && w.a.s == t.s {", "} else if w != nil {"},
+		},
+	},
+	{
 		name: "releases that queue behind acquisitions", tests: "TestGivingUpDoesNotWaitForCallers",
 		edits: []edit{{"internal/txn/batcher.go", "		if c.Urgent {\n			b.urgent = append(b.urgent, c)\n", "		if c == nil {\n			b.urgent = append(b.urgent, c)\n"}},
 	},
