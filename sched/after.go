@@ -44,12 +44,10 @@ const (
 // follow notes which job a job runs after. The mutex is held.
 func (s *Scheduler) follow(job Job) error {
 	before, is := job.Schedule.(after)
-	if filtered, with := job.Schedule.(interface{ Whole() Schedule }); with {
-		if _, is := filtered.Whole().(after); is {
+	if !is {
+		if _, filtered := whole(job.Schedule).(after); filtered {
 			return errors.New("Except and Only do not apply to After")
 		}
-	}
-	if !is {
 		return nil
 	}
 	if err := checkName(string(before)); err != nil {

@@ -144,16 +144,7 @@ func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 }
 
 // leftOut reports whether a calendar leaves out an instant that the schedule would have.
-func leftOut(s Schedule, at time.Time) bool {
-	whole := s
-	for {
-		filtered, is := whole.(interface{ Whole() Schedule })
-		if !is {
-			return has(whole, at) && !has(s, at)
-		}
-		whole = filtered.Whole()
-	}
-}
+func leftOut(s Schedule, at time.Time) bool { return has(whole(s), at) && !has(s, at) }
 
 // why has the reason of each outcome whose record has none.
 var why = map[Outcome]string{

@@ -304,6 +304,7 @@ func TestAfterWithCalendar(t *testing.T) {
 	days, err := sched.Dates("UTC", "12-25")
 	noErr(t, err)
 	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: sched.Except(sched.After("a"), days), Handler: failing(0, 0)}), "do not apply to After")
+	wantErr(t, s.Add(sched.Job{Name: "b", Schedule: sched.Only(sched.Except(sched.After("a"), days), days), Handler: failing(0, 0)}), "do not apply to After")
 }
 
 // A definition is shadowed by a job in code, also for After.

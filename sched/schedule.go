@@ -110,6 +110,17 @@ func Between(s Schedule, from, to time.Time) iter.Seq[time.Time] {
 // calendars; package [github.com/etcdclaims/claims/sched/calendar] documents the interface.
 type Calendar = calendar.Calendar
 
+// whole returns the schedule without the calendars of Except and Only.
+func whole(s Schedule) Schedule {
+	for {
+		filtered, is := s.(interface{ Whole() Schedule })
+		if !is {
+			return s
+		}
+		s = filtered.Whole()
+	}
+}
+
 // Dates returns the calendar of some days in a time zone. A date is written as
 // "2026-12-25", or as "12-25" for each year. A range is written as
 // "2026-12-24..2027-01-06" or "12-24..01-06". Dates returns an error if the zone, a date or a
