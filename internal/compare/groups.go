@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -142,19 +143,12 @@ func (g *groupRun) await(ctx context.Context, members int) error {
 		for _, owner := range g.owners() {
 			have[owner]++
 		}
-		share := g.slots / members
-		if have[""] == 0 && len(have) == members && !slices.ContainsFunc(values(have), func(n int) bool { return n != share && n != share+1 }) {
+		counts := slices.Sorted(maps.Values(have))
+		if have[""] == 0 && len(have) == members && counts[members-1]-counts[0] <= 1 {
 			return nil
 		}
 	}
 	return context.Cause(ctx)
-}
-
-func values(m map[string]int) (all []int) {
-	for _, v := range m {
-		all = append(all, v)
-	}
-	return all
 }
 
 func (g *groupRun) shut() {

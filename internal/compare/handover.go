@@ -75,6 +75,23 @@ func newFleet(st *stage, n int) (*fleet, error) {
 // of returns the connection of a waiter.
 func (f *fleet) of(who int) *clientv3.Client { return f.etcds[who%len(f.etcds)] }
 
+// sessions opens a session for each waiter. end ends them, and the fleet.
+func (f *fleet) sessions(ctx context.Context, n int) (all []*concurrency.Session, end func(), err error) {
+	end = func() {
+		_ = each(16, len(all), func(i int) error { return all[i].Close() })
+		f.close()
+	}
+	for i := range n {
+		s, err := session(ctx, f.of(i))
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		all = append(all, s)
+	}
+	return all, end, nil
+}
+
 func (f *fleet) close() {
 	for _, etcd := range f.etcds {
 		hangUp(etcd)
@@ -132,20 +149,13 @@ func handOverMutexes(within bool) func(context.Context, *stage, int) (contender,
 		if err != nil {
 			return nil, err
 		}
+		sessions, shut, err := f.sessions(ctx, n)
+		if err != nil {
+			return nil, err
+		}
 		own := prefix()
 		mutexes := make([]*concurrency.Mutex, n)
-		sessions := make([]*concurrency.Session, 0, n)
-		shut := func() {
-			_ = each(16, len(sessions), func(i int) error { return sessions[i].Close() })
-			f.close()
-		}
-		for i := range mutexes {
-			s, err := session(ctx, f.of(i))
-			if err != nil {
-				shut()
-				return nil, err
-			}
-			sessions = append(sessions, s)
+		for i, s := range sessions {
 			mutexes[i] = concurrency.NewMutex(s, own)
 		}
 		return &driven{

@@ -126,19 +126,14 @@ func cycleSemaphores(ctx context.Context, st *stage, n int) (contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := prefix()
-	all := make([]*semaphore, 0, n)
-	shut := func() {
-		_ = each(16, len(all), func(i int) error { return all[i].session.Close() })
-		f.close()
+	sessions, shut, err := f.sessions(ctx, n)
+	if err != nil {
+		return nil, err
 	}
-	for i := range n {
-		one, err := session(ctx, f.of(i))
-		if err != nil {
-			shut()
-			return nil, err
-		}
-		all = append(all, &semaphore{etcd: f.of(i), session: one, prefix: own, limit: keySlots})
+	own := prefix()
+	all := make([]*semaphore, n)
+	for i, s := range sessions {
+		all[i] = &semaphore{etcd: f.of(i), session: s, prefix: own, limit: keySlots}
 	}
 	return &driven{
 		shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),

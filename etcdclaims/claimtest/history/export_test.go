@@ -12,7 +12,7 @@ func Explained(h *History, steps int) (ok, decided bool) {
 				ops[i].Call, ops[i].Return = 2*in.seqs[0], 2*p.never()
 			}
 		}
-		if ok, decided := explained(ops, steps); !ok {
+		if ok, decided := explained(model, ops, steps); !ok {
 			return false, decided
 		}
 	}
@@ -28,7 +28,7 @@ func Conflicts(h *History) (conflicts, unexplained int) {
 		if findConflict(ops) != nil {
 			conflicts++
 		}
-		if ok, _ := explained(ops, 1_000_000); !ok {
+		if ok, _ := explained(model, ops, 1_000_000); !ok {
 			unexplained++
 		}
 	}

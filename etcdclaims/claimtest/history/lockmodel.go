@@ -95,13 +95,12 @@ func (m LockModel) judge(k *keyTimeline, p *timeline, opts Checks) *Violation {
 	if len(ops) == 0 {
 		return nil
 	}
-	limit, first := cmp.Or(opts.Steps, max(1_000_000, 100*len(ops))), ops[0].Input.(lockStep)
-	s := &search{}
-	s.left.Store(int64(limit))
-	if porcupine.CheckOperations(m.model(s), ops) {
+	limit, first := searchLimit(opts.Steps, ops), ops[0].Input.(lockStep)
+	ok, decided := explained(m.model, ops, limit)
+	if ok {
 		return nil
 	}
-	if s.left.Load() < 0 {
+	if !decided {
 		return &Violation{
 			Rule: Undecided, Key: k.key,
 			Detail: fmt.Sprintf("no order of the %d operations that %s accepts was found within %d steps", len(ops), m, limit),
@@ -112,8 +111,8 @@ func (m LockModel) judge(k *keyTimeline, p *timeline, opts Checks) *Violation {
 		Detail: fmt.Sprintf("%s accepts no order of the %d operations", m, len(ops)),
 		Lines:  p.lines(first.seqs[:]...),
 	}
-	s.left.Store(drawSteps) // this search keeps every order that it has tried
-	_, info := porcupine.CheckOperationsVerbose(m.model(s), ops, 0)
+	// This search keeps every order that it has tried.
+	_, info := porcupine.CheckOperationsVerbose(m.model(newSearch(drawSteps)), ops, 0)
 	if in, ok := stuck(ops, info.PartialLinearizationsOperations()); ok {
 		v.Detail += fmt.Sprintf("; after the longest one that it accepts, %s of %q is wrong", in, in.process)
 		v.Fences, v.Lines = []int64{in.fence}, p.lines(in.seqs[:]...)

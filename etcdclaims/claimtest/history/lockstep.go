@@ -125,8 +125,7 @@ func (m LockModel) model(s *search) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return lockState{} },
 		Step: func(state, input, _ any) (bool, any) {
-			// Past the limit every step is illegal, which ends the search.
-			if s.left.Add(-1) < 0 {
+			if !s.step() {
 				return false, state
 			}
 			next, ok := m.after(state.(lockState), input.(lockStep))

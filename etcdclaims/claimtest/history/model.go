@@ -71,13 +71,27 @@ func (s holding) after(in step) (holding, bool) {
 // search limits the steps of porcupine's search.
 type search struct{ left atomic.Int64 }
 
+func newSearch(steps int) *search {
+	s := &search{}
+	s.left.Store(int64(steps))
+	return s
+}
+
+// step counts a step. Past the limit it returns false: then every step is illegal, which
+// ends the search. Without a search there is no limit.
+func (s *search) step() bool { return s == nil || s.left.Add(-1) >= 0 }
+
+// searchLimit returns how many steps the search for an order of the operations may take.
+func searchLimit(steps int, ops []porcupine.Operation) int {
+	return cmp.Or(steps, max(1_000_000, 100*len(ops)))
+}
+
 // model returns the model. Without a search the number of steps is not limited.
 func model(s *search) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return holding{} },
 		Step: func(state, input, _ any) (bool, any) {
-			// Past the limit every step is illegal, which ends the search.
-			if s != nil && s.left.Add(-1) < 0 {
+			if !s.step() {
 				return false, state
 			}
 			next, ok := state.(holding).after(input.(step))
@@ -101,13 +115,13 @@ func (k *keyTimeline) linearizable(p *timeline, grace time.Duration, steps int) 
 	if c := findConflict(ops); c != nil {
 		return k.explain(p, ops, c)
 	}
-	limit := cmp.Or(steps, max(1_000_000, 100*len(ops)))
+	limit := searchLimit(steps, ops)
 	v := &Violation{
 		Rule: Linearizable, Key: k.key,
 		Detail: fmt.Sprintf("no order explains the %d operations, though no two of them conflict", len(ops)),
 		Lines:  p.lines(ops[0].Input.(step).seqs[0], ops[len(ops)-1].Input.(step).seqs[1]),
 	}
-	ok, decided := explained(ops, limit)
+	ok, decided := explained(model, ops, limit)
 	if ok {
 		return nil
 	}
@@ -118,11 +132,10 @@ func (k *keyTimeline) linearizable(p *timeline, grace time.Duration, steps int) 
 	return v
 }
 
-// explained reports whether some order explains the operations, and whether the
-// steps were enough to decide that.
-func explained(ops []porcupine.Operation, steps int) (ok, decided bool) {
-	s := &search{}
-	s.left.Store(int64(steps))
+// explained reports whether the model accepts some order of the operations, and whether
+// the steps were enough to decide that.
+func explained(model func(*search) porcupine.Model, ops []porcupine.Operation, steps int) (ok, decided bool) {
+	s := newSearch(steps)
 	ok = porcupine.CheckOperations(model(s), ops)
 	return ok, ok || s.left.Load() >= 0
 }

@@ -113,9 +113,7 @@ func (h *History) draw(w io.Writer, vs Violations, opts Checks) error {
 	}
 	assignRows(byKey)
 	m := model(nil)
-	s := &search{}
-	s.left.Store(drawSteps)
-	limited := model(s)
+	limited := model(newSearch(drawSteps))
 	limited.Partition = func([]porcupine.Operation) [][]porcupine.Operation { return byKey }
 	_, info := porcupine.CheckOperationsVerbose(limited, nil, 0)
 	info.AddAnnotations(p.annotations())
