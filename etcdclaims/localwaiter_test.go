@@ -24,8 +24,8 @@ func (w *world) followers(c *etcdclaims.Client, key string, n int, opts ...etcdc
 	return done, leave
 }
 
-// A caller with a TTL of its own has another session, and stands in line behind a claim of
-// its own client. Who waits locally for that claim gets the key on its own session.
+// A caller with another TTL has another session, so it stands in line behind a claim of its
+// own client. Callers that wait locally for that claim get the key on their own session.
 func TestLocalWaitersOfTwoSessions(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {

@@ -84,7 +84,7 @@ type icalCache struct {
 // mostParsed is how many calendars a process keeps beside those that its jobs have.
 const mostParsed = 64
 
-// parser returns the function that parses iCalendar texts, or nil if there is none.
+// parser returns the function that parses iCalendar texts, or nil if Config.ICal is not set.
 func (s *Scheduler) parser() func(text, zone string) (Calendar, error) {
 	if s.cfg.ICal == nil {
 		return nil

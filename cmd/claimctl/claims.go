@@ -31,8 +31,8 @@ type claimView struct {
 	Note     string     `json:"note,omitempty"`
 	Lease    string     `json:"lease,omitempty"` // as etcdctl shows it
 
-	// Only ls has the line: how many wait, and who is first and waits longest since when, by
-	// the clock of that process.
+	// The line of the key, which only ls reads: the number of waiters, and the owner label of
+	// the first one with the time since when it waits, by the clock of its process.
 	Waiters      int        `json:"waiters,omitempty"`
 	WaitingOwner string     `json:"waitingOwner,omitempty"`
 	WaitingSince *time.Time `json:"waitingSince,omitempty"`
@@ -133,7 +133,7 @@ output name leaves them out.`,
 	return cmd
 }
 
-// printClaims prints the claims with their lines. If the lines cannot be read, the claims are
+// printClaims prints the claims with their lines of waiters. If the lines cannot be read, the claims are
 // printed without them.
 func (a *app) printClaims(ctx context.Context, claims *etcdclaims.Client, held iter.Seq2[claimView, error]) error {
 	var all []claimView
@@ -175,10 +175,10 @@ func (a *app) printClaims(ctx context.Context, claims *etcdclaims.Client, held i
 	case err != nil || unread == nil:
 		return err
 	case errors.Is(unread, etcdclaims.ErrPermissionDenied) || errors.Is(unread, rpctypes.ErrPermissionDenied):
-		a.remark(fmt.Sprintf("who waits is not known: %v", unread)) // a role that may read claims only
+		a.remark(fmt.Sprintf("the waiters are not known: %v", unread)) // a role that may read claims only
 		return nil
 	}
-	return fmt.Errorf("the keys are complete, but who waits is not known: %w", unread)
+	return fmt.Errorf("the keys are complete, but the waiters are not known: %w", unread)
 }
 
 func listed(infos iter.Seq2[etcdclaims.Info, error], owner string) iter.Seq2[claimView, error] {

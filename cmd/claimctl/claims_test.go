@@ -43,7 +43,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// ls shows who waits longest, by a number of requests that does not grow with that of the keys.
+// ls shows the longest wait for each key. The number of its requests does not grow with the
+// number of keys.
 func TestListLines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -104,7 +104,7 @@ func TestListWithoutLines(t *testing.T) {
 	defer func() { _ = app.Close() }()
 	_, err = app.Put(t.Context(), w.prefix+"own/forever", `{"v":1,"owner":"x"}`)
 	w.noErr(err)
-	const remark = "who waits is not known: "
+	const remark = "the waiters are not known: "
 	if r := w.ctl("ls"); r.code != 0 || !strings.Contains(r.out, "forever") || !strings.HasPrefix(r.err, "claimctl: "+remark) {
 		t.Errorf("%+v", r)
 	}

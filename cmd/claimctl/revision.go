@@ -85,8 +85,8 @@ func (c *checkup) update(change func(seen map[string]sighting)) error {
 	return c.remember(seen)
 }
 
-// keep remembers what is seen now, and forgets what is not above it of any cluster at these
-// endpoints. What another doctor has seen since stays.
+// keep stores the sighting. It replaces the sightings of all clusters at these endpoints,
+// except greater ones, which another doctor has stored meanwhile.
 func (c *checkup) keep(endpoints, cluster string, now sighting) error {
 	return c.update(func(seen map[string]sighting) {
 		maps.DeleteFunc(seen, func(name string, s sighting) bool { return strings.HasPrefix(name, endpoints) && !now.before(s) })

@@ -33,7 +33,7 @@ type Finding struct {
 	Detail string `json:"detail"`
 	Remedy string `json:"remedy,omitempty"` // empty if the level is OK
 	// After names the check whose finding must be mended first, because it can be the cause
-	// of this one. It is empty if there is none.
+	// of this one. Empty means that the finding stands alone.
 	After string `json:"after,omitempty"`
 }
 

@@ -119,7 +119,7 @@ func TestDeadHolderIsNotStuck(t *testing.T) {
 	})
 }
 
-// Who has no lease waits no more.
+// A waiter without a lease does not wait any more.
 func TestLiving(t *testing.T) {
 	t.Parallel()
 	all := []place{{name: "none"}, {name: "gone", lease: 1}, {name: "alive", lease: 2}}

@@ -113,7 +113,7 @@ func longLines(held []etcdclaims.Info, places []place, since time.Time) []stuckL
 	return long
 }
 
-// standsBy reports whether who waits for the key waits to be the next leader.
+// standsBy reports whether the waiters of the key stand by as its next leaders.
 func (e *Examination) standsBy(key string) bool {
 	if strings.HasPrefix(key, "sched/") && strings.HasSuffix(key, "/owner") {
 		return true // of a group of schedules
