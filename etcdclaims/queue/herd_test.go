@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
@@ -260,6 +261,7 @@ func TestBacklogIsReadAhead(t *testing.T) {
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
 			w.ok(b.Leases[0].Complete(w.Context()))
+			synctest.Wait() // requests take no time here: let the watch keep up with them
 			return b.Leases[0].ID()
 		}
 		for i := range 300 {
