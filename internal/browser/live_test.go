@@ -167,6 +167,7 @@ func TestHostileNames(t *testing.T) {
 		claim := s.claim(c, name)
 		s.ok(claim.Note(t.Context(), []byte(name)))
 	}
+	s.waits(s.client(strings.Repeat("w", 256)), names[0])
 	for _, where := range []string{"", "claims", "sessions"} {
 		s.opens(where)
 	}
@@ -175,6 +176,7 @@ func TestHostileNames(t *testing.T) {
 		s.opens("claims")
 		s.do(chromedp.Click(`tbody tr:nth-child(` + strconv.Itoa(i+1) + `) a`))
 		s.until(`document.querySelector("dd .tag.good").innerText === "held"`, 5*time.Second)
+		s.until(isLive, 10*time.Second) // its script waits for its style sheet, before which it has other widths
 		wide, err := evaluate[bool](s, `document.documentElement.scrollWidth > innerWidth`)
 		s.ok(err)
 		if wide {
