@@ -14,11 +14,9 @@ import (
 
 func TestTryAcquireEach(t *testing.T) {
 	t.Parallel()
-	etcd := testetcd.Shared(t).Client(t)
 	for _, n := range []int{0, 1, 2, 127, 128, 300, 1000} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			t.Parallel()
-			a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+		virtualCase(t, fmt.Sprint(n), func(t *testing.T, w *world) {
+			a, b := w.peer(), w.peer()
 			noErr(t, tryClaim(t, a, "warm").Release(t.Context()))
 			before := a.Stats()
 			keys := numbered("%d", n)
