@@ -237,10 +237,12 @@ type handover struct {
 	from string // instance
 }
 
-// moved returns when slots were handed over by members that were on the list.
+// moved returns when slots were handed over by members that were on the list. A claim
+// that a member gave back before it called the handler, because the slot's target had
+// changed when the reply came, is no part of a move: no work was interrupted.
 func (c *chaos) moved(ctx context.Context, slots int) (at []handover) {
 	listed := make(map[string]string) // instances by the key of the entry
-	owner := make([]string, slots)
+	owner, fence := make([]string, slots), make([]int64, slots)
 	own := claimtest.Key("", "group/g/slot/")
 	for resp := range c.server.Admin().Watch(ctx, "/etcdclaims/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		for _, ev := range resp.Events {
@@ -259,11 +261,11 @@ func (c *chaos) moved(ctx context.Context, slots int) (at []handover) {
 				var slot int
 				_, _ = fmt.Sscanf(strings.TrimPrefix(key, own), "%d", &slot)
 				for _, there := range listed {
-					if there == owner[slot] && there != instance {
+					if there == owner[slot] && there != instance && c.wasServed(slot, fence[slot]) {
 						at = append(at, handover{time.Now(), there})
 					}
 				}
-				owner[slot] = instance
+				owner[slot], fence[slot] = instance, ev.Kv.ModRevision
 			}
 		}
 	}

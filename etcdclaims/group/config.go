@@ -99,9 +99,9 @@ type Config struct {
 	// owner do not wait. Zero means DefaultCooldown; negative means none.
 	Cooldown time.Duration
 	// MaxMoves is how many slots may move between members within MoveInterval, in the
-	// whole group. Slots of members that leave, die or are evicted do not count. It can
-	// be exceeded while the list of members changes; see docs/groups.md. Zero means no
-	// limit.
+	// whole group. Slots of members that leave, die or are evicted do not count, nor slots
+	// that a member gives back before it has called their handlers. It can be exceeded
+	// while the list of members changes; see docs/groups.md. Zero means no limit.
 	MaxMoves int
 	// MoveInterval is the time that MaxMoves is about. Default: DefaultMoveInterval.
 	MoveInterval time.Duration

@@ -230,7 +230,7 @@ func TestMoveBudget(t *testing.T) {
 		w.join(budget("b"))
 		v := w.view()
 		var at []time.Time
-		last := make(map[int]string)
+		last := make(map[int]group.Owner)
 		ctx, cancel := context.WithCancel(w.Context())
 		defer cancel()
 		watched := make(chan struct{})
@@ -238,12 +238,13 @@ func TestMoveBudget(t *testing.T) {
 			defer close(watched)
 			for a := range v.Watch(ctx) {
 				for slot, o := range a.Owners {
-					if o.Member != "" && last[slot] != "" && last[slot] != o.Member && last[slot] != "dead" {
+					if o.Member == "" {
+						continue
+					}
+					if was := last[slot]; was.Member != "" && was.Member != o.Member && w.wasServed(slot, was.Token.Fence) {
 						at = append(at, time.Now())
 					}
-					if o.Member != "" {
-						last[slot] = o.Member
-					}
+					last[slot] = o
 				}
 			}
 		}()

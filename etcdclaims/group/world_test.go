@@ -29,14 +29,21 @@ type world struct {
 	mu      sync.Mutex
 	running map[int]map[string]bool // by slot: members whose handlers run under a claim that holds
 	overlap []string
+	served  map[served]bool
 	ignore  map[string]bool // members whose handlers ignore their contexts
+}
+
+// served is a term of a slot in which a handler was called.
+type served struct {
+	slot  int
+	fence int64
 }
 
 // virtually runs the test in a world of its own.
 func virtually(t *testing.T, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f(&world{T: t, server: claimtest.Start(t), running: make(map[int]map[string]bool), ignore: make(map[string]bool)})
+		f(&world{T: t, server: claimtest.Start(t), running: make(map[int]map[string]bool), served: make(map[served]bool), ignore: make(map[string]bool)})
 	})
 }
 
@@ -147,6 +154,14 @@ func (w *world) enter(member string, slot int, claim *etcdclaims.Claim) {
 		w.overlap = append(w.overlap, fmt.Sprintf("slot %d: %s begins with fence %d while %s runs", slot, member, claim.Fence(), other))
 	}
 	w.running[slot][member] = true
+	w.served[served{slot, claim.Fence()}] = true
+}
+
+// wasServed reports whether a handler was called for the slot in a term.
+func (w *world) wasServed(slot int, fence int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.served[served{slot, fence}]
 }
 
 func (w *world) exit(member string, slot int) {

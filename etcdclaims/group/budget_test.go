@@ -1,0 +1,85 @@
+package group_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+)
+
+// Without d on the list the first move of the budget is b's, and with d it is a's. b makes
+// its move before it has heard of d. So a waits until b has heard of d, and has seen b's
+// move by then.
+func TestBudgetWaitsForOneList(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots, interval = 4, 4 * sec
+		w.join(config("a", slots))
+		v := w.view()
+		w.within(2*sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
+		time.Sleep(sec)
+		w.join(config("b", slots))
+		w.within(10*sec, "balanced", func() bool { return counts(v)["b"] == slots/2 })
+		for slot, want := range []string{"a", "a", "b", "b"} {
+			if o := v.Assignment().Owners[slot]; o.Member != want {
+				w.Fatalf("slot %d is owned by %s, want %s", slot, o.Member, want)
+			}
+		}
+
+		// Processes that have just started permit no move before one interval is over.
+		budget := func(name string) group.Config {
+			cfg := config(name, slots)
+			cfg.Cooldown, cfg.MaxMoves, cfg.MoveInterval = -1, 1, interval
+			return cfg
+		}
+		begin := time.Now()
+		at := func(d time.Duration) { time.Sleep(time.Until(begin.Add(d))) }
+		w.join(budget("a"))
+		host := w.server.Host(w.T)
+		hears := make(chan struct{}, 1) // full while b hears nothing
+		host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(any) { hears <- struct{}{}; <-hears }})
+		at(300 * time.Millisecond)
+		w.ok(w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"}), budget("b")).err)
+		w.join(budget("e")) // it is to have b's second slot
+
+		at(interval + 100*time.Millisecond)
+		hears <- struct{}{}
+		w.join(budget("d")) // it is to have a's second slot, which comes before
+		time.Sleep(900 * time.Millisecond)
+		<-hears
+		if n := counts(v); n["d"] != 0 || n["e"] != 1 {
+			w.Errorf("one slot may move within %v; owners: %v", interval, n)
+		}
+		w.within(2*interval, "balanced", func() bool { return balanced(v) && counts(v)["d"] == 1 })
+	})
+}
+
+// The target of a slot changes while the reply to a member's claim is on its way. The
+// member gives the slot back without a call of its handler, outside the budget.
+func TestBudgetIgnoresSlotsNotServed(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 2 // the client claims them at once
+		budget := func(name string) group.Config {
+			cfg := config(name, slots)
+			cfg.MaxMoves = 1
+			return cfg
+		}
+		host := w.server.Host(w.T)
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Skip: 1, Times: -1, DelayReply: 500 * time.Millisecond})
+		w.ok(w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "a"}), budget("a")).err)
+		v := w.view()
+		time.Sleep(100 * time.Millisecond)
+		if n := counts(v); n["a"] != slots {
+			w.Errorf("a is to have claimed all slots; owners: %v", n)
+		}
+		w.join(budget("b"))
+		w.within(5*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == slots/2 })
+		if first := w.history(slots)[1][0]; first.owner != "a" || w.wasServed(1, first.from) {
+			w.Errorf("a is to have given slot 1 back without a call of its handler; its first term: %+v", first)
+		}
+		w.noOverlap()
+	})
+}
