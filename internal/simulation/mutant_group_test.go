@@ -16,6 +16,10 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/slots.go", "if room--; room < 0 {", "if room--; room < -MaxSlots {"}},
 	},
 	{
+		name: "budget without a wait for one list", of: "etcdclaims/group", tests: "TestBudgetWaitsForOneList",
+		edits: []edit{{"etcdclaims/group/slots.go", "if wait := m.view.agreed(m.cfg.MoveInterval); wait > 0 {", "if wait := m.view.agreed(m.cfg.MoveInterval); wait > time.Hour {"}},
+	},
+	{
 		name: "no cool-down", of: "etcdclaims/group", tests: "TestCooldown",
 		edits: []edit{{"etcdclaims/group/slots.go", "if young := m.cfg.Cooldown - m.view.age(to); young > 0 {", "if young := m.cfg.Cooldown - m.view.age(to); young > time.Hour {"}},
 	},
