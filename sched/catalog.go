@@ -114,28 +114,26 @@ func (c *catalog) absorb() {
 	for key, is := range c.s.view.take(c.feed) {
 		id := strings.TrimPrefix(key, c.s.keys.allDefined())
 		was := c.known[id]
-		if was != nil && was.rev == is.rev && !is.gone {
-			continue
+		n, err := notice{}, error(nil)
+		if !is.gone {
+			n, err = decode[notice](key, []byte(is.value))
 		}
-		if was != nil {
+		if was != nil && (is.gone || err != nil || n.Job != was.Job) {
 			c.s.setFollower(was.Job, follower{})
-		}
-		if was != nil && is.gone {
 			c.s.setDefined(was.Job, nil)
+			delete(c.known, id)
 		}
-		delete(c.known, id)
-		if is.gone {
-			continue
-		}
-		n, err := decode[notice](key, []byte(is.value))
 		if err != nil {
 			c.s.log.Error("definition ignored: its notice cannot be read", zap.String("key", key), zap.Error(err))
-			if was != nil {
-				c.s.setDefined(was.Job, nil)
-			}
+		}
+		if is.gone || err != nil {
 			continue
 		}
+		// The follower is replaced in one step: a success in between would request no tick.
 		c.s.setFollower(n.Job, follower{before: n.After, version: is.rev})
+		if was != nil && was.rev == is.rev {
+			continue // the definition was read before its notice was heard
+		}
 		c.known[id] = &defined{notice: n, rev: is.rev}
 		c.dirty[id] = true
 	}

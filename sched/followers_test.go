@@ -319,3 +319,28 @@ func TestDefineAfterAndCode(t *testing.T) {
 		f.wantHistory("b", "ok 00:01:00", "ok 00:02:00")
 	})
 }
+
+// A process that reads a change before it hears of it requests the ticks of the change.
+func TestDefineAfterChangedAtOnce(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.reports(0)
+		f.define(report("a"))
+		f.define(report("z"))
+		n := f.start(0)
+		f.until("00:00:11")
+		n.host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, DelayRequest: 500 * time.Millisecond})
+		b := f.define(following("b", "a"))
+		time.Sleep(200 * time.Millisecond)
+		b.After = "z"
+		f.define(b)
+		time.Sleep(2 * time.Second)
+		n.host.RemoveFaults()
+		f.until("00:02:30")
+		f.wantHistory("b", "ok 00:01:00", "ok 00:02:00")
+		for _, d := range f.ledger.all("b") {
+			if d.ID() != "default/b/after/"+d.Nominal.Format(time.RFC3339) {
+				t.Errorf("%v", d)
+			}
+		}
+	})
+}
