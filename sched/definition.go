@@ -246,7 +246,7 @@ func (d Definition) value() (definitionValue, error) {
 // definition is the inverse of value.
 func (v definitionValue) definition() (Definition, error) {
 	d := Definition{
-		Name: v.Name, Schedule: v.Schedule, After: v.After, Except: v.Except, Only: v.Only, Kind: v.Kind, Payload: v.Payload, Revision: v.Revision,
+		Name: v.Name, Schedule: v.Schedule, After: v.After, Except: v.Except, Only: v.Only, Kind: v.Kind, Payload: unescaped(v.Payload), Revision: v.Revision,
 		MaxAttempts: v.MaxAttempts, Retry: Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},
 		StartDeadline: time.Duration(v.StartDeadline), Overdue: time.Duration(v.Overdue), Jitter: time.Duration(v.Jitter),
 		Timeout: time.Duration(v.Timeout), RunOnStart: v.RunOnStart, PauseOnFailure: v.PauseOnFailure, History: v.History,
