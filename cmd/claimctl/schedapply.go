@@ -4,27 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"maps"
-	"os"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
-	"github.com/etcdclaims/claims/sched/ical"
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 )
-
-// jobFile is a file of job definitions.
-type jobFile struct {
-	Jobs []sched.Definition `json:"jobs"`
-}
 
 const applyText = `Defines the jobs of a YAML or JSON file, as export prints it:
 
@@ -41,7 +29,7 @@ const applyText = `Defines the jobs of a YAML or JSON file, as export prints it:
     kind: mail
 
 apply prints each field that differs from what is stored, and then stores the
-jobs, one after the other. A job that another process changes meanwhile is left
+jobs, one after the other, each after the job that it runs after. A job that another process changes meanwhile is left
 as it is, with an error; apply can be run again. Jobs of the group that are not in
 the file remain, unless --prune removes their definitions.`
 
@@ -81,58 +69,6 @@ func (a *app) definitionCommands(group *string) []*cobra.Command {
 	return []*cobra.Command{apply, export, undefine}
 }
 
-// documentMark begins or ends a YAML document. Neither mark can be part of a value.
-var documentMark = regexp.MustCompile(`(?m)^(?:---|\.\.\.)(?:[ \t]|\r?$)`)
-
-// readJobs reads and checks a file of definitions.
-func (a *app) readJobs(name string) (jobs []sched.Definition, err error) {
-	var text []byte
-	switch name {
-	case "":
-		return nil, errors.New("-f FILE is missing")
-	case "-":
-		text, err = io.ReadAll(a.in)
-	default:
-		text, err = os.ReadFile(name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	var f jobFile
-	documents := 0
-	for _, document := range documentMark.Split(string(text), -1) {
-		var is any
-		err := yaml.Unmarshal([]byte(document), &is)
-		if err == nil && is == nil {
-			continue // no more than comments
-		}
-		if documents++; documents > 1 {
-			return nil, fmt.Errorf("%s has more than one YAML document; want one, with a list \"jobs\"", name)
-		}
-		if err := yaml.UnmarshalStrict([]byte(document), &f); err != nil {
-			return nil, fmt.Errorf("%s: %s", name, strings.Join(strings.Fields(err.Error()), " "))
-		}
-	}
-	if len(f.Jobs) == 0 {
-		return nil, fmt.Errorf("%s has no jobs; want a list \"jobs\"", name)
-	}
-	seen := make(map[string]bool)
-	for _, d := range f.Jobs {
-		err := d.Validate()
-		if err == nil {
-			_, err = d.ParseSchedule(ical.ParseText)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if seen[d.Name] {
-			return nil, fmt.Errorf("%s: job %q is there twice", name, d.Name)
-		}
-		seen[d.Name] = true
-	}
-	return f.Jobs, nil
-}
-
 // export prints definitions.
 func (a *app) export(ctx context.Context, s *sched.Scheduler, names []string) error {
 	stored, err := definitions(ctx, s)
@@ -153,10 +89,11 @@ func (a *app) export(ctx context.Context, s *sched.Scheduler, names []string) er
 	if a.format != formatTable {
 		return printList(a, nil, exported(f.Jobs))
 	}
-	text, err := yaml.Marshal(f)
-	if err == nil {
-		_, err = a.out.Write(text)
+	text, err := f.yaml()
+	if err != nil {
+		return fmt.Errorf("export: %w", err)
 	}
+	_, err = a.out.Write(text)
 	return err
 }
 
@@ -211,11 +148,12 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 	if err != nil {
 		return err
 	}
+	others := maps.Clone(stored)
 	var changes []changeView
 	var changed []sched.Definition
 	for _, d := range jobs {
 		old, is := stored[d.Name]
-		delete(stored, d.Name)
+		delete(others, d.Name)
 		what := "add"
 		if is {
 			what = "change"
@@ -236,15 +174,15 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 	}
 	var removed []sched.Definition
 	if prune {
-		for _, name := range slices.Sorted(maps.Keys(stored)) {
+		for _, name := range slices.Sorted(maps.Keys(others)) {
 			changes = append(changes, changeView{Change: "remove", Job: name})
-			removed = append(removed, stored[name])
+			removed = append(removed, others[name])
 		}
 	}
 	if err := printList(a, changeHeader, sequence(changes)); err != nil || dry {
 		return err
 	}
-	for i, d := range changed {
+	for i, d := range inOrder(changed, stored) {
 		if _, err := s.Define(ctx, d); err != nil {
 			return fmt.Errorf("%w; %d of %d jobs were changed before", err, i, len(changed)+len(removed))
 		}
@@ -256,6 +194,34 @@ func (a *app) apply(ctx context.Context, s *sched.Scheduler, jobs []sched.Defini
 	}
 	a.say("defined %d jobs, removed %d, left %d as they are", len(changed), len(removed), len(jobs)-len(changed))
 	return nil
+}
+
+// inOrder returns the jobs so that each one comes after the job that it runs after. In another
+// order jobs that change places would run after themselves for a moment, and be refused.
+func inOrder(jobs []sched.Definition, stored map[string]sched.Definition) (all []sched.Definition) {
+	among := make(map[string]sched.Definition, len(jobs))
+	for _, d := range jobs {
+		among[d.Name] = d
+	}
+	seen := make(map[string]bool)
+	var take func(name string)
+	take = func(name string) {
+		if name == "" || seen[name] {
+			return
+		}
+		seen[name] = true
+		d, is := among[name]
+		if !is {
+			take(stored[name].After)
+			return
+		}
+		take(d.After)
+		all = append(all, d)
+	}
+	for _, d := range jobs {
+		take(d.Name)
+	}
+	return all
 }
 
 // differences returns the fields in which two definitions differ.

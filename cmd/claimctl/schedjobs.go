@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/ical"
 )
 
 // mostGroups is how many groups are named at most; each costs a request.
@@ -15,7 +16,7 @@ const mostGroups = 50
 
 // printJobs lists the jobs of a group. If there are none, it names the groups that there are.
 func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group string) error {
-	s, err := sched.New(claims, sched.Config{Group: group})
+	s, err := sched.New(claims, sched.Config{Group: group, ICal: ical.ParseText})
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/ical"
+)
+
+// What programs have defined comes back from export and apply as it was: texts and the
+// digits of numbers.
+func TestJobFileRoundTrip(t *testing.T) {
+	t.Parallel()
+	calendar := "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nBEGIN:VEVENT\r\nSUMMARY: x\x7f\u0085---\r\n...\r\nEND:VEVENT\r\n"
+	texts := []string{
+		"", " ", "yes", "~", "1.0", "0x10", "a: b", "#", "\r\n", "\n \n", "\t", "\u0085", "\u2028", "\ufeff", "\x00", "\x7f", "'\"", "<&>", "---\n", "a\n...\nb", "<<", "=", "number1", "numbern-1", calendar,
+	}
+	for _, number := range []string{"0", "-0", "1.0", "1e5", "1E+5", "-1.50", "123456789012345678901234567890.10", "9007199254740993", "1e-400"} {
+		texts = append(texts, number) // as a text
+		f := jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily", CatchUp: sched.All{Max: 7}, Payload: json.RawMessage(`{"a":[` + number + `,{"b":` + number + `}]}`)}}}
+		sameAfterYAML(t, f)
+	}
+	for _, text := range texts {
+		payload, err := json.Marshal(map[string]any{"a" + text: []string{text}, text: map[string]any{"x": 1.5}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := jobFile{Jobs: []sched.Definition{{Name: "a" + text, Revision: text, Kind: "k", Schedule: "@daily", Only: &sched.CalendarData{ICal: text + calendar}, Payload: payload}}}
+		sameAfterYAML(t, f)
+	}
+	f := jobFile{Jobs: []sched.Definition{{Name: "a", Payload: json.RawMessage(`1e400`)}}}
+	if _, err := f.yaml(); err == nil || !strings.Contains(err.Error(), "1e400 is too large for YAML") {
+		t.Error(err)
+	}
+}
+
+func sameAfterYAML(t *testing.T, f jobFile) {
+	t.Helper()
+	want, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := f.yaml()
+	if err != nil {
+		t.Errorf("%s: %v", want, err)
+		return
+	}
+	if documents := documentMark.FindAll(text, -1); documents != nil {
+		t.Errorf("%s has marks of documents: %q", text, documents)
+	}
+	back, err := parseJobs(text)
+	if err != nil {
+		t.Errorf("%s: %v", text, err)
+		return
+	}
+	if got, err := json.Marshal(back); err != nil || sorted(t, got) != sorted(t, want) {
+		t.Errorf("%v, %s\nwant %s\nas YAML\n%s", err, got, want, text)
+	}
+}
+
+// sorted returns JSON with its keys sorted.
+func sorted(t *testing.T, text []byte) string {
+	t.Helper()
+	is, err := decodeNumbers(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err = json.Marshal(is)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Values of YAML that JSON writes otherwise have the meaning that they always had.
+func TestJobFileValues(t *testing.T) {
+	t.Parallel()
+	const text = `jobs:
+- name: a
+  kind: k
+  schedule: '@daily'
+  catchUp: all
+  catchUpMax: 0x10
+  payload: &p {yes: on, 1: 010, 2.50: [.5, +1.5, 1_000, 0x1F, ~, 1.50, "1.50", 2026-01-01], big: 12345678901234567890123}
+- {name: b, kind: k, schedule: '@daily', payload: *p}
+- {name: c, kind: k, schedule: '@daily', payload: {<<: *p, more: 2.0}}
+`
+	f, err := parseJobs([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = `"1":8,"2.5":[0.5,1.5,1000,31,null,1.50,"1.50","2026-01-01"],"big":12345678901234567890123,"true":true}`
+	for i, want := range []string{`{` + all, `{` + all, `{` + strings.Replace(all, `,"true"`, `,"more":2.0,"true"`, 1)} {
+		if got := string(f.Jobs[i].Payload); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if f.Jobs[0].CatchUp != (sched.All{Max: 16}) {
+		t.Errorf("%v", f.Jobs[0].CatchUp)
+	}
+}
+
+// Jobs can change places in a chain, in whatever order the file has them.
+func TestSchedApplyReversedChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := filepath.Join(w.dir(), "jobs.yaml")
+	apply := func(jobs ...string) {
+		w.noErr(os.WriteFile(file, []byte("jobs:\n"+strings.Join(jobs, "\n")), 0o600))
+		w.finds(w.ok("sched", "apply", "-f", file), "defined ")
+	}
+	apply("- {name: a, schedule: '@daily', kind: k}", "- {name: b, after: a, kind: k}", "- {name: c, after: b, kind: k}", "- {name: other, after: c, kind: k}")
+	reversed := []string{"- {name: b, after: c, kind: k}", "- {name: a, after: b, kind: k}", "- {name: c, schedule: '@daily', kind: k}"}
+	apply(reversed...)
+	apply("- {name: c, after: a, kind: k}", "- {name: b, after: other, kind: k}", "- {name: a, schedule: '@daily', kind: k}") // other runs after c
+	got := as[[]sched.Definition](w, "sched", "export")
+	var after []string
+	for _, d := range got {
+		after = append(after, d.Name+" after "+d.After)
+	}
+	if want := []string{"a after ", "b after other", "c after a", "other after c"}; !slices.Equal(after, want) {
+		t.Errorf("%v, want %v", after, want)
+	}
+	w.noErr(os.WriteFile(file, []byte("jobs:\n- {name: p, after: q, kind: k}\n- {name: q, after: p, kind: k}\n"), 0o600))
+	w.fails(exitFailure, "the job would run after itself", "sched", "apply", "-f", file)
+}
+
+// A list has the next tick of a job whose calendar is an iCalendar text.
+func TestSchedJobsWithCalendar(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := sched.New(w.client("a"), sched.Config{ICal: ical.ParseText})
+	w.noErr(err)
+	for _, kind := range []string{"report", "mail"} {
+		w.noErr(s.Handle(kind, func(context.Context, sched.Tick, json.RawMessage) error { return nil }))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	file := filepath.Join(w.dir(), "jobs.yaml")
+	w.noErr(os.WriteFile(file, []byte(calendarsYAML), 0o600))
+	w.ok("sched", "apply", "-f", file)
+	eventually(t, "the owner takes the job up", func() bool { i, err := s.Inspect(t.Context(), "patch"); return err == nil && i.Problem == "" })
+	all := as[[]jobView](w, "sched", "jobs")
+	cancel()
+	w.noErr(<-done)
+	for _, j := range all {
+		if j.Job == "patch" && (j.Next == nil || j.Next.Year() != 2030) {
+			t.Errorf("%+v", j)
+		}
+	}
+}
