@@ -81,6 +81,7 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 		switch {
 		case err == nil:
 			try = 0
+			s.catalogued.Store(complete)
 		case ctx.Err() == nil:
 			s.outage.fail(reading, err, zap.String("key", s.keys.definitions()))
 			pauseFor(ctx, try)
@@ -253,6 +254,7 @@ func (s *Scheduler) undefineAll() {
 		s.touch(name)
 	}
 	s.followers, s.incoming = nil, make(followers)
+	s.catalogued.Store(false)
 }
 
 // touch notes that a job was added, changed or removed. The mutex is held.

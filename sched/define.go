@@ -185,8 +185,11 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 		k := s.keys
 		cmps := []clientv3.Cmp{s.definedAs(job, st.definitionRev), clientv3.Compare(clientv3.ModRevision(k.spec(job)), "=", st.specRev)}
 		ops := []clientv3.Op{clientv3.OpDelete(k.definition(job)), clientv3.OpDelete(k.defined(job))}
-		if st.specRev == 0 || st.spec.inCode() {
-			return cmps, ops, nil // no owner has taken it up, or the state is that of a job in code
+		if st.specRev == 0 || st.spec.inCode() { // no owner has taken it up, or the state is that of a job in code
+			if st.specRev == 0 {
+				ops = append(ops, clientv3.OpDelete(k.asksOf(job), clientv3.WithPrefix()))
+			}
+			return cmps, ops, nil
 		}
 		gone := st.spec
 		gone.Hash, gone.Problem = "", fmt.Sprintf("the definition was removed by %s at %s; Forget removes what is left", by.By, stamp(by.At))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Fate is what became of a tick.
@@ -69,6 +70,12 @@ func (s *Scheduler) Explain(ctx context.Context, job string, nominal time.Time) 
 		return x, nil
 	}
 	// The history is read after the state: a tick that has ended in between is in it.
+	if err := s.requested(ctx, &x, st); err != nil || x.Fate != "" {
+		if err != nil {
+			return fail(err)
+		}
+		return x, nil
+	}
 	var records []Entry
 	for e, err := range s.History(ctx, job) {
 		if err != nil {
@@ -110,11 +117,46 @@ func (s *Scheduler) inProgress(x *Explanation, st *jobSnapshot) bool {
 	return false
 }
 
+// before returns the name of the job that the job runs after.
+func (st *jobSnapshot) before() (string, bool) {
+	if st.spec.Schedule == "" && st.definitionErr == nil { // no owner could register the definition
+		return st.definition.After, st.definition.After != ""
+	}
+	return st.spec.before()
+}
+
+// requested explains a tick after another job that was requested and is not admitted.
+func (s *Scheduler) requested(ctx context.Context, x *Explanation, st *jobSnapshot) error {
+	before, follows := st.before()
+	if !follows || st.requests == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := s.claims.KV().Get(ctx, s.keys.asksOf(x.Job), clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	for _, kv := range resp.Kvs {
+		a, err := decode[ask](string(kv.Key), kv.Value)
+		if err != nil || a.After == "" || isManual(a.After) || !a.At.Equal(x.Nominal) {
+			continue
+		}
+		text := "not admitted so far"
+		if problem := st.problem(); problem != "" {
+			text = "waits for an owner that can run the job: " + problem
+		}
+		x.is(FateWaiting, "requested by a success of %s, and %s", before, text)
+		return nil
+	}
+	return nil
+}
+
 // decided explains a tick that neither waits nor runs.
 func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 	schedule, now := s.scheduleOf(x.Job, st), s.now()
 	skip, skipped := st.skipOf(x.Nominal)
-	before, follows := st.spec.before()
+	before, follows := st.before()
 	at := slices.IndexFunc(records, func(e Entry) bool { return e.Nominal.Equal(x.Nominal) && explains(e.id) })
 	switch {
 	case at >= 0:

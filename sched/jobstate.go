@@ -14,6 +14,7 @@ type jobState struct {
 	at      time.Time // when the job is due next; zero for never
 
 	changing bool      // whether its registration is pending
+	broken   bool      // whether its state cannot be read
 	single   bool      // whether to decide about one tick at a time
 	planning bool      // whether the planner is making its plan
 	plan     *plan     // made by the planner for the current mark; nil if there is none

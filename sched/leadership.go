@@ -36,6 +36,7 @@ type leadership struct {
 	requests    map[string]*request            // by key
 	requestsOf  map[string]map[string]*request // by the digest of the job, and key
 	asked       *queue[*request]               // the requests that can be served, oldest first
+	unserved    map[string]bool                // the jobs whose requests may have to be given up, by digest
 
 	skips   map[string]map[time.Time]*skip // by the digest of the job, and nominal time
 	skipped *queue[*skip]                  // by when to record them
@@ -78,7 +79,7 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 		withdrawn: make(map[string]withdrawal),
 		late:      newQueue(func(a, b *waiter) bool { return a.deadline.Before(b.deadline) }),
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
-		asked: newQueue(func(a, b *request) bool { return a.before(b) }),
+		asked: newQueue(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
 		skips: make(map[string]map[time.Time]*skip), skipped: newQueue(func(a, b *skip) bool { return a.at.Before(b.at) }),
 		rescan: true,
 		plans:  planner{done: make(chan struct{}, 1)},
@@ -163,7 +164,7 @@ func (l *leadership) round(ctx context.Context) (more bool, err error) {
 	}
 	var refused error
 	for _, duty := range []func(context.Context) (bool, error){
-		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.recordSkips, l.admitDue, l.trimHistories,
+		l.register, l.settleOrphans, l.withdraw, l.dropLate, l.admitRequests, l.giveUpRequests, l.recordSkips, l.admitDue, l.trimHistories,
 	} {
 		left, err := duty(ctx)
 		if err != nil && !isTooLarge(err) && !isRefusal(err) {

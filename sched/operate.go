@@ -203,7 +203,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 			if st.definitionRev != 0 && (st.specRev == 0 || !st.spec.inCode()) {
 				return nil, nil, errors.New("the job is defined; remove its definition first")
 			}
-			if st.specRev == 0 && st.highRev == 0 && len(st.running)+len(st.waiting) == 0 {
+			if st.specRev == 0 && st.highRev == 0 && len(st.running)+len(st.waiting)+st.requests == 0 {
 				return nil, nil, ErrUnknownJob
 			}
 			k := s.keys

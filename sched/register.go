@@ -100,6 +100,7 @@ func (l *leadership) remove(id string) {
 	l.place(c)
 	for _, r := range l.requestsOf[id] {
 		l.asked.drop(r)
+		l.unserved[id] = true
 	}
 	if all := l.waiting[id]; all != nil {
 		for _, w := range all.keys {
@@ -173,7 +174,10 @@ var errUnreadable = errors.New("no job of this process can be taken over")
 // then skipped and read again later.
 func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	c.plan, c.readAt, c.at = nil, time.Time{}, time.Time{}
-	if err := c.read(sp, high); err != nil {
+	err := c.read(sp, high)
+	c.broken = err != nil
+	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.cannotServe(c.id)
+	if err != nil {
 		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name), zap.String("key", l.s.keys.spec(c.job.Name)), zap.Error(err))
 		c.highRev = 0
 		c.readAt = time.Now().Add(nap)

@@ -58,6 +58,7 @@ func (l *leadership) hearRequest(key string, is kv) {
 	}
 	l.requestsOf[r.id][key] = r
 	l.offer(r)
+	l.unserved[r.id] = l.unserved[r.id] || r.After != "" && l.cannotServe(r.id)
 }
 
 // offer queues a request if it can be served. A request for a job that this process

@@ -33,6 +33,8 @@ type Scheduler struct {
 	epoch  atomic.Int64 // the epoch of the last claim of this process
 	owning atomic.Bool  // whether this process is the owner
 
+	catalogued atomic.Bool // whether this process has all definitions
+
 	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil: none is, or this process is not the owner
 	added   chan struct{}             // has an element when a job was added or changed
 	retry   chan struct{}             // has an element when waiting ticks should be tried again

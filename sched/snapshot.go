@@ -25,6 +25,7 @@ type jobSnapshot struct {
 	running   []runner
 	last      *past
 	skips     []skip // by nominal time
+	requests  int    // that wait for the owner
 
 	definition    definitionValue
 	definitionRev int64 // 0 if the job is not defined
@@ -62,7 +63,7 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 			clientv3.OpGet(k.runOf(job), clientv3.WithPrefix()), clientv3.OpGet(k.backfilling(job), clientv3.WithPrefix()),
 			clientv3.OpGet(k.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
 			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.skipsOf(job), clientv3.WithPrefix()),
-			clientv3.OpGet(k.definition(job)))
+			clientv3.OpGet(k.definition(job)), clientv3.OpGet(k.asksOf(job), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
@@ -143,6 +144,7 @@ func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
 		st.definitionRev = kv.ModRevision
 		st.definition, st.definitionErr = decodeDefinition(kv)
 	}
+	st.requests = int(replies[12].GetResponseRange().Count)
 	st.skips, err = skipsFrom(at(10))
 	return st, err
 }

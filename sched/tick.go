@@ -73,6 +73,8 @@ func nominalID(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 func isBackfill(id string) bool { return strings.HasPrefix(id, backfillID) }
 
 func isManual(id string) bool {
-	id = strings.TrimPrefix(id, afterID)
+	for strings.HasPrefix(id, afterID) {
+		id = strings.TrimPrefix(id, afterID)
+	}
 	return isBackfill(id) || strings.HasPrefix(id, manualID) || strings.HasPrefix(id, startID)
 }
