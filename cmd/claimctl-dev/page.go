@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/sched/ical"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -38,6 +39,7 @@ func servePage(etcd *clientv3.Client, listen string) (*page, error) {
 			Title:  "development",
 			Access: func(*http.Request, webui.Operation) error { return nil },
 			Redact: func(_ webui.Field, value string) string { return value },
+			ICal:   ical.ParseText,
 		})
 	}
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/sched/ical"
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
@@ -72,7 +73,7 @@ type checkup struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	c := &checkup{app: a, Examination: doctor.Examination{Leases: 200, Plain: true}}
+	c := &checkup{app: a, Examination: doctor.Examination{Leases: 200, Plain: true, ICal: ical.ParseText}}
 	cmd := &cobra.Command{
 		Use: "doctor", GroupID: groupSee, Args: cobra.NoArgs, Short: "Check etcd and the claims in it", Long: doctorText,
 		Example: `  claimctl doctor

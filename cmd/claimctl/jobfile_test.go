@@ -131,28 +131,42 @@ func TestSchedApplyReversedChain(t *testing.T) {
 	w.fails(exitFailure, "the job would run after itself", "sched", "apply", "-f", file)
 }
 
-// A list has the next tick of a job whose calendar is an iCalendar text.
+// A list has the next tick of a job whose calendar is an iCalendar text, and doctor finds the
+// one that is overdue. Requests that no owner serves are shown.
 func TestSchedJobsWithCalendar(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s, err := sched.New(w.client("a"), sched.Config{ICal: ical.ParseText})
 	w.noErr(err)
-	for _, kind := range []string{"report", "mail"} {
-		w.noErr(s.Handle(kind, func(context.Context, sched.Tick, json.RawMessage) error { return nil }))
-	}
+	w.noErr(s.Handle("report", func(context.Context, sched.Tick, json.RawMessage) error { return nil }))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	file := filepath.Join(w.dir(), "jobs.yaml")
-	w.noErr(os.WriteFile(file, []byte(calendarsYAML), 0o600))
+	daily := strings.NewReplacer("20300105", "20200101\n      RRULE:FREQ=DAILY", "0 3 * * *", "'@every 1s'\n  overdue: 1s").Replace(calendarsYAML)
+	w.noErr(os.WriteFile(file, []byte(daily), 0o600))
 	w.ok("sched", "apply", "-f", file)
-	eventually(t, "the owner takes the job up", func() bool { i, err := s.Inspect(t.Context(), "patch"); return err == nil && i.Problem == "" })
-	all := as[[]jobView](w, "sched", "jobs")
+	ran := func() bool {
+		i, err := s.Inspect(t.Context(), "patch")
+		return err == nil && i.Last != nil && i.Problem == ""
+	}
+	eventually(t, "the owner runs the job", ran)
+	eventually(t, "the owner reports the other", func() bool {
+		i, err := s.Inspect(t.Context(), "mail")
+		return err == nil && strings.Contains(i.Problem, "no handler")
+	})
+	_, err = s.RunNow(t.Context(), "mail")
+	w.noErr(err)
+	w.finds(w.ok("sched", "jobs"), "0, 1 requested")
 	cancel()
 	w.noErr(<-done)
-	for _, j := range all {
-		if j.Job == "patch" && (j.Next == nil || j.Next.Year() != 2030) {
+	for _, j := range as[[]jobView](w, "sched", "jobs") {
+		if j.Job == "patch" && j.Next == nil || j.Job == "mail" && j.Requests != 1 {
 			t.Errorf("%+v", j)
 		}
 	}
+	eventually(t, "doctor finds it overdue", func() bool {
+		return strings.Contains(w.ctl("doctor").out, `"patch" of group "default" is overdue: its tick of `)
+	})
+	w.finds(w.ctl("doctor").out, `has no handler of kind "mail"; 1 request waits`)
 }

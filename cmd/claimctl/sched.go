@@ -27,11 +27,12 @@ type jobView struct {
 	Paused   string     `json:"paused,omitempty"`
 	Running  int        `json:"running"`
 	Waiting  int        `json:"waiting"`
+	Requests int        `json:"requests,omitempty"` // that wait for the owner
 	Last     *entryView `json:"last,omitempty"`
 }
 
 func viewJob(i sched.JobInfo) jobView {
-	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, After: i.After, Kind: i.Kind, Problem: i.Problem, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting)}
+	v := jobView{Group: i.Group, Job: i.Job, Schedule: i.Schedule, After: i.After, Kind: i.Kind, Problem: i.Problem, Next: moment(i.Next), Overdue: moment(i.Overdue), Running: len(i.Running), Waiting: len(i.Waiting), Requests: i.Requests}
 	if i.Paused != nil {
 		v.Paused = doctor.Paused(i.Paused.By, i.Paused.At, i.Paused.Note)
 	}
@@ -55,7 +56,11 @@ func (v jobView) cells() []string {
 	if v.Overdue != nil {
 		next = "overdue since " + at(v.Overdue)
 	}
-	return []string{v.Job, v.Schedule, next, number(v.Running), number(v.Waiting), last, v.Paused, v.Kind, shorten(v.Problem)}
+	waiting := number(v.Waiting)
+	if v.Requests > 0 {
+		waiting = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
+	}
+	return []string{v.Job, v.Schedule, next, number(v.Running), waiting, last, v.Paused, v.Kind, shorten(v.Problem)}
 }
 
 // entryView is the record of one tick.

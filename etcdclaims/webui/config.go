@@ -41,6 +41,10 @@ type Config struct {
 	// their jobs also if they are not cron expressions or intervals. The other groups
 	// under the client's prefix are found in etcd.
 	Schedulers []*sched.Scheduler
+	// ICal parses the iCalendar texts of jobs that are defined in etcd, as sched.Config.ICal
+	// does: pass ical.ParseText of package sched/ical. Default: the page does not know when
+	// jobs with such texts are due.
+	ICal func(text, zone string) (sched.Calendar, error)
 	// Refusals has the tokens that gates of this process have refused. Default: the
 	// page does not show refusals.
 	Refusals *Refusals

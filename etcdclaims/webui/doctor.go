@@ -133,6 +133,7 @@ func (h *Handler) examination() *doctor.Examination {
 	}
 	return &doctor.Examination{
 		Claims: h.claims, Commands: commands, Limit: mostExamined, Leases: mostLeases, Patience: readTimeout, Answer: memberTimeout, TLS: h.cfg.TLS,
+		ICal: h.cfg.ICal,
 	}
 }
 

@@ -44,7 +44,7 @@ func (g *groups) scheduler(name string) (*sched.Scheduler, error) {
 	if s := g.byName[name]; s != nil {
 		return s, nil
 	}
-	s, err := sched.New(g.h.claims, sched.Config{Group: name, Logger: g.h.log})
+	s, err := sched.New(g.h.claims, sched.Config{Group: name, Logger: g.h.log, ICal: g.h.cfg.ICal})
 	if err != nil {
 		return nil, errInput{err.Error()}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -63,6 +64,9 @@ type Examination struct {
 	// lease; a longer time is a Warning. Zero means DefaultStuck, and a Note, since the
 	// standbys of a leader wait like that.
 	Stuck time.Duration
+	// ICal parses the iCalendar texts of jobs, as sched.Config.ICal does. Nil means that it
+	// is not known when jobs with such texts are due.
+	ICal func(text, zone string) (sched.Calendar, error)
 	// Standby are prefixes of keys whose waiters stand by: they may wait for any time.
 	Standby []string
 	// Untimed omits from the findings of Cluster how long an answer took.

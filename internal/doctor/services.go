@@ -80,7 +80,7 @@ func (e *Examination) groups(ctx context.Context) {
 
 // group counts the jobs of a group, and reports whether they can run.
 func (e *Examination) group(ctx context.Context, name string) (jobs int, well bool, err error) {
-	s, err := sched.New(e.Claims, sched.Config{Group: name})
+	s, err := sched.New(e.Claims, sched.Config{Group: name, ICal: e.ICal})
 	if err != nil {
 		return 0, false, err
 	}
@@ -89,9 +89,18 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, well bo
 		if err != nil {
 			return jobs, false, err
 		}
+		show := fmt.Sprintf("%s sched show -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job))
 		if job.Problem != "" && job.Version != 0 {
 			well = false
-			e.Add(Warning, "jobs", fmt.Sprintf("%s sched show -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job)), "%q of group %q: %s", job.Job, name, job.Problem)
+			requests := ""
+			if job.Requests > 0 {
+				requests = "; " + count(job.Requests, "request waits", "requests wait")
+			}
+			e.Add(Warning, "jobs", show, "%q of group %q: %s%s", job.Job, name, job.Problem, requests)
+		}
+		if !job.Overdue.IsZero() {
+			well = false
+			e.Add(Warning, "jobs", show, "%q of group %q is overdue: its tick of %s has not ended", job.Job, name, Stamp(job.Overdue))
 		}
 		if jobs++; job.Paused != nil {
 			well = false
