@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -49,11 +50,16 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 	}
 	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), time.Now().Add(d).UTC()})
 	then := []clientv3.Op{
-		clientv3.OpPut(v.keys.evicted(member), mark, clientv3.WithLease(lease)),
-		clientv3.OpDelete(v.keys.away(member)),
+		clientv3.OpPut(v.keys.evicted(member), mark, clientv3.WithLease(lease), clientv3.WithPrevKV()),
+		clientv3.OpDelete(v.keys.away(member), clientv3.WithPrevKV()),
 	}
-	if _, err := commit(ctx, v.claims.KV(), nil, then, nil); err != nil || instance == "" {
+	resp, err := commit(ctx, v.claims.KV(), nil, then, nil)
+	if err != nil {
 		return err
+	}
+	revoke(ctx, v.claims, resp.Responses, lease)
+	if instance == "" {
+		return nil
 	}
 	graceful, cancel := context.WithTimeout(ctx, evictTime)
 	defer cancel()
@@ -90,10 +96,31 @@ func (v *View) Readmit(ctx context.Context, member string) error {
 	if err := checkName("member", member); err != nil {
 		return err
 	}
-	if _, err := commit(ctx, v.claims.KV(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.evicted(member))}, nil); err != nil {
+	resp, err := commit(ctx, v.claims.KV(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.evicted(member), clientv3.WithPrevKV())}, nil)
+	if err != nil {
 		return fmt.Errorf("readmit %q to group %q: %w", member, v.keys.group, err)
 	}
+	revoke(ctx, v.claims, resp.Responses, clientv3.NoLease)
 	return nil
+}
+
+// revoke ends the leases of the keys that operations have deleted or replaced. Each
+// reservation and eviction has a lease of its own. keep is not revoked: an operation that
+// was carried out twice has replaced its own key. A lease that cannot be revoked lapses.
+func revoke(ctx context.Context, claims *etcdclaims.Client, responses []*etcdserverpb.ResponseOp, keep clientv3.LeaseID) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
+	defer cancel()
+	for _, r := range responses {
+		kvs := r.GetResponseDeleteRange().GetPrevKvs()
+		if kv := r.GetResponsePut().GetPrevKv(); kv != nil {
+			kvs = append(kvs, kv)
+		}
+		for _, kv := range kvs {
+			if id := clientv3.LeaseID(kv.Lease); id != clientv3.NoLease && id != keep {
+				_, _ = claims.Etcd().Revoke(ctx, id)
+			}
+		}
+	}
 }
 
 // Remove removes what a group without members leaves in etcd: its number of slots, and
@@ -109,12 +136,13 @@ func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
 	}
 	k := newKeys(claims.Prefix(), name)
 	unused := []clientv3.Cmp{absent(k.root + dirMember).WithPrefix(), absent(claims.OwnKey(k.claims())).WithPrefix()}
-	resp, err := commit(ctx, claims.KV(), unused, []clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix())}, nil)
+	resp, err := commit(ctx, claims.KV(), unused, []clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix(), clientv3.WithPrevKV())}, nil)
 	if err == nil && !resp.Succeeded {
 		err = ErrInUse
 	}
 	if err != nil {
 		return fmt.Errorf("remove group %q: %w", name, err)
 	}
+	revoke(ctx, claims, resp.Responses, clientv3.NoLease)
 	return nil
 }

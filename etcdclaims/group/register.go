@@ -125,12 +125,13 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 			all = append(all[:len(all):len(all)], mine)
 		}
 		resp, err := commit(ctx, m.claims.KV(), all,
-			[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(lease)), clientv3.OpDelete(m.keys.away(m.cfg.Name))},
+			[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(lease)), clientv3.OpDelete(m.keys.away(m.cfg.Name), clientv3.WithPrevKV())},
 			[]clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(m.keys.evicted(m.cfg.Name))})
 		if err != nil {
 			return err
 		}
 		if resp.Succeeded {
+			m.wg.Go(func() { revoke(m.claims.Etcd().Ctx(), m.claims, resp.Responses[1:], clientv3.NoLease) })
 			return enter(resp.Header.Revision)
 		}
 		if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {

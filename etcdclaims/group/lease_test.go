@@ -1,0 +1,75 @@
+package group_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// unused returns how many leases longer than a client's have no key.
+func (w *world) unused() (n int) {
+	w.Helper()
+	admin := w.server.Admin()
+	leases, err := admin.Leases(w.Context())
+	w.ok(err)
+	for _, l := range leases.Leases {
+		resp, err := admin.TimeToLive(w.Context(), l.ID, clientv3.WithAttachedKeys())
+		w.ok(err)
+		if resp.GrantedTTL > int64(ttl/sec) && len(resp.Keys) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// A lease of a reservation or an eviction ends with its key.
+func TestNoLeaseWithoutItsKey(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		cfg := config("a", 4)
+		cfg.Away = time.Hour
+		none := func(after string) {
+			w.Helper()
+			w.within(sec, "no lease without a key after "+after, func() bool { return w.unused() == 0 })
+		}
+		w.join(cfg).leave()
+		a := w.join(cfg)
+		none("a return")
+		v := w.view()
+		a.leave()
+		w.ok(v.Evict(w.Context(), "a", "while it is away", time.Hour))
+		none("an eviction of a member that is away")
+		w.ok(v.Evict(w.Context(), "a", "again", 2*time.Hour))
+		none("another eviction")
+		w.ok(v.Readmit(w.Context(), "a"))
+		none("a readmission")
+		w.join(cfg).leave()
+		w.ok(v.Evict(w.Context(), "b", "by mistake", time.Hour))
+		v.Close()
+		w.ok(group.Remove(w.Context(), claimtest.NewClient(w.T, w.server, etcdclaims.Config{}), "g"))
+		none("a removal")
+	})
+}
+
+// An eviction whose reply was lost is carried out twice, and holds.
+func TestEvictTwice(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		w.join(config("a", 4))
+		host := w.server.Host(w.T)
+		v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
+		w.ok(err)
+		w.Cleanup(v.Close)
+		lost := host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
+		w.ok(v.Evict(w.Context(), "b", "test", time.Hour))
+		if lost.Hits() != 1 {
+			w.Errorf("%d replies were lost", lost.Hits())
+		}
+		time.Sleep(sec)
+		w.wantErr(w.tryJoin(config("b", 4)).err, group.ErrEvicted)
+	})
+}
