@@ -154,3 +154,26 @@ func TestForgetLate(t *testing.T) {
 		f.ledger.want(t, "a")
 	})
 }
+
+// An owner registers a job while its definition is removed: nothing of the job is left.
+func TestUndefineWhileOwnerRegisters(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.reports(0)
+		n := f.start(0)
+		f.until("00:00:30")
+		hold := make(chan struct{})
+		held := n.host.Inject(claimtest.Fault{On: claimtest.Other, Hold: hold})
+		f.define(report("a"))
+		f.until("00:00:31")
+		if held.Hits() != 1 {
+			t.Errorf("%d requests of the owner are held", held.Hits())
+		}
+		noErr(t, undefine(f.console()))
+		close(hold)
+		f.until("00:02:30")
+		f.ledger.want(t, "a")
+		if left := f.under(""); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Requests of ticks after another job wait for an owner that can run the job, up to a limit.
@@ -125,4 +127,25 @@ func TestManualThroughChain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// puts returns how often a key was put whose name has the part.
+func (f *fleet) puts(part string) (n int) {
+	f.Helper()
+	now, err := f.etcd.Get(f.Context(), "x")
+	noErr(f.T, err)
+	ctx, cancel := context.WithCancel(f.Context())
+	defer cancel()
+	for resp := range f.etcd.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+		noErr(f.T, resp.Err())
+		for _, ev := range resp.Events {
+			if ev.Type == clientv3.EventTypePut && strings.Contains(string(ev.Kv.Key), part) {
+				n++
+			}
+		}
+		if resp.Header.Revision >= now.Header.Revision {
+			break
+		}
+	}
+	return n
 }

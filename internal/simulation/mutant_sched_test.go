@@ -1,0 +1,37 @@
+package simulation_test
+
+// schedMutants break jobs that are defined in etcd: which version of a definition counts, who
+// may change it, and which ticks are requested after another job.
+var schedMutants = []mutant{
+	{
+		name: "definition over a change of another process", of: "sched", tests: "TestDefineVersions",
+		edits: []edit{{"sched/define.go", "return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{", "return cmps, []clientv3.Op{"}},
+	},
+	{
+		name: "job registered after its definition was removed", of: "sched", tests: "TestUndefineWhileOwnerRegisters",
+		edits: []edit{{"sched/register.go", "\treturn []clientv3.Cmp{l.s.definedAs(j.Name, j.defined)}\n", "\treturn nil\n"}},
+	},
+	{
+		name: "circle of two definitions that are stored at a time", of: "sched", tests: "TestDefineAfterCircle",
+		edits: []edit{{"sched/followers.go", "\treturn []clientv3.Cmp{unchanged}, nil\n", "\t_ = unchanged\n\treturn nil, nil\n"}},
+	},
+	{
+		name: "definition read before its notice, followed as before", of: "sched", tests: "TestDefineAfterChangedAtOnce",
+		edits: []edit{{
+			"sched/catalog.go", "\t\tc.s.setFollower(n.Job, follower{before: n.After, version: is.rev})\n\t\tif was",
+			"\t\tif was == nil || was.rev != is.rev {\n\t\t\tc.s.setFollower(n.Job, follower{before: n.After, version: is.rev})\n\t\t}\n\t\tif was",
+		}},
+	},
+	{
+		name: "tick requested after a definition that is gone", of: "sched", tests: "TestDefineAfterRemoved",
+		edits: []edit{{"sched/after.go", "clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil)", "clientv3.OpTxn([]clientv3.Cmp{}, []clientv3.Op{put}, nil)"}, {"sched/after.go", "\t\tis := clientv3.Compare", "\t\t_ = clientv3.Compare"}},
+	},
+	{
+		name: "requests that no owner serves, without a limit", of: "sched", tests: "TestRequestsThatNoOwnerServes|TestRequestsOfRemovedJobs",
+		edits: []edit{{"sched/unserved.go", "\tif len(all) <= mostUnserved {", "\tif len(all) <= 1<<20 {"}},
+	},
+	{
+		name: "definition with a calendar that programs without calendars run", of: "sched", tests: "TestDefinitionVersions",
+		edits: []edit{{"sched/definition.go", "\t\treturn definitionVersion\n", "\t\treturn valueVersion\n"}},
+	},
+}
