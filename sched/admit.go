@@ -14,7 +14,7 @@ import (
 // due ticks goes to the end of the queue.
 func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 	now, began := l.s.now(), time.Now()
-	isDue := func(c *jobState) bool { return !c.at.After(now) }
+	isDue := func(c *jobState) bool { return !c.at.IsZero() && !c.at.After(now) }
 	var todo []decision
 	var taken []*jobState
 	puts := 0

@@ -212,6 +212,9 @@ func (c *catalog) publish(id string, d *defined) {
 	}
 	if err != nil {
 		job = Job{Name: d.Job, Schedule: after(""), kind: kind, defined: d.rev, problem: limitText(err.Error())}
+		if schedule, err := d.definition.schedule(c.s.parser()); d.err == nil && err == nil {
+			job.Schedule, job.Overdue = schedule, d.definition.Overdue // for the alarm: the job does not run
+		}
 	}
 	c.s.setDefined(d.Job, &job)
 }

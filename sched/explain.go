@@ -173,6 +173,8 @@ func (s *Scheduler) decided(x *Explanation, st *jobSnapshot, records []Entry) {
 		x.is(FateFuture, "not due yet: in %v", x.Nominal.Sub(now).Round(time.Second))
 	case x.Nominal.After(st.high) && st.paused != nil:
 		x.is(FatePaused, "not admitted: the job is paused by %s since %s: %s", st.paused.By, stamp(st.paused.At), st.paused.Note)
+	case x.Nominal.After(st.high) && st.problem() != "":
+		x.is(FateOverdue, "due for %v and not admitted: %s", now.Sub(x.Nominal).Round(time.Second), st.problem())
 	case x.Nominal.After(st.high):
 		x.is(FateOverdue, "due for %v and not admitted: the group has no owner, its owner does not have the job or is busy, or its clock is behind", now.Sub(x.Nominal).Round(time.Second))
 	case x.Nominal.Before(st.spec.Since):

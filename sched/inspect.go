@@ -25,8 +25,9 @@ type JobInfo struct {
 	Kind     string // the kind of the definition; empty for a job in code
 	Version  int64  // the version of the definition; 0 if the job is not defined
 	// Problem is why the job does not run as it is defined: the owner of the group cannot run
-	// the definition, has not taken it up yet, it was removed, or the job in its After is
-	// unknown. It is empty if there is no problem.
+	// the definition, has not taken it up yet, it was removed, the job in its After is
+	// unknown, or it has never run and its schedule has no instant any more. It is empty if
+	// there is no problem.
 	Problem string
 	Since   time.Time // when the owner registered this revision of the job
 	High    time.Time // the high-water mark: all ticks up to here are decided
@@ -261,6 +262,9 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	} else if schedule := s.scheduleOf(job, st); schedule != nil && st.spec.Hash != "" {
 		schedule = without(schedule, st.skipped)
 		i.schedule, i.Next = schedule, schedule.Next(st.high)
+		if i.Problem == "" && i.Version != 0 && st.never(i) {
+			i.Problem = "no tick follows: the schedule has no instant after " + stamp(st.high)
+		}
 	}
 	for _, k := range st.skips {
 		i.Skips = append(i.Skips, SkippedTick{Nominal: k.Nominal, By: k.By, Note: k.Note, At: k.At})
@@ -279,6 +283,12 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		i.Last = &e
 	}
 	return i
+}
+
+// never reports whether a job with a schedule has run at no time, and never will.
+func (st *jobSnapshot) never(i JobInfo) bool {
+	starts, is := i.schedule.(interface{ OnStart() bool })
+	return i.Next.IsZero() && i.After == "" && !(is && starts.OnStart()) && !st.definition.RunOnStart && st.last == nil && len(st.waiting)+len(st.running) == 0
 }
 
 // problem returns why the job does not run as it is defined, or an empty text.

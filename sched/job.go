@@ -82,7 +82,7 @@ type Job struct {
 
 	kind    string
 	defined int64  // the version of the definition; 0 for a job in code
-	problem string // why this process cannot run the job; it then has a name and a schedule without instants
+	problem string // why this process cannot run the job, which is then never registered nor admitted
 }
 
 const (

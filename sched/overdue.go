@@ -149,10 +149,13 @@ func (s *Scheduler) ownership(ctx context.Context) (rev int64, err error) {
 // so.
 func (s *Scheduler) late(ctx context.Context, x *Explanation, hadTime bool) (*jobSnapshot, error) {
 	st, err := s.read(ctx, x.Job)
-	if err == nil && (st.specRev != 0 || hadTime) && !s.inProgress(x, st) && x.Nominal.After(st.high) {
+	if err != nil || st.highRev == 0 && !x.Nominal.After(st.definition.At) { // due before the job was defined
+		return st, err
+	}
+	if (st.specRev != 0 || hadTime) && !s.inProgress(x, st) && x.Nominal.After(st.high) {
 		s.decided(x, st, nil)
 	}
-	return st, err
+	return st, nil
 }
 
 // overdue returns the nominal time of the oldest scheduled tick that is past its bound, or
