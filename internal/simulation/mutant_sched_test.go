@@ -34,4 +34,8 @@ var schedMutants = []mutant{
 		name: "definition with a calendar that programs without calendars run", of: "sched", tests: "TestDefinitionVersions",
 		edits: []edit{{"sched/definition.go", "\t\treturn definitionVersion\n", "\t\treturn valueVersion\n"}},
 	},
+	{
+		name: "job without a next tick that counts as due", of: "sched", tests: "TestRestAfterLastTick",
+		edits: []edit{{"sched/admit.go", "return !c.at.IsZero() && !c.at.After(now)", "return !c.at.After(now)"}},
+	},
 }
