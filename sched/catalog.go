@@ -226,6 +226,7 @@ func (s *Scheduler) setDefined(name string, job *Job) {
 	defer s.mu.Unlock()
 	if job == nil {
 		delete(s.defined, name)
+		s.rings.forget(s.keys.past(name))
 	} else {
 		s.defined[name] = *job
 	}
@@ -260,9 +261,12 @@ func (s *Scheduler) undefineAll() {
 	s.catalogued.Store(false)
 }
 
-// touch notes that a job was added, changed or removed. The mutex is held.
+// touch notes that a job was added, changed or removed. The mutex is held. An owner reads all
+// jobs first, so other processes need not remember them.
 func (s *Scheduler) touch(name string) {
-	s.touched[name] = true
+	if s.owning.Load() {
+		s.touched[name] = true
+	}
 	s.generation++
 	s.freedAll = true
 	signal(s.added)

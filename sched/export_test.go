@@ -25,3 +25,12 @@ func (s *Scheduler) Postponed(ctx context.Context) int {
 	b.remove(w.key)
 	return len(b.lanes) + len(b.later.items) + len(b.next.items) + len(b.where)
 }
+
+// Remembered returns how many jobs this process remembers, other than those that it has.
+func (s *Scheduler) Remembered() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rings.mu.Lock()
+	defer s.rings.mu.Unlock()
+	return len(s.touched) + len(s.rings.byPrefix) + len(s.rings.over) + len(s.incoming) + len(s.icals.known)
+}

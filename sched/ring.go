@@ -59,6 +59,14 @@ func (r *rings) of(prefix string, job Job) *ring {
 	return is
 }
 
+// forget drops the ring of a job that was removed. It is learned anew if it is used again.
+func (r *rings) forget(prefix string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byPrefix, prefix)
+	delete(r.over, prefix)
+}
+
 // readOldest reads, for learn, the records to delete next.
 func readOldest(prefix string, added int) clientv3.Op {
 	return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(int64(trimAtOnce+added)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -172,6 +173,42 @@ func TestUndefineWhileOwnerRegisters(t *testing.T) {
 		close(hold)
 		f.until("00:02:30")
 		f.ledger.want(t, "a")
+		if left := f.under(""); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
+// Processes do not remember all jobs that were removed.
+func TestUndefinedIsForgotten(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.reports(0)
+		f.start(0)
+		f.start(0)
+		for i := range 20 {
+			name := fmt.Sprint("a", i)
+			d := report(name)
+			d.RunOnStart = true
+			f.define(following(name+" after", name))
+			time.Sleep(time.Second)
+			f.define(d)
+			time.Sleep(9 * time.Second)
+			for _, job := range []string{name + " after", name} {
+				if len(f.ledger.all(job)) == 0 {
+					t.Errorf("%s did not run", job)
+				}
+				noErr(t, f.console().Undefine(t.Context(), job, sched.AnyVersion))
+				time.Sleep(time.Second)
+				noErr(t, f.console().Forget(t.Context(), job))
+			}
+		}
+		time.Sleep(10 * time.Second)
+		for _, n := range f.nodes {
+			// A transaction that is on its way at the removal can leave one.
+			if left := n.sched.Remembered(); left > 3 {
+				t.Errorf("%s remembers %d jobs", n.name, left)
+			}
+		}
 		if left := f.under(""); len(left) != 0 {
 			t.Errorf("left: %v", left)
 		}
