@@ -47,7 +47,7 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 	if err != nil {
 		return nil, err
 	}
-	return &Claim{t: t, key: t.key}, nil
+	return t.claim(), nil
 }
 
 // acquiring checks what every acquiring call is given.
@@ -58,6 +58,9 @@ func acquiring[O any](c *Client, key string, opts []O) (acquireOptions, error) {
 	o, err := optionsOf(c, opts)
 	if err == nil && o.slots != nil {
 		err = o.slots.of(key)
+	}
+	if err == nil && o.shared != nil {
+		err = o.shared.of(key)
 	}
 	if err != nil {
 		return o, callError("acquire", key, err)
@@ -201,7 +204,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 		// Word of a hand-over was on its way for so long that this client has
 		// claimed the key anew meanwhile.
 		a.undo()
-		return nil, &LostError{Token: tokenOf(a.key, fence), Reason: ReasonSuperseded}
+		return nil, &LostError{Token: a.token(fence), Reason: ReasonSuperseded}
 	default:
 		// Superseded on purpose, or taken away without this client noticing yet:
 		// etcd has one owner.
@@ -213,7 +216,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 		if c.open.Err() != nil {
 			return nil, ErrClosed
 		}
-		return nil, a.s.lossOf(a.key, fence)
+		return nil, a.s.lossOf(a.token(fence))
 	}
 	return c.confirm(ctx, a, t)
 }

@@ -35,6 +35,7 @@ type ask struct {
 type askKey struct {
 	key         string
 	slots       int
+	shared      bool
 	work, barge bool
 	ttl         time.Duration
 	manual      bool
@@ -47,6 +48,7 @@ type verdict struct {
 	again bool      // they ask again
 	plan  *workPlan // what the first has learnt of the work, or nil
 	slots *slots    // what it has learnt of the slots, or nil
+	share *sharing  // what it has learnt of the record of a shared key, or nil
 }
 
 // asks are the TryAcquires of a client that are about to be sent. No other mutex is
@@ -62,6 +64,11 @@ func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOpti
 	k := askKey{key: key, work: w != nil, barge: o.barge, ttl: o.ttl, manual: o.manual, meta: txn.MetadataOf(ctx).Name}
 	if o.slots != nil {
 		k.slots = o.slots.n
+	}
+	if k.shared = o.shared != nil; k.shared {
+		if o.shared.guess(c); o.shared.rev > 0 {
+			return c.attemptAlone(ctx, key, o, w, makeAttempt) // it shares a round trip with others
+		}
 	}
 	a, first := c.asks.join(k)
 	for !first {
@@ -129,6 +136,9 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions, w *
 	if v.slots != nil {
 		*o.slots = *v.slots
 	}
+	if v.share != nil {
+		*o.shared = *v.share
+	}
 	var held *HeldError
 	if !errors.As(v.err, &held) {
 		return nil, v.again, v.err
@@ -148,6 +158,12 @@ func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error,
 			learnt.unset, learnt.i = false, rand.N(learnt.n)
 		}
 		return verdict{again: true, slots: &learnt}
+	case o.shared != nil && (t != nil || again && err == nil):
+		learnt := *o.shared
+		if t != nil {
+			learnt.rev, learnt.epoch = t.shared.rev, t.shared.epoch
+		}
+		return verdict{again: true, share: &learnt}
 	case t != nil:
 		return verdict{err: &HeldError{Info: t.info()}}
 	case errors.Is(err, ErrHeld):

@@ -22,7 +22,8 @@ type attempt struct {
 	id         string
 	key        string
 	value      string
-	slots      *slots // nil: none; otherwise key is that of the slot tried
+	slots      *slots   // nil: none; otherwise key is that of the slot tried
+	shared     *sharing // nil: it is exclusive; otherwise key is one of its own
 	s          *session
 	epoch      *txn.Epoch
 	since      clock.Reading
@@ -34,6 +35,8 @@ type attempt struct {
 	work       *workPlan  // nil for a claim without a record
 	supersedes *term      // the own term that it supersedes, or nil
 	with       []*attempt // claim other keys in the same transaction
+
+	turnOver func() // ends its turn to put the record of a shared key
 
 	ticket   string // what its requests went under, see txn.Request
 	queued   int64  // CreateRevision of its place in line, 0 if it never had one
@@ -50,10 +53,17 @@ type attempt struct {
 
 // newAttempt begins an attempt, which its caller ends with unregister.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
-	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w, observer: o.observer}
+	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w, observer: o.observer, turnOver: func() {}}
 	if o.slots != nil {
 		own := *o.slots
 		a.slots, a.key = &own, own.held()
+	}
+	if o.shared != nil {
+		own := *o.shared
+		if own.epoch != a.epoch.Value {
+			own.rev, own.epoch = 0, a.epoch.Value
+		}
+		a.shared, a.key = &own, sharedKey(key, a.id)
 	}
 	a.ticket, a.ttl = a.id, int64(s.lease.Load().ttl/time.Second)
 	a.describe()
@@ -67,6 +77,10 @@ func (a *attempt) copied() *attempt {
 	if a.slots != nil {
 		own := *a.slots
 		now.slots = &own
+	}
+	if a.shared != nil {
+		own := *a.shared
+		now.shared = &own
 	}
 	return &now
 }
@@ -91,8 +105,9 @@ func (a *attempt) cmps() []clientv3.Cmp {
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
 	}
 	cmps = append(cmps, st.epochIs(a.epoch), a.notVoid())
-	if a.slots != nil {
-		cmps = append(cmps, a.slots.recordedCmp(st.layout))
+	if a.readsRecord() {
+		recorded, _, _ := txn.Operations(&pb.TxnRequest{Compare: []*pb.Compare{a.recorded(st.layout)}})
+		cmps = append(cmps, recorded...)
 	}
 	if a.work != nil {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(st.layout.work(a.key)), "=", a.work.rev))
@@ -121,8 +136,8 @@ func (a *attempt) take() []clientv3.Op {
 func (a *attempt) taking() []*pb.RequestOp {
 	l := a.s.c.store.layout
 	ops := make([]*pb.RequestOp, 0, 3)
-	if a.slots != nil && a.slots.unset {
-		ops = append(ops, txn.Put([]byte(l.own(a.slots.key)), a.slots.record(), clientv3.NoLease))
+	if record := a.putsRecord(); record != "" {
+		ops = append(ops, txn.Put([]byte(l.own(a.asked())), record, clientv3.NoLease))
 	}
 	ops = append(ops, txn.Put([]byte(l.own(a.key)), a.value, a.s.id))
 	switch note := []byte(l.note(a.key)); {
@@ -152,8 +167,8 @@ func (a *attempt) hasKey() []clientv3.Cmp {
 // another read. It returns the revision at which the attempt has the key after
 // all, or an error that is nil if another attempt makes sense.
 func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev int64, err error) {
-	if a.slots != nil {
-		return a.slotRefused(a.snapshot(resp))
+	if a.readsRecord() {
+		return a.recordRefused(ctx, a.snapshot(resp))
 	}
 	c := a.s.c
 	own := resp.Responses[0].GetResponseRange().Kvs
@@ -169,7 +184,7 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 		}
 		fallthrough
 	case a.supersedes == nil && len(own) > 0:
-		return 0, &HeldError{Info: c.info(a.key, own[0], nil, 0)}
+		return 0, a.heldBy(ctx, own[0])
 	}
 	if a.work != nil {
 		if a.work.changed(firstKV(resp, 1)) {
@@ -193,54 +208,6 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 	return 0, a.verdict(v)
 }
 
-// readOps reads why the key could not be taken, in the order of snapshot.
-func (a *attempt) readOps() []clientv3.Op {
-	st := a.s.c.store
-	ops := []clientv3.Op{
-		clientv3.OpGet(st.layout.own(a.key)),
-		clientv3.OpGet(st.layout.note(a.key)),
-		st.countWaiting(a.lineKey()),
-		clientv3.OpGet(st.layout.epoch()),
-	}
-	if a.slots != nil {
-		ops[1] = a.slots.readRecord(st.layout) // the notes are of no use, and may be forbidden
-		ops = append(ops, a.slots.readAll(st.layout))
-	}
-	if a.work != nil {
-		ops = append(ops, clientv3.OpGet(st.layout.work(a.key)))
-	}
-	return ops
-}
-
-// countWaiting reads how many wait in line for the key.
-func (s *store) countWaiting(key string) clientv3.Op {
-	return clientv3.OpGet(s.layout.waiting(key), clientv3.WithPrefix(), clientv3.WithCountOnly())
-}
-
-// snapshot is what readOps reads.
-type snapshot struct {
-	own, note, work *mvccpb.KeyValue
-	waiting         int64
-	epoch           []*mvccpb.KeyValue
-	rev             int64
-
-	record  *mvccpb.KeyValue   // of the slots, and
-	slots   []*mvccpb.KeyValue // those that are held, if the attempt is for one
-	refused bool               // although the slot tried was free
-}
-
-func (a *attempt) snapshot(resp *clientv3.TxnResponse) snapshot {
-	v := snapshot{own: firstKV(resp, 0), note: firstKV(resp, 1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
-	v.waiting = resp.Responses[2].GetResponseRange().Count
-	if a.work != nil {
-		v.work = firstKV(resp, 4)
-	}
-	if a.slots != nil {
-		v.note, v.record, v.slots = nil, v.note, resp.Responses[4].GetResponseRange().Kvs
-	}
-	return v
-}
-
 // takeOnce is the request of a TryAcquire.
 func (a *attempt) takeOnce() txn.Request {
 	if a.sharedKey() != "" && a.supersedes == nil {
@@ -261,7 +228,7 @@ func (a *attempt) takeOnce() txn.Request {
 	if a.work != nil {
 		els = append(els, clientv3.OpGet(a.s.c.store.layout.work(a.key)))
 	}
-	if a.slots != nil {
+	if a.readsRecord() {
 		els = a.readOps()
 	}
 	return txn.Request{Key: a.sharedKey(), Also: a.alsoKeys(), Until: a.opts.until, In: txn.Of(cmps, a.take(), els)}
@@ -279,8 +246,8 @@ func (a *attempt) takeIfFree() txn.Request {
 	if !a.opts.barge {
 		in.Compare = append(in.Compare, txn.NoneUnder(l.waiting(a.lineKey())))
 	}
-	if a.slots != nil {
-		in.Compare = append(in.Compare, a.slots.recorded(l))
+	if a.readsRecord() {
+		in.Compare = append(in.Compare, a.recorded(l))
 		in.Failure = txn.Then(a.readOps()...).Success
 	}
 	if a.work != nil {
@@ -289,7 +256,7 @@ func (a *attempt) takeIfFree() txn.Request {
 		in.Failure = append(in.Failure, txn.Get(record))
 	}
 	a.ticket = a.id // not that of a round trip before
-	return txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), In: in, Ticket: &a.ticket, Epoch: a.epoch}
+	return txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Beside: a.beside(), In: in, Ticket: &a.ticket, Epoch: a.epoch}
 }
 
 // sharedKey names the key if the attempt's requests are of that key alone.
@@ -307,36 +274,6 @@ func (a *attempt) mine(own *mvccpb.KeyValue) int64 {
 		return 0
 	}
 	return own.ModRevision
-}
-
-// verdict returns what a snapshot means for the attempt: nil means to try again.
-func (a *attempt) verdict(v snapshot) error {
-	c := a.s.c
-	if err := c.store.learnEpoch(v.epoch, v.rev); err != nil {
-		return err
-	}
-	if !c.store.epoch.Load().Is(a.epoch) {
-		return nil
-	}
-	if v.own != nil {
-		if a.supersedes != nil && v.own.ModRevision == revision(a.supersedes.fence) && len(a.opts.cmps) > 0 {
-			return fmt.Errorf("%w: superseding the claim on %q", ErrRefused, a.key)
-		}
-		if a.supersedes != nil {
-			return nil // the own term has ended meanwhile; see again who holds it
-		}
-		return &HeldError{Info: c.info(a.key, v.own, v.note, v.waiting)}
-	}
-	if a.work != nil && a.work.changed(v.work) {
-		return nil
-	}
-	if v.waiting > 0 && !a.opts.barge {
-		return &HeldError{Info: Info{Key: a.key, Waiting: v.waiting}}
-	}
-	if len(a.opts.cmps) > 0 {
-		return fmt.Errorf("%w: acquiring %q", ErrRefused, a.key)
-	}
-	return nil // what stood in the way is gone already
 }
 
 // send carries out a request of the attempt, resolving an unknown outcome. It

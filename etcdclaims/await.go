@@ -27,10 +27,12 @@ func (c *Client) awaitedKey(a *attempt, p position) awaited {
 		return awaited{key: string(p.pred.Key), rev: p.pred.ModRevision}
 	case a.slots != nil: // any of them, and how many there are
 		return awaited{key: c.store.layout.own(a.slots.key), rev: everyRenewal}
+	case p.shared: // all of the shared claims
+		return awaited{key: string(p.own.Key), rev: everyRenewal}
 	case p.own != nil:
 		return awaited{key: string(p.own.Key), rev: p.own.ModRevision}
 	}
-	return awaited{key: c.store.layout.own(a.key)}
+	return awaited{key: c.store.layout.own(a.asked())}
 }
 
 // await returns when the attempt was handed the key, when what it waits for has
@@ -48,7 +50,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 	var before clientv3.WatchChan
 	patience := time.NewTimer(patience(p.pred == nil && !p.behind))
 	defer patience.Stop()
-	if !a.grantable() {
+	if !a.grantable() || p.shared {
 		patience.Reset(0)
 	}
 	for {
@@ -68,6 +70,9 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			key, opts := c.awaitedKey(a, p).key, []clientv3.OpOption{clientv3.WithRev(p.rev + 1)}
 			if a.slots != nil && p.pred == nil {
 				opts = append(opts, clientv3.WithRange(a.slots.end(c.store.layout)))
+			}
+			if p.shared && p.pred == nil {
+				opts = append(opts, clientv3.WithRange(c.store.layout.sharedEnd(a.asked())))
 			}
 			go func() {
 				w, _, _ := c.beginWatch(watching, key, opts...)

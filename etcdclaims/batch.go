@@ -213,7 +213,7 @@ func (c *Client) allLoop(ctx context.Context, keys []string, o *acquireOptions, 
 		if terms != nil {
 			claims := make([]*Claim, len(keys))
 			for i, t := range terms {
-				claims[i] = &Claim{t: t, key: t.key}
+				claims[i] = t.claim()
 			}
 			return claims, nil
 		}
@@ -273,7 +273,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, o
 					a.undo() // the first was taken away since
 				}
 			}
-			err := c.verdictAll(keys, o, lead, resp)
+			err := c.verdictAll(ctx, keys, o, lead, resp)
 			return nil, err == nil, err
 		}
 	case resp != nil:
@@ -344,7 +344,7 @@ func (c *Client) grantAll(ctx context.Context, attempts []*attempt, rev int64) (
 }
 
 // verdictAll says why not all keys could be had: nil, to try again.
-func (c *Client) verdictAll(keys []string, o *acquireOptions, lead *attempt, resp *clientv3.TxnResponse) error {
+func (c *Client) verdictAll(ctx context.Context, keys []string, o *acquireOptions, lead *attempt, resp *clientv3.TxnResponse) error {
 	if err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func (c *Client) verdictAll(keys []string, o *acquireOptions, lead *attempt, res
 	for i, key := range keys {
 		own, line := resp.Responses[1+2*i].GetResponseRange(), resp.Responses[2+2*i].GetResponseRange()
 		if len(own.Kvs) > 0 {
-			return &HeldError{Info: c.info(key, own.Kvs[0], nil, line.Count)}
+			return c.heldBy(ctx, own.Kvs[0], c.info(key, own.Kvs[0], nil, line.Count))
 		}
 		if line.Count > 0 && !o.barge {
 			return &HeldError{Info: Info{Key: key, Waiting: line.Count}}

@@ -190,7 +190,9 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 			return &WorkError{Record: dead}
 		case err == nil:
 			if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-				return &HeldError{Info: c.info(key, kvs[0], nil, 0)}
+				if err := c.heldBy(ctx, kvs[0], c.info(key, kvs[0], nil, 0)); err != nil {
+					return err
+				}
 			}
 			w.changed(firstKV(resp, 1))
 			return c.admitWork(ctx, key, w)

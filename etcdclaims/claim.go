@@ -41,14 +41,19 @@ func (cl *Claim) Fence() int64 {
 	if cl.t == nil {
 		return 0
 	}
-	return cl.t.fence
+	return cl.t.token().Fence
 }
 
 // Revision returns the etcd revision of the transaction that made the claim:
-// the fence without the epoch. It is the ModRevision of every key that an
+// the fence without the epoch, except for a claim with Shared. It is the ModRevision of every key that an
 // operation of Then wrote, until the key is written again. It is 0 for a
 // passthrough claim.
-func (cl *Claim) Revision() int64 { return revision(cl.Fence()) }
+func (cl *Claim) Revision() int64 {
+	if cl.t == nil {
+		return 0
+	}
+	return revision(cl.t.fence)
+}
 
 // Token returns the key and the fence, to be sent along with requests.
 func (cl *Claim) Token() fencing.Token { return tokenOf(cl.key, cl.Fence()) }
@@ -304,7 +309,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 				return t.lost()
 			}
 			rev = 0
-			if kvs := resp.Responses[2].GetResponseRange().Kvs; len(kvs) > 0 {
+			if kvs := resp.Responses[len(resp.Responses)-1].GetResponseRange().Kvs; len(kvs) > 0 {
 				rev = kvs[0].ModRevision
 				if string(kvs[0].Value) == value {
 					break // it was done by a request whose reply was lost
@@ -326,7 +331,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 			}
 			fallthrough
 		default:
-			return callError("note", t.key, err)
+			return callError("note", t.token().Key, err)
 		}
 		t.s.mu.Lock()
 		t.noteRev = max(t.noteRev, rev)

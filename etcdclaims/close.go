@@ -51,7 +51,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	var errs []error
 	end := func(t *term, err error) {
 		if err != nil {
-			errs = append(errs, callError("release", t.key, err))
+			errs = append(errs, callError("release", t.token().Key, err))
 		}
 		released++
 		if !closing {
@@ -85,6 +85,9 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 		if err != nil && !closing {
 			t.settleLater(nil, txn.Request{})
+		}
+		if err == nil && resp.Succeeded {
+			t.clearLeft(resp)
 		}
 		end(t, err)
 	})

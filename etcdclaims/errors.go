@@ -142,6 +142,13 @@ func (i Info) standing() string {
 	if i.Kind == kindSlots {
 		return fmt.Sprintf("divided into %d slots: use Slots(%d)", i.Slots, i.Slots)
 	}
+	if i.Kind == kindShared {
+		by := "other callers"
+		if i.Shared > 0 {
+			by = fmt.Sprintf("%d callers", i.Shared)
+		}
+		return fmt.Sprintf("shared by %s (fence %d)", by, i.Fence)
+	}
 	s := "held by " + i.Owner
 	if i.Slots > 0 {
 		s = fmt.Sprintf("held in all %d slots, the first of them by %s", i.Slots, i.Owner)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -17,7 +18,8 @@ import (
 //
 // The client of the holder is notified within a second if it can reach etcd.
 // Its claim is lost with ReasonDeleted, and LostError.Err contains the reason.
-// A key that has slots returns ErrSlots: release one of them, by its SlotKey.
+// A key that has slots returns ErrSlots: release one of them, by its SlotKey. If callers
+// share the key, all of them lose it.
 // A reason longer than MaxKeyBytes returns ErrTooLarge. As with every loss,
 // the handler may run on for a while: only fences stop its writes.
 func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
@@ -65,11 +67,17 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 				return notTheTerm(i, fence)
 			}
 		}
+		if own == nil && first == 0 && !strings.Contains(key, sharedSuffix) {
+			return c.forceLeft(ctx, key, reason)
+		}
 		if own == nil {
 			return nil
 		}
 		if h, err := decodeHolder(own.Value); err == nil && h.Kind == kindSlots {
 			return callError("force the release of", key, fmt.Errorf("%w: the key has %d; name one of them, as %q", ErrSlots, h.Slots, SlotKey(key, 0)))
+		}
+		if isShared(own) {
+			return c.forceShared(ctx, key, own, reason)
 		}
 		if first == 0 {
 			first = own.ModRevision

@@ -30,11 +30,16 @@ type Info struct {
 	// Kind is empty for a claim, and "lock" for a lock of Locks. It is
 	// "zombie" if the handler did not return within its drain, and "resting"
 	// if the claim was released before its MinHold. It is "slots" for a key that
-	// has slots; those are listed under keys of their own, see SlotKey.
+	// has slots, and "shared" for a key that callers share; the claims of both are
+	// listed under keys of their own, see SlotKey and Shared.
 	Kind string
 	// Slots is the number of slots of a key that has any. In the error of a call
 	// with Slots the rest of Info describes the holder of slot 0.
 	Slots int
+	// Shared is the number of callers that share the key, which then has the Kind
+	// "shared". Only Lookup and the error of a call that was refused set it. List shows the
+	// claims of these callers under keys of their own, see [Shared].
+	Shared int64
 	// Waiting is the number of callers in line, as Client.Line returns them.
 	// Callers within the client that holds the key have no place in etcd and
 	// are not counted. List and Watch do not set Waiting.
@@ -51,7 +56,7 @@ type Info struct {
 	// version of this package, or another program, wrote the key.
 	Expires time.Time
 	// Lease is the lease of the claim. Zero means that the key has no lease and does
-	// not expire: its Kind is "slots", or another program wrote it.
+	// not expire: its Kind is "slots" or "shared", or another program wrote it.
 	Lease clientv3.LeaseID
 }
 
@@ -118,12 +123,16 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	}
 	own := firstKV(resp, 0)
 	i := c.info(key, own, firstKV(resp, 1), resp.Responses[3].GetResponseRange().Count)
-	if i.Kind == kindSlots {
-		resp, err := c.read(ctx, c.store.countWaiting(keyspace.SlotFamily(key)))
+	if i.Kind == kindSlots || i.Kind == kindShared {
+		resp, err := c.read(ctx, c.store.countWaiting(keyspace.SlotFamily(key)), clientv3.OpGet(l.sharers(key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 		if err != nil {
 			return Info{}, callError("look up", key, err)
 		}
-		i.Waiting = resp.Responses[0].GetResponseRange().Count
+		if i.Kind == kindSlots {
+			i.Waiting = resp.Responses[0].GetResponseRange().Count
+		} else if i.Shared = resp.Responses[1].GetResponseRange().Count; i.Shared == 0 {
+			return Info{Key: key, Waiting: i.Waiting}, nil // the last holders have died
+		}
 	}
 	if i.Lease == clientv3.NoLease {
 		return i, nil
@@ -285,7 +294,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 
 // waiterOf returns the caller whose place in line the key is.
 func waiterOf(kv *mvccpb.KeyValue) Waiter {
-	w := Waiter{Claim: path.Base(string(kv.Key)), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
+	w := Waiter{Claim: strings.TrimPrefix(path.Base(string(kv.Key)), sharedPlace), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
 	if h, err := decodeHolder(kv.Value); err == nil {
 		w.Owner, w.Instance, w.Since = h.Owner, h.Instance, h.Since
 	}

@@ -82,7 +82,7 @@ func placeOf(kv *mvccpb.KeyValue, waiting string) place {
 // the line stands, unless there is no reason to expect one. to names the attempt
 // that it is handed to, if any.
 func (t *term) pass(l line) (r txn.Request, to string) {
-	if t.surplus() {
+	if t.surplus() || t.shared != nil {
 		return t.free(), ""
 	}
 	in := t.leaving()

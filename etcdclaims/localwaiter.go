@@ -62,7 +62,7 @@ func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPla
 // mayWaitLocally reports whether the acquisition wants nothing but the key.
 func mayWaitLocally(s *session, o *acquireOptions, w *workPlan) bool {
 	a := &attempt{opts: o, work: w}
-	return a.grantable() && !s.manual && !o.reentrant && !o.supersede && o.slots == nil
+	return a.grantable() && !s.manual && !o.reentrant && !o.supersede && o.slots == nil && o.shared == nil
 }
 
 // awaitLocal waits until the local waiter has a term, or with neither that nor an
@@ -89,7 +89,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 			}
 			continue
 		case <-f.a.s.dead:
-			cause = f.a.s.lossOf(f.a.key, 0)
+			cause = f.a.s.lossOf(tokenOf(f.a.key, 0))
 		case <-ctx.Done():
 			cause = wire.ContextError(ctx)
 		}
@@ -102,7 +102,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 			}
 		}
 		if t == nil && f.a.s.isLost() {
-			return nil, f.a.s.lossOf(f.a.key, 0)
+			return nil, f.a.s.lossOf(tokenOf(f.a.key, 0))
 		}
 		if t == nil {
 			return nil, nil //nolint:nilnil // it goes the usual way
@@ -124,7 +124,7 @@ func (f *localWaiter) awaitTurn(ctx context.Context) error {
 	case <-f.after:
 		return nil
 	case <-f.a.s.dead:
-		return f.a.s.lossOf(f.a.key, 0)
+		return f.a.s.lossOf(tokenOf(f.a.key, 0))
 	case <-ctx.Done():
 		return wire.ContextError(ctx)
 	}

@@ -118,6 +118,9 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 	e := c.store.epoch.Load()
 	if st.kv != nil {
 		switch {
+		case isShared(st.kv):
+			n, err := c.clearShared(ctx, key, st.kv)
+			return 0, false, err == nil && n == 0 || txn.IsTransient(err), err
 		case !st.ownedBy(owner):
 			return 0, false, false, nil
 		case st.outdated(e):

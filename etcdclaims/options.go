@@ -1,6 +1,7 @@
 package etcdclaims
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -109,8 +110,9 @@ type acquireOptions struct {
 	minHold    time.Duration
 	cmps       []clientv3.Cmp
 	ops        []clientv3.Op
-	note       []byte // nil: none
-	slots      *slots // nil: none
+	note       []byte   // nil: none
+	slots      *slots   // nil: none
+	shared     *sharing // nil: the claim is exclusive
 
 	// Of the call, which its caller has no say in:
 
@@ -280,6 +282,9 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 		if err := o.slots.check(o); err != nil {
 			return err
 		}
+	}
+	if o.shared != nil && (o.slots != nil || o.reentrant || o.supersede) {
+		return errors.New("etcdclaims: Shared excludes Slots, Reentrant and Supersede")
 	}
 	if c.Passthrough() {
 		if len(o.cmps)+len(o.ops) > 0 {

@@ -14,7 +14,7 @@ import (
 // come up for a caller that is gone.
 func (a *attempt) takeOrQueue() txn.Request {
 	st := a.s.c.store
-	if a.sharedKey() != "" && a.supersedes == nil && a.slots == nil {
+	if a.sharedKey() != "" && a.supersedes == nil && !a.readsRecord() {
 		r := a.takeIfFree()
 		count := txn.Range(st.layout.waiting(a.key))
 		count.GetRequestRange().CountOnly = true
@@ -30,9 +30,9 @@ func (a *attempt) takeOrQueue() txn.Request {
 	if !a.opts.barge && a.supersedes == nil {
 		cmps = append(cmps, a.s.c.nobodyInLine(a.lineKey()))
 	}
-	join := clientv3.OpPut(st.layout.waiter(a.lineKey(), a.id), a.placeValue(), clientv3.WithLease(a.s.id))
+	join := clientv3.OpPut(a.place(), a.placeValue(), clientv3.WithLease(a.s.id))
 	els := []clientv3.Op{join, clientv3.OpGet(st.layout.own(a.key)), st.countWaiting(a.key)}
-	if a.slots != nil {
+	if a.readsRecord() {
 		els = append([]clientv3.Op{join}, a.readOps()...)
 	}
 	return txn.Request{
@@ -49,7 +49,30 @@ func (a *attempt) takeOrQueue() txn.Request {
 
 // grantable reports whether a releaser can hand the key to the attempt.
 func (a *attempt) grantable() bool {
-	return a.work == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
+	return a.work == nil && a.shared == nil && a.opts.shared == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
+}
+
+// sharedPlace begins the ids of callers with Shared in line. It comes after all other ids,
+// which are hexadecimal. So these callers can ask whether an exclusive one is before them.
+const sharedPlace = "~"
+
+// place is the attempt's place in line.
+func (a *attempt) place() string {
+	id := a.id
+	if a.shared != nil {
+		id = sharedPlace + id
+	}
+	return a.s.c.store.layout.waiter(a.lineKey(), id)
+}
+
+// lastBefore ends the range of the places that must be gone before the attempt's turn
+// comes: all that were taken before its own, or the exclusive ones among them.
+func (a *attempt) lastBefore() string {
+	line := a.s.c.store.layout.waiting(a.lineKey())
+	if a.shared != nil {
+		return line + sharedPlace
+	}
+	return rangeEnd(line)
 }
 
 // placeValue is what a releaser may put as the claim, or says that it must not.
@@ -74,6 +97,7 @@ type position struct {
 	own, pred *mvccpb.KeyValue
 	behind    bool  // there is a place before it that was not read
 	next      bool  // a slot is free that was not tried
+	shared    bool  // the attempt is the first in line, and shared holders are in its way
 	rev       int64 // of that knowledge
 }
 
@@ -81,20 +105,25 @@ type position struct {
 // leaves the line with that: nobody may hand it the key again.
 func (a *attempt) advance() txn.Request {
 	st := a.s.c.store
-	mine, line := st.layout.waiter(a.lineKey(), a.id), st.layout.waiting(a.lineKey())
+	mine, line, end := a.place(), st.layout.waiting(a.lineKey()), a.lastBefore()
 	cmps := append(a.cmps(), clientv3.Compare(clientv3.CreateRevision(mine), "=", a.queued))
-	if !a.opts.barge {
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithPrefix(), ">", a.queued-1))
+	switch {
+	case a.opts.barge || a.shared != nil && a.shared.first:
+	case a.shared != nil: // nobody at all, since what follows fails for an empty range
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithRange(end), "=", 0))
+	default:
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithRange(end), ">", a.queued-1))
 	}
 	return txn.Request{
-		Key:  a.sharedKey(),
-		Also: a.alsoKeys(),
+		Key:    a.sharedKey(),
+		Also:   a.alsoKeys(),
+		Beside: a.beside(),
 		In: txn.Of(
 			cmps,
 			append(a.take(), clientv3.OpDelete(mine)),
 			append(a.readOps(),
 				clientv3.OpGet(mine),
-				clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
+				clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithRange(end), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),
 		),
 	}
 }
@@ -108,9 +137,9 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err er
 		return p, false, err
 	}
 	n := len(resp.Responses)
-	if a.slots == nil {
+	if !a.readsRecord() {
 		v.refused = v.own == nil
-	} else if err := a.judgeSlots(&v); err != nil {
+	} else if err := a.judgeState(&v); err != nil {
 		return p, false, err
 	}
 	if a.granted = a.taken(v.own); a.granted > 0 {
@@ -128,7 +157,11 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err er
 	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 && !a.opts.barge {
 		p.pred = kvs[0]
 	}
-	p.next = p.own == nil && !v.refused
+	if a.shared != nil && p.pred == nil && !a.shared.first {
+		a.shared.first, p.next = true, p.own == nil
+	}
+	p.next = p.next || p.own == nil && !v.refused
+	p.shared = p.pred == nil && isShared(p.own)
 	if p.own == nil && p.pred == nil {
 		if a.work != nil && a.work.changed(v.work) {
 			a.describe()

@@ -298,11 +298,14 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 		case err == nil:
 			err = errors.New("the record keeps changing")
 			if holder := firstKV(resp, 0); holder != nil {
-				held := &HeldError{Info: c.info(key, holder, nil, 0)}
-				if sent == 0 {
+				held := c.heldBy(ctx, holder, c.info(key, holder, nil, 0))
+				switch {
+				case held == nil:
+				case sent == 0:
 					return held
+				default:
+					return fail(held) // what was sent may arrive when it is free
 				}
-				return fail(held) // what was sent may arrive when it is free
 			}
 		case errors.Is(err, ErrUnknown):
 			sent = kv.ModRevision

@@ -12,12 +12,54 @@ import (
 type registry struct {
 	mu       sync.Mutex
 	terms    map[string]*term // by key
-	waitedOn map[string]bool  // keys that the client had to wait for
-	underWay map[string]int   // by claim id: attempts, and terms that a cleanup gives up
+	shared   map[string]recordOf
+	waitedOn map[string]bool // keys that the client had to wait for
+	underWay map[string]int  // by claim id: attempts, and terms that a cleanup gives up
+}
+
+// recordOf is the record of a key that the client shares.
+type recordOf struct {
+	rev   int64 // of the newest
+	epoch int64 // under which that was put
+	terms int   // how many of them share the key
 }
 
 func newRegistry() registry {
-	return registry{terms: make(map[string]*term), underWay: make(map[string]int)}
+	return registry{terms: make(map[string]*term), shared: make(map[string]recordOf), underWay: make(map[string]int)}
+}
+
+// sharedRev returns the revision of the record, put under the epoch, of a key that the
+// client shares, or 0. There may be another one by now.
+func (r *registry) sharedRev(key string, epoch int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if of := r.shared[key]; of.epoch == epoch {
+		return of.rev
+	}
+	return 0
+}
+
+// sharedBy returns how many claims of the client share the key.
+func (r *registry) sharedBy(key string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shared[key].terms
+}
+
+// share counts the terms that share a key; r.mu is held.
+func (r *registry) share(s *sharing, by int) {
+	if s == nil {
+		return
+	}
+	now := r.shared[s.key]
+	if now.terms += by; now.terms == 0 {
+		delete(r.shared, s.key)
+		return
+	}
+	if s.rev > now.rev || s.epoch > now.epoch {
+		now.rev, now.epoch = s.rev, s.epoch
+	}
+	r.shared[s.key] = now
 }
 
 // add registers a term as the holder of its key, unless open has ended: then Close
@@ -33,6 +75,7 @@ func (r *registry) add(t *term, open context.Context) bool {
 	}
 	if younger := r.terms[t.key]; younger == nil || younger.fence < t.fence {
 		r.terms[t.key] = t
+		r.share(t.shared, 1)
 	}
 	return true
 }
@@ -43,6 +86,7 @@ func (r *registry) remove(t *term) {
 	defer r.mu.Unlock()
 	if r.terms[t.key] == t {
 		delete(r.terms, t.key)
+		r.share(t.shared, -1)
 	}
 }
 

@@ -146,7 +146,7 @@ func (t *term) rest(ctx context.Context) error {
 	t.restsFrom(m, err)
 	t.s.c.countRelease(t, nil)
 	if err != nil {
-		return callError("release", t.key, txn.Unknown(fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)))
+		return callError("release", t.token().Key, txn.Unknown(fmt.Errorf("it is held for its MinHold, by a lease that is yet to be granted: %w", err)))
 	}
 	return nil
 }

@@ -99,6 +99,7 @@ func (t *term) drop(ctx context.Context) error {
 		resp, err := st.Do(ctx, r)
 		if err == nil && resp.Succeeded {
 			t.s.c.local.recordArrival(there, resp.Header.Revision)
+			t.clearLeft(resp)
 			if to != "" {
 				t.s.c.local.leaveTo(t, to)
 			}
@@ -181,19 +182,26 @@ func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 	}
 	t.settleLater(w, r)
 	t.finish(ErrReleased)
-	return callError(call, t.key, txn.Unknown(err))
+	return callError(call, t.token().Key, txn.Unknown(err))
 }
 
 // free frees the key; waiters notice it by their watches. A client may give up its own
 // claim under any epoch.
-func (t *term) free() txn.Request {
-	return txn.Request{Key: t.lineKey(), Urgent: true, In: t.leaving()}
+func (t *term) free() txn.Request { return t.leavesWith(t.leaving()) }
+
+// leavesWith is the request that gives the key up without handing it over.
+func (t *term) leavesWith(in *pb.TxnRequest) txn.Request {
+	r := txn.Request{Key: t.lineKey(), Urgent: true, In: in}
+	if t.shared != nil {
+		r.Beside, r.Also = txn.Leaves, []string{t.key} // no note of it goes along
+	}
+	return r
 }
 
 // dropping frees the key even if there is a line. If it is refused, it reads the owner.
 func (t *term) dropping() txn.Request {
 	r := t.deletion()
-	r.In.Failure = append([]*pb.RequestOp{txn.Get(r.In.Compare[0].Key), txn.Get(t.s.c.store.epochKey)}, r.In.Failure...)
+	r.In.Failure = append(txn.Then(t.readOps()...).Success, r.In.Failure...)
 	return r
 }
 
@@ -213,6 +221,9 @@ func (t *term) leaving() *pb.TxnRequest {
 	}
 	if t.noticed {
 		in.Success = append(in.Success, txn.Delete([]byte(t.noticeKey())))
+	}
+	if t.shared != nil {
+		in.Success = append(in.Success, t.leavesShared()...)
 	}
 	return in
 }
@@ -255,6 +266,8 @@ func (t *term) delete(ctx context.Context) error {
 	resp, err := t.s.c.store.Do(ctx, t.deletion())
 	if err == nil && !resp.Succeeded {
 		t.clearAway()
+	} else if err == nil {
+		t.clearLeft(resp)
 	}
 	return err
 }
@@ -266,7 +279,7 @@ func (t *term) deletion() txn.Request {
 	if t.noticed {
 		in.Failure = []*pb.RequestOp{txn.Delete([]byte(t.noticeKey()))}
 	}
-	return txn.Request{Key: t.lineKey(), Urgent: true, In: in}
+	return t.leavesWith(in)
 }
 
 // clearAway deletes the term's handoff notice and its note in the background:

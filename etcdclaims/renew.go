@@ -167,8 +167,8 @@ func (s *session) verify(ctx context.Context) error {
 	var notices []*mvccpb.KeyValue
 	for first := true; first || len(terms)+len(waits) > 0; first = false {
 		limit := s.c.store.MaxOps()
-		n := min(len(terms), limit/2)
-		m := min(len(waits), limit-2*n)
+		n, width := fitting(terms, limit)
+		m := min(len(waits), limit-width)
 		since, waiting := s.c.waiters.noticesSince(s)
 		waiting = waiting && verified == 0
 		in := s.allOwned(terms[:n], waits[:m])
@@ -178,8 +178,8 @@ func (s *session) verify(ctx context.Context) error {
 		}
 		resp, err := s.c.store.Send(ctx, txn.Request{In: in})
 		switch {
-		case wire.IsTooManyOps(err) && 2*n+m > txn.LeastOps:
-			s.c.store.FewerOps(2*n + m)
+		case wire.IsTooManyOps(err) && width+m > txn.LeastOps:
+			s.c.store.FewerOps(width + m)
 			continue
 		case err != nil:
 			return err
@@ -211,6 +211,22 @@ func (s *session) verify(ctx context.Context) error {
 	return nil
 }
 
+// fitting returns how many of the terms one request can verify, and how many conditions
+// that takes.
+func fitting(terms []*term, limit int) (n, width int) {
+	for _, t := range terms {
+		more := 2
+		if t.shared != nil {
+			more = 3
+		}
+		if width+more > limit {
+			break
+		}
+		n, width = n+1, width+more
+	}
+	return n, width
+}
+
 // allOwned succeeds if the session owns all of the terms and nothing has changed
 // for those who wait. Either way it reads the epoch, which makes etcd answer from
 // the present: a transaction without a read would be answered from whatever the
@@ -222,6 +238,9 @@ func (s *session) allOwned(terms []*term, waits []wait) *pb.TxnRequest {
 	for _, t := range terms {
 		own := []byte(st.layout.own(t.key))
 		in.Compare = append(in.Compare, txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, s.id))
+		if t.shared != nil {
+			in.Compare = append(in.Compare, txn.ModifiedAt([]byte(st.layout.own(t.shared.key)), t.shared.rev))
+		}
 	}
 	for _, w := range waits {
 		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(w.key), w.rev))
@@ -244,6 +263,9 @@ func (s *session) reconcile(ctx context.Context, terms []*term, waits []wait) er
 		// Not keys only: etcd 3.7 answers that from its index, which does not know
 		// the lease.
 		in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.key))))
+		if t.shared != nil {
+			in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.shared.key))))
+		}
 	}
 	for _, w := range waits {
 		in.Success = append(in.Success, txn.Get([]byte(w.key)))
@@ -252,11 +274,20 @@ func (s *session) reconcile(ctx context.Context, terms []*term, waits []wait) er
 	if err != nil {
 		return err
 	}
-	for i, t := range terms {
-		t.judge(resp.Responses[i].GetResponseRange().Kvs)
+	replies := resp.Responses
+	next := func() (kvs []*mvccpb.KeyValue) {
+		kvs, replies = replies[0].GetResponseRange().Kvs, replies[1:]
+		return kvs
 	}
-	for i, w := range waits {
-		s.c.waiters.judge(w, resp.Responses[len(terms)+i].GetResponseRange().Kvs)
+	for _, t := range terms {
+		if owned := t.judge(next()); t.shared != nil {
+			if record := next(); owned {
+				t.judgeRecord(record)
+			}
+		}
+	}
+	for _, w := range waits {
+		s.c.waiters.judge(w, next())
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	}
 	els := a.strayNote()
 	if a.enqueues {
-		els = append(els, clientv3.OpDelete(st.layout.waiter(a.lineKey(), a.id)))
+		els = append(els, clientv3.OpDelete(a.place()))
 	}
 	if a.slots != nil { // it may have been handed another slot than it has tried
 		els = append([]clientv3.Op{a.slots.readAll(st.layout)}, els...)
@@ -98,6 +98,9 @@ func (a *attempt) drop() []clientv3.Op {
 	if a.opts.note != nil {
 		ops = append(ops, clientv3.OpDelete(l.note(a.key)))
 	}
+	if a.shared != nil {
+		ops = append(ops, a.clearsShared())
+	}
 	return ops
 }
 
@@ -124,14 +127,17 @@ func (a *attempt) undo() {
 			drop, gone = append(drop, before), append(gone, clientv3.OpTxn(unclaimed, []clientv3.Op{before}, nil))
 		}
 		if a.enqueues {
-			left := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.lineKey(), a.id)), clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
+			left := []clientv3.Op{clientv3.OpDelete(a.place()), clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
 			drop, gone = append(drop, left...), append(gone, left...)
 		}
 		if a.slots != nil {
 			read := []clientv3.Op{a.slots.readAll(st.layout)}
 			drop, gone = append(read, drop...), append(read, gone...)
 		}
-		r = txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Urgent: true, TakesBack: a.work == nil && a.slots == nil, In: txn.Of(a.hasKey(), drop, gone)}
+		r = txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Urgent: true, In: txn.Of(a.hasKey(), drop, gone)}
+		if a.work == nil && !a.readsRecord() {
+			r.Beside = txn.TakesBack
+		}
 		if a.unsure && !a.answered {
 			r.Void = &txn.Void{Ticket: a.ticket, Lease: a.s.id}
 		}

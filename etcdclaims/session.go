@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -333,14 +334,14 @@ func (s *session) die(reason Reason, err error) {
 
 // lossOf returns why the session is dead, as the error of something that waited
 // on it; with a fence if it had the key already.
-func (s *session) lossOf(key string, fence int64) error {
+func (s *session) lossOf(token fencing.Token) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	why := fmt.Errorf("%w: %v", errSessionLost, s.cause.Reason)
 	if s.cause.Err != nil {
 		why = fmt.Errorf("%w: %w", why, s.cause.Err)
 	}
-	return &LostError{Token: tokenOf(key, fence), Reason: ReasonSessionDead, Err: why}
+	return &LostError{Token: token, Reason: ReasonSessionDead, Err: why}
 }
 
 // notRenewed returns why the last renewal failed, for the loss of the claims that

@@ -127,12 +127,6 @@ func (s *slots) recorded(l layout) *pb.Compare {
 	return txn.ValueIs([]byte(l.own(s.key)), s.record())
 }
 
-// recordedCmp is recorded as clientv3 has it.
-func (s *slots) recordedCmp(l layout) clientv3.Cmp {
-	cmps, _, _ := txn.Operations(&pb.TxnRequest{Compare: []*pb.Compare{s.recorded(l)}})
-	return cmps[0]
-}
-
 func (s *slots) readRecord(l layout) clientv3.Op { return clientv3.OpGet(l.own(s.key)) }
 
 func (s *slots) readAll(l layout) clientv3.Op {
@@ -166,41 +160,6 @@ func (s *slots) learn(record *mvccpb.KeyValue) bool {
 	}
 	s.n, s.unset, s.raw = h.Slots, false, string(record.Value)
 	return true
-}
-
-// lineKey is the key by which the attempt stands in line and in round trips.
-func (a *attempt) lineKey() string {
-	if a.slots != nil {
-		return a.slots.family
-	}
-	return a.key
-}
-
-// asked is the key that the call is for.
-func (a *attempt) asked() string {
-	if a.slots != nil {
-		return a.slots.key
-	}
-	return a.key
-}
-
-// alsoKeys are further keys that the attempt's requests concern.
-func (a *attempt) alsoKeys() []string {
-	switch {
-	case a.slots == nil:
-		return nil
-	case a.slots.unset: // it puts the record, where a claim on the whole key would be
-		return []string{a.key, a.slots.key}
-	}
-	return []string{a.key}
-}
-
-// lineKey is the key by which the term's line and its requests go.
-func (t *term) lineKey() string {
-	if t.slots != nil {
-		return t.slots.family
-	}
-	return t.key
 }
 
 // setSlot makes a slot the one that is tried, or was taken.
@@ -261,19 +220,6 @@ func (a *attempt) judgeSlots(v *snapshot) error {
 	return nil
 }
 
-// joinSlots reads from the reply to takeOrQueue where the attempt stands in line. It
-// leaves the line with an error.
-func (a *attempt) joinSlots(p *position, inner *pb.TxnResponse) error {
-	v := a.snapshot(&clientv3.TxnResponse{Header: &pb.ResponseHeader{Revision: p.rev}, Responses: inner.Responses[1:]})
-	if err := a.judgeSlots(&v); err != nil {
-		a.undo()
-		return err
-	}
-	a.slots.inLine, a.opts.slots.inLine = true, true
-	p.own, p.behind = v.own, v.waiting > 1 && !a.opts.barge
-	return nil
-}
-
 // dropSlots gives up the slots among the claims that the attempt was handed, except the
 // one that it tried or has.
 func (a *attempt) dropSlots(ctx context.Context, kvs []*mvccpb.KeyValue) error {
@@ -292,66 +238,6 @@ func (a *attempt) dropSlots(ctx context.Context, kvs []*mvccpb.KeyValue) error {
 		}
 	}
 	return nil
-}
-
-// slotRefused returns why a slot could not be taken, as failed does for a key.
-func (a *attempt) slotRefused(v snapshot) (rev int64, err error) {
-	c := a.s.c
-	if err := a.judgeSlots(&v); err != nil {
-		return 0, err
-	}
-	if rev := a.taken(v.own); rev > 0 {
-		return rev, nil
-	}
-	if err := c.store.learnEpoch(v.epoch, v.rev); err != nil {
-		return 0, err
-	}
-	switch {
-	case !c.store.epoch.Load().Is(a.epoch):
-		return 0, nil
-	case v.own != nil:
-		return 0, &HeldError{Info: a.holderOf(v.own)}
-	case v.waiting > 0 && !a.opts.barge:
-		return 0, &HeldError{Info: Info{Key: a.slots.key, Slots: a.slots.n, Waiting: v.waiting}}
-	case len(a.opts.cmps) > 0 && v.refused:
-		return 0, fmt.Errorf("%w: acquiring %q", ErrRefused, a.slots.key)
-	}
-	return 0, nil
-}
-
-// holderOf describes what holds the key that the call is for.
-func (a *attempt) holderOf(own *mvccpb.KeyValue) Info {
-	i := a.s.c.info(a.asked(), own, nil, 0)
-	if a.slots != nil && a.slots.number(own.Key, a.s.c.store.layout) >= 0 {
-		i.Slots = a.slots.n
-	}
-	return i
-}
-
-// heard reports whether a change that was watched may let the attempt go on, or has
-// given it the key. Between the record and the slots there may be keys of others.
-func (a *attempt) heard(ev *clientv3.Event) bool {
-	if a.slots != nil {
-		l, name := a.s.c.store.layout, string(ev.Kv.Key)
-		if name == l.own(a.slots.key) {
-			return true // the number of slots is another
-		}
-		i := a.slots.number(ev.Kv.Key, l)
-		if i < 0 && !strings.HasPrefix(name, l.lines()) {
-			return false
-		}
-		if i >= 0 && i < a.slots.n && ev.Type == mvccpb.Event_DELETE {
-			a.setSlot(i)
-		}
-	}
-	if ev.Type == mvccpb.Event_DELETE {
-		return true
-	}
-	if a.granted = a.taken(ev.Kv); a.granted == 0 {
-		return false
-	}
-	a.handed() // its notice has not arrived yet
-	return true
 }
 
 // surplus reports whether the key does not have the term's slot any more, as far as

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -23,10 +24,12 @@ type term struct {
 	epoch   int64 // ModRevision of the epoch's key, 0 if there is none
 	since   clock.Reading
 	attempt int
-	shelf   *shelf // that the record of work was put on, or nil
-	noticed bool   // it was handed over, by a notice that stays until it ends
-	line    line   // the waiters behind it, as far as known
-	slots   *slots // of which it has one, or nil; only the goroutine that gives it up changes them
+	shelf   *shelf   // that the record of work was put on, or nil
+	noticed bool     // it was handed over, by a notice that stays until it ends
+	line    line     // the waiters behind it, as far as known
+	slots   *slots   // of which it has one, or nil; only the goroutine that gives it up changes them
+	shared  *sharing // the record of the key that it shares, or nil; it does not change
+	value   string   // of the shared claim
 
 	local localQueue // the callers of this client that wait for it, under localLine's mutex
 
@@ -74,36 +77,57 @@ const (
 
 func tokenOf(key string, fence int64) fencing.Token { return fencing.Token{Key: key, Fence: fence} }
 
-func (t *term) token() fencing.Token { return tokenOf(t.key, t.fence) }
+// token names the key and the fence. A shared claim has those of the record: a key and a
+// revision of its own are its guard, and no gate's business.
+func (t *term) token() fencing.Token {
+	if t.shared != nil {
+		return tokenOf(t.shared.key, keyspace.Fence(t.fence>>epochShift, t.shared.rev))
+	}
+	return tokenOf(t.key, t.fence)
+}
+
+// claim returns a handle of the term.
+func (t *term) claim() *Claim { return &Claim{t: t, key: t.token().Key} }
 
 func (t *term) fields(more ...zap.Field) []zap.Field {
-	return append(more, zap.String("key", t.key), zap.Int64("fence", t.fence), zap.String("claim", t.id))
+	token := t.token()
+	return append(more, zap.String("key", token.Key), zap.Int64("fence", token.Fence), zap.String("claim", t.id))
 }
 
 // guard is the condition that the term is still the owner: its revision; its
 // lease, since a restore can repeat a revision but not that it comes with this
 // lease; and the epoch, so that raising it ends all that was before.
 func (t *term) guard() []clientv3.Cmp {
-	own := t.s.c.store.layout.own(t.key)
-	return []clientv3.Cmp{
+	l := t.s.c.store.layout
+	own := l.own(t.key)
+	cmps := []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(own), "=", revision(t.fence)),
 		clientv3.Compare(clientv3.LeaseValue(own), "=", int64(t.s.id)),
-		clientv3.Compare(clientv3.ModRevision(t.s.c.store.layout.epoch()), "=", t.epoch),
+		clientv3.Compare(clientv3.ModRevision(l.epoch()), "=", t.epoch),
 	}
+	if t.shared != nil {
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.own(t.shared.key)), "=", t.shared.rev))
+	}
+	return cmps
 }
 
 // readOps reads why a guard failed.
 func (t *term) readOps() []clientv3.Op {
 	st := t.s.c.store
-	return []clientv3.Op{
+	ops := []clientv3.Op{
 		clientv3.OpGet(st.layout.own(t.key)), // with its lease, which keys only would leave out
 		clientv3.OpGet(st.layout.epoch()),
 	}
+	if t.shared != nil {
+		ops = append(ops, clientv3.OpGet(st.layout.own(t.shared.key)))
+	}
+	return ops
 }
 
 // owned judges what readOps read. False means that the term is lost.
 func (t *term) owned(resp *clientv3.TxnResponse) bool {
-	return t.judge(resp.Responses[0].GetResponseRange().Kvs) && t.judgeEpoch(resp.Responses[1].GetResponseRange().Kvs)
+	return t.judge(resp.Responses[0].GetResponseRange().Kvs) && t.judgeEpoch(resp.Responses[1].GetResponseRange().Kvs) &&
+		(t.shared == nil || t.judgeRecord(resp.Responses[2].GetResponseRange().Kvs))
 }
 
 // newTerm makes a granted claim part of its session and its client. It returns
@@ -121,6 +145,13 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 			own.n, own.raw = own.i+1, ""
 		}
 		t.slots = &own
+	}
+	if a.shared != nil {
+		own := *a.shared
+		if own.rev == 0 { // it has put the record itself
+			own.rev = revision(fence)
+		}
+		t.shared, t.value = &own, a.value
 	}
 	if t.noted {
 		t.noteSeq, t.noteRev = 1, revision(fence)
@@ -168,7 +199,7 @@ func (t *term) context() context.Context {
 	defer t.s.mu.Unlock()
 	if t.ctx == nil {
 		ctx := fencing.NewContext(carried, t.token())
-		t.ctx, t.cancel = context.WithCancelCause(fencing.WithCheck(ctx, (&Claim{t: t, key: t.key}).Check))
+		t.ctx, t.cancel = context.WithCancelCause(fencing.WithCheck(ctx, t.claim().Check))
 		if t.stopCause != nil {
 			t.cancel(t.stopCause)
 		}

@@ -59,5 +59,5 @@ func (t *term) commit(ctx context.Context, then []clientv3.Op) (*clientv3.TxnRes
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrLost):
 		return nil, err
 	}
-	return nil, callError("commit under the claim on", t.key, err)
+	return nil, callError("commit under the claim on", t.token().Key, err)
 }

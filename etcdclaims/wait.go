@@ -49,7 +49,7 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	if err != nil {
 		return nil, err
 	}
-	return &Claim{t: t, key: t.key}, nil
+	return t.claim(), nil
 }
 
 // wait acquires the key, in line where it is held.
@@ -221,8 +221,8 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 	}
 	a.queued = resp.Header.Revision
 	p = &position{rev: resp.Header.Revision}
-	if a.slots != nil {
-		if err := a.joinSlots(p, inner); err != nil {
+	if a.readsRecord() {
+		if err := a.joined(p, inner); err != nil {
 			return 0, nil, false, err
 		}
 		return 0, p, false, nil
@@ -231,6 +231,7 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 		p.own = kvs[0]
 	}
 	p.behind = inner.Responses[2].GetResponseRange().Count > 1 && !a.opts.barge
+	p.shared = !p.behind && isShared(p.own)
 	return 0, p, false, nil
 }
 
@@ -240,12 +241,16 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 func (a *attempt) leaveLine() {
 	a = a.copied()
 	st := a.s.c.store
-	ops := []clientv3.Op{clientv3.OpDelete(st.layout.waiter(a.lineKey(), a.id))}
+	ops := []clientv3.Op{clientv3.OpDelete(a.place())}
 	if a.slots != nil {
 		ops = []clientv3.Op{a.slots.readAll(st.layout), ops[0], clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
 	}
 	a.s.c.cleanUp(a.s, "leaving the line", func(ctx context.Context) error {
-		resp, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, TakesBack: a.slots == nil, In: txn.Then(ops...)})
+		r := txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Then(ops...)}
+		if !a.readsRecord() {
+			r.Beside = txn.TakesBack
+		}
+		resp, err := st.Do(ctx, r)
 		if err == nil && a.slots != nil {
 			err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)
 		}
@@ -283,7 +288,7 @@ func (c *Client) waitError(ctx context.Context, a *attempt, p position, err erro
 		return c.waited(ctx, a.s, a.asked(), i)
 	}
 	if a.s.ended() {
-		return a.s.lossOf(a.key, 0)
+		return a.s.lossOf(tokenOf(a.asked(), 0))
 	}
 	return err
 }
@@ -316,7 +321,13 @@ func (c *Client) localWaitError(ctx context.Context, s *session, key string, err
 
 // inLine waits until the attempt gets the key.
 func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waiter) (t *term, again bool, err error) {
+	defer func() { a.turnOver() }()
 	for try := 0; ; try++ {
+		if p.shared {
+			if p, err = a.withoutShared(ctx, p); err != nil {
+				return nil, false, c.waitError(ctx, a, p, err)
+			}
+		}
 		if p.pred != nil || p.own != nil || p.behind {
 			if err := c.await(ctx, a, p, news); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
@@ -338,7 +349,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 				return nil, false, c.waitError(ctx, a, p, err)
 			}
 		}
-		resp, rev, err := a.send(ctx, a.advance())
+		resp, rev, err := a.advanceInTurn(ctx)
 		switch {
 		case err == nil && resp == nil && rev > 0:
 			t, err = c.grant(ctx, a, rev)
@@ -350,7 +361,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			t, err = c.grant(ctx, a, resp.Header.Revision)
 			return t, false, err
 		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil):
-			return nil, false, a.s.lossOf(a.key, 0)
+			return nil, false, a.s.lossOf(tokenOf(a.asked(), 0))
 		case err != nil && (txn.IsTransient(err) || a.leaseGone(ctx, err)):
 			p = position{} // unknown: ask again
 			continue
@@ -364,7 +375,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 		if lost {
 			// By somebody's hand, or with the lease: then the session has news.
 			if _ = a.s.renew(ctx); a.s.ended() {
-				return nil, false, a.s.lossOf(a.key, 0)
+				return nil, false, a.s.lossOf(tokenOf(a.asked(), 0))
 			}
 			return nil, true, nil
 		}

@@ -218,7 +218,7 @@ func (b *board) forget(key string) {
 const unleased = "unleased"
 
 func kindOf(i etcdclaims.Info) string {
-	if i.Lease == 0 && i.Kind != "slots" {
+	if i.Lease == 0 && i.Kind != "slots" && i.Kind != "shared" {
 		return unleased
 	}
 	return i.Kind

@@ -59,7 +59,7 @@ func (e *Examination) held(ctx context.Context, h holders) {
 	gone := e.goneLeases(ctx, h.leases)
 	for _, i := range h.all {
 		switch {
-		case i.Kind == "slots": // says how many a key has, and stays
+		case i.Kind == "slots" || i.Kind == "shared": // the record of a key whose claims have keys of their own
 		case i.Lease == clientv3.NoLease:
 			permanent = append(permanent, i.Key)
 		case gone[i.Lease]:

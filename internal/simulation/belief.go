@@ -14,6 +14,14 @@ type belief struct {
 	check func() error
 }
 
+// key is the key that the process may believe to have, alone or with others.
+func (b belief) key() string {
+	if isSharedToken(b.token) {
+		return sharedKey
+	}
+	return b.token.Key
+}
+
 // holds reports whether the process would go on at this instant. A machine that
 // sleeps asks nothing.
 func (b belief) holds() bool {
@@ -32,7 +40,7 @@ type overlap struct {
 // that key for its own.
 func (t *trace) believe(now belief) {
 	t.mu.Lock()
-	others := t.beliefs[now.token.Key]
+	others := t.beliefs[now.key()]
 	t.mu.Unlock()
 	kept := []belief{now}
 	over := map[fencing.Token]overlap{}
@@ -42,13 +50,13 @@ func (t *trace) believe(now belief) {
 			continue
 		}
 		kept = append(kept, b)
-		if current && b.token.Fence < now.token.Fence {
+		if current && b.token.Fence < now.token.Fence && !(isSharedToken(b.token) && isSharedToken(now.token)) {
 			over[b.token] = overlap{p: b.p, by: now.p, next: now.token, at: time.Now()}
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.beliefs[now.token.Key] = kept
+	t.beliefs[now.key()] = kept
 	for token, o := range over {
 		t.overlaps[token] = o
 	}

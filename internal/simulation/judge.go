@@ -63,6 +63,7 @@ func (r *replay) owner(c change) {
 	if held {
 		r.ghost(before, c.at)
 		r.ends(before, c)
+		r.recordEnds(before, c)
 		r.rested(before, c)
 	}
 	if c.deleted {
@@ -79,8 +80,8 @@ func (r *replay) owner(c change) {
 // begins checks that whose term begins with a put was the one to have the key.
 func (r *replay) begins(before change, held bool, c change) {
 	h, token := c.holder()
-	if h.Claim == "" {
-		return // by somebody's hand
+	if r.sharedBegins(before, held, c) || h.Claim == "" {
+		return // that is all; or by somebody's hand
 	}
 	if held && !mayFollow(before, c, r.lineFor(token.Key)) {
 		r.fault("a key was taken over from its owner: %v; before: %v", c, before)

@@ -25,6 +25,7 @@ type line struct {
 type place struct {
 	claim    string
 	instance string
+	shared   bool
 }
 
 // digest is what the claims' layout calls a key that something stands under.
@@ -41,6 +42,7 @@ func (l *line) of(claim string) int {
 // place goes through a change of a place in line.
 func (r *replay) place(c change) {
 	whose, claim, _ := strings.Cut(strings.TrimPrefix(c.key, prefix+"wait/"), "/")
+	claim, shared := strings.CutPrefix(claim, "~")
 	l := r.lines[whose]
 	if l == nil {
 		return // of no key that is wanted often
@@ -55,7 +57,7 @@ func (r *replay) place(c change) {
 	default:
 		var h holder
 		_ = json.Unmarshal([]byte(c.value), &h)
-		l.places = append(l.places, place{claim: claim, instance: h.Instance})
+		l.places = append(l.places, place{claim: claim, instance: h.Instance, shared: shared})
 	}
 	l.look(r, c.at)
 }
@@ -78,6 +80,10 @@ func (r *replay) inTurn(c change, h holder, token fencing.Token) {
 		if was, _ := old.holder(); was.Instance == h.Instance && l.of(h.Claim) < 0 {
 			return // superseded by its own process, which passes nobody
 		}
+	}
+	if strings.HasPrefix(c.key, sharedPrefix) { // which passes others of its kind
+		ahead := slices.DeleteFunc(slices.Clone(l.places[:before]), func(p place) bool { return p.shared })
+		before = len(ahead)
 	}
 	if before > 0 {
 		r.fault("%d in line were passed: %v; they are %v", before, c, l.places[:before])

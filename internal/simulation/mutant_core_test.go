@@ -69,7 +69,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "slot taken whatever their number", seeds: 100,
-		edits: []edit{{"attempt.go", "		in.Compare = append(in.Compare, a.slots.recorded(l))\n", ""}},
+		edits: []edit{{"attempt.go", "		in.Compare = append(in.Compare, a.recorded(l))\n", ""}},
 	},
 	{
 		name: "slot that is surplus by now tried again", tests: "TestSlotsResize",
@@ -78,6 +78,54 @@ var coreMutants = []mutant{
 	{
 		name: "first in line for a slot not asked at renewals", tests: "TestSlotsOfTheDead|TestSlotsResizedUnheard",
 		edits: []edit{{"waiter.go", "		case w.awaited.rev == everyRenewal:\n			w.doubt()\n", ""}},
+	},
+	{
+		name: "shared claim whose guard is its own key alone", tests: "TestSharedRecordTaken",
+		edits: []edit{{"term.go", "		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.own(t.shared.key)), \"=\", t.shared.rev))\n", "		_ = cmps\n"}},
+	},
+	{
+		name: "record deleted beside other shared claims", seeds: 100,
+		edits: []edit{{"shared.go", "Compare: []*pb.Compare{claim, record}", "Compare: []*pb.Compare{record}"}},
+	},
+	{
+		name: "shared caller that passes exclusive ones in line", seeds: 100,
+		edits: []edit{{"place.go", "	case a.opts.barge || a.shared != nil && a.shared.first:", "	case a.opts.barge || a.shared != nil:"}},
+	},
+	{
+		name: "upgrade beside other shared claims", seeds: 100,
+		edits: []edit{{"upgrade.go", "\"=\", t.value).WithPrefix())", "\"!=\", \"\").WithPrefix())"}},
+	},
+	{
+		name: "shared claim of an epoch before joined", tests: "TestSharedEpoch",
+		edits: []edit{{"shared.go", "return err == nil && h.Epoch == s.epoch", "return err == nil && h.Epoch >= 0"}},
+	},
+	{
+		name: "abandoned record deleted beside shared claims", seeds: 100,
+		edits: []edit{{"shared.go", ", txn.NoneUnder(l.sharers(key))}", "}"}},
+	},
+	{
+		name: "shared claims that end and begin in one round trip", of: "internal/txn", tests: "TestAKeyOccursOnce",
+		edits: []edit{{"internal/txn/batch.go", "kind == BesideNone || kind != c.Beside", "kind == BesideNone || c.Beside == BesideNone"}},
+	},
+	{
+		name: "shared claims of one round trip that all think that they are alone", tests: "TestSharedTwinsRelease|TestSharedTwinsUpgrade",
+		edits: []edit{{"shared.go", "txn.ValueIs(nil, t.value)", "txn.ModifiedAt(nil, revision(t.fence))"}, {"shared.go", "t.s.c.keys.sharedBy(t.shared.key) <= 1", "true"}},
+	},
+	{
+		name: "key of a shared claim that was lost with the record", tests: "TestSharedLostWithTheRecord",
+		edits: []edit{{"shared.go", "	if t.lose(reason, nil) { ", "	if t.lose(reason, nil) && kvs == nil && len(kvs) > 0 { "}},
+	},
+	{
+		name: "old claim that goes on after an upgrade of unknown outcome", tests: "TestUpgradeUnknown",
+		edits: []edit{{"upgrade.go", "	case errors.Is(err, ErrUnknown):\n", "	case ctx == nil:\n"}},
+	},
+	{
+		name: "fence of a shared claim from its own key", tests: "TestShared",
+		edits: []edit{{"term.go", "keyspace.Fence(t.fence>>epochShift, t.shared.rev)", "keyspace.Fence(t.fence>>epochShift, revision(t.fence))"}},
+	},
+	{
+		name: "record left by the last holders", tests: "TestSharedTogether",
+		edits: []edit{{"shared.go", "	if t.shared == nil || n == 0 ", "	if t.shared == nil || n >= 0 "}},
 	},
 	{
 		name: "note of a later version believed", tests: "TestUpgradeNote",

@@ -165,7 +165,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "waiter that passes those before it", seeds: 100,
-		edits: []edit{{"place.go", "	if !a.opts.barge {\n		cmps = append(cmps, clientv3.Compare(", "	if a.opts.barge {\n		cmps = append(cmps, clientv3.Compare("}},
+		edits: []edit{{"place.go", "	default:\n		cmps = append(cmps, clientv3.Compare(", "	case a.queued < 0:\n		cmps = append(cmps, clientv3.Compare("}},
 	},
 	{
 		name: "waiter that is never woken", seeds: 100,
@@ -180,7 +180,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "guard without the epoch", seeds: 100,
-		edits: []edit{{"term.go", `.layout.epoch()), "=", t.epoch),`, `.layout.epoch()), ">", -1),`}},
+		edits: []edit{{"term.go", `l.epoch()), "=", t.epoch),`, `l.epoch()), ">", -1),`}},
 	},
 	{
 		name: "zombie whose key is soon free", seeds: 100,

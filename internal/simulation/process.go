@@ -76,6 +76,9 @@ func (w *world) newProcess(slot, number int) *process {
 	if w.slotCount.Load() > 0 {
 		p.wg.Go(func() { p.slotted(p.random(7)) })
 	}
+	if w.plan.Seed%sharedRuns == 1 {
+		p.wg.Go(func() { p.sharing(p.random(8)) })
+	}
 	if w.queue != nil && slot < queueSlots {
 		p.openQueue()
 	}

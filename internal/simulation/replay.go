@@ -23,6 +23,8 @@ type replay struct {
 	epoch int64
 	shut  bool // the gate; see If
 
+	downgraded point // when the record of a shared key was last put in the place of a claim
+
 	epochs  []raising                   // the epochs there were
 	lines   map[string]*line            // by key
 	locks   map[fencing.Token]*lockTerm // all there ever were
@@ -65,6 +67,7 @@ func newReplay(t *trace) *replay {
 		r.lines[digest(key)] = &line{key: key}
 	}
 	r.lines[digest(keyspace.SlotFamily(slottedKey))] = &line{key: slottedKey}
+	r.lines[digest(sharedKey)] = &line{key: sharedKey}
 	for _, c := range t.changes {
 		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {
 			at := point{c.era, c.rev}

@@ -183,6 +183,7 @@ func (w *world) settle() {
 	w.drainQueue(ctx)
 	time.Sleep(quiet)
 	w.forgetSlots(ctx)
+	w.forgetShared(ctx)
 	w.nothingHeld("after quiet, with all clients open")
 	for _, p := range w.slots {
 		if err := p.client.Close(ctx); err != nil {

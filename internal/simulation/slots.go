@@ -153,6 +153,9 @@ func (r *replay) lineFor(key string) *line {
 	if _, ok := slotOf(key); ok || key == slottedKey {
 		key = keyspace.SlotFamily(slottedKey)
 	}
+	if strings.HasPrefix(key, sharedKey+"#") {
+		key = sharedKey
+	}
 	return r.lines[digest(key)]
 }
 
@@ -167,6 +170,9 @@ func (r *replay) slotsNow() (n int, there bool) {
 
 // busy reports whether nobody in line can have the key, or one of its slots.
 func (r *replay) busy(l *line) bool {
+	if l.key == sharedKey {
+		return r.sharedBusy(l)
+	}
 	if l.key != slottedKey {
 		_, held := r.own[prefix+"own/"+l.key]
 		return held

@@ -14,7 +14,7 @@ import (
 // simulation has ceased to try it.
 var Exercised = []string{
 	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
-	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed, countSlots, countResized,
+	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
@@ -37,9 +37,13 @@ const (
 	countSlots      = "slots granted"
 	countSlotTerms  = "judged: terms of slots"
 	countResized    = "slots resized"
-	countUnheard    = "events of watches lost"
-	countDeafTurns  = "judged: turns of the deaf"
-	countClosed     = "fault: process closed under its workers"
+
+	countShared      = "shared claims granted"
+	countSharedTerms = "judged: shared terms"
+	countUpgrades    = "claims upgraded or downgraded"
+	countUnheard     = "events of watches lost"
+	countDeafTurns   = "judged: turns of the deaf"
+	countClosed      = "fault: process closed under its workers"
 
 	countItems       = "judged: items completed"
 	countRecovered   = "judged: items recovered"

@@ -37,6 +37,8 @@ type trace struct {
 	intents []*intent
 	sights  []*sight
 
+	sharedEnds map[point]string // shared claims that were deleted
+
 	beliefs  map[string][]belief // by key: who may take it for its own
 	overlaps map[fencing.Token]overlap
 
@@ -106,7 +108,7 @@ type taking struct {
 func newTrace(w *world) *trace {
 	return &trace{
 		w: w, terms: make(map[fencing.Token]*term), taken: make(map[point]taking),
-		revoked: make(map[clientv3.LeaseID]time.Time), beliefs: make(map[string][]belief), overlaps: make(map[fencing.Token]overlap),
+		revoked: make(map[clientv3.LeaseID]time.Time), sharedEnds: make(map[point]string), beliefs: make(map[string][]belief), overlaps: make(map[fencing.Token]overlap),
 	}
 }
 
@@ -135,6 +137,9 @@ func (t *trace) add(events []*clientv3.Event) {
 			lease: clientv3.LeaseID(ev.Kv.Lease), deleted: ev.Type == clientv3.EventTypeDelete,
 		}
 		t.changes = append(t.changes, c)
+		if c.deleted && strings.HasPrefix(c.key, sharedPrefix) {
+			t.sharedEnds[point{c.era, c.rev}] = c.key
+		}
 		t.rev = c.rev
 		if !c.deleted && strings.Contains(c.key, "/live/") {
 			born = append(born, c.lease)
@@ -234,12 +239,22 @@ func (t *trace) ended(token fencing.Token, p *process) {
 
 // lost notes why a term was lost.
 func (t *trace) lost(token fencing.Token, p *process, why etcdclaims.Reason) {
+	if token.Key == sharedKey && !t.knows(token) {
+		return // of a shared claim, which has another name here
+	}
 	t.ended(token, p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m := t.terms[token]; m.p == p {
 		m.lost, m.why = time.Now(), why
 	}
+}
+
+// knows reports whether a process was told that it has the claim.
+func (t *trace) knows(token fencing.Token) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.terms[token] != nil
 }
 
 // leaves notes that a process ends: what it has left in etcd may stay there until

@@ -61,9 +61,9 @@ func (t *batch) take(queue []*call) []*call {
 		if c.Epoch != nil {
 			t.epoch = c.Epoch
 		}
-		b.keys[c.Key] = c.TakesBack
+		b.keys[c.Key] = c.Beside
 		for _, key := range c.Also {
-			b.keys[key] = false
+			b.keys[key] = BesideNone
 		}
 		c.sent = true
 		c.depart()
@@ -86,7 +86,7 @@ func (t *batch) admits(c *call) bool {
 	if len(t.calls) > 0 && t.calls[0].meta.Name != c.meta.Name {
 		return false // it would be sent with another caller's credentials
 	}
-	if takesBack, twice := t.b.keys[c.Key]; twice && !(takesBack && c.TakesBack) {
+	if kind, twice := t.b.keys[c.Key]; twice && (kind == BesideNone || kind != c.Beside) {
 		return false
 	}
 	return !slices.ContainsFunc(c.Also, func(key string) bool {

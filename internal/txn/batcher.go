@@ -56,7 +56,7 @@ type Batcher struct {
 	underWay []*roundTrip // sent, and not returned
 	wake     *time.Timer  // looks whether a slow round trip keeps others waiting
 	wakeAt   time.Time
-	keys     map[string]bool // keys of the batch being filled; true if all of its calls for the key only take back
+	keys     map[string]Beside // keys of the batch being filled
 	wg       sync.WaitGroup
 	timers   sync.Pool // of the calls that wait
 }
@@ -98,7 +98,7 @@ func NewBatcher(cfg Config) *Batcher {
 	if cfg.OfAll == nil {
 		cfg.OfAll = IsTransient
 	}
-	return &Batcher{cfg: cfg, Limits: cfg.Limits, keys: make(map[string]bool)}
+	return &Batcher{cfg: cfg, Limits: cfg.Limits, keys: make(map[string]Beside)}
 }
 
 // Wait waits until all round trips have returned.

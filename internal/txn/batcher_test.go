@@ -183,22 +183,32 @@ func TestTwoLevels(t *testing.T) {
 	})
 }
 
-// A key occurs once in a round trip, unless all of its requests only take back.
+// A key occurs once in a round trip, unless its requests are all of one kind that allows it.
 func TestAKeyOccursOnce(t *testing.T) {
 	t.Parallel()
-	for _, takesBack := range []bool{false, true} {
+	for _, test := range []struct {
+		one, two txn.Beside
+		want     int
+	}{
+		{txn.BesideNone, txn.BesideNone, 1},
+		{txn.TakesBack, txn.TakesBack, 2},
+		{txn.Joins, txn.Joins, 2},
+		{txn.Leaves, txn.Leaves, 2},
+		{txn.Joins, txn.Leaves, 1},
+		{txn.TakesBack, txn.Joins, 1},
+		{txn.Joins, txn.BesideNone, 1},
+		{txn.BesideNone, txn.Joins, 1},
+	} {
 		batching(t, func(t *testing.T, e *etcd, b *txn.Batcher, _ context.CancelFunc) {
-			r := get("k")
-			r.TakesBack = takesBack
-			also := get("other")
-			also.Also = []string{"k"}
-			noErrors(t, together(t, b, r, r, also))
+			one, two, also := get("k"), get("k"), get("other")
+			one.Beside, two.Beside, also.Also = test.one, test.two, []string{"k"}
+			noErrors(t, together(t, b, one, two, also))
 			most := 0
 			for _, keys := range e.sent() {
 				most = max(most, len(keys))
 			}
-			if want := map[bool]int{false: 1, true: 2}[takesBack]; most != want {
-				t.Errorf("takesBack %v: %v, want at most %d together", takesBack, e.sent(), want)
+			if most != test.want {
+				t.Errorf("%v beside %v: %v, want at most %d together", test.one, test.two, e.sent(), test.want)
 			}
 		})
 	}

@@ -42,15 +42,31 @@ type Request struct {
 	// Urgent says that the request gives up a key, a place in line, or an attempt. It
 	// is sent before requests that ask for keys.
 	Urgent bool
-	// TakesBack says that the request deletes the keys of one attempt or finds that
-	// they do not exist, and does nothing else. Several such requests of one key may
-	// share a round trip, because none depends on the effect of another.
-	TakesBack bool
+	// Beside says what requests of the same key the request may share a round trip with:
+	// those with the same value, unless it is BesideNone.
+	Beside Beside
 	// Until is when the caller stops waiting for the request. Zero means never.
 	Until time.Time
 	// Departed is set just before the request is sent, if not nil.
 	Departed *atomic.Bool
 }
+
+// Beside is a kind of requests of which none depends on the effect of another.
+type Beside int8
+
+const (
+	// BesideNone is for every other request.
+	BesideNone Beside = iota
+	// TakesBack is for a request that deletes the keys of one attempt or finds that
+	// they do not exist, and does nothing else.
+	TakesBack
+	// Joins is for a request that puts a key of its own while a record stands, which it
+	// does not change.
+	Joins
+	// Leaves is for a request that deletes such a key. If nobody else is left, it may also
+	// delete the record.
+	Leaves
+)
 
 func (r *Request) depart() {
 	if r.Departed != nil {

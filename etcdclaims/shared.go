@@ -1,0 +1,280 @@
+package etcdclaims
+
+import (
+	"context"
+	"strings"
+
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A key that is shared has a record in the place of its claim. The first shared holder
+// puts it, and the last one deletes it. Each holder has a key of its own beside it. So
+// an exclusive claim, which requires that there is no claim, excludes all of them, and
+// they exclude it, with no further condition. Both kinds of callers are in one line.
+//
+// The ModRevision of the record is the fence of all shared holders: it is greater than
+// that of the exclusive claim before, and less than that of the next. The guard of a
+// shared holder is its own key and the record.
+//
+// If the last holders die, the record stays. Whoever is refused by it deletes it, under
+// the condition that no holder is left.
+
+const (
+	kindShared   = "shared"   // of the record
+	sharedSuffix = "#shared-" // between a key and the id of a shared claim
+)
+
+// sharing is the record of a shared key, as a call or a term knows it.
+type sharing struct {
+	key string // that is shared
+	rev int64  // ModRevision of the record; 0: there is none, and whoever claims the key puts it
+
+	epoch int64 // of the record: under another it is no use
+	stale int64 // the newest revision that was found not to be the record's any more
+
+	first bool // no exclusive caller is before the attempt in line. Those to come stand behind it
+}
+
+// Shared claims the key together with all other callers that use Shared. A call without
+// Shared is exclusive: it waits until all shared holders have gone. So Shared makes a
+// key a lock for readers, and other calls lock it for a writer.
+//
+// Both kinds of callers are in one line, first come first served. A caller with Shared
+// waits behind the exclusive callers that are in line, so neither kind starves. Callers
+// with Shared that are next to each other in line get the key at the same time.
+//
+// The fence of a shared claim is greater than that of each exclusive claim before, and
+// less than that of each one after. All shared holders between two exclusive claims have
+// the same fence. So a gate refuses a shared holder as soon as it has admitted a
+// later exclusive holder, and never because of another shared holder. A shared holder
+// that has died is not distinguished from the others by its fence: only [Claim.Txn],
+// [Claim.Held] and [Claim.Owns] refuse it before an exclusive holder has come.
+//
+// [Claim.Key] and [Claim.Token] name the key. In List each shared claim has a key of
+// its own; see SharedPrefix. The key must not be longer than 980 bytes.
+//
+// Shared excludes Reentrant, Supersede and Slots. A release never hands the key over to a
+// caller with Shared: it frees the key, which the first caller in line claims by another
+// request.
+//
+// If the last shared holders die, or end with MinHold, a small record of the key stays until
+// the next caller, which deletes it once no holder is left. Until then List shows it, with the
+// Kind "shared". So do not use Shared with ever new keys together with MinHold.
+func Shared() AcquireOption {
+	return acquireOption{setter: func(o *acquireOptions) { o.shared = &sharing{} }}
+}
+
+// of makes the record that of the key.
+func (s *sharing) of(key string) error {
+	s.key = key
+	return checkKey(sharedKey(key, strings.Repeat("0", 36))) // the length of a UUID
+}
+
+// SharedPrefix returns what the keys begin with under which List has the claims of the
+// callers that share a key.
+func SharedPrefix(key string) string { return key + sharedSuffix }
+
+func sharedKey(key, claim string) string { return key + sharedSuffix + claim }
+
+// sharers is what the keys of all shared claims of a key begin with.
+func (l layout) sharers(key string) string { return l.own(key + sharedSuffix) }
+
+// sharedEnd is the first etcd key after those of all shared claims of a key. Between
+// the key itself and them there may be keys of others.
+func (l layout) sharedEnd(key string) string { return rangeEnd(l.sharers(key)) }
+
+// recorded is the condition that the record is as it is known.
+func (s *sharing) recorded(l layout) *pb.Compare {
+	if s.rev == 0 {
+		return txn.CreatedAt([]byte(l.own(s.key)), 0)
+	}
+	return txn.ModifiedAt([]byte(l.own(s.key)), s.rev)
+}
+
+// sharedRecord is the value of the record that the attempt puts, if there is none.
+func (a *attempt) sharedRecord() string {
+	return holder{Kind: kindShared, Epoch: a.epoch.Value}.encode()
+}
+
+// isShared reports whether what stands in the place of a claim is the record of a shared
+// key.
+func isShared(own *mvccpb.KeyValue) bool {
+	if own == nil || own.Lease != int64(clientv3.NoLease) {
+		return false
+	}
+	h, err := decodeHolder(own.Value)
+	return err == nil && h.Kind == kindShared
+}
+
+// judgeShared judges what readOps read. It makes v.own the attempt's own claim or what
+// stands in its way, or nil if the key can be shared, and learns of the record. One of
+// another epoch stands in the way: its holders have lost their claims, and may still be at
+// work.
+func (a *attempt) judgeShared(v *snapshot) {
+	if a.mine(v.own) > 0 {
+		return
+	}
+	s, before := a.shared, a.shared.rev
+	s.rev, s.epoch = 0, a.s.c.store.epoch.Load().Value // which the reply has shown
+	switch {
+	case v.own != nil: // somebody else's, under an id that is random
+	case v.record != nil && isShared(v.record) && s.ofEpoch(v.record):
+		s.rev = v.record.ModRevision
+	default:
+		v.own = v.record
+	}
+	if before != s.rev {
+		s.stale = max(s.stale, before)
+	}
+	v.refused = v.own == nil && s.rev == before
+	o := a.opts.shared // for the call's next attempt
+	o.rev, o.epoch, o.stale = s.rev, s.epoch, s.stale
+}
+
+// ofEpoch reports whether a record was put under the epoch.
+func (s *sharing) ofEpoch(record *mvccpb.KeyValue) bool {
+	h, err := decodeHolder(record.Value)
+	return err == nil && h.Epoch == s.epoch
+}
+
+// guess makes the record the one that claims of this client share, if there are any, so
+// that the first request for the key need not be refused.
+func (s *sharing) guess(c *Client) {
+	epoch := c.store.epoch.Load().Value
+	if rev := c.keys.sharedRev(s.key, epoch); s.rev == 0 && rev > s.stale {
+		s.rev, s.epoch = rev, epoch
+	}
+}
+
+// clears deletes the record if the claim, which is at own and is being deleted, is the
+// last one. The conditions of the two say which claim and which record.
+func (s *sharing) clears(l layout, claim, record *pb.Compare) *pb.RequestOp {
+	claim.Key, claim.RangeEnd = []byte(l.sharers(s.key)), []byte(l.sharedEnd(s.key))
+	record.Key = []byte(l.own(s.key))
+	return txn.Nest(&pb.TxnRequest{Compare: []*pb.Compare{claim, record}, Success: []*pb.RequestOp{txn.Delete(record.Key)}})
+}
+
+// judgeRecord compares a shared term with the record of its key.
+func (t *term) judgeRecord(kvs []*mvccpb.KeyValue) bool {
+	reason := ReasonSuperseded
+	switch {
+	case len(kvs) == 0:
+		reason = ReasonDeleted
+	case kvs[0].ModRevision == t.shared.rev:
+		return true
+	}
+	if t.lose(reason, nil) { // its own key would count as that of a holder
+		t.s.c.cleanUp(t.s, "deleting a shared claim without its record", t.delete)
+	}
+	return false
+}
+
+// leavesShared counts who is left. If no other claim of this client shares the key, it also
+// deletes the record if the term is the last one: etcd reads all shared claims for that.
+func (t *term) leavesShared() (ops []*pb.RequestOp) {
+	l := t.s.c.store.layout
+	if t.s.c.keys.sharedBy(t.shared.key) <= 1 {
+		ops = append(ops, t.shared.clears(l, txn.ValueIs(nil, t.value), txn.ModifiedAt(nil, t.shared.rev)))
+	}
+	count := txn.Range(l.sharers(t.shared.key))
+	count.GetRequestRange().CountOnly = true
+	return append(ops, count)
+}
+
+// clearLeft deletes the record in the background if the reply to what gave the term up
+// says that nobody is left, and that did not delete the record.
+func (t *term) clearLeft(resp *clientv3.TxnResponse) {
+	n := len(resp.Responses)
+	if t.shared == nil || n == 0 || resp.Responses[n-1].GetResponseRange() == nil || resp.Responses[n-1].GetResponseRange().Count > 0 {
+		return
+	}
+	if n > 1 && resp.Responses[n-2].GetResponseTxn().GetSucceeded() {
+		return
+	}
+	c := t.s.c
+	record := &mvccpb.KeyValue{Key: []byte(c.store.layout.own(t.shared.key)), ModRevision: t.shared.rev}
+	c.cleanUp(t.s, "deleting the record of a shared key", func(ctx context.Context) error {
+		_, err := c.clearShared(ctx, t.shared.key, record)
+		return err
+	})
+}
+
+// heldBy returns the error of a call that own, which i describes, stands in the way of.
+// Nil means that own was the record of a key without shared holders, and may be gone: to
+// try again makes sense.
+func (c *Client) heldBy(ctx context.Context, own *mvccpb.KeyValue, i Info) error {
+	if !isShared(own) {
+		return &HeldError{Info: i}
+	}
+	n, err := c.clearShared(ctx, i.Key, own)
+	switch {
+	case err != nil && !isPassing(err):
+		return txn.Failed(err)
+	case err != nil || n == 0:
+		return nil
+	}
+	i.Shared = n
+	return &HeldError{Info: i}
+}
+
+// advanceInTurn sends an advance. Callers of one client that would all put the record of a
+// shared key do so one after the other, until one is known to have put it. The others then
+// share round trips.
+func (a *attempt) advanceInTurn(ctx context.Context) (resp *clientv3.TxnResponse, rev int64, err error) {
+	if a.shared == nil || a.shared.rev != 0 {
+		return a.send(ctx, a.advance())
+	}
+	a.turnOver = a.s.c.local.askInTurn(ctx, a.s, a.lineKey()+sharedSuffix)
+	if a.shared.guess(a.s.c); a.shared.rev != 0 {
+		a.turnOver()
+	}
+	resp, rev, err = a.send(ctx, a.advance())
+	if rev == 0 && (err != nil || resp == nil || !resp.Succeeded) {
+		a.turnOver()
+	}
+	return resp, rev, err
+}
+
+// withoutShared returns the position of the first in line once the record of a key without
+// shared holders is gone, or else the position as it is.
+func (a *attempt) withoutShared(ctx context.Context, p position) (position, error) {
+	n, err := a.s.c.clearShared(ctx, a.asked(), p.own)
+	switch {
+	case err != nil && !isPassing(err):
+		return p, txn.Failed(err)
+	case err == nil && n == 0:
+		return position{next: true}, nil
+	}
+	return p, nil
+}
+
+// clearsShared is clears for an attempt that is undone.
+func (a *attempt) clearsShared() clientv3.Op {
+	l, record := a.s.c.store.layout, txn.ValueIs(nil, a.sharedRecord())
+	if a.shared.rev != 0 {
+		record = txn.ModifiedAt(nil, a.shared.rev)
+	}
+	_, ops, _ := txn.Operations(&pb.TxnRequest{Success: []*pb.RequestOp{a.shared.clears(l, txn.ValueIs(nil, a.value), record)}})
+	return ops[0]
+}
+
+// clearShared deletes the record of a shared key whose holders are all gone. It returns
+// how many are not. Without an error and with 0, the record is not as it was: it makes
+// sense to look again.
+func (c *Client) clearShared(ctx context.Context, key string, record *mvccpb.KeyValue) (holders int64, err error) {
+	l := c.store.layout
+	count := txn.Range(l.sharers(key))
+	count.GetRequestRange().CountOnly = true
+	resp, err := c.store.Send(ctx, txn.Request{Key: key, In: &pb.TxnRequest{
+		Compare: []*pb.Compare{txn.ModifiedAt(record.Key, record.ModRevision), txn.NoneUnder(l.sharers(key))},
+		Success: []*pb.RequestOp{txn.Delete(record.Key)},
+		Failure: []*pb.RequestOp{count},
+	}})
+	if err != nil || resp.Succeeded {
+		return 0, err
+	}
+	return resp.Responses[0].GetResponseRange().Count, nil
+}

@@ -1,0 +1,91 @@
+package etcdclaims
+
+import (
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// readOps reads why the key could not be taken, in the order of snapshot.
+func (a *attempt) readOps() []clientv3.Op {
+	st := a.s.c.store
+	ops := []clientv3.Op{
+		clientv3.OpGet(st.layout.own(a.key)),
+		clientv3.OpGet(st.layout.note(a.key)),
+		st.countWaiting(a.lineKey()),
+		clientv3.OpGet(st.layout.epoch()),
+	}
+	if a.readsRecord() {
+		ops[1] = clientv3.OpGet(st.layout.own(a.asked())) // the notes are of no use, and may be forbidden
+	}
+	if a.slots != nil {
+		ops = append(ops, a.slots.readAll(st.layout))
+	}
+	if a.work != nil {
+		ops = append(ops, clientv3.OpGet(st.layout.work(a.key)))
+	}
+	return ops
+}
+
+// countWaiting reads how many wait in line for the key.
+func (s *store) countWaiting(key string) clientv3.Op {
+	return clientv3.OpGet(s.layout.waiting(key), clientv3.WithPrefix(), clientv3.WithCountOnly())
+}
+
+// snapshot is what readOps reads.
+type snapshot struct {
+	own, note, work *mvccpb.KeyValue
+	waiting         int64
+	epoch           []*mvccpb.KeyValue
+	rev             int64
+
+	record  *mvccpb.KeyValue   // of the slots or of the shared key, and
+	slots   []*mvccpb.KeyValue // those that are held, if the attempt is for one
+	refused bool               // although what was tried was free
+}
+
+func (a *attempt) snapshot(resp *clientv3.TxnResponse) snapshot {
+	v := snapshot{own: firstKV(resp, 0), note: firstKV(resp, 1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
+	v.waiting = resp.Responses[2].GetResponseRange().Count
+	if a.work != nil {
+		v.work = firstKV(resp, 4)
+	}
+	if a.readsRecord() {
+		v.note, v.record = nil, v.note
+	}
+	if a.slots != nil {
+		v.slots = resp.Responses[4].GetResponseRange().Kvs
+	}
+	return v
+}
+
+// verdict returns what a snapshot means for the attempt: nil means to try again.
+func (a *attempt) verdict(v snapshot) error {
+	c := a.s.c
+	if err := c.store.learnEpoch(v.epoch, v.rev); err != nil {
+		return err
+	}
+	if !c.store.epoch.Load().Is(a.epoch) {
+		return nil
+	}
+	if v.own != nil {
+		if a.supersedes != nil && v.own.ModRevision == revision(a.supersedes.fence) && len(a.opts.cmps) > 0 {
+			return fmt.Errorf("%w: superseding the claim on %q", ErrRefused, a.key)
+		}
+		if a.supersedes != nil {
+			return nil // the own term has ended meanwhile; see again who holds it
+		}
+		return &HeldError{Info: c.info(a.key, v.own, v.note, v.waiting)}
+	}
+	if a.work != nil && a.work.changed(v.work) {
+		return nil
+	}
+	if v.waiting > 0 && !a.opts.barge {
+		return &HeldError{Info: Info{Key: a.key, Waiting: v.waiting}}
+	}
+	if len(a.opts.cmps) > 0 {
+		return fmt.Errorf("%w: acquiring %q", ErrRefused, a.key)
+	}
+	return nil // what stood in the way is gone already
+}
