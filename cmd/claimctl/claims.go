@@ -27,7 +27,8 @@ type claimView struct {
 	Expires  *time.Time `json:"expires,omitempty"` // unless renewed
 	Attempt  int        `json:"attempt,omitempty"`
 	Kind     string     `json:"kind,omitempty"`
-	Slots    int        `json:"slots,omitempty"` // how many the key has
+	Slots    int        `json:"slots,omitempty"`  // how many the key has
+	Shared   int64      `json:"shared,omitempty"` // how many callers share the key, as far as known
 	Note     string     `json:"note,omitempty"`
 	Lease    string     `json:"lease,omitempty"` // as etcdctl shows it
 
@@ -41,7 +42,7 @@ type claimView struct {
 func viewClaim(i etcdclaims.Info) claimView {
 	v := claimView{
 		Key: i.Key, Held: i.Held, Fence: i.Fence, Owner: i.Owner, Instance: i.Instance, Claim: i.Claim,
-		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Slots: i.Slots, Note: text(i.Note),
+		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Slots: i.Slots, Shared: i.Shared, Note: text(i.Note),
 	}
 	if i.Lease != 0 {
 		v.Lease = fmt.Sprintf("%016x", int64(i.Lease))
@@ -110,7 +111,8 @@ func (a *app) listCommand() *cobra.Command {
 		Long: `List the keys that are held and begin with PREFIX, in the order of keys. All are
 read at one revision of etcd, page by page, unless etcd compacts it meanwhile. A key
 with slots has one line for their number, and one for each slot that is held:
-KEY#slot-0 and so on; the first has those who wait for a slot.
+KEY#slot-0 and so on; the first has those who wait for a slot. A key that callers
+share has one line of the kind shared, and one for each of them: KEY#shared-ID.
 
 WAITING is how many callers are in the key's line, LONGEST how long the first of them
 has waited, by the clock of its process. Callers within the client that holds the key

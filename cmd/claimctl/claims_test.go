@@ -180,6 +180,31 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+func TestShared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx := t.Context()
+	one, err := w.client("api-7").TryAcquire(ctx, "dataset", etcdclaims.Shared())
+	w.noErr(err)
+	_, err = w.client("api-8").TryAcquire(ctx, "dataset", etcdclaims.Shared())
+	w.noErr(err)
+	if out := w.ok("ls"); strings.Count(out, etcdclaims.SharedPrefix("dataset")) != 2 || !strings.Contains(out, "shared") {
+		t.Errorf("ls: %s", out)
+	}
+	x := as[explanation](w, "explain", "dataset")
+	if x.Shared != 2 || len(x.Holders) != 2 || x.Fence != one.Fence() {
+		t.Errorf("%+v", x)
+	}
+	if out := w.ok("explain", "dataset"); !strings.Contains(out, fmt.Sprintf("shared by 2 callers, with the fence %d", one.Fence())) || !strings.Contains(out, ": api-8, fence ") {
+		t.Errorf("explain: %s", out)
+	}
+	w.fails(exitFailure, "over", "release", "dataset", "--fence", "1")
+	w.ok("release", "dataset", "--fence", fmt.Sprint(one.Fence()))
+	if out := w.ok("ls"); strings.Contains(out, "dataset") {
+		t.Errorf("ls: %s", out)
+	}
+}
+
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

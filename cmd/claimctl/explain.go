@@ -21,7 +21,7 @@ type explanation struct {
 	Next     *nextView    `json:"next,omitempty"`
 	Work     *workView    `json:"work,omitempty"`
 	Previous *termView    `json:"previous,omitempty"`
-	Holders  []claimView  `json:"holders,omitempty"` // of its slots
+	Holders  []claimView  `json:"holders,omitempty"` // of its slots, or who share it: 100 at most
 }
 
 // renewal is how the holder keeps its lease. Etcd tells what is left of a lease in
@@ -106,6 +106,17 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 			x.Holders = append(x.Holders, viewClaim(held))
 		}
 	}
+	if info.Shared > 0 {
+		const most = 100
+		for held, err := range claims.List(ctx, etcdclaims.SharedPrefix(key)) {
+			if err != nil {
+				return x, err
+			}
+			if x.Holders = append(x.Holders, viewClaim(held)); len(x.Holders) == most {
+				break
+			}
+		}
+	}
 	record, ok, err := claims.Record(ctx, key)
 	if err == nil && ok {
 		v := viewWork(record)
@@ -179,9 +190,10 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	switch {
 	case x.Slots > 0:
 		field("State", fmt.Sprintf("%d slots, %d of them held", x.Slots, len(x.Holders)))
-		for _, h := range x.Holders {
-			_, _ = fmt.Fprintf(w, "%11s%s: %s, fence %d, since %s\n", "", clean(h.Key), clean(h.Owner), h.Fence, fallback(since(h.Since, now), "unknown"))
-		}
+		x.holders(w, now)
+	case x.Shared > 0:
+		field("State", fmt.Sprintf("shared by %d callers, with the fence %d", x.Shared, x.Fence))
+		x.holders(w, now)
 	case x.Held:
 		field("State", "held")
 	case len(x.Waiting) > 0:
@@ -189,7 +201,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	default:
 		field("State", "free")
 	}
-	if x.Held && x.Slots == 0 {
+	if x.Held && x.Slots == 0 && x.Shared == 0 {
 		field("Owner", x.Owner)
 		field("Instance", x.Instance)
 		field("Claim", x.Claim)
@@ -216,7 +228,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		}
 		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"), ghost)
 	}
-	field("Next", x.Next.text(x.Held && len(x.Holders) >= x.Slots))
+	field("Next", x.Next.text(x.Held && (len(x.Holders) >= x.Slots || x.Shared > 0)))
 	if x.Work != nil {
 		field("Work", x.Work.summary())
 		field("Error", x.Work.Error)
@@ -226,6 +238,13 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	}
 	if x.Held && x.Slots == 0 {
 		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Fence, doctor.Arguments(x.Key)))
+	}
+}
+
+// holders prints who has the key's slots, or shares it.
+func (x explanation) holders(w io.Writer, now time.Time) {
+	for _, h := range x.Holders {
+		_, _ = fmt.Fprintf(w, "%11s%s: %s, fence %d, since %s\n", "", clean(h.Key), clean(h.Owner), h.Fence, fallback(since(h.Since, now), "unknown"))
 	}
 }
 

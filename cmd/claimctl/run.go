@@ -29,6 +29,7 @@ type runner struct {
 	maxHold time.Duration
 	minHold time.Duration
 	slots   int
+	shared  bool
 	grace   time.Duration
 	note    string
 	signal  string
@@ -78,13 +79,15 @@ func (a *app) runCommand() *cobra.Command {
 		Example: `  claimctl run nightly -- ./report.sh
   claimctl run --wait 10m --max-hold 1h deploy/web -- make deploy
   claimctl run --once invoice/42 -- ./invoice 42
-  claimctl run --slots 3 --wait 1h licence -- ./simulate`,
+  claimctl run --slots 3 --wait 1h licence -- ./simulate
+  claimctl run --shared --wait 1h dataset/eu -- ./read-it`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), false) },
 	}
 	r.addFlags(cmd, "0")
 	flags := cmd.Flags()
 	flags.DurationVar(&r.minHold, "min-hold", 0, "keep the key held for at least this long, also after the command")
 	flags.IntVar(&r.slots, "slots", 0, "up to N processes hold the key at the same time, each a slot of its own")
+	flags.BoolVar(&r.shared, "shared", false, "hold the key together with all others that use --shared; runs without it exclude them")
 	flags.BoolVar(&r.once, "once", false, "keep a record, and do not run the command again after it exited with 0")
 	flags.BoolVar(&r.atMostOnce, "at-most-once", false, "with --once: do not run the command again if it died with this process")
 	flags.IntVar(&r.maxAttempts, "max-attempts", 10, "with --once: attempts until the work is dead (negative: no limit)")
@@ -136,6 +139,9 @@ func (r *runner) args(cmd *cobra.Command, args []string) error {
 	}
 	if r.once && r.slots != 0 {
 		return fmt.Errorf("%s: --slots does not go with --once: work has one owner", cmd.Name())
+	}
+	if r.shared && (r.once || r.slots != 0) {
+		return fmt.Errorf("%s: --shared does not go with --once and --slots", cmd.Name())
 	}
 	if r.slots < 0 {
 		return fmt.Errorf("%s: --slots must not be negative", cmd.Name())
@@ -312,6 +318,9 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 	}
 	if r.slots > 0 {
 		forKey = append(forKey, etcdclaims.Slots(r.slots))
+	}
+	if r.shared {
+		forKey = append(forKey, etcdclaims.Shared())
 	}
 	if r.atMostOnce {
 		forWork = append(forWork, etcdclaims.AtMostOnce())

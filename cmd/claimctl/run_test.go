@@ -95,6 +95,7 @@ func TestRun(t *testing.T) {
 		"environment":       runEnvironment,
 		"exit codes":        runExitCodes,
 		"slots":             runSlots,
+		"shared":            runShared,
 		"usage":             runUsage,
 		"busy and waiting":  runBusy,
 		"signals":           runSignals,
@@ -130,6 +131,21 @@ func runSlots(w *world, start func(args ...string) *process, _ string) {
 	}
 	start("run", "k", "--slots", "3", "--", "true").ends(exitFailure)
 	start("run", "k", "--slots", "1", "--once", "--", "true").ends(exitUsage)
+}
+
+func runShared(w *world, start func(args ...string) *process, _ string) {
+	c := w.client("api-7")
+	held, err := c.TryAcquire(w.Context(), "k", etcdclaims.Shared())
+	w.noErr(err)
+	out := start("run", "k", "--shared", "--", "sh", "-c", `echo "$FENCING_TOKEN"`).ends(0).out
+	if token, err := fencing.Parse(strings.TrimSpace(out)); err != nil || token != held.Token() {
+		w.Errorf("the command sees %q, %v, want %v", out, err, held.Token())
+	}
+	start("run", "k", "--", "true").ends(exitBusy)
+	w.noErr(held.Release(w.Context()))
+	w.isFree("k")
+	start("run", "k", "--shared", "--slots", "2", "--", "true").ends(exitUsage)
+	start("run", "k", "--shared", "--once", "--", "true").ends(exitUsage)
 }
 
 func runEnvironment(w *world, start func(args ...string) *process, _ string) {
