@@ -36,6 +36,7 @@ type lockKind struct {
 	fenced    bool // fences rise
 	reentrant bool // an owner may acquire again
 	permits   bool // several owners
+	readers   bool // several owners that are readers, by the names of their processes
 }
 
 // OwnerAwareMutex returns the model of a mutex that has an owner: it is granted if it
@@ -69,6 +70,22 @@ func ReentrantFencedMutex(most int) LockModel {
 func AcquiredPermits(n int) LockModel {
 	return LockModel{name: "AcquiredPermits", most: n, kind: lockKind{permits: true}}
 }
+
+// ReadersWriter returns the model of a lock that any number of readers hold, or one
+// writer, as claims with and without [etcdclaims.Shared] do. Record a reader's calls, and
+// those alone, under a process named by [Reader]. Readers that hold the lock together have
+// one fence, which is greater than that of each writer before. The fence of a writer is
+// greater than all before it. Jepsen has no such model.
+//
+// Record the calls of a claim that Upgrade or Downgrade has made under the other name.
+func ReadersWriter() LockModel {
+	return LockModel{name: "ReadersWriter", kind: lockKind{fenced: true, readers: true}}
+}
+
+// Reader returns the name of a process for its calls as a reader; see [ReadersWriter].
+func Reader(process string) string { return readerPrefix + process }
+
+const readerPrefix = "reader "
 
 func (m LockModel) String() string { return m.name }
 

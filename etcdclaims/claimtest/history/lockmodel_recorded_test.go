@@ -113,14 +113,20 @@ func disturb(h *history.History, server *claimtest.Server, clients []*jepsenClie
 	}
 }
 
-// recordLocks returns the history of four processes under faults.
+// recordLocks returns the history of four processes under faults. Of the kind "shared" all
+// but the second one are readers.
 func recordLocks(t *testing.T, kind string, seed uint64, times int, opts ...etcdclaims.AcquireOption) *history.History {
 	t.Helper()
 	h := history.New()
 	server := claimtest.Start(t)
 	var clients []*jepsenClient
 	for i := range 4 {
-		name := fmt.Sprint(kind, i)
+		name, opts := fmt.Sprint(kind, i), opts
+		if kind == "shared" && i == 1 {
+			opts = nil
+		} else if kind == "shared" {
+			name = history.Reader(name)
+		}
 		w := &jepsenClient{h: h, name: name, host: server.Host(t), rnd: rand.New(rand.NewPCG(seed, uint64(i))), times: times, opts: opts}
 		w.c = claimtest.NewClient(t, w.host, etcdclaims.Config{Owner: name, Hooks: etcdclaims.Hooks{
 			Lost: func(e *etcdclaims.LostError) { h.Ended(name, fencing.Token{Key: lockKey, Fence: e.Token.Fence}) },
@@ -165,6 +171,12 @@ func TestRecordedLocks(t *testing.T) {
 			[]etcdclaims.AcquireOption{etcdclaims.Slots(2)},
 			[]history.LockModel{history.AcquiredPermits(2)},
 			[]history.LockModel{history.AcquiredPermits(1), history.OwnerAwareMutex()},
+		},
+		{
+			"shared", 1,
+			[]etcdclaims.AcquireOption{etcdclaims.Shared()},
+			[]history.LockModel{history.ReadersWriter()},
+			[]history.LockModel{history.FencedMutex(), history.OwnerAwareMutex()},
 		},
 	} {
 		for seed := range uint64(3) {

@@ -221,6 +221,87 @@ func TestLockModels(t *testing.T) {
 	}
 }
 
+// Stories of readers and writers, and whether the model accepts them.
+func TestReadersWriter(t *testing.T) {
+	a, b := history.Reader("a"), history.Reader("b")
+	for _, c := range []struct {
+		name  string
+		right bool
+		story func(h script)
+	}{
+		{"readers together, then a writer", true, func(h script) {
+			h.grant(a, 1)
+			h.grant(b, 1)
+			h.release(a, 1)
+			h.release(b, 1)
+			h.grant("a", 2)
+			h.release("a", 2)
+			h.grant(b, 3)
+		}},
+		{"a reader beside a writer", false, func(h script) {
+			h.grant("b", 1)
+			h.grant(a, 2)
+			h.release("b", 1)
+		}},
+		{"a writer beside a reader", false, func(h script) {
+			h.grant(a, 1)
+			h.grant("b", 2)
+			h.release(a, 1)
+		}},
+		{"two writers", false, func(h script) {
+			h.grant("a", 1)
+			h.grant("b", 2)
+			h.release("a", 1)
+		}},
+		{"readers with two fences", false, func(h script) {
+			h.grant(a, 1)
+			h.grant(b, 2)
+			h.release(a, 1)
+		}},
+		{"a reader with the fence of a writer", false, func(h script) {
+			h.grant("a", 1)
+			h.release("a", 1)
+			h.grant(b, 1)
+		}},
+		{"a writer with the fence of readers", false, func(h script) {
+			h.grant(a, 1)
+			h.release(a, 1)
+			h.grant("b", 1)
+		}},
+		{"readers one after the other by one record", true, func(h script) {
+			h.grant(a, 1)
+			h.release(a, 1)
+			h.grant(b, 1)
+		}},
+		{"a reader with an earlier fence", false, func(h script) {
+			h.grant(a, 2)
+			h.release(a, 2)
+			h.grant(b, 1)
+		}},
+		{"a reader whose term lapsed", true, func(h script) {
+			h.grant(a, 1)
+			h.Ended(a, tok(1))
+			h.grant("b", 2)
+			h.write("b", 2)
+		}},
+		{"a reader that writes after a writer came", false, func(h script) {
+			h.grant(a, 1)
+			h.grant("b", 2)
+			h.write(a, 1)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := history.New()
+				c.story(script{h})
+				if err := history.ReadersWriter().Check(h, history.Checks{}); (err == nil) != c.right {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+}
+
 // A search that is not finished is not a verdict.
 func TestLockModelUndecided(t *testing.T) {
 	h := script{history.New()}

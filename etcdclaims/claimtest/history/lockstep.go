@@ -32,12 +32,16 @@ type lockStep struct {
 	verb    lockVerb
 	process string
 	fence   int64
+	term    int      // which one of its process with the fence, if a fence can come again
 	seqs    [2]int64 // of the records of its call and return
 	// known are the steps of its term that are known, the acquisitions among them, if
 	// the term may lapse.
 	lapses bool
 	known  counts
 }
+
+// reads reports whether the step is a reader's.
+func (in lockStep) reads() bool { return strings.HasPrefix(in.process, readerPrefix) }
 
 func (in lockStep) String() string { return fmt.Sprintf("%s @%d", in.verb, in.fence) }
 
@@ -49,12 +53,24 @@ func (m LockModel) operations(k *keyTimeline, p *timeline, opts Checks) []porcup
 	type name struct {
 		process string
 		fence   int64
+		term    int
+	}
+	// A reader can get the fence of other readers again. Its calls are about its last term.
+	named := func(process string, fence, seq int64) name {
+		of := name{process: process, fence: fence}
+		for _, t := range k.terms {
+			if m.kind.readers && t.ret.Process == process && t.ret.Fence == fence && t.ret.Seq <= seq {
+				of.term++
+			}
+		}
+		return of
 	}
 	lapses, known := map[name]bool{}, map[name]counts{}
 	var steps []lockStep
 	add := func(verb lockVerb, process string, fence, from, to int64) {
-		steps = append(steps, lockStep{verb: verb, process: process, fence: fence, seqs: [2]int64{from, to}})
-		n := known[name{process, fence}]
+		of := named(process, fence, to)
+		steps = append(steps, lockStep{verb: verb, process: process, fence: fence, term: of.term, seqs: [2]int64{from, to}})
+		n := known[of]
 		switch verb {
 		case lockAcquire:
 			n.acquires++
@@ -63,7 +79,7 @@ func (m LockModel) operations(k *keyTimeline, p *timeline, opts Checks) []porcup
 		case lockUse:
 			n.uses++
 		}
-		known[name{process, fence}] = n
+		known[of] = n
 	}
 	for _, t := range k.terms {
 		add(lockAcquire, t.ret.Process, t.ret.Fence, t.call.Seq, t.ret.Seq)
@@ -72,9 +88,9 @@ func (m LockModel) operations(k *keyTimeline, p *timeline, opts Checks) []porcup
 		switch {
 		case c.outcome != didDone:
 		case k.ended[c.Fence] > 0 && k.ended[c.Fence] < c.ret.Seq: // only the last handle of a reentrant claim asks etcd
-			lapses[name{c.Process, c.Fence}] = true
-		case slices.ContainsFunc(k.mayHaveTaken(p, c.Fence), func(take *call) bool { return take.Seq < c.ret.Seq }): // it may have found nothing to release
-			lapses[name{c.Process, c.Fence}] = true
+			lapses[named(c.Process, c.Fence, c.ret.Seq)] = true
+		case slices.ContainsFunc(m.mayHaveTaken(k, p, c.Fence), func(take *call) bool { return take.Seq < c.ret.Seq }): // it may have found nothing to release
+			lapses[named(c.Process, c.Fence, c.ret.Seq)] = true
 		default:
 			add(lockRelease, c.Process, c.Fence, c.Seq, c.ret.Seq)
 		}
@@ -85,13 +101,13 @@ func (m LockModel) operations(k *keyTimeline, p *timeline, opts Checks) []porcup
 		}
 	}
 	for _, e := range k.checks {
-		if !p.excused(k.mayHaveTaken(p, e.Fence), cmp.Or(opts.Grace, defaultGrace), e.Seq, e.Seq) {
+		if !p.excused(m.mayHaveTaken(k, p, e.Fence), cmp.Or(opts.Grace, defaultGrace), e.Seq, e.Seq) {
 			add(lockUse, e.Process, e.Fence, e.Seq, e.Seq)
 		}
 	}
 	ops := make([]porcupine.Operation, 0, len(steps))
 	for _, in := range steps {
-		of := name{in.process, in.fence}
+		of := name{in.process, in.fence, in.term}
 		in.known = known[of]
 		in.lapses = lapses[of] || in.known.releases < in.known.acquires
 		ops = append(ops, porcupine.Operation{Input: in, Call: 2 * in.seqs[0], Return: 2 * in.seqs[1]})
@@ -100,8 +116,12 @@ func (m LockModel) operations(k *keyTimeline, p *timeline, opts Checks) []porcup
 }
 
 // mayHaveTaken returns the takes that may have ended the term with the fence. A greater
-// fence does not mean that the term is over: it may be that of another slot.
-func (k *keyTimeline) mayHaveTaken(p *timeline, fence int64) []*call {
+// fence does not mean that the term is over: it may be that of another slot. A fence that
+// readers share does not say when the term of one of them began.
+func (m LockModel) mayHaveTaken(k *keyTimeline, p *timeline, fence int64) []*call {
+	if m.kind.readers {
+		return k.takes
+	}
 	t := k.granted[fence]
 	return slices.DeleteFunc(slices.Clone(k.takes), func(c *call) bool { return t == nil || p.returned(c) <= t.call.Seq })
 }
@@ -110,6 +130,7 @@ func (k *keyTimeline) mayHaveTaken(p *timeline, fence int64) []*call {
 type hold struct {
 	process string
 	fence   int64
+	term    int
 	n       int
 	lapses  bool
 	left    counts
@@ -119,6 +140,7 @@ type hold struct {
 type lockState struct {
 	holds   []hold
 	highest int64 // fence
+	written int64 // the highest fence of a writer
 }
 
 func (m LockModel) model(s *search) porcupine.Model {
@@ -133,7 +155,7 @@ func (m LockModel) model(s *search) porcupine.Model {
 		},
 		Equal: func(a, b any) bool {
 			x, y := a.(lockState), b.(lockState)
-			return x.highest == y.highest && slices.Equal(x.holds, y.holds)
+			return x.highest == y.highest && x.written == y.written && slices.Equal(x.holds, y.holds)
 		},
 		DescribeOperation: func(input, _ any) string { return input.(lockStep).String() },
 		DescribeState:     func(state any) string { return state.(lockState).String() },
@@ -154,16 +176,19 @@ func (s lockState) String() string {
 // after returns the state after the step, or false if the model does not allow it.
 func (m LockModel) after(s lockState, in lockStep) (lockState, bool) {
 	s.holds = slices.Clone(s.holds)
-	at := slices.IndexFunc(s.holds, func(h hold) bool { return h.process == in.process && h.fence == in.fence })
+	at := slices.IndexFunc(s.holds, func(h hold) bool { return h.process == in.process && h.fence == in.fence && h.term == in.term })
 	switch in.verb {
 	case lockAcquire:
 		if !m.mayAcquire(s, in, at) {
 			return s, false
 		}
 		s.highest = max(s.highest, in.fence)
+		if !in.reads() {
+			s.written = max(s.written, in.fence)
+		}
 		if at < 0 {
 			at = len(s.holds)
-			s.holds = append(s.holds, hold{process: in.process, fence: in.fence, lapses: in.lapses, left: in.known})
+			s.holds = append(s.holds, hold{process: in.process, fence: in.fence, term: in.term, lapses: in.lapses, left: in.known})
 		}
 		s.holds[at].n++
 		s.holds[at].left.acquires--
@@ -185,7 +210,9 @@ func (m LockModel) after(s lockState, in lockStep) (lockState, bool) {
 	if s.holds[at].n <= 0 {
 		s.holds = slices.Delete(s.holds, at, at+1)
 	}
-	slices.SortFunc(s.holds, func(a, b hold) int { return cmp.Or(cmp.Compare(a.process, b.process), cmp.Compare(a.fence, b.fence)) })
+	slices.SortFunc(s.holds, func(a, b hold) int {
+		return cmp.Or(cmp.Compare(a.process, b.process), cmp.Compare(a.fence, b.fence), a.term-b.term)
+	})
 	return s, true
 }
 
@@ -199,6 +226,8 @@ func (m LockModel) mayAcquire(s lockState, in lockStep, at int) bool {
 	switch {
 	case m.kind.permits:
 		return n < m.most
+	case m.kind.readers && in.reads():
+		return in.fence > s.written && in.fence >= s.highest && (n == 0 || s.holds[0].fence == in.fence)
 	case n == 0:
 		return !m.kind.fenced || in.fence > s.highest
 	case !m.kind.reentrant || n >= m.most:
