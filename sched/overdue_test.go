@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,10 +50,11 @@ func TestOverdue(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		var got alarms
 		f.cfg.Hooks.Overdue = got.hook
-		takes := 5 * time.Second
+		var takes atomic.Int64
+		takes.Store(int64(5 * time.Second))
 		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overdue: time.Minute, Handler: func(ctx context.Context, _ sched.Tick) error {
 			select {
-			case <-time.After(takes):
+			case <-time.After(time.Duration(takes.Load())):
 			case <-ctx.Done():
 			}
 			return nil
@@ -68,7 +70,7 @@ func TestOverdue(t *testing.T) {
 			t.Errorf("%v", i)
 		}
 		f.until("00:19:00")
-		takes = 2 * time.Minute
+		takes.Store(int64(2 * time.Minute))
 		f.until("00:21:30")
 		got.want(t, "a long run, and a skipped tick", "00:20 running")
 		if i := f.inspect("a"); i.Overdue != clock("00:20:00") {

@@ -178,6 +178,14 @@ func TestLockModels(t *testing.T) {
 			h.release("a", 1)
 			h.release("b", 2)
 		}, nil},
+		{"taken from its owner, which acquires it again before it hears of that", func(h script) {
+			h.grant("a", 1)
+			h.Taken("k")
+			h.grant("b", 2)
+			h.grant("a", 1)
+			h.write("b", 2)
+			h.release("b", 2)
+		}, []string{owner, fenced}},
 		{"taken from its owner, and checked too late", func(h script) {
 			h.grant("a", 1)
 			h.Taken("k")

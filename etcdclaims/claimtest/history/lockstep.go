@@ -81,7 +81,13 @@ func (m LockModel) operations(k *keyTimeline, p *timeline, opts Checks) []porcup
 		}
 		known[of] = n
 	}
+	first := map[name]bool{}
 	for _, t := range k.terms {
+		of := name{process: t.ret.Process, fence: t.ret.Fence}
+		if m.kind.reentrant && first[of] && p.excused(m.mayHaveTaken(k, p, t.ret.Fence), cmp.Or(opts.Grace, defaultGrace), t.call.Seq, t.ret.Seq) {
+			continue // shared within its client, which had not heard of the take yet
+		}
+		first[of] = true
 		add(lockAcquire, t.ret.Process, t.ret.Fence, t.call.Seq, t.ret.Seq)
 	}
 	for _, c := range k.releases {
