@@ -39,30 +39,30 @@ type sharing struct {
 }
 
 // Shared claims the key together with all other callers that use Shared. A call without
-// Shared is exclusive: it waits until all shared holders have gone. So Shared makes a
-// key a lock for readers, and other calls lock it for a writer.
+// Shared is exclusive: it waits until no shared holder is left. So the key is a lock for
+// many readers or one writer.
 //
-// Both kinds of callers are in one line, first come first served. A caller with Shared
-// waits behind the exclusive callers that are in line, so neither kind starves. Callers
-// with Shared that are next to each other in line get the key at the same time.
+// Both kinds of callers wait in one line, first come first served. A caller with Shared
+// waits behind the exclusive callers that are before it in line, so neither kind starves.
+// Callers with Shared that stand next to each other get the key at the same time.
 //
-// The fence of a shared claim is greater than that of each exclusive claim before, and
-// less than that of each one after. All shared holders between two exclusive claims have
-// the same fence. So a gate refuses a shared holder as soon as it has admitted a
-// later exclusive holder, and never because of another shared holder. A shared holder
-// that has died is not distinguished from the others by its fence: only [Claim.Txn],
-// [Claim.Held] and [Claim.Owns] refuse it before an exclusive holder has come.
+// All that share the key at the same time have the same fence. It is greater than the fence
+// of each exclusive claim before, and less than that of each one after. So a gate refuses a
+// shared holder once it has admitted a later exclusive holder. The fence does not
+// distinguish a shared holder that has lost its claim from those that remain. Until an
+// exclusive holder has come, only [Claim.Txn], [Claim.Held] and [Claim.Owns] refuse it.
 //
-// [Claim.Key] and [Claim.Token] name the key. In List each shared claim has a key of
-// its own; see SharedPrefix. The key must not be longer than 980 bytes.
+// [Claim.Key] and [Claim.Token] name the key. In List each shared claim has a key of its
+// own; see SharedPrefix. The key must not be longer than 980 bytes.
 //
-// Shared excludes Reentrant, Supersede and Slots. A release never hands the key over to a
-// caller with Shared: it frees the key, which the first caller in line claims by another
-// request.
+// Shared excludes Reentrant, Supersede and Slots. A release does not hand the key over to a
+// caller with Shared: it frees the key, and the first in line claims it by another request.
 //
-// If the last shared holders die, or end with MinHold, a small record of the key stays until
-// the next caller, which deletes it once no holder is left. Until then List shows it, with the
-// Kind "shared". So do not use Shared with ever new keys together with MinHold.
+// If the last shared holders die, or end with MinHold, a small record of the key remains.
+// The next caller for the key deletes it when no holder is left. Until then List shows the
+// record, with the Kind "shared". So do not use Shared together with MinHold for ever new
+// keys. Programs built with an earlier version find a shared key held, and do not delete
+// such a record.
 func Shared() AcquireOption {
 	return acquireOption{setter: func(o *acquireOptions) { o.shared = &sharing{} }}
 }
