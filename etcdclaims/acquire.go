@@ -104,6 +104,10 @@ func (c *Client) acquireError(key string, err error) error {
 // again says that another attempt makes sense, and err why this one failed.
 type attemptFunc func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
 
+// mostRefusals is how often a call for a shared key tries again without a pause: others put
+// and delete its record all the time.
+const mostRefusals = 32
+
 // acquireLoop makes attempts until one has an answer, for as long as ctx and the
 // call's own end allow.
 func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (*term, error) {
@@ -145,7 +149,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		if !again {
 			return nil, c.ended(err)
 		}
-		if err == nil && try < 3 {
+		if err == nil && (try < 3 || o.shared != nil && try < mostRefusals) {
 			continue // it has learnt something
 		}
 		if !backOff(ctx, try, c.closing) {

@@ -220,7 +220,7 @@ func (a *attempt) takeOnce() txn.Request {
 	}
 	cmps := a.cmps()
 	if !a.opts.barge && a.supersedes == nil {
-		cmps = append(cmps, a.s.c.nobodyInLine(a.lineKey()))
+		cmps = append(cmps, a.nobodyBefore())
 	}
 	// The second branch is sent with every attempt, so it reads only what explains
 	// most failures.
@@ -244,7 +244,7 @@ func (a *attempt) takeIfFree() txn.Request {
 		Failure: append(make([]*pb.RequestOp, 0, 2), txn.Get(own)),
 	}
 	if !a.opts.barge {
-		in.Compare = append(in.Compare, txn.NoneUnder(l.waiting(a.lineKey())))
+		in.Compare = append(in.Compare, txn.NoneIn(l.waiting(a.lineKey()), a.lastBefore()))
 	}
 	if a.readsRecord() {
 		in.Compare = append(in.Compare, a.recorded(l))

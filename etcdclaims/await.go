@@ -50,7 +50,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 	var before clientv3.WatchChan
 	patience := time.NewTimer(patience(p.pred == nil && !p.behind))
 	defer patience.Stop()
-	if !a.grantable() || p.shared {
+	if !a.grantable() || p.shared || p.unnoticed {
 		patience.Reset(0)
 	}
 	for {

@@ -135,6 +135,10 @@ func (a *attempt) joined(p *position, inner *pb.TxnResponse) error {
 		a.slots.inLine, a.opts.slots.inLine = true, true
 	}
 	p.own, p.behind = v.own, v.waiting > 1 && !a.opts.barge
+	if a.shared != nil { // its own place does not count
+		a.shared.first = v.waiting == 0
+		p.behind = v.waiting > 0 && !a.opts.barge
+	}
 	p.shared = !p.behind && isShared(p.own)
 	return nil
 }

@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,22 +17,23 @@ func (a *attempt) takeOrQueue() txn.Request {
 	st := a.s.c.store
 	if a.sharedKey() != "" && a.supersedes == nil && !a.readsRecord() {
 		r := a.takeIfFree()
-		count := txn.Range(st.layout.waiting(a.key))
-		count.GetRequestRange().CountOnly = true
+		count, readers := txn.Range(st.layout.waiting(a.key)), txn.Range(st.layout.waiting(a.key)+sharedPlace)
+		count.GetRequestRange().CountOnly, readers.GetRequestRange().CountOnly = true, true
 		r.In.Failure = []*pb.RequestOp{
 			txn.Put([]byte(st.layout.waiter(a.key, a.id)), a.placeValue(), a.s.id),
 			txn.Get(r.In.Compare[0].Key),
 			count, // which place is before it is read when that matters
+			readers,
 		}
 		r.Nested = true
 		return r
 	}
 	cmps := a.cmps()
 	if !a.opts.barge && a.supersedes == nil {
-		cmps = append(cmps, a.s.c.nobodyInLine(a.lineKey()))
+		cmps = append(cmps, a.nobodyBefore())
 	}
 	join := clientv3.OpPut(a.place(), a.placeValue(), clientv3.WithLease(a.s.id))
-	els := []clientv3.Op{join, clientv3.OpGet(st.layout.own(a.key)), st.countWaiting(a.key)}
+	els := []clientv3.Op{join, clientv3.OpGet(st.layout.own(a.key)), st.countWaiting(a.key), st.countWaiting(a.key, sharedPlace)}
 	if a.readsRecord() {
 		els = append([]clientv3.Op{join}, a.readOps()...)
 	}
@@ -75,6 +77,12 @@ func (a *attempt) lastBefore() string {
 	return rangeEnd(line)
 }
 
+// nobodyBefore is the condition under which the attempt may take the key as a newcomer: nobody
+// is in line, or no exclusive caller if it wants to share the key.
+func (a *attempt) nobodyBefore() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(a.s.c.store.layout.waiting(a.lineKey())).WithRange(a.lastBefore()), "=", 0)
+}
+
 // placeValue is what a releaser may put as the claim, or says that it must not.
 func (a *attempt) placeValue() string {
 	if a.grantable() {
@@ -98,6 +106,7 @@ type position struct {
 	behind    bool  // there is a place before it that was not read
 	next      bool  // a slot is free that was not tried
 	shared    bool  // the attempt is the first in line, and shared holders are in its way
+	unnoticed bool  // shared holders or waiters are before it, so that no hand-over may be
 	rev       int64 // of that knowledge
 }
 
@@ -162,6 +171,7 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err er
 	}
 	p.next = p.next || p.own == nil && !v.refused
 	p.shared = p.pred == nil && isShared(p.own)
+	p.unnoticed = isShared(p.own) || p.pred != nil && strings.HasPrefix(string(p.pred.Key), st.layout.waiting(a.lineKey())+sharedPlace)
 	if p.own == nil && p.pred == nil {
 		if a.work != nil && a.work.changed(v.work) {
 			a.describe()

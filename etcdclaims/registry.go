@@ -17,7 +17,11 @@ type registry struct {
 	underWay map[string]int  // by claim id: attempts, and terms that a cleanup gives up
 }
 
-// recordOf is the record of a key that the client shares.
+// mostRecords is how many records are remembered of keys that the client no longer shares.
+// Others may share them still, and then the next request need not be refused.
+const mostRecords = 1024
+
+// recordOf is the record of a key that the client shares, or has shared.
 type recordOf struct {
 	rev   int64 // of the newest
 	epoch int64 // under which that was put
@@ -29,7 +33,7 @@ func newRegistry() registry {
 }
 
 // sharedRev returns the revision of the record, put under the epoch, of a key that the
-// client shares, or 0. There may be another one by now.
+// client shares or has shared, or 0. There may be another one by now.
 func (r *registry) sharedRev(key string, epoch int64) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +56,7 @@ func (r *registry) share(s *sharing, by int) {
 		return
 	}
 	now := r.shared[s.key]
-	if now.terms += by; now.terms == 0 {
+	if now.terms += by; now.terms == 0 && len(r.shared) > mostRecords {
 		delete(r.shared, s.key)
 		return
 	}
@@ -60,6 +64,19 @@ func (r *registry) share(s *sharing, by int) {
 		now.rev, now.epoch = s.rev, s.epoch
 	}
 	r.shared[s.key] = now
+}
+
+// forgetRecord forgets a record that is gone, or soon will be.
+func (r *registry) forgetRecord(s *sharing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := r.shared[s.key]; now.rev == s.rev {
+		now.rev = 0
+		r.shared[s.key] = now
+		if now.terms == 0 {
+			delete(r.shared, s.key)
+		}
+	}
 }
 
 // add registers a term as the holder of its key, unless open has ended: then Close

@@ -191,10 +191,11 @@ func (t *term) clearLeft(resp *clientv3.TxnResponse) {
 	if t.shared == nil || n == 0 || resp.Responses[n-1].GetResponseRange() == nil || resp.Responses[n-1].GetResponseRange().Count > 0 {
 		return
 	}
+	c := t.s.c
+	c.keys.forgetRecord(t.shared)
 	if n > 1 && resp.Responses[n-2].GetResponseTxn().GetSucceeded() {
 		return
 	}
-	c := t.s.c
 	record := &mvccpb.KeyValue{Key: []byte(c.store.layout.own(t.shared.key)), ModRevision: t.shared.rev}
 	c.cleanUp(t.s, "deleting the record of a shared key", func(ctx context.Context) error {
 		_, err := c.clearShared(ctx, t.shared.key, record)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -247,6 +248,52 @@ func TestSharedHerd(t *testing.T) {
 		released(t, claims)
 		release(t, w.within(sec, last))
 		w.closeClean(append(clients, a)...)
+	})
+}
+
+// Where readers come and go, so that the record is put and deleted all the time, none of them
+// waits for long, nor does a writer among them.
+func TestSharedChurn(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		const lasts = 3 * sec
+		var clients []*etcdclaims.Client
+		for range 9 {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond, DelayReply: 3 * time.Millisecond})
+			clients = append(clients, c)
+		}
+		end := time.Now().Add(lasts)
+		took := make([]time.Duration, len(clients))
+		cycles := make([]int, len(clients))
+		var wg sync.WaitGroup
+		for i, c := range clients {
+			wg.Go(func() {
+				opts := []etcdclaims.AcquireOption{etcdclaims.Shared()}
+				if i == 0 {
+					opts = nil
+				}
+				for ; time.Now().Before(end); cycles[i]++ {
+					begun := time.Now()
+					cl, err := c.Acquire(context.Background(), "k", opts...)
+					noErr(t, err)
+					took[i] = max(took[i], time.Since(begun))
+					time.Sleep(time.Millisecond)
+					release(t, cl)
+					if i == 0 {
+						time.Sleep(sec)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if longest := slices.Max(took); longest > 500*time.Millisecond {
+			t.Errorf("took %v; %v", took, cycles)
+		}
+		if least := slices.Min(cycles[1:]); least < 30 || cycles[0] < 2 {
+			t.Errorf("cycles: %v", cycles)
+		}
+		w.closeClean(clients...)
 	})
 }
 

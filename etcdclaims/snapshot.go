@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,7 +14,7 @@ func (a *attempt) readOps() []clientv3.Op {
 	ops := []clientv3.Op{
 		clientv3.OpGet(st.layout.own(a.key)),
 		clientv3.OpGet(st.layout.note(a.key)),
-		st.countWaiting(a.lineKey()),
+		clientv3.OpGet(st.layout.waiting(a.lineKey()), clientv3.WithRange(a.lastBefore()), clientv3.WithCountOnly()),
 		clientv3.OpGet(st.layout.epoch()),
 	}
 	if a.readsRecord() {
@@ -28,9 +29,10 @@ func (a *attempt) readOps() []clientv3.Op {
 	return ops
 }
 
-// countWaiting reads how many wait in line for the key.
-func (s *store) countWaiting(key string) clientv3.Op {
-	return clientv3.OpGet(s.layout.waiting(key), clientv3.WithPrefix(), clientv3.WithCountOnly())
+// countWaiting reads how many wait in line for the key, or of them those whose ids have a
+// prefix.
+func (s *store) countWaiting(key string, id ...string) clientv3.Op {
+	return clientv3.OpGet(s.layout.waiting(key)+strings.Join(id, ""), clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
 // snapshot is what readOps reads.

@@ -232,6 +232,7 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 	}
 	p.behind = inner.Responses[2].GetResponseRange().Count > 1 && !a.opts.barge
 	p.shared = !p.behind && isShared(p.own)
+	p.unnoticed = isShared(p.own) || inner.Responses[3].GetResponseRange().Count > 0
 	return 0, p, false, nil
 }
 

@@ -160,7 +160,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // workloads are all there are, in the order in which they are measured.
 func workloads(o options) []workload {
-	return []workload{cycles(o), batches(o), handOvers(o), slots(o), holding(o), groups(o), wakeUps(), queues(o), pickUps(o)}
+	return []workload{cycles(o), batches(o), handOvers(o), slots(o), readers(o), holding(o), groups(o), wakeUps(), queues(o), pickUps(o)}
 }
 
 // compare measures the workloads, as far as they are asked for, and prints each

@@ -27,7 +27,7 @@ func tiny(t *testing.T) options {
 	}
 	only := `^(cycles/1 |batch/1000|hand-over/2 |holding)`
 	if testetcd.Long() {
-		only = `^(cycles/(1|16) |batch/1000|hand-over/2 |slots/16 |holding|group|wake-up)`
+		only = `^(cycles/(1|16) |batch/1000|hand-over/2 |slots/16 |readers/16 |holding|group|wake-up)`
 	}
 	o, err := parse([]string{"-quick", "-rounds", "1", "-only", only}, io.Discard)
 	if err != nil {

@@ -22,9 +22,12 @@ func CreatedAt(key []byte, rev int64) *pb.Compare {
 }
 
 // NoneUnder returns the condition that no key has the prefix.
-func NoneUnder(prefix string) *pb.Compare {
-	c := CreatedAt([]byte(prefix), 0)
-	c.RangeEnd = []byte(keyspace.RangeEnd(prefix))
+func NoneUnder(prefix string) *pb.Compare { return NoneIn(prefix, keyspace.RangeEnd(prefix)) }
+
+// NoneIn returns the condition that there is no key from the first on and before the end.
+func NoneIn(first, end string) *pb.Compare {
+	c := CreatedAt([]byte(first), 0)
+	c.RangeEnd = []byte(end)
 	return c
 }
 
