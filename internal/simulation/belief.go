@@ -100,7 +100,7 @@ func (r *replay) rested(before, by change) {
 		return
 	}
 	r.t.w.count(countRested)
-	if held := by.at.Sub(rest.from); held < rest.least {
+	if held := by.at.Sub(rest.from); held+seenLate < rest.least { // its put may have been seen late
 		r.fault("%v of %s was to be held for %v at least, and was given up after %v: %v", rest.token, rest.p.name, rest.least, held, by)
 	}
 }
