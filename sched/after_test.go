@@ -46,6 +46,9 @@ func TestAfter(t *testing.T) {
 		f.until("00:04:30")
 		noErr(t, f.console().Resume(t.Context(), "b"))
 		noErr(t, second(f.console().Backfill(t.Context(), "a", clock("00:01:00"), clock("00:01:01"), nil)))
+		if _, err := f.console().Backfill(t.Context(), "b", clock("00:01:00"), clock("00:02:00"), nil); err == nil || !strings.Contains(err.Error(), `it runs after "a"`) {
+			t.Errorf("a backfill of what follows another job: %v", err)
+		}
 		f.until("00:04:50")
 		f.wantHistory("b", "ok 00:01:00", "ok 00:03:00", "skipped 00:04:00", "ok 00:01:00")
 		f.ledger.want(t, "c", "00:01:00", "00:03:00", "00:01:00")

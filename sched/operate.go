@@ -116,8 +116,8 @@ func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err erro
 // Backfill does not wait for the runs. The returned id is the common prefix of their
 // Tick.IDs.
 //
-// Backfill returns an error if from is not before to, or if either is outside the
-// years 1 to 9999. Other errors: [ErrUnknownJob], and those of
+// Backfill returns an error if from is not before to, if either is outside the years 1
+// to 9999, or if the job runs after another one (see [After]). Other errors: [ErrUnknownJob], and those of
 // etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the
 // request may have been made; after any other error it was not.
 func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time, overlap Overlap) (id string, err error) {
@@ -150,6 +150,9 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 	return s.operate(ctx, what, a.Job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
 			return nil, nil, ErrUnknownJob
+		}
+		if before, follows := st.before(); follows && !a.From.IsZero() {
+			return nil, nil, fmt.Errorf("it runs after %.80q and has no ticks of its own: backfill that job", before)
 		}
 		return []clientv3.Cmp{absent(key), s.definedAs(a.Job, st.definitionRev)}, []clientv3.Op{clientv3.OpPut(key, encode(a))}, nil
 	})
