@@ -45,9 +45,9 @@ func (cl *Claim) Fence() int64 {
 }
 
 // Revision returns the etcd revision of the transaction that made the claim:
-// the fence without the epoch, except for a claim with Shared. It is the ModRevision of every key that an
-// operation of Then wrote, until the key is written again. It is 0 for a
-// passthrough claim.
+// the fence without the epoch, except for a claim with Shared. It is the
+// ModRevision of every key that an operation of Then wrote, until the key is
+// written again. It is 0 for a passthrough claim.
 func (cl *Claim) Revision() int64 {
 	if cl.t == nil {
 		return 0

@@ -30,7 +30,7 @@ const (
 // sharing is the record of a shared key, as a call or a term knows it.
 type sharing struct {
 	key string // that is shared
-	rev int64  // ModRevision of the record; 0: there is none, and whoever claims the key puts it
+	rev int64  // ModRevision of the record; 0: there is none, and the next claim puts it
 
 	epoch int64 // of the record: under another it is no use
 	stale int64 // the newest revision that was found not to be the record's any more

@@ -241,7 +241,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	}
 }
 
-// holders prints who has the key's slots, or shares it.
+// holders prints the holders of the key's slots, or the callers that share it.
 func (x explanation) holders(w io.Writer, now time.Time) {
 	for _, h := range x.Holders {
 		_, _ = fmt.Fprintf(w, "%11s%s: %s, fence %d, since %s\n", "", clean(h.Key), clean(h.Owner), h.Fence, fallback(since(h.Since, now), "unknown"))

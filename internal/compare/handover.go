@@ -101,6 +101,11 @@ func (f *fleet) close() {
 // handOverClaims has a client for each waiter, or one that they share. They acquire one key
 // with the options.
 func handOverClaims(within bool, opts ...etcdclaims.AcquireOption) func(context.Context, *stage, int) (contender, error) {
+	return claimsOn(func(int) string { return "key" }, within, opts...)
+}
+
+// claimsOn is handOverClaims with the key of each waiter.
+func claimsOn(key func(who int) string, within bool, opts ...etcdclaims.AcquireOption) func(context.Context, *stage, int) (contender, error) {
 	return func(_ context.Context, st *stage, n int) (contender, error) {
 		clients := n
 		if within {
@@ -121,7 +126,7 @@ func handOverClaims(within bool, opts ...etcdclaims.AcquireOption) func(context.
 		return &driven{
 			shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
 			step: func(ctx context.Context, who int) error {
-				claim, err := waiters[who%clients].Acquire(ctx, "key", opts...)
+				claim, err := waiters[who%clients].Acquire(ctx, key(who), opts...)
 				if err != nil {
 					return err
 				}

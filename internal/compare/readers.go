@@ -26,43 +26,11 @@ func readers(o options) workload {
 		w.points = append(w.points, point{name: count(n, "reader"), n: n, rows: []row{
 			{name: "etcdclaims, Shared", open: handOverClaims(false, etcdclaims.Shared())},
 			{name: "etcdclaims, Shared, within one client", open: handOverClaims(true, etcdclaims.Shared())},
-			{name: "etcdclaims, a key each", open: claimsOfTheirOwn},
+			{name: "etcdclaims, a key each", open: claimsOn(func(who int) string { return fmt.Sprint("key", who) }, false)},
 			{name: "etcd RWMutex, a session each", reference: true, open: sharedRWMutexes},
 		}})
 	}
 	return w
-}
-
-// claimsOfTheirOwn has a client and a key for each, which nobody else claims.
-func claimsOfTheirOwn(_ context.Context, st *stage, n int) (contender, error) {
-	f, err := newFleet(st, n)
-	if err != nil {
-		return nil, err
-	}
-	own := prefix()
-	clients := make([]*etcdclaims.Client, n)
-	for i := range clients {
-		if clients[i], err = etcdclaims.New(f.etcds[i], etcdclaims.Config{Prefix: own}); err != nil {
-			f.close()
-			return nil, err
-		}
-	}
-	return &driven{
-		shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
-		step: func(ctx context.Context, who int) error {
-			claim, err := clients[who].Acquire(ctx, fmt.Sprint("key", who))
-			if err != nil {
-				return err
-			}
-			return claim.Release(ctx)
-		},
-		shut: func() {
-			for _, c := range clients {
-				closeClaims(context.Background(), c)
-			}
-			f.close()
-		},
-	}, nil
 }
 
 // sharedRWMutexes has a session for each reader, on a connection of its own.

@@ -75,9 +75,13 @@ func (p *process) claimShared(rng *rand.Rand) {
 	if rests > 0 {
 		p.rests.Store(token, rests)
 	}
-	for token, shared = p.holdShared(rng, cl, token); rng.IntN(3) == 0 && !p.dead.Load(); token, shared = p.holdShared(rng, cl, token) {
-		replace := cl.Upgrade
-		if !isSharedToken(token) {
+	for {
+		p.writeUnder(rng, cl, token, 3*time.Second, 2*time.Second)
+		if rng.IntN(3) > 0 || p.dead.Load() {
+			break
+		}
+		replace, shares := cl.Upgrade, isSharedToken(token)
+		if !shares {
 			replace = cl.Downgrade
 		}
 		p.w.trace.ended(token, p)
@@ -90,9 +94,8 @@ func (p *process) claimShared(rng *rand.Rand) {
 		}
 		p.w.count(countUpgrades)
 		cl = next
-		token = p.grantedShared(cl, !isSharedToken(token))
+		token = p.grantedShared(cl, !shares)
 	}
-	_ = shared
 	if p.dead.Load() {
 		return
 	}
@@ -121,30 +124,6 @@ func (p *process) grantedShared(cl *etcdclaims.Claim, shared bool) fencing.Token
 		})
 	}
 	return token
-}
-
-// holdShared writes under the claim for a while.
-func (p *process) holdShared(rng *rand.Rand, cl *etcdclaims.Claim, token fencing.Token) (fencing.Token, bool) {
-	lasts := between(rng, 0, 3*time.Second)
-	if rng.IntN(8) == 0 {
-		lasts = between(rng, 0, 3*longTTL)
-	}
-	for until := time.Now().Add(lasts); time.Now().Before(until) && p.ctx.Err() == nil && cl.Err() == nil; {
-		p.pause(min(between(rng, 10*time.Millisecond, 2*time.Second), time.Until(until)))
-		if p.dead.Load() {
-			break
-		}
-		ctx, cancel := p.within(rng, 6*time.Second)
-		e := p.w.trace.intend(token, p)
-		_, err := cl.Txn(ctx).Then(e.put()).Commit()
-		cancel()
-		if p.class("effect", err); err == nil {
-			e.accepted()
-		} else {
-			e.returned(err)
-		}
-	}
-	return token, isSharedToken(token)
 }
 
 // forgetShared lets a caller clear away the record that dead holders have left.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
@@ -103,17 +104,30 @@ func (p *process) claimSlot(rng *rand.Rand) {
 
 // holdSlot writes under the claim, and releases it.
 func (p *process) holdSlot(rng *rand.Rand, cl *etcdclaims.Claim) {
-	lasts := between(rng, 0, 4*time.Second)
+	p.writeUnder(rng, cl, cl.Token(), 4*time.Second, 4*time.Second)
+	if p.dead.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
+	defer cancel()
+	p.w.trace.ended(cl.Token(), p)
+	p.class("release", cl.Release(ctx))
+}
+
+// writeUnder writes under the claim for a while, mostly shorter than most, with pauses. The
+// trace knows the claim by the token.
+func (p *process) writeUnder(rng *rand.Rand, cl *etcdclaims.Claim, token fencing.Token, most, pause time.Duration) {
+	lasts := between(rng, 0, most)
 	if rng.IntN(8) == 0 {
 		lasts = between(rng, 0, 3*longTTL)
 	}
 	for until := time.Now().Add(lasts); time.Now().Before(until) && p.ctx.Err() == nil && cl.Err() == nil; {
-		p.pause(min(between(rng, 10*time.Millisecond, 4*time.Second), time.Until(until)))
+		p.pause(min(between(rng, 10*time.Millisecond, pause), time.Until(until)))
 		if p.dead.Load() {
 			return
 		}
 		ctx, cancel := p.within(rng, 6*time.Second)
-		e := p.w.trace.intend(cl.Token(), p)
+		e := p.w.trace.intend(token, p)
 		_, err := cl.Txn(ctx).Then(e.put()).Commit()
 		cancel()
 		if p.class("effect", err); err == nil {
@@ -122,13 +136,6 @@ func (p *process) holdSlot(rng *rand.Rand, cl *etcdclaims.Claim) {
 			e.returned(err)
 		}
 	}
-	if p.dead.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
-	defer cancel()
-	p.w.trace.ended(cl.Token(), p)
-	p.class("release", cl.Release(ctx))
 }
 
 // forgetSlots removes the number of slots: none may be held, and nobody wait.
