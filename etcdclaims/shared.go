@@ -19,8 +19,8 @@ import (
 // that of the exclusive claim before, and less than that of the next. The guard of a
 // shared holder is its own key and the record.
 //
-// If the last holders die, the record stays. Whoever is refused by it deletes it, under
-// the condition that no holder is left.
+// If the last holders die, the record remains. The next caller that it refuses deletes the
+// record, on the condition that no holder is left.
 
 const (
 	kindShared   = "shared"   // of the record
