@@ -37,6 +37,13 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 		}
 		return claims, errs
 	}
+	if len(keys) == 1 && errs[0] == nil { // it shares a request with other calls for the key
+		t, err := c.try(ctx, keys[0], &o, nil)
+		if errs[0] = err; err == nil {
+			claims[0] = t.claim()
+		}
+		return claims, errs
+	}
 	// Many keys take longer than one: a second more for each thousand.
 	ctx, cancel := context.WithTimeout(ctx, c.bound()+time.Duration(len(keys))*time.Millisecond)
 	defer cancel()

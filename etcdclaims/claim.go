@@ -35,8 +35,9 @@ func (cl *Claim) Slot() int {
 	return cl.t.slots.i
 }
 
-// Fence returns the fence of this term. Each later term of the key has a
-// greater fence. It is 0 for a passthrough claim.
+// Fence returns the fence of this term. Each later exclusive term of the key has a
+// greater fence. Claims with Shared that hold the key at the same time have the same
+// fence. It is 0 for a passthrough claim.
 func (cl *Claim) Fence() int64 {
 	if cl.t == nil {
 		return 0

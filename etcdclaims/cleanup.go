@@ -25,7 +25,7 @@ type cleanup struct {
 }
 
 // errOthersFirst puts a cleanup off until the others of its session are done.
-var errOthersFirst = errors.New("etcdclaims: other chores come first")
+var errOthersFirst = errors.New("etcdclaims: other cleanups come first")
 
 // mostWorkers is how many cleanups are worked on at once, so that their requests
 // share round trips: as many as fill two.
@@ -109,7 +109,7 @@ func (c *Client) runCleanup(ch *cleanup) bool {
 	}
 	if !ch.logged && c.io.Err() == nil && !errors.Is(err, errOthersFirst) {
 		ch.logged = true
-		c.log.Warn("something is left to do in etcd and will be tried again", ch.s.fields(zap.String("what", ch.what), zap.Error(err))...)
+		c.log.Warn("cleanup failed; retrying", ch.s.fields(zap.String("what", ch.what), zap.Error(err))...)
 	}
 	return false
 }

@@ -185,6 +185,9 @@ func (c *Client) Owner() string {
 // OwnKey returns the etcd key that exists while key is claimed, for use in
 // conditions. Its CreateRevision is 0 while the key is free. Its ModRevision
 // is the Revision of the claim. OwnKey of a nil client is empty.
+//
+// For a key with Slots or Shared it is the etcd key of a record, which can exist while
+// no caller holds the key. For the claim on one slot pass its SlotKey.
 func (c *Client) OwnKey(key string) string {
 	if c == nil {
 		return ""

@@ -14,9 +14,13 @@ import (
 )
 
 // ReleaseAll releases every claim of this client and returns how many keys it
-// released. Handles that share a claim (Reentrant) count once. Call it when the work under the claims has stopped, since handlers are not
-// waited for. Check fails on every claim from before the first request is
-// sent.
+// released. Handles that share a claim (Reentrant) count once. Call it when the work
+// under the claims has stopped, since handlers are not waited for. Check fails on every
+// claim from before the first request is sent.
+//
+// ReleaseAll does not end work. The record of a [Work] stays, as an orphan: the attempt
+// counts, and work that is at most once does not begin again. To give an attempt back,
+// call [Work.Release] first.
 //
 // If some releases could not be confirmed, an error is returned, and those
 // claims are released in the background. A key whose MinHold is not over stays

@@ -3,42 +3,14 @@ package etcdclaims_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 )
-
-// dropEvents removes the events of one type from every response.
-func dropEvents(kind mvccpb.Event_EventType) func(any) {
-	return func(reply any) {
-		resp := reply.(*pb.WatchResponse)
-		resp.Events = slices.DeleteFunc(resp.Events, func(ev *mvccpb.Event) bool { return ev.Type == kind })
-	}
-}
-
-// deafness is each way in which a watch can keep something back.
-var deafness = map[string]claimtest.Fault{
-	"put":    {Edit: dropEvents(mvccpb.Event_PUT)},
-	"delete": {Edit: dropEvents(mvccpb.Event_DELETE)},
-	"every event": {Edit: func(reply any) {
-		reply.(*pb.WatchResponse).Events = nil
-	}},
-	"cancel": {Edit: func(reply any) {
-		resp := reply.(*pb.WatchResponse)
-		if resp.Canceled || resp.CompactRevision > 0 {
-			resp.Canceled, resp.CompactRevision, resp.CancelReason = false, 0, ""
-		}
-		resp.Events = nil
-	}},
-	"create reply": {LoseReply: true},
-	"late events":  {Edit: func(any) { time.Sleep(time.Hour) }},
-}
 
 // pickUp is the documented bound from the death of a holder to the next owner,
 // for a waiter whose watch is deaf.
@@ -65,17 +37,18 @@ func TestDeafWaiterPicksUp(t *testing.T) {
 		},
 	}
 	if !testetcd.Long() {
-		delete(calls, "Begin")
 		delete(calls, "Manual")
 		delete(calls, "with a note")
 	}
-	for how, fault := range deafness {
+	for how, fault := range deafness.Kinds() {
 		for call, acquire := range calls {
 			for _, second := range []bool{false, true} {
+				if second && call == "Begin" && !testetcd.Long() {
+					continue
+				}
 				virtualCase(t, fmt.Sprintf("%s, %s, second in line %v", how, call, second), func(t *testing.T, w *world) {
 					a, ahost := w.client(etcdclaims.Config{TTL: ttl})
 					b, bhost := w.client(etcdclaims.Config{TTL: ttl})
-					fault.On, fault.Times = claimtest.Watch, -1
 					bhost.Inject(fault)
 					tryClaim(t, a, "k")
 					if second { // the first dies as well
@@ -86,7 +59,7 @@ func TestDeafWaiterPicksUp(t *testing.T) {
 					}
 					done := make(chan error, 1)
 					go func() { done <- acquire(context.Background(), b) }()
-					if how == "cancel" { // the watch begins before the oldest revision there is
+					if how == deafness.Cancel { // the watch begins before the oldest revision there is
 						time.Sleep(100 * time.Millisecond)
 						resp, err := w.raw.Put(context.Background(), "/x", "")
 						noErr(t, err)
@@ -115,11 +88,10 @@ func TestDeafWaiterPicksUp(t *testing.T) {
 // interval.
 func TestDeafWaiterIsHandedTheKey(t *testing.T) {
 	t.Parallel()
-	for how, fault := range deafness {
+	for how, fault := range deafness.Kinds() {
 		virtualCase(t, how, func(t *testing.T, w *world) {
 			a := w.peer()
 			b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-			fault.On, fault.Times = claimtest.Watch, -1
 			host.Inject(fault)
 			for range 3 {
 				held := tryClaim(t, a, "k")
@@ -206,4 +178,22 @@ func TestHungMemberAndDeadHolder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// History asks again for the progress by which it knows that it has read all events.
+func TestHistoryAsksAgainForProgress(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		release(t, tryClaim(t, c, "k"))
+		tryClaim(t, c, "other") // what follows is of no event of k
+		lost := host.Inject(deafness.Kinds()[deafness.Progress])
+		time.AfterFunc(2*sec, lost.Remove)
+		began := time.Now()
+		h, err := c.History(context.Background(), "k")
+		noErr(t, err)
+		if d := time.Since(began); len(h.Terms) != 1 || d < 2*sec || d > 2*sec+500*time.Millisecond {
+			t.Errorf("%d terms after %v", len(h.Terms), d)
+		}
+	})
 }

@@ -37,6 +37,20 @@ func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.Le
 	return resp.ID, nil
 }
 
+// RevokeLease revokes a lease of etcd, counted as the requests of KV are, and with it
+// deletes the keys that are bound to it. It must be a lease of GrantLease: the leases of
+// claims are revoked by Close. RevokeLease returns the errors of clientv3, and
+// ErrPassthrough for a passthrough client.
+func (c *Client) RevokeLease(ctx context.Context, id clientv3.LeaseID) error {
+	if c.Passthrough() {
+		return ErrPassthrough
+	}
+	_, err := counted(c.store, RequestRevoke, func() (*clientv3.LeaseRevokeResponse, error) {
+		return c.lease.Revoke(ctx, id)
+	})
+	return err
+}
+
 // countedKV counts the requests of a KV.
 type countedKV struct {
 	clientv3.KV

@@ -36,20 +36,24 @@ func TestKV(t *testing.T) {
 		_, err6 := kv.Do(ctx, clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet(key)}, nil))
 		_, err7 := kv.Delete(ctx, key)
 		_, err8 := kv.Do(ctx, clientv3.OpDelete(key))
-		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8); err != nil {
+		err9 := c.RevokeLease(ctx, lease)
+		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9); err != nil {
 			t.Fatal(err)
+		}
+		if left, err := w.raw.TimeToLive(ctx, lease); err != nil || left.TTL != -1 {
+			t.Error("the lease after its end: ", left, err)
 		}
 		if string(got.Kvs[0].Value) != "2" || !resp.Succeeded || len(resp.Responses) != 1 {
 			t.Error("the answers: ", got, resp)
 		}
 		want := map[etcdclaims.RequestKind]int{
 			etcdclaims.RequestPut: 2, etcdclaims.RequestRange: 2, etcdclaims.RequestTxn: 2, etcdclaims.RequestDelete: 2,
-			etcdclaims.RequestGrant: 1,
+			etcdclaims.RequestGrant: 1, etcdclaims.RequestRevoke: 1,
 		}
 		if !maps.Equal(l.kinds, want) || l.failed > 0 {
 			t.Errorf("got %v and %d failures, want %v", l.kinds, l.failed, want)
 		}
-		if n := c.Stats().Requests - before; n != 9 {
+		if n := c.Stats().Requests - before; n != 10 {
 			t.Errorf("%d requests in the statistics", n)
 		}
 		host.Cut()
@@ -68,6 +72,9 @@ func TestKVWithoutEtcd(t *testing.T) {
 		t.Error("a KV of no client")
 	}
 	if _, err := c.GrantLease(t.Context(), time.Minute); !errors.Is(err, etcdclaims.ErrPassthrough) {
+		t.Error(err)
+	}
+	if err := c.RevokeLease(t.Context(), 1); !errors.Is(err, etcdclaims.ErrPassthrough) {
 		t.Error(err)
 	}
 }

@@ -1,5 +1,6 @@
 // Package etcdclaims lets many processes share work by claims on etcd. A claim
-// gives one process exclusive ownership of a key until it is released or lost.
+// gives one process ownership of a key until it is released or lost. With [Slots] or
+// [Shared], several processes can own a key at the same time.
 //
 //	etcd, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	// ...
@@ -17,7 +18,8 @@
 // There are two kinds of calls:
 //
 //   - [Client.TryAcquire] and [Client.TryRun] claim a key. No record remains in etcd
-//     when the claim ends, except the number of slots of a key with [Slots].
+//     when the claim ends, except the number of slots of a key with [Slots], and that of
+//     a key whose last [Shared] holders died or ended with [MinHold].
 //   - [Client.TryBegin], [Client.TryRunWork] and [Client.TryRunOnce] also keep a
 //     durable record of the work: its attempts, its outcome and its result.
 //
@@ -53,10 +55,11 @@
 // local deadline of a claim makes such overlaps rare. Only a fence makes them
 // harmless.
 //
-// A fence is a number. Each term of ownership of a key has a greater fence than every
-// earlier term. A resource that checks the fence of each write refuses the writes of
-// an earlier owner. A resource that does not check fences is not protected. Fence
-// every effect:
+// A fence is a number. Each exclusive term of ownership of a key, or of a slot, has a
+// greater fence than every earlier term. Callers that share a key have one fence, between
+// those of the exclusive terms before and after. A resource that checks the fence of each
+// write refuses the writes of an earlier owner. A resource that does not check fences is
+// not protected. Fence every effect:
 //
 //   - Writes to etcd: use [Claim.Txn], [Claim.Held] or [Work.Complete]. etcd then
 //     checks the fence.

@@ -101,9 +101,6 @@ func (e *calledError) Error() string {
 
 func (e *calledError) Unwrap() error { return e.err }
 
-// prefix stands before the errors of this package that name no call.
-const prefix = "etcdclaims: "
-
 // bothErrors matches what either error does. Unlike that of errors.Join its text is
 // one line.
 func bothErrors(a, b error) error {
@@ -131,8 +128,15 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	return prefix + strconv.Quote(e.Info.Key) + " is " + e.Info.standing()
+	return "acquire " + strconv.Quote(e.Info.Key) + ": " + e.Info.standing()
 }
+
+// heldFor is a HeldError within the error of a call that does not acquire.
+type heldFor struct{ *HeldError }
+
+func (e heldFor) Error() string { return e.Info.standing() }
+
+func (e heldFor) Unwrap() error { return e.HeldError }
 
 // standing returns a description of the holder, for errors.
 func (i Info) standing() string {
@@ -300,14 +304,17 @@ type WorkError struct {
 
 func (e *WorkError) Error() string {
 	r := e.Record
-	s := fmt.Sprintf("%swork %q ", prefix, r.Key)
+	s := fmt.Sprintf("begin work %q: ", r.Key)
+	if e.Err != nil {
+		s = fmt.Sprintf("run work %q: ", r.Key)
+	}
 	switch r.State {
 	case StateDone:
-		return s + fmt.Sprintf("was done by %s in attempt %d", r.Owner, r.Attempt)
+		return s + fmt.Sprintf("done by %s in attempt %d", r.Owner, r.Attempt)
 	case StateDead:
-		s += fmt.Sprintf("is dead after attempt %d: ", r.Attempt)
+		s += fmt.Sprintf("dead after attempt %d: ", r.Attempt)
 	default:
-		s += fmt.Sprintf("waits until %s after attempt %d: ", r.NotBefore.Format(time.RFC3339), r.Attempt)
+		s += fmt.Sprintf("waiting until %s after attempt %d: ", r.NotBefore.Format(time.RFC3339), r.Attempt)
 	}
 	if e.Err != nil {
 		return s + errtext.Bare(e.Err)

@@ -188,9 +188,12 @@ func ExampleLocks() {
 		fmt.Println(owner, "has the lock:", ok)
 	}
 	released, err := locks.Release(ctx, "account/7", "worker-1")
-	fmt.Println("released:", released, err)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("released:", released)
 	// Output:
 	// worker-1 has the lock: true
 	// worker-2 has the lock: false
-	// released: true <nil>
+	// released: true
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -28,7 +29,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -41,8 +42,14 @@ func Example() {
 	if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrDone) {
 		log.Fatal(err) // ErrHeld: somebody else has it or is in line; ErrDone: it is done
 	}
-	fmt.Println(err)
-	// Output: <nil>
+	paid, err := etcd.Get(ctx, "/paid/42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, kv := range paid.Kvs {
+		fmt.Printf("paid: %s\n", kv.Value)
+	}
+	// Output: paid: 100 EUR
 }
 
 // TryRun calls the function if no other process holds the key. The context of
@@ -54,20 +61,29 @@ func ExampleClient_TryRun() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "reporter-1"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "reporter-1", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer claims.Close(ctx)
 
 	report := func(ctx context.Context) error {
-		fmt.Println("running")
+		token, _ := fencing.FromContext(ctx)
+		fmt.Println("reporting under", token.Key)
 		return ctx.Err()
 	}
-	fmt.Println(claims.TryRun(ctx, "nightly-report", report))
+	err = claims.TryRun(ctx, "nightly-report", report)
+	switch {
+	case errors.Is(err, etcdclaims.ErrHeld):
+		fmt.Println("another process runs the report")
+	case err != nil:
+		log.Fatal(err)
+	default:
+		fmt.Println("reported")
+	}
 	// Output:
-	// running
-	// <nil>
+	// reporting under nightly-report
+	// reported
 }
 
 // A transaction of a claim is refused once the claim has a newer owner. It
@@ -79,7 +95,7 @@ func ExampleClaim_Txn() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -89,8 +105,10 @@ func ExampleClaim_Txn() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = claim.Txn(ctx).Then(clientv3.OpPut("/balance/7", "12")).Commit()
-	fmt.Println("owner:", err)
+	if _, err := claim.Txn(ctx).Then(clientv3.OpPut("/balance/7", "12")).Commit(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the owner has written")
 
 	// Somebody takes the claim away.
 	if err := claims.ForceRelease(ctx, "account/7", "maintenance"); err != nil {
@@ -99,7 +117,7 @@ func ExampleClaim_Txn() {
 	_, err = claim.Txn(ctx).Then(clientv3.OpPut("/balance/7", "13")).Commit()
 	fmt.Println("ex-owner is refused:", errors.Is(err, etcdclaims.ErrLost))
 	// Output:
-	// owner: <nil>
+	// the owner has written
 	// ex-owner is refused: true
 }
 
@@ -107,8 +125,11 @@ func ExampleClaim_Txn() {
 func ExampleClient_Passthrough() {
 	var claims *etcdclaims.Client // not configured
 	claim, err := claims.TryAcquire(context.Background(), "k")
-	fmt.Println(claims.Passthrough(), claim.Fence(), err)
-	// Output: true 0 <nil>
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("passthrough:", claims.Passthrough(), "fence:", claim.Fence())
+	// Output: passthrough: true fence: 0
 }
 
 // A beat scheduler takes a lock for each tick, under owner names of its own.
@@ -121,7 +142,7 @@ func ExampleLocks_beat() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -141,9 +162,12 @@ func ExampleLocks_beat() {
 		fmt.Println(replica, "leads:", leads, "fires:", fires)
 	}
 	n, err := locks.ReleaseAll(ctx, "beat-1")
-	fmt.Println("released:", n, err)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("released:", n)
 	// Output:
 	// beat-1 leads: true fires: true
 	// beat-2 leads: false fires: false
-	// released: 2 <nil>
+	// released: 2
 }

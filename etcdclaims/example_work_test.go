@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // exampleClient returns a client with a prefix of its own.
@@ -17,7 +18,7 @@ func exampleClient(prefix string) (claims *etcdclaims.Client, done func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	claims, err = etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix, Owner: "biller-1"})
+	claims, err = etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix, Owner: "biller-1", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -143,14 +144,21 @@ func ExampleClient_Retry() {
 		}
 		return nil
 	}
-	fmt.Println(errors.Is(claims.RunWork(ctx, "bill/42", bill), etcdclaims.ErrDead))
+	err := claims.RunWork(ctx, "bill/42", bill)
+	fmt.Println("dead:", errors.Is(err, etcdclaims.ErrDead))
 	customers = 1
 	record, err := claims.Retry(ctx, "bill/42")
-	fmt.Println(record.State, err)
-	fmt.Println(claims.RunWork(ctx, "bill/42", bill))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("after Retry:", record.State)
+	if err := claims.RunWork(ctx, "bill/42", bill); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("billed")
 	_ = claims.Forget(ctx, "bill/42")
 	// Output:
-	// true
-	// free <nil>
-	// <nil>
+	// dead: true
+	// after Retry: free
+	// billed
 }

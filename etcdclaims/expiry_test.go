@@ -161,11 +161,13 @@ func TestWaitErrors(t *testing.T) {
 func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]string{
-		&etcdclaims.WorkError{Record: etcdclaims.Record{Key: "k", State: etcdclaims.StateDead, Attempt: 2, Error: "a\nb\r\nc"}}:                           `etcdclaims: work "k" is dead after attempt 2: a; b; c`,
+		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k", Held: true, Owner: "api-7", Fence: 7}}:                                                      `acquire "k": held by api-7 (fence 7)`,
+		&etcdclaims.HeldError{Info: etcdclaims.Info{Key: "k"}}:                                                                                            `acquire "k": free but others wait in line for it: use Acquire to join them, or Barge`,
+		&etcdclaims.WorkError{Record: etcdclaims.Record{Key: "k", State: etcdclaims.StateDead, Attempt: 2, Error: "a\nb\r\nc"}}:                           `begin work "k": dead after attempt 2: a; b; c`,
 		&etcdclaims.LostError{Token: tokenFor("k", 0), Reason: etcdclaims.ReasonSessionDead, Err: errors.New("etcdclaims: x")}:                            `acquire "k": the attempt was lost: session dead: x; call again`,
 		&etcdclaims.LostError{Token: tokenFor("k", 7), Reason: etcdclaims.ReasonExpired, Err: errors.New("x\ny")}:                                         `etcdclaims: claim on "k" (fence 7) lost: expired: x; y`,
 		&etcdclaims.WaitError{Key: "k", Err: context.DeadlineExceeded}:                                                                                    `acquire "k": others are before it in line: context deadline exceeded`,
-		&etcdclaims.WorkError{Record: etcdclaims.Record{Key: "k", State: etcdclaims.StateDead, Attempt: 2, Error: "x"}, Err: errors.New("etcdclaims: y")}: `etcdclaims: work "k" is dead after attempt 2: y`,
+		&etcdclaims.WorkError{Record: etcdclaims.Record{Key: "k", State: etcdclaims.StateDead, Attempt: 2, Error: "x"}, Err: errors.New("etcdclaims: y")}: `run work "k": dead after attempt 2: y`,
 	} {
 		if err.Error() != want {
 			t.Errorf("%q, want %q", err, want)

@@ -90,16 +90,16 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 		if err == nil && h.Claim != "" {
 			drop = append(drop, clientv3.OpDelete(l.notice(h.Instance, h.Claim)))
 		}
-		told := drop
+		then := drop
 		if err == nil && h.Instance != "" && h.Claim != "" && own.Lease != 0 {
 			notice := encode(eviction{Version: valueVersion, Key: key, Claim: h.Claim, By: c.cfg.Owner, Reason: reason})
-			told = append(drop[:len(drop):len(drop)], clientv3.OpPut(l.evict(h.Instance, h.Claim), notice, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
+			then = append(drop[:len(drop):len(drop)], clientv3.OpPut(l.evict(h.Instance, h.Claim), notice, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
 		}
 		same := []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(l.own(key)), "=", own.ModRevision),
 			clientv3.Compare(clientv3.LeaseValue(l.own(key)), "=", own.Lease),
 		}
-		got, err := c.store.Do(ctx, txn.Request{In: txn.Of(same, told, nil)})
+		got, err := c.store.Do(ctx, txn.Request{In: txn.Of(same, then, nil)})
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			// There is no holder to notify: the lease has just ended, and the key with it.
 			got, err = c.store.Do(ctx, txn.Request{In: txn.Of(same, drop, nil)})
@@ -121,5 +121,5 @@ func notTheTerm(i Info, fence int64) error {
 	if !i.Held {
 		return fmt.Errorf("%w: %q is free, the term with fence %d is over", ErrRefused, i.Key, fence)
 	}
-	return fmt.Errorf("%w: the term with fence %d is over: %w", ErrRefused, fence, &HeldError{Info: i})
+	return fmt.Errorf("%w: the term with fence %d is over: %w", ErrRefused, fence, heldFor{&HeldError{Info: i}})
 }

@@ -40,7 +40,8 @@ type Health struct {
 	// LastError is the error of the last request that was not answered. Nil while
 	// etcd is reachable.
 	LastError error
-	// Sessions is how many leases the client renews.
+	// Sessions is how many leases the client has for its claims. Those of Manual claims
+	// count, although the client does not renew them.
 	Sessions int
 	// Claims is how many claims the client holds.
 	Claims int

@@ -53,7 +53,7 @@ type Term struct {
 	Claim    string    // ID of the term; see Claim.ID
 	Owner    string    // label of the holder, for people
 	Instance string    // client of the holder; see Client.Instance
-	Since    time.Time // when the term began, by the holder's wall clock
+	Since    time.Time // when the holder asked for the key, by its wall clock: a time in line counts
 	Attempt  int       // number of the work's attempt; 0 for a claim without a record
 	Kind     string    // as Info.Kind
 	// EndRevision is etcd's revision at which the term ended, 0 while it lasts.

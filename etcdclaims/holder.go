@@ -49,7 +49,7 @@ func decodeHolder(b []byte) (holder, error) {
 		return h, err
 	}
 	if h.Version > valueVersion {
-		return h, fmt.Errorf("version %d is newer than this package's %d", h.Version, valueVersion)
+		return h, fmt.Errorf("version %d is newer than version %d of this package", h.Version, valueVersion)
 	}
 	return h, nil
 }

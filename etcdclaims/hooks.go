@@ -29,8 +29,8 @@ type Hooks struct {
 	// TryAcquireAll and TryAcquireEach call it for each key. It is not
 	// called for Locks, nor for calls whose key or options are invalid.
 	Observe func(ctx context.Context, call Call) Observer
-	// Requested is called after each request to etcd, except watches. A request
-	// may carry the calls of several callers.
+	// Requested is called after each request to etcd, except watches and the one
+	// request for etcd's version. A request may carry the calls of several callers.
 	Requested func(Request)
 	// Opened is called by New. Code that Opened starts may call the client
 	// later. The returned function is called by Close, if it is not nil.

@@ -68,7 +68,7 @@ func polling(n int, call func(ctx context.Context, i int) (*etcdclaims.Claim, er
 // refuse each a key of its own, by few requests.
 func TestHotKeyIsRefusedToAllAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, holder := range []string{"another client", "the same client", "nobody", "work"} {
+	for _, holder := range []string{"another client", "the same client", "nobody", "work", "whatever the lease"} {
 		virtualCase(t, holder, func(t *testing.T, w *world) {
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			release(t, tryClaim(t, c, "warm"))
@@ -79,6 +79,16 @@ func TestHotKeyIsRefusedToAllAtOnce(t *testing.T) {
 				tryClaim(t, w.peer(), "k")
 			case "the same client":
 				tryClaim(t, c, "k")
+			case "whatever the lease":
+				tryClaim(t, w.peer(), "k")
+				call = func(i int) error {
+					if i%2 == 0 {
+						_, errs := c.TryAcquireEach(context.Background(), []string{"k"})
+						return errs[0]
+					}
+					_, err := c.TryAcquire(context.Background(), "k", etcdclaims.TTL(15*sec+time.Duration(i)*time.Millisecond))
+					return err
+				}
 			case "work":
 				tryBegin(t, c, "k")
 				call = func(i int) error { _, err := c.TryBegin(context.Background(), "k"); return err }

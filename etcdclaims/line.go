@@ -101,14 +101,14 @@ func (t *term) pass(l line) (r txn.Request, to string) {
 	if err != nil || h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
 		return txn.Request{Key: t.lineKey(), Urgent: true, In: in}, "" // it sees that the key is free
 	}
-	told := notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more, Trace: t.trace()}
+	handedOver := notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more, Trace: t.trace()}
 	if t.slots != nil {
-		told.Slot = t.slots.i
+		handedOver.Slot = t.slots.i
 		in.Compare = append(in.Compare, t.slots.recorded(layout)) // else this slot may be surplus
 	}
 	lease := clientv3.LeaseID(first.Lease)
 	t.give(in, first.Value, lease)
-	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(layout.notice(h.Instance, first.ID)), encode(told), lease))
+	in.Success = append(in.Success, txn.Delete(name), txn.Put([]byte(layout.notice(h.Instance, first.ID)), encode(handedOver), lease))
 	return txn.Request{Key: t.lineKey(), Urgent: true, In: in}, first.ID
 }
 

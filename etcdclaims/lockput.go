@@ -88,10 +88,10 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e 
 		c.lockPuts.add(p)
 		return 0, false, err
 	case err != nil:
-		k.revoke(lease)
+		k.revoke(ctx, lease)
 		return 0, false, err
 	case !resp.Succeeded:
-		k.revoke(lease)
+		k.revoke(ctx, lease)
 		return 0, false, c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
 	}
 	return e.Fence(resp.Header.Revision), true, nil
@@ -133,7 +133,7 @@ func (k Locks) settleOnce(ctx context.Context, p *lockPut) error {
 	case err != nil:
 		return err
 	case !resp.Succeeded:
-		k.revoke(p.lease) // nothing is on it but what makes the put void
+		k.revoke(ctx, p.lease) // nothing is on it but what makes the put void
 	}
 	k.c.lockPuts.remove(p)
 	return nil

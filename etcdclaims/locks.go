@@ -158,9 +158,27 @@ func (k Locks) grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	return resp.ID, nil
 }
 
-// revoke ends a lease that came to nothing; if it fails the lease expires.
-func (k Locks) revoke(lease clientv3.LeaseID) {
-	_ = k.c.revokeLease(k.c.io, lease)
+// revoke ends a lease that came to nothing; if it fails the lease expires. The caller's
+// answer does not depend on it: an answer of etcd that does not come soon is not waited for.
+func (k Locks) revoke(ctx context.Context, lease clientv3.LeaseID) {
+	c, done := k.c, make(chan struct{})
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.spawn(func() {
+		defer close(done)
+		_ = c.revokeLease(c.io, lease)
+	})
+	c.mu.Unlock()
+	late := time.NewTimer(txn.Hanging)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+	case <-ctx.Done():
+	}
 }
 
 // replace puts a lock in the place of the owner's own, on another lease and so with
@@ -168,7 +186,7 @@ func (k Locks) revoke(lease clientv3.LeaseID) {
 func (k Locks) replace(ctx context.Context, key, owner string, st lockState, ttl time.Duration, e *txn.Epoch) (fence int64, ok bool, err error) {
 	fence, ok, err = k.put(ctx, key, owner, ttl, e, st.same(k.c.store.layout, key)...)
 	if ok {
-		k.revoke(clientv3.LeaseID(st.kv.Lease))
+		k.revoke(ctx, clientv3.LeaseID(st.kv.Lease))
 	}
 	return fence, ok, err
 }
@@ -251,7 +269,7 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 				return k.dropped(ctx, key, st)
 			}
 			if resp.Succeeded {
-				k.revoke(clientv3.LeaseID(st.kv.Lease))
+				k.revoke(ctx, clientv3.LeaseID(st.kv.Lease))
 			}
 			return resp.Succeeded, nil
 		case errors.Is(err, ErrUnknown):
@@ -275,7 +293,7 @@ func (k Locks) dropped(ctx context.Context, key string, st lockState) (bool, err
 	case lease.TTL <= 0:
 		return false, txn.Unknown(errors.New("the lock is gone, by this call or by the end of its TTL"))
 	}
-	k.revoke(clientv3.LeaseID(st.kv.Lease))
+	k.revoke(ctx, clientv3.LeaseID(st.kv.Lease))
 	return true, nil
 }
 

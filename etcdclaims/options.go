@@ -15,8 +15,8 @@ import (
 //
 // An option is accepted by the calls that its type names, and does not compile
 // with any other. A call whose options are invalid, or exclude each other, returns
-// an error before it sends any request. Reentrant and Supersede exclude each other,
-// and MinHold must not be longer than MaxHold.
+// an error before it sends any request. Slots and Shared exclude each other, Reentrant
+// and Supersede; so do Reentrant and Supersede. MinHold must not be longer than MaxHold.
 type AcquireOption = option.AcquireOption
 
 // WorkOption is an option of the calls that begin work: [Client.Begin],
@@ -30,11 +30,21 @@ type AllOption = option.AllOption
 // ManyOption is an option of [Client.TryAcquireEach] and [Client.TryAcquireAll].
 type ManyOption = option.ManyOption
 
+// ReplaceOption is an option of [Claim.Upgrade] and [Claim.Downgrade].
+type ReplaceOption = option.ReplaceOption
+
 // Option is an option of every acquiring call.
 type Option interface {
 	AcquireOption
 	WorkOption
 	ManyOption
+}
+
+// TermOption is an option of every call that makes a claim: of the acquiring calls,
+// [Claim.Upgrade] and [Claim.Downgrade].
+type TermOption interface {
+	Option
+	ReplaceOption
 }
 
 // KeyOption is an option of the calls that acquire one key, whether they begin
@@ -44,18 +54,20 @@ type KeyOption interface {
 	WorkOption
 }
 
-// TxnOption is an option of every acquiring call that is one transaction: of all
+// TxnOption is an option of every call that makes claims in one transaction: of all
 // but [Client.TryAcquireEach].
 type TxnOption interface {
 	AcquireOption
 	WorkOption
 	AllOption
+	ReplaceOption
 }
 
-// ClaimOption is an option of every acquiring call that does not begin work.
+// ClaimOption is an option of every call that makes a claim and does not begin work.
 type ClaimOption interface {
 	AcquireOption
 	ManyOption
+	ReplaceOption
 }
 
 // The types of options have one mark for each call that accepts them, and no other:
@@ -67,6 +79,13 @@ type (
 		option.ForWork
 		option.ForMany
 	}
+	termOption struct {
+		setter
+		option.ForAcquire
+		option.ForWork
+		option.ForMany
+		option.ForReplace
+	}
 	keyOption struct {
 		setter
 		option.ForAcquire
@@ -77,11 +96,13 @@ type (
 		option.ForAcquire
 		option.ForWork
 		option.ForAll
+		option.ForReplace
 	}
 	claimOption struct {
 		setter
 		option.ForAcquire
 		option.ForMany
+		option.ForReplace
 	}
 	acquireOption struct {
 		setter
@@ -180,8 +201,8 @@ func Barge() Option {
 // hang.
 //
 // Zero means no limit. Otherwise d must be longer than the drain.
-func MaxHold(d time.Duration) Option {
-	return anyOption{setter: func(o *acquireOptions) { o.maxHold = d }}
+func MaxHold(d time.Duration) TermOption {
+	return termOption{setter: func(o *acquireOptions) { o.maxHold = d }}
 }
 
 // MinHold keeps the key held after an early release, until d after the claim
@@ -227,8 +248,8 @@ func Then(ops ...clientv3.Op) TxnOption {
 // A call that begins work also stores the note in the record. The note stays
 // there until an attempt is begun with another note, so the record of an orphan
 // has it too.
-func Note(note []byte) Option {
-	return anyOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...) }}
+func Note(note []byte) TermOption {
+	return termOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...) }}
 }
 
 // AtMostOnce keeps work from being run again after its owner has died during
@@ -244,9 +265,8 @@ func AtMostOnce() WorkOption {
 //
 // Work.Attempt continues from the earlier attempts. Config.MaxAttempts counts
 // from here if the work was done or dead. Work.Previous returns the earlier
-// record with its result. The new
-// attempt replaces that record: if the attempt fails or is given back, the
-// work is no longer done.
+// record with its result. The new attempt replaces that record: if the attempt fails
+// or is given back, the work is no longer done.
 func Again(states ...State) WorkOption {
 	if len(states) == 0 {
 		states = []State{StateDone, StateDead, StateFailed}

@@ -93,6 +93,18 @@ func TestPassthroughClient(t *testing.T) {
 			} else if name != "TryAcquireEach" {
 				t.Errorf("%s does not accept Then", name)
 			}
+			for key, opt := range map[string]etcdclaims.AcquireOption{"k": etcdclaims.Shared(), etcdclaims.SlotKey("k", 0): etcdclaims.Slots(2)} {
+				cl, n, err := f("k", opt)
+				if n == 0 {
+					continue
+				}
+				if noErr(t, err); cl.Key() != key || cl.Slot() != 0 {
+					t.Errorf("%s: %s, slot %d", name, cl.Key(), cl.Slot())
+				}
+				if _, _, err := f("k", opt, etcdclaims.Reentrant()); err == nil {
+					t.Errorf("%s: %s and Reentrant", name, cl.Key())
+				}
+			}
 		}
 		boom := errors.New("boom")
 		for name, run := range map[string]func(context.Context, string, func(context.Context) error, ...etcdclaims.AcquireOption) error{"Run": c.Run, "TryRun": c.TryRun} {
@@ -147,6 +159,29 @@ func TestPassthroughClient(t *testing.T) {
 		}
 		noErr(t, c.Close(ctx))
 		noErr(t, c.Close(ctx))
+	})
+}
+
+// A claim takes the place of another without etcd, too, and of an ended one it does not.
+func TestPassthroughReplace(t *testing.T) {
+	t.Parallel()
+	passthroughs(t, func(t *testing.T, c *etcdclaims.Client) {
+		type replace = func(*etcdclaims.Claim, context.Context, ...etcdclaims.ReplaceOption) (*etcdclaims.Claim, error)
+		for name, f := range map[string]replace{"Upgrade": (*etcdclaims.Claim).Upgrade, "Downgrade": (*etcdclaims.Claim).Downgrade} {
+			cl := tryClaim(t, c, "k", etcdclaims.Shared())
+			_, err := f(cl, t.Context(), etcdclaims.Then(clientv3.OpPut("x", "")))
+			wantIs(t, err, etcdclaims.ErrPassthrough)
+			_, err = f(cl, t.Context(), struct{ etcdclaims.ReplaceOption }{})
+			if err == nil {
+				t.Errorf("%s accepted the option of another package", name)
+			}
+			next, err := f(cl, t.Context(), etcdclaims.Note([]byte("x")), nil)
+			noErr(t, err)
+			noErr(t, next.Check())
+			wantIs(t, cl.Check(), etcdclaims.ErrReleased)
+			_, err = f(cl, t.Context())
+			wantIs(t, err, etcdclaims.ErrReleased)
+		}
 	})
 }
 

@@ -52,7 +52,7 @@ const MaxStackBytes = 8 << 10
 type Record struct {
 	Key     string
 	State   State
-	Attempt int // 1 for the first attempt; it only rises
+	Attempt int // 1 for the first attempt; one that is given back is subtracted again
 	// Earlier is the number of attempts before the work was last begun anew,
 	// with Again or after Retry. Config.MaxAttempts does not count them.
 	Earlier    int
@@ -112,7 +112,7 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 	switch {
 	case err != nil:
 	case r.Version > valueVersion:
-		err = fmt.Errorf("version %d is newer than this package's %d", r.Version, valueVersion)
+		err = fmt.Errorf("version %d is newer than version %d of this package", r.Version, valueVersion)
 	case !r.State.stored():
 		err = fmt.Errorf("state %q is unknown", r.State)
 	}

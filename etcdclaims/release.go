@@ -194,6 +194,9 @@ func (t *term) leavesWith(in *pb.TxnRequest) txn.Request {
 	r := txn.Request{Key: t.lineKey(), Urgent: true, In: in}
 	if t.shared != nil {
 		r.Beside, r.Also = txn.Leaves, []string{t.key} // no note of it goes along
+		if clearsRecord(in) {
+			r.Beside = txn.Clears
+		}
 	}
 	return r
 }

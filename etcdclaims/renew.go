@@ -31,7 +31,7 @@ func (s *session) run(ctx context.Context) {
 			return
 		case <-ctx.Done():
 			return
-		case <-s.kick:
+		case <-s.renewNow:
 		case <-timer.C:
 		}
 		err := s.renew(ctx)
@@ -54,7 +54,7 @@ func (s *session) run(ctx context.Context) {
 // renewSoon asks for a renewal without waiting for it.
 func (s *session) renewSoon() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.renewNow <- struct{}{}:
 	default:
 	}
 }

@@ -69,7 +69,7 @@ func (c *Client) resize(ctx context.Context, s *slots, n int) (again bool, err e
 		rev = record.ModRevision
 	}
 	if !has.learn(record) {
-		return false, &HeldError{Info: c.info(s.key, record, nil, 0)}
+		return false, heldFor{&HeldError{Info: c.info(s.key, record, nil, 0)}}
 	}
 	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(own), "=", rev)}
 	op := clientv3.OpPut(own, s.record())
@@ -80,10 +80,10 @@ func (c *Client) resize(ctx context.Context, s *slots, n int) (again bool, err e
 		held, waiting := resp.Responses[1].GetResponseRange().Kvs, resp.Responses[2].GetResponseRange().Count
 		held = slices.DeleteFunc(held, func(kv *mvccpb.KeyValue) bool { return s.number(kv.Key, l) < 0 })
 		if len(held) > 0 {
-			return false, fmt.Errorf("%d of its slots are held: %w", len(held), &HeldError{Info: c.info(s.key, held[0], nil, waiting)})
+			return false, fmt.Errorf("%d of its slots are held: %w", len(held), heldFor{&HeldError{Info: c.info(s.key, held[0], nil, waiting)}})
 		}
 		if waiting > 0 {
-			return false, &HeldError{Info: Info{Key: s.key, Slots: has.n, Waiting: waiting}}
+			return false, heldFor{&HeldError{Info: Info{Key: s.key, Slots: has.n, Waiting: waiting}}}
 		}
 		op = clientv3.OpDelete(own)
 		cmps = append(cmps, c.nobodyInLine(s.family), clientv3.Compare(clientv3.ModRevision(l.own(SlotKey(s.key, 0))).WithRange(s.end(l)), "<", resp.Header.Revision+1)) // none was put since

@@ -111,11 +111,11 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 	}
 	c.runs[r] = struct{}{}
 	c.mu.Unlock()
-	told := context.AfterFunc(ctx, func() { r.drain(context.Cause(ctx)) })
+	forget := context.AfterFunc(ctx, func() { r.drain(context.Cause(ctx)) })
 	far := notCalled
 	defer func() {
 		// Here too after a panic or Goexit, which then go on.
-		told()
+		forget()
 		r.finish()
 		defer r.forget() // Close waits for the release, too
 		unbind()
@@ -190,7 +190,7 @@ func (r *run) overdue(why error, drain time.Duration) {
 	}
 	z := Zombie{Token: r.t.token(), Told: why, Drain: drain}
 	r.c.stats.zombies.Add(1)
-	r.c.log.Warn("a handler goes on though it was told to stop", r.t.fields()...)
+	r.c.log.Warn("handler outlived its drain", r.t.fields()...)
 	if hook := r.c.cfg.Hooks.Zombie; hook != nil {
 		hook(z)
 	}

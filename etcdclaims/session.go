@@ -28,7 +28,7 @@ type session struct {
 
 	lease    atomic.Pointer[grant] // as last verified
 	dead     chan struct{}         // closed when it is given up
-	kick     chan struct{}         // asks for a renewal now
+	renewNow chan struct{}         // asks for a renewal now
 	renewing chan struct{}         // holds one element while nobody renews: one attempt in flight
 
 	pending        atomic.Int32          // cleanups
@@ -73,7 +73,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	}
 	s := &session{
 		c: c, id: resp.ID, n: c.sessions.Add(1), asked: asked, manual: manual,
-		dead: make(chan struct{}), kick: make(chan struct{}, 1),
+		dead: make(chan struct{}), renewNow: make(chan struct{}, 1),
 		renewing: make(chan struct{}, 1), renewed: make(chan struct{}),
 	}
 	ttl := time.Duration(resp.TTL) * time.Second

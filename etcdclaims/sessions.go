@@ -23,7 +23,8 @@ type SessionInfo struct {
 	TTL      time.Duration // the lease time that etcd granted
 	// Left is how long the lease lasts unless it is renewed, in full seconds, as
 	// counted by etcd. A client renews when a third of the TTL has passed. Left
-	// below half of the TTL means that a renewal is late.
+	// below half of the TTL means that a renewal is late, unless the session is that of a
+	// Manual claim, which its caller renews.
 	Left time.Duration
 }
 

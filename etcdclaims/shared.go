@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/txn"
@@ -73,8 +74,8 @@ func (s *sharing) of(key string) error {
 	return checkKey(sharedKey(key, strings.Repeat("0", 36))) // the length of a UUID
 }
 
-// SharedPrefix returns what the keys begin with under which List has the claims of the
-// callers that share a key.
+// SharedPrefix returns the prefix of the keys under which List shows the claims that
+// share key.
 func SharedPrefix(key string) string { return key + sharedSuffix }
 
 func sharedKey(key, claim string) string { return key + sharedSuffix + claim }
@@ -184,6 +185,11 @@ func (t *term) leavesShared() (ops []*pb.RequestOp) {
 	return append(ops, count)
 }
 
+// clearsRecord reports whether leavesShared made the request delete the record.
+func clearsRecord(leaving *pb.TxnRequest) bool {
+	return slices.ContainsFunc(leaving.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil })
+}
+
 // clearLeft deletes the record in the background if the reply to what gave the term up
 // says that nobody is left, and that did not delete the record.
 func (t *term) clearLeft(resp *clientv3.TxnResponse) {
@@ -221,22 +227,31 @@ func (c *Client) heldBy(ctx context.Context, own *mvccpb.KeyValue, i Info) error
 	return &HeldError{Info: i}
 }
 
-// advanceInTurn sends an advance. Callers of one client that would all put the record of a
-// shared key do so one after the other, until one is known to have put it. The others then
-// share round trips.
+// advanceInTurn sends an advance.
 func (a *attempt) advanceInTurn(ctx context.Context) (resp *clientv3.TxnResponse, rev int64, err error) {
-	if a.shared == nil || a.shared.rev != 0 {
+	if a.shared == nil {
 		return a.send(ctx, a.advance())
 	}
-	a.turnOver = a.s.c.local.askInTurn(ctx, a.s, a.lineKey()+sharedSuffix)
-	if a.shared.guess(a.s.c); a.shared.rev != 0 {
-		a.turnOver()
-	}
+	a.turnOver = a.s.c.knowRecord(ctx, a.s, a.shared)
 	resp, rev, err = a.send(ctx, a.advance())
 	if rev == 0 && (err != nil || resp == nil || !resp.Succeeded) {
 		a.turnOver()
 	}
 	return resp, rev, err
+}
+
+// knowRecord learns the record of a shared key from other callers of the client. Callers
+// that would all put the record do so one after the other, until one is known to have put
+// it. The others then share round trips. The caller calls known when it has its answer.
+func (c *Client) knowRecord(ctx context.Context, s *session, of *sharing) (known func()) {
+	if of.guess(c); of.rev != 0 {
+		return func() {}
+	}
+	known = c.local.askInTurn(ctx, s, of.key+sharedSuffix)
+	if of.guess(c); of.rev != 0 {
+		known()
+	}
+	return known
 }
 
 // withoutShared returns the position of the first in line once the record of a key without

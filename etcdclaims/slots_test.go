@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 )
@@ -322,7 +323,7 @@ func TestSlotsOfTheDead(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * sec
 	cases := map[string]*claimtest.Fault{"heard": nil}
-	for how, fault := range deafness {
+	for how, fault := range deafness.Kinds() {
 		cases[how] = &fault
 	}
 	for how, fault := range cases {
@@ -332,7 +333,6 @@ func TestSlotsOfTheDead(t *testing.T) {
 			w.slotted(2, a, b)
 			if fault != nil {
 				f := *fault
-				f.On, f.Times = claimtest.Watch, -1
 				deaf.Inject(f)
 			}
 			one := acquiring(context.Background(), b, "k", etcdclaims.Slots(2))
@@ -364,8 +364,7 @@ func TestSlotsResizedUnheard(t *testing.T) {
 		a := w.peer()
 		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		held := w.slotted(1, a, b)
-		fault := deafness["every event"]
-		fault.On, fault.Times = claimtest.Watch, -1
+		fault := deafness.Kinds()[deafness.EveryEvent]
 		host.Inject(fault)
 		next := acquiring(context.Background(), b, "k", etcdclaims.Slots(1))
 		time.Sleep(2 * sec)

@@ -13,12 +13,11 @@ func (a *attempt) readOps() []clientv3.Op {
 	st := a.s.c.store
 	ops := []clientv3.Op{
 		clientv3.OpGet(st.layout.own(a.key)),
-		clientv3.OpGet(st.layout.note(a.key)),
 		clientv3.OpGet(st.layout.waiting(a.lineKey()), clientv3.WithRange(a.lastBefore()), clientv3.WithCountOnly()),
 		clientv3.OpGet(st.layout.epoch()),
 	}
 	if a.readsRecord() {
-		ops[1] = clientv3.OpGet(st.layout.own(a.asked())) // the notes are of no use, and may be forbidden
+		ops = append(ops, clientv3.OpGet(st.layout.own(a.asked())))
 	}
 	if a.slots != nil {
 		ops = append(ops, a.slots.readAll(st.layout))
@@ -37,10 +36,10 @@ func (s *store) countWaiting(key string, id ...string) clientv3.Op {
 
 // snapshot is what readOps reads.
 type snapshot struct {
-	own, note, work *mvccpb.KeyValue
-	waiting         int64
-	epoch           []*mvccpb.KeyValue
-	rev             int64
+	own, work *mvccpb.KeyValue
+	waiting   int64
+	epoch     []*mvccpb.KeyValue
+	rev       int64
 
 	record  *mvccpb.KeyValue   // of the slots or of the shared key, and
 	slots   []*mvccpb.KeyValue // those that are held, if the attempt is for one
@@ -48,16 +47,19 @@ type snapshot struct {
 }
 
 func (a *attempt) snapshot(resp *clientv3.TxnResponse) snapshot {
-	v := snapshot{own: firstKV(resp, 0), note: firstKV(resp, 1), epoch: resp.Responses[3].GetResponseRange().Kvs, rev: resp.Header.Revision}
-	v.waiting = resp.Responses[2].GetResponseRange().Count
-	if a.work != nil {
-		v.work = firstKV(resp, 4)
-	}
+	v := snapshot{own: firstKV(resp, 0), epoch: resp.Responses[2].GetResponseRange().Kvs, rev: resp.Header.Revision}
+	v.waiting = resp.Responses[1].GetResponseRange().Count
+	next := 3
 	if a.readsRecord() {
-		v.note, v.record = nil, v.note
+		v.record = firstKV(resp, next)
+		next++
 	}
 	if a.slots != nil {
-		v.slots = resp.Responses[4].GetResponseRange().Kvs
+		v.slots = resp.Responses[next].GetResponseRange().Kvs
+		next++
+	}
+	if a.work != nil {
+		v.work = firstKV(resp, next)
 	}
 	return v
 }
@@ -78,7 +80,7 @@ func (a *attempt) verdict(v snapshot) error {
 		if a.supersedes != nil {
 			return nil // the own term has ended meanwhile; see again who holds it
 		}
-		return &HeldError{Info: c.info(a.key, v.own, v.note, v.waiting)}
+		return &HeldError{Info: c.info(a.key, v.own, nil, v.waiting)}
 	}
 	if a.work != nil && a.work.changed(v.work) {
 		return nil

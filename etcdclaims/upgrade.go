@@ -25,7 +25,7 @@ import (
 // Two holders that both wait for the other to go would wait for ever. So a caller that
 // gets ErrHeld must release its shared claim, and call Acquire.
 //
-// opts may be If, Then, Note, MinHold and MaxHold. The note, MinHold and MaxHold of the
+// The options are If, Then, Note, MinHold and MaxHold. The note, MinHold and MaxHold of the
 // shared claim do not apply to the new one.
 //
 // The error matches:
@@ -37,9 +37,9 @@ import (
 //     background.
 //
 // Upgrade of a claim without Shared is an error.
-func (cl *Claim) Upgrade(ctx context.Context, opts ...AcquireOption) (*Claim, error) {
+func (cl *Claim) Upgrade(ctx context.Context, opts ...ReplaceOption) (*Claim, error) {
 	if cl.t == nil {
-		return cl.replacePassthrough(opts)
+		return cl.replacePassthrough("upgrade", opts)
 	}
 	if cl.t.shared == nil {
 		return nil, callError("upgrade", cl.key, errors.New("it is not a claim with Shared"))
@@ -59,9 +59,9 @@ func (cl *Claim) Upgrade(ctx context.Context, opts ...AcquireOption) (*Claim, er
 // of the exclusive claim, which has then ended with ErrReleased. Otherwise Downgrade is as
 // Upgrade. A claim of work, one with Slots and one that has several handles by Reentrant
 // cannot be downgraded.
-func (cl *Claim) Downgrade(ctx context.Context, opts ...AcquireOption) (*Claim, error) {
+func (cl *Claim) Downgrade(ctx context.Context, opts ...ReplaceOption) (*Claim, error) {
 	if cl.t == nil {
-		return cl.replacePassthrough(opts)
+		return cl.replacePassthrough("downgrade", opts)
 	}
 	if cl.t.shared != nil || cl.t.slots != nil || cl.t.work {
 		return nil, callError("downgrade", cl.key, errors.New("it is a claim with Shared or Slots, or of work"))
@@ -78,27 +78,20 @@ func (cl *Claim) Downgrade(ctx context.Context, opts ...AcquireOption) (*Claim, 
 }
 
 // replacePassthrough is what replace does without etcd.
-func (cl *Claim) replacePassthrough(opts []AcquireOption) (*Claim, error) {
-	var o acquireOptions
-	for _, opt := range opts {
-		if s, ok := opt.(interface{ set(o *acquireOptions) }); ok {
-			s.set(&o)
-		}
+func (cl *Claim) replacePassthrough(call string, opts []ReplaceOption) (*Claim, error) {
+	if _, err := optionsOf((*Client)(nil), opts); err != nil {
+		return nil, callError(call, cl.key, err)
 	}
-	if len(o.cmps)+len(o.ops) > 0 {
-		return nil, fmt.Errorf("%w: conditions and operations cannot be carried out", ErrPassthrough)
+	if cl.released.Swap(true) {
+		return nil, callError(call, cl.key, ErrReleased)
 	}
-	cl.released.Store(true)
 	return &Claim{key: cl.key}, nil
 }
 
 // replacing checks the options of a claim that takes the place of another.
-func (cl *Claim) replacing(opts []AcquireOption) (acquireOptions, error) {
+func (cl *Claim) replacing(opts []ReplaceOption) (acquireOptions, error) {
 	c := cl.t.s.c
 	o, err := optionsOf(c, opts)
-	if err == nil && (o.manual || o.reentrant || o.supersede || o.barge || o.slots != nil || o.shared != nil || o.ttl != c.cfg.TTL) {
-		err = errors.New("only If, Then, Note, MinHold and MaxHold are accepted")
-	}
 	o.until = time.Now().Add(c.bound())
 	return o, err
 }
@@ -242,7 +235,7 @@ func (t *term) notReplaced(resp *clientv3.TxnResponse, o *acquireOptions) (again
 	}
 	if n := resp.Responses[len(resp.Responses)-2].GetResponseRange().Count; t.shared != nil && n > 1 {
 		token := t.token()
-		return false, &HeldError{Info: Info{Key: token.Key, Held: true, Fence: token.Fence, Kind: kindShared, Shared: n}}
+		return false, heldFor{&HeldError{Info: Info{Key: token.Key, Held: true, Fence: token.Fence, Kind: kindShared, Shared: n}}}
 	}
 	if len(o.cmps) > 0 {
 		return false, fmt.Errorf("%w: a condition does not hold", ErrRefused)

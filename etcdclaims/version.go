@@ -25,16 +25,16 @@ func (c *Client) checkVersion() {
 	defer cancel()
 	resp, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{})
 	if err != nil {
-		c.log.Debug("etcd does not tell its version", zap.Error(err))
+		c.log.Debug("etcd version not read", zap.Error(err))
 		return
 	}
 	fault, fixedIn, err := serverfault.Of(resp.Version)
 	if err != nil {
-		c.log.Debug("etcd tells a version that cannot be read", zap.Error(err))
+		c.log.Debug("etcd version not parsed", zap.Error(err))
 		return
 	}
 	if fault != "" {
-		c.log.Warn("etcd lacks a fix and should be upgraded",
+		c.log.Warn("etcd lacks a fix; upgrade it",
 			zap.String("version", resp.Version), zap.String("fault", fault), zap.String("fixedIn", fixedIn))
 	}
 }

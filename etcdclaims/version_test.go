@@ -234,7 +234,7 @@ func TestVersionIsNotWaitedFor(t *testing.T) {
 		host.Inject(claimtest.Fault{On: claimtest.Status, LoseRequest: true})
 		cl := tryClaim(t, c, "k")
 		time.Sleep(time.Minute)
-		if logs.FilterMessageSnippet("does not tell its version").FilterLevelExact(zapcore.DebugLevel).Len() != 1 {
+		if logs.FilterMessageSnippet("version not read").FilterLevelExact(zapcore.DebugLevel).Len() != 1 {
 			t.Errorf("still waiting? %v", logs.AllUntimed())
 		}
 		if err := cl.Check(); err != nil {

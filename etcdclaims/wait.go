@@ -102,6 +102,10 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 			known()
 		}
 	}
+	if o.shared != nil {
+		known = c.knowRecord(ctx, s, o.shared)
+		defer known()
+	}
 	if f == nil && (!c.keys.contended(key) || o.supersede && w != nil && c.keys.term(key) != nil) {
 		// Most keys are free: to take one needs no watch.
 		t, again, err := c.tryOnce(ctx, s, key, o, w)

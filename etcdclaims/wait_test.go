@@ -238,28 +238,32 @@ func TestWaitEndsWithoutASession(t *testing.T) {
 	}
 }
 
-// While a Manual claim is waited for the client renews its lease: waiting is its
-// own work.
+// While a Manual claim is waited for the client renews its lease: waiting is its own work.
+// So the claim starts with its whole lease, whenever that is relative to a renewal.
 func TestWaitManualLongerThanItsLease(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		a, b := w.peer(), w.peer()
-		held := tryClaim(t, a, "k")
-		time.AfterFunc(time.Minute, func() { _ = held.Release(context.Background()) })
-		begin := time.Now()
-		cl, err := b.Acquire(context.Background(), "k", etcdclaims.Manual())
-		if err != nil {
-			t.Fatalf("after %v: %v", time.Since(begin), err)
-		}
-		if d := time.Since(begin); d < time.Minute {
-			t.Errorf("got it after %v", d)
-		}
-		if r := cl.Remaining(); r < 10*sec {
-			t.Errorf("remaining %v at the start", r)
-		}
-		time.Sleep(14 * sec)
-		lossOf(t, cl.Check(), etcdclaims.ReasonExpired)
-	})
+	const interval, step = 5 * sec, 250 * time.Millisecond
+	for offset := time.Duration(0); offset < interval; offset += step {
+		virtualCase(t, offset.String(), func(t *testing.T, w *world) {
+			a, b := w.peer(), w.peer()
+			held := tryClaim(t, a, "k")
+			waits := time.Minute + offset
+			time.AfterFunc(waits, func() { _ = held.Release(context.Background()) })
+			begin := time.Now()
+			cl, err := b.Acquire(context.Background(), "k", etcdclaims.Manual())
+			if err != nil {
+				t.Fatalf("after %v: %v", time.Since(begin), err)
+			}
+			if d := time.Since(begin); d < waits {
+				t.Errorf("got it after %v", d)
+			}
+			if r := cl.Remaining(); r < 12800*time.Millisecond {
+				t.Errorf("remaining %v at the start", r)
+			}
+			time.Sleep(14 * sec)
+			lossOf(t, cl.Check(), etcdclaims.ReasonExpired)
+		})
+	}
 }
 
 // First come, first served.

@@ -86,12 +86,12 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 		defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
 		w := &watch{c: c, prefix: prefix, known: make(map[string]int64), yield: yield}
 		for try := 0; ; try++ {
-			turned := c.store.generation.next()
+			advanced := c.store.generation.next()
 			rev, ok := w.sync(ctx)
 			if !ok {
 				return
 			}
-			if rev > 0 && w.follow(ctx, rev, turned) {
+			if rev > 0 && w.follow(ctx, rev, advanced) {
 				try = 0
 			}
 			if w.over || !backOff(ctx, try) {
@@ -187,7 +187,7 @@ func (w *watch) freed(key string, rev int64) bool {
 
 // follow yields the events after the revision until the watch ends. progress reports
 // whether there was one.
-func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (progress bool) {
+func (w *watch) follow(ctx context.Context, rev int64, advanced <-chan struct{}) (progress bool) {
 	own := w.c.store.layout.own("")
 	w.audited = rev
 	var news clientv3.WatchChan
@@ -212,7 +212,7 @@ func (w *watch) follow(ctx context.Context, rev int64, turned <-chan struct{}) (
 	for {
 		select {
 		case <-f.Ready():
-		case <-turned: // revisions may be others now, or the stream hangs
+		case <-advanced: // revisions may be others now, or the stream hangs
 			return progress
 		case <-settle.C:
 			if open != nil && w.missed(open) {

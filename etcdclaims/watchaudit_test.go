@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -40,17 +41,16 @@ func (s *seen) take(t *testing.T, w *watching) {
 // Events that never arrive are made up for within a renewal interval and a second.
 func TestDeafWatchIsMadeUpFor(t *testing.T) {
 	t.Parallel()
-	for how, fault := range deafness {
+	for how, fault := range deafness.Kinds() {
 		virtualCase(t, how, func(t *testing.T, w *world) {
 			ctx := context.Background()
 			a, dies := w.client(etcdclaims.Config{TTL: 6 * sec})
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			s := &seen{held: map[string]int64{}}
 			gone := tryClaim(t, c, "released")
-			fault.On, fault.Times = claimtest.Watch, -1
 			host.Inject(fault)
 			view := startWatch(t, c, "")
-			if how == "cancel" {
+			if how == deafness.Cancel {
 				resp, err := w.raw.Put(ctx, "/x", "")
 				noErr(t, err)
 				_, err = w.raw.Compact(ctx, resp.Header.Revision)

@@ -34,8 +34,8 @@ func (w *Work) Attempt() int { return w.attempt }
 //
 //   - StateOrphaned if its owner died.
 //   - StateFailed if the attempt failed.
-//   - StateFree if the attempt was given back, or an operator called
-//     Client.Retry.
+//   - StateFree if an attempt after the first was given back, or an operator called
+//     Client.Retry. A first attempt that is given back leaves no record.
 //   - StateDone or StateDead if the work was begun with Again.
 //   - StateClaimed if this client superseded the attempt.
 func (w *Work) Previous() (r Record, ok bool) { return w.previous, w.previous.State != "" }

@@ -1,6 +1,7 @@
 // Package fencing defines the fencing token that travels with a request, and the
 // gate that refuses a request once a newer owner of its key has been seen. A token is
-// a key and its fence, a number that rises with each owner of the key.
+// a key and its fence, a number that rises with each exclusive owner of the key. Owners
+// that share a key have the same fence.
 //
 // The package depends on nothing outside the standard library and this module. A resource
 // that checks tokens links neither etcd nor gRPC.

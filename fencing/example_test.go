@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 
 	"github.com/etcdclaims/claims/fencing"
 )
@@ -14,12 +15,13 @@ func Example() {
 	var gate fencing.Memory // an early reject only: see its documentation
 
 	newer := fencing.Token{Key: "orders/42", Fence: 1235}
-	fmt.Println("sealed:", fencing.Seal(ctx, newer, &gate))
+	if err := fencing.Seal(ctx, newer, &gate); err != nil {
+		log.Fatal(err)
+	}
 
 	token, err := fencing.Parse(`1234;key="orders/42"`)
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	err = gate.Admit(ctx, token)
 	var stale *fencing.StaleError
@@ -29,7 +31,6 @@ func Example() {
 	refusal, _ := fencing.RefusalOf(err)
 	fmt.Println("over HTTP:", refusal.Status, refusal.Reason)
 	// Output:
-	// sealed: <nil>
 	// stale, the newest fence is 1235
 	// over HTTP: 412 STALE_FENCE
 }

@@ -11,9 +11,9 @@ import (
 // MaxKeyBytes is the maximum length of a key, in bytes.
 const MaxKeyBytes = 1024
 
-// Token identifies one term of ownership: a key, and the fence of its owner. The
-// fences of one key increase with every change of ownership. Fences of different
-// keys cannot be compared.
+// Token identifies one term of ownership: a key, and the fence of its owner. Each
+// exclusive owner of a key has a greater fence than every owner before it. Owners that
+// share a key have the same fence. Fences of different keys cannot be compared.
 //
 // Fence 0 means "no fence". Passthrough claims have it. It is never sent, and
 // every gate refuses it.

@@ -24,7 +24,7 @@ func connect(prefix string) (*etcdclaims.Client, func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix, Owner: "shop-1"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix, Owner: "shop-1", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -96,7 +96,11 @@ func ExampleTransport() {
 	defer stop()
 	stock := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, err := fencing.Parse(r.Header.Get(fencing.Header))
-		fmt.Fprint(w, "got a fence of ", token.Key, ": ", token.Fence > 0, ", ", err)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(w, "got a fence of %s: %v", token.Key, token.Fence > 0)
 	}))
 	defer stock.Close()
 
@@ -121,14 +125,15 @@ func ExampleTransport() {
 		fmt.Println(string(body))
 		return err
 	})
-	fmt.Println(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	r, _ := http.NewRequestWithContext(later, http.MethodPut, stock.URL, nil)
 	_, err = client.Do(r) //nolint:bodyclose // there is none
 	fmt.Println("afterwards it is sent:", err == nil)
 	// Output:
-	// got a fence of stock/7: true, <nil>
-	// <nil>
+	// got a fence of stock/7: true
 	// afterwards it is sent: false
 }
 
@@ -168,7 +173,11 @@ func ExampleFunc() {
 			fmt.Println("settling under", token.Key)
 			return 7, nil
 		}, middleware.FuncConfig{})
-	fmt.Println(settle(context.Background(), "ann"))
+	booked, err := settle(context.Background(), "ann")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("booked:", booked)
 
 	claim, err := claims.TryAcquire(context.Background(), "accounts/bob")
 	if err != nil {
@@ -179,7 +188,7 @@ func ExampleFunc() {
 	_ = claim.Release(context.Background())
 	// Output:
 	// settling under accounts/ann
-	// 7 <nil>
+	// booked: 7
 	// held by another: true
 }
 
@@ -194,12 +203,16 @@ func ExampleFuncOnce() {
 			return "letter 1", nil
 		}, middleware.FuncConfig{Skip: true})
 	for range 2 {
-		fmt.Println(welcome(context.Background(), "ann"))
+		sent, err := welcome(context.Background(), "ann")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("sent:", sent)
 	}
 	// Output:
 	// a letter to ann
-	// letter 1 <nil>
-	// letter 1 <nil>
+	// sent: letter 1
+	// sent: letter 1
 }
 
 // One leader, for as long as it lasts; then another.
@@ -215,9 +228,10 @@ func ExampleSingleton() {
 		fmt.Println("draining")
 		return nil
 	}, middleware.SingletonConfig{})
-	fmt.Println(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	// Output:
 	// leading
 	// draining
-	// <nil>
 }

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	"github.com/etcdclaims/claims/middleware"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // Failed is called once in each outage, for a process that waits as for one that
@@ -54,26 +53,38 @@ func TestSingletonTellsOfOutages(t *testing.T) {
 // the one before, though its watches hear nothing.
 func TestSingletonWithDeafWatch(t *testing.T) {
 	t.Parallel()
-	inWorld(t, "", func(t *testing.T, w *world) {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		w.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) { reply.(*pb.WatchResponse).Events = nil }})
-		if _, err := w.other.TryAcquire(ctx, "leader"); err != nil {
-			t.Fatal(err)
-		}
-		leads := make(chan struct{})
-		ended := make(chan error, 1)
-		go func() {
-			ended <- middleware.Singleton(ctx, w.claims, "leader", untilTold, middleware.SingletonConfig{Started: func(fencing.Token) { close(leads) }})
-		}()
-		time.Sleep(7 * sec)
-		died := time.Now()
-		w.near.Kill()
-		<-leads
-		if d := time.Since(died); d > 21*sec {
-			t.Errorf("it leads after %v", d)
-		}
-		cancel()
-		<-ended
-	})
+	for how, fault := range deafness.Kinds() {
+		inWorld(t, how, func(t *testing.T, w *world) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			w.host.Inject(fault)
+			if _, err := w.other.TryAcquire(ctx, "leader"); err != nil {
+				t.Fatal(err)
+			}
+			leads := make(chan struct{})
+			ended := make(chan error, 1)
+			go func() {
+				ended <- middleware.Singleton(ctx, w.claims, "leader", untilTold, middleware.SingletonConfig{Started: func(fencing.Token) { close(leads) }})
+			}()
+			if how == deafness.Cancel { // the watch begins before the oldest revision there is
+				time.Sleep(100 * time.Millisecond)
+				resp, err := w.server.Admin().Put(ctx, "/x", "")
+				if err == nil {
+					_, err = w.server.Admin().Compact(ctx, resp.Header.Revision)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(7 * sec)
+			died := time.Now()
+			w.near.Kill()
+			<-leads
+			if d := time.Since(died); d > 21*sec {
+				t.Errorf("it leads after %v", d)
+			}
+			cancel()
+			<-ended
+		})
+	}
 }

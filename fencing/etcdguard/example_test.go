@@ -23,7 +23,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -37,7 +37,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("owner:", ship(etcdguard.NewKV(etcd, claim)))
+	if err := ship(etcdguard.NewKV(etcd, claim)); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("shipped by the owner")
 
 	text, err := claim.Token().MarshalText() // sent as the header Fencing-Token
 	if err != nil {
@@ -47,7 +50,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("bearer:", ship(etcdguard.NewKV(etcd, etcdguard.Bearer("", token))))
+	if err := ship(etcdguard.NewKV(etcd, etcdguard.Bearer("", token))); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("shipped by the bearer of its token")
 
 	if err := claim.Release(ctx); err != nil {
 		log.Fatal(err)
@@ -55,7 +61,7 @@ func Example() {
 	err = ship(etcdguard.NewKV(etcd, etcdguard.Bearer("", token)))
 	fmt.Println("bearer after the release is stale:", errors.Is(err, fencing.ErrStale))
 	// Output:
-	// owner: <nil>
-	// bearer: <nil>
+	// shipped by the owner
+	// shipped by the bearer of its token
 	// bearer after the release is stale: true
 }

@@ -27,7 +27,7 @@ func Decode[T any](key string, value []byte, version int) (v T, err error) {
 	}
 	switch {
 	case err == nil && head.Version > version:
-		err = fmt.Errorf("its version %d is newer than version %d of this package", head.Version, version)
+		err = fmt.Errorf("version %d is newer than version %d of this package", head.Version, version)
 	case err == nil:
 		err = json.Unmarshal(value, &v)
 	}

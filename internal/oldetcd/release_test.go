@@ -64,7 +64,7 @@ func warning(t *testing.T, etcd *clientv3.Client, wanted bool) {
 	c := open(t, etcd, etcdclaims.Config{Prefix: testetcd.Prefix(t), Logger: zap.New(logger)})
 	try(t, c, "k")
 	try(t, c, "manual", etcdclaims.Manual())
-	told := func() int { return logs.FilterMessageSnippet("should be upgraded").Len() }
+	told := func() int { return logs.FilterMessageSnippet("lacks a fix").Len() }
 	if wanted {
 		eventually(t, "the warning", func() bool { return told() > 0 })
 	}

@@ -19,6 +19,9 @@ type ManyOption interface {
 	each()
 }
 
+// ReplaceOption is an option of calls that put one claim in the place of another.
+type ReplaceOption interface{ replace() }
+
 // A type is an option of each kind that it embeds the mark of.
 type (
 	// ForAcquire marks an AcquireOption.
@@ -29,9 +32,12 @@ type (
 	ForAll struct{}
 	// ForMany marks a ManyOption.
 	ForMany struct{ ForAll }
+	// ForReplace marks a ReplaceOption.
+	ForReplace struct{}
 )
 
 func (ForAcquire) acquire() {}
 func (ForWork) work()       {}
 func (ForAll) all()         {}
 func (ForMany) each()       {}
+func (ForReplace) replace() {}

@@ -32,6 +32,10 @@ var calls = map[string][]string{
 		`middleware.Singleton(ctx, c, "k", nil, middleware.SingletonConfig{}, OPT)`,
 		`grpcmw.Exclusive(c, grpcmw.Key{}, grpcmw.ExclusiveConfig{}, OPT)`,
 		`jobs.NewElector(c, "k", middleware.SingletonConfig{}, OPT)`,
+		`jobs.River(c, func(string) string { return "" }, jobs.Config{}, OPT)`,
+		`jobs.Watermill[func(message) ([]message, error)](c, keyOf, jobs.Config{}, OPT)`,
+		`jobs.WatermillNoPublish[func(message) error](c, keyOf, jobs.Config{}, OPT)`,
+		`jobs.NewLocker[unlocker](c, etcdclaims.MinHold(0), OPT)`,
 	},
 	"work": {
 		`c.Begin(ctx, "k", OPT)`,
@@ -46,21 +50,26 @@ var calls = map[string][]string{
 	},
 	"all":  {`c.TryAcquireAll(ctx, nil, OPT)`},
 	"many": {`c.TryAcquireEach(ctx, nil, OPT)`},
+	"replace": {
+		`cl.Upgrade(ctx, OPT)`,
+		`cl.Downgrade(ctx, OPT)`,
+	},
 }
 
 // accepts says which calls accept an option.
 var accepts = map[string]string{
 	`etcdclaims.TTL(0)`:        "acquire work all many",
 	`etcdclaims.Barge()`:       "acquire work all many",
-	`etcdclaims.MaxHold(0)`:    "acquire work all many",
-	`etcdclaims.Note(nil)`:     "acquire work all many",
-	`etcdclaims.MinHold(0)`:    "acquire all many",
-	`etcdclaims.If()`:          "acquire work all",
-	`etcdclaims.Then()`:        "acquire work all",
+	`etcdclaims.MaxHold(0)`:    "acquire work all many replace",
+	`etcdclaims.Note(nil)`:     "acquire work all many replace",
+	`etcdclaims.MinHold(0)`:    "acquire all many replace",
+	`etcdclaims.If()`:          "acquire work all replace",
+	`etcdclaims.Then()`:        "acquire work all replace",
 	`etcdclaims.Manual()`:      "acquire work",
 	`etcdclaims.Supersede()`:   "acquire work",
 	`etcdclaims.Reentrant()`:   "acquire",
 	`etcdclaims.Slots(1)`:      "acquire",
+	`etcdclaims.Shared()`:      "acquire",
 	`etcdclaims.AtMostOnce()`:  "work",
 	`etcdclaims.Again()`:       "work",
 	`outsider{}`:               "", // options are those of etcdclaims
@@ -82,6 +91,7 @@ import (
 var (
 	ctx context.Context
 	c   *etcdclaims.Client
+	cl  *etcdclaims.Claim
 	key func(string) string
 	fn  func(context.Context, string) (string, error)
 )
@@ -92,6 +102,16 @@ func (outsider) acquire() {}
 func (outsider) work()    {}
 func (outsider) all()     {}
 func (outsider) each()    {}
+func (outsider) replace() {}
+
+type unlocker interface{ Unlock(context.Context) error }
+
+type message interface {
+	Context() context.Context
+	SetContext(context.Context)
+}
+
+func keyOf(message) string { return "" }
 
 func all() {
 `

@@ -58,20 +58,28 @@ func table(t *testing.T) map[string]grants {
 type refused struct {
 	mu     sync.Mutex
 	calls  []string
-	giveUp context.CancelFunc // of the caller whose transaction comes next: it is carried out, and the reply lost
+	first  context.CancelFunc // called at the first one, or nil
+	lost   string             // the key whose next transaction is carried out, and its reply lost
+	giveUp context.CancelFunc // of its caller
 }
 
 func (r *refused) note(call string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, call)
+	if r.first != nil {
+		r.first()
+	}
 }
 
-// caller returns giveUp for the next transaction, once.
-func (r *refused) caller(method string) (giveUp context.CancelFunc) {
+// caller returns giveUp for a transaction that puts the key, once.
+func (r *refused) caller(req any) (giveUp context.CancelFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if method == "/etcdserverpb.KV/Txn" {
+	if r.giveUp == nil {
+		return nil
+	}
+	if text := fmt.Sprint(req); strings.Contains(text, "request_put") && strings.Contains(text, "own/"+r.lost+`"`) {
 		giveUp, r.giveUp = r.giveUp, nil
 	}
 	return giveUp
@@ -84,7 +92,7 @@ func (r *refused) options() []grpc.DialOption {
 			if err != nil && strings.Contains(err.Error(), "permission denied") {
 				r.note(fmt.Sprintf("%s %v", method, req))
 			}
-			if giveUp := r.caller(method); giveUp != nil && err == nil {
+			if giveUp := r.caller(req); giveUp != nil && err == nil {
 				giveUp()
 				return context.Canceled
 			}
@@ -113,22 +121,29 @@ func (w watching) RecvMsg(m any) error {
 
 // world is one etcd, seen by an administrator and by a user with the row's role.
 type world struct {
-	*testing.T
+	testing.TB
 	admin, user *clientv3.Client
 	refused     *refused
+}
+
+// lost returns the context of a caller that gives up when its transaction with the key was
+// carried out, and whose reply is lost.
+func (w world) lost(key string) context.Context {
+	ctx, cancel := context.WithCancel(w.Context())
+	w.Cleanup(cancel)
+	w.refused.mu.Lock()
+	defer w.refused.mu.Unlock()
+	w.refused.lost, w.refused.giveUp = key, cancel
+	return ctx
 }
 
 // undone acquires a key for a caller that gives up, and waits until that is undone.
 func (w world) undone(c *etcdclaims.Client) error {
 	w.Helper()
-	ctx, cancel := context.WithCancel(w.Context())
-	w.refused.mu.Lock()
-	w.refused.giveUp = cancel
-	w.refused.mu.Unlock()
-	if _, err := c.TryAcquire(ctx, "given up"); err == nil {
+	if _, err := c.TryAcquire(w.lost("given up"), "given up"); err == nil {
 		return errors.New("acquired, although the caller has given up")
 	}
-	for range 500 {
+	for w.Context().Err() == nil {
 		resp, err := w.admin.Get(w.Context(), prefix+"own/given up")
 		if err != nil || len(resp.Kvs) == 0 {
 			return err
@@ -136,6 +151,16 @@ func (w world) undone(c *etcdclaims.Client) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return errors.New("the claim of the caller that gave up is still there")
+}
+
+// refusals are calls that come to nothing: their answers must say why.
+func (w world) refusals(c *etcdclaims.Client) error {
+	never := clientv3.Compare(clientv3.Version(prefix+"own/never"), ">", 0)
+	_, err := c.TryAcquire(w.Context(), "conditional", etcdclaims.If(never))
+	if !errors.Is(err, etcdclaims.ErrRefused) {
+		return fmt.Errorf("with a condition that does not hold: %w", err)
+	}
+	return nil
 }
 
 func (w world) claims(etcd *clientv3.Client) *etcdclaims.Client {
@@ -161,6 +186,43 @@ func (w world) claim(c *etcdclaims.Client) *etcdclaims.Claim {
 	return claim
 }
 
+// wait returns what comes, or an error.
+func (w world) wait(done <-chan error, late string) error {
+	select {
+	case err := <-done:
+		return err
+	case <-w.Context().Done():
+		return w.Context().Err()
+	case <-time.After(20 * time.Second):
+		return errors.New(late)
+	}
+}
+
+// waits acquires a key that is held, and releases it. free frees the key.
+func (w world) waits(c *etcdclaims.Client, free func() error) error {
+	return w.inLine(func() error {
+		next, err := c.Acquire(w.Context(), "k")
+		if err == nil {
+			err = next.Release(w.Context())
+		}
+		return err
+	}, free)
+}
+
+// inLine calls free when call waits in line, and returns when both are done.
+func (w world) inLine(call, free func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	for w.Context().Err() == nil {
+		line, err := w.admin.Get(w.Context(), prefix+"wait/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil || line.Count > 0 {
+			return errors.Join(err, free(), <-done)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.Join(w.Context().Err(), <-done)
+}
+
 // features does what a row is named after.
 var features = map[string]func(w world) error{
 	"TryAcquire, Check, Owns, Release, Txn": func(w world) error {
@@ -168,25 +230,23 @@ var features = map[string]func(w world) error{
 		cl := w.claim(c)
 		_, err := cl.Owns(w.Context())
 		_, txnErr := cl.Txn(w.Context()).Then(clientv3.OpPut(data+"1", "")).Commit()
-		return errors.Join(cl.Check(), err, txnErr, w.undone(c), cl.Release(w.Context()))
+		return errors.Join(cl.Check(), err, txnErr, w.undone(c), w.refusals(c), cl.Release(w.Context()))
 	},
 	"Acquire (waiting in line)": func(w world) error {
 		first, second := w.claims(w.user), w.claims(w.user)
 		cl := w.claim(first)
-		done := make(chan error, 1)
-		go func() {
-			next, err := second.Acquire(w.Context(), "k")
-			if err == nil {
-				err = next.Release(w.Context())
-			}
-			done <- err
-		}()
-		time.Sleep(200 * time.Millisecond) // until it is in line
-		return errors.Join(cl.Release(w.Context()), <-done)
+		err := w.waits(second, func() error { return cl.Release(w.Context()) })
+		w.claim(first)
+		return errors.Join(err, w.undone(first), w.waits(second, func() error { // as if its holder died
+			_, err := w.admin.Delete(w.Context(), prefix+"own/k")
+			return err
+		}))
 	},
 	"Note": func(w world) error {
-		cl := w.claim(w.claims(w.user))
-		return errors.Join(cl.Note(w.Context(), []byte("half")), cl.Release(w.Context()))
+		c := w.claims(w.user)
+		cl := w.claim(c)
+		_, err := cl.Owns(w.Context())
+		return errors.Join(err, cl.Note(w.Context(), []byte("half")), w.undone(c), cl.Release(w.Context()))
 	},
 	"Begin, Complete, Fail, Record": func(w world) error {
 		c := w.claims(w.user)
@@ -204,7 +264,21 @@ var features = map[string]func(w world) error{
 				return err
 			}
 		}
-		_, _, err := c.Record(w.Context(), "work/0")
+		held, err := c.TryBegin(w.Context(), "work/2")
+		if err != nil {
+			return err
+		}
+		err = w.inLine(func() error {
+			next, err := w.claims(w.user).Begin(w.Context(), "work/2")
+			if err == nil {
+				err = next.Complete(w.Context())
+			}
+			return err
+		}, func() error { return held.Release(w.Context()) })
+		if err := errors.Join(err, w.undone(c)); err != nil {
+			return err
+		}
+		_, _, err = c.Record(w.Context(), "work/0")
 		if _, again := c.TryBegin(w.Context(), "work/0"); !errors.Is(again, etcdclaims.ErrDone) {
 			err = errors.Join(err, fmt.Errorf("done work: %w", again))
 		}
@@ -219,7 +293,11 @@ var features = map[string]func(w world) error{
 		if !ok || !renewed || n != 1 {
 			err = errors.Join(err, fmt.Errorf("acquired %v, renewed %v, released %d", ok, renewed, n))
 		}
-		return errors.Join(err, renewErr, ownerErr, allErr)
+		if _, _, lost := locks.TryAcquire(w.lost("lost"), "lost", "me", 10*time.Second); lost == nil {
+			err = errors.Join(err, errors.New("locked, although the reply was lost"))
+		}
+		_, settleErr := locks.Release(w.Context(), "lost", "me")
+		return errors.Join(err, renewErr, ownerErr, allErr, settleErr)
 	},
 	"ForceRelease, Supersede": func(w world) error {
 		c := w.claims(w.user)
@@ -229,8 +307,11 @@ var features = map[string]func(w world) error{
 			return again
 		}
 		err := w.claims(w.user).ForceRelease(w.Context(), "k", "why")
-		<-holder.Done()
-		return err
+		select {
+		case <-holder.Done():
+		case <-w.Context().Done():
+		}
+		return errors.Join(err, w.undone(c))
 	},
 	"Resize": func(w world) error {
 		c := w.claims(w.user)
@@ -249,30 +330,50 @@ var features = map[string]func(w world) error{
 				return err
 			}
 		}
-		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
+		for _, err := range c.Lines(w.Context(), []string{"k"}) {
+			if err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), 6*time.Second) // with a comparison, every third of the TTL
 		defer cancel()
 		time.AfterFunc(200*time.Millisecond, func() { _, _ = w.admin.Delete(ctx, prefix+"own/k") })
+		events := 0
 		for _, err := range c.Watch(ctx, "") {
-			return err
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+			events++
 		}
-		return errors.New("no event")
+		if events == 0 {
+			return errors.New("no event")
+		}
+		return nil
 	},
 	"Groups": func(w world) error {
-		handled := make(chan struct{}, 1)
-		m, err := group.Join(w.Context(), w.claims(w.user), group.Config{Group: "g", Slots: 1, Name: "m", Away: time.Minute}, func(ctx context.Context, _ int, claim *etcdclaims.Claim) error {
-			handled <- struct{}{}
-			<-ctx.Done()
-			return nil
-		})
+		handled := make(chan error, 10)
+		join := func(name string) (*group.Member, error) {
+			cfg := group.Config{Group: "g", Slots: 2, Name: name, Away: time.Minute, Cooldown: -1}
+			return group.Join(w.Context(), w.claims(w.user), cfg, func(ctx context.Context, _ int, claim *etcdclaims.Claim) error {
+				_, err := claim.Txn(ctx).Then(clientv3.OpPut(data+"6", "")).Commit()
+				handled <- err
+				<-ctx.Done()
+				return nil
+			})
+		}
+		first, err := join("one")
+		for n := 0; n < 2 && err == nil; n++ {
+			err = w.wait(handled, "no slot was handled")
+		}
 		if err != nil {
 			return err
 		}
-		select {
-		case <-handled:
-		case <-time.After(20 * time.Second):
-			err = errors.New("the slot was not handled")
+		second, err := join("two") // to which a slot is handed over
+		if err != nil {
+			return err
 		}
-		return errors.Join(err, m.View().Readmit(w.Context(), "other"), m.Leave(w.Context()))
+		return errors.Join(w.wait(handled, "no slot was handed over"), first.View().Readmit(w.Context(), "other"),
+			second.Leave(w.Context()), first.Leave(w.Context()), w.undone(w.claims(w.user)))
 	},
 	"Scheduler": func(w world) error {
 		s, err := sched.New(w.claims(w.user), sched.Config{Group: "g"})
@@ -295,11 +396,21 @@ var features = map[string]func(w world) error{
 		case <-ran:
 		case err := <-ended:
 			return fmt.Errorf("it ended: %w", err)
+		case <-ctx.Done():
 		case <-time.After(20 * time.Second):
 			return errors.New("no tick ran")
 		}
 		_, err = s.Inspect(ctx, "j")
-		err = errors.Join(err, s.Pause(ctx, "j", "why"), s.Resume(ctx, "j"))
+		standby, standbyErr := sched.New(w.claims(w.user), sched.Config{Group: "g"})
+		if standbyErr != nil {
+			return standbyErr
+		}
+		rest, stop := context.WithCancel(ctx)
+		defer stop()
+		err = errors.Join(err, s.Pause(ctx, "j", "why"), s.Resume(ctx, "j"), w.inLine(func() error {
+			_ = standby.Run(rest)
+			return nil
+		}, func() error { stop(); return nil }), w.undone(w.claims(w.user)))
 		time.Sleep(1500 * time.Millisecond) // until the run is recorded
 		cancel()
 		if stopped := <-ended; !errors.Is(stopped, context.Canceled) {
@@ -328,13 +439,14 @@ var features = map[string]func(w world) error{
 		for _, err := range queue.Active(w.Context(), c) {
 			statsErr = errors.Join(statsErr, err)
 		}
-		return errors.Join(heartErr, failErr, statsErr, q.Pause(w.Context(), "why"), q.Resume(w.Context()),
+		return errors.Join(heartErr, failErr, statsErr, q.Pause(w.Context(), "why"), q.Resume(w.Context()), w.undone(c),
 			got.Leases[0].Complete(w.Context(), clientv3.OpPut(data+"5", "")), q.Close(w.Context()))
 	},
 	"etcdguard.NewKV with a claim": func(w world) error {
-		cl := w.claim(w.claims(w.user))
+		c := w.claims(w.user)
+		cl := w.claim(c)
 		_, err := etcdguard.NewKV(w.user, cl).Put(w.Context(), data+"3", "")
-		return errors.Join(err, cl.Release(w.Context()))
+		return errors.Join(err, w.undone(c), cl.Release(w.Context()))
 	},
 	"etcdguard.Bearer, etcdguard.NewGate": func(w world) error {
 		cl := w.claim(w.claims(w.admin))
@@ -387,16 +499,29 @@ func TestEachRowSuffices(t *testing.T) {
 func withRole(t *testing.T, etcd *clientv3.Client, row grants) {
 	t.Helper()
 	ctx := t.Context()
+	for _, user := range []string{"root", "user"} {
+		_, roleErr := etcd.RoleAdd(ctx, user)
+		_, userErr := etcd.UserAdd(ctx, user, user)
+		_, err := etcd.UserGrantRole(ctx, user, user)
+		if err := errors.Join(roleErr, userErr, err); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant(t, etcd, row)
+	if _, err := etcd.AuthEnable(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// grant gives the user's role what the row grants.
+func grant(t *testing.T, etcd *clientv3.Client, row grants) {
+	t.Helper()
+	ctx := t.Context()
 	must := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, user := range []string{"root", "user"} {
-		must(etcd.RoleAdd(ctx, user))
-		must(etcd.UserAdd(ctx, user, user))
-		must(etcd.UserGrantRole(ctx, user, user))
 	}
 	kinds := map[string]clientv3.PermissionType{
 		"R": clientv3.PermissionType(clientv3.PermRead), "W": clientv3.PermissionType(clientv3.PermWrite), "RW": clientv3.PermissionType(clientv3.PermReadWrite),
@@ -412,5 +537,4 @@ func withRole(t *testing.T, etcd *clientv3.Client, row grants) {
 		}
 		must(etcd.RoleGrantPermission(ctx, "user", key, end, permission))
 	}
-	must(etcd.AuthEnable(ctx))
 }

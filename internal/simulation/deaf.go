@@ -18,14 +18,13 @@ const (
 	noPuts
 	noDeletes
 	noEvents
-	noCancels  // the end of a watch
-	noCreates  // its beginning
-	noProgress // and no revision
+	noCancels // the end of a watch
+	noCreates // its beginning
 	deafnesses
 )
 
 func (d deafness) String() string {
-	return [...]string{"nothing", "puts", "deletes", "events", "cancellations", "creations", "progress"}[d]
+	return [...]string{"nothing", "puts", "deletes", "events", "cancellations", "creations"}[d]
 }
 
 // mute takes out of what comes on a watch what is not to be heard, and returns how
@@ -48,11 +47,6 @@ func (d deafness) mute(resp *pb.WatchResponse) int {
 	case noCreates:
 		if resp.Created {
 			resp.Created = false
-			return 1
-		}
-	case noProgress:
-		if len(resp.Events) == 0 && !resp.Created && !resp.Canceled {
-			resp.Header = nil
 			return 1
 		}
 	}

@@ -105,7 +105,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "shared claims that end and begin in one round trip", of: "internal/txn", tests: "TestAKeyOccursOnce",
-		edits: []edit{{"internal/txn/batch.go", "kind == BesideNone || kind != c.Beside", "kind == BesideNone || c.Beside == BesideNone"}},
+		edits: []edit{{"internal/txn/request.go", "b == Leaves && (c == Joins || c == Clears):", "b == Leaves && (c == Joins || c == Clears), b+c == Joins+Clears:"}},
 	},
 	{
 		name: "shared claims of one round trip that all think that they are alone", tests: "TestSharedTwinsRelease|TestSharedTwinsUpgrade",
@@ -138,5 +138,85 @@ var coreMutants = []mutant{
 	{
 		name: "work in a state of a later version begun", tests: "TestUpgradeRecord",
 		edits: []edit{{"record.go", "	case !r.State.stored():\n", "	case r.State == \"\":\n"}},
+	},
+	{
+		name: "History that asks for progress once", tests: "TestHistoryAsksAgainForProgress",
+		edits: []edit{{"history.go", "time.NewTicker(again)", "time.NewTicker(again + time.Hour)"}},
+	},
+	{
+		name: "outage that gRPC's wait outlasts", tests: "TestEverythingReturnsSoonAfterOutage",
+		edits: []edit{{"health.go", "\t\t\tconn.ResetConnectBackoff()\n", "\t\t\t_ = conn\n"}},
+	},
+	{
+		name: "MinHold of one key alone at Close", tests: "TestMinHoldOfManyKeys|TestMinHoldSurvivesCloseAndReleaseAll",
+		edits: []edit{{"close.go", "c.restAll(ctx, resting, func", "c.restAll(ctx, resting[:min(1, len(resting))], func"}},
+	},
+	{
+		name: "Close that releases nothing after its context", tests: "TestCloseWithEndedContext",
+		edits: []edit{{"close.go", "context.WithTimeout(context.WithoutCancel(ctx), 2*c.store.timeout)", "context.WithTimeout(ctx, 2*c.store.timeout)"}},
+	},
+	{
+		name: "Watch that does not count what etcd has", tests: "TestDeafWatchIsMadeUpFor",
+		edits: []edit{{"watchaudit.go", "int64(len(w.known)) != a.count", "a.count < 0"}},
+	},
+	{
+		name: "unreadable record that ends the records", tests: "TestRecords",
+		edits: []edit{{"records.go", "r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // its state says so if it cannot be read\n", "r, bad := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv)\nif bad != nil {\nyield(Record{}, bad)\nreturn\n}\n"}},
+	},
+	{
+		name: "place in line of somebody else's claim", tests: "TestReleaseBehindForeignPlace",
+		edits: []edit{{"line.go", "h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {", "h.Kind == kindSelf {"}},
+	},
+	{
+		name: "Reentrant that shares an ended claim", tests: "TestReentrantSharesNoEndedClaim",
+		edits: []edit{{"acquire.go", "if t.phase != phaseHeld || t.stopCause != nil || !t.s.fresh() {", "if t.phase != phaseHeld {"}},
+	},
+	{
+		name: "back-off that overflows", tests: "TestExponentialBackoff",
+		edits: []edit{{"config.go", "shift < 63 && base > 0 && base <= limit>>shift", "base<<shift <= limit"}},
+	},
+	{
+		name: "error cut inside a rune", tests: "TestFailCutsBetweenRunes",
+		edits: []edit{{"record.go", "for !utf8.RuneStart(s[cut]) {", "for cut < 0 {"}},
+	},
+	{
+		name: "prefix within the keys of another client's callers", tests: "TestConfigRefused",
+		edits: []edit{{"config.go", "[...]string{\"own/\", \"note/\", \"work/\"}", "[...]string{\"note/\", \"work/\"}"}},
+	},
+	{
+		name: "release of all locks that ends with the first", tests: "TestLocksReleaseAllGoesOn",
+		edits: []edit{{"locks.go", "eachOf(p.kvs, func(kv *mvccpb.KeyValue) {", "eachOf(p.kvs[:1], func(kv *mvccpb.KeyValue) {"}},
+	},
+	{
+		name: "lock that expired, released", tests: "TestReleaseOfLockThatExpires",
+		edits: []edit{{"locks.go", "return false, txn.Unknown(errors.New(\"the lock is gone, by this call or by the end of its TTL\"))", "return true, nil"}},
+	},
+	{
+		name: "watch with a backlog without bound", tests: "TestSlowWatchConsumer",
+		edits: []edit{{"internal/feed/feed.go", "const Backlog = 4096", "const Backlog = 1 << 30"}},
+	},
+	{
+		name: "calls with other credentials in one round trip", tests: "TestMetadataIsNotShared",
+		edits: []edit{{"internal/txn/batch.go", "t.calls[0].meta.Name != c.meta.Name", "t.calls[0].meta.Name == \"none\""}, {"ask.go", "meta: txn.MetadataOf(ctx).Name}", "meta: \"\"}"}},
+	},
+	{
+		name: "permission that is gone, reported as a lost session", tests: "TestRevokedPermissionIsTheCause",
+		edits: []edit{{"session.go", "case errors.Is(*p, ErrPermissionDenied):", "case errors.Is(*p, ErrPermissionDenied) && p == nil:"}},
+	},
+	{
+		name: "refusal for callers with the same lease alone", tests: "TestHotKeyIsRefusedToAllAtOnce",
+		edits: []edit{{"ask.go", "key: key, work: w != nil, barge: o.barge, meta: txn.MetadataOf(ctx).Name}", "key: key + o.ttl.String(), work: w != nil, barge: o.barge, meta: txn.MetadataOf(ctx).Name}"}},
+	},
+	{
+		name: "release of a lock that waits for its lease", tests: "TestReleaseDoesNotWaitForTheLease",
+		edits: []edit{{"locks.go", "	case <-late.C:\n	case <-ctx.Done():\n", ""}},
+	},
+	{
+		name: "newcomers that all put the record of a shared key", tests: "TestSharedChurn",
+		edits: []edit{{"wait.go", "	if o.shared != nil {\n		known =", "	if o.shared == nil {\n	} else if o.shared.rev < 0 {\n		known ="}},
+	},
+	{
+		name: "timer of a request that starts in its queue", of: "internal/txn", tests: "TestSendTimerOfARequestThatWaits",
+		edits: []edit{{"internal/txn/call.go", "c.timer = SendTimerOf(ctx)\n", "c.timer = SendTimerOf(ctx)\n		c.timer.Start()\n"}},
 	},
 }

@@ -25,11 +25,23 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "slots reserved for a member that is away, given to others", of: "etcdclaims/group", tests: "TestRollingRestartMovesNothing",
-		edits: []edit{{"etcdclaims/group/register.go", "\t\t\tthen = append(then, clientv3.OpPut(m.keys.away(m.cfg.Name), encode(away), clientv3.WithLease(lease)))\n", "\t\t\t_, _ = away, lease\n"}},
+		edits: []edit{{"etcdclaims/group/register.go", "\t\tthen = append(then, reserve...)\n", "\t\t_ = reserve\n"}},
 	},
 	{
 		name: "reservation without an end", of: "etcdclaims/group", tests: "TestAwayForTooLong",
-		edits: []edit{{"etcdclaims/group/register.go", "encode(away), clientv3.WithLease(lease)))", "encode(away)))\n\t\t\t_ = lease"}},
+		edits: []edit{{"etcdclaims/group/register.go", "encode(away), clientv3.WithLease(lease))", "encode(away))\n\t_ = lease"}},
+	},
+	{
+		name: "reservation of a share instead of slots", of: "etcdclaims/group", tests: "TestAwayWhileTheOthersRestart|TestAllAreAway",
+		edits: []edit{{"etcdclaims/group/register.go", "away.Slots = away.Slots.with(slot)", "_ = slot"}},
+	},
+	{
+		name: "member of a later version replaced", of: "etcdclaims/group", tests: "TestUpgrade",
+		edits: []edit{{"etcdclaims/group/register.go", "\tcase newer(kv) != nil:\n", "\tcase newer(kv) != nil && m == nil:\n"}},
+	},
+	{
+		name: "watch of the list that is waited for", of: "etcdclaims/group", tests: "TestDeafView",
+		edits: []edit{{"etcdclaims/group/view.go", "time.AfterFunc(readTimeout, cancel)", "time.AfterFunc(10000*time.Hour, cancel)"}},
 	},
 	{
 		name: "left over from the rounding, in the order of names", of: "etcdclaims/group", tests: "TestPlanIsExactAndMinimal|TestPlanIsStableUnderItsOwnMoves",
@@ -41,11 +53,14 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "entry put again over that of another process", of: "etcdclaims/group", tests: "TestNameIsTakenOver",
-		edits: []edit{{"etcdclaims/group/register.go", "\t\tif again { // the first time, a member of the same name is replaced", "\t\tif again && m == nil { // the first time, a member of the same name is replaced"}},
+		edits: []edit{{"etcdclaims/group/register.go", "\tcase again && (err != nil", "\tcase again && m == nil && (err != nil"}},
 	},
 	{
 		name: "evicted member that joins", of: "etcdclaims/group", tests: "TestEvict",
-		edits: []edit{{"etcdclaims/group/register.go", "absent(m.keys.evicted(m.cfg.Name)), clientv3", "clientv3"}},
+		edits: []edit{
+			{"etcdclaims/group/register.go", "absent(m.keys.evicted(m.cfg.Name)), clientv3", "clientv3"},
+			{"etcdclaims/group/register.go", "\t\tcase have.evicted != nil:", "\t\tcase have.evicted != nil && m == nil:"},
+		},
 	},
 	{
 		name: "failed join that leaves its entry", of: "etcdclaims/group", tests: "TestFailedJoinLeavesNoEntry",

@@ -87,4 +87,16 @@ var queueMutants = []mutant{
 		name: "attempts of the dead in the epoch of who recovers them", tests: "TestEpochRaised", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/recover.go", "	fence := keyspace.Fence(st.Epoch, kv.ModRevision)\n	st.ended", "	fence := keyspace.Fence(keyspace.Epoch(q.sessions.byTTL[q.cfg.TTL].claim.Fence()), kv.ModRevision)\n	st.ended"}},
 	},
+	{
+		name: "pause not in the claiming transaction", tests: "TestPauseBeforeClaimArrives", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/claim.go", "s.commit(ctx, []clientv3.Cmp{absent(q.keys.paused())}, ops, nil)", "s.commit(ctx, nil, ops, nil)"}},
+	},
+	{
+		name: "queue noted as empty without the condition that it is", tests: "TestEnqueueBeforeDeactivationArrives", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/keeper.go", "		If(absent(q.keys.ready()).WithPrefix(), absent(q.keys.later()).WithPrefix(), absent(q.keys.taken()).WithPrefix()).\n", ""}},
+	},
+	{
+		name: "two believe that they have one item", tests: "TestChaos", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/verbs.go", "	l.leave()\n", ""}},
+	},
 }

@@ -38,4 +38,16 @@ var schedMutants = []mutant{
 		name: "job without a next tick that counts as due", of: "sched", tests: "TestRestAfterLastTick",
 		edits: []edit{{"sched/admit.go", "return !c.at.IsZero() && !c.at.After(now)", "return !c.at.After(now)"}},
 	},
+	{
+		name: "view that reads nothing until its watch has begun", of: "sched", tests: "TestDeafProcessHearsByReading",
+		edits: []edit{{"sched/keywatch.go", "\twg.Go(func() {\n\t\tbegun <-", "\tfunc(f func()) { f() }(func() {\n\t\tbegun <-"}},
+	},
+	{
+		name: "skip of a later version ignored", of: "sched", tests: "TestUnreadableSkipHoldsTicks",
+		edits: []edit{{"sched/jobstate.go", "case len(l.unreadable[c.id]) > 0:", "case len(l.unreadable[c.id]) < 0:"}},
+	},
+	{
+		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",
+		edits: []edit{{"sched/outage.go", "\tcase away:\n", "\tcase away && now.IsZero():\n"}},
+	},
 }

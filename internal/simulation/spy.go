@@ -31,7 +31,6 @@ const (
 	countGhosts     = "judged: claims that nobody was told of"
 	countBeliefs    = "judged: owners beside the one before"
 	countRested     = "judged: keys that were to be held for a while"
-	countLocksLate  = "judged: locks that were put after a release"
 	countHot        = "hot keys"
 	countHotEnds    = "judged: releases of hot keys"
 	countSlots      = "slots granted"

@@ -61,7 +61,7 @@ func (t *batch) take(queue []*call) []*call {
 		if c.Epoch != nil {
 			t.epoch = c.Epoch
 		}
-		b.keys[c.Key] = c.Beside
+		b.keys[c.Key] = t.beside(c)
 		for _, key := range c.Also {
 			b.keys[key] = BesideNone
 		}
@@ -86,13 +86,26 @@ func (t *batch) admits(c *call) bool {
 	if len(t.calls) > 0 && t.calls[0].meta.Name != c.meta.Name {
 		return false // it would be sent with another caller's credentials
 	}
-	if kind, twice := t.b.keys[c.Key]; twice && (kind == BesideNone || kind != c.Beside) {
-		return false
+	if kind, twice := t.b.keys[c.Key]; twice {
+		if _, ok := kind.with(c.Beside); !ok {
+			return false
+		}
 	}
 	return !slices.ContainsFunc(c.Also, func(key string) bool {
 		_, twice := t.b.keys[key]
 		return twice
 	})
+}
+
+// beside returns of what kind the requests for a call's key are, with the call that is
+// admitted.
+func (t *batch) beside(c *call) Beside {
+	kind, twice := t.b.keys[c.Key]
+	if !twice {
+		return c.Beside
+	}
+	kind, _ = kind.with(c.Beside)
+	return kind
 }
 
 // capacity returns how many calls of a width fit one round trip. The calls of a group

@@ -183,32 +183,46 @@ func TestTwoLevels(t *testing.T) {
 	})
 }
 
-// A key occurs once in a round trip, unless its requests are all of one kind that allows it.
+// A key occurs once in a round trip, unless its requests are all of kinds that allow it.
 func TestAKeyOccursOnce(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		one, two txn.Beside
-		want     int
+		kinds []txn.Beside
+		want  int // of them together
 	}{
-		{txn.BesideNone, txn.BesideNone, 1},
-		{txn.TakesBack, txn.TakesBack, 2},
-		{txn.Joins, txn.Joins, 2},
-		{txn.Leaves, txn.Leaves, 2},
-		{txn.Joins, txn.Leaves, 1},
-		{txn.TakesBack, txn.Joins, 1},
-		{txn.Joins, txn.BesideNone, 1},
-		{txn.BesideNone, txn.Joins, 1},
+		{[]txn.Beside{txn.BesideNone, txn.BesideNone}, 1},
+		{[]txn.Beside{txn.TakesBack, txn.TakesBack}, 2},
+		{[]txn.Beside{txn.Joins, txn.Joins}, 2},
+		{[]txn.Beside{txn.Leaves, txn.Leaves}, 2},
+		{[]txn.Beside{txn.Clears, txn.Clears}, 2},
+		{[]txn.Beside{txn.Joins, txn.Leaves}, 2},
+		{[]txn.Beside{txn.Leaves, txn.Joins}, 2},
+		{[]txn.Beside{txn.Clears, txn.Leaves}, 2},
+		{[]txn.Beside{txn.Joins, txn.Clears}, 1},
+		{[]txn.Beside{txn.Clears, txn.Joins}, 1},
+		{[]txn.Beside{txn.Leaves, txn.Joins, txn.Clears}, 2},
+		{[]txn.Beside{txn.Clears, txn.Leaves, txn.Joins}, 2},
+		{[]txn.Beside{txn.TakesBack, txn.Joins}, 1},
+		{[]txn.Beside{txn.Leaves, txn.TakesBack}, 1},
+		{[]txn.Beside{txn.Joins, txn.BesideNone}, 1},
+		{[]txn.Beside{txn.BesideNone, txn.Joins}, 1},
 	} {
 		batching(t, func(t *testing.T, e *etcd, b *txn.Batcher, _ context.CancelFunc) {
-			one, two, also := get("k"), get("k"), get("other")
-			one.Beside, two.Beside, also.Also = test.one, test.two, []string{"k"}
-			noErrors(t, together(t, b, one, two, also))
+			var requests []txn.Request
+			for _, kind := range test.kinds {
+				r := get("k")
+				r.Beside = kind
+				requests = append(requests, r)
+			}
+			also := get("other")
+			also.Also = []string{"k"}
+			noErrors(t, together(t, b, append(requests, also)...))
 			most := 0
 			for _, keys := range e.sent() {
 				most = max(most, len(keys))
 			}
 			if most != test.want {
-				t.Errorf("%v beside %v: %v, want at most %d together", test.one, test.two, e.sent(), test.want)
+				t.Errorf("%v: %v, want at most %d together", test.kinds, e.sent(), test.want)
 			}
 		})
 	}
@@ -501,5 +515,35 @@ func TestSendTimer(t *testing.T) {
 		if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			t.Errorf("ended by %v", context.Cause(ctx))
 		}
+	})
+}
+
+// Time that a request waits for others does not count for the timer.
+func TestSendTimerOfARequestThatWaits(t *testing.T) {
+	t.Parallel()
+	batching(t, func(t *testing.T, e *etcd, b *txn.Batcher, _ context.CancelFunc) {
+		e.refuse = func(n int, _ *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+			if n < 2 {
+				time.Sleep(time.Minute)
+			}
+			return nil, nil
+		}
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() { _, _ = b.Do(t.Context(), get(fmt.Sprint("hangs", i))) })
+		}
+		synctest.Wait()
+		begun := time.Now()
+		ctx, cancel := txn.WithSendTimer(t.Context(), txn.Hanging/50)
+		defer cancel()
+		r := get("k")
+		r.Urgent = true
+		if _, err := b.Do(ctx, r); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(begun); d <= txn.Hanging/50 {
+			t.Errorf("sent after %v: it did not wait", d)
+		}
+		wg.Wait()
 	})
 }

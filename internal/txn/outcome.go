@@ -18,7 +18,7 @@ var (
 	// ErrUnknown is matched when a request was sent and its outcome is not known.
 	ErrUnknown = errtext.Namesake("etcdclaims: outcome unknown", fencing.ErrUnknown)
 	// ErrTooLarge is matched when a request exceeds a limit. Nothing was changed.
-	ErrTooLarge = errors.New("etcdclaims: over a limit of etcd")
+	ErrTooLarge = errors.New("etcdclaims: over a limit")
 	// ErrPermissionDenied is matched when etcd refuses the client's user.
 	ErrPermissionDenied = errors.New("etcdclaims: permission denied by etcd")
 )

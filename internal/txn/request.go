@@ -42,8 +42,8 @@ type Request struct {
 	// Urgent says that the request gives up a key, a place in line, or an attempt. It
 	// is sent before requests that ask for keys.
 	Urgent bool
-	// Beside says what requests of the same key the request may share a round trip with:
-	// those with the same value, unless it is BesideNone.
+	// Beside says what requests of the same key the request may share a round trip with;
+	// see with.
 	Beside Beside
 	// Until is when the caller stops waiting for the request. Zero means never.
 	Until time.Time
@@ -63,10 +63,28 @@ const (
 	// Joins is for a request that puts a key of its own while a record stands, which it
 	// does not change.
 	Joins
-	// Leaves is for a request that deletes such a key. If nobody else is left, it may also
-	// delete the record.
+	// Leaves is for a request that deletes such a key.
 	Leaves
+	// Clears is for a request that deletes such a key, and also the record if there is no
+	// other such key.
+	Clears
 )
+
+// with returns the kind of a round trip that has requests of kind b for a key, after it
+// takes one of kind c. It reports whether it may: etcd evaluates all conditions of a round
+// trip before it carries out any part of it, so a request that deletes the record would
+// not see those that join.
+func (b Beside) with(c Beside) (kind Beside, ok bool) {
+	switch {
+	case b == BesideNone || c == BesideNone:
+		return BesideNone, false
+	case b == c, b == Leaves && (c == Joins || c == Clears):
+		return c, true
+	case c == Leaves && (b == Joins || b == Clears):
+		return b, true
+	}
+	return BesideNone, false
+}
 
 func (r *Request) depart() {
 	if r.Departed != nil {

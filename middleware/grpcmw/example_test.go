@@ -46,7 +46,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "orders-1"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "orders-1", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}

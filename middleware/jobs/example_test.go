@@ -25,14 +25,20 @@ func Example() {
 	threeOClock := func() time.Time { return time.Date(2026, 11, 2, 3, 0, 0, 0, time.UTC) }
 
 	for _, process := range []string{"report-1", "report-2"} {
-		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example/jobs/", Owner: process})
+		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example/jobs/", Owner: process, Logger: zap.Must(zap.NewProduction())})
 		if err != nil {
 			log.Fatal(err)
 		}
 		defer claims.Close(ctx)
 		nightly, err := jobs.NewTicks(claims, "report", sched.Must(sched.Every(time.Hour, 0)), jobs.TicksConfig{
-			Now:    threeOClock, // in production: the default, time.Now
-			Report: func(_ jobs.Tick, err error) { fmt.Println(process, "reports:", err) },
+			Now: threeOClock, // in production: the default, time.Now
+			Report: func(tick jobs.Tick, err error) {
+				if err != nil {
+					fmt.Println(process, "reports:", err)
+				} else {
+					fmt.Println(process, "has run", tick.Key())
+				}
+			},
 		})
 		if err != nil {
 			log.Fatal(err)
@@ -49,6 +55,6 @@ func Example() {
 	}
 	// Output:
 	// report-1 runs report/2026-11-02T03:00:00Z
-	// report-1 reports: <nil>
+	// report-1 has run report/2026-11-02T03:00:00Z
 	// report-2 reports: jobs: tick report/2026-11-02T03:00:00Z: done before
 }
