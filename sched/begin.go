@@ -65,7 +65,7 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 	}
 	switch {
 	case err == nil:
-		s.outage.permitted(starting)
+		s.outage.succeed(starting)
 		s.epoch.Store(keyspace.Epoch(cl.Fence()))
 		s.view.remove(w.key, cl.Revision())
 		s.view.put(key, value, cl.Revision())

@@ -205,7 +205,7 @@ func TestDefinitionVersions(t *testing.T) {
 			if plain := strings.Contains(k.value, `"name":"plain"`); plain && (err != nil || is.Name != "plain") {
 				t.Errorf("%s: %v", k.value, err)
 			} else if !plain {
-				wantErr(t, err, "its version 2 is newer than version 1")
+				wantErr(t, err, "version 2 is newer than version 1")
 			}
 		}
 		for _, k := range f.under("/now/defined/") {

@@ -30,7 +30,7 @@ func (s *Scheduler) campaign(ctx context.Context) error {
 			}
 			continue
 		}
-		s.outage.permitted(what)
+		s.outage.succeed(what)
 		try = 0
 		if err := s.own(ctx, claim); err != nil {
 			return err

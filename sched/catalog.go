@@ -61,6 +61,8 @@ type defined struct {
 	err        error // why it cannot be read
 }
 
+const readingDefinitions = "read the definitions"
+
 // readsAtOnce is how many definitions one request reads.
 const readsAtOnce = 32
 
@@ -81,9 +83,10 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 		switch {
 		case err == nil:
 			try = 0
+			s.outage.succeed(readingDefinitions)
 			s.catalogued.Store(complete)
 		case ctx.Err() == nil:
-			s.outage.fail(reading, err, zap.String("key", s.keys.definitions()))
+			s.outage.fail(readingDefinitions, err, zap.String("key", s.keys.definitions()))
 			pauseFor(ctx, try)
 			try++
 			continue

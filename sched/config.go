@@ -35,8 +35,9 @@ type Config struct {
 	// stepped again and again, and ticks come late. Default: time.Now.
 	Now func() time.Time
 	// Logger receives events that no caller would otherwise see, each with the keys
-	// that it is about. Warnings: etcd unreachable (once for each outage), ownership
-	// lost, runs lost or failed, ticks missed. Info: ticks that a policy skipped,
+	// that it is about. Warnings: ownership lost, runs lost or failed, ticks missed,
+	// requests that fail though etcd answers others. Outages of etcd are logged by the
+	// client, to etcdclaims.Config.Logger. Info: ticks that a policy skipped,
 	// ownership acquired, jobs registered. Default: none.
 	Logger *zap.Logger
 	// ICal parses the iCalendar texts of definitions (CalendarData.ICal). It is
@@ -70,9 +71,9 @@ type Hooks struct {
 	// Overdue is called when a tick of a job has not ended by its Job.Overdue. The
 	// explanation says why, such as not admitted or running; its Fate is FateUnknown if
 	// etcd cannot be read. It is called in the owner of the group. If the group has none,
-	// or etcd cannot be read, it is called in each process that runs. A minute later each
-	// such process also reports a tick of a job that its owner has without an Overdue, or of
-	// which it has admitted no tick so far: it may not have the job. So if the owner changes,
+	// or etcd cannot be read, it is called in each process that runs. A minute later
+	// every process that runs also reports ticks of jobs for which the owner has no Overdue,
+	// or has admitted no tick so far: the owner may not have the job. If the owner changes,
 	// Overdue can be called again for the same tick. If more than one tick reaches the bound in
 	// the meantime, as while the process is suspended, it is called for the newest.
 	// It has a goroutine of its own, and delays other calls of Overdue only.

@@ -36,8 +36,8 @@ type Definition struct {
 	// existed requests none. Define refuses a circle of jobs, and more than 32 jobs after one.
 	After string
 	// Except has the instants of Schedule that are left out, and Only those that are kept;
-	// see the functions [Except] and [Only]. With both, the instants are due that Only has and
-	// Except does not have. Nil means no calendar. Both are nil if After is set.
+	// see the functions [Except] and [Only]. With both, an instant is due if Only covers it and
+	// Except does not. Nil means no calendar. Both are nil if After is set.
 	Except, Only *CalendarData
 	// Kind names the function that runs the job. It is UTF-8 of 1 to 200 bytes, without
 	// control characters.
@@ -59,7 +59,7 @@ type Definition struct {
 	PauseOnFailure int
 	History        int
 
-	// Version identifies what is stored: the revision of etcd at which it was. Each Define
+	// Version is the etcd revision at which this definition was stored. Each Define
 	// that changes something gives the definition a greater version. As an argument of
 	// Define it is the version to replace: zero if the job must not be defined yet, or
 	// [AnyVersion].

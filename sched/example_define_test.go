@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // A job is defined, changed and removed while the group runs. Any process can do it.
@@ -23,7 +24,7 @@ func ExampleScheduler_Define() {
 		return
 	}
 	defer func() { _ = etcd.Close() }()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example/define/"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example/define/", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -63,7 +64,11 @@ func ExampleScheduler_Define() {
 	fmt.Println(<-ran)
 	_, err = scheduler.Define(ctx, sched.Definition{Name: "weekly", Schedule: "@every 1h", Kind: "report"})
 	fmt.Println("a second definition of the name:", errors.Is(err, sched.ErrVersion))
-	fmt.Println("removed:", scheduler.Undefine(ctx, "weekly", version))
+	if err := scheduler.Undefine(ctx, "weekly", version); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("removed")
 
 	stop()
 	if err := errors.Join(<-ended, claims.Close(context.Background())); err != nil {
@@ -72,5 +77,5 @@ func ExampleScheduler_Define() {
 	// Output:
 	// weekly for {"customer":"acme"}
 	// a second definition of the name: true
-	// removed: <nil>
+	// removed
 }

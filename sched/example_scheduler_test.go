@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // Three processes run one job. Whoever is the owner, each tick is run once.
@@ -26,7 +27,7 @@ func Example() {
 	ticks := make(chan sched.Tick, 100)
 	ended := make(chan error, 3)
 	for range 3 { // in life these are three processes
-		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example/"})
+		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example/", Logger: zap.Must(zap.NewProduction())})
 		if err != nil {
 			fmt.Println(err)
 			return

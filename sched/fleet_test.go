@@ -18,6 +18,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 const (
@@ -37,8 +38,10 @@ type fleet struct {
 	kinds  map[string]sched.KindHandler
 	nodes  []*node
 
-	operator *sched.Scheduler
-	label    string // of all processes
+	operator  *sched.Scheduler
+	label     string // of all processes
+	claimsLog *zap.Logger
+	compacted int64 // the oldest revision there is, if not the first
 }
 
 // node is one process, on a machine of its own.
@@ -84,7 +87,7 @@ func (f *fleet) audit() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	marks := map[string]string{}
-	for resp := range f.etcd.Watch(ctx, prefix+"sched/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithProgressNotify()) {
+	for resp := range f.etcd.Watch(ctx, prefix+"sched/", clientv3.WithPrefix(), clientv3.WithRev(max(f.compacted, 1)), clientv3.WithProgressNotify()) {
 		if resp.Err() != nil {
 			f.Fatal(resp.Err())
 		}
@@ -106,6 +109,15 @@ func (f *fleet) audit() {
 			break
 		}
 	}
+}
+
+// compact removes all revisions before another write.
+func (f *fleet) compact() {
+	f.Helper()
+	resp, err := f.etcd.Put(f.Context(), "/x", "")
+	noErr(f.T, err)
+	f.compacted = resp.Header.Revision
+	noErr(f.T, second(f.etcd.Compact(f.Context(), f.compacted)))
 }
 
 // history returns the records of a job, the oldest first, as "outcome nominal
@@ -200,7 +212,7 @@ func (f *fleet) start(skew time.Duration) *node {
 	if f.label != "" {
 		label = f.label
 	}
-	n.claims = claimtest.NewClient(f.T, n.host, etcdclaims.Config{Prefix: prefix, Owner: label, TTL: ttl})
+	n.claims = claimtest.NewClient(f.T, n.host, etcdclaims.Config{Prefix: prefix, Owner: label, TTL: ttl, Logger: f.claimsLog})
 	cfg := f.cfg
 	cfg.Now = func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) }
 	var err error

@@ -44,7 +44,8 @@ type JobInfo struct {
 	Running  []TickInfo // runs that are recorded as in progress; their processes may have died since
 	// Requests is how many requests of RunNow, of Backfill, and of ticks after another job wait
 	// for the owner of the group. They wait for long only if the owner cannot run the job: see
-	// Problem. Of more than 128 requests after another job the oldest are given up, with a record.
+	// Problem. Then at most 128 requests after another job wait. The owner drops the oldest
+	// of more, and records them.
 	Requests int
 	Last     *Entry        // the newest record; nil if there is none
 	Skips    []SkippedTick // the ticks that SkipTick leaves out and that are not recorded yet, oldest first
@@ -294,6 +295,8 @@ func (st *jobSnapshot) never(i JobInfo) bool {
 // problem returns why the job does not run as it is defined, or an empty text.
 func (st *jobSnapshot) problem() string {
 	switch {
+	case st.skipsErr != nil:
+		return "no tick is admitted, because a skip cannot be read: " + st.skipsErr.Error()
 	case st.definitionRev == 0 && !st.spec.inCode() && st.spec.Hash != "":
 		return "the definition is gone"
 	case st.definitionRev == 0:

@@ -52,9 +52,9 @@ type Job struct {
 	// deadline includes the jitter. A take-over can use up a StartDeadline below 10 s.
 	// Zero means no limit.
 	StartDeadline time.Duration
-	// Overdue is how long after its nominal time a tick can take until it has ended, with
-	// its last attempt. A tick that has not is reported, at least once: by Hooks.Overdue,
-	// a warning in the log, and JobInfo.Overdue. It runs all the same. Ticks that are
+	// Overdue is the longest time from a tick's nominal time to the end of its last attempt.
+	// A tick that takes longer is reported at least once: by Hooks.Overdue, a warning in
+	// the log, and JobInfo.Overdue. It still runs. Ticks that are
 	// skipped, or that come due in a pause, are not reported. Each tick costs a request to
 	// etcd when it reaches the bound. Zero means never.
 	Overdue time.Duration

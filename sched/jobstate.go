@@ -60,6 +60,7 @@ func (l *leadership) place(c *jobState) {
 	case l.jobs[c.id] != c:
 	case !c.readAt.IsZero():
 		l.doubtful.set(c)
+	case len(l.unreadable[c.id]) > 0: // as if it were paused
 	case c.planning || c.paused || c.at.IsZero() || !c.registered():
 	default:
 		l.due.set(c)

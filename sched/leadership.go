@@ -41,6 +41,8 @@ type leadership struct {
 	skips   map[string]map[time.Time]*skip // by the digest of the job, and nominal time
 	skipped *queue[*skip]                  // by when to record them
 
+	unreadable map[string]map[string]bool // the keys of skips that cannot be read, by the digest of the job
+
 	suspects []suspect // runs that may be orphans
 	rescan   bool      // whether to look for orphans
 	looked   time.Time // when the last search for orphans began
@@ -81,9 +83,10 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 		requests:  make(map[string]*request), requestsOf: make(map[string]map[string]*request),
 		asked: newQueue(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
 		skips: make(map[string]map[time.Time]*skip), skipped: newQueue(func(a, b *skip) bool { return a.at.Before(b.at) }),
-		rescan: true,
-		plans:  planner{done: make(chan struct{}, 1)},
-		reads:  mostReads, steps: mostSteps, ticks: mostTicks,
+		unreadable: make(map[string]map[string]bool),
+		rescan:     true,
+		plans:      planner{done: make(chan struct{}, 1)},
+		reads:      mostReads, steps: mostSteps, ticks: mostTicks,
 	}
 }
 
@@ -111,7 +114,7 @@ func (l *leadership) lead(ctx context.Context) error {
 		switch {
 		case err == nil:
 			try = 0
-			l.s.outage.permitted(admitting)
+			l.s.outage.succeed(admitting)
 			if !more {
 				l.rest(ctx)
 			}

@@ -256,46 +256,6 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// An outage of etcd is one line of the log, and its end another, in each process.
-func TestOutageInTheLog(t *testing.T) {
-	for _, owner := range []bool{true, false} {
-		inFleet(t, func(t *testing.T, f *fleet) {
-			var logs *observer.ObservedLogs
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0))}, 0)
-			if owner {
-				logs = f.logged()
-			}
-			n := f.start(0)
-			f.until("00:00:10")
-			if !owner {
-				logs = f.logged()
-				n = f.start(0)
-			}
-			f.until("00:01:00")
-			n.host.Cut()
-			f.until("00:01:15")
-			if n := logs.FilterMessageSnippet("etcd unreachable").Len(); n != 1 {
-				t.Errorf("owner %v: %d lines after 15 s", owner, n)
-			}
-			f.until("00:10:00")
-			n.host.Heal()
-			f.until("00:10:30")
-			if n := logs.FilterMessageSnippet("etcd unreachable").Len(); n != 1 {
-				t.Errorf("owner %v: %d lines after 9 minutes", owner, n)
-			}
-			back := logs.FilterMessage("etcd reachable again").All()
-			if len(back) != 1 || back[0].ContextMap()["after"].(time.Duration) < 8*time.Minute {
-				t.Errorf("owner %v: %v", owner, back)
-			}
-			for _, line := range logs.FilterMessageSnippet("etcd unreachable").All() {
-				if m := line.ContextMap(); m["group"] != "default" || m["key"] == "" || m["error"] == nil || line.Level != zapcore.WarnLevel {
-					t.Errorf("%v", m)
-				}
-			}
-		})
-	}
-}
-
 // Run returns what etcd says if it does not permit what a scheduler needs: at once,
 // or a little after the permission was taken away.
 func TestPermissionDenied(t *testing.T) {

@@ -202,12 +202,14 @@ func (s *Scheduler) waitAgain(j Job, r ready, p past) (ops []clientv3.Op, instea
 
 // watchRuns watches the claims of the group until ctx ends.
 func (s *Scheduler) watchRuns(ctx context.Context) {
+	const watching = "watch claims"
 	for try := 0; ctx.Err() == nil; try++ {
 		for ev, err := range s.claims.Watch(ctx, "sched/"+s.cfg.Group+"/") {
 			if err != nil {
-				s.outage.fail("watch claims", err, zap.String("key", "sched/"+s.cfg.Group+"/"))
+				s.outage.fail(watching, err, zap.String("key", "sched/"+s.cfg.Group+"/"))
 				break
 			}
+			s.outage.succeed(watching)
 			s.heard(ev)
 		}
 		pauseFor(ctx, try+3)

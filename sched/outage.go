@@ -14,49 +14,74 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// outage reduces the failures of many requests to two log lines: one when etcd becomes
-// unreachable, and one when it is reachable again.
+// outage follows how the requests of a scheduler end. The client logs that etcd is
+// unreachable, once for all who use it, so the failures of that time are not logged
+// again. What is logged here is a request that fails while etcd answers others.
 type outage struct {
-	log *zap.Logger
+	log         *zap.Logger
+	unreachable func() error // of the client
 
-	mu      sync.Mutex
-	since   time.Time            // when the outage began; zero if there is none
-	granted map[string]bool      // the operations that have succeeded before
-	refused map[string]time.Time // since when operations have been denied
+	mu         sync.Mutex
+	operations map[string]*operation
 }
 
-// deniedFor is how long etcd can deny an operation that it permitted before, as while
-// an operator changes roles, until the error is final.
-const deniedFor = 5 * time.Second
+// operation is how the requests for one purpose have ended.
+type operation struct {
+	granted bool      // one has succeeded
+	refused time.Time // since when they are denied; zero if they are not
+	failing time.Time // since when they fail though the client reaches etcd; zero if they do not
+	failed  time.Time // when the last one failed
+	warned  bool      // the log has that they fail
+}
+
+const (
+	// deniedFor is how long etcd can deny an operation that it permitted before, as
+	// while an operator changes roles, until the error is final.
+	deniedFor = 5 * time.Second
+	// failsAlone is how long requests can fail while the client reaches etcd until that
+	// is logged. Within it the client notices an outage that causes them.
+	failsAlone = time.Minute
+)
+
+// of returns an operation. The mutex is held.
+func (o *outage) of(what string) *operation {
+	op := o.operations[what]
+	if op == nil {
+		if o.operations == nil {
+			o.operations = make(map[string]*operation)
+		}
+		op = new(operation)
+		o.operations[what] = op
+	}
+	return op
+}
 
 // denied notes that etcd denied an operation, and reports whether that is final.
 func (o *outage) denied(what string, err error, fields ...zap.Field) bool {
 	o.mu.Lock()
-	since, again := o.refused[what]
-	if !again {
-		since = time.Now()
-		if o.refused == nil {
-			o.refused = make(map[string]time.Time)
-		}
-		o.refused[what] = since
+	op := o.of(what)
+	first := op.refused.IsZero()
+	if first {
+		op.refused = time.Now()
 	}
-	final := !o.granted[what] || time.Since(since) >= deniedFor
+	final := !op.granted || time.Since(op.refused) >= deniedFor
 	o.mu.Unlock()
-	if !again || final {
+	if first || final {
 		o.log.Error("etcd denies permission", append(fields, zap.String("operation", what), zap.Error(err))...)
 	}
 	return final
 }
 
-// permitted notes that an operation succeeded.
-func (o *outage) permitted(what string) {
+// succeed notes that an operation succeeded.
+func (o *outage) succeed(what string) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.granted == nil {
-		o.granted = make(map[string]bool)
+	op := o.of(what)
+	since, warned := op.failing, op.warned
+	*op = operation{granted: true}
+	o.mu.Unlock()
+	if warned {
+		o.log.Info("requests succeed again", zap.String("operation", what), zap.Time("since", since))
 	}
-	o.granted[what] = true
-	delete(o.refused, what)
 }
 
 // fail notes that a request failed. The fields name its keys.
@@ -69,28 +94,26 @@ func (o *outage) fail(what string, err error, fields ...zap.Field) {
 		o.log.Warn("request refused; retrying", fields...)
 		return
 	}
+	away, now := o.unreachable() != nil, time.Now()
 	o.mu.Lock()
-	first := o.since.IsZero()
-	if first {
-		o.since = time.Now()
+	op := o.of(what)
+	switch {
+	case op.warned:
+	case away:
+		op.failing = time.Time{}
+	case op.failing.IsZero() || now.Sub(op.failed) >= failsAlone: // not in between
+		op.failing = now
 	}
+	op.failed = now
+	warn := !op.warned && !op.failing.IsZero() && now.Sub(op.failing) >= failsAlone
+	op.warned = op.warned || warn
+	since := op.failing
 	o.mu.Unlock()
-	if first {
-		o.log.Warn("etcd unreachable; no tick is admitted and no run begins until it is back", fields...)
+	if warn {
+		o.log.Warn("requests fail, though etcd answers others; retrying", append(fields, zap.Time("since", since))...)
 		return
 	}
 	o.log.Debug("request failed; retrying", fields...)
-}
-
-// over notes that a request succeeded that needs a quorum, which ends an outage.
-func (o *outage) over() {
-	o.mu.Lock()
-	since := o.since
-	o.since = time.Time{}
-	o.mu.Unlock()
-	if !since.IsZero() {
-		o.log.Info("etcd reachable again", zap.Duration("after", time.Since(since)))
-	}
 }
 
 // isDenied reports whether etcd refused a request because of a missing permission.

@@ -122,6 +122,9 @@ func (l *leadership) known(c *jobState) (keys []string) {
 	for _, k := range l.skips[c.id] {
 		keys = append(keys, k.key)
 	}
+	for key := range l.unreadable[c.id] {
+		keys = append(keys, key)
+	}
 	return append(keys, l.s.keys.paused(c.job.Name))
 }
 
@@ -158,7 +161,6 @@ func (l *leadership) load(ctx context.Context) error {
 			l.remove(id)
 		}
 	}
-	l.s.outage.over()
 	if broken > 0 && broken == len(jobs) {
 		return errUnreadable
 	}

@@ -79,7 +79,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 		jobs: make(map[string]Job), defined: make(map[string]Job), incoming: make(followers), kinds: make(map[string]KindHandler), touched: make(map[string]bool),
 		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]map[*active]bool), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
-	s.outage.log = s.log
+	s.outage.log, s.outage.unreachable = s.log, claims.Unreachable
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
 		s.view = newView(claims, s.keys.now(), s.log, &s.outage)
@@ -142,7 +142,7 @@ func (s *Scheduler) Add(job Job) error {
 //     scheduler needs.
 //
 // An outage of etcd does not end Run. During an outage no tick is admitted and no run
-// begins. The log has one warning when the outage begins and one line when it ends.
+// begins. The client logs its beginning and its end, to etcdclaims.Config.Logger.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if !s.going.CompareAndSwap(false, true) {
 		return fmt.Errorf("sched: run group %q: %w", s.cfg.Group, ErrRunning)

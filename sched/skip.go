@@ -33,17 +33,19 @@ type skip struct {
 	at  time.Time // when the owner looks at it again
 }
 
-// skipsFrom decodes the skips of a job, and sorts them by nominal time.
-func skipsFrom(kvs []*mvccpb.KeyValue) (skips []skip, err error) {
+// skipsFrom decodes the skips of a job, and sorts them by nominal time. The error is of
+// one that cannot be read.
+func skipsFrom(kvs []*mvccpb.KeyValue) (skips []skip, unreadable error) {
 	for _, kv := range kvs {
 		value, err := decode[skipping](string(kv.Key), kv.Value)
 		if err != nil {
-			return nil, err
+			unreadable = err
+			continue
 		}
 		skips = append(skips, skip{skipping: value, key: string(kv.Key), rev: kv.ModRevision})
 	}
 	slices.SortFunc(skips, func(a, b skip) int { return a.Nominal.Compare(b.Nominal) })
-	return skips, nil
+	return skips, unreadable
 }
 
 // mostSkips is how many ticks of a job can be skipped at a time.
@@ -79,6 +81,8 @@ func (s *Scheduler) SkipTick(ctx context.Context, job string, nominal time.Time,
 		}
 		schedule := s.scheduleOf(job, st)
 		switch is, skipped := st.skipOf(nominal); {
+		case st.skipsErr != nil:
+			return nil, nil, st.skipsErr
 		case skipped:
 			return nil, nil, fmt.Errorf("%w: by %s since %s: %s", ErrSkipped, is.By, stamp(is.At), is.Note)
 		case !nominal.After(st.high):
@@ -107,6 +111,8 @@ func (s *Scheduler) UnskipTick(ctx context.Context, job string, nominal time.Tim
 			return nil, nil, ErrUnknownJob
 		case !nominal.After(st.high):
 			return nil, nil, fmt.Errorf("%w: all ticks until %s are", ErrDecided, stamp(st.high))
+		case !skipped && st.skipsErr != nil:
+			return nil, nil, st.skipsErr
 		case !skipped:
 			return nil, nil, ErrNotSkipped
 		}
@@ -178,18 +184,18 @@ func (l *leadership) planned(c *jobState) Job {
 }
 
 // hearSkip takes over a SkipTick that is new or was taken back. Either has put the mark
-// again, so the job is read again.
+// again, so the job is read again. A SkipTick that cannot be read may be of any tick, so
+// it holds all ticks of the job, as a pause does.
 func (l *leadership) hearSkip(job, key string, is kv) {
 	var next *skip
+	var unreadable error
 	if !is.gone {
 		value, err := decode[skipping](key, []byte(is.value))
-		if err != nil {
-			l.s.log.Error("skip ignored: its value cannot be read", zap.String("key", key), zap.Error(err))
-			return
+		if unreadable = err; err == nil {
+			next = &skip{skipping: value, id: job, key: key, rev: is.rev, at: value.Nominal}
 		}
-		next = &skip{skipping: value, id: job, key: key, rev: is.rev, at: value.Nominal}
 	}
-	known := false
+	known := l.hold(job, key, unreadable)
 	for nominal, old := range l.skips[job] {
 		if old.key == key {
 			if known = true; next != nil && next.rev == old.rev {
@@ -212,6 +218,25 @@ func (l *leadership) hearSkip(job, key string, is kv) {
 		c.doubts = 0
 		l.doubt(c)
 	}
+}
+
+// hold notes whether a SkipTick cannot be read, and reports whether that has changed.
+func (l *leadership) hold(job, key string, unreadable error) (changed bool) {
+	if l.unreadable[job][key] == (unreadable != nil) {
+		return false
+	}
+	if unreadable == nil {
+		if delete(l.unreadable[job], key); len(l.unreadable[job]) == 0 {
+			delete(l.unreadable, job)
+		}
+		return true
+	}
+	l.s.log.Error("ticks held: a skip of the job cannot be read", zap.String("key", key), zap.Error(unreadable))
+	if l.unreadable[job] == nil {
+		l.unreadable[job] = make(map[string]bool)
+	}
+	l.unreadable[job][key] = true
+	return true
 }
 
 func (l *leadership) unskip(job string, nominal time.Time) {

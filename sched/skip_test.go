@@ -277,3 +277,40 @@ func TestSkipTickWhilePlanning(t *testing.T) {
 		})
 	}
 }
+
+// A skip that a newer version has put holds the ticks of its job, also those of the next
+// owner, and is reported as a problem. Nothing runs that was to be left out.
+func TestUnreadableSkipHoldsTicks(t *testing.T) {
+	t.Parallel()
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "bad", Schedule: minutely, CatchUp: sched.All{Max: 10}, Overlap: sched.BufferAll{Max: 10}}, 0)
+		f.do(sched.Job{Name: "good", Schedule: minutely}, 0)
+		f.start(0)
+		f.start(0)
+		f.until("00:01:30")
+		key := f.keyOf("bad", "now/skip/J/1-of-a-later-version")
+		noErr(t, second(f.etcd.Put(t.Context(), key, `{"v":2,"ticks":["00:03:00"]}`)))
+		f.until("00:02:30")
+		f.owner().stop()
+		f.until("00:03:30")
+		f.ledger.want(t, "bad", "00:01:00")
+		f.ledger.want(t, "good", "00:01:00", "00:02:00", "00:03:00")
+		if i := f.inspect("bad"); !strings.Contains(i.Problem, "skip cannot be read") || !strings.Contains(i.Problem, key) {
+			t.Errorf("problem %q", i.Problem)
+		}
+		if e, err := f.console().Explain(t.Context(), "bad", clock("00:02:00")); err != nil || !strings.Contains(e.String(), "skip cannot be read") {
+			t.Errorf("%v, %v", e, err)
+		}
+		for _, err := range []error{f.console().SkipTick(t.Context(), "bad", clock("00:09:00"), ""), f.console().UnskipTick(t.Context(), "bad", clock("00:09:00"))} {
+			if err == nil || errors.Is(err, sched.ErrNotSkipped) {
+				t.Errorf("%v", err)
+			}
+		}
+		noErr(t, second(f.etcd.Delete(t.Context(), key)))
+		f.until("00:04:30")
+		f.ledger.want(t, "bad", "00:01:00", "00:02:00", "00:03:00", "00:04:00")
+		if i := f.inspect("bad"); i.Problem != "" {
+			t.Errorf("problem %q", i.Problem)
+		}
+	})
+}

@@ -25,8 +25,8 @@ type Tick struct {
 	// Missed is how many ticks before this one came due and were given up, because no
 	// owner could admit them in time. It counts up to 100,000.
 	Missed int
-	// Manual reports whether the tick comes from RunNow, Backfill or RunOnStart rather
-	// than from the schedule.
+	// Manual reports whether the tick comes from RunNow, Backfill or RunOnStart, or follows
+	// such a tick by After. Other ticks come from the schedule.
 	Manual bool
 	// Fence is the fence of the run's claim. The handler's context carries it as a
 	// token. Fences rise over the runs of a job. With the Overlap Allow they rise over

@@ -23,17 +23,23 @@ func TestUpgrade(t *testing.T) {
 		expected []string
 		again    bool // it goes on when the value is gone
 	}{
-		"mark":     {"high/J", skipped, true},
-		"ready":    {"now/ready/J/1-of-a-later-version", skipped, true},
-		"run":      {"now/run/J/1-of-a-later-version", skipped, true},
-		"paused":   {"now/paused/J", skipped, true},
-		"cancel":   {"now/cancel/J", goesOn, true},
-		"ask":      {"now/ask/J/1", goesOn, true},
-		"withdraw": {"now/withdraw/J", goesOn, true},
-		"stuck":    {"now/stuck/J/1-of-a-later-version", goesOn, true},
-		"failures": {"fail/J", goesOn, true},
-		"past":     {"past/J/00000000000000000001-1", goesOn, true},
-		"unknown":  {"now/of-a-later-version/J/1", goesOn, true},
+		"mark":           {"high/J", skipped, true},
+		"ready":          {"now/ready/J/1-of-a-later-version", skipped, true},
+		"run":            {"now/run/J/1-of-a-later-version", skipped, true},
+		"paused":         {"now/paused/J", skipped, true},
+		"skip":           {"now/skip/J/1-of-a-later-version", skipped, true},
+		"cancel":         {"now/cancel/J", goesOn, true},
+		"ask":            {"now/ask/J/1", goesOn, true},
+		"withdraw":       {"now/withdraw/J", goesOn, true},
+		"stuck":          {"now/stuck/J/1-of-a-later-version", goesOn, true},
+		"failures":       {"fail/J", goesOn, true},
+		"past":           {"past/J/00000000000000000001-1", goesOn, true},
+		"unknown":        {"now/of-a-later-version/J/1", goesOn, true},
+		"spec":           {"spec/J", goesOn, true}, // an owner that knows the job reads it when it takes over
+		"definition":     {"def/J", goesOn, true},
+		"defined":        {"now/defined/J", goesOn, true},
+		"backfill waits": {"now/ready/J.backfill/1-of-a-later-version", goesOn, true},
+		"backfill runs":  {"now/run/J.backfill/1-of-a-later-version", goesOn, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
@@ -31,6 +29,7 @@ type view struct {
 	begun  map[int64]string // the keys of runs, by the revision of their claims
 	feeds  map[*feed]bool
 	synced chan struct{} // closed after the first complete read
+	stream int           // the number of watch streams that hung; of follow alone
 }
 
 // kv is the last known state of a key.
@@ -294,97 +293,5 @@ func (v *view) found(got *mvccpb.KeyValue, rev int64) {
 	// A revision greater than that of the reply is from before a restore.
 	if have, ok := v.kvs[key]; !ok || have.rev < got.ModRevision || have.rev > rev || have.gone && have.rev == got.ModRevision {
 		v.set(key, v.read(key, string(got.Value), got.ModRevision))
-	}
-}
-
-// follow keeps the view up to date until ctx ends. It returns an error only if
-// retrying is useless.
-func (v *view) follow(ctx context.Context) error {
-	ctx = clientv3.WithRequireLeader(ctx)
-	for try := 0; ctx.Err() == nil; try++ {
-		rev, err := v.list(ctx)
-		if err != nil {
-			if !isDenied(err) {
-				v.outage.fail(reading, err, zap.String("key", v.root))
-			} else if v.outage.denied(reading, err, zap.String("key", v.root)) {
-				return err
-			}
-			pauseFor(ctx, try)
-			continue
-		}
-		if v.watch(ctx, rev) {
-			try = -1
-		} else {
-			pauseFor(ctx, try)
-		}
-	}
-	return nil
-}
-
-// list reads all keys.
-func (v *view) list(ctx context.Context) (rev int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-	resp, err := v.claims.KV().Get(ctx, v.root, clientv3.WithPrefix())
-	if err != nil {
-		return 0, denial(err)
-	}
-	v.outage.over()
-	v.outage.permitted(reading)
-	rev = resp.Header.Revision
-	there := make(map[string]bool, len(resp.Kvs))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, got := range resp.Kvs {
-		there[string(got.Key)] = true
-		v.found(got, rev)
-	}
-	for key, is := range v.kvs {
-		if !there[key] && is.rev <= rev {
-			v.set(key, kv{rev: rev, gone: true})
-			delete(v.kvs, key)
-		}
-	}
-	select {
-	case <-v.synced:
-	default:
-		close(v.synced)
-	}
-	return rev, nil
-}
-
-// watch follows the changes after the revision, and reads all keys from time to time.
-// It returns when the watch must be started anew, and reports whether it worked.
-func (v *view) watch(ctx context.Context, rev int64) (well bool) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	news := v.claims.Etcd().Watch(ctx, v.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
-	again := time.NewTicker(relist)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return true
-		case resp, ok := <-news:
-			if !ok || resp.Err() != nil {
-				return well
-			}
-			well = true
-			for _, ev := range resp.Events {
-				if ev.Type == clientv3.EventTypeDelete {
-					v.remove(string(ev.Kv.Key), ev.Kv.ModRevision)
-				} else {
-					v.put(string(ev.Kv.Key), string(ev.Kv.Value), ev.Kv.ModRevision)
-				}
-			}
-		case <-again.C:
-			now, err := v.list(ctx)
-			if err != nil && !isDenied(err) && ctx.Err() == nil {
-				v.outage.fail(reading, err, zap.String("key", v.root))
-			}
-			if err != nil || now < rev {
-				return false // etcd is unreachable, or was restored, so that revisions may differ
-			}
-		}
 	}
 }

@@ -1,0 +1,133 @@
+package sched
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/metadata"
+)
+
+// follow keeps the view up to date until ctx ends. It returns an error only if
+// retrying is useless.
+func (v *view) follow(ctx context.Context) error {
+	ctx = clientv3.WithRequireLeader(ctx)
+	for try := 0; ctx.Err() == nil; try++ {
+		rev, err := v.list(ctx)
+		if err != nil {
+			if !isDenied(err) {
+				v.outage.fail(reading, err, zap.String("key", v.root))
+			} else if v.outage.denied(reading, err, zap.String("key", v.root)) {
+				return err
+			}
+			pauseFor(ctx, try)
+			continue
+		}
+		if v.watch(ctx, rev) {
+			try = -1
+		} else {
+			pauseFor(ctx, try)
+		}
+	}
+	return nil
+}
+
+// list reads all keys.
+func (v *view) list(ctx context.Context) (rev int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	resp, err := v.claims.KV().Get(ctx, v.root, clientv3.WithPrefix())
+	if err != nil {
+		return 0, denial(err)
+	}
+	v.outage.succeed(reading)
+	rev = resp.Header.Revision
+	there := make(map[string]bool, len(resp.Kvs))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, got := range resp.Kvs {
+		there[string(got.Key)] = true
+		v.found(got, rev)
+	}
+	for key, is := range v.kvs {
+		if !there[key] && is.rev <= rev {
+			v.set(key, kv{rev: rev, gone: true})
+			delete(v.kvs, key)
+		}
+	}
+	select {
+	case <-v.synced:
+	default:
+		close(v.synced)
+	}
+	return rev, nil
+}
+
+// watch follows the changes after the revision, and reads all keys from time to time.
+// It returns when the watch must be started anew, and reports whether it worked.
+//
+// clientv3 returns from Watch when etcd has created the watch, so a member that hangs
+// would keep this goroutine from reading. Therefore the watch begins beside the reads.
+func (v *view) watch(ctx context.Context, rev int64) (well bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	begun, begins := make(chan clientv3.WatchChan, 1), v.streamed(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		begun <- v.claims.Etcd().Watch(begins, v.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	})
+	defer wg.Wait()
+	defer cancel()
+	again := time.NewTicker(relist)
+	defer again.Stop()
+	var news clientv3.WatchChan
+	for {
+		select {
+		case <-ctx.Done():
+			return true
+		case news = <-begun:
+		case resp, ok := <-news:
+			if !ok || resp.Err() != nil {
+				return well
+			}
+			well = true
+			v.hear(resp.Events)
+		case <-again.C:
+			now, err := v.list(ctx)
+			if err != nil && !isDenied(err) && ctx.Err() == nil {
+				v.outage.fail(reading, err, zap.String("key", v.root))
+			}
+			if err != nil || now < rev {
+				return false // etcd is unreachable, or was restored, so that revisions may differ
+			}
+			if news == nil {
+				v.stream++
+				v.log.Debug("watch stream hangs; a new one is opened", zap.String("key", v.root))
+				return false
+			}
+		}
+	}
+}
+
+// streamed returns the context of a watch. clientv3 opens one stream for all watches
+// with the same metadata, and keeps it with its member. The metadata of a watch that
+// could not begin is not used again.
+func (v *view) streamed(ctx context.Context) context.Context {
+	if v.stream == 0 {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "etcdclaims-stream", "sched-"+strconv.Itoa(v.stream))
+}
+
+// hear takes over the events of a watch.
+func (v *view) hear(events []*clientv3.Event) {
+	for _, ev := range events {
+		if ev.Type == clientv3.EventTypeDelete {
+			v.remove(string(ev.Kv.Key), ev.Kv.ModRevision)
+		} else {
+			v.put(string(ev.Kv.Key), string(ev.Kv.Value), ev.Kv.ModRevision)
+		}
+	}
+}
