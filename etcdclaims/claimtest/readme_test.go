@@ -16,7 +16,7 @@ func TestReadme(t *testing.T) {
 		claims := claimtest.NewClient(t, host, etcdclaims.Config{})
 
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})
-		claim, err := claims.TryAcquire(t.Context(), "invoice/42") // etcd did it, and nobody was told
+		claim, err := claims.TryAcquire(t.Context(), "invoice/42") // etcd carried it out, but the reply was lost
 		if err != nil || claim.Check() != nil {
 			t.Fatal("not acquired: ", err)
 		}

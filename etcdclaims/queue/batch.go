@@ -19,12 +19,12 @@ import (
 // conditions, so that each is carried out or refused by itself. No call waits for a
 // timer, unless a round trip hangs.
 type batcher struct {
-	s       *session
-	also    []clientv3.Op // of each round trip, behind those of the calls
-	mu      sync.Mutex
-	flights int // round trips under way
-	waiting []*request
-	keys    map[string]bool // of those that wait
+	s        *session
+	also     []clientv3.Op // of each round trip, behind those of the calls
+	mu       sync.Mutex
+	underWay int // round trips under way
+	waiting  []*request
+	keys     map[string]bool // of those that wait
 }
 
 // request is a call that waits for a round trip.
@@ -43,8 +43,8 @@ const (
 	// A second round trip begins beside the first if so many wait.
 	enoughCalls = 16
 	// A round trip that takes longer delays nobody else.
-	hangs       = 250 * time.Millisecond
-	mostFlights = 8
+	hangs        = 250 * time.Millisecond
+	mostUnderWay = 8
 	// These bound the operations and conditions of a call that shares a round trip: etcd's
 	// limit holds for both levels together.
 	mostCallOps  = 16
@@ -59,10 +59,10 @@ func (b *batcher) commit(ctx context.Context, key string, cmps []clientv3.Cmp, t
 		return b.alone(ctx, c)
 	}
 	b.mu.Lock()
-	if b.flights == 0 {
-		b.flights++
+	if b.underWay == 0 {
+		b.underWay++
 		b.mu.Unlock()
-		defer b.landed()
+		defer b.returned()
 		return b.alone(ctx, c)
 	}
 	if b.keys[c.key] {
@@ -70,8 +70,8 @@ func (b *batcher) commit(ctx context.Context, key string, cmps []clientv3.Cmp, t
 		return b.alone(ctx, c)
 	}
 	b.wait(c)
-	if b.flights == 1 && len(b.waiting) >= enoughCalls {
-		b.depart()
+	if b.underWay == 1 && len(b.waiting) >= enoughCalls {
+		b.sendWaiting()
 	}
 	b.mu.Unlock()
 	t := time.NewTimer(hangs)
@@ -82,8 +82,8 @@ func (b *batcher) commit(ctx context.Context, key string, cmps []clientv3.Cmp, t
 			return c.resp, c.err
 		case <-t.C:
 			b.mu.Lock()
-			if !c.sent && b.flights < mostFlights {
-				b.depart()
+			if !c.sent && b.underWay < mostUnderWay {
+				b.sendWaiting()
 			}
 			b.mu.Unlock()
 			t.Reset(hangs)
@@ -129,8 +129,8 @@ func (b *batcher) alone(ctx context.Context, c *request) (*clientv3.TxnResponse,
 	return b.s.claim.Txn(ctx).If(c.cmps...).Then(append(slices.Clip(c.then), b.also...)...).Else(c.els...).Commit()
 }
 
-// depart sends some of those that wait. The caller holds the mutex.
-func (b *batcher) depart() {
+// sendWaiting sends some of those that wait. The caller holds the mutex.
+func (b *batcher) sendWaiting() {
 	n, size, widest := 0, 0, 0
 	for _, c := range b.waiting[:min(len(b.waiting), itemsPerRequest)] {
 		widest = max(widest, len(c.then), len(c.cmps))
@@ -143,28 +143,28 @@ func (b *batcher) depart() {
 	}
 	calls := slices.Clone(b.waiting[:n])
 	b.waiting = slices.Delete(b.waiting, 0, n)
-	b.flights++
-	if !b.s.q.spawn(func() { b.fly(calls) }) {
-		b.flights--
+	b.underWay++
+	if !b.s.q.spawn(func() { b.send(calls) }) {
+		b.underWay--
 		for _, c := range calls {
 			c.end(nil, errClosed)
 		}
 	}
 }
 
-// landed ends a round trip, and begins another one if calls wait.
-func (b *batcher) landed() {
+// returned ends a round trip, and begins another one if calls wait.
+func (b *batcher) returned() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.flights--; len(b.waiting) > 0 {
-		b.depart()
+	if b.underWay--; len(b.waiting) > 0 {
+		b.sendWaiting()
 	}
 }
 
-// fly carries out calls in one round trip. If etcd refuses them as a whole each is sent
+// send carries out calls in one round trip. If etcd refuses them as a whole each is sent
 // by itself, so that the error is that of its cause alone.
-func (b *batcher) fly(calls []*request) {
-	defer b.landed()
+func (b *batcher) send(calls []*request) {
+	defer b.returned()
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	if len(calls) == 1 {

@@ -24,7 +24,8 @@ var (
 
 // TestChaos lets processes enqueue and work while requests and replies are lost,
 // come late, and processes die. Each item must be completed exactly once, by who was
-// told so, and each effect of a completion carried out once.
+// told so, and each effect of a completion carried out once. No two workers believe at the
+// same time that an item is theirs, and no two leases of an item have one fence.
 func TestChaos(t *testing.T) {
 	for i := range uint64(*seeds) {
 		t.Run(fmt.Sprint(*seed+i), func(t *testing.T) {
@@ -40,19 +41,26 @@ type chaos struct {
 	cfg  queue.Config
 
 	mu        sync.Mutex
-	sure      map[string]bool            // enqueued for sure
-	maybe     map[string]bool            // perhaps
-	completed map[string]map[int64]bool  // by which fences, told as such
-	unknown   map[string]map[int64]bool  // told as unknown
-	dead      map[string]bool            // told as such
-	held      map[string]map[string]bool // id → who has it, by their own account
+	sure      map[string]bool           // enqueued for sure
+	maybe     map[string]bool           // perhaps
+	completed map[string]map[int64]bool // by which fences, told as such
+	unknown   map[string]map[int64]bool // told as unknown
+	held      map[string][]holding      // leases by item, in the order in which workers got them
+	shared    int                       // items that several leases were of
+}
+
+// holding is a lease that a worker got.
+type holding struct {
+	*queue.Lease
+	name  string // of the worker
+	fence int64  // at first
 }
 
 func newChaos(w *world, seed uint64) *chaos {
 	return &chaos{
 		world: w, rand: rand.New(rand.NewPCG(seed, 0)), cfg: queue.Config{MaxTaken: int(seed % 3 * 3), Retention: time.Hour},
 		sure: map[string]bool{}, maybe: map[string]bool{}, completed: map[string]map[int64]bool{}, unknown: map[string]map[int64]bool{},
-		dead: map[string]bool{}, held: map[string]map[string]bool{},
+		held: map[string][]holding{},
 	}
 }
 
@@ -166,7 +174,10 @@ func (c *chaos) work(ctx context.Context, q *queue.Queue, name string) {
 			continue
 		}
 		for _, l := range b.Leases {
-			c.handle(q, l, name)
+			c.hold(l, name)
+		}
+		for _, l := range b.Leases {
+			c.handle(q, l)
 			for l.Err() == nil && l.Release(context.Background()) != nil {
 				time.Sleep(sec)
 			}
@@ -174,13 +185,39 @@ func (c *chaos) work(ctx context.Context, q *queue.Queue, name string) {
 	}
 }
 
-func (c *chaos) handle(q *queue.Queue, l *queue.Lease, name string) {
+// hold notes that a worker got a lease.
+func (c *chaos) hold(l *queue.Lease, name string) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if string(l.Payload()) != l.ID() {
 		c.Errorf("item %s has payload %s", l.ID(), l.Payload())
 	}
-	c.mu.Unlock()
+	if c.held[l.ID()] = append(c.held[l.ID()], holding{l, name, l.Fence()}); len(c.held[l.ID()]) == 2 {
+		c.shared++
+	}
+	c.alone(l)
+}
+
+// alone checks that nobody else believes to have the item of a lease while its worker
+// does. The caller holds the mutex.
+func (c *chaos) alone(l *queue.Lease) {
+	var believers []string
+	for _, h := range c.held[l.ID()] {
+		if h.Lease != l && h.Check() == nil {
+			believers = append(believers, fmt.Sprintf("%s by fence %d", h.name, h.Fence()))
+		}
+	}
+	// A lease that is held now was held when the others were asked.
+	if len(believers) > 0 && l.Check() == nil {
+		c.Errorf("item %s is held by fence %d and believed to be held by %v", l.ID(), l.Fence(), believers)
+	}
+}
+
+func (c *chaos) handle(q *queue.Queue, l *queue.Lease) {
 	time.Sleep(time.Duration(c.n(1500)) * time.Millisecond)
+	c.mu.Lock()
+	c.alone(l)
+	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+c.n(20))*sec)
 	defer cancel()
 	switch c.n(8) {
@@ -231,6 +268,7 @@ func (c *chaos) drain(q *queue.Queue) {
 			c.Fatalf("draining: %v", err)
 		}
 		for _, l := range b.Leases {
+			c.hold(l, "drain")
 			if err := l.Complete(context.Background(), clientv3.OpPut("/effect/"+l.ID(), fmt.Sprint(l.Fence()))); err != nil {
 				c.Errorf("draining %s: %v", l.ID(), err)
 				continue
@@ -281,6 +319,15 @@ func (c *chaos) judge(q *queue.Queue) {
 			c.Errorf("item %s was not enqueued", id)
 		}
 	}
+	for id, all := range c.held {
+		fences := map[int64]string{}
+		for _, h := range all {
+			if other := fences[h.fence]; other != "" {
+				c.Errorf("item %s was given to %s and %s by fence %d", id, other, h.name, h.fence)
+			}
+			fences[h.fence] = h.name
+		}
+	}
 	st, err := q.Stats(context.Background())
 	if err != nil || st.Ready+st.Later+st.Taken+st.Dead > 0 || st.Skipped > 0 {
 		c.Errorf("left over: %+v, %v", st, err)
@@ -295,5 +342,8 @@ func (c *chaos) judge(q *queue.Queue) {
 		workers, _ := c.server.Admin().Get(context.Background(), left[0][:strings.LastIndex(left[0], "/")], clientv3.WithPrefix())
 		c.Errorf("sessions left over: %v\n%v", workers.Kvs, own.Kvs)
 	}
-	c.Logf("%d items, %d effects", len(c.sure), len(effects))
+	if c.shared == 0 {
+		c.Error("no item was claimed twice: nothing was judged")
+	}
+	c.Logf("%d items, %d effects, %d items claimed several times", len(c.sure), len(effects), c.shared)
 }

@@ -45,7 +45,7 @@ func (f claimOption) applyClaim(o *claimOptions) { f(o) }
 func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions) { o.ttl = d }) }
 
 // TryClaim claims up to n visible items for this worker, and does not wait. A Batch
-// without leases and no error means that no item is visible. What ctx bounds is the
+// without leases and no error means that no item is visible. ctx bounds only the
 // claiming; the leases have contexts of their own.
 //
 // Errors: ErrConfig, etcdclaims.ErrLost if somebody keeps revoking the leases of this
@@ -57,8 +57,8 @@ func (q *Queue) TryClaim(ctx context.Context, n int, opts ...ClaimOption) (Batch
 }
 
 // Claim is TryClaim, but waits until at least one item is visible. It does not poll:
-// it is woken when an item is enqueued, given back or vests, and looks again every
-// third of the TTL in case that it was not.
+// it wakes when an item is enqueued, given back or vests. It reads again every third of
+// the TTL, or 10 s if that is less, in case an event was lost.
 //
 // If ctx ends first the error matches its cause.
 func (q *Queue) Claim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {
@@ -141,21 +141,26 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	return leases, false, nil
 }
 
-// leased makes a lease of what was taken. An item without content is dropped: it
-// cannot be handled by anybody.
+// leased makes a lease of what was taken. An item without content becomes a dead letter:
+// it cannot be handled by anybody.
 func (q *Queue) leased(s *session, st state, item []*mvccpb.KeyValue, rev int64) *Lease {
 	var c content
 	var err error
-	if len(item) == 0 {
-		err = fmt.Errorf("item %q has no content", st.ID)
-	} else {
+	if len(item) > 0 {
 		c, err = decode[content](item[0].Key, item[0].Value)
+	}
+	if missing := len(item) == 0 || c.Missing; missing {
+		err = fmt.Errorf("item %q has no content", st.ID)
 	}
 	l := newLease(q, s, st, c, rev)
 	if err != nil {
 		q.skip(err)
 		q.spawn(func() {
-			if derr := l.Discard(q.ctx, err.Error()); derr != nil {
+			discard := func() error { return l.Discard(q.ctx, err.Error()) }
+			if len(item) == 0 {
+				discard = func() error { return l.discardEmpty(q.ctx, err.Error()) }
+			}
+			if derr := discard(); derr != nil {
 				q.log.Warn("item without content not discarded", zap.String("item", st.ID), zap.Error(derr))
 			}
 		})

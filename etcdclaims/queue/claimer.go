@@ -64,6 +64,7 @@ func (c *claimer) ask(w *want) error {
 	if !c.listening {
 		c.listening = true
 		c.q.spawn(c.q.listen)
+		c.q.spawn(c.q.watchDeaths)
 		c.q.spawn(c.q.keep)
 	}
 	c.stir()

@@ -26,8 +26,8 @@ const (
 	// MaxHistory is how many attempts of an item are remembered, the last ones.
 	MaxHistory = 20
 
-	// DefaultTTL is after how long the items of a dead worker are visible again, to within
-	// a second.
+	// DefaultTTL is the default of Config.TTL. The items of a dead worker are visible again
+	// within the TTL plus one second.
 	DefaultTTL = 30 * time.Second
 	// DefaultMaxAttempts is how often an item is begun before it is dead.
 	DefaultMaxAttempts = 3
@@ -35,6 +35,8 @@ const (
 	DefaultPriority = 100
 	// DefaultRetention is how long the id of a completed item is remembered.
 	DefaultRetention = time.Hour
+	// DefaultSpaceReserve is which part of etcd's quota enqueues leave, in percent.
+	DefaultSpaceReserve = 5
 	// DefaultDeadRetention is how long dead letters are kept.
 	DefaultDeadRetention = 30 * 24 * time.Hour
 
@@ -47,13 +49,16 @@ var (
 	// ErrFull is returned by an enqueue into a queue with Config.MaxWaiting items
 	// that wait.
 	ErrFull = errors.New("queue is full")
+	// ErrNearQuota is returned by an enqueue while etcd's database is nearly as large as
+	// its quota allows, see Config.SpaceReserve. Nothing was enqueued.
+	ErrNearQuota = errors.New("etcd's database is nearly full")
 	// ErrNotFound is returned if there is no such item, because it was completed,
 	// cancelled or never enqueued.
 	ErrNotFound = errors.New("no such item")
 	// ErrTaken is returned by operations on waiting items if a worker has the item.
 	ErrTaken = errors.New("item is taken by a worker")
-	// ErrExpired is returned by verbs of a lease that expired by its own clock.
-	// Nothing was changed. It matches etcdclaims.ErrLost.
+	// ErrExpired is returned by verbs of a lease that expired by its own clock, or whose
+	// session ended. Nothing was changed. It matches etcdclaims.ErrLost.
 	ErrExpired error = &lostError{"item lease expired"}
 	// ErrSuperseded is returned by verbs of a lease whose item was given to
 	// another worker, or waits again. Nothing was changed. It matches
@@ -117,6 +122,14 @@ type Config struct {
 	// DeadRetention is how long dead letters are kept. Negative: for ever. Default:
 	// DefaultDeadRetention.
 	DeadRetention time.Duration
+	// SpaceReserve is how much of its quota etcd must have free for an enqueue, in
+	// percent. With less, enqueues are refused with ErrNearQuota, so that claims and verbs
+	// go on. Pages of the database that are free count as free. While items are enqueued
+	// etcd is asked every ten seconds, in the background, for which a client needs no
+	// permission. It is a precaution: many large items can fill the reserve in between, and
+	// Op does not heed it. etcd before 3.6 does not report its quota; then there is no
+	// reserve. Negative: no reserve. At most 50. Default: DefaultSpaceReserve.
+	SpaceReserve int
 	// Logger receives what no caller would otherwise see. Default: none.
 	Logger *zap.Logger
 }
@@ -134,6 +147,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Retention == 0 {
 		cfg.Retention = DefaultRetention
 	}
+	if cfg.SpaceReserve == 0 {
+		cfg.SpaceReserve = DefaultSpaceReserve
+	}
 	if cfg.DeadRetention == 0 {
 		cfg.DeadRetention = DefaultDeadRetention
 	}
@@ -150,6 +166,8 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("queue %q: MaxWaiting %d is negative", cfg.Name, cfg.MaxWaiting)
 	case cfg.MaxAttempts < 0:
 		return cfg, fmt.Errorf("queue %q: MaxAttempts %d is negative", cfg.Name, cfg.MaxAttempts)
+	case cfg.SpaceReserve > 50:
+		return cfg, fmt.Errorf("queue %q: SpaceReserve %d is more than 50 percent", cfg.Name, cfg.SpaceReserve)
 	case cfg.TTL < 0:
 		return cfg, fmt.Errorf("queue %q: TTL %v is negative", cfg.Name, cfg.TTL)
 	case cfg.Retention > 0 && cfg.Retention < 2*time.Second:

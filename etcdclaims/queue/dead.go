@@ -75,11 +75,15 @@ func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 // Redrive makes a dead letter visible again, as if it had not been begun. Its
 // history stays.
 //
-// Errors: ErrNotFound if there is no such dead letter.
+// Errors: ErrNotFound if there is no such dead letter, or if it has lost its payload, as
+// its Info.Why then says: cancel it, and enqueue it again.
 func (q *Queue) Redrive(ctx context.Context, id string) error {
 	return q.change(ctx, "redrive", "redrive", id, func(f found) ([]clientv3.Op, error) {
 		if f.Where != Dead {
 			return nil, fmt.Errorf("%w among the dead letters: it is %s", ErrNotFound, f.Where)
+		}
+		if f.empty {
+			return nil, fmt.Errorf("%w with a payload: it has none any more", ErrNotFound)
 		}
 		st, now := f.st, time.Now()
 		st.Attempts, st.Vesting = 0, now.UTC()

@@ -31,10 +31,10 @@
 // # Death of a worker
 //
 // A process holds its items by a session: an ordinary claim that package etcdclaims
-// renews. When the process dies, its session ends within the TTL. The items then
-// become visible again, and the attempt counts. An item whose last attempt that was becomes
-// a dead letter. No wall clock decides who owns an
-// item. The wall clock decides when an item vests, that is, becomes visible.
+// renews. When the process dies, its items become visible again within the
+// TTL plus one second, and the attempt counts. If it was the item's last attempt, the item
+// becomes a dead letter. No wall clock decides who owns an item. The wall clock decides
+// when an item vests, that is, becomes visible.
 //
 // # Verbs
 //
@@ -55,11 +55,10 @@
 // After all of them but ErrUnknown this call has changed nothing.
 //
 // The same verb of the same Lease is the same request. Called again after ErrUnknown,
-// it returns nil if one of the calls was carried out. The arguments of that call count,
-// whatever the others say; Fail and Snooze return its outcome, which they read from
-// etcd's history. After a call that returned nil, all verbs return
-// etcdclaims.ErrReleased. A lease and those that were adopted from it are told apart:
-// if they call the same verb, at most one of them returns nil.
+// it returns nil if one of the calls was carried out. The arguments of the call that was
+// carried out count. Fail and Snooze return its outcome, read from etcd's history. After a
+// call that returned nil, all verbs return etcdclaims.ErrReleased. If a lease and those that
+// were adopted from it call the same verb, at most one of them returns nil.
 //
 // # Queue leases
 //

@@ -15,7 +15,7 @@ import (
 // this id already, or completed one within Config.Retention: then nothing was
 // changed.
 //
-// Errors: ErrFull, ErrConfig, etcdclaims.ErrLost if somebody keeps revoking the leases of
+// Errors: ErrFull, ErrNearQuota, ErrConfig, etcdclaims.ErrLost if somebody keeps revoking the leases of
 // this process, and those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same Item
 // again is safe while the item is in the queue, and for Config.Retention after it was
 // completed if it has an id of the caller's.
@@ -34,6 +34,9 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 		}
 	}
 	if err := q.closed(); err != nil {
+		return 0, q.fail("enqueue", err)
+	}
+	if err := q.quota.room(q); err != nil {
 		return 0, q.fail("enqueue", err)
 	}
 	for items = unique(items); len(items) > 0; {
@@ -266,9 +269,10 @@ func (q *Queue) put(it Item, now time.Time) clientv3.Op {
 // is in the queue or its id is remembered (Config.Retention). After a lost reply commit
 // the same transaction with the same Op again, and give each item an ID.
 //
-// A transaction takes one Op of a queue at most, with up to 64 items; where etcd allows fewer
-// operations than its default (--max-txn-ops), with at most as many items as that, less
-// 4 and the operations of the transaction. It does not heed Config.MaxWaiting.
+// A transaction can contain one Op of each queue, with up to 64 items. If etcd's
+// --max-txn-ops is N, below its default of 128, the limit is N - 4 items, minus the number
+// of other operations in the transaction. Op enforces neither Config.MaxWaiting nor
+// Config.SpaceReserve.
 func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	if len(items) == 0 || len(items) > itemsPerRequest {
 		return clientv3.Op{}, q.fail("enqueue", fmt.Errorf("%d items in one operation: want 1 to %d", len(items), itemsPerRequest))

@@ -22,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-queue/"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-queue/", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,22 +35,27 @@ func Example() {
 
 	for _, name := range []string{"cat.png", "dog.png", "cat.png"} {
 		added, err := q.Enqueue(ctx, queue.NewItem([]byte(name), queue.ID(name)))
-		fmt.Println("enqueued", name, added, err)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("enqueued %s: %v\n", name, added)
 	}
 	batch, err := q.Claim(ctx, 2)
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, l := range batch.Leases {
-		err := l.Complete(ctx, clientv3.OpPut("/thumbnails/"+l.ID(), "scaled"))
-		fmt.Println("completed", string(l.Payload()), "in attempt", l.Attempt(), err)
+		if err := l.Complete(ctx, clientv3.OpPut("/thumbnails/"+l.ID(), "scaled")); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("completed", string(l.Payload()), "in attempt", l.Attempt())
 	}
 	// Output:
-	// enqueued cat.png true <nil>
-	// enqueued dog.png true <nil>
-	// enqueued cat.png false <nil>
-	// completed cat.png in attempt 1 <nil>
-	// completed dog.png in attempt 1 <nil>
+	// enqueued cat.png: true
+	// enqueued dog.png: true
+	// enqueued cat.png: false
+	// completed cat.png in attempt 1
+	// completed dog.png in attempt 1
 }
 
 // A tool opens a queue that others made, as they configured it.
@@ -61,13 +66,15 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-open/"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-open/", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer claims.Close(ctx)
 	_, err = queue.Open(ctx, claims, "reports")
-	fmt.Println(err, errors.Is(err, queue.ErrNoQueue))
+	if errors.Is(err, queue.ErrNoQueue) {
+		fmt.Println(err)
+	}
 
 	made, err := queue.New(claims, queue.Config{Name: "reports", HigherFirst: true, MaxTaken: 2})
 	if err != nil {
@@ -83,10 +90,15 @@ func ExampleOpen() {
 	}
 	defer q.Close(ctx)
 	stats, err := q.Stats(ctx)
-	fmt.Println(stats.Ready, q.Config().HigherFirst, q.Config().MaxTaken, err)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("ready:", stats.Ready)
+	fmt.Println("higher first:", q.Config().HigherFirst, "most taken:", q.Config().MaxTaken)
 	// Output:
-	// open: queue "reports": no such queue true
-	// 1 true 2 <nil>
+	// open: queue "reports": no such queue
+	// ready: 1
+	// higher first: true most taken: 2
 }
 
 // A worker handles items by topic until its context ends.
@@ -97,7 +109,7 @@ func ExampleQueue_Work() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-worker/"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-worker/", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -118,8 +130,8 @@ func ExampleQueue_Work() {
 			return nil
 		},
 	}})
-	fmt.Println(err)
-	// Output:
-	// welcome, you@example.com
-	// <nil>
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: welcome, you@example.com
 }

@@ -54,6 +54,13 @@ func (l *Lease) Heartbeat(ctx context.Context, d time.Duration) (until time.Time
 		if err != nil {
 			return time.Time{}, l.fail("heartbeat", err)
 		}
+		// A session that others of its duration have used may be about to be renewed.
+		if err := next.claim.Renew(ctx); err != nil {
+			if next.claim.Err() != nil {
+				continue
+			}
+			return time.Time{}, l.fail("heartbeat", err)
+		}
 		if until, err = l.rehome(ctx, next, key, sid, st, rev); !errors.Is(err, errNotThere) {
 			return until, err
 		}
@@ -77,7 +84,11 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 		clientv3.Compare(clientv3.CreateRevision(l.q.claims.OwnKey(l.q.keys.sessionKey(sid))), ">", 0),
 	}
 	value := encode(st)
-	ops := []clientv3.Op{clientv3.OpPut(to, value)}
+	ops, err := l.renote(ctx, next, st)
+	if err != nil {
+		return time.Time{}, l.fail("heartbeat", err)
+	}
+	ops = append(ops, clientv3.OpPut(to, value))
 	if to != key { // else it was adopted by the process that had it
 		ops = append(ops, clientv3.OpDelete(key))
 	}
@@ -141,6 +152,9 @@ func (l *Lease) moved(next *session, st state, rev int64) (time.Time, error) {
 	ended := l.err
 	l.mu.Unlock()
 	l.tried, l.unsure = "", nil
+	if l.note.rev > 0 {
+		l.note.rev = rev
+	}
 	if before != nil && before != next {
 		before.forget(l)
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -104,6 +105,18 @@ func rank(priority int, higherFirst bool) string {
 		n = math.MaxUint64 - n
 	}
 	return fmt.Sprintf("%016x", n)
+}
+
+// priorityOf reads what rank wrote.
+func priorityOf(rank string, higherFirst bool) int {
+	n, err := strconv.ParseUint(rank, 16, 64)
+	if err != nil {
+		return DefaultPriority
+	}
+	if higherFirst {
+		n = math.MaxUint64 - n
+	}
+	return int(int64(n ^ 1<<63))
 }
 
 // size bounds what a request needs to enqueue the item.

@@ -28,7 +28,7 @@ func (q *Queue) keep() {
 			return
 		}
 		if err != nil && !failing {
-			q.log.Warn("queue keeper failed, retrying", zap.Error(err))
+			q.log.Warn("queue keeper failed; retrying", zap.Error(err))
 		}
 		if failing = err != nil; !failing {
 			try = 0
@@ -44,7 +44,7 @@ func (q *Queue) keep() {
 func (q *Queue) keepHouse(ctx context.Context) error {
 	every := q.cfg.TTL / 3
 	var empty, trimmed time.Time
-	wake := q.funerals(ctx)
+	mender := healer{q: q, last: time.Now()}
 	q.keeping.Store(true)
 	defer q.keeping.Store(false)
 	var wg sync.WaitGroup
@@ -57,7 +57,7 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		alive, err := q.recoverDead(ctx, s)
+		alive, _, err := q.recoverDead(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -70,6 +70,9 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 		if empty, err = q.deactivate(ctx, s, empty); err != nil {
 			return err
 		}
+		if err := mender.heal(ctx, s); err != nil {
+			return err
+		}
 		wait := every
 		if alive <= 1 {
 			wait = 2 * every // nobody but this process can die
@@ -77,7 +80,7 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
-		case <-wake:
+		case <-q.died:
 		case <-ctx.Done():
 			t.Stop()
 			return nil
@@ -139,29 +142,6 @@ func (q *Queue) vestNow(ctx context.Context) (next time.Time, err error) {
 	}
 }
 
-// funerals tells when a session of the queue ends.
-func (q *Queue) funerals(ctx context.Context) <-chan struct{} {
-	wake := make(chan struct{}, 1)
-	prefix := q.claims.OwnKey(q.keys.sessionKey(""))
-	q.spawn(func() {
-		for try := 0; ctx.Err() == nil; try++ {
-			for resp := range q.claims.Etcd().Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithFilterPut()) {
-				if resp.Err() == nil {
-					try = 0
-					select {
-					case wake <- struct{}{}:
-					default:
-					}
-				}
-			}
-			if !pause(ctx, try) {
-				return
-			}
-		}
-	})
-	return wake
-}
-
 // trim removes dead letters past their retention, oldest first.
 func (q *Queue) trim(ctx context.Context, s *session) error {
 	if q.cfg.DeadRetention < 0 {
@@ -177,7 +157,7 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 }
 
 // deactivate removes the note that the queue has work, once it has been empty for a
-// while. The note is removed only if nothing is in the queue at that instant, so an
+// while, and puts it again if it is missing. The note is removed only if nothing is in the queue at that instant, so an
 // enqueue that comes at the same time finds it, or makes it anew.
 func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (time.Time, error) {
 	resp, err := q.read(ctx,
@@ -188,12 +168,16 @@ func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (ti
 	if err != nil {
 		return empty, err
 	}
+	items := int64(0)
 	for _, r := range resp.Responses[:3] {
-		if r.GetResponseRange().Count > 0 {
-			return time.Time{}, nil
-		}
+		items += r.GetResponseRange().Count
 	}
-	if resp.Responses[3].GetResponseRange().Count == 0 {
+	noted := resp.Responses[3].GetResponseRange().Count > 0
+	switch {
+	case items > 0 && !noted:
+		_, err := s.claim.Txn(ctx).Then(q.activate()).Commit()
+		return time.Time{}, err
+	case items > 0 || !noted:
 		return time.Time{}, nil
 	}
 	if empty.IsZero() {

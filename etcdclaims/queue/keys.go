@@ -19,6 +19,7 @@ import (
 //	index/idle/<session>              processes that wait for items
 //	taken/<session>/<id>              items that a worker has: put once per lease, so its ModRevision is the fence
 //	place/<id>                        where an item is that is not where it was enqueued
+//	note/<id>                         the note of the worker that has the item, on the lease of its session
 //	dead/<time>/<seq>                 dead letters
 //	dead/<time>/bare/<id>             dead letters whose state this program cannot read
 //	worker/<session>                  sessions that have, or had, items; its ModRevision is the session's generation
@@ -46,6 +47,7 @@ func (k keys) idle(session string) string    { return k.idles() + session }
 func (k keys) taken() string                 { return k.root + "taken/" }
 func (k keys) takenBy(session string) string { return k.taken() + session + "/" }
 func (k keys) place(id string) string        { return k.root + "place/" + id }
+func (k keys) note(id string) string         { return k.root + "note/" + id }
 func (k keys) dead() string                  { return k.root + "dead/" }
 func (k keys) workers() string               { return k.root + "worker/" }
 func (k keys) events() (from, end string)    { return k.dead(), k.root[:len(k.root)-1] + "0" }
@@ -62,6 +64,16 @@ func (k keys) readyAt(rank string, vesting time.Time, seq string) string {
 
 func (k keys) laterAt(rank string, vesting time.Time, seq string) string {
 	return k.later() + keyspace.Instant(vesting) + "/" + rank + "/" + seq
+}
+
+// vested returns where an item goes from a key among the later ones.
+func (k keys) vested(key string) (ready string, ok bool) {
+	late, ok := strings.CutPrefix(key, k.later())
+	parts := strings.Split(late, "/")
+	if !ok || len(parts) != 3 {
+		return "", false
+	}
+	return k.ready() + parts[1] + "/" + parts[0] + "/" + parts[2], true
 }
 
 func (k keys) deadAt(t time.Time, seq string) string {

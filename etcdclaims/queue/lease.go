@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -35,9 +34,10 @@ type Lease struct {
 
 	// Requests of one lease exclude each other: a verb that was made of the fence before
 	// Heartbeat would be refused, as if another worker had the item.
-	busy   chan struct{} // capacity 1: whoever fills it has tried and unsure
+	busy   chan struct{} // capacity 1: whoever fills it has tried, unsure and note
 	tried  string        // the verb whose outcome is unknown
 	unsure error         // why
+	note   noted
 
 	mu  sync.Mutex // s, st and rev change in Heartbeat alone
 	s   *session   // nil: resumed from a handle
@@ -46,6 +46,8 @@ type Lease struct {
 	rev int64 // ModRevision of the taken key
 	ep  int64 // epoch
 	err error // why the lease is over
+
+	over time.Time // when this process learned that it is
 
 	leaving bool // a verb that ends the lease is under way, or of unknown outcome
 }
@@ -69,9 +71,9 @@ func (l *Lease) follow(s *session) {
 	context.AfterFunc(l.ctx, func() { stop() })
 }
 
-// carry returns ctx with the lease's token and check.
+// carry returns ctx with the lease, its token and its check.
 func (l *Lease) carry(ctx context.Context) context.Context {
-	return fencing.WithCheck(fencing.NewContext(ctx, l.Token()), l.Check)
+	return context.WithValue(fencing.WithCheck(fencing.NewContext(ctx, l.Token()), l.Check), leaseContext{}, l)
 }
 
 // end ends the lease locally, once.
@@ -79,7 +81,7 @@ func (l *Lease) end(why error) {
 	l.mu.Lock()
 	first := l.err == nil
 	if first {
-		l.err = why
+		l.err, l.over = why, time.Now()
 	}
 	l.mu.Unlock()
 	if first {
@@ -225,15 +227,19 @@ func (l *Lease) Holder() string { return l.state().Owner }
 func (l *Lease) Obtained() time.Time { return l.obtain }
 
 // Deadline returns when the lease ends unless it is renewed. It is for people and for
-// timeouts. It lies in the past once the lease is over.
+// timeouts. It lies in the past once the lease is over, and for an adopted lease, of
+// which only etcd knows when it ends.
 func (l *Lease) Deadline() time.Time { return time.Now().Add(l.remaining()) }
 
 // Expired reports whether the lease is over at the given time, unless it is renewed
-// before. It sends no request.
+// before. It heeds what the process knows of the lease when it is called: it returns
+// true for all times once the lease is over, and for an adopted lease, of which only etcd
+// knows when it ends. It sends no request. See Values for a pure function.
 func (l *Lease) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }
 
 // Remaining returns how long the lease lasts from the given time on, unless it is
-// renewed before. It returns 0 once the lease is over. It sends no request.
+// renewed before, and 0 where Expired returns true. It sends no request. See Values for
+// a pure function.
 func (l *Lease) Remaining(now time.Time) time.Duration {
 	left := l.remaining()
 	if left <= 0 {
@@ -289,24 +295,4 @@ func (l *Lease) Check() error {
 		return fmt.Errorf("%w: %w", ErrExpired, err)
 	}
 	return nil
-}
-
-// Handle returns the lease as text. With it another process of the same program can
-// heartbeat, complete or fail the item: see [Queue.Adopt]. A handle is valid for this
-// lease alone. It is not a secret, and protects nothing.
-func (l *Lease) Handle() string {
-	_, sid, st, rev, _ := l.snapshot()
-	return strings.Join([]string{"1", sid, strconv.FormatInt(keyspace.Fence(l.ep, rev), 10), st.ID}, ":")
-}
-
-// parseHandle reads a handle.
-func parseHandle(text string) (sid string, fence int64, id string, err error) {
-	parts := strings.SplitN(text, ":", 4)
-	if len(parts) == 4 && parts[0] == "1" && len(parts[1]) == 36 {
-		fence, err = strconv.ParseInt(parts[2], 10, 64)
-		if err == nil && keyspace.Revision(fence) > 0 && parts[3] != "" && len(parts[3]) <= MaxIDBytes {
-			return parts[1], fence, parts[3], nil
-		}
-	}
-	return "", 0, "", fmt.Errorf("handle %.100q is not one of a lease", text)
 }

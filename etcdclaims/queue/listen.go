@@ -11,11 +11,10 @@ import (
 // which slots are taken and freed, and to the keeper which items are to vest. A watch is
 // a hint: both read without it, too.
 func (q *Queue) listen() {
-	etcd := q.claims.Etcd()
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.ctx))
 	defer cancel()
 	for try := 0; ctx.Err() == nil; try++ {
-		if q.listenOnce(ctx, etcd) {
+		if q.listenOnce(ctx) {
 			try = 0
 		}
 		if !pause(ctx, try) {
@@ -25,7 +24,7 @@ func (q *Queue) listen() {
 }
 
 // listenOnce watches until the watch ends, and reports whether anything came of it.
-func (q *Queue) listenOnce(ctx context.Context, etcd *clientv3.Client) (heard bool) {
+func (q *Queue) listenOnce(ctx context.Context) (heard bool) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	resp, err := q.read(ctx, clientv3.OpGet(q.keys.idles(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
@@ -37,10 +36,10 @@ func (q *Queue) listenOnce(ctx context.Context, etcd *clientv3.Client) (heard bo
 		waiting = append(waiting, strings.TrimPrefix(string(kv.Key), q.keys.idles()))
 	}
 	from := clientv3.WithRev(resp.Header.Revision + 1)
-	index := etcd.Watch(ctx, q.keys.index(), clientv3.WithPrefix(), from)
+	index := q.openWatch(ctx, end, q.keys.index(), clientv3.WithPrefix(), from)
 	var slots clientv3.WatchChan
 	if q.cfg.MaxTaken > 0 {
-		slots = etcd.Watch(ctx, q.keys.slots(), clientv3.WithPrefix(), from)
+		slots = q.openWatch(ctx, end, q.keys.slots(), clientv3.WithPrefix(), from)
 	}
 	q.claimer.arrivals.follow(waiting)
 	q.claimer.stir() // for what came before the watch

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
-	"weak"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
-	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -44,14 +41,22 @@ type Info struct {
 	Fence    int64     // of the lease of a taken item, or of the one that completed it
 	Since    time.Time // when the item was taken, died or was completed
 	Why      string    // why the item is dead
+	// Note is the worker's note of a taken item, see Lease.Note. Only Look sets it.
+	Note []byte
+	// Until is when the lease of a taken item ends unless it is renewed, as far as etcd
+	// knows, by the wall clock of the reader. If the worker is dead the item is visible
+	// again a second later. Zero if that is not known. Only Look sets it.
+	Until time.Time
 }
 
 // found is an item and the key that its state is under.
 type found struct {
 	Info
-	st  state
-	key string
-	rev int64
+	st    state
+	key   string
+	rev   int64
+	empty bool // it has lost its content
+	notes []*mvccpb.KeyValue
 }
 
 // Look returns an item with its payload, wherever it is. It changes nothing.
@@ -60,6 +65,13 @@ type found struct {
 // reading from etcd.
 func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 	f, err := q.find(ctx, id)
+	if err == nil && f.Where == Taken {
+		f.Note = noteOf(f.st, f.notes)
+		sid, _, _ := strings.Cut(strings.TrimPrefix(f.key, q.keys.taken()), "/")
+		if session, serr := q.claims.Lookup(ctx, q.keys.sessionKey(sid)); serr == nil { // else it is not known
+			f.Until = session.Expires
+		}
+	}
 	return f.Info, q.fail(fmt.Sprintf("look at %q", id), err)
 }
 
@@ -81,10 +93,11 @@ func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 var errMoving = errors.New("item is being moved")
 
 func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.item(id)), clientv3.OpGet(q.keys.place(id)))
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.item(id)), clientv3.OpGet(q.keys.place(id)), clientv3.OpGet(q.keys.note(id)))
 	if err != nil {
 		return f, err
 	}
+	f.notes = resp.Responses[2].GetResponseRange().Kvs
 	items, places := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
 	if len(items) == 0 {
 		return f, ErrNotFound
@@ -93,7 +106,7 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.Info = Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued}
+	f.empty, f.Info = c.Missing, Info{ID: id, Topic: c.Topic, Payload: c.Payload, Enqueued: c.Enqueued}
 	if c.Done != nil {
 		f.Where, f.Owner, f.Fence, f.Since, f.Attempts = Completed, c.Done.Owner, c.Done.Fence, c.Done.At, c.Done.Attempt
 		return f, nil
@@ -108,10 +121,8 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 			return f, err
 		}
 		keys = append(keys, q.keys.root+p.Key)
-		if late, ok := strings.CutPrefix(q.keys.root+p.Key, q.keys.later()); ok {
-			if parts := strings.Split(late, "/"); len(parts) == 3 { // vested meanwhile, by another request
-				keys = append(keys, q.keys.ready()+parts[1]+"/"+parts[0]+"/"+parts[2])
-			}
+		if vested, ok := q.keys.vested(q.keys.root + p.Key); ok { // meanwhile, by another request
+			keys = append(keys, vested)
 		}
 	}
 	lives, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -329,67 +340,4 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// Adopt returns the lease of a handle (see [Lease.Handle]) that another process of
-// the same program has. With it this process can complete, fail or give back the item.
-// The item stays with the session of the process that claimed it, and is lost with
-// that session, until Heartbeat moves it to this process. Until then Check returns an
-// error that matches etcdclaims.ErrUnknown, because only etcd knows whether the lease
-// is held.
-//
-// A handle can be adopted several times. One verb of one of the leases is carried out,
-// and only that call returns nil. The others return ErrCompleted or ErrSuperseded, also
-// if they called the same verb. To be told apart, adopted leases store a name with
-// their verb. So Complete of an adopted lease leaves a small key for a minute, unless
-// the item's id is remembered for Config.Retention. Complete fails while etcd has no
-// space for that key.
-//
-// An adopted lease that is dropped without a verb is garbage collected; the item is not
-// affected.
-//
-// Errors: ErrSuperseded if the lease of the handle is over, ErrCompleted if the item was
-// completed, etcdclaims.ErrClosed, and those of reading from etcd.
-func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
-	fail := func(err error) (*Lease, error) { return nil, q.fail("adopt", err) }
-	if err := q.closed(); err != nil {
-		return fail(err)
-	}
-	sid, fence, id, err := parseHandle(handle)
-	if err != nil {
-		return fail(err)
-	}
-	key, rev := q.keys.takenBy(sid)+id, keyspace.Revision(fence)
-	resp, err := q.read(ctx, clientv3.OpGet(key), clientv3.OpGet(q.keys.item(id)))
-	if err != nil {
-		return fail(err)
-	}
-	taken, item := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
-	if len(taken) == 0 || taken[0].ModRevision != rev || len(item) == 0 {
-		if end, err := q.endOf(ctx, key, id, rev); err == nil && end.verb == "complete" {
-			return fail(ErrCompleted)
-		}
-		return fail(ErrSuperseded)
-	}
-	st, err := decodeState(taken[0])
-	if err != nil {
-		return fail(err)
-	}
-	c, err := decode[content](item[0].Key, item[0].Value)
-	if err != nil {
-		return fail(err)
-	}
-	l := &Lease{q: q, by: uuid.NewString(), sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
-	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
-	// A lease that its caller drops without a verb ends in etcd with its session. Nothing
-	// here may keep it.
-	dropped := weak.Make(l)
-	stop := context.AfterFunc(q.ctx, func() {
-		if l := dropped.Value(); l != nil {
-			l.end(errClosed)
-		}
-	})
-	context.AfterFunc(l.ctx, func() { stop() })
-	runtime.AddCleanup(l, func(stop func() bool) { stop() }, stop)
-	return l, nil
 }

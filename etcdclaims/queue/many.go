@@ -2,10 +2,12 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -17,7 +19,8 @@ import (
 // ManyConfig says how WorkMany works.
 type ManyConfig struct {
 	// Queue returns the configuration of the queue of a name, and whether this process
-	// serves it. Default: all queues, with default configurations.
+	// serves it. Default: all queues, with the order and the bounds that are stored, as
+	// Open has them.
 	Queue func(name string) (cfg Config, serve bool)
 	// Worker says how items are handled. Its Concurrency is for all queues together.
 	// Lease.Queue returns which queue an item is from.
@@ -30,13 +33,16 @@ type ManyConfig struct {
 // until ctx ends; then it stops as Work does. Queues are found by the keys that name
 // those with work, so any number of empty ones costs nothing.
 //
-// Queues are served in turn: whenever a handler is free, the queue with visible items
-// that was served longest ago is next, and one of them at random if that is true of
-// several. A queue with ten thousand items delays one with a single item by one turn.
+// Queues are served in turn: a free handler takes from the queue that was served longest
+// ago and has visible items. Ties are broken at random. A queue with ten thousand items
+// delays one with a single item by one turn.
 //
 // It returns nil after a clean stop, and an error if the configuration is wrong or the
-// queues cannot be read, as for lack of permission. A queue that cannot be served is
-// logged and tried again.
+// queues cannot be read, as for lack of permission: then it has stopped as at the end of
+// ctx. A queue that cannot be served is logged and tried again.
+//
+// At rest WorkMany sends one read each ten seconds, which finds the queues of which a
+// watch did not report.
 func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) error {
 	if claims.Passthrough() {
 		return fmt.Errorf("work on many queues: %w", etcdclaims.ErrPassthrough)
@@ -44,15 +50,15 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	if cfg.Queue == nil {
-		cfg.Queue = func(name string) (Config, bool) { return Config{Name: name, Logger: cfg.Logger}, true }
-	}
 	worker, err := cfg.Worker.withDefaults()
 	if err != nil {
 		return fmt.Errorf("work on many queues: %w", err)
 	}
-	m := &many{claims: claims, cfg: cfg, worker: worker, free: worker.Concurrency, waiting: map[*served]chan int{}, queues: map[string]*served{}}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m := &many{ctx: ctx, claims: claims, cfg: cfg, worker: worker, free: worker.Concurrency, waiting: map[*served]chan int{}, queues: map[string]*served{}}
 	err = m.discover(ctx)
+	cancel() // without discovery nothing is served
 	m.wg.Wait()
 	if err != nil {
 		return fmt.Errorf("work on many queues: %w", err)
@@ -62,6 +68,7 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 
 // many serves many queues with one set of handlers.
 type many struct {
+	ctx    context.Context // of the serving
 	claims *etcdclaims.Client
 	cfg    ManyConfig
 	worker WorkerConfig
@@ -76,44 +83,28 @@ type many struct {
 
 // served is a queue with work.
 type served struct {
+	name string
+	open func(ctx context.Context, name string) (*Queue, error)
 	stop context.CancelFunc
 	turn int64 // when it was served last; 0: never. Under the mutex of many
 }
 
+// relistActive is how long at most a lost event of a queue with work goes unnoticed.
+const relistActive = DefaultTTL / 3
+
 // discover serves the queues that have work, and stops when they have none any more. It
-// returns when ctx ends.
+// returns when ctx ends. A watch is a hint: the keys are read again from time to time.
 func (m *many) discover(ctx context.Context) error {
 	ctx = clientv3.WithRequireLeader(ctx)
-	prefix := keys{top: m.claims.Prefix() + "queue/"}.actives()
 	for try := 0; ctx.Err() == nil; try++ {
-		short, cancel := context.WithTimeout(ctx, requestTimeout)
-		resp, err := m.claims.KV().Get(short, prefix, clientv3.WithPrefix())
-		cancel()
+		rev, err := m.list(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && !passing(err):
 			return err
-		case err == nil:
-			there := map[string]bool{}
-			for _, kv := range resp.Kvs {
-				there[string(kv.Key)] = true
-				m.serve(ctx, kv)
-			}
-			for key := range m.queues {
-				if !there[key] {
-					m.unserve(key)
-				}
-			}
-			for news := range m.claims.Etcd().Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1)) {
-				for _, ev := range news.Events {
-					if try = 0; ev.Type == mvccpb.Event_PUT {
-						m.serve(ctx, ev.Kv)
-					} else {
-						m.unserve(string(ev.Kv.Key))
-					}
-				}
-			}
+		case err == nil && m.follow(ctx, rev):
+			try = 0
 		}
 		if !pause(ctx, try) {
 			return nil
@@ -122,8 +113,65 @@ func (m *many) discover(ctx context.Context) error {
 	return nil
 }
 
+func (m *many) actives() string { return keys{top: m.claims.Prefix() + "queue/"}.actives() }
+
+// list reads which queues have work, and serves these.
+func (m *many) list(ctx context.Context) (rev int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	resp, err := m.claims.KV().Get(ctx, m.actives(), clientv3.WithPrefix())
+	if err != nil {
+		return 0, err
+	}
+	there := map[string]bool{}
+	for _, kv := range resp.Kvs {
+		there[string(kv.Key)] = true
+		m.serve(kv)
+	}
+	for key := range m.queues {
+		if !there[key] {
+			m.unserve(key)
+		}
+	}
+	return resp.Header.Revision, nil
+}
+
+// follow serves queues as they have work after a revision, until the watch or a read
+// fails. It reports whether anything came of it.
+func (m *many) follow(ctx context.Context, rev int64) (well bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	news := openWatch(ctx, cancel, m.claims.Etcd(), m.actives(), clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	again := time.NewTicker(relistActive)
+	defer again.Stop()
+	for {
+		select {
+		case resp, open := <-news:
+			if !open || resp.Err() != nil {
+				return well
+			}
+			for _, ev := range resp.Events {
+				switch {
+				case ev.Kv.ModRevision <= rev: // a read has shown what came of it
+				case ev.Type == mvccpb.Event_PUT:
+					m.serve(ev.Kv)
+				default:
+					m.unserve(string(ev.Kv.Key))
+				}
+			}
+		case <-again.C:
+			now, err := m.list(ctx)
+			if err != nil || now < rev {
+				return well // etcd is unreachable, or was restored
+			}
+			rev = now
+		}
+		well = true
+	}
+}
+
 // serve begins to serve the queue that a key names, if it is not served.
-func (m *many) serve(ctx context.Context, active *mvccpb.KeyValue) {
+func (m *many) serve(active *mvccpb.KeyValue) {
 	key := string(active.Key)
 	if m.queues[key] != nil {
 		return
@@ -132,18 +180,34 @@ func (m *many) serve(ctx context.Context, active *mvccpb.KeyValue) {
 	if err != nil || !strings.HasSuffix(key, "/"+keyspace.Digest(named.Name)) {
 		return // of a newer version, or not ours
 	}
-	cfg, ok := m.cfg.Queue(named.Name)
-	if !ok {
-		return
+	open := m.open
+	if m.cfg.Queue != nil {
+		cfg, ok := m.cfg.Queue(named.Name)
+		if !ok {
+			return
+		}
+		open = func(_ context.Context, name string) (*Queue, error) {
+			cfg.Name = name
+			return New(m.claims, cfg)
+		}
 	}
-	cfg.Name = named.Name
-	ctx, stop := context.WithCancel(ctx)
-	s := &served{stop: stop}
+	ctx, stop := context.WithCancel(m.ctx)
+	s := &served{stop: stop, name: named.Name, open: open}
 	m.queues[key] = s
 	m.wg.Go(func() {
 		defer stop()
-		m.work(ctx, s, cfg)
+		m.work(ctx, s)
 	})
+}
+
+// open opens a queue as it was made. One into which only Op has enqueued was not made yet.
+func (m *many) open(ctx context.Context, name string) (*Queue, error) {
+	cfg, err := storedConfig(ctx, m.claims, name)
+	if err != nil && !errors.Is(err, ErrNoQueue) {
+		return nil, err
+	}
+	cfg.Name, cfg.Logger = name, m.cfg.Logger
+	return New(m.claims, cfg)
 }
 
 func (m *many) unserve(key string) {
@@ -154,20 +218,38 @@ func (m *many) unserve(key string) {
 }
 
 // work serves one queue until ctx ends.
-func (m *many) work(ctx context.Context, s *served, cfg Config) {
-	q, err := New(m.claims, cfg)
-	if err != nil {
-		m.cfg.Logger.Error("queue not served", zap.String("queue", cfg.Name), zap.Error(err))
-		return
+func (m *many) work(ctx context.Context, s *served) {
+	failing := false // and that was logged
+	for try := 0; ctx.Err() == nil; {
+		q, err := s.open(ctx, s.name)
+		if err == nil {
+			err = m.workOn(ctx, s, q)
+		}
+		if err != nil && ctx.Err() == nil {
+			if !failing {
+				m.cfg.Logger.Error("queue not served, retrying", zap.String("queue", s.name), zap.Error(err))
+			}
+			failing = true
+			try = min(try+1, 10)
+			pause(ctx, try)
+		}
 	}
+}
+
+// workOn serves a queue until ctx ends, or until it turns out to have another
+// configuration than it was opened with.
+func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
 	w := &worker{q: q, cfg: m.worker}
 	if w.cfg.Lease == 0 {
 		w.cfg.Lease = q.cfg.TTL
 	}
 	defer func() {
 		w.wg.Wait()
+		if ctx.Err() != nil && m.ctx.Err() == nil { // its key is gone: by the keeper, or by somebody's hand
+			q.reactivate(m.ctx)
+		}
 		if err := q.Close(context.WithoutCancel(ctx)); err != nil {
-			m.cfg.Logger.Warn("queue not closed", zap.String("queue", cfg.Name), zap.Error(err))
+			m.cfg.Logger.Warn("queue not closed", zap.String("queue", s.name), zap.Error(err))
 		}
 	}()
 	outage := false
@@ -175,9 +257,11 @@ func (m *many) work(ctx context.Context, s *served, cfg Config) {
 		err := m.claim(ctx, s, w)
 		switch {
 		case ctx.Err() != nil:
+		case errors.Is(err, ErrConfig):
+			return err
 		case err != nil:
 			if !outage {
-				q.log.Warn("cannot claim, retrying", zap.Error(err))
+				q.log.Warn("cannot claim; retrying", zap.Error(err))
 			}
 			outage = true
 			try = min(try+1, 10)
@@ -188,6 +272,22 @@ func (m *many) work(ctx context.Context, s *served, cfg Config) {
 			}
 			try, outage = 0, false
 		}
+	}
+	return nil
+}
+
+// reactivate notes that the queue has work, if it has any and that is not noted. The
+// keeper of a queue removes the note only if it has none; but WorkMany keeps only
+// queues that are noted.
+func (q *Queue) reactivate(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
+	s, err := q.sessions.live(ctx)
+	if err == nil {
+		_, err = q.deactivate(ctx, s, time.Time{})
+	}
+	if err != nil {
+		q.log.Warn("not known whether the queue has work", zap.Error(err))
 	}
 }
 

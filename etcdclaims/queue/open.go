@@ -18,26 +18,35 @@ import (
 // name, etcdclaims.ErrInvalidKey if no queue can have the name, and those of reading
 // from etcd.
 func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*Queue, error) {
-	q, err := New(claims, Config{Name: name})
+	cfg, err := storedConfig(ctx, claims, name)
 	if err != nil {
 		return nil, err
 	}
+	return New(claims, cfg)
+}
+
+// storedConfig returns what is stored of the configuration of a queue.
+func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (Config, error) {
+	q, err := New(claims, Config{Name: name})
+	if err != nil {
+		return Config{}, err
+	}
 	resp, err := q.read(ctx, clientv3.OpGet(q.keys.spec()))
 	if err != nil {
-		return nil, q.fail("open", err)
+		return Config{}, q.fail("open", err)
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
-		return nil, q.fail("open", ErrNoQueue)
+		return Config{}, q.fail("open", ErrNoQueue)
 	}
 	have, err := decode[spec](kvs[0].Key, kvs[0].Value)
 	if err == nil && have.Name != name {
 		err = fmt.Errorf("value of %q is of the queue %q", kvs[0].Key, have.Name)
 	}
 	if err != nil {
-		return nil, q.fail("open", err)
+		return Config{}, q.fail("open", err)
 	}
-	return New(claims, Config{Name: name, HigherFirst: have.HigherFirst, MaxTaken: have.MaxTaken, MaxWaiting: have.MaxWaiting})
+	return Config{Name: name, HigherFirst: have.HigherFirst, MaxTaken: have.MaxTaken, MaxWaiting: have.MaxWaiting}, nil
 }
 
 // Config returns the configuration of this access to the queue, with defaults filled in.

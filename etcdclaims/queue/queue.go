@@ -31,6 +31,7 @@ type Queue struct {
 	stopped bool
 
 	size     requestSize
+	quota    quota
 	claimer  claimer
 	sessions sessions
 	retained retention // of tombstones
@@ -38,6 +39,7 @@ type Queue struct {
 	ranks    ranks
 	keeping  atomic.Bool   // this process is the keeper
 	vesting  chan struct{} // capacity 1: an item was put that has not vested
+	died     chan struct{} // capacity 1: a session has ended
 	skipped  atomic.Int64  // values that could not be read
 	specOK   atomic.Bool
 }
@@ -60,11 +62,12 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize()}
 	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
 	q.ctx, q.stop = context.WithCancelCause(context.Background())
+	q.quota.reserve = cfg.SpaceReserve
 	q.claimer.init(q)
 	q.sessions.init(q)
 	q.retained.init(cfg.Retention)
 	q.noted.init(noteFor)
-	q.vesting = make(chan struct{}, 1)
+	q.vesting, q.died = make(chan struct{}, 1), make(chan struct{}, 1)
 	return q, nil
 }
 

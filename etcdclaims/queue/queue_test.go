@@ -421,6 +421,27 @@ func TestHeartbeatWithAnotherDuration(t *testing.T) {
 	})
 }
 
+// The lease lasts for the duration from the heartbeat on, also if the item moves to a
+// session that was renewed some time before.
+func TestHeartbeatRenewsOtherSession(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		for _, id := range []string{"a", "b"} {
+			w.enqueue(q, id)
+		}
+		first, second := w.claim(q), w.claim(q)
+		fresh, err := first.Heartbeat(w.Context(), time.Minute)
+		w.ok(err)
+		want := time.Until(fresh)
+		time.Sleep(time.Minute / 4)
+		until, err := second.Heartbeat(w.Context(), time.Minute)
+		w.ok(err)
+		if got := time.Until(until); got < want-sec {
+			t.Errorf("the lease lasts for %v, that of a new session for %v", got, want)
+		}
+	})
+}
+
 // After a heartbeat of unknown outcome another worker may have the item: so Check says.
 func TestHeartbeatOfUnknownOutcome(t *testing.T) {
 	for _, carriedOut := range []bool{true, false} {
@@ -655,9 +676,26 @@ func TestLeaseValues(t *testing.T) {
 		if l.Expired(now) || !l.Expired(now.Add(left)) {
 			t.Error("expired at the wrong time")
 		}
+		v := l.Values()
+		w.want(v, queue.LeaseValues{
+			ID: l.LeaseID(), Item: "a", Queue: "q", Holder: l.Holder(), Obtained: l.Obtained(), Expires: v.Expires, Key: l.Key(),
+		})
 		w.ok(l.Complete(w.Context()))
 		w.want(l.Remaining(now), time.Duration(0))
 		w.want(l.Expired(now), true)
+		// The values depend neither on the lease nor on the clock any more.
+		time.Sleep(ttl)
+		if left := v.Remaining(now); left <= 0 || left > ttl || v.Remaining(now.Add(time.Second)) != left-time.Second {
+			t.Errorf("remaining %v", left)
+		}
+		w.want(v.Expired(now), false)
+		w.want(v.Expired(v.Expires), true)
+		w.want(v.Remaining(v.Expires.Add(sec)), time.Duration(0))
+		w.want(l.Values().Expires.Equal(now), true)
+		adopted, err := q.Adopt(w.Context(), next.Handle())
+		w.ok(err)
+		w.want(adopted.Values().Expires, time.Time{})
+		w.want(adopted.Expired(time.Now()), true)
 	})
 }
 

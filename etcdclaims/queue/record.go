@@ -38,6 +38,9 @@ type content struct {
 	Enqueued time.Time `json:"enqueued"`
 
 	Done *tombstone `json:"done,omitempty"`
+	// Missing is set if there was no content when a worker took the item: it was put with
+	// the item's dead letter, by which people find the item.
+	Missing bool `json:"missing,omitempty"`
 }
 
 type tombstone struct {
@@ -117,8 +120,11 @@ func decode[T any](key, value []byte) (T, error) {
 	if err := json.Unmarshal(value, &head); err != nil {
 		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)
 	}
-	if head.Version != valueVersion {
-		return v, fmt.Errorf("value of %q has version %d, this program knows %d: upgrade it", key, head.Version, valueVersion)
+	switch {
+	case head.Version > valueVersion:
+		return v, fmt.Errorf("value of %q cannot be read: version %d is newer than version %d of this package", key, head.Version, valueVersion)
+	case head.Version < valueVersion:
+		return v, fmt.Errorf("value of %q cannot be read: version %d is unknown", key, head.Version)
 	}
 	if err := json.Unmarshal(value, &v); err != nil {
 		return v, fmt.Errorf("value of %q cannot be read: %w", key, err)

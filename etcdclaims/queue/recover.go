@@ -17,17 +17,17 @@ import (
 
 // recoverDead makes the items of sessions that are over wait again, or buries those
 // that have had all their attempts. It returns how many sessions it saw that are
-// alive. Any number of processes may do it at once: each item is moved under the
+// alive, and how many items it moved. Any number of processes may do it at once: each item is moved under the
 // condition that it is where it was, and that its session's claim is gone, after
 // which nothing can be taken under that session.
 //
 // What is below taken/ for a session that has no entry in worker/ is recovered, too.
 // This program leaves nothing of that kind, but it would keep the queue from ever
 // being empty.
-func (q *Queue) recoverDead(ctx context.Context, via *session) (alive int, err error) {
+func (q *Queue) recoverDead(ctx context.Context, via *session) (alive, moved int, err error) {
 	lives, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	var ids []string
 	for _, kv := range lives.Kvs {
@@ -44,23 +44,28 @@ func (q *Queue) recoverDead(ctx context.Context, via *session) (alive int, err e
 		}
 		answers, err := q.readAll(ctx, ops)
 		if err != nil {
-			return alive, err
+			return alive, moved, err
 		}
 		for i, id := range some {
 			if answers[2*i].GetResponseRange().Count > 0 {
-				if err := q.recoverStrays(ctx, via, begin, q.keys.takenBy(id)); err != nil {
-					return alive, err
+				n, err := q.recoverStrays(ctx, via, begin, q.keys.takenBy(id))
+				if moved += n; err != nil {
+					return alive, moved, err
 				}
 			}
 			begin = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
 			if answers[2*i+1].GetResponseRange().Count > 0 {
 				alive++
-			} else if err := q.recoverSession(ctx, via, id); err != nil {
-				return alive, err
+				continue
+			}
+			n, err := q.recoverSession(ctx, via, id)
+			if moved += n; err != nil {
+				return alive, moved, err
 			}
 		}
 	}
-	return alive, q.recoverStrays(ctx, via, from, clientv3.GetPrefixRangeEnd(q.keys.taken()))
+	n, err := q.recoverStrays(ctx, via, from, clientv3.GetPrefixRangeEnd(q.keys.taken()))
+	return alive, moved + n, err
 }
 
 // between reads the first key of a range.
@@ -68,39 +73,41 @@ func between(from, end string) clientv3.Op {
 	return clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 }
 
-// recoverSession makes the items of a session that is over wait again.
-func (q *Queue) recoverSession(ctx context.Context, via *session, id string) error {
-	n, err := q.drain(ctx, via, id)
+// recoverSession makes the items of a session that is over wait again, and returns how
+// many it moved.
+func (q *Queue) recoverSession(ctx context.Context, via *session, id string) (n int, err error) {
+	n, err = q.drain(ctx, via, id)
 	if n > 0 {
 		q.log.Warn("recovered items of a dead worker", zap.String("session", id), zap.Int("items", n))
 	}
-	return err
+	return n, err
 }
 
 // recoverStrays recovers what is in a range below taken/ in which no session of
 // worker/ has items: all of the sessions that the keys name, none of which is a living
 // one whose entry was not seen, because the session's claim must be gone. A key that
 // names no session is removed.
-func (q *Queue) recoverStrays(ctx context.Context, via *session, from, end string) error {
+func (q *Queue) recoverStrays(ctx context.Context, via *session, from, end string) (moved int, err error) {
 	for {
 		resp, err := q.read(ctx, between(from, end))
 		if err != nil {
-			return err
+			return moved, err
 		}
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 {
-			return nil
+			return moved, nil
 		}
 		key := string(kvs[0].Key)
 		if id, _, ok := strings.Cut(strings.TrimPrefix(key, q.keys.taken()), "/"); ok {
-			if err := q.recoverSession(ctx, via, id); err != nil {
-				return err
+			n, err := q.recoverSession(ctx, via, id)
+			if moved += n; err != nil {
+				return moved, err
 			}
 			from = clientv3.GetPrefixRangeEnd(q.keys.takenBy(id))
 			continue
 		}
 		if _, err := via.claim.Txn(ctx).If(unmoved(key, kvs[0].ModRevision)).Then(clientv3.OpDelete(key)).Commit(); err != nil {
-			return err
+			return moved, err
 		}
 		q.log.Warn("removed a key that is not of an item", zap.String("key", key))
 		from = key + "\x00"

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -31,108 +29,10 @@ type session struct {
 	gen    int64 // ModRevision of worker/<id>: the session's generation
 	seen   int64 // a revision that etcd had when it last answered
 	leases map[*Lease]struct{}
-	unsure bool      // items may be taken that no lease is of
-	over   bool      // its leases have been ended, and it gets no more
-	used   time.Time // when it was last asked for
-}
-
-// sessions are the sessions of a Queue, one for each lease duration in use.
-type sessions struct {
-	q      *Queue
-	mu     sync.Mutex
-	closed bool
-	byTTL  map[time.Duration]*session
-	open   map[time.Duration]chan struct{} // being opened
-}
-
-func (s *sessions) init(q *Queue) {
-	s.q, s.byTTL, s.open = q, map[time.Duration]*session{}, map[time.Duration]chan struct{}{}
-}
-
-// get returns the live session of a lease duration, and opens one if there is none.
-func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error) {
-	for {
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			return nil, errClosed
-		}
-		if have := s.byTTL[ttl]; have != nil && have.claim.Err() == nil {
-			have.use()
-			s.mu.Unlock()
-			return have, nil
-		}
-		opening, busy := s.open[ttl]
-		if !busy {
-			opening = make(chan struct{})
-			s.open[ttl] = opening
-			s.mu.Unlock()
-			made, err := s.make(ctx, ttl)
-			s.mu.Lock()
-			delete(s.open, ttl)
-			close(opening)
-			late := s.closed
-			if err == nil && !late {
-				s.byTTL[ttl] = made
-			}
-			s.mu.Unlock()
-			switch {
-			case err == nil && late:
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
-				defer cancel()
-				_ = made.close(ctx) // nothing is under it
-				return nil, errClosed
-			case err != nil:
-				return nil, err
-			}
-			return made, nil
-		}
-		s.mu.Unlock()
-		select {
-		case <-opening:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// make opens a session: its claim, and its entry in worker/, by which others find what
-// it leaves behind. The entry is put by the transaction that makes the claim.
-func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error) {
-	q := s.q
-	if err := q.ensureSpec(ctx); err != nil {
-		return nil, err
-	}
-	id, claim, err := s.acquire(ctx, ttl)
-	if err != nil {
-		return nil, err
-	}
-	made := &session{q: q, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[*Lease]struct{}{}, used: time.Now()}
-	made.verbs.s, made.puts.s, made.puts.also = made, made, []clientv3.Op{q.activate()}
-	q.spawn(made.watch)
-	return made, nil
-}
-
-// mostRevoked is how often another lease is tried, which takes about three seconds.
-const mostRevoked = 7
-
-// acquire makes the claim of a session. If somebody revokes the claim's lease as it is
-// made it is tried again with another one, a few times.
-func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, claim *etcdclaims.Claim, err error) {
-	q := s.q
-	for try := 0; ; try++ {
-		id := uuid.NewString()
-		claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), etcdclaims.TTL(ttl),
-			etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(map[string]any{"v": valueVersion, "owner": q.claims.Owner(), "ttl": ttl.String()}))))
-		switch {
-		case !errors.Is(err, rpctypes.ErrLeaseNotFound):
-			return id, claim, err
-		case try >= mostRevoked:
-			return "", nil, fmt.Errorf("%w: the lease of the session was revoked again and again", etcdclaims.ErrLost)
-		case !pause(ctx, try):
-			return "", nil, fmt.Errorf("%w: the lease of the session was revoked (%w)", etcdclaims.ErrLost, context.Cause(ctx))
-		}
-	}
+	unsure bool             // items may be taken that no lease is of
+	over   bool             // its leases have been ended, and it gets no more
+	used   time.Time        // when it was last asked for
+	lease  clientv3.LeaseID // of the claim, once it was read
 }
 
 // idleAfter is how long a session lasts of which nothing was asked and that has no
@@ -180,31 +80,6 @@ func (s *session) watch() {
 		s.mourn()
 		return
 	}
-}
-
-// retire takes an idle session out of use, so that it can be closed.
-func (s *sessions) retire(idle *session) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || s.byTTL[idle.ttl] != idle || idle.idle() > 0 {
-		return false
-	}
-	delete(s.byTTL, idle.ttl)
-	return true
-}
-
-// reconcile gives back what was taken under any of the sessions without a lease.
-func (s *sessions) reconcile(ctx context.Context) error {
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.byTTL))
-	s.mu.Unlock()
-	var errs []error
-	for _, have := range all {
-		if err := s.q.reconcile(ctx, have); err != nil && !errors.Is(err, etcdclaims.ErrLost) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // mourn ends the leases of the session, and logs it if it was lost.
@@ -345,29 +220,6 @@ func (s *session) void(ctx context.Context, reads ...clientv3.Op) (*clientv3.Txn
 			return nil, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 		}
 	}
-}
-
-// close gives back all items, and then ends the sessions. Leases end first, so that
-// no worker believes in an item that others can have.
-func (s *sessions) close(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	all := make([]*session, 0, len(s.byTTL))
-	for ttl, have := range s.byTTL {
-		all = append(all, have)
-		delete(s.byTTL, ttl)
-	}
-	s.mu.Unlock()
-	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
-	defer cancel()
-	var errs []error
-	for _, have := range all {
-		errs = append(errs, have.close(ctx))
-	}
-	return errors.Join(errs...)
 }
 
 func (s *session) close(ctx context.Context) error {

@@ -15,11 +15,11 @@ import (
 // Stats counts the items of a queue, at one revision of etcd.
 type Stats struct {
 	Ready int // visible
-	Later int // not vested yet, or not noticed to have
+	Later int // not vested, or vested but not yet moved to the ready ones
 	Taken int // workers have them
 	Dead  int
-	// OldestReady is when the item vested that has been visible for longest; zero if
-	// none is. It heeds the items of the first 32 priorities.
+	// OldestReady is when the item vested that has been visible longest, among the items of
+	// the first 32 priorities. It is zero if no item is visible.
 	OldestReady time.Time
 	// Paused says who paused the queue, when and why; its At is zero if nobody did.
 	Paused Pausing

@@ -171,6 +171,21 @@ func (l *Lease) Discard(ctx context.Context, reason string) error {
 	return err
 }
 
+// discardEmpty is Discard for an item without content. It puts a content that says so,
+// because items are found by that. If one has been enqueued with the id meanwhile, nothing
+// is left of this one.
+func (l *Lease) discardEmpty(ctx context.Context, reason string) error {
+	now := time.Now()
+	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
+		key, p := l.q.keys.item(st.ID), l.place("discard", rev)
+		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: Discarded, Error: reason, At: now.UTC()})
+		c := content{Version: valueVersion, Given: st.Given, Seq: st.Seq, Rank: rank(st.Priority, l.q.cfg.HigherFirst), Vesting: st.Vesting, Enqueued: st.Vesting, Missing: true}
+		then := append(l.q.bury(st, p, "discarded: "+reason, now), clientv3.OpPut(key, encode(c)))
+		return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{absent(key)}, then, nil)}
+	})
+	return err
+}
+
 // place is what is noted of a verb of the lease.
 func (l *Lease) place(verb string, rev int64) place {
 	return place{Verb: verb, Fence: keyspace.Fence(l.ep, rev), By: l.by}
@@ -211,6 +226,7 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 	key := l.q.keys.takenBy(sid) + st.ID
 	now := time.Now()
 	ops := append([]clientv3.Op{clientv3.OpDelete(key)}, change(st, rev, now)...)
+	ops = append(ops, l.unnote(st.ID)...)
 	if st.Slot > 0 {
 		ops = append(ops, clientv3.OpDelete(l.q.keys.slot(st.Slot)))
 	}

@@ -20,6 +20,10 @@ import (
 // are buffered for a slow consumer, which then gets EventResynced, too. An error is the last
 // value. It is one that retrying would not change, such as a missing permission.
 //
+// Watch does not compare what it yields with what is in etcd. If etcd, or a proxy before
+// it, omits events from a watch that lives on, Watch does not notice. A consumer that
+// must not miss a change reads Waiting, Leased and DeadLetters again now and then.
+//
 // Watch is for observers. Its events arrive late, so never treat one as a claim. A
 // repeated Heartbeat, and a lease that moves to another process, are no events.
 func (q *Queue) Watch(ctx context.Context) iter.Seq2[Event, error] {
@@ -89,7 +93,7 @@ func (w *watch) follow(ctx context.Context) (progress bool) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	from, end := w.q.keys.events()
-	f := feed.From(w.q.claims.Etcd().Watch(ctx, from, clientv3.WithRange(end), clientv3.WithRev(w.next), clientv3.WithPrevKV()), stop)
+	f := feed.From(w.q.openWatch(ctx, stop, from, clientv3.WithRange(end), clientv3.WithRev(w.next), clientv3.WithPrevKV()), stop)
 	for {
 		<-f.Ready() // it ends with ctx
 		resps, ended, behind := f.Take()

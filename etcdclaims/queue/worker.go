@@ -41,8 +41,8 @@ type WorkerConfig struct {
 	Grace time.Duration
 	// Handlers handle items by their topic.
 	Handlers map[string]Handler
-	// Handler handles items whose topic has no handler of its own. If it is nil
-	// they go to the dead letters at once, and the Logger receives it.
+	// Handler handles items whose topic has no handler of its own. If it is nil,
+	// such items become dead letters at once, and an error is logged.
 	Handler Handler
 	// Middleware wraps all handlers, the first one outermost.
 	Middleware []Middleware
@@ -163,7 +163,7 @@ func (w *worker) run(ctx context.Context) error {
 			return err
 		case err != nil:
 			if !outage {
-				w.q.log.Warn("cannot claim, retrying", zap.Error(err))
+				w.q.log.Warn("cannot claim; retrying", zap.Error(err))
 				outage = true
 			}
 			pause(ctx, min(try, 10))

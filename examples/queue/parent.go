@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -24,24 +19,30 @@ const (
 	attempts = 2 // of the poison: so many workers it kills
 )
 
-// parent enqueues the pictures, kills and freezes workers, and checks the results.
+// parent starts, kills and freezes processes, and checks the results.
 type parent struct {
 	job
-	etcd     *clientv3.Client
-	queue    *queue.Queue
-	pictures []queue.Item
-	workers  demoproc.Group[event]
+	etcd      *clientv3.Client
+	queue     *queue.Queue
+	pictures  []queue.Item
+	producers demoproc.Group[event]
+	workers   demoproc.Group[event]
+	bar       *bar
 
-	holding, refused int
-	poisoned         []string // workers that opened the poison
+	enqueued, holding, refused int
+	poisoned                   []string // workers that opened the poison
 }
 
 func demonstrate(ctx context.Context, j job, endpoints string) (err error) {
-	p := &parent{job: j}
+	p := &parent{job: j, bar: newBar(os.Stdout)}
+	log.SetOutput(p.bar)
 	if p.Dir == "" {
 		if p.Dir, err = demoproc.GoRoot(ctx); err != nil {
 			return err
 		}
+	}
+	if p.Dir, err = filepath.Abs(p.Dir); err != nil {
+		return err
 	}
 	if p.pictures, err = listPictures(p.Dir); err != nil {
 		return err
@@ -59,42 +60,28 @@ func demonstrate(ctx context.Context, j job, endpoints string) (err error) {
 			if err := p.play(ctx); err != nil {
 				return err
 			}
-			return p.verify(ctx)
+			return p.finish(ctx)
 		})
 	})
 }
 
-// listPictures returns an item for each picture. Its id is the path in the directory.
-func listPictures(dir string) (items []queue.Item, err error) {
-	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() && slices.Contains([]string{".png", ".jpg", ".jpeg"}, strings.ToLower(filepath.Ext(name))) {
-			items = append(items, queue.NewItem([]byte(filepath.Join(dir, name)), queue.ID(name)))
-		}
-		return err
-	})
-	return items, err
-}
-
-// play runs the workers. Each step waits for a condition, never for time to pass.
+// play runs the processes. Each step waits for a condition, never for time to pass.
 func (p *parent) play(ctx context.Context) error {
-	p.workers.Handle = p.handle
+	p.producers.Handle, p.workers.Handle = p.handle, p.handle
+	defer p.producers.Kill()
 	defer p.workers.Kill()
-	for i := range 2 { // the ids keep the second producer from enqueuing anything twice
-		added, err := p.queue.EnqueueAll(ctx, p.pictures)
-		if err != nil {
-			return err
-		}
-		log.Printf("producer %d enqueued %d of %d pictures", i+1, added, len(p.pictures))
-	}
-	for i := range 8 {
+	for i := range 2 {
 		j := p.job
-		j.Name, j.Hold = fmt.Sprintf("worker-%d", i+1), i < 3
-		if _, err := p.workers.Start(j.Name, j); err != nil {
+		j.Name, j.Produce = fmt.Sprintf("producer-%d", i+1), true
+		if _, err := p.producers.Start(j.Name, j); err != nil {
 			return err
 		}
-		if err := p.workers.Until(ctx, "items that are held", func() bool { return p.holding == min(i+1, 3) }); err != nil {
-			return err
-		}
+	}
+	if err := p.producers.Until(ctx, "the producers to finish", p.producers.Finished); err != nil {
+		return err
+	}
+	if err := p.startWorkers(ctx); err != nil {
+		return err
 	}
 	for _, victim := range p.workers.Workers[:2] {
 		victim.Kill()
@@ -115,7 +102,11 @@ func (p *parent) play(ctx context.Context) error {
 	}
 	idle := func() bool {
 		s, err := p.queue.Stats(ctx)
-		return err == nil && s.Ready+s.Later+s.Taken == 0
+		left := s.Ready + s.Later + s.Taken
+		if err == nil {
+			p.bar.set(len(p.pictures)+1-left, len(p.pictures)+1)
+		}
+		return err == nil && left == 0
 	}
 	if err := p.workers.Until(ctx, "the end of all items", idle); err != nil {
 		return err
@@ -128,8 +119,25 @@ func (p *parent) play(ctx context.Context) error {
 	return p.workers.Until(ctx, "the workers to finish", p.workers.Finished)
 }
 
+// startWorkers starts eight workers. Each of the first three holds an item when it returns.
+func (p *parent) startWorkers(ctx context.Context) error {
+	for i := range 8 {
+		j := p.job
+		j.Name, j.Hold = fmt.Sprintf("worker-%d", i+1), i < 3
+		if _, err := p.workers.Start(j.Name, j); err != nil {
+			return err
+		}
+		if err := p.workers.Until(ctx, "items that are held", func() bool { return p.holding == min(i+1, 3) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (p *parent) handle(e event) {
 	switch e.Kind {
+	case hasEnqueued:
+		p.enqueued += e.Added
 	case isHolding:
 		p.holding++
 	case wasRefused:
@@ -139,51 +147,4 @@ func (p *parent) handle(e event) {
 		p.workers.Expect(e.Worker)
 	}
 	log.Printf("%s %s", e.Worker, e.Text)
-}
-
-// verify returns an error that names everything that is not as it must be.
-func (p *parent) verify(ctx context.Context) error {
-	resp, err := p.etcd.Get(ctx, p.published(""), clientv3.WithPrefix())
-	if err != nil {
-		return fmt.Errorf("read the published thumbnails: %w", err)
-	}
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	thumbnails, retried := make(map[string]thumbnail), 0
-	for _, kv := range resp.Kvs {
-		var t thumbnail
-		if err := json.Unmarshal(kv.Value, &t); err != nil || kv.Version != 1 { // etcd counts how often a key was written
-			fault("%s was written %d times: %s", kv.Key, kv.Version, kv.Value)
-		}
-		if t.Attempt > 1 {
-			retried++
-		}
-		thumbnails[strings.TrimPrefix(string(kv.Key), p.published(""))] = t
-	}
-	dead := make(map[string]queue.Info)
-	for info, err := range p.queue.DeadLetters(ctx) {
-		if err != nil {
-			return err
-		}
-		dead[info.ID] = info
-		for _, a := range info.History {
-			log.Printf("dead letter %s: attempt %d by %s: %s %s", info.ID, a.Number, a.Owner, a.Ending, a.Error)
-		}
-	}
-	for _, item := range p.pictures {
-		if (thumbnails[item.ID()].File != "") == (len(dead[item.ID()].History) > 0) {
-			fault("%s must have a thumbnail or a dead letter with errors, not both", item.ID())
-		}
-	}
-	deaths := dead[poisonID].History
-	if len(deaths) != attempts || !slices.EqualFunc(deaths, p.poisoned, func(a queue.Attempt, name string) bool { return a.Owner == name }) {
-		fault("the dead letter of the poison names %+v, it killed %q", deaths, p.poisoned)
-	}
-	if retried == 0 || p.refused == 0 {
-		fault("%d items had a second attempt, %d late workers were refused: want at least 1 each", retried, p.refused)
-	}
-	log.Printf("%d pictures, %d thumbnails, %d dead letters, %d items in a second attempt, %d late workers refused",
-		len(p.pictures), len(thumbnails), len(dead), retried, p.refused)
-	log.Printf("the thumbnails are in %s", p.Out)
-	return errors.Join(faults...)
 }

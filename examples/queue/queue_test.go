@@ -25,38 +25,54 @@ func TestMain(m *testing.M) { testetcd.Main(m) }
 const pictures = 40
 
 func TestQueue(t *testing.T) {
-	testetcd.SkipUnlessLong(t, "runs ten processes")
+	if testing.Short() {
+		t.Skip("runs twelve processes, which wait for leases to end")
+	}
 	if err := testetcd.Signals(); err != nil {
 		t.Skip(err)
 	}
 	bin := testetcd.Program(t, "queue")
 	t.Run("OK", func(t *testing.T) {
 		t.Parallel()
-		server, out := testetcd.Shared(t), t.TempDir()
-		text, err := command(t, bin, "-dir", album(t, pictures), "-out", out, "-endpoints", strings.Join(server.Endpoints(), ",")).CombinedOutput()
+		server, dir, out := testetcd.Shared(t), album(t, pictures), t.TempDir()
+		args := []string{"-dir", dir, "-out", out, "-endpoints", strings.Join(server.Endpoints(), ",")}
+		if !testetcd.Long() {
+			args = append(args, "-ttl", "3s")
+		}
+		text, err := command(t, bin, args...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, text)
 		}
 		for _, want := range []string{
-			`producer 1 enqueued 41 of 41 pictures`,
-			`producer 2 enqueued 0 of 41 pictures`,
+			`producer-1 enqueued \d+ of 41 pictures`,
+			`producer-2 enqueued \d+ of 41 pictures`,
 			`worker-1 is killed`,
 			`worker-2 is killed`,
 			`worker-3 is frozen`,
 			`worker-\d opens poison.png and is killed by it: attempt 1`,
 			`worker-\d opens poison.png and is killed by it: attempt 2`,
 			`worker-3 is resumed`,
+			`\n\S+ 42 of 42 items are done\n`,
 			`dead letter broken.png: attempt 1 by worker-\d: failed \S+`,
 			`dead letter poison.png: attempt 1 by worker-\d: lost`,
 			`dead letter poison.png: attempt 2 by worker-\d: lost`,
 			`worker-3 cannot publish \S+: .*expired`,
 			`41 pictures, 40 thumbnails, 2 dead letters, [1-9]\d* items in a second attempt, [1-9]\d* late workers refused`,
+			`the contact sheet is \S+index.html`,
 		} {
 			if !regexp.MustCompile(want).Match(text) {
 				t.Errorf("it does not say %q", want)
 			}
 		}
-		checkThumbnails(t, out)
+		if bytes.ContainsAny(text, "\r\x1b") {
+			t.Error("it moves the cursor, though it writes to no terminal")
+		}
+		made, err := filepath.Glob(filepath.Join(out, "thumbnails-*"))
+		if err != nil || len(made) != 1 {
+			t.Fatalf("it made %q: %v", made, err)
+		}
+		checkThumbnails(t, made[0])
+		checkSheet(t, made[0], dir)
 		if t.Failed() {
 			t.Logf("%s", text)
 		}
@@ -83,13 +99,13 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// checkThumbnails checks that there is one thumbnail for each good picture, and those that killed
-// workers left behind.
+// checkThumbnails checks that there is one thumbnail for each good picture, and none that a
+// killed or frozen worker made in vain.
 func checkThumbnails(t *testing.T, dir string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*", "*.[0-9]*.png"))
-	if err != nil || len(files) != pictures+2 { // the killed workers made one each
-		t.Errorf("%d thumbnails, want %d: %v", len(files), pictures+2, err)
+	files, err := filepath.Glob(filepath.Join(dir, "*.[0-9]*.png"))
+	if err != nil || len(files) != pictures {
+		t.Errorf("%d thumbnails, want %d: %v", len(files), pictures, err)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -107,6 +123,51 @@ func checkThumbnails(t *testing.T, dir string) {
 		if r, g, b, _ := m.At(10, 10).RGBA(); r>>8 < 195 || r>>8 > 205 || g>>8 > 30 || b>>8 > 30 {
 			t.Errorf("%s: color %d %d %d, want red", file, r>>8, g>>8, b>>8)
 		}
+	}
+}
+
+var shown = regexp.MustCompile(`<a href="file://([^"]+)"><img src="([^"]+)" alt="([^"]+)"></a>`)
+
+// checkSheet checks that the contact sheet in dir shows each good picture of the album
+// once, and that its thumbnails and links exist.
+func checkSheet(t *testing.T, dir, album string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(dir, "index.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	times, files := map[string]int{}, map[string]bool{}
+	for _, match := range shown.FindAllStringSubmatch(string(page), -1) {
+		link, file, id := match[1], match[2], match[3]
+		times[id]++
+		files[file] = true
+		if link != filepath.ToSlash(filepath.Join(album, id)) {
+			t.Errorf("%s leads to %s", id, link)
+		}
+		for _, path := range []string{link, filepath.Join(dir, file)} {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("the sheet shows %s: %v", id, err)
+			}
+		}
+	}
+	originals, err := os.ReadDir(album)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range originals {
+		want := 1
+		if f.Name() == "broken.png" || f.Name() == "readme.txt" {
+			want = 0
+		}
+		if times[f.Name()] != want {
+			t.Errorf("the sheet shows %s %d times, want %d", f.Name(), times[f.Name()], want)
+		}
+	}
+	if len(times) != pictures || len(files) != pictures {
+		t.Errorf("the sheet shows %d pictures by %d files, want %d", len(times), len(files), pictures)
+	}
+	if !bytes.Contains(page, []byte("<li>broken.png")) || !bytes.Contains(page, []byte("<li>poison.png")) {
+		t.Errorf("the sheet lacks a dead letter:\n%s", page)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	_ "image/jpeg"
 	"image/png"
 	"os"
+
+	"golang.org/x/image/draw"
 )
 
 const (
@@ -35,14 +37,10 @@ func scale(from, to string) error {
 	if err != nil {
 		return err
 	}
-	origin, w, h := src.Bounds().Min, cfg.Width, cfg.Height
+	w, h := cfg.Width, cfg.Height
 	longer := max(w, h, thumbnailSize) // a small picture stays as it is
 	dst := image.NewRGBA(image.Rect(0, 0, max(w*thumbnailSize/longer, 1), max(h*thumbnailSize/longer, 1)))
-	for y := range dst.Rect.Dy() {
-		for x := range dst.Rect.Dx() {
-			dst.Set(x, y, src.At(origin.X+x*w/dst.Rect.Dx(), origin.Y+y*h/dst.Rect.Dy()))
-		}
-	}
+	draw.CatmullRom.Scale(dst, dst.Rect, src, src.Bounds(), draw.Src, nil)
 	var out bytes.Buffer
 	_ = png.Encode(&out, dst) // a Buffer takes everything
 	return os.WriteFile(to, out.Bytes(), 0o644)

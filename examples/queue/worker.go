@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -17,13 +20,15 @@ import (
 	"github.com/etcdclaims/claims/internal/demoetcd"
 )
 
-// job is what a process, worker or parent, needs to take part.
+// job is what a process, producer, worker or parent, needs to take part.
 type job struct {
 	Name      string
 	Endpoints []string
 	Prefix    string // of all keys of this run
 	Dir, Out  string // of pictures, and of thumbnails
-	Hold      bool   // keep an item until its lease is lost
+	TTL       time.Duration
+	Produce   bool // enqueue the pictures instead of handling them
+	Hold      bool // keep an item until its lease is lost
 }
 
 // published is the key that says which file is the thumbnail of an item.
@@ -35,23 +40,30 @@ type thumbnail struct {
 	Attempt      int
 }
 
-// event is what a worker tells its parent.
-type event struct{ Kind, Worker, Text string }
+// event is what a producer or a worker tells its parent.
+type event struct {
+	Kind, Worker, Text string
+	Added              int // items that a producer enqueued
+}
 
 const (
-	isHolding  = "holding"
-	wasRefused = "refused" // Complete, after the lease was lost
-	isDying    = "dying"
+	hasEnqueued = "enqueued"
+	isHolding   = "holding"
+	wasRefused  = "refused" // Complete, after the lease was lost
+	isDying     = "dying"
 )
 
-// withQueue calls f with the queue. A dead worker's items are visible again in 6 s.
+// withQueue calls f with the queue. A dead worker's items are visible again within the
+// TTL and a second.
 func (j job) withQueue(ctx context.Context, etcd *clientv3.Client, f func(q *queue.Queue) error) error {
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: j.Prefix + "claims/", Owner: j.Name, Logger: demoetcd.Logger()})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{
+		Prefix: j.Prefix + "claims/", Owner: j.Name, AllowShortTTL: j.TTL < etcdclaims.MinTTL, Logger: demoetcd.Logger(),
+	})
 	if err != nil {
 		return err
 	}
 	defer claims.Close(context.WithoutCancel(ctx))
-	q, err := queue.New(claims, queue.Config{Name: "thumbnails", TTL: etcdclaims.MinTTL, Logger: demoetcd.Logger()})
+	q, err := queue.New(claims, queue.Config{Name: "thumbnails", TTL: j.TTL, Logger: demoetcd.Logger()})
 	if err != nil {
 		return err
 	}
@@ -64,11 +76,11 @@ type worker struct {
 }
 
 func (w *worker) tell(kind, format string, args ...any) {
-	w.send(event{kind, w.Name, fmt.Sprintf(format, args...)})
+	w.send(event{Kind: kind, Worker: w.Name, Text: fmt.Sprintf(format, args...)})
 }
 
-// runWorker is the whole of a worker process.
-func runWorker(ctx context.Context, j job) error {
+// runProcess is the whole of a producer or worker process.
+func runProcess(ctx context.Context, j job) error {
 	etcd, err := demoetcd.Dial(j.Endpoints)
 	if err != nil {
 		return err
@@ -76,9 +88,36 @@ func runWorker(ctx context.Context, j job) error {
 	defer etcd.Close()
 	return j.withQueue(ctx, etcd, func(q *queue.Queue) error {
 		w := &worker{job: j, send: demoproc.Teller[event]()}
+		if j.Produce {
+			return w.produce(ctx, q)
+		}
 		ctx, _ := demoproc.Orders[string](ctx) // ends when the parent says so, or is gone
 		return q.Work(ctx, queue.WorkerConfig{Concurrency: 1, Handler: w.handle})
 	})
+}
+
+// produce enqueues all pictures. Their ids keep two producers from enqueuing one twice.
+func (w *worker) produce(ctx context.Context, q *queue.Queue) error {
+	items, err := listPictures(w.Dir)
+	if err != nil {
+		return err
+	}
+	added, err := q.EnqueueAll(ctx, items)
+	if err == nil {
+		w.send(event{hasEnqueued, w.Name, fmt.Sprintf("enqueued %d of %d pictures", added, len(items)), added})
+	}
+	return err
+}
+
+// listPictures returns an item for each picture. Its id is the path in the directory.
+func listPictures(dir string) (items []queue.Item, err error) {
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && slices.Contains([]string{".png", ".jpg", ".jpeg"}, strings.ToLower(filepath.Ext(name))) {
+			items = append(items, queue.NewItem([]byte(filepath.Join(dir, name)), queue.ID(name)))
+		}
+		return err
+	})
+	return items, err
 }
 
 // handle makes a thumbnail and publishes it. Two workers can make one of the same

@@ -64,6 +64,14 @@ func queuePeer(client string, of kind, each int) func(context.Context, *stage, i
 	})
 }
 
+// enqueuePeer measures how fast jobs are put into somebody else's queue, which nobody
+// handles.
+func enqueuePeer(client string, of kind) func(context.Context, *stage, int) (contender, error) {
+	return orderPeer(of, func(st *stage, n int) load.Order {
+		return load.Order{Client: client, Shape: st.shape(n), Each: 1}
+	})
+}
+
 // pickUpPeer measures how long somebody else's queue, as it is by default, takes from
 // the call that enqueues a job to one of n handlers that wait for it.
 func pickUpPeer(client string, of kind) func(context.Context, *stage, int) (contender, error) {

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/compare/load"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // queueBatch is how many items are enqueued, claimed and completed together.
@@ -37,7 +34,10 @@ func queues(options) workload {
 			{name: fmt.Sprintf("asynq, %d at a time", queueBatch), open: queuePeer(load.Asynq, redisDurable, queueBatch)},
 			{name: "River, Postgres", open: queuePeer(load.River, postgres, 1)},
 			{name: fmt.Sprintf("River, %d at a time", queueBatch), open: queuePeer(load.River, postgres, queueBatch)},
+			{name: "asynq, enqueue only", open: enqueuePeer(load.Asynq, redisDurable)},
+			{name: "River, enqueue only", open: enqueuePeer(load.River, postgres)},
 			{name: "list behind a Mutex", reference: true, open: listCycle},
+			{name: "list, enqueue only", open: listEnqueue},
 			{name: "limit: two puts and a delete", open: bareCycle},
 		}})
 	}
@@ -126,49 +126,6 @@ func queueEnqueue(_ context.Context, st *stage, n int) (contender, error) {
 	}, nil
 }
 
-// listCycle has workers put an item into a list, and take the first one from it, each
-// under the list's Mutex.
-func listCycle(ctx context.Context, st *stage, n int) (contender, error) {
-	s, all, err := shareSession(ctx, st)
-	if err != nil {
-		return nil, err
-	}
-	lock, list := prefix(), prefix()
-	var next atomic.Int64
-	// Workers of one session do not exclude each other by a Mutex of one key.
-	var turn sync.Mutex
-	under := func(ctx context.Context, f func() error) error {
-		turn.Lock()
-		defer turn.Unlock()
-		m := concurrency.NewMutex(all, lock)
-		if err := m.Lock(ctx); err != nil {
-			return err
-		}
-		return errors.Join(f(), m.Unlock(ctx))
-	}
-	return &driven{
-		shape: st.shape(n), sent: s.requests, etcd: st.etcdTime(),
-		step: func(ctx context.Context, _ int) error {
-			err := under(ctx, func() error {
-				_, err := s.etcd.Put(ctx, fmt.Sprintf("%s%020d", list, next.Add(1)), "payload")
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			return under(ctx, func() error {
-				resp, err := s.etcd.Get(ctx, list, clientv3.WithPrefix(), clientv3.WithLimit(1))
-				if err != nil || len(resp.Kvs) == 0 {
-					return err
-				}
-				_, err = s.etcd.Delete(ctx, string(resp.Kvs[0].Key))
-				return err
-			})
-		},
-		shut: func() { _ = all.Close(); hangUp(s.etcd) },
-	}, nil
-}
-
 // bareCycle sends as many writes as an item needs, with nothing around them.
 func bareCycle(_ context.Context, st *stage, n int) (contender, error) {
 	s, err := share(st)
@@ -204,6 +161,7 @@ func pickUps(options) workload {
 			{name: "etcdclaims/queue", open: pickUpItem},
 			{name: "asynq, Redis fsync always", open: pickUpPeer(load.Asynq, redisDurable)},
 			{name: "River, Postgres", open: pickUpPeer(load.River, postgres)},
+			{name: "list behind a Mutex, watched", open: pickUpFromList},
 			{name: "limit: a put that a watch reports", reference: true, open: pickUpPut},
 		}})
 	}

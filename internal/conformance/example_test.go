@@ -100,11 +100,12 @@ func Example_river() {
 		fmt.Println("snoozed:", errors.As(err, &snooze))
 		return nil
 	})
-	fmt.Println(err)
+	if err != nil {
+		fmt.Println(err)
+	}
 	// Output:
 	// working under account/42
 	// snoozed: true
-	// <nil>
 }
 
 // Messages of one order are handled one at a time, in all processes.

@@ -76,6 +76,38 @@ var optionCases = []Case{
 		t.ok(t.try(a, "k", etcdclaims.Slots(3)).Check())
 	}},
 
+	{"shared holders exclude an exclusive one", func(t *trial) {
+		a, b := t.pair(etcdclaims.Config{})
+		before := t.try(a, "k")
+		_, err := b.TryAcquire(t.ctx, "k", etcdclaims.Shared())
+		t.holder(err)
+		t.ok(before.Release(t.ctx))
+		one, two := t.try(a, "k", etcdclaims.Shared()), t.try(b, "k", etcdclaims.Shared())
+		t.rises(before.Fence(), one.Fence())
+		if one.Token() != two.Token() {
+			t.Errorf("%v and %v share a key", one.Token(), two.Token())
+		}
+		t.refused(a, "k")
+		_, err = one.Upgrade(t.ctx)
+		t.is(err, etcdclaims.ErrHeld)
+		t.ok(one.Check())
+		t.ok(two.Release(t.ctx))
+		writer, err := one.Upgrade(t.ctx, etcdclaims.Then(t.put("x", "1")))
+		t.ok(err)
+		t.rises(one.Fence(), writer.Fence())
+		t.is(one.Check(), etcdclaims.ErrReleased)
+		if got := t.stored("x"); got != "1" {
+			t.Errorf("Upgrade has stored %q", got)
+		}
+		_, err = b.TryAcquire(t.ctx, "k", etcdclaims.Shared())
+		t.is(err, etcdclaims.ErrHeld)
+		reader, err := writer.Downgrade(t.ctx)
+		t.ok(err)
+		t.rises(writer.Fence(), reader.Fence())
+		t.ok(t.try(b, "k", etcdclaims.Shared()).Check())
+		t.refused(b, "k")
+	}},
+
 	{"conditions of an acquisition decide", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
 		_, err := t.raw.Put(t.ctx, t.data+"there", "1")

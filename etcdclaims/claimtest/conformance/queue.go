@@ -353,16 +353,19 @@ func testQueueMany(t *trial) {
 	if n != items {
 		t.Fatalf("enqueued %d items of %d", n, items)
 	}
-	ctx, cancel := context.WithCancel(t.ctx)
+	working, cancel := context.WithCancel(t.ctx)
 	defer cancel()
 	done, failed := make(chan string), make(chan error, 4)
 	for i := range 4 {
 		q := t.opened(fmt.Sprint(i), queue.Config{})
 		go func() {
-			failed <- q.Work(ctx, queue.WorkerConfig{Concurrency: 8, Handler: func(ctx context.Context, l *queue.Lease) error {
+			failed <- q.Work(working, queue.WorkerConfig{Concurrency: 8, Handler: func(ctx context.Context, l *queue.Lease) error {
 				err := l.Complete(ctx)
 				if err == nil {
-					done <- l.ID()
+					select {
+					case done <- l.ID():
+					case <-working.Done(): // the case has failed
+					}
 				}
 				return err
 			}})

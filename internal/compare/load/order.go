@@ -11,7 +11,7 @@ type Order struct {
 
 	// Of queues.
 	Each     int  `json:"each,omitempty"`     // jobs that are enqueued, and waited for, with each step
-	Handlers int  `json:"handlers,omitempty"` // jobs that are handled at the same time
+	Handlers int  `json:"handlers,omitempty"` // jobs that are handled at the same time; 0 means that jobs are enqueued only
 	Defaults bool `json:"defaults,omitempty"` // it looks for jobs as often as by default
 }
 

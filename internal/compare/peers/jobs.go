@@ -22,12 +22,20 @@ import (
 // background: in favor of the libraries.
 type jobQueue struct {
 	enqueue func(ctx context.Context, n int) error
-	handled chan struct{}
+	handled chan struct{} // nil if nothing is handled
 	close   func()
 }
 
 // mostHandled is more than is ever handled and not waited for.
 const mostHandled = 1 << 16
+
+func newJobQueue(o load.Order) *jobQueue {
+	q := &jobQueue{}
+	if o.Handlers > 0 {
+		q.handled = make(chan struct{}, mostHandled)
+	}
+	return q
+}
 
 func openJobs(ctx context.Context, o load.Order) (*jobQueue, error) {
 	switch o.Client {
@@ -42,7 +50,7 @@ func openJobs(ctx context.Context, o load.Order) (*jobQueue, error) {
 // step has the worker enqueue jobs, and wait until as many are handled, its own or
 // others.
 func (q *jobQueue) step(ctx context.Context, each int) error {
-	if err := q.enqueue(ctx, each); err != nil {
+	if err := q.enqueue(ctx, each); err != nil || q.handled == nil {
 		return err
 	}
 	for range each {
@@ -58,7 +66,7 @@ func (q *jobQueue) step(ctx context.Context, each int) error {
 // openAsynq opens a queue in Redis. Unless its pick-up is measured, which is that of its
 // defaults, it looks for tasks every millisecond in place of every second.
 func openAsynq(o load.Order) (*jobQueue, error) {
-	q := &jobQueue{handled: make(chan struct{}, mostHandled)}
+	q := newJobQueue(o)
 	address := asynq.RedisClientOpt{Addr: o.Address, PoolSize: redisConnections}
 	name := fmt.Sprintf("compare-%016x", rand.Uint64())
 	c := asynq.NewClient(address)
@@ -66,12 +74,16 @@ func openAsynq(o load.Order) (*jobQueue, error) {
 	if o.Defaults {
 		cfg.TaskCheckInterval = 0
 	}
-	s := asynq.NewServer(address, cfg)
-	if err := s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-		q.handled <- struct{}{}
-		return nil
-	})); err != nil {
-		return nil, err
+	stop := func() {}
+	if o.Handlers > 0 {
+		s := asynq.NewServer(address, cfg)
+		if err := s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			q.handled <- struct{}{}
+			return nil
+		})); err != nil {
+			return nil, err
+		}
+		stop = s.Shutdown
 	}
 	one := func(ctx context.Context) error {
 		_, err := c.EnqueueContext(ctx, asynq.NewTask("compare", []byte("payload")), asynq.Queue(name))
@@ -94,7 +106,7 @@ func openAsynq(o load.Order) (*jobQueue, error) {
 		return failed
 	}
 	q.close = func() {
-		s.Shutdown()
+		stop()
 		_ = c.Close()
 	}
 	return q, nil
@@ -124,7 +136,7 @@ func openRiver(ctx context.Context, o load.Order) (*jobQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &jobQueue{handled: make(chan struct{}, mostHandled)}
+	q := newJobQueue(o)
 	c, err := startRiver(ctx, pool, o, q.handled)
 	if err != nil {
 		pool.Close()
@@ -146,7 +158,9 @@ func openRiver(ctx context.Context, o load.Order) (*jobQueue, error) {
 	q.close = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = c.Stop(ctx)
+		if o.Handlers > 0 {
+			_ = c.Stop(ctx)
+		}
 		pool.Close()
 	}
 	return q, nil
@@ -163,6 +177,9 @@ func startRiver(ctx context.Context, pool *pgxpool.Pool, o load.Order, handled c
 	}
 	if _, err := pool.Exec(ctx, "truncate river_job"); err != nil { // what the round before left
 		return nil, err
+	}
+	if o.Handlers == 0 {
+		return river.NewClient(driver, &river.Config{Logger: silent()})
 	}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &riverWorker{handled: handled})

@@ -1,0 +1,198 @@
+package conformance_test
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// edited returns an etcd that carries out other operations than those of its
+// transactions.
+func edited(edit func(op clientv3.Op) clientv3.Op) func(tb testing.TB) claimtest.Etcd {
+	return func(tb testing.TB) claimtest.Etcd {
+		tb.Helper()
+		return wrapped(claimtest.Start(tb), func(c *clientv3.Client) { c.KV = editing{c.KV, edit} })
+	}
+}
+
+// without returns an etcd that leaves out some operations.
+func without(drops func(op clientv3.Op) bool) func(tb testing.TB) claimtest.Etcd {
+	return edited(func(op clientv3.Op) clientv3.Op {
+		if drops(op) {
+			return clientv3.OpGet("nothing") // so that each operation has an answer at its place
+		}
+		return op
+	})
+}
+
+var laterKey = regexp.MustCompile(`^(.*)/index/later/([^/]+)/([^/]+)/([^/]+)$`)
+
+// early puts items that have not vested among the visible ones.
+func early(op clientv3.Op) clientv3.Op {
+	if m := laterKey.FindStringSubmatch(string(op.KeyBytes())); m != nil && op.IsPut() {
+		return clientv3.OpPut(m[1]+"/index/ready/"+m[3]+"/"+m[2]+"/"+m[4], string(op.ValueBytes()))
+	}
+	return op
+}
+
+var rank = regexp.MustCompile(`/index/ready/[^/]+/`)
+
+// flat puts all visible items under one priority.
+func flat(op clientv3.Op) clientv3.Op {
+	if key := string(op.KeyBytes()); op.IsPut() && rank.MatchString(key) {
+		return clientv3.OpPut(rank.ReplaceAllString(key, "/index/ready/8000000000000064/"), string(op.ValueBytes()))
+	}
+	return op
+}
+
+// puts matches operations that put a key which contains part.
+func puts(part string) func(op clientv3.Op) bool {
+	return func(op clientv3.Op) bool { return op.IsPut() && strings.Contains(string(op.KeyBytes()), part) }
+}
+
+// deletes matches operations that delete such a key.
+func deletes(part string) func(op clientv3.Op) bool {
+	return func(op clientv3.Op) bool { return op.IsDelete() && strings.Contains(string(op.KeyBytes()), part) }
+}
+
+// Queues that are broken, as brokenEtcds are for claims: each case of the suite of queues
+// fails with one of them.
+var brokenQueues = map[string]struct {
+	start func(tb testing.TB) claimtest.Etcd
+	fails []string
+}{
+	"clients of different namespaces": {
+		start: brokenEtcds["clients of different namespaces"].start,
+		fails: []string{
+			"QueueClaimWaits", "QueueCompleteWithWrites", "QueueLostWorker", "QueueHandle", "QueueLimits", "QueuePause",
+			"QueueCloseGivesBack", "QueueManyItems",
+		},
+	},
+	"a cache in between": {
+		start: brokenEtcds["a cache in between"].start,
+		fails: []string{"QueueCancel", "QueueDeadLetters", "QueueHandle"},
+	},
+	"an item that is claimed stays visible": {
+		start: without(deletes("/index/ready/")),
+		fails: []string{
+			"QueueOrder", "QueueIDOnce", "QueueCompleteWithWrites", "QueueFailUntilDead", "QueueLostWorker", "QueueCancel", "QueueManyItems",
+		},
+	},
+	"an item that is completed stays taken": {
+		start: without(deletes("/taken/")),
+		fails: []string{"QueueHandle"},
+	},
+	"an item is visible before its time": {
+		start: edited(early),
+		fails: []string{"QueueVesting", "QueueSnoozeAndRelease"},
+	},
+	"priorities do not count": {
+		start: edited(flat),
+		fails: []string{"QueueOrder"},
+	},
+	"what is taken is noted nowhere": {
+		start: without(puts("/taken/")),
+		fails: []string{"QueueHeartbeatRaisesFence", "QueueCompleteWithWrites"},
+	},
+	"dead letters are lost": {
+		start: without(puts("/dead/")),
+		fails: []string{"QueueFailUntilDead", "QueueDeadLetters"},
+	},
+	"a limit that counts nothing": {
+		start: without(puts("/slot/")),
+		fails: []string{"QueueLimits"},
+	},
+	"a configuration that is not kept": {
+		start: without(puts("/spec")),
+		fails: []string{"QueueLimits"},
+	},
+	"a pause that is not kept": {
+		start: without(puts("/paused")),
+		fails: []string{"QueuePause"},
+	},
+	"a pause that does not end": {
+		start: without(deletes("/paused")),
+		fails: []string{"QueuePause"},
+	},
+}
+
+func TestQueuesCanFail(t *testing.T) {
+	found := map[string]bool{}
+	for name, broken := range brokenQueues {
+		t.Run(name, func(t *testing.T) {
+			known := 0
+			for _, c := range conformance.QueueCases() {
+				if !slices.Contains(broken.fails, c.Name) {
+					continue
+				}
+				known++
+				found[c.Name] = true
+				t.Run(c.Name, func(t *testing.T) {
+					t.Parallel()
+					testetcd.Sample(t)
+					synctest.Test(t, func(t *testing.T) {
+						if verdict := judge(t, c, broken.start(t)); verdict == "" {
+							t.Error("passed")
+						} else {
+							t.Log(verdict)
+						}
+					})
+				})
+			}
+			if known != len(broken.fails) {
+				t.Errorf("of the cases named, %d are none", len(broken.fails)-known)
+			}
+		})
+	}
+	for _, c := range conformance.QueueCases() {
+		if !found[c.Name] {
+			t.Errorf("nothing makes %s fail", c.Name)
+		}
+	}
+}
+
+// editing changes operations.
+type editing struct {
+	clientv3.KV
+	edit func(op clientv3.Op) clientv3.Op
+}
+
+func (kv editing) Txn(ctx context.Context) clientv3.Txn { return editingTxn{kv.KV.Txn(ctx), kv.edit} }
+
+type editingTxn struct {
+	clientv3.Txn
+	edit func(op clientv3.Op) clientv3.Op
+}
+
+func (txn editingTxn) If(cmps ...clientv3.Cmp) clientv3.Txn {
+	return editingTxn{txn.Txn.If(cmps...), txn.edit}
+}
+
+func (txn editingTxn) Then(ops ...clientv3.Op) clientv3.Txn {
+	return editingTxn{txn.Txn.Then(txn.all(ops)...), txn.edit}
+}
+
+func (txn editingTxn) Else(ops ...clientv3.Op) clientv3.Txn {
+	return editingTxn{txn.Txn.Else(txn.all(ops)...), txn.edit}
+}
+
+func (txn editingTxn) all(ops []clientv3.Op) []clientv3.Op {
+	ops = slices.Clone(ops)
+	for i, op := range ops {
+		if op.IsTxn() {
+			cmps, then, otherwise := op.Txn()
+			ops[i] = clientv3.OpTxn(cmps, txn.all(then), txn.all(otherwise))
+		} else {
+			ops[i] = txn.edit(op)
+		}
+	}
+	return ops
+}

@@ -1,0 +1,213 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+)
+
+// discard makes a dead letter of an item.
+func (w *world) discard(q *queue.Queue, id string) {
+	w.Helper()
+	w.enqueue(q, id, queue.Priority(0))
+	l := w.claim(q)
+	w.want(l.ID(), id)
+	w.ok(l.Discard(w.Context(), "no use"))
+}
+
+// dead returns the ids of the dead letters.
+func (w *world) dead(q *queue.Queue) string {
+	w.Helper()
+	var found []string
+	for info, err := range q.DeadLetters(w.Context()) {
+		w.ok(err)
+		found = append(found, info.ID)
+	}
+	return strings.Join(found, " ")
+}
+
+// The keeper removes dead letters past their retention, with all their keys, and no
+// others.
+func TestDeadRetention(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{DeadRetention: 20 * time.Minute})
+		w.discard(q, "old")
+		time.Sleep(12 * time.Minute)
+		w.discard(q, "young")
+		time.Sleep(7 * time.Minute) // 19 minutes after the first
+		w.want(w.dead(q), "old young")
+		time.Sleep(7 * time.Minute) // the keeper looks every five
+		w.want(w.dead(q), "young")
+		_, err := q.Look(w.Context(), "old")
+		w.wantErr(err, queue.ErrNotFound)
+		w.want(len(w.under("/content/")), 1)
+		time.Sleep(13 * time.Minute)
+		w.want(w.dead(q), "")
+		w.want(len(w.under("/content/"))+len(w.under("/place/")), 0)
+		w.enqueue(q, "old") // its id is free again
+	})
+	t.Run("for ever", func(t *testing.T) {
+		virtually(t, func(w *world) {
+			q := w.queue(queue.Config{DeadRetention: -1})
+			w.discard(q, "a")
+			time.Sleep(time.Hour)
+			w.want(w.dead(q), "a")
+		})
+	})
+}
+
+func TestRedriveAll(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		n, err := q.RedriveAll(w.Context())
+		w.ok(err)
+		w.want(n, 0)
+		const letters = 230 // more than two pages
+		for i := range letters {
+			w.discard(q, fmt.Sprintf("%03d", i))
+		}
+		w.enqueue(q, "alive")
+		n, err = q.RedriveAll(w.Context())
+		w.ok(err)
+		w.want(n, letters)
+		w.want(w.dead(q), "")
+		st, err := q.Stats(w.Context())
+		w.ok(err)
+		w.want(st.Ready, letters+1)
+		l := w.claim(q)
+		w.want(l.ID(), "000")
+		w.want(l.Attempt(), 1)
+		w.want(len(l.History()), 1)
+		w.want(l.History()[0].Ending, queue.Discarded)
+	})
+}
+
+// What workers have is listed with who has it, under which fence and since when, and
+// counted.
+func TestLeased(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
+		for _, id := range []string{"a", "b", "c", "d"} {
+			w.enqueue(q, id)
+		}
+		held := map[string]*queue.Lease{}
+		for _, l := range append(w.tryClaim(q, 2), w.tryClaim(p, 1)...) {
+			held[l.ID()] = l
+		}
+		w.want(len(held), 3)
+		if held["a"].Holder() == held["c"].Holder() {
+			t.Fatal("two processes have one name")
+		}
+		listed := func() (ids []string) {
+			t.Helper()
+			for info, err := range q.Leased(w.Context()) {
+				w.ok(err)
+				l := held[info.ID]
+				if l == nil {
+					t.Fatalf("%s is listed", info.ID)
+				}
+				w.want(info.Where, queue.Taken)
+				w.want(info.Owner, l.Holder())
+				w.want(info.Fence, l.Fence())
+				w.want(info.Attempts, 1)
+				w.want(info.Since.Equal(l.Obtained()), true)
+				w.want(len(info.Payload), 0)
+				ids = append(ids, info.ID)
+			}
+			slices.Sort(ids)
+			st, err := p.Stats(w.Context())
+			w.ok(err)
+			w.want(st.Taken, len(ids))
+			return ids
+		}
+		w.want(strings.Join(listed(), " "), "a b c")
+		w.ok(held["b"].Complete(w.Context()))
+		_, err := held["c"].Heartbeat(w.Context(), time.Minute) // it is under another session then
+		w.ok(err)
+		w.want(strings.Join(listed(), " "), "a c")
+	})
+}
+
+// An item keeps its last attempts, and the beginning of each error.
+func TestHistoryIsBounded(t *testing.T) {
+	virtually(t, func(w *world) {
+		const attempts = queue.MaxHistory + 5
+		q := w.queue(queue.Config{MaxAttempts: attempts})
+		w.enqueue(q, "a")
+		long := strings.Repeat("ü", queue.MaxErrorBytes)
+		for i := range attempts {
+			b, err := q.Claim(w.Context(), 1)
+			w.ok(err)
+			w.want(b.Leases[0].Attempt(), i+1)
+			_, err = b.Leases[0].Fail(w.Context(), errors.New(long), queue.Backoff(time.Millisecond, time.Millisecond))
+			w.ok(err)
+		}
+		info := w.look(q, "a")
+		w.want(info.Where, queue.Dead)
+		w.want(info.Attempts, attempts)
+		w.want(len(info.History), queue.MaxHistory)
+		for i, a := range info.History {
+			w.want(a.Number, i+1+attempts-queue.MaxHistory)
+			kept := strings.TrimSuffix(a.Error, "…")
+			if len(a.Error) > queue.MaxErrorBytes || len(a.Error) < queue.MaxErrorBytes-4 || !utf8.ValidString(a.Error) ||
+				kept == a.Error || !strings.HasPrefix(long, kept) {
+				t.Errorf("the error of attempt %d is %d bytes: %q", a.Number, len(a.Error), a.Error)
+			}
+		}
+		if n := len(info.Why); n > queue.MaxErrorBytes+len("failed: ") {
+			t.Errorf("the reason is %d bytes", n)
+		}
+	})
+}
+
+// Rolling deploys burn no attempt: a handler that runs finishes, and what was claimed and
+// not begun is given back, whenever the stop comes.
+func TestDeployBurnsNoAttempt(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		const n = 60
+		for i := range n {
+			w.enqueue(q, fmt.Sprint(i), queue.MaxAttempts(1))
+		}
+		begun := make(chan int, 10*n)
+		handler := func(_ context.Context, l *queue.Lease) error {
+			begun <- l.Attempt()
+			time.Sleep(200 * time.Millisecond)
+			return nil
+		}
+		deploys := 0
+		for left := n; left > 0 && deploys < 200; deploys++ {
+			p, host := w.process(queue.Config{})
+			slow := trafficOf(host) // so that the stop can come between a request and its reply
+			stop := w.works(p, queue.WorkerConfig{Concurrency: 4, Handler: handler})
+			time.Sleep(time.Duration(20+7*deploys%100) * time.Millisecond)
+			stop()
+			if sent, _ := slow.reset(); sent == 0 {
+				t.Fatal("the worker did nothing")
+			}
+			w.ok(p.Close(w.Context()))
+			st, err := q.Stats(w.Context())
+			w.ok(err)
+			w.want(st.Taken+st.Dead+st.Later, 0)
+			left = st.Ready
+		}
+		close(begun)
+		times := 0
+		for attempt := range begun {
+			w.want(attempt, 1)
+			times++
+		}
+		w.want(times, n)
+		t.Logf("%d deploys", deploys)
+		if deploys < 5 {
+			t.Errorf("%d deploys stopped nothing", deploys)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package queue
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// The keeper recovers the items of a dead session at once. The other processes that
+// claim do so a moment later if it has not: the keeper may have died with that session,
+// or before it, and its claim may last longer than the session. A recovery removes the
+// session's entry in worker/, which all of them see, so one that the keeper has done
+// costs the others no request.
+const (
+	recoverAfter  = 50 * time.Millisecond  // which the keeper has for it
+	recoverSpread = 250 * time.Millisecond // among the others, at random
+	recoverAgain  = time.Second            // after an error
+	recoverTries  = 10                     // then it is left to the keeper
+)
+
+// deaths are the sessions whose end a process has seen. It belongs to one goroutine.
+type deaths struct {
+	dead  map[string]*death // by session, those with an entry in worker/
+	early map[string]bool   // whose entry went first, as when a session is closed
+	look  time.Time         // when to look for those that ended before the watch; zero: done
+}
+
+// death is the end of a session.
+type death struct {
+	due   time.Time // when this process recovers its items
+	tries int
+}
+
+// ended notes that a session has ended.
+func (d *deaths) ended(id string) {
+	if d.early[id] {
+		delete(d.early, id)
+		return
+	}
+	d.dead[id] = &death{due: myTurn()}
+}
+
+// settled notes that the entry of a session is gone: it has no items.
+func (d *deaths) settled(id string) {
+	if d.dead[id] != nil {
+		delete(d.dead, id)
+		return
+	}
+	if len(d.early) >= 1000 { // their ends were not reported
+		clear(d.early)
+	}
+	d.early[id] = true
+}
+
+// myTurn returns when this process recovers what ended now.
+func myTurn() time.Time { return time.Now().Add(recoverAfter + rand.N(recoverSpread)) }
+
+// next returns how long it is until something is due.
+func (d *deaths) next() time.Duration {
+	next := time.Now().Add(time.Hour)
+	if !d.look.IsZero() {
+		next = d.look
+	}
+	for _, one := range d.dead {
+		if one.due.Before(next) {
+			next = one.due
+		}
+	}
+	return max(time.Until(next), 0)
+}
+
+// watchDeaths is a goroutine of each process that claims: it follows the sessions of the
+// queue, wakes the keeper when one ends, and does the keeper's work for that session if
+// the keeper does not. A watch is a hint: the keeper reads without it, too.
+func (q *Queue) watchDeaths() {
+	for try := 0; q.ctx.Err() == nil; try++ {
+		if q.watchDeathsOnce() {
+			try = 0
+		}
+		if !pause(q.ctx, try) {
+			return
+		}
+	}
+}
+
+// watchDeathsOnce follows the sessions until the watch ends, and reports whether
+// anything came of it.
+func (q *Queue) watchDeathsOnce() (heard bool) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.ctx))
+	defer cancel()
+	removals := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithFilterPut()}
+	claims := q.openWatch(ctx, cancel, q.ownKey(""), removals...)
+	entries := q.openWatch(ctx, cancel, q.keys.workers(), removals...)
+	d := deaths{dead: map[string]*death{}, early: map[string]bool{}, look: myTurn()}
+	q.wakeKeeper()
+	for {
+		var resp clientv3.WatchResponse
+		var open bool
+		t := time.NewTimer(d.next())
+		select {
+		case resp, open = <-claims:
+			for _, ev := range resp.Events {
+				d.ended(strings.TrimPrefix(string(ev.Kv.Key), q.ownKey("")))
+				q.wakeKeeper()
+			}
+		case resp, open = <-entries:
+			for _, ev := range resp.Events {
+				d.settled(strings.TrimPrefix(string(ev.Kv.Key), q.keys.workers()))
+			}
+		case <-t.C:
+			q.recoverDue(ctx, &d)
+			continue
+		}
+		t.Stop()
+		if !open || resp.Err() != nil {
+			return heard
+		}
+		heard = true
+	}
+}
+
+// wakeKeeper makes the keeper look for dead sessions, if this process is the keeper.
+func (q *Queue) wakeKeeper() {
+	select {
+	case q.died <- struct{}{}:
+	default:
+	}
+}
+
+// recoverDue recovers the items of the sessions that are due.
+func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
+	now := time.Now()
+	if !d.look.IsZero() && !now.Before(d.look) {
+		d.look = time.Time{}
+		if err := q.recoverEarlier(ctx); err != nil && ctx.Err() == nil {
+			q.log.Debug("dead queue sessions not looked for", zap.Error(err))
+			d.look = now.Add(recoverAgain)
+		}
+	}
+	for id, one := range d.dead {
+		if now.Before(one.due) {
+			continue
+		}
+		s, err := q.sessions.live(ctx)
+		if err == nil {
+			_, err = q.recoverSession(ctx, s, id)
+		}
+		if one.tries++; err == nil || one.tries >= recoverTries {
+			delete(d.dead, id)
+			continue
+		}
+		one.due = now.Add(recoverAgain)
+	}
+}
+
+// recoverEarlier recovers what sessions have left that ended before this process
+// followed them. Two counts show whether there is one: a session has its entry in
+// worker/ for no longer than its claim unless it dies.
+func (q *Queue) recoverEarlier(ctx context.Context) error {
+	resp, err := q.read(ctx,
+		clientv3.OpGet(q.ownKey(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(q.keys.workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	if err != nil || resp.Responses[0].GetResponseRange().Count >= resp.Responses[1].GetResponseRange().Count {
+		return err
+	}
+	s, err := q.sessions.live(ctx)
+	if err != nil {
+		return err
+	}
+	_, _, err = q.recoverDead(ctx, s)
+	return err
+}
+
+// openWatch opens a watch, and cancels its context if etcd does not answer in time: a
+// member that hangs would block the caller for ever.
+func (q *Queue) openWatch(ctx context.Context, cancel func(), key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	return openWatch(ctx, cancel, q.claims.Etcd(), key, opts...)
+}
+
+func openWatch(ctx context.Context, cancel func(), etcd *clientv3.Client, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	late := time.AfterFunc(requestTimeout, cancel)
+	defer late.Stop()
+	return etcd.Watch(ctx, key, opts...)
+}

@@ -1,0 +1,97 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"weak"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/google/uuid"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Handle returns the lease as text. With it another process of the same program can
+// heartbeat, complete or fail the item: see [Queue.Adopt]. A handle is valid for this
+// lease alone. It is not a secret, and protects nothing.
+func (l *Lease) Handle() string {
+	_, sid, st, rev, _ := l.snapshot()
+	return strings.Join([]string{"1", sid, strconv.FormatInt(keyspace.Fence(l.ep, rev), 10), st.ID}, ":")
+}
+
+// parseHandle reads a handle.
+func parseHandle(text string) (sid string, fence int64, id string, err error) {
+	parts := strings.SplitN(text, ":", 4)
+	if len(parts) == 4 && parts[0] == "1" && len(parts[1]) == 36 {
+		fence, err = strconv.ParseInt(parts[2], 10, 64)
+		if err == nil && keyspace.Revision(fence) > 0 && parts[3] != "" && len(parts[3]) <= MaxIDBytes {
+			return parts[1], fence, parts[3], nil
+		}
+	}
+	return "", 0, "", fmt.Errorf("handle %.100q is not one of a lease", text)
+}
+
+// Adopt returns the lease of a handle (see [Lease.Handle]) that another process of
+// the same program has. With it this process can complete, fail or give back the item.
+// The item stays with the session of the process that claimed it, and is lost with
+// that session, until Heartbeat moves it to this process. Until then Check returns an
+// error that matches etcdclaims.ErrUnknown, because only etcd knows whether the lease
+// is held.
+//
+// A handle can be adopted several times. One verb of one of the leases is carried out,
+// and only that call returns nil. The others return ErrCompleted or ErrSuperseded, also
+// if they called the same verb. Each adopted lease stores a name with its verb,
+// which identifies the call that was carried out. So Complete of an adopted lease leaves a
+// small key for a minute, unless the item's id is remembered for Config.Retention. Complete
+// fails while etcd has no space for that key.
+//
+// An adopted lease that is dropped without a verb is garbage collected; the item is not
+// affected.
+//
+// Errors: ErrSuperseded if the lease of the handle is over, ErrCompleted if the item was
+// completed, etcdclaims.ErrClosed, and those of reading from etcd.
+func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
+	fail := func(err error) (*Lease, error) { return nil, q.fail("adopt", err) }
+	if err := q.closed(); err != nil {
+		return fail(err)
+	}
+	sid, fence, id, err := parseHandle(handle)
+	if err != nil {
+		return fail(err)
+	}
+	key, rev := q.keys.takenBy(sid)+id, keyspace.Revision(fence)
+	resp, err := q.read(ctx, clientv3.OpGet(key), clientv3.OpGet(q.keys.item(id)))
+	if err != nil {
+		return fail(err)
+	}
+	taken, item := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	if len(taken) == 0 || taken[0].ModRevision != rev || len(item) == 0 {
+		if end, err := q.endOf(ctx, key, id, rev); err == nil && end.verb == "complete" {
+			return fail(ErrCompleted)
+		}
+		return fail(ErrSuperseded)
+	}
+	st, err := decodeState(taken[0])
+	if err != nil {
+		return fail(err)
+	}
+	c, err := decode[content](item[0].Key, item[0].Value)
+	if err != nil {
+		return fail(err)
+	}
+	l := &Lease{q: q, by: uuid.NewString(), sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
+	// A lease that its caller drops without a verb ends in etcd with its session. Nothing
+	// here may keep it.
+	dropped := weak.Make(l)
+	stop := context.AfterFunc(q.ctx, func() {
+		if l := dropped.Value(); l != nil {
+			l.end(errClosed)
+		}
+	})
+	context.AfterFunc(l.ctx, func() { stop() })
+	runtime.AddCleanup(l, func(stop func() bool) { stop() }, stop)
+	return l, nil
+}

@@ -1,0 +1,155 @@
+package queue_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// remove deletes the first key of the queues that contains part and has the suffix, as
+// an operator's hand or a restore of some keys would.
+func (w *world) remove(part, suffix string) {
+	w.Helper()
+	for _, key := range w.under(part) {
+		if strings.HasSuffix(key, suffix) {
+			_, err := w.server.Admin().Delete(w.Context(), key)
+			w.ok(err)
+			return
+		}
+	}
+	w.Fatalf("no key contains %q and ends with %q", part, suffix)
+}
+
+// A queue with items is noted as one with work again if the note was removed, whether an
+// item waits, has not vested, or is taken.
+func TestHealActive(t *testing.T) {
+	for where, opts := range map[queue.Where][]queue.ItemOption{queue.Ready: nil, queue.Later: {queue.Delay(time.Hour)}, queue.Taken: nil} {
+		virtually(t, func(w *world) {
+			q := w.queue(queue.Config{})
+			w.enqueue(q, "a", opts...)
+			if where == queue.Taken {
+				w.claim(q)
+			}
+			w.want(len(w.tryClaim(w.queue(queue.Config{}), 1)) == 1, where == queue.Ready) // it is the keeper
+			w.remove("/active/", "")
+			time.Sleep(2 * ttl)
+			w.want(len(w.under("/active/")), 1)
+		})
+	}
+	virtually(t, func(w *world) { // while the only process is one of WorkMany
+		s, _, stop := w.workMany(1, 30*sec)
+		defer stop()
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		time.Sleep(sec)
+		w.enqueue(q, "b")
+		w.remove("/active/", "")
+		time.Sleep(2 * time.Minute)
+		w.want(len(s.all()), 2)
+	})
+}
+
+// An item whose key was removed waits again, in its place, once; a dead letter is one
+// again; and a completed item does not come back.
+func TestHealItem(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{HigherFirst: true})
+		w.enqueue(q, "done")
+		w.ok(w.claim(q).Complete(w.Context()))
+		w.enqueue(q, "dead")
+		w.ok(w.claim(q).Discard(w.Context(), "because"))
+		w.enqueue(q, "moved")
+		w.ok(w.claim(q).Release(w.Context()))
+		w.enqueue(q, "held", queue.Priority(50))
+		held := w.tryClaim(q, 2)[1]
+		w.want(held.ID(), "held")
+		w.want(len(w.under("/taken/")), 2)
+		w.remove("/taken/", "/moved")
+		w.remove("/dead/", "")
+		w.enqueue(q, "first", queue.Priority(300), queue.Topic("t"))
+		w.remove("/index/ready/", "")
+		w.enqueue(q, "later", queue.Delay(time.Hour))
+		w.remove("/index/later/", "")
+		for _, id := range []string{"first", "later", "moved", "dead"} {
+			if _, err := q.Look(w.Context(), id); err == nil || !strings.Contains(err.Error(), "being moved") {
+				t.Fatalf("%s: %v", id, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		first := w.look(q, "first")
+		w.want(first.Where, queue.Ready)
+		w.want(first.Priority, 300)
+		w.want(first.Topic, "t")
+		w.want(w.look(q, "later").Where, queue.Later)
+		w.want(w.look(q, "moved").Where, queue.Ready)
+		w.want(w.look(q, "dead").Where, queue.Dead)
+		w.want(w.look(q, "done").Where, queue.Completed)
+		w.ok(held.Complete(w.Context()))
+		w.want(ids(w.tryClaim(q, 9)), "first moved")
+		time.Sleep(time.Minute)
+		w.want(len(w.under("/index/ready/")), 0)
+	})
+}
+
+// What waits elsewhere than its place says, where vesting takes it, is not put a second
+// time.
+func TestHealLeavesVested(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		_, err := w.claim(q).Snooze(w.Context(), time.Hour)
+		w.ok(err)
+		from := w.under("/index/later/")[0]
+		root, rest, _ := strings.Cut(from, "later/")
+		at := strings.Split(rest, "/")
+		to := root + "ready/" + at[1] + "/" + at[0] + "/" + at[2]
+		resp, err := w.server.Admin().Get(w.Context(), from)
+		w.ok(err)
+		_, err = w.server.Admin().Txn(w.Context()).Then(clientv3.OpDelete(from), clientv3.OpPut(to, string(resp.Kvs[0].Value))).Commit()
+		w.ok(err)
+		time.Sleep(time.Minute)
+		w.want(len(w.under("/index/later/"))+len(w.under("/index/ready/")), 1)
+	})
+}
+
+// A slot whose item is gone is free again.
+func TestHealSlot(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{MaxTaken: 2})
+		w.enqueue(q, "a")
+		w.enqueue(q, "b")
+		w.enqueue(q, "c")
+		held := w.tryClaim(q, 2)
+		w.want(len(held), 2)
+		w.remove("/taken/", "")
+		time.Sleep(time.Minute)
+		w.want(len(w.under("/slot/")), 1)
+		w.want(len(w.tryClaim(q, 2)), 1)
+	})
+}
+
+// An item that has lost its content is a dead letter that people find. It cannot be
+// redriven, and its id can be enqueued again once it was cancelled.
+func TestItemWithoutContent(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		w.remove("/content/a", "")
+		w.want(len(w.tryClaim(q, 1)), 0)
+		time.Sleep(sec)
+		info := w.look(q, "a")
+		w.want(info.Where, queue.Dead)
+		w.want(strings.Contains(info.Why, "no content"), true)
+		w.wantErr(q.Redrive(w.Context(), "a"), queue.ErrNotFound)
+		n, err := q.RedriveAll(w.Context())
+		w.ok(err)
+		w.want(n, 0)
+		w.ok(q.Cancel(w.Context(), "a"))
+		w.want(len(w.under("/dead/"))+len(w.under("/place/"))+len(w.under("/content/")), 0)
+		w.enqueue(q, "a")
+		w.ok(w.claim(q).Complete(w.Context()))
+	})
+}

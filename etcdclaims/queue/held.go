@@ -1,0 +1,72 @@
+package queue
+
+import (
+	"context"
+	"errors"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// Held returns this Queue's lease of an item, and whether it has one as far as this
+// process knows. It sends no request. It does not know leases that were adopted and not
+// moved here by Heartbeat. See Lease.Check and Lease.Token.
+func (q *Queue) Held(id string) (*Lease, bool) {
+	q.sessions.mu.Lock()
+	defer q.sessions.mu.Unlock()
+	for _, s := range q.sessions.byTTL {
+		if l := s.leaseOf(id); l != nil {
+			return l, true
+		}
+	}
+	return nil, false
+}
+
+// leaseOf returns the session's lease of an item, or nil.
+func (s *session) leaseOf(id string) *Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.leases {
+		if _, sid, _, _, err := l.snapshot(); err == nil && sid == s.id && l.ID() == id {
+			return l
+		}
+	}
+	return nil
+}
+
+// leaseContext is the key of the lease in contexts.
+type leaseContext struct{}
+
+// FromContext returns the lease whose handler runs with ctx, and whether there is one:
+// for code below the handler that needs the queue, the topic, the id or the attempt of
+// the item. [Lease.Context] has the lease, too. Verbs are the handler's to call.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	l, ok := ctx.Value(leaseContext{}).(*Lease)
+	return l, ok
+}
+
+// Sweep recovers the items of dead workers now, and returns how many it made visible or
+// put among the dead letters. Processes that claim do that by themselves, so Sweep is for
+// programs that do not, and for people. It finds what dead workers had whose session is
+// over in etcd; it does not end a session. Any number of processes may sweep at once.
+//
+// After an error some items have been recovered. Errors: ErrConfig, and those of
+// etcdclaims.Client.TryAcquire.
+func (q *Queue) Sweep(ctx context.Context) (n int, err error) {
+	if err := q.closed(); err != nil {
+		return 0, q.fail("sweep", err)
+	}
+	for try := 0; ; try++ {
+		var some int
+		s, err := q.sessions.live(ctx)
+		if err == nil {
+			_, some, err = q.recoverDead(ctx, s)
+		}
+		n += some
+		switch {
+		case err == nil:
+			return n, nil
+		case !errors.Is(err, etcdclaims.ErrLost) && !passing(err), !pause(ctx, try):
+			return n, q.fail("sweep", err)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package queue
+
+import "time"
+
+// LeaseValues is what a lease was at one instant: plain data that can be compared,
+// stored and sent, and that nothing changes. [Lease.Values] makes it.
+type LeaseValues struct {
+	ID       string // see Lease.LeaseID
+	Item     string // the item's id
+	Queue    string
+	Holder   string // see Lease.Holder
+	Obtained time.Time
+	// Expires is when the lease ends unless it is renewed, by the wall clock of the
+	// process. Of a lease that is over it is when the process learned that. It is zero
+	// for an adopted lease: only etcd knows when that one ends.
+	Expires time.Time
+	Key     string // the item's place in the order of its queue, see Lease.Key
+}
+
+// Expired reports whether the lease is over at an instant, unless it is renewed before. A
+// lease with no known end has expired. It is a pure function.
+func (v LeaseValues) Expired(now time.Time) bool { return !now.Before(v.Expires) }
+
+// Remaining returns how long the lease lasts from an instant on, unless it is renewed
+// before, and 0 once it has expired. It is a pure function.
+func (v LeaseValues) Remaining(now time.Time) time.Duration {
+	if v.Expired(now) {
+		return 0
+	}
+	return v.Expires.Sub(now)
+}
+
+// Values returns the values of the lease as of now. It sends no request.
+func (l *Lease) Values() LeaseValues {
+	v := LeaseValues{ID: l.LeaseID(), Item: l.ID(), Queue: l.Queue(), Holder: l.Holder(), Obtained: l.obtain, Key: l.Key()}
+	l.mu.Lock()
+	s, over := l.s, l.over
+	l.mu.Unlock()
+	switch {
+	case !over.IsZero():
+		v.Expires = over
+	case s != nil:
+		v.Expires = time.Now().Add(s.claim.Remaining())
+	}
+	v.Expires = v.Expires.Round(0) // the wall clock's
+	return v
+}
