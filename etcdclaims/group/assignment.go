@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -20,6 +19,9 @@ type MemberInfo struct {
 	// the member is away and its slots are reserved for it.
 	Instance string
 	Since    time.Time // when it joined, or went away, by its own clock
+	// Until is when the reservation of a member that is away lapses, by its own clock. Zero
+	// means that this is not known.
+	Until time.Time
 }
 
 func (m MemberInfo) weight() int { return max(m.Weight, 1) }
@@ -31,6 +33,9 @@ type Owner struct {
 	Member   string
 	Instance string // the owner's client; empty if the slot has no owner
 	Token    fencing.Token
+	// Reserved is the name of the member that is away and owned the slot when it left. It
+	// is empty if a member of the list owns the slot.
+	Reserved string
 }
 
 // Assignment is the state of a group as a view knows it.
@@ -48,17 +53,7 @@ func (v *View) Assignment() Assignment {
 
 // assignment is Assignment. The mutex is held.
 func (v *View) assignment() Assignment {
-	a := Assignment{Owners: slices.Clone(v.owners)}
-	for name, m := range v.members {
-		if v.evicted[name] == nil {
-			a.Members = append(a.Members, m)
-		}
-	}
-	slices.SortFunc(a.Members, func(a, b MemberInfo) int { return cmp.Compare(a.Name, b.Name) })
-	for slot := range a.Owners {
-		a.Owners[slot].Member = v.known[a.Owners[slot].Instance].Name
-	}
-	return a
+	return v.list.assign(slices.Clone(v.owners), v.known)
 }
 
 // Watch yields the state of the group now, and again after each change, until ctx ends or
@@ -89,13 +84,17 @@ func (v *View) Watch(ctx context.Context) iter.Seq[Assignment] {
 // Slots returns the number of slots of the group.
 func (v *View) Slots() int { return v.slots }
 
+// Plan returns the plan of the state of the group: see [Assignment.Plan]. It does no I/O.
+func (v *View) Plan(join []MemberInfo, leave ...string) Plan {
+	return v.Assignment().Plan(join, leave...)
+}
+
 // Plan is a dry run: it returns which slots would move, and why, if the given members
 // joined and those with the given names left. Without both it returns what is to move
-// now. It does no I/O.
-func (v *View) Plan(join []MemberInfo, leave ...string) Plan {
-	a := v.Assignment()
+// now. A slot that is reserved counts as owned by the member that is away.
+func (a Assignment) Plan(join []MemberInfo, leave ...string) Plan {
 	members := make(map[string]MemberInfo)
-	for _, m := range append(a.Members, join...) {
+	for _, m := range append(slices.Clone(a.Members), join...) {
 		members[m.Name] = m
 	}
 	maps.DeleteFunc(members, func(name string, _ MemberInfo) bool { return slices.Contains(leave, name) })
@@ -103,7 +102,8 @@ func (v *View) Plan(join []MemberInfo, leave ...string) Plan {
 }
 
 // owned returns the names of the slots' owners, as far as they are on the list. A slot of
-// an earlier process of a member counts as the member's: a restart moves no slot.
+// an earlier process of a member counts as the member's, and so does one that is reserved:
+// a restart moves no slot.
 func (a Assignment) owned() []string {
 	names := make(map[string]bool, len(a.Members))
 	for _, m := range a.Members {
@@ -113,6 +113,8 @@ func (a Assignment) owned() []string {
 	for slot, o := range a.Owners {
 		if names[o.Member] {
 			owners[slot] = o.Member
+		} else if names[o.Reserved] {
+			owners[slot] = o.Reserved
 		}
 	}
 	return owners

@@ -21,7 +21,7 @@ import (
 
 var (
 	seed  = flag.Uint64("seed", 1, "of the first run of TestChaos and TestChurn")
-	seeds = flag.Int("seeds", 0, "how many runs of each (default: 2, with -long 40, with -short 1)")
+	seeds = flag.Int("seeds", 0, "how many runs of each (default: 2, with -long 5, with -short 1)")
 )
 
 // forSeeds runs f for each seed in a world of its own.
@@ -31,7 +31,7 @@ func forSeeds(t *testing.T, f func(c *chaos)) {
 	if n == 0 {
 		switch n = 2; {
 		case testetcd.Long():
-			n = 40
+			n = 5
 		case testing.Short():
 			n = 1
 		}

@@ -89,9 +89,10 @@ type Config struct {
 	Address, Zone string
 	// Away is how long the slots stay reserved for Name after Leave, so that a restart
 	// does not move them. Nobody owns them during that time, unless a process joins with
-	// the name. What is reserved is the share of the name: if other members come or go
-	// meanwhile, these can be other slots. Rounded up to full seconds; at most 24 h. Zero
-	// means that the slots go to others at once. It needs a Name.
+	// the name. What is reserved are the slots that the member owned when it left, up to the
+	// share of the name: if other members come or go meanwhile, these can be fewer, or more.
+	// Rounded up to full seconds; at most 24 h. Zero means that the slots go to others at
+	// once. It needs a Name.
 	Away time.Duration
 
 	// Cooldown is how long a member is in the list before slots move to it from members

@@ -25,9 +25,9 @@
 //
 // If a member dies, its slots are free when its lease lapses, and the others claim them
 // within TTL + 1 s of its last renewal. A slot waits for another TTL or two if the
-// member that is to have it is dead too, or cannot claim it. A member that for about
-// 1.3 TTL gets neither a slot that it is to have nor a place in its line leaves the
-// list of members. It keeps the slots that it owns, and joins again after a pause.
+// member that is to have it is dead too, or cannot claim it. A member leaves the list
+// of members if, for about 1.3 TTL, it can neither claim a slot of its plan nor join that
+// slot's line. It keeps the slots that it owns, and joins again after a pause.
 //
 // # What is not guaranteed
 //

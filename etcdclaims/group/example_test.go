@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
@@ -20,7 +21,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-group/"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-group/", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,10 +48,13 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println("slots that are ready:", resp.Count)
-	fmt.Println("left:", member.Leave(ctx))
+	if err := member.Leave(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("left:", errors.Is(member.Err(), group.ErrLeft))
 	// Output:
 	// slots that are ready: 4
-	// left: <nil>
+	// left: true
 }
 
 // A new member gets its share, and nothing else moves.
@@ -75,7 +79,7 @@ func ExampleView_Call() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-call/"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-call/", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -99,8 +103,8 @@ func ExampleView_Call() {
 		fmt.Println("slot", r.Slot, "is at", r.Member.Address)
 		return member.Admit(ctx, r.Token) // what the owner does with each request
 	})
-	fmt.Println(err)
-	// Output:
-	// slot 1 is at 10.0.0.7:80
-	// <nil>
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: slot 1 is at 10.0.0.7:80
 }

@@ -1,12 +1,15 @@
 package group
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -47,6 +50,10 @@ func (k keys) slotOf(key string) (slot int, ok bool) {
 	return slot, err == nil && slot >= 0 && k.slot(slot) == key
 }
 
+// valueVersion is the version of all values. A later version keeps what others plan by:
+// the instance and the weight of an entry, and that a name with an eviction is off the
+// list. So processes of both versions have the same plan. A version that cannot keep that
+// puts its members elsewhere. Nobody overwrites or deletes a value of a later version.
 const valueVersion = 1
 
 // spec is what all members must agree on.
@@ -65,11 +72,26 @@ type entry struct {
 	Address  string    `json:"address,omitempty"`
 	Zone     string    `json:"zone,omitempty"`
 	Since    time.Time `json:"since"`
+	Until    time.Time `json:"until,omitzero"`  // while away: when the reservation lapses
+	Slots    slotSet   `json:"slots,omitempty"` // while away: those that the member had
 }
 
 func (e entry) info(name string) MemberInfo {
-	return MemberInfo{Name: name, Weight: e.Weight, Address: e.Address, Zone: e.Zone, Instance: e.Instance, Since: e.Since}
+	return MemberInfo{Name: name, Weight: e.Weight, Address: e.Address, Zone: e.Zone, Instance: e.Instance, Since: e.Since, Until: e.Until}
 }
+
+// slotSet has a bit for each slot: slot 8i+j is bit j of byte i.
+type slotSet []byte
+
+func (s slotSet) with(slot int) slotSet {
+	for len(s) <= slot/8 {
+		s = append(s, 0)
+	}
+	s[slot/8] |= 1 << (slot % 8)
+	return s
+}
+
+func (s slotSet) has(slot int) bool { return slot/8 < len(s) && s[slot/8]>>(slot%8)&1 == 1 }
 
 // eviction says why a member may not be there.
 type eviction struct {
@@ -83,6 +105,31 @@ func encode(v any) string { return keyspace.Encode(v) }
 
 func decode[T any](key string, value []byte) (T, error) {
 	return keyspace.Decode[T](key, value, valueVersion)
+}
+
+// newer returns an error if a value is of a later version than this package knows.
+func newer(kv *mvccpb.KeyValue) error {
+	var head struct {
+		Version int `json:"v"`
+	}
+	if kv == nil || json.Unmarshal(kv.Value, &head) != nil || head.Version <= valueVersion {
+		return nil
+	}
+	_, err := decode[struct{}](string(kv.Key), kv.Value)
+	return fmt.Errorf("%w; use a newer version of this program", err)
+}
+
+// only returns the key that an operation has read, or nil if there is none.
+func only(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
+	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
+		return kvs[0]
+	}
+	return nil
+}
+
+// unchanged requires that a key is as it was at a revision.
+func unchanged(key string, rev int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(key), "<", rev+1)
 }
 
 func absent(key string) clientv3.Cmp {

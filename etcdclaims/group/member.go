@@ -65,7 +65,9 @@ type Member struct {
 // claim, as in an outage of etcd, joins again by itself.
 //
 // An error describes the field of cfg that is invalid, or matches ErrSlots, ErrJoined,
-// ErrEvicted, etcdclaims.ErrPassthrough, or an error of Client.TryAcquire.
+// ErrEvicted, etcdclaims.ErrPassthrough, or an error of Client.TryAcquire. Join also fails
+// if a later version of this package wrote the entry of a member of that name, the number
+// of slots, or an entry that this version cannot plan with.
 func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
 	cfg, err := cfg.withDefaults(claims)
 	switch {
@@ -109,8 +111,8 @@ func (m *Member) Name() string { return m.cfg.Name }
 // View returns the member's view of the group. It is closed when the member has left.
 func (m *Member) View() *View { return m.view }
 
-// Done returns a channel that is closed when the member has left, for whatever reason,
-// and its handlers have returned, or had a TTL after the end of their claims to do so.
+// Done returns a channel that is closed when the member has left, for whatever reason, and
+// its handlers have returned. It waits for them for at most one TTL after their claims ended.
 func (m *Member) Done() <-chan struct{} { return m.done }
 
 // Err returns nil while the process is a member, or is about to join again after an

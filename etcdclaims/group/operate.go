@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -24,7 +26,8 @@ const evictTime = 2*successorTime + time.Second
 // the list is only kept off.
 //
 // If the error matches etcdclaims.ErrUnknown, or ctx has ended, the member may be
-// evicted. Calling again is safe.
+// evicted. Calling again is safe. Evict fails if a later version of this package wrote the
+// entry or an eviction of the member.
 func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration) error {
 	if err := checkName("member", member); err != nil {
 		return err
@@ -48,16 +51,24 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 	if err != nil {
 		return err
 	}
+	evicted := v.keys.evicted(member)
 	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), time.Now().Add(d).UTC()})
-	then := []clientv3.Op{
-		clientv3.OpPut(v.keys.evicted(member), mark, clientv3.WithLease(lease), clientv3.WithPrevKV()),
-		clientv3.OpDelete(v.keys.away(member), clientv3.WithPrevKV()),
-	}
-	resp, err := commit(ctx, v.claims.KV(), nil, then, nil)
+	rev, err := v.amend(ctx, member, lease, func(have []*mvccpb.KeyValue) ([]clientv3.Op, error) {
+		if kv := have[0]; kv != nil && string(kv.Value) == mark {
+			return nil, nil // an earlier reply was lost
+		}
+		if err := cmp.Or(newer(have[0]), newer(have[1])); err != nil {
+			return nil, err
+		}
+		then := []clientv3.Op{clientv3.OpPut(evicted, mark, clientv3.WithLease(lease), clientv3.WithPrevKV())}
+		if newer(have[2]) == nil {
+			then = append(then, clientv3.OpDelete(v.keys.away(member), clientv3.WithPrevKV()))
+		}
+		return then, nil
+	})
 	if err != nil {
 		return err
 	}
-	revoke(ctx, v.claims, resp.Responses, lease)
 	if instance == "" {
 		return nil
 	}
@@ -76,8 +87,44 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 		}
 	}
 	errs = append(errs, v.claims.ForceRelease(ctx, v.keys.claimOf(instance), reason))
-	_, err = commit(ctx, v.claims.KV(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.member(member))}, nil)
+	entry := v.keys.member(member)
+	_, err = commit(ctx, v.claims.KV(), []clientv3.Cmp{unchanged(entry, rev)}, []clientv3.Op{clientv3.OpDelete(entry)}, nil)
 	return errors.Join(append(errs, err)...)
+}
+
+// amend changes what etcd has of a name: its eviction, its entry and its reservation, which
+// decide is called with: nil for what there is not. It is called again if one of them changes
+// meanwhile, and returns no operations if nothing is to be done. amend returns the revision
+// of the change, or of the last read. keep is a lease that is not revoked.
+func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, decide func(have []*mvccpb.KeyValue) ([]clientv3.Op, error)) (rev int64, err error) {
+	all := []string{v.keys.evicted(name), v.keys.member(name), v.keys.away(name)}
+	for {
+		var gets []clientv3.Op
+		for _, key := range all {
+			gets = append(gets, clientv3.OpGet(key))
+		}
+		resp, err := commit(ctx, v.claims.KV(), nil, gets, nil)
+		if err != nil {
+			return 0, err
+		}
+		var have []*mvccpb.KeyValue
+		var cmps []clientv3.Cmp
+		for i, r := range resp.Responses {
+			have, cmps = append(have, only(r)), append(cmps, unchanged(all[i], resp.Header.Revision))
+		}
+		then, err := decide(have)
+		if err != nil || then == nil {
+			return resp.Header.Revision, err
+		}
+		resp, err = commit(ctx, v.claims.KV(), cmps, then, nil)
+		if err != nil {
+			return 0, err
+		}
+		if resp.Succeeded {
+			revoke(ctx, v.claims, resp.Responses, keep)
+			return resp.Header.Revision, nil
+		}
+	}
 }
 
 // ownedBy returns the slots of an instance. The mutex is held.
@@ -91,16 +138,21 @@ func (v *View) ownedBy(instance string) (owned []Owner) {
 }
 
 // Readmit ends the eviction of a member before its time. A process may then join with the
-// name. A member that was not evicted is not an error.
+// name. A member that was not evicted is not an error. Readmit fails if a later version of
+// this package wrote the eviction.
 func (v *View) Readmit(ctx context.Context, member string) error {
 	if err := checkName("member", member); err != nil {
 		return err
 	}
-	resp, err := commit(ctx, v.claims.KV(), nil, []clientv3.Op{clientv3.OpDelete(v.keys.evicted(member), clientv3.WithPrevKV())}, nil)
+	_, err := v.amend(ctx, member, clientv3.NoLease, func(have []*mvccpb.KeyValue) ([]clientv3.Op, error) {
+		if have[0] == nil {
+			return nil, nil
+		}
+		return []clientv3.Op{clientv3.OpDelete(v.keys.evicted(member), clientv3.WithPrevKV())}, newer(have[0])
+	})
 	if err != nil {
 		return fmt.Errorf("readmit %q to group %q: %w", member, v.keys.group, err)
 	}
-	revoke(ctx, v.claims, resp.Responses, clientv3.NoLease)
 	return nil
 }
 
@@ -117,7 +169,7 @@ func revoke(ctx context.Context, claims *etcdclaims.Client, responses []*etcdser
 		}
 		for _, kv := range kvs {
 			if id := clientv3.LeaseID(kv.Lease); id != clientv3.NoLease && id != keep {
-				_, _ = claims.Etcd().Revoke(ctx, id)
+				_ = claims.RevokeLease(ctx, id)
 			}
 		}
 	}
@@ -126,7 +178,8 @@ func revoke(ctx context.Context, claims *etcdclaims.Client, responses []*etcdser
 // Remove removes what a group without members leaves in etcd: its number of slots, and
 // names that are away or evicted. The next Join makes the group anew. The error matches
 // ErrInUse if the group has members, or if one that left still owns slots; nothing was
-// changed then. A group that does not exist is not an error.
+// changed then. A group that does not exist is not an error. Remove fails if a later version
+// of this package wrote any of the keys.
 func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
 	if err := checkName("group", name); err != nil {
 		return err
@@ -134,15 +187,36 @@ func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
 	if claims.Passthrough() {
 		return fmt.Errorf("group %q: %w", name, etcdclaims.ErrPassthrough)
 	}
-	k := newKeys(claims.Prefix(), name)
-	unused := []clientv3.Cmp{absent(k.root + dirMember).WithPrefix(), absent(claims.OwnKey(k.claims())).WithPrefix()}
-	resp, err := commit(ctx, claims.KV(), unused, []clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix(), clientv3.WithPrevKV())}, nil)
-	if err == nil && !resp.Succeeded {
-		err = ErrInUse
-	}
-	if err != nil {
+	if err := remove(ctx, claims, newKeys(claims.Prefix(), name)); err != nil {
 		return fmt.Errorf("remove group %q: %w", name, err)
 	}
-	revoke(ctx, claims, resp.Responses, clientv3.NoLease)
 	return nil
+}
+
+func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
+	members, owned := k.root+dirMember, claims.OwnKey(k.claims())
+	unused := []clientv3.Cmp{absent(members).WithPrefix(), absent(owned).WithPrefix()}
+	for {
+		resp, err := commit(ctx, claims.KV(), unused, []clientv3.Op{clientv3.OpGet(k.root, clientv3.WithPrefix())}, nil)
+		switch {
+		case err != nil:
+			return err
+		case !resp.Succeeded:
+			return ErrInUse
+		}
+		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+			if err := newer(kv); err != nil {
+				return err
+			}
+		}
+		resp, err = commit(ctx, claims.KV(), append(unused[:2:2], unchanged(k.root, resp.Header.Revision).WithPrefix()),
+			[]clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix(), clientv3.WithPrevKV())}, nil)
+		if err != nil {
+			return err
+		}
+		if resp.Succeeded {
+			revoke(ctx, claims, resp.Responses, clientv3.NoLease)
+			return nil
+		}
+	}
 }

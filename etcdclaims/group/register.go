@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/wire"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
@@ -75,9 +76,9 @@ func (m *Member) register(ctx context.Context, again bool) error {
 	m.mu.Lock()
 	m.life = max(m.life, claim.Remaining())
 	m.mu.Unlock()
-	lease, err := m.leaseOf(ctx, claim, again)
+	lease, have, err := m.lookAround(ctx, claim, again)
 	if err == nil {
-		err = m.enter(ctx, claim, lease, rev, again)
+		err = m.enter(ctx, claim, lease, rev, have, again)
 	}
 	if err != nil {
 		m.erase(claim)
@@ -85,30 +86,76 @@ func (m *Member) register(ctx context.Context, again bool) error {
 	return err
 }
 
-// leaseOf returns the lease of a claim. It also notes the process that has the name of the
-// member, unless the member joins again: that process may own slots for a while.
-func (m *Member) leaseOf(ctx context.Context, claim *etcdclaims.Claim, again bool) (clientv3.LeaseID, error) {
-	key := m.keys.member(m.cfg.Name)
-	resp, err := commit(ctx, m.claims.KV(), nil, []clientv3.Op{clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(key)}, nil)
-	if err != nil {
-		return 0, err
-	}
-	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 && !again {
-		if e, err := decode[entry](key, kvs[0].Value); err == nil {
-			m.earlier = e.info(m.cfg.Name)
-		}
-	}
-	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		return clientv3.LeaseID(kvs[0].Lease), nil // if it is another claim's, the guard of the entry refuses it
-	}
-	return 0, etcdclaims.ErrLost
+// namesake is what etcd has under the name of a member, at a revision.
+type namesake struct {
+	rev           int64
+	entry, away   *mvccpb.KeyValue // nil if there is none
+	evicted, spec *mvccpb.KeyValue
 }
 
-// enter puts the entry under the guard of its claim.
-func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clientv3.LeaseID, specRev int64, again bool) error {
+// namesake returns the reads of a namesake, and what reads their results.
+func (m *Member) namesake() (ops []clientv3.Op, from func(*clientv3.TxnResponse) namesake) {
+	ops = []clientv3.Op{
+		clientv3.OpGet(m.keys.member(m.cfg.Name)), clientv3.OpGet(m.keys.away(m.cfg.Name)),
+		clientv3.OpGet(m.keys.evicted(m.cfg.Name)), clientv3.OpGet(m.keys.spec()),
+	}
+	return ops, func(resp *clientv3.TxnResponse) namesake {
+		r := resp.Responses
+		return namesake{resp.Header.Revision, only(r[0]), only(r[1]), only(r[2]), only(r[3])}
+	}
+}
+
+// lookAround returns the lease of a claim, and what there is under the member's name.
+// Unless the member joins again, it also notes the process that has the name: that process
+// may own slots for a while. The member does not join beside others that it cannot plan with.
+func (m *Member) lookAround(ctx context.Context, claim *etcdclaims.Claim, again bool) (clientv3.LeaseID, namesake, error) {
+	ops, from := m.namesake()
+	ops = append(ops, clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(m.keys.root, clientv3.WithPrefix()))
+	resp, err := commit(ctx, m.claims.KV(), nil, ops, nil)
+	if err != nil {
+		return 0, namesake{}, err
+	}
+	if !again {
+		all := newList(m.keys.root, resp.Responses[len(ops)-1].GetResponseRange().Kvs)
+		if all.later != nil {
+			return 0, namesake{}, fmt.Errorf("another member cannot be planned with: %w", all.later)
+		}
+		if earlier := all.members[m.cfg.Name]; earlier.Instance != "" {
+			m.earlier = earlier
+		}
+	}
+	if kv := only(resp.Responses[len(ops)-2]); kv != nil {
+		return clientv3.LeaseID(kv.Lease), from(resp), nil // if it is another claim's, the guard of the entry refuses it
+	}
+	return 0, namesake{}, etcdclaims.ErrLost
+}
+
+// mayReplace returns an error if the member must not take the place of an entry. The first
+// time, it replaces a member of the same name; when it joins again, only what is left over
+// of itself.
+func (m *Member) mayReplace(kv *mvccpb.KeyValue, again bool) error {
+	if kv == nil {
+		return nil
+	}
+	e, err := readEntry(kv)
+	switch {
+	case again && (err != nil || e.Instance != m.claims.Instance()):
+		return errors.Join(ErrReplaced, err)
+	case newer(kv) != nil:
+		return fmt.Errorf("a process of a later version is the member: %w", newer(kv))
+	}
+	return nil
+}
+
+// enter puts the entry under the guard of its claim. It ends a reservation of the name,
+// except one of a later version: that one lapses.
+func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clientv3.LeaseID, specRev int64, have namesake, again bool) error {
 	key := m.keys.member(m.cfg.Name)
-	value := encode(entry{valueVersion, claim.ID(), m.claims.Instance(), m.cfg.Weight, m.cfg.Address, m.cfg.Zone, time.Now().UTC()})
-	enter := func(rev int64) error {
+	value := encode(entry{
+		Version: valueVersion, Claim: claim.ID(), Instance: m.claims.Instance(), Weight: m.cfg.Weight,
+		Address: m.cfg.Address, Zone: m.cfg.Zone, Since: time.Now().UTC(),
+	})
+	entered := func(rev int64) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.claim, m.entry, m.since, m.pause = claim, value, rev, 0
@@ -117,47 +164,40 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 	m.mu.Lock()
 	m.tried = value
 	m.mu.Unlock()
-	cmps := append(claim.Held(), absent(m.keys.evicted(m.cfg.Name)), clientv3.Compare(clientv3.ModRevision(m.keys.spec()), "=", specRev))
-	mine := absent(key)
+	els, from := m.namesake()
 	for {
-		all := cmps
-		if again { // the first time, a member of the same name is replaced
-			all = append(all[:len(all):len(all)], mine)
+		switch {
+		case have.entry != nil && string(have.entry.Value) == value:
+			return entered(have.entry.ModRevision) // an earlier reply was lost
+		case have.evicted != nil:
+			return readEviction(m.cfg.Name, have.evicted)
+		case have.spec == nil || have.spec.ModRevision != specRev:
+			return fmt.Errorf("group %q was removed meanwhile", m.cfg.Group) // or nearly: another try finds out
 		}
-		resp, err := commit(ctx, m.claims.KV(), all,
-			[]clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(lease)), clientv3.OpDelete(m.keys.away(m.cfg.Name), clientv3.WithPrevKV())},
-			[]clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(m.keys.evicted(m.cfg.Name))})
+		if err := m.mayReplace(have.entry, again); err != nil {
+			return err
+		}
+		cmps := append(claim.Held(), absent(m.keys.evicted(m.cfg.Name)), clientv3.Compare(clientv3.ModRevision(m.keys.spec()), "=", specRev),
+			unchanged(key, have.rev), unchanged(m.keys.away(m.cfg.Name), have.rev))
+		then := []clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(lease))}
+		if newer(have.away) == nil {
+			then = append(then, clientv3.OpDelete(m.keys.away(m.cfg.Name), clientv3.WithPrevKV()))
+		}
+		resp, err := commit(ctx, m.claims.KV(), cmps, then, els)
 		if err != nil {
 			return err
 		}
 		if resp.Succeeded {
 			m.wg.Go(func() { revoke(m.claims.Etcd().Ctx(), m.claims, resp.Responses[1:], clientv3.NoLease) })
-			return enter(resp.Header.Revision)
+			return entered(resp.Header.Revision)
 		}
-		if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
-			e, err := decode[eviction](string(kvs[0].Key), kvs[0].Value)
-			if err != nil {
-				return err
-			}
-			return &EvictedError{m.cfg.Name, e.Reason, e.By, e.Until}
-		}
-		kvs := resp.Responses[0].GetResponseRange().Kvs
-		if len(kvs) > 0 && string(kvs[0].Value) == value {
-			return enter(kvs[0].ModRevision) // an earlier reply was lost
-		}
+		have = from(resp)
 		if err := claim.Err(); err != nil {
 			return err
 		}
 		if owns, err := claim.Owns(ctx); err != nil || !owns {
 			return errors.Join(err, claim.Err())
 		}
-		if len(kvs) == 0 {
-			return fmt.Errorf("group %q was removed meanwhile", m.cfg.Group) // or nearly: another try finds out
-		}
-		if e, err := decode[entry](key, kvs[0].Value); err != nil || e.Instance != m.claims.Instance() {
-			return errors.Join(ErrReplaced, err)
-		}
-		mine = clientv3.Compare(clientv3.ModRevision(key), "=", kvs[0].ModRevision) // left over from before
 	}
 }
 
@@ -182,17 +222,43 @@ func (m *Member) depart() {
 	key := m.keys.member(m.cfg.Name)
 	then := []clientv3.Op{clientv3.OpDelete(key)}
 	if m.cfg.Away > 0 && errors.Is(m.Err(), ErrLeft) {
-		grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
-		lease, err := m.claims.GrantLease(grant, m.cfg.Away)
-		cancel()
-		if err == nil {
-			away := entry{Version: valueVersion, Weight: m.cfg.Weight, Address: m.cfg.Address, Zone: m.cfg.Zone, Since: time.Now().UTC()}
-			then = append(then, clientv3.OpPut(m.keys.away(m.cfg.Name), encode(away), clientv3.WithLease(lease)))
-		} else {
+		reserve, err := m.reserve(ctx)
+		if err != nil {
 			m.log.Warn("slots not reserved for the member's return", zap.Error(err))
 		}
+		then = append(then, reserve...)
 	}
 	m.remove(ctx, value, then...)
+}
+
+// reserve returns the operations that reserve the slots that the member owns for its
+// return. A reservation of a later version stays as it is.
+func (m *Member) reserve(ctx context.Context) ([]clientv3.Op, error) {
+	key := m.keys.away(m.cfg.Name)
+	resp, err := commit(ctx, m.claims.KV(), nil, []clientv3.Op{clientv3.OpGet(key)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := newer(only(resp.Responses[0])); err != nil {
+		return nil, err
+	}
+	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
+	defer cancel()
+	lease, err := m.claims.GrantLease(grant, m.cfg.Away)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	away := entry{Version: valueVersion, Weight: m.cfg.Weight, Address: m.cfg.Address, Zone: m.cfg.Zone, Since: now, Until: now.Add(m.cfg.Away)}
+	m.mu.Lock()
+	for slot, r := range m.runs {
+		if r.claim != nil && r.claim.Err() == nil {
+			away.Slots = away.Slots.with(slot)
+		}
+	}
+	m.mu.Unlock()
+	put := clientv3.OpPut(key, encode(away), clientv3.WithLease(lease))
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{unchanged(key, resp.Header.Revision)}, []clientv3.Op{put}, nil)}, nil
 }
 
 // erase gives up a claim, so that no late request can put an entry under its guard, and

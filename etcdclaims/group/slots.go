@@ -139,8 +139,8 @@ func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait ti
 	}
 	for _, move := range plan.Moves {
 		to := instances[move.To]
-		if move.From == "" || to == "" {
-			continue // nobody owns it; or its target is away
+		if a.Owners[move.Slot].Member != move.From || move.From == "" || to == "" {
+			continue // nobody owns it, or it is reserved; or its target is away
 		}
 		if room--; room < 0 {
 			return offers, min(wait, m.cfg.MoveInterval/8+time.Millisecond)

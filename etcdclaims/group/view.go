@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,8 +33,7 @@ type View struct {
 	changed chan struct{}         // closed at the next change
 	rev     int64                 // of the last read of the members; 0: none yet
 	synced  bool                  // the owners have been read
-	members map[string]MemberInfo // by name
-	evicted map[string]*EvictedError
+	list                          // as it was read last
 	known   map[string]MemberInfo // by instance, also of those that left and still own slots
 	seen    map[string]time.Time  // by instance: since when it is a member
 	owners  []Owner               // by slot
@@ -87,8 +85,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 func newView(claims *etcdclaims.Client, k keys, slots int, log *zap.Logger) *View {
 	v := &View{
 		claims: claims, keys: k, slots: slots, log: log, opened: time.Now(), changed: make(chan struct{}),
-		members: make(map[string]MemberInfo), evicted: make(map[string]*EvictedError), known: make(map[string]MemberInfo),
-		seen: make(map[string]time.Time), owners: make([]Owner, slots), last: make([]string, slots),
+		known: make(map[string]MemberInfo), seen: make(map[string]time.Time), owners: make([]Owner, slots), last: make([]string, slots),
 	}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wg.Go(v.followMembers)
@@ -212,43 +209,25 @@ func (v *View) readMembers() (rev int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	members, evicted := make(map[string]MemberInfo), make(map[string]*EvictedError)
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		key := strings.TrimPrefix(string(kv.Key), v.keys.root)
-		dir, name, _ := strings.Cut(key, "/")
-		var err error
-		switch dir + "/" {
-		case dirMember, dirAway: // in this order: an entry of one that is back is the later one
-			var e entry
-			if e, err = decode[entry](key, kv.Value); err == nil {
-				if have, ok := members[name]; !ok || have.Instance == "" {
-					members[name] = e.info(name)
-				}
-			}
-		case dirEvicted:
-			var e eviction
-			if e, err = decode[eviction](key, kv.Value); err == nil {
-				evicted[name] = &EvictedError{Member: name, Reason: e.Reason, By: e.By, Until: e.Until}
-			}
-		}
-		if err != nil {
-			v.log.Warn("member ignored: its entry cannot be read", zap.Error(err))
-		}
+	now := time.Now()
+	l := newList(v.keys.root, resp.Responses[0].GetResponseRange().Kvs)
+	for _, err := range l.strange {
+		v.log.Warn("member ignored: its entry cannot be read", zap.Error(err))
 	}
 	rev = resp.Header.Revision
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now, first := time.Now(), v.rev == 0
+	first := v.rev == 0
 	v.rev = rev
-	if !first && maps.Equal(members, v.members) && maps.EqualFunc(evicted, v.evicted, func(a, b *EvictedError) bool { return *a == *b }) {
+	if !first && l.equal(v.list) {
 		return rev, nil
 	}
 	if now.Sub(v.listed) >= agreeTime {
 		v.unrest = now
 	}
-	v.members, v.evicted, v.listed = members, evicted, now
+	v.list, v.listed = l, now
 	present := make(map[string]bool)
-	for _, m := range members {
+	for _, m := range l.members {
 		if m.Instance == "" {
 			continue
 		}

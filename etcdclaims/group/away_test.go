@@ -1,0 +1,130 @@
+package group_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/group"
+)
+
+// ownedBy returns the slots of a member.
+func ownedBy(v *group.View, name string) (slots []int) {
+	for slot, o := range v.Assignment().Owners {
+		if o.Member == name {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+// While a member with a static name is away, all others are replaced by new processes. It
+// gets the slots back that it had.
+func TestAwayWhileTheOthersRestart(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 24
+		static := config("c", slots)
+		static.Away = time.Hour
+		b, d := w.join(config("b", slots)), w.join(config("d", slots))
+		time.Sleep(3 * sec)
+		c := w.join(static)
+		v := w.view()
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["c"] == slots/3 })
+		had := ownedBy(v, "c")
+		c.leave()
+		if kept := reserved(v, "c"); !slices.Equal(kept, had) {
+			w.Fatalf("slots %v are reserved, want %v", kept, had)
+		}
+		b.die()
+		d.die()
+		w.within(2*ttl, "nobody is there", func() bool { return counts(v)[""] == slots })
+		w.join(config("a", slots))
+		w.join(config("e", slots))
+		w.within(20*sec, "balanced", func() bool { return counts(v)["a"] == slots/3 && counts(v)["e"] == slots/3 })
+		w.join(static)
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && owned(v) })
+		if has := ownedBy(v, "c"); !slices.Equal(has, had) {
+			w.Errorf("it has slots %v, it had %v", has, had)
+		}
+		w.history(slots)
+		w.noOverlap()
+	})
+}
+
+func reserved(v *group.View, name string) (slots []int) {
+	for slot, o := range v.Assignment().Owners {
+		if o.Reserved == name {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+// All members leave and are back in another order. Each has the slots that it had.
+func TestAllAreAway(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 24
+		cfg := func(name string) group.Config {
+			cfg := config(name, slots)
+			cfg.Away = time.Hour
+			return cfg
+		}
+		processes := make(map[string]*process)
+		for _, name := range []string{"c", "a", "b"} {
+			processes[name] = w.join(cfg(name))
+			time.Sleep(3 * sec)
+		}
+		v := w.view()
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && owned(v) })
+		before := v.Assignment().Owners
+		for _, name := range []string{"b", "a", "c"} {
+			processes[name].leave()
+		}
+		for _, name := range []string{"c", "b", "a"} {
+			w.join(cfg(name))
+			time.Sleep(3 * sec)
+		}
+		w.within(20*sec, "all slots are owned", func() bool { return owned(v) })
+		for slot, o := range v.Assignment().Owners {
+			if o.Member != before[slot].Member {
+				w.Errorf("slot %d is %s's, was %s's", slot, o.Member, before[slot].Member)
+			}
+		}
+		w.history(slots)
+		w.noOverlap()
+	})
+}
+
+// A reservation of an earlier version does not name slots. It reserves a share.
+func TestAwayWithoutSlots(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 12
+		b := config("b", slots)
+		b.Away = time.Hour
+		a := w.join(config("a", slots))
+		p := w.join(b)
+		v := w.view()
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == slots/2 })
+		p.leave()
+		key := w.root() + "away/b"
+		value, _, found := strings.Cut(w.value(key), `,"until"`)
+		if !found {
+			w.Fatalf("the value is %q", value)
+		}
+		w.put(key, value+"}")
+		time.Sleep(5 * sec)
+		if n := counts(v); n["a"] != slots/2 || n[""] != slots/2 {
+			w.Errorf("while b is away: %v", n)
+		}
+		if len(reserved(v, "b")) > 0 {
+			w.Error("slots are reserved by name")
+		}
+		w.join(b)
+		w.within(5*sec, "b is back", func() bool { return counts(v)["b"] == slots/2 })
+		w.ok(a.Err())
+	})
+}

@@ -1,0 +1,62 @@
+package group_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// deafness is each way in which a watch can keep something back.
+var deafness = map[string]claimtest.Fault{
+	"every event":  {Edit: func(reply any) { reply.(*pb.WatchResponse).Events = nil }},
+	"create reply": {LoseReply: true},
+	"late events":  {Edit: func(any) { time.Sleep(time.Hour) }},
+	"stream":       {DelayRequest: time.Hour},
+}
+
+// A view whose watches keep something back hears of members within 16 s: it reads the list
+// each 10 s, and gives up after 5 s on a watch that does not begin. A member hears of
+// slots within a renewal interval.
+func TestDeafView(t *testing.T) {
+	t.Parallel()
+	for how, fault := range deafness {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				const slots = 6
+				host := w.server.Host(w.T)
+				fault.On, fault.Times = claimtest.Watch, -1
+				deaf := host.Inject(fault)
+				w.join(config("a", slots))
+				v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
+				w.ok(err)
+				w.Cleanup(v.Close)
+				has := func(name string) func() bool {
+					return func() bool {
+						return slices.ContainsFunc(v.Assignment().Members, func(m group.MemberInfo) bool { return m.Name == name })
+					}
+				}
+				for _, name := range []string{"b", "c"} {
+					p := w.join(config(name, slots))
+					w.within(16*sec, name+" is seen", has(name))
+					w.within(ttl, name+" is seen as an owner", func() bool { return counts(v)[name] > 0 })
+					p.leave()
+					w.within(16*sec, name+" is not seen", func() bool { return !has(name)() })
+				}
+				if deaf.Hits() == 0 {
+					w.Error("no watch was deaf")
+				}
+				deaf.Remove()
+				host.Break() // what was lost stays lost on an open stream
+				time.Sleep(16 * sec)
+				w.join(config("d", slots))
+				w.within(sec, "d is seen", has("d"))
+			})
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package group
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// list is what the keys of a group have about its members. It is not changed once it is
+// made.
+type list struct {
+	members  map[string]MemberInfo // by name, also those that are away
+	evicted  map[string]*EvictedError
+	reserved map[string]reservation // by name of the member that is away
+	strange  []error                // entries that cannot be read
+	later    error                  // of a member whose entry is of a later version, and unknown
+}
+
+// reservation has the slots of a member that went away, and the revision at which it did.
+type reservation struct {
+	rev   int64
+	slots string // a slotSet, which cannot be compared
+}
+
+// newList reads the keys below the root of a group.
+func newList(root string, kvs []*mvccpb.KeyValue) list {
+	l := list{members: make(map[string]MemberInfo), evicted: make(map[string]*EvictedError), reserved: make(map[string]reservation)}
+	for _, kv := range kvs {
+		dir, name, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
+		switch dir + "/" {
+		case dirMember, dirAway: // away comes first: the entry of a member that is back is the later one
+			e, err := readEntry(kv)
+			if err != nil {
+				l.strange = append(l.strange, err)
+				if newer(kv) != nil {
+					l.later = newer(kv)
+				}
+				continue
+			}
+			if have, ok := l.members[name]; !ok || have.Instance == "" {
+				l.members[name] = e.info(name)
+			}
+			if dir+"/" == dirAway && len(e.Slots) > 0 {
+				l.reserved[name] = reservation{kv.ModRevision, string(e.Slots)}
+			}
+		case dirEvicted:
+			l.evicted[name] = readEviction(name, kv)
+		}
+	}
+	return l
+}
+
+// readEntry reads the entry of a member. Of a later version it takes what plans need.
+func readEntry(kv *mvccpb.KeyValue) (entry, error) {
+	if newer(kv) == nil {
+		return decode[entry](string(kv.Key), kv.Value)
+	}
+	var e struct {
+		Instance *string `json:"instance"`
+		Weight   *int    `json:"weight"`
+	}
+	if json.Unmarshal(kv.Value, &e) != nil || e.Weight == nil || *e.Weight < 0 || *e.Weight > MaxWeight {
+		return entry{}, newer(kv)
+	}
+	out := entry{Weight: *e.Weight}
+	if e.Instance != nil {
+		out.Instance = *e.Instance
+	}
+	return out, nil
+}
+
+// readEviction reads an eviction. The key alone keeps the name off the list, whatever can
+// be read of its value.
+func readEviction(name string, kv *mvccpb.KeyValue) *EvictedError {
+	var e eviction
+	_ = json.Unmarshal(kv.Value, &e)
+	return &EvictedError{Member: name, Reason: e.Reason, By: e.By, Until: e.Until}
+}
+
+func (l list) equal(other list) bool {
+	return maps.Equal(l.members, other.members) && maps.Equal(l.reserved, other.reserved) &&
+		maps.EqualFunc(l.evicted, other.evicted, func(a, b *EvictedError) bool { return *a == *b })
+}
+
+// assign returns the state of the group, given the owners of its slots, without their
+// names, and the members by their instances. It keeps the owners.
+func (l list) assign(owners []Owner, known map[string]MemberInfo) Assignment {
+	a, listed := Assignment{Owners: owners}, l.listed()
+	for name := range listed {
+		a.Members = append(a.Members, l.members[name])
+	}
+	slices.SortFunc(a.Members, func(a, b MemberInfo) int { return cmp.Compare(a.Name, b.Name) })
+	reserved := l.reservations(listed, len(owners))
+	for slot := range owners {
+		owners[slot].Member, owners[slot].Reserved = known[owners[slot].Instance].Name, ""
+		if !listed[owners[slot].Member] {
+			owners[slot].Reserved = reserved[slot]
+		}
+	}
+	return a
+}
+
+// listed returns the names that the plan is about: those that are not evicted.
+func (l list) listed() map[string]bool {
+	names := make(map[string]bool, len(l.members))
+	for name := range l.members {
+		if l.evicted[name] == nil {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// reservations returns the name of the member that is away, by slot. Of several that had
+// the slot it is the one that left last.
+func (l list) reservations(listed map[string]bool, slots int) []string {
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(l.reserved)), func(name string) bool {
+		return !listed[name] || l.members[name].Instance != ""
+	})
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(l.reserved[a].rev, l.reserved[b].rev) })
+	of := make([]string, slots)
+	for _, name := range names {
+		set := slotSet(l.reserved[name].slots)
+		for slot := range min(slots, 8*len(set)) {
+			if set.has(slot) {
+				of[slot] = name
+			}
+		}
+	}
+	return of
+}

@@ -1,0 +1,160 @@
+package group
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/wire"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+)
+
+// Names yields the names of the groups under the client's prefix, in no particular order:
+// of all that a member has joined, until [Remove]. It reads two keys for each group, and
+// one more at the end. A group that a later version of this package has made is left out.
+// A passthrough client has no groups. The sequence ends after the first error.
+func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if claims.Passthrough() {
+			return
+		}
+		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
+		for kv, err := range wire.Subtrees(ctx, claims.KV(), readTimeout, claims.Prefix()+"group/", specOf) {
+			if err != nil {
+				yield("", fmt.Errorf("list the groups: %w", err))
+				return
+			}
+			if s, err := decode[spec](string(kv.Key), kv.Value); err == nil && !yield(s.Group, nil) {
+				return
+			}
+		}
+	}
+}
+
+// State is what etcd has of a group, apart from the owners of its slots. It is for tools
+// that look at a group once. A [View] follows a group.
+type State struct {
+	Group   string
+	Slots   int
+	Members []MemberState // by name; those that are away or evicted are included
+
+	keys keys
+	list list
+}
+
+// MemberState is a member as it is in etcd.
+type MemberState struct {
+	MemberInfo
+	// Lease is the lease of the member's entry, or of its reservation while it is away. It
+	// is 0 if the name has only an eviction.
+	Lease clientv3.LeaseID
+	// Reserved is how many slots are reserved for the member while it is away.
+	Reserved int
+	// Evicted describes the eviction. It is nil unless the name is kept off the list. Until
+	// is zero if the eviction cannot be read.
+	Evicted *EvictedError
+	// Err is why the entry cannot be read. The plan then ignores the member.
+	Err error
+}
+
+// Away reports whether the member has left, and its slots are reserved.
+func (m MemberState) Away() bool { return m.Instance == "" && m.Lease != 0 && m.Err == nil }
+
+// Read reads the state of a group. It sends one request. The errors are those of [Open].
+func Read(ctx context.Context, claims *etcdclaims.Client, name string) (State, error) {
+	if err := checkName("group", name); err != nil {
+		return State{}, err
+	}
+	if claims.Passthrough() {
+		return State{}, fmt.Errorf("group %q: %w", name, etcdclaims.ErrPassthrough)
+	}
+	s, err := readState(ctx, claims, newKeys(claims.Prefix(), name))
+	if err != nil {
+		return State{}, fmt.Errorf("read group %q: %w", name, err)
+	}
+	return s, nil
+}
+
+func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, error) {
+	resp, err := read(ctx, claims.KV(), clientv3.OpGet(k.root, clientv3.WithPrefix()))
+	if err != nil {
+		return State{}, permission(err)
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	s := State{Group: k.group, keys: k, list: newList(k.root, kvs)}
+	byName := make(map[string]*MemberState)
+	for _, kv := range kvs { // away before evicted before member
+		dir, name, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), k.root), "/")
+		if dir == "spec" && name == "" {
+			have, err := decode[spec](string(kv.Key), kv.Value)
+			if err != nil {
+				return State{}, err
+			}
+			s.Slots = have.Slots
+			continue
+		}
+		m := byName[name]
+		if m == nil {
+			m = &MemberState{MemberInfo: MemberInfo{Name: name}}
+			byName[name] = m
+		}
+		switch dir + "/" {
+		case dirMember, dirAway:
+			e, err := readEntry(kv)
+			m.MemberInfo, m.Lease, m.Err = e.info(name), clientv3.LeaseID(kv.Lease), err
+		case dirEvicted:
+			m.Evicted = s.list.evicted[name]
+		}
+	}
+	if s.Slots == 0 {
+		return State{}, ErrNoGroup
+	}
+	for _, name := range s.list.reservations(s.list.listed(), s.Slots) {
+		if name != "" {
+			byName[name].Reserved++
+		}
+	}
+	for _, m := range slices.SortedFunc(maps.Values(byName), func(a, b *MemberState) int { return cmp.Compare(a.Name, b.Name) }) {
+		s.Members = append(s.Members, *m)
+	}
+	return s, nil
+}
+
+// permission makes an error of etcd match etcdclaims.ErrPermissionDenied if it is one.
+func permission(err error) error {
+	if code := wire.Code(err); code == codes.PermissionDenied || code == codes.Unauthenticated {
+		return fmt.Errorf("%w: %w", etcdclaims.ErrPermissionDenied, err)
+	}
+	return err
+}
+
+// SlotPrefix returns the prefix of the keys of the group's slots, for Client.List.
+func (s State) SlotPrefix() string { return s.keys.slots() }
+
+// SlotKey returns the key of a slot's claim.
+func (s State) SlotKey(slot int) string { return s.keys.slot(slot) }
+
+// Assign returns the assignment of the slots whose claims are given. It ignores claims that
+// are not of the group's slots.
+func (s State) Assign(held iter.Seq[etcdclaims.Info]) Assignment {
+	owners := make([]Owner, s.Slots)
+	for i := range held {
+		if slot, ok := s.keys.slotOf(i.Key); ok && slot < s.Slots && i.Held && i.Kind == "" {
+			owners[slot] = Owner{Instance: i.Instance, Token: fencing.Token{Key: i.Key, Fence: i.Fence}}
+		}
+	}
+	known := make(map[string]MemberInfo)
+	for _, m := range s.list.members {
+		if m.Instance != "" {
+			known[m.Instance] = m
+		}
+	}
+	return s.list.assign(owners, known)
+}
