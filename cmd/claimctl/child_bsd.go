@@ -7,6 +7,9 @@ import (
 	"syscall"
 )
 
+// lastSignal is the last signal that all these systems have.
+const lastSignal = 31
+
 const canAwaitEnd = false
 
 func awaitEnd(int) {}

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lastSignal is the last of the real-time signals.
+const lastSignal = 64
+
 // canAwaitEnd is whether a process can be waited for that keeps its number.
 const canAwaitEnd = true
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,16 +18,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passedOn are the signals that the command gets when claimctl gets them.
-var passedOn = []os.Signal{
-	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
-	syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGALRM,
+// passedOn are the signals that the command gets when claimctl gets them: all but
+// those in kept.
+var passedOn = func() (all []os.Signal) {
+	for n := syscall.Signal(1); n <= lastSignal; n++ {
+		if !slices.Contains(kept, n) {
+			all = append(all, n)
+		}
+	}
+	return all
+}()
+
+// kept are the signals that are about claimctl itself.
+var kept = []syscall.Signal{
+	syscall.SIGKILL, syscall.SIGSTOP, // no process can handle them
+	syscall.SIGCHLD, // its child ended or stopped
+	syscall.SIGPIPE, // its own output is closed
+	syscall.SIGURG,  // Go's runtime sends it all the time
+	syscall.SIGPROF, // Go's runtime takes it for its profiler, and hands it to nobody
+	// A group in the background gets them when it uses the terminal. If they were
+	// handled, the system would repeat the call, and send them again, for ever.
+	syscall.SIGTTIN, syscall.SIGTTOU,
 }
 
-// ends reports whether a signal asks a process to end.
+// ends reports whether a signal asks a process to end. ABRT is what systemd's watchdog
+// sends.
 func ends(sig os.Signal) bool {
 	switch sig {
-	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
+	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGABRT:
 		return true
 	}
 	return false
@@ -42,7 +61,7 @@ func signalNumber(sig os.Signal) int {
 
 // parseSignal takes TERM, SIGTERM and 15.
 func parseSignal(s string) (os.Signal, error) {
-	if n, err := strconv.Atoi(s); err == nil && n > 0 && unix.SignalName(syscall.Signal(n)) != "" {
+	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= lastSignal {
 		return syscall.Signal(n), nil
 	}
 	name := strings.ToUpper(s)

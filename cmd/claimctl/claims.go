@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -23,8 +24,9 @@ type claimView struct {
 	Owner    string     `json:"owner,omitempty"`
 	Instance string     `json:"instance,omitempty"`
 	Claim    string     `json:"claim,omitempty"`
-	Since    *time.Time `json:"since,omitempty"`
-	Expires  *time.Time `json:"expires,omitempty"` // unless renewed
+	Since    *time.Time `json:"since,omitempty"`        // when it asked for the key
+	Began    int64      `json:"began,omitempty,string"` // etcd's revision at which it got the key, where known
+	Expires  *time.Time `json:"expires,omitempty"`      // unless renewed
 	Attempt  int        `json:"attempt,omitempty"`
 	Kind     string     `json:"kind,omitempty"`
 	Slots    int        `json:"slots,omitempty"`  // how many the key has
@@ -43,6 +45,10 @@ func viewClaim(i etcdclaims.Info) claimView {
 	v := claimView{
 		Key: i.Key, Held: i.Held, Fence: i.Fence, Owner: i.Owner, Instance: i.Instance, Claim: i.Claim,
 		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Slots: i.Slots, Shared: i.Shared, Note: text(i.Note),
+	}
+	// Those that share a key have one fence, which is as old as the first of them.
+	if i.Held && i.Slots == 0 && i.Shared == 0 && !strings.Contains(i.Key, etcdclaims.SharedPrefix("")) {
+		v.Began = i.Revision()
 	}
 	if i.Lease != 0 {
 		v.Lease = fmt.Sprintf("%016x", int64(i.Lease))
@@ -76,7 +82,7 @@ func text(b []byte) string {
 
 func (v claimView) name() string { return v.Key }
 
-var claimHeader = []string{"KEY", "FENCE", "OWNER", "SINCE", "ATTEMPT", "KIND", "WAITING", "LONGEST", "NOTE"}
+var claimHeader = []string{"KEY", "FENCE", "OWNER", "ASKED", "ATTEMPT", "KIND", "WAITING", "LONGEST", "NOTE"}
 
 func (v claimView) cells() []string {
 	kind := v.Kind
@@ -113,6 +119,10 @@ read at one revision of etcd, page by page, unless etcd compacts it meanwhile. A
 with slots has one line for their number, and one for each slot that is held:
 KEY#slot-0 and so on; the first has those who wait for a slot. A key that callers
 share has one line of the kind shared, and one for each of them: KEY#shared-ID.
+
+ASKED is when the holder asked for the key, by the clock of its process: its wait in
+line is part of that time. etcd has no time at which it got the key, only the revision,
+which is "began" in JSON.
 
 WAITING is how many callers are in the key's line, LONGEST how long the first of them
 has waited, by the clock of its process. Callers within the client that holds the key

@@ -164,13 +164,20 @@ func TestSlots(t *testing.T) {
 	if x.Slots != 2 || len(x.Holders) != 1 || x.Holders[0].Fence != one.Fence() {
 		t.Errorf("%+v", x)
 	}
-	if out := w.ok("explain", "licence"); !strings.Contains(out, "2 slots, 1 of them held") || !strings.Contains(out, one.Key()+": api-7, fence "+fmt.Sprint(one.Fence())) {
+	if out := w.ok("explain", "licence"); !strings.Contains(out, "2 slots, 1 held") || !strings.Contains(out, one.Key()+": api-7, fence "+fmt.Sprint(one.Fence())) {
 		t.Errorf("explain: %s", out)
 	}
 	w.ok("release", one.Key(), "--fence", fmt.Sprint(one.Fence()))
 	w.ok("resize", "licence", "3")
 	two, err := a.TryAcquire(ctx, "licence", etcdclaims.Slots(3))
 	w.noErr(err)
+	three, err := a.TryAcquire(ctx, "licence", etcdclaims.Slots(3))
+	w.noErr(err)
+	w.ok("resize", "licence", "1") // who has a slot too many keeps it
+	if x := as[explanation](w, "explain", "licence"); x.Slots != 1 || len(x.Holders) != 2 {
+		t.Errorf("%+v", x)
+	}
+	w.noErr(three.Release(ctx))
 	w.fails(exitFailure, "held", "resize", "licence", "0")
 	w.fails(exitUsage, "not a number", "resize", "licence", "--", "-1")
 	w.noErr(two.Release(ctx))
@@ -195,7 +202,7 @@ func TestShared(t *testing.T) {
 	if x.Shared != 2 || len(x.Holders) != 2 || x.Fence != one.Fence() {
 		t.Errorf("%+v", x)
 	}
-	if out := w.ok("explain", "dataset"); !strings.Contains(out, fmt.Sprintf("shared by 2 callers, with the fence %d", one.Fence())) || !strings.Contains(out, ": api-8, fence ") {
+	if out := w.ok("explain", "dataset"); !strings.Contains(out, fmt.Sprintf("shared by 2 callers, with the fence %d", one.Fence())) || !strings.Contains(out, ": api-8, asked ") {
 		t.Errorf("explain: %s", out)
 	}
 	w.fails(exitFailure, "over", "release", "dataset", "--fence", "1")
@@ -351,8 +358,34 @@ func TestDrill(t *testing.T) {
 	if err := first.Err(); !strings.Contains(err.Error(), "game day") {
 		t.Errorf("the holder lost it with %v", err)
 	}
-	if out := w.ok("drill", "k", "--yes", "--alone"); !strings.Contains(out, "sees the key free") {
+	if out := w.ok("drill", "k", "--yes", "--alone"); !strings.Contains(out, "sees the key free") || !strings.Contains(out, "is refused") {
 		t.Errorf("alone: %s", out)
 	}
 	w.isFree("k")
+	slot := w.claim(a, "licence", etcdclaims.Slots(2)).Slot()
+	w.fails(exitUsage, "the key has 2 slots", "drill", "licence")
+	w.ok("drill", etcdclaims.SlotKey("licence", slot), "--yes", "--alone")
+	w.claim(a, "dataset", etcdclaims.Shared())
+	w.fails(exitUsage, "1 callers share the key", "drill", "dataset")
+}
+
+// The last step of a drill is a write, which fails where etcd carries it out.
+func TestDrillWrites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.client("api-7")
+	claim := w.claim(c, "k")
+	scratch := "/scratch" + w.prefix
+	v := &drillView{Key: "k", Fence: claim.Fence()}
+	step := func(string, ...any) { t.Error("a write of the owner is refused") }
+	if err := v.refused(t.Context(), c, claim.Token(), scratch, step); err == nil || !strings.Contains(err.Error(), "was carried out") {
+		t.Errorf("%v", err)
+	}
+	w.noErr(claim.Release(t.Context()))
+	steps := 0
+	w.noErr(v.refused(t.Context(), c, claim.Token(), scratch, func(string, ...any) { steps++ }))
+	resp, err := w.etcd.Get(t.Context(), scratch, clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 0 || steps != 1 {
+		t.Errorf("%d steps, left behind: %v, %v", steps, resp, err)
+	}
 }

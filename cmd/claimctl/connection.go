@@ -11,6 +11,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/client/pkg/v3/srv"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -22,6 +24,9 @@ type connection struct {
 	caCert, cert, key  string
 	serverName         string
 	user, password     string
+	discovery          string // domain of the SRV records
+	discoveryName      string
+	insecureDiscovery  bool
 	insecureTransport  bool
 	insecureSkipVerify bool
 	dialTimeout        time.Duration
@@ -34,11 +39,14 @@ type connection struct {
 // The flags that claimctl takes from etcdctl's environment.
 var etcdctlFlags = []string{
 	"endpoints", "cacert", "cert", "key", "user", "password", "insecure-transport", "insecure-skip-tls-verify",
-	"tls-server-name", "dial-timeout", "command-timeout", "keepalive-time", "keepalive-timeout", "debug", "write-out",
+	"discovery-srv", "discovery-srv-name", "insecure-discovery", "tls-server-name", "dial-timeout", "command-timeout", "keepalive-time", "keepalive-timeout", "debug", "write-out",
 }
 
 func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&c.endpoints, "endpoints", []string{"127.0.0.1:2379"}, "etcd endpoints")
+	flags.StringVarP(&c.discovery, "discovery-srv", "d", "", "domain name to query for SRV records describing cluster endpoints")
+	flags.StringVar(&c.discoveryName, "discovery-srv-name", "", "service name to query when using DNS discovery")
+	flags.BoolVar(&c.insecureDiscovery, "insecure-discovery", true, "accept insecure SRV records describing cluster endpoints")
 	flags.StringVar(&c.caCert, "cacert", "", "verify certificates of the servers using this CA bundle")
 	flags.StringVar(&c.cert, "cert", "", "identify the client using this TLS certificate file")
 	flags.StringVar(&c.key, "key", "", "identify the client using this TLS key file")
@@ -78,8 +86,33 @@ func (a *app) fromEnvironment(cmd *cobra.Command) error {
 	return set("prefix", "CLAIMCTL_PREFIX")
 }
 
+// discover replaces the endpoints by those of the SRV records of a domain, as etcdctl does.
+func (c *connection) discover() error {
+	if c.discovery == "" {
+		return nil
+	}
+	found, err := srv.GetClient("etcd-client", c.discovery, c.discoveryName)
+	if err != nil {
+		return &exitError{exitUnreachable, fmt.Errorf("discover etcd in %q: %w", c.discovery, err)}
+	}
+	c.endpoints = found.Endpoints
+	if !c.insecureDiscovery {
+		c.endpoints, err = transport.ValidateSecureEndpoints(transport.TLSInfo{TrustedCAFile: c.caCert, ServerName: c.discovery}, found.Endpoints)
+		if c.serverName == "" { // what the records name must have a certificate of the domain
+			c.serverName = c.discovery
+		}
+	}
+	if len(c.endpoints) == 0 {
+		return &exitError{exitUnreachable, fmt.Errorf("discover etcd in %q: no endpoint that can be used: %w", c.discovery, err)}
+	}
+	return nil // those that cannot be used are left out
+}
+
 // clientConfig returns the configuration of an etcd client.
 func (a *app) clientConfig(log *zap.Logger) (*clientv3.Config, error) {
+	if err := a.discover(); err != nil {
+		return nil, err
+	}
 	spec := &clientv3.ConfigSpec{
 		Endpoints: a.endpoints, DialTimeout: a.dialTimeout,
 		KeepAliveTime: a.keepAliveTime, KeepAliveTimeout: a.keepAliveTimeout,

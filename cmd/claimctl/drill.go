@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,8 +10,10 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/fencing/etcdguard"
 	"github.com/etcdclaims/claims/internal/doctor"
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 const drillText = `Show what a take-over of KEY would do. The command names the caller that is next in
@@ -18,7 +21,9 @@ line, and the latest time at which it has the key if the holder dies now. It als
 names the callers that would be passed over. Nothing is written.
 
 With --yes the command makes the take-over. It ends the holder's claim, as release
-does, and times each step until the next owner has the key. The holder's handler may
+does, and times each step until the next owner has the key. Then it tries a write to
+a key of its own under the ended fence, which etcd must refuse. The key begins with
+--scratch; where the user may not write it, the output says that. The holder's handler may
 run on for a while, so its writes must be fenced. The command refuses while nobody
 waits for the key, unless --alone is given.
 
@@ -45,7 +50,7 @@ func (v drillView) cells() []string { return []string{v.Key, v.Owner, number(v.F
 
 func (a *app) drillCommand() *cobra.Command {
 	var yes, alone bool
-	var reason string
+	var reason, scratch string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "drill KEY", GroupID: groupRepair, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKeys,
@@ -67,7 +72,7 @@ func (a *app) drillCommand() *cobra.Command {
 				}
 				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 				defer cancel()
-				err = v.takeOver(ctx, claims, fallback(reason, "drill"))
+				err = v.takeOver(ctx, claims, fallback(reason, "drill"), scratch)
 				return errors.Join(printOne(a, v, text), err)
 			})
 		},
@@ -75,6 +80,7 @@ func (a *app) drillCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&yes, "yes", false, "end the claim of the holder")
 	cmd.Flags().BoolVar(&alone, "alone", false, "with --yes: also while nobody waits")
 	cmd.Flags().StringVar(&reason, "reason", "", "with --yes: why, for the holder's log (default \"drill\")")
+	cmd.Flags().StringVar(&scratch, "scratch", "/claimctl-drill/", "with --yes: prefix of the key in etcd to which the write under the old fence is tried")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "with --yes: how long to wait for the next owner")
 	return cmd
 }
@@ -85,8 +91,13 @@ func planDrill(ctx context.Context, claims *etcdclaims.Client, key string) (*dri
 	if err != nil {
 		return nil, err
 	}
-	if !x.Held {
+	switch {
+	case !x.Held:
 		return nil, fmt.Errorf("drill %q: the key is free", key)
+	case x.Slots > 0:
+		return nil, &exitError{exitUsage, fmt.Errorf("drill %q: the key has %d slots: drill one of them, such as %q, which explain shows", key, x.Slots, etcdclaims.SlotKey(key, 0))}
+	case x.Shared > 0:
+		return nil, &exitError{exitUsage, fmt.Errorf("drill %q: %d callers share the key, and nobody takes over from one of them; release ends the claims of all", key, x.Shared)}
 	}
 	v := &drillView{Key: key, Owner: x.Owner, Fence: x.Fence, Next: x.Next}
 	for _, w := range x.Waiting {
@@ -98,7 +109,7 @@ func planDrill(ctx context.Context, claims *etcdclaims.Client, key string) (*dri
 }
 
 // takeOver ends the claim, and notes the steps until another has the key.
-func (v *drillView) takeOver(ctx context.Context, claims *etcdclaims.Client, reason string) error {
+func (v *drillView) takeOver(ctx context.Context, claims *etcdclaims.Client, reason, scratch string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	events, synced := make(chan etcdclaims.Event, 64), make(chan error, 1)
@@ -119,7 +130,7 @@ func (v *drillView) takeOver(ctx context.Context, claims *etcdclaims.Client, rea
 	if err != nil {
 		return err
 	}
-	step("the claim of %s is ended, and it was notified", v.Owner)
+	step("the claim of %s is ended; a notice is in etcd for it, if it lives", v.Owner)
 	for {
 		var ev etcdclaims.Event
 		select {
@@ -131,26 +142,31 @@ func (v *drillView) takeOver(ctx context.Context, claims *etcdclaims.Client, rea
 		case ev.Info.Fence <= v.Fence && ev.Kind == etcdclaims.Freed:
 			step("etcd sees the key free at revision %d", ev.Revision)
 			if v.Next == nil {
-				return v.refused(ctx, claims, old, step)
+				return v.refused(ctx, claims, old, scratch, step)
 			}
 		case ev.Kind == etcdclaims.Claimed && ev.Info.Fence > v.Fence:
 			step("%s has the key, with fence %d", ev.Info.Owner, ev.Info.Fence)
-			return v.refused(ctx, claims, old, step)
+			return v.refused(ctx, claims, old, scratch, step)
 		}
 	}
 }
 
-// refused checks that etcd refuses what the old owner writes under its fence.
-func (v *drillView) refused(ctx context.Context, claims *etcdclaims.Client, old fencing.Token, step func(string, ...any)) error {
-	owns, err := claims.Owns(ctx, old)
-	if err != nil {
-		return err
-	}
-	if owns {
-		return fmt.Errorf("drill %q: fence %d still owns the key", v.Key, old.Fence)
-	}
-	step("a write under fence %d is refused", old.Fence)
-	return nil
+// refused writes as the old owner would, guarded by its fence. The write must be refused.
+func (v *drillView) refused(ctx context.Context, claims *etcdclaims.Client, old fencing.Token, scratch string, step func(string, ...any)) error {
+	key := scratch + rand.Text()
+	_, err := etcdguard.NewKV(claims.Etcd(), etcdguard.Bearer(claims.Prefix(), old)).Put(ctx, key, "")
+	switch {
+	case errors.Is(err, fencing.ErrStale):
+		step("a write under fence %d is refused", old.Fence)
+		return nil
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		step("no write under fence %d was tried: this user may not write %s; --scratch takes another prefix", old.Fence, scratch)
+		return nil
+	case err == nil:
+		err = errors.New("it was carried out")
+	} // else whether it was carried out is not known
+	_, left := claims.Etcd().Delete(ctx, key)
+	return errors.Join(fmt.Errorf("drill %q: a write under fence %d was not refused: %w", v.Key, old.Fence, err), left)
 }
 
 // watchKey sends the events of one key after it told that the watch has begun.

@@ -35,7 +35,8 @@ const exitCodesText = `Exit codes of claimctl. They do not change within a major
        doctor and bench: there are warnings.
   2    Of doctor and bench: there are errors.
   64   Wrong usage. Nothing was sent to etcd.
-  69   etcd is unreachable, or the outcome of a request is not known.
+  69   etcd is unreachable, or the outcome of a request is not known. Of check:
+       the wall clock was set, and whether the claim is held is being verified.
   75   The key is held, or others wait for it, or failed work is not due yet.
        The command did not run.
   76   The claim was lost, or about to be, and the command ended after the

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -56,8 +60,8 @@ func (a *app) explainCommand() *cobra.Command {
 		Short: "Explain who holds a key, until when, and who waits for it",
 		Long: `Explain a key. The command prints:
 
-  - the holder, since when it has or wanted the key (a time in line counts), and its
-    last renewal
+  - the holder, when it asked for the key (its wait in line is part of that time), the
+    revision at which it got the key, and its last renewal
   - when the key is free if the holder is dead
   - the callers in line, in their order, with how long they wait, and the next of them
   - the record of the key's work, if there is one
@@ -94,28 +98,22 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 	if x.Renewal, err = lastRenewal(ctx, claims, info); err != nil {
 		return x, err
 	}
-	if err := x.line(ctx, claims); err != nil {
+	if err := x.line(ctx, claims, key); err != nil {
 		return x, err
 	}
-	for slot := range info.Slots {
-		held, err := claims.Lookup(ctx, etcdclaims.SlotKey(key, slot))
+	if i := strings.LastIndex(key, slotMark); i > 0 && len(x.Waiting) == 0 { // all slots of a key have one line
+		whole, err := claims.Lookup(ctx, key[:i])
 		if err != nil {
 			return x, err
 		}
-		if held.Held {
-			x.Holders = append(x.Holders, viewClaim(held))
-		}
-	}
-	if info.Shared > 0 {
-		const most = 100
-		for held, err := range claims.List(ctx, etcdclaims.SharedPrefix(key)) {
-			if err != nil {
+		if whole.Slots > 0 {
+			if err := x.line(ctx, claims, key[:i]); err != nil {
 				return x, err
 			}
-			if x.Holders = append(x.Holders, viewClaim(held)); len(x.Holders) == most {
-				break
-			}
 		}
+	}
+	if x.Holders, err = holdersOf(ctx, claims, info); err != nil {
+		return x, err
 	}
 	record, ok, err := claims.Record(ctx, key)
 	if err == nil && ok {
@@ -135,6 +133,44 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 		}
 	}
 	return x, nil
+}
+
+// holdersOf reads who holds the slots of a key, in their order, or the first of those that
+// share it. After Resize to fewer slots some can be held beyond their number.
+func holdersOf(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.Info) (holders []claimView, err error) {
+	const mostSharing = 100
+	if i.Shared > 0 {
+		for held, err := range claims.List(ctx, etcdclaims.SharedPrefix(i.Key)) {
+			if err != nil {
+				return nil, err
+			}
+			if holders = append(holders, viewClaim(held)); len(holders) == mostSharing {
+				break
+			}
+		}
+	}
+	if i.Slots == 0 {
+		return holders, nil
+	}
+	for held, err := range claims.List(ctx, i.Key+slotMark) {
+		if err != nil {
+			return nil, err
+		}
+		if numberOfSlot(i.Key, held.Key) >= 0 {
+			holders = append(holders, viewClaim(held))
+		}
+	}
+	slices.SortFunc(holders, func(a, b claimView) int { return cmp.Compare(numberOfSlot(i.Key, a.Key), numberOfSlot(i.Key, b.Key)) })
+	return holders, nil
+}
+
+// numberOfSlot returns the number of the slot of a key that has the given key, or -1.
+func numberOfSlot(key, slotKey string) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(slotKey, key+slotMark))
+	if err != nil || n < 0 || n >= etcdclaims.MaxSlots || etcdclaims.SlotKey(key, n) != slotKey {
+		return -1
+	}
+	return n
 }
 
 // lastRenewal asks how old the lease of a holder is. A lease that is gone, with the
@@ -157,10 +193,13 @@ func lastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 	return &renewal{TTL: ttl.String(), Renewed: moment(asked.Add(-ago).Round(time.Second)), Overdue: overdue, ago: ago, ttl: ttl}, nil
 }
 
-// line reads who waits, and finds the next: the first that is alive.
-func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client) error {
+// slotMark stands between a key and the number of its slot.
+var slotMark = strings.TrimSuffix(etcdclaims.SlotKey("", 0), "0")
+
+// line reads who waits for a key, and finds the next: the first that is alive.
+func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key string) error {
 	const most = 20 // leases to ask for
-	line, err := claims.Line(ctx, x.Key)
+	line, err := claims.Line(ctx, key)
 	if err != nil {
 		return err
 	}
@@ -189,7 +228,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	field("Key", x.Key)
 	switch {
 	case x.Slots > 0:
-		field("State", fmt.Sprintf("%d slots, %d of them held", x.Slots, len(x.Holders)))
+		field("State", fmt.Sprintf("%d slots, %d held", x.Slots, len(x.Holders)))
 		x.holders(w, now)
 	case x.Shared > 0:
 		field("State", fmt.Sprintf("shared by %d callers, with the fence %d", x.Shared, x.Fence))
@@ -208,7 +247,10 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		field("Fence", number(x.Fence))
 		field("Attempt", number(x.Attempt))
 		field("Kind", kindText(x.Kind))
-		field("Since", since(x.Since, now))
+		field("Asked", since(x.Since, now))
+		if x.Began != 0 {
+			field("Began", fmt.Sprintf("at revision %d of etcd, which keeps no times", x.Began))
+		}
 		switch {
 		case x.Lease == "":
 			field("Lease", "none: another program wrote the key, and it does not expire")
@@ -236,6 +278,9 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	if p := x.Previous; p != nil {
 		field("Previous", fmt.Sprintf("fence %d of %s, ended at revision %d: %s", p.Fence, p.Owner, p.EndRevision, p.how()))
 	}
+	if len(x.Holders) > 0 {
+		field("To see one", fmt.Sprintf("%s explain%s", claimctl, doctor.Arguments(x.Holders[0].Key)))
+	}
 	if x.Held && x.Slots == 0 {
 		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Fence, doctor.Arguments(x.Key)))
 	}
@@ -244,7 +289,11 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 // holders prints the holders of the key's slots, or the callers that share it.
 func (x explanation) holders(w io.Writer, now time.Time) {
 	for _, h := range x.Holders {
-		_, _ = fmt.Fprintf(w, "%11s%s: %s, fence %d, since %s\n", "", clean(h.Key), clean(h.Owner), h.Fence, fallback(since(h.Since, now), "unknown"))
+		fence := fmt.Sprintf("fence %d, ", h.Fence)
+		if x.Shared > 0 {
+			fence = "" // their writes carry that of the key; release needs that of the claim, which explain of it shows
+		}
+		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s\n", "", clean(h.Key), clean(h.Owner), fence, fallback(since(h.Since, now), "unknown"))
 	}
 }
 

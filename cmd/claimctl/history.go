@@ -15,7 +15,8 @@ type termView struct {
 	Owner       string     `json:"owner"`
 	Instance    string     `json:"instance,omitempty"`
 	Claim       string     `json:"claim,omitempty"`
-	Since       *time.Time `json:"since,omitempty"`
+	Since       *time.Time `json:"since,omitempty"` // when it asked for the key
+	Began       int64      `json:"began,string"`    // etcd's revision
 	Attempt     int        `json:"attempt,omitempty"`
 	Kind        string     `json:"kind,omitempty"`
 	EndRevision int64      `json:"endRevision,omitempty,string"`
@@ -25,17 +26,17 @@ type termView struct {
 
 func viewTerm(t etcdclaims.Term) termView {
 	return termView{
-		Fence: t.Fence, Owner: t.Owner, Instance: t.Instance, Claim: t.Claim, Since: moment(t.Since), Attempt: t.Attempt,
+		Fence: t.Fence, Owner: t.Owner, Instance: t.Instance, Claim: t.Claim, Since: moment(t.Since), Began: t.Revision(), Attempt: t.Attempt,
 		Kind: t.Kind, EndRevision: t.EndRevision, Ending: string(t.Ending), Cause: t.Cause,
 	}
 }
 
 func (v termView) name() string { return fmt.Sprint(v.Fence) }
 
-var termHeader = []string{"FENCE", "OWNER", "SINCE", "ATTEMPT", "KIND", "ENDED AT", "HOW"}
+var termHeader = []string{"FENCE", "OWNER", "ASKED", "ATTEMPT", "KIND", "BEGAN AT", "ENDED AT", "HOW"}
 
 func (v termView) cells() []string {
-	return []string{fmt.Sprint(v.Fence), v.Owner, at(v.Since), number(v.Attempt), v.Kind, number(v.EndRevision), v.how()}
+	return []string{fmt.Sprint(v.Fence), v.Owner, at(v.Since), number(v.Attempt), v.Kind, number(v.Began), number(v.EndRevision), v.how()}
 }
 
 // how says how the term ended.
@@ -63,7 +64,11 @@ func (a *app) historyCommand() *cobra.Command {
 		Use: "history KEY", GroupID: groupSee, Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeKeys,
 		Short: "Show the terms of a key, oldest first",
 		Long: `Show the terms of a key, oldest first, and how each ended. They are read from
-etcd's own revisions, back to its last compaction, and nothing is written.`,
+etcd's own revisions, back to its last compaction, and nothing is written.
+
+ASKED is when the holder asked for the key, by the clock of its process: its wait in
+line is part of that time. BEGAN AT and ENDED AT are revisions of etcd, which keeps no
+times.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 0 {
 				return usageError("--limit %d is negative", limit)

@@ -85,7 +85,7 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 	root.AddCommand(
 		a.listCommand(), a.explainCommand(), a.watchCommand(), a.historyCommand(), a.doctorCommand(), a.benchCommand(),
 		a.runCommand(), a.electCommand(), a.checkCommand(), a.noteCommand(), a.devCommand(),
-		a.releaseCommand(), a.resizeCommand(), a.drillCommand(), a.epochCommand(), a.spaceCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(),
+		a.releaseCommand(), a.resizeCommand(), a.drillCommand(), a.epochCommand(), a.spaceCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
 		a.manCommand(), exitCodesTopic(),
 	)
 	return root

@@ -22,8 +22,14 @@ var update = flag.Bool("update", false, "write the golden files in testdata")
 // asProgram makes the test binary be claimctl, which saves building it.
 const asProgram = "CLAIMCTL_AS_PROGRAM"
 
+// commands are what else the test binary is with asProgram, by its first argument.
+var commands = map[string]func(arg string){}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
+		if command := commands[os.Args[1]]; command != nil {
+			command(os.Args[2])
+		}
 		main()
 	}
 	testetcd.Main(m)

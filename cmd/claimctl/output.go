@@ -144,3 +144,13 @@ func number[N ~int | ~int64](n N) string {
 	}
 	return fmt.Sprint(int64(n))
 }
+
+// fields prints names and values, but for those without a value, with the values in one
+// column behind so many characters.
+func fields(w io.Writer, width int, pairs [][2]string) {
+	for _, pair := range pairs {
+		if pair[1] != "" {
+			_, _ = fmt.Fprintf(w, "%-*s %s\n", width, pair[0]+":", clean(pair[1]))
+		}
+	}
+}

@@ -85,6 +85,7 @@ func TestRemedies(t *testing.T) {
 		a.etcdctl():         "etcdctl --endpoints h1:2379,h2:2379 --cacert /ca.pem --insecure-skip-tls-verify",
 		a.etcdctlAtMember(): "etcdctl --cacert /ca.pem --insecure-skip-tls-verify",
 		(&app{}).claimctl(): "claimctl",
+		(&app{given: []string{"discovery-srv", "insecure-discovery"}, connection: connection{discovery: "claims.test"}}).claimctl(): "claimctl --discovery-srv claims.test --insecure-discovery=false",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -16,9 +16,7 @@ import (
 
 // What etcdctl's tests want of "etcdctl lock" (tests/e2e/ctl_v3_lock_test.go,
 // tests/common/lock_test.go) and Consul's of "consul lock"
-// (command/lock/lock_test.go), wanted of claimctl run. Consul's cases of semaphores
-// (TrySemaphore, MonitorRetry_Semaphore_Default and _Arg) have no counterpart:
-// claimctl has no slots.
+// (command/lock/lock_test.go), wanted of claimctl run. Consul's semaphores are slots here.
 func TestPeers(t *testing.T) {
 	t.Parallel()
 	program := program(t)
@@ -29,6 +27,7 @@ func TestPeers(t *testing.T) {
 		"consul TestLockCommand_BadArgs":                  peerBadArgs,
 		"consul TestLockCommand, TestLockCommand_NoShell": peerTouch,
 		"consul TestLockCommand_TryLock":                  peerTry,
+		"consul TestLockCommand_TrySemaphore":             peerTrySemaphore,
 		"consul TestLockCommand_ChildExitCode":            peerExit,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,6 +41,12 @@ func TestPeers(t *testing.T) {
 		server := testetcd.Start(t)
 		w := worldOn(t, server)
 		peerRetry(w, func(args ...string) *process { w.Helper(); return w.start(program, args...) }, server)
+	})
+	t.Run("consul TestLockCommand_MonitorRetry_Semaphore_Default and _Arg", func(t *testing.T) {
+		t.Parallel()
+		server := testetcd.Start(t)
+		w := worldOn(t, server)
+		peerRetry(w, func(args ...string) *process { w.Helper(); return w.start(program, args...) }, server, "--slots", "3")
 	})
 }
 
@@ -126,6 +131,26 @@ func peerTry(w *world, start func(args ...string) *process, dir string) {
 	w.noErr(claim.Release(w.Context()))
 }
 
+// peerTrySemaphore: a bounded wait gets one of three slots, and no fourth.
+func peerTrySemaphore(w *world, start func(args ...string) *process, dir string) {
+	file := filepath.Join(dir, "file")
+	start("run", "--slots=3", "--wait=10s", "test/prefix", "--", "touch", file).ends(0)
+	if _, err := os.Stat(file); err != nil {
+		w.Error(err)
+	}
+	other := w.client("other")
+	var held []*etcdclaims.Claim
+	for range 3 {
+		held = append(held, w.claim(other, "test/prefix", etcdclaims.Slots(3)))
+	}
+	start("run", "--slots=3", "--wait=300ms", "test/prefix", "--", "touch", file+"2").ends(exitTimeout)
+	if _, err := os.Stat(file + "2"); err == nil {
+		w.Error("the command ran without a slot")
+	}
+	w.noErr(held[1].Release(w.Context()))
+	start("run", "--slots=3", "--wait=10s", "test/prefix", "--", "touch", file+"2").ends(0)
+}
+
 // peerExit: Consul passes codes on with a flag only, and as 2. Claimctl always
 // does, as they are; a command that does not exist has the code of shells.
 func peerExit(_ *world, start func(args ...string) *process, _ string) {
@@ -136,18 +161,18 @@ func peerExit(_ *world, start func(args ...string) *process, _ string) {
 
 // peerRetry: a short outage ends nothing. Consul retries three times, claimctl until
 // the claim's deadline.
-func peerRetry(w *world, start func(args ...string) *process, server *testetcd.Server) {
+func peerRetry(w *world, start func(args ...string) *process, server *testetcd.Server, flags ...string) {
 	dir := w.TempDir()
 	begun, end := filepath.Join(dir, "begun"), filepath.Join(dir, "end")
-	p := start("run", "test/prefix", "--ttl", etcdclaims.MinTTL.String(), "--", "sh", "-c",
-		fmt.Sprintf("echo $CLAIM_FENCE > %s; while [ ! -e %s ]; do sleep 0.05; done", begun, end))
-	fence := appears(w.T, begun)
+	p := start(append(append([]string{"run", "test/prefix", "--ttl", etcdclaims.MinTTL.String()}, flags...), "--", "sh", "-c",
+		fmt.Sprintf("echo $CLAIM_FENCE $CLAIM_KEY > %s; while [ ! -e %s ]; do sleep 0.05; done", begun, end))...)
+	fence, key, _ := strings.Cut(strings.TrimSpace(appears(w.T, begun)), " ")
 	server.Restart(w.T)
 	eventually(w.T, "the claim is renewed", func() bool {
-		r := w.ctl("explain", "test/prefix")
-		return r.code == 0 && strings.Contains(r.out, "Fence:     "+strings.TrimSpace(fence)) && !strings.Contains(r.out, "overdue")
+		r := w.ctl("explain", key)
+		return r.code == 0 && strings.Contains(r.out, "Fence:     "+fence) && !strings.Contains(r.out, "overdue")
 	})
 	w.noErr(os.WriteFile(end, nil, 0o600))
 	p.ends(0)
-	w.isFree("test/prefix")
+	w.isFree(key)
 }

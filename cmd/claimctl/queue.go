@@ -145,25 +145,25 @@ func (a *app) queueCommand() *cobra.Command {
 	})
 	var why string
 	pause := verb("pause QUEUE", "Stop all claiming until resume", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return a.done(q.Pause(ctx, why), "paused %q", q.Name())
+		return a.done(q.Pause(ctx, why), doneView{Done: "paused", Queue: q.Name(), Reason: why}, "paused %q", q.Name())
 	})
 	pause.Flags().StringVar(&why, "why", "", "note that is kept with the pause")
 	resume := verb("resume QUEUE", "End a pause", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return a.done(q.Resume(ctx), "resumed %q", q.Name())
+		return a.done(q.Resume(ctx), doneView{Done: "resumed", Queue: q.Name()}, "resumed %q", q.Name())
 	})
 	cancel := verb("cancel QUEUE ID", "Remove an item that no worker has", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
-		return a.done(q.Cancel(ctx, args[0]), "removed %q", args[0])
+		return a.done(q.Cancel(ctx, args[0]), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
 	})
 	dead := &cobra.Command{Use: "dead", Short: "Show and repair dead letters"}
 	deadList := verb("ls QUEUE", "List the dead letters, oldest first", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
 		return printList(a, itemHeader, mapped(q.DeadLetters(ctx), viewItem))
 	})
 	redrive := verb("redrive QUEUE ID", "Make a dead letter visible again", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
-		return a.done(q.Redrive(ctx, args[0]), "redrove %q", args[0])
+		return a.done(q.Redrive(ctx, args[0]), doneView{Done: "redriven", Queue: q.Name(), Item: args[0]}, "redrove %q", args[0])
 	})
 	all := verb("redrive-all QUEUE", "Make all dead letters visible again", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
 		n, err := q.RedriveAll(ctx)
-		return a.done(err, "redrove %d items", n)
+		return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %d items", n)
 	})
 	dead.AddCommand(deadList, redrive, all)
 	cmd.AddCommand(list, stats, show, waiting, taken, pause, resume, cancel, dead)
@@ -171,7 +171,7 @@ func (a *app) queueCommand() *cobra.Command {
 }
 
 func (v itemView) text(w io.Writer) {
-	for _, f := range [][2]string{
+	fields(w, 10, [][2]string{
 		{"ID", v.ID},
 		{"Where", v.Where},
 		{"Topic", v.Topic},
@@ -183,11 +183,7 @@ func (v itemView) text(w io.Writer) {
 		{"Fence", number(v.Fence)},
 		{"Why", v.Why},
 		{"Payload", text(v.Payload)},
-	} {
-		if f[1] != "" {
-			_, _ = fmt.Fprintf(w, "%-10s %s\n", f[0]+":", clean(f[1]))
-		}
-	}
+	})
 	for _, h := range v.History {
 		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: %s\n", h.Number, doctor.Stamp(h.At), h.Ending, clean(h.Owner), clean(h.Error))
 	}

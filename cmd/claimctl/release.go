@@ -23,6 +23,10 @@ func (a *app) releaseCommand() *cobra.Command {
 explain show it: if the key has changed hands since, nothing is released and the
 exit code is 1.
 
+Of a key with slots the one with that fence is freed; KEY#slot-0 and so on name it, too.
+Callers that share a key have one fence, and all of them lose the key; KEY#shared-ID
+is one of them.
+
 The holder is notified with the reason and loses its claim. Its handler may run on
 for a while: only fences stop its writes.`,
 		Example: `  claimctl release orders/42 --fence 8812 --reason "host api-7 is gone"`,
@@ -34,6 +38,11 @@ for a while: only fences stop its writes.`,
 				key := args[0]
 				err := claims.ForceReleaseTerm(ctx, fencing.Token{Key: key, Fence: fence}, reason)
 				var held *etcdclaims.HeldError
+				if errors.Is(err, etcdclaims.ErrSlots) || errors.As(err, &held) && held.Info.Slots > 0 {
+					if key, err = slotOf(ctx, claims, key, fence); err == nil {
+						err = claims.ForceReleaseTerm(ctx, fencing.Token{Key: key, Fence: fence}, reason)
+					}
+				}
 				switch {
 				case errors.As(err, &held):
 					return &exitError{exitFailure, fmt.Errorf("release %q: not released: fence %d is over; the key is held by %s with fence %d",
@@ -43,14 +52,27 @@ for a while: only fences stop its writes.`,
 				case err != nil:
 					return err
 				}
-				a.say("released %q; its holder is notified: %s", key, fallback(reason, "(no reason)"))
-				return nil
+				return a.done(nil, doneView{Done: "released", Key: key, Fence: fence, Reason: reason},
+					"released %q; its holder is notified: %s", key, fallback(reason, "(no reason)"))
 			})
 		},
 	}
 	cmd.Flags().Int64Var(&fence, "fence", 0, "fence of the term to end (required)")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the holder's log")
 	return cmd
+}
+
+// slotOf returns the key of the slot that has the fence, of a key that has slots.
+func slotOf(ctx context.Context, claims *etcdclaims.Client, key string, fence int64) (string, error) {
+	for slot, err := range claims.List(ctx, key+slotMark) {
+		if err != nil {
+			return key, err
+		}
+		if slot.Held && slot.Fence == fence {
+			return slot.Key, nil
+		}
+	}
+	return key, &exitError{exitFailure, fmt.Errorf("release %q: not released: none of its slots has fence %d; explain shows those that are held", key, fence)}
 }
 
 func (a *app) resizeCommand() *cobra.Command {
@@ -76,8 +98,7 @@ exit code 1, while anybody holds a slot or waits.`,
 					}
 					return err
 				}
-				a.say("resized %q to %d slots", args[0], n)
-				return nil
+				return a.done(nil, doneView{Done: "resized", Key: args[0], Slots: &n}, "resized %q to %d slots", args[0], n)
 			})
 		},
 	}

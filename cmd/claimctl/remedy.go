@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/doctor"
@@ -25,7 +26,10 @@ func (a *app) etcdctl() string {
 func (a *app) etcdctlAtMember() string { return a.commandLine("etcdctl", a.tlsFlags()) }
 
 func (a *app) endpointFlags() []string {
-	return []string{"endpoints", strings.Join(a.endpoints, ",")}
+	return []string{
+		"endpoints", strings.Join(a.endpoints, ","), "discovery-srv", a.discovery, "discovery-srv-name", a.discoveryName,
+		"insecure-discovery", strconv.FormatBool(a.insecureDiscovery),
+	}
 }
 
 func (a *app) tlsFlags() []string {
@@ -43,6 +47,8 @@ func (a *app) commandLine(program string, flags []string, more ...string) string
 			if a.insecureSkipVerify {
 				line += " --" + pair[0]
 			}
+		case pair[0] == "insecure-discovery":
+			line += " --" + pair[0] + "=" + pair[1]
 		default:
 			line += " --" + pair[0] + " " + doctor.Quoted(pair[1])
 		}

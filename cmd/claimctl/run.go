@@ -52,8 +52,11 @@ group of its own.
 Before the claim ends the command is stopped: it gets --signal one grace before the
 claim's deadline, and SIGKILL before the deadline, which is counted from before the
 last renewal was sent. If the claim is gone at once, by a forced release, the
-command is killed at once. Signals that claimctl receives are passed on to the
-process group, also SIGTERM; they do not end the claim before the command ends.
+command is killed at once. All signals that claimctl receives are passed on to the
+process group, also SIGTERM, but not CHLD, PIPE, PROF, URG, TTIN, TTOU, 32 to 34, and
+KILL and STOP, which no process can handle. They do not end the claim before the
+command ends. Before the command runs HUP, INT, QUIT, TERM and ABRT end the waiting,
+and the others are ignored.
 What the command leaves behind in its group is killed, and has ended, before the
 key is released.
 
@@ -208,7 +211,7 @@ func (r *runner) run(ctx context.Context, again bool) error {
 		}
 		err = r.hold(path, h)
 		r.lateSignals(h)
-		if code := codeOf(err); !again || !h.over || h.interrupted != nil || code == 0 {
+		if !again || !h.over || h.interrupted != nil {
 			return err
 		}
 		r.complain(fmt.Sprintf("%v; waiting in line again", err), 0)

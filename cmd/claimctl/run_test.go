@@ -344,6 +344,12 @@ func runElect(w *world, start func(args ...string) *process, dir string) {
 	if !strings.Contains(r.err, "waiting in line again") || strings.Count(appears(w.T, file), "\n") != 2 {
 		w.Errorf("it says %q", r.err)
 	}
+	// Also where --exit-code makes a loss a success.
+	w.noErr(os.Remove(file))
+	p = start("elect", "k", "-E", "lost=0", "-E", "killed=0", "--", "sh", "-c", `echo $CLAIM_FENCE >> `+file+`; [ $(wc -l < `+file+`) -lt 2 ] && exec sleep 60; exit 4`)
+	appears(w.T, file)
+	w.ok("release", "k", "--fence", fmt.Sprint(as[explanation](w, "explain", "k").Fence))
+	p.ends(4)
 }
 
 // runElectEnded wants that a signal ends elect also if the claim is lost while the
@@ -438,14 +444,18 @@ func runSocket(w *world, start func(args ...string) *process, dir string) {
 		w.noErr(err)
 		return reply
 	}
-	const asked = 1000
-	begun := time.Now()
-	for range asked {
+	took := make([]time.Duration, 1000)
+	for i := range took {
+		begun := time.Now()
 		if reply := ask("check"); !strings.HasPrefix(reply, "ok ") {
 			w.Fatalf("check: %q", reply)
 		}
+		took[i] = time.Since(begun)
 	}
-	w.Logf("a check over the socket takes %s", time.Since(begun)/asked)
+	slices.Sort(took)
+	if median := took[len(took)/2]; median > time.Millisecond { // it is some microseconds without I/O
+		w.Errorf("a check over the socket takes %s", median)
+	}
 	if reply := ask("note step 2 of 5"); reply != "ok\n" {
 		w.Errorf("note: %q", reply)
 	}
@@ -489,6 +499,39 @@ func runCutOff(t *testing.T, program string) {
 	// it at the latest, and the margin of the deadline is half a second.
 	if late := time.Unix(0, last).Sub(cut); late > ttl-500*time.Millisecond {
 		t.Errorf("the command was alive %v after the cut: %s", late, r.err)
+	}
+}
+
+// While a step of the wall clock is being verified the claim is neither held nor lost.
+func TestCheckAfterClockStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var stepping atomic.Bool
+	var steps atomic.Int64
+	detach := clock.Attach(w.etcd, clock.Clock{Wall: func() time.Time {
+		if !stepping.Load() {
+			return time.Now()
+		}
+		return time.Now().Add(time.Duration(steps.Add(1)) * time.Hour) // each time it is read
+	}})
+	t.Cleanup(detach)
+	claim := w.claim(w.client("runner"), "k")
+	stepping.Store(true)
+	s, err := listenSock(&holding{Claim: claim, begun: time.Now()}, time.Second)
+	w.noErr(err)
+	defer s.close()
+	check := func() (string, int) {
+		cmd := exec.Command(program(t), "check")
+		cmd.Env = append(os.Environ(), asProgram+"=1", "CLAIM_SOCK="+s.path())
+		out, _ := cmd.CombinedOutput() // its code is looked at
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	if out, code := check(); code != exitUnreachable || !strings.Contains(out, "wall clock jumped") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	w.noErr(claim.Release(t.Context()))
+	if out, code := check(); code != exitLost {
+		t.Errorf("after the release: exit code %d: %s", code, out)
 	}
 }
 

@@ -146,23 +146,23 @@ on the standard error.`,
 	next.Flags().IntVarP(&count, "count", "n", 10, "how many instants")
 	var why string
 	pause := verb("pause", "Admit no more ticks of a job until resume", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.done(s.Pause(ctx, job, why), "paused %q", job)
+		return a.done(s.Pause(ctx, job, why), doneView{Done: "paused", Group: group, Job: job, Reason: why}, "paused %q", job)
 	})
 	pause.Flags().StringVar(&why, "why", "", "note that is kept with the pause")
 	resume := verb("resume", "End a pause; its ticks are not made up for", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.done(s.Resume(ctx, job), "resumed %q", job)
+		return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: group, Job: job}, "resumed %q", job)
 	})
 	run := verb("run", "Request a run of a job now", func(ctx context.Context, s *sched.Scheduler, job string) error {
 		id, err := s.RunNow(ctx, job)
-		return a.done(err, "requested run %s of %q", id, job)
+		return a.done(err, doneView{Done: "requested", Group: group, Job: job, Run: id}, "requested run %s of %q", id, job)
 	})
 	var reason string
 	cancel := verb("cancel", "End the runs of a job, and take back what waits", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.done(s.Cancel(ctx, job, reason), "cancelled the runs of %q", job)
+		return a.done(s.Cancel(ctx, job, reason), doneView{Done: "cancelled", Group: group, Job: job, Reason: reason}, "cancelled the runs of %q", job)
 	})
 	cancel.Flags().StringVar(&reason, "why", "", "note for the records")
 	forget := verb("forget", "Delete the state of a job that no process has any more", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.done(s.Forget(ctx, job), "forgot %q", job)
+		return a.done(s.Forget(ctx, job), doneView{Done: "forgotten", Group: group, Job: job}, "forgot %q", job)
 	})
 	var from, to string
 	backfill := verb("backfill", "Request runs of all ticks in a time range", func(ctx context.Context, s *sched.Scheduler, job string) error {
@@ -172,7 +172,7 @@ on the standard error.`,
 			return usageError("backfill: --from and --to are times such as 2026-03-01T00:00:00Z")
 		}
 		id, err := s.Backfill(ctx, job, first, last, nil)
-		return a.done(err, "requested %s of %q, one run after the other", id, job)
+		return a.done(err, doneView{Done: "requested", Group: group, Job: job, Run: id}, "requested %s of %q, one run after the other", id, job)
 	})
 	backfill.Flags().StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
 	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
@@ -246,12 +246,4 @@ func (a *app) scheduler(cmd *cobra.Command, group string, f func(ctx context.Con
 		}
 		return f(ctx, s)
 	})
-}
-
-// done says what was done unless there is an error.
-func (a *app) done(err error, format string, args ...any) error {
-	if err == nil {
-		a.say(format, args...)
-	}
-	return err
 }

@@ -62,7 +62,7 @@ func (a *app) definitionCommands(group *string) []*cobra.Command {
 		Use: "undefine JOB", Args: cobra.ExactArgs(1), Short: "Remove the definition of a job; forget removes its state",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.scheduler(cmd, *group, func(ctx context.Context, s *sched.Scheduler) error {
-				return a.done(s.Undefine(ctx, args[0], sched.AnyVersion), "removed the definition of %q", args[0])
+				return a.done(s.Undefine(ctx, args[0], sched.AnyVersion), doneView{Done: "undefined", Group: *group, Job: args[0]}, "removed the definition of %q", args[0])
 			})
 		},
 	}

@@ -39,11 +39,13 @@ func (a *app) tickCommands(group *string) []*cobra.Command {
 	}
 	var why string
 	skip := verb("skip", "Leave out one tick of a job", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
-		return a.done(s.SkipTick(ctx, job, nominal, why), "%q skips %s", job, doctor.Stamp(nominal))
+		v := doneView{Done: "skipped", Group: *group, Job: job, Nominal: moment(nominal), Reason: why}
+		return a.done(s.SkipTick(ctx, job, nominal, why), v, "%q skips %s", job, doctor.Stamp(nominal))
 	})
 	skip.Flags().StringVar(&why, "why", "", "note for the record of the tick")
 	unskip := verb("unskip", "Take a skip back until the tick is due", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
-		return a.done(s.UnskipTick(ctx, job, nominal), "%q no longer skips %s", job, doctor.Stamp(nominal))
+		v := doneView{Done: "unskipped", Group: *group, Job: job, Nominal: moment(nominal)}
+		return a.done(s.UnskipTick(ctx, job, nominal), v, "%q no longer skips %s", job, doctor.Stamp(nominal))
 	})
 	explain := verb("explain", "Show what became of one tick of a job, and why", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
 		x, err := s.Explain(ctx, job, nominal)

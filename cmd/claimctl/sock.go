@@ -20,7 +20,8 @@ const sockText = `The command that run started finds a unix socket in CLAIM_SOCK
 reply is one line; a connection takes any number of them, one after the other:
 
   check           ok MILLISECONDS, how long the claim lasts unless it is renewed,
-                  at most until --max-hold; or lost REASON
+                  at most until --max-hold; lost REASON; or unknown REASON after a
+                  step of the wall clock, until etcd was asked
   note TEXT       ok once etcd has the note, which ls and explain show; or
                   error REASON
 
@@ -127,7 +128,10 @@ func (s *sock) reply(request string) string {
 	verb, text, _ := strings.Cut(request, " ")
 	switch verb {
 	case "check":
-		if err := s.claim.Check(); err != nil {
+		switch err := s.claim.Check(); {
+		case errors.Is(err, etcdclaims.ErrUnknown):
+			return "unknown " + clean(err.Error()) // run goes on, too
+		case err != nil:
 			return "lost " + clean(err.Error())
 		}
 		return fmt.Sprintf("ok %d", s.claim.left().Milliseconds())
@@ -174,11 +178,14 @@ type checkView struct {
 func (a *app) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "check", GroupID: groupRun, Args: cobra.NoArgs, Short: "Within run: check that the claim is still held",
-		Long: "Exit with 0 if the claim of the claimctl run that started this command is held, and\nwith 76 if it is lost.\n\n" + sockText,
+		Long: "Exit with 0 if the claim of the claimctl run that started this command is held, and\nwith 76 if it is lost. 69 means that the wall clock was set, and that etcd is being\nasked whether the claim is held: ask again.\n\n" + sockText,
 		RunE: func(*cobra.Command, []string) error {
 			reply, err := ask("check", a.commandTimeout)
 			if err != nil {
 				return err
+			}
+			if reason, is := strings.CutPrefix(reply, "unknown "); is {
+				return &exitError{exitUnreachable, errors.New(reason)}
 			}
 			var v checkView
 			if _, err := fmt.Sscanf(reply, "ok %d", &v.Remaining); err != nil {

@@ -41,6 +41,11 @@ type spaceView struct {
 	Leader   bool   `json:"leader"`
 	Alarm    bool   `json:"alarm"`
 
+	// What reclaim did. Compacted is the revision up to which it compacted the cluster.
+	Compacted    int64  `json:"compacted,omitempty,string"`
+	Defragmented string `json:"defragmented,omitempty"` // how long it took
+	Disarmed     bool   `json:"disarmed,omitempty"`
+
 	revision int64
 	member   uint64
 	led      bool // it knows a leader
@@ -95,7 +100,15 @@ func (a *app) spaceCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.reclaim(cmd.Context(), etcd, before, keep, timeout, missing)
+				done := reclaimed{defragmented: map[string]time.Duration{}, disarmed: map[string]bool{}}
+				after, err := a.reclaim(cmd.Context(), etcd, before, &done, keep, timeout, missing)
+				if err != nil && after == nil {
+					if a.format == formatTable || done.nothing() {
+						return err // a table's steps were printed
+					}
+					after = before
+				}
+				return errors.Join(printList(a, spaceHeader, sequence(done.marked(after))), err)
 			})
 		},
 	}
@@ -191,7 +204,30 @@ func (a *app) awaitLeader(ctx context.Context, etcd *clientv3.Client, endpoint s
 	}
 }
 
-func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, before []spaceView, keep int64, timeout time.Duration, missing bool) error {
+// reclaimed is what was done, step by step.
+type reclaimed struct {
+	compacted    int64 // revision, 0 if nothing was
+	defragmented map[string]time.Duration
+	disarmed     map[string]bool
+}
+
+func (r *reclaimed) nothing() bool { return r.compacted == 0 && len(r.defragmented) == 0 }
+
+// marked returns the views with what was done.
+func (r *reclaimed) marked(views []spaceView) []spaceView {
+	views = slices.Clone(views)
+	for i := range views {
+		v := &views[i]
+		v.Compacted, v.Disarmed = r.compacted, r.disarmed[v.Endpoint]
+		if took, is := r.defragmented[v.Endpoint]; is {
+			v.Defragmented = doctor.Round(took).String()
+		}
+	}
+	return views
+}
+
+// reclaim returns the members as they are afterwards; also, with an error, if one is still full.
+func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, before []spaceView, done *reclaimed, keep int64, timeout time.Duration, missing bool) ([]spaceView, error) {
 	bounded := func(f func(ctx context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -203,7 +239,7 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, before []space
 	}
 	if !missing {
 		if err := bounded(func(ctx context.Context) error { return a.votersAnswer(ctx, etcd, before) }); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if to := before[0].revision - keep; to > 0 {
@@ -213,11 +249,12 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, before []space
 		})
 		switch {
 		case err == nil:
+			done.compacted = to
 			a.say("compacted up to revision %d of %d", to, before[0].revision)
 		case errors.Is(err, rpctypes.ErrCompacted):
 			a.say("revision %d of %d was compacted before", to, before[0].revision)
 		default:
-			return fmt.Errorf("compact: %w", err)
+			return nil, fmt.Errorf("compact: %w", err)
 		}
 	} else {
 		a.say("compacted nothing: all %d revisions are among the last %d (--keep %[2]d); --keep 0 frees them", before[0].revision, keep)
@@ -225,34 +262,32 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, before []space
 	for _, v := range before {
 		begun := time.Now()
 		if err := bounded(func(ctx context.Context) error { _, err := etcd.Defragment(ctx, v.Endpoint); return err }); err != nil {
-			return fmt.Errorf("defragment %s: %w", v.Endpoint, err)
+			return nil, fmt.Errorf("defragment %s: %w", v.Endpoint, err)
 		}
-		a.say("defragmented %s in %s", v.Endpoint, doctor.Round(time.Since(begun)))
+		done.defragmented[v.Endpoint] = time.Since(begun)
+		a.say("defragmented %s in %s", v.Endpoint, doctor.Round(done.defragmented[v.Endpoint]))
 		if err := bounded(func(ctx context.Context) error { return a.awaitLeader(ctx, etcd, v.Endpoint) }); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	after, err := spaces()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, v := range after {
 		if v.full() {
-			return errors.Join(printList(a, spaceHeader, sequence(after)),
-				fmt.Errorf("%s is still full: delete what fills it, or raise --quota-backend-bytes of all members, and repeat", v.Endpoint))
+			return after, fmt.Errorf("%s is still full: delete what fills it, or raise --quota-backend-bytes of all members, and repeat", v.Endpoint)
 		}
 	}
 	for _, v := range after {
 		if v.Alarm {
 			disarm := clientv3.AlarmMember{MemberID: v.member, Alarm: pb.AlarmType_NOSPACE}
 			if err := bounded(func(ctx context.Context) error { _, err := etcd.AlarmDisarm(ctx, &disarm); return err }); err != nil {
-				return fmt.Errorf("disarm NOSPACE of %s: %w", v.Endpoint, err)
+				return nil, fmt.Errorf("disarm NOSPACE of %s: %w", v.Endpoint, err)
 			}
+			done.disarmed[v.Endpoint] = true
 			a.say("disarmed NOSPACE of %s", v.Endpoint)
 		}
 	}
-	if after, err = spaces(); err != nil {
-		return err
-	}
-	return printList(a, spaceHeader, sequence(after))
+	return spaces()
 }

@@ -71,6 +71,13 @@ func TestStagedStuckKey(t *testing.T) {
 		return err == nil && len(line) == 1
 	})
 	fence := fmt.Sprint(stuck.Fence())
+	// The operator knows no key yet.
+	eventually(t, "doctor finds the line", func() bool { return strings.Contains(w.doctor("--stuck", "1s").out, "orders/42") })
+	w.finds(w.types(1, "doctor", "--stuck", "1s"), "warning", "orders/42", "held by api-7")
+	w.finds(w.types(0, "ls"), "orders/42", "api-7", "WAITING")
+	if line := as[[]claimView](w, "ls"); len(line) != 1 || line[0].Waiters != 1 || line[0].WaitingOwner != "api-8" {
+		t.Errorf("%+v", line)
+	}
 	w.finds(w.types(0, "explain", "orders/42"), "api-7", "step 3 of 5", "Next:      api-8", w.command("claimctl")+" release --fence "+fence+" --reason WHY orders/42")
 	w.types(0, "release", "orders/42", "--fence", fence, "--reason", "api-7 hangs, INC-311")
 	if next := <-got; next.Fence() <= stuck.Fence() {
@@ -81,22 +88,40 @@ func TestStagedStuckKey(t *testing.T) {
 	w.types(exitFailure, "release", "orders/42", "--fence", fence) // a second operator is late, and harms nobody
 }
 
-func TestStagedOrphan(t *testing.T) {
+func TestStagedStuckSlot(t *testing.T) {
 	t.Parallel()
 	w := worldOn(t, testetcd.Start(t))
-	work, err := w.client("worker-1").TryBegin(t.Context(), "invoices/7")
-	w.noErr(err)
-	_, err = w.etcd.Delete(t.Context(), w.prefix+"own/invoices/7") // as etcd does when the lease of a dead owner ends
-	w.noErr(err)
-	w.finds(w.types(1, "doctor"), "1 orphaned", "invoices/7")
-	w.finds(w.types(0, "work", "ls", "--state", "orphaned"), "worker-1")
-	w.types(0, "work", "retry", "invoices/7")
-	w.types(0, "run", "--once", "invoices/7", "--", "true") // a worker that begins it again
-	w.finds(w.types(0, "work", "show", "invoices/7"), "done")
-	w.types(0, "doctor")
-	if err := work.Complete(t.Context()); !errors.Is(err, etcdclaims.ErrLost) {
-		t.Errorf("the dead owner completes: %v", err)
+	a, b := w.client("api-7"), w.client("api-8")
+	w.claim(a, "licence", etcdclaims.Slots(2))
+	stuck := w.claim(b, "licence", etcdclaims.Slots(2)) // and its handler hangs
+	got := make(chan *etcdclaims.Claim, 1)
+	c := w.client("api-9")
+	go func() {
+		claim, err := c.Acquire(t.Context(), "licence", etcdclaims.Slots(2))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- claim
+	}()
+	eventually(t, "api-9 waits", func() bool {
+		line, err := c.Line(t.Context(), "licence")
+		return err == nil && len(line) == 1
+	})
+	fence, slot := fmt.Sprint(stuck.Fence()), etcdclaims.SlotKey("licence", stuck.Slot())
+	w.finds(w.types(0, "explain", "licence"), "2 slots, 2 held", slot+": api-8, fence "+fence+", asked ", w.command("claimctl")+" explain 'licence#slot-0'")
+	w.finds(w.types(0, "explain", slot), "Renewed: ", "Next:      api-9", " release --fence "+fence+" --reason WHY '"+slot+"'")
+	w.finds(w.types(exitFailure, "release", "licence", "--fence", "1"), "none of its slots has fence 1")
+	w.types(0, "release", "licence", "--fence", fence, "--reason", "api-8 hangs, INC-311")
+	if next := <-got; next.Slot() != stuck.Slot() || next.Fence() <= stuck.Fence() {
+		t.Errorf("slot %d with fence %d after %d with %s", next.Slot(), next.Fence(), stuck.Slot(), fence)
 	}
+	<-stuck.Done()
+	w.types(exitFailure, "release", "licence", "--fence", fence) // a second operator is late
+	w.types(exitFailure, "release", slot, "--fence", fence)
+	// Where no caller may wait any longer, the number is raised.
+	w.types(0, "resize", "licence", "3")
+	w.types(0, "run", "--slots", "3", "licence", "--", "true")
+	w.types(exitFailure, "run", "--slots", "2", "licence", "--", "true")
 }
 
 // No caller begins orphaned work again that is at most once: the operator must see that, to retry it.

@@ -93,11 +93,7 @@ died: retry it once you know that its effect did not happen.`,
 				return err
 			}
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				if err := claims.Forget(ctx, args[0], wanted...); err != nil {
-					return err
-				}
-				a.say("forgot %q: it counts as never begun", args[0])
-				return nil
+				return a.done(claims.Forget(ctx, args[0], wanted...), doneView{Done: "forgotten", Key: args[0]}, "forgot %q: it counts as never begun", args[0])
 			})
 		},
 	}
@@ -107,7 +103,7 @@ died: retry it once you know that its effect did not happen.`,
 }
 
 func (v workView) text(w io.Writer) {
-	for _, f := range [][2]string{
+	fields(w, 13, [][2]string{
 		{"Key", v.Key},
 		{"State", v.State},
 		{"Attempt", number(v.Attempt)},
@@ -121,11 +117,7 @@ func (v workView) text(w io.Writer) {
 		{"Stack", v.Stack},
 		{"Result", v.Result},
 		{"Note", v.Note},
-	} {
-		if f[1] != "" {
-			_, _ = fmt.Fprintf(w, "%-13s %s\n", f[0]+":", clean(f[1]))
-		}
-	}
+	})
 }
 
 // mapped yields what a function makes of each value.

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // A program sets up the SDK of OpenTelemetry with its exporters, and then
@@ -26,7 +27,7 @@ func Example() {
 	}
 	defer tel.Close()
 
-	cfg := etcdclaims.Config{}
+	cfg := etcdclaims.Config{Logger: zap.Must(zap.NewProduction())}
 	tel.Instrument(&cfg)
 	claims, err := etcdclaims.New(etcd, cfg)
 	if err != nil {

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -11,6 +12,7 @@ import (
 // Buckets, in seconds. The SDK's own are for milliseconds.
 var (
 	requestBuckets  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	acquireBuckets  = append(slices.Clone(requestBuckets), 30, 60, 300, 900, 3600) // with the wait in line
 	waitBuckets     = []float64{.005, .01, .05, .1, .5, 1, 5, 15, 30, 60, 300, 900, 3600}
 	holdBuckets     = []float64{.005, .01, .05, .1, .5, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400}
 	marginBuckets   = []float64{.1, .25, .5, 1, 2, 3, 4, 5, 7.5, 10, 15, 20, 30, 60}
@@ -110,7 +112,7 @@ func (i *instruments) make(m metric.Meter) error {
 }
 
 func (i *instruments) makeClaims(mk *maker) {
-	mk.histogram(&i.acquire, "etcdclaims.acquire.duration", "Time that calls took to acquire a key, or to fail.", "s", requestBuckets)
+	mk.histogram(&i.acquire, "etcdclaims.acquire.duration", "Time that calls took to acquire a key, or to fail.", "s", acquireBuckets)
 	mk.histogram(&i.wait, "etcdclaims.wait.duration", "Time that calls stood in line for a key.", "s", waitBuckets)
 	mk.histogram(&i.hold, "etcdclaims.hold.duration", "Time that claims were held.", "s", holdBuckets)
 	mk.counter(&i.ends, "etcdclaims.claim.ends", "Claims that ended, by reason.", "{claim}")

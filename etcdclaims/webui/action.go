@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/sched"
@@ -43,6 +44,8 @@ var done = map[Action]string{
 	ActionRedrive:     "The item waits again.",
 	ActionRedriveAll:  "The dead letters wait again.",
 	ActionPurge:       "The dead letters were deleted.",
+	ActionEvict:       "The member was evicted.",
+	ActionReadmit:     "The name may join again.",
 	ActionTrial:       "The trial has ended.",
 }
 
@@ -98,7 +101,7 @@ func operation(r *http.Request) (Operation, error) {
 	form := r.PostForm
 	op := Operation{
 		Action: Action(form.Get("action")), Key: form.Get("key"), Group: form.Get("group"), Job: form.Get("job"),
-		Queue: form.Get("queue"), Item: form.Get("item"),
+		Queue: form.Get("queue"), Item: form.Get("item"), Member: form.Get("member"),
 		Reason: strings.TrimSpace(strings.ToValidUTF8(form.Get("reason"), "\uFFFD")),
 	}
 	if _, ok := done[op.Action]; !ok {
@@ -118,6 +121,9 @@ func operation(r *http.Request) (Operation, error) {
 		}
 		op.Before = before
 		return op, nil
+	case ActionEvict:
+		err := op.readEviction(form.Get("for"))
+		return op, err
 	case ActionRelease:
 	default:
 		return op, nil
@@ -138,6 +144,8 @@ func (op Operation) back() template.URL {
 	switch {
 	case op.Action == ActionTrial:
 		return query("health", "done", op.Action)
+	case op.Member != "":
+		return query("group", "group", op.Group, "done", op.Action)
 	case op.Key != "":
 		return query("key", "key", op.Key, "done", op.Action)
 	case op.Job != "":
@@ -158,16 +166,38 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 	case ActionRelease:
 		return h.claims.ForceReleaseTerm(ctx, fencing.Token{Key: op.Key, Fence: op.Fence}, why)
 	case ActionRetryWork:
-		_, err := h.claims.Retry(ctx, op.Key)
-		return err
+		return h.retry(ctx, op)
 	case ActionForgetWork:
 		return h.claims.Forget(ctx, op.Key, op.State)
 	case ActionTrial:
 		return h.try(ctx, user)
+	case ActionEvict, ActionReadmit:
+		return h.changeGroup(ctx, op, why)
 	case ActionPauseJob, ActionResumeJob, ActionRunJob, ActionCancelJob:
 		return h.changeJob(ctx, op, why)
 	}
 	return h.changeQueue(ctx, op, why)
+}
+
+// retry lets work be begun again. A person must say why if that is risky.
+func (h *Handler) retry(ctx context.Context, op Operation) error {
+	if op.Reason == "" {
+		record, ok, err := h.claims.Record(ctx, op.Key)
+		if err != nil {
+			return err
+		}
+		if ok && isRisky(record) {
+			return errInput{"the work is at most once: give a reason why its effect did not happen"}
+		}
+	}
+	_, err := h.claims.Retry(ctx, op.Key)
+	return err
+}
+
+// isRisky reports whether the effect of work may have happened, and must not happen twice.
+// Work that has failed is not risky: callers begin it again by themselves.
+func isRisky(r etcdclaims.Record) bool {
+	return r.AtMostOnce && (r.State == etcdclaims.StateOrphaned || r.State == etcdclaims.StateDead)
 }
 
 func (h *Handler) changeJob(ctx context.Context, op Operation, why string) error {
@@ -210,13 +240,13 @@ func (h *Handler) changeQueue(ctx context.Context, op Operation, why string) err
 // statusOf is the HTTP status of an operation that has failed.
 func statusOf(err error) int {
 	for _, known := range []error{
-		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, sched.ErrPaused, sched.ErrNotPaused, queue.ErrPaused, queue.ErrNotPaused, errTrying, errTried,
+		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrSlots, sched.ErrPaused, sched.ErrNotPaused, queue.ErrPaused, queue.ErrNotPaused, errTrying, errTried,
 	} {
 		if errors.Is(err, known) {
 			return http.StatusConflict
 		}
 	}
-	for _, known := range []error{etcdclaims.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound, queue.ErrNoQueue} {
+	for _, known := range []error{etcdclaims.ErrNoRecord, sched.ErrUnknownJob, queue.ErrNotFound, queue.ErrNoQueue, group.ErrNoGroup} {
 		if errors.Is(err, known) {
 			return http.StatusNotFound
 		}

@@ -31,8 +31,9 @@ type board struct {
 	synced chan struct{}   // closed once all claims are known
 	seen   map[string]bool // keys since the watch began, until it has synced; nil if held was empty then
 	held   map[string]etcdclaims.Info
-	keys   []string // of held, sorted
-	recent []change // newest first
+	began  map[string]time.Time // when terms of held were seen to begin; those that began before are missing
+	keys   []string             // of held, sorted
+	recent []change             // newest first
 	kinds  map[string]int
 }
 
@@ -53,7 +54,7 @@ func (b *board) init(h *Handler) {
 
 func (b *board) reset() {
 	b.synced, b.seen, b.held, b.keys, b.recent = make(chan struct{}), nil, make(map[string]etcdclaims.Info), nil, nil
-	b.kinds = make(map[string]int)
+	b.kinds, b.began = make(map[string]int), make(map[string]time.Time)
 }
 
 // renew prepares for another watch. The mutex is held.
@@ -155,7 +156,7 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 	}
 	b.err = nil
 	key := e.Info.Key
-	previous := b.held[key].Fence
+	previous, now := b.held[key].Fence, time.Now()
 	switch e.Kind {
 	case etcdclaims.Synced:
 		b.dropUnseen()
@@ -174,16 +175,18 @@ func (b *board) apply(e etcdclaims.Event, run int) bool {
 		}
 		b.held[key] = e.Info
 		b.kinds[kindOf(e.Info)]++
+		b.begin(e.Info, previous, now)
 	case etcdclaims.Freed:
 		b.forget(key)
 		if i, ok := slices.BinarySearch(b.keys, key); ok {
 			b.keys = slices.Delete(b.keys, i, i+1)
 		}
 		delete(b.held, key)
+		delete(b.began, key)
 	}
 	select {
 	case <-b.synced:
-		b.recent = slices.Insert(b.recent, 0, change{e, time.Now(), previous})
+		b.recent = slices.Insert(b.recent, 0, change{e, now, previous})
 		b.recent = b.recent[:min(len(b.recent), mostChanges)]
 	default: // held when the watch began
 	}
@@ -202,9 +205,36 @@ func (b *board) dropUnseen() {
 		}
 		b.forget(key)
 		delete(b.held, key)
+		delete(b.began, key)
 		return true
 	})
 	b.seen = nil
+}
+
+// begin notes when a term was seen to begin, unless it began before the watch did. The
+// mutex is held.
+func (b *board) begin(i etcdclaims.Info, previous int64, now time.Time) {
+	select {
+	case <-b.synced:
+		if i.Fence != previous {
+			b.began[i.Key] = now
+		}
+	default:
+		if i.Fence != previous { // between two watches
+			delete(b.began, i.Key)
+		}
+	}
+}
+
+// begun returns when the term of a key with a fence was seen to begin. Zero means that it
+// began before somebody looked.
+func (b *board) begun(key string, fence int64) time.Time {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.held[key].Fence != fence {
+		return time.Time{}
+	}
+	return b.began[key]
 }
 
 // forget takes the present holder of a key out of the counts. The mutex is held.
@@ -218,7 +248,7 @@ func (b *board) forget(key string) {
 const unleased = "unleased"
 
 func kindOf(i etcdclaims.Info) string {
-	if i.Lease == 0 && i.Kind != "slots" && i.Kind != "shared" {
+	if i.Lease == 0 && !isRecord(i.Kind) {
 		return unleased
 	}
 	return i.Kind
@@ -235,7 +265,8 @@ type summary struct {
 func (b *board) summary() summary {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	s := summary{Held: len(b.held), Zombies: b.kinds["zombie"], Unleased: b.kinds[unleased], Recent: slices.Clone(b.recent), Err: b.err}
+	claims := len(b.held) - b.kinds[kindSlots] - b.kinds[kindShared]
+	s := summary{Held: claims, Zombies: b.kinds["zombie"], Unleased: b.kinds[unleased], Recent: slices.Clone(b.recent), Err: b.err}
 	s.Reading = !b.isSynced()
 	return s
 }

@@ -122,19 +122,21 @@ type Action string
 // The actions. Those whose comment names no method only look.
 const (
 	ActionView        Action = "view"
-	ActionRelease     Action = "release"      // etcdclaims.Client.ForceReleaseTerm
-	ActionRetryWork   Action = "retry-work"   // etcdclaims.Client.Retry
-	ActionForgetWork  Action = "forget-work"  // etcdclaims.Client.Forget
-	ActionPauseJob    Action = "pause-job"    // sched.Scheduler.Pause
-	ActionResumeJob   Action = "resume-job"   // sched.Scheduler.Resume
-	ActionRunJob      Action = "run-job"      // sched.Scheduler.RunNow
-	ActionCancelJob   Action = "cancel-job"   // sched.Scheduler.Cancel
-	ActionPauseQueue  Action = "pause-queue"  // queue.Queue.Pause
-	ActionResumeQueue Action = "resume-queue" // queue.Queue.Resume
-	ActionRedrive     Action = "redrive"      // queue.Queue.Redrive
-	ActionRedriveAll  Action = "redrive-all"  // queue.Queue.RedriveAll
-	ActionPurge       Action = "purge"        // queue.Queue.Purge
-	ActionTrial       Action = "trial"        // a claim and writes of the page's own, to examine etcd
+	ActionRelease     Action = "release"        // etcdclaims.Client.ForceReleaseTerm
+	ActionRetryWork   Action = "retry-work"     // etcdclaims.Client.Retry
+	ActionForgetWork  Action = "forget-work"    // etcdclaims.Client.Forget
+	ActionPauseJob    Action = "pause-job"      // sched.Scheduler.Pause
+	ActionResumeJob   Action = "resume-job"     // sched.Scheduler.Resume
+	ActionRunJob      Action = "run-job"        // sched.Scheduler.RunNow
+	ActionCancelJob   Action = "cancel-job"     // sched.Scheduler.Cancel
+	ActionPauseQueue  Action = "pause-queue"    // queue.Queue.Pause
+	ActionResumeQueue Action = "resume-queue"   // queue.Queue.Resume
+	ActionRedrive     Action = "redrive"        // queue.Queue.Redrive
+	ActionRedriveAll  Action = "redrive-all"    // queue.Queue.RedriveAll
+	ActionPurge       Action = "purge"          // queue.Queue.Purge
+	ActionEvict       Action = "evict-member"   // group.View.Evict
+	ActionReadmit     Action = "readmit-member" // group.View.Readmit
+	ActionTrial       Action = "trial"          // a claim and writes of the page's own, to examine etcd
 )
 
 // Operation is an action and what it is about.
@@ -150,8 +152,10 @@ type Operation struct {
 	// State is the state of the work to be forgotten, as the person saw it. Work in
 	// another state is not forgotten.
 	State etcdclaims.State
-	// Group and Job name the job.
-	Group, Job string
+	// Group and Job name the job. Group and Member name the member of a group of slots.
+	Group, Job, Member string
+	// For is how long a member is evicted.
+	For time.Duration
 	// Queue names the queue, and Item the id of an item in it.
 	Queue, Item string
 	// Before is just after the newest death in the list that the person saw. Dead
@@ -165,7 +169,7 @@ type Operation struct {
 func (op Operation) fields() []zap.Field {
 	fields := []zap.Field{zap.String("action", string(op.Action))}
 	for _, f := range []struct{ name, value string }{
-		{"key", op.Key}, {"state", string(op.State)}, {"group", op.Group}, {"job", op.Job}, {"queue", op.Queue}, {"item", op.Item}, {"reason", op.Reason},
+		{"key", op.Key}, {"state", string(op.State)}, {"group", op.Group}, {"job", op.Job}, {"member", op.Member}, {"queue", op.Queue}, {"item", op.Item}, {"reason", op.Reason},
 	} {
 		if f.value != "" {
 			fields = append(fields, zap.String(f.name, f.value))
@@ -173,6 +177,9 @@ func (op Operation) fields() []zap.Field {
 	}
 	if op.Fence != 0 {
 		fields = append(fields, zap.Int64("fence", op.Fence))
+	}
+	if op.For != 0 {
+		fields = append(fields, zap.Duration("for", op.For))
 	}
 	if !op.Before.IsZero() {
 		fields = append(fields, zap.Time("before", op.Before))

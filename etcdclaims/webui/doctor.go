@@ -46,7 +46,7 @@ func (f finding) Class() string {
 
 // subjects maps a check to the page that shows the objects of the check.
 var subjects = map[string]template.URL{
-	"claims": "claims", "lines": "lines", "sessions": "sessions", "work": "work", "queues": "queues", "jobs": "schedules",
+	"claims": "claims", "lines": "lines", "sessions": "sessions", "work": "work", "queues": "queues", "jobs": "schedules", "groups": "groups",
 }
 
 // findings are those of an examination.

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // The page is mounted beside what a service serves. Everybody can look; operators can
@@ -24,7 +25,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer etcd.Close()
-	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "api-7"})
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "api-7", Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}

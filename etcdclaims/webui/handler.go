@@ -37,10 +37,10 @@ type Handler struct {
 	queues    queues
 	trials    trials
 
-	ctx  context.Context // of what runs in the background
-	stop context.CancelFunc
-	wg   sync.WaitGroup
-	kick chan struct{} // capacity 1: something is to be read again
+	ctx     context.Context // of what runs in the background
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	readNow chan struct{} // capacity 1: something is to be read again
 
 	mu      sync.Mutex // running, lastUse; no other mutex is taken while it is held
 	running bool       // the loop
@@ -60,7 +60,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Handler{claims: claims, cfg: cfg, log: cfg.Logger, origins: origins, kick: make(chan struct{}, 1)}
+	h := &Handler{claims: claims, cfg: cfg, log: cfg.Logger, origins: origins, readNow: make(chan struct{}, 1)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.board.init(h)
 	h.snapshots.init(h)
@@ -164,7 +164,7 @@ func (h *Handler) loop() {
 		case <-h.ctx.Done():
 			return
 		case <-tick.C:
-		case <-h.kick:
+		case <-h.readNow:
 		}
 		live := h.tabs.topics()
 		if len(live) > 0 {
@@ -194,8 +194,12 @@ func (h *Handler) idle(tabs bool) bool {
 // changed notes a change of ownership of a key, or of all if it is empty.
 func (h *Handler) changed(key string) {
 	h.tabs.claimChanged(key)
-	if h.snapshots.invalidate(keyTopic(key)) {
-		signal(h.kick)
+	stale := h.snapshots.invalidate(keyTopic(key))
+	if of := ofKey(key); of != "" && h.snapshots.invalidate(keyTopic(of)) {
+		stale = true
+	}
+	if stale {
+		signal(h.readNow)
 	}
 }
 

@@ -85,8 +85,9 @@ type refusalsPage struct {
 
 type refusalRow struct {
 	refusal
-	// After is how long after the take-over the stale token was refused, if the
-	// holder that took over still holds the key, by its own wall clock. Zero: unknown.
+	// After is how long after the take-over was seen the stale token was refused, if the
+	// holder that took over still holds the key. Zero: the take-over was not seen, because
+	// nobody looked then, or was seen only after the refusal.
 	After time.Duration
 	Owner string // of the holder that took over
 }
@@ -94,8 +95,9 @@ type refusalRow struct {
 // explain returns a refusal with the take-over before it.
 func (b *board) explain(r refusal) refusalRow {
 	row := refusalRow{refusal: r}
-	if i, ok := b.holder(r.Token.Key); ok && r.Newest != 0 && i.Fence == r.Newest && r.At.After(i.Since) {
-		row.After, row.Owner = r.At.Sub(i.Since), i.Owner
+	if began := b.begun(r.Token.Key, r.Newest); !began.IsZero() && r.At.After(began) {
+		i, _ := b.holder(r.Token.Key)
+		row.After, row.Owner = r.At.Sub(began), i.Owner
 	}
 	return row
 }

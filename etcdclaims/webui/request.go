@@ -36,6 +36,7 @@ var order = []page{
 	{"work", "Work", true, (*request).work},
 	{"schedules", "Schedules", true, (*request).schedules},
 	{"queues", "Queues", true, (*request).queues},
+	{"groups", "Groups", true, (*request).slotGroups},
 	{"sessions", "Sessions", true, (*request).sessions},
 	{"refusals", "Refusals", true, (*request).refusals},
 	{"health", "Health", true, (*request).health},
@@ -43,6 +44,7 @@ var order = []page{
 	{"job", "Job", false, (*request).job},
 	{"queue", "Queue", false, (*request).queue},
 	{"item", "Item", false, (*request).item},
+	{"group", "Group", false, (*request).group},
 }
 
 var (

@@ -74,11 +74,28 @@ func (g *groups) names(ctx context.Context) ([]string, error) {
 // jobRow is a job in a list.
 type jobRow struct {
 	sched.JobInfo
-	Overdue bool // the next tick should have been admitted, or a tick is past its bound
+	// Unadmitted is the next tick if it should have been admitted, and Unended a tick that
+	// was admitted and has not ended by Job.Overdue. Each is zero if there is none.
+	Unadmitted, Unended time.Time
 }
 
 func newJobRow(info sched.JobInfo) jobRow {
-	return jobRow{info, !info.Overdue.IsZero() || !info.Next.IsZero() && time.Since(info.Next) > overdueAfter}
+	row := jobRow{JobInfo: info, Unended: info.Overdue}
+	if !info.Next.IsZero() && (time.Since(info.Next) > overdueAfter || info.Next.Equal(info.Overdue)) {
+		row.Unadmitted = info.Next
+	}
+	if row.Unended.Equal(row.Unadmitted) {
+		row.Unended = time.Time{}
+	}
+	return row
+}
+
+// Late returns the nominal time of the oldest tick that is overdue, or zero.
+func (r jobRow) Late() time.Time {
+	if r.Unended.IsZero() || !r.Unadmitted.IsZero() && r.Unadmitted.Before(r.Unended) {
+		return r.Unadmitted
+	}
+	return r.Unended
 }
 
 // groupRow is a group of schedulers in a list.
@@ -148,7 +165,7 @@ func (q *request) jobs() (scheduled, Fresh) {
 func (g *groupRow) add(info sched.JobInfo) jobRow {
 	row := newJobRow(info)
 	g.Jobs++
-	if row.Overdue {
+	if !row.Late().IsZero() {
 		g.Overdue++
 	}
 	if row.Paused != nil {

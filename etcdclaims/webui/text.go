@@ -23,6 +23,7 @@ var functions = template.FuncMap{
 	"span":    span,
 	"seconds": func(d time.Duration) int { return int(d / time.Second) },
 	"add":     func(a, b int) int { return a + b },
+	"owner":   ownerText,
 	"query":   query,
 	"count":   count,
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },

@@ -1,6 +1,7 @@
 package browser_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,30 +20,55 @@ func TestTakeOverIsSeen(t *testing.T) {
 	for _, where := range []string{"claims?prefix=orders/", "key?key=orders/42"} {
 		t.Run(strings.TrimRight(where, "?/=42"), func(t *testing.T) {
 			s := newStage(t, webui.Config{})
-			a, b := s.client("api-7"), s.client("api-8")
-			held := s.claim(a, "orders/42")
-			s.opens(where)
-			s.shows("api-7", time.Second)
-			s.shows(strconv.FormatInt(held.Fence(), 10), time.Second)
-			worst := time.Duration(0)
-			for i := range 6 {
-				claimant := b
-				if i%2 == 1 {
-					claimant = a
-				}
-				next := s.waits(claimant, "orders/42")
-				time.Sleep(time.Second) // the page may have shown that just now
-				begun := time.Now()
-				s.ok(held.Release(s.Context()))
-				held = <-next
-				s.until(`document.querySelector("main").innerText.includes("`+strconv.FormatInt(held.Fence(), 10)+`")`, 10*time.Second)
-				worst = max(worst, time.Since(begun))
-			}
-			t.Logf("of six take-overs the last to be seen took %v", worst.Round(time.Millisecond))
-			if worst > promptly {
-				t.Errorf("a take-over was seen after %v, want %v", worst, promptly)
-			}
+			s.takesOver(where, "orders/42")
 		})
+	}
+}
+
+// A take-over is seen as soon when there are many claims.
+func TestTakeOverIsSeenAmongTenThousand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten thousand claims")
+	}
+	s := newStage(t, webui.Config{})
+	many := s.client("many")
+	for i := 1; i < 10_000; i += 50 { // as many as fit into a transaction
+		var keys []string
+		for n := i; n < min(i+50, 10_000); n++ {
+			keys = append(keys, fmt.Sprintf("k/%05d", n))
+		}
+		_, err := many.TryAcquireAll(t.Context(), keys)
+		s.ok(err)
+	}
+	s.takesOver("claims?prefix=k/", "k/00000")
+	s.shows("1–100 of 10\u202f000 claims", time.Second)
+}
+
+// takesOver lets a key change hands, and measures until a tab shows that.
+func (s *stage) takesOver(where, key string) {
+	s.Helper()
+	a, b := s.client("api-7"), s.client("api-8")
+	held := s.claim(a, key)
+	s.opens(where)
+	s.shows("api-7", time.Second)
+	s.shows(strconv.FormatInt(held.Fence(), 10), time.Second)
+	worst := time.Duration(0)
+	for i := range 6 {
+		claimant := b
+		if i%2 == 1 {
+			claimant = a
+		}
+		next := s.waits(claimant, key)
+		time.Sleep(time.Second) // the page may have shown that just now
+		begun := time.Now()
+		s.ok(held.Release(s.Context()))
+		held = <-next
+		s.until(`document.querySelector("main").innerText.includes("`+strconv.FormatInt(held.Fence(), 10)+`")`, 10*time.Second)
+		worst = max(worst, time.Since(begun))
+	}
+	s.Logf("of six take-overs the last to be seen took %v", worst.Round(time.Millisecond))
+	if worst > promptly {
+		s.Errorf("a take-over was seen after %v, want %v", worst, promptly)
 	}
 }
 

@@ -62,7 +62,7 @@ func (e *Examination) clock(endpoint string, r clockReading) {
 	const remedy = "synchronize the clocks: schedules follow that of their owner, claims do not depend on it"
 	switch off := r.ahead.Abs().Round(time.Second); {
 	case !r.known:
-		e.Well("clock", "%s was not compared with this host: it did not answer HTTP with its time", endpoint)
+		e.Add(Note, "clock", "compare it by hand: schedules follow the clock of their owner", "%s was not compared with this host: it did not answer HTTP with its time", endpoint)
 	case r.ahead > time.Second:
 		e.Add(Warning, "clock", remedy, "%s is at least %s ahead of this host", endpoint, off)
 	case r.ahead < -time.Second:

@@ -117,11 +117,11 @@ func (e *Examination) Login(password, certificate bool, took time.Duration) {
 
 const useCertificates = "use client certificates with common names (docs/operations.md)"
 
-// Survey looks for abandoned claims, places in line, leases, sessions, work, queues and
-// jobs. If the deadline of ctx passes, one warning names the checks that were not made.
+// Survey looks for abandoned claims, places in line, leases, sessions, work, queues, jobs
+// and groups. If the deadline of ctx passes, one warning names the checks that were not made.
 func (e *Examination) Survey(ctx context.Context) {
-	names := []string{"claims", "sessions", "work", "queues", "jobs"}
-	for i, check := range []func(context.Context){e.claims, e.sessions, e.work, e.queues, e.groups} {
+	names := []string{"claims", "sessions", "work", "queues", "jobs", "groups"}
+	for i, check := range []func(context.Context){e.claims, e.sessions, e.work, e.queues, e.groups, e.slotGroups} {
 		if ctx.Err() != nil {
 			e.Add(Warning, "survey", "look at the load of etcd and at the network", "etcd was too slow: not examined: %s", strings.Join(names[i:], ", "))
 			return

@@ -25,7 +25,7 @@ var features = []feature{
 	{"note", "Note", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "RW"}},
 	{"work", "Begin, Complete, Fail, Record", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "work/": "RW"}},
 	{"locks", "Locks", map[string]string{"own/": "RW", "wait/": "R", "void/": "RW", "epoch": "R", "lock/": "RW"}},
-	{"release", "ForceRelease, Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "RW"}},
+	{"release", "ForceRelease, Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
 	{"resize", "Resize", map[string]string{"own/": "RW", "wait/": "R"}},
 	{"explain", "Lookup", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
 	{"list", "List, Watch", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},

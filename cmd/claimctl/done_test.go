@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/sched"
+	"github.com/spf13/cobra"
+)
+
+// verbs has, for each command that changes something, what stages it and returns its
+// arguments, and the fields of its result.
+var verbs = map[string]struct {
+	stage func(s *stage) []string
+	want  []string // of the object, besides done
+	name  string   // the field that the output name prints
+}{
+	"release": {func(s *stage) []string {
+		return []string{s.key, "--fence", fmt.Sprint(s.claim(s.a, s.key).Fence()), "--reason", "stuck"}
+	}, []string{"key", "fence", "reason"}, "key"},
+	"resize": {func(s *stage) []string {
+		s.claim(s.a, s.key, etcdclaims.Slots(2))
+		return []string{s.key, "3"}
+	}, []string{"key", "slots"}, "key"},
+	"work retry": {func(s *stage) []string { s.dead(); return []string{s.key} }, []string{"key", "state"}, "key"},
+	"work forget": {func(s *stage) []string {
+		s.dead()
+		return []string{s.key}
+	}, []string{"key"}, "key"},
+	"epoch raise":    {func(*stage) []string { return []string{"--yes"} }, []string{"epoch"}, "epoch"},
+	"sched pause":    {func(s *stage) []string { s.ctl("sched", "resume", "j"); return []string{"j", "--why", "audit"} }, []string{"job", "group", "reason"}, "job"},
+	"sched resume":   {func(s *stage) []string { s.ctl("sched", "pause", "j"); return []string{"j"} }, []string{"job", "group"}, "job"},
+	"sched run":      {func(*stage) []string { return []string{"j"} }, []string{"job", "group", "run"}, "run"},
+	"sched cancel":   {func(*stage) []string { return []string{"j"} }, []string{"job", "group"}, "job"},
+	"sched skip":     {func(s *stage) []string { return []string{"j", s.instant()} }, []string{"job", "group", "nominal"}, "nominal"},
+	"sched unskip":   {func(s *stage) []string { at := s.instant(); s.ok("sched", "skip", "j", at); return []string{"j", at} }, []string{"job", "group", "nominal"}, "nominal"},
+	"sched forget":   {func(s *stage) []string { s.runs(s.key)(); return []string{"j", "-g", s.key} }, []string{"job", "group"}, "job"},
+	"sched undefine": {func(s *stage) []string { s.define("data"); return []string{"data"} }, []string{"job", "group"}, "job"},
+	"sched backfill": {func(*stage) []string {
+		return []string{"j", "--from", "2024-01-01T00:00:00Z", "--to", "2024-12-31T00:00:00Z"}
+	}, []string{"job", "group", "run"}, "run"},
+	"queue pause":            {func(s *stage) []string { s.ctl("queue", "resume", "mail"); return []string{"mail", "--why", "audit"} }, []string{"queue", "reason"}, "queue"},
+	"queue resume":           {func(s *stage) []string { s.ctl("queue", "pause", "mail"); return []string{"mail"} }, []string{"queue"}, "queue"},
+	"queue cancel":           {func(s *stage) []string { s.enqueue(); return []string{"mail", s.key} }, []string{"queue", "item"}, "item"},
+	"queue dead redrive":     {func(s *stage) []string { s.bury(); return []string{"mail", s.key} }, []string{"queue", "item"}, "item"},
+	"queue dead redrive-all": {func(s *stage) []string { s.bury(); return []string{"mail"} }, []string{"queue", "items"}, "items"},
+}
+
+// readers are the commands that change nothing, or whose output is the command's own, a list
+// of what they did, or files. They have tests of their own.
+var readers = []string{
+	"ls", "explain", "watch", "history", "doctor", "bench", "run", "elect", "check", "note", "dev", "drill", "epoch", "epoch show", "space", "space reclaim", "man", "exit-codes",
+	"work ls", "work show", "sched jobs", "sched show", "sched history", "sched next", "sched explain", "sched apply", "sched export",
+	"queue ls", "queue stats", "queue show", "queue waiting", "queue taken", "queue dead ls",
+}
+
+// stage is a world with a job and a queue.
+type stage struct {
+	*world
+	a      *etcdclaims.Client
+	sched  *sched.Scheduler
+	queue  *queue.Queue
+	key    string // of this invocation, and the ID of its item
+	passed int
+}
+
+func (s *stage) dead() {
+	s.Helper()
+	work, err := s.a.TryBegin(s.Context(), s.key)
+	s.noErr(err)
+	_, err = work.Fail(s.Context(), etcdclaims.Permanent(errors.New("disk full")))
+	s.noErr(err)
+}
+
+// instant is another one for each call.
+func (s *stage) instant() string {
+	s.passed++
+	return fmt.Sprintf("%d-01-01T02:30:00Z", time.Now().Year()+s.passed)
+}
+
+func (s *stage) define(job string) {
+	s.Helper()
+	_, err := s.sched.Define(s.Context(), sched.Definition{Name: job, Schedule: "30 2 1 1 *", Kind: "report"})
+	s.noErr(err)
+}
+
+func (s *stage) enqueue() {
+	s.Helper()
+	_, err := s.queue.Enqueue(s.Context(), queue.NewItem(nil, queue.ID(s.key)))
+	s.noErr(err)
+}
+
+func (s *stage) bury() {
+	s.Helper()
+	s.enqueue()
+	batch, err := s.queue.TryClaim(s.Context(), 100)
+	s.noErr(err)
+	for _, l := range batch.Leases {
+		s.noErr(l.Discard(s.Context(), "no such address"))
+	}
+}
+
+// runs has a process run the job j of a group, until the function is called.
+func (s *stage) runs(group string) (end func()) {
+	s.Helper()
+	jobs, err := sched.New(s.a, sched.Config{Group: group})
+	s.noErr(err)
+	s.noErr(jobs.Add(sched.Job{
+		Name: "j", Schedule: sched.Must(sched.Cron("30 2 1 1 *")), Handler: func(context.Context, sched.Tick) error { return nil },
+	}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- jobs.Run(ctx) }()
+	eventually(s.T, "the job is registered", func() bool { return s.ctl("sched", "show", "j", "-g", group).code == 0 })
+	return func() { cancel(); s.noErr(<-done) }
+}
+
+func (s *stage) begin() {
+	var err error
+	s.a = s.client("a")
+	s.Cleanup(s.runs("default"))
+	s.sched, err = sched.New(s.a, sched.Config{Group: "default"})
+	s.noErr(err)
+	s.queue, err = queue.New(s.a, queue.Config{Name: "mail"})
+	s.noErr(err)
+	s.Cleanup(func() { s.noErr(s.queue.Close(context.Background())) })
+}
+
+// Each command that changes something prints one object, or the name of what it changed.
+func TestVerbsPrintTheirResults(t *testing.T) {
+	t.Parallel()
+	s := &stage{world: newWorld(t)}
+	s.begin()
+	names := make([]string, 0, len(verbs))
+	for name := range verbs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, verb := range names {
+		if verb == "epoch raise" { // ends all that the others stage
+			continue
+		}
+		s.checkVerb(i, verb)
+	}
+	s.checkVerb(len(names), "epoch raise")
+}
+
+func (s *stage) checkVerb(n int, verb string) {
+	s.Helper()
+	v := verbs[verb]
+	for _, format := range []string{formatJSON, formatLines, formatName, formatTable} {
+		s.key = fmt.Sprint("k", n, format)
+		args := append(append(strings.Fields(verb), v.stage(s)...), "-o", format)
+		out := s.ok(args...)
+		if format == formatName {
+			if strings.Count(out, "\n") != 1 || out == "\n" {
+				s.Errorf("%q prints %q", args, out)
+			}
+			continue
+		}
+		if format == formatTable {
+			if strings.HasPrefix(out, "{") || strings.Count(out, "\n") != 1 {
+				s.Errorf("%q prints %q", args, out)
+			}
+			continue
+		}
+		var got map[string]any
+		if err := json.Unmarshal([]byte(out), &got); err != nil || format == formatLines && strings.Count(out, "\n") != 1 {
+			s.Errorf("%q prints %q: %v", args, out, err)
+			continue
+		}
+		for _, field := range append(v.want, v.name) {
+			if got[field] == nil || got[field] == "" {
+				s.Errorf("%q: no %q in %s", args, field, out)
+			}
+		}
+	}
+}
+
+// A verb is in one of the two lists.
+func TestVerbsAreListed(t *testing.T) {
+	t.Parallel()
+	var walk func(cmd *cobra.Command, path string)
+	walk = func(cmd *cobra.Command, path string) {
+		for _, c := range cmd.Commands() {
+			name := strings.TrimSpace(path + " " + c.Name())
+			if name == "group" || name == "help" || name == "completion" {
+				continue // they have tests of their own
+			}
+			if _, is := verbs[name]; c.Runnable() && is == slices.Contains(readers, name) {
+				t.Errorf("%q is in none of the lists, or in both", name)
+			}
+			walk(c, name)
+		}
+	}
+	walk((&app{}).root(), "")
+}
+
+// Reclaim has what it did in the rows of the members.
+func TestReclaimPrintsItsSteps(t *testing.T) {
+	t.Parallel()
+	w := worldOn(t, testetcd.Start(t))
+	for range 5 {
+		_, err := w.etcd.Put(t.Context(), "/rewritten", "x")
+		w.noErr(err)
+	}
+	got := as[[]spaceView](w, "space", "reclaim", "--keep", "1", "--yes")
+	if len(got) != 1 || got[0].Compacted < 5 || got[0].Disarmed {
+		t.Fatalf("%+v", got)
+	}
+	if took, err := time.ParseDuration(got[0].Defragmented); err != nil || took <= 0 {
+		t.Errorf("%+v: %v", got, err)
+	}
+	if got := as[[]spaceView](w, "space"); got[0].Defragmented != "" || got[0].Compacted != 0 {
+		t.Errorf("without reclaim: %+v", got)
+	}
+}
+
+// The name that scripts continue with is the most specific one.
+func TestDoneName(t *testing.T) {
+	t.Parallel()
+	n, at := 3, noon
+	for want, v := range map[string]doneView{
+		"k":              {Key: "k", Slots: &n},
+		"j":              {Group: "g", Job: "j"},
+		"r1":             {Group: "g", Job: "j", Run: "r1"},
+		"i1":             {Queue: "mail", Item: "i1"},
+		"3":              {Queue: "mail", Items: &n},
+		"mail":           {Queue: "mail"},
+		doctor.Stamp(at): {Job: "j", Nominal: &at},
+	} {
+		if got := v.name(); got != want {
+			t.Errorf("%+v: %q, want %q", v, got, want)
+		}
+	}
+}

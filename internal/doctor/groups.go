@@ -1,0 +1,134 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// suspicion is what looks wrong in a group at one reading. It counts if a second reading
+// finds the same.
+type suspicion struct {
+	members int               // that are there
+	free    map[int]string    // targets of slots that nobody owns, by slot
+	ghosts  map[string]string // members whose lease is gone, with their instances
+}
+
+// slotGroups looks for slots that no member owns, and for members that are not there.
+func (e *Examination) slotGroups(ctx context.Context) {
+	const most = 50
+	seen, well := 0, true
+	suspects := map[string]suspicion{}
+	var names []string
+	for name, err := range group.Names(ctx, e.Claims) {
+		var s suspicion
+		if err == nil {
+			s, err = e.suspect(ctx, name)
+		}
+		if !e.readable(err) {
+			return
+		}
+		if seen++; len(s.free)+len(s.ghosts) > 0 {
+			suspects[name], names = s, append(names, name)
+		}
+		if seen == most {
+			break
+		}
+	}
+	if len(names) > 0 {
+		select {
+		case <-time.After(patience):
+		case <-ctx.Done():
+			return
+		}
+	}
+	for _, name := range names {
+		later, err := e.suspect(ctx, name)
+		if !e.readable(err) {
+			return
+		}
+		well = e.accuse(name, suspects[name], later) && well
+	}
+	if well {
+		e.Well("groups", "%s of slots, without slots that nobody owns", count(seen, "group", "groups"))
+	}
+}
+
+// readable reports an error unless there is none, or a group was removed meanwhile.
+func (e *Examination) readable(err error) bool {
+	switch {
+	case err == nil || errors.Is(err, group.ErrNoGroup):
+		return true
+	case isDenied(err): // see permissions
+		return false
+	}
+	e.Add(Warning, "groups", "see claimctl group ls", "cannot be read: %v", err)
+	return false
+}
+
+// suspect reads a group.
+func (e *Examination) suspect(ctx context.Context, name string) (s suspicion, err error) {
+	g, err := ReadSlotGroup(ctx, e.Claims, name)
+	if err != nil {
+		return s, err
+	}
+	leases := map[clientv3.LeaseID]bool{}
+	for _, m := range g.Members {
+		if m.Instance != "" && m.Evicted == nil {
+			s.members++
+			leases[m.Lease] = true
+		}
+	}
+	gone := e.goneLeases(ctx, leases)
+	s.free, s.ghosts = map[int]string{}, map[string]string{}
+	for _, m := range g.Members {
+		if m.Instance != "" && (gone[m.Lease] || m.Lease == clientv3.NoLease) {
+			s.ghosts[m.Name] = m.Instance
+		}
+	}
+	for slot, target := range g.Plan.Target {
+		if s.members > 0 && g.Assigned.Owners[slot].Reserved == "" && target != "" && !g.Holder(slot).Held && !isAway(g.Assigned.Members, target) {
+			s.free[slot] = target
+		}
+	}
+	return s, nil
+}
+
+// isAway reports whether a member is away: nobody is to claim its slots.
+func isAway(members []group.MemberInfo, name string) bool {
+	return slices.ContainsFunc(members, func(m group.MemberInfo) bool { return m.Name == name && m.Instance == "" })
+}
+
+// accuse adds what both readings of a group have found, and returns true if that is nothing.
+func (e *Examination) accuse(name string, before, after suspicion) bool {
+	var slots, targets, ghosts []string
+	for slot, target := range after.free {
+		if before.free[slot] == target {
+			slots = append(slots, fmt.Sprintf("%05d", slot))
+			targets = append(targets, target)
+		}
+	}
+	for member, instance := range after.ghosts {
+		if before.ghosts[member] == instance {
+			ghosts = append(ghosts, member)
+		}
+	}
+	slices.Sort(slots)
+	slices.Sort(ghosts)
+	slices.Sort(targets)
+	targets = slices.Compact(targets)
+	if len(slots) > 0 {
+		e.Add(Warning, "groups", fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, Arguments(name)),
+			"group %q has %s, and nobody owns %s: %s, which %s is to have", name, count(after.members, "member", "members"), count(len(slots), "slot", "slots"), several(slots), several(targets))
+	}
+	if len(ghosts) > 0 {
+		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: %[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, Arguments(name, ghosts[0])),
+			"members of group %q whose lease is gone: %s", name, several(ghosts))
+	}
+	return len(slots)+len(ghosts) == 0
+}
