@@ -85,6 +85,7 @@ func runWorker(ctx context.Context, s setup) error {
 		}
 	}()
 	cfg := sched.Config{
+		Logger: demoetcd.Logger(),
 		Spread: true, // all processes run the ticks that the owner admits
 		Now:    func() time.Time { return time.Now().Add(time.Duration(w.skew.Load())) },
 		Hooks:  sched.Hooks{Elected: func(int64) { w.tell(event{Worker: w.Name, Owner: true}) }},
