@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -28,8 +25,7 @@ type explanation struct {
 	Holders  []claimView  `json:"holders,omitempty"` // of its slots, or who share it: 100 at most
 }
 
-// renewal is how the holder keeps its lease. Etcd tells what is left of a lease in
-// full seconds, so that the last renewal is known to a second.
+// renewal is the last renewal of the holder's lease, known to a second.
 type renewal struct {
 	TTL     string     `json:"ttl"`
 	Renewed *time.Time `json:"renewed"` // or granted, by the clock of this host
@@ -95,24 +91,24 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 	if info.Held && !info.Expires.IsZero() {
 		x.Left = info.TTL.String()
 	}
-	if x.Renewal, err = lastRenewal(ctx, claims, info); err != nil {
+	if x.Renewal, err = viewRenewal(ctx, claims, info); err != nil {
 		return x, err
 	}
 	if err := x.line(ctx, claims, key); err != nil {
 		return x, err
 	}
-	if i := strings.LastIndex(key, slotMark); i > 0 && len(x.Waiting) == 0 { // all slots of a key have one line
-		whole, err := claims.Lookup(ctx, key[:i])
+	if whole := doctor.WholeOf(key); whole != "" && len(x.Waiting) == 0 { // all slots of a key have one line
+		info, err := claims.Lookup(ctx, whole)
 		if err != nil {
 			return x, err
 		}
-		if whole.Slots > 0 {
-			if err := x.line(ctx, claims, key[:i]); err != nil {
+		if info.Slots > 0 {
+			if err := x.line(ctx, claims, whole); err != nil {
 				return x, err
 			}
 		}
 	}
-	if x.Holders, err = holdersOf(ctx, claims, info); err != nil {
+	if x.Holders, err = viewHolders(ctx, claims, info); err != nil {
 		return x, err
 	}
 	record, ok, err := claims.Record(ctx, key)
@@ -135,68 +131,34 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 	return x, nil
 }
 
-// holdersOf reads who holds the slots of a key, in their order, or the first of those that
-// share it. After Resize to fewer slots some can be held beyond their number.
-func holdersOf(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.Info) (holders []claimView, err error) {
-	const mostSharing = 100
-	if i.Shared > 0 {
-		for held, err := range claims.List(ctx, etcdclaims.SharedPrefix(i.Key)) {
-			if err != nil {
-				return nil, err
-			}
-			if holders = append(holders, viewClaim(held)); len(holders) == mostSharing {
-				break
-			}
-		}
+// viewHolders reads the claims on the slots of a key, or the first of those that share it.
+func viewHolders(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.Info) (views []claimView, err error) {
+	var held []etcdclaims.Info
+	switch {
+	case i.Shared > 0:
+		held, _, err = doctor.Sharers(ctx, claims, i.Key, 100)
+	case i.Slots > 0:
+		held, _, err = doctor.SlotHolders(ctx, claims, i.Key, math.MaxInt)
 	}
-	if i.Slots == 0 {
-		return holders, nil
+	for _, h := range held {
+		views = append(views, viewClaim(h))
 	}
-	for held, err := range claims.List(ctx, i.Key+slotMark) {
-		if err != nil {
-			return nil, err
-		}
-		if numberOfSlot(i.Key, held.Key) >= 0 {
-			holders = append(holders, viewClaim(held))
-		}
-	}
-	slices.SortFunc(holders, func(a, b claimView) int { return cmp.Compare(numberOfSlot(i.Key, a.Key), numberOfSlot(i.Key, b.Key)) })
-	return holders, nil
+	return views, err
 }
 
-// numberOfSlot returns the number of the slot of a key that has the given key, or -1.
-func numberOfSlot(key, slotKey string) int {
-	n, err := strconv.Atoi(strings.TrimPrefix(slotKey, key+slotMark))
-	if err != nil || n < 0 || n >= etcdclaims.MaxSlots || etcdclaims.SlotKey(key, n) != slotKey {
-		return -1
-	}
-	return n
-}
-
-// lastRenewal asks how old the lease of a holder is. A lease that is gone, with the
-// key about to follow, has none.
-func lastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.Info) (*renewal, error) {
-	if !i.Held || i.Lease == clientv3.NoLease {
-		return nil, nil
-	}
-	asked := time.Now()
-	lease, err := doctor.LiveLease(ctx, claims.Etcd(), i.Lease)
+// viewRenewal reads the last renewal of a holder.
+func viewRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.Info) (*renewal, error) {
+	r, err := doctor.LastRenewal(ctx, claims, i)
 	if err != nil {
 		return nil, fmt.Errorf("explain %q: read its lease: %w", i.Key, err)
 	}
-	if lease == nil {
+	if r == nil {
 		return nil, nil
 	}
-	ttl, ago := doctor.Age(lease)
-	// A lock and what is kept held after its claim are renewed by nobody, or on demand.
-	overdue := i.Kind == "" && doctor.Overdue(lease)
-	return &renewal{TTL: ttl.String(), Renewed: moment(asked.Add(-ago).Round(time.Second)), Overdue: overdue, ago: ago, ttl: ttl}, nil
+	return &renewal{TTL: r.TTL.String(), Renewed: moment(r.At), Overdue: r.Overdue, ago: r.Ago, ttl: r.TTL}, nil
 }
 
-// slotMark stands between a key and the number of its slot.
-var slotMark = strings.TrimSuffix(etcdclaims.SlotKey("", 0), "0")
-
-// line reads who waits for a key, and finds the next: the first that is alive.
+// line reads the line of a key, and finds the next owner: the first waiter that is alive.
 func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key string) error {
 	const most = 20 // leases to ask for
 	line, err := claims.Line(ctx, key)

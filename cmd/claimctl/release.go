@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -39,7 +40,7 @@ for a while: only fences stop its writes.`,
 				err := claims.ForceReleaseTerm(ctx, fencing.Token{Key: key, Fence: fence}, reason)
 				var held *etcdclaims.HeldError
 				if errors.Is(err, etcdclaims.ErrSlots) || errors.As(err, &held) && held.Info.Slots > 0 {
-					if key, err = slotOf(ctx, claims, key, fence); err == nil {
+					if key, err = slotWith(ctx, claims, key, fence); err == nil {
 						err = claims.ForceReleaseTerm(ctx, fencing.Token{Key: key, Fence: fence}, reason)
 					}
 				}
@@ -62,12 +63,13 @@ for a while: only fences stop its writes.`,
 	return cmd
 }
 
-// slotOf returns the key of the slot that has the fence, of a key that has slots.
-func slotOf(ctx context.Context, claims *etcdclaims.Client, key string, fence int64) (string, error) {
-	for slot, err := range claims.List(ctx, key+slotMark) {
-		if err != nil {
-			return key, err
-		}
+// slotWith returns the key of the slot that has the fence, of a key that has slots.
+func slotWith(ctx context.Context, claims *etcdclaims.Client, key string, fence int64) (string, error) {
+	held, _, err := doctor.SlotHolders(ctx, claims, key, math.MaxInt)
+	if err != nil {
+		return key, err
+	}
+	for _, slot := range held {
 		if slot.Held && slot.Fence == fence {
 			return slot.Key, nil
 		}

@@ -1,14 +1,12 @@
 package webui
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
 )
 
 // Kinds of keys that stand for several claims. Such a key has a record in the place of
@@ -27,26 +25,13 @@ const (
 	mostBeside = 4 * etcdclaims.MaxSlots
 )
 
-// slotMark and sharedMark stand between a key and what names one of its claims.
-var slotMark, sharedMark = strings.TrimSuffix(etcdclaims.SlotKey("", 0), "0"), etcdclaims.SharedPrefix("")
-
 // ofKey returns the key that has the given one as a slot, or that its holder shares, as
 // far as its name shows that. It returns "" for any other key.
 func ofKey(key string) string {
-	if i := strings.LastIndex(key, slotMark); i > 0 && slotOf(key[:i], key) >= 0 {
-		return key[:i]
+	if whole := doctor.WholeOf(key); whole != "" {
+		return whole
 	}
-	return key[:max(strings.LastIndex(key, sharedMark), 0)]
-}
-
-// slotOf returns the number of the slot of a key that has the given key, or -1.
-func slotOf(key, slotKey string) int {
-	text, ok := strings.CutPrefix(slotKey, key+slotMark)
-	n, err := strconv.Atoi(text)
-	if !ok || err != nil || n < 0 || n >= etcdclaims.MaxSlots || etcdclaims.SlotKey(key, n) != slotKey {
-		return -1
-	}
-	return n
+	return key[:max(strings.LastIndex(key, etcdclaims.SharedPrefix("")), 0)]
 }
 
 // holders are the claims of a key that has slots or is shared.
@@ -55,35 +40,18 @@ type holders struct {
 	more   bool // not all are read
 }
 
-// holdersOf reads who holds the slots of a key, or shares it.
-func (h *Handler) holdersOf(ctx context.Context, i etcdclaims.Info) (found holders, err error) {
-	prefix := etcdclaims.SharedPrefix(i.Key)
+// readHolders reads the claims on the slots of a key, or those that share it.
+func (h *Handler) readHolders(ctx context.Context, i etcdclaims.Info) (found holders, err error) {
 	switch i.Kind {
 	case kindSlots:
-		prefix = i.Key + slotMark
+		found.claims, found.more, err = doctor.SlotHolders(ctx, h.claims, i.Key, mostBeside)
 	case kindShared:
-	default:
-		return found, nil
+		found.claims, found.more, err = doctor.Sharers(ctx, h.claims, i.Key, mostHolders)
 	}
-	read := 0
-	for claim, err := range h.claims.List(ctx, prefix) {
-		if err != nil {
-			return holders{}, err
-		}
-		if read++; len(found.claims) == mostHolders || read > mostBeside {
-			found.more = true
-			break
-		}
-		if i.Kind == kindSlots && slotOf(i.Key, claim.Key) < 0 {
-			continue
-		}
-		claim.Expires = time.Time{} // the latest possible one, which differs at each reading
-		found.claims = append(found.claims, claim)
+	for n := range found.claims {
+		found.claims[n].Expires = time.Time{} // the latest possible one, which differs at each reading
 	}
-	slices.SortStableFunc(found.claims, func(a, b etcdclaims.Info) int {
-		return cmp.Compare(slotOf(i.Key, a.Key), slotOf(i.Key, b.Key))
-	})
-	return found, nil
+	return found, err
 }
 
 // holderRow is the holder of one slot, or one of the callers that share a key.
@@ -98,7 +66,7 @@ type holderRow struct {
 
 func (q *request) holderRows(x explained) (rows []holderRow) {
 	for _, claim := range x.holders.claims {
-		row := holderRow{Info: claim, Slot: slotOf(x.info.Key, claim.Key), Carries: claim.Fence, Note: q.value(FieldNote, string(claim.Note))}
+		row := holderRow{Info: claim, Slot: doctor.SlotOf(x.info.Key, claim.Key), Carries: claim.Fence, Note: q.value(FieldNote, string(claim.Note))}
 		row.Surplus = row.Slot >= x.info.Slots
 		if x.info.Kind == kindShared {
 			row.Slot, row.Carries = -1, x.info.Fence

@@ -80,10 +80,10 @@ func (h *Handler) explain(ctx context.Context, key string) (x explained, err err
 	if x.info, err = claims.Lookup(ctx, key); err != nil {
 		return x, err
 	}
-	if x.renewal, err = h.lastRenewal(ctx, x.info); err != nil {
+	if x.renewal, err = h.readRenewal(ctx, x.info); err != nil {
 		return x, err
 	}
-	if x.holders, err = h.holdersOf(ctx, x.info); err != nil {
+	if x.holders, err = h.readHolders(ctx, x.info); err != nil {
 		return x, err
 	}
 	if x.info.Waiting > 0 || !x.info.Held || isRecord(x.info.Kind) {
@@ -109,21 +109,13 @@ func (h *Handler) explain(ctx context.Context, key string) (x explained, err err
 	return x, err
 }
 
-// lastRenewal asks etcd how old the lease of the holder is. It returns nil if the key has
-// no lease, or the lease is gone and the key is about to follow.
-func (h *Handler) lastRenewal(ctx context.Context, i etcdclaims.Info) (*renewal, error) {
-	if !i.Held || i.Lease == 0 {
-		return nil, nil
-	}
-	asked := time.Now()
-	lease, err := doctor.LiveLease(ctx, h.claims.Etcd(), i.Lease)
-	if err != nil || lease == nil {
+// readRenewal reads the last renewal of the holder's lease.
+func (h *Handler) readRenewal(ctx context.Context, i etcdclaims.Info) (*renewal, error) {
+	r, err := doctor.LastRenewal(ctx, h.claims, i)
+	if err != nil || r == nil {
 		return nil, err
 	}
-	ttl, ago := doctor.Age(lease)
-	// A lock, and what stays held after its claim, are renewed on demand or by nobody.
-	overdue := i.Kind == "" && doctor.Overdue(lease)
-	return &renewal{At: asked.Add(-ago).Round(time.Second), Every: (ttl / 3).Round(time.Second), Overdue: overdue}, nil
+	return &renewal{At: r.At, Every: (r.TTL / 3).Round(time.Second), Overdue: r.Overdue}, nil
 }
 
 // places finds the first in line that is alive, and the ghosts before it.
