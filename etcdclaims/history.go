@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 )
 
 // An Ending is how a term ended, as far as etcd's revisions show it.
@@ -154,7 +154,7 @@ func (c *Client) eventsFrom(ctx context.Context, name string, from, until int64)
 	// A stream of its own: a member answers requests for progress only if no watch on
 	// the stream waits for a revision to come, as those of Watch do, or is behind, as
 	// that of another call may be.
-	ctx = metadata.AppendToOutgoingContext(ctx, "etcdclaims-stream", "history-"+strconv.FormatInt(c.histories.Add(1), 10))
+	ctx = feed.OnStream(ctx, "history-"+strconv.FormatInt(c.histories.Add(1), 10))
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	watch := c.etcd.Watch(ctx, name, clientv3.WithRev(from), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())

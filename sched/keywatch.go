@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	watchfeed "github.com/etcdclaims/claims/internal/feed"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc/metadata"
 )
 
 // follow keeps the view up to date until ctx ends. It returns an error only if
@@ -111,14 +111,13 @@ func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 	}
 }
 
-// streamed returns the context of a watch. clientv3 opens one stream for all watches
-// with the same metadata, and keeps it with its member. The metadata of a watch that
-// could not begin is not used again.
+// streamed returns the context of a watch, on a new stream after a watch that could not
+// begin.
 func (v *view) streamed(ctx context.Context) context.Context {
 	if v.stream == 0 {
 		return ctx
 	}
-	return metadata.AppendToOutgoingContext(ctx, "etcdclaims-stream", "sched-"+strconv.Itoa(v.stream))
+	return watchfeed.OnStream(ctx, "sched-"+strconv.Itoa(v.stream))
 }
 
 // hear takes over the events of a watch.

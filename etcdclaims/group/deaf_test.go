@@ -8,11 +8,12 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// deafness is each way in which a watch can keep something back.
-var deafness = map[string]claimtest.Fault{
+// kept is each way in which a watch can keep something back.
+var kept = map[string]claimtest.Fault{
 	"every event":  {Edit: func(reply any) { reply.(*pb.WatchResponse).Events = nil }},
 	"create reply": {LoseReply: true},
 	"late events":  {Edit: func(any) { time.Sleep(time.Hour) }},
@@ -24,7 +25,7 @@ var deafness = map[string]claimtest.Fault{
 // slots within a renewal interval.
 func TestDeafView(t *testing.T) {
 	t.Parallel()
-	for how, fault := range deafness {
+	for how, fault := range kept {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
@@ -59,4 +60,24 @@ func TestDeafView(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A member that hangs has the stream of a view's watches. The view gives up on it after
+// 5 s, and hears at once by a new stream.
+func TestViewLeavesHungStream(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		w.join(config("a", 6))
+		v, err := group.Open(w.Context(), claimtest.NewClient(w.T, deafness.HungStream(w.server.Host(w.T)), etcdclaims.Config{TTL: ttl}), "g")
+		w.ok(err)
+		w.Cleanup(v.Close)
+		time.Sleep(6 * sec)
+		for _, name := range []string{"b", "c", "d"} {
+			w.join(config(name, 6))
+			w.within(100*time.Millisecond, name+" is seen", func() bool {
+				return slices.ContainsFunc(v.Assignment().Members, func(m group.MemberInfo) bool { return m.Name == name })
+			})
+			time.Sleep(3 * sec)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/feed"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -25,9 +26,10 @@ type View struct {
 	log    *zap.Logger
 	opened time.Time
 
-	ctx  context.Context
-	stop context.CancelFunc
-	wg   sync.WaitGroup
+	ctx     context.Context
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	streams feed.Streams // of the watch of members
 
 	mu      sync.Mutex
 	changed chan struct{}         // closed at the next change
@@ -173,11 +175,8 @@ func (v *View) followMembers() {
 // watchMembers reads the members again after each change and from time to time, until the
 // watch must be started anew. It reports whether the watch worked.
 func (v *View) watchMembers(rev int64) (well bool) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(v.ctx))
-	defer cancel()
-	late := time.AfterFunc(readTimeout, cancel) // etcd may hang
-	news := v.claims.Etcd().Watch(ctx, v.keys.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
-	late.Stop()
+	news, stop := v.streams.Open(v.ctx, v.claims.Etcd(), readTimeout, v.keys.root, clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	defer stop()
 	again := time.NewTicker(relist)
 	defer again.Stop()
 	for {
@@ -187,7 +186,7 @@ func (v *View) watchMembers(rev int64) (well bool) {
 				return well
 			}
 			well = true
-			sleep(ctx, settleTime) // many join or leave at once
+			sleep(v.ctx, settleTime) // many join or leave at once
 			for more := true; more; {
 				select {
 				case _, more = <-news:

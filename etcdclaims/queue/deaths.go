@@ -90,11 +90,11 @@ func (q *Queue) watchDeaths() {
 // watchDeathsOnce follows the sessions until the watch ends, and reports whether
 // anything came of it.
 func (q *Queue) watchDeathsOnce() (heard bool) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.ctx))
-	defer cancel()
 	removals := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithFilterPut()}
-	claims := q.openWatch(ctx, cancel, q.ownKey(""), removals...)
-	entries := q.openWatch(ctx, cancel, q.keys.workers(), removals...)
+	claims, stop := q.openWatch(q.ctx, q.ownKey(""), removals...)
+	defer stop()
+	entries, stop := q.openWatch(q.ctx, q.keys.workers(), removals...)
+	defer stop()
 	d := deaths{dead: map[string]*death{}, early: map[string]bool{}, look: myTurn()}
 	q.wakeKeeper()
 	for {
@@ -112,7 +112,7 @@ func (q *Queue) watchDeathsOnce() (heard bool) {
 				d.settled(strings.TrimPrefix(string(ev.Kv.Key), q.keys.workers()))
 			}
 		case <-t.C:
-			q.recoverDue(ctx, &d)
+			q.recoverDue(q.ctx, &d)
 			continue
 		}
 		t.Stop()
@@ -175,14 +175,7 @@ func (q *Queue) recoverEarlier(ctx context.Context) error {
 	return err
 }
 
-// openWatch opens a watch, and cancels its context if etcd does not answer in time: a
-// member that hangs would block the caller for ever.
-func (q *Queue) openWatch(ctx context.Context, cancel func(), key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	return openWatch(ctx, cancel, q.claims.Etcd(), key, opts...)
-}
-
-func openWatch(ctx context.Context, cancel func(), etcd *clientv3.Client, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
-	late := time.AfterFunc(requestTimeout, cancel)
-	defer late.Stop()
-	return etcd.Watch(ctx, key, opts...)
+// openWatch opens a watch that ends if etcd does not answer in time.
+func (q *Queue) openWatch(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.WatchChan, context.CancelFunc) {
+	return q.streams.Open(ctx, q.claims.Etcd(), requestTimeout, key, opts...)
 }

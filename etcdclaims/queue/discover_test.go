@@ -17,9 +17,9 @@ import (
 )
 
 // manyOn runs WorkMany with its defaults on a machine, and counts what is handled.
-func (w *world) manyOn(host *claimtest.Host) (handled *atomic.Int64, result <-chan error, stop func()) {
+func (w *world) manyOn(etcd claimtest.Etcd) (handled *atomic.Int64, result <-chan error, stop func()) {
 	w.Helper()
-	claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl})
+	claims := claimtest.NewClient(w.T, etcd, etcdclaims.Config{TTL: ttl})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	handled = &atomic.Int64{}

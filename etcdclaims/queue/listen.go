@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,23 +10,19 @@ import (
 // which slots are taken and freed, and to the keeper which items are to vest. A watch is
 // a hint: both read without it, too.
 func (q *Queue) listen() {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(q.ctx))
-	defer cancel()
-	for try := 0; ctx.Err() == nil; try++ {
-		if q.listenOnce(ctx) {
+	for try := 0; q.ctx.Err() == nil; try++ {
+		if q.listenOnce() {
 			try = 0
 		}
-		if !pause(ctx, try) {
+		if !pause(q.ctx, try) {
 			return
 		}
 	}
 }
 
 // listenOnce watches until the watch ends, and reports whether anything came of it.
-func (q *Queue) listenOnce(ctx context.Context) (heard bool) {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.idles(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+func (q *Queue) listenOnce() (heard bool) {
+	resp, err := q.read(q.ctx, clientv3.OpGet(q.keys.idles(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return false
 	}
@@ -36,10 +31,12 @@ func (q *Queue) listenOnce(ctx context.Context) (heard bool) {
 		waiting = append(waiting, strings.TrimPrefix(string(kv.Key), q.keys.idles()))
 	}
 	from := clientv3.WithRev(resp.Header.Revision + 1)
-	index := q.openWatch(ctx, end, q.keys.index(), clientv3.WithPrefix(), from)
+	index, stop := q.openWatch(q.ctx, q.keys.index(), clientv3.WithPrefix(), from)
+	defer stop()
 	var slots clientv3.WatchChan
 	if q.cfg.MaxTaken > 0 {
-		slots = q.openWatch(ctx, end, q.keys.slots(), clientv3.WithPrefix(), from)
+		slots, stop = q.openWatch(q.ctx, q.keys.slots(), clientv3.WithPrefix(), from)
+		defer stop()
 	}
 	q.claimer.arrivals.follow(waiting)
 	q.claimer.stir() // for what came before the watch

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -68,12 +69,13 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 
 // many serves many queues with one set of handlers.
 type many struct {
-	ctx    context.Context // of the serving
-	claims *etcdclaims.Client
-	cfg    ManyConfig
-	worker WorkerConfig
-	wg     sync.WaitGroup
-	queues map[string]*served // by the name; discover's goroutine only
+	ctx     context.Context // of the serving
+	claims  *etcdclaims.Client
+	cfg     ManyConfig
+	worker  WorkerConfig
+	wg      sync.WaitGroup
+	queues  map[string]*served // by the name; discover's goroutine only
+	streams feed.Streams       // of the watch of queues with work
 
 	mu      sync.Mutex
 	free    int                  // handlers
@@ -139,9 +141,8 @@ func (m *many) list(ctx context.Context) (rev int64, err error) {
 // follow serves queues as they have work after a revision, until the watch or a read
 // fails. It reports whether anything came of it.
 func (m *many) follow(ctx context.Context, rev int64) (well bool) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	news := openWatch(ctx, cancel, m.claims.Etcd(), m.actives(), clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	news, stop := m.streams.Open(ctx, m.claims.Etcd(), requestTimeout, m.actives(), clientv3.WithPrefix(), clientv3.WithRev(rev+1))
+	defer stop()
 	again := time.NewTicker(relistActive)
 	defer again.Stop()
 	for {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,6 +41,7 @@ type Queue struct {
 	keeping  atomic.Bool   // this process is the keeper
 	vesting  chan struct{} // capacity 1: an item was put that has not vested
 	died     chan struct{} // capacity 1: a session has ended
+	streams  feed.Streams  // of watches
 	skipped  atomic.Int64  // values that could not be read
 	specOK   atomic.Bool
 }

@@ -28,7 +28,7 @@ import (
 // repeated Heartbeat, and a lease that moves to another process, are no events.
 func (q *Queue) Watch(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(q.ctx, cancel)()
 		w := &watch{q: q, yield: yield}
@@ -90,10 +90,10 @@ func (w *watch) sync(ctx context.Context) bool {
 
 // follow yields events until the watch ends, and reports whether there were any.
 func (w *watch) follow(ctx context.Context) (progress bool) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	from, end := w.q.keys.events()
-	f := feed.From(w.q.openWatch(ctx, stop, from, clientv3.WithRange(end), clientv3.WithRev(w.next), clientv3.WithPrevKV()), stop)
+	news, stop := w.q.openWatch(ctx, from, clientv3.WithRange(end), clientv3.WithRev(w.next), clientv3.WithPrevKV())
+	defer stop()
+	f := feed.From(news, stop)
 	for {
 		<-f.Ready() // it ends with ctx
 		resps, ended, behind := f.Take()

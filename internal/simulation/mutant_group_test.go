@@ -41,7 +41,11 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "watch of the list that is waited for", of: "etcdclaims/group", tests: "TestDeafView",
-		edits: []edit{{"etcdclaims/group/view.go", "time.AfterFunc(readTimeout, cancel)", "time.AfterFunc(10000*time.Hour, cancel)"}},
+		edits: []edit{{"etcdclaims/group/view.go", "v.claims.Etcd(), readTimeout, v.keys.root", "v.claims.Etcd(), 10000*time.Hour, v.keys.root"}},
+	},
+	{
+		name: "watches stay on the stream that hangs", of: "etcdclaims/group", tests: "TestViewLeavesHungStream",
+		edits: []edit{{"internal/feed/open.go", "\t\ts.replaced.CompareAndSwap(n, n+1)\n", ""}},
 	},
 	{
 		name: "left over from the rounding, in the order of names", of: "etcdclaims/group", tests: "TestPlanIsExactAndMinimal|TestPlanIsStableUnderItsOwnMoves",
