@@ -51,7 +51,7 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.cert, "cert", "", "identify the client using this TLS certificate file")
 	flags.StringVar(&c.key, "key", "", "identify the client using this TLS key file")
 	flags.StringVar(&c.serverName, "tls-server-name", "", "name to verify the certificates of the servers against")
-	flags.StringVar(&c.user, "user", "", "username[:password] for authentication")
+	flags.StringVar(&c.user, "user", "", "username[:password] for authentication (a terminal is asked for a missing password)")
 	flags.StringVar(&c.password, "password", "", "password for authentication (if this option is used, --user must not contain one)")
 	flags.BoolVar(&c.insecureTransport, "insecure-transport", true, "disable transport security if no certificates are given")
 	flags.BoolVar(&c.insecureSkipVerify, "insecure-skip-tls-verify", false, "skip verification of the servers' certificates")
@@ -121,16 +121,11 @@ func (a *app) clientConfig(log *zap.Logger) (*clientv3.Config, error) {
 			InsecureTransport: a.insecureTransport, InsecureSkipVerify: a.insecureSkipVerify,
 		},
 	}
-	if a.user != "" {
-		name, password, ok := strings.Cut(a.user, ":")
-		if a.password != "" {
-			name, password, ok = a.user, a.password, true
-		}
-		if !ok {
-			return nil, usageError("--user %q has no password: use username:password or --password", a.user)
-		}
-		spec.Auth = &clientv3.AuthConfig{Username: name, Password: password}
+	auth, err := a.login()
+	if err != nil {
+		return nil, err
 	}
+	spec.Auth = auth
 	cfg, err := clientv3.NewClientConfig(spec, log)
 	if err != nil {
 		return nil, usageError("connect to etcd: %w", err)

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/term"
+)
+
+// login returns the name and the password of --user and --password. It asks for a password
+// that is not given if a person can answer: the standard input is a terminal then.
+func (a *app) login() (*clientv3.AuthConfig, error) {
+	if a.user == "" {
+		return nil, nil
+	}
+	if a.password != "" {
+		return &clientv3.AuthConfig{Username: a.user, Password: a.password}, nil
+	}
+	name, password, given := strings.Cut(a.user, ":")
+	if !given {
+		terminal, ok := a.in.(*os.File)
+		if !ok || !term.IsTerminal(int(terminal.Fd())) {
+			return nil, usageError("--user %q has no password: use username:password or --password", a.user)
+		}
+		var err error
+		if password, err = askPassword(terminal, a.err, name); err != nil {
+			return nil, err
+		}
+		a.password = password // a command that connects twice asks once
+	}
+	return &clientv3.AuthConfig{Username: name, Password: password}, nil
+}
+
+// askPassword asks a person at a terminal, which does not show what is typed.
+func askPassword(terminal *os.File, prompt io.Writer, name string) (string, error) {
+	if _, err := fmt.Fprintf(prompt, "Password of %s: ", name); err != nil {
+		return "", err
+	}
+	password, err := term.ReadPassword(int(terminal.Fd()))
+	_, _ = fmt.Fprintln(prompt) // the person's newline is not shown either
+	if err != nil {
+		return "", fmt.Errorf("read the password of %s: %w", name, err)
+	}
+	if len(password) == 0 {
+		return "", usageError("--user %q has no password, and none was typed", name)
+	}
+	return string(password), nil
+}
