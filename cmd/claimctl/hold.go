@@ -27,7 +27,7 @@ func (r *runner) hold(path string, h *holding) error {
 	cmd := &exec.Cmd{Path: path, Args: r.argv, Env: env, Stdin: r.in, Stdout: r.out, Stderr: r.err}
 	c, err := startChild(cmd)
 	if err != nil {
-		return errors.Join(&exitError{exitCannotRun, fmt.Errorf("run %q: %w", r.key, err)}, r.giveUp(h, nil))
+		return errors.Join(&exitError{exitCannotRun, fmt.Errorf("run %q: %w", r.keys[0], err)}, r.giveUp(h, nil))
 	}
 	r.watchOver(c, h)
 	if left := h.left(); !c.awaitGroup(left) && left > 0 {
@@ -55,7 +55,7 @@ func (r *runner) hold(path string, h *holding) error {
 		if cause == nil { // the deadline was seen here first
 			cause = &etcdclaims.LostError{Token: h.Token(), Reason: etcdclaims.ReasonExpired}
 		}
-		lost = fmt.Errorf("run %q: stopped before the claim ended: %w", r.key, cause)
+		lost = fmt.Errorf("run %q: stopped before the claim ended: %w", r.keys[0], cause)
 	}
 	h.over = true
 	if h.killed {
@@ -80,6 +80,13 @@ func environment(h *holding) []string {
 		"CLAIM_ID=" + h.ID(),
 		"CLAIM_OWNER=" + h.Owner(),
 		"CLAIM_DEADLINE=" + time.Now().Add(h.left()).UTC().Format(time.RFC3339Nano),
+	}
+	if len(h.others) > 0 {
+		var keys []string
+		for _, c := range h.all() {
+			keys = append(keys, c.Key())
+		}
+		env = append(env, "CLAIM_KEYS="+strings.Join(keys, "\n"))
 	}
 	if h.slotted {
 		env = append(env, "CLAIM_SLOT="+strconv.Itoa(h.Slot()))

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -22,7 +21,7 @@ const killAhead = 250 * time.Millisecond
 // runner runs one command under a claim.
 type runner struct {
 	*app
-	key     string
+	keys    []string
 	argv    []string
 	wait    string
 	ttl     time.Duration
@@ -46,7 +45,8 @@ type runner struct {
 }
 
 const runText = `Run a command while this process holds KEY, and release the key as soon as the
-command has ended. The command is run as it stands, without a shell, in a process
+command has ended. Several keys are claimed in one transaction, all or none, with one
+fence; --wait then waits outside the lines of the keys, and tries when they are free. The command is run as it stands, without a shell, in a process
 group of its own.
 
 Before the claim ends the command is stopped: it gets --signal one grace before the
@@ -61,7 +61,7 @@ What the command leaves behind in its group is killed, and has ended, before the
 key is released.
 
 The command finds in its environment: FENCING_TOKEN (send it along with requests),
-CLAIM_KEY, CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
+CLAIM_KEY, CLAIM_KEYS with several keys (one a line; the other variables are of the first), CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
 CLAIM_SLOT with --slots (counted from 0),
 CLAIM_DEADLINE (when the claim ends unless it is renewed, as of the start: every
 renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
@@ -77,13 +77,14 @@ signals and are not killed. Only fences stop the writes of all these.`
 func (a *app) runCommand() *cobra.Command {
 	r := &runner{app: a}
 	cmd := &cobra.Command{
-		Use: "run KEY -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args, ValidArgsFunction: a.completeKeys,
+		Use: "run KEY... -- COMMAND [ARG...]", GroupID: groupRun, Args: r.args, ValidArgsFunction: a.completeKeys,
 		Short: "Run a command while holding a key", Long: runText,
 		Example: `  claimctl run nightly -- ./report.sh
   claimctl run --wait 10m --max-hold 1h deploy/web -- make deploy
   claimctl run --once invoice/42 -- ./invoice 42
   claimctl run --slots 3 --wait 1h licence -- ./simulate
-  claimctl run --shared --wait 1h dataset/eu -- ./read-it`,
+  claimctl run --shared --wait 1h dataset/eu -- ./read-it
+  claimctl run --wait 5m accounts/1 accounts/2 -- ./transfer 1 2`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), false) },
 	}
 	r.addFlags(cmd, "0")
@@ -125,10 +126,14 @@ func (r *runner) addFlags(cmd *cobra.Command, wait string) {
 
 // args takes the key, and after "--" the command.
 func (r *runner) args(cmd *cobra.Command, args []string) error {
-	if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-		return fmt.Errorf("%s: want one key, -- and a command", cmd.Name())
+	n := cmd.ArgsLenAtDash()
+	if n < 1 || len(args) <= n {
+		return fmt.Errorf("%s: want a key, -- and a command", cmd.Name())
 	}
-	r.key, r.argv = args[0], args[1:]
+	r.keys, r.argv = args[:n], args[n:]
+	if n > 1 && (cmd.Name() == "elect" || r.once || r.shared || r.slots != 0) {
+		return fmt.Errorf("%s: several keys do not go with --once, --slots, --shared and elect", cmd.Name())
+	}
 	for name, code := range r.codes {
 		if _, ok := ownCodes[name]; !ok || code < 0 || code > 255 {
 			return fmt.Errorf("%s: --exit-code %s=%d: the names are busy, timeout, lost, killed, unreachable and done, the codes 0 to 255", cmd.Name(), name, code)
@@ -244,38 +249,6 @@ func (r *runner) lateSignals(h *holding) {
 	}
 }
 
-// holding is a claim, or the claim of work.
-type holding struct {
-	*etcdclaims.Claim
-	work    *etcdclaims.Work
-	maxHold time.Duration // zero: no limit
-	begun   time.Time
-	known   atomic.Pointer[time.Time] // the deadline, while the wall clock did not contradict it
-	slotted bool                      // the claim is on a slot
-
-	over        bool      // the claim ended before the command
-	killed      bool      // the command, by claimctl
-	interrupted os.Signal // a signal that asked claimctl to end
-}
-
-// left returns how long the claim lasts unless it is renewed, and not beyond its
-// MaxHold, which no renewal moves. A step of the wall clock past the deadline does not
-// end the claim: Check has it verified, and the deadline that was known before counts
-// until then, by the monotonic clock.
-func (h *holding) left() time.Duration {
-	left := h.Remaining()
-	if known := h.known.Load(); left > 0 {
-		end := time.Now().Add(left)
-		h.known.Store(&end)
-	} else if err := h.Check(); known != nil && (err == nil || errors.Is(err, etcdclaims.ErrUnknown)) {
-		left = max(time.Until(*known), 0)
-	}
-	if h.maxHold > 0 {
-		left = min(left, max(h.maxHold-time.Since(h.begun), 0))
-	}
-	return left
-}
-
 // acquire claims the key. A signal ends the waiting.
 func (r *runner) acquire(ctx context.Context, wait time.Duration) (*holding, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -303,56 +276,9 @@ func (r *runner) acquire(ctx context.Context, wait time.Duration) (*holding, err
 					r.complain(fmt.Sprintf("the key may stay held until its lease ends: %v", err), 0)
 				}
 			}
-			return nil, &exitError{exitSignal + signalNumber(sig), fmt.Errorf("run %q: %s before the command ran", r.key, sig)}
+			return nil, &exitError{exitSignal + signalNumber(sig), fmt.Errorf("run %q: %s before the command ran", r.keys[0], sig)}
 		}
 	}
-}
-
-// claim makes the one call that acquires the key.
-func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error) {
-	forKey := []etcdclaims.AcquireOption{etcdclaims.MaxHold(r.maxHold)}
-	forWork := []etcdclaims.WorkOption{etcdclaims.MaxHold(r.maxHold)}
-	if r.note != "" {
-		note := etcdclaims.Note([]byte(r.note))
-		forKey, forWork = append(forKey, note), append(forWork, note)
-	}
-	if r.minHold != 0 {
-		forKey = append(forKey, etcdclaims.MinHold(r.minHold))
-	}
-	if r.slots > 0 {
-		forKey = append(forKey, etcdclaims.Slots(r.slots))
-	}
-	if r.shared {
-		forKey = append(forKey, etcdclaims.Shared())
-	}
-	if r.atMostOnce {
-		forWork = append(forWork, etcdclaims.AtMostOnce())
-	}
-	acquire, begin := r.claims.TryAcquire, r.claims.TryBegin
-	if wait != 0 {
-		acquire, begin = r.claims.Acquire, r.claims.Begin
-	}
-	if wait > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-	} else if wait == 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.commandTimeout)
-		defer cancel()
-	}
-	if !r.once {
-		claim, err := acquire(ctx, r.key, forKey...)
-		if err != nil {
-			return nil, r.notAcquired(wait, err)
-		}
-		return &holding{Claim: claim, maxHold: r.maxHold, begun: time.Now(), slotted: r.slots > 0}, nil
-	}
-	work, err := begin(ctx, r.key, forWork...)
-	if err != nil {
-		return nil, r.notAcquired(wait, err)
-	}
-	return &holding{Claim: work.Claim, work: work, maxHold: r.maxHold, begun: time.Now()}, nil
 }
 
 // notAcquired returns the exit of a command that did not run.

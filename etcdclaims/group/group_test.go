@@ -10,11 +10,13 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // A new member gets its share from the others, slot by slot, and no slot is free
 // meanwhile.
 func TestJoinMovesItsShare(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
 		const slots = 64
@@ -146,6 +148,7 @@ func TestCutOffAndBack(t *testing.T) {
 
 // Members restart one by one, with the same names: no slot goes to another name.
 func TestRollingRestartMovesNothing(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
 		const slots = 48
@@ -218,6 +221,7 @@ func TestWeights(t *testing.T) {
 // At most so many slots move in each interval, in the whole group. Slots that have no
 // owner do not wait for that.
 func TestMoveBudget(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
 		const slots, most, interval = 60, 5, 10 * sec

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 func TestBadConfigIsRefusedBeforeAnyRequest(t *testing.T) {
@@ -308,6 +309,7 @@ func TestJoinInAnOutage(t *testing.T) {
 
 // The dry run shows what happens.
 func TestDryRun(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
 		const slots = 30
@@ -379,6 +381,7 @@ func TestEntryDeletedByHand(t *testing.T) {
 
 // Requests of a member that has nothing to do.
 func TestRequestsAtRest(t *testing.T) {
+	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
 		idle := func(ctx context.Context, _ int, _ *etcdclaims.Claim) error { <-ctx.Done(); return nil }

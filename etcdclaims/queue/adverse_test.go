@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -363,6 +364,7 @@ func TestCloseBesideAll(t *testing.T) {
 
 // Of the claiming requests of 64 workers in 8 processes nearly all get something.
 func TestClaimersRarelyClash(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		var sent, won, done atomic.Int64
 		var stops []func()

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // discard makes a dead letter of an item.
@@ -36,6 +37,7 @@ func (w *world) dead(q *queue.Queue) string {
 // The keeper removes dead letters past their retention, with all their keys, and no
 // others.
 func TestDeadRetention(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{DeadRetention: 20 * time.Minute})
 		w.discard(q, "old")
@@ -64,6 +66,7 @@ func TestDeadRetention(t *testing.T) {
 }
 
 func TestRedriveAll(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{})
 		n, err := q.RedriveAll(w.Context())

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 const year = 365 * 24 * time.Hour
@@ -57,6 +58,7 @@ func TestShortestLease(t *testing.T) {
 // A lease of a year survives an outage of an hour, which ends those of ten seconds, and
 // nobody has its item meanwhile.
 func TestLongestLease(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{})
 		away, host := w.process(queue.Config{})

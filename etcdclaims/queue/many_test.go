@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // served is what WorkMany has handled, in order.
@@ -135,6 +136,7 @@ func TestManyQueuesIdle(t *testing.T) {
 
 // Two processes share the items, and an outage of one loses none.
 func TestManyQueuesOutage(t *testing.T) {
+	testetcd.SkipRace(t)
 	virtually(t, func(w *world) {
 		a, host, stopA := w.workMany(2, 10*time.Millisecond)
 		b, _, stopB := w.workMany(2, 10*time.Millisecond)

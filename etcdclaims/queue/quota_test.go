@@ -8,12 +8,14 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Near its quota etcd has no room for more items, but for claims and verbs: enqueues are
 // refused until items have gone, and nothing else is.
 func TestNearQuota(t *testing.T) {
+	testetcd.SkipRace(t)
 	for name, opts := range map[string][]claimtest.Option{"": nil, "with authentication": {claimtest.Auth()}} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(w *world) {

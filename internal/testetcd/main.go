@@ -32,6 +32,16 @@ func SkipUnlessLong(tb testing.TB, why string) {
 	}
 }
 
+// SkipRace skips, under -short with the race detector, a test whose goroutines run in
+// other tests too. It is for tests that count requests or wait for long leases, and would
+// take a large part of the time that the checks before a merge have.
+func SkipRace(tb testing.TB) {
+	tb.Helper()
+	if race && testing.Short() {
+		tb.Skip("runs without the race detector, or without -short")
+	}
+}
+
 // Sample skips three of four tests under -short, by their names, for tables and
 // suites with many cases. Under the race detector, for which the checks before a
 // merge use -short, it skips one of two.

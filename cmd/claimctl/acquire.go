@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// claim makes the one call that acquires the key.
+func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error) {
+	forKey := []etcdclaims.AcquireOption{etcdclaims.MaxHold(r.maxHold)}
+	forWork := []etcdclaims.WorkOption{etcdclaims.MaxHold(r.maxHold)}
+	if r.note != "" {
+		note := etcdclaims.Note([]byte(r.note))
+		forKey, forWork = append(forKey, note), append(forWork, note)
+	}
+	if r.minHold != 0 {
+		forKey = append(forKey, etcdclaims.MinHold(r.minHold))
+	}
+	if r.slots > 0 {
+		forKey = append(forKey, etcdclaims.Slots(r.slots))
+	}
+	if r.shared {
+		forKey = append(forKey, etcdclaims.Shared())
+	}
+	if r.atMostOnce {
+		forWork = append(forWork, etcdclaims.AtMostOnce())
+	}
+	acquire, begin := r.claims.TryAcquire, r.claims.TryBegin
+	if wait != 0 {
+		acquire, begin = r.claims.Acquire, r.claims.Begin
+	}
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	} else if wait == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.commandTimeout)
+		defer cancel()
+	}
+	if len(r.keys) > 1 {
+		all, err := r.claimAll(ctx, wait != 0)
+		if err != nil {
+			return nil, r.notAcquired(wait, err)
+		}
+		h := claimsOf(all)
+		h.maxHold, h.begun = r.maxHold, time.Now()
+		return h, nil
+	}
+	if !r.once {
+		claim, err := acquire(ctx, r.keys[0], forKey...)
+		if err != nil {
+			return nil, r.notAcquired(wait, err)
+		}
+		return &holding{Claim: claim, maxHold: r.maxHold, begun: time.Now(), slotted: r.slots > 0}, nil
+	}
+	work, err := begin(ctx, r.keys[0], forWork...)
+	if err != nil {
+		return nil, r.notAcquired(wait, err)
+	}
+	return &holding{Claim: work.Claim, work: work, maxHold: r.maxHold, begun: time.Now()}, nil
+}
+
+// retryAll is the least time between two attempts to claim several keys.
+const retryAll = 250 * time.Millisecond
+
+// claimAll claims several keys, all or none. If one is held it can wait for that one to be
+// free: then it holds none of them, so that nobody waits for this process.
+func (r *runner) claimAll(ctx context.Context, wait bool) ([]*etcdclaims.Claim, error) {
+	opts := []etcdclaims.AllOption{etcdclaims.MaxHold(r.maxHold)}
+	if r.note != "" {
+		opts = append(opts, etcdclaims.Note([]byte(r.note)))
+	}
+	if r.minHold != 0 {
+		opts = append(opts, etcdclaims.MinHold(r.minHold))
+	}
+	for {
+		next := time.After(retryAll)
+		all, err := r.claims.TryAcquireAll(ctx, r.keys, opts...)
+		var held *etcdclaims.HeldError
+		if err == nil || !wait || !errors.As(err, &held) {
+			return all, err
+		}
+		if err := r.await(ctx, r.claims, held.Info.Key, false); err != nil {
+			return nil, fmt.Errorf("%v: %w", held, err) // it is not busy, but waited for too long
+		}
+		select {
+		case <-next: // others can be in line for a key that is free
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%v: %w", held, ctx.Err())
+		}
+	}
+}
