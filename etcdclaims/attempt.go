@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -106,7 +107,7 @@ func (a *attempt) cmps() []clientv3.Cmp {
 	}
 	cmps = append(cmps, st.epochIs(a.epoch), a.notVoid())
 	if a.readsRecord() {
-		recorded, _, _ := txn.Operations(&pb.TxnRequest{Compare: []*pb.Compare{a.recorded(st.layout)}})
+		recorded, _, _ := wire.Operations(&pb.TxnRequest{Compare: []*pb.Compare{a.recorded(st.layout)}})
 		cmps = append(cmps, recorded...)
 	}
 	if a.work != nil {
@@ -128,7 +129,7 @@ func (c *Client) nobodyInLine(key string) clientv3.Cmp {
 
 // take is what claims the key.
 func (a *attempt) take() []clientv3.Op {
-	_, ops, _ := txn.Operations(&pb.TxnRequest{Success: a.taking()})
+	_, ops, _ := wire.Operations(&pb.TxnRequest{Success: a.taking()})
 	return append(ops, a.opts.ops...)
 }
 

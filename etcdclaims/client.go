@@ -11,7 +11,6 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -120,8 +119,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		return c, nil
 	}
 	c.lease = etcd.Lease
-	kv, direct := wire.KV(etcd)
-	c.store = newStore(c.io, kv, direct, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
+	c.store = newStore(c.io, etcd, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
 	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.instance)
 	c.outage.patience = patienceOf(cfg.timing(seconds(cfg.TTL)).renew)

@@ -63,7 +63,7 @@ func RaiseEpoch(ctx context.Context, etcd *clientv3.Client, prefix string, above
 		return 0, fmt.Errorf("%w: raising an epoch", ErrPassthrough)
 	}
 	key := layout{prefix: cfg.Prefix}.epoch()
-	kv, _ := wire.KV(etcd)
+	kv := wire.KV(etcd)
 	ctx = clientv3.WithRequireLeader(ctx)
 	fail := func(err error) (int64, error) {
 		return 0, callError("raise the epoch", key, txn.WithCause(ctx, err))

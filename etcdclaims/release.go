@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -233,7 +234,7 @@ func (t *term) leaving() *pb.TxnRequest {
 
 // leave is what leaving does, as operations.
 func (t *term) leave() []clientv3.Op {
-	_, ops, _ := txn.Operations(t.leaving())
+	_, ops, _ := wire.Operations(t.leaving())
 	return ops
 }
 

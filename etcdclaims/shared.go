@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -273,7 +274,7 @@ func (a *attempt) clearsShared() clientv3.Op {
 	if a.shared.rev != 0 {
 		record = txn.ModifiedAt(nil, a.shared.rev)
 	}
-	_, ops, _ := txn.Operations(&pb.TxnRequest{Success: []*pb.RequestOp{a.shared.clears(l, txn.ValueIs(nil, a.value), record)}})
+	_, ops, _ := wire.Operations(&pb.TxnRequest{Success: []*pb.RequestOp{a.shared.clears(l, txn.ValueIs(nil, a.value), record)}})
 	return ops[0]
 }
 

@@ -20,8 +20,8 @@ import (
 // classifies outcomes, and notices when etcd's revision goes back.
 type store struct {
 	*txn.Batcher
+	wire    *wire.Sender
 	kv      clientv3.KV
-	direct  bool // kv sends what wire.Facts say
 	layout  layout
 	timeout time.Duration // of one request
 
@@ -40,8 +40,8 @@ type store struct {
 
 type rewind struct{ from, to, epoch int64 }
 
-func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout time.Duration) *store {
-	s := &store{kv: kv, direct: direct, layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
+func newStore(io context.Context, etcd *clientv3.Client, l layout, timeout time.Duration) *store {
+	s := &store{wire: wire.NewSender(etcd), kv: wire.KV(etcd), layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
 	s.Batcher = txn.NewBatcher(txn.Config{
 		IO: io, Send: s.sendMessage, Timeout: timeout,
 		EpochKey: s.epochKey, VoidKey: l.void,
@@ -54,14 +54,10 @@ func newStore(io context.Context, kv clientv3.KV, direct bool, l layout, timeout
 // sendMessage carries out a transaction in one round trip.
 func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error) {
 	floor, t0 := s.seen.Load(), time.Now()
-	resp, sent, err := wire.Exchange(ctx, timeout, func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
+	if ctx.Err() == nil {
 		s.requests.Add(1)
-		if !s.direct {
-			return txn.Through(ctx, s.kv, in)
-		}
-		facts.In = in
-		return s.kv.Txn(ctx).Commit()
-	})
+	}
+	resp, sent, err := s.wire.Send(ctx, in, timeout)
 	s.answered(RequestTxn, t0, err)
 	s.observe(ctx, t0, err)
 	switch {

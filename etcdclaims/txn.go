@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -24,32 +25,41 @@ import (
 // must not change keys under the client's prefix, except in the subtrees
 // sched/ and queue/. For a passthrough claim Commit returns ErrPassthrough.
 func (cl *Claim) Txn(ctx context.Context) clientv3.Txn {
-	return txn.New(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-		return cl.commit(ctx, cmps, then, els)
+	return txn.NewChecked(cl.checkTxn, func(in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+		return cl.commit(ctx, in)
 	})
 }
 
-func (cl *Claim) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+// checkTxn refuses a transaction that cannot be sent.
+func (cl *Claim) checkTxn(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error {
 	if _, err := cl.checkSure(); err != nil {
-		return nil, err
+		return err
 	}
 	if cl.t == nil {
-		return nil, fmt.Errorf("%w: a transaction for %q", ErrPassthrough, cl.key)
+		return fmt.Errorf("%w: a transaction for %q", ErrPassthrough, cl.key)
 	}
-	term := cl.t
-	if err := term.s.c.checkOps(cmps, then, els); err != nil {
-		return nil, fmt.Errorf("transaction for %q: %w", cl.key, err)
+	if err := cl.t.s.c.checkOps(cmps, lists...); err != nil {
+		return fmt.Errorf("transaction for %q: %w", cl.key, err)
 	}
-	ctx, cancel := term.s.within(ctx)
+	return nil
+}
+
+func (cl *Claim) commit(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+	if _, err := cl.checkSure(); err != nil { // it may have waited since it was checked
+		return nil, err
+	}
+	ctx, cancel := cl.t.s.within(ctx)
 	defer cancel()
-	return txn.Within(cmps, then, els, func(then []clientv3.Op) (*clientv3.TxnResponse, error) {
-		return term.commit(ctx, then)
+	return txn.Within(in, func(then []*pb.RequestOp) (*clientv3.TxnResponse, error) {
+		return cl.t.commit(ctx, then)
 	})
 }
 
 // commit carries out a user's operations under the guard.
-func (t *term) commit(ctx context.Context, then []clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, err := t.s.c.store.Do(ctx, txn.Request{Open: true, In: txn.Of(t.guard(), then, t.readOps())})
+func (t *term) commit(ctx context.Context, then []*pb.RequestOp) (*clientv3.TxnResponse, error) {
+	in := txn.Of(t.guard(), nil, t.readOps())
+	in.Success = then
+	resp, err := t.s.c.store.Do(ctx, txn.Request{Open: true, In: in})
 	switch {
 	case err == nil && !resp.Succeeded:
 		t.owned(resp)

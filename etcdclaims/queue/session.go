@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -23,8 +24,10 @@ type session struct {
 	ttl   time.Duration
 	claim *etcdclaims.Claim
 
-	verbs  batcher
-	puts   batcher // of items
+	io     context.Context // of what the batchers send
+	endIO  context.CancelCauseFunc
+	verbs  *txn.Batcher
+	puts   *txn.Batcher // of items
 	mu     sync.Mutex
 	gen    int64 // ModRevision of worker/<id>: the session's generation
 	seen   int64 // a revision that etcd had when it last answered
@@ -74,10 +77,12 @@ func (s *session) watch() {
 			}
 			continue
 		case <-s.claim.Done():
-		case <-s.q.ctx.Done(): // close gives the items back
+			s.mourn()
+			s.unbatch()
+		case <-s.q.ctx.Done():
+			s.mourn() // close gives the items back
 		}
 		t.Stop()
-		s.mourn()
 		return
 	}
 }
@@ -157,7 +162,7 @@ func (s *session) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []c
 func (s *session) put(ctx context.Context, id string, item clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
 	cmps, then, _ := item.Txn()
 	return s.ofGeneration(ctx, cmps, nil, func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-		return s.puts.commit(ctx, id, cmps, then, els)
+		return s.share(ctx, s.puts, id, cmps, then, els)
 	})
 }
 
@@ -237,5 +242,6 @@ func (s *session) close(ctx context.Context) error {
 	if released := s.claim.Release(ctx); !errors.Is(released, etcdclaims.ErrLost) {
 		err = errors.Join(err, released)
 	}
+	s.unbatch()
 	return err
 }

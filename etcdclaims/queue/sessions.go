@@ -101,7 +101,8 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 		return nil, err
 	}
 	made := &session{q: q, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[*Lease]struct{}{}, used: time.Now()}
-	made.verbs.s, made.puts.s, made.puts.also = made, made, []clientv3.Op{q.activate()}
+	made.io, made.endIO = context.WithCancelCause(context.Background())
+	made.batch()
 	q.spawn(made.watch)
 	return made, nil
 }

@@ -250,7 +250,7 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 			return nil, l.fail(verb, unsureOr(unsure, err))
 		}
 		cmps = append(cmps, unmoved(key, rev))
-		resp, err := via.verbs.commit(ctx, "", cmps, ops, []clientv3.Op{clientv3.OpGet(key)})
+		resp, err := via.share(ctx, via.verbs, key, cmps, ops, []clientv3.Op{clientv3.OpGet(key)})
 		switch {
 		case err == nil && resp.Succeeded:
 			l.finish(fmt.Errorf("item was given up (%s): %w", verb, etcdclaims.ErrReleased))

@@ -32,7 +32,7 @@ import (
 // lanes do not wait for each other.
 type batcher struct {
 	guard  *guard
-	kv     plainKV
+	kv     *wire.Sender
 	limits *txn.Limits
 
 	mu    sync.Mutex
@@ -58,24 +58,24 @@ const (
 	replyBytes = 256
 )
 
-func newBatcher(g *guard, kv plainKV) *batcher {
-	fixed := proto.Size(&pb.TxnRequest{Compare: g.built}) + opBytes // of a request, besides its writes
+func newBatcher(g *guard, kv *wire.Sender) *batcher {
+	fixed := proto.Size(&pb.TxnRequest{Compare: g.cmps}) + opBytes // of a request, besides its writes
 	return &batcher{
 		guard: g, kv: kv, lanes: make(map[string]*lane),
-		limits: txn.NewLimits(min(maxOps, (kv.limits.Receive-replyBytes)/opBytes), min(maxBytes, kv.limits.Send-fixed), 1, 1),
+		limits: txn.NewLimits(min(maxOps, (kv.Limits.Receive-replyBytes)/opBytes), min(maxBytes, kv.Limits.Send-fixed), 1, 1),
 	}
 }
 
 // send carries out ops under the guard, in one request with other calls if
 // possible. The response is that of a transaction of these ops alone.
-func (b *batcher) send(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (b *batcher) send(ctx context.Context, ops []*pb.RequestOp) (*clientv3.TxnResponse, error) {
 	if !b.shares(ops) {
-		return b.guard.commit(ctx, b.kv, ops)
+		return b.guard.commit(ctx, b.kv, ops, Timeout)
 	}
 	name := txn.MetadataOf(ctx).Name
 	l := b.enter(name)
 	defer b.leave(name, l)
-	resp, err := l.Do(ctx, txn.Request{Key: string(ops[0].KeyBytes()), In: txn.Then(ops...), Until: time.Now().Add(b.guard.timeout())})
+	resp, err := l.Do(ctx, txn.Request{Key: keyOf(ops[0]), In: &pb.TxnRequest{Success: ops}, Until: time.Now().Add(b.guard.timeout())})
 	var answered answerError
 	switch {
 	case err == nil:
@@ -95,7 +95,7 @@ func (e answerError) Unwrap() error { return e.error }
 
 // exchange sends what a lane has put together.
 func (b *batcher) exchange(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error) {
-	resp, err := b.guard.commitBuilt(ctx, b.kv, in.Success, timeout)
+	resp, err := b.guard.commit(ctx, b.kv, in.Success, timeout)
 	if err != nil {
 		return nil, answerError{err}
 	}
@@ -148,18 +148,24 @@ func oneMaySpoilAll(err error) bool {
 // delete of one key, sent by clientv3 itself. A KV that wraps the client may look
 // at the context, for example to choose a tenant. If the client limits the size
 // of replies, no reply may carry the previous values of several writes.
-func (b *batcher) shares(ops []clientv3.Op) bool {
-	if !b.kv.direct || len(ops) != 1 {
+func (b *batcher) shares(ops []*pb.RequestOp) bool {
+	if !b.kv.Direct || len(ops) != 1 {
 		return false
 	}
-	op := ops[0]
-	if !op.IsPut() && (!op.IsDelete() || len(op.RangeBytes()) > 0) {
+	put, del := ops[0].GetRequestPut(), ops[0].GetRequestDeleteRange()
+	if put == nil && (del == nil || len(del.RangeEnd) > 0) {
 		return false
 	}
-	if b.limits.MaxOps() < 2 || sizeOf(op) > b.limits.MaxBytes()/2 {
+	if size := len(put.GetKey()) + len(put.GetValue()) + len(del.GetKey()) + opBytes; b.limits.MaxOps() < 2 || size > b.limits.MaxBytes()/2 {
 		return false
 	}
-	return b.kv.limits.Receive == math.MaxInt32 || !wire.WantsPrevious(op)
+	return b.kv.Limits.Receive == math.MaxInt32 || !put.GetPrevKv() && !del.GetPrevKv()
 }
 
-func sizeOf(op clientv3.Op) int { return len(op.KeyBytes()) + len(op.ValueBytes()) + opBytes }
+// keyOf returns the key of a put or a delete.
+func keyOf(op *pb.RequestOp) string {
+	if put := op.GetRequestPut(); put != nil {
+		return string(put.Key)
+	}
+	return string(op.GetRequestDeleteRange().Key)
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -25,11 +26,10 @@ const Timeout = 10 * time.Second
 type guard struct {
 	holder Holder
 	token  fencing.Token
-	cmps   []clientv3.Cmp
-	built  []*pb.Compare // cmps as protobuf
-	own    string        // etcd key of the claim
-	prefix string        // of every etcd key of the claims
-	fault  error         // why the holder cannot be used, or nil
+	cmps   []*pb.Compare
+	own    string // etcd key of the claim
+	prefix string // of every etcd key of the claims
+	fault  error  // why the holder cannot be used, or nil
 }
 
 func newGuard(h Holder) *guard {
@@ -38,9 +38,8 @@ func newGuard(h Holder) *guard {
 		g.fault = fmt.Errorf("etcdguard: %w", err)
 		return g
 	}
-	g.cmps = h.Held()
-	for _, cmp := range g.cmps {
-		g.built = append(g.built, cmp.GetCompare())
+	for _, cmp := range h.Held() {
+		g.cmps = append(g.cmps, cmp.GetCompare())
 		key := string(cmp.KeyBytes())
 		if prefix, found := strings.CutSuffix(key, keyspace.Own("", g.token.Key)); found && prefix != "" && g.own == "" {
 			g.own, g.prefix = key, prefix // the first: a later key may have that suffix by chance
@@ -79,24 +78,9 @@ func (g *guard) timeout() time.Duration {
 	return Timeout
 }
 
-// commit carries out ops under the guard, in one request.
-func (g *guard) commit(ctx context.Context, kv plainKV, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
-	resp, sent, err := g.exchange(ctx, kv, ops, nil)
-	return g.outcome(ctx, kv, resp, sent, err)
-}
-
-// commitBuilt is commit for operations in protobuf, which only a direct kv sends,
-// with a timeout that is no longer than its callers wait.
-func (g *guard) commitBuilt(ctx context.Context, kv plainKV, ops []*pb.RequestOp, timeout time.Duration) (*clientv3.TxnResponse, error) {
-	resp, sent, err := wire.Exchange(ctx, min(timeout, g.timeout()), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
-		facts.In = &pb.TxnRequest{Compare: g.built, Success: ops}
-		return kv.Txn(ctx).Commit()
-	})
-	return g.outcome(ctx, kv, resp, sent, err)
-}
-
-// outcome returns the result of a request that was, or was not, sent.
-func (g *guard) outcome(ctx context.Context, kv plainKV, resp *clientv3.TxnResponse, sent bool, err error) (*clientv3.TxnResponse, error) {
+// commit carries out ops under the guard, in one request that takes at most timeout.
+func (g *guard) commit(ctx context.Context, kv *wire.Sender, ops []*pb.RequestOp, timeout time.Duration) (*clientv3.TxnResponse, error) {
+	resp, sent, err := kv.Send(ctx, &pb.TxnRequest{Compare: g.cmps, Success: ops}, min(timeout, g.timeout()))
 	switch {
 	case err == nil && !resp.Succeeded:
 		return nil, g.stale(ctx, kv)
@@ -114,9 +98,9 @@ func (g *guard) outcome(ctx context.Context, kv plainKV, resp *clientv3.TxnRespo
 // ask asks etcd whether the guard holds, and fails as an admission does. The
 // reads make the transaction linearizable: etcd answers a transaction without
 // operations from the state of a single member.
-func (g *guard) ask(ctx context.Context, kv plainKV) error {
-	read := []clientv3.Op{clientv3.OpGet(g.own, clientv3.WithKeysOnly())}
-	resp, _, err := g.exchange(ctx, kv, read, read)
+func (g *guard) ask(ctx context.Context, kv *wire.Sender) error {
+	read := txn.Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly())).Success
+	resp, _, err := kv.Send(ctx, &pb.TxnRequest{Compare: g.cmps, Success: read, Failure: read}, g.timeout())
 	switch {
 	case err != nil:
 		return g.failed(ctx, err)
@@ -124,18 +108,6 @@ func (g *guard) ask(ctx context.Context, kv plainKV) error {
 		return g.stale(ctx, kv)
 	}
 	return nil
-}
-
-func (g *guard) exchange(ctx context.Context, kv plainKV, then, els []clientv3.Op) (resp *clientv3.TxnResponse, sent bool, err error) {
-	return wire.Exchange(ctx, g.timeout(), func(ctx context.Context, facts *wire.Facts) (*clientv3.TxnResponse, error) {
-		txn := kv.Txn(ctx)
-		if kv.direct {
-			facts.If = g.built
-		} else {
-			txn = txn.If(g.cmps...)
-		}
-		return txn.Then(then...).Else(els...).Commit()
-	})
 }
 
 // classified reports whether the error already says whether a write was carried out.
@@ -159,15 +131,14 @@ func (e refusedError) Unwrap() error { return e.error }
 
 // stale returns the error of a guard that did not hold. Only then it reads which
 // fence is the newest, so that ordinary writes need not carry that read.
-func (g *guard) stale(ctx context.Context, kv plainKV) error {
+func (g *guard) stale(ctx context.Context, kv *wire.Sender) error {
 	err := &fencing.StaleError{Token: g.token}
-	saw, _, rerr := wire.Exchange(ctx, Timeout, func(ctx context.Context, _ *wire.Facts) (*clientv3.TxnResponse, error) {
-		return kv.Txn(ctx).Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly()), clientv3.OpGet(keyspace.EpochKey(g.prefix))).Commit()
-	})
+	newest := txn.Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly()), clientv3.OpGet(keyspace.EpochKey(g.prefix)))
+	saw, _, rerr := kv.Send(ctx, newest, Timeout)
 	if rerr == nil { // otherwise Newest stays 0: not known
-		newest := fenceOf(saw.Responses[0].GetResponseRange().Kvs, saw.Responses[1].GetResponseRange().Kvs)
-		if newest > g.token.Fence {
-			err.Newest = newest
+		fence := fenceOf(saw.Responses[0].GetResponseRange().Kvs, saw.Responses[1].GetResponseRange().Kvs)
+		if fence > g.token.Fence {
+			err.Newest = fence
 		}
 	}
 	// Let the claim notice its loss now.

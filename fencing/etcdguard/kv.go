@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -64,23 +65,8 @@ func NewKV(kv clientv3.KV, holder Holder) clientv3.KV {
 	if kv == nil || holder == nil {
 		panic("etcdguard: NewKV needs a KV and a holder")
 	}
-	g, sender := newGuard(holder), plain(kv)
-	return &guardedKV{KV: kv, guard: g, batcher: newBatcher(g, sender)}
-}
-
-// plainKV sends requests without a guard.
-type plainKV struct {
-	clientv3.KV
-	direct bool // it honors wire.Facts
-	limits wire.Limits
-}
-
-func plain(kv clientv3.KV) plainKV {
-	if etcd, ok := kv.(*clientv3.Client); ok {
-		kv, direct := wire.KV(etcd)
-		return plainKV{kv, direct, wire.LimitsOf(etcd)}
-	}
-	return plainKV{KV: kv}
+	g := newGuard(holder)
+	return &guardedKV{KV: kv, guard: g, batcher: newBatcher(g, wire.NewSender(kv))}
 }
 
 // guardedKV guards the writes of the embedded KV, and passes its reads on.
@@ -151,7 +137,7 @@ func (k *guardedKV) commit(ctx context.Context, cmps []clientv3.Cmp, then, els [
 	if err := k.guard.check(then, els); err != nil {
 		return nil, err
 	}
-	return txn.Within(cmps, then, els, func(then []clientv3.Op) (*clientv3.TxnResponse, error) {
+	return txn.Within(txn.Of(cmps, then, els), func(then []*pb.RequestOp) (*clientv3.TxnResponse, error) {
 		return k.batcher.send(ctx, then)
 	})
 }

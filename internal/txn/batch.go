@@ -115,14 +115,14 @@ func (b *Batcher) capacity(width int) int {
 	if b.cfg.Flat {
 		return max(1, min(FullBatch, b.MaxOps()))
 	}
-	rest := max(0, b.MaxOps()-width)
+	rest := max(0, b.MaxOps()-width-len(b.cfg.Also))
 	return max(1, min(FullBatch, (rest/2)*(rest-rest/2)))
 }
 
 // groupSize returns how many calls are nested in one transaction of the second level,
 // 1 if there is no second level.
 func (b *Batcher) groupSize(calls, width int) int {
-	rest := b.MaxOps() - width
+	rest := b.MaxOps() - width - len(b.cfg.Also)
 	if calls <= rest {
 		return 1
 	}
@@ -176,6 +176,7 @@ func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
 	for _, v := range voids {
 		in.Success = append(in.Success, b.putVoid(v))
 	}
+	in.Success = append(in.Success, b.cfg.Also...)
 	return in, carrying
 }
 

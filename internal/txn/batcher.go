@@ -23,6 +23,10 @@ type Config struct {
 	EpochKey []byte
 	VoidKey  func(ticket string) string // the key that voids the requests of a ticket
 
+	// Also are operations of each round trip, behind those of its requests. A flat
+	// batcher has none.
+	Also []*pb.RequestOp
+
 	// Ops and Bytes are the limits of etcd that are assumed at first. Limits, if not
 	// nil, replaces them: batchers that use one server share it.
 	Ops, Bytes int
@@ -89,8 +93,7 @@ const FullBatch = 512
 // endpoint hangs, and others need not wait for its timeout.
 const Hanging = 250 * time.Millisecond
 
-// NewBatcher returns a batcher. Before its user ends Config.IO for good it may call
-// Wait.
+// NewBatcher returns a batcher. Its user ends Config.IO, and then may call Wait.
 func NewBatcher(cfg Config) *Batcher {
 	if cfg.Limits == nil {
 		cfg.Limits = NewLimits(cfg.Ops, cfg.Bytes, LeastOps, leastBytes)
@@ -101,8 +104,14 @@ func NewBatcher(cfg Config) *Batcher {
 	return &Batcher{cfg: cfg, Limits: cfg.Limits, keys: make(map[string]Beside)}
 }
 
-// Wait waits until all round trips have returned.
-func (b *Batcher) Wait() { b.wg.Wait() }
+// Wait waits until all round trips of several requests have returned. Config.IO has
+// ended, so none begins any more.
+func (b *Batcher) Wait() {
+	b.mu.Lock()
+	b.setWake()
+	b.mu.Unlock()
+	b.wg.Wait()
+}
 
 // Do carries out one request. If the error matches ErrUnknown, the request may have
 // been carried out, or may still be. After another error it was not and will not be.

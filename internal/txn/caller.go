@@ -1,6 +1,9 @@
 package txn
 
-import clientv3 "go.etcd.io/etcd/client/v3"
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
 
 // Commit sends a transaction that a caller has put together.
 type Commit func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error)
@@ -8,8 +11,41 @@ type Commit func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnRes
 // New returns a transaction for a caller to put together. Its Commit calls commit.
 func New(commit Commit) clientv3.Txn { return &caller{commit: commit} }
 
+// NewChecked returns a transaction of which commit sends the message, if check returns
+// no error. See also Message and CommitMessage.
+func NewChecked(check func(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error, commit func(in *pb.TxnRequest) (*clientv3.TxnResponse, error)) clientv3.Txn {
+	t := &caller{send: commit}
+	t.message = func() (*pb.TxnRequest, error) {
+		if err := check(t.cmps, t.then, t.els); err != nil {
+			return nil, err
+		}
+		return Of(t.cmps, t.then, t.els), nil
+	}
+	t.commit = func([]clientv3.Cmp, []clientv3.Op, []clientv3.Op) (*clientv3.TxnResponse, error) {
+		in, err := t.message()
+		if err != nil {
+			return nil, err
+		}
+		return t.send(in)
+	}
+	return t
+}
+
+// Message returns the message of a transaction of NewChecked, after its check.
+func Message(t clientv3.Txn) (*pb.TxnRequest, error) {
+	return t.(*caller).message() //nolint:forcetypeassert // of NewChecked
+}
+
+// CommitMessage sends a message as t, a transaction of NewChecked, sends its own. The
+// message consists of such as Message has returned.
+func CommitMessage(t clientv3.Txn, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+	return t.(*caller).send(in) //nolint:forcetypeassert // of NewChecked
+}
+
 type caller struct {
 	commit    Commit
+	message   func() (*pb.TxnRequest, error)
+	send      func(in *pb.TxnRequest) (*clientv3.TxnResponse, error)
 	cmps      []clientv3.Cmp
 	then, els []clientv3.Op
 }
@@ -34,11 +70,11 @@ func (t *caller) Commit() (*clientv3.TxnResponse, error) { return t.commit(t.cmp
 // Within sends a caller's transaction as the first branch of a guarded one. The
 // caller's conditions, if any, are nested in it, so that their failure is not taken
 // for the guard's. The response is that of the caller's transaction.
-func Within(cmps []clientv3.Cmp, then, els []clientv3.Op, send func(then []clientv3.Op) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
-	if len(cmps) == 0 {
-		return send(then)
+func Within(in *pb.TxnRequest, send func(then []*pb.RequestOp) (*clientv3.TxnResponse, error)) (*clientv3.TxnResponse, error) {
+	if len(in.Compare) == 0 {
+		return send(in.Success)
 	}
-	resp, err := send([]clientv3.Op{clientv3.OpTxn(cmps, then, els)})
+	resp, err := send([]*pb.RequestOp{Nest(in)})
 	if err != nil {
 		return nil, err
 	}

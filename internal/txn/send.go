@@ -16,7 +16,11 @@ import (
 // Send carries out one request at once, in a round trip of its own. Its error is that
 // of Do.
 func (b *Batcher) Send(ctx context.Context, r Request) (*clientv3.TxnResponse, error) {
-	resp, err := b.cfg.Send(ctx, b.message(r), b.timeoutOf(r))
+	in := b.message(r)
+	if also := b.cfg.Also; len(also) > 0 {
+		in = &pb.TxnRequest{Compare: in.Compare, Success: append(slices.Clip(in.Success), also...), Failure: in.Failure}
+	}
+	resp, err := b.cfg.Send(ctx, in, b.timeoutOf(r))
 	if errors.Is(err, rpctypes.ErrNoSpace) && b.untouched(ctx, r)[0] {
 		return nil, Failed(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,54 +18,72 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Facts is what is seen of one request on its way, which clientv3 does not
-// tell.
-type Facts struct {
-	In       *pb.TxnRequest   // to be sent in place of what clientv3 has put together
-	If       []*pb.Compare    // to be sent along: clientv3 would copy each twice
-	conn     *grpc.ClientConn // nil if the request did not pass onceKV
-	peer     peer.Peer
-	tooLarge bool // the server refused the request before it read it
-}
-
-type factsKey struct{}
-
 // ErrNoAnswer ends a request that took too long.
 var ErrNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceeded)
 
-// Exchange carries out one round trip, of a transaction that commit sends. An
-// error says whether it was sent: else nothing can have been carried out.
-func Exchange(ctx context.Context, timeout time.Duration, commit func(context.Context, *Facts) (*clientv3.TxnResponse, error)) (resp *clientv3.TxnResponse, sent bool, err error) {
+// Sender sends transactions, each in one request. If Direct is set it is sent once, as
+// its message stands; otherwise by a KV of the caller's own, such as one of a namespace.
+type Sender struct {
+	Limits Limits
+	Direct bool
+	kv     clientv3.KV
+	remote onceKV
+	opts   []grpc.CallOption // that clientv3 gives each request
+}
+
+// NewSender returns the sender of a client, or of another KV.
+func NewSender(kv clientv3.KV) *Sender {
+	etcd, ok := kv.(*clientv3.Client)
+	if !ok {
+		return &Sender{kv: kv}
+	}
+	s := &Sender{kv: etcd.KV}
+	s.opts, s.Limits = callOptions(etcd)
+	s.remote, s.Direct = once(etcd)
+	return s
+}
+
+// Send carries out one round trip, in at most timeout. After an error, sent says
+// whether the request may have left this process: else nothing can have been carried
+// out.
+func (s *Sender) Send(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (resp *clientv3.TxnResponse, sent bool, err error) {
 	if ctx.Err() != nil {
 		return nil, false, ContextError(ctx)
 	}
-	facts := new(Facts)
 	// The request's own timeout is kept here alone. As a deadline of the context
 	// it would be sent along, which costs 20 µs on either side, and an etcd whose
 	// clock runs ahead would use it first.
-	callCtx, cancel := context.WithCancelCause(context.WithValue(clientv3.WithRequireLeader(ctx), factsKey{}, facts))
+	callCtx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	defer cancel(nil)
 	defer time.AfterFunc(timeout, func() { cancel(ErrNoAnswer) }).Stop()
-	resp, err = commit(callCtx, facts)
-	if err == nil {
-		return resp, true, nil
+	var to peer.Peer
+	tooLarge := false
+	if s.Direct {
+		var r *pb.TxnResponse
+		r, err = s.remote.Txn(callCtx, in, append(slices.Clip(s.opts), grpc.Peer(&to))...)
+		if err == nil {
+			return (*clientv3.TxnResponse)(r), true, nil
+		}
+		tooLarge = isServersLimit(err, proto.Size(in), s.Limits.Receive)
+		err = clientv3.ContextError(callCtx, err)
+	} else {
+		cmps, then, els := Operations(in)
+		resp, err = s.kv.Txn(callCtx).If(cmps...).Then(then...).Else(els...).Commit()
+		if err == nil {
+			return resp, true, nil
+		}
 	}
 	if errors.Is(context.Cause(callCtx), ErrNoAnswer) {
 		err = ErrNoAnswer
 	}
-	if facts.tooLarge {
+	if tooLarge {
 		return nil, true, fmt.Errorf("%w: %w", rpctypes.ErrRequestTooLarge, err)
 	}
-	if !facts.sent() {
+	// There was no connection for it, and is none.
+	if s.Direct && to.Addr == nil && s.remote.conn.GetState() != connectivity.Ready {
 		return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))
 	}
 	return nil, true, err
-}
-
-// sent reports whether the request may have left this process: unless there was
-// no connection for it, and is none.
-func (f *Facts) sent() bool {
-	return f.conn == nil || f.peer.Addr != nil || f.conn.GetState() == connectivity.Ready
 }
 
 // onceKV sends a transaction once. clientv3's interceptor repeats any request,
@@ -85,27 +104,24 @@ func (k onceKV) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.CallOpt
 			cancel() // which the interceptor takes for the end of the caller
 		}
 	}))
-	f, ok := ctx.Value(factsKey{}).(*Facts)
-	if !ok {
-		return k.KVClient.Txn(ctx, in, opts...)
-	}
-	f.conn = k.conn
-	if f.In != nil {
-		in = f.In
-	}
-	in.Compare = append(in.Compare, f.If...)
-	resp, err := k.KVClient.Txn(ctx, in, append(opts, grpc.Peer(&f.peer))...)
-	f.tooLarge = err != nil && isServersLimit(err, proto.Size(in), limitsOf(opts).Receive)
-	return resp, err
+	return k.KVClient.Txn(ctx, in, opts...)
 }
 
-// KV returns etcd's KV, sending once, and directly what Facts say. A KV of the
-// caller's own, such as one of a namespace, is left as it is, and with it the
-// repeating.
-func KV(etcd *clientv3.Client) (kv clientv3.KV, direct bool) {
+// once returns a client that sends transactions once, unless the client has a KV of the
+// caller's own.
+func once(etcd *clientv3.Client) (kv onceKV, ok bool) {
 	conn := etcd.ActiveConnection()
 	if conn == nil || reflect.TypeOf(etcd.KV) != reflect.TypeOf(clientv3.NewKV(etcd)) {
-		return etcd.KV, false
+		return onceKV{}, false
 	}
-	return clientv3.NewKVFromKVClient(onceKV{pb.NewKVClient(conn), conn}, etcd), true
+	return onceKV{pb.NewKVClient(conn), conn}, true
+}
+
+// KV returns etcd's KV, which sends transactions once. A KV of the caller's own, such
+// as one of a namespace, is left as it is, and with it the repeating.
+func KV(etcd *clientv3.Client) clientv3.KV {
+	if kv, ok := once(etcd); ok {
+		return clientv3.NewKVFromKVClient(kv, etcd)
+	}
+	return etcd.KV
 }

@@ -19,33 +19,23 @@ type Limits struct {
 	Send, Receive int
 }
 
-// LimitsOf returns the limits that the client's configuration sets
-// (MaxCallSendMsgSize and MaxCallRecvMsgSize), or clientv3's defaults. It sends
-// nothing.
-func LimitsOf(etcd *clientv3.Client) Limits {
+// callOptions returns what clientv3 sends each request with, and the limits among that:
+// those of the client's configuration (MaxCallSendMsgSize and MaxCallRecvMsgSize), or
+// clientv3's defaults. It sends nothing.
+func callOptions(etcd *clientv3.Client) ([]grpc.CallOption, Limits) {
 	var seen recorder
 	_, _ = clientv3.NewKVFromKVClient(&seen, etcd).Txn(context.Background()).Commit() // the recorder refuses
-	return limitsOf(seen.opts)
+	return seen.opts, limitsOf(seen.opts)
 }
 
-// WantsPrevious reports whether the reply to the operation, a put or a delete,
-// contains the values that it replaces.
-func WantsPrevious(op clientv3.Op) bool {
-	var seen recorder
-	_, _ = clientv3.NewKVFromKVClient(&seen, nil).Txn(context.Background()).Then(op).Commit() // the recorder refuses
-	request := seen.in.Success[0]
-	return request.GetRequestPut().GetPrevKv() || request.GetRequestDeleteRange().GetPrevKv()
-}
-
-// recorder keeps what clientv3 was about to send.
+// recorder keeps the options of what clientv3 was about to send.
 type recorder struct {
 	pb.KVClient
-	in   *pb.TxnRequest
 	opts []grpc.CallOption
 }
 
-func (r *recorder) Txn(_ context.Context, in *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
-	r.in, r.opts = in, opts
+func (r *recorder) Txn(_ context.Context, _ *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
+	r.opts = opts
 	return nil, errors.ErrUnsupported
 }
 

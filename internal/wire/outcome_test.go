@@ -22,7 +22,7 @@ func TestTooLarge(t *testing.T) {
 		server, toSend bool
 		mayBeDone      bool
 	}{
-		{"grpc: received message larger than max (3145901 vs. 2097152)", true, false, true}, // until Exchange has looked
+		{"grpc: received message larger than max (3145901 vs. 2097152)", true, false, true}, // until Send has looked
 		{"grpc: received message larger than max (3145902 vs. 2097152)", false, false, true},
 		{"grpc: received message larger than max (3145901 vs. 4194304)", false, false, true}, // the client's own limit
 		{"grpc: message after decompression larger than max (3145901 vs. 2097152)", false, false, true},
@@ -60,19 +60,9 @@ func TestLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := LimitsOf(etcd); got != tt.want {
+		if got := NewSender(etcd).Limits; got != tt.want {
 			t.Errorf("%v, want %v", got, tt.want)
 		}
 		_ = etcd.Close()
-	}
-	for _, op := range []clientv3.Op{clientv3.OpPut("k", ""), clientv3.OpDelete("k")} {
-		if WantsPrevious(op) {
-			t.Error("it wants no previous value")
-		}
-	}
-	for _, op := range []clientv3.Op{clientv3.OpPut("k", "", clientv3.WithPrevKV()), clientv3.OpDelete("k", clientv3.WithPrevKV())} {
-		if !WantsPrevious(op) {
-			t.Error("it wants the previous value")
-		}
 	}
 }
