@@ -1,6 +1,7 @@
 package etcdclaims_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -90,9 +91,26 @@ func (s *soak) use(d time.Duration) {
 		}
 	}()
 	wg.Wait()
+	time.Sleep(10 * time.Minute) // whatever was held is free
+	s.removeRecords()
 	time.Sleep(40 * time.Minute) // retention, and the ends of sessions that nobody uses
 	s.server.Compact(s.T)
 }
+
+// removeRecords removes what remains of keys with slots and of shared keys at rest.
+func (s *soak) removeRecords() {
+	s.Helper()
+	for n := range soakRecords {
+		noErr(s, s.clients[0].Resize(context.Background(), slotted(n), 0))
+		release(s, tryClaim(s, s.clients[0], shared(n)))
+	}
+}
+
+// soakRecords is how many keys have slots, and how many are shared.
+const soakRecords = 3
+
+func slotted(n int) string { return fmt.Sprint("slotted", n) }
+func shared(n int) string  { return fmt.Sprint("shared", n) }
 
 func pauseFor(ctx context.Context, d time.Duration) {
 	select {
@@ -166,6 +184,11 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 			})
 		}},
 		{"Begin", func() error { return s.work(limited, c, rng) }},
+		{"RunWork", func() error { return s.runWork(limited, c, rng) }},
+		{"Records", func() error { return s.retry(limited, c, rng) }},
+		{"Slots", func() error { return s.slots(limited, c, rng) }},
+		{"Resize", func() error { return c.Resize(limited, slotted(rng.IntN(soakRecords)), rng.IntN(5)) }},
+		{"Shared", func() error { return s.share(limited, c, rng) }},
 		{"TryAcquireAll", func() error {
 			cls, err := c.TryAcquireAll(limited, []string{key, "a", "b"}, accepted[etcdclaims.AllOption](s.option(rng))...)
 			for _, cl := range cls {
@@ -174,7 +197,7 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 			return err
 		}},
 		{"TryAcquireEach", func() error {
-			cls, errs := c.TryAcquireEach(limited, []string{key, "a", "c"})
+			cls, errs := c.TryAcquireEach(limited, []string{key, "a", "c"}, accepted[etcdclaims.ManyOption](s.option(rng))...)
 			for i, cl := range cls {
 				_ = s.hold(rng)(cl, errs[i])
 			}
@@ -190,7 +213,11 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 			return cl.Release(context.Background())
 		}},
 		{"Locks", func() error { return s.locks(limited, c.Locks(), rng, key) }},
-		{"ForceRelease", func() error { return c.ForceRelease(limited, key, "at random") }},
+		{"ForceRelease", func() error {
+			n := rng.IntN(soakRecords)
+			keys := []string{key, shared(n), etcdclaims.SlotKey(slotted(n), rng.IntN(3))}
+			return c.ForceRelease(limited, keys[rng.IntN(len(keys))], "at random")
+		}},
 		{"ReleaseAll", func() error {
 			if rng.IntN(10) > 0 {
 				return nil
@@ -201,14 +228,16 @@ func (s *soak) call(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) {
 		{"views", func() error { return s.view(limited, c, key) }},
 	}
 	n := rng.IntN(len(calls))
-	err := calls[n].do()
-	result := "done"
+	s.count(calls[n].name, calls[n].do())
+}
+
+func (s *soak) count(call string, err error) {
 	if err != nil {
-		result = "not done"
+		call = "not " + call
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls[calls[n].name+" "+result]++
+	s.calls[call]++
 }
 
 // option returns options of an acquisition, at most one.
@@ -237,13 +266,17 @@ func (s *soak) hold(rng *rand.Rand) func(cl *etcdclaims.Claim, err error) error 
 	}
 }
 
-// work begins work, new or old, and ends it in one way or another.
-func (s *soak) work(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
+// job names work, new or old.
+func (s *soak) job(rng *rand.Rand) string {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.jobs++
-	n := s.jobs - rng.IntN(min(s.jobs, 3))
-	s.mu.Unlock()
-	w, err := c.Begin(ctx, fmt.Sprint("job", n))
+	return fmt.Sprint("job", s.jobs-rng.IntN(min(s.jobs, 3)))
+}
+
+// work begins work, and ends it in one way or another.
+func (s *soak) work(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
+	w, err := c.Begin(ctx, s.job(rng))
 	if err != nil {
 		return err
 	}
@@ -259,6 +292,82 @@ func (s *soak) work(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) e
 		return w.Release(ending)
 	}
 	return w.Complete(ending)
+}
+
+// runWork has a function called for work, or takes its stored result.
+func (s *soak) runWork(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
+	fn := func(ctx context.Context) error {
+		pauseFor(ctx, time.Duration(rng.Int64N(int64(10*sec))))
+		return []error{nil, errors.New("at random"), etcdclaims.Permanent(errors.New("at random")), ctx.Err()}[rng.IntN(4)]
+	}
+	run := c.RunWork
+	switch rng.IntN(3) {
+	case 0:
+		run = c.TryRunWork
+	case 1:
+		_, _, err := c.RunOnce(ctx, s.job(rng), func(ctx context.Context) ([]byte, error) { return []byte("result"), fn(ctx) })
+		return err
+	}
+	return run(ctx, s.job(rng), func(ctx context.Context, _ *etcdclaims.Work) error { return fn(ctx) })
+}
+
+// retry lets work be begun again that a record shows, and completes or forgets it.
+func (s *soak) retry(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
+	for r, err := range c.Records(ctx, "job", etcdclaims.StateFailed, etcdclaims.StateDead) {
+		if err == nil {
+			_, err = c.Retry(ctx, r.Key)
+			s.count("Retry of a record", err)
+		}
+		if err != nil || rng.IntN(2) == 0 {
+			return err
+		}
+		if rng.IntN(2) == 0 {
+			return c.Forget(ctx, r.Key)
+		}
+		return c.RunWork(ctx, r.Key, func(context.Context, *etcdclaims.Work) error { return nil })
+	}
+	return nil
+}
+
+// slots takes a slot, of as many as the key has.
+func (s *soak) slots(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
+	key := slotted(rng.IntN(soakRecords))
+	info, err := c.Lookup(ctx, key)
+	if err != nil {
+		return err
+	}
+	opts := append(accepted[etcdclaims.AcquireOption](s.option(rng)), etcdclaims.Slots(cmp.Or(info.Slots, 2)))
+	return s.hold(rng)(s.acquire(c, rng)(ctx, key, opts...))
+}
+
+// share takes a key together with others or alone, and changes that while it has it.
+func (s *soak) share(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
+	opts := accepted[etcdclaims.AcquireOption](s.option(rng))
+	isShared := rng.IntN(3) > 0
+	if isShared {
+		opts = append(opts, etcdclaims.Shared())
+	}
+	cl, err := s.acquire(c, rng)(ctx, shared(rng.IntN(soakRecords)), opts...)
+	for err == nil && rng.IntN(2) == 0 {
+		call, replace := "Downgrade", cl.Downgrade
+		if isShared {
+			call, replace = "Upgrade", cl.Upgrade
+		}
+		next, rerr := replace(ctx, accepted[etcdclaims.ReplaceOption](s.option(rng))...)
+		if s.count(call, rerr); rerr != nil {
+			break // as long as others share it
+		}
+		cl, isShared = next, !isShared
+	}
+	return s.hold(rng)(cl, err)
+}
+
+// acquire is Acquire or TryAcquire.
+func (s *soak) acquire(c *etcdclaims.Client, rng *rand.Rand) func(context.Context, string, ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+	if rng.IntN(2) == 0 {
+		return c.TryAcquire
+	}
+	return c.Acquire
 }
 
 func (s *soak) locks(ctx context.Context, k etcdclaims.Locks, rng *rand.Rand, key string) error {

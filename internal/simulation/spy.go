@@ -14,7 +14,7 @@ import (
 // simulation has ceased to try it.
 var Exercised = []string{
 	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
-	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades,
+	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
