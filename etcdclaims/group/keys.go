@@ -1,7 +1,6 @@
 package group
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -109,13 +108,13 @@ func decode[T any](key string, value []byte) (T, error) {
 
 // newer returns an error if a value is of a later version than this package knows.
 func newer(kv *mvccpb.KeyValue) error {
-	var head struct {
-		Version int `json:"v"`
-	}
-	if kv == nil || json.Unmarshal(kv.Value, &head) != nil || head.Version <= valueVersion {
+	if kv == nil {
 		return nil
 	}
 	_, err := decode[struct{}](string(kv.Key), kv.Value)
+	if !keyspace.IsNewer(err) {
+		return nil
+	}
 	return fmt.Errorf("%w; use a newer version of this program", err)
 }
 

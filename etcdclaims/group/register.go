@@ -26,10 +26,8 @@ func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els 
 		}
 		switch wire.Code(err) {
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted, codes.Unknown:
-		case codes.PermissionDenied, codes.Unauthenticated:
-			return nil, fmt.Errorf("%w: %w", etcdclaims.ErrPermissionDenied, err)
 		default:
-			return nil, err
+			return nil, permission(err)
 		}
 		if !sleep(ctx, backoff(min(try, 8))) {
 			return nil, err

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -144,7 +143,7 @@ func newPicked(q *Queue, kv *mvccpb.KeyValue) (*picked, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &picked{kv, st, rank(st.Priority, q.cfg.HigherFirst) + "/" + keyspace.Instant(st.Vesting) + "/" + st.Seq}, nil
+	return &picked{kv, st, q.orderOf(st)}, nil
 }
 
 // choose chooses n of the first visible items: all in order while nobody else claims, and

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -149,10 +148,9 @@ func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*
 	k, at := h.q.keys, clientv3.WithRev(rev)
 	var ops []clientv3.Op
 	for _, it := range items {
-		there := it.content.Rank + "/" + keyspace.Instant(it.content.Vesting) + "/" + it.content.Seq
-		later := keyspace.Instant(it.content.Vesting) + "/" + it.content.Rank + "/" + it.content.Seq
-		ops = append(ops, clientv3.OpGet(k.ready()+there, clientv3.WithCountOnly(), at),
-			clientv3.OpGet(k.later()+later, clientv3.WithCountOnly(), at), clientv3.OpGet(k.place(it.id), at))
+		c := it.content
+		ops = append(ops, clientv3.OpGet(k.readyAt(c.Rank, c.Vesting, c.Seq), clientv3.WithCountOnly(), at),
+			clientv3.OpGet(k.laterAt(c.Rank, c.Vesting, c.Seq), clientv3.WithCountOnly(), at), clientv3.OpGet(k.place(it.id), at))
 	}
 	answers, err := h.q.readAll(ctx, ops)
 	if err != nil {

@@ -59,7 +59,12 @@ func (k keys) actives() string               { return k.top + "active/" }
 func (k keys) active() string                { return k.actives() + keyspace.Digest(k.name) }
 
 func (k keys) readyAt(rank string, vesting time.Time, seq string) string {
-	return k.ready() + rank + "/" + keyspace.Instant(vesting) + "/" + seq
+	return k.ready() + order(rank, vesting, seq)
+}
+
+// order is the place of an item in the order of its queue, as text.
+func order(rank string, vesting time.Time, seq string) string {
+	return rank + "/" + keyspace.Instant(vesting) + "/" + seq
 }
 
 func (k keys) laterAt(rank string, vesting time.Time, seq string) string {

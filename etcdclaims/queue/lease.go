@@ -203,8 +203,7 @@ func (l *Lease) Token() fencing.Token {
 // Key returns the item's place in the order of its queue: priority, vesting time and
 // sequence, as text. The items of a queue are claimed in the order of these texts.
 func (l *Lease) Key() string {
-	st := l.state()
-	return rank(st.Priority, l.q.cfg.HigherFirst) + "/" + keyspace.Instant(st.Vesting) + "/" + st.Seq
+	return l.q.orderOf(l.state())
 }
 
 // LeaseID returns an id of this lease. It is the SHA-256 of item id, holder and the

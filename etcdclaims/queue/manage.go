@@ -111,10 +111,7 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 		f.Where, f.Owner, f.Fence, f.Since, f.Attempts = Completed, c.Done.Owner, c.Done.Fence, c.Done.At, c.Done.Attempt
 		return f, nil
 	}
-	keys := []string{
-		q.keys.ready() + c.Rank + "/" + keyspace.Instant(c.Vesting) + "/" + c.Seq,
-		q.keys.later() + keyspace.Instant(c.Vesting) + "/" + c.Rank + "/" + c.Seq,
-	}
+	keys := []string{q.keys.readyAt(c.Rank, c.Vesting, c.Seq), q.keys.laterAt(c.Rank, c.Vesting, c.Seq)}
 	if len(places) > 0 {
 		p, err := decode[place](places[0].Key, places[0].Value)
 		if err != nil {

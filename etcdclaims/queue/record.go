@@ -169,6 +169,11 @@ func (st state) waiting() state {
 	return st
 }
 
+// orderOf returns the place of an item in the order of the queue, as text.
+func (q *Queue) orderOf(st state) string {
+	return order(rank(st.Priority, q.cfg.HigherFirst), st.Vesting, st.Seq)
+}
+
 // indexKey is where the item waits: among those that have vested by now, or not.
 func (q *Queue) indexKey(st state, now time.Time) string {
 	r := rank(st.Priority, q.cfg.HigherFirst)

@@ -3,6 +3,7 @@ package keyspace
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -16,8 +17,21 @@ func Encode(v any) string {
 	return string(b)
 }
 
+// newerError refuses a value of a later version.
+type newerError struct{ has, known int }
+
+func (e newerError) Error() string {
+	return fmt.Sprintf("version %d is newer than version %d of this package", e.has, e.known)
+}
+
+// IsNewer reports whether Decode has refused a value because of its version.
+func IsNewer(err error) bool {
+	_, ok := errors.AsType[newerError](err)
+	return ok
+}
+
 // Decode returns the value stored under a key. It refuses one of a later version than the
-// program knows.
+// program knows: see IsNewer.
 func Decode[T any](key string, value []byte, version int) (v T, err error) {
 	var head struct {
 		Version int `json:"v"`
@@ -27,7 +41,7 @@ func Decode[T any](key string, value []byte, version int) (v T, err error) {
 	}
 	switch {
 	case err == nil && head.Version > version:
-		err = fmt.Errorf("version %d is newer than version %d of this package", head.Version, version)
+		err = newerError{head.Version, version}
 	case err == nil:
 		err = json.Unmarshal(value, &v)
 	}
