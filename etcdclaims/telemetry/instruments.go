@@ -23,20 +23,22 @@ var (
 
 // The attributes of metrics and spans.
 const (
-	keyTemplate = attribute.Key("etcdclaims.key.template")
-	keyKey      = attribute.Key("etcdclaims.key") // of spans only
-	keyFence    = attribute.Key("etcdclaims.fence")
-	keyResult   = attribute.Key("etcdclaims.result")
-	keyMode     = attribute.Key("etcdclaims.mode")
-	keyReason   = attribute.Key("etcdclaims.reason")
-	keyKind     = attribute.Key("etcdclaims.request.kind")
-	keyGate     = attribute.Key("etcdclaims.gate")
-	keyGroup    = attribute.Key("etcdclaims.group")
-	keyJob      = attribute.Key("etcdclaims.job")
-	keyOutcome  = attribute.Key("etcdclaims.outcome")
-	keyState    = attribute.Key("etcdclaims.queue.item.state")
-	keyQueue    = attribute.Key("messaging.destination.name")
-	keyError    = attribute.Key("error.type")
+	keyTemplate  = attribute.Key("etcdclaims.key.template")
+	keyKey       = attribute.Key("etcdclaims.key") // of spans only
+	keyFence     = attribute.Key("etcdclaims.fence")
+	keyResult    = attribute.Key("etcdclaims.result")
+	keyMode      = attribute.Key("etcdclaims.mode")
+	keyReason    = attribute.Key("etcdclaims.reason")
+	keyKind      = attribute.Key("etcdclaims.request.kind")
+	keyGate      = attribute.Key("etcdclaims.gate")
+	keyGroup     = attribute.Key("etcdclaims.group")
+	keyJob       = attribute.Key("etcdclaims.job")
+	keyOutcome   = attribute.Key("etcdclaims.outcome")
+	keyWork      = attribute.Key("etcdclaims.work")
+	keyWorkState = attribute.Key("etcdclaims.work.state")
+	keyState     = attribute.Key("etcdclaims.queue.item.state")
+	keyQueue     = attribute.Key("messaging.destination.name")
+	keyError     = attribute.Key("error.type")
 )
 
 // instruments are all instruments. A new one needs a line in docs/telemetry.md.
@@ -58,6 +60,7 @@ type instruments struct {
 	process, itemWait        metric.Float64Histogram
 	items, dead, paused      metric.Int64ObservableGauge
 	oldestReady              metric.Float64ObservableGauge
+	work                     metric.Int64ObservableGauge
 }
 
 // maker makes instruments of a meter, and collects the errors.
@@ -108,6 +111,7 @@ func (i *instruments) make(m metric.Meter) error {
 	mk.count(&i.dead, "etcdclaims.queue.dead.count", "Dead letters of a queue.", "{item}")
 	mk.count(&i.paused, "etcdclaims.queue.paused", "1 if the queue is paused, else 0.", "")
 	mk.seconds(&i.oldestReady, "etcdclaims.queue.oldest", "Time for which the oldest visible item has waited; 0 if none waits.")
+	mk.count(&i.work, "etcdclaims.work.count", "Work with a record that is not done, by state.", "{record}")
 	return errors.Join(mk.errs...)
 }
 
@@ -138,7 +142,7 @@ func (i *instruments) gauges() []metric.Observable {
 	return []metric.Observable{
 		i.held, i.waiting, i.sessions, i.overdueHandlers, i.unreachable, i.oldest,
 		i.owner, i.running, i.nextDue, i.overdue,
-		i.items, i.dead, i.paused, i.oldestReady,
+		i.items, i.dead, i.paused, i.oldestReady, i.work,
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
@@ -17,21 +16,6 @@ import (
 )
 
 const system = "etcdclaims"
-
-// queueBudget is how long a collection waits for the counts of all queues.
-const queueBudget = 2 * time.Second
-
-// watchedQueue is a queue whose items are counted.
-type watchedQueue struct {
-	name  string
-	q     *queue.Queue
-	every time.Duration
-
-	mu    sync.Mutex // held while etcd is asked, so that two collections share an answer
-	asked time.Time
-	last  queue.Stats
-	err   error
-}
 
 // DefaultQueueInterval is how old the counts of a queue may be that WatchQueue
 // observes.
@@ -50,59 +34,22 @@ func (t *Telemetry) WatchQueue(name string, q *queue.Queue, every time.Duration)
 	if every <= 0 {
 		every = DefaultQueueInterval
 	}
-	return track(t, t.queues, &watchedQueue{name: name, q: q, every: every}, true)
+	return track(t, t.queues, &watchedQueue{name: name, every: every, ask: q.Stats}, true)
 }
 
-// stats returns the counts, which are not older than w.every. budget is derived from
-// the collection's ctx.
-func (w *watchedQueue) stats(ctx, budget context.Context) (queue.Stats, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := time.Now()
-	if !w.asked.IsZero() && now.Sub(w.asked) < w.every {
-		return w.last, w.err
-	}
-	if err := budget.Err(); err != nil {
-		return queue.Stats{}, err // it went by while another collection asked
-	}
-	last, err := w.q.Stats(budget)
-	if err != nil && ctx.Err() != nil {
-		return last, err // the collection has ended: this says nothing of etcd
-	}
-	w.last, w.err, w.asked = last, err, now
-	return last, err
-}
-
-// answer is the counts of a queue.
-type answer struct {
-	queue.Stats
-	err error
-}
-
-// askQueues returns the counts of all queues, which are asked for at the same time.
-func askQueues(ctx context.Context, queues []*watchedQueue) []answer {
-	budget, cancel := context.WithTimeout(ctx, queueBudget)
-	defer cancel()
-	answers := make([]answer, len(queues))
-	var all sync.WaitGroup
-	for i, w := range queues {
-		all.Go(func() { answers[i].Stats, answers[i].err = w.stats(ctx, budget) })
-	}
-	all.Wait()
-	return answers
-}
+// watchedQueue is a queue whose items are counted.
+type watchedQueue = watched[queue.Stats]
 
 // collectQueues observes the queues that are watched.
-func (t *Telemetry) collectQueues(ctx context.Context, o metric.Observer) error {
+func (t *Telemetry) collectQueues(ctx, budget context.Context, o metric.Observer) error {
 	t.mu.Lock()
 	queues := slices.Collect(maps.Keys(t.queues))
 	t.mu.Unlock()
 	var errs []error
-	answers := askQueues(ctx, queues)
-	for i, w := range queues {
-		st, err := answers[i].Stats, answers[i].err
-		if err != nil {
-			errs = append(errs, fmt.Errorf("telemetry: count the items of queue %q: %w", w.name, err))
+	for i, a := range askAll(ctx, budget, queues) {
+		w, st := queues[i], a.is
+		if a.err != nil {
+			errs = append(errs, fmt.Errorf("telemetry: count the items of queue %q: %w", w.name, a.err))
 			continue
 		}
 		for state, n := range map[string]int{"ready": st.Ready, "later": st.Later, "taken": st.Taken} {

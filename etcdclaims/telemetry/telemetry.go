@@ -44,6 +44,7 @@ type Telemetry struct {
 	clients    map[*etcdclaims.Client]bool
 	schedulers map[*sched.Scheduler]scheduler
 	queues     map[*watchedQueue]bool
+	works      map[*watchedWork]bool
 	stop       metric.Registration
 }
 
@@ -64,6 +65,7 @@ func New(cfg Config) (*Telemetry, error) {
 		clients:    make(map[*etcdclaims.Client]bool),
 		schedulers: make(map[*sched.Scheduler]scheduler),
 		queues:     make(map[*watchedQueue]bool),
+		works:      make(map[*watchedWork]bool),
 	}
 	meter := cfg.MeterProvider.Meter(scope)
 	err := t.instruments.make(meter)
@@ -127,7 +129,9 @@ func track[K comparable, V any](t *Telemetry, in map[K]V, k K, v V) (forget func
 func (t *Telemetry) collect(ctx context.Context, o metric.Observer) error {
 	t.collectClaims(o)
 	t.collectSchedulers(o)
-	return t.collectQueues(ctx, o)
+	budget, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	return errors.Join(t.collectQueues(ctx, budget, o), t.collectWork(ctx, budget, o))
 }
 
 // collectClaims observes the clients that are open.

@@ -106,6 +106,14 @@ var failures = map[string]struct{ bad, good string }{
 		`etcdclaims_queue_dead_count{job="j",messaging_destination_name="q"} 2x30 3x30`,
 		`etcdclaims_queue_dead_count{job="j",messaging_destination_name="q"} 2x60`, // known for long
 	},
+	"EtcdclaimsWorkOrphaned": {
+		`etcdclaims_work_count{job="j",etcdclaims_work="w",etcdclaims_work_state="orphaned"} 0x20 1x40`,
+		`etcdclaims_work_count{job="j",etcdclaims_work="w",etcdclaims_work_state="orphaned"} 0x40 1x5 0x15`, // it is taken over
+	},
+	"EtcdclaimsWorkDead": {
+		`etcdclaims_work_count{job="j",etcdclaims_work="w",etcdclaims_work_state="dead"} 2x30 3x30`,
+		`etcdclaims_work_count{job="j",etcdclaims_work="w",etcdclaims_work_state="dead"} 2x60`,
+	},
 }
 
 // TestAlerts evaluates each alert rule at the end of half an hour of a failure, in which it

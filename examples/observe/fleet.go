@@ -45,7 +45,7 @@ func runFleet(ctx context.Context, etcd *clientv3.Client, prefix string, tel *te
 		for _, m := range members {
 			all.Go(func() { m.handleOrders(ctx) })
 		}
-		all.Go(func() { members[0].mishaps(ctx, members[1]) })
+		all.Go(func() { members[0].mishaps(ctx, tel, members[1]) })
 		all.Go(func() { failed[0] = members[0].schedule(ctx, tel) })
 		all.Go(func() { failed[1] = members[1].sendMail(ctx, tel) })
 		all.Wait()
@@ -75,7 +75,8 @@ func (m member) handleOrders(ctx context.Context) {
 }
 
 // mishaps lets things go wrong, as they do.
-func (m member) mishaps(ctx context.Context, other member) {
+func (m member) mishaps(ctx context.Context, tel *telemetry.Telemetry, other member) {
+	defer tel.WatchWork("work", m.claims, "work/", time.Second)()
 	for n := 0; ctx.Err() == nil; n++ {
 		m.lateWriter(ctx, other, fmt.Sprint("late/", n))
 		m.deadOwner(ctx, other, fmt.Sprint("work/", n))

@@ -58,6 +58,7 @@ func (i *incidents) begin() {
 	i.schedule("failing", i.client(i.server.Host(i.T), nil), func(context.Context, sched.Tick) error { return errors.New("staged") })
 	i.stuckQueue()
 	i.deadLetters()
+	i.lostWork()
 	i.cutOff()
 }
 
@@ -161,6 +162,25 @@ func (i *incidents) deadLetters() {
 	check(i.T, err)
 	i.until(func(ctx context.Context) {
 		_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return errors.New("staged") }})
+	})
+}
+
+// lostWork has work without an owner, and work that fails for good after Prometheus has
+// seen none: for WorkOrphaned and WorkDead.
+func (i *incidents) lostWork() {
+	claims := i.client(i.server.Host(i.T), nil)
+	i.Cleanup(i.tel.WatchWork("invoices", claims, "", 200*time.Millisecond))
+	orphan, err := claims.TryBegin(i.Context(), "orphan")
+	check(i.T, err)
+	check(i.T, claims.ForceRelease(i.Context(), orphan.Key(), "staged"))
+	i.until(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(3 * time.Second):
+			_ = claims.TryRunWork(ctx, "dead", func(context.Context, *etcdclaims.Work) error {
+				return etcdclaims.Permanent(errors.New("staged"))
+			})
+		}
 	})
 }
 
