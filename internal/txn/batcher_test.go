@@ -464,22 +464,29 @@ func TestEach(t *testing.T) {
 	})
 }
 
+// hang starts two round trips, and returns when they are under way. They take a minute.
+func (e *etcd) hang(t *testing.T, b *txn.Batcher) *sync.WaitGroup {
+	t.Helper()
+	e.refuse = func(n int, _ *pb.TxnRequest) (*clientv3.TxnResponse, error) {
+		if n < 2 {
+			time.Sleep(time.Minute)
+		}
+		return nil, nil
+	}
+	var wg sync.WaitGroup
+	for i := range 2 {
+		wg.Go(func() { _, _ = b.Do(t.Context(), get(fmt.Sprint("hangs", i))) })
+	}
+	synctest.Wait()
+	return &wg
+}
+
 // A round trip that hangs keeps others from starting for a short time only.
 func TestHangingRoundTrip(t *testing.T) {
 	t.Parallel()
 	batching(t, func(t *testing.T, e *etcd, b *txn.Batcher, _ context.CancelFunc) {
-		e.refuse = func(n int, _ *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-			if n < 2 {
-				time.Sleep(time.Minute)
-			}
-			return nil, nil
-		}
+		wg := e.hang(t, b)
 		begun := time.Now()
-		var wg sync.WaitGroup
-		for i := range 2 {
-			wg.Go(func() { _, _ = b.Do(t.Context(), get(fmt.Sprint("hangs", i))) })
-		}
-		synctest.Wait()
 		for i, urgent := range []bool{false, true} {
 			r := get(fmt.Sprint("k", i))
 			r.Urgent = urgent
@@ -522,17 +529,7 @@ func TestSendTimer(t *testing.T) {
 func TestSendTimerOfARequestThatWaits(t *testing.T) {
 	t.Parallel()
 	batching(t, func(t *testing.T, e *etcd, b *txn.Batcher, _ context.CancelFunc) {
-		e.refuse = func(n int, _ *pb.TxnRequest) (*clientv3.TxnResponse, error) {
-			if n < 2 {
-				time.Sleep(time.Minute)
-			}
-			return nil, nil
-		}
-		var wg sync.WaitGroup
-		for i := range 2 {
-			wg.Go(func() { _, _ = b.Do(t.Context(), get(fmt.Sprint("hangs", i))) })
-		}
-		synctest.Wait()
+		wg := e.hang(t, b)
 		begun := time.Now()
 		ctx, cancel := txn.WithSendTimer(t.Context(), txn.Hanging/50)
 		defer cancel()

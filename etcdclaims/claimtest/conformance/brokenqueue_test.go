@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest/conformance"
@@ -65,10 +64,7 @@ func deletes(part string) func(op clientv3.Op) bool {
 
 // Queues that are broken, as brokenEtcds are for claims: each case of the suite of queues
 // fails with one of them.
-var brokenQueues = map[string]struct {
-	start func(tb testing.TB) claimtest.Etcd
-	fails []string
-}{
+var brokenQueues = map[string]broken{
 	"clients of different namespaces": {
 		start: brokenEtcds["clients of different namespaces"].start,
 		fails: []string{
@@ -125,35 +121,14 @@ var brokenQueues = map[string]struct {
 }
 
 func TestQueuesCanFail(t *testing.T) {
-	found := map[string]bool{}
-	for name, broken := range brokenQueues {
-		t.Run(name, func(t *testing.T) {
-			known := 0
-			for _, c := range conformance.QueueCases() {
-				if !slices.Contains(broken.fails, c.Name) {
-					continue
-				}
-				known++
-				found[c.Name] = true
-				t.Run(c.Name, func(t *testing.T) {
-					t.Parallel()
-					testetcd.Sample(t)
-					synctest.Test(t, func(t *testing.T) {
-						if verdict := judge(t, c, broken.start(t)); verdict == "" {
-							t.Error("passed")
-						} else {
-							t.Log(verdict)
-						}
-					})
-				})
-			}
-			if known != len(broken.fails) {
-				t.Errorf("of the cases named, %d are none", len(broken.fails)-known)
-			}
-		})
+	t.Parallel()
+	mustFail(t, conformance.QueueCases(), brokenQueues, testetcd.Sample)
+	var fails []string
+	for _, broken := range brokenQueues {
+		fails = append(fails, broken.fails...)
 	}
 	for _, c := range conformance.QueueCases() {
-		if !found[c.Name] {
+		if !slices.Contains(fails, c.Name) {
 			t.Errorf("nothing makes %s fail", c.Name)
 		}
 	}
