@@ -173,7 +173,7 @@ func TestSlots(t *testing.T) {
 	w.noErr(err)
 	three, err := a.TryAcquire(ctx, "licence", etcdclaims.Slots(3))
 	w.noErr(err)
-	w.ok("resize", "licence", "1") // who has a slot too many keeps it
+	w.ok("resize", "licence", "1") // the holder of the surplus slot keeps it
 	if x := as[explanation](w, "explain", "licence"); x.Slots != 1 || len(x.Holders) != 2 {
 		t.Errorf("%+v", x)
 	}

@@ -118,7 +118,7 @@ func newer(kv *mvccpb.KeyValue) error {
 	return fmt.Errorf("%w; use a newer version of this program", err)
 }
 
-// only returns the key that an operation has read, or nil if there is none.
+// only returns the one key that an operation has read, or nil if it found no key.
 func only(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
 	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
 		return kvs[0]

@@ -87,7 +87,7 @@ func (m *Member) register(ctx context.Context, again bool) error {
 // namesake is what etcd has under the name of a member, at a revision.
 type namesake struct {
 	rev           int64
-	entry, away   *mvccpb.KeyValue // nil if there is none
+	entry, away   *mvccpb.KeyValue // each is nil if etcd does not have the key
 	evicted, spec *mvccpb.KeyValue
 }
 

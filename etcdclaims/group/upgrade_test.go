@@ -26,7 +26,7 @@ func (w *world) root() string {
 	return ""
 }
 
-// value returns a value in etcd, empty if there is none.
+// value returns the value of a key in etcd, or "" if etcd does not have the key.
 func (w *world) value(key string) string {
 	w.Helper()
 	resp, err := w.server.Admin().Get(w.Context(), key)

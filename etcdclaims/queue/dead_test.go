@@ -92,8 +92,8 @@ func TestRedriveAll(t *testing.T) {
 	})
 }
 
-// What workers have is listed with who has it, under which fence and since when, and
-// counted.
+// Leased lists the items that workers have, each with its worker, its fence and the start
+// of its lease. Stats counts them.
 func TestLeased(t *testing.T) {
 	virtually(t, func(w *world) {
 		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})

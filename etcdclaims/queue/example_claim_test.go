@@ -45,7 +45,7 @@ func ExampleQueue_oneDequeuer() {
 	fmt.Println("another dequeuer:", errors.Is(err, etcdclaims.ErrHeld))
 
 	// ship writes under the claim of the dequeuer. The claim decides, and not the lease of
-	// the item: whoever has the next turn may handle the item again.
+	// the item: the next dequeuer may handle the item again.
 	ship := func(turn *etcdclaims.Claim, l *queue.Lease) error {
 		put := clientv3.OpPut("/example-shipped/"+l.ID(), string(l.Payload()))
 		_, err := turn.Txn(ctx).Then(put).Commit()

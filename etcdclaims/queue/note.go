@@ -18,7 +18,7 @@ type note struct {
 	Text    []byte `json:"text"`
 }
 
-// noted is the note of a lease. Whoever has the lease's turn has it.
+// noted is the note of a lease. A call uses it only while it has the lease's turn.
 type noted struct {
 	text  []byte
 	rev   int64 // ModRevision of the note; 0: none is known

@@ -25,7 +25,7 @@ type quota struct {
 	asking   bool
 	answered time.Time // when it answered last
 	used     int64     // bytes, as of that
-	limit    int64     // bytes; 0: it is not known, or there is none
+	limit    int64     // in bytes; 0 if it is unknown, or if etcd has no quota
 }
 
 const (
