@@ -119,10 +119,7 @@ func (s *Scheduler) checkAfter(ctx context.Context, d Definition) ([]clientv3.Cm
 	if d.After == "" {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Txn(ctx).Then(
-		clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()), clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix())).Commit()
+	resp, err := s.readJobs(ctx)
 	if err != nil {
 		return nil, err
 	}

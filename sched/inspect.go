@@ -180,10 +180,7 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 		slices.Sort(names)
 		return names, nil
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Txn(ctx).Then(
-		clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()), clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix())).Commit()
+	resp, err := s.readJobs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -202,6 +199,14 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
+}
+
+// readJobs reads the specs of all jobs, and the notices of all definitions.
+func (s *Scheduler) readJobs(ctx context.Context) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	return s.claims.KV().Txn(ctx).Then(
+		clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()), clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix())).Commit()
 }
 
 // Inspect returns the state of a job, read at one revision of etcd. In a passthrough

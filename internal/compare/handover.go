@@ -150,28 +150,39 @@ func handOverMutexes(within bool) func(context.Context, *stage, int) (contender,
 		if within {
 			connections = 1
 		}
-		f, err := newFleet(st, connections)
-		if err != nil {
-			return nil, err
-		}
-		sessions, shut, err := f.sessions(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		own := prefix()
-		mutexes := make([]*concurrency.Mutex, n)
-		for i, s := range sessions {
-			mutexes[i] = concurrency.NewMutex(s, own)
-		}
-		return &driven{
-			shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
-			step: func(ctx context.Context, who int) error {
-				if err := mutexes[who].Lock(ctx); err != nil {
+		return sessionsOn(ctx, st, n, connections, func(_ *clientv3.Client, s *concurrency.Session, own string) func(context.Context) error {
+			mutex := concurrency.NewMutex(s, own)
+			return func(ctx context.Context) error {
+				if err := mutex.Lock(ctx); err != nil {
 					return err
 				}
-				return mutexes[who].Unlock(ctx)
-			},
-			shut: shut,
-		}, nil
+				return mutex.Unlock(ctx)
+			}
+		})
 	}
+}
+
+// sessionsOn has a session for each of n callers, on so many connections. The peer makes
+// what each of them does, from its session and a prefix that all share.
+func sessionsOn(ctx context.Context, st *stage, n, connections int,
+	peer func(etcd *clientv3.Client, s *concurrency.Session, own string) (step func(context.Context) error),
+) (contender, error) {
+	f, err := newFleet(st, connections)
+	if err != nil {
+		return nil, err
+	}
+	sessions, shut, err := f.sessions(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	own := prefix()
+	steps := make([]func(context.Context) error, n)
+	for i, s := range sessions {
+		steps[i] = peer(f.of(i), s, own)
+	}
+	return &driven{
+		shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
+		step: func(ctx context.Context, who int) error { return steps[who](ctx) },
+		shut: shut,
+	}, nil
 }

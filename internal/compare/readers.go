@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 	recipe "go.etcd.io/etcd/client/v3/experimental/recipes"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -35,27 +37,13 @@ func readers(o options) workload {
 
 // sharedRWMutexes has a session for each reader, on a connection of its own.
 func sharedRWMutexes(ctx context.Context, st *stage, n int) (contender, error) {
-	f, err := newFleet(st, n)
-	if err != nil {
-		return nil, err
-	}
-	sessions, shut, err := f.sessions(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	own := prefix()
-	mutexes := make([]*recipe.RWMutex, n)
-	for i, s := range sessions {
-		mutexes[i] = recipe.NewRWMutex(s, own)
-	}
-	return &driven{
-		shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
-		step: func(_ context.Context, who int) error { // its calls take no context
-			if err := mutexes[who].RLock(); err != nil {
+	return sessionsOn(ctx, st, n, n, func(_ *clientv3.Client, s *concurrency.Session, own string) func(context.Context) error {
+		mutex := recipe.NewRWMutex(s, own)
+		return func(context.Context) error { // its calls take no context
+			if err := mutex.RLock(); err != nil {
 				return err
 			}
-			return mutexes[who].RUnlock()
-		},
-		shut: shut,
-	}, nil
+			return mutex.RUnlock()
+		}
+	})
 }

@@ -122,27 +122,13 @@ func (s *semaphore) await(ctx context.Context, from int64) error {
 
 // cycleSemaphores has a session and a connection for each waiter.
 func cycleSemaphores(ctx context.Context, st *stage, n int) (contender, error) {
-	f, err := newFleet(st, n)
-	if err != nil {
-		return nil, err
-	}
-	sessions, shut, err := f.sessions(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	own := prefix()
-	all := make([]*semaphore, n)
-	for i, s := range sessions {
-		all[i] = &semaphore{etcd: f.of(i), session: s, prefix: own, limit: keySlots}
-	}
-	return &driven{
-		shape: handOverShape(st, n), sent: f.requests, etcd: st.etcdTime(),
-		step: func(ctx context.Context, who int) error {
-			if err := all[who].acquire(ctx); err != nil {
+	return sessionsOn(ctx, st, n, n, func(etcd *clientv3.Client, session *concurrency.Session, own string) func(context.Context) error {
+		s := &semaphore{etcd: etcd, session: session, prefix: own, limit: keySlots}
+		return func(ctx context.Context) error {
+			if err := s.acquire(ctx); err != nil {
 				return err
 			}
-			return all[who].release(ctx)
-		},
-		shut: shut,
-	}, nil
+			return s.release(ctx)
+		}
+	})
 }

@@ -61,14 +61,8 @@ func (p *process) claimShared(rng *rand.Rand) {
 	case 2:
 		opts = append(opts, etcdclaims.Note([]byte("note")))
 	}
-	method, most := p.client.TryAcquire, 8*time.Second
-	if rng.IntN(3) > 0 {
-		method, most = p.client.Acquire, 40*time.Second
-	}
-	ctx, cancel := p.within(rng, most)
-	defer cancel()
-	cl, err := method(ctx, sharedKey, opts...)
-	if p.class("acquire", err); err != nil {
+	cl, err := p.acquireSome(rng, sharedKey, opts)
+	if err != nil {
 		return
 	}
 	token := p.grantedShared(cl, shared)
@@ -99,7 +93,7 @@ func (p *process) claimShared(rng *rand.Rand) {
 	if p.dead.Load() {
 		return
 	}
-	ctx, cancel = context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
 	defer cancel()
 	p.w.trace.ended(token, p)
 	p.class("release", cl.Release(ctx))

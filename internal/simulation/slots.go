@@ -54,6 +54,19 @@ func (p *process) resize(rng *rand.Rand) {
 	}
 }
 
+// acquireSome acquires a key that several can hold, at once or in line.
+func (p *process) acquireSome(rng *rand.Rand, key string, opts []etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
+	method, most := p.client.TryAcquire, 8*time.Second
+	if rng.IntN(3) > 0 {
+		method, most = p.client.Acquire, 40*time.Second
+	}
+	ctx, cancel := p.within(rng, most)
+	defer cancel()
+	cl, err := method(ctx, key, opts...)
+	p.class("acquire", err)
+	return cl, err
+}
+
 // claimSlot claims one slot, at once or in line, and holds it for a while.
 func (p *process) claimSlot(rng *rand.Rand) {
 	opts := []etcdclaims.AcquireOption{etcdclaims.Slots(int(p.w.slotCount.Load()))}
@@ -71,16 +84,9 @@ func (p *process) claimSlot(rng *rand.Rand) {
 	case 4:
 		opts, gated = append(opts, whileOpen()), true
 	}
-	method, most := p.client.TryAcquire, 8*time.Second
-	if rng.IntN(3) > 0 {
-		method, most = p.client.Acquire, 40*time.Second
-	}
-	ctx, cancel := p.within(rng, most)
-	defer cancel()
-	cl, err := method(ctx, slottedKey, opts...)
-	p.class("acquire", err)
+	cl, err := p.acquireSome(rng, slottedKey, opts)
 	if errors.Is(err, etcdclaims.ErrSlots) {
-		if info, err := p.client.Lookup(ctx, slottedKey); err == nil && info.Slots > 0 {
+		if info, err := p.client.Lookup(p.ctx, slottedKey); err == nil && info.Slots > 0 {
 			p.w.slotCount.Store(int64(info.Slots))
 		}
 	}
