@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,14 +47,27 @@ type Config struct {
 	// with such texts. The calendar needs a String method that identifies its content. ICal
 	// must be safe for concurrent use. By default no such text can be parsed.
 	ICal func(text, zone string) (Calendar, error)
+	// Middleware wraps the handler of each tick that this process runs. The first is the
+	// outermost. What it does counts as part of the run: a panic in it fails the tick. Default:
+	// none.
+	Middleware []Middleware
 	// Hooks are functions to call on events of this process. Default: none.
 	Hooks Hooks
 }
+
+// Handler does the work of one tick; see Job.Handler.
+type Handler func(ctx context.Context, t Tick) error
+
+// Middleware returns a handler that calls next.
+type Middleware func(next Handler) Handler
 
 // Hooks are functions that a Scheduler calls on events of this process. Nil
 // functions are not called. A hook is called on the goroutine of the event and must
 // not block: the hooks of an owner delay all ticks.
 type Hooks struct {
+	// Asked is called by RunNow and Backfill with the context of the caller. What it returns
+	// is the Trace of the ticks that the request makes. More than 64 bytes are left out.
+	Asked func(ctx context.Context) (trace string)
 	// Elected is called when this process has become the owner of the group.
 	Elected func(fence int64)
 	// Deposed is called when this process is no longer the owner. The error is nil if

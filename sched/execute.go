@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -61,7 +62,7 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	a := &active{job: j, run: r, claim: cl, done: make(chan struct{})}
 	a.tick = Tick{
 		Group: s.cfg.Group, Job: j.Name, Nominal: r.Nominal, Actual: r.Actual, Admitted: r.Admitted, Attempt: r.Attempt,
-		Missed: r.Missed, Manual: isManual(r.ID), Fence: cl.Fence(), id: r.ID,
+		Missed: r.Missed, Manual: isManual(r.ID), Fence: cl.Fence(), Trace: r.Trace, id: r.ID,
 	}
 	a.ctx, a.cancel = context.WithCancelCause(withTick(handlers, a.tick))
 	s.mu.Lock()
@@ -208,7 +209,11 @@ func (s *Scheduler) call(ctx context.Context, a *active, value string) {
 		}
 		s.finish(a, value, outcome, err)
 	}()
-	err = a.job.Handler(ctx, a.tick)
+	handler := Handler(a.job.Handler)
+	for _, wrap := range slices.Backward(s.cfg.Middleware) {
+		handler = wrap(handler)
+	}
+	err = handler(ctx, a.tick)
 	returned = true
 }
 

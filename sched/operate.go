@@ -97,7 +97,7 @@ func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past,
 // matches etcdclaims.ErrUnknown, the request may have been made; after any other error
 // it was not.
 func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err error) {
-	a := ask{Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now()}
+	a := ask{Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(), Trace: s.trace(ctx)}
 	return s.cfg.Group + "/" + job + "/" + manualID + a.ID, s.ask(ctx, "run", a)
 }
 
@@ -123,7 +123,7 @@ func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err erro
 func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time, overlap Overlap) (id string, err error) {
 	a := ask{
 		Version: valueVersion, Job: job, ID: uuid.NewString(), By: s.claims.Owner(), At: s.now(),
-		From: from.UTC().Add(-1), To: to.UTC().Add(-1),
+		From: from.UTC().Add(-1), To: to.UTC().Add(-1), Trace: s.trace(ctx),
 	}
 	switch overlap.(type) {
 	case nil, BufferAll:
@@ -139,6 +139,20 @@ func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time
 		return "", fmt.Errorf("sched: backfill job %.80q: %v is not before %v", job, from, to)
 	}
 	return s.cfg.Group + "/" + job + "/" + backfillID + a.ID, s.ask(ctx, "backfill", a)
+}
+
+// mostTrace is the most bytes of a trace that are stored with each tick of a request.
+const mostTrace = 64
+
+// trace returns what Hooks.Asked says of a caller.
+func (s *Scheduler) trace(ctx context.Context) string {
+	if s.cfg.Hooks.Asked == nil {
+		return ""
+	}
+	if trace := s.cfg.Hooks.Asked(ctx); len(trace) <= mostTrace {
+		return trace
+	}
+	return ""
 }
 
 // mostYear is the last year that a JSON time can have.

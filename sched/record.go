@@ -60,6 +60,7 @@ type ready struct {
 	After    time.Time     `json:"after,omitzero"`            // when this attempt can begin
 	Wait     time.Duration `json:"wait,omitempty"`            // how long it waits at most
 	Note     string        `json:"note,omitempty"`            // who requested it, or how the previous attempt ended
+	Trace    string        `json:"trace,omitempty"`           // of who requested it
 }
 
 // run is the value of run/: a tick that has begun. It is put once per attempt, in the
@@ -140,6 +141,7 @@ type ask struct {
 	From     time.Time `json:"from,omitzero"` // of a backfill: exclusive; advances
 	To       time.Time `json:"to,omitzero"`   // inclusive
 	Parallel bool      `json:"parallel,omitempty"`
+	Trace    string    `json:"trace,omitempty"`
 	After    string    `json:"after,omitempty"`          // the tick of the job By that has succeeded
 	Defined  int64     `json:"defined,string,omitempty"` // with After: the version of the definition that runs after By; 0 for a job in code
 }

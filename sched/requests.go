@@ -159,7 +159,7 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 
 // runNow admits a manual tick under the job's Overlap.
 func (l *leadership) runNow(c *jobState, r *request) decision {
-	tick := ready{Version: valueVersion, Job: r.Job, ID: manualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1, Parallel: c.job.parallel(), Note: "requested by " + r.By}
+	tick := ready{Version: valueVersion, Job: r.Job, ID: manualID + r.ID, Nominal: r.At, Actual: r.At, Attempt: 1, Parallel: c.job.parallel(), Note: "requested by " + r.By, Trace: r.Trace}
 	cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)}
 	if r.After != "" {
 		tick.ID, tick.Note = afterID+r.After, "after "+r.By
@@ -193,7 +193,7 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 		next.From = nominal
 		some = append(some, ready{
 			Version: valueVersion, Job: r.Job, ID: backfillID + r.ID + "/" + nominalID(nominal), Nominal: nominal, Actual: nominal, Attempt: 1,
-			Parallel: r.Parallel, Epoch: l.s.epoch.Load(), Note: "requested by " + r.By,
+			Parallel: r.Parallel, Epoch: l.s.epoch.Load(), Note: "requested by " + r.By, Trace: r.Trace,
 		})
 	}
 	d := decision{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(r.key), "=", r.rev)}}

@@ -32,6 +32,9 @@ type Tick struct {
 	// token. Fences rise over the runs of a job. With the Overlap Allow they rise over
 	// the attempts of one tick only. It is 0 in a passthrough scheduler.
 	Fence int64
+	// Trace is what Hooks.Asked returned in the process that called RunNow or Backfill, and
+	// empty for other ticks.
+	Trace string
 
 	id string
 }

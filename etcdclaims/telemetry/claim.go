@@ -109,14 +109,18 @@ func (o *observer) Trace() string {
 	if hold == nil {
 		return ""
 	}
-	sc := (*hold).SpanContext()
+	return formatTrace((*hold).SpanContext())
+}
+
+// formatTrace returns a span in the form of W3C's traceparent, if it is sampled.
+func formatTrace(sc trace.SpanContext) string {
 	if !sc.IsValid() || !sc.IsSampled() {
 		return ""
 	}
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-01"
 }
 
-// parseTrace parses what Trace has returned.
+// parseTrace parses what formatTrace has returned.
 func parseTrace(s string) (trace.SpanContext, bool) {
 	parts := strings.Split(s, "-")
 	if len(parts) != 4 || parts[0] != "00" {

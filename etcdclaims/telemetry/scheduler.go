@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/sched"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // scheduler is what is to be known of a scheduler that runs.
@@ -16,8 +19,8 @@ type scheduler struct {
 }
 
 // InstrumentScheduler makes schedulers that are created with cfg report their
-// ticks and runs. It keeps the hooks that cfg has: they are called too. The
-// claims of runs are reported by the scheduler's client, if that is instrumented.
+// ticks and runs. It keeps the hooks and the middleware that cfg has: they are called too.
+// The claims of runs are reported by the scheduler's client, if that is instrumented.
 //
 // Call it when cfg.Group and cfg.Now are set.
 func (t *Telemetry) InstrumentScheduler(cfg *sched.Config) {
@@ -35,7 +38,52 @@ func (t *Telemetry) InstrumentScheduler(cfg *sched.Config) {
 	cfg.Hooks.Began = chain(before.Began, func(tick sched.Tick) { t.began(s, tick) })
 	cfg.Hooks.Finished = chain(before.Finished, func(e sched.Entry) { t.finished(s, e) })
 	cfg.Hooks.Left = chain(before.Left, func(e sched.Entry) { t.left(s, e) })
+	cfg.Hooks.Asked = asked(before.Asked)
+	cfg.Middleware = append([]sched.Middleware{t.tick}, cfg.Middleware...)
 	cfg.Hooks.Running = tracked(t, before.Running, t.schedulers, s)
+}
+
+// asked returns a hook that hands the span of a caller of RunNow or Backfill on to the ticks
+// that it makes, unless the hook that was there before has something to hand on.
+func asked(theirs func(context.Context) string) func(context.Context) string {
+	return func(ctx context.Context) string {
+		if theirs != nil {
+			if trace := theirs(ctx); trace != "" {
+				return trace
+			}
+		}
+		return formatTrace(trace.SpanContextFromContext(ctx))
+	}
+}
+
+// tick is the middleware by which the handler of a tick has a span.
+func (t *Telemetry) tick(next sched.Handler) sched.Handler {
+	return func(ctx context.Context, tick sched.Tick) (err error) {
+		var opts []trace.SpanStartOption
+		if from, ok := parseTrace(tick.Trace); ok {
+			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("etcdclaims.link", "request")}}))
+		}
+		ctx, span := t.tracer.Start(ctx, "etcdclaims.tick", opts...)
+		if span.IsRecording() {
+			span.SetAttributes(
+				keyGroup.String(tick.Group), keyJob.String(tick.Job), attribute.String("etcdclaims.tick", tick.ID()),
+				attribute.String("etcdclaims.tick.nominal", tick.Nominal.Format(time.RFC3339Nano)),
+				attribute.Int("etcdclaims.attempt", tick.Attempt), keyFence.String(formatFence(tick.Fence)),
+			)
+		}
+		returned := false
+		defer func() {
+			if err != nil {
+				span.SetStatus(codes.Error, err.Error())
+			} else if !returned {
+				span.SetStatus(codes.Error, "panic") // or Goexit; it goes on
+			}
+			span.End()
+		}()
+		err = next(ctx, tick)
+		returned = true
+		return err
+	}
 }
 
 func (t *Telemetry) began(s scheduler, tick sched.Tick) {

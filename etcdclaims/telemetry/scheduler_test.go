@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
+	"go.opentelemetry.io/otel/codes"
 )
 
 func TestScheduler(t *testing.T) {
@@ -83,6 +84,74 @@ func TestScheduler(t *testing.T) {
 			w.Error(err)
 		}
 		w.expect(map[string]string{"etcdclaims.owner{group=billing}": ""}) // it does not run any more
+	})
+}
+
+// The handler of a tick has a span of its own, which names the tick, and is linked to the
+// caller who asked for it.
+func TestTickSpans(t *testing.T) {
+	inWorld(t, func(w *world) {
+		claims, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+		var order []string
+		middleware := func(next sched.Handler) sched.Handler {
+			return func(ctx context.Context, tick sched.Tick) error {
+				order = append(order, "middleware")
+				return next(ctx, tick)
+			}
+		}
+		cfg := sched.Config{Group: "billing", Middleware: []sched.Middleware{middleware}}
+		w.tel.InstrumentScheduler(&cfg)
+		s, err := sched.New(claims, cfg)
+		if err != nil {
+			w.Fatal(err)
+		}
+		tracer := w.traces.Tracer("test")
+		err = s.Add(sched.Job{Name: "j", Schedule: sched.Must(sched.Cron("0 0 1 1 *")), Handler: func(ctx context.Context, tick sched.Tick) error {
+			order = append(order, "handler")
+			_, span := tracer.Start(ctx, "handler")
+			span.End()
+			if len(order) == 4 {
+				panic("staged")
+			}
+			return nil
+		}})
+		if err != nil {
+			w.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(w.Context())
+		returned := make(chan error)
+		go func() { returned <- s.Run(ctx) }()
+		time.Sleep(10 * sec)
+		request, caller := tracer.Start(w.Context(), "request")
+		id, err := s.RunNow(request, "j")
+		if err != nil {
+			w.Fatal(err)
+		}
+		time.Sleep(10 * sec)
+		if _, err := s.RunNow(w.Context(), "j"); err != nil { // outside all spans
+			w.Fatal(err)
+		}
+		time.Sleep(10 * sec)
+		cancel()
+		if err := <-returned; err != nil {
+			w.Error(err)
+		}
+		caller.End()
+		spans := w.ended()
+		ticks, handlers := spans["etcdclaims.tick"], spans["handler"]
+		if len(ticks) != 2 || len(handlers) != 2 || fmt.Sprint(order) != "[middleware handler middleware handler]" {
+			w.Fatalf("%d ticks, %d handlers, %v", len(ticks), len(handlers), order)
+		}
+		if handlers[0].Parent().SpanID() != ticks[0].SpanContext().SpanID() {
+			w.Error("the handler's span is not a child of the tick's")
+		}
+		if attr(ticks[0], "etcdclaims.tick") != id || ticks[0].Status().Code != codes.Unset || ticks[1].Status().Code != codes.Error {
+			w.Error(ticks[0].Attributes(), ticks[0].Status(), ticks[1].Status())
+		}
+		links := ticks[0].Links()
+		if len(links) != 1 || !links[0].SpanContext.Equal(caller.SpanContext().WithRemote(true)) || len(ticks[1].Links()) != 0 {
+			w.Errorf("links %v and %v, want one to %v", links, ticks[1].Links(), caller.SpanContext())
+		}
 	})
 }
 
