@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 )
@@ -126,7 +127,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		}
 		if w != nil {
 			if err := w.prepare(ctx, c); err != nil {
-				if isPassing(err) && backOff(ctx, try, c.closing) {
+				if isPassing(err) && retry.PauseUnless(ctx, c.closing, try) {
 					continue // no claim was tried for yet
 				}
 				return nil, c.ended(txn.WithCause(ctx, err))
@@ -152,7 +153,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		if err == nil && (try < 3 || o.shared != nil && try < mostRefusals) {
 			continue // it has learnt something
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return nil, c.ended(txn.WithCause(ctx, err))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -83,7 +84,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			if !ok || resp.Err() != nil {
 				// Compacted, without leader, or refused: ask, but not at once,
 				// as the reason may last.
-				if !backOff(ctx, 3, a.s.dead) {
+				if !retry.PauseUnless(ctx, a.s.dead, 3) {
 					return errSessionLost
 				}
 				return nil

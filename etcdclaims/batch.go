@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -57,7 +58,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 	asked := todo
 	observers := c.observeEach(ctx, keys, todo)
 	for try := 0; len(todo) > 0; try++ {
-		if try > 0 && !backOff(ctx, try, c.closing) {
+		if try > 0 && !retry.PauseUnless(ctx, c.closing, try) {
 			for _, i := range todo {
 				errs[i] = c.acquireError(keys[i], c.ended(txn.WithCause(ctx, errs[i])))
 			}
@@ -230,7 +231,7 @@ func (c *Client) allLoop(ctx context.Context, keys []string, o *acquireOptions, 
 			}
 			return nil, c.acquireError(keys[0], c.ended(err))
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return nil, c.acquireError(keys[0], c.ended(txn.WithCause(ctx, err)))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -201,7 +202,7 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 		case !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
 			return fmt.Errorf("burying orphaned work: %w", err)
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return txn.WithCause(ctx, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -327,7 +328,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 		case t.s.gone(ctx, err, false):
 			return t.lost()
 		case errors.Is(err, ErrUnknown) || txn.IsTransient(err):
-			if backOff(ctx, try, t.done) {
+			if retry.PauseUnless(ctx, t.done, try) {
 				continue
 			}
 			fallthrough

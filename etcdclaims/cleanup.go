@@ -3,9 +3,9 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.uber.org/zap"
 )
@@ -83,12 +83,12 @@ func (c *Client) runCleanups() {
 	}
 }
 
-// postpone lets a cleanup that failed come again after a while, with full jitter.
+// postpone lets a cleanup that failed come again after a while.
 // Others go on meanwhile.
 func (c *Client) postpone(ch *cleanup) {
-	limit := min(20*time.Millisecond<<min(ch.tries, 6), time.Second)
+	after := retry.Delay(ch.tries)
 	ch.tries++
-	time.AfterFunc(time.Millisecond+rand.N(limit), func() {
+	time.AfterFunc(after, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.enqueueLocked(ch)

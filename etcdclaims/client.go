@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -236,7 +237,7 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 			continue // the epoch was raised since
 		}
 		// A read changes nothing: an unknown outcome is a failure.
-		if !isPassing(err) || !backOff(ctx, try, c.closing) {
+		if !isPassing(err) || !retry.PauseUnless(ctx, c.closing, try) {
 			return nil, c.ended(txn.WithCause(ctx, txn.Failed(err)))
 		}
 	}

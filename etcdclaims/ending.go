@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -61,7 +62,7 @@ func (t *term) dropWith(ctx context.Context, w *ending) error {
 		if err == nil {
 			// Why is asked only now: few are refused.
 			if resp, err = st.Send(ctx, txn.Request{In: txn.Then(append(t.readOps(), w.read)...)}); err != nil {
-				if err = txn.Failed(err); isPassing(err) && backOff(ctx, try, t.done) {
+				if err = txn.Failed(err); isPassing(err) && retry.PauseUnless(ctx, t.done, try) {
 					continue // to be refused again, if it was
 				}
 			}
@@ -86,7 +87,7 @@ func (t *term) dropWith(ctx context.Context, w *ending) error {
 			t.back()
 			return callError("end work", t.key, err)
 		}
-		if backOff(ctx, try, t.done) {
+		if retry.PauseUnless(ctx, t.done, try) {
 			continue
 		}
 		if sent {

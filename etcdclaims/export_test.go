@@ -1,7 +1,4 @@
 package etcdclaims
 
-// BackOff is for the test of its channels.
-var BackOff = backOff
-
 // LocalWaiters is how many callers a claim keeps that wait for it in its client.
 func LocalWaiters(cl *Claim) int { return len(cl.t.s.c.local.waiting(&cl.t.local)) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -110,7 +111,7 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 		case err != nil && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
 			return callError("force the release of", key, err)
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return callError("force the release of", key, c.ended(txn.WithCause(ctx, err)))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -34,7 +35,7 @@ func (c *Client) forceShared(ctx context.Context, key string, record *mvccpb.Key
 		case !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
 			return callError("force the release of", key, err)
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return callError("force the release of", key, c.ended(txn.WithCause(ctx, err)))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -50,7 +51,7 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
 		}
-		if backOff(ctx, try, t.done) {
+		if retry.PauseUnless(ctx, t.done, try) {
 			continue
 		}
 		if !sent {

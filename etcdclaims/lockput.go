@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -106,7 +107,7 @@ func (k Locks) settle(ctx context.Context, key, owner string) error {
 			if err == nil {
 				break
 			}
-			if !backOff(ctx, try, k.c.closing) {
+			if !retry.PauseUnless(ctx, k.c.closing, try) {
 				return txn.Unknown(k.c.ended(txn.WithCause(ctx, txn.Failed(err))))
 			}
 		}
@@ -187,7 +188,7 @@ func (k Locks) settleAll() {
 			try = 0
 			continue
 		}
-		backOff(k.c.io, try)
+		retry.Pause(k.c.io, try)
 	}
 }
 

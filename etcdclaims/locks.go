@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -97,7 +98,7 @@ func (k Locks) TryAcquire(ctx context.Context, key, owner string, ttl time.Durat
 		if !again {
 			return fence, ok, err
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return 0, false, c.ended(txn.WithCause(ctx, err))
 		}
 	}
@@ -277,7 +278,7 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 		case !txn.IsTransient(err):
 			return false, err
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return false, c.ended(txn.WithCause(ctx, err))
 		}
 	}
@@ -321,7 +322,7 @@ func (k Locks) Renew(ctx context.Context, key, owner string, ttl time.Duration) 
 			return 0, false, err
 		}
 		fence, ok, err = k.extend(ctx, key, owner, st, ttl)
-		if !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) || !backOff(ctx, try, k.c.closing) {
+		if !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) || !retry.PauseUnless(ctx, k.c.closing, try) {
 			return fence, ok, err
 		}
 	}

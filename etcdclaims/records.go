@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
@@ -313,7 +314,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 		case !isPassing(err):
 			return fail(err)
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return fail(c.ended(txn.WithCause(ctx, err)))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -111,7 +112,7 @@ func (m *move) carryOut(ctx context.Context) error {
 		case !isPassing(err):
 			return err
 		}
-		if !backOff(ctx, try, s.dead) {
+		if !retry.PauseUnless(ctx, s.dead, try) {
 			return txn.WithCause(ctx, err)
 		}
 	}
@@ -195,7 +196,7 @@ func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, 
 		c.store.Each(ctx, len(ready), next, func(i int, resp *clientv3.TxnResponse, err error) {
 			judge(ready[i], ready[i].outcome(resp, err))
 		})
-		if len(again) > 0 && !backOff(ctx, try, c.io.Done()) {
+		if len(again) > 0 && !retry.PauseUnless(ctx, c.io.Done(), try) {
 			for _, m := range again {
 				done(m, txn.WithCause(ctx, why))
 			}

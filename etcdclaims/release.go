@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -111,7 +112,7 @@ func (t *term) drop(ctx context.Context) error {
 			// Why is asked only now: few releases are refused, and the question
 			// would travel with each.
 			if resp, err = st.Send(ctx, t.readLine()); err != nil {
-				if err = txn.Failed(err); isPassing(err) && backOff(ctx, try, t.done) {
+				if err = txn.Failed(err); isPassing(err) && retry.PauseUnless(ctx, t.done, try) {
 					continue // to be refused again, if it was
 				}
 			}
@@ -136,7 +137,7 @@ func (t *term) drop(ctx context.Context) error {
 		case !txn.IsTransient(err): // there is nothing to mend
 			return t.leaveUnsettled(nil, r, err)
 		}
-		if !backOff(ctx, try, t.done) {
+		if !retry.PauseUnless(ctx, t.done, try) {
 			return t.leaveUnsettled(nil, r, txn.WithCause(ctx, err))
 		}
 	}
@@ -146,7 +147,7 @@ func (t *term) drop(ctx context.Context) error {
 // in line again. For a slot it goes on, with pauses, for as long as the other slots may
 // be handed over at the same time: each of them wins once.
 func (t *term) handsOverAgain(ctx context.Context, try int) bool {
-	return try <= mostHandOvers || t.slots != nil && try <= mostHandOvers+t.slots.n && backOff(ctx, 0, t.done)
+	return try <= mostHandOvers || t.slots != nil && try <= mostHandOvers+t.slots.n && retry.PauseUnless(ctx, t.done, 0)
 }
 
 // learnLine reads the next places, if there probably is a line and none of it is known.

@@ -102,23 +102,3 @@ func TestReentrantSharesNoEndedClaim(t *testing.T) {
 		})
 	}
 }
-
-// A wait between tries ends with the first of what may end it.
-func TestBackOffEndsWithEach(t *testing.T) {
-	t.Parallel()
-	never, ended := make(chan struct{}), make(chan struct{})
-	close(ended)
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	for _, ends := range [][]<-chan struct{}{{ended}, {ended, never}, {never, ended}, {nil, never, ended}} {
-		if etcdclaims.BackOff(t.Context(), 50, ends...) {
-			t.Errorf("%d channels: waited for all of the time", len(ends))
-		}
-	}
-	if etcdclaims.BackOff(over, 50, never) {
-		t.Error("waited though the context has ended")
-	}
-	if !etcdclaims.BackOff(t.Context(), 0) || !etcdclaims.BackOff(t.Context(), 0, nil, never) {
-		t.Error("ended without a reason")
-	}
-}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -303,7 +304,7 @@ func (s *session) renewVerified(ctx context.Context) error {
 		if s.ended() {
 			return errSessionLost
 		}
-		if !backOff(ctx, try, s.dead) {
+		if !retry.PauseUnless(ctx, s.dead, try) {
 			if cause := wire.ContextError(ctx); cause != nil {
 				return fmt.Errorf("%w (%w)", err, cause)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -50,7 +51,7 @@ func (c *Client) Resize(ctx context.Context, key string, n int) error {
 		if err != nil && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) {
 			return callError("resize", key, err)
 		}
-		if !backOff(ctx, try, c.closing) {
+		if !retry.PauseUnless(ctx, c.closing, try) {
 			return callError("resize", key, c.ended(txn.WithCause(ctx, err)))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -65,7 +66,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 		case !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
 			return 0, txn.Unknown(err)
 		}
-		if !backOff(ctx, try, a.s.dead) {
+		if !retry.PauseUnless(ctx, a.s.dead, try) {
 			return 0, txn.Unknown(txn.WithCause(ctx, err))
 		}
 	}

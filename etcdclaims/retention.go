@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -167,19 +168,20 @@ func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) 
 	c := h.c
 	ctx, cancel := context.WithTimeout(ctx, c.store.timeout)
 	defer cancel()
-	now := c.clock.Now()
-	for try := 0; ; try++ {
+	s := &shelf{from: c.clock.Now()}
+	// A lease whose reply was lost ends by itself.
+	again := func(err error) bool { return wire.MayBeDone(err) || txn.IsTransient(err) }
+	err := retry.Do(ctx, again, func() error {
 		resp, err := c.grantLease(ctx, ttl)
 		if err == nil {
-			return &shelf{id: resp.ID, from: now}, nil
+			s.id = resp.ID
 		}
-		if wire.MayBeDone(err) || txn.IsTransient(err) {
-			if backOff(ctx, try) {
-				continue // a lease whose reply was lost ends by itself
-			}
-		}
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("granting a lease for the retention of records: %w", txn.WithCause(ctx, err))
 	}
+	return s, nil
 }
 
 // gone deals with an answer that a lease does not exist: true says that it was this
@@ -260,7 +262,7 @@ func (h *shelves) renew(s *shelf) bool {
 		case !isPassing(err) || try > 20:
 			return true // there is time until the next slice
 		}
-		if !backOff(h.c.open, try) {
+		if !retry.Pause(h.c.open, try) {
 			return true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
@@ -159,7 +160,7 @@ func (w *Work) completeAfter(result []byte, failed *Record) error {
 		switch {
 		case err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrReleased) || errors.Is(err, ErrUnknown):
 			return err
-		case isPassing(err) && backOff(ctx, try, w.Done()):
+		case isPassing(err) && retry.PauseUnless(ctx, w.Done(), try):
 			continue
 		}
 		// Refused: the work is this owner's yet, and must not stay so.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -54,13 +55,13 @@ func (c *Client) watchSessions(rev int64) {
 				break
 			}
 			c.log.Debug("news of sessions cannot be read", zap.Error(err))
-			if !backOff(c.io, try) {
+			if !retry.Pause(c.io, try) {
 				return
 			}
 			try++
 		}
 		c.removeGhosts()
-		if !backOff(c.io, try) {
+		if !retry.Pause(c.io, try) {
 			return
 		}
 		try++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -154,7 +155,7 @@ func (t *term) replaceBy(ctx context.Context, o *acquireOptions) (*term, error) 
 		if !again {
 			return next, err
 		}
-		if !backOff(ctx, try, t.done) {
+		if !retry.PauseUnless(ctx, t.done, try) {
 			if err == nil {
 				err = errSessionLost
 			}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -338,7 +339,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 				return nil, false, c.waitError(ctx, a, p, err)
 			}
 			try = 0
-		} else if try > 0 && !p.next && !backOff(ctx, try-1, a.s.dead) {
+		} else if try > 0 && !p.next && !retry.PauseUnless(ctx, a.s.dead, try-1) {
 			return nil, false, c.waitError(ctx, a, p, errSessionLost)
 		}
 		if a.granted > 0 {
@@ -347,7 +348,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 		}
 		if a.work != nil {
 			if err := a.work.prepare(ctx, c); err != nil {
-				if isPassing(err) && backOff(ctx, try, a.s.dead) {
+				if isPassing(err) && retry.PauseUnless(ctx, a.s.dead, try) {
 					p = position{}
 					continue
 				}

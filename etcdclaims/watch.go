@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -94,7 +95,7 @@ func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, erro
 			if rev > 0 && w.follow(ctx, rev, advanced) {
 				try = 0
 			}
-			if w.over || !backOff(ctx, try) {
+			if w.over || !retry.Pause(ctx, try) {
 				return
 			}
 		}
@@ -198,7 +199,7 @@ func (w *watch) follow(ctx context.Context, rev int64, advanced <-chan struct{})
 			break
 		}
 		stop()
-		if a := w.audit(ctx); a != nil && w.missed(a) || !backOff(ctx, try) {
+		if a := w.audit(ctx); a != nil && w.missed(a) || !retry.Pause(ctx, try) {
 			return false
 		}
 	}

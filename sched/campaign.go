@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
 
@@ -21,12 +22,12 @@ func (s *Scheduler) campaign(ctx context.Context) error {
 			if s.outage.denied(what, err, zap.String("key", ownerKey(s.cfg.Group))) {
 				return err
 			}
-			pauseFor(ctx, try)
+			retry.Pause(ctx, try)
 			continue
 		case err != nil:
 			if ctx.Err() == nil {
 				s.outage.fail(what, err, zap.String("key", ownerKey(s.cfg.Group)))
-				pauseFor(ctx, try)
+				retry.Pause(ctx, try)
 			}
 			continue
 		}

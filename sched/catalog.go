@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -87,7 +88,7 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 			s.catalogued.Store(complete)
 		case ctx.Err() == nil:
 			s.outage.fail(readingDefinitions, err, zap.String("key", s.keys.definitions()))
-			pauseFor(ctx, try)
+			retry.Pause(ctx, try)
 			try++
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
 
@@ -306,14 +307,7 @@ func (s *Scheduler) giveBack(a *active, value string) bool {
 
 // wait pauses before the next try. It returns false if the claim ends.
 func (s *Scheduler) wait(a *active, try int) bool {
-	t := time.NewTimer(backoff(try))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return a.claim.Err() == nil
-	case <-a.claim.Done():
-		return false
-	}
+	return retry.PauseUnless(context.WithoutCancel(a.ctx), a.claim.Done(), try) && a.claim.Err() == nil
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -1,6 +1,10 @@
 package sched
 
-import "time"
+import (
+	"time"
+
+	"github.com/etcdclaims/claims/internal/retry"
+)
 
 // jobState is the owner's copy of a job's state.
 type jobState struct {
@@ -46,7 +50,7 @@ func (l *leadership) doubt(c *jobState) {
 	c.plan = nil
 	c.readAt = time.Now()
 	if c.doubts > 0 {
-		c.readAt = c.readAt.Add(backoff(c.doubts - 1))
+		c.readAt = c.readAt.Add(retry.Delay(c.doubts - 1))
 	}
 	c.doubts++
 	l.place(c)

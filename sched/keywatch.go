@@ -7,6 +7,7 @@ import (
 	"time"
 
 	watchfeed "github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -23,13 +24,13 @@ func (v *view) follow(ctx context.Context) error {
 			} else if v.outage.denied(reading, err, zap.String("key", v.root)) {
 				return err
 			}
-			pauseFor(ctx, try)
+			retry.Pause(ctx, try)
 			continue
 		}
 		if v.watch(ctx, rev) {
 			try = -1
 		} else {
-			pauseFor(ctx, try)
+			retry.Pause(ctx, try)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -129,10 +130,10 @@ func (l *leadership) lead(ctx context.Context) error {
 			}
 			l.stale = true
 			if errors.Is(err, errUnreadable) {
-				pauseFor(ctx, patience) // it may be the first in line again
+				retry.Pause(ctx, patience) // it may be the first in line again
 				return nil
 			}
-			pauseFor(ctx, try)
+			retry.Pause(ctx, try)
 			try++
 		}
 	}

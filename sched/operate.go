@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -298,7 +299,7 @@ func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func
 		claim, err := s.claims.TryAcquire(ctx, opKey(s.cfg.Group, uuid.NewString()), etcdclaims.If(cmps...), etcdclaims.Then(ops...))
 		if errors.Is(err, etcdclaims.ErrRefused) && try < tries {
 			if try > 0 {
-				pauseFor(ctx, try-1)
+				retry.Pause(ctx, try-1)
 			}
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -212,6 +213,6 @@ func (s *Scheduler) watchRuns(ctx context.Context) {
 			s.outage.succeed(watching)
 			s.heard(ev)
 		}
-		pauseFor(ctx, try+3)
+		retry.Pause(ctx, try+5)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -130,21 +129,4 @@ func denial(err error) error {
 		return fmt.Errorf("%w: %w", etcdclaims.ErrPermissionDenied, err)
 	}
 	return err
-}
-
-// backoff returns how long to wait before the next try, which is counted from 0. It
-// grows with each try up to a second, with jitter.
-func backoff(try int) time.Duration {
-	most := min(50*time.Millisecond<<min(max(try, 0), patience), time.Second)
-	return most/2 + rand.N(most/2)
-}
-
-// pauseFor waits before the next try.
-func pauseFor(ctx context.Context, try int) {
-	t := time.NewTimer(backoff(try))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // starter begins waiting ticks in this process. Each begins with one transaction that
@@ -279,7 +281,7 @@ func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
 				b.tries--
 			}
 			if held {
-				l.at, l.rests = time.Now().Add(backoff(l.try)), false
+				l.at, l.rests = time.Now().Add(retry.Delay(l.try)), false
 				l.try++
 			}
 			b.place(l)

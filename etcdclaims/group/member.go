@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
 
@@ -216,21 +217,16 @@ func (m *Member) stay() {
 		if !sleep(m.ctx, pause) {
 			return
 		}
-		for try := 1; ; try++ {
-			err := m.register(m.ctx, true)
-			if err == nil {
-				m.log.Info("joined again")
-				break
-			}
-			if errors.Is(err, ErrReplaced) || errors.Is(err, ErrEvicted) || errors.Is(err, ErrSlots) || errors.Is(err, etcdclaims.ErrClosed) {
-				m.stop(err)
-				return
-			}
-			m.log.Debug("not joined; retrying", zap.Error(err))
-			if !sleep(m.ctx, backoff(min(try, 8))) {
-				return
-			}
+		again := func(err error) bool {
+			m.log.Debug("not joined", zap.Error(err))
+			return !errors.Is(err, ErrReplaced) && !errors.Is(err, ErrEvicted) && !errors.Is(err, ErrSlots) && !errors.Is(err, etcdclaims.ErrClosed)
 		}
+		err := retry.Do(m.ctx, again, func() error { return m.register(m.ctx, true) })
+		if err != nil {
+			m.stop(err) // does nothing if the member has stopped already
+			return
+		}
+		m.log.Info("joined again")
 	}
 }
 

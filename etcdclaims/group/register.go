@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,23 +17,21 @@ import (
 
 // commit carries out a transaction, and tries again if it may have failed in passing. All
 // transactions of this package do the same when they are carried out twice.
-func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-	for try := 1; ; try++ {
-		attempt, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
-		resp, err := kv.Txn(attempt).If(cmps...).Then(then...).Else(els...).Commit()
-		cancel()
-		if err == nil || ctx.Err() != nil {
-			return resp, err
-		}
+func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els []clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	again := func(err error) bool {
 		switch wire.Code(err) {
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted, codes.Unknown:
-		default:
-			return nil, permission(err)
+			return ctx.Err() == nil
 		}
-		if !sleep(ctx, backoff(min(try, 8))) {
-			return nil, err
-		}
+		return false
 	}
+	err = retry.Do(ctx, again, func() (err error) {
+		attempt, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
+		defer cancel()
+		resp, err = kv.Txn(attempt).If(cmps...).Then(then...).Else(els...).Commit()
+		return err
+	})
+	return resp, permission(err)
 }
 
 // ensureSpec makes sure that the group has the number of slots, and returns the revision

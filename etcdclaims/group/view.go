@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -108,9 +109,6 @@ func read(ctx context.Context, kv clientv3.KV, ops ...clientv3.Op) (*clientv3.Tx
 	return kv.Txn(ctx).Then(ops...).Commit()
 }
 
-// backoff is how long to wait before another try.
-var backoff = etcdclaims.ExponentialBackoff(50*time.Millisecond, 2*time.Second)
-
 // sleep returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -159,17 +157,14 @@ func (v *View) until(ctx context.Context, met func() bool) error {
 // they are few, and a read is right whatever the watch has missed.
 func (v *View) followMembers() {
 	failing := false
-	for try := 1; v.ctx.Err() == nil; try++ {
+	retry.Forever(v.ctx, func() (progress bool) {
 		rev, err := v.readMembers()
-		switch {
-		case err == nil && v.watchMembers(rev):
-			try = 1
-		case err != nil && !failing && v.ctx.Err() == nil:
+		if err != nil && !failing && v.ctx.Err() == nil {
 			v.log.Warn("cannot read the members; retrying", zap.String("key", v.keys.root), zap.Error(err))
 		}
 		failing = err != nil
-		sleep(v.ctx, backoff(min(try, 8)))
-	}
+		return err == nil && v.watchMembers(rev)
+	})
 }
 
 // watchMembers reads the members again after each change and from time to time, until the
@@ -249,7 +244,7 @@ func (v *View) readMembers() (rev int64, err error) {
 
 // followOwners keeps the owners up to date.
 func (v *View) followOwners() {
-	for try := 1; v.ctx.Err() == nil; try++ {
+	retry.Forever(v.ctx, func() (progress bool) {
 		fresh, begun := make([]Owner, v.slots), false
 		for ev, err := range v.claims.Watch(v.ctx, v.keys.slots()) {
 			if err != nil {
@@ -261,7 +256,7 @@ func (v *View) followOwners() {
 			slot, ok := v.keys.slotOf(ev.Info.Key)
 			switch {
 			case ev.Kind == etcdclaims.Synced:
-				begun, try = true, 1
+				begun = true
 				v.own(fresh)
 			case !ok || slot >= v.slots:
 			case !begun:
@@ -270,8 +265,8 @@ func (v *View) followOwners() {
 				v.ownOne(slot, ownerOf(ev))
 			}
 		}
-		sleep(v.ctx, backoff(min(try, 8)))
-	}
+		return begun
+	})
 }
 
 // ownerOf returns the owner that an event shows. What holds a key for a handler that did

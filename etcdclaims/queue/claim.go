@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -197,11 +198,10 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 			continue
 		}
 		var item *clientv3.GetResponse
-		for try := 0; ; try++ {
-			if item, err = q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.item(items[i].st.ID)); err == nil || !passing(err) || !pause(ctx, try) {
-				break
-			}
-		}
+		err = retry.Do(ctx, passing, func() (err error) {
+			item, err = q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.item(items[i].st.ID))
+			return err
+		})
 		if err != nil {
 			return leases, err // what is taken goes back with the session
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // want is a caller who wants items.
@@ -118,7 +119,7 @@ func (c *claimer) run() {
 		wait := time.Duration(math.MaxInt64)
 		switch {
 		case err != nil:
-			wait = etcdclaims.ExponentialBackoff(20*time.Millisecond, 2*time.Second)(min(try, 20) + 1)
+			wait = retry.Delay(try)
 			try++
 		case waiting:
 			wait, try = max(time.Until(c.arrivals.next(q)), 0), 0

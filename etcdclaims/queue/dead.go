@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -126,7 +127,7 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 			return n, nil
 		case err == nil:
 			try = 0
-		case !errors.Is(err, etcdclaims.ErrLost) && !passing(err), !pause(ctx, try):
+		case !errors.Is(err, etcdclaims.ErrLost) && !passing(err), !retry.Pause(ctx, try):
 			return n, q.fail("purge", err)
 		default: // a late request finds nothing that it removes
 			try++

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -77,14 +78,7 @@ func (d *deaths) next() time.Duration {
 // queue, wakes the keeper when one ends, and does the keeper's work for that session if
 // the keeper does not. A watch is a hint: the keeper reads without it, too.
 func (q *Queue) watchDeaths() {
-	for try := 0; q.ctx.Err() == nil; try++ {
-		if q.watchDeathsOnce() {
-			try = 0
-		}
-		if !pause(q.ctx, try) {
-			return
-		}
-	}
+	retry.Forever(q.ctx, q.watchDeathsOnce)
 }
 
 // watchDeathsOnce follows the sessions until the watch ends, and reports whether

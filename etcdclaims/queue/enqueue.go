@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -98,7 +99,7 @@ func (q *Queue) enqueue(ctx context.Context, items []Item) (added int, err error
 		default:
 			return added, err
 		}
-		if !pause(ctx, try) {
+		if !retry.Pause(ctx, try) {
 			return added, context.Cause(ctx)
 		}
 	}
@@ -139,13 +140,14 @@ func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clien
 // history ends.
 func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int64) (left []Item, err error) {
 	var lease clientv3.LeaseID
-	for try := 0; lease == clientv3.NoLease; try++ {
+	err = retry.Do(ctx, passing, func() (err error) {
 		short, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+		defer cancel()
 		lease, err = q.claims.GrantLease(short, time.Minute)
-		cancel()
-		if err != nil && (!passing(err) || !pause(ctx, try)) {
-			return nil, err
-		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	var marks []clientv3.Op
 	for _, it := range items {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -138,7 +139,7 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 		if moved > 0 {
 			return l.moved(next, st, moved)
 		}
-		if !pause(ctx, try) {
+		if !retry.Pause(ctx, try) {
 			return time.Time{}, l.fail("heartbeat", fmt.Errorf("%w (%w)", unsureOr(unsure, err), context.Cause(ctx)))
 		}
 	}

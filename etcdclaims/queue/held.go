@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // Held returns this Queue's lease of an item, and whether it has one as far as this
@@ -55,18 +56,15 @@ func (q *Queue) Sweep(ctx context.Context) (n int, err error) {
 	if err := q.closed(); err != nil {
 		return 0, q.fail("sweep", err)
 	}
-	for try := 0; ; try++ {
-		var some int
+	again := func(err error) bool { return errors.Is(err, etcdclaims.ErrLost) || passing(err) }
+	err = retry.Do(ctx, again, func() error {
 		s, err := q.sessions.live(ctx)
-		if err == nil {
-			_, some, err = q.recoverDead(ctx, s)
+		if err != nil {
+			return err
 		}
+		_, some, err := q.recoverDead(ctx, s)
 		n += some
-		switch {
-		case err == nil:
-			return n, nil
-		case !errors.Is(err, etcdclaims.ErrLost) && !passing(err), !pause(ctx, try):
-			return n, q.fail("sweep", err)
-		}
-	}
+		return err
+	})
+	return n, q.fail("sweep", err)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -33,7 +34,7 @@ func (q *Queue) keep() {
 		if failing = err != nil; !failing {
 			try = 0
 		}
-		if !pause(q.ctx, min(try, 10)) {
+		if !retry.Pause(q.ctx, try) {
 			return
 		}
 	}
@@ -97,7 +98,7 @@ func (q *Queue) vest(ctx context.Context) {
 		next, err := q.vestNow(ctx)
 		switch {
 		case err != nil:
-			wait = etcdclaims.ExponentialBackoff(20*time.Millisecond, 2*time.Second)(min(try, 20) + 1)
+			wait = retry.Delay(try)
 			try++
 		default:
 			try = 0

@@ -3,6 +3,7 @@ package queue
 import (
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -10,14 +11,7 @@ import (
 // which slots are taken and freed, and to the keeper which items are to vest. A watch is
 // a hint: both read without it, too.
 func (q *Queue) listen() {
-	for try := 0; q.ctx.Err() == nil; try++ {
-		if q.listenOnce() {
-			try = 0
-		}
-		if !pause(q.ctx, try) {
-			return
-		}
-	}
+	retry.Forever(q.ctx, q.listenOnce)
 }
 
 // listenOnce watches until the watch ends, and reports whether anything came of it.

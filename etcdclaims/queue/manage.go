@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -83,7 +84,7 @@ func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 		if f, err = q.findOnce(ctx, id); !errors.Is(err, errMoving) {
 			return f, err
 		}
-		if try+1 < tries && !pause(ctx, try) {
+		if try+1 < tries && !retry.Pause(ctx, try) {
 			return f, context.Cause(ctx)
 		}
 	}
@@ -219,7 +220,7 @@ func (q *Queue) change(ctx context.Context, operation, verb, id string, make fun
 		default:
 			return fail(err)
 		}
-		if !pause(ctx, try) {
+		if !retry.Pause(ctx, try) {
 			return fail(context.Cause(ctx))
 		}
 	}
@@ -333,7 +334,7 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 		default:
 			return err
 		}
-		if !pause(ctx, try) {
+		if !retry.Pause(ctx, try) {
 			return context.Cause(ctx)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -108,7 +109,7 @@ func (m *many) discover(ctx context.Context) error {
 		case err == nil && m.follow(ctx, rev):
 			try = 0
 		}
-		if !pause(ctx, try) {
+		if !retry.Pause(ctx, try) {
 			return nil
 		}
 	}
@@ -231,8 +232,8 @@ func (m *many) work(ctx context.Context, s *served) {
 				m.cfg.Logger.Error("queue not served, retrying", zap.String("queue", s.name), zap.Error(err))
 			}
 			failing = true
-			try = min(try+1, 10)
-			pause(ctx, try)
+			retry.Pause(ctx, try)
+			try++
 		}
 	}
 }
@@ -265,8 +266,8 @@ func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
 				q.log.Warn("cannot claim; retrying", zap.Error(err))
 			}
 			outage = true
-			try = min(try+1, 10)
-			pause(ctx, try)
+			retry.Pause(ctx, try)
+			try++
 		default:
 			if outage {
 				q.log.Info("claiming again")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -89,7 +90,7 @@ func (l *Lease) Note(ctx context.Context, b []byte) error {
 		case !passing(err):
 			return l.fail("note", unsureOr(unsure, err))
 		}
-		if !pause(ctx, try) {
+		if !retry.Pause(ctx, try) {
 			return l.fail("note", fmt.Errorf("%w (%w)", unsureOr(unsure, err), context.Cause(ctx)))
 		}
 	}

@@ -166,18 +166,6 @@ func unmoved(key string, rev int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", rev)
 }
 
-// pause waits before the next try, longer after each, unless ctx ends first.
-func pause(ctx context.Context, try int) bool {
-	t := time.NewTimer(etcdclaims.ExponentialBackoff(20*time.Millisecond, time.Second)(try + 1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // passing reports whether a request that changed nothing is worth another try.
 func passing(err error) bool {
 	if errors.Is(err, etcdclaims.ErrUnknown) {

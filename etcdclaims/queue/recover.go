@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -308,7 +309,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 			from = prefix
 		case errors.Is(err, etcdclaims.ErrLost), !passing(err):
 			return err
-		case !pause(ctx, try):
+		case !retry.Pause(ctx, try):
 			return err
 		default:
 			from = prefix // from the start: it may or may not have been done

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -96,7 +97,7 @@ func (l *Lease) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
 		if ended := l.Err(); ended != nil {
 			return clientv3.NoLease, ended
 		}
-		if !pause(ctx, try) {
+		if !retry.Pause(ctx, try) {
 			return clientv3.NoLease, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // claimSome claims up to n items by one transaction, of which the watch has reported if
@@ -90,7 +91,7 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 		c.arrivals.failRead()
 		// The next read sees what came of a request of unknown outcome, and a late one
 		// finds the items moved.
-		if err = q.promote(q.ctx, s, v.vested); err != nil && (!errors.Is(err, etcdclaims.ErrUnknown) || !pause(q.ctx, try)) {
+		if err = q.promote(q.ctx, s, v.vested); err != nil && (!errors.Is(err, etcdclaims.ErrUnknown) || !retry.Pause(q.ctx, try)) {
 			return v, err
 		}
 		try++

@@ -3,12 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -206,25 +206,26 @@ func (s *session) lastSeen() int64 {
 // far is carried out after it returns, and reads in the same transaction. Each
 // request that is not guarded by an item's fence carries the generation, so one of
 // unknown outcome can be looked up: what is not there now never will be.
-func (s *session) void(ctx context.Context, reads ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	for try := 0; ; try++ {
-		resp, err := s.claim.Txn(ctx).Then(append([]clientv3.Op{
-			clientv3.OpPut(s.q.keys.worker(s.id), encode(map[string]any{"v": valueVersion, "owner": s.q.claims.Owner(), "ttl": s.ttl.String(), "void": try + 1})),
-		}, reads...)...).Commit()
-		switch {
-		case err == nil:
-			s.mu.Lock()
-			s.gen = max(s.gen, resp.Header.Revision)
-			s.seen = s.gen
-			s.mu.Unlock()
-			return resp, nil
-		case errors.Is(err, etcdclaims.ErrLost), errors.Is(err, rpctypes.ErrNoSpace), !passing(err):
-			return nil, err
-		}
-		if !pause(ctx, try) {
-			return nil, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-		}
+func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	again := func(err error) bool {
+		return passing(err) && !errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, rpctypes.ErrNoSpace)
 	}
+	tries := 0
+	err = retry.Do(ctx, again, func() (err error) {
+		tries++
+		resp, err = s.claim.Txn(ctx).Then(append([]clientv3.Op{
+			clientv3.OpPut(s.q.keys.worker(s.id), encode(map[string]any{"v": valueVersion, "owner": s.q.claims.Owner(), "ttl": s.ttl.String(), "void": tries})),
+		}, reads...)...).Commit()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gen = max(s.gen, resp.Header.Revision)
+	s.seen = s.gen
+	return resp, nil
 }
 
 func (s *session) close(ctx context.Context) error {

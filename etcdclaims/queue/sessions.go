@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -123,7 +124,7 @@ func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, c
 			return id, claim, err
 		case try >= mostRevoked:
 			return "", nil, fmt.Errorf("%w: the lease of the session was revoked again and again", etcdclaims.ErrLost)
-		case !pause(ctx, try):
+		case !retry.Pause(ctx, try):
 			return "", nil, fmt.Errorf("%w: the lease of the session was revoked (%w)", etcdclaims.ErrLost, context.Cause(ctx))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -282,7 +283,7 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 		case !passing(err):
 			return nil, l.fail(verb, unsureOr(unsure, err))
 		}
-		if !pause(ctx, try) {
+		if !retry.Pause(ctx, try) {
 			return nil, l.fail(verb, fmt.Errorf("%w (%w)", unsureOr(unsure, err), context.Cause(ctx)))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -34,7 +35,7 @@ func (q *Queue) Watch(ctx context.Context) iter.Seq2[Event, error] {
 		w := &watch{q: q, yield: yield}
 		for try := 0; ; try++ {
 			if w.next == 0 && !w.sync(ctx) {
-				if w.over || !pause(ctx, try) {
+				if w.over || !retry.Pause(ctx, try) {
 					return
 				}
 				continue
@@ -42,7 +43,7 @@ func (q *Queue) Watch(ctx context.Context) iter.Seq2[Event, error] {
 			if w.follow(ctx) {
 				try = 0
 			}
-			if w.over || !pause(ctx, try) {
+			if w.over || !retry.Pause(ctx, try) {
 				return
 			}
 		}

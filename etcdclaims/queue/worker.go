@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
 )
@@ -166,7 +167,7 @@ func (w *worker) run(ctx context.Context) error {
 				w.q.log.Warn("cannot claim; retrying", zap.Error(err))
 				outage = true
 			}
-			pause(ctx, min(try, 10))
+			retry.Pause(ctx, try)
 			try++
 			continue
 		}
