@@ -26,7 +26,7 @@ type MemberInfo struct {
 
 func (m MemberInfo) weight() int { return max(m.Weight, 1) }
 
-// Owner is who owns a slot.
+// Owner describes the owner of a slot.
 type Owner struct {
 	// Member is the name of the owner. It is empty if the slot has no owner. It is also
 	// empty if the owner left before the view was opened, and is still draining the slot.
@@ -90,8 +90,8 @@ func (v *View) Plan(join []MemberInfo, leave ...string) Plan {
 }
 
 // Plan is a dry run: it returns which slots would move, and why, if the given members
-// joined and those with the given names left. Without both it returns what is to move
-// now. A slot that is reserved counts as owned by the member that is away.
+// joined and those with the given names left. Without arguments it returns the moves
+// that are due now. A slot that is reserved counts as owned by the member that is away.
 func (a Assignment) Plan(join []MemberInfo, leave ...string) Plan {
 	members := make(map[string]MemberInfo)
 	for _, m := range append(slices.Clone(a.Members), join...) {

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Limits, and the values that stand for zero ones.
+// Limits and defaults.
 const (
 	// MaxSlots is the greatest number of slots of a group.
 	MaxSlots = 16_384
@@ -68,7 +68,7 @@ func (e *EvictedError) Error() string {
 func (e *EvictedError) Is(target error) bool { return target == ErrEvicted }
 
 // Config describes a group and one member of it. Group and Slots are required, and are
-// the same for all members. Cooldown, MaxMoves and MoveInterval should be the same.
+// the same for all members. So should be Cooldown, MaxMoves and MoveInterval.
 type Config struct {
 	// Group names the group under the prefix of the client: printable UTF-8 of 1 to
 	// MaxNameBytes bytes without slashes.
@@ -76,10 +76,10 @@ type Config struct {
 	// Slots is the number of slots, from 1 to MaxSlots. The slots are numbered from 0.
 	Slots int
 
-	// Name names the member, with the same rules as Group. A process that joins with the
-	// name of a member replaces that member, and owns the slots that it had; so a name
-	// that a process keeps across restarts keeps its slots. Default: the client's
-	// Instance, which is new with each client.
+	// Name is the name of the member. The rules are those of Group. A process that joins
+	// with the name of a member replaces that member, and takes over its slots. So a process
+	// that keeps its name across restarts keeps its slots. Default: the client's Instance,
+	// which is new with each client.
 	Name string
 	// Weight is the member's part of the slots, in proportion to the weights of the
 	// others, up to MaxWeight. Default: 1.
@@ -89,22 +89,22 @@ type Config struct {
 	Address, Zone string
 	// Away is how long the slots stay reserved for Name after Leave, so that a restart
 	// does not move them. Nobody owns them during that time, unless a process joins with
-	// the name. What is reserved are the slots that the member owned when it left, up to the
-	// share of the name: if other members come or go meanwhile, these can be fewer, or more.
-	// Rounded up to full seconds; at most 24 h. Zero means that the slots go to others at
-	// once. It needs a Name.
+	// the name. The reserved slots are those that the member owned when it left, up to the
+	// share of the name, which changes when other members come or go. Away is rounded up to
+	// full seconds, is at most 24 h, and requires Name. Zero means that the slots go to
+	// others at once.
 	Away time.Duration
 
-	// Cooldown is how long a member is in the list before slots move to it from members
-	// that are there. A member that comes and goes thus moves nothing. Slots without an
-	// owner do not wait. Zero means DefaultCooldown; negative means none.
+	// Cooldown is how long a member is in the list before slots move to it from other
+	// members. So a member that soon ends again moves no slots. Slots without an owner do
+	// not wait for that. Zero means DefaultCooldown; negative means none.
 	Cooldown time.Duration
 	// MaxMoves is how many slots may move between members within MoveInterval, in the
 	// whole group. Slots of members that leave, die or are evicted do not count, nor slots
 	// that a member gives back before it has called their handlers. It can be exceeded
 	// while the list of members changes; see docs/groups.md. Zero means no limit.
 	MaxMoves int
-	// MoveInterval is the time that MaxMoves is about. Default: DefaultMoveInterval.
+	// MoveInterval is the time in which at most MaxMoves slots move. Default: DefaultMoveInterval.
 	MoveInterval time.Duration
 
 	// TTL is the lease time of the slots' claims and of the member's entry. Default: that

@@ -1,6 +1,6 @@
-// Package group spreads a fixed number of slots of work over the processes that are
-// there. Each slot, such as a partition of a log or a shard of a cache, is handled by one
-// member of the group at a time.
+// Package group spreads a fixed number of slots of work over the members of a group, the
+// processes that have joined it. Each slot, such as a partition of a log or a shard of a
+// cache, is handled by one member at a time.
 //
 //	member, err := group.Join(ctx, claims, group.Config{Group: "orders", Slots: 256},
 //		func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
@@ -11,22 +11,22 @@
 //
 // Each slot that a member owns is an ordinary claim with a fence of its own. All members
 // compute the same [Plan] from the members and owners that they see in etcd. A member
-// claims the slots that the plan gives it, and hands over those that it gives to others.
-// Members that see different things wait for each other's claims: no slot has two owners.
+// claims the slots that the plan gives to it, and hands over the slots that the plan gives
+// to others. Members that see different states of etcd wait for each other's claims, so no
+// slot has two owners.
 //
 // # How a slot changes hands
 //
-// The member that is to have a slot waits in line for its claim. When the owner sees it
-// there, the owner ends the context of the slot's handler, waits until the handler has
-// returned, and releases the claim. The release hands the claim over in one transaction,
-// so that the slot is never free. An owner keeps a slot while the member that is to
-// have it does not wait in line, because it is frozen, for example. Only an owner that
-// leaves the group releases such a slot after a short wait.
+// The target of a slot is the member that is to have it by the plan. The target waits in
+// line for the claim of the slot. When the owner sees the target there, the owner ends the
+// context of the slot's handler, waits until the handler has returned, and releases the
+// claim. The release hands the claim over in one transaction, so the slot is never free.
+// While the target does not wait in line, for example because it is frozen, the owner keeps
+// the slot. Only an owner that leaves the group releases such a slot, after a short wait.
 //
 // If a member dies, its slots are free when its lease lapses, and the others claim them
-// within TTL + 1 s of its last renewal. A slot waits for another TTL or two if the
-// member that is to have it is dead too, or cannot claim it. A member leaves the list
-// of members if, for about 1.3 TTL, it can neither claim a slot of its plan nor join that
+// at most TTL + 1 s after its last renewal. A slot waits for another TTL or two if its
+// target is dead, too, or cannot claim the slot. A member leaves the list of members if, for about 1.3 TTL, it can neither claim a slot of its plan nor join that
 // slot's line. It keeps the slots that it owns, and joins again after a pause.
 //
 // # What is not guaranteed

@@ -122,9 +122,9 @@ func (m *Member) Done() <-chan struct{} { return m.done }
 func (m *Member) Err() error { return context.Cause(m.ctx) }
 
 // Leave ends the membership. The member is taken off the list first. Then each slot is
-// handed over to the member that is to have it, as soon as that one waits in line, or
-// is given up after 2 s. Handlers have the drain of the client to return. Leave waits
-// for handlers that do not, for up to a TTL after their claims have ended.
+// handed over to its next owner as soon as that member waits in line. A slot for which
+// nobody waits is released after 2 s. Handlers have the drain of the client to return.
+// For handlers that take longer, Leave waits up to a TTL after their claims have ended.
 //
 // If ctx ends first, Leave returns an error. The contexts of all handlers end before that,
 // without waiting for successors, and the rest happens in the background. Calling Leave
@@ -149,7 +149,7 @@ func (m *Member) Leave(ctx context.Context) error {
 // by its local clock. Other tokens are refused with a *fencing.StaleError, so that the
 // caller looks for the owner anew; see [View.Call]. It does no I/O.
 //
-// A caller can know of a claim before its owner does, whose reply from etcd is on its way.
+// A caller can know of a claim before its owner does, while etcd's reply to the owner is on its way.
 // While the member waits for the slot, Admit therefore waits for its claim, up to 1 s.
 //
 // It is an early reject: the claim can end after Admit has returned.

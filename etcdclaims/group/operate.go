@@ -20,10 +20,10 @@ const evictTime = 2*successorTime + time.Second
 // rounded up to full seconds and at most 365 days. It is meant for a member that
 // renews its claims but does not work.
 //
-// A member that works leaves with an *EvictedError, and hands over its slots. What it has
-// not handed over after 5 s is taken from it: its claims are lost, and the fences of the
-// next owners refuse what it still writes. Evict returns then. A member that is not in
-// the list is only kept off.
+// A member that works leaves with an *EvictedError, and hands over its slots. Slots
+// that it has not handed over after 5 s are taken from it: their claims are lost, and the
+// fences of the next owners refuse its later writes. Then Evict returns. A member that is
+// not in the list is only kept off.
 //
 // If the error matches etcdclaims.ErrUnknown, or ctx has ended, the member may be
 // evicted. Calling again is safe. Evict fails if a later version of this package wrote the
@@ -175,7 +175,7 @@ func revoke(ctx context.Context, claims *etcdclaims.Client, responses []*etcdser
 	}
 }
 
-// Remove removes what a group without members leaves in etcd: its number of slots, and
+// Remove removes the keys that a group without members leaves in etcd: its number of slots, and
 // names that are away or evicted. The next Join makes the group anew. The error matches
 // ErrInUse if the group has members, or if one that left still owns slots; nothing was
 // changed then. A group that does not exist is not an error. Remove fails if a later version

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Plan is where the slots of a group belong. It is a pure function of the members and the
-// owners: see [Balance].
+// A Plan assigns the slots of a group to its members. It is a pure function of the members
+// and the owners: see [Balance].
 type Plan struct {
 	// Target has the member of each slot. All are empty if there are no members.
 	Target []string

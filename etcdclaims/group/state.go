@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Names yields the names of the groups under the client's prefix, in no particular order:
-// of all that a member has joined, until [Remove]. It reads two keys for each group, and
-// one more at the end. A group that a later version of this package has made is left out.
+// Names yields the names of the groups under the client's prefix, in no particular order.
+// A group exists from the first Join until [Remove]. Names reads two keys for each group,
+// and one more at the end. It leaves out groups that a later version of this package made.
 // A passthrough client has no groups. The sequence ends after the first error.
 func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
@@ -49,7 +49,7 @@ type State struct {
 	list list
 }
 
-// MemberState is a member as it is in etcd.
+// MemberState describes a member as etcd has it.
 type MemberState struct {
 	MemberInfo
 	// Lease is the lease of the member's entry, or of its reservation while it is away. It

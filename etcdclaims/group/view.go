@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// View is what a process knows of a group: its members, and who owns which slot. It
+// View is what a process knows of a group: its members, and the owner of each slot. It
 // follows etcd by watches, so it is late by milliseconds, or by seconds if etcd does not
 // answer. It is safe for concurrent use. At rest it sends one read each 10 s, and one for
 // each renewal interval of the client (a third of the TTL).
@@ -53,8 +53,8 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// Open returns a view of a group that exists. Callers of members and operators use it; a
-// member has one already. ctx bounds the call. The error matches ErrNoGroup if nobody has
+// Open returns a view of a group that exists. It is for operators, and for processes that
+// send requests to members. A member has a view already: see Member.View. ctx bounds the call. The error matches ErrNoGroup if nobody has
 // joined the group yet, etcdclaims.ErrInvalidKey if no group can have the name, and
 // etcdclaims.ErrPassthrough if the client has no etcd. Close the view before the client.
 func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, error) {
