@@ -31,6 +31,7 @@ type operation struct {
 	failing time.Time // since when they fail though the client reaches etcd; zero if they do not
 	failed  time.Time // when the last one failed
 	warned  bool      // the log has that they fail
+	told    time.Time // when the log had last that etcd refuses one
 }
 
 const (
@@ -40,6 +41,9 @@ const (
 	// failsAlone is how long requests can fail while the client reaches etcd until that
 	// is logged. Within it the client notices an outage that causes them.
 	failsAlone = time.Minute
+	// refusedAgain is the least time between two warnings that etcd refuses requests for
+	// the same purpose.
+	refusedAgain = time.Minute
 )
 
 // of returns an operation. The mutex is held.
@@ -76,7 +80,7 @@ func (o *outage) succeed(what string) {
 	o.mu.Lock()
 	op := o.of(what)
 	since, warned := op.failing, op.warned
-	*op = operation{granted: true}
+	*op = operation{granted: true, told: op.told}
 	o.mu.Unlock()
 	if warned {
 		o.log.Info("requests succeed again", zap.String("operation", what), zap.Time("since", since))
@@ -90,7 +94,16 @@ func (o *outage) fail(what string, err error, fields ...zap.Field) {
 	}
 	fields = append(fields, zap.String("operation", what), zap.Error(err))
 	if isTooLarge(err) || isRefusal(err) {
-		o.log.Warn("request refused; retrying", fields...)
+		o.mu.Lock()
+		op := o.of(what)
+		tell := op.told.IsZero() || time.Since(op.told) >= refusedAgain
+		if tell {
+			op.told = time.Now()
+		}
+		o.mu.Unlock()
+		if tell {
+			o.log.Warn("request refused; retrying", fields...)
+		}
 		return
 	}
 	away, now := o.unreachable() != nil, time.Now()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/sched"
@@ -73,6 +74,11 @@ func TestEachAction(t *testing.T) {
 	s.ok(err)
 	t.Cleanup(func() { s.ok(q.Close(context.Background())) })
 	s.buries(q, "mail-0", "mail-1")
+	s.joins(a, "pod-a")
+	evicted := func() bool {
+		st, _ := group.Read(ctx, s.claims, "shards") // there is none without members
+		return len(st.Members) == 1 && st.Members[0].Evicted != nil
+	}
 
 	record := func(key string) etcdclaims.State {
 		r, _, err := s.claims.Record(ctx, key)
@@ -121,6 +127,8 @@ func TestEachAction(t *testing.T) {
 		{"item?queue=mails&id=mail-0", webui.ActionRedrive, "", "The item waits again.", counts(1, 1)},
 		{"queue?queue=mails", webui.ActionRedriveAll, "", "The dead letters wait again.", counts(0, 2)},
 		{"queue?queue=mails", webui.ActionPurge, "", "The dead letters were deleted.", counts(0, 0)},
+		{"group?group=shards", webui.ActionEvict, "", "The member was evicted.", evicted},
+		{"group?group=shards", webui.ActionReadmit, "", "The name may join again.", func() bool { return !evicted() }},
 		{"health", webui.ActionTrial, "", "The trial has ended.", func() bool { return true }},
 	} {
 		if step.action == webui.ActionPurge {
@@ -146,6 +154,18 @@ func (s *stage) shares(key string, o etcdclaims.AcquireOption, clients ...*etcdc
 		claims = append(claims, claim)
 	}
 	return claims
+}
+
+// joins makes the client the member of the group "shards".
+func (s *stage) joins(c *etcdclaims.Client, name string) {
+	s.Helper()
+	cfg := group.Config{Group: "shards", Slots: 4, Name: name}
+	m, err := group.Join(s.Context(), c, cfg, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
+		<-ctx.Done()
+		return nil
+	})
+	s.ok(err)
+	s.Cleanup(func() { _ = m.Leave(context.Background()) }) // it was evicted
 }
 
 // dies makes work that is dead.
