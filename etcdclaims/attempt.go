@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -107,8 +107,7 @@ func (a *attempt) cmps() []clientv3.Cmp {
 	}
 	cmps = append(cmps, st.epochIs(a.epoch), a.notVoid())
 	if a.readsRecord() {
-		recorded, _, _ := wire.Operations(&pb.TxnRequest{Compare: []*pb.Compare{a.recorded(st.layout)}})
-		cmps = append(cmps, recorded...)
+		cmps = append(cmps, clientv3.FromCompare(a.recorded(st.layout)))
 	}
 	if a.work != nil {
 		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(st.layout.work(a.key)), "=", a.work.rev))
@@ -127,13 +126,15 @@ func (c *Client) nobodyInLine(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(c.store.layout.waiting(key)).WithPrefix(), "=", 0)
 }
 
-// take is what claims the key.
-func (a *attempt) take() []clientv3.Op {
-	_, ops, _ := wire.Operations(&pb.TxnRequest{Success: a.taking()})
-	return append(ops, a.opts.ops...)
+// take is the transaction that claims the key if the conditions hold, with what the
+// caller adds and then more; or else does els.
+func (a *attempt) take(cmps []clientv3.Cmp, more, els []clientv3.Op) *pb.TxnRequest {
+	in := txn.Of(cmps, append(slices.Clip(a.opts.ops), more...), els)
+	in.Success = append(a.taking(), in.Success...)
+	return in
 }
 
-// taking is take without what the caller adds.
+// taking claims the key.
 func (a *attempt) taking() []*pb.RequestOp {
 	l := a.s.c.store.layout
 	ops := make([]*pb.RequestOp, 0, 3)
@@ -232,7 +233,7 @@ func (a *attempt) takeOnce() txn.Request {
 	if a.readsRecord() {
 		els = a.readOps()
 	}
-	return txn.Request{Key: a.sharedKey(), Also: a.alsoKeys(), Until: a.opts.until, In: txn.Of(cmps, a.take(), els)}
+	return txn.Request{Key: a.sharedKey(), Also: a.alsoKeys(), Until: a.opts.until, In: a.take(cmps, nil, els)}
 }
 
 // takeIfFree is the usual form of takeOnce.

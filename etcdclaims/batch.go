@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -314,7 +315,7 @@ func (a *attempt) takeAll(attempts []*attempt) txn.Request {
 	st, o := a.s.c.store, a.opts
 	r := txn.Request{Key: a.sharedKey(), Ticket: &a.ticket, Epoch: a.epoch}
 	cmps := slices.Clone(o.cmps)
-	var then []clientv3.Op
+	var taking []*pb.RequestOp
 	els := []clientv3.Op{clientv3.OpGet(st.layout.epoch())}
 	for i, one := range attempts {
 		own := st.layout.own(one.key)
@@ -322,13 +323,14 @@ func (a *attempt) takeAll(attempts []*attempt) txn.Request {
 		if !o.barge {
 			cmps = append(cmps, a.s.c.nobodyInLine(one.key))
 		}
-		then = append(then, one.take()...)
+		taking = append(taking, one.taking()...)
 		els = append(els, clientv3.OpGet(own), st.countWaiting(one.key))
 		if i > 0 && a.sharedKey() != "" {
 			r.Also = append(r.Also, one.key)
 		}
 	}
-	r.In = txn.Of(cmps, append(then, o.ops...), els)
+	r.In = txn.Of(cmps, o.ops, els)
+	r.In.Success = append(taking, r.In.Success...)
 	return r
 }
 

@@ -113,7 +113,8 @@ func (t *term) lostEnding(sent bool) error {
 
 // request ends work and gives the key up, if the term is the owner.
 func (w *ending) request(t *term) txn.Request {
-	r := txn.Request{Key: t.key, Urgent: true, In: txn.Of(t.guard(), append(t.leave(), w.ops...), nil)}
+	r := txn.Request{Key: t.key, Urgent: true, In: txn.Of(t.guard(), w.ops, nil)}
+	r.In.Success = append(t.leaving().Success, r.In.Success...)
 	if w.foreign {
 		r.Key = ""
 	}

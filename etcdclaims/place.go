@@ -37,16 +37,9 @@ func (a *attempt) takeOrQueue() txn.Request {
 	if a.readsRecord() {
 		els = append([]clientv3.Op{join}, a.readOps()...)
 	}
-	return txn.Request{
-		Key:  a.sharedKey(),
-		Also: a.alsoKeys(),
-		Open: true,
-		In: txn.Of(
-			[]clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)},
-			[]clientv3.Op{clientv3.OpTxn(cmps, a.take(), els)},
-			[]clientv3.Op{clientv3.OpGet(st.layout.epoch())},
-		),
-	}
+	in := txn.Of([]clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)}, nil, []clientv3.Op{clientv3.OpGet(st.layout.epoch())})
+	in.Success = []*pb.RequestOp{txn.Nest(a.take(cmps, nil, els))}
+	return txn.Request{Key: a.sharedKey(), Also: a.alsoKeys(), Open: true, In: in}
 }
 
 // grantable reports whether a releaser can hand the key to the attempt.
@@ -127,9 +120,9 @@ func (a *attempt) advance() txn.Request {
 		Key:    a.sharedKey(),
 		Also:   a.alsoKeys(),
 		Beside: a.beside(),
-		In: txn.Of(
+		In: a.take(
 			cmps,
-			append(a.take(), clientv3.OpDelete(mine)),
+			[]clientv3.Op{clientv3.OpDelete(mine)},
 			append(a.readOps(),
 				clientv3.OpGet(mine),
 				clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithRange(end), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),

@@ -6,7 +6,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -231,12 +230,6 @@ func (t *term) leaving() *pb.TxnRequest {
 		in.Success = append(in.Success, t.leavesShared()...)
 	}
 	return in
-}
-
-// leave is what leaving does, as operations.
-func (t *term) leave() []clientv3.Op {
-	_, ops, _ := wire.Operations(t.leaving())
-	return ops
 }
 
 // stillOwned reports whether a failed guard failed at nothing that concerns the

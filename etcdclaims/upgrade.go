@@ -209,7 +209,7 @@ func (t *term) replaceOnce(ctx context.Context, o *acquireOptions) (next *term, 
 func (t *term) replacement(a *attempt) txn.Request {
 	l := t.s.c.store.layout
 	cmps := append(t.guard(), a.notVoid())
-	ops := a.take()
+	var ops []clientv3.Op
 	t.s.mu.Lock()
 	noted := t.noted
 	t.s.mu.Unlock()
@@ -224,7 +224,7 @@ func (t *term) replacement(a *attempt) txn.Request {
 		ops = append(ops, clientv3.OpDelete(l.own(t.key)))
 	}
 	els := append(t.readOps(), clientv3.OpGet(l.sharers(a.asked()), clientv3.WithPrefix(), clientv3.WithCountOnly()), clientv3.OpGet(l.own(a.key)))
-	return txn.Request{Key: a.sharedKey(), Also: []string{t.key, a.key}, Until: a.opts.until, In: txn.Of(append(cmps, a.opts.cmps...), ops, els)}
+	return txn.Request{Key: a.sharedKey(), Also: []string{t.key, a.key}, Until: a.opts.until, In: a.take(append(cmps, a.opts.cmps...), ops, els)}
 }
 
 // notReplaced returns why the replacement of the term was refused, or again if nothing

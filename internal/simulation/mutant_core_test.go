@@ -219,4 +219,12 @@ var coreMutants = []mutant{
 		name: "timer of a request that starts in its queue", of: "internal/txn", tests: "TestSendTimerOfARequestThatWaits",
 		edits: []edit{{"internal/txn/call.go", "c.timer = SendTimerOf(ctx)\n", "c.timer = SendTimerOf(ctx)\n		c.timer.Start()\n"}},
 	},
+	{
+		name: "round trip without what each is to carry", of: "internal/txn", tests: "TestAlso",
+		edits: []edit{{"internal/txn/batch.go", "	in.Success = append(in.Success, b.cfg.Also...)\n", ""}},
+	},
+	{
+		name: "retries that come back together", of: "internal/retry", tests: "TestDelay",
+		edits: []edit{{"internal/retry/retry.go", "time.Millisecond + rand.N(", "time.Millisecond - rand.N(time.Duration(1)) + ("}},
+	},
 }

@@ -1,0 +1,113 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// server answers transactions as a test says, and counts them.
+type server struct {
+	pb.UnimplementedKVServer
+	requests atomic.Int32
+	answer   func(ctx context.Context, in *pb.TxnRequest) (*pb.TxnResponse, error)
+}
+
+func (s *server) Txn(ctx context.Context, in *pb.TxnRequest) (*pb.TxnResponse, error) {
+	s.requests.Add(1)
+	return s.answer(ctx, in)
+}
+
+func (s *server) start(t *testing.T) *clientv3.Client {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	pb.RegisterKVServer(g, s)
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(g.Stop)
+	return dial(t, l.Addr().String())
+}
+
+func dial(t *testing.T, addr string) *clientv3.Client {
+	t.Helper()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() })
+	return etcd
+}
+
+// A request is sent once, and its error says whether it can have been carried out.
+func TestSend(t *testing.T) {
+	t.Parallel()
+	in := &pb.TxnRequest{Compare: []*pb.Compare{{Key: []byte("k")}}}
+	hangs := func(ctx context.Context, _ *pb.TxnRequest) (*pb.TxnResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	fails := func(err error) func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+		return func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) { return nil, err }
+	}
+	for name, tt := range map[string]struct {
+		answer func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
+		want   error
+	}{
+		"answered": {answer: func(_ context.Context, got *pb.TxnRequest) (*pb.TxnResponse, error) {
+			return &pb.TxnResponse{Header: &pb.ResponseHeader{Revision: 7}, Succeeded: string(got.Compare[0].Key) == "k"}, nil
+		}},
+		"no answer":        {hangs, ErrNoAnswer},
+		"server's timeout": {fails(status.Error(codes.DeadlineExceeded, "context deadline exceeded")), nil},
+		"no leader":        {fails(rpctypes.ErrGRPCNoLeader), rpctypes.ErrNoLeader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &server{answer: tt.answer}
+			timeout := time.Minute
+			if name == "no answer" {
+				timeout = 100 * time.Millisecond
+			}
+			resp, sent, err := NewSender(s.start(t)).Send(t.Context(), in, timeout)
+			if !sent || s.requests.Load() != 1 || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("sent %v, %d requests, %v", sent, s.requests.Load(), err)
+			}
+			if name == "answered" && (err != nil || !resp.Succeeded || resp.Header.Revision != 7) || name != "answered" && err == nil {
+				t.Errorf("reply %v, %v", resp, err)
+			}
+		})
+	}
+}
+
+// A request for which there is no connection, or no caller any more, is not sent.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close() // nobody listens there
+	s := NewSender(dial(t, l.Addr().String()))
+	if _, sent, err := s.Send(t.Context(), &pb.TxnRequest{}, 100*time.Millisecond); sent || !errors.Is(err, ErrNotSent) {
+		t.Errorf("without a connection: sent %v, %v", sent, err)
+	}
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	if _, sent, err := s.Send(ctx, &pb.TxnRequest{}, time.Minute); sent || !errors.Is(err, gone) {
+		t.Errorf("without a caller: sent %v, %v", sent, err)
+	}
+}
