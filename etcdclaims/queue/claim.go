@@ -15,17 +15,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// Batch is what a call to TryClaim or Claim gives.
+// Batch is the result of TryClaim or Claim.
 type Batch struct {
-	// Leases are the claimed items, in the order of the queue. They are this
-	// worker's until it completes, fails or gives them back.
+	// Leases are the claimed items, in the order of the queue. The worker has each item
+	// until it completes, fails or gives it back.
 	Leases []*Lease
-	// Taken is how many items workers had when nothing was claimed, for a caller who
-	// wants to tell an empty queue from a busy one.
+	// Taken is how many items workers had, if nothing was claimed. It distinguishes an
+	// empty queue from a busy one.
 	Taken int
-	// Next is when the next item vests; zero if none waits for that.
+	// Next is when the next item vests. Zero means that no item is to vest.
 	Next time.Time
-	// Paused is set if the queue is paused: then nothing is claimed.
+	// Paused is set if the queue is paused. Nothing is claimed then.
 	Paused bool
 
 	visible bool // there are items that this process may claim
@@ -50,16 +50,16 @@ func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions)
 // claiming; the leases have contexts of their own.
 //
 // Errors: ErrConfig, etcdclaims.ErrLost if somebody keeps revoking the leases of this
-// process, and those of etcdclaims.Client.TryAcquire. After any error
-// nothing stays claimed: what a lost reply claimed is given back.
+// process, and those of etcdclaims.Client.TryAcquire. After any error nothing stays
+// claimed: items that were claimed by a request whose reply was lost are given back.
 func (q *Queue) TryClaim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {
 	b, err := q.claim(ctx, n, false, opts)
 	return b, q.fail("claim", err)
 }
 
-// Claim is TryClaim, but waits until at least one item is visible. It does not poll:
-// it wakes when an item is enqueued, given back or vests. It reads again every third of
-// the TTL, or 10 s if that is less, in case an event was lost.
+// Claim is TryClaim, but waits until at least one item is visible. It does not poll: it
+// wakes when an item is enqueued, is given back or vests. In case an event was lost, it
+// also reads again after a third of the TTL, at most 10 s.
 //
 // If ctx ends first the error matches its cause.
 func (q *Queue) Claim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {

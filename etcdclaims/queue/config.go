@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Limits, and the values that stand for zero ones.
+// Limits and defaults.
 const (
 	// MaxPayloadBytes is the largest payload of an item. Keep payloads small: put
 	// large data elsewhere and enqueue where it is.
@@ -23,19 +23,20 @@ const (
 	MaxIDBytes = 512
 	// MaxErrorBytes is how much of an error is kept for each attempt.
 	MaxErrorBytes = 1 << 10
-	// MaxHistory is how many attempts of an item are remembered, the last ones.
+	// MaxHistory is how many of the last attempts of an item are remembered.
 	MaxHistory = 20
 
 	// DefaultTTL is the default of Config.TTL. The items of a dead worker are visible again
 	// within the TTL plus one second.
 	DefaultTTL = 30 * time.Second
-	// DefaultMaxAttempts is how often an item is begun before it is dead.
+	// DefaultMaxAttempts is the number of attempts after which an item becomes a dead
+	// letter.
 	DefaultMaxAttempts = 3
-	// DefaultPriority is the priority of items for which no other is given.
+	// DefaultPriority is the priority of items without the option Priority.
 	DefaultPriority = 100
 	// DefaultRetention is how long the id of a completed item is remembered.
 	DefaultRetention = time.Hour
-	// DefaultSpaceReserve is which part of etcd's quota enqueues leave, in percent.
+	// DefaultSpaceReserve is how much of etcd's quota enqueues leave free, in percent.
 	DefaultSpaceReserve = 5
 	// DefaultDeadRetention is how long dead letters are kept.
 	DefaultDeadRetention = 30 * 24 * time.Hour
@@ -43,8 +44,7 @@ const (
 	mostTaken = 10_000 // the largest Config.MaxTaken
 )
 
-// What a call can end with, beside the errors of package etcdclaims. Test with
-// errors.Is.
+// Errors that calls return besides those of package etcdclaims. Test with errors.Is.
 var (
 	// ErrFull is returned by an enqueue into a queue with Config.MaxWaiting items
 	// that wait.
@@ -107,30 +107,31 @@ type Config struct {
 	// etcdclaims.MinTTL, unless the client allows shorter ones. Default:
 	// DefaultTTL.
 	TTL time.Duration
-	// MaxAttempts is how often an item is begun before it goes to the dead
-	// letters, for items without a number of their own. Default:
+	// MaxAttempts is the number of attempts after which an item becomes a dead letter.
+	// The option MaxAttempts sets another number for one item. Default:
 	// DefaultMaxAttempts.
 	MaxAttempts int
 	// Backoff returns how long an item waits after its attempt-th failure, 1 being
 	// the first. It must be a pure function. Default: 1 s doubling up to 60 s, the
 	// last half of it random.
 	Backoff etcdclaims.Backoff
-	// Retention is how long the id of a completed item is remembered, so that
-	// enqueuing it again does nothing. It holds for items with an id of the
-	// caller's. Negative: not at all. Default: DefaultRetention.
+	// Retention is how long the id of a completed item is remembered, so that enqueuing
+	// it again does nothing. It applies to items with the option ID. Negative: ids are
+	// not remembered. Default: DefaultRetention.
 	Retention time.Duration
 	// DeadRetention is how long dead letters are kept. Negative: for ever. Default:
 	// DefaultDeadRetention.
 	DeadRetention time.Duration
 	// SpaceReserve is how much of its quota etcd must have free for an enqueue, in
-	// percent. With less, enqueues are refused with ErrNearQuota, so that claims and verbs
-	// go on. Pages of the database that are free count as free. While items are enqueued
-	// etcd is asked every ten seconds, in the background, for which a client needs no
-	// permission. It is a precaution: many large items can fill the reserve in between, and
-	// Op does not heed it. etcd before 3.6 does not report its quota; then there is no
-	// reserve. Negative: no reserve. At most 50. Default: DefaultSpaceReserve.
+	// percent. With less, Enqueue returns ErrNearQuota, so that claims and verbs still
+	// work. Free pages within the database count as free. While items are enqueued, etcd
+	// is asked every ten seconds in the background, for which a client needs no
+	// permission. The reserve is a precaution: many large items can use it up between two
+	// checks, and Op does not check it. etcd before 3.6 does not report its quota, so
+	// there is no reserve. Negative: no reserve. At most 50. Default:
+	// DefaultSpaceReserve.
 	SpaceReserve int
-	// Logger receives what no caller would otherwise see. Default: none.
+	// Logger receives events that no caller would otherwise see. Default: none.
 	Logger *zap.Logger
 }
 

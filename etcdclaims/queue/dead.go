@@ -16,19 +16,19 @@ import (
 // pageSize is how many entries a listing reads at once.
 const pageSize = 100
 
-// DeadLetters returns the dead letters, oldest first, without payloads: Look has
-// those. It reads page by page; an error ends it.
+// DeadLetters yields the dead letters, oldest first, without payloads; Look returns an
+// item with its payload. It reads page by page. An error is the last value.
 func (q *Queue) DeadLetters(ctx context.Context) iter.Seq2[Info, error] {
 	return q.list(ctx, q.keys.dead())
 }
 
-// Leased returns the items that workers have, without payloads, by session.
+// Leased yields the items that workers have, in the order of sessions, without payloads.
 func (q *Queue) Leased(ctx context.Context) iter.Seq2[Info, error] {
 	return q.list(ctx, q.keys.taken())
 }
 
-// Waiting returns the items that wait, without payloads: first the visible ones, in
-// the order in which they are claimed, then those that have not vested, soonest
+// Waiting yields the items that wait, without payloads. First come the visible items, in
+// the order in which they are claimed, and then those that have not vested, the soonest
 // first.
 func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
@@ -76,8 +76,8 @@ func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 // Redrive makes a dead letter visible again, as if it had not been begun. Its
 // history stays.
 //
-// Errors: ErrNotFound if there is no such dead letter, or if it has lost its payload, as
-// its Info.Why then says: cancel it, and enqueue it again.
+// Errors: ErrNotFound if there is no such dead letter, or if its payload is lost.
+// Info.Why says so; cancel that item, and enqueue it again.
 func (q *Queue) Redrive(ctx context.Context, id string) error {
 	return q.change(ctx, "redrive", "redrive", id, func(f found) ([]clientv3.Op, error) {
 		if f.Where != Dead {
@@ -92,8 +92,8 @@ func (q *Queue) Redrive(ctx context.Context, id string) error {
 	})
 }
 
-// RedriveAll redrives all dead letters there are, and returns how many. After an
-// error some have been.
+// RedriveAll redrives all dead letters, and returns how many. After an error some have
+// been redriven.
 func (q *Queue) RedriveAll(ctx context.Context) (n int, err error) {
 	for info, err := range q.DeadLetters(ctx) {
 		if err != nil {
@@ -109,8 +109,9 @@ func (q *Queue) RedriveAll(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// Purge removes the dead letters that died before t, and returns how many. After an
-// error some have been removed; those of a request whose reply was lost do not count.
+// Purge removes the dead letters that died before t, and returns how many. After an error
+// some may have been removed. The number does not include those of a request whose reply
+// was lost.
 func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 	if err := q.closed(); err != nil {
 		return 0, q.fail("purge", err)

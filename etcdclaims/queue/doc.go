@@ -1,6 +1,6 @@
-// Package queue is a queue of work items on etcd. Each item is leased to one
-// worker at a time. Every verb of a worker carries the item's fence, so a worker
-// that has lost its item cannot complete it.
+// Package queue is a queue of work items on etcd. Each item is leased to one worker at a
+// time. Every request of a worker that changes an item carries the item's fence, so a
+// worker that has lost its item cannot complete it.
 //
 //	q, err := queue.New(claims, queue.Config{Name: "thumbnails"})
 //	...
@@ -21,12 +21,12 @@
 // # Order
 //
 // Items are claimed by priority, then by vesting time, then in the order in which they
-// were enqueued. A single claimer keeps exactly this order among the items that it
-// knows. TryClaim knows those of its last read; Claim and workers know those that etcd
-// has reported. So an item that was just enqueued can be overtaken. Several claimers
-// that run at the same time pick at random among the first visible items, so that they
-// do not compete for the same ones. The more often they clash, the more items they pick
-// from, at most the first 1,024.
+// were enqueued. A single claimer keeps exactly this order among the items that it knows:
+// for TryClaim the items of its last read, for Claim and workers the items that etcd has
+// reported. So a later item can overtake one that was just enqueued. If several claimers
+// run at the same time, each picks at random among the first visible items, so that they
+// do not compete for the same item. The more often two claimers want the same item, the
+// more items they pick from, at most the first 1,024.
 //
 // # Death of a worker
 //
@@ -39,8 +39,8 @@
 // # Verbs
 //
 // A worker ends its lease with Complete, Fail, Snooze, Release or Discard. Each of these
-// verbs is one transaction under the fence of the lease and the session of the process.
-// A verb whose reply is lost is sent again: etcd carries it out once. If the repeated
+// verbs is one transaction under the fence of the lease and the session of the process. A
+// verb whose reply is lost is sent again, and etcd carries it out once. If the repeated
 // request is refused, etcd's history shows which request ended the lease. The errors are:
 //
 //   - ErrExpired: the lease ended by its own clock, or the session of its process ended,
@@ -52,13 +52,14 @@
 //   - etcdclaims.ErrUnknown: the outcome was not known when the lease or ctx ended, or
 //     etcd had compacted its history.
 //
-// After all of them but ErrUnknown this call has changed nothing.
+// If a verb returns one of these errors other than ErrUnknown, it has changed nothing.
 //
-// The same verb of the same Lease is the same request. Called again after ErrUnknown,
-// it returns nil if one of the calls was carried out. The arguments of the call that was
-// carried out count. Fail and Snooze return its outcome, read from etcd's history. After a
-// call that returned nil, all verbs return etcdclaims.ErrReleased. If a lease and those that
-// were adopted from it call the same verb, at most one of them returns nil.
+// The same verb of the same Lease is the same request. Called again after ErrUnknown, it
+// returns nil if one of the calls was carried out. Only the arguments of that call have
+// an effect. Fail and Snooze return the outcome of that call, which they read from etcd's
+// history. After a call that returned nil, all verbs return etcdclaims.ErrReleased. If a
+// lease and leases adopted from it call the same verb, at most one of the calls returns
+// nil.
 //
 // # Queue leases
 //

@@ -12,22 +12,23 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Enqueue puts an item into the queue. It returns false if the queue had an item of
-// this id already, or completed one within Config.Retention: then nothing was
-// changed.
+// Enqueue puts an item into the queue. It returns false, and changes nothing, if the
+// queue has an item of this id, or completed one within Config.Retention.
 //
-// Errors: ErrFull, ErrNearQuota, ErrConfig, etcdclaims.ErrLost if somebody keeps revoking the leases of
-// this process, and those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same Item
-// again is safe while the item is in the queue, and for Config.Retention after it was
-// completed if it has an id of the caller's.
+// Errors: ErrFull, ErrNearQuota, ErrConfig, etcdclaims.ErrLost if somebody keeps revoking
+// the leases of this process, and those of etcdclaims.Client.TryAcquire. If the error
+// matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same Item
+// again is safe while the item is in the queue. If the item has the option ID, it is also
+// safe for Config.Retention after it was completed.
 func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) {
 	n, err := q.EnqueueAll(ctx, []Item{item})
 	return n == 1, err
 }
 
-// EnqueueAll puts items into the queue, many with each request, and returns how many
-// it had not had before. Of items with one id it puts the first. After an error the first
-// ones may have been enqueued; enqueuing all of them again is as safe as with Enqueue.
+// EnqueueAll puts items into the queue, many with each request. It returns how many were
+// added: items that the queue had before do not count. Of several items with one id, only
+// the first is added. After an error some items may have been enqueued. Enqueuing all of
+// them again is as safe as with Enqueue.
 func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err error) {
 	for _, it := range items {
 		if err := it.check(); err != nil {
@@ -267,9 +268,9 @@ func (q *Queue) put(it Item, now time.Time) clientv3.Op {
 // [Lease.Complete]. Op sends nothing to etcd. It neither checks nor stores the queue's
 // configuration; Enqueue, Claim and Open do. Delay counts from the call of Op.
 //
-// If the transaction is carried out twice the items are enqueued once, while the item
-// is in the queue or its id is remembered (Config.Retention). After a lost reply commit
-// the same transaction with the same Op again, and give each item an ID.
+// If the transaction is carried out twice the items are enqueued once, while the item is
+// in the queue or its id is remembered (Config.Retention). So give each item an ID, and
+// after a lost reply commit the same transaction again, with the same Op.
 //
 // A transaction can contain one Op of each queue, with up to 64 items. If etcd's
 // --max-txn-ops is N, below its default of 128, the limit is N - 4 items, minus the number

@@ -33,19 +33,19 @@ func parseHandle(text string) (sid string, fence int64, id string, err error) {
 	return "", 0, "", fmt.Errorf("handle %.100q is not one of a lease", text)
 }
 
-// Adopt returns the lease of a handle (see [Lease.Handle]) that another process of
-// the same program has. With it this process can complete, fail or give back the item.
-// The item stays with the session of the process that claimed it, and is lost with
-// that session, until Heartbeat moves it to this process. Until then Check returns an
-// error that matches etcdclaims.ErrUnknown, because only etcd knows whether the lease
-// is held.
+// Adopt returns the lease of a handle (see [Lease.Handle]) that another process of the
+// same program has. With the lease, this process can complete, fail or give back the
+// item. Until Heartbeat moves the item to this process, it belongs to the session of the
+// process that claimed it, and is lost with that session. Until then Check returns an
+// error that matches etcdclaims.ErrUnknown, because only etcd knows whether the lease is
+// held.
 //
-// A handle can be adopted several times. One verb of one of the leases is carried out,
-// and only that call returns nil. The others return ErrCompleted or ErrSuperseded, also
-// if they called the same verb. Each adopted lease stores a name with its verb,
-// which identifies the call that was carried out. So Complete of an adopted lease leaves a
-// small key for a minute, unless the item's id is remembered for Config.Retention. Complete
-// fails while etcd has no space for that key.
+// A handle can be adopted several times. One verb of one of these leases is carried out,
+// and only that call returns nil. All other calls return ErrCompleted or ErrSuperseded,
+// even if they are of the same verb. Each adopted lease stores a name with its verb,
+// which identifies the call that was carried out. So Complete of an adopted lease leaves
+// a small key for a minute, unless the item's id is remembered for Config.Retention.
+// Complete fails while etcd has no space for that key.
 //
 // An adopted lease that is dropped without a verb is garbage collected; the item is not
 // affected.

@@ -13,10 +13,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Heartbeat makes sure that the item is still this worker's, and that its lease
-// lasts for d from now on; 0 keeps the duration it has. It returns the new end. The
-// process renews the lease by itself, so Heartbeat is for another duration, and for
-// a worker that wants to know. With another duration the item moves to another
+// Heartbeat verifies in etcd that this worker still has the item, and makes its lease
+// last for d from now on. Zero keeps the present duration. It returns the new end of the
+// lease. The process renews the lease by itself, so Heartbeat is needed only to change
+// the duration, or to verify the lease. With another duration the item moves to another
 // session: its fence rises, and tokens made before are stale.
 func (l *Lease) Heartbeat(ctx context.Context, d time.Duration) (until time.Time, err error) {
 	done, err := l.turn(ctx)

@@ -8,9 +8,9 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
-// Held returns this Queue's lease of an item, and whether it has one as far as this
-// process knows. It sends no request. It does not know leases that were adopted and not
-// moved here by Heartbeat. See Lease.Check and Lease.Token.
+// Held returns this Queue's lease of an item, and whether it has one, as far as this
+// process knows. It sends no request. Adopted leases are left out until Heartbeat has
+// moved them to this process. See Lease.Check and Lease.Token.
 func (q *Queue) Held(id string) (*Lease, bool) {
 	q.sessions.mu.Lock()
 	defer q.sessions.mu.Unlock()
@@ -37,9 +37,10 @@ func (s *session) leaseOf(id string) *Lease {
 // leaseContext is the key of the lease in contexts.
 type leaseContext struct{}
 
-// FromContext returns the lease whose handler runs with ctx, and whether there is one:
-// for code below the handler that needs the queue, the topic, the id or the attempt of
-// the item. [Lease.Context] has the lease, too. Verbs are the handler's to call.
+// FromContext returns the lease whose handler runs with ctx, and whether there is one. It
+// is for code that the handler calls and that needs the queue, the topic, the id or the
+// attempt of the item. [Lease.Context] carries the lease, too. Only the handler itself
+// should call verbs.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	l, ok := ctx.Value(leaseContext{}).(*Lease)
 	return l, ok
@@ -47,8 +48,9 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 
 // Sweep recovers the items of dead workers now, and returns how many it made visible or
 // put among the dead letters. Processes that claim do that by themselves, so Sweep is for
-// programs that do not, and for people. It finds what dead workers had whose session is
-// over in etcd; it does not end a session. Any number of processes may sweep at once.
+// programs that do not claim, and for operators. It recovers items whose session has
+// ended in etcd. It does not end a session. Several processes may call Sweep at the same
+// time.
 //
 // After an error some items have been recovered. Errors: ErrConfig, and those of
 // etcdclaims.Client.TryAcquire.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Item is what is put into a queue. Make one with NewItem.
+// An Item is put into a queue by Enqueue. NewItem makes one.
 type Item struct {
 	id       string
 	given    bool // the caller chose the id
@@ -33,12 +33,13 @@ type itemOption func(*Item)
 
 func (f itemOption) apply(it *Item) { f(it) }
 
-// ID gives the item an id. A queue takes an id once: enqueuing it again does
-// nothing while the item is in the queue, is a dead letter, or was completed within
-// Config.Retention. Printable UTF-8 of up to MaxIDBytes. Default: a new UUID.
+// ID gives the item an id. A queue accepts an id once: enqueuing the id again does
+// nothing while the item is in the queue or is a dead letter, and for Config.Retention
+// after it was completed. Printable UTF-8 of up to MaxIDBytes. Default: a new UUID.
 func ID(id string) ItemOption { return itemOption(func(it *Item) { it.id, it.given = id, true }) }
 
-// Topic names the kind of work, by which a Worker finds the handler. Default: none.
+// Topic names the kind of work. It selects the handler of WorkerConfig.Handlers. Default:
+// none.
 func Topic(topic string) ItemOption { return itemOption(func(it *Item) { it.topic = topic }) }
 
 // Priority sets the item's priority: any number, 0 and negative ones included.
@@ -53,8 +54,8 @@ func Delay(d time.Duration) ItemOption {
 	return itemOption(func(it *Item) { it.vesting, it.delay = time.Time{}, d })
 }
 
-// MaxAttempts sets how often the item is begun before it is dead. Default: the
-// queue's.
+// MaxAttempts sets the number of attempts after which the item becomes a dead letter.
+// Default: Config.MaxAttempts of the queue.
 func MaxAttempts(n int) ItemOption { return itemOption(func(it *Item) { it.max = n }) }
 
 // NewItem returns an item with the payload, which must not be changed afterwards.

@@ -206,9 +206,9 @@ func (l *Lease) Key() string {
 	return l.q.orderOf(l.state())
 }
 
-// LeaseID returns an id of this lease. It is the SHA-256 of item id, holder and the
-// nanosecond in which the lease was obtained, with NUL in between, in hex and cut to 32
-// digits. A process that knows these three can compute the id.
+// LeaseID returns an id of this lease: the first 32 hex digits of a SHA-256. The hashed
+// text is the item's id, the holder, and the nanosecond in which the lease was obtained,
+// with NUL in between. A process that knows these three can compute the id.
 func (l *Lease) LeaseID() string { return LeaseID(l.ID(), l.Holder(), l.obtain) }
 
 // LeaseID returns the id of the lease of an item that the holder obtained at an
@@ -226,19 +226,19 @@ func (l *Lease) Holder() string { return l.state().Owner }
 func (l *Lease) Obtained() time.Time { return l.obtain }
 
 // Deadline returns when the lease ends unless it is renewed. It is for people and for
-// timeouts. It lies in the past once the lease is over, and for an adopted lease, of
-// which only etcd knows when it ends.
+// timeouts. It is in the past if the lease is over. It is also in the past for an adopted
+// lease, because only etcd knows when such a lease ends.
 func (l *Lease) Deadline() time.Time { return time.Now().Add(l.remaining()) }
 
 // Expired reports whether the lease is over at the given time, unless it is renewed
-// before. It heeds what the process knows of the lease when it is called: it returns
-// true for all times once the lease is over, and for an adopted lease, of which only etcd
-// knows when it ends. It sends no request. See Values for a pure function.
+// before. It also returns true for every time if the lease is over by now, and for an
+// adopted lease, because only etcd knows when such a lease ends. It sends no request. See
+// Values for a pure function.
 func (l *Lease) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }
 
-// Remaining returns how long the lease lasts from the given time on, unless it is
-// renewed before, and 0 where Expired returns true. It sends no request. See Values for
-// a pure function.
+// Remaining returns how long the lease lasts from the given time on, unless it is renewed
+// before. It returns 0 if Expired returns true. It sends no request. See Values for a
+// pure function.
 func (l *Lease) Remaining(now time.Time) time.Duration {
 	left := l.remaining()
 	if left <= 0 {
@@ -255,24 +255,24 @@ func (l *Lease) remaining() time.Duration {
 	return s.claim.Remaining()
 }
 
-// Context returns a context that carries the token and ends when work must stop. That
-// is some time before the end of the lease, so that the handler can stop in time, and at
-// once when the item is completed or lost. The context is a hint; see Check.
+// Context returns a context that carries the token and ends when work must stop. It ends
+// some time before the lease does, so that the handler can stop in time. It ends at once
+// when the item is completed or lost. The context is a hint; see Check.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done is closed when the lease is over.
 func (l *Lease) Done() <-chan struct{} { return l.done }
 
 // Err returns nil while the lease is held as far as this process knows. After a verb of
-// this worker it returns an error that matches etcdclaims.ErrReleased, after a loss one
-// that matches etcdclaims.ErrLost.
+// this worker, the error matches etcdclaims.ErrReleased. After a loss, it matches
+// etcdclaims.ErrLost.
 func (l *Lease) Err() error {
 	_, _, _, _, err := l.snapshot()
 	return err
 }
 
-// Check returns nil if the item is this worker's now, by the process's clock. It sends
-// no request: call it right before each effect.
+// Check returns nil if this worker has the item now, by the clock of the process. It
+// sends no request: call it right before each effect.
 //
 // Check starts to fail when a verb that ends the lease is sent, because another worker
 // can have the item before the reply arrives. If the verb changed nothing, Check returns

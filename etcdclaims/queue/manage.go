@@ -45,8 +45,9 @@ type Info struct {
 	// Note is the worker's note of a taken item, see Lease.Note. Only Look sets it.
 	Note []byte
 	// Until is when the lease of a taken item ends unless it is renewed, as far as etcd
-	// knows, by the wall clock of the reader. If the worker is dead the item is visible
-	// again a second later. Zero if that is not known. Only Look sets it.
+	// knows, by the wall clock of the reader. If the worker is dead, the item is visible
+	// again at most a second later. Zero means that the end is not known. Only Look sets
+	// it.
 	Until time.Time
 }
 
@@ -60,7 +61,8 @@ type found struct {
 	notes []*mvccpb.KeyValue
 }
 
-// Look returns an item with its payload, wherever it is. It changes nothing.
+// Look returns an item with its payload: an item of the queue, a dead letter, or one that
+// was completed and is remembered. It changes nothing.
 //
 // Errors: ErrNotFound if the item is neither in the queue nor remembered, and those of
 // reading from etcd.
@@ -240,7 +242,7 @@ func (q *Queue) changed(ctx context.Context, s *session, f found, verb string) (
 	return end.verb == verb, err
 }
 
-// Cancel removes an item that no worker has. A dead letter is such an item, too.
+// Cancel removes an item that no worker has, or a dead letter.
 //
 // Errors: ErrNotFound if there is no such item, ErrTaken if a worker has it, and
 // etcdclaims.ErrUnknown if a lost reply could not be resolved. If two calls cancel an item at
@@ -258,8 +260,8 @@ func (q *Queue) Cancel(ctx context.Context, id string) error {
 	})
 }
 
-// SetPriority changes the priority of an item that waits, vested or not. An item that
-// has the priority already is left as it is.
+// SetPriority changes the priority of an item that waits, vested or not. It changes
+// nothing if the item has that priority already.
 //
 // Errors: ErrNotFound if no such item waits, ErrTaken if a worker has it, and
 // etcdclaims.ErrUnknown if a lost reply could not be resolved.
@@ -287,9 +289,9 @@ type pausing struct {
 	At      time.Time `json:"at"`
 }
 
-// Pause stops all claiming from the queue, in all processes, until Resume. Stats
-// returns who paused the queue and why; the first MaxErrorBytes of why are kept. Items
-// that workers have stay with them.
+// Pause stops all claiming from the queue, in all processes, until Resume. Stats returns
+// who paused the queue and why, with the first MaxErrorBytes of why. Workers keep the
+// items that they have.
 //
 // Errors: ErrPaused if the queue is paused already.
 func (q *Queue) Pause(ctx context.Context, why string) error {

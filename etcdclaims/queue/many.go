@@ -18,33 +18,33 @@ import (
 	"go.uber.org/zap"
 )
 
-// ManyConfig says how WorkMany works.
+// ManyConfig configures WorkMany.
 type ManyConfig struct {
-	// Queue returns the configuration of the queue of a name, and whether this process
-	// serves it. Default: all queues, with the order and the bounds that are stored, as
-	// Open has them.
+	// Queue returns the configuration of the queue with the given name, and whether this
+	// process serves it. Default: the process serves all queues, each with its stored
+	// order and bounds, as Open does.
 	Queue func(name string) (cfg Config, serve bool)
-	// Worker says how items are handled. Its Concurrency is for all queues together.
-	// Lease.Queue returns which queue an item is from.
+	// Worker configures how items are handled. Its Concurrency counts the items of all
+	// queues together. Lease.Queue returns the queue of an item.
 	Worker WorkerConfig
-	// Logger receives what happens to queues as a whole. Default: none.
+	// Logger receives events of queues as a whole. Default: none.
 	Logger *zap.Logger
 }
 
 // WorkMany handles the items of all queues under the client's prefix that have work,
-// until ctx ends; then it stops as Work does. Queues are found by the keys that name
-// those with work, so any number of empty ones costs nothing.
+// until ctx ends; then it stops as Work does. It finds these queues by keys that name
+// them, so empty queues cost nothing.
 //
-// Queues are served in turn: a free handler takes from the queue that was served longest
-// ago and has visible items. Ties are broken at random. A queue with ten thousand items
-// delays one with a single item by one turn.
+// Queues are served in turn. A free handler takes an item from the queue that was served
+// longest ago, of those with visible items. Ties are broken at random. A queue with ten
+// thousand items delays a queue with one item by one turn.
 //
-// It returns nil after a clean stop, and an error if the configuration is wrong or the
-// queues cannot be read, as for lack of permission: then it has stopped as at the end of
-// ctx. A queue that cannot be served is logged and tried again.
+// It returns nil after a clean stop. It stops in the same way and returns an error if the
+// configuration is wrong, or if the queues cannot be read, for example for lack of
+// permission. A queue that cannot be served is logged and tried again.
 //
-// At rest WorkMany sends one read each ten seconds, which finds the queues of which a
-// watch did not report.
+// At rest WorkMany sends one read each ten seconds, which finds queues that its watch did
+// not report.
 func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) error {
 	if claims.Passthrough() {
 		return fmt.Errorf("work on many queues: %w", etcdclaims.ErrPassthrough)

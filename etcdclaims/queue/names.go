@@ -10,10 +10,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Names yields the names of all queues under the client's prefix, in no particular
-// order: those that ever had an item, also if they are empty now. It reads two keys
-// for each queue, and a few more. [Active] reads less. A queue of a newer version of
-// this package is left out. An error ends the iteration.
+// Names yields the names of all queues under the client's prefix, in no particular order.
+// A queue that is empty now is included. Names reads two keys for each queue, and a few
+// more; [Active] reads less. It leaves out queues that a newer version of this package
+// made. An error ends the iteration.
 func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if claims.Passthrough() {

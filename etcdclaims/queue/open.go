@@ -8,11 +8,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Open returns access to a queue that exists, with the order and the bounds that its
-// first process gave it, for programs that do not know them: tools, and workers that
-// serve a queue of somebody else's. Fields of Config that are each process's own have
-// their defaults; a process that wants others reads [Queue.Config] and calls [New].
-// Open reads one key, and changes nothing.
+// Open returns access to a queue that exists. It is for programs that do not know the
+// order and the bounds of the queue, such as tools. Open takes these from etcd, as the
+// first process stored them. The other fields of Config have their defaults. To set them,
+// read [Queue.Config], change the fields, and call [New]. Open reads one key, and changes
+// nothing.
 //
 // Errors: ErrNoQueue if nothing was ever enqueued into or claimed from a queue of this
 // name, etcdclaims.ErrInvalidKey if no queue can have the name, and those of reading

@@ -49,10 +49,10 @@ type Queue struct {
 // errClosed ends what waits when the queue is closed.
 var errClosed = fmt.Errorf("queue closed: %w", etcdclaims.ErrClosed)
 
-// New returns access to a queue. It sends no request: the queue exists once a process
-// has enqueued into it or claimed from it. Open does the same for a queue that exists
-// already and whose order and bounds the caller does not know. A queue needs etcd: for
-// a passthrough client New returns etcdclaims.ErrPassthrough.
+// New returns access to a queue. It sends no request: the first Enqueue or Claim of any
+// process makes the queue. Open is for a queue that exists, and whose order and bounds
+// the caller does not know. A queue needs etcd: for a passthrough client New returns
+// etcdclaims.ErrPassthrough.
 func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -76,10 +76,9 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 // Name returns the queue's name.
 func (q *Queue) Name() string { return q.cfg.Name }
 
-// Close makes all waiting calls return, ends the leases of all items that this Queue
-// has, and gives the items back. They are visible again, and the attempt does not
-// count. Close takes at most ten seconds for that, also if ctx has ended. It is
-// idempotent.
+// Close makes all waiting calls return, ends the leases of all items that this Queue has,
+// and gives the items back. The items are visible again, and their attempts do not count.
+// Close takes at most ten seconds, also if ctx has ended. It is idempotent.
 func (q *Queue) Close(ctx context.Context) error {
 	q.stop(errClosed)
 	err := q.sessions.close(ctx)

@@ -18,12 +18,13 @@ type Stats struct {
 	Later int // not vested, or vested but not yet moved to the ready ones
 	Taken int // workers have them
 	Dead  int
-	// OldestReady is when the item vested that has been visible longest, among the items of
-	// the first 32 priorities. It is zero if no item is visible.
+	// OldestReady is the earliest vesting time of all visible items, among the first 32
+	// priorities. It is zero if no item is visible.
 	OldestReady time.Time
-	// Paused says who paused the queue, when and why; its At is zero if nobody did.
+	// Paused says who paused the queue, when and why. Its At is zero if the queue is not
+	// paused.
 	Paused Pausing
-	// Skipped is how often this process met a value that it could not read.
+	// Skipped is how many times this process has found a value that it cannot read.
 	Skipped int64
 }
 
@@ -34,8 +35,8 @@ type Pausing struct {
 }
 
 // Stats counts at one revision of etcd. It keeps no counters, so it is right after any
-// crash. It reads one key for each priority of visible items, in one request if the
-// priorities are those of the last call, and else in one more for each new one.
+// crash. It reads one key for each priority of visible items. That takes one request, and
+// one more for each priority that the last call did not find.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -130,8 +131,8 @@ func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*
 	return oldest, nil
 }
 
-// Active returns the names of the queues under the client's prefix that have work, or
-// had until a minute ago. It reads one key for each, not their items.
+// Active returns the names of the queues under the client's prefix that have items, or
+// had some until a minute ago. It reads one key for each queue, and no items.
 func Active(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if claims.Passthrough() {

@@ -2,8 +2,8 @@ package queue
 
 import "time"
 
-// LeaseValues is what a lease was at one instant: plain data that can be compared,
-// stored and sent, and that nothing changes. [Lease.Values] makes it.
+// LeaseValues describes a lease at one instant. It is plain data that can be compared,
+// stored and sent. [Lease.Values] returns it.
 type LeaseValues struct {
 	ID       string // see Lease.LeaseID
 	Item     string // the item's id
@@ -11,8 +11,8 @@ type LeaseValues struct {
 	Holder   string // see Lease.Holder
 	Obtained time.Time
 	// Expires is when the lease ends unless it is renewed, by the wall clock of the
-	// process. Of a lease that is over it is when the process learned that. It is zero
-	// for an adopted lease: only etcd knows when that one ends.
+	// process. For a lease that is over, it is when the process learned that. It is zero
+	// for an adopted lease, because only etcd knows when such a lease ends.
 	Expires time.Time
 	Key     string // the item's place in the order of its queue, see Lease.Key
 }
@@ -22,7 +22,7 @@ type LeaseValues struct {
 func (v LeaseValues) Expired(now time.Time) bool { return !now.Before(v.Expires) }
 
 // Remaining returns how long the lease lasts from an instant on, unless it is renewed
-// before, and 0 once it has expired. It is a pure function.
+// before. It returns 0 if the lease has expired. It is a pure function.
 func (v LeaseValues) Remaining(now time.Time) time.Duration {
 	if v.Expired(now) {
 		return 0

@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Outcome is what became of an item that was not completed.
+// Outcome describes what happened to an item that was not completed.
 type Outcome struct {
 	// Dead is set if the item went to the dead letters.
 	Dead bool
@@ -74,8 +74,8 @@ type failOption func(*failOptions)
 
 func (f failOption) applyFail(o *failOptions) { f(o) }
 
-// Backoff makes the item wait for base after its first failure, twice as long after
-// each further one, and never longer than limit, with the last half of it random.
+// Backoff makes the item wait for base after its first failure, twice as long after each
+// further failure, and never longer than limit. The second half of each wait is random.
 func Backoff(base, limit time.Duration) FailOption {
 	return failOption(func(o *failOptions) { o.backoff = etcdclaims.ExponentialBackoff(base, limit) })
 }
@@ -87,10 +87,11 @@ func BackoffFunc(f etcdclaims.Backoff) FailOption {
 }
 
 // Fail records that the attempt failed, and why. The item waits for its back-off, and
-// becomes visible again behind its equals. It goes to the dead letters if it has had all
-// its attempts, or if the cause is marked with etcdclaims.Permanent. A cause marked with
-// etcdclaims.RetryAfter sets the back-off. Fail returns what became of the item. Its
-// errors are those of all verbs, see the package documentation.
+// then becomes visible again, behind the items of its priority that became visible
+// before. It becomes a dead letter after its last attempt, or if the cause is marked with
+// etcdclaims.Permanent. A cause marked with etcdclaims.RetryAfter sets the back-off. Fail
+// returns what became of the item. Its errors are those of all verbs, see the package
+// documentation.
 func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outcome, error) {
 	if cause == nil {
 		cause = errors.New("no cause was given")

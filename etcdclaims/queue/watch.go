@@ -12,21 +12,21 @@ import (
 	"go.uber.org/zap"
 )
 
-// Watch yields what happens in the queue from now on, without payloads. It begins with
-// EventSynced. What was there before is returned by Waiting, Leased and DeadLetters, called
-// after that. It ends when ctx ends, the queue is closed, or the loop is left.
+// Watch yields the changes of the queue from now on, without payloads. The first value is
+// EventSynced. To learn of earlier items, call Waiting, Leased and DeadLetters after
+// that. Watch ends when ctx ends, the queue is closed, or the loop is left.
 //
 // Events of one item come in their order. Watch survives disconnections without missing
-// events. If etcd has compacted them meanwhile it yields EventResynced. Up to 4,096 changes
-// are buffered for a slow consumer, which then gets EventResynced, too. An error is the last
-// value. It is one that retrying would not change, such as a missing permission.
+// events. If etcd has compacted events meanwhile, Watch yields EventResynced. It also
+// does so if the consumer is more than 4,096 changes behind. An error is the last value.
+// Only errors that retrying cannot change are yielded, such as a missing permission.
 //
-// Watch does not compare what it yields with what is in etcd. If etcd, or a proxy before
-// it, omits events from a watch that lives on, Watch does not notice. A consumer that
+// Watch does not compare its events with the state of etcd. If etcd, or a proxy before
+// it, omits events from a watch without ending it, Watch does not notice. A consumer that
 // must not miss a change reads Waiting, Leased and DeadLetters again now and then.
 //
 // Watch is for observers. Its events arrive late, so never treat one as a claim. A
-// repeated Heartbeat, and a lease that moves to another process, are no events.
+// repeated Heartbeat yields no event, nor does a lease that moves to another process.
 func (q *Queue) Watch(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

@@ -16,29 +16,30 @@ import (
 	"go.uber.org/zap"
 )
 
-// Handler handles an item. Its context carries the lease's token, and ends when the
-// item is lost, the timeout passes, or the worker has to stop at once. The item is
+// Handler handles an item. The context carries the lease's token. It ends when the item
+// is lost, when the timeout passes, or when the worker must stop at once. The item is
 // completed if it returns nil, and fails if it returns an error, panics or calls
 // runtime.Goexit. Errors made by SnoozeFor, etcdclaims.Permanent and
-// etcdclaims.RetryAfter say what becomes of the item. A handler may call the verbs
-// of the lease itself; then what it returns does not matter.
+// etcdclaims.RetryAfter decide what becomes of the item. A handler may call the verbs of
+// the lease itself. The result of the handler then has no effect.
 type Handler func(ctx context.Context, l *Lease) error
 
 // Middleware wraps a handler.
 type Middleware func(next Handler) Handler
 
-// WorkerConfig says how Work works. Handler or Handlers is required.
+// WorkerConfig configures Work. Handler or Handlers is required.
 type WorkerConfig struct {
 	// Concurrency is how many items are handled at the same time. Default:
 	// GOMAXPROCS.
 	Concurrency int
 	// Batch is how many items are claimed at once at most. Default: Concurrency.
 	Batch int
-	// Timeout is how long a handler may take. Then its context ends; if it has not
-	// returned after another Grace, its item fails without it, and what it writes
-	// later under its fence is refused. Negative: no limit. Default: 30 s.
+	// Timeout is how long a handler may take. Then its context ends. If it has not
+	// returned after another Grace, its item fails, and later writes under its fence are
+	// refused. Negative: no limit. Default: 30 s.
 	Timeout time.Duration
-	// Grace is how long a handler that was told to stop may take. Default: 5 s.
+	// Grace is how long a handler may take to return after its context has ended.
+	// Default: 5 s.
 	Grace time.Duration
 	// Handlers handle items by their topic.
 	Handlers map[string]Handler
@@ -56,8 +57,8 @@ type snoozeError struct{ d time.Duration }
 
 func (e snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.d) }
 
-// SnoozeFor returns an error by which a handler asks for its item to be visible
-// again in d, without counting the attempt.
+// SnoozeFor returns an error for handlers. A handler that returns it makes its item
+// visible again after d, and the attempt does not count.
 func SnoozeFor(d time.Duration) error { return snoozeError{max(d, 0)} }
 
 // PanicError is the failure of a handler that panicked.
@@ -73,11 +74,11 @@ var (
 	errTimeout = errors.New("handler took longer than its timeout")
 )
 
-// Work handles items until ctx ends. Then it claims no more, and lets the handlers
-// that run finish within their timeout and Grace. Items that it had claimed and not
-// begun are given back; the attempt does not count. It returns nil after a clean
-// stop, and an error if the configuration is wrong or etcd refuses the claiming for
-// good, as for lack of permission.
+// Work handles items until ctx ends. Then it stops claiming, and lets running handlers
+// finish within their timeout and Grace. It gives back items that it had claimed and not
+// begun; their attempts do not count. It returns nil after a clean stop. It returns an
+// error if the configuration is wrong, or if etcd refuses claims for a reason that lasts,
+// such as a missing permission.
 func (q *Queue) Work(ctx context.Context, cfg WorkerConfig) error {
 	w, err := q.newWorker(cfg)
 	if err != nil {
