@@ -18,11 +18,11 @@ import (
 // RunNow, Backfill, or another After. If the other job fails, is lost or is left out, the
 // job does not run for that tick.
 //
-// The tick is requested in the transaction that records the success, so it is neither lost
-// nor requested twice, whatever dies in between. The job's Overlap applies to it, and its
-// StartDeadline, counted from the nominal time. While the job is paused, such ticks are
-// recorded as skipped. Add the job in all processes: a process that does not have it
-// requests nothing.
+// The tick is requested in the transaction that records the success, so it is neither
+// lost nor requested twice, whichever process dies in between. The job's Overlap applies
+// to it, and its StartDeadline, counted from the nominal time. While the job is paused,
+// such ticks are recorded as skipped. Add the job in all processes: a process that does
+// not have it requests nothing.
 //
 // Job.Overdue has no effect on such a schedule. Add refuses Except and Only with it, a circle
 // of jobs, and more than 32 jobs after one. A job that is defined at run time has

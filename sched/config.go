@@ -41,11 +41,12 @@ type Config struct {
 	// client, to etcdclaims.Config.Logger. Info: ticks that a policy skipped,
 	// ownership acquired, jobs registered. Default: none.
 	Logger *zap.Logger
-	// ICal parses the iCalendar texts of definitions (CalendarData.ICal). It is
-	// ical.ParseText of package sched/ical, which links two more libraries. The zone is that
-	// of dates and of times without one. Set it in all processes that run or define jobs
-	// with such texts. The calendar needs a String method that identifies its content. ICal
-	// must be safe for concurrent use. By default no such text can be parsed.
+	// ICal parses the iCalendar texts of definitions (CalendarData.ICal). Use
+	// ical.ParseText of package sched/ical, which links two more libraries. The argument
+	// zone is the zone of dates, and of times that name no zone. Set it in all processes
+	// that run or define jobs with such texts. The calendar needs a String method that
+	// identifies its content. ICal must be safe for concurrent use. By default no such
+	// text can be parsed.
 	ICal func(text, zone string) (Calendar, error)
 	// Middleware wraps the handler of each tick that this process runs. The first is the
 	// outermost. What it does counts as part of the run: a panic in it fails the tick. Default:
@@ -65,8 +66,9 @@ type Middleware func(next Handler) Handler
 // functions are not called. A hook is called on the goroutine of the event and must
 // not block: the hooks of an owner delay all ticks.
 type Hooks struct {
-	// Asked is called by RunNow and Backfill with the context of the caller. What it returns
-	// is the Trace of the ticks that the request makes. More than 64 bytes are left out.
+	// Asked is called by RunNow and Backfill with the context of the caller. The result
+	// becomes the Trace of the requested ticks. A result of more than 64 bytes is
+	// dropped.
 	Asked func(ctx context.Context) (trace string)
 	// Elected is called when this process has become the owner of the group.
 	Elected func(fence int64)
@@ -84,13 +86,14 @@ type Hooks struct {
 	Left func(Entry)
 	// Overdue is called when a tick of a job has not ended by its Job.Overdue. The
 	// explanation says why, such as not admitted or running; its Fate is FateUnknown if
-	// etcd cannot be read. It is called in the owner of the group. If the group has none,
-	// or etcd cannot be read, it is called in each process that runs. A minute later
-	// every process that runs also reports ticks of jobs for which the owner has no Overdue,
-	// or has admitted no tick so far: the owner may not have the job. If the owner changes,
-	// Overdue can be called again for the same tick. If more than one tick reaches the bound in
-	// the meantime, as while the process is suspended, it is called for the newest.
-	// It has a goroutine of its own, and delays other calls of Overdue only.
+	// etcd cannot be read. It is called in the owner of the group. If the group has no
+	// owner, or etcd cannot be read, it is called in each process that has called Run. A
+	// minute later each of these processes also reports ticks of jobs for which the owner
+	// has no Overdue, or has admitted no tick so far: the owner may not have the job. If
+	// the owner changes, Overdue can be called again for the same tick. If several ticks
+	// reach the bound before Overdue is called, for example while the process is
+	// suspended, it is called for the newest. It is called on a goroutine of its own, so
+	// it delays only other calls of Overdue.
 	Overdue func(Explanation)
 	// ClockJumped is called when the wall clock and the monotonic clock have diverged
 	// by more than a second since they were last read. That happens when the wall

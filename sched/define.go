@@ -29,10 +29,10 @@ type notice struct {
 // notices every five seconds.
 const mostDefinitions = 2000
 
-// Define stores the definition of a job, which the group runs from then on, and returns its
-// version. It works in any process of the group, also in one that does not call Run or has
-// no function for the kind. The owner of the group takes the definition up within
-// milliseconds, and within five seconds if its watch hears nothing.
+// Define stores the definition of a job, which the group runs from then on, and returns
+// its version. It works in any process of the group, also in one that does not call Run
+// or has no function for the kind. The owner of the group takes the definition up within
+// milliseconds. If its watch reports nothing, that takes up to five seconds.
 //
 // If Definition.Version is zero, the job must not be defined yet. To change a job, read its
 // Definition, edit it and pass it with its Version: Define fails if another process has
@@ -41,11 +41,11 @@ const mostDefinitions = 2000
 //
 // A change has the effect that the same change of a job in code has. If the text of the
 // schedule or the Revision changes, ticks of the old one that came due and were not
-// admitted are not caught up with. The text of the schedule includes After, and the days or
-// the events of Except and Only: adding a date changes it, and another order of the dates, or
-// another summary of an event, does not. If After changes, ticks that were requested and not
-// admitted are dropped. Runs in progress continue as they began. A tick that waits begins
-// with the new payload.
+// admitted are not caught up with. The text of the schedule includes After, and the days
+// or the events of Except and Only. So a new date changes it. Another order of the dates,
+// or another summary of an event, does not change it. If After changes, ticks that were
+// requested and not admitted are dropped. Runs in progress continue as they began. A tick
+// that waits begins with the new payload.
 //
 // A group has at most 2,000 definitions; calls at the same time can exceed that by a few.
 // JobInfo.Problem reports a definition that the owner of the group cannot run.
@@ -154,11 +154,11 @@ func (s *Scheduler) roomForDefinition(ctx context.Context) error {
 // mostOrderly is how many tries of Undefine require that no tick came due or began meanwhile.
 const mostOrderly = 3
 
-// Undefine removes the definition of a job, if it has the version, or [AnyVersion]. No tick
-// of the job is admitted or begins after that. The ticks that wait have one record
-// together: as withdrawn, or with the outcome of the first one's last attempt. Requests,
-// skips and a pause are removed. Runs in progress continue and are recorded, and are not
-// tried again. Call Cancel after Undefine to end them.
+// Undefine removes the definition of a job, if it has the version, or [AnyVersion]. No
+// tick of the job is admitted or begins after that. The ticks that wait get one record
+// together. Its outcome is withdrawn, or that of the last attempt of the first tick.
+// Requests, skips and a pause are removed. Runs in progress continue and are recorded,
+// and are not tried again. Call Cancel after Undefine to end them.
 //
 // If ticks keep coming due or beginning while Undefine tries, it removes the ticks that
 // wait without a record. Then no tick of the next second is admitted either, even if the
@@ -250,9 +250,9 @@ func (s *Scheduler) Definition(ctx context.Context, job string) (d Definition, e
 	return d, nil
 }
 
-// Definitions yields all definitions of the group, in no particular order. A definition that
-// this version of the package cannot read is an error, after which the sequence goes on.
-// Any other error ends it.
+// Definitions yields all definitions of the group, in no particular order. For a
+// definition that this version of the package cannot read, it yields an error, and then
+// goes on. Any other error ends the sequence.
 func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error] {
 	return func(yield func(Definition, error) bool) {
 		if s.Passthrough() {

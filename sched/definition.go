@@ -31,13 +31,15 @@ type Definition struct {
 	// runs after each success of that one, with the same nominal time; see [After]. The other
 	// job need not exist yet: until it does, JobInfo.Problem reports that.
 	//
-	// A success requests a tick if the process that records it has heard of the definition,
-	// usually within milliseconds of Define. A process of a version before Definition.After
-	// existed requests none. Define refuses a circle of jobs, and more than 32 jobs after one.
+	// A success requests a tick if the process that records it has heard of the
+	// definition, usually within milliseconds of Define. A process with an older version
+	// of this package, which does not know Definition.After, requests none. Define
+	// refuses a circle of jobs, and more than 32 jobs after one.
 	After string
-	// Except has the instants of Schedule that are left out, and Only those that are kept;
-	// see the functions [Except] and [Only]. With both, an instant is due if Only covers it and
-	// Except does not. Nil means no calendar. Both are nil if After is set.
+	// Except covers the instants of Schedule that are left out, and Only the instants
+	// that are kept; see the functions [Except] and [Only]. With both, an instant is due
+	// if Only covers it and Except does not. Nil means no calendar. Both are nil if After
+	// is set.
 	Except, Only *CalendarData
 	// Kind names the function that runs the job. It is UTF-8 of 1 to 200 bytes, without
 	// control characters.

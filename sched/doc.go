@@ -73,9 +73,9 @@
 // old one already ran. Package calendar describes how to use one
 // version everywhere. UTC is not affected.
 //
-// Without etcd, with a nil client, a Scheduler runs its jobs in this process alone,
-// whatever other processes do; see [New]. Nothing is recorded then, and AtLeastOnce
-// and PauseOnFailure have no effect.
+// With a nil client, which has no etcd, a Scheduler runs its jobs in this process, and
+// does not coordinate with other processes; see [New]. Nothing is recorded then, and
+// AtLeastOnce and PauseOnFailure have no effect.
 //
 // # Concurrency
 //
@@ -95,9 +95,8 @@
 // nobody renews, so that the next run begins when that lease has expired, and the record
 // says that the handler did not return.
 //
-// The owner does its kinds of work in turn. A long backlog, or a job that is always
-// due, delays a RunNow, a Pause or a new job by one round of that work at most: about a
-// second on a busy owner. The cost of a group grows with
-// the number of ticks that are due, not with the number of its jobs.
-// docs/scheduling.md has the figures.
+// The owner does its kinds of work in turn. So a long backlog, or a job that is always
+// due, delays a RunNow, a Pause or a new job by at most one round of that work. That is
+// about a second on a busy owner. The cost of a group grows with the number of ticks that
+// are due, not with the number of its jobs. docs/scheduling.md has the figures.
 package sched

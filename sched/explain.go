@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Fate is what became of a tick.
+// Fate is what has become of a tick so far.
 type Fate string
 
 // The fates of ticks.
@@ -26,8 +26,8 @@ const (
 	FateDone      Fate = "done"      // the tick is recorded; Entry has its outcome
 	FateExhausted Fate = "exhausted" // the last attempt failed; Entry has its outcome
 	FateMissed    Fate = "missed"    // given up together with others; Entry is the record that counts it
-	FateBefore    Fate = "before"    // before the job, or this revision of its schedule, was registered
-	FateUnknown   Fate = "unknown"   // decided, and without a record
+	FateBefore    Fate = "before"    // from before the registration of the job, or of this revision of its schedule
+	FateUnknown   Fate = "unknown"   // decided, but without a record
 )
 
 // Explanation is what became of one tick of a job, and why.
@@ -47,8 +47,8 @@ func (x Explanation) String() string { return x.Text }
 // Backfill are. The records of a job are limited to Job.History, so the fate of an old tick
 // is unknown.
 //
-// If this process does not know the schedule (see [JobInfo]), each instant is taken for one
-// of the schedule.
+// If this process does not know the schedule (see [JobInfo]), Explain assumes that the
+// instant is one of the schedule.
 //
 // Errors: [ErrUnknownJob], etcdclaims.ErrPassthrough, and those of the etcd client.
 func (s *Scheduler) Explain(ctx context.Context, job string, nominal time.Time) (Explanation, error) {

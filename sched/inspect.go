@@ -24,16 +24,16 @@ type JobInfo struct {
 	Delivery string // "at-most-once" or "at-least-once"
 	Kind     string // the kind of the definition; empty for a job in code
 	Version  int64  // the version of the definition; 0 if the job is not defined
-	// Problem is why the job does not run as it is defined: the owner of the group cannot run
-	// the definition, has not taken it up yet, it was removed, the job in its After is
-	// unknown, or it has never run and its schedule has no instant any more. It is empty if
-	// there is no problem.
+	// Problem is why the job does not run as it is defined. The reasons are: the owner of
+	// the group cannot run the definition, or has not taken it up yet; the definition was
+	// removed; the job in its After is unknown; the job has never run, and its schedule
+	// has no further instant. Problem is empty if the job runs as defined.
 	Problem string
 	Since   time.Time // when the owner registered this revision of the job
 	High    time.Time // the high-water mark: all ticks up to here are decided
-	// Next is when the next tick is due that is not in Skips. It is zero if no tick follows, if the job is
-	// paused, or if this process does not know the schedule: the job was not added
-	// here, and Cron cannot parse its text.
+	// Next is when the next tick is due, apart from those in Skips. It is zero if no tick
+	// follows, if the job is paused, or if this process does not know the schedule: the
+	// job was not added here, and Cron cannot parse its text.
 	Next time.Time
 	// Overdue is the nominal time of the oldest scheduled tick that has not ended by
 	// Job.Overdue, by the clock of this process. It is zero if there is none.
@@ -42,10 +42,10 @@ type JobInfo struct {
 	Failures int        // runs that failed in a row, counted if PauseOnFailure is set
 	Waiting  []TickInfo // admitted ticks that have not begun
 	Running  []TickInfo // runs that are recorded as in progress; their processes may have died since
-	// Requests is how many requests of RunNow, of Backfill, and of ticks after another job wait
-	// for the owner of the group. They wait for long only if the owner cannot run the job: see
-	// Problem. Then at most 128 requests after another job wait. The owner drops the oldest
-	// of more, and records them.
+	// Requests is how many requests of RunNow, of Backfill, and of ticks after another
+	// job wait for the owner of the group. They wait for long only if the owner cannot
+	// run the job: see Problem. At most 128 requests after another job then wait. If
+	// there are more, the owner drops the oldest, and records them.
 	Requests int
 	Last     *Entry        // the newest record; nil if there is none
 	Skips    []SkippedTick // the ticks that SkipTick leaves out and that are not recorded yet, oldest first

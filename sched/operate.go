@@ -208,7 +208,7 @@ const mostForgotten = 30
 // settles them.
 //
 // If a process still has the job, it registers the job as new when it is the owner.
-// RunOnStart is then due again, and older ticks are not.
+// RunOnStart is then due again, but older ticks are not.
 //
 // Errors: [ErrUnknownJob], [ErrStillRunning], and those of
 // etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the job may

@@ -36,7 +36,7 @@ func (o Outcome) bad() bool {
 	return false
 }
 
-// The errors of this package, for errors.Is.
+// Errors of this package. Test with errors.Is.
 var (
 	// ErrCancelled is the cause of a handler's context that ended because the run was
 	// cancelled.
@@ -62,8 +62,8 @@ var (
 	ErrNotSkipped = errors.New("the tick is not to be skipped")
 	// ErrStillRunning is returned by Forget when a run of the job is in progress.
 	ErrStillRunning = errors.New("a run of the job is in progress")
-	// ErrVersion is returned by Define and Undefine when the definition is not of the version
-	// to replace: another process has changed, removed or made it.
+	// ErrVersion is returned by Define and Undefine when the definition does not have the
+	// version to replace: another process has changed, removed or made it.
 	ErrVersion = errors.New("the definition has another version")
 	// ErrRunning is returned by Run when the scheduler is running already.
 	ErrRunning = errors.New("the scheduler is running already")

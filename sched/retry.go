@@ -10,22 +10,23 @@ import (
 // an error after its Timeout. The tick then waits for another attempt, with Attempt one
 // greater and the same Tick.ID. Each failed attempt is recorded; Entry.Again reports
 // whether another one follows. A run whose handler did not return, or whose process died,
-// is not retried by that; see [Delivery].
+// is not tried again by Retry; see [Delivery].
 //
 // A tick that waits for another attempt is a waiting tick: Overlap decides about ticks
-// that come due in the meantime, and those that wait begin after it. StartDeadline, Cancel
-// and SkipTick apply to it. It outlives its process and the owner of the group. Pause does
-// not affect it.
+// that come due in the meantime, and other waiting ticks begin after it. StartDeadline,
+// Cancel and SkipTick apply to it. It outlives its process and the owner of the group.
+// Pause does not affect it.
 //
-// Use Backfill, from the nominal time to a nanosecond later, to run a tick again that has
-// no attempt left.
+// To run a tick again that has no attempt left, call Backfill, from its nominal time to a
+// nanosecond later.
 type Retry struct {
 	// Max is how many more attempts a tick has after its run failed. Attempts of
 	// AtLeastOnce do not count. At most 100. Zero means none.
 	Max int
-	// Backoff is how long the tick waits for the first of them. The wait doubles with
-	// each further one, up to 32 times Backoff. Each wait is shortened at random, to half
-	// at least, so that jobs that fail together do not begin together. Default: 1 s.
+	// Backoff is the wait before the first of these attempts. The wait doubles before
+	// each further attempt, up to 32 times Backoff. Each wait is shortened at random, by
+	// at most half, so that jobs that fail together do not begin together again. Default:
+	// 1 s.
 	Backoff time.Duration
 	// On reports whether the tick has another attempt after a run with this error. The
 	// error of a panic begins with "panic: ". It must not block. Nil means after each

@@ -137,7 +137,7 @@ func Days(zone string, covers func(day time.Time) bool) (Calendar, error) {
 // Except returns the instants of s that c does not cover. An instant that c covers is not
 // moved to another day; it is not due. If c changes, the job has a new schedule: ticks of
 // the old one are not caught up with. Other processes cannot compute when such a job is
-// due, unless it was added there too.
+// due, unless the job was added there, too.
 func Except(s Schedule, c Calendar) Schedule { return calendar.Except(s, c) }
 
 // Only returns the instants of s that c covers. It is otherwise like [Except].

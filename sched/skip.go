@@ -16,7 +16,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// SkippedTick describes a SkipTick: a tick that must not run, by whom, and why.
+// SkippedTick describes a tick that SkipTick leaves out, with the caller and the note of
+// SkipTick.
 type SkippedTick struct {
 	Nominal time.Time
 	By      string // the Config.Owner of the client
@@ -51,11 +52,12 @@ func skipsFrom(kvs []*mvccpb.KeyValue) (skips []skip, unreadable error) {
 // mostSkips is how many ticks of a job can be skipped at a time.
 const mostSkips = 100
 
-// SkipTick leaves out the tick of the job that is due at the nominal time, without a
-// jitter. UnskipTick takes that back until the tick is due. A tick that was admitted and
-// waits, also for another attempt, is taken back at once. The tick is recorded as skipped
-// when it is due, with the Config.Owner of the client and the note why. CatchUp treats it
-// as if the schedule did not have it. Backfill and RunNow are not affected.
+// SkipTick leaves out the tick of the job with that nominal time, which is the time
+// without jitter. UnskipTick can take that back until the tick is due. A tick that was
+// admitted and waits, also for another attempt, is taken back at once. The tick is
+// recorded as skipped when it is due, with the Config.Owner of the client and the note
+// why. CatchUp treats it as if the schedule did not have it. Backfill and RunNow are not
+// affected.
 //
 // At most 100 ticks of a job can be skipped at a time. If this process does not know the
 // schedule (see [JobInfo]), SkipTick accepts any instant.

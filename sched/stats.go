@@ -9,11 +9,11 @@ type Stats struct {
 	Owner bool
 	// Running is how many runs this process has.
 	Running int
-	// NextDue is when the next tick is due that the owner has not admitted, with its
-	// jitter. If it is in the past, a tick is overdue: the owner is busy, etcd does not
-	// answer, or the clock was put back. It is zero if no tick follows, and if this
-	// process is not the owner. Paused jobs, and jobs whose state the owner is reading,
-	// do not count.
+	// NextDue is when the next tick should start that the owner has not admitted: its
+	// nominal time plus its jitter. If it is in the past, a tick is overdue: the owner is
+	// busy, etcd does not answer, or the clock was put back. It is zero if no tick
+	// follows, and if this process is not the owner. Paused jobs, and jobs whose state
+	// the owner is reading, do not count.
 	NextDue time.Time
 }
 
