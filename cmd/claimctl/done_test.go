@@ -53,6 +53,7 @@ var verbs = map[string]struct {
 	"queue resume":           {func(s *stage) []string { s.ctl("queue", "pause", "mail"); return []string{"mail"} }, []string{"queue"}, "queue"},
 	"queue cancel":           {func(s *stage) []string { s.enqueue(); return []string{"mail", s.key} }, []string{"queue", "item"}, "item"},
 	"queue dead redrive":     {func(s *stage) []string { s.bury(); return []string{"mail", s.key} }, []string{"queue", "item"}, "item"},
+	"queue dead purge":       {func(s *stage) []string { s.bury(); return []string{"mail", "--yes"} }, []string{"queue", "items"}, "items"},
 	"queue dead redrive-all": {func(s *stage) []string { s.bury(); return []string{"mail"} }, []string{"queue", "items"}, "items"},
 }
 

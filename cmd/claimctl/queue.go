@@ -165,7 +165,21 @@ func (a *app) queueCommand() *cobra.Command {
 		n, err := q.RedriveAll(ctx)
 		return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %d items", n)
 	})
-	dead.AddCommand(deadList, redrive, all)
+	var older time.Duration
+	var yes bool
+	purge := verb("purge QUEUE", "Remove dead letters for good", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
+		if older < 0 {
+			return usageError("queue dead purge: --older-than %v is negative", older)
+		}
+		if !yes {
+			return usageError("queue dead purge: removes dead letters of %q for good; repeat with --yes", q.Name())
+		}
+		n, err := q.Purge(ctx, time.Now().Add(-older))
+		return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n}, "removed %d dead letters", n)
+	})
+	purge.Flags().DurationVar(&older, "older-than", 0, "only those that died before this time, by this host's clock")
+	purge.Flags().BoolVar(&yes, "yes", false, "remove them")
+	dead.AddCommand(deadList, redrive, all, purge)
 	cmd.AddCommand(list, stats, show, waiting, taken, pause, resume, cancel, dead)
 	return cmd
 }

@@ -42,7 +42,7 @@ func (t *Telemetry) observe(ctx context.Context, call etcdclaims.Call) etcdclaim
 		o.mode = "wait"
 	}
 	if o.acquire.IsRecording() {
-		o.acquire.SetAttributes(keyKey.String(o.key), keyMode.String(o.mode))
+		o.acquire.SetAttributes(o.t.spanKey(o.key, o.template), keyTemplate.String(o.template), keyMode.String(o.mode))
 	}
 	return o
 }
@@ -62,12 +62,20 @@ func (o *observer) Acquired(a etcdclaims.Acquisition) {
 	}
 	_, span := o.t.tracer.Start(parent, "etcdclaims.hold", opts...)
 	if span.IsRecording() {
-		span.SetAttributes(keyKey.String(o.key), keyFence.String(formatFence(a.Token.Fence)))
+		span.SetAttributes(o.t.spanKey(o.key, o.template), keyTemplate.String(o.template), keyFence.String(formatFence(a.Token.Fence)))
 		if a.Attempt > 0 {
 			span.SetAttributes(attribute.Int("etcdclaims.attempt", a.Attempt))
 		}
 	}
 	o.hold.Store(&span)
+}
+
+// spanKey is the attribute by which spans name a key.
+func (t *Telemetry) spanKey(key, template string) attribute.KeyValue {
+	if t.hideKeys {
+		key = template
+	}
+	return keyKey.String(key)
 }
 
 // Returned ends the span of the call.

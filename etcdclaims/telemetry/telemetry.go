@@ -28,16 +28,20 @@ type Config struct {
 	// a key, and of etcdclaims.job for the name of a job. It should return few
 	// different values. It must be safe for concurrent use. Default: KeyTemplate.
 	KeyTemplate func(key string) string
+	// HideKeys makes spans and their events name keys by their templates only, for keys
+	// that collectors of traces must not see. By default they have keys in full.
+	HideKeys bool
 }
 
 // Telemetry measures any number of clients, schedulers, queues and gates of one
 // process. It is safe for concurrent use.
 type Telemetry struct {
-	tracer  trace.Tracer
-	keys    *templates
-	jobs    *templates
-	workers *templates // names of queues that have workers
-	options options
+	tracer   trace.Tracer
+	hideKeys bool
+	keys     *templates
+	jobs     *templates
+	workers  *templates // names of queues that have workers
+	options  options
 	instruments
 
 	mu         sync.Mutex
@@ -59,6 +63,7 @@ func New(cfg Config) (*Telemetry, error) {
 	}
 	t := &Telemetry{
 		tracer:     cfg.TracerProvider.Tracer(scope),
+		hideKeys:   cfg.HideKeys,
 		keys:       newTemplates(cfg.KeyTemplate),
 		jobs:       newTemplates(cfg.KeyTemplate),
 		workers:    newTemplates(func(name string) string { return name }), // as WatchQueue has them

@@ -30,6 +30,7 @@ func (q *request) claims() (any, error) {
 // linesPage lists the keys that callers wait for.
 type linesPage struct {
 	Lines []lineRow
+	Pager pager
 	More  bool
 	Fresh Fresh
 }
@@ -46,6 +47,7 @@ func (q *request) lines() (any, error) {
 	b := q.useClaims("")
 	all, fresh := q.allLines()
 	p := linesPage{Fresh: fresh, More: len(all) == mostRows}
+	all, p.Pager = paged(q, all)
 	for _, l := range all {
 		holder, _ := b.holder(l.Key)
 		p.Lines = append(p.Lines, lineRow{l, holder})

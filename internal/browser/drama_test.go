@@ -28,6 +28,7 @@ var (
 var everyPage = []string{
 	"", "claims", "key?key=orders/42", "key?key=invoices/17", "key?key=ports", "key?key=table", "lines", "work", "schedules", "job?group=billing&job=nightly",
 	"job?group=billing&job=ledger", "queues", "queue?queue=mails", "queue?queue=mails&list=waiting", "item?queue=mails&id=mail-0", "sessions", "refusals", "health",
+	"groups", "group?group=shards",
 }
 
 // drama fills etcd with what a person on call has to see.
@@ -61,6 +62,8 @@ func (s *stage) drama() {
 	s.shares("ports", etcdclaims.Slots(3), clients[0], clients[3])
 	s.shares("table", etcdclaims.Shared(), clients[1], clients[2])
 
+	s.joins(clients[0], "pod-a")
+	s.joins(clients[1], "pod-b")
 	for i := range 5 {
 		err := clients[i%4].TryRunWork(ctx, fmt.Sprint("invoices/", 15+i), func(ctx context.Context, work *etcdclaims.Work) error {
 			if i == 2 {
