@@ -99,6 +99,9 @@ func (a *app) inQueue(ctx context.Context, claims *etcdclaims.Client, name strin
 	return err
 }
 
+// queueVerb makes a command about one queue.
+type queueVerb func(use, short string, args int, f func(ctx context.Context, q *queue.Queue, args []string) error) *cobra.Command
+
 func (a *app) queueCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "queue", GroupID: groupRepair, Short: "Show and repair queues and dead letters"}
 	list := &cobra.Command{
@@ -109,7 +112,6 @@ func (a *app) queueCommand() *cobra.Command {
 			})
 		},
 	}
-	// verb is a command about one queue.
 	verb := func(use, short string, args int, f func(ctx context.Context, q *queue.Queue, args []string) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Args: cobra.ExactArgs(args + 1),
@@ -154,6 +156,11 @@ func (a *app) queueCommand() *cobra.Command {
 	cancel := verb("cancel QUEUE ID", "Remove an item that no worker has", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
 		return a.done(q.Cancel(ctx, args[0]), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
 	})
+	cmd.AddCommand(list, stats, show, waiting, taken, pause, resume, cancel, a.deadCommand(verb))
+	return cmd
+}
+
+func (a *app) deadCommand(verb queueVerb) *cobra.Command {
 	dead := &cobra.Command{Use: "dead", Short: "Show and repair dead letters"}
 	deadList := verb("ls QUEUE", "List the dead letters, oldest first", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
 		return printList(a, itemHeader, mapped(q.DeadLetters(ctx), viewItem))
@@ -180,8 +187,7 @@ func (a *app) queueCommand() *cobra.Command {
 	purge.Flags().DurationVar(&older, "older-than", 0, "only those that died before this time, by this host's clock")
 	purge.Flags().BoolVar(&yes, "yes", false, "remove them")
 	dead.AddCommand(deadList, redrive, all, purge)
-	cmd.AddCommand(list, stats, show, waiting, taken, pause, resume, cancel, dead)
-	return cmd
+	return dead
 }
 
 func (v itemView) text(w io.Writer) {
