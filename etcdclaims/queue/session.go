@@ -78,6 +78,10 @@ func (s *session) watch() {
 			continue
 		case <-s.claim.Done():
 			s.mourn()
+			select { // etcd answers what is under way, so that its callers know the outcome
+			case <-time.After(requestTimeout):
+			case <-s.q.ctx.Done():
+			}
 			s.unbatch()
 		case <-s.q.ctx.Done():
 			s.mourn() // close gives the items back

@@ -109,7 +109,7 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 }
 
 // mostRevoked is how often another lease is tried, which takes about three seconds.
-const mostRevoked = 7
+const mostRevoked = 10
 
 // acquire makes the claim of a session. If somebody revokes the claim's lease as it is
 // made it is tried again with another one, a few times.
