@@ -65,8 +65,10 @@ const (
 	mostPuts  = 512              // ticks in one transaction, which is bounded in size
 	nap       = 10 * time.Second // the longest sleep; the clocks are compared after it
 	clockSlip = time.Second      // how far the clocks may diverge between two readings
-	patience  = 5                // the tries after which pauses no longer grow
+	patience  = 5                // the retries after which the delay no longer grows
 	planTime  = 50 * time.Millisecond
+
+	unreadablePause = 500 * time.Millisecond // the least one, of an owner that cannot read the jobs
 
 	admitting = "admit ticks"
 )
@@ -130,7 +132,10 @@ func (l *leadership) lead(ctx context.Context) error {
 			}
 			l.stale = true
 			if errors.Is(err, errUnreadable) {
-				retry.Pause(ctx, patience) // it may be the first in line again
+				select { // it may be the first in line again, at once
+				case <-time.After(unreadablePause + retry.Delay(patience)):
+				case <-ctx.Done():
+				}
 				return nil
 			}
 			retry.Pause(ctx, try)

@@ -103,7 +103,9 @@ func (o *outage) fail(what string, err error, fields ...zap.Field) {
 		o.mu.Unlock()
 		if tell {
 			o.log.Warn("request refused; retrying", fields...)
+			return
 		}
+		o.log.Debug("request refused; retrying", fields...)
 		return
 	}
 	away, now := o.unreachable() != nil, time.Now()

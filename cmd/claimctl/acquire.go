@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // claim makes the one call that acquires the key.
@@ -65,12 +66,10 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 	return &holding{Claim: work.Claim, work: work, maxHold: r.maxHold, begun: time.Now()}, nil
 }
 
-// retryAll is the least time between two attempts to claim several keys.
-const retryAll = 250 * time.Millisecond
-
-// claimAll claims several keys, all or none. If one is held it can wait for that one to be
-// free: then it holds none of them, so that nobody waits for this process.
-func (r *runner) claimAll(ctx context.Context, wait bool) ([]*etcdclaims.Claim, error) {
+// claimAll claims several keys, all or none. To wait it tries again and again, about every
+// half second: between two attempts it holds none of the keys and has no place in line, so
+// that nobody waits for this process.
+func (r *runner) claimAll(ctx context.Context, wait bool) (all []*etcdclaims.Claim, err error) {
 	opts := []etcdclaims.AllOption{etcdclaims.MaxHold(r.maxHold)}
 	if r.note != "" {
 		opts = append(opts, etcdclaims.Note([]byte(r.note)))
@@ -78,20 +77,16 @@ func (r *runner) claimAll(ctx context.Context, wait bool) ([]*etcdclaims.Claim, 
 	if r.minHold != 0 {
 		opts = append(opts, etcdclaims.MinHold(r.minHold))
 	}
-	for {
-		next := time.After(retryAll)
-		all, err := r.claims.TryAcquireAll(ctx, r.keys, opts...)
-		var held *etcdclaims.HeldError
-		if err == nil || !wait || !errors.As(err, &held) {
-			return all, err
-		}
-		if err := r.await(ctx, r.claims, held.Info.Key, false); err != nil {
-			return nil, fmt.Errorf("%v: %w", held, err) // it is not busy, but waited for too long
-		}
-		select {
-		case <-next: // others can be in line for a key that is free
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%v: %w", held, ctx.Err())
-		}
+	var last error
+	err = retry.Do(ctx, func(err error) bool {
+		last = err
+		return wait && (errors.Is(err, etcdclaims.ErrHeld) || errors.Is(err, etcdclaims.ErrUnknown) || isUnreachable(err))
+	}, func() error {
+		all, err = r.claims.TryAcquireAll(ctx, r.keys, opts...)
+		return err
+	})
+	if wait && err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%v: %w", last, ctx.Err()) // it is not busy, but waited for too long
 	}
+	return all, err
 }

@@ -210,7 +210,8 @@ func listed(infos iter.Seq2[etcdclaims.Info, error], owner string) iter.Seq2[cla
 // completeKeys completes the keys that are held.
 func (a *app) completeKeys(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const most = 100
-	if len(args) > 0 || a.fromEnvironment(cmd) != nil {
+	a.completing = true
+	if len(args) > 0 && cmd.Name() != "run" || a.fromEnvironment(cmd) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var keys []string

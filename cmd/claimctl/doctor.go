@@ -102,6 +102,9 @@ func (c *checkup) run(ctx context.Context) error {
 	if c.Limit < 1 || c.TTL <= 0 || c.fence < 0 || c.Stuck < 0 {
 		return usageError("doctor: --limit and --ttl must be positive; --fence must not be negative, nor --stuck")
 	}
+	if _, err := c.login(); err != nil { // a person's typing is not part of what a login takes
+		return err
+	}
 	begun := time.Now()
 	claims, done, err := c.client(etcdclaims.Config{})
 	if errors.Is(err, rpctypes.ErrAuthFailed) || err != nil && isUnreachable(err) { // a login needs etcd

@@ -246,6 +246,7 @@ func (a *app) viewed(cmd *cobra.Command, name string, f func(ctx context.Context
 // completeGroups completes the names of groups.
 func (a *app) completeGroups(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const most = 100
+	a.completing = true
 	if len(args) > 0 || a.fromEnvironment(cmd) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -34,6 +34,8 @@ type app struct {
 	given   []string // names of the flags on the command line
 	started bool     // flags and arguments were accepted
 
+	completing bool // for a shell, so that no person can be asked
+
 	in       io.Reader
 	out, err io.Writer
 }

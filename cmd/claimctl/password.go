@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,7 +23,7 @@ func (a *app) login() (*clientv3.AuthConfig, error) {
 	name, password, given := strings.Cut(a.user, ":")
 	if !given {
 		terminal, ok := a.in.(*os.File)
-		if !ok || !term.IsTerminal(int(terminal.Fd())) {
+		if !ok || a.completing || !term.IsTerminal(int(terminal.Fd())) {
 			return nil, usageError("--user %q has no password: use username:password or --password", a.user)
 		}
 		var err error
@@ -34,12 +35,30 @@ func (a *app) login() (*clientv3.AuthConfig, error) {
 	return &clientv3.AuthConfig{Username: name, Password: password}, nil
 }
 
-// askPassword asks a person at a terminal, which does not show what is typed.
+// askPassword asks a person at a terminal, which does not show what is typed. A signal that
+// interrupts leaves the terminal as it was.
 func askPassword(terminal *os.File, prompt io.Writer, name string) (string, error) {
 	if _, err := fmt.Fprintf(prompt, "Password of %s: ", name); err != nil {
 		return "", err
 	}
-	password, err := term.ReadPassword(int(terminal.Fd()))
+	fd := int(terminal.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("read the password of %s: %w", name, err)
+	}
+	signals, typed := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, interrupts...)
+	defer signal.Stop(signals)
+	defer close(typed)
+	go func() {
+		select {
+		case sig := <-signals:
+			_ = term.Restore(fd, before)
+			os.Exit(exitSignal + signalNumber(sig))
+		case <-typed:
+		}
+	}()
+	password, err := term.ReadPassword(fd)
 	_, _ = fmt.Fprintln(prompt) // the person's newline is not shown either
 	if err != nil {
 		return "", fmt.Errorf("read the password of %s: %w", name, err)

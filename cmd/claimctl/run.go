@@ -45,8 +45,9 @@ type runner struct {
 }
 
 const runText = `Run a command while this process holds KEY, and release the key as soon as the
-command has ended. Several keys are claimed in one transaction, all or none, with one
-fence; --wait then waits outside the lines of the keys, and tries when they are free. The command is run as it stands, without a shell, in a process
+command has ended. Several keys, at most 58, are claimed in one transaction, all or none,
+with one fence. With --wait it then takes no place in line, and tries about twice a
+second: whoever stands in line for one of the keys goes first. The command is run as it stands, without a shell, in a process
 group of its own.
 
 Before the claim ends the command is stopped: it gets --signal one grace before the
@@ -61,7 +62,8 @@ What the command leaves behind in its group is killed, and has ended, before the
 key is released.
 
 The command finds in its environment: FENCING_TOKEN (send it along with requests),
-CLAIM_KEY, CLAIM_KEYS with several keys (one a line; the other variables are of the first), CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
+CLAIM_KEY, with several keys CLAIM_KEYS (one in each line; the other variables are those of
+the first key), CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
 CLAIM_SLOT with --slots (counted from 0),
 CLAIM_DEADLINE (when the claim ends unless it is renewed, as of the start: every
 renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
@@ -198,6 +200,9 @@ func (r *runner) run(ctx context.Context, again bool) error {
 	}
 	if r.maxHold > 0 && r.maxHold <= r.grace+killAhead {
 		return usageError("run: --max-hold %s is not longer than --grace and %s, when the command is stopped", r.maxHold, killAhead)
+	}
+	if _, err := r.login(); err != nil { // it may ask a person, whom signals are to interrupt
+		return err
 	}
 	// From here on signals are passed on, or end the waiting.
 	r.signals = make(chan os.Signal, 32)

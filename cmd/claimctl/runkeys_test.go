@@ -5,6 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/doctor"
 )
 
 func TestRunSeveralKeys(t *testing.T) {
@@ -27,16 +31,28 @@ func TestRunSeveralKeys(t *testing.T) {
 	run("--wait", "300ms", "--", "true").ends(exitTimeout)
 	waiting := run("--wait", "1m", "--", "echo", "my turn")
 	heldB := w.claim(b, "b")
+	const tries = 1500 * time.Millisecond // within which it tries again
+	time.Sleep(tries)
 	w.noErr(heldA.Release(t.Context()))
 	select {
 	case <-waiting.done:
 		t.Fatalf("it ran while b was held: %s", waiting.out.String())
-	default:
+	case <-time.After(tries):
 	}
 	w.noErr(heldB.Release(t.Context()))
 	if r := waiting.ends(0); r.out != "my turn\n" {
 		t.Errorf("it says %q", r.out)
 	}
+	_, err := a.TryAcquire(t.Context(), "a", etcdclaims.Shared()) // nobody deletes the record of readers that died
+	w.noErr(err)
+	waiting = run("--wait", "1m", "--", "echo", "my turn")
+	readers, _, err := doctor.Sharers(t.Context(), b, "a", 10)
+	if err != nil || len(readers) != 1 {
+		t.Fatalf("%+v %v", readers, err)
+	}
+	_, err = w.etcd.Revoke(t.Context(), readers[0].Lease)
+	w.noErr(err)
+	waiting.ends(0)
 	for _, key := range []string{"a", "b"} { // each is enough to end the command
 		file := filepath.Join(t.TempDir(), "pid")
 		p := run("--", "sh", "-c", fmt.Sprintf(`trap '' TERM; echo $$ > %s; while :; do sleep 0.05; done`, file))

@@ -49,6 +49,9 @@ as soon as that key is free or held. It exits with 124 after --timeout.`,
 			if until != "" && (until != "free" && until != "held" || len(args) == 0) {
 				return usageError("--until takes free or held, and a key as argument")
 			}
+			if _, err := a.login(); err != nil { // it may ask a person, whom signals are to interrupt
+				return err
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), interrupts...)
 			defer stop()
 			claims, done, err := a.client(etcdclaims.Config{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
 	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 func TestScheduler(t *testing.T) {
@@ -144,6 +146,11 @@ func TestTickSpans(t *testing.T) {
 		}
 		if handlers[0].Parent().SpanID() != ticks[0].SpanContext().SpanID() {
 			w.Error("the handler's span is not a child of the tick's")
+		}
+		if hold := spans["etcdclaims.hold"]; !slices.ContainsFunc(hold, func(s sdktrace.ReadOnlySpan) bool {
+			return s.SpanContext().SpanID() == ticks[0].Parent().SpanID()
+		}) {
+			w.Error("the tick's span is not a child of its claim's")
 		}
 		if attr(ticks[0], "etcdclaims.tick") != id || ticks[0].Status().Code != codes.Unset || ticks[1].Status().Code != codes.Error {
 			w.Error(ticks[0].Attributes(), ticks[0].Status(), ticks[1].Status())

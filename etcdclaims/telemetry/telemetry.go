@@ -136,7 +136,8 @@ func (t *Telemetry) collect(ctx context.Context, o metric.Observer) error {
 	t.collectSchedulers(o)
 	budget, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
-	return errors.Join(t.collectQueues(ctx, budget, o), t.collectWork(ctx, budget, o))
+	works := t.countWork() // beside the queues, with which it shares the time
+	return errors.Join(t.collectQueues(ctx, budget, o), t.collectWork(budget, works, o))
 }
 
 // collectClaims observes the clients that are open.

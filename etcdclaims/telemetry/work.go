@@ -6,64 +6,138 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"go.opentelemetry.io/otel/metric"
 )
 
-// DefaultWorkInterval is how old the counts of work may be that WatchWork observes.
-const DefaultWorkInterval = time.Minute
+const (
+	// DefaultWorkInterval is how often WatchWork counts work unless it is told otherwise.
+	DefaultWorkInterval = time.Minute
+	// countFor is how long one count may take.
+	countFor = 30 * time.Second
+)
 
 // workStates are the states of work that is counted. Done work is not: there can be much of
 // it, and it needs nobody.
 var workStates = []etcdclaims.State{
-	etcdclaims.StateClaimed, etcdclaims.StateOrphaned, etcdclaims.StateFailed, etcdclaims.StateDead, etcdclaims.StateUnreadable,
+	etcdclaims.StateFree, etcdclaims.StateClaimed, etcdclaims.StateOrphaned, etcdclaims.StateFailed, etcdclaims.StateDead, etcdclaims.StateUnreadable,
 }
 
-// WatchWork observes how much of the work whose keys begin with prefix is claimed, orphaned,
-// failed, dead or unreadable. The name is an attribute of the counts; give different
-// prefixes different names. All processes see the same counts, so one process is enough;
-// where several watch, take the maximum.
+// WatchWork observes how much of the work whose keys begin with prefix is free, claimed,
+// orphaned, failed, dead or unreadable. The name is an attribute of the counts; give
+// different prefixes different names. All processes see the same counts, so one process is
+// enough; where several watch, take the maximum.
 //
-// When gauges are collected, and the last counts are older than every, it reads all records
-// below the prefix, page by page, with those of done work. Zero means DefaultWorkInterval.
-// A collection waits at most two seconds. If etcd does not answer in that time, nothing is
-// observed, and the error goes to OpenTelemetry's error handler. Call stop when the work is
-// not to be watched any more.
+// When gauges are collected, and the last count began longer ago than every, it counts anew.
+// Zero means DefaultWorkInterval. A count reads all records below the prefix, page by page,
+// also those of done work. etcd needs more time for each page the more records follow, so
+// reading 50,000 takes half a second, and 200,000 ten. A collection waits for at most two
+// seconds, and then observes the counts before. A count that takes more than half a minute,
+// or fails, is given up: nothing is observed then, and the error goes to OpenTelemetry's
+// error handler. Call stop when the work is not to be watched any more.
 func (t *Telemetry) WatchWork(name string, claims *etcdclaims.Client, prefix string, every time.Duration) (stop func()) {
 	if every <= 0 {
 		every = DefaultWorkInterval
 	}
-	count := func(ctx context.Context) (map[etcdclaims.State]int, error) {
-		n := make(map[etcdclaims.State]int)
-		for r, err := range claims.Records(ctx, prefix, workStates...) {
-			if err != nil {
-				return nil, err
-			}
-			n[r.State]++
-		}
-		return n, nil
+	w := &watchedWork{name: name, claims: claims, prefix: prefix, every: every}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.ctx = ctx
+	forget := track(t, t.works, w, true)
+	return func() {
+		forget()
+		cancel()
+		w.counting.Wait()
 	}
-	return track(t, t.works, &watchedWork{name: name, every: every, ask: count}, true)
 }
 
 // watchedWork is work that is counted by its states.
-type watchedWork = watched[map[etcdclaims.State]int]
+type watchedWork struct {
+	name   string
+	claims *etcdclaims.Client
+	prefix string
+	every  time.Duration
+	ctx    context.Context // until it is not watched any more
 
-// collectWork observes the work that is watched.
-func (t *Telemetry) collectWork(ctx, budget context.Context, o metric.Observer) error {
+	counting sync.WaitGroup
+	mu       sync.Mutex
+	begun    time.Time     // the last count
+	done     chan struct{} // of that
+	counts   map[etcdclaims.State]int
+	err      error // of the last count that has ended
+}
+
+// count begins to count, unless the last count is recent or goes on.
+func (w *watchedWork) count() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done != nil || w.ctx.Err() != nil || !w.begun.IsZero() && time.Since(w.begun) < w.every {
+		return
+	}
+	w.begun, w.done = time.Now(), make(chan struct{})
+	w.counting.Go(func() {
+		counts, err := w.read()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.counts, w.err = counts, err
+		close(w.done)
+		w.done = nil
+	})
+}
+
+func (w *watchedWork) read() (map[etcdclaims.State]int, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, countFor)
+	defer cancel()
+	n := make(map[etcdclaims.State]int)
+	for r, err := range w.claims.Records(ctx, w.prefix, workStates...) {
+		if err != nil {
+			return nil, fmt.Errorf("telemetry: count the work %q: %w", w.name, err)
+		}
+		n[r.State]++
+	}
+	return n, nil
+}
+
+// latest returns the last counts, or nil if there are none. It waits for a count that goes
+// on, until ctx ends.
+func (w *watchedWork) latest(ctx context.Context) (map[etcdclaims.State]int, error) {
+	w.mu.Lock()
+	done := w.done
+	w.mu.Unlock()
+	if done != nil {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts, w.err
+}
+
+// countWork begins to count what is watched, and returns it.
+func (t *Telemetry) countWork() []*watchedWork {
 	t.mu.Lock()
 	works := slices.Collect(maps.Keys(t.works))
 	t.mu.Unlock()
+	for _, w := range works {
+		w.count()
+	}
+	return works
+}
+
+// collectWork observes work that is being counted.
+func (t *Telemetry) collectWork(ctx context.Context, works []*watchedWork, o metric.Observer) error {
 	var errs []error
-	for i, a := range askAll(ctx, budget, works) {
-		if a.err != nil {
-			errs = append(errs, fmt.Errorf("telemetry: count the work %q: %w", works[i].name, a.err))
+	for _, w := range works {
+		counts, err := w.latest(ctx)
+		if errs = append(errs, err); counts == nil {
 			continue
 		}
 		for _, state := range workStates {
-			o.ObserveInt64(t.work, int64(a.is[state]), t.options.of(series{}.with(keyWork, works[i].name).with(keyWorkState, string(state))).observe...)
+			o.ObserveInt64(t.work, int64(counts[state]), t.options.of(series{}.with(keyWork, w.name).with(keyWorkState, string(state))).observe...)
 		}
 	}
 	return errors.Join(errs...)

@@ -38,6 +38,7 @@ func TestWork(t *testing.T) {
 			w.expect(map[string]string{
 				"etcdclaims.work.count{work=jobs,work.state=claimed}":    claimed,
 				"etcdclaims.work.count{work=jobs,work.state=orphaned}":   orphaned,
+				"etcdclaims.work.count{work=jobs,work.state=free}":       "0",
 				"etcdclaims.work.count{work=jobs,work.state=failed}":     "0",
 				"etcdclaims.work.count{work=jobs,work.state=dead}":       dead,
 				"etcdclaims.work.count{work=jobs,work.state=unreadable}": "0",
@@ -50,6 +51,12 @@ func TestWork(t *testing.T) {
 		time.Sleep(31 * sec)
 		expect("1", "0", "1")
 		host.Cut()
+		time.Sleep(61 * sec)
+		begun := time.Now()
+		expect("1", "0", "1") // what was known, while a count hangs
+		if took := time.Since(begun); took != 2*sec {
+			w.Errorf("the collection took %v", took)
+		}
 		time.Sleep(2 * time.Minute)
 		host.Heal()
 		time.Sleep(2 * time.Minute)
