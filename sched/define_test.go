@@ -26,12 +26,12 @@ func report(name string) sched.Definition {
 }
 
 // reports lets processes run the kind "report". It returns the payloads of the runs.
-func (f *fleet) reports(takes time.Duration) *[]string {
-	payloads := new([]string)
+func (f *fleet) reports(takes time.Duration) (ran func() []string) {
+	var payloads []string
 	var mu sync.Mutex
 	f.kinds = map[string]sched.KindHandler{"report": func(ctx context.Context, _ sched.Tick, payload json.RawMessage) error {
 		mu.Lock()
-		*payloads = append(*payloads, string(payload))
+		payloads = append(payloads, string(payload))
 		mu.Unlock()
 		select {
 		case <-time.After(takes):
@@ -40,7 +40,11 @@ func (f *fleet) reports(takes time.Duration) *[]string {
 			return context.Cause(ctx)
 		}
 	}}
-	return payloads
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(payloads)
+	}
 }
 
 // define stores a definition, and returns it with its version.
@@ -87,8 +91,8 @@ func TestDefine(t *testing.T) {
 				noErr(t, f.console().Undefine(t.Context(), "a", d.Version))
 				f.until("00:12:00")
 				f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00", "00:05:00")
-				if want := []string{`{"to":"acme"}`, "7", "7", "7"}; !slices.Equal(*payloads, want) {
-					t.Errorf("payloads %v, want %v", *payloads, want)
+				if want := []string{`{"to":"acme"}`, "7", "7", "7"}; !slices.Equal(payloads(), want) {
+					t.Errorf("payloads %v, want %v", payloads(), want)
 				}
 				if i := f.inspect("a"); !strings.Contains(i.Problem, "was removed by operator") || !i.Next.IsZero() || i.Version != 0 || i.Last == nil {
 					t.Errorf("%+v", i)
@@ -381,7 +385,7 @@ func TestDefineWithoutOwner(t *testing.T) {
 		f.until("00:05:00")
 		f.ledger.want(t, "gone", "00:01:00")
 		f.ledger.want(t, "a", "00:01:00", "00:02:00", "00:03:00")
-		if got := *payloads; got[len(got)-1] != "" {
+		if got := payloads(); got[len(got)-1] != "" {
 			t.Errorf("%q", got)
 		}
 	})
@@ -581,7 +585,7 @@ func TestDefineEscaped(t *testing.T) {
 		f.until("00:01:30")
 		f.ledger.want(t, "a", "00:01:00")
 		var got, want string
-		noErr(t, json.Unmarshal([]byte((*payloads)[0]), &got))
+		noErr(t, json.Unmarshal([]byte(payloads()[0]), &got))
 		noErr(t, json.Unmarshal(d.Payload, &want))
 		if got != want {
 			t.Errorf("payload of %d bytes, want %d", len(got), len(want))

@@ -31,7 +31,7 @@ func TestDefinePayloadBack(t *testing.T) {
 			t.Errorf("payload of %d bytes after JSON", len(back.Payload))
 		}
 		f.until("00:01:30")
-		if got := (*payloads)[0]; got != string(d.Payload) {
+		if got := payloads()[0]; got != string(d.Payload) {
 			t.Errorf("the handler got %d bytes, %.100s", len(got), got)
 		}
 	})
