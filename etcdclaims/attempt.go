@@ -35,6 +35,7 @@ type attempt struct {
 	opts       *acquireOptions
 	work       *workPlan  // nil for a claim without a record
 	supersedes *term      // the own term that it supersedes, or nil
+	suspected  *suspected // the holder that it takes the key from, or nil
 	with       []*attempt // claim other keys in the same transaction
 
 	turnOver func() // ends its turn to put the record of a shared key
@@ -100,9 +101,12 @@ func (a *attempt) cmps() []clientv3.Cmp {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
 	cmps := make([]clientv3.Cmp, 0, 6+len(a.opts.cmps))
-	if a.supersedes != nil {
+	switch {
+	case a.supersedes != nil:
 		cmps = append(cmps, a.supersedes.guard()...)
-	} else {
+	case a.suspected != nil:
+		cmps = append(cmps, a.suspected.unanswered(own)...)
+	default:
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
 	}
 	cmps = append(cmps, st.epochIs(a.epoch), a.notVoid())
@@ -145,7 +149,7 @@ func (a *attempt) taking() []*pb.RequestOp {
 	switch note := []byte(l.note(a.key)); {
 	case a.opts.note != nil:
 		ops = append(ops, txn.Put(note, newNote(1, a.opts.note), a.s.id))
-	case a.supersedes != nil:
+	case a.supersedes != nil, a.suspected != nil:
 		ops = append(ops, txn.Delete(note))
 	}
 	if a.work != nil {

@@ -45,6 +45,7 @@ func (c *Client) awaitedKey(a *attempt, p position) awaited {
 // arrives costs at most one renewal interval.
 func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter) error {
 	defer c.waiters.await(news, c.awaitedKey(a, p))()
+	a.keepAsking(p, news)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	begun := make(chan clientv3.WatchChan, 1)
@@ -62,10 +63,15 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			}
 		case <-news.ask:
 			return nil
+		case rev := <-news.suspect:
+			if a.suspects(p, news, rev) {
+				return nil
+			}
 		case <-patience.C:
 			if p.pred == nil && p.behind {
 				return nil // to read which place that is
 			}
+			a.askHolder(p, news)
 			// On a goroutine of its own: a member that hangs must not keep this
 			// waiter from its notices while the watch is being created.
 			key, opts := c.awaitedKey(a, p).key, []clientv3.OpOption{clientv3.WithRev(p.rev + 1)}
@@ -93,6 +99,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 				if a.heard(ev) {
 					return nil
 				}
+				p = a.follow(p, ev, news)
 			}
 		case <-a.s.dead:
 			return errSessionLost

@@ -177,6 +177,9 @@ func (cl *Claim) Remaining() time.Duration {
 //
 // Check succeeds again if ending the work was refused and the claim is still
 // held; see [Work.Complete].
+//
+// Check of a claim with [Suspectable] can succeed while the next owner already
+// works, until the deadline: only the fence refuses the effects of the old owner.
 func (cl *Claim) Check() error {
 	wallSaysOver, err := cl.checkSure()
 	if err == nil && cl.t != nil && cl.t.parting.Load() != staying {
@@ -272,6 +275,13 @@ func (cl *Claim) Note(ctx context.Context, b []byte) error {
 		return nil
 	}
 	return cl.t.setNote(ctx, b)
+}
+
+func checkNote(note []byte) error {
+	if len(note) > MaxNoteBytes {
+		return fmt.Errorf("%w: a note of %d bytes, the limit is %d: store it elsewhere and note where", ErrTooLarge, len(note), MaxNoteBytes)
+	}
+	return nil
 }
 
 // setNote lets no late request overwrite a younger note: each expects the note

@@ -64,6 +64,8 @@ type Client struct {
 	local   localLine // callers that wait for this client's own claims
 	asks    asks      // TryAcquires that are about to be sent
 
+	inquiries inquiries // clients that are asked whether they live
+
 	// ARCHITECTURE.md has the order in which mutexes are taken. None is held across a
 	// request, a hook or a caller's function.
 
@@ -78,6 +80,8 @@ type Client struct {
 	cleanups   []*cleanup        // that nobody works on yet
 	workers    int               // goroutines that work on cleanups
 	unfinished int               // cleanups that are not done yet
+	questions  map[string]int64  // asks of other clients that are to be answered, and their revisions
+	answering  bool              // a goroutine answers them
 	records    shelves           // what records are on of work that is not done
 	done       shelves           // and of work that is
 	lockPuts   lockPuts
@@ -108,6 +112,8 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		asks:       asks{byKey: make(map[askKey]*ask)},
 		local:      localLine{asking: make(map[string]chan struct{})},
 		waiters:    waiters{byID: make(map[string]*waiter)},
+		questions:  make(map[string]int64),
+		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs)},
 		closedDown: make(chan struct{}),
 	}
 	c.records.init(c, cfg.DeadRetention, true)

@@ -41,6 +41,10 @@ var (
 	// ErrWaiting is returned when the work has failed and its next attempt is
 	// not due yet. The error is a *WorkError.
 	ErrWaiting = errors.New("etcdclaims: work waits for its next attempt")
+	// ErrSuspected is the cause of a loss, in LostError.Err, if the client did not
+	// answer and the claim was Suspectable: the first in line took the key. It is
+	// missing if the client learns of the loss otherwise, as by a refused write.
+	ErrSuspected = errors.New("etcdclaims: suspected")
 	// ErrClosed is returned when the client has been closed.
 	ErrClosed = errtext.Namesake("etcdclaims: client is closed", fencing.ErrClosed)
 	// ErrNoRecord is returned when the work has no record: it was never begun,

@@ -166,6 +166,7 @@ type outage struct {
 	mu       sync.Mutex
 	answered time.Time // when etcd last answered
 	served   time.Time // when it last carried out a transaction
+	restored time.Time // when it last answered after it had not
 	since    time.Time // when the first unanswered request was sent; zero: all were answered
 	err      error     // of the last unanswered request
 	declared bool
@@ -189,6 +190,13 @@ func (o *outage) servedWithin(d time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.since.IsZero() && !o.served.IsZero() && time.Since(o.served) < d
+}
+
+// endedWithin reports whether etcd has not answered within so long, and does again.
+func (o *outage) endedWithin(d time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.restored.IsZero() && time.Since(o.restored) < d
 }
 
 // answeredSince reports whether etcd answered something since t.
@@ -252,6 +260,9 @@ func (o *outage) recover(c *Client) {
 	now := time.Now()
 	o.mu.Lock()
 	o.answered = now
+	if !o.since.IsZero() {
+		o.restored = now
+	}
 	since, logged := o.since, o.logged
 	o.since, o.err, o.declared, o.logged = time.Time{}, nil, false, false
 	if logged {

@@ -22,6 +22,9 @@ type Hooks struct {
 	// an owner. Once etcd has that, writes under the handler's fence are
 	// refused.
 	Zombie func(Zombie)
+	// Suspected is called when it is known whether a suspicion was right; see
+	// [Suspectable].
+	Suspected func(Suspicion)
 	// Renewed is called for each verified renewal of a session.
 	Renewed func(Renewal)
 	// Observe is called when a call begins to acquire a key, with the call's
@@ -42,6 +45,15 @@ type Zombie struct {
 	Token fencing.Token
 	Told  error         // why its context ended
 	Drain time.Duration // how long it had to return
+}
+
+// Suspicion describes a client that did not answer, whose claims this client has taken.
+type Suspicion struct {
+	Instance string // of the suspected client; see Client.Instance
+	Claims   int    // how many claims were taken from it
+	// Wrong reports whether the suspected client answered later. Otherwise all its
+	// leases have ended.
+	Wrong bool
 }
 
 // Renewal describes one verified renewal of a session.

@@ -32,10 +32,16 @@ func (l layout) sessions() string                   { return l.prefix + "session
 func (l layout) session(instance string) string     { return l.sessions() + instance + "/" }
 
 func (l layout) live(n int64) string {
-	return l.session(l.instance) + "live/" + strconv.FormatInt(n, 10)
+	return l.sentinels(l.instance) + strconv.FormatInt(n, 10)
 }
 
+// sentinels is the prefix of the sentinels of a client.
+func (l layout) sentinels(instance string) string { return l.session(instance) + "live/" }
+
 func (l layout) evict(instance, claim string) string { return l.session(instance) + "evict/" + claim }
+
+// ask is the key by which one client asks another whether it lives.
+func (l layout) ask(of, by string) string { return l.session(of) + "ask/" + by }
 
 // notice is the key of a handoff notice: the waiter was handed the key.
 func (l layout) notice(instance, claim string) string { return l.session(instance) + "won/" + claim }

@@ -109,7 +109,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 		}
 		t, err := c.confirm(ctx, f.a, t)
 		if why := news.evicted.Load(); why != nil && t != nil {
-			t.lose(ReasonDeleted, *why)
+			t.lose(why.reason, why.err)
 		}
 		return t, err
 	}

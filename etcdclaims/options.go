@@ -17,6 +17,7 @@ import (
 // with any other. A call whose options are invalid, or exclude each other, returns
 // an error before it sends any request. Slots and Shared exclude each other, Reentrant
 // and Supersede; so do Reentrant and Supersede. MinHold must not be longer than MaxHold.
+// Suspectable excludes Slots, Shared, Manual and MinHold.
 type AcquireOption = option.AcquireOption
 
 // WorkOption is an option of the calls that begin work: [Client.Begin],
@@ -120,20 +121,21 @@ type setter func(*acquireOptions)
 func (f setter) set(o *acquireOptions) { f(o) }
 
 type acquireOptions struct {
-	ttl        time.Duration
-	manual     bool
-	reentrant  bool
-	supersede  bool
-	barge      bool
-	atMostOnce bool
-	again      []State
-	maxHold    time.Duration
-	minHold    time.Duration
-	cmps       []clientv3.Cmp
-	ops        []clientv3.Op
-	note       []byte   // nil: none
-	slots      *slots   // nil: none
-	shared     *sharing // nil: the claim is exclusive
+	ttl         time.Duration
+	manual      bool
+	reentrant   bool
+	supersede   bool
+	barge       bool
+	suspectable bool
+	atMostOnce  bool
+	again       []State
+	maxHold     time.Duration
+	minHold     time.Duration
+	cmps        []clientv3.Cmp
+	ops         []clientv3.Op
+	note        []byte   // nil: none
+	slots       *slots   // nil: none
+	shared      *sharing // nil: the claim is exclusive
 
 	// Of the call, which its caller has no say in:
 
@@ -306,6 +308,9 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 	if o.shared != nil && (o.slots != nil || o.reentrant || o.supersede) {
 		return errors.New("etcdclaims: Shared excludes Slots, Reentrant and Supersede")
 	}
+	if err := o.checkSuspectable(); err != nil {
+		return err
+	}
 	if c.Passthrough() {
 		if len(o.cmps)+len(o.ops) > 0 {
 			return fmt.Errorf("%w: conditions and operations cannot be carried out", ErrPassthrough)
@@ -334,13 +339,6 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 		return err
 	}
 	return c.checkOps(o.cmps, o.ops)
-}
-
-func checkNote(note []byte) error {
-	if len(note) > MaxNoteBytes {
-		return fmt.Errorf("%w: a note of %d bytes, the limit is %d: store it elsewhere and note where", ErrTooLarge, len(note), MaxNoteBytes)
-	}
-	return nil
 }
 
 // checkOps refuses what etcd would refuse, and what would change the package's

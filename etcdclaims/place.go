@@ -103,8 +103,8 @@ type position struct {
 	rev       int64 // of that knowledge
 }
 
-// advance claims the key if it is free and the attempt is first in line, and
-// leaves the line with that: nobody may hand it the key again.
+// advance claims the key if it is free, or held by a suspected holder, and the attempt
+// is first in line. It leaves the line with that: nobody may hand it the key again.
 func (a *attempt) advance() txn.Request {
 	st := a.s.c.store
 	mine, line, end := a.place(), st.layout.waiting(a.lineKey()), a.lastBefore()
@@ -116,13 +116,17 @@ func (a *attempt) advance() txn.Request {
 	default:
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithRange(end), ">", a.queued-1))
 	}
+	leave := []clientv3.Op{clientv3.OpDelete(mine)}
+	if a.suspected != nil {
+		leave = append(leave, a.suspected.notify(st))
+	}
 	return txn.Request{
 		Key:    a.sharedKey(),
 		Also:   a.alsoKeys(),
 		Beside: a.beside(),
 		In: a.take(
 			cmps,
-			[]clientv3.Op{clientv3.OpDelete(mine)},
+			leave,
 			append(a.readOps(),
 				clientv3.OpGet(mine),
 				clientv3.OpGet(line, append(clientv3.WithLastCreate(), clientv3.WithRange(end), clientv3.WithMaxCreateRev(a.queued-1), clientv3.WithKeysOnly())...)),

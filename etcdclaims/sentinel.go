@@ -21,13 +21,28 @@ import (
 const pulse = time.Second
 
 // eviction is the value of session/<instance>/evict/<claim>: how a forced
-// release reaches its holder.
+// release, or a suspicion, reaches the holder.
 type eviction struct {
 	Version int    `json:"v"`
 	Key     string `json:"key"`
 	Claim   string `json:"claim"`
 	By      string `json:"by"`
 	Reason  string `json:"reason"`
+
+	Suspected bool `json:"suspected,omitempty"` // not forced: its client did not answer
+}
+
+// taking is why a claim was taken from its holder.
+type taking struct {
+	reason Reason
+	err    error
+}
+
+func (e eviction) taking() taking {
+	if e.Suspected {
+		return taking{ReasonSuperseded, fmt.Errorf("%w by %s: %w", ErrSuspected, e.By, errors.New(e.Reason))}
+	}
+	return taking{ReasonDeleted, fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason))}
 }
 
 // watchSessions follows the one prefix under which all news for this client
@@ -88,6 +103,8 @@ func (c *Client) followSessions(prefix string, rev int64, turned <-chan struct{}
 				c.sentinelGone(n)
 			} else if strings.HasPrefix(name, "evict/") && ev.Type == mvccpb.Event_PUT {
 				c.evicted(ev.Kv)
+			} else if strings.HasPrefix(name, "ask/") && ev.Type == mvccpb.Event_PUT {
+				c.answer(ev.Kv)
 			} else if id, ok := strings.CutPrefix(name, "won/"); ok && ev.Type == mvccpb.Event_PUT {
 				c.deliver(ev.Kv)
 			} else if ok {
@@ -130,6 +147,8 @@ func (c *Client) readSessions(prefix string) (int64, error) {
 		there[string(kv.Key)] = true
 		if strings.HasPrefix(string(kv.Key), prefix+"evict/") {
 			c.evicted(kv)
+		} else if strings.HasPrefix(string(kv.Key), prefix+"ask/") {
+			c.answer(kv)
 		} else if _, ok := c.store.layout.isNotice(string(kv.Key)); ok {
 			c.deliver(kv)
 		}
@@ -168,12 +187,12 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 		}
 		return
 	}
-	why := fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason))
+	why := e.taking()
 	if w := c.waiters.get(e.Claim); w != nil {
 		w.evicted.Store(&why) // before looking: it may be about to hold the key
 	}
 	if t := c.keys.term(e.Key); t != nil && t.id == e.Claim {
-		t.lose(ReasonDeleted, why)
+		t.lose(why.reason, why.err)
 	}
 	for _, s := range c.liveSessions() {
 		if int64(s.id) == kv.Lease {

@@ -10,6 +10,7 @@ type stats struct {
 	released, completed, failed, zombies    atomic.Int64
 	lost                                    [reasons]atomic.Int64
 	overdue                                 atomic.Int64
+	suspected, suspectedWrongly             atomic.Int64
 }
 
 // Stats counts what a client did since New.
@@ -28,7 +29,11 @@ type Stats struct {
 	Requests  int64            // requests to etcd, except watches and the request for its version
 	Waiting   int              // calls that wait in line for a key now
 	Overdue   int              // handlers of Run and the like that run now though their drain is over
-	Oldest    time.Duration    // how long the oldest of the claims held now has been held; 0 if none is
+	// Suspected counts the claims that the client has taken from holders that did not
+	// answer, and SuspectedWrongly those of them whose holder answered later; see Suspectable.
+	Suspected, SuspectedWrongly int64
+
+	Oldest time.Duration // how long the oldest of the claims held now has been held; 0 if none is
 }
 
 // Stats returns the counts so far. It does no I/O. The counts of a passthrough
@@ -43,7 +48,7 @@ func (c *Client) Stats() Stats {
 		Released: c.stats.released.Load(), Completed: c.stats.completed.Load(),
 		Failed: c.stats.failed.Load(), Zombies: c.stats.zombies.Load(),
 		Lost: make(map[Reason]int64), Sessions: len(c.liveSessions()),
-		Requests: c.store.requests.Load(),
+		Requests: c.store.requests.Load(), Suspected: c.stats.suspected.Load(), SuspectedWrongly: c.stats.suspectedWrongly.Load(),
 	}
 	for r := range c.stats.lost {
 		if n := c.stats.lost[r].Load(); n > 0 {

@@ -31,6 +31,8 @@ type term struct {
 	shared  *sharing // the record of the key that it shares, or nil; it does not change
 	value   string   // of the shared claim
 
+	suspectable bool // another may take the key if this client does not answer
+
 	local localQueue // the callers of this client that wait for it, under localLine's mutex
 
 	ctx       context.Context // nil until somebody asks for it
@@ -136,6 +138,7 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
 		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, work: a.work != nil, shelf: a.shelf,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
+		suspectable: a.opts.suspectable,
 	}
 	if a.slots != nil {
 		// It has the slot, so there was a record with as many. If that is another by
@@ -286,7 +289,7 @@ func (t *term) judge(kvs []*mvccpb.KeyValue) bool {
 	case len(kvs) == 0:
 		t.lose(ReasonDeleted, nil)
 	case kvs[0].ModRevision != revision(t.fence) || kvs[0].Lease != int64(t.s.id):
-		t.lose(ReasonSuperseded, nil)
+		t.overtaken()
 	default:
 		return true
 	}

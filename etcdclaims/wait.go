@@ -171,7 +171,7 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 	defer func() {
 		c.local.inherit(news, t)
 		if why := news.evicted.Load(); why != nil && t != nil {
-			t.lose(ReasonDeleted, *why) // before anybody could look for it
+			t.lose(why.reason, why.err) // before anybody could look for it
 		}
 	}()
 	rev, p, again, err := a.takePlace(ctx)
@@ -328,7 +328,9 @@ func (c *Client) localWaitError(ctx context.Context, s *session, key string, err
 // inLine waits until the attempt gets the key.
 func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waiter) (t *term, again bool, err error) {
 	defer func() { a.turnOver() }()
+	defer c.inquiries.leave(news)
 	for try := 0; ; try++ {
+		a.suspected = nil
 		if p.shared {
 			if p, err = a.withoutShared(ctx, p); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
@@ -358,16 +360,21 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 		resp, rev, err := a.advanceInTurn(ctx)
 		switch {
 		case err == nil && resp == nil && rev > 0:
+			a.tookOver(news, rev)
 			t, err = c.grant(ctx, a, rev)
 			return t, false, err
 		case err == nil && resp == nil:
 			return nil, true, nil // made void, and the place with it
 		case err == nil && resp.Succeeded:
+			a.tookOver(news, resp.Header.Revision)
 			a.line = unread
 			t, err = c.grant(ctx, a, resp.Header.Revision)
 			return t, false, err
-		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil):
+		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil || a.suspected != nil):
 			return nil, false, a.s.lossOf(tokenOf(a.asked(), 0))
+		case err != nil && a.suspected.leaseGone(err):
+			p = position{} // the key has gone with the holder's lease
+			continue
 		case err != nil && (txn.IsTransient(err) || a.leaseGone(ctx, err)):
 			p = position{} // unknown: ask again
 			continue

@@ -31,6 +31,9 @@ func WithCheck(ctx context.Context, check func() error) context.Context {
 // time before the claim expires, so that work can finish. In a process that was
 // suspended, it ends late.
 //
+// If the claim can be suspected (etcdclaims.Suspectable), Check can succeed while the
+// next owner already works, until the claim's deadline: only the fence refuses effects.
+//
 // The error matches ErrLost if the claim was lost, and ErrUnknown if that is
 // still being determined. After the claim was released, Check returns an error of
 // the package that made the claim.

@@ -56,7 +56,8 @@ type SingletonConfig struct {
 // To hand over, for example on a deploy, cancel ctx. When fn has returned, one
 // transaction releases the key and gives it to the first in line. At no moment is
 // the key held by nobody, or by two processes. A process that dies is replaced
-// when its lease has expired (etcdclaims.Config.TTL).
+// when its lease has expired (etcdclaims.Config.TTL). With etcdclaims.Suspectable, it is
+// replaced in about half a second; use that if all effects of fn are fenced.
 //
 // A function that continues after its context has ended is a zombie, and its
 // fence is superseded. Singleton neither returns nor contests the key before fn

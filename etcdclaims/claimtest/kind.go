@@ -31,6 +31,9 @@ const (
 	Rehome   Kind = "rehome"   // moves a key to a lease of its own, for a zombie or MinHold
 	Leave    Kind = "leave"    // leaves the line
 	Notify   Kind = "notify"   // notifies a holder of a forced release
+	Ask      Kind = "ask"      // asks a suspectable holder's client whether it lives
+	Answer   Kind = "answer"   // answers that, or withdraws the question
+	TakeOver Kind = "takeover" // takes a key from a holder that did not answer
 	Unnotify Kind = "unnotify" // removes that notice, or a handoff notice
 
 	Grant      Kind = "grant"     // grants a lease
@@ -147,6 +150,12 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 		return []Kind{Resolve}
 	case c.otherwisePuts("/wait/"):
 		return []Kind{Enqueue}
+	case c.otherwisePuts("/ask/"):
+		return []Kind{Ask}
+	case c.deletes("/ask/"):
+		return []Kind{Answer}
+	case c.put("/own/") != nil && c.put("/evict/") != nil:
+		return []Kind{TakeOver}
 	case c.put("/live/") != nil:
 		return []Kind{Sentinel}
 	case own != nil && c.put("/won/") != nil:

@@ -28,6 +28,7 @@ func (t *Telemetry) Instrument(cfg *etcdclaims.Config) {
 	}
 	cfg.Hooks.Renewed = chain(before.Renewed, t.renewed)
 	cfg.Hooks.Requested = chain(before.Requested, t.requested)
+	cfg.Hooks.Suspected = chain(before.Suspected, t.suspected)
 	cfg.Hooks.Opened = tracked(t, before.Opened, t.clients, true)
 	cfg.Hooks.Zombie = chain(before.Zombie, func(z etcdclaims.Zombie) {
 		t.zombies.Add(context.Background(), 1, t.options.of(series{}.with(keyTemplate, t.keys.of(z.Token.Key))).add...)
@@ -42,6 +43,14 @@ func (t *Telemetry) renewed(r etcdclaims.Renewal) {
 	}
 	t.margin.Record(ctx, r.Margin.Seconds())
 	t.marginRatio.Record(ctx, r.Margin.Seconds()/r.TTL.Seconds())
+}
+
+func (t *Telemetry) suspected(s etcdclaims.Suspicion) {
+	result := "right"
+	if s.Wrong {
+		result = "wrong"
+	}
+	t.suspicions.Add(context.Background(), int64(s.Claims), t.options.of(series{}.with(keyResult, result)).add...)
 }
 
 func (t *Telemetry) requested(r etcdclaims.Request) {

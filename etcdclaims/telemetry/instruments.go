@@ -45,6 +45,7 @@ const (
 type instruments struct {
 	acquire, wait, hold      metric.Float64Histogram
 	ends, takeovers, zombies metric.Int64Counter
+	suspicions               metric.Int64Counter
 	margin, marginRatio      metric.Float64Histogram
 	renewal, requestDuration metric.Float64Histogram
 	requests, admissions     metric.Int64Counter
@@ -122,6 +123,7 @@ func (i *instruments) makeClaims(mk *maker) {
 	mk.counter(&i.ends, "etcdclaims.claim.ends", "Claims that ended, by reason.", "{claim}")
 	mk.counter(&i.takeovers, "etcdclaims.takeover.count", "Work that was begun after its owner had died.", "{claim}")
 	mk.counter(&i.zombies, "etcdclaims.zombie.count", "Handlers that did not return within their drain.", "{handler}")
+	mk.counter(&i.suspicions, "etcdclaims.suspicion.count", "Claims that were taken from clients that did not answer, by whether they were dead.", "{claim}")
 	mk.histogram(&i.margin, "etcdclaims.renewal.margin", "Time that claims had left when their renewal was verified.", "s", marginBuckets)
 	mk.histogram(&i.marginRatio, "etcdclaims.renewal.margin_ratio", "Share of the TTL that claims had left when their renewal was verified.", "1", ratioBuckets)
 	mk.histogram(&i.renewal, "etcdclaims.renewal.duration", "Time that renewals took, with the verification.", "s", requestBuckets)

@@ -61,6 +61,9 @@ func (t *trace) judge() {
 func (r *replay) owner(c change) {
 	before, held := r.own[c.key]
 	if held {
+		if how, _ := r.taken(before, c); how == suspected {
+			r.suspicion(before, c)
+		}
 		r.ghost(before, c.at)
 		r.ends(before, c)
 		r.recordEnds(before, c)
@@ -192,7 +195,7 @@ func (r *replay) ends(before, by change) {
 	switch {
 	case manual && how != forced: // it learns of that when it renews
 	case !r.t.w.ledger.healthy(m.p, by.at, by.at.Add(limit)):
-	case how == forced:
+	case how == forced, how == suspected:
 		limit = 250 * time.Millisecond
 		r.t.w.count("judged: told of a loss at once")
 	default:
@@ -252,6 +255,9 @@ func (r *replay) taken(before, by change) (how, bool) {
 	at := point{by.era, by.rev}
 	if h, _ := before.holder(); by.deleted && h.Claim != "" && r.notices[at][h.Claim] {
 		return forced, true
+	}
+	if h, _ := before.holder(); !by.deleted && h.Claim != "" && r.notices[at][h.Claim] {
+		return suspected, true
 	}
 	k, ok := r.t.taken[at]
 	if ok && k.key == by.key {

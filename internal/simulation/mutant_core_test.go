@@ -227,4 +227,35 @@ var coreMutants = []mutant{
 		name: "retries that come back together", of: "internal/retry", tests: "TestDelay",
 		edits: []edit{{"internal/retry/retry.go", "time.Millisecond + rand.N(", "time.Millisecond - rand.N(time.Duration(1)) + ("}},
 	},
+	{
+		name: "suspicion although the holder has answered", tests: "TestSuspectStaleTakeOver",
+		edits: []edit{{"suspect.go", "clientv3.Compare(clientv3.ModRevision(s.ask), \"=\", s.rev),", ""}},
+	},
+	{
+		name: "suspicion of whoever holds the key by then", tests: "TestSuspectStaleTakeOver",
+		edits: []edit{
+			{"suspect.go", "clientv3.Compare(clientv3.ModRevision(own), \"=\", s.own.ModRevision),", ""},
+			{"suspect.go", "clientv3.Compare(clientv3.LeaseValue(own), \"=\", s.own.Lease),", ""},
+		},
+	},
+	{
+		name: "suspicion after one unanswered look", seeds: 100,
+		edits: []edit{{"inquiry.go", "	case begin.Sub(q.since) >= limit:", "	case begin.Sub(q.since) >= limit/9:"}},
+	},
+	{
+		name: "suspicion without a notice for the holder", tests: "TestSuspectedHolderIsTold",
+		edits: []edit{{"place.go", "	if a.suspected != nil {", "	if a.suspected != nil && a == nil {"}},
+	},
+	{
+		name: "no patience after an outage", tests: "TestSuspectNobodyWithoutEtcd",
+		edits: []edit{{"inquiry.go", "		q.outage = true\n", "		q.outage = false\n"}},
+	},
+	{
+		name: "wrong suspicion that is forgotten", tests: "TestSuspectWrongly",
+		edits: []edit{{"inquiry.go", "	all.wrong[instance] = wrongs{level, now}\n", "	_ = now\n"}},
+	},
+	{
+		name: "questions of callers that are not the first in line", tests: "TestSuspectAsksOnlyWhenNeeded",
+		edits: []edit{{"suspect.go", "|| p.pred != nil || p.behind || p.own == nil", "|| p.own == nil"}},
+	},
 }

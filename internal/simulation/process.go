@@ -79,6 +79,9 @@ func (w *world) newProcess(slot, number int) *process {
 	if w.plan.Seed%sharedRuns == 1 {
 		p.wg.Go(func() { p.sharing(p.random(8)) })
 	}
+	if w.plan.Seed%suspectRuns == 2 && slot < 4 {
+		p.wg.Go(func() { p.suspecting(p.random(9)) })
+	}
 	if w.queue != nil && slot < queueSlots {
 		p.openQueue()
 	}

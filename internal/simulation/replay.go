@@ -28,7 +28,9 @@ type replay struct {
 	epochs  []raising                   // the epochs there were
 	lines   map[string]*line            // by key
 	locks   map[fencing.Token]*lockTerm // all there ever were
-	notices map[point]map[string]bool   // claims whose holder was told of a forced release
+	notices map[point]map[string]bool   // claims whose holder was told of a forced release, or a suspicion
+
+	questions map[string]change // by key in etcd: asks that stand
 }
 
 // raising is when an epoch began.
@@ -58,7 +60,7 @@ func newReplay(t *trace) *replay {
 	r := &replay{
 		t: t, procs: map[string]*process{},
 		own: map[string]change{}, last: map[string]farewell{}, claim: map[string]int64{}, done: map[string]int{}, rests: map[string]rest{},
-		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, notices: map[point]map[string]bool{},
+		lines: map[string]*line{}, locks: map[fencing.Token]*lockTerm{}, notices: map[point]map[string]bool{}, questions: map[string]change{},
 	}
 	for _, p := range slices.Concat(t.w.old, t.w.slots) {
 		r.procs[p.client.Instance()] = p
@@ -68,6 +70,7 @@ func newReplay(t *trace) *replay {
 	}
 	r.lines[digest(keyspace.SlotFamily(slottedKey))] = &line{key: slottedKey}
 	r.lines[digest(sharedKey)] = &line{key: sharedKey}
+	r.lines[digest(suspectKey)] = &line{key: suspectKey}
 	for _, c := range t.changes {
 		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {
 			at := point{c.era, c.rev}
@@ -92,6 +95,8 @@ func (r *replay) settle(c change) {
 		r.shut = !c.deleted
 	case strings.HasPrefix(c.key, prefix+"wait/"):
 		r.place(c)
+	case isQuestion(c.key):
+		r.asks(c)
 	}
 }
 
@@ -102,6 +107,7 @@ func (r *replay) restored(i, era int) {
 	clear(r.last)
 	clear(r.claim)
 	clear(r.rests)
+	clear(r.questions)
 	r.epoch, r.shut = 0, false
 	for _, l := range r.lines {
 		l.places, l.first = nil, ""

@@ -1,0 +1,98 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.uber.org/zap"
+)
+
+const (
+	// mostAnswers is how many questions one request answers.
+	mostAnswers = 8
+	// answerFor is how long an answer is tried. What stands after that is asked again, or
+	// found when the watch has begun anew.
+	answerFor = 5 * time.Second
+)
+
+// answer answers a question whether this client lives, in the background: it deletes the
+// question. It does so whatever it holds, until it is closed.
+func (c *Client) answer(kv *mvccpb.KeyValue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.questions[string(kv.Key)] = kv.ModRevision
+	if !c.answering && c.io.Err() == nil {
+		c.answering = true
+		c.spawn(c.answerAll)
+	}
+}
+
+// answerAll answers while there are questions. What could not be answered is tried again
+// soon, with what was asked since: each try may use another member of etcd.
+func (c *Client) answerAll() {
+	since := time.Now() // the last answer
+	for try := 0; ; try++ {
+		some := c.someQuestions()
+		if len(some) == 0 {
+			return
+		}
+		err := c.sendAnswers(some)
+		switch {
+		case err == nil:
+			since, try = time.Now(), -1
+		case errors.Is(err, ErrPermissionDenied) || time.Since(since) > answerFor:
+			c.log.Debug("questions of other clients not answered", zap.Int("questions", len(some)), zap.Error(err))
+		default:
+			c.putBack(some)
+			_ = retry.Pause(c.io, min(try, 2))
+		}
+	}
+}
+
+// someQuestions takes questions that are to be answered. It ends the answering if there are
+// none.
+func (c *Client) someQuestions() map[string]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	some := make(map[string]int64)
+	for name, rev := range c.questions {
+		if len(some) == mostAnswers {
+			break
+		}
+		some[name] = rev
+		delete(c.questions, name)
+	}
+	if len(some) == 0 || c.io.Err() != nil {
+		c.answering = false
+		return nil
+	}
+	return some
+}
+
+// putBack puts questions back that were not answered, unless they were asked anew.
+func (c *Client) putBack(some map[string]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, rev := range some {
+		c.questions[name] = max(c.questions[name], rev)
+	}
+}
+
+func (c *Client) sendAnswers(some map[string]int64) error {
+	in := &pb.TxnRequest{}
+	for name, rev := range some {
+		// A newer question of the same client is answered by itself.
+		in.Success = append(in.Success, txn.Nest(&pb.TxnRequest{
+			Compare: []*pb.Compare{txn.ModifiedAt([]byte(name), rev)}, Success: []*pb.RequestOp{txn.Delete([]byte(name))},
+		}))
+	}
+	ctx, cancel := context.WithTimeout(c.io, suspectInterval)
+	defer cancel()
+	_, err := c.store.Send(ctx, txn.Request{In: in})
+	return err
+}

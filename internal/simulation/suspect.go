@@ -1,0 +1,115 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// suspectKey is a key whose holders can be suspected. These calls are not in the history,
+// whose check knows no owner that is replaced while it believes in its claim. The trace judges
+// the claims as others, and each suspicion: whether it was the first in line's, whether
+// the holder was asked and did not answer for long enough, and that nothing happens to a holder
+// to whom nothing has happened.
+const suspectKey = "suspect"
+
+// suspectRuns is of how many runs one has that key.
+const suspectRuns = 4
+
+// suspicionTakes is the least time for which a question must stand, less what the
+// observer may see later of the question than of the take-over. After a restart of etcd it
+// may see both at once.
+const suspicionTakes = 450*time.Millisecond - seenLate
+
+// suspected says that the holder did not answer.
+const suspected how = "suspected"
+
+// suspecting claims the key until the process ends.
+func (p *process) suspecting(rng *rand.Rand) {
+	for p.ctx.Err() == nil {
+		p.pause(between(rng, 10*time.Millisecond, 8*time.Second))
+		p.claimSuspectable(rng)
+	}
+}
+
+// claimSuspectable claims the key, at once or in line, and holds it for a while.
+func (p *process) claimSuspectable(rng *rand.Rand) {
+	opts := []etcdclaims.AcquireOption{etcdclaims.Suspectable()}
+	gated := false
+	switch rng.IntN(10) {
+	case 0:
+		opts = opts[:0]
+	case 1:
+		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
+	case 2:
+		opts = append(opts, etcdclaims.Note([]byte("note")))
+	case 3:
+		opts, gated = append(opts, whileOpen()), true
+	case 4:
+		opts = append(opts, etcdclaims.TTL(p.second))
+	}
+	method, most := p.client.TryAcquire, 8*time.Second
+	if rng.IntN(3) > 0 {
+		method, most = p.client.Acquire, 40*time.Second
+	}
+	ctx, cancel := p.within(rng, most)
+	defer cancel()
+	cl, err := method(ctx, suspectKey, opts...)
+	if p.class("acquire", err); err != nil {
+		return
+	}
+	if gated {
+		p.gated.Store(cl.Token(), true)
+	}
+	p.w.trace.granted(cl.Token(), p)
+	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
+	p.writeUnder(rng, cl, cl.Token(), 10*time.Second, time.Second)
+	if p.dead.Load() {
+		return
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
+	defer cancel()
+	p.w.trace.ended(cl.Token(), p)
+	p.class("release", cl.Release(ctx))
+}
+
+// asks goes through a change of a question.
+func (r *replay) asks(c change) {
+	if c.deleted {
+		delete(r.questions, c.key)
+	} else {
+		r.questions[c.key] = c
+	}
+}
+
+// suspicion checks that a holder was rightly taken for one that does not answer.
+func (r *replay) suspicion(before, by change) {
+	old, token := before.holder()
+	next, _ := by.holder()
+	var option struct{ Suspectable bool }
+	_ = json.Unmarshal([]byte(before.value), &option)
+	if !option.Suspectable || old.Kind != "" {
+		r.fault("a holder was suspected that cannot be: %v; it was: %v", by, before)
+	}
+	if l := r.lineFor(token.Key); l == nil || l.of(next.Claim) != 0 {
+		r.fault("a holder was suspected by another than the first in line: %v; it was: %v", by, before)
+	}
+	r.t.w.count(countSuspicions)
+	question, asked := r.questions[prefix+"session/"+old.Instance+"/ask/"+next.Instance]
+	if stood := by.at.Sub(question.at); !asked || stood < suspicionTakes && r.t.w.ledger.healthy(nil, question.at, by.at) {
+		r.fault("a holder was suspected that was asked for %v (%v): %v; it was: %v", stood, asked, by, before)
+	}
+	p := r.procs[old.Instance]
+	if p != nil && (p.gone.IsZero() || p.gone.After(by.at)) && r.t.w.ledger.healthy(p, by.at.Add(-2*time.Second), by.at) {
+		r.fault("%s was suspected, and nothing was wrong with it: %v; it was: %v", p.name, by, before)
+	}
+}
+
+// isQuestion reports whether a key asks a process whether it lives.
+func isQuestion(key string) bool {
+	return strings.HasPrefix(key, prefix+"session/") && strings.Contains(key, "/ask/")
+}
