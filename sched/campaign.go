@@ -13,8 +13,12 @@ import (
 // campaign acquires the ownership again and again, until ctx ends or an error is final.
 func (s *Scheduler) campaign(ctx context.Context) error {
 	const what = "acquire group ownership"
+	var opts []etcdclaims.AcquireOption
+	if s.cfg.Suspectable {
+		opts = append(opts, etcdclaims.Suspectable())
+	}
 	for try := 0; ctx.Err() == nil; try++ {
-		claim, err := s.claims.Acquire(ctx, ownerKey(s.cfg.Group))
+		claim, err := s.claims.Acquire(ctx, ownerKey(s.cfg.Group), opts...)
 		switch {
 		case errors.Is(err, etcdclaims.ErrClosed):
 			return err

@@ -21,6 +21,11 @@ type Config struct {
 	// then be added in all processes. Spread delays the start of a run by a few
 	// milliseconds. By default the owner runs all ticks.
 	Spread bool
+	// Suspectable lets the next process in line take the ownership over in about half a
+	// second if the owner does not answer: see etcdclaims.Suspectable for its cost. All
+	// that an owner writes is fenced. The runs that the dead process had are not touched by
+	// that: they are lost when its leases end. Set it in all processes.
+	Suspectable bool
 	// Limit is the greatest number of runs at a time in this process. Further ticks
 	// wait, and begin oldest first. They wait in etcd, where another process can take
 	// them if Spread is set; in a passthrough scheduler they wait in memory. Zero
