@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -11,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 )
 
 // batch makes the group commit of the session's calls: one for verbs and one for enqueues.
@@ -45,14 +47,56 @@ func (s *session) share(ctx context.Context, b *txn.Batcher, key string, cmps []
 	if slices.ContainsFunc(in.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil }) {
 		key = "" // alone: etcd evaluates all conditions of a request first
 	}
-	return b.Do(ctx, txn.Request{Key: key, In: in})
+	if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md) > 0 {
+		key = "" // alone: others must not be sent with its credentials
+	}
+	if key != "" {
+		if s.shared.enter(key) {
+			defer s.shared.leave(key)
+		} else {
+			key = "" // alone, too: of one key only one can be in a round trip, and others would wait for theirs
+		}
+	}
+	// What an enqueue expects, it can find again after it was carried out: when the item is
+	// completed and forgotten.
+	resp, err := b.Do(ctx, txn.Request{Key: key, In: in, Open: b == s.puts})
+	if errors.Is(err, etcdclaims.ErrReleased) && !errors.Is(err, etcdclaims.ErrUnknown) {
+		err = errClosed // it is the session's claim, which the user does not know
+	}
+	return resp, err
+}
+
+// underway are the keys of calls that share round trips.
+type underway struct {
+	mu   sync.Mutex
+	keys map[string]bool
+}
+
+// enter notes a call, unless there is one of the same key.
+func (u *underway) enter(key string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.keys[key] {
+		return false
+	}
+	if u.keys == nil {
+		u.keys = make(map[string]bool)
+	}
+	u.keys[key] = true
+	return true
+}
+
+func (u *underway) leave(key string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.keys, key)
 }
 
 // unbatch ends the group commit of a session that is over. Calls that wait for a round
 // trip get the reason.
 func (s *session) unbatch() {
 	why := s.claim.Err()
-	if why == nil {
+	if !errors.Is(why, etcdclaims.ErrLost) {
 		why = errClosed
 	}
 	s.endIO(why)

@@ -28,6 +28,7 @@ type session struct {
 	endIO  context.CancelCauseFunc
 	verbs  *txn.Batcher
 	puts   *txn.Batcher // of items
+	shared underway     // keys of the calls of both
 	mu     sync.Mutex
 	gen    int64 // ModRevision of worker/<id>: the session's generation
 	seen   int64 // a revision that etcd had when it last answered
@@ -234,6 +235,11 @@ func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv
 
 func (s *session) close(ctx context.Context) error {
 	s.endAll()
+	// What is under way is waited for, so that its callers know the outcome.
+	answered, cancel := context.WithTimeout(ctx, requestTimeout)
+	s.verbs.Idle(answered)
+	s.puts.Idle(answered)
+	cancel()
 	// What is taken under the session goes back without an attempt. If that fails
 	// the keeper of the queue finds it when the session is gone.
 	err := s.q.giveBack(ctx, s)

@@ -61,6 +61,7 @@ type Batcher struct {
 	wake     *time.Timer  // looks whether a slow round trip keeps others waiting
 	wakeAt   time.Time
 	keys     map[string]Beside // keys of the batch being filled
+	idle     []chan struct{}   // closed when nothing waits and nothing is under way
 	wg       sync.WaitGroup
 	timers   sync.Pool // of the calls that wait
 }
@@ -112,6 +113,26 @@ func (b *Batcher) Wait() {
 	b.mu.Unlock()
 	b.wg.Wait()
 }
+
+// Idle waits until no request waits or is under way, or ctx ends. Requests without a key do
+// not count.
+func (b *Batcher) Idle(ctx context.Context) {
+	b.mu.Lock()
+	if b.rests() {
+		b.mu.Unlock()
+		return
+	}
+	idle := make(chan struct{})
+	b.idle = append(b.idle, idle)
+	b.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// rests reports whether nothing waits and nothing is under way; b.mu is held.
+func (b *Batcher) rests() bool { return len(b.urgent)+len(b.queue)+len(b.underWay) == 0 }
 
 // Do carries out one request. If the error matches ErrUnknown, the request may have
 // been carried out, or may still be. After another error it was not and will not be.
@@ -235,6 +256,12 @@ func (b *Batcher) returned(trip *roundTrip) {
 		b.underWay = slices.Delete(b.underWay, i, i+1)
 	}
 	b.launch()
+	if b.rests() {
+		for _, idle := range b.idle {
+			close(idle)
+		}
+		b.idle = nil
+	}
 }
 
 // launch sends the calls that wait, as far as there is room; b.mu is held.
