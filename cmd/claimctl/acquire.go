@@ -86,7 +86,7 @@ func (r *runner) claimAll(ctx context.Context, wait bool) (all []*etcdclaims.Cla
 		return err
 	})
 	if wait && err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%v: %w", last, ctx.Err()) // it is not busy, but waited for too long
+		return nil, fmt.Errorf("%s: %w", last.Error(), ctx.Err()) // it is not busy, but waited for too long
 	}
 	return all, err
 }

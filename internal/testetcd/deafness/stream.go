@@ -14,6 +14,7 @@ import (
 // work.
 func HungStream(etcd claimtest.Etcd) claimtest.Etcd {
 	return claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+		tb.Helper()
 		c := etcd.Etcd(tb)
 		c.Watcher = hungStream{c.Watcher}
 		return c
