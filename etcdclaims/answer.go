@@ -1,8 +1,11 @@
 package etcdclaims
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/retry"
@@ -14,10 +17,9 @@ import (
 
 const (
 	// mostAnswers is how many questions one request answers.
-	mostAnswers = 8
-	// answerFor is how long an answer is tried. What stands after that is asked again, or
-	// found when the watch has begun anew.
-	answerFor = 5 * time.Second
+	mostAnswers = 32
+	// answerSoon is how long an answer that fails is tried again after short pauses.
+	answerSoon = 5 * time.Second
 )
 
 // answer answers a question whether this client lives, in the background: it deletes the
@@ -45,12 +47,18 @@ func (c *Client) answerAll() {
 		switch {
 		case err == nil:
 			since, try = time.Now(), -1
-		case errors.Is(err, ErrPermissionDenied) || time.Since(since) > answerFor:
+			continue
+		case errors.Is(err, ErrPermissionDenied):
 			c.log.Debug("questions of other clients not answered", zap.Int("questions", len(some)), zap.Error(err))
-		default:
-			c.putBack(some)
-			_ = retry.Pause(c.io, min(try, 2))
+			continue
 		}
+		// A late answer changes nothing, so it is tried until it is known to have come.
+		c.putBack(some)
+		pause := try
+		if time.Since(since) < answerSoon {
+			pause = min(try, 2)
+		}
+		retry.Pause(c.io, pause)
 	}
 }
 
@@ -60,11 +68,10 @@ func (c *Client) someQuestions() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	some := make(map[string]int64)
-	for name, rev := range c.questions {
-		if len(some) == mostAnswers {
-			break
-		}
-		some[name] = rev
+	// The oldest first: whoever asked it suspects this client soonest.
+	oldest := slices.SortedFunc(maps.Keys(c.questions), func(a, b string) int { return cmp.Compare(c.questions[a], c.questions[b]) })
+	for _, name := range oldest[:min(len(oldest), mostAnswers)] {
+		some[name] = c.questions[name]
 		delete(c.questions, name)
 	}
 	if len(some) == 0 || c.io.Err() != nil {

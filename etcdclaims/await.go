@@ -55,6 +55,12 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 	if !a.grantable() || p.shared || p.unnoticed {
 		patience.Reset(0)
 	}
+	var asks <-chan time.Time
+	if a.opts.suspectable {
+		timer := time.NewTimer(askAfter)
+		defer timer.Stop()
+		asks = timer.C
+	}
 	for {
 		select {
 		case kv := <-news.notices:
@@ -67,11 +73,12 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			if a.suspects(p, news, rev) {
 				return nil
 			}
+		case <-asks:
+			a.askHolder(p, news)
 		case <-patience.C:
 			if p.pred == nil && p.behind {
 				return nil // to read which place that is
 			}
-			a.askHolder(p, news)
 			// On a goroutine of its own: a member that hangs must not keep this
 			// waiter from its notices while the watch is being created.
 			key, opts := c.awaitedKey(a, p).key, []clientv3.OpOption{clientv3.WithRev(p.rev + 1)}

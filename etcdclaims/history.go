@@ -31,6 +31,9 @@ const (
 	// EndingForced means that ForceRelease ended the term. Term.Cause has its
 	// reason.
 	EndingForced Ending = "forced"
+	// EndingSuspected means that the first in line took the key because the holder's client
+	// did not answer; see Suspectable. Term.Cause names the client that took it.
+	EndingSuspected Ending = "suspected"
 	// EndingLease means that the lease expired or was revoked: the process died,
 	// was cut off from etcd, or was closed without releasing.
 	EndingLease Ending = "lease ended"
@@ -259,7 +262,9 @@ func (c *Client) explainEnding(ctx context.Context, t *Term, from int64) error {
 	if kv := firstKV(resp, 0); kv != nil && kv.ModRevision == t.EndRevision {
 		var e eviction
 		if json.Unmarshal(kv.Value, &e) == nil && e.Version <= valueVersion {
-			t.Ending, t.Cause = EndingForced, e.By+": "+e.Reason
+			if t.Ending, t.Cause = EndingForced, e.By+": "+e.Reason; e.Suspected {
+				t.Ending = EndingSuspected
+			}
 			return nil
 		}
 	}

@@ -18,6 +18,8 @@ import (
 // why that is sound.
 
 const (
+	// askAfter is how long a caller is first in line before it asks: most waits are shorter.
+	askAfter = 200 * time.Millisecond
 	// suspectInterval is how long one request of the asking client may take, and how late
 	// it may be. After that the time without an answer is counted anew.
 	suspectInterval = 150 * time.Millisecond

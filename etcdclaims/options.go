@@ -17,7 +17,7 @@ import (
 // with any other. A call whose options are invalid, or exclude each other, returns
 // an error before it sends any request. Slots and Shared exclude each other, Reentrant
 // and Supersede; so do Reentrant and Supersede. MinHold must not be longer than MaxHold.
-// Suspectable excludes Slots, Shared, Manual and MinHold.
+// Suspectable excludes Slots, Shared, Manual, MinHold, If and Then.
 type AcquireOption = option.AcquireOption
 
 // WorkOption is an option of the calls that begin work: [Client.Begin],

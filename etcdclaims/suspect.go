@@ -31,7 +31,8 @@ import (
 // minute. After an outage of etcd it waits 3 s for the next answer.
 // Stats.SuspectedWrongly counts.
 //
-// Suspectable excludes Slots, Shared, Manual and MinHold. A key that stays held
+// Suspectable excludes Slots, Shared, Manual, MinHold, If and Then: a claim whose reply was
+// lost may have been taken before its client asks what became of it. A key that stays held
 // for a handler that outlived its drain is not suspected. A passthrough client ignores the
 // option.
 func Suspectable() AcquireOption {
@@ -42,6 +43,9 @@ func Suspectable() AcquireOption {
 func (o *acquireOptions) checkSuspectable() error {
 	if o.suspectable && (o.slots != nil || o.shared != nil || o.manual || o.minHold > 0) {
 		return errors.New("etcdclaims: Suspectable excludes Slots, Shared, Manual and MinHold")
+	}
+	if o.suspectable && len(o.cmps)+len(o.ops) > 0 {
+		return errors.New("etcdclaims: Suspectable excludes If and Then")
 	}
 	return nil
 }
@@ -74,6 +78,14 @@ func (s *suspected) notify(st *store) clientv3.Op {
 	return clientv3.OpPut(st.layout.evict(s.holder.Instance, s.holder.Claim), encode(e), clientv3.WithLease(clientv3.LeaseID(s.own.Lease)))
 }
 
+// mayNotTake notes that etcd does not permit to take the key from a suspected holder. The
+// attempt goes on waiting for the end of its lease.
+func (a *attempt) mayNotTake(err error) {
+	a.mayNot = true
+	a.s.c.log.Warn("a suspected holder's key cannot be taken before its lease ends: see Suspectable in docs/permissions.md",
+		zap.String("key", a.key), zap.String("claim", a.id), zap.String("holder", a.suspected.holder.Owner), zap.Error(err))
+}
+
 // leaseGone reports whether the key could not be taken because the holder's lease has
 // ended, after the session of the attempt was found to be good.
 func (s *suspected) leaseGone(err error) bool {
@@ -84,7 +96,7 @@ func (s *suspected) leaseGone(err error) bool {
 // may be asked: the attempt is the first in line, and both sides have the option. A claim
 // of another epoch is void already.
 func (a *attempt) accuses(p position) (h holder, ok bool) {
-	if !a.opts.suspectable || a.opts.barge || p.pred != nil || p.behind || p.own == nil || p.own.Lease == 0 {
+	if !a.opts.suspectable || a.mayNot || a.opts.barge || p.pred != nil || p.behind || p.own == nil || p.own.Lease == 0 {
 		return h, false
 	}
 	h, err := decodeHolder(p.own.Value)

@@ -372,6 +372,10 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			return t, false, err
 		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil || a.suspected != nil):
 			return nil, false, a.s.lossOf(tokenOf(a.asked(), 0))
+		case err != nil && a.suspected != nil && errors.Is(err, ErrPermissionDenied):
+			a.mayNotTake(err)
+			p = position{}
+			continue
 		case err != nil && a.suspected.leaseGone(err):
 			p = position{} // the key has gone with the holder's lease
 			continue

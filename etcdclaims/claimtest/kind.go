@@ -116,6 +116,13 @@ func has(keys []string, part string) bool {
 	return slices.ContainsFunc(keys, func(k string) bool { return strings.Contains(k, part) })
 }
 
+// isQuestion reports whether a key asks a client whether it lives. Requests to the owner of a
+// group of schedulers have keys of a similar form.
+func isQuestion(key string) bool {
+	_, of, ok := strings.Cut(key, "/session/")
+	return ok && strings.Contains(of, "/ask/")
+}
+
 // ends reports whether a record of work is written for a claim that is deleted.
 func (c changes) ends() bool {
 	for _, own := range c.deleted {
@@ -150,9 +157,9 @@ func txnKinds(req *pb.TxnRequest) []Kind {
 		return []Kind{Resolve}
 	case c.otherwisePuts("/wait/"):
 		return []Kind{Enqueue}
-	case c.otherwisePuts("/ask/"):
+	case slices.ContainsFunc(c.failed, isQuestion):
 		return []Kind{Ask}
-	case c.deletes("/ask/"):
+	case slices.ContainsFunc(c.deleted, isQuestion):
 		return []Kind{Answer}
 	case c.put("/own/") != nil && c.put("/evict/") != nil:
 		return []Kind{TakeOver}

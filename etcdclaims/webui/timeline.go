@@ -82,7 +82,7 @@ func class(t etcdclaims.Term) string {
 		return "now"
 	case etcdclaims.EndingReleased, etcdclaims.EndingDone, etcdclaims.EndingHandedOver, etcdclaims.EndingFree:
 		return "well"
-	case etcdclaims.EndingForced, etcdclaims.EndingReplaced:
+	case etcdclaims.EndingForced, etcdclaims.EndingReplaced, etcdclaims.EndingSuspected:
 		return "forced"
 	case etcdclaims.EndingLease, etcdclaims.EndingFailed, etcdclaims.EndingDead:
 		return "lost"

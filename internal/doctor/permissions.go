@@ -26,6 +26,7 @@ var features = []feature{
 	{"work", "Begin, Complete, Fail, Record", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "work/": "RW"}},
 	{"locks", "Locks", map[string]string{"own/": "RW", "wait/": "R", "void/": "RW", "epoch": "R", "lock/": "RW"}},
 	{"release", "ForceRelease, Supersede", map[string]string{"own/": "RW", "wait/": "R", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
+	{"suspect", "Suspectable", map[string]string{"own/": "RW", "wait/": "RW", "session/": "RW", "void/": "RW", "epoch": "R", "note/": "W"}},
 	{"resize", "Resize", map[string]string{"own/": "RW", "wait/": "R"}},
 	{"explain", "Lookup", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},
 	{"list", "List, Watch", map[string]string{"own/": "R", "wait/": "R", "epoch": "R", "note/": "R"}},

@@ -313,6 +313,22 @@ var features = map[string]func(w world) error{
 		}
 		return errors.Join(err, w.undone(c))
 	},
+	"Suspectable": func(w world) error {
+		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+		defer cancel()
+		own := clientv3.Compare(clientv3.CreateRevision(prefix+"own/k"), "=", 0)
+		lease, err := w.admin.Grant(ctx, 60)
+		if err != nil {
+			return err
+		}
+		// As a client that died has left it.
+		value := `{"v":1,"claim":"c","owner":"dead","instance":"i","suspectable":true}`
+		if _, err := w.admin.Txn(ctx).If(own).Then(clientv3.OpPut(prefix+"own/k", value, clientv3.WithLease(lease.ID))).Commit(); err != nil {
+			return err
+		}
+		_, err = w.claims(w.user).Acquire(ctx, "k", etcdclaims.Suspectable())
+		return err
+	},
 	"Resize": func(w world) error {
 		c := w.claims(w.user)
 		return errors.Join(c.Resize(w.Context(), "k", 2), c.Resize(w.Context(), "k", 0))

@@ -39,7 +39,6 @@ func (p *process) suspecting(rng *rand.Rand) {
 // claimSuspectable claims the key, at once or in line, and holds it for a while.
 func (p *process) claimSuspectable(rng *rand.Rand) {
 	opts := []etcdclaims.AcquireOption{etcdclaims.Suspectable()}
-	gated := false
 	switch rng.IntN(10) {
 	case 0:
 		opts = opts[:0]
@@ -47,8 +46,6 @@ func (p *process) claimSuspectable(rng *rand.Rand) {
 		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
 	case 2:
 		opts = append(opts, etcdclaims.Note([]byte("note")))
-	case 3:
-		opts, gated = append(opts, whileOpen()), true
 	case 4:
 		opts = append(opts, etcdclaims.TTL(p.second))
 	}
@@ -61,9 +58,6 @@ func (p *process) claimSuspectable(rng *rand.Rand) {
 	cl, err := method(ctx, suspectKey, opts...)
 	if p.class("acquire", err); err != nil {
 		return
-	}
-	if gated {
-		p.gated.Store(cl.Token(), true)
 	}
 	p.w.trace.granted(cl.Token(), p)
 	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
