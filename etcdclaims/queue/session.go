@@ -79,10 +79,7 @@ func (s *session) watch() {
 			continue
 		case <-s.claim.Done():
 			s.mourn()
-			select { // etcd answers what is under way, so that its callers know the outcome
-			case <-time.After(requestTimeout):
-			case <-s.q.ctx.Done():
-			}
+			s.answered(s.q.ctx)
 			s.unbatch()
 		case <-s.q.ctx.Done():
 			s.mourn() // close gives the items back
@@ -90,6 +87,14 @@ func (s *session) watch() {
 		t.Stop()
 		return
 	}
+}
+
+// answered waits for what is under way, so that its callers know the outcome.
+func (s *session) answered(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	s.verbs.Idle(ctx)
+	s.puts.Idle(ctx)
 }
 
 // mourn ends the leases of the session, and logs it if it was lost.
@@ -235,11 +240,7 @@ func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv
 
 func (s *session) close(ctx context.Context) error {
 	s.endAll()
-	// What is under way is waited for, so that its callers know the outcome.
-	answered, cancel := context.WithTimeout(ctx, requestTimeout)
-	s.verbs.Idle(answered)
-	s.puts.Idle(answered)
-	cancel()
+	s.answered(ctx)
 	// What is taken under the session goes back without an attempt. If that fails
 	// the keeper of the queue finds it when the session is gone.
 	err := s.q.giveBack(ctx, s)

@@ -326,8 +326,9 @@ var features = map[string]func(w world) error{
 		if _, err := w.admin.Txn(ctx).If(own).Then(clientv3.OpPut(prefix+"own/k", value, clientv3.WithLease(lease.ID))).Commit(); err != nil {
 			return err
 		}
-		_, err = w.claims(w.user).Acquire(ctx, "k", etcdclaims.Suspectable())
-		return err
+		c := w.claims(w.user)
+		_, err = c.Acquire(ctx, "k", etcdclaims.Suspectable())
+		return errors.Join(err, w.undone(c))
 	},
 	"Resize": func(w world) error {
 		c := w.claims(w.user)
