@@ -439,8 +439,10 @@ func TestSuspectableRefused(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		for _, other := range []etcdclaims.AcquireOption{etcdclaims.Slots(2), etcdclaims.Shared(), etcdclaims.Manual(), etcdclaims.MinHold(sec),
-			etcdclaims.If(clientv3.Compare(clientv3.CreateRevision("/x"), "=", 0)), etcdclaims.Then(clientv3.OpPut("/x", ""))} {
+		for _, other := range []etcdclaims.AcquireOption{
+			etcdclaims.Slots(2), etcdclaims.Shared(), etcdclaims.Manual(), etcdclaims.MinHold(sec),
+			etcdclaims.If(clientv3.Compare(clientv3.CreateRevision("/x"), "=", 0)), etcdclaims.Then(clientv3.OpPut("/x", "")),
+		} {
 			if _, err := c.TryAcquire(context.Background(), "k", etcdclaims.Suspectable(), other); err == nil {
 				t.Errorf("with %T: no error", other)
 			}
