@@ -29,7 +29,7 @@ func (s *sessions) init(q *Queue) {
 	s.q, s.byTTL, s.open = q, map[time.Duration]*session{}, map[time.Duration]chan struct{}{}
 }
 
-// get returns the live session of a lease duration, and opens one if there is none.
+// get returns the live session with the lease duration. It opens one if necessary.
 func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error) {
 	for {
 		s.mu.Lock()
@@ -76,7 +76,7 @@ func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error)
 	}
 }
 
-// live returns a live session of any lease duration, and opens one if there is none.
+// live returns a live session with any lease duration. It opens one if necessary.
 func (s *sessions) live(ctx context.Context) (*session, error) {
 	s.mu.Lock()
 	for _, have := range s.byTTL {

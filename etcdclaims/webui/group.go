@@ -148,7 +148,7 @@ func (g slotGroup) strip(number map[string]int) (cells []cell, each int) {
 
 // cell returns the cell of a range of slots.
 func (g slotGroup) cell(from, to int, number map[string]int) cell {
-	owners := make(map[string]int) // slots, by the name of the owner, empty if there is none
+	owners := make(map[string]int) // number of slots by owner; "" stands for free slots
 	numbered := make(map[int]int)  // slots, by the number of the owner
 	for slot := from; slot < to; slot++ {
 		holder, name := g.Holder(slot), ""

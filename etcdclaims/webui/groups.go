@@ -105,7 +105,7 @@ func (q *request) slotGroups() (any, error) {
 	return p, nil
 }
 
-// slotGroup returns a group. missing reports whether there is none.
+// slotGroup returns a group. missing reports that it does not exist.
 func (q *request) slotGroup(name string) (g slotGroup, missing bool, fresh Fresh, err error) {
 	b := q.useClaims("group/" + name + "/")
 	type found struct {

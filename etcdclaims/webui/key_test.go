@@ -27,7 +27,7 @@ func (w *world) ghost(key, owner string, opts ...clientv3.OpOption) {
 	w.ok(err)
 }
 
-// Who is next is the first in line that is alive.
+// The next owner is the first caller in line that is alive.
 func TestNextIsAlive(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
 		holder, _ := w.client("api-7")
@@ -38,7 +38,7 @@ func TestNextIsAlive(t *testing.T) {
 		w.lacks(w.shows("key?key=k"), ">next<", "and go to")
 		lease, err := w.server.Admin().Grant(w.Context(), 600)
 		w.ok(err)
-		w.ghost("k", "awake", clientv3.WithLease(lease.ID)) // it has a lease, so it is none
+		w.ghost("k", "awake", clientv3.WithLease(lease.ID)) // a key on a live lease is no ghost
 		w.ghost("k", "later", clientv3.WithLease(lease.ID))
 		time.Sleep(5 * time.Second)
 		body := w.shows("key?key=k", "and go to <bdi>awake</bdi>")

@@ -75,7 +75,7 @@ func (g *groups) names(ctx context.Context) ([]string, error) {
 type jobRow struct {
 	sched.JobInfo
 	// Unadmitted is the next tick if it should have been admitted, and Unended a tick that
-	// was admitted and has not ended by Job.Overdue. Each is zero if there is none.
+	// was admitted and has not ended by Job.Overdue. Each is zero if there is no such tick.
 	Unadmitted, Unended time.Time
 }
 

@@ -76,7 +76,7 @@ func TestEachAction(t *testing.T) {
 	s.buries(q, "mail-0", "mail-1")
 	s.joins(a, "pod-a")
 	evicted := func() bool {
-		st, _ := group.Read(ctx, s.claims, "shards") // there is none without members
+		st, _ := group.Read(ctx, s.claims, "shards") // fails when the group has no members
 		return len(st.Members) == 1 && st.Members[0].Evicted != nil
 	}
 
