@@ -36,7 +36,7 @@ type attempt struct {
 	work       *workPlan  // nil for a claim without a record
 	supersedes *term      // the own term that it supersedes, or nil
 	suspected  *suspected // the holder that it takes the key from, or nil
-	mayNot     bool       // etcd does not permit that
+	forbidden  bool       // etcd does not permit that
 	with       []*attempt // claim other keys in the same transaction
 
 	turnOver func() // ends its turn to put the record of a shared key

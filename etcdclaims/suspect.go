@@ -81,7 +81,7 @@ func (s *suspected) notify(st *store) clientv3.Op {
 // mayNotTake notes that etcd does not permit to take the key from a suspected holder. The
 // attempt goes on waiting for the end of its lease.
 func (a *attempt) mayNotTake(err error) {
-	a.mayNot = true
+	a.forbidden = true
 	a.s.c.log.Warn("a suspected holder's key cannot be taken before its lease ends: see Suspectable in docs/permissions.md",
 		zap.String("key", a.key), zap.String("claim", a.id), zap.String("holder", a.suspected.holder.Owner), zap.Error(err))
 }
@@ -96,7 +96,7 @@ func (s *suspected) leaseGone(err error) bool {
 // may be asked: the attempt is the first in line, and both sides have the option. A claim
 // of another epoch is void already.
 func (a *attempt) accuses(p position) (h holder, ok bool) {
-	if !a.opts.suspectable || a.mayNot || a.opts.barge || p.pred != nil || p.behind || p.own == nil || p.own.Lease == 0 {
+	if !a.opts.suspectable || a.forbidden || a.opts.barge || p.pred != nil || p.behind || p.own == nil || p.own.Lease == 0 {
 		return h, false
 	}
 	h, err := decodeHolder(p.own.Value)

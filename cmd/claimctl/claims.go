@@ -209,20 +209,32 @@ func listed(infos iter.Seq2[etcdclaims.Info, error], owner string) iter.Seq2[cla
 
 // completeKeys completes the keys that are held.
 func (a *app) completeKeys(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	const most = 100
-	a.completing = true
-	if len(args) > 0 && cmd.Name() != "run" || a.fromEnvironment(cmd) != nil {
+	if len(args) > 0 && cmd.Name() != "run" {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var keys []string
+	return a.completeFrom(cmd, typed, func(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
+		return mapped(claims.List(ctx, typed), func(i etcdclaims.Info) string { return i.Key })
+	})
+}
+
+// completeFrom completes names that etcd has, the first hundred.
+func (a *app) completeFrom(cmd *cobra.Command, typed string, all func(context.Context, *etcdclaims.Client) iter.Seq2[string, error]) ([]string, cobra.ShellCompDirective) {
+	const most = 100
+	a.completing = true
+	if a.fromEnvironment(cmd) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
 	_ = a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-		for i, err := range claims.List(ctx, typed) {
-			if err != nil || len(keys) == most {
+		for name, err := range all(ctx, claims) {
+			if err != nil || len(names) == most {
 				break
 			}
-			keys = append(keys, i.Key)
+			if strings.HasPrefix(name, typed) {
+				names = append(names, name)
+			}
 		}
 		return nil
 	})
-	return keys, cobra.ShellCompDirectiveNoFileComp
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

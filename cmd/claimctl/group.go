@@ -245,22 +245,8 @@ func (a *app) viewed(cmd *cobra.Command, name string, f func(ctx context.Context
 
 // completeGroups completes the names of groups.
 func (a *app) completeGroups(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	const most = 100
-	a.completing = true
-	if len(args) > 0 || a.fromEnvironment(cmd) != nil {
+	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var names []string
-	_ = a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-		for name, err := range group.Names(ctx, claims) {
-			if err != nil || len(names) == most {
-				break
-			}
-			if strings.HasPrefix(name, typed) {
-				names = append(names, name)
-			}
-		}
-		return nil
-	})
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return a.completeFrom(cmd, typed, group.Names)
 }

@@ -36,8 +36,8 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 			e, err := readEntry(kv)
 			if err != nil {
 				l.strange = append(l.strange, err)
-				if newer(kv) != nil {
-					l.later = newer(kv)
+				if later := newer(kv); later != nil {
+					l.later = later
 				}
 				continue
 			}
@@ -56,7 +56,8 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 
 // readEntry reads the entry of a member. Of a later version it takes what plans need.
 func readEntry(kv *mvccpb.KeyValue) (entry, error) {
-	if newer(kv) == nil {
+	later := newer(kv)
+	if later == nil {
 		return decode[entry](string(kv.Key), kv.Value)
 	}
 	var e struct {
@@ -64,7 +65,7 @@ func readEntry(kv *mvccpb.KeyValue) (entry, error) {
 		Weight   *int    `json:"weight"`
 	}
 	if json.Unmarshal(kv.Value, &e) != nil || e.Weight == nil || *e.Weight < 0 || *e.Weight > MaxWeight {
-		return entry{}, newer(kv)
+		return entry{}, later
 	}
 	out := entry{Weight: *e.Weight}
 	if e.Instance != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 )
 
 // batch makes the group commit of the session's calls: one for verbs and one for enqueues.
@@ -47,7 +46,7 @@ func (s *session) share(ctx context.Context, b *txn.Batcher, key string, cmps []
 	if slices.ContainsFunc(in.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil }) {
 		key = "" // alone: etcd evaluates all conditions of a request first
 	}
-	if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md) > 0 {
+	if txn.MetadataOf(ctx).Name != "" {
 		key = "" // alone: others must not be sent with its credentials
 	}
 	if key != "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/queue"
@@ -16,6 +17,26 @@ import (
 )
 
 const system = "etcdclaims"
+
+// askBudget is how long a collection waits for etcd.
+const askBudget = 2 * time.Second
+
+// watchedQueue is a queue whose items are counted.
+type watchedQueue struct {
+	name  string
+	q     *queue.Queue
+	every time.Duration
+
+	mu    sync.Mutex // held while etcd is asked, so that two collections share an answer
+	asked time.Time
+	last  answer
+}
+
+// answer is the counts of a queue.
+type answer struct {
+	queue.Stats
+	err error
+}
 
 // DefaultQueueInterval is how old the counts of a queue may be that WatchQueue
 // observes.
@@ -34,11 +55,39 @@ func (t *Telemetry) WatchQueue(name string, q *queue.Queue, every time.Duration)
 	if every <= 0 {
 		every = DefaultQueueInterval
 	}
-	return track(t, t.queues, &watchedQueue{name: name, every: every, ask: q.Stats}, true)
+	return track(t, t.queues, &watchedQueue{name: name, q: q, every: every}, true)
 }
 
-// watchedQueue is a queue whose items are counted.
-type watchedQueue = watched[queue.Stats]
+// stats returns counts that are not older than w.every. budget is derived from the
+// collection's ctx.
+func (w *watchedQueue) stats(ctx, budget context.Context) (a answer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if !w.asked.IsZero() && now.Sub(w.asked) < w.every {
+		return w.last
+	}
+	if a.err = budget.Err(); a.err != nil {
+		return a // it went by while another collection asked
+	}
+	a.Stats, a.err = w.q.Stats(budget)
+	if a.err != nil && ctx.Err() != nil {
+		return a // the collection has ended: this says nothing of etcd
+	}
+	w.last, w.asked = a, now
+	return a
+}
+
+// askQueues returns the counts of all queues, which are asked for at the same time.
+func askQueues(ctx, budget context.Context, queues []*watchedQueue) []answer {
+	answers := make([]answer, len(queues))
+	var all sync.WaitGroup
+	for i, w := range queues {
+		all.Go(func() { answers[i] = w.stats(ctx, budget) })
+	}
+	all.Wait()
+	return answers
+}
 
 // collectQueues observes the queues that are watched.
 func (t *Telemetry) collectQueues(ctx, budget context.Context, o metric.Observer) error {
@@ -46,8 +95,8 @@ func (t *Telemetry) collectQueues(ctx, budget context.Context, o metric.Observer
 	queues := slices.Collect(maps.Keys(t.queues))
 	t.mu.Unlock()
 	var errs []error
-	for i, a := range askAll(ctx, budget, queues) {
-		w, st := queues[i], a.is
+	for i, a := range askQueues(ctx, budget, queues) {
+		w, st := queues[i], a.Stats
 		if a.err != nil {
 			errs = append(errs, fmt.Errorf("telemetry: count the items of queue %q: %w", w.name, a.err))
 			continue
