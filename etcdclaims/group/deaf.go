@@ -13,6 +13,9 @@ import (
 // lease lasts, and nobody is in line for it: its requests for slots fail, although it
 // renews its entry. Such a member must not stay the target of free slots, nor take the
 // place of other moves in the budget. wait is how long it is until the next check.
+//
+// A member that has just become the owner of a slot has left its line already, and may not
+// know yet that it owns it. So the owner counts too.
 func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 	var late []string
 	slots := make(map[string]int)
@@ -48,10 +51,19 @@ func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 		m.mu.Unlock()
 		delete(slots, line.Key)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, slot := range slots {
-		if _, waits := m.wants[slot]; waits { // it was not claimed meanwhile
+	for key, slot := range slots {
+		info, err := m.claims.Lookup(ctx, key)
+		if err != nil {
+			return errors.Is(err, etcdclaims.ErrPermissionDenied), time.Second
+		}
+		m.mu.Lock()
+		_, waits := m.wants[slot]
+		mine := info.Held && info.Instance == m.claims.Instance()
+		if waits && mine {
+			m.wants[slot] = time.Now()
+		}
+		m.mu.Unlock()
+		if waits && !mine {
 			return true, rest
 		}
 	}

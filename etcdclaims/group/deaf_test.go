@@ -81,3 +81,35 @@ func TestViewLeavesHungStream(t *testing.T) {
 		}
 	})
 }
+
+// A member that waits looks whether it is in line when it has waited for a lease and a
+// half. One that owns the slot by then, and does not know it yet, stays a member.
+func TestOwnerThatDoesNotKnowYet(t *testing.T) {
+	t.Parallel()
+	for wait := 12 * sec; wait < 15*sec; wait += sec / 10 {
+		t.Run(wait.String(), func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				other := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
+				held, err := other.TryAcquire(w.Context(), "group/g/slot/00000")
+				w.ok(err)
+				host := w.server.Host(w.T)
+				host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, DelayReply: sec})
+				host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, DelayReply: sec})
+				b := w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"}), config("b", 1))
+				w.ok(b.err)
+				v := w.view()
+				joined := v.Assignment().Members[0].Since
+				time.Sleep(wait)
+				w.ok(held.Release(w.Context()))
+				w.within(5*sec, "b serves", func() bool {
+					o := v.Assignment().Owners[0]
+					return o.Member == "b" && w.wasServed(0, o.Token.Fence)
+				})
+				if members := v.Assignment().Members; len(members) != 1 || !members[0].Since.Equal(joined) {
+					w.Errorf("b has left: joined %v, members %+v", joined, members)
+				}
+			})
+		})
+	}
+}
