@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -211,8 +212,8 @@ func (p *process) attempt(rng *rand.Rand, c *queueCall, call func(ctx context.Co
 		err := call(ctx)
 		cancel()
 		p.w.queue.returned(c, err)
-		if err == nil || p.dead.Load() || isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrClosed) {
-			return
+		if p.dead.Load() || !errors.Is(err, etcdclaims.ErrUnknown) || isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrClosed) {
+			return // of a call that was refused nothing may be in etcd, now or later
 		}
 	}
 }
