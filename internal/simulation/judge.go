@@ -49,6 +49,7 @@ func (t *trace) judge() {
 	}
 	r.judgeLocks()
 	r.judgeReleases()
+	r.judgeThens()
 	for _, s := range t.sights {
 		s.judge(r)
 	}

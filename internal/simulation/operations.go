@@ -278,3 +278,26 @@ func (p *process) look(rng *rand.Rand) {
 		p.w.count("forced releases")
 	}
 }
+
+// effect writes under the claim, as its owner only may.
+func (p *process) effect(rng *rand.Rand, cl *etcdclaims.Claim) {
+	if p.dead.Load() {
+		return
+	}
+	ctx, cancel := p.within(rng, 6*time.Second)
+	defer cancel()
+	e := p.w.trace.intend(cl.Token(), p)
+	call := p.w.history.Effect(p.name, cl.Token())
+	resp, err := cl.Txn(ctx).Then(e.put()).Commit()
+	switch {
+	case err != nil:
+		p.returned(call, "effect", err)
+		e.returned(err)
+	case resp.Succeeded:
+		call.Done()
+		e.accepted()
+	default:
+		call.Failed()
+		p.w.fault("%s: a transaction without conditions of its own did not succeed, and gave no error", p.name)
+	}
+}

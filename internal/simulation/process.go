@@ -202,6 +202,10 @@ func (p *process) within(rng *rand.Rand, most time.Duration) (context.Context, c
 
 // claim acquires a key, at once or in line, and holds it for a while.
 func (p *process) claim(rng *rand.Rand, wait bool) {
+	if rng.IntN(8) == 0 {
+		p.hold(rng, p.acquireThen(rng, wait))
+		return
+	}
 	var opts []etcdclaims.AcquireOption
 	barge, gated, rests := false, false, time.Duration(0)
 	switch rng.IntN(9) {
@@ -247,6 +251,12 @@ func (p *process) acquire(rng *rand.Rand, key string, wait bool, opts ...etcdcla
 
 // acquireIn is acquire within a context.
 func (p *process) acquireIn(ctx context.Context, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
+	cl, _ := p.tryAcquireIn(ctx, key, wait, opts...)
+	return cl
+}
+
+// tryAcquireIn is acquireIn that also returns the error.
+func (p *process) tryAcquireIn(ctx context.Context, key string, wait bool, opts ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
 	method := p.client.TryAcquire
 	if wait {
 		var end func()
@@ -258,9 +268,9 @@ func (p *process) acquireIn(ctx context.Context, key string, wait bool, opts ...
 	cl, err := method(ctx, key, opts...)
 	p.granted(call, cl, err)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return cl
+	return cl, nil
 }
 
 // granted records what an acquiring method returned.
@@ -367,27 +377,4 @@ func (p *process) release(rng *rand.Rand, cl *etcdclaims.Claim) {
 func (p *process) returned(call *history.Call, what string, err error) {
 	call.Returned(err)
 	p.class(what, err)
-}
-
-// effect writes under the claim, as its owner only may.
-func (p *process) effect(rng *rand.Rand, cl *etcdclaims.Claim) {
-	if p.dead.Load() {
-		return
-	}
-	ctx, cancel := p.within(rng, 6*time.Second)
-	defer cancel()
-	e := p.w.trace.intend(cl.Token(), p)
-	call := p.w.history.Effect(p.name, cl.Token())
-	resp, err := cl.Txn(ctx).Then(e.put()).Commit()
-	switch {
-	case err != nil:
-		p.returned(call, "effect", err)
-		e.returned(err)
-	case resp.Succeeded:
-		call.Done()
-		e.accepted()
-	default:
-		call.Failed()
-		p.w.fault("%s: a transaction without conditions of its own did not succeed, and gave no error", p.name)
-	}
 }

@@ -14,7 +14,7 @@ import (
 // simulation has ceased to try it.
 var Exercised = []string{
 	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
-	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions,
+	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countThens,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
@@ -37,6 +37,7 @@ const (
 	countSlotTerms  = "judged: terms of slots"
 	countResized    = "slots resized"
 	countSuspicions = "suspicions"
+	countThens      = "judged: acquisitions with Then"
 
 	countShared      = "shared claims granted"
 	countSharedTerms = "judged: shared terms"

@@ -36,6 +36,7 @@ type trace struct {
 	rewound []time.Time // when each era but the first began
 	intents []*intent
 	sights  []*sight
+	thens   []*andThen
 
 	sharedEnds map[point]string // shared claims that were deleted
 
