@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -111,8 +112,17 @@ func (s *Server) start() error {
 	return s.ready()
 }
 
-// launch starts the member without waiting until it serves.
+// launch starts the member without waiting until it serves. A member that was stopped
+// may leave its address a moment later.
 func (s *Server) launch() error {
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if err := s.tryLaunch(); !errors.Is(err, syscall.EADDRINUSE) || time.Since(begin) > patience {
+			return err
+		}
+	}
+}
+
+func (s *Server) tryLaunch() error {
 	cfg := s.member.config(s.options)
 	register := cfg.ServiceRegister
 	cfg.ServiceRegister = func(g *grpc.Server) {
