@@ -101,8 +101,8 @@ var (
 // responses. So authenticate outside of Once.
 //
 // A response that is too large, or that the handler flushes, is sent as it is
-// written, and stored without its content. Trailers are not stored. Connections
-// cannot be hijacked.
+// written. The content of a response that is too large, or that could not be
+// sent, is not stored. Trailers are not stored. Connections cannot be hijacked.
 //
 // Of the header, the handler's changes are stored: the fields that it set, added
 // and deleted. A replay applies them to the header that handlers outside of Once
@@ -176,7 +176,10 @@ func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ..
 				remembering(works.TryRunOnce, o.claim, opts, &result, made),
 				remembering(works.RunOnce, o.claim, opts, &result, made),
 				func(ctx context.Context) error {
-					stay() // from here on the request is carried out even if its client disconnects
+					// From here on the request is carried out even if its client disconnects.
+					if !stay() {
+						return notBegun{&NotRunError{Key: o.claim, Err: context.Cause(r.Context())}}
+					}
 					sent = newRecorder(ctx, w, cfg.MaxResponse)
 					serve(next, sent.writer(), o.request(ctx), r)
 					if ctx.Err() != nil && sent.status == 0 {
@@ -188,6 +191,15 @@ func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ..
 		})
 	}
 }
+
+// notBegun is the error of a request whose client disconnected as the key was
+// acquired.
+type notBegun struct{ *NotRunError }
+
+// GiveBack reports that the attempt does not count.
+func (notBegun) GiveBack() bool { return true }
+
+func (e notBegun) Unwrap() error { return e.NotRunError }
 
 // order is a request with an Idempotency-Key.
 type order struct {

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -59,6 +60,44 @@ func TestOnceWhoseClientLeaves(t *testing.T) {
 			}
 		})
 	}
+}
+
+// disconnecting are works whose caller disconnects between the acquisition and the function.
+type disconnecting struct {
+	middleware.Works
+	disconnect func()
+}
+
+func (d disconnecting) TryRunOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...middleware.WorkOption) ([]byte, bool, error) {
+	return d.Works.TryRunOnce(ctx, key, func(ctx context.Context) ([]byte, error) {
+		d.disconnect()
+		return fn(ctx)
+	}, opts...)
+}
+
+// If the client disconnects before the handler is called, the handler is not called, and
+// nothing is recorded.
+func TestOnceWhoseClientLeavesAsItBegins(t *testing.T) {
+	inWorld(t, "", func(t *testing.T, w *world) {
+		runs := 0
+		handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ })
+		ctx, leave := context.WithCancel(t.Context())
+		var why *middleware.Problem
+		cfg := middleware.OnceConfig{Refuse: func(_ http.ResponseWriter, _ *http.Request, p *middleware.Problem) { why = p }}
+		r := httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx)
+		r.Header.Set(middleware.IdempotencyKey, `"a"`)
+		middleware.Once(disconnecting{w.claims, leave}, fixed("s"), cfg)(handler).ServeHTTP(httptest.NewRecorder(), r)
+		var notRun *middleware.NotRunError
+		if runs != 0 || why == nil || why.Status != http.StatusServiceUnavailable || !errors.As(why, &notRun) || !errors.Is(why, context.Canceled) {
+			t.Fatalf("%d runs, %v", runs, why)
+		}
+		if record, ok, err := w.claims.Record(t.Context(), why.Key); ok || err != nil {
+			t.Errorf("%+v, %v", record, err)
+		}
+		if resp := post(middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(handler), `"a"`, "/", ""); resp.StatusCode != http.StatusOK || runs != 1 {
+			t.Errorf("the repeat is answered %d after %d runs", resp.StatusCode, runs)
+		}
+	})
 }
 
 // Who stops since it was told to, and says nothing, has not answered 200.

@@ -87,7 +87,7 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 		waited := outage.begin()
 		err := claims.Run(ctx, key, func(ctx context.Context) error { waited(); own = l.lead(ctx); return nil }, opts...)
 		waited()
-		lost := errors.Is(err, fencing.ErrLost)
+		lost, closed := errors.Is(err, fencing.ErrLost), errors.Is(err, fencing.ErrClosed)
 		err = both(own, err)
 		switch {
 		case l.led && ctx.Err() != nil, l.led && !l.stopped && !lost:
@@ -97,7 +97,7 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, fencing.ErrClosed):
+		case closed:
 			return err
 		}
 		if l.lasted >= steady {

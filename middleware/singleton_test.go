@@ -367,3 +367,20 @@ func TestSingletonBacksOffWhileItFlaps(t *testing.T) {
 		}
 	})
 }
+
+// A leader that lost its key contests the key again, also if its function returns that
+// another client is closed.
+func TestSingletonWhoseFunctionUsesAClosedClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		terms := 0
+		err := middleware.Singleton(t.Context(), &flapping{lasts: []time.Duration{sec, sec}}, "leader", func(ctx context.Context) error {
+			terms++
+			<-ctx.Done()
+			return fmt.Errorf("another client: %w", fencing.ErrClosed)
+		}, middleware.SingletonConfig{})
+		if !errors.Is(err, fencing.ErrClosed) || terms != 2 {
+			t.Errorf("%v after %d terms, want 2", err, terms)
+		}
+	})
+}
