@@ -80,8 +80,8 @@ func TestWaitWhileCallersCome(t *testing.T) {
 	for i := range 64 {
 		wg.Go(func() {
 			for n := 0; io.Err() == nil; n++ {
-				if _, err := b.Do(context.Background(), get(fmt.Sprint(i, n))); err != nil && !errors.Is(err, why) {
-					t.Error(err)
+				if _, err := b.Do(context.Background(), get(fmt.Sprint(i, n))); err != nil && !errors.Is(err, why) && !errors.Is(err, txn.ErrUnknown) {
+					t.Error(err) // unknown: what was under way
 				}
 			}
 		})
