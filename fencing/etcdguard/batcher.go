@@ -68,14 +68,25 @@ func newBatcher(g *guard, kv *wire.Sender) *batcher {
 
 // send carries out ops under the guard, in one request with other calls if
 // possible. The response is that of a transaction of these ops alone.
-func (b *batcher) send(ctx context.Context, ops []*pb.RequestOp) (*clientv3.TxnResponse, error) {
-	if !b.shares(ops) {
-		return b.guard.commit(ctx, b.kv, ops, Timeout)
+func (b *batcher) send(ctx context.Context, ops []*pb.RequestOp) (resp *clientv3.TxnResponse, err error) {
+	end := time.Now().Add(b.guard.timeout())
+	if b.shares(ops) {
+		resp, err = b.share(ctx, ops, end)
+	} else {
+		resp, err = b.guard.commit(ctx, b.kv, ops, Timeout)
 	}
+	if errors.Is(err, errNotHeld) {
+		return nil, b.guard.stale(ctx, b.kv, end)
+	}
+	return resp, err
+}
+
+// share carries out ops, which share a request with other calls.
+func (b *batcher) share(ctx context.Context, ops []*pb.RequestOp, end time.Time) (*clientv3.TxnResponse, error) {
 	name := txn.MetadataOf(ctx).Name
 	l := b.enter(name)
 	defer b.leave(name, l)
-	resp, err := l.Do(ctx, txn.Request{Key: keyOf(ops[0]), In: &pb.TxnRequest{Success: ops}, Until: time.Now().Add(b.guard.timeout())})
+	resp, err := l.Do(ctx, txn.Request{Key: keyOf(ops[0]), In: &pb.TxnRequest{Success: ops}, Until: end})
 	var answered answerError
 	switch {
 	case err == nil:

@@ -17,9 +17,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Timeout is how long one guarded request may take: 10 seconds. The caller's
+// Timeout is how long one guarded call may take: 10 seconds. The caller's
 // context and the time that the holder has left can end it earlier.
 const Timeout = 10 * time.Second
+
+// staleTime is how long a refused call may take to find out the newest fence.
+const staleTime = time.Second
+
+// errNotHeld is returned within the package if the guard did not hold: nothing was
+// carried out. The caller's side makes a StaleError of it, see stale.
+var errNotHeld = errors.New("the guard did not hold")
 
 // guard is the conditions of one holder. They stay the same while it holds the
 // key.
@@ -78,12 +85,13 @@ func (g *guard) timeout() time.Duration {
 	return Timeout
 }
 
-// commit carries out ops under the guard, in one request that takes at most timeout.
+// commit carries out ops under the guard, in one request that takes at most timeout. It
+// returns errNotHeld if the guard did not hold.
 func (g *guard) commit(ctx context.Context, kv *wire.Sender, ops []*pb.RequestOp, timeout time.Duration) (*clientv3.TxnResponse, error) {
 	resp, sent, err := kv.Send(ctx, &pb.TxnRequest{Compare: g.cmps, Success: ops}, min(timeout, g.timeout()))
 	switch {
 	case err == nil && !resp.Succeeded:
-		return nil, g.stale(ctx, kv)
+		return nil, errNotHeld
 	case err == nil:
 		return resp, nil
 	case classified(err): // by a guard within
@@ -100,12 +108,14 @@ func (g *guard) commit(ctx context.Context, kv *wire.Sender, ops []*pb.RequestOp
 // operations from the state of a single member.
 func (g *guard) ask(ctx context.Context, kv *wire.Sender) error {
 	read := txn.Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly())).Success
-	resp, _, err := kv.Send(ctx, &pb.TxnRequest{Compare: g.cmps, Success: read, Failure: read}, g.timeout())
+	timeout := g.timeout()
+	end := time.Now().Add(timeout)
+	resp, _, err := kv.Send(ctx, &pb.TxnRequest{Compare: g.cmps, Success: read, Failure: read}, timeout)
 	switch {
 	case err != nil:
 		return g.failed(ctx, err)
 	case !resp.Succeeded:
-		return g.stale(ctx, kv)
+		return g.stale(ctx, kv, end)
 	}
 	return nil
 }
@@ -129,12 +139,16 @@ type refusedError struct{ error }
 
 func (e refusedError) Unwrap() error { return e.error }
 
-// stale returns the error of a guard that did not hold. Only then it reads which
-// fence is the newest, so that ordinary writes need not carry that read.
-func (g *guard) stale(ctx context.Context, kv *wire.Sender) error {
+// stale returns the error of a guard that did not hold, by end at the latest. Only then it
+// reads which fence is the newest, so that ordinary writes need not carry that read. ctx is
+// the caller's own: the refusal is certain, whether or not the read is answered.
+func (g *guard) stale(ctx context.Context, kv *wire.Sender, end time.Time) error {
+	left := min(time.Until(end), staleTime)
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
 	err := &fencing.StaleError{Token: g.token}
 	newest := txn.Then(clientv3.OpGet(g.own, clientv3.WithKeysOnly()), clientv3.OpGet(keyspace.EpochKey(g.prefix)))
-	saw, _, rerr := kv.Send(ctx, newest, Timeout)
+	saw, _, rerr := kv.Send(ctx, newest, left)
 	if rerr == nil { // otherwise Newest stays 0: not known
 		fence := fenceOf(saw.Responses[0].GetResponseRange().Kvs, saw.Responses[1].GetResponseRange().Kvs)
 		if fence > g.token.Fence {
