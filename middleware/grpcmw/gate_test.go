@@ -110,6 +110,21 @@ func TestGateStatus(t *testing.T) {
 	}
 }
 
+// The status names the newest fence only if the gate knows it.
+func TestGateStatusWithoutTheNewest(t *testing.T) {
+	t.Parallel()
+	for newest, want := range map[int64]string{0: "The fence sent is 7.", 8: "The fence sent is 7, the newest is 8."} {
+		gate := fencing.GateFunc(func(_ context.Context, tok fencing.Token) error {
+			return &fencing.StaleError{Token: tok, Newest: newest}
+		})
+		c := connect(t, &service{}, grpcmw.Gate(gate, grpcmw.TokenKey(), grpcmw.GateConfig{}))
+		_, err := c.UnaryCall(with(t.Context(), `7;key="k"`), ask(""))
+		if st := status.Convert(err); st.Code() != codes.FailedPrecondition || !strings.HasSuffix(st.Message(), " "+want) {
+			t.Errorf("got %v, want %q", st, want)
+		}
+	}
+}
+
 // A gate that has no answer lets nothing through.
 func TestGateFails(t *testing.T) {
 	t.Parallel()

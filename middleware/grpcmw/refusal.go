@@ -71,7 +71,11 @@ func gateRefusal(key string, t fencing.Token, err error, begun bool) *RefusedErr
 		return keyInvalid(err, done)
 	case errors.As(err, &stale):
 		r, _ := fencing.RefusalOf(fencing.ErrStale)
-		e := newRefused(r, stale.Token, err, fmt.Sprintf("The fence sent is %d, the newest is %d.", stale.Token.Fence, stale.Newest))
+		detail := fmt.Sprintf("The fence sent is %d.", stale.Token.Fence)
+		if stale.Newest != 0 {
+			detail = fmt.Sprintf("The fence sent is %d, the newest is %d.", stale.Token.Fence, stale.Newest)
+		}
+		e := newRefused(r, stale.Token, err, detail)
 		e.Newest = stale.Newest
 		return e
 	}

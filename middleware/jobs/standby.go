@@ -45,12 +45,15 @@ func (t *Ticks) claim(ctx context.Context, tick Tick, fn func(context.Context) (
 		}
 		return fn(ctx)
 	})
-	if !errors.Is(context.Cause(within), errOvertaken) {
+	if err == nil || !errors.Is(context.Cause(within), errOvertaken) {
 		return first, err
 	}
 	// If another process runs the tick by now, wait for it after all.
 	_, again := t.try(ctx, key, func(context.Context) ([]byte, error) { return nil, onceMore{} })
-	if isHeld(again) {
+	switch {
+	case again == nil: // another process has run it
+		return false, nil
+	case isHeld(again):
 		return t.stand(ctx, key, fn)
 	}
 	return false, fmt.Errorf("%w: %w", errOvertaken, err)

@@ -134,6 +134,36 @@ func TestStandByForLong(t *testing.T) {
 	}
 }
 
+// A tick that another process has run is no error, also if this process was cut off until
+// the next tick was due.
+func TestStandByForATickThatHasRun(t *testing.T) {
+	t.Parallel()
+	inWorld(t, "", func(t *testing.T, w *world) {
+		now := time.Now() // to shortly after a tick
+		time.Sleep(now.Truncate(time.Minute).Add(time.Minute + 100*time.Millisecond).Sub(now))
+		var here, there journal
+		cutOff := ticksOf(t, w.claims, minutely, jobs.TicksConfig{StandBy: true}).Task(here.run)
+		other := ticksOf(t, w.other, minutely, jobs.TicksConfig{}).Task(there.run)
+		time.Sleep(time.Minute)
+		w.host.Cut()
+		if err := other(t.Context()); err != nil || len(there.ran) != 1 {
+			t.Fatal(err, there.ran)
+		}
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- cutOff(context.Background()) }()
+		time.Sleep(time.Minute)
+		go func() { second <- cutOff(context.Background()) }() // the first no longer waits for an answer
+		time.Sleep(sec / 2)
+		w.host.Heal()
+		if err := <-first; err != nil {
+			t.Errorf("the tick that has run: %v", err)
+		}
+		if err := <-second; err != nil || len(here.ran) != 1 || here.ran[0] == there.ran[0] {
+			t.Errorf("the next: %v; ran %v here and %v there", err, here.ran, there.ran)
+		}
+	})
+}
+
 // The job's claim has the options of the tick's work, so that one does not outlive the
 // other: a tick that is taken over is not taken for one that runs yet.
 func TestStandByAlone(t *testing.T) {
