@@ -2,7 +2,6 @@ package etcdclaims
 
 import (
 	"context"
-	"path"
 	"slices"
 	"time"
 
@@ -32,7 +31,7 @@ func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
 	if err != nil {
 		return // without an arrival it gives way
 	}
-	foreign := func(kv *mvccpb.KeyValue) bool { return c.waiters.get(path.Base(string(kv.Key))) == nil }
+	foreign := func(kv *mvccpb.KeyValue) bool { return c.waiters.get(placedID(kv.Key)) == nil }
 	if !slices.ContainsFunc(resp.Responses[0].GetResponseRange().Kvs, foreign) {
 		c.local.recordArrival(there, resp.Header.Revision)
 		return

@@ -263,7 +263,7 @@ func (a *attempt) takeIfFree() txn.Request {
 		in.Failure = append(in.Failure, txn.Get(record))
 	}
 	a.ticket = a.id // not that of a round trip before
-	return txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Beside: a.beside(), In: in, Ticket: &a.ticket, Epoch: a.epoch}
+	return txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Beside: a.beside(), In: in, Ticket: &a.ticket, TicketLease: a.s.id, Epoch: a.epoch}
 }
 
 // sharedKey names the key if the attempt's requests are of that key alone.

@@ -313,7 +313,7 @@ func (a *attempt) forEach(keys []string) []*attempt {
 // epoch, and for each key its owner and how many wait.
 func (a *attempt) takeAll(attempts []*attempt) txn.Request {
 	st, o := a.s.c.store, a.opts
-	r := txn.Request{Key: a.sharedKey(), Ticket: &a.ticket, Epoch: a.epoch}
+	r := txn.Request{Key: a.sharedKey(), Ticket: &a.ticket, TicketLease: a.s.id, Epoch: a.epoch}
 	cmps := slices.Clone(o.cmps)
 	var taking []*pb.RequestOp
 	els := []clientv3.Op{clientv3.OpGet(st.layout.epoch())}

@@ -46,6 +46,9 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 			plain = append(plain, t)
 		}
 	}
+	for _, t := range resting {
+		c.keys.register(t.id) // until its key is moved: no ghost, though the term has ended
+	}
 	if closing {
 		for _, t := range append(plain[:len(plain):len(plain)], resting...) {
 			t.shut()
@@ -64,6 +67,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		}
 	}
 	c.restAll(ctx, resting, func(m *move, err error) {
+		defer c.keys.unregister(m.t.id)
 		if errors.Is(err, ErrLost) {
 			m.t.loseReleased()
 			return

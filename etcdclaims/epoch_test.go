@@ -168,3 +168,25 @@ func TestRaiseEpochUnknown(t *testing.T) {
 		host.Heal()
 	})
 }
+
+// A release whose hand-over was lost frees the key, also if the epoch was raised before it is
+// sent again: etcd refuses the hand-over then, and the claim is still there.
+func TestReleaseIsLostWhileTheEpochIsRaised(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		held := tryClaim(t, c, "k")
+		tryClaim(t, other, "warm")
+		next := acquiring(context.Background(), other, "k")
+		time.Sleep(sec)
+		host.Inject(claimtest.Fault{On: claimtest.HandOver, LoseRequest: true})
+		released := make(chan error, 1)
+		go func() { released <- held.Release(context.Background()) }()
+		time.Sleep(100 * time.Millisecond)
+		w.server.RaiseEpoch(t, w.prefix)
+		tryClaim(t, c, "x") // so that the client learns of the epoch
+		noErr(t, <-released)
+		release(t, w.within(20*sec, next))
+	})
+}

@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"path"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/txn"
@@ -98,7 +97,7 @@ func (k knownClaims) has(kv *mvccpb.KeyValue, l layout) bool {
 	name := string(kv.Key)
 	key, own := strings.CutPrefix(name, l.own(""))
 	if !own {
-		id := path.Base(name)
+		id := placedID(kv.Key)
 		_, noticed := l.isNotice(name)
 		return noticed && k.noticed[id] || k.underWay[id]
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"path"
 	"strings"
 	"time"
 
@@ -294,7 +293,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 
 // waiterOf returns the caller whose place in line the key is.
 func waiterOf(kv *mvccpb.KeyValue) Waiter {
-	w := Waiter{Claim: strings.TrimPrefix(path.Base(string(kv.Key)), sharedPlace), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
+	w := Waiter{Claim: placedID(kv.Key), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
 	if h, err := decodeHolder(kv.Value); err == nil {
 		w.Owner, w.Instance, w.Since = h.Owner, h.Instance, h.Since
 	}

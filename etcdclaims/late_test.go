@@ -285,3 +285,38 @@ func TestLateWordMeetsAYoungerClaim(t *testing.T) {
 		w.closeClean(a, b)
 	})
 }
+
+// Calls of two sessions do not share what makes a late request void: else it would end with the
+// lease of one, and the request could claim the key of the other for nobody.
+func TestLateAcquireIsVoidThoughAnotherLeaseEnds(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		tryClaim(t, c, "warm")
+		tryClaim(t, other, "held")
+		hold, done := make(chan struct{}), make(chan error, 4)
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, DelayRequest: 200 * time.Millisecond})
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, Hold: hold})
+		try := func(key string, d time.Duration, opts ...etcdclaims.AcquireOption) {
+			ctx, cancel := context.WithTimeout(context.Background(), d)
+			defer cancel()
+			_, err := c.TryAcquire(ctx, key, opts...)
+			done <- err
+		}
+		go try("first", 5*sec)
+		go try("second", 5*sec)
+		time.Sleep(50 * time.Millisecond)
+		go try("k", sec)
+		go try("held", 1200*time.Millisecond, etcdclaims.Manual()) // on a lease that ends with the call
+		for range 4 {
+			if err := <-done; err != nil && !errors.Is(err, etcdclaims.ErrUnknown) {
+				t.Errorf("got %v", err)
+			}
+		}
+		time.Sleep(3 * sec)
+		close(hold)
+		time.Sleep(sec)
+		w.free("k", other)
+	})
+}

@@ -188,3 +188,22 @@ func TestMinHoldOfZombie(t *testing.T) {
 		close(stop)
 	})
 }
+
+// A key that Close moves for its MinHold is no ghost to a client whose watch breaks meanwhile:
+// it stays held.
+func TestMinHoldWhileClosingAndTheWatchBreaks(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		tryClaim(t, c, "k", etcdclaims.MinHold(time.Minute))
+		time.Sleep(sec)
+		host.Inject(claimtest.Fault{On: claimtest.Watch, Err: refusals["no leader"]})
+		host.Break()
+		host.Inject(claimtest.Fault{On: claimtest.Grant, DelayReply: sec})
+		noErr(t, c.Close(context.Background()))
+		if _, err := other.TryAcquire(context.Background(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
+			t.Errorf("2 s into a MinHold of a minute: %v, want ErrHeld", err)
+		}
+	})
+}

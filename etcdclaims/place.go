@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/etcdclaims/claims/internal/txn"
@@ -58,6 +59,11 @@ func (a *attempt) place() string {
 		id = sharedPlace + id
 	}
 	return a.s.c.store.layout.waiter(a.lineKey(), id)
+}
+
+// placedID returns the id of the attempt that a place in line, or a notice, is of.
+func placedID(key []byte) string {
+	return strings.TrimPrefix(path.Base(string(key)), sharedPlace)
 }
 
 // lastBefore ends the range of the places that must be gone before the attempt's turn

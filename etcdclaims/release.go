@@ -122,6 +122,9 @@ func (t *term) drop(ctx context.Context) error {
 				r, to = t.free(), "" // whoever is first sees that
 			}
 			continue
+		case err == nil && sent && t.hasKey(resp):
+			r, to = t.free(), "" // the epoch is another: nothing may be handed over, but freed
+			continue
 		case err == nil:
 			return t.foundGone(resp, sent)
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -235,9 +238,14 @@ func (t *term) leaving() *pb.TxnRequest {
 // stillOwned reports whether a failed guard failed at nothing that concerns the
 // claim itself.
 func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
-	own, e := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
-	return len(own) > 0 && own[0].ModRevision == revision(t.fence) && own[0].Lease == int64(t.s.id) &&
-		(len(e) == 0 && t.epoch == 0 || len(e) > 0 && e[0].ModRevision == t.epoch)
+	e := resp.Responses[1].GetResponseRange().Kvs
+	return t.hasKey(resp) && (len(e) == 0 && t.epoch == 0 || len(e) > 0 && e[0].ModRevision == t.epoch)
+}
+
+// hasKey is stillOwned under any epoch.
+func (t *term) hasKey(resp *clientv3.TxnResponse) bool {
+	own := resp.Responses[0].GetResponseRange().Kvs
+	return len(own) > 0 && own[0].ModRevision == revision(t.fence) && own[0].Lease == int64(t.s.id)
 }
 
 // settleLater gives the term up in the background: by the end of work that was

@@ -275,3 +275,26 @@ func TestReplyFromBeforeTheEpochWasRaised(t *testing.T) {
 		w.closeClean(c)
 	})
 }
+
+// A place in line of a caller with Shared belongs to that caller: a client that looks for what
+// a restore brought back leaves it where it is, and so the caller keeps its turn.
+func TestPlaceOfASharedWaiterIsNoGhost(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, other := w.peer(), w.peer()
+		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		tryClaim(t, b, "warm")
+		held := tryClaim(t, a, "k")
+		first := acquiring(context.Background(), b, "k", etcdclaims.Shared())
+		time.Sleep(sec)
+		second := acquiring(context.Background(), other, "k")
+		time.Sleep(sec)
+		end := refuseWatches(host, refusals["no leader"])
+		time.Sleep(sec)
+		end()
+		time.Sleep(sec)
+		release(t, held)
+		release(t, w.within(5*sec, first))
+		release(t, w.within(5*sec, second))
+	})
+}

@@ -5,7 +5,12 @@ import (
 
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// mostLeases is how many leases the tickets of one round trip may be of. Each costs a
+// condition.
+const mostLeases = 16
 
 // batch is a round trip that is being filled.
 type batch struct {
@@ -13,14 +18,15 @@ type batch struct {
 	calls        []*call
 	voids        []*Void
 	epoch        *Epoch
+	leases       []clientv3.LeaseID // each of them gets a ticket
 	widest, size int
 	full         bool
 }
 
 // fill takes the calls that fit one round trip from the queues; b.mu is held. No key
 // occurs twice, because etcd evaluates the conditions of all calls before it carries
-// any out. All calls with an epoch have the same one, and all share a ticket. Unless
-// all may be sent, only urgent calls are taken.
+// any out. All calls with an epoch have the same one, and those of one lease share a
+// ticket. Unless all may be sent, only urgent calls are taken.
 func (b *Batcher) fill(all bool) []*call {
 	clear(b.keys)
 	t := batch{b: b, calls: make([]*call, 0, min(len(b.urgent)+len(b.queue), FullBatch))}
@@ -29,10 +35,13 @@ func (b *Batcher) fill(all bool) []*call {
 		b.queue = t.take(b.queue)
 	}
 	if len(t.calls) > 1 {
-		ticket := uuid.NewString()
+		tickets := make(map[clientv3.LeaseID]string, len(t.leases))
+		for _, lease := range t.leases {
+			tickets[lease] = uuid.NewString()
+		}
 		for _, c := range t.calls {
 			if c.Ticket != nil {
-				*c.Ticket = ticket
+				*c.Ticket = tickets[c.TicketLease]
 			}
 		}
 	}
@@ -53,8 +62,8 @@ func (t *batch) take(queue []*call) []*call {
 			left = append(left, c)
 			continue
 		}
-		w, voids := max(t.widest, c.width), addVoid(t.voids, c)
-		if n := len(t.calls); n > 0 && (n >= b.capacity(w+len(voids)) || t.size+c.size > bytes) {
+		w, voids, leases := max(t.widest, c.width), addVoid(t.voids, c), addLease(t.leases, c)
+		if n := len(t.calls); n > 0 && (n >= b.capacity(w+len(voids)+max(0, len(leases)-1)) || t.size+c.size > bytes) {
 			t.full = true
 			break
 		}
@@ -68,7 +77,7 @@ func (t *batch) take(queue []*call) []*call {
 		c.sent = true
 		c.depart()
 		c.timer.Start()
-		t.widest, t.size, t.voids = w, t.size+c.size, voids
+		t.widest, t.size, t.voids, t.leases = w, t.size+c.size, voids, leases
 		t.calls = append(t.calls, c)
 	}
 	if rest := queue[at:]; len(left) == 0 {
@@ -81,6 +90,9 @@ func (t *batch) take(queue []*call) []*call {
 // admits reports whether a call may share the round trip.
 func (t *batch) admits(c *call) bool {
 	if t.epoch != nil && c.Epoch != nil && !t.epoch.Is(c.Epoch) {
+		return false
+	}
+	if len(addLease(t.leases, c)) > mostLeases {
 		return false
 	}
 	if len(t.calls) > 0 && t.calls[0].meta.Name != c.meta.Name {
@@ -142,24 +154,24 @@ func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
 	}
 	widest := 0
 	in = new(pb.TxnRequest)
-	var ticket *string
+	var tickets []string
 	var epoch *Epoch
 	var voids []*Void
 	for _, c := range calls {
 		voids = addVoid(voids, c)
 		widest = max(widest, c.width)
-		if c.Ticket != nil {
-			ticket = c.Ticket
+		if c.Ticket != nil && !slices.Contains(tickets, *c.Ticket) {
+			tickets = append(tickets, *c.Ticket)
 		}
 		if c.Epoch != nil {
 			epoch = c.Epoch
 		}
 	}
-	in.Compare = b.shared(ticket, epoch)
+	in.Compare = b.shared(tickets, epoch)
 	if len(in.Compare) > 0 {
 		in.Failure = []*pb.RequestOp{Get(b.cfg.EpochKey)}
 	}
-	group := b.groupSize(len(calls), widest+len(voids))
+	group := b.groupSize(len(calls), widest+len(voids)+max(0, len(tickets)-1)) // widest has one
 	in.Success = make([]*pb.RequestOp, 0, len(calls)/group+1)
 	for from := 0; from < len(calls); from += group {
 		if group == 1 {
@@ -180,17 +192,17 @@ func (b *Batcher) nest(calls []*call) (in *pb.TxnRequest, carrying int) {
 	return in, carrying
 }
 
-// shared returns the conditions of a ticket and an epoch, if there are any.
-func (b *Batcher) shared(ticket *string, e *Epoch) []*pb.Compare {
-	if ticket == nil && e == nil {
+// shared returns the conditions of tickets and an epoch, if there are any.
+func (b *Batcher) shared(tickets []string, e *Epoch) []*pb.Compare {
+	if len(tickets) == 0 && e == nil {
 		return nil
 	}
-	cmps := make([]*pb.Compare, 0, 4)
+	cmps := make([]*pb.Compare, 0, len(tickets)+3)
 	if e != nil {
 		cmps = append(cmps, ModifiedAt(b.cfg.EpochKey, e.Rev))
 	}
-	if ticket != nil {
-		cmps = append(cmps, CreatedAt([]byte(b.cfg.VoidKey(*ticket)), 0))
+	for _, ticket := range tickets {
+		cmps = append(cmps, CreatedAt([]byte(b.cfg.VoidKey(ticket)), 0))
 	}
 	return cmps
 }
@@ -205,4 +217,12 @@ func addVoid(voids []*Void, c *call) []*Void {
 		return voids
 	}
 	return append(voids, c.Void)
+}
+
+// addLease adds the lease of the call's ticket, if it has one, unless it is there.
+func addLease(leases []clientv3.LeaseID, c *call) []clientv3.LeaseID {
+	if c.Ticket == nil || slices.Contains(leases, c.TicketLease) {
+		return leases
+	}
+	return append(leases, c.TicketLease)
 }

@@ -21,10 +21,13 @@ type Request struct {
 	In   *pb.TxnRequest
 
 	// Ticket makes it possible to void the request: it is carried out only while the
-	// void key of its ticket does not exist. Requests that share a round trip share a
-	// ticket and its condition. The batcher stores into Ticket which ticket the
-	// request was sent under.
+	// void key of its ticket does not exist. Requests that share a round trip, and have
+	// the same TicketLease, share a ticket and its condition. The batcher stores into
+	// Ticket which ticket the request was sent under.
 	Ticket *string
+	// TicketLease is the lease that a void of Ticket would be on, and that the request puts
+	// its keys on. The void ends with it, and from then on the request would fail anyway.
+	TicketLease clientv3.LeaseID
 	// Epoch is the only epoch under which the request may be carried out. Requests
 	// that share a round trip share that condition too.
 	Epoch *Epoch

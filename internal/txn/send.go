@@ -30,7 +30,11 @@ func (b *Batcher) Send(ctx context.Context, r Request) (*clientv3.TxnResponse, e
 // message returns a request as it is sent without others.
 func (b *Batcher) message(r Request) *pb.TxnRequest {
 	in := r.In
-	shared := b.shared(r.Ticket, r.Epoch)
+	var tickets []string
+	if r.Ticket != nil {
+		tickets = []string{*r.Ticket}
+	}
+	shared := b.shared(tickets, r.Epoch)
 	switch {
 	case r.Nested:
 		return &pb.TxnRequest{Compare: shared, Success: []*pb.RequestOp{Nest(in)}, Failure: []*pb.RequestOp{Get(b.cfg.EpochKey)}}
