@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -34,12 +35,14 @@ func Dates(zone string, dates ...string) (Calendar, error) {
 			return nil, fmt.Errorf("calendar: Dates: %.100q %w", d, err)
 		}
 		if !first.Equal(last) {
-			inRanges += int(last.Sub(first)/(24*time.Hour)) + 1
+			if inRanges += int(last.Sub(first)/(24*time.Hour)) + 1; last.Before(first) {
+				inRanges += 366
+			}
 		}
 		if inRanges > mostRangeDays {
 			return nil, fmt.Errorf("calendar: Dates: %.100q and the ranges before it have %d days; the limit is %d", d, inRanges, mostRangeDays)
 		}
-		for at := first; !at.After(last); at = at.AddDate(0, 0, 1) {
+		for at := range daysOf(first, last) {
 			set[at.Format(layout)] = true
 		}
 	}
@@ -52,8 +55,22 @@ func Dates(zone string, dates ...string) (Calendar, error) {
 // mostRangeDays is how many days the ranges of a calendar can have together.
 const mostRangeDays = 10_000
 
-// dateRange parses a date, or a range of dates. Dates of each year are in a leap year, and
-// in the year after it if the range spans the end of a year. The layout is that of a date.
+// daysOf yields the days of a range. A range that ends before it begins spans the end of a
+// year; all its days are yielded in the year of its first, which is a leap year.
+func daysOf(first, last time.Time) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		wraps := last.Before(first)
+		for at := first; yield(at) && !at.Equal(last); {
+			if at = at.AddDate(0, 0, 1); wraps && at.Year() != first.Year() {
+				at = at.AddDate(-1, 0, 0)
+			}
+		}
+	}
+}
+
+// dateRange parses a date, or a range of dates. Dates of each year are in a leap year, so
+// the last is before the first if the range spans the end of a year. The layout is that of
+// a date.
 func dateRange(text string) (first, last time.Time, layout string, err error) {
 	from, to, isRange := strings.Cut(text, "..")
 	if !isRange {
@@ -73,9 +90,7 @@ func dateRange(text string) (first, last time.Time, layout string, err error) {
 		return first, last, layout, errors.New("has a year at one end only")
 	case err != nil:
 		return first, last, layout, errors.New("is not a date; want 2026-12-25, or 12-25 for each year, or a range such as 12-24..12-26")
-	case year != "" && last.Before(first):
-		last = last.AddDate(1, 0, 0)
-	case last.Before(first):
+	case year == "" && last.Before(first):
 		return first, last, layout, errors.New("ends before it begins")
 	}
 	return first, last, layout, nil

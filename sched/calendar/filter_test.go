@@ -83,8 +83,15 @@ func TestDates(t *testing.T) {
 	}
 }
 
-// The text changes with the calendar, and only with it. A calendar without text has none.
-// A range is the same calendar as its days.
+// daysOf returns the first days of a month, as dates of each year.
+func daysOf(month string, n int) (days []string) {
+	for i := range n {
+		days = append(days, fmt.Sprintf("%s-%02d", month, i+1))
+	}
+	return days
+}
+
+// A range is the same calendar as its days. Those of each year include 29 February.
 func TestDateRanges(t *testing.T) {
 	for text, days := range map[string][]string{
 		"2026-12-30..2027-01-02": {"2026-12-30", "2026-12-31", "2027-01-01", "2027-01-02"},
@@ -92,6 +99,8 @@ func TestDateRanges(t *testing.T) {
 		"02-28..03-01":           {"02-28", "02-29", "03-01"},
 		"2026-02-28..2026-03-01": {"2026-02-28", "2026-03-01"},
 		"12-25..12-25":           {"12-25"},
+		"12-30..03-01":           slices.Concat([]string{"12-30", "12-31", "02-29", "03-01"}, daysOf("01", 31), daysOf("02", 28)),
+		"12-31..02-29":           slices.Concat([]string{"12-31", "02-29"}, daysOf("01", 31), daysOf("02", 28)),
 	} {
 		is, want := dates(t, "UTC", text), dates(t, "UTC", days...)
 		if fmt.Sprint(is) != fmt.Sprint(want) {
@@ -121,6 +130,7 @@ func TestDateRanges(t *testing.T) {
 	}
 }
 
+// The text changes with the calendar, and only with it. A calendar without text has none.
 func TestFilterText(t *testing.T) {
 	s := calendar.Must(calendar.Every(time.Hour, 0))
 	text := func(s calendar.Schedule) string { return fmt.Sprint(s.(fmt.Stringer)) }
