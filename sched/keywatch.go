@@ -40,30 +40,14 @@ func (v *view) follow(ctx context.Context) error {
 func (v *view) list(ctx context.Context) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
+	since := v.latest()
 	resp, err := v.claims.KV().Get(ctx, v.root, clientv3.WithPrefix())
 	if err != nil {
 		return 0, denial(err)
 	}
 	v.outage.succeed(reading)
 	rev = resp.Header.Revision
-	there := make(map[string]bool, len(resp.Kvs))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, got := range resp.Kvs {
-		there[string(got.Key)] = true
-		v.found(got, rev)
-	}
-	for key, is := range v.kvs {
-		if !there[key] && is.rev <= rev {
-			v.set(key, kv{rev: rev, gone: true})
-			delete(v.kvs, key)
-		}
-	}
-	select {
-	case <-v.synced:
-	default:
-		close(v.synced)
-	}
+	v.replace(resp.Kvs, since, rev)
 	return rev, nil
 }
 
@@ -95,13 +79,15 @@ func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 			}
 			well = true
 			v.hear(resp.Events)
+		case <-v.rewind:
+			return false // the watch waits for revisions of the time before the restore
 		case <-again.C:
-			now, err := v.list(ctx)
+			_, err := v.list(ctx)
 			if err != nil && !isDenied(err) && ctx.Err() == nil {
 				v.outage.fail(reading, err, zap.String("key", v.root))
 			}
-			if err != nil || now < rev {
-				return false // etcd is unreachable, or was restored, so that revisions may differ
+			if err != nil {
+				return false
 			}
 			if news == nil {
 				v.stream++

@@ -47,6 +47,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
+	since := l.s.view.latest()
 	resp, err := l.s.claims.KV().Txn(reading).Then(ops...).Commit()
 	if err != nil {
 		for _, c := range some {
@@ -60,7 +61,9 @@ func (l *leadership) refresh(ctx context.Context) error {
 	}
 	for i, c := range some {
 		got := func(what int) []*mvccpb.KeyValue { return resp.Responses[i*perJob+what].GetResponseRange().Kvs }
-		l.s.view.correct(slices.Concat(got(2), got(3), got(4), got(5)), l.known(c), resp.Header.Revision)
+		if !l.s.view.correct(slices.Concat(got(2), got(3), got(4), got(5)), l.known(c), since, resp.Header.Revision) {
+			return l.load(ctx)
+		}
 		l.know(c, first(got(0)), first(got(1)))
 	}
 	l.absorb()

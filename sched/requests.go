@@ -62,9 +62,10 @@ func (l *leadership) hearRequest(key string, is kv) {
 }
 
 // offer queues a request if it can be served. A request for a job that this process
-// does not have waits for another owner.
+// does not have waits for another owner. One for a job in doubt is offered again when the
+// job has been read.
 func (l *leadership) offer(r *request) {
-	if c := l.jobs[r.id]; c != nil && c.registered() && !c.behind(r) && (!r.backfill() || l.room(r) > 0) {
+	if c := l.jobs[r.id]; c != nil && c.registered() && c.readAt.IsZero() && !c.behind(r) && (!r.backfill() || l.room(r) > 0) {
 		l.asked.set(r)
 	}
 }
@@ -131,6 +132,7 @@ func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 	for _, r := range taken {
 		c := l.jobs[r.id]
 		switch {
+		case !c.readAt.IsZero(): // it is offered again when the job has been read
 		case r.backfill() && l.room(r) <= 0: // it is offered again when one of its ticks has begun
 		case r.backfill() && backfills < mostBackfills:
 			backfills++
@@ -174,6 +176,7 @@ func (l *leadership) runNow(c *jobState, r *request) decision {
 				l.doubt(c)
 				return
 			}
+			c.doubts = 0
 			l.s.view.remove(r.key, at)
 			v.done(at, replies[1:])
 		},
@@ -213,6 +216,7 @@ func (l *leadership) backfill(c *jobState, r *request) decision {
 			l.doubt(c)
 			return
 		}
+		c.doubts = 0
 		for i, tick := range some {
 			l.s.view.put(l.s.keys.ready(r.Job, tick.ID), values[i], at)
 		}

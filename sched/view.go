@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,8 @@ type view struct {
 	begun  map[int64]string // the keys of runs, by the revision of their claims
 	feeds  map[*feed]bool
 	synced chan struct{} // closed after the first complete read
+	seen   int64         // the greatest revision of etcd that was seen
+	rewind chan struct{} // has an element when etcd was found to be restored
 	stream int           // the number of watch streams that hung; of follow alone
 }
 
@@ -120,7 +123,7 @@ const (
 func newView(claims *etcdclaims.Client, root string, log *zap.Logger, out *outage) *view {
 	return &view{
 		claims: claims, root: root, log: log, outage: out, kvs: make(map[string]kv), count: make(map[string]int), begun: make(map[int64]string),
-		feeds: make(map[*feed]bool), synced: make(chan struct{}),
+		feeds: make(map[*feed]bool), synced: make(chan struct{}), rewind: make(chan struct{}, 1),
 	}
 }
 
@@ -169,19 +172,16 @@ func (v *view) hasNews(f *feed, dir string) bool {
 }
 
 // put and remove note a change that is known to have happened at a revision.
-func (v *view) put(key, value string, rev int64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if have, ok := v.kvs[key]; !ok || have.rev < rev {
-		v.set(key, v.read(key, value, rev))
-	}
-}
+func (v *view) put(key, value string, rev int64) { v.change(key, v.read(key, value, rev)) }
 
-func (v *view) remove(key string, rev int64) {
+func (v *view) remove(key string, rev int64) { v.change(key, kv{rev: rev, gone: true}) }
+
+func (v *view) change(key string, is kv) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if have, ok := v.kvs[key]; !ok || have.rev < rev {
-		v.set(key, kv{rev: rev, gone: true})
+	v.seen = max(v.seen, is.rev)
+	if have, ok := v.kvs[key]; !ok || have.rev < is.rev {
+		v.set(key, is)
 	}
 }
 
@@ -270,12 +270,25 @@ func (v *view) get(key string) kv {
 	return is
 }
 
-// correct takes over keys that were read at the revision. The keys of known that were
-// not found are gone.
-func (v *view) correct(found []*mvccpb.KeyValue, known []string, rev int64) {
+// latest returns the greatest revision that was seen. A read that is sent after that, and
+// returns a lower one, proves that etcd was restored from a backup.
+func (v *view) latest() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.seen
+}
+
+// correct takes over keys that were read at the revision, by a request that was sent when
+// the revision since was the latest. The keys of known that were not found are gone. It
+// changes nothing, and returns false, if etcd was restored: all keys must be read then.
+func (v *view) correct(found []*mvccpb.KeyValue, known []string, since, rev int64) bool {
+	if rev < since {
+		return false
+	}
 	there := make(map[string]bool, len(found))
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.seen = max(v.seen, rev)
 	for _, got := range found {
 		there[string(got.Key)] = true
 		v.found(got, rev)
@@ -285,13 +298,46 @@ func (v *view) correct(found []*mvccpb.KeyValue, known []string, rev int64) {
 			v.set(key, kv{rev: rev, gone: true})
 		}
 	}
+	return true
 }
 
-// found takes over a key that was read. The mutex is held.
-func (v *view) found(got *mvccpb.KeyValue, rev int64) {
-	key := string(got.Key)
-	// A revision greater than that of the reply is from before a restore.
-	if have, ok := v.kvs[key]; !ok || have.rev < got.ModRevision || have.rev > rev || have.gone && have.rev == got.ModRevision {
-		v.set(key, v.read(key, string(got.Value), got.ModRevision))
+// replace takes over all keys, which were read as for correct. After a restore the view's
+// revisions mean nothing: its keys give way to those that were read, and the watch has to
+// begin anew.
+func (v *view) replace(all []*mvccpb.KeyValue, since, rev int64) {
+	there := make(map[string]bool, len(all))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.seen = max(v.seen, rev)
+	newest := rev
+	if rev < since {
+		v.seen, newest = rev, math.MaxInt64
+		signal(v.rewind)
 	}
+	for _, got := range all {
+		there[string(got.Key)] = true
+		v.found(got, newest)
+	}
+	for key, is := range v.kvs {
+		if !there[key] && is.rev <= newest {
+			v.set(key, kv{rev: rev, gone: true})
+			delete(v.kvs, key)
+		}
+	}
+	select {
+	case <-v.synced:
+	default:
+		close(v.synced)
+	}
+}
+
+// found takes over a key that was read, unless the view's is newer than the read. The mutex
+// is held.
+func (v *view) found(got *mvccpb.KeyValue, newest int64) {
+	key, value := string(got.Key), string(got.Value)
+	have, ok := v.kvs[key]
+	if ok && (have.rev > newest || !have.gone && have.rev == got.ModRevision && have.value == value) {
+		return
+	}
+	v.set(key, v.read(key, value, got.ModRevision))
 }
