@@ -462,6 +462,7 @@ func TestDefineRefused(t *testing.T) {
 		for says, change := range map[string]func(*sched.Definition){
 			"Name is empty":            func(d *sched.Definition) { d.Name = "" },
 			"201 bytes":                func(d *sched.Definition) { d.Name = strings.Repeat("x", 201) },
+			"ends with /after":         func(d *sched.Definition) { d.Name = "a/after" },
 			"Kind is empty":            func(d *sched.Definition) { d.Kind = "" },
 			"Kind must be UTF-8":       func(d *sched.Definition) { d.Kind = "\x00" },
 			"Schedule has 1001 bytes":  func(d *sched.Definition) { d.Schedule = strings.Repeat("*", 1001) },

@@ -22,7 +22,8 @@ import (
 // "at-least-once". The fields except and only have the fields of [CalendarData]. Fields with
 // other names are an error.
 type Definition struct {
-	// Name identifies the job in its group, among the jobs in code too.
+	// Name identifies the job in its group, among the jobs in code too. It has the form of
+	// Job.Name.
 	Name string
 	// Schedule is a text that [Cron] parses, such as "TZ=Europe/Berlin 30 2 * * *" or
 	// "@every 10m". It has at most 1,000 bytes. It is empty if After is set.

@@ -16,8 +16,8 @@ import (
 // a group. Name, Schedule and Handler are required.
 type Job struct {
 	// Name identifies the job in its group. It is UTF-8 of 1 to 200 bytes, without
-	// control characters. etcd stores the state of a job under its name, so a renamed
-	// job is a new job.
+	// control characters, and does not end with "/after" (see Tick.ID). etcd stores the
+	// state of a job under its name, so a renamed job is a new job.
 	Name string
 	// Schedule returns the instants at which the job is due. Use Every, Cron, or a
 	// schedule of another package.
@@ -100,6 +100,9 @@ func (j Job) withDefaults() (Job, error) {
 	}
 	if err := checkName(j.Name); err != nil {
 		return fail("Name %w", err)
+	}
+	if strings.HasSuffix(j.Name, "/after") {
+		return fail("Name ends with /after, so the IDs of its ticks could be those of a job that runs after another one; want another name")
 	}
 	if j.CatchUp == nil {
 		j.CatchUp = Latest{}

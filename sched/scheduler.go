@@ -199,9 +199,15 @@ func (s *Scheduler) drain() error {
 		all = append(all, a)
 	}
 	s.mu.Unlock()
+	over := make([]bool, len(all))
+	var wg sync.WaitGroup
+	for i, a := range all { // at once: each may wait for as long as a drain takes
+		wg.Go(func() { over[i] = a.over() })
+	}
+	wg.Wait()
 	var on []string
-	for _, a := range all {
-		if !a.over() {
+	for i, a := range all {
+		if !over[i] {
 			on = append(on, a.tick.Job)
 		}
 	}

@@ -40,6 +40,7 @@ func TestRefused(t *testing.T) {
 		"is empty":           func(j *sched.Job) { j.Name = "" },
 		"201 bytes":          func(j *sched.Job) { j.Name = strings.Repeat("x", 201) },
 		"control characters": func(j *sched.Job) { j.Name = "\x00" },
+		"ends with /after":   func(j *sched.Job) { j.Name = "a/after" }, // Tick.ID is unique in the cluster
 		"no Schedule":        func(j *sched.Job) { j.Schedule = nil },
 		"no Handler":         func(j *sched.Job) { j.Handler = nil },
 		"Delivery(7)":        func(j *sched.Job) { j.Delivery = 7 },

@@ -60,12 +60,16 @@ const mostSkips = 100
 // affected.
 //
 // At most 100 ticks of a job can be skipped at a time. If this process does not know the
-// schedule (see [JobInfo]), SkipTick accepts any instant.
+// schedule (see [JobInfo]), SkipTick accepts any instant of the years 1 to 9999. It returns
+// an error for any other.
 //
 // Errors: [ErrUnknownJob], [ErrNotDue], [ErrDecided], [ErrSkipped], and those of
 // etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, SkipTick may
 // have taken effect; after any other error it has not.
 func (s *Scheduler) SkipTick(ctx context.Context, job string, nominal time.Time, why string) error {
+	if year := nominal.UTC().Year(); year < 1 || year > mostYear {
+		return fmt.Errorf("sched: skip a tick of job %.80q: %v is out of range; want the years 1 to %d", job, nominal, mostYear)
+	}
 	value := skipping{Version: valueVersion, Job: job, Nominal: nominal.UTC().Round(0), By: s.claims.Owner(), Note: limitText(why), At: s.now()}
 	return s.operate(ctx, "skip a tick of", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() || st.highRev == 0 {
