@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -15,5 +16,14 @@ func Digest(name string) string {
 }
 
 // Instant returns an instant as text whose order of bytes, in which etcd compares, is
-// that of time.
-func Instant(t time.Time) string { return fmt.Sprintf("%020d", max(t.UnixNano(), 0)) }
+// that of time. Those before 1970 are as 1970, and those from 2262 on are all the same.
+func Instant(t time.Time) string {
+	nanos := int64(0)
+	switch seconds := t.Unix(); {
+	case seconds >= math.MaxInt64/int64(time.Second):
+		nanos = math.MaxInt64
+	case seconds >= 0:
+		nanos = t.UnixNano()
+	}
+	return fmt.Sprintf("%020d", nanos)
+}
