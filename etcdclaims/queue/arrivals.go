@@ -32,7 +32,7 @@ type arrivals struct {
 	items    map[string]*arrival // by key
 	size     int                 // bytes of items
 	paused   bool
-	used     map[string]bool   // slots, in queues with MaxTaken
+	used     map[int]bool      // slots, in queues with MaxTaken
 	since    int64             // the last read has all up to this revision
 	reading  bool              // a read is under way
 	log      []*clientv3.Event // since it began
@@ -75,7 +75,7 @@ const (
 )
 
 func (a *arrivals) init() {
-	a.items, a.used, a.others = map[string]*arrival{}, map[string]bool{}, map[string]uint64{}
+	a.items, a.used, a.others = map[string]*arrival{}, map[int]bool{}, map[string]uint64{}
 }
 
 // join notes under which session this process is registered.
@@ -141,8 +141,8 @@ func (a *arrivals) endRead(q *Queue, v view) {
 	kept := a.watched && !a.missed
 	a.since, a.complete, a.paused = v.rev, kept && v.all && len(v.ready) <= a.few(), v.paused
 	clear(a.used)
-	for _, key := range v.used {
-		a.used[key] = true
+	for slot := range v.used {
+		a.used[slot] = true
 	}
 	now := time.Now()
 	a.lookBy, a.slotBy = now.Add(min(q.cfg.TTL/3, longestTrust)), time.Time{}
@@ -214,13 +214,13 @@ func (a *arrivals) apply(q *Queue, ev *clientv3.Event, now time.Time) {
 	switch {
 	case strings.HasPrefix(key, q.keys.slots()):
 		if put {
-			a.used[key] = true
+			a.used[q.keys.slotOf(key)] = true
 			if len(a.used) >= q.cfg.MaxTaken {
 				a.slotBy = time.Time{}
 			}
 			return
 		}
-		delete(a.used, key)
+		delete(a.used, q.keys.slotOf(key))
 		a.freed, a.freedAt, a.slotBy = fmt.Sprint(key, ev.Kv.ModRevision), now, a.turn(key, now)
 	case strings.HasPrefix(key, q.keys.later()):
 		if at, err := vestingOf(strings.TrimPrefix(key, q.keys.later())); put && err == nil {
@@ -289,7 +289,7 @@ func (a *arrivals) settle(q *Queue, tried []*picked, got []*Lease) {
 	}
 	for _, l := range got {
 		if slot := l.state().Slot; slot > 0 {
-			a.used[q.keys.slot(slot)] = true
+			a.used[slot] = true
 		}
 	}
 }

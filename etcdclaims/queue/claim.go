@@ -101,23 +101,30 @@ func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
 // takeItems claims what was picked: each item by itself, if it is where it was, the
 // queue is not paused, and its slot is free. refused is set if the request as a whole was
 // refused: the queue is paused, or the session's generation is another.
+//
+// A key of an item that this session has already is a second one, as a restore of some keys
+// leaves. It is removed, so that the item is not taken twice.
 func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (leases []*Lease, refused bool, err error) {
+	defer s.begin()()
 	now := time.Now().UTC()
 	nonce := uuid.NewString()
 	var ops []clientv3.Op
 	for _, p := range items {
 		p.st.Attempts++
 		p.st.Owner, p.st.Since, p.st.Epoch, p.st.Nonce = q.claims.Owner(), now, keyspace.Epoch(s.claim.Fence()), nonce
+		taken := q.keys.takenBy(s.id) + p.st.ID
 		cmps := []clientv3.Cmp{unmoved(string(p.kv.Key), p.kv.ModRevision)}
+		second := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(taken), ">", 0)}, []clientv3.Op{clientv3.OpDelete(string(p.kv.Key))}, nil)
+		cmps = append(cmps, absent(taken))
 		then := []clientv3.Op{
 			clientv3.OpGet(q.keys.item(p.st.ID)),
-			clientv3.OpDelete(string(p.kv.Key)), clientv3.OpPut(q.keys.takenBy(s.id)+p.st.ID, encode(p.st)),
+			clientv3.OpDelete(string(p.kv.Key)), clientv3.OpPut(taken, encode(p.st)),
 		}
 		if p.st.Slot > 0 {
 			cmps = append(cmps, absent(q.keys.slot(p.st.Slot)))
 			then = append(then, clientv3.OpPut(q.keys.slot(p.st.Slot), slotOwner(s.id, p.st.ID)))
 		}
-		ops = append(ops, clientv3.OpTxn(cmps, then, nil))
+		ops = append(ops, clientv3.OpTxn(cmps, then, []clientv3.Op{second}))
 	}
 	resp, again, err := s.commit(ctx, []clientv3.Cmp{absent(q.keys.paused())}, ops, nil)
 	switch {
@@ -199,7 +206,7 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 		}
 		var item *clientv3.GetResponse
 		err = retry.Do(ctx, passing, func() (err error) {
-			item, err = q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.item(items[i].st.ID))
+			item, err = get(ctx, q.claims, q.keys.item(items[i].st.ID))
 			return err
 		})
 		if err != nil {

@@ -117,7 +117,7 @@ type Config struct {
 	Backoff etcdclaims.Backoff
 	// Retention is how long the id of a completed item is remembered, so that enqueuing
 	// it again does nothing. It applies to items with the option ID. Negative: ids are
-	// not remembered. Default: DefaultRetention.
+	// not remembered. At most 100 years; more counts as that. Default: DefaultRetention.
 	Retention time.Duration
 	// DeadRetention is how long dead letters are kept. Negative: for ever. Default:
 	// DefaultDeadRetention.

@@ -7,9 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
-	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -48,8 +46,7 @@ func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 	return func(yield func(Info, error) bool) {
 		from, rev := prefix, int64(0)
 		for {
-			ctx := clientv3.WithRequireLeader(ctx)
-			resp, err := q.claims.KV().Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
+			resp, err := get(ctx, q.claims, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
 			if err != nil {
 				yield(Info{}, q.fail("list", err))
 				return
@@ -116,7 +113,7 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 	if err := q.closed(); err != nil {
 		return 0, q.fail("purge", err)
 	}
-	for try := 0; ; {
+	for try, success := 0, time.Now(); ; {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
 			return n, q.fail("purge", err)
@@ -127,8 +124,8 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 		case err == nil && some == 0:
 			return n, nil
 		case err == nil:
-			try = 0
-		case !errors.Is(err, etcdclaims.ErrLost) && !passing(err), !retry.Pause(ctx, try):
+			try, success = 0, time.Now()
+		case !tryAgain(ctx, err, success, try):
 			return n, q.fail("purge", err)
 		default: // a late request finds nothing that it removes
 			try++
@@ -142,7 +139,7 @@ func (q *Queue) purgeSome(ctx context.Context, s *session, end string) (int, err
 		return 0, nil
 	}
 	most := int64(q.size.items(opsToPurge))
-	resp, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
+	resp, err := get(ctx, q.claims, q.keys.dead(), clientv3.WithRange(end), clientv3.WithLimit(most))
 	if err != nil || len(resp.Kvs) == 0 {
 		return 0, err
 	}

@@ -19,7 +19,8 @@ import (
 // the leases of this process, and those of etcdclaims.Client.TryAcquire. If the error
 // matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same Item
 // again is safe while the item is in the queue. If the item has the option ID, it is also
-// safe for Config.Retention after it was completed.
+// safe for Config.Retention after it was completed. While etcd does not answer, Enqueue
+// fails within half a minute, even if ctx lasts longer.
 func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) {
 	n, err := q.EnqueueAll(ctx, []Item{item})
 	return n == 1, err
@@ -41,7 +42,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	if err := q.quota.room(q); err != nil {
 		return 0, q.fail("enqueue", err)
 	}
-	for items = unique(items); len(items) > 0; {
+	for items = distinct(items, Item.ID); len(items) > 0; {
 		some := fitting(items[:min(len(items), q.size.items(opsToEnqueue))], Item.size)
 		n, err := q.enqueue(ctx, some)
 		added += n
@@ -55,13 +56,13 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	return added, nil
 }
 
-// unique returns the items without those whose id an earlier one has. etcd puts no key
+// distinct returns the items without those whose id an earlier one has. etcd puts no key
 // twice in one transaction.
-func unique(items []Item) []Item {
+func distinct[T any](items []T, id func(T) string) []T {
 	ids := make(map[string]bool, len(items))
-	return slices.DeleteFunc(slices.Clone(items), func(it Item) bool {
-		again := ids[it.id]
-		ids[it.id] = true
+	return slices.DeleteFunc(slices.Clone(items), func(it T) bool {
+		again := ids[id(it)]
+		ids[id(it)] = true
 		return again
 	})
 }
@@ -122,11 +123,14 @@ func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clien
 	for _, it := range items {
 		ops = append(ops, q.put(it, now))
 	}
+	if full != nil {
+		ops = append(ops, clientv3.OpPut(q.keys.bound(), encode(map[string]any{"v": valueVersion})))
+	}
 	resp, again, err := s.commit(ctx, full, ops, nil)
 	if err != nil || again || !resp.Succeeded {
 		return 0, false, err
 	}
-	for _, r := range resp.Responses[1:] {
+	for _, r := range resp.Responses[1 : 1+len(items)] {
 		if r.GetResponseTxn().Succeeded {
 			added++
 		}
@@ -140,13 +144,7 @@ func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clien
 // A mark behind each item's key, which etcd drops after a minute, says where the
 // history ends.
 func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int64) (left []Item, err error) {
-	var lease clientv3.LeaseID
-	err = retry.Do(ctx, passing, func() (err error) {
-		short, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
-		defer cancel()
-		lease, err = q.claims.GrantLease(short, time.Minute)
-		return err
-	})
+	lease, err := q.markLease(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +166,19 @@ func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int6
 		}
 	}
 	return left, nil
+}
+
+// markLease returns a lease for marks. It fails after patience without an answer.
+func (q *Queue) markLease(ctx context.Context) (lease clientv3.LeaseID, err error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), patience)
+	defer cancel()
+	err = retry.Do(ctx, passing, func() (err error) {
+		short, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		lease, err = q.claims.GrantLease(short, time.Minute)
+		return err
+	})
+	return lease, err
 }
 
 // putBetween reports whether an item was enqueued after a revision and before another
@@ -218,23 +229,28 @@ func (q *Queue) partly(ctx context.Context, items []Item, room int) (added int, 
 	return added, nil
 }
 
-// room returns how many items may still be enqueued, and the conditions under which
-// that stays true: no item came since. Items that leave only make room.
+// room returns how many items may still be enqueued, and the condition under which
+// that stays true: nothing was enqueued since, but by Op. Items that leave only make room, and
+// those that come back from workers and dead letters do so whether or not there is room. A
+// condition on the items themselves would make etcd read all of them before it goes on to
+// the next request.
 func (q *Queue) room(ctx context.Context) (int, []clientv3.Cmp, error) {
 	if q.cfg.MaxWaiting == 0 {
 		return 0, nil, nil
 	}
 	resp, err := q.read(ctx,
 		clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+		clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(q.keys.bound(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return 0, nil, err
 	}
 	waiting := resp.Responses[0].GetResponseRange().Count + resp.Responses[1].GetResponseRange().Count
-	older := func(prefix string) clientv3.Cmp {
-		return clientv3.Compare(clientv3.ModRevision(prefix), "<", resp.Header.Revision+1).WithPrefix()
+	rev := int64(0)
+	if kvs := resp.Responses[2].GetResponseRange().Kvs; len(kvs) > 0 {
+		rev = kvs[0].ModRevision
 	}
-	return q.cfg.MaxWaiting - int(waiting), []clientv3.Cmp{older(q.keys.ready()), older(q.keys.later())}, nil
+	return q.cfg.MaxWaiting - int(waiting), []clientv3.Cmp{unmoved(q.keys.bound(), rev)}, nil
 }
 
 // activate notes that the queue has work, if that is not noted.
@@ -282,7 +298,7 @@ func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	}
 	ops := []clientv3.Op{q.activate()}
 	now := time.Now()
-	for _, it := range unique(items) {
+	for _, it := range distinct(items, Item.ID) {
 		if err := it.check(); err != nil {
 			return clientv3.Op{}, q.fail("enqueue", err)
 		}

@@ -144,3 +144,24 @@ func TestDroppedLeasesAreFreed(t *testing.T) {
 		w.wantErr(kept.Err(), etcdclaims.ErrClosed)
 	})
 }
+
+// Heartbeat of an adopted lease returns ErrExpired, at once, if the session of the lease has
+// ended and nobody has recovered the item.
+func TestHeartbeatAfterSession(t *testing.T) {
+	virtually(t, func(w *world) {
+		p := w.queue(queue.Config{})
+		q, host := w.process(queue.Config{})
+		w.enqueue(p, "a")
+		l := w.claim(q)
+		adopted, err := p.Adopt(w.Context(), l.Handle())
+		w.ok(err)
+		host.Cut()
+		time.Sleep(30 * sec)
+		begun := time.Now()
+		_, err = adopted.Heartbeat(w.Context(), 0)
+		w.wantErr(err, queue.ErrExpired)
+		if d := time.Since(begun); d > sec {
+			t.Errorf("it took %v", d)
+		}
+	})
+}

@@ -24,7 +24,7 @@ type view struct {
 	next   time.Time
 	paused bool
 	taken  int
-	used   []string // keys of slots
+	used   map[int]bool // slots
 }
 
 // look reads the head of the queue, in one request.
@@ -57,8 +57,9 @@ func (q *Queue) look(ctx context.Context, n int) (v view, err error) {
 	v.paused = resp.Responses[2].GetResponseRange().Count > 0
 	v.taken = int(resp.Responses[3].GetResponseRange().Count)
 	if q.cfg.MaxTaken > 0 {
+		v.used = map[int]bool{}
 		for _, kv := range resp.Responses[4].GetResponseRange().Kvs {
-			v.used = append(v.used, string(kv.Key))
+			v.used[q.keys.slotOf(string(kv.Key))] = true
 		}
 	}
 	return v, nil
@@ -121,10 +122,10 @@ func vestingOf(s string) (time.Time, error) {
 }
 
 // freeSlots returns the slots that nobody has.
-func (q *Queue) freeSlots(used map[string]bool) []int {
+func (q *Queue) freeSlots(used map[int]bool) []int {
 	var free []int
 	for n := 1; n <= q.cfg.MaxTaken; n++ {
-		if !used[q.keys.slot(n)] {
+		if !used[n] {
 			free = append(free, n)
 		}
 	}
@@ -147,8 +148,9 @@ func newPicked(q *Queue, kv *mvccpb.KeyValue) (*picked, error) {
 }
 
 // choose chooses n of the first visible items: all in order while nobody else claims, and
-// at random from a window once others do.
+// at random from a window once others do. Of an item with several keys it chooses one.
 func (c *claimer) choose(visible []*picked, n int) []*picked {
+	visible = distinct(visible, func(p *picked) string { return p.st.ID })
 	if len(visible) > n && c.window > n {
 		visible = slices.Clone(visible[:min(c.window, len(visible))])
 		rand.Shuffle(len(visible), func(i, j int) { visible[i], visible[j] = visible[j], visible[i] })

@@ -153,3 +153,32 @@ func TestItemWithoutContent(t *testing.T) {
 		w.ok(w.claim(q).Complete(w.Context()))
 	})
 }
+
+// A second key of one item, as a restore of some keys leaves, neither stops the queue nor
+// gives one worker two leases of the item.
+func TestItemWithTwoKeys(t *testing.T) {
+	for name, n := range map[string]int{"at once": 10, "one by one": 1} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				q := w.queue(queue.Config{})
+				w.enqueue(q, "a")
+				w.enqueue(q, "b")
+				old, err := w.server.Admin().Get(w.Context(), w.under("/ready/")[0])
+				w.ok(err)
+				w.ok(q.SetPriority(w.Context(), "a", 50))
+				_, err = w.server.Admin().Put(w.Context(), string(old.Kvs[0].Key), string(old.Kvs[0].Value))
+				w.ok(err)
+				w.want(len(w.under("/ready/")), 3)
+				var got []*queue.Lease
+				for range 4 {
+					got = append(got, w.tryClaim(q, n)...)
+				}
+				w.want(ids(got), "a b")
+				for _, l := range got {
+					w.ok(l.Complete(w.Context()))
+				}
+				w.want(len(w.under("/ready/")), 0)
+			})
+		})
+	}
+}

@@ -113,7 +113,7 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 	for try := 0; ; try++ {
 		// The generation of the session keeps it from coming late, when what is under the
 		// session without a lease has been given back, or the session is closed.
-		resp, again, err := next.commit(ctx, cmps, ops, []clientv3.Op{clientv3.OpGet(to)})
+		resp, again, err := next.commit(ctx, cmps, ops, []clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(to)})
 		moved := int64(0)
 		switch {
 		case err == nil && resp == nil: // the generation was missing
@@ -121,10 +121,10 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 			moved = resp.Header.Revision
 		case err == nil:
 			// An earlier try may have been carried out.
-			if kvs := resp.Responses[0].GetResponseRange().Kvs; unsure != nil && len(kvs) > 0 && string(kvs[0].Value) == value {
+			if kvs := resp.Responses[1].GetResponseRange().Kvs; unsure != nil && len(kvs) > 0 && string(kvs[0].Value) == value {
 				moved = kvs[0].ModRevision
 			} else if !again {
-				_, err := l.refused(ctx, "heartbeat", key, rev, nil, unsure)
+				_, err := l.refused(ctx, "heartbeat", key, rev, resp, unsure)
 				return time.Time{}, err
 			}
 		case errors.Is(err, etcdclaims.ErrUnknown):

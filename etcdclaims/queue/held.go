@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -52,21 +53,31 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 // ended in etcd. It does not end a session. Several processes may call Sweep at the same
 // time.
 //
-// After an error some items have been recovered. Errors: ErrConfig, and those of
+// After an error some items have been recovered. While etcd does not answer, Sweep fails
+// within half a minute, even if ctx lasts longer. Errors: ErrConfig, and those of
 // etcdclaims.Client.TryAcquire.
 func (q *Queue) Sweep(ctx context.Context) (n int, err error) {
 	if err := q.closed(); err != nil {
 		return 0, q.fail("sweep", err)
 	}
-	again := func(err error) bool { return errors.Is(err, etcdclaims.ErrLost) || passing(err) }
-	err = retry.Do(ctx, again, func() error {
+	for try, begun := 0, time.Now(); ; try++ {
 		s, err := q.sessions.live(ctx)
 		if err != nil {
-			return err
+			return n, q.fail("sweep", err)
 		}
 		_, some, err := q.recoverDead(ctx, s)
 		n += some
-		return err
-	})
-	return n, q.fail("sweep", err)
+		if some > 0 {
+			begun = time.Now()
+		}
+		if !tryAgain(ctx, err, begun, try) {
+			return n, q.fail("sweep", err)
+		}
+	}
+}
+
+// tryAgain reports whether to repeat a request that failed, of those that do no harm when they
+// are carried out twice, and waits before. It gives up patience after the last success.
+func tryAgain(ctx context.Context, err error, success time.Time, try int) bool {
+	return err != nil && (errors.Is(err, etcdclaims.ErrLost) || passing(err)) && time.Since(success) < patience && retry.Pause(ctx, try)
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -95,6 +96,7 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 func (q *Queue) vest(ctx context.Context) {
 	for try := 0; ctx.Err() == nil; {
 		wait := q.cfg.TTL / 3
+		q.vests.Store(math.MaxInt64) // what is put from now on may not be in what is read
 		next, err := q.vestNow(ctx)
 		switch {
 		case err != nil:
@@ -103,6 +105,7 @@ func (q *Queue) vest(ctx context.Context) {
 		default:
 			try = 0
 			if !next.IsZero() {
+				q.vests.Store(next.UnixNano())
 				wait = min(wait, max(time.Until(next), 0))
 			}
 		}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,10 +25,11 @@ import (
 //	dead/<time>/bare/<id>             dead letters whose state this program cannot read
 //	worker/<session>                  sessions that have, or had, items; its ModRevision is the session's generation
 //	slot/<n>                          one per taken item, in queues with MaxTaken
+//	bound                             written by each enqueue into a queue with MaxWaiting
 //	paused                            who paused the queue, and why
 //
-// What is below index/ has one prefix, for one watch, and all but the contents is one
-// range, for Watch. A session
+// What is below index/ has one prefix, for one watch, and all but bound and the contents is
+// one range, for Watch. A session
 // is a claim of the key sessionKey. queue/active/<digest> names queues with work.
 type keys struct{ top, root, name string }
 
@@ -54,9 +56,16 @@ func (k keys) events() (from, end string)    { return k.dead(), k.root[:len(k.ro
 func (k keys) worker(session string) string  { return k.workers() + session }
 func (k keys) slots() string                 { return k.root + "slot/" }
 func (k keys) slot(n int) string             { return fmt.Sprintf("%s%05d", k.slots(), n) }
+func (k keys) bound() string                 { return k.root + "bound" }
 func (k keys) paused() string                { return k.root + "paused" }
 func (k keys) actives() string               { return k.top + "active/" }
 func (k keys) active() string                { return k.actives() + keyspace.Digest(k.name) }
+
+// slotOf returns the number of a slot's key; 0 if it is not one of this package.
+func (k keys) slotOf(key string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(key, k.slots()))
+	return n
+}
 
 func (k keys) readyAt(rank string, vesting time.Time, seq string) string {
 	return k.ready() + order(rank, vesting, seq)

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -207,6 +208,33 @@ func TestMaxTakenAcrossCrashes(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// Enqueue into a queue with MaxWaiting has no condition on a range of keys: etcd would read
+// all items that wait, before any other request.
+func TestMaxWaitingComparesNoRange(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{MaxWaiting: 10})
+		sent := 0
+		host.Inject(claimtest.Fault{Times: -1, Saw: func(req any) {
+			in, ok := req.(*etcdserverpb.TxnRequest)
+			if !ok {
+				return
+			}
+			sent++
+			for _, c := range in.Compare {
+				if len(c.RangeEnd) > 0 && strings.Contains(string(c.Key), "/queue/") {
+					t.Errorf("a condition on the range from %q to %q", c.Key, c.RangeEnd)
+				}
+			}
+		}})
+		for i := range 3 {
+			w.enqueue(q, fmt.Sprint(i))
+		}
+		if sent < 3 {
+			t.Errorf("%d transactions were seen", sent)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // listen reports to the claimer what is put into the index and removed from it, and
-// which slots are taken and freed, and to the keeper which items are to vest. A watch is
+// which slots are taken and freed, and to the keeper that an item vests earlier than it knows. A watch is
 // a hint: both read without it, too.
 func (q *Queue) listen() {
 	retry.Forever(q.ctx, q.listenOnce)
@@ -58,10 +58,14 @@ func (q *Queue) listenOnce() (heard bool) {
 	return heard
 }
 
-// toVest reports whether an item was put among those that have not vested.
+// toVest reports whether an item was put that vests before the keeper moves items next.
 func (q *Queue) toVest(events []*clientv3.Event) bool {
 	for _, ev := range events {
-		if ev.IsCreate() && strings.HasPrefix(string(ev.Kv.Key), q.keys.later()) {
+		key, later := strings.CutPrefix(string(ev.Kv.Key), q.keys.later())
+		if !later || !ev.IsCreate() {
+			continue
+		}
+		if at, err := vestingOf(key); err == nil && at.UnixNano() < q.vests.Load() {
 			return true
 		}
 	}

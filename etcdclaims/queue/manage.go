@@ -125,7 +125,7 @@ func (q *Queue) findOnce(ctx context.Context, id string) (f found, err error) {
 			keys = append(keys, vested)
 		}
 	}
-	lives, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	lives, err := get(ctx, q.claims, q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return f, err
 	}
@@ -312,7 +312,7 @@ func (q *Queue) Resume(ctx context.Context) error {
 
 // toggle does ops once if the condition holds.
 func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op, otherwise error) error {
-	unsure := false
+	unsure, begun := false, time.Now()
 	for try := 0; ; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
@@ -332,7 +332,7 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 				return fmt.Errorf("%w (%w)", err, verr)
 			}
 			unsure = true
-		case errors.Is(err, etcdclaims.ErrLost), passing(err):
+		case (errors.Is(err, etcdclaims.ErrLost) || passing(err)) && time.Since(begun) < patience:
 		default:
 			return err
 		}

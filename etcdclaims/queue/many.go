@@ -120,9 +120,7 @@ func (m *many) actives() string { return keys{top: m.claims.Prefix() + "queue/"}
 
 // list reads which queues have work, and serves these.
 func (m *many) list(ctx context.Context) (rev int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	resp, err := m.claims.KV().Get(ctx, m.actives(), clientv3.WithPrefix())
+	resp, err := get(ctx, m.claims, m.actives(), clientv3.WithPrefix())
 	if err != nil {
 		return 0, err
 	}

@@ -137,9 +137,7 @@ func (s *session) leaseID(ctx context.Context) (clientv3.LeaseID, error) {
 	if lease != clientv3.NoLease {
 		return lease, nil
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
-	defer cancel()
-	resp, err := s.q.claims.KV().Get(ctx, s.q.ownKey(s.id))
+	resp, err := get(ctx, s.q.claims, s.q.ownKey(s.id))
 	switch {
 	case err != nil:
 		return clientv3.NoLease, err

@@ -143,3 +143,21 @@ func TestSweep(t *testing.T) {
 		w.wantErr(err, etcdclaims.ErrClosed)
 	})
 }
+
+// Nothing is left of a note when its item was given back, although the lease of etcd that the
+// note was on lives, for other claims of the process.
+func TestNoteOfItemGivenBack(t *testing.T) {
+	virtually(t, func(w *world) {
+		p := w.queue(queue.Config{})
+		claims := claimtest.NewClient(w.T, w.server.Host(w.T), etcdclaims.Config{TTL: ttl})
+		q, err := queue.New(claims, queue.Config{Name: "q", TTL: ttl})
+		w.ok(err)
+		w.enqueue(p, "a")
+		w.ok(w.claim(q).Note(w.Context(), []byte("half")))
+		_, err = claims.TryAcquire(w.Context(), "another", etcdclaims.TTL(ttl))
+		w.ok(err)
+		w.want(len(w.under("/note/")), 1)
+		w.ok(q.Close(w.Context()))
+		w.want(len(w.under("/note/")), 0)
+	})
+}

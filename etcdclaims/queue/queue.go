@@ -39,7 +39,8 @@ type Queue struct {
 	noted    retention // of notes of adopted leases
 	ranks    ranks
 	keeping  atomic.Bool   // this process is the keeper
-	vesting  chan struct{} // capacity 1: an item was put that has not vested
+	vesting  chan struct{} // capacity 1: an item was put that vests before vests
+	vests    atomic.Int64  // when the keeper moves items next, in Unix nanoseconds
 	died     chan struct{} // capacity 1: a session has ended
 	streams  feed.Streams  // of watches
 	skipped  atomic.Int64  // values that could not be read
@@ -119,11 +120,22 @@ func (q *Queue) fail(operation string, err error) error {
 // requestTimeout bounds a read.
 const requestTimeout = 5 * time.Second
 
+// patience is how long a call tries again while etcd does not answer, if its caller is
+// better served by an error.
+const patience = 2 * requestTimeout
+
 // read carries out operations that change nothing.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
 	return q.claims.KV().Txn(ctx).Then(ops...).Commit()
+}
+
+// get reads a range of keys.
+func get(ctx context.Context, claims *etcdclaims.Client, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	defer cancel()
+	return claims.KV().Get(ctx, key, opts...)
 }
 
 // ensureSpec makes sure once that the queue is what the Config says.

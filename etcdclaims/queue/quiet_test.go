@@ -117,3 +117,27 @@ func TestNoBusyLoop(t *testing.T) {
 		})
 	}
 }
+
+// Items that vest later than others that wait cause no reads when they are enqueued. One
+// that vests earlier is moved in time.
+func TestDelayedItemsCauseNoReads(t *testing.T) {
+	virtually(t, func(w *world) {
+		p := w.queue(queue.Config{})
+		q, host := w.process(queue.Config{})
+		w.want(len(w.tryClaim(q, 1)), 0) // keeps house from now on
+		w.enqueue(p, "first", queue.Delay(time.Hour))
+		time.Sleep(sec)
+		before := len(host.Sent(claimtest.Verify))
+		const n = 100
+		for i := range n {
+			w.enqueue(p, fmt.Sprint(i), queue.Delay(1000*time.Hour))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := len(host.Sent(claimtest.Verify)) - before; got > n/10 {
+			t.Errorf("%d reads for %d items", got, n)
+		}
+		w.enqueue(p, "soon", queue.Delay(100*time.Millisecond))
+		time.Sleep(200 * time.Millisecond)
+		w.want(w.look(p, "soon").Where, queue.Ready)
+	})
+}

@@ -26,7 +26,7 @@ import (
 // This program leaves nothing of that kind, but it would keep the queue from ever
 // being empty.
 func (q *Queue) recoverDead(ctx context.Context, via *session) (alive, moved int, err error) {
-	lives, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	lives, err := get(ctx, q.claims, q.keys.workers(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -131,7 +131,7 @@ func (q *Queue) movable() int64 { return int64(min(itemsPerRequest/2, q.size.ite
 func (q *Queue) drain(ctx context.Context, via *session, id string) (moved int, err error) {
 	own, prefix := q.ownKey(id), q.keys.takenBy(id)
 	for {
-		got, err := q.claims.KV().Get(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithLimit(q.movable()))
+		got, err := get(ctx, q.claims, prefix, clientv3.WithPrefix(), clientv3.WithLimit(q.movable()))
 		if err != nil {
 			return moved, err
 		}
@@ -173,7 +173,7 @@ func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []client
 		q.skip(err)
 		return q.buryBare(kv, slots, now)
 	}
-	ops := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
+	ops := q.untaken(kv, st.ID)
 	if st.Slot > 0 {
 		ops = append(ops, clientv3.OpDelete(q.keys.slot(st.Slot)))
 	}
@@ -183,6 +183,12 @@ func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []client
 		return append(ops, q.bury(st, place{Verb: "lost", Fence: fence}, "lost with its worker in its last attempt", now)...)
 	}
 	return append(ops, q.requeue(st, place{Verb: "lost", Fence: fence}, now)...)
+}
+
+// untaken is the operations that remove the key of a taken item, and the worker's note: the
+// lease of etcd that the note is on can outlast the session.
+func (q *Queue) untaken(kv *mvccpb.KeyValue, id string) []clientv3.Op {
+	return []clientv3.Op{clientv3.OpDelete(string(kv.Key)), clientv3.OpDelete(q.keys.note(id))}
 }
 
 // takenState decodes the state of a taken item. That of another item, which somebody has
@@ -205,10 +211,8 @@ func (q *Queue) buryBare(kv *mvccpb.KeyValue, slots map[string]string, now time.
 	owner := strings.TrimPrefix(string(kv.Key), q.keys.taken())
 	_, id, _ := strings.Cut(owner, "/")
 	to := q.keys.bareAt(now, id)
-	ops := []clientv3.Op{
-		clientv3.OpDelete(string(kv.Key)), clientv3.OpPut(to, string(kv.Value)),
-		clientv3.OpPut(q.keys.place(id), encode(place{Version: valueVersion, Key: to[len(q.keys.root):], Verb: "lost"})),
-	}
+	ops := append(q.untaken(kv, id), clientv3.OpPut(to, string(kv.Value)),
+		clientv3.OpPut(q.keys.place(id), encode(place{Version: valueVersion, Key: to[len(q.keys.root):], Verb: "lost"})))
 	if slot := slots[owner]; slot != "" {
 		ops = append(ops, clientv3.OpDelete(slot))
 	}
@@ -246,18 +250,19 @@ func (q *Queue) skip(err error) {
 func (q *Queue) reconcile(ctx context.Context, s *session) error {
 	s.mu.Lock()
 	unsure := s.unsure
-	s.unsure = false // what comes to be doubted from now on is for the next time
 	s.mu.Unlock()
-	if !unsure {
+	if unsure == 0 {
 		return nil
 	}
-	err := q.giveBack(ctx, s)
-	if err != nil {
-		s.mu.Lock()
-		s.unsure = true
-		s.mu.Unlock()
+	if err := q.giveBack(ctx, s); err != nil {
+		return err
 	}
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unsure == unsure { // else what was doubted meanwhile is for the next time
+		s.unsure = 0
+	}
+	return nil
 }
 
 // giveBack makes what is taken under a session of this process, without a lease that
@@ -291,7 +296,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 				ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, q.buryBare(kv, slots, now), nil))
 				continue
 			}
-			then := []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
+			then := q.untaken(kv, st.ID)
 			if st.Slot > 0 {
 				then = append(then, clientv3.OpDelete(q.keys.slot(st.Slot)))
 			}

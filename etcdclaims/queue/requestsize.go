@@ -21,8 +21,8 @@ const (
 	// How many operations the nested transaction of an item has, which etcd counts
 	// together with the outer ones.
 	opsToEnqueue = 2
-	opsToClaim   = 4
-	opsToMove    = 4
+	opsToClaim   = 5
+	opsToMove    = 5
 	opsToPurge   = 3
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/retry"
@@ -15,10 +16,12 @@ import (
 // none has too many keys, and each lasts for a given time at least.
 type retention struct {
 	lasts time.Duration
-	turn  chan struct{} // capacity 1: whoever fills it has the fields below
-	id    clientv3.LeaseID
-	end   time.Time // until when tombstones are put on it
-	left  int
+
+	mu     sync.Mutex
+	asking *shared // a request for a new one is under way, or nil
+	id     clientv3.LeaseID
+	end    time.Time // until when tombstones are put on it
+	left   int
 }
 
 // noteFor is how long the note of an adopted lease lasts that it was the one that
@@ -29,39 +32,76 @@ const noteFor = time.Minute
 // stalls etcd.
 const tombstonesPerLease = 8192
 
-func (r *retention) init(lasts time.Duration) { r.lasts, r.turn = lasts, make(chan struct{}, 1) }
+// longestRetention is below the longest lease that etcd grants, 285 years.
+const longestRetention = 100 * 365 * 24 * time.Hour
+
+func (r *retention) init(lasts time.Duration) { r.lasts = min(lasts, longestRetention) }
 
 // forget makes the next tombstone have a new lease, if id is the present one.
 func (r *retention) forget(id clientv3.LeaseID) {
-	r.turn <- struct{}{}
-	defer func() { <-r.turn }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.id == id {
 		r.id = clientv3.NoLease
 	}
 }
 
 // lease returns the present lease, or asks etcd for a new one. Callers wait for the
-// one that asks, but no longer than their ctx.
-func (r *retention) lease(ctx context.Context, q *Queue) (clientv3.LeaseID, error) {
-	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
-	case <-ctx.Done():
-		return clientv3.NoLease, context.Cause(ctx)
+// one that asks, and fail with it. They wait no longer than for their ctx, and for the end of
+// l.
+func (r *retention) lease(ctx context.Context, l *Lease) (clientv3.LeaseID, error) {
+	for {
+		id, asking, mine := r.present()
+		switch {
+		case id != clientv3.NoLease:
+			return id, nil
+		case mine:
+			err := r.grant(ctx, l.q)
+			r.mu.Lock()
+			r.asking = nil
+			r.mu.Unlock()
+			if asking.end(ctx, err); err != nil {
+				return clientv3.NoLease, err
+			}
+		default:
+			if err := asking.wait(ctx, l.done); err != nil {
+				return clientv3.NoLease, err
+			}
+			if err := l.Err(); err != nil {
+				return clientv3.NoLease, err
+			}
+		}
 	}
+}
+
+// present returns the present lease. If there is none, it returns the request for a new
+// one, and whether the caller has to make it.
+func (r *retention) present() (id clientv3.LeaseID, asking *shared, mine bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.id != clientv3.NoLease && r.left > 0 && time.Now().Before(r.end) {
 		r.left--
-		return r.id, nil
+		return r.id, nil, false
 	}
+	if mine = r.asking == nil; mine {
+		r.asking = newShared()
+	}
+	return clientv3.NoLease, r.asking, mine
+}
+
+// grant asks etcd for a new lease.
+func (r *retention) grant(ctx context.Context, q *Queue) error {
 	slack := r.lasts/10 + time.Second
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
 	id, err := q.claims.GrantLease(ctx, r.lasts+slack+time.Second)
 	if err != nil {
-		return clientv3.NoLease, err
+		return err
 	}
-	r.id, r.end, r.left = id, time.Now().Add(slack), tombstonesPerLease-1
-	return r.id, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.id, r.end, r.left = id, time.Now().Add(slack), tombstonesPerLease
+	return nil
 }
 
 // remembered reports whether the item's id is remembered once it is completed.
@@ -86,7 +126,7 @@ func (l *Lease) retention() *retention {
 func (l *Lease) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
 	leases := l.retention()
 	for try := 0; leases != nil; try++ {
-		id, err := leases.lease(ctx, l.q)
+		id, err := leases.lease(ctx, l)
 		if errors.Is(err, rpctypes.ErrNoSpace) && l.by == "" {
 			l.q.log.Warn("completed item forgotten at once, etcd has no space for its id")
 			return clientv3.NoLease, nil

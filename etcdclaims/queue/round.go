@@ -42,11 +42,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		visible := slices.SortedFunc(slices.Values(slices.Concat(v.ready, v.vested)), inOrder)
 		var free []int
 		if c.q.cfg.MaxTaken > 0 {
-			used := map[string]bool{}
-			for _, key := range v.used {
-				used[key] = true
-			}
-			free = c.q.freeSlots(used)
+			free = c.q.freeSlots(v.used)
 			rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
 		}
 		if c.q.cfg.MaxTaken > 0 {

@@ -33,7 +33,8 @@ type session struct {
 	gen    int64 // ModRevision of worker/<id>: the session's generation
 	seen   int64 // a revision that etcd had when it last answered
 	leases map[*Lease]struct{}
-	unsure bool             // items may be taken that no lease is of
+	unsure int              // how often items may have been taken that no lease is of; 0: there are none
+	busy   int              // claiming requests under way
 	over   bool             // its leases have been ended, and it gets no more
 	used   time.Time        // when it was last asked for
 	lease  clientv3.LeaseID // of the claim, once it was read
@@ -51,11 +52,24 @@ func (s *session) use() {
 	s.used = time.Now()
 }
 
+// begin notes a claiming request, until done is called: the session lasts until it is known
+// what the request took.
+func (s *session) begin() (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy--
+	}
+}
+
 // idle returns how long it is until the session has been idle for idleAfter.
 func (s *session) idle() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.leases) > 0 || s.unsure {
+	if len(s.leases) > 0 || s.unsure > 0 || s.busy > 0 {
 		return s.idleAfter()
 	}
 	return s.idleAfter() - time.Since(s.used)
@@ -146,7 +160,7 @@ func (s *session) add(l *Lease) {
 // them given back.
 func (s *session) doubt() {
 	s.mu.Lock()
-	s.unsure = true
+	s.unsure++
 	s.mu.Unlock()
 	s.q.claimer.tidy()
 }
@@ -215,8 +229,11 @@ func (s *session) lastSeen() int64 {
 // void makes sure that no request that was sent under the session's generation so
 // far is carried out after it returns, and reads in the same transaction. Each
 // request that is not guarded by an item's fence carries the generation, so one of
-// unknown outcome can be looked up: what is not there now never will be.
+// unknown outcome can be looked up: what is not there now never will be. It fails after
+// patience without an answer.
 func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	again := func(err error) bool {
 		return passing(err) && !errors.Is(err, etcdclaims.ErrLost) && !errors.Is(err, rpctypes.ErrNoSpace)
 	}

@@ -22,14 +22,16 @@ type sessions struct {
 	mu     sync.Mutex
 	closed bool
 	byTTL  map[time.Duration]*session
-	open   map[time.Duration]chan struct{} // being opened
+	open   map[time.Duration]*shared // being opened
 }
 
 func (s *sessions) init(q *Queue) {
-	s.q, s.byTTL, s.open = q, map[time.Duration]*session{}, map[time.Duration]chan struct{}{}
+	s.q, s.byTTL, s.open = q, map[time.Duration]*session{}, map[time.Duration]*shared{}
 }
 
-// get returns the live session with the lease duration. It opens one if necessary.
+// get returns the live session with the lease duration. It opens one if necessary. Callers
+// wait for the one that opens it, and fail with it: in an outage all of them take as long
+// as one.
 func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error) {
 	for {
 		s.mu.Lock()
@@ -44,13 +46,13 @@ func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error)
 		}
 		opening, busy := s.open[ttl]
 		if !busy {
-			opening = make(chan struct{})
+			opening = newShared()
 			s.open[ttl] = opening
 			s.mu.Unlock()
 			made, err := s.make(ctx, ttl)
 			s.mu.Lock()
 			delete(s.open, ttl)
-			close(opening)
+			opening.end(ctx, err)
 			late := s.closed
 			if err == nil && !late {
 				s.byTTL[ttl] = made
@@ -68,10 +70,8 @@ func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error)
 			return made, nil
 		}
 		s.mu.Unlock()
-		select {
-		case <-opening:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := opening.wait(ctx, nil); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -142,7 +142,7 @@ func Active(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 		prefix := keys{top: claims.Prefix() + "queue/"}.actives()
 		from := prefix
 		for {
-			resp, err := claims.KV().Get(clientv3.WithRequireLeader(ctx), from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize))
+			resp, err := get(ctx, claims, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize))
 			if err != nil {
 				yield("", err)
 				return
