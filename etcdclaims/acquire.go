@@ -198,8 +198,13 @@ func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquire
 
 // grant makes the term of an attempt that succeeded, if its session is good for
 // it.
-func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error) {
+func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err error) {
 	fence := a.epoch.Fence(rev)
+	defer func() {
+		if !errors.Is(err, ErrLost) {
+			err = afterSent(len(a.opts.ops) > 0, err) // they were carried out with the claim
+		}
+	}()
 	if a.work != nil {
 		a.work.superseded = a.supersedes != nil
 	}
@@ -215,8 +220,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 		// etcd has one owner.
 		before.lose(ReasonSuperseded, nil)
 	}
-	t := a.s.newTerm(a, a.key, fence)
-	if t == nil {
+	if t = a.s.newTerm(a, a.key, fence); t == nil {
 		a.undo()
 		if c.open.Err() != nil {
 			return nil, ErrClosed
@@ -229,6 +233,9 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (*term, error
 // confirm returns the term of an attempt that succeeded, if it is good to start
 // work under.
 func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error) {
+	if why, ok := c.keys.taken(t.id, t.key); ok {
+		t.lose(why.reason, why.err) // the notice overtook the reply
+	}
 	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
 		// A long wait or a slow answer has used up the time in which work may
 		// start. Or the handoff notice took longer to arrive than a verification

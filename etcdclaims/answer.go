@@ -10,13 +10,15 @@ import (
 
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.uber.org/zap"
 )
 
 const (
-	// mostAnswers is how many questions one request answers.
+	// mostAnswers is how many questions one request answers, if etcd permits as many
+	// operations.
 	mostAnswers = 32
 	// answerSoon is how long an answer that fails is tried again after short pauses.
 	answerSoon = 5 * time.Second
@@ -54,6 +56,10 @@ func (c *Client) answerAll() {
 		}
 		// A late answer changes nothing, so it is tried until it is known to have come.
 		c.putBack(some)
+		if ops := 1 + len(some); wire.IsTooManyOps(err) && ops > txn.LeastOps {
+			c.store.FewerOps(ops)
+			continue
+		}
 		pause := try
 		if time.Since(since) < answerSoon {
 			pause = min(try, 2)
@@ -70,7 +76,8 @@ func (c *Client) someQuestions() map[string]int64 {
 	some := make(map[string]int64)
 	// The oldest first: whoever asked it suspects this client soonest.
 	oldest := slices.SortedFunc(maps.Keys(c.questions), func(a, b string) int { return cmp.Compare(c.questions[a], c.questions[b]) })
-	for _, name := range oldest[:min(len(oldest), mostAnswers)] {
+	most := min(mostAnswers, c.store.MaxOps()-1) // etcd counts one more for nested transactions
+	for _, name := range oldest[:min(len(oldest), most)] {
 		some[name] = c.questions[name]
 		delete(c.questions, name)
 	}

@@ -69,8 +69,8 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			}
 		case <-news.ask:
 			return nil
-		case rev := <-news.suspect:
-			if a.suspects(p, news, rev) {
+		case s := <-news.suspect:
+			if a.suspects(p, news, s) {
 				return nil
 			}
 		case <-asks:

@@ -291,7 +291,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, o
 	terms, err = c.grantAll(ctx, attempts, rev)
 	reserved -= len(terms)
 	if err != nil {
-		return nil, false, err
+		return nil, false, afterSent(len(o.ops) > 0 && !errors.Is(err, ErrLost), err)
 	}
 	return terms, false, nil
 }

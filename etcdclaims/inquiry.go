@@ -56,6 +56,12 @@ type wrongs struct {
 	at    time.Time // of the last
 }
 
+// silence is an ask that was not answered.
+type silence struct {
+	rev    int64 // its ModRevision
+	lasted time.Duration
+}
+
 // left returns the level that is left at a time.
 func (w wrongs) left(now time.Time) int { return max(0, w.level-int(now.Sub(w.at)/patienceLasts)) }
 
@@ -72,6 +78,7 @@ type inquiry struct {
 
 	// Of the goroutine:
 	on       *session  // whose lease the ask is on
+	last     *session  // whose lease the ask is on, if the last one was put although its reply was lost
 	rev      int64     // ModRevision of the ask that stands, 0 if that is not known
 	since    time.Time // it stood at that time
 	replied  time.Time // when etcd last answered
@@ -221,6 +228,7 @@ func (q *inquiry) ask(s *session) (wait time.Duration) {
 	if rev == 0 || begin.Sub(q.replied) > suspectInterval {
 		rev = -1 // this process stood still, or has just begun: ask anew
 	}
+	q.last = s
 	name := []byte(q.key())
 	ctx, cancel := context.WithTimeout(q.c.io, suspectInterval)
 	resp, err := q.c.store.Send(ctx, txn.Request{In: &pb.TxnRequest{
@@ -269,7 +277,7 @@ func (q *inquiry) tell() {
 	defer all.mu.Unlock()
 	for w := range q.waiters {
 		select {
-		case w.suspect <- q.rev:
+		case w.suspect <- silence{q.rev, time.Since(q.since)}:
 		default:
 		}
 	}
@@ -331,11 +339,15 @@ func (q *inquiry) judge(wrong bool) {
 
 // withdraw deletes the ask, which nobody waits for any more.
 func (q *inquiry) withdraw() {
-	if q.on == nil || q.on.ended() {
+	s := q.last
+	if s == nil || s.ended() {
+		s = q.on
+	}
+	if s == nil || s.ended() {
 		return
 	}
 	name := []byte(q.key())
-	q.c.cleanUp(q.on, "withdrawing a question", func(ctx context.Context) error {
+	q.c.cleanUp(s, "withdrawing a question", func(ctx context.Context) error {
 		_, err := q.c.store.Do(ctx, txn.Request{In: &pb.TxnRequest{
 			Compare: []*pb.Compare{txn.ValueIs(name, q.value)}, Success: []*pb.RequestOp{txn.Delete(name)},
 		}})

@@ -71,8 +71,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 	defer c.keys.unregister(f.a.id)
 	c.stats.contended.Add(1)
 	f.a.opts.waits()
-	news := c.waiters.add(f.a) // of a forced release
-	defer c.removeWaiter(news)
+	defer c.removeWaiter(c.waiters.add(f.a))
 	again := arrivalAfter
 	arrival := time.NewTimer(again)
 	defer arrival.Stop()
@@ -107,11 +106,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 		if t == nil {
 			return nil, nil //nolint:nilnil // it goes the usual way
 		}
-		t, err := c.confirm(ctx, f.a, t)
-		if why := news.evicted.Load(); why != nil && t != nil {
-			t.lose(why.reason, why.err)
-		}
-		return t, err
+		return c.confirm(ctx, f.a, t)
 	}
 }
 

@@ -13,8 +13,9 @@ type registry struct {
 	mu       sync.Mutex
 	terms    map[string]*term // by key
 	shared   map[string]recordOf
-	waitedOn map[string]bool // keys that the client had to wait for
-	underWay map[string]int  // by claim id: attempts, and terms that a cleanup gives up
+	waitedOn map[string]bool              // keys that the client had to wait for
+	underWay map[string]int               // by claim id: attempts, and terms that a cleanup gives up
+	takings  map[string]map[string]taking // of those, by claim id and key
 }
 
 // mostRecords is how many records are remembered of keys that the client no longer shares.
@@ -29,7 +30,10 @@ type recordOf struct {
 }
 
 func newRegistry() registry {
-	return registry{terms: make(map[string]*term), shared: make(map[string]recordOf), underWay: make(map[string]int)}
+	return registry{
+		terms: make(map[string]*term), shared: make(map[string]recordOf),
+		underWay: make(map[string]int), takings: make(map[string]map[string]taking),
+	}
 }
 
 // sharedRev returns the revision of the record, put under the epoch, of a key that the
@@ -177,7 +181,30 @@ func (r *registry) unregister(claim string) {
 	defer r.mu.Unlock()
 	if r.underWay[claim]--; r.underWay[claim] <= 0 {
 		delete(r.underWay, claim)
+		delete(r.takings, claim)
 	}
+}
+
+// setTaken notes that a claim on the key was taken away, if the claim is registered: the
+// reply that makes it a term may arrive later.
+func (r *registry) setTaken(claim, key string, why taking) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, registered := r.underWay[claim]; !registered {
+		return
+	}
+	if r.takings[claim] == nil {
+		r.takings[claim] = make(map[string]taking)
+	}
+	r.takings[claim][key] = why
+}
+
+// taken returns why a registered claim on the key was taken away, if it was.
+func (r *registry) taken(claim, key string) (why taking, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	why, ok = r.takings[claim][key]
+	return why, ok
 }
 
 // isUnderWay reports whether the claim is registered.

@@ -30,6 +30,15 @@ func isPassing(err error) bool {
 	return false
 }
 
+// afterSent returns the error of a call that ends without a result, or nil. It matches ErrUnknown
+// if one of the call's requests may have been carried out.
+func afterSent(sent bool, err error) error {
+	if sent && err != nil {
+		return txn.Unknown(err)
+	}
+	return err
+}
+
 // unanswered returns the cause of the end of a context in which etcd was waited for.
 func unanswered(ctx context.Context) error {
 	err := wire.ContextError(ctx)

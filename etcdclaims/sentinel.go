@@ -188,9 +188,7 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 		return
 	}
 	why := e.taking()
-	if w := c.waiters.get(e.Claim); w != nil {
-		w.evicted.Store(&why) // before looking: it may be about to hold the key
-	}
+	c.keys.setTaken(e.Claim, e.Key, why) // before looking: it may be about to hold the key
 	if t := c.keys.term(e.Key); t != nil && t.id == e.Claim {
 		t.lose(why.reason, why.err)
 	}

@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -55,8 +56,8 @@ type suspected struct {
 	own    *mvccpb.KeyValue // its claim
 	holder holder
 	ask    string // the key of the ask
-	rev    int64  // ModRevision of the ask
-	by     *Client
+	silence
+	by *Client
 }
 
 // unanswered are the conditions under which the key may be taken from the holder: it has
@@ -73,7 +74,7 @@ func (s *suspected) unanswered(own string) []clientv3.Cmp {
 func (s *suspected) notify(st *store) clientv3.Op {
 	e := eviction{
 		Version: valueVersion, Key: string(s.own.Key[len(st.layout.own("")):]), Claim: s.holder.Claim, By: s.by.cfg.Owner,
-		Reason: fmt.Sprintf("no answer for %v", suspectAfter), Suspected: true,
+		Reason: fmt.Sprintf("no answer for %v", s.lasted.Round(10*time.Millisecond)), Suspected: true,
 	}
 	return clientv3.OpPut(st.layout.evict(s.holder.Instance, s.holder.Claim), encode(e), clientv3.WithLease(clientv3.LeaseID(s.own.Lease)))
 }
@@ -133,14 +134,14 @@ func (a *attempt) follow(p position, ev *clientv3.Event, w *waiter) position {
 }
 
 // suspects reports whether the attempt may take the key from its holder, whose client did
-// not answer the ask with that revision.
-func (a *attempt) suspects(p position, w *waiter, rev int64) bool {
+// not answer.
+func (a *attempt) suspects(p position, w *waiter, s silence) bool {
 	h, ok := a.accuses(p)
 	if !ok || w.inquiry == nil || w.inquiry.instance != h.Instance {
 		return false
 	}
 	l := a.s.c.store.layout
-	a.suspected = &suspected{own: p.own, holder: h, ask: l.ask(h.Instance, l.instance), rev: rev, by: a.s.c}
+	a.suspected = &suspected{own: p.own, holder: h, ask: l.ask(h.Instance, l.instance), silence: s, by: a.s.c}
 	return true
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -202,6 +203,9 @@ func (t *term) replaceOnce(ctx context.Context, o *acquireOptions) (next *term, 
 	next, err = c.grant(ctx, a, rev)
 	t.finish(ErrReleased)
 	c.countRelease(t, nil)
+	if err != nil && wire.ContextError(ctx) != nil && !errors.Is(err, ErrLost) {
+		err = txn.Unknown(err) // the claim was replaced, and the new one is being given up
+	}
 	return next, false, err
 }
 

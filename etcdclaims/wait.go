@@ -168,12 +168,7 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 	a.enqueues = true
 	news := c.waiters.add(a)
 	defer c.removeWaiter(news)
-	defer func() {
-		c.local.inherit(news, t)
-		if why := news.evicted.Load(); why != nil && t != nil {
-			t.lose(why.reason, why.err) // before anybody could look for it
-		}
-	}()
+	defer func() { c.local.inherit(news, t) }()
 	rev, p, again, err := a.takePlace(ctx)
 	if rev == 0 && p == nil {
 		return nil, again, err

@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"math"
 	"sync"
-	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -11,15 +10,14 @@ import (
 // waiter is an attempt that may be handed the key, in the client's list of them.
 type waiter struct {
 	a       *attempt
-	since   int64                  // no notice to it is older
-	notices chan *mvccpb.KeyValue  // the last one
-	ask     chan struct{}          // news may have been missed
-	evicted atomic.Pointer[taking] // what it was handed was taken from it
-	awaited awaited                // guarded by the mutex of waiters
-	local   localQueue             // of the term that ended for its sake, until it has its own
+	since   int64                 // no notice to it is older
+	notices chan *mvccpb.KeyValue // the last one
+	ask     chan struct{}         // news may have been missed
+	awaited awaited               // guarded by the mutex of waiters
+	local   localQueue            // of the term that ended for its sake, until it has its own
 
-	inquiry *inquiry   // that asks the holder's client for it, or nil; the waiter's own
-	suspect chan int64 // revision of an ask that the holder's client did not answer
+	inquiry *inquiry     // that asks the holder's client for it, or nil; the waiter's own
+	suspect chan silence // of the holder's client
 }
 
 // everyRenewal is the revision of what a waiter asks for at each renewal, because no
@@ -48,7 +46,7 @@ type waiters struct {
 
 // add lists a waiter, until Client.removeWaiter.
 func (ws *waiters) add(a *attempt) *waiter {
-	w := &waiter{a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1), ask: make(chan struct{}, 1), suspect: make(chan int64, 1)}
+	w := &waiter{a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1), ask: make(chan struct{}, 1), suspect: make(chan silence, 1)}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.byID[a.id] = w

@@ -21,8 +21,9 @@ const proofs = 32
 func (b *Batcher) untouched(ctx context.Context, requests ...Request) []bool {
 	found := make([]bool, len(requests))
 	read := []*pb.RequestOp{Get(b.cfg.EpochKey)}
-	for from := 0; from < len(requests); from += proofs {
-		some := requests[from:min(from+proofs, len(requests))]
+	most := min(proofs, b.MaxOps()-1) // etcd counts one more for nested transactions
+	for from := 0; from < len(requests); from += most {
+		some := requests[from:min(from+most, len(requests))]
 		in := &pb.TxnRequest{}
 		var of []int
 		for i, r := range some {

@@ -1,0 +1,82 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+)
+
+// If Upgrade or Downgrade replaces a claim, and the session is not renewed before ctx ends,
+// the error shows that the old claim has ended.
+func TestReplacedWithoutRenewal(t *testing.T) {
+	t.Parallel()
+	for _, down := range []bool{false, true} {
+		virtualCase(t, fmt.Sprintf("down %v", down), func(t *testing.T, w *world) {
+			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			var opts []etcdclaims.AcquireOption
+			if !down {
+				opts = append(opts, etcdclaims.Shared())
+			}
+			cl := tryClaim(t, a, "k", opts...)
+			host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Code: codes.Unavailable})
+			time.Sleep(11 * sec)
+			noErr(t, cl.Check())
+			ctx, cancel := context.WithTimeout(context.Background(), sec)
+			defer cancel()
+			replace := cl.Upgrade
+			if down {
+				replace = cl.Downgrade
+			}
+			_, err := replace(ctx)
+			if !errors.Is(err, etcdclaims.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			wantIs(t, cl.Err(), etcdclaims.ErrReleased)
+			host.RemoveFaults()
+			time.Sleep(sec)
+			tryClaim(t, w.peer(), "k")
+		})
+	}
+}
+
+// If the operations of Then were carried out, and the session is not renewed before ctx
+// ends, the error is no plain failure.
+func TestThenWithoutRenewal(t *testing.T) {
+	t.Parallel()
+	for name, acquire := range map[string]func(ctx context.Context, c *etcdclaims.Client, then etcdclaims.TxnOption) error{
+		"TryAcquire": func(ctx context.Context, c *etcdclaims.Client, then etcdclaims.TxnOption) error {
+			_, err := c.TryAcquire(ctx, "k", then)
+			return err
+		},
+		"TryAcquireAll": func(ctx context.Context, c *etcdclaims.Client, then etcdclaims.TxnOption) error {
+			_, err := c.TryAcquireAll(ctx, []string{"k", "k2"}, then)
+			return err
+		},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			tryClaim(t, a, "other")
+			host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Code: codes.Unavailable})
+			time.Sleep(9 * sec)
+			host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayReply: 2 * sec})
+			ctx, cancel := context.WithTimeout(context.Background(), 2500*ms)
+			defer cancel()
+			err := acquire(ctx, a, etcdclaims.Then(clientv3.OpPut("/effect", "x")))
+			if !errors.Is(err, etcdclaims.ErrUnknown) {
+				t.Error(err)
+			}
+			resp, err := w.raw.Get(context.Background(), "/effect")
+			noErr(t, err)
+			if resp.Count != 1 {
+				t.Error("not carried out")
+			}
+		})
+	}
+}
