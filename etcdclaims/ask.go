@@ -31,13 +31,15 @@ type ask struct {
 	verdict  verdict
 }
 
-// askKey is what calls have in common that share an answer. Whether a key is held does
+// askKey is what calls have in common that share an answer, a refused permission among
+// them. Whether a key is held does
 // not depend on the lease that a caller would bind it to.
 type askKey struct {
 	key         string
 	slots       int
 	shared      bool
 	work, barge bool
+	note        bool   // etcd may refuse notes
 	meta        string // of the context: etcd may refuse the credentials in it
 }
 
@@ -60,7 +62,7 @@ type asks struct {
 // attemptTogether makes one attempt, for others too, or shares that of another.
 func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	o.ask = nil
-	k := askKey{key: key, work: w != nil, barge: o.barge, meta: txn.MetadataOf(ctx).Name}
+	k := askKey{key: key, work: w != nil, barge: o.barge, note: o.note != nil, meta: txn.MetadataOf(ctx).Name}
 	if o.slots != nil {
 		k.slots = o.slots.n
 	}

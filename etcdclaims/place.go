@@ -103,7 +103,7 @@ type place struct {
 type position struct {
 	own, pred *mvccpb.KeyValue
 	behind    bool  // there is a place before it that was not read
-	next      bool  // a slot is free that was not tried
+	next      bool  // the key, or a slot, may be free, and was not tried
 	shared    bool  // the attempt is the first in line, and shared holders are in its way
 	unnoticed bool  // shared holders or waiters are before it, so that no hand-over may be
 	rev       int64 // of that knowledge
@@ -162,10 +162,16 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err er
 	if len(mine) == 0 {
 		return p, true, nil // perhaps it was handed the key, which was taken away again
 	}
-	p = position{own: v.own, rev: v.rev}
-	a.queued = mine[0].CreateRevision
-	a.epoch = st.epoch.Load()
+	queued, epoch := a.queued, a.epoch
+	a.queued, a.epoch = mine[0].CreateRevision, st.epoch.Load()
 	a.describe()
+	if queued != a.queued || !epoch.Is(a.epoch) {
+		// The request that took the place was carried out twice, or the epoch was raised:
+		// this one could not succeed, and may have read the attempt's own place as the
+		// one before it.
+		return position{next: true, rev: v.rev}, false, nil
+	}
+	p = position{own: v.own, rev: v.rev}
 	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 && !a.opts.barge {
 		p.pred = kvs[0]
 	}

@@ -205,7 +205,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "refusal for callers with the same lease alone", tests: "TestHotKeyIsRefusedToAllAtOnce",
-		edits: []edit{{"ask.go", "key: key, work: w != nil, barge: o.barge, meta: txn.MetadataOf(ctx).Name}", "key: key + o.ttl.String(), work: w != nil, barge: o.barge, meta: txn.MetadataOf(ctx).Name}"}},
+		edits: []edit{{"ask.go", "askKey{key: key, work:", "askKey{key: key + o.ttl.String(), work:"}},
 	},
 	{
 		name: "release of a lock that waits for its lease", tests: "TestReleaseDoesNotWaitForTheLease",
