@@ -304,6 +304,7 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 	t.s.mu.Unlock()
 	key := st.layout.note(t.key)
 	value := newNote(seq, b)
+	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		resp, err := st.Do(ctx, txn.Request{
 			Key: t.key,
@@ -338,12 +339,13 @@ func (t *term) setNote(ctx context.Context, b []byte) error {
 		case t.s.gone(ctx, err, false):
 			return t.lost()
 		case errors.Is(err, ErrUnknown) || txn.IsTransient(err):
+			sent = sent || errors.Is(err, ErrUnknown)
 			if retry.PauseUnless(ctx, t.done, try) {
 				continue
 			}
 			fallthrough
 		default:
-			return callError("note", t.token().Key, err)
+			return callError("note", t.token().Key, afterSent(sent, err))
 		}
 		t.s.mu.Lock()
 		t.noteRev = max(t.noteRev, rev)

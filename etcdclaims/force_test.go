@@ -1,6 +1,7 @@
 package etcdclaims_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -138,5 +139,50 @@ func TestForceReleaseOthers(t *testing.T) {
 		if len(resp.Kvs) > 0 {
 			t.Errorf("left over: %v", resp.Kvs)
 		}
+	})
+}
+
+// A forced release works while etcd is out of space. Without the notice, which would need
+// space, the holder finds its claim lost at its next renewal.
+func TestForceReleaseNoSpace(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, b := w.peer(), w.peer()
+		cl, shared := tryClaim(t, a, "k"), tryClaim(t, a, "shared", etcdclaims.Shared())
+		tryClaim(t, b, "other")
+		w.server.FillQuota(t)
+		noErr(t, b.ForceReleaseTerm(ctx, cl.Token(), "why"))
+		noErr(t, b.ForceRelease(ctx, "shared", "why"))
+		for key := range w.all() {
+			if key == w.own("k") || strings.HasPrefix(key, w.own("shared")) {
+				t.Errorf("%s is left", key)
+			}
+		}
+		time.Sleep(6 * sec)
+		lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
+		lossOf(t, shared.Err(), etcdclaims.ReasonDeleted)
+		w.server.FreeQuota(t)
+	})
+}
+
+// The record of a key that several hold is not deleted by a version that cannot read it: an
+// exclusive claim could then stand beside theirs. A claim of a newer version is released.
+func TestForceReleaseNewer(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, b := w.peer(), w.peer()
+		slot := tryClaim(t, a, "k", etcdclaims.Slots(2))
+		w.put("own/k", `{"v":2,"kind":"slots","slots":{"of":2}}`, 0)
+		if err := b.ForceRelease(ctx, "k", "why"); err == nil || !strings.Contains(err.Error(), "newer version") {
+			t.Error(err)
+		}
+		_, err := b.TryAcquire(ctx, "k")
+		wantIs(t, err, etcdclaims.ErrHeld)
+		noErr(t, slot.Check())
+		w.put("own/claim", laterShapes, w.lasting())
+		noErr(t, b.ForceRelease(ctx, "claim", "why"))
+		tryClaim(t, b, "claim")
 	})
 }

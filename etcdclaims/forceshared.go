@@ -18,6 +18,7 @@ import (
 // owned, then each of them, so that its client is notified. Claims that share the key
 // anew have another record and are not meant.
 func (c *Client) forceShared(ctx context.Context, key string, record *mvccpb.KeyValue, reason string) error {
+	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		all := txn.Range(c.store.layout.sharers(key))
 		resp, err := c.store.Do(ctx, txn.Request{In: &pb.TxnRequest{
@@ -31,12 +32,14 @@ func (c *Client) forceShared(ctx context.Context, key string, record *mvccpb.Key
 			if now := resp.Responses[0].GetResponseRange(); now != nil && len(now.Kvs) > 0 {
 				sharers = slices.DeleteFunc(sharers, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= now.Kvs[0].CreateRevision })
 			}
-			return c.forceEach(ctx, sharers, reason)
-		case !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
-			return callError("force the release of", key, err)
+			return afterSent(true, c.forceEach(ctx, sharers, reason)) // without the record all are lost
+		case errors.Is(err, ErrUnknown):
+			sent = true
+		case !txn.IsTransient(err):
+			return callError("force the release of", key, afterSent(sent, err))
 		}
 		if !retry.PauseUnless(ctx, c.closing, try) {
-			return callError("force the release of", key, c.ended(txn.WithCause(ctx, err)))
+			return callError("force the release of", key, afterSent(sent, c.ended(txn.WithCause(ctx, err))))
 		}
 	}
 }

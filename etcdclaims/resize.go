@@ -43,16 +43,19 @@ func (c *Client) Resize(ctx context.Context, key string, n int) error {
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
+	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		again, err := c.resize(ctx, s, n)
 		if err == nil && !again {
 			return nil
 		}
-		if err != nil && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) {
-			return callError("resize", key, err)
+		unknown := errors.Is(err, ErrUnknown)
+		sent = sent || unknown
+		if err != nil && !unknown && !txn.IsTransient(err) {
+			return callError("resize", key, afterSent(sent, err))
 		}
 		if !retry.PauseUnless(ctx, c.closing, try) {
-			return callError("resize", key, c.ended(txn.WithCause(ctx, err)))
+			return callError("resize", key, afterSent(sent, c.ended(txn.WithCause(ctx, err))))
 		}
 	}
 }

@@ -1,0 +1,58 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+)
+
+// A call whose first request was carried out, and whose later ones fail otherwise, returns
+// ErrUnknown.
+func TestUnknownAfterLostReply(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, tt := range map[string]struct {
+		on   claimtest.Kind
+		opts []etcdclaims.AcquireOption
+		call func(c *etcdclaims.Client, of, own *etcdclaims.Claim) error
+	}{
+		"Resize": {claimtest.Acquire, nil, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
+			return c.Resize(ctx, "slots", 3)
+		}},
+		"ForceRelease": {claimtest.Notify, nil, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
+			return c.ForceRelease(ctx, "k", "why")
+		}},
+		"ForceReleaseTerm": {claimtest.Notify, nil, func(c *etcdclaims.Client, of, _ *etcdclaims.Claim) error {
+			return c.ForceReleaseTerm(ctx, of.Token(), "why")
+		}},
+		"ForceRelease of a shared key": {claimtest.Release, []etcdclaims.AcquireOption{etcdclaims.Shared()}, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
+			return c.ForceRelease(ctx, "k", "why")
+		}},
+		"ForceRelease of one who shares": {claimtest.Notify, []etcdclaims.AcquireOption{etcdclaims.Shared()}, func(c *etcdclaims.Client, _, _ *etcdclaims.Claim) error {
+			return c.ForceRelease(ctx, "k", "why")
+		}},
+		"Note": {claimtest.Note, nil, func(_ *etcdclaims.Client, _, own *etcdclaims.Claim) error {
+			ctx, cancel := context.WithTimeout(ctx, 5*sec)
+			defer cancel()
+			return own.Note(ctx, []byte("x"))
+		}},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			of := tryClaim(t, w.peer(), "k", tt.opts...)
+			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			own := tryClaim(t, a, "own")
+			f := host.Inject(claimtest.Fault{On: tt.on, LoseReply: true})
+			go func() {
+				time.Sleep(100 * ms)
+				host.Kill()
+			}()
+			wantIs(t, tt.call(a, of, own), etcdclaims.ErrUnknown)
+			if f.Hits() != 1 {
+				t.Errorf("%d replies lost", f.Hits())
+			}
+		})
+	}
+}
