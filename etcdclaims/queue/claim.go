@@ -204,17 +204,24 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 		case st.Nonce != nonce:
 			continue
 		}
-		var item *clientv3.GetResponse
-		err = retry.Do(ctx, passing, func() (err error) {
-			item, err = get(ctx, q.claims, q.keys.item(items[i].st.ID))
-			return err
-		})
+		item, err := q.readContent(ctx, items[i].st.ID)
 		if err != nil {
-			return leases, err // what is taken goes back with the session
+			return leases, fmt.Errorf("%w (looking it up: %w)", unknown, err)
 		}
 		if l := q.leased(s, st, item.Kvs, kvs[0].ModRevision); l != nil {
 			leases = append(leases, l)
 		}
 	}
 	return leases, nil
+}
+
+// readContent reads the content of an item. It fails after patience without an answer.
+func (q *Queue) readContent(ctx context.Context, id string) (item *clientv3.GetResponse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = retry.Do(ctx, passing, func() (err error) {
+		item, err = get(ctx, q.claims, q.keys.item(id))
+		return err
+	})
+	return item, err
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 )
@@ -50,6 +51,33 @@ func TestHungReadOfTheClaimer(t *testing.T) {
 		w.ok(err)
 		w.want(hung.Hits(), 1)
 		w.want(len(b.Leases), 1)
+	})
+}
+
+// A claim whose content cannot be read fails soon, whatever its context allows, and the item
+// is given back.
+func TestHungReadsOfTheClaimer(t *testing.T) {
+	virtually(t, func(w *world) {
+		p := w.queue(queue.Config{})
+		w.want(len(w.tryClaim(p, 1)), 0) // keeps house from now on
+		q, host := w.process(queue.Config{})
+		w.want(len(w.tryClaim(q, 1)), 0)
+		w.enqueue(p, "a")
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
+		hung := host.Inject(claimtest.Fault{On: claimtest.Range, LoseRequest: true, Times: -1})
+		ctx, cancel := context.WithTimeout(w.Context(), time.Hour)
+		defer cancel()
+		begun := time.Now()
+		_, err := q.TryClaim(ctx, 1)
+		w.wantErr(err, etcdclaims.ErrUnknown)
+		if d := time.Since(begun); d > 30*sec {
+			t.Errorf("it took %v", d)
+		}
+		hung.Remove()
+		time.Sleep(sec)
+		info := w.look(p, "a")
+		w.want(info.Where, queue.Ready)
+		w.want(info.Attempts, 0)
 	})
 }
 
