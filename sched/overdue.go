@@ -2,6 +2,7 @@ package sched
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,11 +27,16 @@ const ownerTime = time.Minute
 func (s *Scheduler) watchOverdue(ctx context.Context) {
 	alarms := newQueue(func(a, b *alarm) bool { return a.at.Before(b.at) })
 	of := make(map[string]*alarm) // by the name of the job
+	latest := s.now()
 	for seen := -1; ctx.Err() == nil; {
-		if jobs, generation := s.allJobs(); generation != seen {
-			seen, of = generation, s.alarmsOf(jobs, of, alarms)
-		}
 		now := s.now()
+		if now.Before(latest.Add(-clockSlip)) {
+			putBack(of, now, alarms)
+		}
+		latest = now
+		if jobs, generation := s.allJobs(); generation != seen {
+			seen, of = generation, alarmsOf(jobs, of, now, alarms)
+		}
 		past := alarms.takeWhile(len(alarms.items), func(a *alarm) bool { return !a.at.After(now) })
 		s.raise(ctx, past, now)
 		for _, a := range past {
@@ -53,7 +59,7 @@ func (s *Scheduler) watchOverdue(ctx context.Context) {
 
 // alarmsOf returns the alarms of jobs with an Overdue, by name. Those of jobs that have not
 // changed are kept.
-func (s *Scheduler) alarmsOf(jobs []Job, old map[string]*alarm, queued *queue[*alarm]) map[string]*alarm {
+func alarmsOf(jobs []Job, old map[string]*alarm, now time.Time, queued *queue[*alarm]) map[string]*alarm {
 	of := make(map[string]*alarm)
 	for _, j := range jobs {
 		if j.Overdue == 0 {
@@ -61,7 +67,7 @@ func (s *Scheduler) alarmsOf(jobs []Job, old map[string]*alarm, queued *queue[*a
 		}
 		a := old[j.Name]
 		if a == nil || !a.job.same(j) {
-			if a = (&alarm{job: j}); a.follow(s.now().Add(-j.Overdue)) {
+			if a = (&alarm{job: j}); a.follow(now.Add(-j.Overdue)) {
 				queued.set(a)
 			}
 		}
@@ -83,6 +89,22 @@ func (a *alarm) follow(t time.Time) bool {
 	}
 	a.at, a.left = a.nominal.Add(a.job.Overdue), false
 	return true
+}
+
+// putBack lets alarms watch what is due now, after the clock was put back. Their ticks may be
+// of the time that the clock had before, or they were to look again at such a time.
+func putBack(of map[string]*alarm, now time.Time, queued *queue[*alarm]) {
+	for _, a := range of {
+		bound := now.Add(-a.job.Overdue)
+		switch {
+		case !a.nominal.IsZero() && !a.nominal.After(bound):
+			a.at = now
+		case !a.follow(bound):
+			queued.drop(a)
+			continue
+		}
+		queued.set(a)
+	}
 }
 
 // raise looks at ticks that have reached their bound, and reports those that have not
@@ -107,8 +129,13 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 		}
 		x := Explanation{Job: a.job.Name, Nominal: a.nominal}
 		if unreachable == nil {
-			var st *jobSnapshot
-			if st, unreachable = s.late(ctx, &x, others); unreachable == nil && others && st.spec.Overdue > 0 && st.highRev > owner {
+			st, err := s.late(ctx, &x, others)
+			switch {
+			case errors.As(err, new(unreadable)):
+				x.is(FateUnknown, "not known, because the state of the job cannot be read: %v", err)
+			case err != nil:
+				unreachable = err // for the other jobs too
+			case others && st.spec.Overdue > 0 && st.highRev > owner:
 				// The owner has moved the mark of the job in this term, so it has the job.
 				a.at, a.watched = now.Add(nap), owner
 				continue

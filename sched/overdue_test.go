@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched"
 	"google.golang.org/grpc/codes"
 )
@@ -265,4 +266,49 @@ func ExampleScheduler_Explain() {
 	// Output:
 	// not due
 	// not due: the schedule TZ=UTC GAP=fire FOLD=first 0 30 2 * * * has no tick at this instant; the next one is at 2030-03-02T02:30:00Z
+}
+
+// A job whose state cannot be read causes no alarms of other jobs.
+func TestOverdueBesideUnreadable(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		var got alarms
+		f.cfg.Hooks.Overdue = got.hook
+		for i := range 6 {
+			f.do(sched.Job{Name: fmt.Sprint("job", i), Schedule: tenMinutely, Overdue: time.Minute}, time.Second)
+		}
+		f.start(0)
+		f.until("00:05:00")
+		// A newer version of the program counts failures in another way.
+		dir, _, _ := strings.Cut(f.under("/spec/")[0].name, "/spec/")
+		noErr(t, second(f.etcd.Put(t.Context(), dir+"/fail/"+keyspace.Digest("job0"), `{"v":9,"inARow":1}`)))
+		f.until("00:15:00")
+		if len(got.all) != 1 || got.all[0].Job != "job0" {
+			t.Errorf("alarms %v", got.all)
+		}
+	})
+}
+
+// A process whose clock was ahead for a moment raises alarms again.
+func TestOverdueAfterWrongClock(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		var got alarms
+		f.cfg.Hooks.Overdue = got.hook
+		f.do(sched.Job{Name: "a", Schedule: minutely, Overdue: 10 * time.Second, Overlap: sched.Allow{}}, 20*time.Second)
+		first := f.start(0)
+		f.until("00:00:30")
+		other := f.start(0)
+		f.until("00:01:30")
+		other.skew.Store(int64(24 * time.Hour))
+		f.until("00:02:30")
+		other.skew.Store(0)
+		f.until("00:03:30")
+		first.stop()
+		f.until("00:03:50")
+		if f.owner() != other {
+			t.Fatal("the other process is not the owner")
+		}
+		got.take()
+		f.until("00:05:50")
+		got.want(t, "each run takes 20 s", "00:04 running, 00:05 running")
+	})
 }

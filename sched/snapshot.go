@@ -40,6 +40,11 @@ type runner struct {
 	rev int64
 }
 
+// unreadable is the error of a job whose state cannot be decoded.
+type unreadable struct{ error }
+
+func (u unreadable) Unwrap() error { return u.error }
+
 // read reads the state of a job.
 func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) {
 	all, err := s.readAll(ctx, []string{job})
@@ -76,7 +81,7 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 	for replies := range slices.Chunk(resp.Responses, len(ops)/len(jobs)) {
 		st, err := snapshotOf(replies)
 		if err != nil {
-			return all, err
+			return all, unreadable{err}
 		}
 		st.rev = resp.Header.Revision
 		all = append(all, st)
