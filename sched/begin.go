@@ -3,6 +3,7 @@ package sched
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -14,14 +15,27 @@ import (
 
 const starting = "begin ticks"
 
+// excluding returns the prefixes of the recorded runs that exclude a run of the tick. Runs of
+// a backfill exclude those of its own ticks alone: it comes after all others, and runs of a
+// backfill with Allow exclude none.
+func (k keys) excluding(w waiter) []string {
+	switch {
+	case w.Parallel:
+		return nil
+	case isBackfill(w.ID):
+		return []string{k.runOf(w.Job), k.backfilling(w.Job) + backfillID + fillOf(w.ID) + "/"}
+	}
+	return []string{k.runOf(w.Job)}
+}
+
 // running returns the ticks of the recorded runs that exclude a run of the tick.
 func (s *Scheduler) running(w waiter) (ticks []*waiter) {
-	dir := s.keys.runOf(w.Job)
-	if w.Parallel || s.view.countIn(dir) == 0 {
+	dirs := s.keys.excluding(w)
+	if !slices.ContainsFunc(dirs, func(dir string) bool { return s.view.countIn(s.view.dir(dir)) > 0 }) {
 		return nil
 	}
 	for key, is := range s.view.runs() {
-		if strings.HasPrefix(key, dir) {
+		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(key, dir) }) {
 			ticks = append(ticks, &waiter{ready: is.run.ready, key: s.keys.ready(w.Job, is.run.ID)})
 		}
 	}
@@ -43,7 +57,9 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 	}
 	if !w.Parallel {
 		// A run of a dead process must be settled first: it may have to begin again.
-		cmps = append(cmps, absent(s.keys.runOf(w.Job)).WithPrefix())
+		for _, dir := range s.keys.excluding(w) {
+			cmps = append(cmps, absent(dir).WithPrefix())
+		}
 		for _, a := range ahead {
 			if byTurn(a, &w) < 0 {
 				cmps = append(cmps, absent(a.key))
@@ -88,7 +104,7 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 // stillWaits reports whether a tick that was refused may begin later: another run of its
 // job is recorded, or was until a moment ago. A tick that cannot be read may begin later.
 func (s *Scheduler) stillWaits(ctx context.Context, w waiter) bool {
-	if s.view.countIn(s.keys.runOf(w.Job)) > 0 {
+	if len(s.running(w)) > 0 {
 		return true
 	}
 	resp, err := s.claims.KV().Get(ctx, w.key, clientv3.WithKeysOnly())

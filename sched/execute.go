@@ -76,8 +76,8 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	}
 	s.activeOf[id][a] = true
 	if s.view != nil {
-		if is := s.view.get(s.keys.cancel(j.Name)); !is.gone && is.rev > cl.Revision() {
-			a.cancel(ErrCancelled) // Cancel was called before the run was registered here
+		for _, key := range []string{s.keys.cancel(j.Name), s.keys.newer(j.Name)} { // put before the run was registered here
+			a.cancelAsked(key, s.view.get(key))
 		}
 	}
 	return a
@@ -136,16 +136,20 @@ func (s *Scheduler) tries(id string) {
 
 // cancelAsked ends the contexts of the runs that began before the cancellation.
 func (s *Scheduler) cancelAsked(key string, is kv) {
-	if is.gone {
-		return
-	}
 	job, _ := s.view.jobOf(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for a := range s.activeOf[job] {
-		if is.rev > a.claim.Revision() {
-			a.cancel(ErrCancelled)
-		}
+		a.cancelAsked(key, is)
+	}
+}
+
+// cancelAsked ends the context of the run if it began before the cancellation. A newer tick
+// does not cancel the runs of a backfill with Allow.
+func (a *active) cancelAsked(key string, is kv) {
+	beside := isBackfill(a.run.ID) && a.run.Parallel
+	if !is.gone && is.rev > a.claim.Revision() && !(beside && strings.HasSuffix(key, "/newer")) {
+		a.cancel(ErrCancelled)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 //	now/ask/<job>/<uuid>    a request for the owner: RunNow or Backfill
 //	now/paused/<job>        the job is paused, by whom and why
 //	now/cancel/<job>        runs that began before this key must end
+//	now/cancel/<job>/newer  the same, except for backfills with Allow
 //	now/withdraw/<job>      ticks admitted before this key must not begin
 //	now/skip/<job>/<id>     a tick that must not be admitted, by whom and why
 //	now/stuck/<job>/<id>    a handler did not return after its context ended
@@ -51,6 +52,7 @@ func (k keys) asksOf(job string) string   { return k.asks() + keyspace.Digest(jo
 func (k keys) paused(job string) string   { return k.now() + "paused/" + keyspace.Digest(job) }
 func (k keys) cancels() string            { return k.now() + "cancel/" }
 func (k keys) cancel(job string) string   { return k.cancels() + keyspace.Digest(job) }
+func (k keys) newer(job string) string    { return k.cancel(job) + "/newer" }
 func (k keys) withdraw(job string) string { return k.now() + kindWithdraw + "/" + keyspace.Digest(job) }
 
 func (k keys) skipsOf(job string) string {

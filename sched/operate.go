@@ -112,7 +112,8 @@ func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err erro
 // of the job is in progress. Scheduled ticks begin before them. With Allow they run
 // beside each other and beside all other runs. The job's own Overlap does not apply to
 // a backfill. But its runs are runs of the job, so a job with the Overlap Skip can
-// leave out scheduled ticks because of them.
+// leave out scheduled ticks because of them, and a tick of a job with the Overlap
+// CancelRunning ends a run of a backfill with BufferAll.
 //
 // Backfill does not wait for the runs. The returned id is the common prefix of their
 // Tick.IDs.
@@ -251,7 +252,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 			} {
 				ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 			}
-			for _, key := range []string{k.spec(job), k.high(job), k.fail(job), k.paused(job), k.cancel(job), k.withdraw(job)} {
+			for _, key := range []string{k.spec(job), k.high(job), k.fail(job), k.paused(job), k.cancel(job), k.newer(job), k.withdraw(job)} {
 				ops = append(ops, clientv3.OpDelete(key))
 			}
 			for _, r := range st.running {

@@ -132,8 +132,9 @@ func (l *leadership) replace(c *jobState, ticks []ready, now time.Time) verdict 
 	}
 	request := encode(cancelling{Version: valueVersion, By: "sched", Note: "the next tick is due: " + newest.ID, At: now})
 	// No request is needed if no run is recorded.
-	ops = append(ops, clientv3.OpTxn(
-		[]clientv3.Cmp{absent(k.runOf(j.Name)).WithPrefix()}, nil, []clientv3.Op{clientv3.OpPut(k.cancel(j.Name), request)}))
+	cancel := []clientv3.Op{clientv3.OpPut(k.newer(j.Name), request)}
+	ofBackfills := clientv3.OpTxn([]clientv3.Cmp{absent(k.backfilling(j.Name)).WithPrefix()}, nil, cancel)
+	ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{absent(k.runOf(j.Name)).WithPrefix()}, []clientv3.Op{ofBackfills}, cancel))
 	gone := make([]*waiter, len(waiting))
 	copy(gone, waiting)
 	return verdict{n: len(ticks), cmps: cmps, op: clientv3.OpTxn(nil, ops, nil), done: func(rev int64, _ []*pb.ResponseOp) {

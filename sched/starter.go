@@ -233,7 +233,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 		switch {
 		case len(running) > 0:
 			l.ahead = running
-		case !w.Parallel && b.s.view.hasNews(b.feed, b.s.keys.readyOf(w.Job)):
+		case !w.Parallel && (b.s.view.hasNews(b.feed, b.s.keys.readyOf(w.Job)) || isBackfill(w.ID) && b.s.view.hasNews(b.feed, b.s.keys.backfills(w.Job))):
 			b.place(l)
 			return 0 // a run may have just ended whose tick waits again
 		}
