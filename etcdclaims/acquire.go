@@ -259,6 +259,7 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 		a.s.again()
 		return nil, ErrClosed
 	}
+	t.mayBeShared()
 	c.stats.acquired.Add(1)
 	if a.work != nil && a.work.orphan() {
 		c.stats.tookOver.Add(1)
@@ -291,9 +292,16 @@ func (c *Client) renewFirst(ctx context.Context, a *attempt, t *term) error {
 }
 
 // giveUp ends a term that its caller never got, and deletes it in the
-// background.
+// background, unless others share it by now.
 func (t *term) giveUp(a *attempt) {
-	_ = t.begin()
+	t.s.mu.Lock()
+	if t.refs > 1 && t.phase != phaseEnded {
+		t.refs--
+		t.s.mu.Unlock()
+		return
+	}
+	_ = t.beginLocked()
+	t.s.mu.Unlock()
 	a.undo()
 	t.finish(ErrReleased)
 }
@@ -317,18 +325,43 @@ func (c *Client) shareAfter(refusal error, key string) (t *term, again bool) {
 }
 
 // share returns the term in which this client holds the key, with one handle
-// more, or nil. A term whose handlers must stop is not shared: no work may start
-// under it.
+// more, or nil.
 func (c *Client) share(key string) *term {
 	t := c.keys.term(key)
-	if t == nil || t.work {
+	if t == nil {
 		return nil
 	}
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	if t.phase != phaseHeld || t.stopCause != nil || !t.s.fresh() {
+	if !t.shareableLocked() {
 		return nil
 	}
 	t.refs++
 	return t
+}
+
+// shareable reports whether share would return a term.
+func (c *Client) shareable(key string) bool {
+	t := c.keys.term(key)
+	if t == nil {
+		return false
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.shareableLocked()
+}
+
+// shareableLocked reports whether others may share the term. A term whose handlers must
+// stop is not shared: no work may start under it. Nor is one that its first caller may
+// still give up.
+func (t *term) shareableLocked() bool {
+	return !t.work && t.begun && t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()
+}
+
+// mayBeShared lets others share the term, and wakes those that wait in line for its key.
+func (t *term) mayBeShared() {
+	t.s.mu.Lock()
+	t.begun = true
+	t.s.mu.Unlock()
+	t.s.c.waiters.wakeSharing(t.key)
 }

@@ -2,6 +2,8 @@ package etcdclaims
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/wire"
@@ -123,4 +125,42 @@ func (f *localWaiter) awaitTurn(ctx context.Context) error {
 	case <-ctx.Done():
 		return wire.ContextError(ctx)
 	}
+}
+
+// waitLocally waits behind one after the other of this client's own claims on the key.
+// With neither a term nor an error the acquisition must join the line in etcd. Then, or
+// when it has ended otherwise, the caller calls placed, which lets the next one go on.
+func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, placed func(), err error) {
+	s, key, o := f.a.s, f.a.key, f.a.opts
+	for {
+		placed = sync.OnceFunc(func() { close(f.placed) })
+		if t, err := c.awaitLocal(ctx, f); t != nil || err != nil {
+			return t, placed, c.localWaitError(ctx, s, key, err)
+		}
+		if err := f.awaitTurn(ctx); err != nil {
+			return nil, placed, c.localWaitError(ctx, s, key, err)
+		}
+		if f.last {
+			return nil, placed, nil
+		}
+		// Whoever was before it may hold the key by now.
+		next := c.joinLocal(s, key, o, nil)
+		if next == nil {
+			return nil, placed, nil
+		}
+		placed()
+		f = next
+	}
+}
+
+// localWaitError is waitError for a wait behind a claim of the same client.
+func (c *Client) localWaitError(ctx context.Context, s *session, key string, err error) error {
+	if err == nil || wire.ContextError(ctx) == nil || errors.Is(err, ErrLost) {
+		return err
+	}
+	var i Info
+	if t := c.keys.term(key); t != nil {
+		i = t.info()
+	}
+	return c.waited(ctx, s, key, i)
 }

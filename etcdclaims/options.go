@@ -169,7 +169,9 @@ func Manual() KeyOption {
 
 // Reentrant shares the claim if this client already holds the key. Both handles
 // then have the same term and fence, and the key is released when the last is
-// released. The other options of the later call are ignored in that case.
+// released. The other options of the later call are ignored in that case. A call
+// that waits for the key shares the claim as soon as another call of this client
+// has acquired it.
 //
 // Without Reentrant two goroutines of one client exclude each other. Reentrant
 // together with Supersede is an error.

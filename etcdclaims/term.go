@@ -43,8 +43,9 @@ type term struct {
 
 	parting atomic.Int32 // how far it is given up, as Check sees it
 
-	at      int // place in the session's terms
-	refs    int // handles, for Reentrant
+	at      int  // place in the session's terms
+	refs    int  // handles, for Reentrant
+	begun   bool // its first caller has it, or is about to: others may share it
 	work    bool
 	overdue bool // its MaxHold passed while it was being given up
 	phase   phase

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/retry"
@@ -35,9 +34,14 @@ import (
 // the line, as soon as it has a new session.
 //
 // The error is a *WaitError, which names the holder, if ctx ends while the
-// caller is in line. It matches ErrLost only if Acquire had the key and lost
+// caller is in line. It matches ErrUnknown instead if the outcome of a request
+// is open by then. It matches ErrLost only if Acquire had the key and lost
 // it before it could return. Other errors are those of TryAcquire, except
 // ErrHeld.
+//
+// If the outcome of an attempt stays unknown while ctx lasts, because etcd does
+// not answer, Acquire undoes that attempt in the background and makes another.
+// With Then it returns ErrUnknown, since operations are not undone.
 func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Claim, error) {
 	o, err := acquiring(c, key, opts)
 	if err != nil {
@@ -71,12 +75,14 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	return t, err
 }
 
-// waitOn is waitOnce, and goes on with another session, at the end of the line, if
-// the one that it waited with is lost.
+// waitOn is waitOnce, and goes on with another attempt, at the end of the line, if the
+// session that it waited with is lost, or if the outcome stays unknown: that attempt is
+// undone. Not so for work, whose attempts count, and for operations of the caller, which
+// are not undone.
 func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	t, again, err = c.waitOnce(ctx, s, key, o, w)
 	if t == nil && !again && err != nil && wire.ContextError(ctx) == nil {
-		again = goesOn(err, o)
+		again = goesOn(err, o) || isOpen(err) && w == nil && len(o.ops) == 0
 	}
 	return t, again, err
 }
@@ -90,6 +96,11 @@ func goesOn(err error, o *acquireOptions) bool {
 	}
 	var lost *LostError
 	return len(o.ops) == 0 || errors.As(err, &lost) && lost.Token.Fence == 0
+}
+
+// isOpen reports whether the outcome of an attempt is unknown for a reason that may pass.
+func isOpen(err error) bool {
+	return errors.Is(err, ErrUnknown) && !errors.Is(err, ErrPermissionDenied) && isPassing(txn.Failed(err))
 }
 
 // waitOnce waits behind this client's own claims on the key, takes the key if it is
@@ -130,32 +141,6 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		return t, false, err
 	}
 	return c.waitInLine(ctx, c.newAttempt(s, key, o, w), placed)
-}
-
-// waitLocally waits behind one after the other of this client's own claims on the key.
-// With neither a term nor an error the acquisition must join the line in etcd. Then, or
-// when it has ended otherwise, the caller calls placed, which lets the next one go on.
-func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, placed func(), err error) {
-	s, key, o := f.a.s, f.a.key, f.a.opts
-	for {
-		placed = sync.OnceFunc(func() { close(f.placed) })
-		if t, err := c.awaitLocal(ctx, f); t != nil || err != nil {
-			return t, placed, c.localWaitError(ctx, s, key, err)
-		}
-		if err := f.awaitTurn(ctx); err != nil {
-			return nil, placed, c.localWaitError(ctx, s, key, err)
-		}
-		if f.last {
-			return nil, placed, nil
-		}
-		// Whoever was before it may hold the key by now.
-		next := c.joinLocal(s, key, o, nil)
-		if next == nil {
-			return nil, placed, nil
-		}
-		placed()
-		f = next
-	}
 }
 
 // waitInLine takes the key if it is free, and else a place at the end of the line,
@@ -308,24 +293,15 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 	return &WaitError{Key: key, Info: holder, Err: cause}
 }
 
-// localWaitError is waitError for a wait behind a claim of the same client.
-func (c *Client) localWaitError(ctx context.Context, s *session, key string, err error) error {
-	if err == nil || wire.ContextError(ctx) == nil || errors.Is(err, ErrLost) {
-		return err
-	}
-	var i Info
-	if t := c.keys.term(key); t != nil {
-		i = t.info()
-	}
-	return c.waited(ctx, s, key, i)
-}
-
 // inLine waits until the attempt gets the key.
 func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waiter) (t *term, again bool, err error) {
 	defer func() { a.turnOver() }()
 	defer c.inquiries.leave(news)
 	for try := 0; ; try++ {
 		a.suspected = nil
+		if a.opts.reentrant && c.shareable(a.key) {
+			return nil, true, nil // the line would end when this client releases the key
+		}
 		if p.shared {
 			if p, err = a.withoutShared(ctx, p); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
@@ -377,6 +353,8 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 		case err != nil && (txn.IsTransient(err) || a.leaseGone(ctx, err)):
 			p = position{} // unknown: ask again
 			continue
+		case errors.Is(err, ErrUnknown) && (len(a.opts.ops) > 0 || wire.ContextError(ctx) != nil):
+			return nil, false, txn.WithCause(ctx, err)
 		case err != nil:
 			return nil, false, c.waitError(ctx, a, p, err)
 		}

@@ -40,8 +40,9 @@ type wait struct {
 // waiters are the attempts of a client that wait for a notice. No other mutex is taken
 // while its own is held.
 type waiters struct {
-	mu   sync.Mutex
-	byID map[string]*waiter // by attempt
+	mu      sync.Mutex
+	byID    map[string]*waiter // by attempt
+	sharing int                // how many of them have Reentrant
 }
 
 // add lists a waiter, until Client.removeWaiter.
@@ -50,6 +51,9 @@ func (ws *waiters) add(a *attempt) *waiter {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.byID[a.id] = w
+	if a.opts.reentrant {
+		ws.sharing++
+	}
 	return w
 }
 
@@ -57,6 +61,24 @@ func (ws *waiters) remove(w *waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	delete(ws.byID, w.a.id)
+	if w.a.opts.reentrant {
+		ws.sharing--
+	}
+}
+
+// wakeSharing makes those waiters for a key ask how they stand that may share it, now that
+// the client holds it.
+func (ws *waiters) wakeSharing(key string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.sharing == 0 {
+		return
+	}
+	for _, w := range ws.byID {
+		if w.a.opts.reentrant && w.a.key == key {
+			w.doubt()
+		}
+	}
 }
 
 // removeWaiter removes a waiter from the list. Who waits behind it in this client

@@ -169,7 +169,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Reentrant that shares an ended claim", tests: "TestReentrantSharesNoEndedClaim",
-		edits: []edit{{"acquire.go", "if t.phase != phaseHeld || t.stopCause != nil || !t.s.fresh() {", "if t.phase != phaseHeld {"}},
+		edits: []edit{{"acquire.go", "t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()", "t.phase == phaseHeld"}},
 	},
 	{
 		name: "back-off that overflows", tests: "TestExponentialBackoff",

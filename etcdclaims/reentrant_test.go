@@ -1,0 +1,75 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+)
+
+// Callers of one client that ask for a key with Reentrant at the same time share the claim. None
+// of them waits in line for the others to release it.
+func TestReentrantAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, inLine := range []bool{false, true} {
+		for name, opts := range map[string][]etcdclaims.AcquireOption{"both": {etcdclaims.Reentrant()}, "the second": nil} {
+			if inLine {
+				name += ", in line"
+			}
+			virtualCase(t, name, func(t *testing.T, w *world) {
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				other := w.peer()
+				tryClaim(t, c, "warm")
+				var held *etcdclaims.Claim
+				if inLine {
+					held = tryClaim(t, other, "k")
+				} else {
+					host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 10 * time.Millisecond})
+				}
+				first := acquiring(context.Background(), c, "k", opts...)
+				time.Sleep(time.Millisecond)
+				second := acquiring(context.Background(), c, "k", etcdclaims.Reentrant())
+				if inLine {
+					time.Sleep(sec)
+					release(t, held)
+				}
+				one, two := w.within(sec, first), w.within(sec, second)
+				if one.Fence() != two.Fence() {
+					t.Errorf("fences %d and %d", one.Fence(), two.Fence())
+				}
+				release(t, one)
+				w.ours(two)
+				release(t, two)
+				w.closeClean(c, other)
+			})
+		}
+	}
+}
+
+// Reentrant shares no claim that its first caller has yet to be given: should that caller leave,
+// the claim would end under the second.
+func TestReentrantSharesNoClaimThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		other := w.peer()
+		tryClaim(t, c, "warm")
+		held := tryClaim(t, other, "k")
+		ctx, cancel := context.WithCancel(context.Background())
+		first := acquiring(ctx, c, "k", etcdclaims.Reentrant(), etcdclaims.Manual())
+		time.Sleep(2 * sec)
+		slow := host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, DelayReply: sec})
+		release(t, held) // a Manual claim is renewed before its caller gets it
+		time.Sleep(500 * time.Millisecond)
+		second := acquiring(context.Background(), c, "k", etcdclaims.Reentrant())
+		time.Sleep(100 * time.Millisecond)
+		cancel()
+		if r := <-first; r.err == nil {
+			t.Fatal("the first caller got the claim after its context had ended")
+		}
+		slow.Remove()
+		w.ours(w.within(2*sec, second))
+	})
+}
