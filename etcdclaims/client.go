@@ -215,16 +215,20 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 	if t.Fence <= 0 {
 		return false, nil
 	}
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.own(t.Key), clientv3.WithKeysOnly()), clientv3.OpGet(c.store.layout.epoch()))
+	l := c.store.layout
+	resp, err := c.read(ctx, clientv3.OpGet(l.own(t.Key)), clientv3.OpGet(l.epoch()), clientv3.OpGet(l.sharers(t.Key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err != nil {
 		return false, callError("look up the owner of", t.Key, err)
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
+	own := firstKV(resp, 0)
 	// A raised epoch ends all that was before it, as it does in every guard.
 	if err := c.store.learnEpoch(resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return false, err
 	}
-	return len(kvs) == 1 && c.store.epoch.Load().Fence(kvs[0].ModRevision) == t.Fence, nil
+	if own == nil || isShared(own) && resp.Responses[2].GetResponseRange().Count == 0 {
+		return false, nil // the last holders of a shared key have died
+	}
+	return c.store.epoch.Load().Fence(own.ModRevision) == t.Fence, nil
 }
 
 // read carries out reads at one revision, trying again while that is sensible.

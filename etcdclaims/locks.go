@@ -248,31 +248,34 @@ func (k Locks) Release(ctx context.Context, key, owner string) (ok bool, err err
 	if err != nil || !st.ownedBy(owner) {
 		return false, err
 	}
-	ok, err = k.drop(ctx, key, owner, st)
-	return ok && !st.outdated(k.c.store.epoch.Load()), err
+	return k.drop(ctx, key, owner, st)
 }
 
-// drop deletes a lock as it was read.
+// drop deletes a lock. It was read as st, and may be another revision of the owner's by now.
 func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool, error) {
 	c, l := k.c, k.c.store.layout
-	sent := false
+	sent := false // a request that may have deleted the lock as it is in st
 	for try := 0; ; try++ {
 		resp, err := c.store.Do(ctx, txn.Request{
 			In: txn.Of(
 				st.same(l, key),
 				[]clientv3.Op{clientv3.OpDelete(l.own(key)), clientv3.OpDelete(l.lockIndex(owner, key))},
-				nil,
+				[]clientv3.Op{clientv3.OpGet(l.own(key))},
 			),
 		})
 		switch {
+		case err == nil && resp.Succeeded:
+			k.revoke(ctx, clientv3.LeaseID(st.kv.Lease))
+			return !st.outdated(c.store.epoch.Load()), nil
 		case err == nil:
-			if !resp.Succeeded && sent {
-				return k.dropped(ctx, key, st)
+			now := stateOf(firstKV(resp, 0))
+			if sent && !now.follows(st) {
+				return k.dropped(ctx, st)
 			}
-			if resp.Succeeded {
-				k.revoke(ctx, clientv3.LeaseID(st.kv.Lease))
+			if !now.ownedBy(owner) {
+				return false, nil
 			}
-			return resp.Succeeded, nil
+			st, sent = now, false // renewed by another process of its owner
 		case errors.Is(err, ErrUnknown):
 			sent = true
 		case !txn.IsTransient(err):
@@ -286,7 +289,7 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 
 // dropped reports whether a request whose reply was lost has removed the lock, which
 // is gone: it did if the lock's lease lives.
-func (k Locks) dropped(ctx context.Context, key string, st lockState) (bool, error) {
+func (k Locks) dropped(ctx context.Context, st lockState) (bool, error) {
 	lease, err := k.c.timeToLive(ctx, clientv3.LeaseID(st.kv.Lease))
 	switch {
 	case err != nil:
@@ -295,7 +298,7 @@ func (k Locks) dropped(ctx context.Context, key string, st lockState) (bool, err
 		return false, txn.Unknown(errors.New("the lock is gone, by this call or by the end of its TTL"))
 	}
 	k.revoke(ctx, clientv3.LeaseID(st.kv.Lease))
-	return true, nil
+	return !st.outdated(k.c.store.epoch.Load()), nil
 }
 
 // Renew extends the owner's lock to last for ttl from now, and returns its
@@ -322,34 +325,15 @@ func (k Locks) Renew(ctx context.Context, key, owner string, ttl time.Duration) 
 			return 0, false, err
 		}
 		fence, ok, err = k.extend(ctx, key, owner, st, ttl)
-		if !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) || !retry.PauseUnless(ctx, k.c.closing, try) {
+		if ok || err != nil && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) {
 			return fence, ok, err
 		}
+		// Without an error the lock is not as it was read: it is over, or another process
+		// of its owner has renewed it.
+		if !retry.PauseUnless(ctx, k.c.closing, try) {
+			return 0, false, k.c.ended(txn.WithCause(ctx, err))
+		}
 	}
-}
-
-// IsLocked reports whether the key is held, by a lock of any owner or by a
-// claim.
-func (k Locks) IsLocked(ctx context.Context, key string) (bool, error) {
-	_, ok, err := k.Owner(ctx, key)
-	return ok, err
-}
-
-// Owner returns the owner name of a lock, or the label of the client that holds
-// a claim. ok is false if the key is free.
-func (k Locks) Owner(ctx context.Context, key string) (owner string, ok bool, err error) {
-	defer named("look up the owner of", key, &err)
-	if err := checkKey(key); err != nil {
-		return "", false, err
-	}
-	if k.c.Passthrough() {
-		return "", false, nil
-	}
-	st, err := k.read(ctx, key)
-	if err != nil || st.kv == nil {
-		return "", false, err
-	}
-	return st.holder.Owner, true, nil
 }
 
 // ReleaseAll releases all locks of the owner and returns their number. It
