@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -44,8 +45,8 @@ const (
 	// caller in line.
 	EndingHandedOver Ending = "handed over"
 	// EndingUnknown means that etcd's revisions do not show whether the key was
-	// released or its lease ended. It is used for locks, and for the first term
-	// after a compaction.
+	// released or its lease ended. It is used for locks, for the first term after a
+	// compaction, and for terms that are compacted while they are read.
 	EndingUnknown Ending = "unknown"
 )
 
@@ -129,7 +130,10 @@ func (c *Client) History(ctx context.Context, key string) (History, error) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := c.explainEnding(ctx, t, from); err != nil {
+		switch err := c.explainEnding(ctx, t, from); {
+		case errors.Is(err, rpctypes.ErrCompacted):
+			t.Ending = EndingUnknown // compacted since
+		case err != nil:
 			cancel(err)
 		}
 	})

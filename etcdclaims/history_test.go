@@ -191,3 +191,32 @@ func TestHistoryWhileWatching(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// A compaction while a history is read costs what is known of the endings, not the history.
+func TestHistoryCompactedMeanwhile(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a := w.peer()
+		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		for range 5 {
+			release(t, tryClaim(t, a, "k"))
+		}
+		cl := tryClaim(t, a, "k")
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, Saw: func(any) { w.server.Compact(t) }})
+		h := w.history(b, "k")
+		if len(h.Terms) != 6 || h.Terms[5].Fence != cl.Fence() || h.Terms[5].Ending != "" {
+			t.Fatalf("%+v", h.Terms)
+		}
+		unknown := 0
+		for _, term := range h.Terms[:5] {
+			if term.Ending == etcdclaims.EndingUnknown {
+				unknown++
+			} else if term.Ending != etcdclaims.EndingReleased {
+				t.Errorf("%+v", term)
+			}
+		}
+		if unknown == 0 {
+			t.Error("nothing was compacted")
+		}
+	})
+}

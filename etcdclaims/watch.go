@@ -270,6 +270,9 @@ func (w *watch) gap(progress bool) bool {
 // apply yields an event. It returns false if the caller has stopped iterating.
 func (w *watch) apply(ev *clientv3.Event) bool {
 	key := strings.TrimPrefix(string(ev.Kv.Key), w.c.store.layout.own(""))
+	if fence, ok := w.known[key]; ok && ev.Kv.ModRevision <= revision(fence) {
+		return true // from before the page on which the key was read
+	}
 	if ev.Type == mvccpb.Event_DELETE {
 		return w.freed(key, ev.Kv.ModRevision)
 	}

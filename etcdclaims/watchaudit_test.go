@@ -183,3 +183,40 @@ func TestSlowWatchConsumer(t *testing.T) {
 		}
 	})
 }
+
+// A watch that reads pages of two revisions, since etcd was compacted meanwhile, never yields
+// an older event after a newer term.
+func TestWatchCompactedBetweenPages(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		a, b := w.peer(), w.peer()
+		const n = 600 // more than a page
+		var last *etcdclaims.Claim
+		for i := range n {
+			last = tryClaim(t, a, fmt.Sprintf("k/%04d", i))
+		}
+		time.AfterFunc(time.Minute, cancel)
+		first, seen := true, 0
+		for e, err := range b.Watch(ctx, "k/") {
+			noErr(t, err)
+			if first {
+				first = false
+				_, err := w.raw.Put(context.Background(), "/elsewhere", "")
+				noErr(t, err)
+				w.server.Compact(t)
+				release(t, last)
+				last = tryClaim(t, a, last.Key())
+			}
+			if e.Info.Key == last.Key() {
+				if seen++; e.Kind != etcdclaims.Claimed || e.Info.Fence != last.Fence() {
+					t.Errorf("%v with the fence %d, while the key is held with %d", e.Kind, e.Info.Fence, last.Fence())
+				}
+			}
+		}
+		if seen != 1 {
+			t.Errorf("the last key was yielded %d times", seen)
+		}
+	})
+}
