@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -88,12 +89,19 @@ func (w *workPlan) claimed(a *attempt) record {
 	return r
 }
 
-// restore puts the record back as it was before the attempt.
+// restore puts the record back as it was before the attempt, and adds the fence to that of an
+// orphan: it was the revision of the record, which is another then.
 func (w *workPlan) restore(key string) clientv3.Op {
 	if w.prev == nil {
 		return clientv3.OpDelete(key)
 	}
-	return clientv3.OpPut(key, w.raw, clientv3.WithLease(w.lease))
+	raw := w.raw
+	var r record
+	if w.prev.State == StateClaimed && json.Unmarshal([]byte(raw), &r) == nil && r.Fence == 0 {
+		r.Fence = w.prev.Fence
+		raw = r.encode()
+	}
+	return clientv3.OpPut(key, raw, clientv3.WithLease(w.lease))
 }
 
 // prepare admits the work and finds a lease for the record of the attempt.
@@ -109,6 +117,7 @@ func (w *workPlan) prepare(ctx context.Context, c *Client) error {
 	if err != nil {
 		return err
 	}
+	w.shelf.leave(false)
 	w.shelf = s
 	return nil
 }
@@ -164,8 +173,8 @@ func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error
 	return c.bury(ctx, key, w, why)
 }
 
-// bury marks orphaned work as dead. It returns nil if it was no orphan any
-// more, with the plan unchanged, for the attempt itself to find out.
+// bury marks orphaned work as dead. It returns nil if the work may be begun. It also returns nil
+// if the key is held again: then no attempt can succeed before it has read the record.
 func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) error {
 	dead := *w.prev
 	dead.State, dead.Ended, dead.Error, dead.Stack = StateDead, c.clock.Now().Time().UTC(), why, ""
@@ -173,6 +182,8 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 	if err != nil {
 		return err
 	}
+	put := false
+	defer func() { shelf.leave(put) }()
 	work := c.store.layout.work(key)
 	r := txn.Request{
 		In: txn.Of(
@@ -188,10 +199,15 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 		resp, err := c.store.Do(ctx, r)
 		switch {
 		case err == nil && resp.Succeeded:
+			put = true
 			return &WorkError{Record: dead}
 		case err == nil:
-			if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-				if err := c.heldBy(ctx, kvs[0], c.info(key, kvs[0], nil, 0)); err != nil {
+			if own := firstKV(resp, 0); own != nil {
+				switch err := c.heldBy(ctx, own, c.info(key, own, nil, 0)); {
+				case errors.Is(err, ErrHeld):
+					w.rev = -1 // of no record
+					return nil
+				case err != nil:
 					return err
 				}
 			}
@@ -199,7 +215,9 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 			return c.admitWork(ctx, key, w)
 		case c.records.gone(err, shelf):
 			return c.bury(ctx, key, w, why)
-		case !errors.Is(err, ErrUnknown) && !txn.IsTransient(err):
+		case errors.Is(err, ErrUnknown):
+			shelf.doubt()
+		case !txn.IsTransient(err):
 			return fmt.Errorf("burying orphaned work: %w", err)
 		}
 		if !retry.PauseUnless(ctx, c.closing, try) {
@@ -248,6 +266,7 @@ func (c *Client) begin(ctx context.Context, key string, opts []WorkOption,
 		return newWork(nil, &workPlan{key: key, opts: &o}), nil
 	}
 	w := &workPlan{key: key, opts: &o}
+	defer func() { w.shelf.leave(false) }()
 	t, err := acquire(ctx, key, &o, w)
 	if err != nil {
 		return nil, err

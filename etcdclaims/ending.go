@@ -19,7 +19,15 @@ type ending struct {
 	// whether that shows it.
 	read       clientv3.Op
 	carriedOut func(*clientv3.GetResponse) bool
-	foreign    bool // ops are not of this key alone
+	foreign    bool   // ops are not of this key alone
+	shelf      *shelf // that ops put the record on, or nil
+}
+
+// over is called with the result of the end of the work.
+func (w *ending) over(err error) {
+	if w != nil {
+		w.shelf.leave(err == nil)
+	}
 }
 
 // endWork gives the term up with the end of its work. A refusal leaves the term held,
@@ -100,6 +108,31 @@ func (t *term) dropWith(ctx context.Context, w *ending) error {
 		}
 		return callError("end work", t.key, txn.WithCause(ctx, err))
 	}
+}
+
+// leaveWork ends a held term whose end of work was refused, or came to nothing, for a holder
+// that cannot try again. In the background the end is tried once more, unless w is nil, and
+// then the key is given up without it.
+func (t *term) leaveWork(w *ending, why error) error {
+	t.s.mu.Lock()
+	err := t.beginLocked()
+	if err == nil {
+		t.parting.Store(leavingForGood)
+		if w != nil {
+			t.outcome = w.state
+		}
+	}
+	t.s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	var r txn.Request
+	if w != nil {
+		r = w.request(t)
+	}
+	err = t.leaveUnsettled(w, r, why)
+	t.s.c.countRelease(t, err)
+	return err
 }
 
 // lostEnding is the error of an end of work that found its term lost. If a request

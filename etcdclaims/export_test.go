@@ -2,3 +2,10 @@ package etcdclaims
 
 // LocalWaiters is how many callers a claim keeps that wait for it in its client.
 func LocalWaiters(cl *Claim) int { return len(cl.t.s.c.local.waiting(&cl.t.local)) }
+
+// RecordsPut is how many records a client counts on the lease that it would put the next on.
+func RecordsPut(c *Client) int64 {
+	c.records.mu.Lock()
+	defer c.records.mu.Unlock()
+	return c.records.current[0].puts.Load()
+}

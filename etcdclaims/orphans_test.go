@@ -1,12 +1,15 @@
 package etcdclaims_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sort"
 	"testing"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -101,5 +104,68 @@ func TestOrphansWithFewTxnOps(t *testing.T) {
 			t.Errorf("%d orphans, want %d", len(got), n)
 		}
 		tryClaim(t, a, fmt.Sprint("after-", n))
+	}
+}
+
+// The record of an orphan has the fence of its owner, also after a call that gave up has put
+// it back.
+func TestOrphanKeepsItsFence(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, ahost := w.client(etcdclaims.Config{TTL: 15 * sec})
+		b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
+		work := tryBegin(t, a, "k")
+		ahost.Kill()
+		time.Sleep(time.Minute)
+		for range 2 {
+			bhost.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", Skip: 1, DelayReply: 2 * sec})
+			short, cancel := context.WithTimeout(ctx, sec)
+			_, err := b.TryBegin(short, "k")
+			cancel()
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			time.Sleep(10 * sec)
+			bhost.RemoveFaults()
+			if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != work.ID() || r.Fence != work.Fence() {
+				t.Errorf("%+v, %v, %v; want the fence %d", r, ok, err, work.Fence())
+			}
+		}
+		next := tryBegin(t, b, "k")
+		if p, _ := next.Previous(); p.Fence != work.Fence() {
+			t.Errorf("the previous owner had the fence %d, it says %d", work.Fence(), p.Fence)
+		}
+		if r, _, err := b.Record(ctx, "k"); err != nil || r.Fence != next.Fence() {
+			t.Errorf("the record of the next owner is %+v, %v; want the fence %d", r, err, next.Fence())
+		}
+	})
+}
+
+// Begin waits if the key is taken while it buries an orphan. Even if the key is free again
+// at once, work that is at most once does not run a second time.
+func TestBeginWaitsForKeyTakenAtBurial(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]time.Duration{"held for long": time.Minute, "held for a moment": 0} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			a, ahost := w.client(etcdclaims.Config{TTL: 15 * sec})
+			b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
+			c := w.peer()
+			tryBegin(t, a, "k", etcdclaims.AtMostOnce())
+			ahost.Kill()
+			time.Sleep(time.Minute)
+			var cl *etcdclaims.Claim
+			bhost.Inject(claimtest.Fault{On: claimtest.Other, Saw: func(any) { cl = tryClaim(t, c, "k") }})
+			bhost.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", Skip: 1, Saw: func(any) {
+				if hold == 0 {
+					release(t, cl)
+				}
+			}})
+			ctx, cancel := context.WithTimeout(context.Background(), 5*sec)
+			defer cancel()
+			_, err := b.Begin(ctx, "k")
+			var wait *etcdclaims.WaitError
+			if hold > 0 && !errors.As(err, &wait) || hold == 0 && !errors.Is(err, etcdclaims.ErrDead) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }

@@ -76,7 +76,7 @@ type record struct {
 	State      State     `json:"state"`
 	Attempt    int       `json:"attempt"`
 	Earlier    int       `json:"earlier,omitempty"`
-	Fence      int64     `json:"fence,string,omitempty"` // unknown to the writer of claimed: its own revision
+	Fence      int64     `json:"fence,string,omitempty"` // 0 in claimed: its own revision, unless it was put back
 	Epoch      int64     `json:"epoch,omitempty"`
 	Claim      string    `json:"claim"`
 	Owner      string    `json:"owner"`
@@ -127,7 +127,7 @@ func decodeRecord(key string, kv *mvccpb.KeyValue) (Record, error) {
 	if r.NoteData != nil {
 		out.Note = string(r.NoteData)
 	}
-	if r.State == StateClaimed {
+	if r.State == StateClaimed && r.Fence == 0 {
 		// It was written by the transaction that claimed the key.
 		out.Fence = r.Epoch<<epochShift + kv.ModRevision
 	}

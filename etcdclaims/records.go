@@ -106,6 +106,7 @@ func (c *Client) Records(ctx context.Context, prefix string, states ...State) it
 			}
 			for _, r := range records {
 				switch {
+				case r.State == stateGone:
 				case wanted(r.State):
 					if !yield(r, nil) {
 						return
@@ -293,6 +294,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 				[]clientv3.Op{clientv3.OpGet(own)},
 			),
 		})
+		shelf.leave(err == nil && resp.Succeeded)
 		switch {
 		case err == nil && resp.Succeeded:
 			return nil
@@ -310,6 +312,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 			}
 		case errors.Is(err, ErrUnknown):
 			sent = kv.ModRevision
+			shelf.doubt()
 		case c.records.gone(err, shelf):
 		case !isPassing(err):
 			return fail(err)

@@ -274,3 +274,17 @@ func TestInterventionsRace(t *testing.T) {
 		noErr(t, w.Release(ctx))
 	}
 }
+
+// Records yields nothing of work whose record was deleted while it was read.
+func TestRecordsOfWorkThatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		b, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		work := tryBegin(t, w.peer(), "k")
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, Saw: func(any) { noErr(t, work.Release(ctx)) }})
+		for r, err := range b.Records(ctx, "") {
+			t.Errorf("yielded %+v, %v", r, err)
+		}
+	})
+}

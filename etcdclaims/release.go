@@ -252,7 +252,11 @@ func (t *term) hasKey(resp *clientv3.TxnResponse) bool {
 // sent before, if that can still be carried out, and else alone.
 func (t *term) settleLater(w *ending, r txn.Request) {
 	st := t.s.c.store
-	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, what: "releasing a claim", do: func(ctx context.Context) error {
+	var on *shelf
+	if w != nil {
+		on = w.shelf
+	}
+	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, shelf: on, what: "releasing a claim", do: func(ctx context.Context) error {
 		if w != nil {
 			resp, err := st.Do(ctx, r)
 			if err == nil && resp.Succeeded {

@@ -152,7 +152,7 @@ func (a *attempt) undo() {
 	if r = build(before); r.Void != nil {
 		a.s.voided(a.ticket)
 	}
-	a.s.c.addCleanup(&cleanup{s: a.s, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
+	a.s.c.addCleanup(&cleanup{s: a.s, shelf: a.shelf, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
 		resp, err := st.Do(ctx, r)
 		if err == nil && a.slots != nil {
 			err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)

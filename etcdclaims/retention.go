@@ -35,6 +35,39 @@ type shelf struct {
 	id   clientv3.LeaseID // NoLease: for ever
 	from clock.Reading    // before it was granted
 	puts atomic.Int64     // records put on it, less those known to have left
+
+	// A lease that a record may yet be put on is never revoked. One that callers are about
+	// to use is renewed, too: the record that they put may be of work under way.
+	writers atomic.Int64
+	unsure  atomic.Bool // an outcome is unknown, and nobody will find it out
+}
+
+// enter adds a writer, or more of those that there are. get adds one under the mutex of the
+// shelves, so that a lease that is not current any more gets no new ones.
+func (s *shelf) enter() *shelf {
+	if s != nil {
+		s.writers.Add(1)
+	}
+	return s
+}
+
+// leave ends what enter began. put reports whether there is one record more on the lease.
+// The record of a term is counted with the term, before its writer leaves.
+func (s *shelf) leave(put bool) {
+	if s == nil {
+		return
+	}
+	if put {
+		s.puts.Add(1)
+	}
+	s.writers.Add(-1)
+}
+
+// doubt notes that a record may yet be put on the lease.
+func (s *shelf) doubt() {
+	if s != nil {
+		s.unsure.Store(true)
+	}
 }
 
 // shelves are the leases of one retention.
@@ -76,19 +109,19 @@ func (h *shelves) longer(d time.Duration) time.Duration {
 }
 
 // get returns a lease that lasts for the retention at least, and for a half of it
-// after d.
+// after d. Its caller is a writer until it calls leave.
 func (h *shelves) get(ctx context.Context, d time.Duration) (*shelf, error) {
 	if h.retention < 0 {
-		return &shelf{}, nil
+		return new(shelf).enter(), nil
 	}
 	longer := h.longer(d)
 	if longer >= longestRetention {
-		return &shelf{}, nil
+		return new(shelf).enter(), nil
 	}
 	waiting := ctx
 	for {
 		h.mu.Lock()
-		s, o := h.usable(longer), h.granting[longer]
+		s, o := h.usable(longer).enter(), h.granting[longer]
 		if s == nil && o == nil {
 			o = &grantingShelf{done: make(chan struct{})}
 			h.granting[longer] = o
@@ -152,7 +185,7 @@ func (h *shelves) open(ctx context.Context, longer time.Duration, o *grantingShe
 	if err != nil {
 		return nil, err
 	}
-	h.current[longer] = s
+	h.current[longer] = s.enter()
 	if h.kept && !h.keeping {
 		h.c.mu.Lock()
 		if !h.c.closed {
@@ -235,12 +268,17 @@ func (h *shelves) keepOnce() {
 	}
 	all := slices.Clone(h.older)
 	h.mu.Unlock()
+	written := make(map[*shelf]bool) // read before the terms, which the writers may become
+	for _, s := range all {
+		written[s] = s.writers.Load() > 0
+	}
 	used := h.c.keys.shelves()
 	for _, s := range all {
-		if used[s] && h.renew(s) {
+		kept := used[s] || written[s]
+		if kept && h.renew(s) {
 			continue
 		}
-		if !used[s] && !h.clear(h.c.open, s) {
+		if !kept && !h.clear(h.c.open, s) {
 			continue
 		}
 		h.drop(s)
@@ -271,6 +309,9 @@ func (h *shelves) renew(s *shelf) bool {
 // clear revokes a lease that nothing is on. One with records ends by itself, and
 // they with it. It reports false if it does not know.
 func (h *shelves) clear(ctx context.Context, s *shelf) bool {
+	if s.unsure.Load() || s.writers.Load() > 0 {
+		return true
+	}
 	resp, err := h.c.timeToLive(ctx, s.id, clientv3.WithAttachedKeys())
 	if err != nil {
 		return false

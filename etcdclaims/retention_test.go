@@ -221,3 +221,61 @@ func TestUndoKeepsTheRetention(t *testing.T) {
 		})
 	}
 }
+
+// The lease of records is neither revoked nor left to end while a request is under way that
+// puts the record of work on it: work that is at most once would run twice.
+func TestRetentionLeaseIsKeptForRequestsUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, faults := range map[string][]claimtest.Fault{
+		"slow request": {{On: claimtest.Acquire, Key: "k", DelayRequest: 300 * time.Millisecond}, {On: claimtest.TimeToLive, DelayReply: sec}},
+		"slow reply":   {{On: claimtest.Acquire, Key: "k", DelayReply: sec}},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			ctx := context.Background()
+			a, host := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour})
+			b := w.peer()
+			begun := time.Now()
+			noErr(t, tryBegin(t, a, "warm").Complete(ctx))
+			tryClaim(t, a, "busy") // the session lives
+			time.Sleep(time.Until(begun.Add(6*time.Minute - 100*time.Millisecond)))
+			for _, f := range faults {
+				host.Inject(f)
+			}
+			work := tryBegin(t, a, "k", etcdclaims.AtMostOnce())
+			time.Sleep(2 * time.Hour)
+			noErr(t, work.Check())
+			host.Kill()
+			time.Sleep(time.Minute)
+			if r, ok, err := b.Record(ctx, "k"); !ok || err != nil || r.Claim != work.ID() {
+				t.Errorf("the record of the orphan is %+v, %v, %v", r, ok, err)
+			}
+			_, err := b.TryBegin(ctx, "k", etcdclaims.AtMostOnce())
+			wantIs(t, err, etcdclaims.ErrDead)
+		})
+	}
+}
+
+// Records of retried and of buried work count on their lease, so that no lease gets too many.
+func TestRetriedAndBuriedRecordsCount(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec, MaxAttempts: 1})
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, MaxAttempts: 1})
+		for _, key := range []string{"dead/1", "dead/2"} {
+			noErr(t, failing(ctx, tryBegin(t, a, key), errors.New("x")))
+		}
+		tryBegin(t, a, "orphan")
+		host.Kill()
+		time.Sleep(time.Minute)
+		for _, key := range []string{"dead/1", "dead/2"} {
+			_, err := c.Retry(ctx, key)
+			noErr(t, err)
+		}
+		_, err := c.TryBegin(ctx, "orphan")
+		wantIs(t, err, etcdclaims.ErrDead)
+		if n := etcdclaims.RecordsPut(c); n != 3 {
+			t.Errorf("%d records are counted on the lease, want 3", n)
+		}
+	})
+}

@@ -50,6 +50,10 @@ import (
 //     unless its effects were fenced.
 //   - ErrUnknown if the outcome may have been recorded.
 //
+// If etcd does not record the outcome, for example for want of space or of a
+// permission, the key is given up in the background all the same. The work is
+// then an orphan.
+//
 // It is not guaranteed that fn runs once. If the process dies between an
 // effect of fn and the completion, the next owner runs fn again, unless the
 // work is AtMostOnce. A passthrough client records nothing and calls fn each
@@ -180,7 +184,7 @@ func (w *Work) failAfter(cause error, failed *Record) error {
 	}
 	ctx, cancel := txn.WithSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
 	defer cancel()
-	r, err := w.Fail(ctx, cause)
+	r, err := w.endForGood(ctx, w.failure(cause))
 	if err == nil {
 		*failed = r
 	}
@@ -194,7 +198,8 @@ func (w *Work) releaseAfter(how, error) error {
 	}
 	ctx, cancel := txn.WithSendTimer(w.t.s.c.io, w.t.s.c.store.timeout)
 	defer cancel()
-	return ignoreUnknown(w.Release(ctx))
+	_, err := w.endForGood(ctx, Record{Key: w.key, State: StateFree})
+	return ignoreUnknown(err)
 }
 
 // ignoreUnknown is for endings of what has failed anyway: whether that is

@@ -11,8 +11,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 type givingBack struct{ error }
@@ -264,6 +267,55 @@ func TestFailReturnsTheOutcome(t *testing.T) {
 	if got, err := w.Fail(ctx, etcdclaims.Permanent(errors.New("x"))); err != nil || got.State != etcdclaims.StateDead {
 		t.Errorf("outcome without etcd %+v, %v", got, err)
 	}
+}
+
+// Once RunWork has returned, its key becomes free, even if etcd does not accept the
+// outcome: nobody has the handle any more.
+func TestRunWorkLeavesNoClaim(t *testing.T) {
+	t.Parallel()
+	cancelled := func(ctx context.Context, cancel func()) error { cancel(); return ctx.Err() }
+	for name, tt := range map[string]struct {
+		fn     func(ctx context.Context, cancel func()) error
+		refuse func(w *world, host *claimtest.Host) // while the handler runs
+		want   etcdclaims.State                     // of the record in the end; empty: there is none
+	}{
+		"no leader, failed":   {func(context.Context, func()) error { return errors.New("x") }, noLeaderFor5s, etcdclaims.StateFailed},
+		"no leader, released": {cancelled, noLeaderFor5s, ""},
+		"denied, completed": {func(context.Context, func()) error { return nil }, func(_ *world, host *claimtest.Host) {
+			host.Inject(claimtest.Fault{On: claimtest.Ending, Times: -1, Code: codes.PermissionDenied})
+		}, etcdclaims.StateOrphaned},
+		"no space, completed": {func(context.Context, func()) error { return nil }, func(w *world, _ *claimtest.Host) {
+			time.Sleep(time.Minute) // the record needs another lease
+			w.server.FillQuota(w.T)
+			time.AfterFunc(time.Minute, func() { w.server.FreeQuota(w.T) })
+		}, etcdclaims.StateOrphaned},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Backoff: func(int) time.Duration { return 0 }, Retention: time.Minute, DeadRetention: 5 * time.Minute})
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			err := c.TryRunWork(ctx, "k", func(ctx context.Context, _ *etcdclaims.Work) error {
+				tt.refuse(w, host)
+				return tt.fn(ctx, cancel)
+			})
+			if err == nil {
+				t.Error("no error")
+			}
+			time.Sleep(2 * time.Minute)
+			if i := lookUp(t, w.peer(), "k"); i.Held || c.Stats().Held != 0 {
+				t.Errorf("held until %v; the client holds %d", i.Expires, c.Stats().Held)
+			}
+			if r, _, err := c.Record(context.Background(), "k"); err != nil || r.State != tt.want {
+				t.Errorf("record %+v, %v; want it to be %q", r, err, tt.want)
+			}
+			host.RemoveFaults()
+			tryBegin(t, c, "k")
+		})
+	}
+}
+
+func noLeaderFor5s(_ *world, host *claimtest.Host) {
+	time.AfterFunc(5*sec, host.Inject(claimtest.Fault{On: claimtest.Ending, Times: -1, Err: rpctypes.ErrGRPCNoLeader}).Remove)
 }
 
 // Long errors are cut between runes, and stored as far as is documented.

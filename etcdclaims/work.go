@@ -88,6 +88,11 @@ func (w *Work) CompleteWith(ctx context.Context, result []byte, ops ...clientv3.
 // The errors are those of Complete. With ErrUnknown, the returned record may
 // have been stored. With any other error it was not.
 func (w *Work) Fail(ctx context.Context, cause error, ops ...clientv3.Op) (Record, error) {
+	return w.end(ctx, w.failure(cause), ops)
+}
+
+// failure is the outcome of an attempt that has failed.
+func (w *Work) failure(cause error) Record {
 	if cause == nil {
 		cause = errors.New("failed without a cause")
 	}
@@ -112,7 +117,7 @@ func (w *Work) Fail(ctx context.Context, cause error, ops ...clientv3.Op) (Recor
 	default:
 		r.NotBefore = now.Add(backoff(tries)).UTC()
 	}
-	return w.end(ctx, r, ops)
+	return r
 }
 
 // Release gives the work back without an outcome, so that this attempt does
@@ -125,23 +130,43 @@ func (w *Work) Release(ctx context.Context) error {
 
 // end records the attempt's outcome, which it returns as it is stored.
 func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) (Record, error) {
+	r, e, err := w.tryEnd(ctx, r, ops)
+	e.over(err)
+	return r, err
+}
+
+// endForGood is end for work whose handler has returned. Nobody could end it after a
+// refusal, so that its key is given up in any case.
+func (w *Work) endForGood(ctx context.Context, r Record) (Record, error) {
+	r, e, err := w.tryEnd(ctx, r, nil)
+	if err != nil && !errors.Is(err, ErrLost) && w.Err() == nil {
+		w.released.Store(true)
+		err = w.t.leaveWork(e, err)
+	}
+	e.over(err)
+	return r, err
+}
+
+// tryEnd is end. It returns also what was to be sent, or nil if it came to nothing before.
+// The caller calls over.
+func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record, *ending, error) {
 	if w.t == nil {
 		if len(ops) > 0 {
-			return r, fmt.Errorf("%w: operations for %q", ErrPassthrough, w.key)
+			return r, nil, fmt.Errorf("%w: operations for %q", ErrPassthrough, w.key)
 		}
 		w.released.Store(true)
-		return r, nil
+		return r, nil, nil
 	}
 	t := w.t
 	c := t.s.c
 	if err := c.checkOps(nil, ops); err != nil {
-		return r, callError("end work", w.key, err)
+		return r, nil, callError("end work", w.key, err)
 	}
 	if _, err := w.checkSure(); err != nil {
 		if r.State == StateFree && errors.Is(err, ErrReleased) {
-			return r, nil // given up before, as with a claim
+			return r, nil, nil // given up before, as with a claim
 		}
-		return r, err
+		return r, nil, err
 	}
 	r.Key, r.Attempt, r.Earlier, r.Fence, r.Claim = w.key, w.attempt, w.earlier, t.fence, t.id
 	r.Owner, r.Instance, r.Begun, r.Ended = c.cfg.Owner, c.store.layout.instance, w.begun, c.clock.Now().Time().UTC()
@@ -161,30 +186,30 @@ func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) (Record, er
 	if r.State != StateFree || r.Attempt > 0 {
 		var err error
 		if shelf, err = on.get(ctx, lasts); err != nil {
-			return r, callError("end work", w.key, err)
+			return r, nil, callError("end work", w.key, err)
 		}
 		put = r.stored().put(work, shelf)
 	}
-	err := w.release(ctx, r, append([]clientv3.Op{put}, ops...))
+	e := w.ending(r, append([]clientv3.Op{put}, ops...))
+	e.shelf = shelf
+	err := t.endWork(ctx, e)
 	if !errors.Is(err, ErrUnknown) && on.gone(err, shelf) {
-		return w.end(ctx, r, ops)
+		e.over(err)
+		return w.tryEnd(ctx, r, ops)
 	}
 	if err == nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) {
 		w.released.Store(true)
 	}
 	if err == nil {
-		w.count(r, shelf)
+		w.count(r)
 	}
-	return r, err
+	return r, e, err
 }
 
-// count counts an attempt that was ended, and its record where it is now.
-func (w *Work) count(r Record, on *shelf) {
+// count counts an attempt that was ended.
+func (w *Work) count(r Record) {
 	if w.t.shelf != nil {
 		w.t.shelf.puts.Add(-1)
-	}
-	if on != nil {
-		on.puts.Add(1)
 	}
 	switch stats := &w.t.s.c.stats; r.State {
 	case StateDone:
@@ -194,15 +219,13 @@ func (w *Work) count(r Record, on *shelf) {
 	}
 }
 
-// release gives the claim up with what is recorded of it.
-func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
-	t := w.t
-	work := t.s.c.store.layout.work(w.key)
-	return t.endWork(ctx, &ending{
+// ending gives the claim up with what is recorded of it.
+func (w *Work) ending(r Record, ops []clientv3.Op) *ending {
+	return &ending{
 		state:   r.State,
 		ops:     ops,
 		foreign: len(ops) > 1,
-		read:    clientv3.OpGet(work),
+		read:    clientv3.OpGet(w.t.s.c.store.layout.work(w.key)),
 		carriedOut: func(resp *clientv3.GetResponse) bool {
 			if len(resp.Kvs) == 0 {
 				return r.State == StateFree
@@ -213,7 +236,7 @@ func (w *Work) release(ctx context.Context, r Record, ops []clientv3.Op) error {
 			}
 			// A successor may have replaced the record already. Only the record of
 			// this very claim is proof.
-			return got.Claim == t.id && got.State == r.State
+			return got.Claim == w.t.id && got.State == r.State
 		},
-	})
+	}
 }
