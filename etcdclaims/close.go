@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -224,21 +225,30 @@ func (c *Client) endSessions(ctx context.Context) bool {
 	return left.Load() == 0
 }
 
+// cleaning reports whether there are cleanups, or leases that are being granted.
+func (c *Client) cleaning() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unfinished+c.grants > 0
+}
+
+// acquiring reports whether a session has claims, or acquisitions under way.
+func (c *Client) acquiring() bool {
+	return slices.ContainsFunc(c.liveSessions(), func(s *session) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.terms)+s.reserved > 0
+	})
+}
+
 // quiet waits until nothing of this client is under way: no cleanup, no release, no
 // acquisition, and no lease that is being granted; or ctx ends.
 func (c *Client) quiet(ctx context.Context) {
 	t := time.NewTicker(5 * time.Millisecond)
 	defer t.Stop()
 	for {
-		c.mu.Lock()
-		busy := c.unfinished+c.grants > 0
-		c.mu.Unlock()
-		for _, s := range c.liveSessions() {
-			s.mu.Lock()
-			busy = busy || len(s.terms)+s.reserved > 0
-			s.mu.Unlock()
-		}
-		if !busy {
+		// Before and after: a grant becomes a session, and an acquisition a cleanup.
+		if !c.cleaning() && !c.acquiring() && !c.cleaning() {
 			return
 		}
 		select {
