@@ -14,6 +14,8 @@ const canAwaitEnd = false
 
 func awaitEnd(int) {}
 
+func hasEnded(int) bool { return false }
+
 // groupAlive reports whether a process of the group exists.
 func groupAlive(group int) bool { return !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) }
 

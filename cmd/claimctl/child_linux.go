@@ -28,6 +28,13 @@ func awaitEnd(pid int) {
 	}
 }
 
+// hasEnded reports whether a child that was not waited for has ended.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+	return err == nil && info.Signo != 0
+}
+
 // groupAlive reports whether a process of the group runs. Dead ones that nobody has
 // waited for, as under an init that does not, count as ended.
 func groupAlive(group int) bool {

@@ -45,6 +45,15 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
+func (c *child) exited() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (c *child) awaitGroup(time.Duration) bool { return true } // there are no groups
 
 func (c *child) signal(os.Signal) {}

@@ -131,6 +131,22 @@ func (c *child) awaitGroup(d time.Duration) bool {
 	return true
 }
 
+// exited reports whether the command has exited, also before it was waited for: claimctl may
+// have been stopped meanwhile.
+func (c *child) exited() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+	}
+	if !canAwaitEnd {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reaped || hasEnded(c.pid)
+}
+
 // signal sends a signal to the command and all in its group.
 func (c *child) signal(sig os.Signal) {
 	n, ok := sig.(syscall.Signal)

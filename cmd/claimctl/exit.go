@@ -48,7 +48,7 @@ const exitCodesText = `Exit codes of claimctl. They do not change within a major
   126  The command cannot be executed.
   127  The command was not found.
   128+n  Of run: the command was ended by signal n, or claimctl received signal n
-       before the command ran.
+       before the command ran. Of watch --until: claimctl received signal n.
 
 Otherwise run exits as its command does. A command can exit with one of these
 codes itself: run prints a line to the standard error for each code of its own.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -30,6 +31,10 @@ func (r *runner) hold(path string, h *holding) error {
 		return errors.Join(&exitError{exitCannotRun, fmt.Errorf("run %q: %w", r.keys[0], err)}, r.giveUp(h, nil))
 	}
 	r.watchOver(c, h)
+	var exit *exec.ExitError
+	if errors.As(c.err, &exit) && exitOf(exit) == exitSignal+signalNumber(syscall.SIGHUP) {
+		h.interrupted = syscall.SIGHUP
+	}
 	if left := h.left(); !c.awaitGroup(left) && left > 0 {
 		r.complain("the command left processes behind that SIGKILL does not end", 0)
 	}
@@ -57,7 +62,7 @@ func (r *runner) hold(path string, h *holding) error {
 		}
 		lost = fmt.Errorf("run %q: stopped before the claim ended: %w", r.keys[0], cause)
 	}
-	h.over = true
+	h.over = h.over || c.err != nil // a command that ended by itself with 0 has done its work
 	if h.killed {
 		return r.ended("killed", lost)
 	}
@@ -107,29 +112,26 @@ func (r *runner) watchOver(c *child, h *holding) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	kill := func() {
-		select {
-		case <-c.done: // by itself, at the same time
-		default:
-			h.over, h.killed = true, true
-			c.kill()
-			ticker.Stop()
+		if c.exited() { // by itself: c.done follows
+			return
 		}
+		h.over, h.killed = true, true
+		c.kill()
+		ticker.Stop()
 	}
 	for {
 		select {
 		case <-c.done:
 			return
 		case sig := <-r.signals:
-			if ends(sig) {
+			if ends(sig) && sig != syscall.SIGHUP { // it may be a reload
 				h.interrupted = sig
 			}
 			c.signal(sig)
 		case <-stopping:
 			stopping = nil
-			select {
-			case <-c.done:
-				return
-			default:
+			if c.exited() {
+				continue
 			}
 			h.over = true
 			asked = time.Now()

@@ -56,7 +56,8 @@ last renewal was sent. If the claim is gone at once, by a forced release, the
 command is killed at once. All signals that claimctl receives are passed on to the
 process group, also SIGTERM, but not CHLD, PIPE, PROF, URG, TTIN, TTOU, 32 to 34, and
 KILL and STOP, which no process can handle. They do not end the claim before the
-command ends. Before the command runs HUP, INT, QUIT, TERM and ABRT end the waiting,
+command ends. HUP, at which many programs read their configuration again, is a request
+to end only if the command dies of it. Before the command runs HUP, INT, QUIT, TERM and ABRT end the waiting,
 and the others are ignored.
 What the command leaves behind in its group is killed, and has ended, before the
 key is released.
@@ -108,7 +109,9 @@ func (a *app) electCommand() *cobra.Command {
 		Short: "Run a command as the leader, and stand again after the claim is lost",
 		Long: `Wait in line for KEY and run a command while this process holds it, as run does. If
 the claim is lost, the command is stopped, and this process waits in line again.
-elect ends when the command ends by itself, and exits as the command did.`,
+elect ends when the command ends by itself, and exits as the command did. If the claim
+was lost by then, elect exits with 76 if the command exited with 0, and waits in line
+again otherwise.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), true) },
 	}
 	r.addFlags(cmd, "forever")
@@ -141,8 +144,16 @@ func (r *runner) args(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("%s: --exit-code %s=%d: the names are busy, timeout, lost, killed, unreachable and done, the codes 0 to 255", cmd.Name(), name, code)
 		}
 	}
-	if r.atMostOnce && !r.once {
-		return fmt.Errorf("%s: --at-most-once needs --once", cmd.Name())
+	for _, flag := range []string{"at-most-once", "max-attempts", "retention"} {
+		if !r.once && cmd.Flags().Changed(flag) {
+			return fmt.Errorf("%s: --%s needs --once", cmd.Name(), flag)
+		}
+	}
+	if r.once && (r.maxAttempts == 0 || r.retention == 0) {
+		return fmt.Errorf("%s: --max-attempts and --retention must not be 0; negative means no limit", cmd.Name())
+	}
+	if r.ttl <= 0 {
+		return fmt.Errorf("%s: --ttl %s is not above 0", cmd.Name(), r.ttl)
 	}
 	if r.once && r.minHold != 0 {
 		return fmt.Errorf("%s: --min-hold does not go with --once, whose record keeps the command from running again", cmd.Name())

@@ -22,8 +22,8 @@ reply is one line; a connection takes any number of them, one after the other:
   check           ok MILLISECONDS, how long the claim lasts unless it is renewed,
                   at most until --max-hold; lost REASON; or unknown REASON after a
                   step of the wall clock, until etcd was asked
-  note TEXT       ok once etcd has the note, which ls and explain show; or
-                  error REASON
+  note TEXT       ok once etcd has the note, which ls and explain show; lost REASON;
+                  unknown REASON if etcd did not answer; or error REASON
 
 check does no I/O beyond the socket. Ask it right before each effect. The claim can
 end between the reply and the effect: send FENCING_TOKEN to what can refuse it.`
@@ -138,7 +138,12 @@ func (s *sock) reply(request string) string {
 	case "note":
 		ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 		defer cancel()
-		if err := s.claim.Note(ctx, []byte(text)); err != nil {
+		switch err := s.claim.Note(ctx, []byte(text)); {
+		case errors.Is(err, etcdclaims.ErrLost):
+			return "lost " + clean(err.Error())
+		case err != nil && isUnreachable(err):
+			return "unknown " + clean(err.Error())
+		case err != nil:
 			return "error " + clean(err.Error())
 		}
 		return "ok"
@@ -212,10 +217,16 @@ func (a *app) noteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if reply != "ok" {
-				return errors.New(strings.TrimPrefix(reply, "error "))
+			verdict, reason, _ := strings.Cut(reply, " ")
+			switch verdict {
+			case "ok":
+				return nil
+			case "lost":
+				return &exitError{exitLost, errors.New(reason)}
+			case "unknown":
+				return &exitError{exitUnreachable, errors.New(reason)}
 			}
-			return nil
+			return errors.New(reason)
 		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"strings"
 	"time"
@@ -42,7 +43,9 @@ begins with the keys that are held, followed by "synced". "resynced" means that
 events were missed, and that the difference follows.
 
 With --until the argument is one key, and watch prints nothing and exits with 0
-as soon as that key is free or held. It exits with 124 after --timeout.`,
+as soon as that key is free or held. It exits with 124 after --timeout, and with
+128+n if signal n ends it. A key with slots, or one that callers share, is held
+while any caller holds it; a slot has a key of its own.`,
 		Example: `  claimctl watch -o jsonl orders/
   claimctl watch --until free --timeout 5m orders/42`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,7 +55,7 @@ as soon as that key is free or held. It exits with 124 after --timeout.`,
 			if _, err := a.login(); err != nil { // it may ask a person, whom signals are to interrupt
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), interrupts...)
+			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			claims, done, err := a.client(etcdclaims.Config{})
 			if err != nil {
@@ -73,9 +76,15 @@ as soon as that key is free or held. It exits with 124 after --timeout.`,
 			} else {
 				err = a.await(ctx, claims, key, until == "held")
 			}
+			var interrupted *exitError
 			switch {
-			case err == nil || cmd.Context().Err() == nil && errors.Is(err, context.Canceled):
-				return nil // interrupted
+			case err == nil:
+				return nil
+			case errors.As(context.Cause(ctx), &interrupted):
+				if until == "" {
+					return nil
+				}
+				return interrupted
 			case errors.Is(err, context.DeadlineExceeded) && until != "":
 				return &exitError{exitTimeout, fmt.Errorf("watch %q: not %s within %s", key, until, timeout)}
 			case errors.Is(err, context.DeadlineExceeded):
@@ -88,6 +97,25 @@ as soon as that key is free or held. It exits with 124 after --timeout.`,
 	complete(cmd, "until", "free", "held")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "end after this time (0: never)")
 	return cmd
+}
+
+// interruptible returns a context that ends at a signal that ends claimctl. Its cause is then
+// the exit with that signal.
+func interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, interrupts...)
+	go func() {
+		select {
+		case sig := <-signals:
+			cancel(&exitError{exitSignal + signalNumber(sig), fmt.Errorf("watch: ended by a signal: %s", sig)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
 }
 
 // reach returns an error if etcd does not answer in the time of a command.
@@ -129,21 +157,51 @@ func (a *app) printEvent(v eventView) error {
 	return err
 }
 
-// await returns nil when the key is held, or free.
+// await returns nil when the key is held, or free. The record of a key with slots, or of one
+// that callers share, is no holder: it stays when the last of them has released.
 func (a *app) await(ctx context.Context, claims *etcdclaims.Client, key string, held bool) error {
-	is, known := false, false
+	holders, shared, known := map[string]bool{}, false, false
 	for ev, err := range claims.Watch(ctx, key) {
 		switch {
 		case err != nil:
 			return err
 		case ev.Kind == etcdclaims.Synced:
 			known = true
-		case ev.Info.Key == key:
-			is = ev.Kind == etcdclaims.Claimed
+		case isClaimOf(key, ev):
+			holders[ev.Info.Key] = true
+		default:
+			shared = shared || ev.Info.Kind == kindShared
+			delete(holders, ev.Info.Key)
+		}
+		is := len(holders) > 0
+		if shared && !is && known && !held { // the rest of an upgrade may follow
+			if is, err = isHeld(ctx, claims, key); err != nil {
+				return err
+			}
 		}
 		if known && is == held {
 			return nil
 		}
 	}
 	return ctx.Err()
+}
+
+// isHeld reports whether the key is held, as of one revision.
+func isHeld(ctx context.Context, claims *etcdclaims.Client, key string) (bool, error) {
+	for i, err := range claims.List(ctx, key) {
+		if err != nil || isClaimOf(key, etcdclaims.Event{Kind: etcdclaims.Claimed, Info: i}) {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// Kinds of the records of keys whose claims have keys of their own.
+const kindSlots, kindShared = "slots", "shared"
+
+// isClaimOf reports whether an event is a claim on the key, on a slot of it, or one that shares it.
+func isClaimOf(key string, ev etcdclaims.Event) bool {
+	i := ev.Info
+	return ev.Kind == etcdclaims.Claimed && i.Kind != kindSlots && i.Kind != kindShared &&
+		(i.Key == key || doctor.SlotOf(key, i.Key) >= 0 || strings.HasPrefix(i.Key, etcdclaims.SharedPrefix(key)))
 }

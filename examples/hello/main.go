@@ -38,19 +38,21 @@ func run(ctx context.Context, endpoints []string, out io.Writer) error {
 	defer etcd.Close()
 	var clients [2]*etcdclaims.Client // they stand for two processes
 	for i, owner := range []string{"alice", "bob"} {
-		if clients[i], err = etcdclaims.New(etcd, etcdclaims.Config{Owner: owner, Logger: zap.Must(zap.NewProduction())}); err != nil {
+		if clients[i], err = etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/hello/", Owner: owner, Logger: zap.Must(zap.NewProduction())}); err != nil {
 			return err
 		}
 		defer clients[i].Close(ctx)
 	}
 	alice, bob := clients[0], clients[1]
-
-	first, err1 := alice.TryAcquire(ctx, "account/7")
+	first, err := alice.TryAcquire(ctx, "account/7")
+	if err != nil {
+		return err
+	}
 	_, held := bob.TryAcquire(ctx, "account/7")
 	fmt.Fprintln(out, "bob cannot have it:", held)
-	err2 := bob.ForceRelease(ctx, "account/7", "alice does not answer")
-	second, err3 := bob.TryAcquire(ctx, "account/7")
-	if err := errors.Join(err1, err2, err3); err != nil {
+	err1 := bob.ForceRelease(ctx, "account/7", "alice does not answer")
+	second, err2 := bob.TryAcquire(ctx, "account/7")
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "alice held it with fence %d, bob holds it with fence %d\n", first.Fence(), second.Fence())
