@@ -83,3 +83,29 @@ func TestBudgetIgnoresSlotsNotServed(t *testing.T) {
 		w.noOverlap()
 	})
 }
+
+// A slot whose handler does not stop counts in the budget from when its owner gives it up,
+// not only when its next owner can have it.
+func TestBudgetCountsSlotsGivenUpWithoutTheirHandlers(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots, interval = 12, 10 * sec
+		budget := func(name string) group.Config {
+			cfg := config(name, slots)
+			cfg.MaxMoves, cfg.MoveInterval = 1, interval
+			return cfg
+		}
+		w.join(budget("a"))
+		v := w.view()
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		time.Sleep(interval)
+		w.mu.Lock()
+		w.ignore["a"] = true
+		w.mu.Unlock()
+		w.join(budget("b"))
+		took := w.within(2*time.Minute, "balanced", func() bool { return counts(v)["b"] == slots/2 })
+		if took < (slots/2-1)*interval {
+			w.Errorf("%d slots have moved within %v, one may move within %v", slots/2, took, interval)
+		}
+	})
+}

@@ -270,12 +270,16 @@ func (v *View) followOwners() {
 }
 
 // ownerOf returns the owner that an event shows. What holds a key for a handler that did
-// not stop is no owner.
+// not stop is no owner: it has a token, but no instance.
 func ownerOf(ev etcdclaims.Event) Owner {
-	if ev.Kind != etcdclaims.Claimed || ev.Info.Kind != "" {
+	if ev.Kind != etcdclaims.Claimed {
 		return Owner{}
 	}
-	return Owner{Instance: ev.Info.Instance, Token: fencing.Token{Key: ev.Info.Key, Fence: ev.Info.Fence}}
+	o := Owner{Token: fencing.Token{Key: ev.Info.Key, Fence: ev.Info.Fence}}
+	if ev.Info.Kind == "" {
+		o.Instance = ev.Info.Instance
+	}
+	return o
 }
 
 func (v *View) own(owners []Owner) {
@@ -296,10 +300,11 @@ func (v *View) ownOne(slot int, o Owner) {
 }
 
 // set notes the owner of a slot, and whether the slot has moved from a member that is
-// still there. The mutex is held.
+// still there. A slot that such a member gave up without its handler has moved already: its
+// next owner follows when the key is free. The mutex is held.
 func (v *View) set(slot int, o Owner) {
-	v.owners[slot] = o
-	if o.Instance == "" {
+	if o.Token.Fence == 0 { // it is free
+		v.owners[slot] = Owner{}
 		return
 	}
 	if last := v.last[slot]; last != "" && last != o.Instance {
@@ -308,6 +313,10 @@ func (v *View) set(slot int, o Owner) {
 		}
 	}
 	v.last[slot] = o.Instance
+	if o.Instance == "" {
+		o = Owner{}
+	}
+	v.owners[slot] = o
 }
 
 // agreed returns how long it is until all members have the same list, as far as their
