@@ -71,9 +71,17 @@ func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 }
 
 // withdraw takes a deaf member off the list for a while, which grows from time to time.
-// The member keeps the slots that it owns.
+// The member keeps the slots that it owns. It does not withdraw if it has lost the claim of
+// its entry meanwhile: its places in line may have been lost with that claim.
 func (m *Member) withdraw(claim *etcdclaims.Claim) {
 	m.mu.Lock()
+	if m.claim != claim || claim.Err() != nil {
+		m.forgive()
+		m.mu.Unlock()
+		m.rouse()
+		return
+	}
+	entry := m.entry
 	m.pause = m.life << min(m.fails, 4)
 	m.fails++
 	pause := m.pause
@@ -81,13 +89,12 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 	m.mu.Unlock()
 	m.log.Error("slots cannot be claimed; the member is off the list", zap.Duration("for", pause))
 	m.leaveLines(nil)
-	m.wg.Go(func() { m.erase(claim) })
+	m.wg.Go(func() { m.erase(claim, entry) })
 }
 
-// forgive makes the time count anew that the member has waited for slots.
+// forgive makes the time count anew that the member has waited for slots. The mutex is
+// held.
 func (m *Member) forgive() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for slot := range m.wants {
 		m.wants[slot] = time.Now()
 	}

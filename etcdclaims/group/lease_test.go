@@ -1,6 +1,7 @@
 package group_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -72,4 +73,67 @@ func TestEvictTwice(t *testing.T) {
 		time.Sleep(sec)
 		w.wantErr(w.tryJoin(config("b", 4)).err, group.ErrEvicted)
 	})
+}
+
+// An eviction that is refused, because a later version has evicted the name, leaves no
+// lease.
+func TestRefusedEvictionLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		w.join(config("a", 1))
+		v := w.view()
+		w.put(w.root()+"evicted/b", `{"v":2}`)
+		if err := v.Evict(w.Context(), "b", "test", 365*24*time.Hour); err == nil {
+			w.Error("the eviction of a later version was replaced")
+		}
+		if n := w.unused(); n != 0 {
+			w.Errorf("%d leases have no key", n)
+		}
+	})
+}
+
+// A member leaves with Away when its entry is lost already. Nothing is reserved then, and
+// no lease stays.
+func TestAwayWithoutEntryLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		cfg := config("a", 8)
+		cfg.Away = time.Hour
+		a := w.join(cfg)
+		v := w.view()
+		held := a.host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, LoseRequest: true})
+		own, err := w.server.Admin().Get(w.Context(), claimtest.Key("", "group/g/member/"+a.claims.Instance()))
+		w.ok(err)
+		_, err = w.server.Admin().Revoke(w.Context(), clientv3.LeaseID(own.Kvs[0].Lease)) // as after an outage
+		w.ok(err)
+		w.within(sec, "a is off the list", func() bool { return !listed(v, "a") })
+		time.AfterFunc(sec, held.Remove)
+		w.ok(a.Leave(w.Context()))
+		if n := w.unused(); n != 0 || listed(v, "a") {
+			w.Errorf("%d leases have no key; on the list: %v", n, listed(v, "a"))
+		}
+	})
+}
+
+// The reply to the request that reserves the slots of a member is lost. They are reserved.
+func TestAwayWithLostReply(t *testing.T) {
+	t.Parallel()
+	for skip := range 3 {
+		t.Run(fmt.Sprint(skip), func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				cfg := config("a", 8)
+				cfg.Away = time.Hour
+				a := w.join(cfg)
+				v := w.view()
+				w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == 8 })
+				a.host.Inject(claimtest.Fault{On: claimtest.Other, Skip: skip, LoseReply: true})
+				w.ok(a.Leave(w.Context()))
+				time.Sleep(sec)
+				if n := len(reserved(v, "a")); n != 8 || w.unused() != 0 {
+					w.Errorf("%d slots are reserved, %d leases have no key", n, w.unused())
+				}
+			})
+		})
+	}
 }

@@ -14,6 +14,7 @@ import (
 // made.
 type list struct {
 	members  map[string]MemberInfo // by name, also those that are away
+	revs     map[string]int64      // by name of the member that is there: revision of its entry
 	evicted  map[string]*EvictedError
 	reserved map[string]reservation // by name of the member that is away
 	strange  []error                // entries that cannot be read
@@ -28,7 +29,10 @@ type reservation struct {
 
 // newList reads the keys below the root of a group.
 func newList(root string, kvs []*mvccpb.KeyValue) list {
-	l := list{members: make(map[string]MemberInfo), evicted: make(map[string]*EvictedError), reserved: make(map[string]reservation)}
+	l := list{
+		members: make(map[string]MemberInfo), revs: make(map[string]int64),
+		evicted: make(map[string]*EvictedError), reserved: make(map[string]reservation),
+	}
 	for _, kv := range kvs {
 		dir, name, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
 		switch dir + "/" {
@@ -43,6 +47,9 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 			}
 			if have, ok := l.members[name]; !ok || have.Instance == "" {
 				l.members[name] = e.info(name)
+			}
+			if dir+"/" == dirMember {
+				l.revs[name] = kv.ModRevision
 			}
 			if dir+"/" == dirAway && len(e.Slots) > 0 {
 				l.reserved[name] = reservation{kv.ModRevision, string(e.Slots)}
@@ -83,7 +90,7 @@ func readEviction(name string, kv *mvccpb.KeyValue) *EvictedError {
 }
 
 func (l list) equal(other list) bool {
-	return maps.Equal(l.members, other.members) && maps.Equal(l.reserved, other.reserved) &&
+	return maps.Equal(l.members, other.members) && maps.Equal(l.revs, other.revs) && maps.Equal(l.reserved, other.reserved) &&
 		maps.EqualFunc(l.evicted, other.evicted, func(a, b *EvictedError) bool { return *a == *b })
 }
 

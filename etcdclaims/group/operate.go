@@ -22,8 +22,8 @@ const evictTime = 2*successorTime + time.Second
 //
 // A member that works leaves with an *EvictedError, and hands over its slots. Slots
 // that it has not handed over after 5 s are taken from it: their claims are lost, and the
-// fences of the next owners refuse its later writes. Then Evict returns. A member that is
-// not in the list is only kept off.
+// fences of the next owners refuse its later writes. Then Evict returns. A name for which
+// the view knows no process with slots is only kept off.
 //
 // If the error matches etcdclaims.ErrUnknown, or ctx has ended, the member may be
 // evicted. Calling again is safe. Evict fails if a later version of this package wrote the
@@ -42,9 +42,7 @@ func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration
 }
 
 func (v *View) evict(ctx context.Context, member, reason string, d time.Duration) error {
-	v.mu.Lock()
-	instance := v.members[member].Instance
-	v.mu.Unlock()
+	instances := v.instances(member)
 	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 	lease, err := v.claims.GrantLease(grant, d)
 	cancel()
@@ -53,12 +51,13 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 	}
 	evicted := v.keys.evicted(member)
 	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), time.Now().Add(d).UTC()})
+	var refused error
 	rev, err := v.amend(ctx, member, lease, func(have []*mvccpb.KeyValue) ([]clientv3.Op, error) {
 		if kv := have[0]; kv != nil && string(kv.Value) == mark {
 			return nil, nil // an earlier reply was lost
 		}
-		if err := cmp.Or(newer(have[0]), newer(have[1])); err != nil {
-			return nil, err
+		if refused = cmp.Or(newer(have[0]), newer(have[1])); refused != nil {
+			return nil, refused
 		}
 		then := []clientv3.Op{clientv3.OpPut(evicted, mark, clientv3.WithLease(lease), clientv3.WithPrevKV())}
 		if newer(have[2]) == nil {
@@ -66,19 +65,44 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 		}
 		return then, nil
 	})
-	if err != nil {
+	if refused != nil {
+		revoke(ctx, v.claims, lease)
+	}
+	if err != nil || len(instances) == 0 {
 		return err
 	}
-	if instance == "" {
-		return nil
+	return v.expel(ctx, member, instances, reason, rev)
+}
+
+// instances returns the process that is the member, and the processes that own slots and
+// were the member when the view saw them last: earlier ones, and one that has taken itself
+// off the list.
+func (v *View) instances(member string) map[string]bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make(map[string]bool)
+	if entry := v.members[member].Instance; entry != "" {
+		out[entry] = true
 	}
+	for _, o := range v.owners {
+		if v.known[o.Instance].Name == member {
+			out[o.Instance] = true
+		}
+	}
+	return out
+}
+
+// expel waits until the processes of an evicted member have handed over their slots, and
+// then takes from them what they still have. rev is the revision of the eviction.
+func (v *View) expel(ctx context.Context, member string, instances map[string]bool, reason string, rev int64) error {
 	graceful, cancel := context.WithTimeout(ctx, evictTime)
 	defer cancel()
-	if err := v.until(graceful, func() bool { return v.members[member].Instance != instance && len(v.ownedBy(instance)) == 0 }); err == nil || ctx.Err() != nil {
+	gone := func() bool { return !instances[v.members[member].Instance] && len(v.ownedBy(instances)) == 0 }
+	if err := v.until(graceful, gone); err == nil || ctx.Err() != nil {
 		return err
 	}
 	v.mu.Lock()
-	left := v.ownedBy(instance)
+	left := v.ownedBy(instances)
 	v.mu.Unlock()
 	var errs []error
 	for _, o := range left {
@@ -86,9 +110,11 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, v.claims.ForceRelease(ctx, v.keys.claimOf(instance), reason))
+	for instance := range instances {
+		errs = append(errs, v.claims.ForceRelease(ctx, v.keys.claimOf(instance), reason))
+	}
 	entry := v.keys.member(member)
-	_, err = commit(ctx, v.claims.KV(), []clientv3.Cmp{unchanged(entry, rev)}, []clientv3.Op{clientv3.OpDelete(entry)}, nil)
+	_, err := commit(ctx, v.claims.KV(), []clientv3.Cmp{unchanged(entry, rev)}, []clientv3.Op{clientv3.OpDelete(entry)}, nil)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -121,16 +147,16 @@ func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, de
 			return 0, err
 		}
 		if resp.Succeeded {
-			revoke(ctx, v.claims, resp.Responses, keep)
+			revoke(ctx, v.claims, leasesOf(resp.Responses, keep)...)
 			return resp.Header.Revision, nil
 		}
 	}
 }
 
-// ownedBy returns the slots of an instance. The mutex is held.
-func (v *View) ownedBy(instance string) (owned []Owner) {
+// ownedBy returns the slots of instances. The mutex is held.
+func (v *View) ownedBy(instances map[string]bool) (owned []Owner) {
 	for _, o := range v.owners {
-		if o.Instance == instance {
+		if instances[o.Instance] {
 			owned = append(owned, o)
 		}
 	}
@@ -156,12 +182,10 @@ func (v *View) Readmit(ctx context.Context, member string) error {
 	return nil
 }
 
-// revoke ends the leases of the keys that operations have deleted or replaced. Each
-// reservation and eviction has a lease of its own. keep is not revoked: an operation that
-// was carried out twice has replaced its own key. A lease that cannot be revoked lapses.
-func revoke(ctx context.Context, claims *etcdclaims.Client, responses []*etcdserverpb.ResponseOp, keep clientv3.LeaseID) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
-	defer cancel()
+// leasesOf returns the leases of the keys that operations have deleted or replaced. Each
+// reservation and eviction has a lease of its own. keep is left out: an operation that was
+// carried out twice has replaced its own key.
+func leasesOf(responses []*etcdserverpb.ResponseOp, keep clientv3.LeaseID) (leases []clientv3.LeaseID) {
 	for _, r := range responses {
 		kvs := r.GetResponseDeleteRange().GetPrevKvs()
 		if kv := r.GetResponsePut().GetPrevKv(); kv != nil {
@@ -169,9 +193,19 @@ func revoke(ctx context.Context, claims *etcdclaims.Client, responses []*etcdser
 		}
 		for _, kv := range kvs {
 			if id := clientv3.LeaseID(kv.Lease); id != clientv3.NoLease && id != keep {
-				_ = claims.RevokeLease(ctx, id)
+				leases = append(leases, id)
 			}
 		}
+	}
+	return leases
+}
+
+// revoke ends leases. One that cannot be revoked lapses.
+func revoke(ctx context.Context, claims *etcdclaims.Client, leases ...clientv3.LeaseID) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
+	defer cancel()
+	for _, lease := range leases {
+		_ = claims.RevokeLease(ctx, lease)
 	}
 }
 
@@ -215,7 +249,7 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 			return err
 		}
 		if resp.Succeeded {
-			revoke(ctx, claims, resp.Responses, clientv3.NoLease)
+			revoke(ctx, claims, leasesOf(resp.Responses, clientv3.NoLease)...)
 			return nil
 		}
 	}

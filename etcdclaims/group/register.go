@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -14,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 )
+
+var errRestored = errors.New("etcd was restored: the name has the entry of an earlier process until that lapses")
 
 // commit carries out a transaction, and tries again if it may have failed in passing. All
 // transactions of this package do the same when they are carried out twice.
@@ -78,7 +81,7 @@ func (m *Member) register(ctx context.Context, again bool) error {
 		err = m.enter(ctx, claim, lease, rev, have, again)
 	}
 	if err != nil {
-		m.erase(claim)
+		m.erase(claim, m.tried, m.entry)
 	}
 	return err
 }
@@ -129,14 +132,22 @@ func (m *Member) lookAround(ctx context.Context, claim *etcdclaims.Claim, again 
 
 // mayReplace returns an error if the member must not take the place of an entry. The first
 // time, it replaces a member of the same name; when it joins again, only what is left over
-// of itself.
+// of itself. An entry that is older than the member's is there again because etcd was
+// restored. If it is not of the process that the member replaced, the member waits until
+// it lapses.
 func (m *Member) mayReplace(kv *mvccpb.KeyValue, again bool) error {
 	if kv == nil {
 		return nil
 	}
 	e, err := readEntry(kv)
+	mine := err == nil && e.Instance == m.claims.Instance()
+	restored := again && kv.ModRevision < m.since
 	switch {
-	case again && (err != nil || e.Instance != m.claims.Instance()):
+	case restored && err == nil && e.Instance == m.earlier.Instance:
+		return nil
+	case restored && !mine:
+		return errors.Join(errRestored, err)
+	case again && !mine:
 		return errors.Join(ErrReplaced, err)
 	case newer(kv) != nil:
 		return fmt.Errorf("a process of a later version is the member: %w", newer(kv))
@@ -156,6 +167,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.claim, m.entry, m.since, m.pause = claim, value, rev, 0
+		m.forgive()
 		return nil
 	}
 	m.mu.Lock()
@@ -185,7 +197,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 			return err
 		}
 		if resp.Succeeded {
-			m.wg.Go(func() { revoke(m.claims.Etcd().Ctx(), m.claims, resp.Responses[1:], clientv3.NoLease) })
+			m.wg.Go(func() { revoke(m.claims.Etcd().Ctx(), m.claims, leasesOf(resp.Responses[1:], clientv3.NoLease)...) })
 			return entered(resp.Header.Revision)
 		}
 		have = from(resp)
@@ -218,32 +230,40 @@ func (m *Member) depart() {
 	defer cancel()
 	key := m.keys.member(m.cfg.Name)
 	then := []clientv3.Op{clientv3.OpDelete(key)}
-	if m.cfg.Away > 0 && errors.Is(m.Err(), ErrLeft) {
-		reserve, err := m.reserve(ctx)
-		if err != nil {
-			m.log.Warn("slots not reserved for the member's return", zap.Error(err))
-		}
-		then = append(then, reserve...)
+	if m.cfg.Away == 0 || !errors.Is(m.Err(), ErrLeft) {
+		_, _ = m.remove(ctx, value, then, nil)
+		return
 	}
-	m.remove(ctx, value, then...)
+	lease, reserve, err := m.reserve(ctx)
+	then = append(then, reserve...)
+	have := clientv3.OpGet(m.keys.away(m.cfg.Name))
+	resp, failed := m.remove(ctx, value, append(then, have), []clientv3.Op{have})
+	switch {
+	case err != nil:
+		m.log.Warn("slots not reserved for the member's return", zap.Error(err))
+	case failed != nil: // they may be reserved
+	case clientv3.LeaseID(only(resp.Responses[len(resp.Responses)-1]).GetLease()) != lease:
+		m.log.Warn("slots not reserved for the member's return: it was off the list")
+		revoke(ctx, m.claims, lease)
+	}
 }
 
 // reserve returns the operations that reserve the slots that the member owns for its
-// return. A reservation of a later version stays as it is.
-func (m *Member) reserve(ctx context.Context) ([]clientv3.Op, error) {
+// return, and the lease of the reservation. A reservation of a later version stays as it is.
+func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, error) {
 	key := m.keys.away(m.cfg.Name)
 	resp, err := commit(ctx, m.claims.KV(), nil, []clientv3.Op{clientv3.OpGet(key)}, nil)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if err := newer(only(resp.Responses[0])); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 	defer cancel()
 	lease, err := m.claims.GrantLease(grant, m.cfg.Away)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	now := time.Now().UTC()
 	away := entry{Version: valueVersion, Weight: m.cfg.Weight, Address: m.cfg.Address, Zone: m.cfg.Zone, Since: now, Until: now.Add(m.cfg.Away)}
@@ -255,28 +275,28 @@ func (m *Member) reserve(ctx context.Context) ([]clientv3.Op, error) {
 	}
 	m.mu.Unlock()
 	put := clientv3.OpPut(key, encode(away), clientv3.WithLease(lease))
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{unchanged(key, resp.Header.Revision)}, []clientv3.Op{put}, nil)}, nil
+	return lease, []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{unchanged(key, resp.Header.Revision)}, []clientv3.Op{put}, nil)}, nil
 }
 
 // erase gives up a claim, so that no late request can put an entry under its guard, and
 // then removes what such a request may have put before. The lease of an entry can outlive
 // the claim: other claims of the client share it. So erase tries for as long as a lease
-// lasts, in the background after 5 s.
-func (m *Member) erase(claim *etcdclaims.Claim) {
+// lasts, in the background after 5 s. The values are those that may have been put: the
+// member may have another entry by then.
+func (m *Member) erase(claim *etcdclaims.Claim, values ...string) {
 	m.release(claim)
 	m.mu.Lock()
-	values, life := []string{m.tried}, m.life
-	if m.entry != "" && m.entry != m.tried {
-		values = append(values, m.entry)
-	}
+	life := m.life
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(m.claims.Etcd().Ctx(), max(2*life, readTimeout))
 	removed := make(chan struct{})
 	go func() {
 		defer close(removed)
 		defer cancel()
-		for _, value := range values {
-			m.remove(ctx, value, clientv3.OpDelete(m.keys.member(m.cfg.Name)))
+		for _, value := range slices.Compact(values) {
+			if value != "" {
+				_, _ = m.remove(ctx, value, []clientv3.Op{clientv3.OpDelete(m.keys.member(m.cfg.Name))}, nil)
+			}
 		}
 	}()
 	timer := time.NewTimer(readTimeout)
@@ -287,10 +307,13 @@ func (m *Member) erase(claim *etcdclaims.Claim) {
 	}
 }
 
-// remove removes the member's entry if it has the value.
-func (m *Member) remove(ctx context.Context, value string, then ...clientv3.Op) {
+// remove carries out operations that remove the member's entry, if it has the value, and
+// the others if not.
+func (m *Member) remove(ctx context.Context, value string, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 	key := m.keys.member(m.cfg.Name)
-	if _, err := commit(ctx, m.claims.KV(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, nil); err != nil {
+	resp, err := commit(ctx, m.claims.KV(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, els)
+	if err != nil {
 		m.log.Warn("member not taken off the list", zap.String("key", key), zap.Error(err))
 	}
+	return resp, err
 }

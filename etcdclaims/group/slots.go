@@ -42,7 +42,7 @@ func (m *Member) step() time.Duration {
 	v.mu.Lock()
 	a, known := v.assignment(), v.rev > 0 && v.synced
 	entry, there := v.members[m.cfg.Name]
-	evicted, rev := v.evicted[m.cfg.Name], v.rev
+	evicted, rev, entered := v.evicted[m.cfg.Name], v.rev, v.revs[m.cfg.Name]
 	v.mu.Unlock()
 	m.mu.Lock()
 	claim, since, hurry, pause := m.claim, m.since, m.hurry, m.pause
@@ -57,19 +57,19 @@ func (m *Member) step() time.Duration {
 		return rest
 	case m.leaving:
 		return m.handOver(a, in)
-	case !known || pause > 0:
+	case !known:
 		return rest
 	case evicted != nil:
 		m.stop(evicted)
 		return rest
 	case rev < since: // the view is from before the member joined
-		m.forgive()
 		return rest
-	case there && !in && entry.Instance != "":
+	case there && !in && entry.Instance != "" && entered > since:
 		m.stop(ErrReplaced)
 		return rest
-	case !in: // somebody removed the entry, or its lease is gone
-		m.forgive()
+	case pause > 0:
+		return rest
+	case !in: // somebody removed the entry, its lease is gone, or etcd was restored
 		if claim.Err() == nil {
 			m.release(claim)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -192,6 +193,11 @@ func owned(v *group.View) bool {
 		}
 	}
 	return true
+}
+
+// listed reports whether a member is on the list.
+func listed(v *group.View, name string) bool {
+	return slices.ContainsFunc(v.Assignment().Members, func(m group.MemberInfo) bool { return m.Name == name })
 }
 
 // within waits for a condition, and fails if that takes longer than d. It returns how

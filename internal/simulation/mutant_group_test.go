@@ -25,7 +25,7 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "slots reserved for a member that is away, given to others", of: "etcdclaims/group", tests: "TestRollingRestartMovesNothing",
-		edits: []edit{{"etcdclaims/group/register.go", "\t\tthen = append(then, reserve...)\n", "\t\t_ = reserve\n"}},
+		edits: []edit{{"etcdclaims/group/register.go", "\tthen = append(then, reserve...)\n", "\t_ = reserve\n"}},
 	},
 	{
 		name: "reservation without an end", of: "etcdclaims/group", tests: "TestAwayForTooLong",
@@ -57,7 +57,7 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "entry put again over that of another process", of: "etcdclaims/group", tests: "TestNameIsTakenOver",
-		edits: []edit{{"etcdclaims/group/register.go", "\tcase again && (err != nil", "\tcase again && m == nil && (err != nil"}},
+		edits: []edit{{"etcdclaims/group/register.go", "\tcase again && !mine:", "\tcase again && !mine && m == nil:"}},
 	},
 	{
 		name: "evicted member that joins", of: "etcdclaims/group", tests: "TestEvict",
@@ -68,11 +68,23 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "failed join that leaves its entry", of: "etcdclaims/group", tests: "TestFailedJoinLeavesNoEntry",
-		edits: []edit{{"etcdclaims/group/register.go", "\tif err != nil {\n\t\tm.erase(claim)\n\t}\n\treturn err", "\treturn err"}},
+		edits: []edit{{"etcdclaims/group/register.go", "\tif err != nil {\n\t\tm.erase(claim, m.tried, m.entry)\n\t}\n\treturn err", "\treturn err"}},
 	},
 	{
 		name: "deaf member that stays on the list", of: "etcdclaims/group", tests: "TestDeafMember",
 		edits: []edit{{"etcdclaims/group/deaf.go", "\t\t\treturn true, rest\n", "\t\t\treturn false, rest\n"}},
+	},
+	{
+		name: "member that withdraws the entry with which it has joined again", of: "etcdclaims/group", tests: "TestJoinsAgainWhileItWithdraws",
+		edits: []edit{{"etcdclaims/group/deaf.go", "if m.claim != claim || claim.Err() != nil {", "if m.claim == nil {"}},
+	},
+	{
+		name: "budget without slots whose handlers do not stop", of: "etcdclaims/group", tests: "TestBudgetCountsSlotsGivenUpWithoutTheirHandlers",
+		edits: []edit{{"etcdclaims/group/view.go", "if o.Token.Fence == 0 { // it is free", "if o.Instance == \"\" {"}},
+	},
+	{
+		name: "restored entry taken for that of a later process", of: "etcdclaims/group", tests: "TestRestoreBeforeRestart",
+		edits: []edit{{"etcdclaims/group/register.go", "restored := again && kv.ModRevision < m.since", "restored := again && kv.ModRevision < 0"}},
 	},
 	{
 		name: "handler that keeps its slot for ever", of: "etcdclaims/group", tests: "TestHandlerThatDoesNotStop",
