@@ -168,8 +168,20 @@ func (a *app) deadCommand(verb queueVerb) *cobra.Command {
 	redrive := verb("redrive QUEUE ID", "Make a dead letter visible again", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
 		return a.done(q.Redrive(ctx, args[0]), doneView{Done: "redriven", Queue: q.Name(), Item: args[0]}, "redrove %q", args[0])
 	})
+	var timeout time.Duration
+	// many calls f with the time that many items may take: those that were changed before an
+	// error are counted in it.
+	many := func(ctx context.Context, verb string, f func(ctx context.Context) (int, error)) (int, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		n, err := f(ctx)
+		if err != nil {
+			return n, fmt.Errorf("%w; %s before: %d", err, verb, n)
+		}
+		return n, nil
+	}
 	all := verb("redrive-all QUEUE", "Make all dead letters visible again", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		n, err := q.RedriveAll(ctx)
+		n, err := many(ctx, "redriven", q.RedriveAll)
 		return a.done(err, doneView{Done: "redriven", Queue: q.Name(), Items: &n}, "redrove %d items", n)
 	})
 	var older time.Duration
@@ -181,10 +193,13 @@ func (a *app) deadCommand(verb queueVerb) *cobra.Command {
 		if !yes {
 			return usageError("queue dead purge: removes dead letters of %q for good; repeat with --yes", q.Name())
 		}
-		n, err := q.Purge(ctx, time.Now().Add(-older))
+		n, err := many(ctx, "removed", func(ctx context.Context) (int, error) { return q.Purge(ctx, time.Now().Add(-older)) })
 		return a.done(err, doneView{Done: "removed", Queue: q.Name(), Items: &n}, "removed %d dead letters", n)
 	})
 	purge.Flags().DurationVar(&older, "older-than", 0, "only those that died before this time, by this host's clock")
+	for _, cmd := range []*cobra.Command{all, purge} {
+		cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long the items may take, once the queue was read in --command-timeout")
+	}
 	purge.Flags().BoolVar(&yes, "yes", false, "remove them")
 	dead.AddCommand(deadList, redrive, all, purge)
 	return dead

@@ -29,6 +29,9 @@ is disarmed in any case. etcd raises it again if there is no room.
 A member answers no request while it is defragmented, about a second for 100 MiB.
 The command waits until the member has a leader again before it continues with the
 next. It does nothing unless all voting members answer, or --allow-missing is given.
+One alarm stops the writes to all members. The alarm of a member that is not among the
+--endpoints, or that does not answer there, has a line of its own. It is disarmed if
+that member has room or has left the cluster.
 Watches and reads of compacted revisions fail, and claimctl history loses the terms
 before them. With authentication the command needs the role root.`
 
@@ -40,6 +43,7 @@ type spaceView struct {
 	Quota    int64  `json:"quota,omitempty"` // 0 if it is not known
 	Leader   bool   `json:"leader"`
 	Alarm    bool   `json:"alarm"`
+	Unseen   bool   `json:"unseen,omitempty"` // only its alarm is known: it is not among the endpoints that answer
 
 	// What reclaim did. Compacted is the revision up to which it compacted the cluster.
 	Compacted    int64  `json:"compacted,omitempty,string"`
@@ -59,6 +63,9 @@ func (v spaceView) cells() []string {
 	mib := func(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 	yes := map[bool]string{true: "yes"}
 	alarm := map[bool]string{true: "NOSPACE"}
+	if v.Unseen {
+		return []string{v.Endpoint, "", "", "", "", "", alarm[v.Alarm]}
+	}
 	quota, share := "", ""
 	if v.Quota > 0 {
 		quota, share = mib(v.Quota), fmt.Sprintf("%d%%", v.Size*100/v.Quota)
@@ -150,9 +157,6 @@ func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, e
 			Endpoint: endpoint, Size: s.DbSize, InUse: s.DbSizeInUse, Quota: max(s.DbSizeQuota, 0), Leader: s.Leader == s.Header.MemberId,
 			revision: s.Header.Revision, member: s.Header.MemberId, led: s.Leader != 0,
 		}
-		v.Alarm = slices.ContainsFunc(alarms.Alarms, func(m *pb.AlarmMember) bool {
-			return m.MemberID == v.member && m.Alarm == pb.AlarmType_NOSPACE
-		})
 		views = append(views, v)
 	}
 	if len(views) == 0 {
@@ -164,7 +168,26 @@ func (a *app) spaces(ctx context.Context, etcd *clientv3.Client) ([]spaceView, e
 		leader := views[i]
 		views = append(slices.Delete(views, i, i+1), leader)
 	}
-	return views, nil
+	return alarmed(views, alarms.Alarms), nil
+}
+
+// alarmed returns the views with the alarms, and with those of members that are not among them.
+func alarmed(views []spaceView, alarms []*pb.AlarmMember) []spaceView {
+	for _, m := range alarms {
+		if m.Alarm != pb.AlarmType_NOSPACE {
+			continue
+		}
+		seen := false
+		for i := range views {
+			if views[i].member == m.MemberID { // two endpoints can be of one member
+				views[i].Alarm, seen = true, true
+			}
+		}
+		if !seen {
+			views = append(views, spaceView{Endpoint: fmt.Sprintf("member %x", m.MemberID), Alarm: true, Unseen: true, member: m.MemberID})
+		}
+	}
+	return views
 }
 
 // votersAnswer returns an error if a voting member does not answer or has no leader:
@@ -260,6 +283,9 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, before []space
 		a.say("compacted nothing: all %d revisions are among the last %d (--keep %[2]d); --keep 0 frees them", before[0].revision, keep)
 	}
 	for _, v := range before {
+		if v.Unseen {
+			continue
+		}
 		begun := time.Now()
 		if err := bounded(func(ctx context.Context) error { _, err := etcd.Defragment(ctx, v.Endpoint); return err }); err != nil {
 			return nil, fmt.Errorf("defragment %s: %w", v.Endpoint, err)
@@ -281,13 +307,33 @@ func (a *app) reclaim(ctx context.Context, etcd *clientv3.Client, before []space
 	}
 	for _, v := range after {
 		if v.Alarm {
-			disarm := clientv3.AlarmMember{MemberID: v.member, Alarm: pb.AlarmType_NOSPACE}
-			if err := bounded(func(ctx context.Context) error { _, err := etcd.AlarmDisarm(ctx, &disarm); return err }); err != nil {
-				return nil, fmt.Errorf("disarm NOSPACE of %s: %w", v.Endpoint, err)
+			if err := bounded(func(ctx context.Context) error { return a.disarm(ctx, etcd, v) }); err != nil {
+				return after, err
 			}
 			done.disarmed[v.Endpoint] = true
 			a.say("disarmed NOSPACE of %s", v.Endpoint)
 		}
 	}
 	return spaces()
+}
+
+// disarm ends the alarm of a member. It returns an error if the member is unseen and may be full.
+func (a *app) disarm(ctx context.Context, etcd *clientv3.Client, v spaceView) error {
+	if v.Unseen {
+		members, err := etcd.MemberList(ctx)
+		if err != nil {
+			return fmt.Errorf("list the members: %w", err)
+		}
+		i := slices.IndexFunc(members.Members, func(m *pb.Member) bool { return m.ID == v.member })
+		if i >= 0 && !slices.ContainsFunc(members.Members[i].ClientURLs, func(url string) bool {
+			s, err := doctor.StatusOf(ctx, etcd, url, a.dialTimeout)
+			return err == nil && s.Header.MemberId == v.member && !spaceView{Size: s.DbSize, Quota: max(s.DbSizeQuota, 0)}.full()
+		}) {
+			return fmt.Errorf("space reclaim: the alarm NOSPACE of %s stays, and stops all writes: it is full or does not answer: name it in --endpoints, and repeat", v.Endpoint)
+		}
+	}
+	if _, err := etcd.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: v.member, Alarm: pb.AlarmType_NOSPACE}); err != nil {
+		return fmt.Errorf("disarm NOSPACE of %s: %w", v.Endpoint, err)
+	}
+	return nil
 }
