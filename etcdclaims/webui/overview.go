@@ -1,7 +1,10 @@
 package webui
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -17,26 +20,51 @@ type overviewPage struct {
 	DeadLetters   int
 	HasRefusals   bool
 	Refused       int
+
+	LinesFresh, WorkFresh, JobsFresh, QueuesFresh Fresh
+}
+
+// Unread returns why a number cannot be read: one reason, of the first of them.
+func (p overviewPage) Unread() error {
+	return cmp.Or(p.LinesFresh.Err, p.WorkFresh.Err, p.JobsFresh.Err, p.QueuesFresh.Err)
+}
+
+// asRead returns a number as it was read, with "?" if it could not be read again.
+func asRead(n int, f Fresh) string {
+	switch {
+	case f.Err == nil:
+		return strconv.Itoa(n)
+	case f.At.IsZero():
+		return "?"
+	}
+	return strconv.Itoa(n) + "?"
 }
 
 func (q *request) overview() (any, error) {
 	p := overviewPage{summary: q.useClaims("").summary(), TroubleState: etcdclaims.StateOrphaned}
-	lines, _ := q.allLines()
+	lines, fresh := q.allLines()
+	p.LinesFresh = fresh
 	for _, l := range lines {
 		p.Waiting += l.Waiting
 	}
-	states, _ := q.workStates()
+	states, fresh := q.workStates()
+	p.WorkFresh = fresh
 	p.Troubled = states[etcdclaims.StateOrphaned] + states[etcdclaims.StateDead]
 	if states[etcdclaims.StateOrphaned] == 0 {
 		p.TroubleState = etcdclaims.StateDead
 	}
-	jobs, _ := q.jobs()
+	jobs, fresh := q.jobs()
+	p.JobsFresh = fresh
 	p.Jobs = len(jobs.jobs)
 	for _, g := range jobs.groups {
 		p.Overdue += g.Overdue
 	}
-	queues, _ := q.allQueues()
+	queues, fresh := q.allQueues()
+	p.QueuesFresh = fresh
 	for _, row := range queues {
+		if row.Err != "" && p.QueuesFresh.Err == nil {
+			p.QueuesFresh.Err = fmt.Errorf("queue %q: %s", row.Name, row.Err)
+		}
 		p.DeadLetters += row.Dead
 	}
 	p.HasRefusals = q.h.cfg.Refusals != nil

@@ -25,6 +25,7 @@ var functions = template.FuncMap{
 	"add":     func(a, b int) int { return a + b },
 	"owner":   ownerText,
 	"query":   query,
+	"asRead":  asRead,
 	"count":   count,
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }

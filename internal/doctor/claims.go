@@ -2,12 +2,14 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -15,7 +17,8 @@ import (
 func (e *Examination) claims(ctx context.Context) {
 	h, err := e.holders(ctx)
 	if isDenied(err) {
-		return // see permissions
+		e.unread("claims")
+		return
 	}
 	if err != nil {
 		e.Add(Error, "claims", "see the permissions", "cannot be listed: %v", err)
@@ -56,7 +59,7 @@ func (e *Examination) holders(ctx context.Context) (holders, error) {
 // held finds holders that are no claims any more.
 func (e *Examination) held(ctx context.Context, h holders) {
 	var zombies, permanent, ghosts []string
-	gone := e.goneLeases(ctx, h.leases)
+	gone, failed := e.goneLeases(ctx, h.leases)
 	for _, i := range h.all {
 		switch {
 		case i.Kind == "slots" || i.Kind == "shared": // the record of a key whose claims have keys of their own
@@ -68,11 +71,11 @@ func (e *Examination) held(ctx context.Context, h holders) {
 			zombies = append(zombies, i.Key)
 		}
 	}
-	more := ""
+	more, unread := "", unreadLeases(failed)
 	if h.partial {
-		more = " or more; the others were not read"
+		more, unread = " or more", others
 	}
-	e.Well("claims", "%s held%s", count(len(h.all), "key is", "keys are"), more)
+	e.Judge("claims", unread, "%s held%s", count(len(h.all), "key is", "keys are"), more)
 	if len(zombies) > 0 {
 		e.Add(Warning, "claims", "look at the handlers: they did not stop when they had to; the keys are free when their leases end", "zombies: %s", several(zombies))
 	}
@@ -125,8 +128,9 @@ func (e *Examination) laterHolders(ctx context.Context) (holders, error) {
 	}
 }
 
-// goneLeases returns those of the first leases that etcd does not have.
-func (e *Examination) goneLeases(ctx context.Context, leases map[clientv3.LeaseID]bool) map[clientv3.LeaseID]bool {
+// goneLeases returns those of the first leases that etcd does not have, and how many of these
+// could not be read.
+func (e *Examination) goneLeases(ctx context.Context, leases map[clientv3.LeaseID]bool) (gone map[clientv3.LeaseID]bool, failed int) {
 	gone, asked := map[clientv3.LeaseID]bool{}, 0
 	for _, id := range slices.Sorted(maps.Keys(leases)) { // two runs ask for the same ones
 		if id == clientv3.NoLease {
@@ -135,11 +139,14 @@ func (e *Examination) goneLeases(ctx context.Context, leases map[clientv3.LeaseI
 		if asked++; asked > e.Leases {
 			break
 		}
-		if lease, err := LiveLease(ctx, e.etcd(), id); err == nil && lease == nil {
+		switch lease, err := LiveLease(ctx, e.etcd(), id); {
+		case err != nil:
+			failed++
+		case lease == nil:
 			gone[id] = true
 		}
 	}
-	return gone
+	return gone, failed
 }
 
 // leases finds leases that no key is attached to.
@@ -153,7 +160,7 @@ func (e *Examination) leases(ctx context.Context, h holders) {
 		e.Add(Warning, "leases", "see the endpoints", "cannot be listed: %v", err)
 		return
 	}
-	asked, empty := 0, 0
+	asked, empty, failed := 0, 0, 0
 	for _, l := range resp.Leases {
 		if h.leases[l.ID] {
 			continue
@@ -161,15 +168,23 @@ func (e *Examination) leases(ctx context.Context, h holders) {
 		if asked++; asked > e.Leases {
 			break
 		}
-		if ttl, err := e.etcd().TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys()); err == nil && ttl.TTL > 0 && len(ttl.Keys) == 0 {
+		switch ttl, err := e.etcd().TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys()); {
+		case errors.Is(err, rpctypes.ErrLeaseNotFound): // it ended meanwhile
+		case err != nil:
+			failed++
+		case ttl.TTL > 0 && len(ttl.Keys) == 0:
 			empty++
 		}
 	}
 	if empty > many {
-		e.Add(Warning, "leases", "find the program that grants leases without using them: each is renewed or expires at a cost", "%d of the %d that were read have no key; there are %d", empty, min(asked, e.Leases), len(resp.Leases))
+		e.Add(Warning, "leases", "find the program that grants leases without using them: each is renewed or expires at a cost", "%d of the %d that were read have no key; there are %d", empty, min(asked, e.Leases)-failed, len(resp.Leases))
 		return
 	}
-	e.Well("leases", "%d, %d of them without a key", len(resp.Leases), empty)
+	of := "them"
+	if asked > e.Leases {
+		of = fmt.Sprintf("the %d that were read", e.Leases-failed)
+	}
+	e.Judge("leases", unreadLeases(failed), "%d, %d of %s without a key", len(resp.Leases), empty, of)
 }
 
 // sessions finds sessions whose renewal is late: clients renew when a third of the TTL has
@@ -179,7 +194,8 @@ func (e *Examination) sessions(ctx context.Context) {
 	asked := 0
 	for s, err := range e.Claims.Sessions(ctx) {
 		if isDenied(err) {
-			return // see permissions
+			e.unread("sessions")
+			return
 		}
 		if err != nil {
 			e.Add(Error, "sessions", "see the permissions", "cannot be listed: %v", err)
@@ -196,7 +212,11 @@ func (e *Examination) sessions(ctx context.Context) {
 		e.Add(Warning, "sessions", "look at the processes and at their connections to etcd: their claims end with their leases", "%d of the %d that were read renew late: %s", len(late), asked, several(late))
 		return
 	}
-	e.Well("sessions", "%d, none renews late", asked)
+	of := ""
+	if asked == e.Leases {
+		of = "the first "
+	}
+	e.Well("sessions", "%s%d, none renews late", of, asked)
 }
 
 // shortestTTL returns the least TTL of the first sessions, 0 if there are none.

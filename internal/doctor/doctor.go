@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +87,36 @@ type Commands struct {
 // Add adds a finding.
 func (e *Examination) Add(l Level, check, remedy, format string, args ...any) {
 	e.Findings = append(e.Findings, Finding{Check: check, Level: l, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+// others is what is unread beyond a limit.
+const others = "the others were not read"
+
+// unreadLeases describes leases that etcd was asked for in vain.
+func unreadLeases(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return count(n, "lease", "leases") + " could not be read"
+}
+
+// Judge adds a finding that all is well with what was read. It is a note if that was not all:
+// unread describes the rest, and is empty if there is none.
+func (e *Examination) Judge(check, unread, format string, args ...any) {
+	if unread == "" {
+		e.Well(check, format, args...)
+		return
+	}
+	e.Add(Note, check, "raise --limit, or see the load of etcd", "%s; %s", fmt.Sprintf(format, args...), unread)
+}
+
+// unread adds a note that this user may not read what a check is about, unless the permissions
+// were examined: see Try.
+func (e *Examination) unread(check string) {
+	if slices.ContainsFunc(e.Findings, func(f Finding) bool { return f.Check == "permissions" }) {
+		return
+	}
+	e.Add(Note, check, "grant the permission to read, or see the permissions", "not examined: permission denied")
 }
 
 // Well adds a finding that all is well.

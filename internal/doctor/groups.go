@@ -22,10 +22,14 @@ type suspicion struct {
 // slotGroups looks for slots that no member owns, and for members that are not there.
 func (e *Examination) slotGroups(ctx context.Context) {
 	const most = 50
-	seen, well := 0, true
+	seen, well, unread := 0, true, ""
 	suspects := map[string]suspicion{}
 	var names []string
 	for name, err := range group.Names(ctx, e.Claims) {
+		if seen == most {
+			unread = others
+			break
+		}
 		var s suspicion
 		if err == nil {
 			s, err = e.suspect(ctx, name)
@@ -35,9 +39,6 @@ func (e *Examination) slotGroups(ctx context.Context) {
 		}
 		if seen++; len(s.free)+len(s.ghosts) > 0 {
 			suspects[name], names = s, append(names, name)
-		}
-		if seen == most {
-			break
 		}
 	}
 	if len(names) > 0 {
@@ -55,7 +56,7 @@ func (e *Examination) slotGroups(ctx context.Context) {
 		well = e.accuse(name, suspects[name], later) && well
 	}
 	if well {
-		e.Well("groups", "%s of slots, without slots that nobody owns", count(seen, "group", "groups"))
+		e.Judge("groups", unread, "%s of slots, without slots that nobody owns", count(seen, "group", "groups"))
 	}
 }
 
@@ -64,7 +65,8 @@ func (e *Examination) readable(err error) bool {
 	switch {
 	case err == nil || errors.Is(err, group.ErrNoGroup):
 		return true
-	case isDenied(err): // see permissions
+	case isDenied(err):
+		e.unread("groups")
 		return false
 	}
 	e.Add(Warning, "groups", "see claimctl group ls", "cannot be read: %v", err)
@@ -84,7 +86,7 @@ func (e *Examination) suspect(ctx context.Context, name string) (s suspicion, er
 			leases[m.Lease] = true
 		}
 	}
-	gone := e.goneLeases(ctx, leases)
+	gone, _ := e.goneLeases(ctx, leases)
 	s.free, s.ghosts = map[int]string{}, map[string]string{}
 	for _, m := range g.Members {
 		if m.Instance != "" && (gone[m.Lease] || m.Lease == clientv3.NoLease) {

@@ -72,7 +72,9 @@ func heads(places []place, held []etcdclaims.Info) map[string]place {
 func (e *Examination) lines(ctx context.Context, h holders) ([]place, bool) {
 	places, err := e.places(ctx)
 	if err != nil {
-		if !isDenied(err) { // see permissions
+		if isDenied(err) {
+			e.unread("lines")
+		} else {
 			e.Add(Error, "lines", "see the endpoints", "cannot be read: %v", err)
 		}
 		return nil, false
@@ -81,7 +83,7 @@ func (e *Examination) lines(ctx context.Context, h holders) ([]place, bool) {
 	for _, p := range places {
 		leases[p.lease] = true
 	}
-	gone := e.goneLeases(ctx, leases)
+	gone, failed := e.goneLeases(ctx, leases)
 	well := !e.stuck(ctx, h, living(places, gone))
 	for _, p := range places {
 		if (gone[p.lease] || p.lease == clientv3.NoLease) && e.stays(ctx, p) {
@@ -95,8 +97,12 @@ func (e *Examination) lines(ctx context.Context, h holders) ([]place, bool) {
 		e.Add(Warning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s", p.Owner, e.Commands.Etcdctl, Arguments(p.name)),
 			"%s is first in line for a key that is free, since %s", p.Owner, Stamp(p.Since))
 	}
+	unread := unreadLeases(failed)
+	if len(places) == e.Limit {
+		unread = "there may be more, which were not read"
+	}
 	if well {
-		e.Well("lines", "%d in line", len(places))
+		e.Judge("lines", unread, "%d in line", len(places))
 	}
 	return places, true
 }

@@ -160,9 +160,10 @@ func TestSameExamples(t *testing.T) {
 		t.Errorf("%q, want %q", got, want[:3])
 	}
 	e.Leases = 3
-	first := e.goneLeases(ctx, leases)
+	first, _ := e.goneLeases(ctx, leases)
 	for range 5 {
-		for id := range e.goneLeases(ctx, leases) {
+		again, _ := e.goneLeases(ctx, leases)
+		for id := range again {
 			if !first[id] {
 				t.Fatal("other leases were asked for")
 			}

@@ -11,14 +11,19 @@ import (
 // queues looks at the first queues.
 func (e *Examination) queues(ctx context.Context) {
 	const most = 100
-	seen, well := 0, true
+	seen, well, unread := 0, true, ""
 	for name, err := range queue.Names(ctx, e.Claims) {
+		if seen == most {
+			unread = others
+			break
+		}
 		var stats queue.Stats
 		if err == nil {
 			stats, err = e.queueStats(ctx, name)
 		}
 		if isDenied(err) {
-			return // see permissions
+			e.unread("queues")
+			return
 		}
 		if err != nil {
 			e.Add(Warning, "queues", "see claimctl queue stats", "cannot be read: %v", err)
@@ -32,12 +37,10 @@ func (e *Examination) queues(ctx context.Context) {
 			well = false
 			e.Add(Warning, "queues", e.Commands.Claimctl+" queue resume"+Arguments(name), "%q is paused %s", name, Paused(stats.Paused.By, stats.Paused.At, stats.Paused.Why))
 		}
-		if seen++; seen == most {
-			break
-		}
+		seen++
 	}
 	if well {
-		e.Well("queues", "%d, without dead items and pauses", seen)
+		e.Judge("queues", unread, "%d, without dead items and pauses", seen)
 	}
 }
 
@@ -53,9 +56,10 @@ func (e *Examination) queueStats(ctx context.Context, name string) (queue.Stats,
 // groups looks at the jobs of each group, and whether a process runs them.
 func (e *Examination) groups(ctx context.Context) {
 	const most = 50
-	groups, jobs, well := 0, 0, true
+	groups, jobs, well, unread := 0, 0, true, ""
 	for group, err := range sched.Groups(ctx, e.Claims) {
 		if groups == most {
+			unread = others
 			break
 		}
 		if err == nil {
@@ -66,7 +70,8 @@ func (e *Examination) groups(ctx context.Context) {
 			jobs, well = jobs+n, well && fit
 		}
 		if isDenied(err) {
-			return // see permissions
+			e.unread("jobs")
+			return
 		}
 		if err != nil {
 			e.Add(Warning, "jobs", "see claimctl sched jobs", "cannot be read: %v", err)
@@ -74,7 +79,7 @@ func (e *Examination) groups(ctx context.Context) {
 		}
 	}
 	if well {
-		e.Well("jobs", "%d in %s, none paused", jobs, count(groups, "group", "groups"))
+		e.Judge("jobs", unread, "%d in %s, none paused", jobs, count(groups, "group", "groups"))
 	}
 }
 

@@ -10,16 +10,18 @@ import (
 // work looks for records that somebody must look at.
 func (e *Examination) work(ctx context.Context) {
 	var orphaned, once, dead, deadOnce, unreadable []string
-	read := 0
+	read, more, unread := 0, "", ""
 	for r, err := range e.Claims.Records(ctx, "") {
 		if isDenied(err) {
-			return // see permissions
+			e.unread("work")
+			return
 		}
 		if err != nil {
 			e.Add(Error, "work", "see the permissions", "cannot be listed: %v", err)
 			return
 		}
 		if read == e.Limit {
+			more, unread = " or more", others
 			break
 		}
 		read++
@@ -53,7 +55,7 @@ func (e *Examination) work(ctx context.Context) {
 		}
 	}
 	if well {
-		e.Well("work", "%s, none orphaned or dead", count(read, "record", "records"))
+		e.Judge("work", unread, "%s%s, none of those read is orphaned or dead", count(read, "record", "records"), more)
 	}
 }
 

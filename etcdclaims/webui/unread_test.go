@@ -1,0 +1,64 @@
+package webui_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The overview and the doctor show that this user may not read the work, and do not call it well.
+func TestUnreadIsShown(t *testing.T) {
+	server := testetcd.Start(t)
+	etcd := server.Client(t)
+	ctx := context.Background()
+	ok := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: "a"})
+	ok(nil, err)
+	work, err := owner.TryBegin(ctx, "lonely")
+	ok(nil, err)
+	ok(etcd.Delete(ctx, "/etcdclaims/own/lonely"))
+	<-work.Done()
+	ok(nil, owner.Close(ctx))
+	for _, name := range []string{"root", "app"} {
+		ok(etcd.RoleAdd(ctx, name))
+		ok(etcd.UserAdd(ctx, name, "secret"))
+		ok(etcd.UserGrantRole(ctx, name, name))
+	}
+	for _, subtree := range []string{"own/", "wait/", "epoch", "note/", "session/"} {
+		key := "/etcdclaims/" + subtree
+		ok(etcd.RoleGrantPermission(ctx, "app", key, clientv3.GetPrefixRangeEnd(key), clientv3.PermissionType(clientv3.PermRead)))
+	}
+	ok(etcd.AuthEnable(ctx))
+	app, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints(), Username: "app", Password: "secret"})
+	ok(nil, err)
+	defer app.Close()
+	claims, err := etcdclaims.New(app, etcdclaims.Config{Owner: "page"})
+	ok(nil, err)
+	defer claims.Close(ctx)
+	page, err := webui.New(claims, webui.Config{})
+	ok(nil, err)
+	defer page.Close()
+	get := func(where string) string {
+		answer := httptest.NewRecorder()
+		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/"+where, nil))
+		return answer.Body.String()
+	}
+	if overview := get(""); strings.Contains(overview, "<b>0</b> work orphaned") || !strings.Contains(overview, "<b>?</b> work orphaned") || !strings.Contains(overview, "permission denied") {
+		t.Errorf("the overview: %s", overview)
+	}
+	if health := get("health"); !strings.Contains(health, "not examined: permission denied") {
+		t.Errorf("the doctor: %s", health)
+	}
+}
