@@ -236,6 +236,9 @@ func TestWorkGoesOnSoonAfterOutage(t *testing.T) {
 				})
 				d := w.peer()
 				every(fmt.Sprint("Run ", i), func() error {
+					// A call whose first attempt was carried out waits until that one's lease has lapsed.
+					ctx, cancel := context.WithTimeout(ctx, 8*sec)
+					defer cancel()
 					return d.Run(ctx, fmt.Sprint("run", i, time.Now()), func(context.Context) error { return nil })
 				})
 				e := w.peer() // waits for a session throughout the outage

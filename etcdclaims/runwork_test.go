@@ -284,6 +284,12 @@ func TestRunWorkLeavesNoClaim(t *testing.T) {
 		"denied, completed": {func(context.Context, func()) error { return nil }, func(_ *world, host *claimtest.Host) {
 			host.Inject(claimtest.Fault{On: claimtest.Ending, Times: -1, Code: codes.PermissionDenied})
 		}, etcdclaims.StateOrphaned},
+		"no lease at first, failed": {func(context.Context, func()) error {
+			return etcdclaims.RetryAfter(errors.New("x"), time.Minute*3) // the record needs a longer lease
+		}, func(_ *world, host *claimtest.Host) {
+			i := host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, LoseRequest: true})
+			time.AfterFunc(4*sec, i.Remove)
+		}, etcdclaims.StateFailed},
 		"no space, completed": {func(context.Context, func()) error { return nil }, func(w *world, _ *claimtest.Host) {
 			time.Sleep(time.Minute) // the record needs another lease
 			w.server.FillQuota(w.T)
@@ -301,7 +307,7 @@ func TestRunWorkLeavesNoClaim(t *testing.T) {
 			if err == nil {
 				t.Error("no error")
 			}
-			time.Sleep(2 * time.Minute)
+			time.Sleep(4 * time.Minute)
 			if i := lookUp(t, w.peer(), "k"); i.Held || c.Stats().Held != 0 {
 				t.Errorf("held until %v; the client holds %d", i.Expires, c.Stats().Held)
 			}

@@ -356,7 +356,6 @@ func (t *term) beginForGood() error {
 // back makes a term held again whose giving up was refused or came to nothing.
 func (t *term) back() {
 	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
 	if t.phase == phaseEnding {
 		t.phase, t.outcome = phaseHeld, ""
 		t.parting.CompareAndSwap(leavingMaybe, staying)
@@ -364,6 +363,8 @@ func (t *term) back() {
 			t.limit.Reset(0)
 		}
 	}
+	t.s.mu.Unlock()
+	t.s.c.waiters.wakeSharing(t.key) // they could not share it meanwhile
 }
 
 // finish ends a term that was given up.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -138,13 +139,20 @@ func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) (Record, er
 // endForGood is end for work whose handler has returned. Nobody could end it after a
 // refusal, so that its key is given up in any case.
 func (w *Work) endForGood(ctx context.Context, r Record) (Record, error) {
-	r, e, err := w.tryEnd(ctx, r, nil)
+	ended, e, err := w.tryEnd(ctx, r, nil)
+	if e == nil && err != nil && w.t != nil { // nothing was sent, for want of a lease for the record
+		within, cancel := w.t.s.within(w.t.s.c.io)
+		defer cancel()
+		for try := 0; e == nil && isPassing(err) && w.Err() == nil && retry.PauseUnless(within, w.Done(), try); try++ {
+			ended, e, err = w.tryEnd(within, r, nil)
+		}
+	}
 	if err != nil && !errors.Is(err, ErrLost) && w.Err() == nil {
 		w.released.Store(true)
 		err = w.t.leaveWork(e, err)
 	}
 	e.over(err)
-	return r, err
+	return ended, err
 }
 
 // tryEnd is end. It returns also what was to be sent, or nil if it came to nothing before.

@@ -144,6 +144,8 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 			if l := q.leased(s, items[i].st, inner.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); l != nil {
 				leases = append(leases, l)
 			}
+		} else if inner.Responses[0].GetResponseTxn().Succeeded {
+			s.doubt() // the key by which the session has the item may be one that no lease is of
 		}
 	}
 	return leases, false, nil

@@ -182,3 +182,25 @@ func TestItemWithTwoKeys(t *testing.T) {
 		})
 	}
 }
+
+// A taken key that no lease is of, as a restore of some keys leaves one, does not keep its item
+// from being claimed.
+func TestTakenKeyOfNoLease(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "keep")
+		w.tryClaim(q, 1)
+		taken := w.under("/taken/")[0]
+		w.enqueue(q, "x")
+		x, err := w.server.Admin().Get(w.Context(), w.under("/ready/")[0])
+		w.ok(err)
+		_, err = w.server.Admin().Put(w.Context(), strings.TrimSuffix(taken, "keep")+"x", string(x.Kvs[0].Value))
+		w.ok(err)
+		var got []*queue.Lease
+		for range 5 {
+			got = append(got, w.tryClaim(q, 1)...)
+			time.Sleep(time.Minute)
+		}
+		w.want(ids(got), "x")
+	})
+}
