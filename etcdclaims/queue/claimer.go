@@ -46,6 +46,7 @@ type claimer struct {
 	arrivals arrivals
 	idle     idle // the claimer's goroutine only
 	window   int  // how many items to pick from; the claimer's goroutine only
+	misses   int  // claims in a row that got nothing
 }
 
 func (c *claimer) init(q *Queue) {

@@ -94,6 +94,9 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 	}
 }
 
+// mostMisses is how many claims in a row may get nothing before the next one waits.
+const mostMisses = 4
+
 // claimPicked claims the items, and adapts the window to how much of it others
 // were faster with. n is how many items were wanted.
 func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, error) {
@@ -118,6 +121,11 @@ func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, err
 	if refused {
 		c.arrivals.forget()
 		return nil, nil
+	}
+	if c.misses++; len(leases) > 0 {
+		c.misses = 0
+	} else if c.misses > mostMisses { // something keeps these items from being claimed
+		retry.Pause(c.q.ctx, min(c.misses-mostMisses, mostMisses))
 	}
 	if c.q.cfg.MaxTaken > 0 && len(leases) < len(items) {
 		c.arrivals.forget() // one that was refused for its slot alone is still there
