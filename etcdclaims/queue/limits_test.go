@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,15 +220,9 @@ func TestMaxWaitingComparesNoRange(t *testing.T) {
 		q, host := w.process(queue.Config{MaxWaiting: 10})
 		sent := 0
 		host.Inject(claimtest.Fault{Times: -1, Saw: func(req any) {
-			in, ok := req.(*etcdserverpb.TxnRequest)
-			if !ok {
-				return
-			}
-			sent++
-			for _, c := range in.Compare {
-				if len(c.RangeEnd) > 0 && strings.Contains(string(c.Key), "/queue/") {
-					t.Errorf("a condition on the range from %q to %q", c.Key, c.RangeEnd)
-				}
+			if in, ok := req.(*etcdserverpb.TxnRequest); ok {
+				sent++
+				noRanges(t, in)
 			}
 		}})
 		for i := range 3 {
@@ -237,4 +232,19 @@ func TestMaxWaitingComparesNoRange(t *testing.T) {
 			t.Errorf("%d transactions were seen", sent)
 		}
 	})
+}
+
+// noRanges fails if a transaction, or one in it, has a condition on a range of the queue's keys.
+func noRanges(t *testing.T, in *etcdserverpb.TxnRequest) {
+	t.Helper()
+	for _, c := range in.Compare {
+		if len(c.RangeEnd) > 0 && strings.Contains(string(c.Key), "/queue/") {
+			t.Errorf("a condition on the range from %q to %q", c.Key, c.RangeEnd)
+		}
+	}
+	for _, op := range slices.Concat(in.Success, in.Failure) {
+		if inner := op.GetRequestTxn(); inner != nil {
+			noRanges(t, inner)
+		}
+	}
 }
