@@ -161,6 +161,8 @@ func mayFollow(before, c change, l *line) bool {
 func (r *replay) ends(before, by change) {
 	h, token := before.holder()
 	how, taken := r.taken(before, by)
+	// A forced release has no notice while etcd is full.
+	taken = taken || by.deleted && r.t.w.ledger.full(by.at.Add(-10*time.Second), by.at)
 	switch h.Kind {
 	case kindLock:
 		r.lockEnds(token, before, by, taken)
