@@ -1,6 +1,7 @@
 package etcdclaims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -277,12 +278,17 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, o
 		return nil, true, nil
 	case resp != nil && !resp.Succeeded:
 		if rev = lead.mine(firstKV(resp, 1)); rev == 0 {
+			taken := false
 			for i, a := range attempts {
 				if a.mine(firstKV(resp, 1+2*i)) > 0 {
-					a.undo() // the first was taken away since
+					a.undo()
+					taken = true // carried out before; the first was taken away since
 				}
 			}
 			err := c.verdictAll(ctx, keys, o, lead, resp)
+			if taken && len(o.ops) > 0 {
+				return nil, false, txn.Unknown(cmp.Or(err, ErrHeld)) // once more would be twice
+			}
 			return nil, err == nil, err
 		}
 	case resp != nil:

@@ -1,6 +1,7 @@
 package etcdclaims_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -461,6 +463,42 @@ func TestTryAcquireAll(t *testing.T) {
 	noErr(t, err)
 	_, err = b.TryAcquireAll(ctx, []string{"new 2"}, etcdclaims.If(none))
 	wantIs(t, err, etcdclaims.ErrRefused)
+}
+
+// A proxy sends a request for several keys, with operations of the caller, a second time, after
+// the first key was taken away. The operations were carried out once, and the call says that it
+// does not know.
+func TestTryAcquireAllWithThenCarriedOutBefore(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		tryClaim(t, c, "warm")
+		for name, standing := range map[string]bool{"taken by another": true, "free": false} {
+			effect := "/effect/" + name
+			keys := []string{name + "/a", name + "/b"}
+			host.Inject(claimtest.Fault{On: claimtest.Acquire, Saw: func(req any) {
+				_, err := pb.NewKVClient(w.raw.ActiveConnection()).Txn(ctx, req.(*pb.TxnRequest))
+				noErr(t, err)
+				if standing {
+					w.rawPut(keys[0], "somebody's")
+				} else {
+					w.server.Delete(t, w.own(keys[0]))
+				}
+			}})
+			_, err := c.TryAcquireAll(ctx, keys, etcdclaims.Then(clientv3.OpPut(effect, "")))
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			resp, err := w.raw.Get(ctx, effect)
+			noErr(t, err)
+			if len(resp.Kvs) != 1 || resp.Kvs[0].Version != 1 {
+				t.Errorf("%s: not carried out once: %v", name, resp.Kvs)
+			}
+			time.Sleep(sec) // it is given up in the background
+			if v := w.get("own/" + keys[1]); v != "" {
+				t.Errorf("%s: the second key stays held: %s", name, v)
+			}
+		}
+	})
 }
 
 func TestTryAcquireAllRefused(t *testing.T) {
