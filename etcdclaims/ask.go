@@ -32,8 +32,7 @@ type ask struct {
 }
 
 // askKey is what calls have in common that share an answer, a refused permission among
-// them. Whether a key is held does
-// not depend on the lease that a caller would bind it to.
+// them. Whether a key is held does not depend on the lease that a caller would bind it to.
 type askKey struct {
 	key         string
 	slots       int

@@ -143,7 +143,7 @@ func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, plac
 		if f.last {
 			return nil, placed, nil
 		}
-		// Whoever was before it may hold the key by now.
+		// The local waiter before this one may hold the key by now.
 		next := c.joinLocal(s, key, o, nil)
 		if next == nil {
 			return nil, placed, nil

@@ -50,6 +50,23 @@ func TestReentrantAtOnce(t *testing.T) {
 	}
 }
 
+// A caller with Reentrant that came while its own client's claim was in doubt, because the wall
+// clock was set, shares that claim as soon as it is verified.
+func TestReentrantWhileTheClaimIsInDoubt(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		one := tryClaim(t, c, "k")
+		host.Inject(claimtest.Fault{On: claimtest.KeepAlive, DelayReply: sec})
+		host.StepClock(time.Hour)
+		second := acquiring(context.Background(), c, "k", etcdclaims.Reentrant())
+		two := w.within(6*sec, second) // with the next renewal
+		if one.Fence() != two.Fence() {
+			t.Errorf("fences %d and %d", one.Fence(), two.Fence())
+		}
+	})
+}
+
 // Reentrant shares no claim that its first caller has yet to be given: should that caller leave,
 // the claim would end under the second.
 func TestReentrantSharesNoClaimThatIsGivenUp(t *testing.T) {

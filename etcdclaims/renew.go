@@ -68,6 +68,7 @@ func (s *session) renew(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.failure.Store(nil)
+		s.c.wakeAllSharing()
 	case errors.Is(err, errSessionLost) || ctx.Err() != nil:
 		// That says nothing of etcd.
 	default:

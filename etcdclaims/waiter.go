@@ -81,6 +81,31 @@ func (ws *waiters) wakeSharing(key string) {
 	}
 }
 
+// reentrant lists the waiters that may share a claim of their own client.
+func (ws *waiters) reentrant() (all []*waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.sharing == 0 {
+		return nil
+	}
+	for _, w := range ws.byID {
+		if w.a.opts.reentrant {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// wakeAllSharing is wakeSharing for all keys. A claim cannot be shared while the wall clock
+// says that its lease may have ended, and a renewal says that it has not.
+func (c *Client) wakeAllSharing() {
+	for _, w := range c.waiters.reentrant() {
+		if c.shareable(w.a.key) {
+			w.doubt()
+		}
+	}
+}
+
 // removeWaiter removes a waiter from the list. Who waits behind it in this client
 // joins the line in etcd.
 func (c *Client) removeWaiter(w *waiter) {
