@@ -82,8 +82,9 @@ func (e *Examination) held(ctx context.Context, h holders) {
 	if len(permanent) > 0 {
 		e.Add(Warning, "claims", fmt.Sprintf("another program wrote them: %[1]s explain KEY, and %[1]s release KEY --fence N if nobody needs them", e.Commands.Claimctl), "without a lease, so that they never expire: %s", several(permanent))
 	}
-	if ghosts = e.stay(ctx, h, ghosts); len(ghosts) > 0 {
-		e.Add(Warning, "claims", fmt.Sprintf("etcd should have deleted them with the lease: %s release KEY --fence N", e.Commands.Claimctl), "ghosts, whose lease is gone: %s", several(ghosts))
+	ghosts, err := e.stay(ctx, h, ghosts)
+	if len(ghosts) > 0 {
+		e.Add(Warning, "claims", fmt.Sprintf("etcd should have deleted them with the lease: %s release KEY --fence N", e.Commands.Claimctl), "ghosts, whose lease is gone: %s%s", several(ghosts), unconfirmed(err))
 	}
 }
 
@@ -91,15 +92,24 @@ func (e *Examination) held(ctx context.Context, h holders) {
 // and follow their leases.
 const patience = time.Second
 
+// unconfirmed says of a finding that the second reading failed. The finding is reported all the
+// same: while etcd is slow, each run of doctor would drop it.
+func unconfirmed(err error) string {
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("; found once only, the second reading failed: %v", err)
+}
+
 // stay returns those of the keys that a second reading finds held in the same terms
-// under the same leases.
-func (e *Examination) stay(ctx context.Context, h holders, keys []string) []string {
+// under the same leases. If that reading fails, stay returns all keys and the error.
+func (e *Examination) stay(ctx context.Context, h holders, keys []string) ([]string, error) {
 	if len(keys) == 0 {
-		return nil
+		return nil, nil
 	}
 	again, err := e.laterHolders(ctx)
 	if err != nil {
-		return nil
+		return keys, err
 	}
 	type term struct {
 		key   string
@@ -115,7 +125,7 @@ func (e *Examination) stay(ctx context.Context, h holders, keys []string) []stri
 			stay = append(stay, i.Key)
 		}
 	}
-	return stay
+	return stay, nil
 }
 
 // laterHolders reads the holders again after a while.

@@ -114,8 +114,8 @@ func TestFalseGhosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim("moved")
-	if got := e.stay(ctx, h, []string{"kept", "moved", "gone"}); !slices.Equal(got, []string{"kept"}) {
-		t.Errorf("%q", got)
+	if got, err := e.stay(ctx, h, []string{"kept", "moved", "gone"}); err != nil || !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("%q, %v", got, err)
 	}
 	put := func() {
 		t.Helper()
@@ -132,8 +132,8 @@ func TestFalseGhosts(t *testing.T) {
 		if change {
 			put()
 		}
-		if e.stays(ctx, places[0]) == change {
-			t.Errorf("changed: %v", change)
+		if stays, err := e.stays(ctx, places[0]); err != nil || stays == change {
+			t.Errorf("changed: %v, %v", change, err)
 		}
 	}
 }

@@ -12,17 +12,18 @@ import (
 )
 
 // suspicion is what looks wrong in a group at one reading. It counts if a second reading
-// finds the same.
+// finds the same, or fails.
 type suspicion struct {
-	members int               // that are there
-	free    map[int]string    // targets of slots that nobody owns, by slot
-	ghosts  map[string]string // members whose lease is gone, with their instances
+	members map[string]clientv3.LeaseID // that are there, with their leases
+	free    map[int]string              // targets of slots that nobody owns, by slot
+	ghosts  map[string]clientv3.LeaseID // members whose lease is gone
+	unread  int                         // leases of members that could not be read
 }
 
 // slotGroups looks for slots that no member owns, and for members that are not there.
 func (e *Examination) slotGroups(ctx context.Context) {
 	const most = 50
-	seen, well, unread := 0, true, ""
+	seen, well, unread, failed := 0, true, "", 0
 	suspects := map[string]suspicion{}
 	var names []string
 	for name, err := range group.Names(ctx, e.Claims) {
@@ -35,8 +36,10 @@ func (e *Examination) slotGroups(ctx context.Context) {
 			s, err = e.suspect(ctx, name)
 		}
 		if !e.readable(err) {
-			return
+			well = false
+			break // what looks wrong in the others is still reported
 		}
+		failed += s.unread
 		if seen++; len(s.free)+len(s.ghosts) > 0 {
 			suspects[name], names = s, append(names, name)
 		}
@@ -44,16 +47,25 @@ func (e *Examination) slotGroups(ctx context.Context) {
 	if len(names) > 0 {
 		select {
 		case <-time.After(patience):
-		case <-ctx.Done():
-			return
+		case <-ctx.Done(): // then the second reading fails
 		}
 	}
 	for _, name := range names {
+		before := suspects[name]
 		later, err := e.suspect(ctx, name)
-		if !e.readable(err) {
-			return
+		switch {
+		case errors.Is(err, group.ErrNoGroup): // it was removed meanwhile
+			err = nil
+		case err != nil:
+			later = before
+		default:
+			later.recall(before)
+			failed += later.unread
 		}
-		well = e.accuse(name, suspects[name], later) && well
+		well = e.accuse(name, before, later, err) && well
+	}
+	if unread == "" {
+		unread = unreadLeases(failed)
 	}
 	if well {
 		e.Judge("groups", unread, "%s of slots, without slots that nobody owns", count(seen, "group", "groups"))
@@ -80,21 +92,22 @@ func (e *Examination) suspect(ctx context.Context, name string) (s suspicion, er
 		return s, err
 	}
 	leases := map[clientv3.LeaseID]bool{}
+	s.members, s.free, s.ghosts = map[string]clientv3.LeaseID{}, map[int]string{}, map[string]clientv3.LeaseID{}
 	for _, m := range g.Members {
 		if m.Instance != "" && m.Evicted == nil {
-			s.members++
+			s.members[m.Name] = m.Lease
 			leases[m.Lease] = true
 		}
 	}
-	gone, _ := e.goneLeases(ctx, leases)
-	s.free, s.ghosts = map[int]string{}, map[string]string{}
+	gone, failed := e.goneLeases(ctx, leases)
+	s.unread = failed
 	for _, m := range g.Members {
 		if m.Instance != "" && (gone[m.Lease] || m.Lease == clientv3.NoLease) {
-			s.ghosts[m.Name] = m.Instance
+			s.ghosts[m.Name] = m.Lease
 		}
 	}
 	for slot, target := range g.Plan.Target {
-		if s.members > 0 && g.Assigned.Owners[slot].Reserved == "" && target != "" && !g.Holder(slot).Held && !isAway(g.Assigned.Members, target) {
+		if len(s.members) > 0 && g.Assigned.Owners[slot].Reserved == "" && target != "" && !g.Holder(slot).Held && !isAway(g.Assigned.Members, target) {
 			s.free[slot] = target
 		}
 	}
@@ -106,8 +119,19 @@ func isAway(members []group.MemberInfo, name string) bool {
 	return slices.ContainsFunc(members, func(m group.MemberInfo) bool { return m.Name == name && m.Instance == "" })
 }
 
+// recall adds the ghosts of an earlier reading that are still members on the same lease: a
+// lease that was gone does not come back, also if it could not be read again.
+func (s suspicion) recall(before suspicion) {
+	for member, lease := range before.ghosts {
+		if now, there := s.members[member]; there && now == lease {
+			s.ghosts[member] = lease
+		}
+	}
+}
+
 // accuse adds what both readings of a group have found, and returns true if that is nothing.
-func (e *Examination) accuse(name string, before, after suspicion) bool {
+// err is why the second reading failed.
+func (e *Examination) accuse(name string, before, after suspicion, err error) bool {
 	var slots, targets, ghosts []string
 	for slot, target := range after.free {
 		if before.free[slot] == target {
@@ -115,8 +139,8 @@ func (e *Examination) accuse(name string, before, after suspicion) bool {
 			targets = append(targets, target)
 		}
 	}
-	for member, instance := range after.ghosts {
-		if before.ghosts[member] == instance {
+	for member, lease := range after.ghosts {
+		if first, found := before.ghosts[member]; found && first == lease {
 			ghosts = append(ghosts, member)
 		}
 	}
@@ -126,11 +150,11 @@ func (e *Examination) accuse(name string, before, after suspicion) bool {
 	targets = slices.Compact(targets)
 	if len(slots) > 0 {
 		e.Add(Warning, "groups", fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, Arguments(name)),
-			"group %q has %s, and nobody owns %s: %s, which %s is to have", name, count(after.members, "member", "members"), count(len(slots), "slot", "slots"), several(slots), several(targets))
+			"group %q has %s, and nobody owns %s: %s, which %s is to have%s", name, count(len(after.members), "member", "members"), count(len(slots), "slot", "slots"), several(slots), several(targets), unconfirmed(err))
 	}
 	if len(ghosts) > 0 {
 		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: %[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, Arguments(name, ghosts[0])),
-			"members of group %q whose lease is gone: %s", name, several(ghosts))
+			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed(err))
 	}
 	return len(slots)+len(ghosts) == 0
 }

@@ -84,20 +84,25 @@ func (e *Examination) lines(ctx context.Context, h holders) ([]place, bool) {
 		leases[p.lease] = true
 	}
 	gone, failed := e.goneLeases(ctx, leases)
-	well := !e.stuck(ctx, h, living(places, gone))
+	stuck, failedToo := e.stuck(ctx, h, living(places, gone))
+	well := !stuck
 	for _, p := range places {
-		if (gone[p.lease] || p.lease == clientv3.NoLease) && e.stays(ctx, p) {
+		if !gone[p.lease] && p.lease != clientv3.NoLease {
+			continue
+		}
+		if stays, err := e.stays(ctx, p); stays {
 			well = false
-			e.Add(Warning, "lines", "delete the place: "+e.Commands.Etcdctl+" del"+Arguments(p.name), "a ghost waits: %s, since %s, has no lease", p.Owner, Stamp(p.Since))
+			e.Add(Warning, "lines", "delete the place: "+e.Commands.Etcdctl+" del"+Arguments(p.name), "a ghost waits: %s, since %s, has no lease%s", p.Owner, Stamp(p.Since), unconfirmed(err))
 			break // one shows what is wrong
 		}
 	}
-	for _, p := range e.unserved(ctx, h, places) {
+	deaf, err := e.unserved(ctx, h, places)
+	for _, p := range deaf {
 		well = false
 		e.Add(Warning, "lines", fmt.Sprintf("restart %s, which does not take what is free; or delete its place: %s del%s", p.Owner, e.Commands.Etcdctl, Arguments(p.name)),
-			"%s is first in line for a key that is free, since %s", p.Owner, Stamp(p.Since))
+			"%s is first in line for a key that is free, since %s%s", p.Owner, Stamp(p.Since), unconfirmed(err))
 	}
-	unread := unreadLeases(failed)
+	unread := unreadLeases(failed + failedToo)
 	if len(places) == e.Limit {
 		unread = "there may be more, which were not read"
 	}
@@ -108,40 +113,56 @@ func (e *Examination) lines(ctx context.Context, h holders) ([]place, bool) {
 }
 
 // stays reports whether a place is still as it was, when it has had the time to
-// follow its lease.
-func (e *Examination) stays(ctx context.Context, p place) bool {
+// follow its lease. If it cannot be read again, stays returns true and the error.
+func (e *Examination) stays(ctx context.Context, p place) (bool, error) {
 	select {
 	case <-time.After(patience):
 	case <-ctx.Done():
-		return false
+		return true, ctx.Err()
 	}
 	resp, err := e.etcd().Get(ctx, p.name)
-	return err == nil && len(resp.Kvs) == 1 && resp.Kvs[0].ModRevision == p.modified && clientv3.LeaseID(resp.Kvs[0].Lease) == p.lease
+	if err != nil {
+		return true, err
+	}
+	return len(resp.Kvs) == 1 && resp.Kvs[0].ModRevision == p.modified && clientv3.LeaseID(resp.Kvs[0].Lease) == p.lease, nil
 }
 
-// unserved returns a few of those who stay first in line for a free key.
-func (e *Examination) unserved(ctx context.Context, h holders, places []place) []place {
+// unserved returns a few of those who stay first in line for a free key. If a second reading
+// fails, it returns a few of those who were first before, and the error.
+func (e *Examination) unserved(ctx context.Context, h holders, places []place) ([]place, error) {
 	const shown = 3
 	before := heads(places, h.all)
 	if len(before) == 0 || h.partial || len(places) == e.Limit {
-		return nil // nothing, or whether a key is free is not known
+		return nil, nil // nothing, or whether a key is free is not known
 	}
-	again, err := e.laterHolders(ctx)
-	if err != nil || again.partial {
-		return nil
-	}
-	places, err = e.places(ctx)
+	later, err := e.laterHeads(ctx)
 	if err != nil {
-		return nil
+		later = before
 	}
 	var deaf []place
-	for digest, p := range heads(places, again.all) {
+	for digest, p := range later {
 		if before[digest].name == p.name {
 			deaf = append(deaf, p)
 		}
 	}
 	slices.SortFunc(deaf, byArrival) // those who wait longest
-	return deaf[:min(len(deaf), shown)]
+	return deaf[:min(len(deaf), shown)], err
+}
+
+// laterHeads reads after a while who is first in line for each free key.
+func (e *Examination) laterHeads(ctx context.Context) (map[string]place, error) {
+	held, err := e.laterHolders(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case held.partial:
+		return nil, fmt.Errorf("more than %s held", count(e.Limit, "key is", "keys are"))
+	}
+	places, err := e.places(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return heads(places, held.all), nil
 }
 
 // byArrival orders places by the time at which etcd got them.

@@ -153,7 +153,11 @@ func TestSameExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, p := range e.unserved(ctx, holders{}, places) {
+	deaf, err := e.unserved(ctx, holders{}, places)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range deaf {
 		got = append(got, p.Owner)
 	}
 	if !slices.Equal(got, want[:3]) {

@@ -39,20 +39,24 @@ func living(places []place, gone map[clientv3.LeaseID]bool) []place {
 
 // stuck reports the lines whose first has waited longer than e.Stuck while the holder of the
 // key renews its lease: then the key is not free by itself. It sends one request for each
-// holder of the few lines that wait longest.
-func (e *Examination) stuck(ctx context.Context, h holders, places []place) (found bool) {
+// holder of the few lines that wait longest. unread counts the holders whose leases could not
+// be read.
+func (e *Examination) stuck(ctx context.Context, h holders, places []place) (found bool, unread int) {
 	const most = 10 // lines whose holders are asked for
 	bound := cmp.Or(e.Stuck, DefaultStuck)
 	long := longLines(h.all, places, time.Now().Add(-bound))
 	long = slices.DeleteFunc(long, func(l stuckLine) bool { return e.standsBy(l.key) })
 	var stuck []string
 	for _, l := range long[:min(len(long), most)] {
-		if e.renewed(ctx, l.holders) {
+		switch renewed, err := e.renewed(ctx, l.holders); {
+		case err != nil:
+			unread++
+		case renewed:
 			stuck = append(stuck, l.text())
 		}
 	}
 	if len(stuck) == 0 {
-		return false
+		return false, unread
 	}
 	level, others := Note, ""
 	if e.Stuck > 0 {
@@ -63,7 +67,7 @@ func (e *Examination) stuck(ctx context.Context, h holders, places []place) (fou
 	}
 	e.Add(level, "lines", fmt.Sprintf("%[1]s explain KEY, and look at the holder: if its handler hangs, %[1]s release KEY --fence N; if the key is a leader's, its standbys wait like that", e.Commands.Claimctl),
 		"the first in line waits for more than %s while the holder renews: %s%s", bound, several(stuck), others)
-	return true
+	return true, unread
 }
 
 // longLines returns the lines of held keys whose first has waited since before the given time,
@@ -123,18 +127,18 @@ func (e *Examination) standsBy(key string) bool {
 
 // renewed reports whether the leases of the holders were renewed of late. Of many it asks for
 // the first few.
-func (e *Examination) renewed(ctx context.Context, holders []etcdclaims.Info) bool {
+func (e *Examination) renewed(ctx context.Context, holders []etcdclaims.Info) (bool, error) {
 	const asked = 3
 	for _, i := range holders[:min(len(holders), asked)] {
 		if i.Lease == clientv3.NoLease || i.Kind == "zombie" {
-			return false // see claims
+			return false, nil // see claims
 		}
 		lease, err := LiveLease(ctx, e.etcd(), i.Lease)
 		if err != nil || lease == nil || Overdue(lease) {
-			return false
+			return false, err
 		}
 	}
-	return true
+	return true, nil
 }
 
 // Overdue reports whether the holder of a lease has missed a renewal: one is due when a third
