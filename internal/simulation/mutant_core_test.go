@@ -168,6 +168,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"line.go", "h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {", "h.Kind == kindSelf {"}},
 	},
 	{
+		name: "Reentrant callers in line that wait for their own client", seeds: 100,
+		edits: []edit{{"wait.go", "if a.opts.reentrant && c.shareable(a.key) {", "if false {"}},
+	},
+	{
 		name: "Reentrant that shares an ended claim", tests: "TestReentrantSharesNoEndedClaim",
 		edits: []edit{{"acquire.go", "t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()", "t.phase == phaseHeld"}},
 	},

@@ -82,6 +82,12 @@ func (w *world) newProcess(slot, number int) *process {
 	if w.plan.Seed%suspectRuns == 2 && slot < 4 {
 		p.wg.Go(func() { p.suspecting(p.random(9)) })
 	}
+	if w.plan.Seed%reentrantRuns == 3 && slot < 4 {
+		all := &handles{of: make(map[fencing.Token]*handle), callers: make(map[*caller]struct{})}
+		for i := range uint64(2) {
+			p.wg.Go(func() { p.entering(p.random(10+i), all) })
+		}
+	}
 	if w.queue != nil && slot < queueSlots {
 		p.openQueue()
 	}

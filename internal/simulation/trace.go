@@ -238,6 +238,15 @@ func (t *trace) ended(token fencing.Token, p *process) {
 	}
 }
 
+// goesOn notes that a term that has ended by the process's account has not ended.
+func (t *trace) goesOn(token fencing.Token) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.terms[token]; m.lost.IsZero() {
+		m.end = time.Time{}
+	}
+}
+
 // lost notes why a term was lost.
 func (t *trace) lost(token fencing.Token, p *process, why etcdclaims.Reason) {
 	if token.Key == sharedKey && !t.knows(token) {

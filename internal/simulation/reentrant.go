@@ -1,0 +1,161 @@
+package simulation
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// reentrantKey is a key whose claims the callers of a process share. These calls are not in
+// the history, which knows one release of a claim: the trace judges the claims as
+// others, from the first handle of a process to its last.
+const reentrantKey = "reentrant"
+
+// reentrantRuns is of how many runs one has that key.
+const reentrantRuns = 4
+
+// handles are what the callers of a process have of the key.
+type handles struct {
+	mu      sync.Mutex
+	of      map[fencing.Token]*handle
+	callers map[*caller]struct{} // that wait to share a claim
+}
+
+// handle is a claim of a process.
+type handle struct {
+	n     int // how many handles of it there are
+	since time.Time
+}
+
+// caller is a call with Reentrant.
+type caller struct{ since time.Time }
+
+// entering claims the key until the process ends.
+func (p *process) entering(rng *rand.Rand, all *handles) {
+	for p.ctx.Err() == nil {
+		p.pause(between(rng, 10*time.Millisecond, 8*time.Second))
+		if cl := p.enter(rng, all); cl != nil {
+			p.writeUnder(rng, cl, cl.Token(), 6*time.Second, time.Second)
+			if rng.IntN(2) == 0 {
+				p.enterAgain(rng, all, cl)
+			}
+			p.leave(rng, all, cl)
+		}
+	}
+}
+
+// enter makes one acquisition; nil if it was not granted.
+func (p *process) enter(rng *rand.Rand, all *handles) *etcdclaims.Claim {
+	opts := []etcdclaims.AcquireOption{etcdclaims.Reentrant()}
+	switch rng.IntN(8) {
+	case 0:
+		opts = opts[:0] // excludes the others
+	case 1:
+		opts = append(opts, etcdclaims.Note([]byte("note")))
+	case 2:
+		opts = append(opts, etcdclaims.TTL(p.second))
+	case 3:
+		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
+	}
+	if len(opts) > 0 {
+		defer all.wait()()
+	}
+	cl, err := p.acquireSome(rng, reentrantKey, opts)
+	if err != nil || p.dead.Load() {
+		return nil
+	}
+	all.enter(p, cl)
+	return cl
+}
+
+// enterAgain acquires the key while the caller has it: that waits for nobody.
+func (p *process) enterAgain(rng *rand.Rand, all *handles, outer *etcdclaims.Claim) {
+	if outer.Context().Err() != nil || p.dead.Load() {
+		return
+	}
+	ctx, cancel := p.within(rng, 40*time.Second)
+	defer cancel()
+	begin := time.Now()
+	inner, err := p.client.Acquire(ctx, reentrantKey, etcdclaims.Reentrant())
+	switch {
+	case p.dead.Load():
+	case err == nil:
+		p.w.count(countReentrant)
+		all.enter(p, inner)
+		p.leave(rng, all, inner)
+	case time.Since(begin) > time.Second && outer.Context().Err() == nil && p.w.ledger.healthy(p, begin, time.Now()):
+		p.w.fault("%s has %v, and did not get it again in %v: %v", p.name, outer.Token(), time.Since(begin), err)
+	default:
+		p.class("acquire", err)
+	}
+}
+
+// leave releases one handle.
+func (p *process) leave(rng *rand.Rand, all *handles, cl *etcdclaims.Claim) {
+	if p.dead.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
+	defer cancel()
+	all.leave(p, cl)
+	p.class("release", cl.Release(ctx))
+}
+
+// wait notes a call with Reentrant, until the returned function is called.
+func (h *handles) wait() (end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := &caller{since: time.Now()}
+	h.callers[c] = struct{}{}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.callers, c)
+	}
+}
+
+// enter notes that the process has one handle more.
+func (h *handles) enter(p *process, cl *etcdclaims.Claim) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	token := cl.Token()
+	if one := h.of[token]; one != nil {
+		one.n++
+		return
+	}
+	h.of[token] = &handle{n: 1, since: time.Now()}
+	if p.w.trace.knows(token) {
+		if cl.Check() == nil {
+			p.w.trace.goesOn(token) // this handle was there before the last one was released
+		}
+		return
+	}
+	p.w.trace.granted(token, p)
+	p.w.trace.believe(belief{p, token, cl.Check})
+}
+
+// leave notes that the process is about to release a handle. By then other callers of the
+// process share the claim: all that a renewal must have told that they may.
+func (h *handles) leave(p *process, cl *etcdclaims.Claim) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	token, now := cl.Token(), time.Now()
+	one := h.of[token]
+	for c := range h.callers {
+		since := c.since
+		if one.since.After(since) {
+			since = one.since
+		}
+		if now.Sub(since) > p.longest()/2+time.Second && cl.Context().Err() == nil && p.cleared.Load() == 0 && p.w.ledger.healthy(p, since, now) {
+			p.w.fault("%s has %v, and another of its callers has waited for %v to share it", p.name, token, now.Sub(since))
+		}
+	}
+	if one.n--; one.n == 0 {
+		delete(h.of, token)
+		p.w.trace.ended(token, p)
+	}
+}
