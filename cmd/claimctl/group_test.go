@@ -99,7 +99,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// An owner that is not on the list is shown with the label of its client.
+// An owner that is not on the list is shown with its name.
 func TestGroupUnlisted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

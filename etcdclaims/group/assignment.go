@@ -28,8 +28,8 @@ func (m MemberInfo) weight() int { return max(m.Weight, 1) }
 
 // Owner describes the owner of a slot.
 type Owner struct {
-	// Member is the name of the owner. It is empty if the slot has no owner. It is also
-	// empty if the owner left before the view was opened, and is still draining the slot.
+	// Member is the name of the owner, also if the owner has left the list or was replaced, and
+	// is still draining the slot. It is empty if the slot has no owner.
 	Member   string
 	Instance string // the owner's client; empty if the slot has no owner
 	Token    fencing.Token

@@ -89,7 +89,7 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 	m.mu.Unlock()
 	m.log.Error("slots cannot be claimed; the member is off the list", zap.Duration("for", pause))
 	m.leaveLines(nil)
-	m.wg.Go(func() { m.erase(claim, entry) })
+	m.wg.Go(func() { m.erase(claim, false, entry) })
 }
 
 // forgive makes the time count anew that the member has waited for slots. The mutex is

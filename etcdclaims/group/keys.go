@@ -19,6 +19,8 @@ import (
 //	member/<name>   a member that is there, on the lease of its claim
 //	away/<name>     a member whose slots are reserved, on a lease of Config.Away
 //	evicted/<name>  a member that was evicted, on a lease of that time
+//	process/<inst>  a process that is or was a member, on the lease of its entry: it can own
+//	                slots also when another process has its name, or it has left the list
 //
 // The claims of members and slots are group/<name>/member/<instance> and
 // group/<name>/slot/<number>. No group's name has a slash, so none of these is another's.
@@ -32,12 +34,14 @@ const (
 	dirMember  = "member/"
 	dirAway    = "away/"
 	dirEvicted = "evicted/"
+	dirProcess = "process/"
 )
 
 func (k keys) spec() string               { return k.root + "spec" }
 func (k keys) member(name string) string  { return k.root + dirMember + name }
 func (k keys) away(name string) string    { return k.root + dirAway + name }
 func (k keys) evicted(name string) string { return k.root + dirEvicted + name }
+func (k keys) process(inst string) string { return k.root + dirProcess + inst }
 func (k keys) claims() string             { return "group/" + k.group + "/" }
 func (k keys) claimOf(inst string) string { return k.claims() + "member/" + inst }
 func (k keys) slots() string              { return k.claims() + "slot/" }
@@ -62,9 +66,11 @@ type spec struct {
 	Slots   int    `json:"slots"`
 }
 
-// entry describes a member that is there, or away.
+// entry describes a member that is there, or away. One that is there has it also as the value
+// of its process.
 type entry struct {
 	Version  int       `json:"v"`
+	Name     string    `json:"name,omitempty"`     // of a member that is there
 	Claim    string    `json:"claim,omitempty"`    // of the member
 	Instance string    `json:"instance,omitempty"` // of its client
 	Weight   int       `json:"weight"`

@@ -17,6 +17,7 @@ type list struct {
 	revs     map[string]int64      // by name of the member that is there: revision of its entry
 	evicted  map[string]*EvictedError
 	reserved map[string]reservation // by name of the member that is away
+	process  map[string]MemberInfo  // by instance, also of those that are off the list
 	strange  []error                // entries that cannot be read
 	later    error                  // of a member whose entry is of a later version, and unknown
 }
@@ -32,6 +33,7 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 	l := list{
 		members: make(map[string]MemberInfo), revs: make(map[string]int64),
 		evicted: make(map[string]*EvictedError), reserved: make(map[string]reservation),
+		process: make(map[string]MemberInfo),
 	}
 	for _, kv := range kvs {
 		dir, name, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
@@ -56,6 +58,10 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 			}
 		case dirEvicted:
 			l.evicted[name] = readEviction(name, kv)
+		case dirProcess:
+			if e, err := readEntry(kv); err == nil && e.Name != "" && e.Instance == name {
+				l.process[e.Instance] = e.info(e.Name)
+			}
 		}
 	}
 	return l
@@ -89,6 +95,7 @@ func readEviction(name string, kv *mvccpb.KeyValue) *EvictedError {
 	return &EvictedError{Member: name, Reason: e.Reason, By: e.By, Until: e.Until}
 }
 
+// equal compares what plans are made of. Processes only give owners their names.
 func (l list) equal(other list) bool {
 	return maps.Equal(l.members, other.members) && maps.Equal(l.revs, other.revs) && maps.Equal(l.reserved, other.reserved) &&
 		maps.EqualFunc(l.evicted, other.evicted, func(a, b *EvictedError) bool { return *a == *b })

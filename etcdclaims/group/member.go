@@ -263,5 +263,5 @@ func (m *Member) run() {
 	}
 	<-left
 	m.wg.Wait()
-	m.erase(m.claim, m.tried, m.entry)
+	m.erase(m.claim, true, m.tried, m.entry)
 }

@@ -22,8 +22,8 @@ const evictTime = 2*successorTime + time.Second
 //
 // A member that works leaves with an *EvictedError, and hands over its slots. Slots
 // that it has not handed over after 5 s are taken from it: their claims are lost, and the
-// fences of the next owners refuse its later writes. Then Evict returns. A name for which
-// the view knows no process with slots is only kept off.
+// fences of the next owners refuse its later writes. Then Evict returns. That goes also for
+// slots of a process that has left the list, or was replaced, and has not given them up.
 //
 // If the error matches etcdclaims.ErrUnknown, or ctx has ended, the member may be
 // evicted. Calling again is safe. Evict fails if a later version of this package wrote the
@@ -42,7 +42,6 @@ func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration
 }
 
 func (v *View) evict(ctx context.Context, member, reason string, d time.Duration) error {
-	instances := v.instances(member)
 	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 	lease, err := v.claims.GrantLease(grant, d)
 	cancel()
@@ -52,7 +51,9 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 	evicted := v.keys.evicted(member)
 	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), time.Now().Add(d).UTC()})
 	var refused error
+	var entered *mvccpb.KeyValue
 	rev, err := v.amend(ctx, member, lease, func(have []*mvccpb.KeyValue) ([]clientv3.Op, error) {
+		entered = have[1]
 		if kv := have[0]; kv != nil && string(kv.Value) == mark {
 			return nil, nil // an earlier reply was lost
 		}
@@ -68,21 +69,22 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 	if refused != nil {
 		revoke(ctx, v.claims, lease)
 	}
-	if err != nil || len(instances) == 0 {
+	if err != nil {
 		return err
 	}
-	return v.expel(ctx, member, instances, reason, rev)
+	return v.expel(ctx, member, entered, reason, rev)
 }
 
-// instances returns the process that is the member, and the processes that own slots and
-// were the member when the view saw them last: earlier ones, and one that has taken itself
-// off the list.
-func (v *View) instances(member string) map[string]bool {
+// instances returns the process of an entry, and those that own slots and have the name in
+// the view: earlier ones, and one that has taken itself off the list.
+func (v *View) instances(member string, entered *mvccpb.KeyValue) map[string]bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out := make(map[string]bool)
-	if entry := v.members[member].Instance; entry != "" {
-		out[entry] = true
+	if entered != nil {
+		if e, err := readEntry(entered); err == nil && e.Instance != "" {
+			out[e.Instance] = true
+		}
 	}
 	for _, o := range v.owners {
 		if v.known[o.Instance].Name == member {
@@ -93,11 +95,21 @@ func (v *View) instances(member string) map[string]bool {
 }
 
 // expel waits until the processes of an evicted member have handed over their slots, and
-// then takes from them what they still have. rev is the revision of the eviction.
-func (v *View) expel(ctx context.Context, member string, instances map[string]bool, reason string, rev int64) error {
+// then takes from them what they still have. rev is the revision of the eviction, and entered
+// the entry that the member had then, or nil. The view can be older: it has to catch up first.
+func (v *View) expel(ctx context.Context, member string, entered *mvccpb.KeyValue, reason string, rev int64) error {
 	graceful, cancel := context.WithTimeout(ctx, evictTime)
 	defer cancel()
-	gone := func() bool { return !instances[v.members[member].Instance] && len(v.ownedBy(instances)) == 0 }
+	if err := v.until(graceful, func() bool { return v.rev >= rev }); err != nil && (ctx.Err() != nil || v.ctx.Err() != nil) {
+		return err
+	}
+	instances := v.instances(member, entered)
+	if len(instances) == 0 {
+		return nil
+	}
+	gone := func() bool {
+		return v.rev >= rev && !instances[v.members[member].Instance] && len(v.ownedBy(instances)) == 0
+	}
 	if err := v.until(graceful, gone); err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -244,7 +256,8 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 			}
 		}
 		resp, err = commit(ctx, claims.KV(), append(unused[:2:2], unchanged(k.root, resp.Header.Revision).WithPrefix()),
-			[]clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix(), clientv3.WithPrevKV())}, nil)
+			[]clientv3.Op{clientv3.OpDelete(k.root+dirProcess, clientv3.WithPrefix()), // on leases that are not the group's alone
+				clientv3.OpDelete(k.root, clientv3.WithPrefix(), clientv3.WithPrevKV())}, nil)
 		if err != nil {
 			return err
 		}

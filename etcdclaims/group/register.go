@@ -81,7 +81,7 @@ func (m *Member) register(ctx context.Context, again bool) error {
 		err = m.enter(ctx, claim, lease, rev, have, again)
 	}
 	if err != nil {
-		m.erase(claim, m.tried, m.entry)
+		m.erase(claim, !again, m.tried, m.entry)
 	}
 	return err
 }
@@ -160,7 +160,7 @@ func (m *Member) mayReplace(kv *mvccpb.KeyValue, again bool) error {
 func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clientv3.LeaseID, specRev int64, have namesake, again bool) error {
 	key := m.keys.member(m.cfg.Name)
 	value := encode(entry{
-		Version: valueVersion, Claim: claim.ID(), Instance: m.claims.Instance(), Weight: m.cfg.Weight,
+		Version: valueVersion, Name: m.cfg.Name, Claim: claim.ID(), Instance: m.claims.Instance(), Weight: m.cfg.Weight,
 		Address: m.cfg.Address, Zone: m.cfg.Zone, Since: time.Now().UTC(),
 	})
 	entered := func(rev int64) error {
@@ -188,7 +188,10 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 		}
 		cmps := append(claim.Held(), absent(m.keys.evicted(m.cfg.Name)), clientv3.Compare(clientv3.ModRevision(m.keys.spec()), "=", specRev),
 			unchanged(key, have.rev), unchanged(m.keys.away(m.cfg.Name), have.rev))
-		then := []clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(lease))}
+		then := []clientv3.Op{
+			clientv3.OpPut(key, value, clientv3.WithLease(lease)),
+			clientv3.OpPut(m.keys.process(m.claims.Instance()), value, clientv3.WithLease(lease)),
+		}
 		if newer(have.away) == nil {
 			then = append(then, clientv3.OpDelete(m.keys.away(m.cfg.Name), clientv3.WithPrevKV()))
 		}
@@ -197,7 +200,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 			return err
 		}
 		if resp.Succeeded {
-			m.wg.Go(func() { revoke(m.claims.Etcd().Ctx(), m.claims, leasesOf(resp.Responses[1:], clientv3.NoLease)...) })
+			m.wg.Go(func() { revoke(m.claims.Etcd().Ctx(), m.claims, leasesOf(resp.Responses[2:], clientv3.NoLease)...) })
 			return entered(resp.Header.Revision)
 		}
 		have = from(resp)
@@ -282,8 +285,8 @@ func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, 
 // then removes what such a request may have put before. The lease of an entry can outlive
 // the claim: other claims of the client share it. So erase tries for as long as a lease
 // lasts, in the background after 5 s. The values are those that may have been put: the
-// member may have another entry by then.
-func (m *Member) erase(claim *etcdclaims.Claim, values ...string) {
+// member may have another entry by then. ended is set if the process owns no slots any more.
+func (m *Member) erase(claim *etcdclaims.Claim, ended bool, values ...string) {
 	m.release(claim)
 	m.mu.Lock()
 	life := m.life
@@ -294,9 +297,14 @@ func (m *Member) erase(claim *etcdclaims.Claim, values ...string) {
 		defer close(removed)
 		defer cancel()
 		for _, value := range slices.Compact(values) {
-			if value != "" {
-				_, _ = m.remove(ctx, value, []clientv3.Op{clientv3.OpDelete(m.keys.member(m.cfg.Name))}, nil)
+			if value == "" {
+				continue
 			}
+			var also []clientv3.Op
+			if process := m.keys.process(m.claims.Instance()); ended {
+				also = append(also, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(process), "=", value)}, []clientv3.Op{clientv3.OpDelete(process)}, nil))
+			}
+			_, _ = m.remove(ctx, value, append(also, clientv3.OpDelete(m.keys.member(m.cfg.Name))), also)
 		}
 	}()
 	timer := time.NewTimer(readTimeout)

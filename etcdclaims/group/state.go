@@ -100,6 +100,9 @@ func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, e
 			s.Slots = have.Slots
 			continue
 		}
+		if dir+"/" == dirProcess {
+			continue
+		}
 		m := byName[name]
 		if m == nil {
 			m = &MemberState{MemberInfo: MemberInfo{Name: name}}
@@ -150,7 +153,7 @@ func (s State) Assign(held iter.Seq[etcdclaims.Info]) Assignment {
 			owners[slot] = Owner{Instance: i.Instance, Token: fencing.Token{Key: i.Key, Fence: i.Fence}}
 		}
 	}
-	known := make(map[string]MemberInfo)
+	known := maps.Clone(s.list.process)
 	for _, m := range s.list.members {
 		if m.Instance != "" {
 			known[m.Instance] = m

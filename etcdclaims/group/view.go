@@ -213,6 +213,7 @@ func (v *View) readMembers() (rev int64, err error) {
 	defer v.mu.Unlock()
 	first := v.rev == 0
 	v.rev = rev
+	maps.Copy(v.known, l.process)
 	if !first && l.equal(v.list) {
 		return rev, nil
 	}
@@ -221,6 +222,9 @@ func (v *View) readMembers() (rev int64, err error) {
 	}
 	v.list, v.listed = l, now
 	present := make(map[string]bool)
+	for instance := range l.process {
+		present[instance] = true
+	}
 	for _, m := range l.members {
 		if m.Instance == "" {
 			continue

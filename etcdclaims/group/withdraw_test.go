@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -123,25 +124,128 @@ func TestReplacesWithdrawnMember(t *testing.T) {
 // If it does not hear of the eviction, they are taken from it.
 func TestEvictsWithdrawnMember(t *testing.T) {
 	t.Parallel()
-	for _, hears := range []bool{true, false} {
-		t.Run(fmt.Sprintf("it hears=%v", hears), func(t *testing.T) {
-			t.Parallel()
-			virtually(t, func(w *world) {
-				const slots = 8
-				b, v := w.withdrawn(slots)
-				w.join(config("a", slots))
-				if !hears {
-					b.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseReply: true})
-					b.host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, LoseReply: true}) // its reads of the list
-				}
-				w.ok(v.Evict(w.Context(), "b", "deaf", time.Hour))
-				w.within(sec, "a owns the slots", func() bool { return counts(v)["a"] == slots-1 })
-				if hears {
-					w.wantErr(b.Err(), group.ErrEvicted)
-					w.noOverlap()
-				}
-				w.history(slots)
+	for _, late := range []bool{false, true} {
+		for _, hears := range []bool{true, false} {
+			t.Run(fmt.Sprintf("late view=%v, it hears=%v", late, hears), func(t *testing.T) {
+				t.Parallel()
+				virtually(t, func(w *world) {
+					const slots = 8
+					b, v := w.withdrawn(slots)
+					w.join(config("a", slots))
+					if !hears {
+						b.deafen()
+					}
+					if late {
+						v = w.view() // as claimctl opens one
+					}
+					w.ok(v.Evict(w.Context(), "b", "deaf", time.Hour))
+					w.within(sec, "a owns the slots", func() bool { return counts(v)["a"] == slots-1 })
+					if hears {
+						w.wantErr(b.Err(), group.ErrEvicted)
+						w.noOverlap()
+					}
+					w.history(slots)
+				})
 			})
-		})
+		}
 	}
+}
+
+// deafen makes a process hear nothing of the group. It still renews its claims.
+func (p *process) deafen() {
+	p.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseReply: true})
+	p.host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, LoseReply: true}) // its reads of the list
+	p.host.Break()
+}
+
+// A process that was replaced, and has not heard of it, loses its slots when its name is
+// evicted, also through a view that was opened afterwards.
+func TestEvictsReplacedProcess(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 6
+		w.join(config("a", slots))
+		b := w.join(config("b", slots))
+		v := w.view()
+		w.within(10*sec, "balanced", func() bool { return balanced(v) })
+		b.deafen()
+		again := w.join(config("b", slots))
+		time.Sleep(10 * sec)
+		late := w.view()
+		if n := counts(late)["b"]; n != slots/2 {
+			t.Errorf("b owns %d slots in a view that was opened later", n)
+		}
+		w.ok(late.Evict(w.Context(), "b", "test", time.Hour))
+		w.within(sec, "a owns the slots", func() bool { return counts(late)["a"] == slots })
+		w.wantErr(again.Err(), group.ErrEvicted)
+		w.history(slots)
+	})
+}
+
+// A view that has not heard of a member yet takes the slots of the member all the same.
+func TestEvictsThroughOldView(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots = 6
+		w.join(config("a", slots))
+		host := w.server.Host(w.T)
+		v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
+		w.ok(err)
+		w.Cleanup(v.Close)
+		w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		time.Sleep(5 * sec)
+		deaf := host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseReply: true})
+		host.Break()
+		b := w.join(config("b", slots))
+		w.within(5*sec, "b has slots", func() bool { return counts(b.View())["b"] == slots/2 })
+		b.deafen()
+		if listed(v, "b") {
+			t.Fatal("the view has heard of b")
+		}
+		w.ok(v.Evict(w.Context(), "b", "test", time.Hour))
+		deaf.Remove()
+		now := w.view()
+		w.within(sec, "a owns the slots", func() bool { return counts(now)["a"] == slots })
+		w.history(slots)
+	})
+}
+
+// A process leaves nothing behind once it has left. Remove removes what one has left that is
+// off the list, and does not end its lease.
+func TestProcessIsForgotten(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		processes := func() (n int) {
+			resp, err := w.server.Admin().Get(w.Context(), "/etcdclaims/group/", prefixKeys...)
+			w.ok(err)
+			for _, kv := range resp.Kvs {
+				if strings.Contains(string(kv.Key), "/process/") {
+					n++
+				}
+			}
+			return n
+		}
+		a := w.join(config("a", 2))
+		kept, err := a.claims.TryAcquire(w.Context(), "other")
+		w.ok(err)
+		if n := processes(); n != 1 {
+			t.Errorf("%d processes", n)
+		}
+		root := w.root()
+		value, err := w.server.Admin().Get(w.Context(), root+"process/"+a.claims.Instance())
+		w.ok(err)
+		w.ok(a.Leave(w.Context()))
+		if n := processes(); n != 0 {
+			t.Errorf("%d processes have left nothing but a key", n)
+		}
+		kv := value.Kvs[0]
+		_, err = w.server.Admin().Put(w.Context(), string(kv.Key), string(kv.Value), clientv3.WithLease(clientv3.LeaseID(kv.Lease)))
+		w.ok(err)
+		w.ok(group.Remove(w.Context(), a.claims, "g"))
+		if n := processes(); n != 0 {
+			t.Errorf("%d processes", n)
+		}
+		time.Sleep(ttl)
+		w.ok(kept.Check())
+	})
 }

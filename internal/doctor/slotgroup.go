@@ -115,12 +115,13 @@ type SlotMember struct {
 // AllMembers returns the members by name, and then the owners that are not on the list.
 func (g SlotGroup) AllMembers() []SlotMember {
 	others := make(map[string]*SlotMember) // by instance: all owners at first
-	for _, i := range g.held {
+	for slot, i := range g.held {
 		if !i.Held {
 			continue
 		}
 		if others[i.Instance] == nil {
-			others[i.Instance] = &SlotMember{MemberInfo: group.MemberInfo{Name: i.Owner, Instance: i.Instance}, State: StateUnlisted}
+			name := cmp.Or(g.Assigned.Owners[slot].Member, i.Owner)
+			others[i.Instance] = &SlotMember{MemberInfo: group.MemberInfo{Name: name, Instance: i.Instance}, State: StateUnlisted}
 		}
 		others[i.Instance].Owns++
 	}

@@ -68,7 +68,7 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "failed join that leaves its entry", of: "etcdclaims/group", tests: "TestFailedJoinLeavesNoEntry",
-		edits: []edit{{"etcdclaims/group/register.go", "\tif err != nil {\n\t\tm.erase(claim, m.tried, m.entry)\n\t}\n\treturn err", "\treturn err"}},
+		edits: []edit{{"etcdclaims/group/register.go", "\tif err != nil {\n\t\tm.erase(claim, !again, m.tried, m.entry)\n\t}\n\treturn err", "\treturn err"}},
 	},
 	{
 		name: "deaf member that stays on the list", of: "etcdclaims/group", tests: "TestDeafMember",
