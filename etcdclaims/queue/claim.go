@@ -103,7 +103,9 @@ func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
 // refused: the queue is paused, or the session's generation is another.
 //
 // A key of an item that this session has already is a second one, as a restore of some keys
-// leaves. It is removed, so that the item is not taken twice.
+// leaves. It is removed, so that the item is not taken twice. If another session has the item,
+// no condition can refuse the second key: what says so stands below that session. A key for
+// each taken item would, and would cost each claim and each ending a write.
 func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (leases []*Lease, refused bool, err error) {
 	defer s.begin()()
 	now := time.Now().UTC()

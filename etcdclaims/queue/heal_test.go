@@ -183,6 +183,40 @@ func TestItemWithTwoKeys(t *testing.T) {
 	}
 }
 
+// No request of the package leaves a second key. If one is put while another process has the
+// item, it is taken as documented: once for each process, with a greater fence, and nothing of
+// the item is left when both have completed it.
+func TestSecondKeyOfAnotherProcess(t *testing.T) {
+	for name, move := range map[string]func(w *world, q *queue.Queue){
+		"where it was enqueued": func(*world, *queue.Queue) {},
+		"where it was before it moved": func(w *world, q *queue.Queue) {
+			w.ok(q.SetPriority(w.Context(), "a", 50))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				q, other := w.queue(queue.Config{}), w.queue(queue.Config{})
+				w.enqueue(q, "a")
+				old, err := w.server.Admin().Get(w.Context(), w.under("/ready/")[0])
+				w.ok(err)
+				move(w, q)
+				first := w.claim(q)
+				w.want(len(w.tryClaim(other, 1)), 0)
+				_, err = w.server.Admin().Put(w.Context(), string(old.Kvs[0].Key), string(old.Kvs[0].Value))
+				w.ok(err)
+				second := w.claim(other)
+				w.want(second.ID(), "a")
+				w.want(second.Token().Fence > first.Token().Fence, true)
+				w.want(len(w.tryClaim(q, 1))+len(w.tryClaim(other, 1)), 0)
+				w.ok(second.Complete(w.Context()))
+				w.ok(first.Complete(w.Context()))
+				time.Sleep(2 * time.Minute)
+				w.want(len(w.under("/taken/"))+len(w.under("/index/ready/"))+len(w.under("/dead/")), 0)
+			})
+		})
+	}
+}
+
 // A taken key that no lease is of, as a restore of some keys leaves one, does not keep its item
 // from being claimed.
 func TestTakenKeyOfNoLease(t *testing.T) {
