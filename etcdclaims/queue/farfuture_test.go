@@ -35,6 +35,8 @@ func TestFarFuture(t *testing.T) {
 				time.Sleep(5 * sec)
 				w.want(len(w.tryClaim(q, 1)), 0)
 				w.want(w.look(q, "a").Where, queue.Later)
+				time.Sleep(time.Minute) // the keeper finds it where it is, and puts no second key
+				w.want(len(w.under("/index/later/"))+len(w.under("/index/ready/")), 1)
 			})
 		})
 	}
