@@ -315,6 +315,9 @@ func (a *attempt) send(ctx context.Context, r txn.Request) (*clientv3.TxnRespons
 	if rev == 0 && a.answered {
 		return nil, 0, txn.Failed(err)
 	}
+	if rev == 0 && a.work != nil {
+		a.undo() // the claim may have come and gone, and the record of it would stay
+	}
 	return nil, rev, nil
 }
 

@@ -89,19 +89,16 @@ func (w *workPlan) claimed(a *attempt) record {
 	return r
 }
 
-// restore puts the record back as it was before the attempt, and adds the fence to that of an
-// orphan: it was the revision of the record, which is another then.
-func (w *workPlan) restore(key string) clientv3.Op {
-	if w.prev == nil {
-		return clientv3.OpDelete(key)
-	}
-	raw := w.raw
+// restored returns the record as it was before the attempt, or "" if there was none. To
+// that of an orphan it adds the fence: it was the revision of the record, which is
+// another when it is put back.
+func (w *workPlan) restored() string {
 	var r record
-	if w.prev.State == StateClaimed && json.Unmarshal([]byte(raw), &r) == nil && r.Fence == 0 {
+	if w.prev != nil && w.prev.State == StateClaimed && json.Unmarshal([]byte(w.raw), &r) == nil && r.Fence == 0 {
 		r.Fence = w.prev.Fence
-		raw = r.encode()
+		return r.encode()
 	}
-	return clientv3.OpPut(key, raw, clientv3.WithLease(w.lease))
+	return w.raw
 }
 
 // prepare admits the work and finds a lease for the record of the attempt.
@@ -151,6 +148,14 @@ func (c *Client) admitWork(ctx context.Context, key string, w *workPlan) error {
 // admitOrphan is admitWork for work that is an orphan, or this client's own to be
 // superseded.
 func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error {
+	if u := c.keys.undo(w.prev.Claim); u != nil {
+		// It is of an attempt of this client's that nobody has had, and will be as it was before.
+		if err := u.wait(ctx); err != nil {
+			return err
+		}
+		w.rev = -1 // of no record: it is read anew
+		return nil
+	}
 	if t := c.keys.term(key); w.opts.supersede && t != nil && t.id == w.prev.Claim {
 		if w.prev.AtMostOnce {
 			return &HeldError{Info: t.info()}

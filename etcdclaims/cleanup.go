@@ -107,7 +107,7 @@ func (c *Client) runCleanup(ch *cleanup) bool {
 	ctx, cancel := txn.WithSendTimer(c.io, c.store.timeout)
 	defer cancel()
 	err := ch.do(ctx)
-	if err == nil || ch.s.gone(ctx, err, true) {
+	if err == nil || !ch.outlives && ch.s.gone(ctx, err, true) {
 		return true
 	}
 	if !ch.logged && c.io.Err() == nil && !errors.Is(err, errOthersFirst) {

@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -32,6 +33,16 @@ func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID, opts ...cl
 	return roundTrip(ctx, c.store, RequestLeaseTTL, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return c.lease.TimeToLive(ctx, id, opts...)
 	})
+}
+
+// leaseGone reports whether there is no such lease, and with it no key that was on it. A
+// lease whose time is over, and that etcd has not ended yet, is there.
+func (c *Client) leaseGone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
+	resp, err := c.timeToLive(ctx, id)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return true, nil
+	}
+	return err == nil && resp.TTL < 0 && resp.GrantedTTL == 0, err
 }
 
 // keepAlive renews a lease, in one attempt that the context bounds. It returns

@@ -16,6 +16,7 @@ type registry struct {
 	waitedOn map[string]bool              // keys that the client had to wait for
 	underWay map[string]int               // by claim id: attempts, and terms that a cleanup gives up
 	takings  map[string]map[string]taking // of those, by claim id and key
+	undos    map[string]*undoing          // by claim id: of attempts at work
 }
 
 // mostRecords is how many records are remembered of keys that the client no longer shares.
@@ -33,6 +34,7 @@ func newRegistry() registry {
 	return registry{
 		terms: make(map[string]*term), shared: make(map[string]recordOf),
 		underWay: make(map[string]int), takings: make(map[string]map[string]taking),
+		undos: make(map[string]*undoing),
 	}
 }
 
@@ -213,6 +215,28 @@ func (r *registry) isUnderWay(claim string) bool {
 	defer r.mu.Unlock()
 	_, registered := r.underWay[claim]
 	return registered
+}
+
+// addUndo registers the undo of an attempt at work. It may not be the first of that attempt.
+func (r *registry) addUndo(u *undoing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.undos[u.a.id] = u
+}
+
+func (r *registry) removeUndo(u *undoing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.undos[u.a.id] == u {
+		delete(r.undos, u.a.id)
+	}
+}
+
+// undo returns the undo of the claim that is under way, or nil.
+func (r *registry) undo(claim string) *undoing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.undos[claim]
 }
 
 // contended reports whether the client had to wait for the key when it last asked

@@ -3,13 +3,10 @@ package etcdclaims
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -109,74 +106,21 @@ func (a *attempt) drop() []clientv3.Op {
 // yet put, so that a shared lease never keeps alive a claim that nobody has.
 func (a *attempt) undo() {
 	a = a.copied()
-	st := a.s.c.store
-	own := st.layout.own(a.key)
-	drop := a.drop()
-	gone := a.strayNote() // if the claim is not there, or not any more
-	var restore txn.Request
-	build := func(before clientv3.Op) (r txn.Request) {
-		work := st.layout.work(a.key)
-		drop, gone := slices.Clone(drop), slices.Clone(gone)
-		if a.work != nil {
-			// An attempt that nobody knew of must not count, even if its lease, and
-			// the claim with it, is gone before it can be undone.
-			unclaimed := []clientv3.Cmp{
-				clientv3.Compare(clientv3.CreateRevision(own), "=", 0),
-				clientv3.Compare(clientv3.Value(work), "=", a.record),
-			}
-			restore = txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Of(unclaimed, []clientv3.Op{before}, nil)}
-			drop, gone = append(drop, before), append(gone, clientv3.OpTxn(unclaimed, []clientv3.Op{before}, nil))
-		}
-		if a.enqueues {
-			left := []clientv3.Op{clientv3.OpDelete(a.place()), clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
-			drop, gone = append(drop, left...), append(gone, left...)
-		}
-		if a.slots != nil {
-			read := []clientv3.Op{a.slots.readAll(st.layout)}
-			drop, gone = append(read, drop...), append(read, gone...)
-		}
-		r = txn.Request{Key: a.lineKey(), Also: a.alsoKeys(), Urgent: true, In: txn.Of(a.hasKey(), drop, gone)}
-		if a.work == nil && !a.readsRecord() {
-			r.Beside = txn.TakesBack
-		}
-		if a.unsure && !a.answered {
-			r.Void = &txn.Void{Ticket: a.ticket, Lease: a.s.id}
-		}
-		return r
-	}
-	var r txn.Request
-	before, onLease := clientv3.Op{}, false
+	u := &undoing{a: a, own: a.s.c.store.layout.own(a.key), done: make(chan struct{})}
 	if a.work != nil {
-		before, onLease = a.work.restore(st.layout.work(a.key)), a.work.lease != clientv3.NoLease
+		u.work, u.before, u.lease = a.s.c.store.layout.work(a.key), a.work.restored(), a.work.lease
+		a.s.c.keys.addUndo(u)
 	}
-	if r = build(before); r.Void != nil {
+	u.build()
+	if u.all.Void != nil {
 		a.s.voided(a.ticket)
 	}
 	a.s.c.addCleanup(&cleanup{s: a.s, shelf: a.shelf, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
-		resp, err := st.Do(ctx, r)
-		if err == nil && a.slots != nil {
-			err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)
-		}
-		if errors.Is(err, rpctypes.ErrNoSpace) && a.unsure {
-			// Nothing may be put, not even by the branch that is not taken:
-			// delete now, and make void when there is space.
-			if _, derr := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: &pb.TxnRequest{Compare: r.In.Compare, Success: r.In.Success}}); derr != nil && a.work == nil {
-				err = derr
-			}
-		}
-		if a.work != nil && errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			if !a.s.gone(ctx, err, onLease) {
-				// The record before was on that lease, and would be forgotten by now.
-				r, onLease = build(clientv3.OpDelete(st.layout.work(a.key))), false
-				_, err = st.Do(ctx, r)
-			} else if _, err = st.Do(ctx, restore); errors.Is(err, rpctypes.ErrLeaseNotFound) {
-				r, onLease = build(clientv3.OpDelete(st.layout.work(a.key))), false
-				_, err = st.Do(ctx, restore)
-			}
-		}
+		err := u.do(ctx)
 		if err == nil {
 			a.s.c.log.Debug("claim undone", zap.String("key", a.key), zap.String("claim", a.id))
 		}
+		u.settle(err)
 		return err
 	}})
 }

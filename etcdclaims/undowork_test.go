@@ -1,0 +1,160 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc/codes"
+)
+
+// record returns the record of work as etcd has it, or nil.
+func (w *world) record(key string) *mvccpb.KeyValue {
+	w.Helper()
+	return rawKV(w.T, w.raw, w.prefix+"work/"+key)
+}
+
+// An attempt at work that nobody knows of is undone in the background, and meanwhile leases
+// end: that of the client's claims, that of the record before, or both. The record before is
+// there again in the end, however it ends: without it work that is at most once runs twice.
+func TestUndoOfWorkWithoutALease(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, tt := range map[string]struct {
+		before, after []claimtest.Kind // whose replies are errors during the call, and for 4 s after it
+		gone          func(w *world, owner *etcdclaims.Client)
+		moved         bool // to the lease of the attempt
+	}{
+		"of the claim": {
+			gone: func(w *world, _ *etcdclaims.Client) { w.server.Revoke(w.T, w.own("k")) },
+		},
+		"of the claim, which the client cannot see": {
+			after: []claimtest.Kind{claimtest.KeepAlive},
+			gone:  func(w *world, _ *etcdclaims.Client) { w.server.Revoke(w.T, w.own("k")) },
+		},
+		// Its owner sees a lease without records.
+		"of the record": {
+			gone: func(w *world, owner *etcdclaims.Client) { noErr(w.T, owner.Close(ctx)) }, moved: true,
+		},
+		"of the record, and the session is given up while its lease lasts": {
+			before: []claimtest.Kind{claimtest.KeepAlive},
+			after:  []claimtest.Kind{claimtest.KeepAlive},
+			gone: func(w *world, owner *etcdclaims.Client) {
+				noErr(w.T, owner.Close(ctx))
+				time.Sleep(8 * sec)
+			}, moved: true,
+		},
+		"of both": {
+			gone: func(w *world, owner *etcdclaims.Client) {
+				noErr(w.T, owner.Close(ctx))
+				w.server.Revoke(w.T, w.own("k"))
+			}, moved: true,
+		},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			owner := w.peer()
+			noErr(t, failing(ctx, tryBegin(t, owner, "k", etcdclaims.AtMostOnce()), etcdclaims.Permanent(errors.New("boom"))))
+			before := w.record("k")
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			host.Inject(claimtest.Fault{On: claimtest.Watch, DelayReply: 10 * sec, Times: -1}) // the client learns of nothing by its watch
+			noErr(t, tryBegin(t, c, "warm").Complete(ctx))
+			tryClaim(t, c, "busy")
+			lose := func(kinds []claimtest.Kind) {
+				for _, kind := range kinds {
+					host.Inject(claimtest.Fault{On: kind, LoseReply: true, Code: codes.Unavailable, Times: -1})
+				}
+			}
+			lose(tt.before)
+			// The first attempt learns of the record, the second is lost.
+			lost := []*claimtest.Injection{host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", Skip: 1, LoseReply: true, Times: -1})}
+			for _, kind := range []claimtest.Kind{claimtest.Resolve, claimtest.Undo} {
+				lost = append(lost, host.Inject(claimtest.Fault{On: kind, LoseRequest: true, Code: codes.Unavailable, Times: -1}))
+			}
+			short, cancel := context.WithTimeout(ctx, 3*sec)
+			defer cancel()
+			_, err := c.TryBegin(short, "k", etcdclaims.AtMostOnce(), etcdclaims.Again())
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			if now := w.record("k"); now.ModRevision == before.ModRevision {
+				t.Fatal("the attempt was not carried out")
+			}
+			attempt := w.record("k").Lease
+			lose(tt.after)
+			tt.gone(w, owner)
+			for _, f := range lost {
+				f.Remove()
+			}
+			time.Sleep(4 * sec)
+			host.RemoveFaults()
+			time.Sleep(30 * sec)
+			now, on := w.record("k"), before.Lease
+			if tt.moved {
+				on = attempt
+			}
+			if now == nil || string(now.Value) != string(before.Value) || now.Lease != on {
+				t.Errorf("the record is %v\nit was %v, on lease %x", now, before, on)
+			}
+			_, err = w.peer().TryBegin(ctx, "k", etcdclaims.AtMostOnce())
+			wantIs(t, err, etcdclaims.ErrDead)
+		})
+	}
+}
+
+// If the lease of a claim ends before its client knows that it has it, the record that is left
+// is no orphan to this client: the attempt does not count, and work that is at most once is
+// not buried unrun.
+func TestOwnAttemptThatIsGoneIsNoOrphan(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, call := range map[string]func(c *etcdclaims.Client) (*etcdclaims.Work, error){
+		"TryBegin": func(c *etcdclaims.Client) (*etcdclaims.Work, error) {
+			return c.TryBegin(ctx, "k", etcdclaims.AtMostOnce())
+		},
+		"Begin": func(c *etcdclaims.Client) (*etcdclaims.Work, error) {
+			return c.Begin(ctx, "k", etcdclaims.AtMostOnce())
+		},
+		"TryBegin again": func(c *etcdclaims.Client) (*etcdclaims.Work, error) {
+			short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+			defer cancel()
+			if _, err := c.TryBegin(short, "k", etcdclaims.AtMostOnce()); !errors.Is(err, etcdclaims.ErrUnknown) {
+				return nil, err
+			}
+			time.Sleep(600 * time.Millisecond)
+			return c.TryBegin(ctx, "k", etcdclaims.AtMostOnce())
+		},
+	} {
+		for _, way := range []string{"revoked", "released by an operator"} {
+			virtualCase(t, name+", "+way, func(t *testing.T, w *world) {
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				noErr(t, tryBegin(t, c, "warm").Complete(ctx))
+				host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k", LoseReply: true})
+				slow := claimtest.Fault{DelayRequest: sec, Times: -1}
+				for _, slow.On = range []claimtest.Kind{claimtest.Resolve, claimtest.Undo} {
+					host.Inject(slow)
+				}
+				time.AfterFunc(800*time.Millisecond, func() {
+					if way == "revoked" {
+						w.server.Revoke(t, w.own("k"))
+					} else {
+						w.server.Delete(t, w.own("k"))
+					}
+				})
+				work, err := call(c)
+				if err != nil {
+					t.Fatalf("%v; the record is %v", err, w.record("k"))
+				}
+				if p, ok := work.Previous(); work.Attempt() != 1 || ok {
+					t.Errorf("attempt %d after %+v", work.Attempt(), p)
+				}
+				noErr(t, work.Complete(ctx))
+				time.Sleep(5 * sec)
+				if r, _, err := c.Record(ctx, "k"); err != nil || r.State != etcdclaims.StateDone || r.Attempt != 1 {
+					t.Errorf("the record is %+v, %v", r, err)
+				}
+			})
+		}
+	}
+}
