@@ -26,6 +26,8 @@ type workPlan struct {
 	anew       bool   // done or dead work is begun again: its attempts count from here
 	shelf      *shelf // that the record of the attempt is put on
 	superseded bool   // the attempt took the work over from this client's own
+
+	undoing *undoing // of the call's last attempt that is undone, or nil
 }
 
 // changed takes over a record that differs from what was known of it.
@@ -256,6 +258,10 @@ func (c *Client) TryBegin(ctx context.Context, key string, opts ...WorkOption) (
 // Begin does what TryBegin does, but waits in line while the key is held, as
 // Acquire does, also across the loss of the client's session. It does not wait
 // for the next attempt of failed work: it returns ErrWaiting.
+//
+// If the outcome of an attempt stays unknown because etcd does not answer, Begin
+// waits until that attempt is undone, and makes another. The first does not count.
+// With Then it returns ErrUnknown, since operations are not undone.
 func (c *Client) Begin(ctx context.Context, key string, opts ...WorkOption) (*Work, error) {
 	return c.begin(ctx, key, opts, c.wait)
 }

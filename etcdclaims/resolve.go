@@ -109,6 +109,7 @@ func (a *attempt) undo() {
 	u := &undoing{a: a, own: a.s.c.store.layout.own(a.key), done: make(chan struct{})}
 	if a.work != nil {
 		u.work, u.before, u.lease = a.s.c.store.layout.work(a.key), a.work.restored(), a.work.lease
+		a.work.undoing = u
 		a.s.c.keys.addUndo(u)
 	}
 	u.build()

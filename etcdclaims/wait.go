@@ -77,14 +77,22 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 
 // waitOn is waitOnce, and goes on with another attempt, at the end of the line, if the
 // session that it waited with is lost, or if the outcome stays unknown: that attempt is
-// undone. Not so for work, whose attempts count, and for operations of the caller, which
-// are not undone.
+// undone. Not so for operations of the caller, which are not undone.
 func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	t, again, err = c.waitOnce(ctx, s, key, o, w)
-	if t == nil && !again && err != nil && wire.ContextError(ctx) == nil {
-		again = goesOn(err, o) || isOpen(err) && w == nil && len(o.ops) == 0
+	if t != nil || again || err == nil || wire.ContextError(ctx) != nil {
+		return t, again, err
 	}
-	return t, again, err
+	if len(o.ops) > 0 || !isOpen(err) {
+		return nil, goesOn(err, o), err
+	}
+	if w != nil && w.undoing != nil {
+		// Attempts at work count, so the next one begins when that one never was.
+		if cause := w.undoing.wait(ctx); cause != nil {
+			return nil, false, fmt.Errorf("%w (%w)", err, cause)
+		}
+	}
+	return nil, true, err
 }
 
 // goesOn reports whether a waiter that has lost its session may wait with another.

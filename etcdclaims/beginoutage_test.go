@@ -1,0 +1,138 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// waitingBegins are the calls that wait for work and run f under it.
+var waitingBegins = map[string]func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error{
+	"Begin": func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error {
+		work, err := c.Begin(ctx, key, opts...)
+		if err != nil {
+			return err
+		}
+		f(work)
+		return work.Complete(context.Background())
+	},
+	"RunWork": func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error {
+		return c.RunWork(ctx, key, func(_ context.Context, work *etcdclaims.Work) error {
+			f(work)
+			return nil
+		}, opts...)
+	},
+	"RunOnce": func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error {
+		_, first, err := c.RunOnce(ctx, key, func(context.Context) ([]byte, error) {
+			f(nil)
+			return nil, nil
+		}, opts...)
+		if err == nil && !first {
+			return errors.New("the work was done already")
+		}
+		return err
+	},
+}
+
+// Begin without a deadline waits through an outage of etcd that begins while a request of its
+// own is under way, as Acquire does. It begins the work once, as its first attempt: an
+// attempt that nobody knew of does not count, and is no reason to bury the work.
+func TestBeginInAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, begin := range waitingBegins {
+		for _, kind := range []claimtest.Kind{claimtest.Acquire, claimtest.Enqueue, claimtest.Advance} {
+			for _, carriedOut := range []bool{false, true} {
+				for _, outage := range []time.Duration{9 * sec, 14 * sec, 40 * sec} {
+					virtualCase(t, fmt.Sprintf("%s, %s, carried out %v, %v", name, kind, carriedOut, outage), func(t *testing.T, w *world) {
+						c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+						other := w.peer()
+						noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
+						tryClaim(t, c, "busy")
+						switch kind {
+						case claimtest.Enqueue: // the key was contended
+							w.joined(c, "k")
+						case claimtest.Advance: // the caller is in line
+							held := tryClaim(t, other, "k")
+							time.AfterFunc(sec, func() { release(t, held) })
+						}
+						lost := host.Inject(claimtest.Fault{On: kind, Key: "k", LoseReply: carriedOut, LoseRequest: !carriedOut, Saw: func(any) {
+							host.CutReplies()
+							time.AfterFunc(outage, host.Heal)
+						}})
+						calls := 0
+						ctx, cancel := context.WithTimeout(context.Background(), outage+20*sec)
+						defer cancel()
+						err := begin(ctx, c, "k", func(work *etcdclaims.Work) {
+							calls++
+							if work != nil {
+								w.ours(work.Claim)
+							}
+						}, etcdclaims.AtMostOnce())
+						r, ok, rerr := other.Record(context.Background(), "k")
+						if err != nil || calls != 1 || rerr != nil || !ok || r.State != etcdclaims.StateDone || r.Attempt != 1 {
+							t.Errorf("called %d times, %v; the record is %+v, %v", calls, err, r, rerr)
+						}
+						if lost.Hits() != 1 {
+							t.Errorf("%d requests lost", lost.Hits())
+						}
+						time.Sleep(15 * sec) // for a lease that was given up in the outage
+						w.closeClean(c, other)
+					})
+				}
+			}
+		}
+	}
+}
+
+// If the context ends in the outage, the outcome is open, and what may have been begun is
+// undone once etcd is back.
+func TestBeginIsCancelledInAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, patience := range []time.Duration{6 * sec, 30 * sec} {
+		virtualCase(t, patience.String(), func(t *testing.T, w *world) {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
+			host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true, Saw: func(any) { host.CutReplies() }})
+			time.AfterFunc(40*sec, host.Heal)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			_, err := c.Begin(ctx, "k", etcdclaims.AtMostOnce())
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			wantIs(t, err, context.DeadlineExceeded)
+			time.Sleep(time.Minute)
+			if r, ok, err := c.Record(context.Background(), "k"); ok || err != nil {
+				t.Errorf("the record of an attempt that nobody has: %+v, %v", r, err)
+			}
+			w.closeClean(c)
+		})
+	}
+}
+
+// Operations given with Then are not undone, so a Begin with them does not go on: they are
+// carried out once, or not at all.
+func TestBeginWithThenInAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, carriedOut := range []bool{false, true} {
+		virtualCase(t, fmt.Sprint("carried out ", carriedOut), func(t *testing.T, w *world) {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			noErr(t, tryBegin(t, c, "warm").Complete(context.Background()))
+			host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: carriedOut, LoseRequest: !carriedOut, Saw: func(any) { host.CutReplies() }})
+			time.AfterFunc(40*sec, host.Heal)
+			_, err := c.Begin(context.Background(), "k", etcdclaims.Then(clientv3.OpPut("/effect", "x")))
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			time.Sleep(time.Minute)
+			effect, err := w.raw.Get(context.Background(), "/effect")
+			noErr(t, err)
+			if want := map[bool]int{true: 1}[carriedOut]; len(effect.Kvs) != want || want == 1 && effect.Kvs[0].Version != 1 {
+				t.Errorf("the operation of one Begin left %v", effect.Kvs)
+			}
+			w.closeClean(c)
+		})
+	}
+}
