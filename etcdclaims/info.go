@@ -101,8 +101,9 @@ func (t *term) info() Info {
 }
 
 // Lookup returns the holder of the key, its note, and the number of callers in
-// line. If the key is free, Info.Held is false and the error is nil. It takes
-// two round trips for a held key, one for a free key.
+// line, all at one revision. If the key is free, Info.Held is false and the error
+// is nil. It takes two round trips for a held key, one for a free key. It reads the
+// TTL of the lease after the rest.
 func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err
@@ -110,28 +111,14 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if c.Passthrough() {
 		return Info{Key: key}, nil
 	}
-	l := c.store.layout
-	resp, err := c.read(ctx,
-		clientv3.OpGet(l.own(key)), clientv3.OpGet(l.note(key)), clientv3.OpGet(l.epoch()),
-		c.store.countWaiting(key))
+	i, err := c.lookUp(ctx, key)
+	if err == nil && (i.Kind == kindSlots || i.Kind == kindShared) {
+		// All anew, at one revision with what only such keys have.
+		l := c.store.layout
+		i, err = c.lookUp(ctx, key, c.store.countWaiting(keyspace.SlotFamily(key)), clientv3.OpGet(l.sharers(key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	}
 	if err != nil {
-		return Info{}, callError("look up", key, err)
-	}
-	if err := c.store.learnEpoch(resp.Responses[2].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return Info{}, err
-	}
-	own := firstKV(resp, 0)
-	i := c.info(key, own, firstKV(resp, 1), resp.Responses[3].GetResponseRange().Count)
-	if i.Kind == kindSlots || i.Kind == kindShared {
-		resp, err := c.read(ctx, c.store.countWaiting(keyspace.SlotFamily(key)), clientv3.OpGet(l.sharers(key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-		if err != nil {
-			return Info{}, callError("look up", key, err)
-		}
-		if i.Kind == kindSlots {
-			i.Waiting = resp.Responses[0].GetResponseRange().Count
-		} else if i.Shared = resp.Responses[1].GetResponseRange().Count; i.Shared == 0 {
-			return Info{Key: key, Waiting: i.Waiting}, nil // the last holders have died
-		}
 	}
 	if i.Lease == clientv3.NoLease {
 		return i, nil
@@ -143,6 +130,32 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if err == nil {
 		i.TTL = max(time.Duration(ttl.TTL)*time.Second, 0)
 		i.Expires = c.clock.Now().Time().Add(i.TTL)
+	}
+	return i, nil
+}
+
+// lookUp reads what Lookup returns, except the TTL. For a key with slots, or one that is shared,
+// more counts those in line for a slot and those that share it.
+func (c *Client) lookUp(ctx context.Context, key string, more ...clientv3.Op) (Info, error) {
+	l := c.store.layout
+	resp, err := c.read(ctx, append([]clientv3.Op{
+		clientv3.OpGet(l.own(key)), clientv3.OpGet(l.note(key)), clientv3.OpGet(l.epoch()), c.store.countWaiting(key),
+	}, more...)...)
+	if err != nil {
+		return Info{}, callError("look up", key, err)
+	}
+	if err := c.store.learnEpoch(resp.Responses[2].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
+		return Info{}, err
+	}
+	i := c.info(key, firstKV(resp, 0), firstKV(resp, 1), resp.Responses[3].GetResponseRange().Count)
+	switch {
+	case len(more) == 0:
+	case i.Kind == kindSlots:
+		i.Waiting = resp.Responses[4].GetResponseRange().Count
+	case i.Kind == kindShared:
+		if i.Shared = resp.Responses[5].GetResponseRange().Count; i.Shared == 0 {
+			return Info{Key: key, Waiting: i.Waiting}, nil // the last holders have died
+		}
 	}
 	return i, nil
 }

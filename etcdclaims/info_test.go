@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -239,5 +241,63 @@ func TestEpochInFences(t *testing.T) {
 	noErr(t, w.Complete(ctx))
 	if r, _, err := fresh().Record(ctx, "k"); err != nil || r.Fence != w.Fence() || r.State != etcdclaims.StateDone {
 		t.Errorf("Record: %+v, %v, want fence %d", r, err, w.Fence())
+	}
+}
+
+// Lookup shows a shared key, or one with slots, as it was at one moment. Such a key changes here
+// between two requests of Lookup, in one transaction each time, so that it is never free.
+func TestLookupIsOfOneMoment(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, tt := range map[string]struct {
+		opts   []etcdclaims.AcquireOption
+		change func(w *world, c *etcdclaims.Client, cl *etcdclaims.Claim)
+		want   etcdclaims.Info
+	}{
+		"upgraded": {
+			[]etcdclaims.AcquireOption{etcdclaims.Shared()},
+			func(w *world, _ *etcdclaims.Client, cl *etcdclaims.Claim) {
+				_, err := cl.Upgrade(ctx)
+				noErr(w.T, err)
+			},
+			etcdclaims.Info{Held: true},
+		},
+		"shared by another": {
+			[]etcdclaims.AcquireOption{etcdclaims.Shared()},
+			func(w *world, c *etcdclaims.Client, cl *etcdclaims.Claim) {
+				tryClaim(w.T, c, "k", etcdclaims.Shared())
+			},
+			etcdclaims.Info{Held: true, Kind: "shared", Shared: 2},
+		},
+		"resized": {
+			[]etcdclaims.AcquireOption{etcdclaims.Slots(1)},
+			func(w *world, c *etcdclaims.Client, _ *etcdclaims.Claim) {
+				acquiring(ctx, c, "k", etcdclaims.Slots(1))
+				time.Sleep(100 * ms)
+				noErr(w.T, c.Resize(ctx, "k", 2))
+				time.Sleep(100 * ms) // the waiter has the second slot
+			},
+			etcdclaims.Info{Held: true, Kind: "slots", Slots: 2},
+		},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			c := w.peer()
+			cl := tryClaim(t, c, "k", tt.opts...)
+			reader, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			slow := host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, DelayRequest: sec})
+			time.AfterFunc(500*ms, func() { tt.change(w, c, cl) })
+			i, err := reader.Lookup(ctx, "k")
+			noErr(t, err)
+			if slow.Hits() != 1 {
+				t.Errorf("%d requests delayed", slow.Hits())
+			}
+			got := etcdclaims.Info{Held: i.Held, Kind: i.Kind, Slots: i.Slots, Shared: i.Shared, Waiting: i.Waiting}
+			if !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+			if now := lookUp(t, c, "k"); now.Fence != i.Fence || now.Claim != i.Claim {
+				t.Errorf("got %+v, which is %+v", i, now)
+			}
+		})
 	}
 }
