@@ -35,8 +35,13 @@ func TestFarFuture(t *testing.T) {
 				time.Sleep(5 * sec)
 				w.want(len(w.tryClaim(q, 1)), 0)
 				w.want(w.look(q, "a").Where, queue.Later)
-				time.Sleep(time.Minute) // the keeper finds it where it is, and puts no second key
+				before, err := w.server.Admin().Get(w.Context(), w.under("/index/later/")[0])
+				w.ok(err)
+				time.Sleep(time.Minute) // the keeper finds it where it is, and puts it nowhere again
 				w.want(len(w.under("/index/later/"))+len(w.under("/index/ready/")), 1)
+				after, err := w.server.Admin().Get(w.Context(), w.under("/index/later/")[0])
+				w.ok(err)
+				w.want(after.Kvs[0].ModRevision, before.Kvs[0].ModRevision)
 			})
 		})
 	}
