@@ -15,9 +15,10 @@ import (
 //
 // An option is accepted by the calls that its type names, and does not compile
 // with any other. A call whose options are invalid, or exclude each other, returns
-// an error before it sends any request. Slots and Shared exclude each other, Reentrant
-// and Supersede; so do Reentrant and Supersede. MinHold must not be longer than MaxHold.
-// Suspectable excludes Slots, Shared, Manual, MinHold, If and Then.
+// an error before it sends any request. Slots cannot be combined with Shared, Reentrant
+// or Supersede. Shared cannot be combined with Slots, Reentrant or Supersede. Reentrant
+// cannot be combined with Supersede. MinHold must not be longer than MaxHold. Suspectable
+// cannot be combined with Slots, Shared, Manual, MinHold, If or Then.
 type AcquireOption = option.AcquireOption
 
 // WorkOption is an option of the calls that begin work: [Client.Begin],
@@ -200,29 +201,27 @@ func Barge() Option {
 	return anyOption{setter: func(o *acquireOptions) { o.barge = true }}
 }
 
-// MaxHold ends the claim when it is d old, even if it is renewed. The claim's
-// context ends one drain (Config.Drain) earlier. Use it for handlers that can
-// hang.
+// MaxHold ends the claim when it is d old, even if it is renewed. The claim's context
+// ends one drain (Config.Drain) earlier. Use it for handlers that can hang.
 //
 // Zero means no limit. Otherwise d must be longer than the drain.
 func MaxHold(d time.Duration) TermOption {
 	return termOption{setter: func(o *acquireOptions) { o.maxHold = d }}
 }
 
-// MinHold keeps the key held after an early release, until d after the claim
-// began. It keeps a peer whose clock is behind from repeating work that was just
-// done. The time is rounded up to full seconds. Zero means that a release frees
-// the key. d must not be longer than 365 days, nor than MaxHold if that is set.
+// MinHold keeps the key held after an early release, until d after the claim began. It
+// keeps a peer whose clock is behind from repeating work that was just done. The time is
+// rounded up to full seconds. Zero means that a release frees the key. d must not be
+// longer than 365 days, nor than MaxHold if that is set.
 //
-// The release moves the key to a lease of its own. That lease lapses when d is
-// over, and no process needs to renew it. [Client.ReleaseAll] and
-// [Client.Close] do the same. If the context given to Release has ended, the move
-// happens in the background, while the client renews the session's lease. Keys
-// that are released together share leases, and may stay held for up to a
-// sixteenth of the time longer.
+// The release moves the key to a lease of its own. That lease lapses when d is over, and
+// no process needs to renew it. [Client.ReleaseAll] and [Client.Close] do the same. If
+// the context given to Release has ended, the move happens in the background, while the
+// client renews the session's lease. Keys that are released together share leases, and
+// may stay held for up to a sixteenth of the time longer.
 //
-// MinHold is not guaranteed if the process dies, or cannot reach etcd, before
-// the key is moved. The key is then free when the session's lease lapses.
+// MinHold is not guaranteed if the process dies, or cannot reach etcd, before the key is
+// moved. The key is then free when the session's lease lapses.
 func MinHold(d time.Duration) ClaimOption {
 	return claimOption{setter: func(o *acquireOptions) { o.minHold = d }}
 }
@@ -245,20 +244,21 @@ func Then(ops ...clientv3.Op) TxnOption {
 	return txnOption{setter: func(o *acquireOptions) { o.ops = append(o.ops, ops...) }}
 }
 
-// Note sets the claim's note in the acquiring transaction, as Claim.Note does
-// later. A note is at most MaxNoteBytes long; for a longer one the call
-// returns ErrTooLarge.
+// Note sets the claim's note in the acquiring transaction, as Claim.Note does later. A
+// note is at most MaxNoteBytes long; for a longer one the call returns ErrTooLarge.
 //
-// A call that begins work also stores the note in the record. The note stays
-// there until an attempt is begun with another note, so the record of an orphan
-// has it too.
+// A call that begins work also stores the note in the record. The note stays there until
+// an attempt is begun with another note, so the record of an orphan has it too.
 func Note(note []byte) TermOption {
 	return termOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...) }}
 }
 
-// AtMostOnce keeps work from being run again after its owner has died during
-// an attempt: the work is dead instead. The guarantee lasts as long as the
-// record; see Config.DeadRetention. Again and Client.Retry override it.
+// AtMostOnce keeps work from being run again after its owner has died, or lost the claim,
+// during an attempt: the work is dead instead. The guarantee lasts as long as the record;
+// see Config.DeadRetention. Again and Client.Retry override it.
+//
+// An attempt that returns an error or panics is still retried. Mark the error [Permanent]
+// to prevent that.
 func AtMostOnce() WorkOption {
 	return workOption{setter: func(o *acquireOptions) { o.atMostOnce = true }}
 }

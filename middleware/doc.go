@@ -26,8 +26,8 @@
 // its effect and the transaction that stores the response, or if the request failed with a
 // response that is not stored, such as a 500.
 // Deaths and panics count as attempts, of which there are at most
-// etcdclaims.Config.MaxAttempts. With etcdclaims.AtMostOnce the first death is the last
-// attempt.
+// etcdclaims.Config.MaxAttempts. With etcdclaims.AtMostOnce a request is not carried out
+// again after the process died during an attempt. After a panic it still is.
 //
 // # Failing closed
 //

@@ -89,9 +89,12 @@ var (
 //   - with 413 if its body is larger than MaxBody,
 //   - with 422 if the key was used with another method, path, query or body,
 //   - with 409 HELD and RetryAfter if the first request is still being carried out,
-//   - with 409 RESPONSE_NOT_KEPT if the response to the first request was not stored,
+//   - with 409 RESPONSE_NOT_KEPT if the first request was carried out, but its response
+//     was too large, or was flushed by the handler and could not be sent,
 //   - with 409 DEAD if the first request failed for good,
-//   - with 503 and RetryAfter if the request cannot be recorded now.
+//   - with 503 and RetryAfter if the request cannot be recorded now, or if an earlier
+//     attempt panicked or ended without an answer, and its back-off is not over
+//     (etcdclaims.Config.Backoff).
 //
 // # What is stored
 //
@@ -124,13 +127,14 @@ var (
 // The handler may run more than once. If its process dies between an effect and the
 // record, or its claim is lost, a repeat is carried out again. The option
 // etcdclaims.AtMostOnce prevents that, until etcdclaims.Config.DeadRetention is over.
-// It does not prevent that a request is carried out again whose response was not
-// stored. An effect that must not happen twice needs the fence, or the Idempotency-Key.
+// It does not prevent that a request is carried out again whose handler panicked or whose
+// response was not stored. An effect that must not happen twice needs the fence, or the Idempotency-Key.
 //
 // After such a death a repeat waits for OnceConfig.Wait, and is refused with 409 HELD, until
 // the claim's lease has expired. If no client repeats the request, it is not carried out
-// again. Deaths and panics count as attempts. After etcdclaims.Config.MaxAttempts of them,
-// 10 by default, repeats are refused with 409 DEAD.
+// again. After a panic a repeat is refused with 503 until the back-off is over. Deaths and
+// panics count as attempts. After etcdclaims.Config.MaxAttempts of them, 10 by default,
+// repeats are refused with 409 DEAD.
 //
 // Once panics if scope is nil or MaxResponse is too large. The function that it
 // returns panics if the handler is nil. If works is nil or a passthrough, the

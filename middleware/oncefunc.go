@@ -23,17 +23,18 @@ var ErrDone = errors.New("done before")
 // encoded as JSON, is not stored. A later call then returns the zero Out and
 // ErrDone, even if Skip is set.
 //
-// If fn returns an error, the attempt failed. The works decide when a call may
-// try again, by their backoff and limit of attempts. Until then a call returns a
-// *NotRunError.
+// If fn returns an error, the attempt failed. etcdclaims.Config.Backoff sets when a call
+// may run fn again, and etcdclaims.Config.MaxAttempts how many attempts there are. A call
+// that may not run fn returns a *NotRunError.
 //
 // An error that matches fencing.ErrUnknown means that the outcome may have been
 // recorded: call again to find out. For other errors, Wait and Skip, panics and
 // nil works see Func.
 //
 // fn may run more than once: if its process dies, or its claim is lost, another
-// call runs fn again. The option etcdclaims.AtMostOnce prevents that. Use the
-// fence to guard effects that must not happen twice.
+// call runs fn again. The option etcdclaims.AtMostOnce prevents that. It does not
+// prevent another attempt after fn has returned an error or panicked. Use the fence
+// to guard effects that must not happen twice.
 func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...WorkOption) func(context.Context, In) (Out, error) {
 	if key == nil || fn == nil {
 		panic("middleware: FuncOnce needs a key function and a function")

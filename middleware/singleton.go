@@ -53,9 +53,9 @@ type SingletonConfig struct {
 //
 // It retries after everything else.
 //
-// To hand over, for example on a deploy, cancel ctx. When fn has returned, one
-// transaction releases the key and gives it to the first in line. At no moment is
-// the key held by nobody, or by two processes. A process that dies is replaced
+// To hand over, for example on a deploy, cancel ctx. When fn has returned, the key is
+// released. If another process is in line, the key passes to it in one transaction.
+// Otherwise the key is free. A process that dies is replaced
 // when its lease has expired (etcdclaims.Config.TTL). With etcdclaims.Suspectable, it is
 // replaced in about half a second; use that if all effects of fn are fenced.
 //

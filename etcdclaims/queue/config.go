@@ -112,8 +112,8 @@ type Config struct {
 	// DefaultMaxAttempts.
 	MaxAttempts int
 	// Backoff returns how long an item waits after its attempt-th failure, 1 being
-	// the first. It must be a pure function. Default: 1 s doubling up to 60 s, the
-	// last half of it random.
+	// the first. It must be safe for concurrent use and keep no state. Default: 1 s,
+	// doubling up to 60 s; the delay is random between half and all of that.
 	Backoff etcdclaims.Backoff
 	// Retention is how long the id of a completed item is remembered, so that enqueuing
 	// it again does nothing. It applies to items with the option ID. Negative: ids are
