@@ -110,8 +110,10 @@ type Config struct {
 	// Default: ExponentialBackoff(time.Second, 10*time.Minute).
 	Backoff Backoff
 	// Retention is how long the record of done work is kept. During that time
-	// its key cannot be begun again. The time is counted by etcd, and may be
-	// up to a tenth longer. It must be at least 2 s. Negative means for ever.
+	// its key cannot be begun again. After that it can: choose a Retention
+	// longer than callers retry. etcd counts the time, and keeps the record for
+	// up to a tenth longer (1 s at least). If etcd elects a new leader, it can
+	// count anew. Retention must be at least 2 s. Negative means for ever.
 	// Default: 24 h.
 	Retention time.Duration
 	// DeadRetention is how long the record is kept of work that is not done and
@@ -123,9 +125,11 @@ type Config struct {
 	//
 	// Some records are kept longer. Work that waits longer than half of
 	// DeadRetention for its next attempt keeps its record until then, and for
-	// at least half of DeadRetention beyond that. Any record may last a tenth
-	// longer. Records of one owner share leases, so a record may outlive its
-	// time until the last of them ends.
+	// at least half of DeadRetention beyond that. Any record may last up to a
+	// tenth longer. The bound is not strict: records that one client puts within
+	// a tenth of DeadRetention share a lease, and the client renews it while
+	// work with such a record is under way. As with Retention, etcd can count
+	// anew.
 	DeadRetention time.Duration
 	// AllowShortTTL accepts a TTL from 2 s on, for tests. With so short a
 	// lease, a pause of one second in etcd or in the process loses claims.

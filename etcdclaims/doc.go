@@ -17,9 +17,10 @@
 //
 // There are two kinds of calls:
 //
-//   - [Client.TryAcquire] and [Client.TryRun] claim a key. No record remains in etcd
-//     when the claim ends, except the number of slots of a key with [Slots], and that of
-//     a key whose last [Shared] holders died or ended with [MinHold].
+//   - [Client.TryAcquire] and [Client.TryRun] claim a key. Nothing remains in etcd when
+//     the claim ends, with two exceptions. Two small records can remain: that of a key
+//     with [Slots], and that of a key whose last [Shared] holders died or ended with
+//     [MinHold].
 //   - [Client.TryBegin], [Client.TryRunWork] and [Client.TryRunOnce] also keep a
 //     durable record of the work: its attempts, its outcome and its result.
 //
@@ -42,6 +43,14 @@
 //   - Help for an operator: [Client.ForceRelease], [Client.Retry] and [RaiseEpoch].
 //   - Locks that belong to an owner name instead of a claim: [Locks].
 //   - A queue of work items: package etcdclaims/queue.
+//   - Shards or partitions, spread over the running processes: package etcdclaims/group.
+//   - Jobs on schedules, each tick in one process: package sched.
+//   - Claims around HTTP and gRPC handlers, functions and jobs: package middleware.
+//   - Checks of fences outside etcd: package fencing.
+//   - Tests of your own code, with the real etcd in virtual time: package
+//     etcdclaims/claimtest.
+//   - A page for the person on call: package etcdclaims/webui. Metrics and traces:
+//     package etcdclaims/telemetry.
 //
 // # Concurrency
 //
@@ -75,8 +84,8 @@
 // # How a claim works
 //
 // A claim is an etcd key on a lease that the client renews. The key is written once per
-// term. The fence is the revision of that write, with the epoch in the bits above it:
-// a number, at first 0, that an operator raises if revisions go back; see [RaiseEpoch].
+// term. The fence is epoch*2^47 + revision, the revision being that of this write. The
+// epoch starts at 0. An operator raises it if revisions go back; see [RaiseEpoch].
 // The client computes by its own clock when a claim ends. That moment lies before the
 // one at which the server can give the key away:
 //

@@ -24,10 +24,11 @@ import (
 // lost at its next renewal.
 //
 // A key that has slots returns ErrSlots: release one of them, by its SlotKey. If callers
-// share the key, all of them lose it. If the outcome is not known, the error matches
-// ErrUnknown. The holder may be another by then: to call again, use ForceReleaseTerm.
-// A value without a lease that a newer version has put is not deleted: it may be the
-// record of several holders.
+// share the key, all of them lose it. A lost reply is resolved: the key is read again. If
+// that does not succeed before the call ends, the error matches ErrUnknown. The holder may
+// be another by then: to call again, use ForceReleaseTerm.
+// A value without a lease that a newer version of this package has put is not deleted: it
+// may be the record of several holders.
 //
 // A reason longer than MaxKeyBytes returns ErrTooLarge. As with every loss,
 // the handler may run on for a while: only fences stop its writes.

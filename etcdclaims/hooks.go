@@ -19,7 +19,7 @@ type Hooks struct {
 	Lost func(*LostError)
 	// Zombie is called for each handler that did not return within the drain
 	// after its context ended. Its claim is being moved to a new term without
-	// an owner. Once etcd has that, writes under the handler's fence are
+	// an owner. Once that is stored, writes under the handler's fence are
 	// refused.
 	Zombie func(Zombie)
 	// Suspected is called when it is known whether a suspicion was right; see

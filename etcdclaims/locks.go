@@ -25,7 +25,8 @@ import (
 //
 // Locks and claims use the same keys and exclude each other. Only Locks
 // compares owner names, and only with names that came through Locks. Each
-// change requires the fence that was read when the names were compared.
+// change is conditional: it is carried out only if the lock still has the fence
+// that was read together with the owner's name.
 //
 // RaiseEpoch ends locks as it ends claims. The key of an ended lock stays held
 // until the lock's TTL is over. Only its owner can lock the key before that,
@@ -228,9 +229,9 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 // and changes nothing. A lock that a raised epoch has ended is removed, and
 // the result is false.
 //
-// The error matches ErrUnknown if the lock ended while the reply to its
-// removal was lost. The lock is then gone, but may have ended before this
-// call.
+// The error matches ErrUnknown if the reply to the removal was lost and its
+// outcome could not be found out. If the lock is gone then, it is not known whether
+// this call removed it or it expired before.
 func (k Locks) Release(ctx context.Context, key, owner string) (ok bool, err error) {
 	defer named("unlock", key, &err)
 	if err := k.check(key, owner); err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // Upgrade makes a claim with Shared exclusive, in one transaction, if no other caller
-// shares the key. It does not wait, and gets ahead of callers in line: what the claim has
-// read is still true when it is exclusive.
+// shares the key. It does not wait, and gets ahead of callers in line: what the caller
+// read under the shared claim cannot have changed.
 //
 // The result is another claim, with a greater fence, which the caller releases. The shared
 // claim has then ended, with ErrReleased, and so has its context. After an error other than

@@ -23,8 +23,8 @@ import (
 // the holder's last renewal. A lost event, or a watch that hangs, adds at most
 // one renewal interval, which is a third of the caller's own TTL. At each
 // verified renewal the client compares the keys that its callers wait for with
-// etcd. That takes one condition for each caller, in requests of up to 128. A
-// member that hangs adds the timeout of each request sent to it.
+// etcd. That takes one condition for each caller, in requests of up to 128. An
+// etcd member that hangs adds the timeout of each request sent to it.
 //
 // ctx bounds the waiting, not the claim. When ctx ends, the place in line is
 // given up in the background.
