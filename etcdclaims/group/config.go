@@ -89,15 +89,16 @@ type Config struct {
 	Address, Zone string
 	// Away is how long the slots stay reserved for Name after Leave, so that a restart
 	// does not move them. Nobody owns them during that time, unless a process joins with
-	// the name. The reserved slots are those that the member owned when it left, up to the
-	// share of the name, which changes when other members come or go. Away is rounded up to
+	// the name. The reserved slots are those that the member owned when it left. Their
+	// number is at most the number of slots that the plan assigns to the name, which
+	// changes when other members come or go. Away is rounded up to
 	// full seconds, is at most 24 h, and requires Name. Zero means that the slots go to
 	// others at once.
 	Away time.Duration
 
 	// Cooldown is how long a member is in the list before slots move to it from other
-	// members. So a member that soon ends again moves no slots. Slots without an owner do
-	// not wait for that. Zero means DefaultCooldown; negative means none.
+	// members. So a member that ends within its Cooldown has moved no slots. Slots without
+	// an owner do not wait for that. Zero means DefaultCooldown; negative means none.
 	Cooldown time.Duration
 	// MaxMoves is how many slots may move between members within MoveInterval, in the
 	// whole group. Slots of members that leave, die or are evicted do not count, nor slots

@@ -1,6 +1,7 @@
 // Package group spreads a fixed number of slots of work over the members of a group, the
 // processes that have joined it. Each slot, such as a partition of a log or a shard of a
-// cache, is handled by one member at a time.
+// cache, is handled by one member at a time. These slots are partitions. They have nothing
+// to do with the option etcdclaims.Slots, which is a semaphore.
 //
 //	member, err := group.Join(ctx, claims, group.Config{Group: "orders", Slots: 256},
 //		func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
@@ -25,9 +26,11 @@
 // the slot. Only an owner that leaves the group releases such a slot, after a short wait.
 //
 // If a member dies, its slots are free when its lease lapses, and the others claim them
-// at most TTL + 1 s after its last renewal. A slot waits for another TTL or two if its
-// target is dead, too, or cannot claim the slot. A member leaves the list of members if, for about 1.3 TTL, it can neither claim a slot of its plan nor join that
-// slot's line. It keeps the slots that it owns, and joins again after a pause.
+// at most TTL + 1 s after its last renewal. If the target of a slot is dead, too, the slot
+// also waits for the TTL of the target. If the target lives but cannot claim the slot, the
+// slot waits for up to 1.5 TTL more. A member leaves the list of members if, for about
+// 1.3 TTL, it can neither claim a slot that the plan assigns to it nor join that slot's
+// line. It keeps the slots that it owns, and joins again after a pause.
 //
 // # What is not guaranteed
 //

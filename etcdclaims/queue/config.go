@@ -57,11 +57,11 @@ var (
 	ErrNotFound = errors.New("no such item")
 	// ErrTaken is returned by operations on waiting items if a worker has the item.
 	ErrTaken = errors.New("item is taken by a worker")
-	// ErrExpired is returned by verbs of a lease that expired by its own clock, or whose
-	// session ended. Nothing was changed. It matches etcdclaims.ErrLost.
+	// ErrExpired is returned by verbs of a lease that expired by the local clock of this
+	// process, or whose session ended. Nothing was changed. It matches etcdclaims.ErrLost.
 	ErrExpired error = &lostError{"item lease expired"}
-	// ErrSuperseded is returned by verbs of a lease whose item was given to
-	// another worker, or waits again. Nothing was changed. It matches
+	// ErrSuperseded is returned by verbs of a lease whose item another worker has, or
+	// that waits again or is a dead letter. Nothing was changed. It matches
 	// etcdclaims.ErrLost.
 	ErrSuperseded error = &lostError{"item lease superseded"}
 	// ErrCompleted is returned by verbs of a lease whose item was completed by

@@ -10,6 +10,16 @@
 //		return scale(ctx, l.Payload())
 //	}})
 //
+// # Words
+//
+// Three things are called lease. A [Lease] is a worker's hold on one item.
+// [WorkerConfig].Lease and Config.TTL are how long such a lease lasts without a renewal. A
+// lease of etcd is named as such. [Lease.Key] is no key of etcd: it is the item's place
+// in the order of the queue.
+//
+// An item vests when its time comes ([At], [Delay]): from then on it is visible, and can be
+// claimed. That instant is its vesting time.
+//
 // # What is not guaranteed
 //
 // An item is handled at least once, and completed at most once. Two handlers of one item
@@ -21,12 +31,10 @@
 // # Order
 //
 // Items are claimed by priority, then by vesting time, then in the order in which they
-// were enqueued. A single claimer keeps exactly this order among the items that it knows:
-// for TryClaim the items of its last read, for Claim and workers the items that etcd has
-// reported. So a later item can overtake one that was just enqueued. If several claimers
-// run at the same time, each picks at random among the first visible items, so that they
-// do not compete for the same item. The more often two claimers want the same item, the
-// more items they pick from, at most the first 1,024.
+// were enqueued. With one claimer the order is exact for the items that it has read: for
+// TryClaim those of its last read, for Claim and workers those that etcd has reported. So a
+// later item can overtake one that was just enqueued. With several claimers, each picks at
+// random among the first visible items. The range grows with conflicts, up to 1,024 items.
 //
 // # Death of a worker
 //
@@ -34,7 +42,7 @@
 // renews. When the process dies, its items become visible again within the
 // TTL plus one second, and the attempt counts. If it was the item's last attempt, the item
 // becomes a dead letter. No wall clock decides who owns an item. The wall clock decides
-// when an item vests, that is, becomes visible.
+// when an item vests.
 //
 // # Verbs
 //
@@ -43,9 +51,11 @@
 // verb whose reply is lost is sent again, and etcd carries it out once. If the repeated
 // request is refused, etcd's history shows which request ended the lease. The errors are:
 //
-//   - ErrExpired: the lease ended by its own clock, or the session of its process ended,
-//   - ErrSuperseded: the item waits again, another worker has it, or it was ended
-//     otherwise,
+//   - ErrExpired: the lease ended by the local clock of this process, or the session of
+//     its process ended,
+//   - ErrSuperseded: the item waits again, another worker has it, or it is a dead letter.
+//     It was recovered after a death, another process with the same lease (see
+//     [Queue.Adopt]) ended or moved it, or the epoch was raised,
 //   - ErrCompleted: another process with the same lease completed the item (see
 //     [Queue.Adopt]),
 //   - etcdclaims.ErrReleased: an earlier verb ended this lease,
@@ -54,12 +64,12 @@
 //
 // If a verb returns one of these errors other than ErrUnknown, it has changed nothing.
 //
-// The same verb of the same Lease is the same request. Called again after ErrUnknown, it
-// returns nil if one of the calls was carried out. Only the arguments of that call have
-// an effect. Fail and Snooze return the outcome of that call, which they read from etcd's
-// history. After a call that returned nil, all verbs return etcdclaims.ErrReleased. If a
-// lease and leases adopted from it call the same verb, at most one of the calls returns
-// nil.
+// After ErrUnknown, calling the same verb of the same Lease again retries the first call.
+// It returns nil if any of the calls took effect. The arguments of the call that took effect
+// count; those of the other calls are ignored. Fail and Snooze return the outcome of the
+// call that took effect, which they read from etcd's history. After a call that returned
+// nil, all verbs return etcdclaims.ErrReleased. If a lease and leases adopted from it call
+// the same verb, at most one of the calls returns nil.
 //
 // # Queue leases
 //
