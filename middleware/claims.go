@@ -34,13 +34,13 @@ type Claims interface {
 // *etcdclaims.Client implements it.
 //
 // If fn has already run for the key, it is not called again, and first is false.
-// The result is stored in the transaction that records the work as done; after an
-// error the work may not be recorded.
+// The result is stored in the transaction that records the work as done. If the call
+// returns an error, the work is possibly not recorded.
 //
-// An error of fn with a method GiveBack() bool that returns true leaves no
-// record, so that fn may run again at once. The exception is work that runs at
-// most once: there, an error with a method Ran() bool that returns true is
-// recorded.
+// If an error of fn has a method GiveBack() bool that returns true, the attempt does not
+// count, and fn may run again at once. With etcdclaims.AtMostOnce, an error with a method
+// Ran() bool that returns true is recorded as the end of the work: it is dead, and fn
+// does not run again.
 type Works interface {
 	RunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
 	TryRunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error)
@@ -51,8 +51,8 @@ type Works interface {
 var ErrInvalidKey = errors.New("invalid key")
 
 // NotRunError is returned when the wrapped function or handler was not called. It
-// matches everything that Err matches. An ErrUnknown or ErrLost in it is about
-// the claim, of which nothing remains: nothing was done.
+// matches everything that Err matches. If it matches ErrUnknown or ErrLost, that concerns
+// only acquiring the key. The function was not called.
 type NotRunError struct {
 	// Key is the key that was not claimed.
 	Key string

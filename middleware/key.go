@@ -14,8 +14,8 @@ import (
 // http.ServeMux has for id. Values are path-escaped, so that a slash within a
 // value cannot make two requests share a key.
 //
-// The key is empty if a value is empty. That is so for every request if the
-// handler is wrapped outside of the mux, because values are known only inside.
+// The key is empty if a value is empty. If the handler is wrapped outside of the mux, the
+// key is always empty: path values are set by the mux.
 //
 // PathKey panics if the braces in the pattern do not match, or if there are none.
 func PathKey(pattern string) func(*http.Request) string {

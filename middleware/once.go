@@ -107,13 +107,13 @@ var (
 // written. The content of a response that is too large, or that could not be
 // sent, is not stored. Trailers are not stored. Connections cannot be hijacked.
 //
-// Of the header, the handler's changes are stored: the fields that it set, added
-// and deleted. A replay applies them to the header that handlers outside of Once
-// have set for the repeated request, such as their cookies.
+// Only header fields that the handler set, added or deleted are stored. A replay applies
+// these changes to the header that handlers outside of Once have set for the repeated
+// request, such as their cookies.
 //
 // # The handler's context
 //
-// Once the handler was called, the request is carried out even if its client
+// After the handler has been called, the request is carried out even if its client
 // disconnects. The handler's context has the values of the request's context, but
 // not its cancellation or deadline. It ends with the claim. A handler that
 // returns without an answer after its context has ended has failed.

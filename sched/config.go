@@ -90,12 +90,17 @@ type Hooks struct {
 	// called, the process that began it records that and calls Left.
 	Left func(Entry)
 	// Overdue is called when a tick of a job has not ended by its Job.Overdue. The
-	// explanation says why, such as not admitted or running; its Fate is FateUnknown if
-	// etcd cannot be read. It is called in the owner of the group. If the group has no
-	// owner, or etcd cannot be read, it is called in each process that has called Run. A
-	// minute later each of these processes also reports ticks of jobs for which the owner
-	// has no Overdue, or has admitted no tick so far: the owner may not have the job. If
-	// the owner changes, Overdue can be called again for the same tick. If several ticks
+	// explanation has the reason, such as not admitted or running; its Fate is FateUnknown
+	// if etcd cannot be read. Of the processes that have called Run and have the job with an
+	// Overdue, these call it:
+	//
+	//   - The owner of the group, if there is one.
+	//   - Each of them, if the group has no owner or etcd cannot be read.
+	//   - Each of them, one minute after the bound, if the job that the owner registered
+	//     has no Overdue, or if the owner has not moved the job's high-water mark since it
+	//     became the owner. Such an owner may not have the job.
+	//
+	// If the owner changes, Overdue can be called again for the same tick. If several ticks
 	// reach the bound before Overdue is called, for example while the process is
 	// suspended, it is called for the newest. It is called on a goroutine of its own, so
 	// it delays only other calls of Overdue.

@@ -156,8 +156,9 @@ const mostOrderly = 3
 
 // Undefine removes the definition of a job, if it has the version, or [AnyVersion]. No
 // tick of the job is admitted or begins after that. The ticks that wait get one record
-// together. Its outcome is withdrawn, or that of the last attempt of the first tick.
-// Requests, skips and a pause are removed. Runs in progress continue and are recorded,
+// together, that of the oldest of them, whose Missed counts the others. Its outcome is
+// OutcomeWithdrawn. If the oldest tick has had an attempt, the outcome is that of its last
+// attempt. Requests, skips and a pause are removed. Runs in progress continue and are recorded,
 // and are not tried again. Call Cancel after Undefine to end them.
 //
 // If ticks keep coming due or beginning while Undefine tries, it removes the ticks that

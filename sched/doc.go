@@ -1,6 +1,6 @@
 // Package sched runs jobs on schedules, in all processes that share an etcd. Each tick
-// of a schedule is admitted once, and run by one process at a time. By default it is
-// attempted once; AtLeastOnce and Retry allow further attempts. It is cron that
+// of a schedule is admitted once, that is, the owner of the group lets it run. It is run by
+// one process at a time. By default it is attempted once; AtLeastOnce and Retry allow further attempts. It is cron that
 // survives the death of any process, and that records which ticks did not run.
 //
 //	scheduler, err := sched.New(claims, sched.Config{Group: "billing"})
@@ -81,7 +81,8 @@
 //
 // Each group has one owner, elected by a claim on "sched/<group>/owner". The owner
 // admits ticks. An admission is one transaction under the condition that the claim is
-// still held. It moves the job's high-water mark, up to which all ticks are decided.
+// still held. It moves the job's high-water mark. All ticks up to that mark are decided: each
+// was admitted or left out, and none of them is decided again.
 // Each run has a claim of its own, which does not end with the ownership. The claim is
 // on "sched/<group>/job/<job>", so that the runs of a job exclude each other. For
 // [Allow] it is on a key per tick.

@@ -24,8 +24,9 @@ type Job struct {
 	Schedule Schedule
 	// Handler does the work of one tick. Its context ends when the scheduler stops,
 	// when the run's claim is lost, when the run is cancelled, and after Timeout. The
-	// handler then has a drain (etcdclaims.Config.Drain) to return. After the drain it
-	// is shut out by its fence. If the handler returns an error or panics, the run has
+	// handler then has a drain (etcdclaims.Config.Drain) to return. After the drain the
+	// scheduler stops waiting. Later writes that carry its fence are refused. If the handler
+	// returns an error or panics, the run has
 	// failed, and Retry decides. Handler is called concurrently if Overlap permits.
 	Handler func(ctx context.Context, t Tick) error
 

@@ -179,9 +179,9 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 // of the job: none of them begins after Cancel. It does not wait until the runs have
 // stopped. Later scheduled ticks are not affected; Pause stops them.
 //
-// The owner records the ticks that were taken back, within Job.History: the first
-// twenty one by one, and the others together with the last of the twenty. The note why
-// is part of the records.
+// The owner records the ticks that were taken back. At most 20 of them have a record each,
+// or Job.History - 2 if that is less: the oldest ones and the newest. Entry.Missed of the
+// newest counts the ticks without a record. The note why is part of the records.
 //
 // Errors: [ErrUnknownJob], and those of etcdclaims.Client.TryAcquire. If the error
 // matches etcdclaims.ErrUnknown, Cancel may have taken effect; after any other error it

@@ -51,8 +51,9 @@ type BufferAll struct {
 
 // CancelRunning ends the context of the run in progress, with ErrCancelled as its
 // cause. The new tick begins when the claim of that run is gone, not before. A run
-// that does not stop within a drain is shut out by its fence, and its claim ends with
-// its lease. Of the ticks that wait in the meantime only the newest is run.
+// that does not stop within a drain keeps the new tick waiting until its lease has ended.
+// The scheduler stops waiting for its handler, and later writes that carry its fence are
+// refused. Of the ticks that wait in the meantime only the newest is run.
 type CancelRunning struct{}
 
 // Allow lets runs of one job overlap. Each run has a claim of its own, and the fences
