@@ -3,7 +3,6 @@ package sched_test
 import (
 	"context"
 	"log"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
@@ -13,7 +12,7 @@ import (
 func Example_readme() {
 	ctx := context.Background()
 	var claims *etcdclaims.Client
-	invoice := func(context.Context, time.Time, string) error { return nil }
+	invoice := func(context.Context, sched.Tick) error { return nil }
 
 	scheduler, err := sched.New(claims, sched.Config{Group: "billing"})
 	if err != nil {
@@ -22,9 +21,7 @@ func Example_readme() {
 	err = scheduler.Add(sched.Job{
 		Name:     "invoices",
 		Schedule: sched.Must(sched.Cron("30 2 * * *", sched.In("Europe/Berlin"))),
-		Handler: func(ctx context.Context, tick sched.Tick) error {
-			return invoice(ctx, tick.Nominal, tick.ID()) // the same ID for each attempt
-		},
+		Handler:  invoice, // func(ctx context.Context, tick sched.Tick) error; tick.ID() is the same for each attempt
 	})
 	if err != nil {
 		log.Fatal(err)
