@@ -70,6 +70,7 @@ var accepts = map[string]string{
 	`etcdclaims.Reentrant()`:   "acquire",
 	`etcdclaims.Slots(1)`:      "acquire",
 	`etcdclaims.Shared()`:      "acquire",
+	`etcdclaims.Suspectable()`: "acquire",
 	`etcdclaims.AtMostOnce()`:  "work",
 	`etcdclaims.Again()`:       "work",
 	`outsider{}`:               "", // options are those of etcdclaims
