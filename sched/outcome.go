@@ -10,7 +10,7 @@ const (
 	OutcomeOK          Outcome = "ok"          // the handler returned nil
 	OutcomeFailed      Outcome = "failed"      // the handler returned an error
 	OutcomePanicked    Outcome = "panicked"    // the handler panicked, or called runtime.Goexit
-	OutcomeTimeout     Outcome = "timeout"     // the handler returned an error after its Timeout, or was shut out
+	OutcomeTimeout     Outcome = "timeout"     // the handler returned an error after its Timeout, or did not return within the drain
 	OutcomeCancelled   Outcome = "cancelled"   // the handler returned an error after Cancel or CancelRunning
 	OutcomeInterrupted Outcome = "interrupted" // the handler returned an error after its scheduler stopped, or while its claim was in doubt
 	OutcomeLost        Outcome = "lost"        // the process died, or the claim was lost, before the run ended

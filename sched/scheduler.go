@@ -132,7 +132,7 @@ func (s *Scheduler) Add(job Job) error {
 // Run takes part in the group until ctx ends. It waits in line for the ownership,
 // admits ticks while this process is the owner, and runs ticks. When ctx ends, Run
 // gives up the ownership at once and ends the contexts of its handlers. It then
-// waits until the handlers have returned, or are shut out after their drain.
+// waits until the handlers have returned, or their drain is over.
 //
 // Run returns nil if ctx ended and all handlers returned. It returns an error that
 //   - names the jobs whose handlers did not return, or
