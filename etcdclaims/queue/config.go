@@ -131,7 +131,9 @@ type Config struct {
 	// there is no reserve. Negative: no reserve. At most 50. Default:
 	// DefaultSpaceReserve.
 	SpaceReserve int
-	// Logger receives events that no caller would otherwise see. Default: none.
+	// Logger receives events that no caller would otherwise see. Errors: items that
+	// became dead letters, handlers that panicked or do not stop. Warnings: attempts that
+	// failed and are repeated, items that were lost, requests that fail. Default: none.
 	Logger *zap.Logger
 }
 

@@ -216,7 +216,7 @@ func (w *worker) handle(stopping context.Context, l *Lease) {
 		defer t.Stop()
 		timer = t.C
 	}
-	done := call(ctx, h, l)
+	done := w.call(ctx, h, l)
 	select {
 	case err := <-done:
 		if errors.Is(context.Cause(ctx), errTimeout) && errors.Is(err, context.DeadlineExceeded) {
@@ -235,8 +235,9 @@ func (w *worker) handle(stopping context.Context, l *Lease) {
 	}
 }
 
-// call calls a handler, and turns a panic or Goexit into an error.
-func call(ctx context.Context, h Handler, l *Lease) <-chan error {
+// call calls a handler, and turns a panic or Goexit into an error. A panic is logged here:
+// its item may have been settled or lost before.
+func (w *worker) call(ctx context.Context, h Handler, l *Lease) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		returned := false
@@ -245,7 +246,9 @@ func call(ctx context.Context, h Handler, l *Lease) <-chan error {
 				return
 			}
 			if v := recover(); v != nil {
-				result <- &PanicError{Value: v, Stack: debug.Stack()}
+				stack := debug.Stack()
+				w.q.log.Error("handler panicked", append(l.fields(), zap.Any("panic", v), zap.ByteString("stack", stack))...)
+				result <- &PanicError{Value: v, Stack: stack}
 				return
 			}
 			result <- errGoexit
@@ -276,11 +279,28 @@ func (w *worker) finish(stopping context.Context, l *Lease, err error) {
 		var out Outcome
 		cause := err
 		if out, err = l.Fail(ctx, cause); err == nil {
-			w.q.log.Info("item failed", zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int("attempt", out.Attempts),
-				zap.Bool("dead", out.Dead), zap.Time("until", out.Until), zap.Int64("fence", l.Fence()), zap.Error(cause))
+			w.logFailed(l, out, cause)
 		}
 	}
 	w.settle(l, err)
+}
+
+// logFailed logs a failed attempt: as an error if it was the last one.
+func (w *worker) logFailed(l *Lease, out Outcome, cause error) {
+	if p := new(PanicError); errors.As(cause, &p) {
+		cause = fmt.Errorf("handler panicked: %v", p.Value) // its stack has a line of its own
+	}
+	fields := append(l.fields(), zap.Bool("dead", out.Dead), zap.Error(cause))
+	if out.Dead {
+		w.q.log.Error("item failed", fields...)
+		return
+	}
+	w.q.log.Warn("item failed", append(fields, zap.Time("until", out.Until))...)
+}
+
+// fields returns the log fields that identify an attempt.
+func (l *Lease) fields() []zap.Field {
+	return []zap.Field{zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int("attempt", l.Attempt()), zap.Int64("fence", l.Fence())}
 }
 
 // settle logs a verb that did not succeed: nobody else sees it. If the item may be
