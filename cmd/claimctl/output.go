@@ -92,7 +92,7 @@ func (a *app) printLine(v any) error {
 }
 
 // printOne prints one thing.
-func printOne[T row](a *app, v T, text func(io.Writer)) error {
+func printOne[T interface{ name() string }](a *app, v T, text func(io.Writer)) error {
 	switch a.format {
 	case formatJSON:
 		return a.printJSON(v)

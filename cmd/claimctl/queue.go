@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -46,37 +45,6 @@ func viewStats(name string, s queue.Stats) queueStats {
 		v.Paused = doctor.Paused(s.Paused.By, s.Paused.At, s.Paused.Why)
 	}
 	return v
-}
-
-// itemView is an item of a queue.
-type itemView struct {
-	ID       string          `json:"id"`
-	Where    string          `json:"where"`
-	Topic    string          `json:"topic,omitempty"`
-	Priority int             `json:"priority"`
-	Payload  []byte          `json:"payload,omitempty"` // base64
-	Attempts int             `json:"attempts"`
-	Enqueued *time.Time      `json:"enqueued,omitempty"`
-	Since    *time.Time      `json:"since,omitempty"`
-	Owner    string          `json:"owner,omitempty"`
-	Fence    int64           `json:"fence,string"`
-	Why      string          `json:"why,omitempty"`
-	History  []queue.Attempt `json:"history,omitempty"`
-}
-
-func viewItem(i queue.Info) itemView {
-	return itemView{
-		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Priority: i.Priority, Payload: i.Payload, Attempts: i.Attempts,
-		Enqueued: moment(i.Enqueued), Since: moment(i.Since), Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
-	}
-}
-
-func (v itemView) name() string { return v.ID }
-
-var itemHeader = []string{"ID", "WHERE", "TOPIC", "PRIORITY", "ATTEMPTS", "ENQUEUED", "SINCE", "OWNER", "WHY"}
-
-func (v itemView) cells() []string {
-	return []string{v.ID, v.Where, v.Topic, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Enqueued), at(v.Since), v.Owner, shorten(v.Why)}
 }
 
 // queueOf calls f with a queue that exists, as it was configured.
@@ -140,10 +108,10 @@ func (a *app) queueCommand() *cobra.Command {
 		return printOne(a, v, v.text)
 	})
 	waiting := verb("waiting QUEUE", "List the items that wait, in their order", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return printList(a, itemHeader, mapped(q.Waiting(ctx), viewItem))
+		return printList(a, waitingHeader, mapped(q.Waiting(ctx), func(i queue.Info) waitingItem { return waitingItem{viewItem(i)} }))
 	})
 	taken := verb("taken QUEUE", "List the items that workers have", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return printList(a, itemHeader, mapped(q.Leased(ctx), viewItem))
+		return printList(a, takenHeader, mapped(q.Leased(ctx), func(i queue.Info) takenItem { return takenItem{viewItem(i)} }))
 	})
 	var why string
 	pause := verb("pause QUEUE", "Stop all claiming until resume", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
@@ -163,7 +131,7 @@ func (a *app) queueCommand() *cobra.Command {
 func (a *app) deadCommand(verb queueVerb) *cobra.Command {
 	dead := &cobra.Command{Use: "dead", Short: "Show and repair dead letters"}
 	deadList := verb("ls QUEUE", "List the dead letters, oldest first", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return printList(a, itemHeader, mapped(q.DeadLetters(ctx), viewItem))
+		return printList(a, deadHeader, mapped(q.DeadLetters(ctx), func(i queue.Info) deadItem { return deadItem{viewItem(i)} }))
 	})
 	redrive := verb("redrive QUEUE ID", "Make a dead letter visible again", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
 		return a.done(q.Redrive(ctx, args[0]), doneView{Done: "redriven", Queue: q.Name(), Item: args[0]}, "redrove %q", args[0])
@@ -203,23 +171,4 @@ func (a *app) deadCommand(verb queueVerb) *cobra.Command {
 	purge.Flags().BoolVar(&yes, "yes", false, "remove them")
 	dead.AddCommand(deadList, redrive, all, purge)
 	return dead
-}
-
-func (v itemView) text(w io.Writer) {
-	fields(w, 10, [][2]string{
-		{"ID", v.ID},
-		{"Where", v.Where},
-		{"Topic", v.Topic},
-		{"Priority", fmt.Sprint(v.Priority)},
-		{"Attempts", number(v.Attempts)},
-		{"Enqueued", at(v.Enqueued)},
-		{"Since", at(v.Since)},
-		{"Owner", v.Owner},
-		{"Fence", number(v.Fence)},
-		{"Why", v.Why},
-		{"Payload", text(v.Payload)},
-	})
-	for _, h := range v.History {
-		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: %s\n", h.Number, doctor.Stamp(h.At), h.Ending, clean(h.Owner), clean(h.Error))
-	}
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+)
+
+// queueOf is a queue with these items.
+func (w *world) queueOf(name string, items ...queue.Item) *queue.Queue {
+	w.Helper()
+	q, err := queue.New(w.client("a"), queue.Config{Name: name})
+	w.noErr(err)
+	w.Cleanup(func() { w.noErr(q.Close(context.Background())) })
+	for _, it := range items {
+		_, err = q.Enqueue(w.Context(), it)
+		w.noErr(err)
+	}
+	return q
+}
+
+// take claims the one visible item.
+func (w *world) take(q *queue.Queue) *queue.Lease {
+	w.Helper()
+	batch, err := q.TryClaim(w.Context(), 1)
+	w.noErr(err)
+	if len(batch.Leases) != 1 {
+		w.Fatalf("claimed %d items", len(batch.Leases))
+	}
+	return batch.Leases[0]
+}
+
+// lacks wants that the text has none of the parts.
+func (w *world) lacks(text string, parts ...string) {
+	w.Helper()
+	for _, part := range parts {
+		if strings.Contains(text, part) {
+			w.Errorf("%q is in:\n%s", part, text)
+		}
+	}
+}
+
+// An item that waits shows when it vests, and why its last attempt failed.
+func TestQueueVesting(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	q := w.queueOf("mail", queue.NewItem(nil, queue.ID("failed")))
+	due := time.Now().Add(time.Hour)
+	_, err := w.take(q).Fail(t.Context(), etcdclaims.RetryAfter(errors.New("no luck"), time.Until(due)))
+	w.noErr(err)
+	_, err = q.Enqueue(t.Context(), queue.NewItem(nil, queue.ID("now"), queue.Priority(7)))
+	w.noErr(err)
+	day := due.UTC().Format("2006-01-02T15:")
+	table := w.ok("queue", "waiting", "mail")
+	w.finds(table, "ID", "WHERE", "PRIORITY", "ATTEMPTS", "VESTS", "LAST ERROR", "no luck", "later", "ready", day)
+	w.lacks(table, "ENQUEUED", "SINCE", "OWNER", "WHY", "TOPIC")
+	w.finds(w.ok("queue", "show", "mail", "failed"), "Vests: ", day)
+	w.finds(w.ok("queue", "show", "mail", "now"), "Vested: ", "7")
+	for _, i := range as[[]itemView](w, "queue", "waiting", "mail") {
+		if i.Vesting == nil || i.ID == "failed" && i.Vesting.Sub(due).Abs() > time.Minute {
+			t.Errorf("vesting %v of %q", i.Vesting, i.ID)
+		}
+	}
+	lease := w.take(q)
+	w.finds(w.ok("queue", "taken", "mail"), "OWNER", "FENCE", "SINCE", "now", "a")
+	w.noErr(lease.Discard(t.Context(), "no such address"))
+	w.finds(w.ok("queue", "dead", "ls", "mail"), "DIED", "WHY", "no such address")
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/doctor"
+)
+
+// itemView is an item of a queue.
+type itemView struct {
+	ID       string          `json:"id"`
+	Where    string          `json:"where"`
+	Topic    string          `json:"topic,omitempty"`
+	Priority int             `json:"priority"`
+	Payload  []byte          `json:"payload,omitempty"` // base64
+	Attempts int             `json:"attempts"`
+	Enqueued *time.Time      `json:"enqueued,omitempty"`
+	Vesting  *time.Time      `json:"vesting,omitempty"`
+	Since    *time.Time      `json:"since,omitempty"`
+	Owner    string          `json:"owner,omitempty"`
+	Fence    int64           `json:"fence,string"`
+	Why      string          `json:"why,omitempty"`
+	History  []queue.Attempt `json:"history,omitempty"`
+}
+
+func viewItem(i queue.Info) itemView {
+	return itemView{
+		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Priority: i.Priority, Payload: i.Payload, Attempts: i.Attempts,
+		Enqueued: moment(i.Enqueued), Vesting: moment(i.Vesting), Since: moment(i.Since), Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
+	}
+}
+
+func (v itemView) name() string { return v.ID }
+
+// Lists of items have the columns that their items have values for: the topic, the payload
+// and when an item was enqueued are not read with a list.
+type (
+	waitingItem struct{ itemView }
+	takenItem   struct{ itemView }
+	deadItem    struct{ itemView }
+)
+
+var (
+	waitingHeader = []string{"ID", "WHERE", "PRIORITY", "ATTEMPTS", "VESTS", "LAST ERROR"}
+	takenHeader   = []string{"ID", "PRIORITY", "ATTEMPTS", "SINCE", "OWNER", "FENCE"}
+	deadHeader    = []string{"ID", "PRIORITY", "ATTEMPTS", "DIED", "WHY"}
+)
+
+func (v waitingItem) cells() []string {
+	last := ""
+	if n := len(v.History); n > 0 {
+		last = v.History[n-1].Error
+	}
+	return []string{v.ID, v.Where, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Vesting), shorten(last)}
+}
+
+func (v takenItem) cells() []string {
+	return []string{v.ID, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Since), v.Owner, number(v.Fence)}
+}
+
+func (v deadItem) cells() []string {
+	return []string{v.ID, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Since), shorten(v.Why)}
+}
+
+func (v itemView) text(w io.Writer) {
+	vests := "Vested"
+	if v.Where == string(queue.Later) {
+		vests = "Vests"
+	}
+	fields(w, 10, [][2]string{
+		{"ID", v.ID},
+		{"Where", v.Where},
+		{"Topic", v.Topic},
+		{"Priority", fmt.Sprint(v.Priority)},
+		{"Attempts", number(v.Attempts)},
+		{"Enqueued", at(v.Enqueued)},
+		{vests, at(v.Vesting)},
+		{"Since", at(v.Since)},
+		{"Owner", v.Owner},
+		{"Fence", number(v.Fence)},
+		{"Why", v.Why},
+		{"Payload", text(v.Payload)},
+	})
+	for _, h := range v.History {
+		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: %s\n", h.Number, doctor.Stamp(h.At), h.Ending, clean(h.Owner), clean(h.Error))
+	}
+}
