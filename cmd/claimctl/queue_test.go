@@ -71,3 +71,15 @@ func TestQueueVesting(t *testing.T) {
 	w.noErr(lease.Discard(t.Context(), "no such address"))
 	w.finds(w.ok("queue", "dead", "ls", "mail"), "DIED", "WHY", "no such address")
 }
+
+// Nothing is shown of a completed item that is not known any more.
+func TestQueueCompleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	q := w.queueOf("mail", queue.NewItem([]byte("to x"), queue.ID("x")))
+	w.noErr(w.take(q).Complete(t.Context()))
+	out := w.ok("queue", "show", "mail", "x")
+	w.finds(out, "completed", "Attempts: ", "Owner: ", "Fence: ")
+	w.lacks(out, "Priority", "Vest", "Payload")
+	w.lacks(w.ok("queue", "show", "mail", "x", "-o", "json"), "priority", "vesting", "payload")
+}

@@ -14,7 +14,7 @@ type itemView struct {
 	ID       string          `json:"id"`
 	Where    string          `json:"where"`
 	Topic    string          `json:"topic,omitempty"`
-	Priority int             `json:"priority"`
+	Priority *int            `json:"priority,omitempty"` // not known of a completed item
 	Payload  []byte          `json:"payload,omitempty"` // base64
 	Attempts int             `json:"attempts"`
 	Enqueued *time.Time      `json:"enqueued,omitempty"`
@@ -27,10 +27,21 @@ type itemView struct {
 }
 
 func viewItem(i queue.Info) itemView {
-	return itemView{
-		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Priority: i.Priority, Payload: i.Payload, Attempts: i.Attempts,
+	v := itemView{
+		ID: i.ID, Where: string(i.Where), Topic: i.Topic, Payload: i.Payload, Attempts: i.Attempts,
 		Enqueued: moment(i.Enqueued), Vesting: moment(i.Vesting), Since: moment(i.Since), Owner: i.Owner, Fence: i.Fence, Why: i.Why, History: i.History,
 	}
+	if i.Where != queue.Completed {
+		v.Priority = &i.Priority
+	}
+	return v
+}
+
+func (v itemView) priority() string {
+	if v.Priority == nil {
+		return ""
+	}
+	return fmt.Sprint(*v.Priority)
 }
 
 func (v itemView) name() string { return v.ID }
@@ -54,15 +65,15 @@ func (v waitingItem) cells() []string {
 	if n := len(v.History); n > 0 {
 		last = v.History[n-1].Error
 	}
-	return []string{v.ID, v.Where, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Vesting), shorten(last)}
+	return []string{v.ID, v.Where, v.priority(), number(v.Attempts), at(v.Vesting), shorten(last)}
 }
 
 func (v takenItem) cells() []string {
-	return []string{v.ID, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Since), v.Owner, number(v.Fence)}
+	return []string{v.ID, v.priority(), number(v.Attempts), at(v.Since), v.Owner, number(v.Fence)}
 }
 
 func (v deadItem) cells() []string {
-	return []string{v.ID, fmt.Sprint(v.Priority), number(v.Attempts), at(v.Since), shorten(v.Why)}
+	return []string{v.ID, v.priority(), number(v.Attempts), at(v.Since), shorten(v.Why)}
 }
 
 func (v itemView) text(w io.Writer) {
@@ -74,7 +85,7 @@ func (v itemView) text(w io.Writer) {
 		{"ID", v.ID},
 		{"Where", v.Where},
 		{"Topic", v.Topic},
-		{"Priority", fmt.Sprint(v.Priority)},
+		{"Priority", v.priority()},
 		{"Attempts", number(v.Attempts)},
 		{"Enqueued", at(v.Enqueued)},
 		{vests, at(v.Vesting)},
