@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -72,14 +75,26 @@ type queueVerb func(use, short string, args int, f func(ctx context.Context, q *
 
 func (a *app) queueCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "queue", GroupID: groupRepair, Short: "Show and repair queues and dead letters"}
+	var idle bool
 	list := &cobra.Command{
 		Use: "ls", Args: cobra.NoArgs, Short: "List the queues that have work, or had until a minute ago",
+		Long: `List the queues that have items which wait or are taken, or had some until a minute
+ago. A queue that has only dead letters is not among them: see --all, and stats.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				return printList(a, []string{"QUEUE"}, mapped(queue.Active(ctx, claims), func(s string) queueName { return queueName{s} }))
+				names := queue.Active(ctx, claims)
+				if idle {
+					all, err := allQueues(ctx, claims)
+					if err != nil {
+						return err
+					}
+					names = sequence(all)
+				}
+				return printList(a, []string{"QUEUE"}, mapped(names, func(s string) queueName { return queueName{s} }))
 			})
 		},
 	}
+	list.Flags().BoolVar(&idle, "all", false, "also those that are idle, or have only dead letters")
 	verb := func(use, short string, args int, f func(ctx context.Context, q *queue.Queue, args []string) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Args: cobra.ExactArgs(args + 1),
@@ -88,17 +103,6 @@ func (a *app) queueCommand() *cobra.Command {
 			},
 		}
 	}
-	stats := verb("stats QUEUE", "Count the items of a queue", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		s, err := q.Stats(ctx)
-		if err != nil {
-			return err
-		}
-		v := viewStats(q.Name(), s)
-		if a.format == formatTable {
-			return printList(a, statsHeader, sequence([]queueStats{v}))
-		}
-		return printOne(a, v, nil)
-	})
 	show := verb("show QUEUE ID", "Show an item, with its payload and attempts", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
 		i, err := q.Look(ctx, args[0])
 		if err != nil {
@@ -124,8 +128,68 @@ func (a *app) queueCommand() *cobra.Command {
 	cancel := verb("cancel QUEUE ID", "Remove an item that no worker has", 1, func(ctx context.Context, q *queue.Queue, args []string) error {
 		return a.done(q.Cancel(ctx, args[0]), doneView{Done: "removed", Queue: q.Name(), Item: args[0]}, "removed %q", args[0])
 	})
-	cmd.AddCommand(list, stats, show, waiting, taken, pause, resume, cancel, a.deadCommand(verb))
+	cmd.AddCommand(list, a.queueStatsCommand(), show, waiting, taken, pause, resume, cancel, a.deadCommand(verb))
 	return cmd
+}
+
+// allQueues returns the names of all queues. One into which only Queue.Op has enqueued is
+// among those with work alone.
+func allQueues(ctx context.Context, claims *etcdclaims.Client) ([]string, error) {
+	found := map[string]bool{}
+	for _, names := range []iter.Seq2[string, error]{queue.Names(ctx, claims), queue.Active(ctx, claims)} {
+		for name, err := range names {
+			if err != nil {
+				return nil, err
+			}
+			found[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+func (a *app) queueStatsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "stats [QUEUE]", Args: cobra.MaximumNArgs(1), Short: "Count the items of a queue, or of all queues",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				if len(args) == 0 {
+					return a.allStats(ctx, claims)
+				}
+				return a.inQueue(ctx, claims, args[0], func(q *queue.Queue) error {
+					s, err := q.Stats(ctx)
+					if err != nil {
+						return err
+					}
+					v := viewStats(q.Name(), s)
+					if a.format == formatTable {
+						return printList(a, statsHeader, sequence([]queueStats{v}))
+					}
+					return printOne(a, v, nil)
+				})
+			})
+		},
+	}
+}
+
+// allStats prints the counts of all queues.
+func (a *app) allStats(ctx context.Context, claims *etcdclaims.Client) error {
+	names, err := allQueues(ctx, claims)
+	if err != nil {
+		return err
+	}
+	return printList(a, statsHeader, func(yield func(queueStats, error) bool) {
+		for _, name := range names {
+			var s queue.Stats
+			q, err := queue.New(claims, queue.Config{Name: name}) // which counts whatever its order is
+			if err == nil {
+				s, err = q.Stats(ctx)
+				_ = q.Close(ctx) // it has no items
+			}
+			if !yield(viewStats(name, s), err) {
+				return
+			}
+		}
+	})
 }
 
 func (a *app) deadCommand(verb queueVerb) *cobra.Command {

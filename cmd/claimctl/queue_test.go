@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // queueOf is a queue with these items.
@@ -82,4 +83,33 @@ func TestQueueCompleted(t *testing.T) {
 	w.finds(out, "completed", "Attempts: ", "Owner: ", "Fence: ")
 	w.lacks(out, "Priority", "Vest", "Payload")
 	w.lacks(w.ok("queue", "show", "mail", "x", "-o", "json"), "priority", "vesting", "payload")
+}
+
+// A queue that has only dead letters, or nothing, is found.
+func TestQueuesWithoutWork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	q := w.queueOf("dead", queue.NewItem(nil))
+	w.noErr(w.take(q).Discard(t.Context(), "no such address"))
+	empty := w.queueOf("empty", queue.NewItem(nil))
+	w.noErr(w.take(empty).Complete(t.Context()))
+	w.queueOf("busy", queue.NewItem(nil))
+	resp, err := w.etcd.Get(t.Context(), w.prefix+"queue/active/", clientv3.WithPrefix())
+	w.noErr(err)
+	for _, kv := range resp.Kvs { // as the keeper does, a minute after the last item
+		if !strings.Contains(string(kv.Value), "busy") {
+			_, err := w.etcd.Delete(t.Context(), string(kv.Key))
+			w.noErr(err)
+		}
+	}
+	if out := w.ok("queue", "ls", "-o", "name"); out != "busy\n" {
+		t.Errorf("ls: %q", out)
+	}
+	if out := w.ok("queue", "ls", "--all", "-o", "name"); out != "busy\ndead\nempty\n" {
+		t.Errorf("ls --all: %q", out)
+	}
+	all := as[[]queueStats](w, "queue", "stats")
+	if len(all) != 3 || all[0].Ready != 1 || all[1].Dead != 1 || all[2].Ready+all[2].Dead != 0 {
+		t.Errorf("stats: %+v", all)
+	}
 }

@@ -15,7 +15,7 @@ type itemView struct {
 	Where    string          `json:"where"`
 	Topic    string          `json:"topic,omitempty"`
 	Priority *int            `json:"priority,omitempty"` // not known of a completed item
-	Payload  []byte          `json:"payload,omitempty"` // base64
+	Payload  []byte          `json:"payload,omitempty"`  // base64
 	Attempts int             `json:"attempts"`
 	Enqueued *time.Time      `json:"enqueued,omitempty"`
 	Vesting  *time.Time      `json:"vesting,omitempty"`
