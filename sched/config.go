@@ -42,7 +42,8 @@ type Config struct {
 	Now func() time.Time
 	// Logger receives events that no caller would otherwise see, each with the keys
 	// that it is about. Warnings: ownership lost, runs lost or failed, ticks missed,
-	// requests that fail though etcd answers others. Outages of etcd are logged by the
+	// ticks of this process's jobs that another owner does not admit, requests that fail
+	// though etcd answers others. Outages of etcd are logged by the
 	// client, to etcdclaims.Config.Logger. Info: ticks that a policy skipped,
 	// ownership acquired, jobs registered. Default: none.
 	Logger *zap.Logger

@@ -27,7 +27,8 @@ type JobInfo struct {
 	// Problem is why the job does not run as it is defined. The reasons are: the owner of
 	// the group cannot run the definition, or has not taken it up yet; the definition was
 	// removed; the job in its After is unknown; the job has never run, and its schedule
-	// has no further instant. Problem is empty if the job runs as defined.
+	// has no further instant; the next tick is due and not admitted, see Unadmitted.
+	// Problem is empty if the job runs as defined.
 	Problem string
 	Since   time.Time // when the owner registered this revision of the job
 	High    time.Time // the high-water mark: all ticks up to here are decided
@@ -35,6 +36,11 @@ type JobInfo struct {
 	// follows, if the job is paused, or if this process does not know the schedule: the
 	// job was not added here, and Cron cannot parse its text.
 	Next time.Time
+	// Unadmitted is Next if that tick is due and the owner has not admitted it within its
+	// TTL + 5 s, by the clock of this process. The owner may not have the job, as during a
+	// deployment: it admits ticks of the jobs of its own process. Unadmitted is zero
+	// otherwise, and while the job has another Problem.
+	Unadmitted time.Time
 	// Overdue is the nominal time of the oldest scheduled tick that has not ended by
 	// Job.Overdue, by the clock of this process. It is zero if there is none.
 	Overdue  time.Time
@@ -143,10 +149,11 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 	return func(yield func(JobInfo, error) bool) {
 		names, err := s.names(ctx)
+		owner := s.ownerRead(ctx)
 		for size := jobsPerRead; err == nil && len(names) > 0; {
 			some := names[:min(size, len(names))]
 			var infos []JobInfo
-			infos, err = s.inspect(ctx, some...)
+			infos, err = s.inspect(ctx, owner, some...)
 			if isTooLarge(err) && size > 1 {
 				size, err = size/2, nil
 				continue
@@ -214,7 +221,7 @@ func (s *Scheduler) readJobs(ctx context.Context) (*clientv3.TxnResponse, error)
 //
 // Errors: [ErrUnknownJob], and those of the etcd client.
 func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
-	infos, err := s.inspect(ctx, job)
+	infos, err := s.inspect(ctx, s.ownerRead(ctx), job)
 	if err == nil && len(infos) == 0 {
 		err = ErrUnknownJob
 	}
@@ -226,7 +233,7 @@ func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
 
 // inspect returns the states of those of the jobs that exist, in their order, read at
 // one revision.
-func (s *Scheduler) inspect(ctx context.Context, jobs ...string) (infos []JobInfo, err error) {
+func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string) (infos []JobInfo, err error) {
 	if s.Passthrough() {
 		for _, job := range jobs {
 			if j, ok := s.job(job); ok {
@@ -242,9 +249,14 @@ func (s *Scheduler) inspect(ctx context.Context, jobs ...string) (infos []JobInf
 	}
 	for i, st := range all {
 		st.unknownBefore = st.definition.After != "" && unknown[st.definition.After]
-		if st.specRev != 0 || st.definitionRev != 0 {
-			infos = append(infos, s.info(jobs[i], st))
+		if st.specRev == 0 && st.definitionRev == 0 {
+			continue
 		}
+		info := s.info(jobs[i], st)
+		if lost := st.notAdmitted(&info, s.now(), owner); lost != nil {
+			return infos, lost
+		}
+		infos = append(infos, info)
 	}
 	return infos, err
 }

@@ -25,6 +25,7 @@ type spec struct {
 	Delivery string        `json:"delivery"`
 	History  int           `json:"history,omitempty"` // 0 in values of an earlier version: the default
 	Overdue  time.Duration `json:"overdue,omitempty"`
+	Jitter   time.Duration `json:"jitter,omitempty"`
 	Started  []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
 	Kind     string        `json:"kind,omitempty"`           // empty for a job in code
 	Defined  int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up

@@ -101,7 +101,8 @@ func (s *Scheduler) Owner() bool { return s.owning.Load() }
 // group is the first one due after the owner has registered the job.
 //
 // The owner admits ticks of the jobs that were added in its own process. Add the
-// same jobs in all processes. While processes differ in a job, the owner's version
+// same jobs in all processes. The job does not run while the owner does not have it: see
+// JobInfo.Unadmitted. While processes differ in a job, the owner's version
 // applies.
 //
 // Add returns an error if the job is invalid, or if a job of that name was added
@@ -171,6 +172,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	wg.Go(func() { s.start(member, handlers) })
 	wg.Go(func() { cancel(s.campaign(member)) })
 	wg.Go(func() { s.watchOverdue(member) })
+	wg.Go(func() { s.watchAdmissions(member) })
 	wg.Go(func() { s.followDefinitions(member) })
 	wg.Wait()
 	stop(ErrStopped)

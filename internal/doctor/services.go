@@ -89,19 +89,26 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, well bo
 	if err != nil {
 		return 0, false, err
 	}
+	owner, unread := e.Claims.Lookup(ctx, "sched/"+name+"/owner")
 	well = true
 	for job, err := range s.Jobs(ctx) {
 		if err != nil {
 			return jobs, false, err
 		}
 		show := fmt.Sprintf("%s sched show -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job))
-		if job.Problem != "" && job.Version != 0 {
+		unadmitted := !job.Unadmitted.IsZero()
+		if job.Problem != "" && job.Version != 0 && !unadmitted {
 			well = false
 			requests := ""
 			if job.Requests > 0 {
 				requests = "; " + count(job.Requests, "request waits", "requests wait")
 			}
 			e.Add(Warning, "jobs", show, "%q of group %q: %s%s", job.Job, name, job.Problem, requests)
+		}
+		if unadmitted && owner.Held { // without an owner there is one finding for the group
+			well = false
+			e.Add(Warning, "jobs", fmt.Sprintf("restart the owner with the job, or, if it is obsolete: %s sched forget -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job)),
+				"%q of group %q: %s", job.Job, name, job.Problem)
 		}
 		if !job.Overdue.IsZero() {
 			well = false
@@ -112,11 +119,10 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, well bo
 			e.Add(Warning, "jobs", fmt.Sprintf("%s sched resume -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job)), "%q of group %q is paused %s", job.Job, name, Paused(job.Paused.By, job.Paused.At, job.Paused.Note))
 		}
 	}
-	owner, err := e.Claims.Lookup(ctx, "sched/"+name+"/owner")
-	if err == nil && !owner.Held && jobs > 0 {
+	if unread == nil && !owner.Held && jobs > 0 {
 		well = false
 		e.Add(Warning, "jobs", fmt.Sprintf("start a process that runs the Scheduler, or forget the jobs: %s sched forget -g %s JOB", e.Commands.Claimctl, Quoted(name)),
 			"no process runs group %q, which has %s", name, count(jobs, "job", "jobs"))
 	}
-	return jobs, well, err
+	return jobs, well, unread
 }

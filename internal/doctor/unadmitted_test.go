@@ -1,0 +1,63 @@
+package doctor
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/sched"
+)
+
+// A job that the owner of its group does not have is a finding. Without an owner there is one
+// finding for the whole group.
+func TestJobsOfAnOwnerWithoutThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		run := func(d time.Duration, names ...string) {
+			claims := claimtest.NewClient(t, server.Host(t), etcdclaims.Config{Owner: "w"})
+			s, err := sched.New(claims, sched.Config{Group: "billing"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				err := s.Add(sched.Job{Name: name, Schedule: sched.Must(sched.Every(10*time.Second, 0)), Handler: func(context.Context, sched.Tick) error { return nil }})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			if err := s.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		e := &Examination{
+			Claims: claimtest.NewClient(t, server.Host(t), etcdclaims.Config{Owner: "reader"}), Commands: Commands{Claimctl: "claimctl"},
+			Limit: 100, Leases: 100, Patience: 5 * time.Second, Answer: 2 * time.Second,
+		}
+		run(time.Minute, "slow", "other")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			run(time.Minute, "other")
+		}()
+		time.Sleep(50 * time.Second)
+		e.groups(t.Context())
+		e.has(t, Warning, "jobs", `"slow" of group "billing": due since 2000-01-01T00:01:10Z; the owner w of the group has not admitted it`)
+		if len(e.Findings) != 1 || !strings.Contains(e.Findings[0].Remedy, "claimctl sched forget -g billing slow") {
+			t.Errorf("%+v", e.Findings)
+		}
+		<-ended
+		time.Sleep(time.Minute)
+		e.Findings = nil
+		e.groups(t.Context())
+		e.has(t, Warning, "jobs", `no process runs group "billing"`)
+		if len(e.Findings) != 1 {
+			t.Errorf("%+v", e.Findings)
+		}
+	})
+}

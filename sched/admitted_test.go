@@ -1,0 +1,118 @@
+package sched_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/sched"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// about returns what was logged of a job, as "level message".
+func about(logs *observer.ObservedLogs, job string, messages ...string) string {
+	var out []string
+	for _, e := range logs.FilterField(zap.String("job", job)).All() {
+		for _, m := range messages {
+			if e.Message == m {
+				out = append(out, e.Level.String()+" "+m)
+			}
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// A job that the owner does not have, and another process has, as in a deployment: its state
+// and one warning of that process report it. When that process is the owner, it ends.
+func TestOwnerWithoutTheJob(t *testing.T) {
+	for _, registered := range []bool{true, false} {
+		inFleet(t, func(t *testing.T, f *fleet) {
+			core, logs := observer.New(zap.InfoLevel)
+			f.cfg.Logger = zap.New(core)
+			slow := sched.Job{Name: "slow", Schedule: sched.Must(sched.Every(10*time.Second, 0)), Jitter: time.Second}
+			if registered {
+				f.do(slow, 0)
+				f.start(0)
+				f.until("00:00:25")
+				f.nodes[0].stop()
+				f.jobs = nil
+			}
+			f.do(sched.Job{Name: "other", Schedule: minutely}, 0)
+			f.start(0)
+			f.until("00:00:30")
+			w := f.owner()
+			f.do(slow, 0)
+			v := f.start(0)
+			f.until("00:00:49")
+			if registered {
+				if i := f.inspect("slow"); i.Problem != "" || !i.Unadmitted.IsZero() {
+					t.Errorf("within the owner's time: %v", i)
+				}
+			}
+			f.until("00:09:00")
+			const never, again = "ticks not admitted", "ticks admitted again"
+			if registered {
+				want := "due since 2000-01-01T00:00:30Z; the owner " + w.name + " of the group has not admitted it"
+				if i := f.inspect("slow"); !strings.HasPrefix(i.Problem, want) || i.Unadmitted != clock("00:00:30") {
+					t.Errorf("%v; want %q", i, want)
+				}
+				for i, err := range f.console().Jobs(t.Context()) {
+					if err != nil || (i.Problem != "") != (i.Job == "slow") {
+						t.Errorf("%v, %v", i, err)
+					}
+				}
+			}
+			if got := about(logs, "slow", never, again); got != "warn "+never {
+				t.Errorf("registered %v: logged %q", registered, got)
+			}
+			w.stop()
+			f.until("00:12:00")
+			if got := about(logs, "slow", never, again); got != "warn "+never+", info "+again {
+				t.Errorf("registered %v: logged %q", registered, got)
+			}
+			if i := f.inspect("slow"); i.Problem != "" || !v.sched.Owner() {
+				t.Errorf("after the take-over: %v", i)
+			}
+			v.stop()
+			f.until("00:13:00")
+			if i := f.inspect("slow"); !strings.HasSuffix(i.Problem, "the group has no owner") {
+				t.Errorf("without an owner: %v", i)
+			}
+		})
+	}
+}
+
+// Nothing is reported of ticks that begin late because of their jitter, of paused jobs, of
+// those that follow another one, and after a take-over.
+func TestTicksAdmittedInTime(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		core, logs := observer.New(zap.WarnLevel)
+		f.cfg.Logger = zap.New(core)
+		f.do(sched.Job{Name: "jitter", Schedule: sched.Must(sched.Every(time.Hour, 0)), Jitter: 50 * time.Minute}, 0)
+		f.do(sched.Job{Name: "paused", Schedule: minutely}, 0)
+		f.do(sched.Job{Name: "well", Schedule: minutely}, 0)
+		f.do(sched.Job{Name: "after", Schedule: sched.After("well")}, 0)
+		f.start(0)
+		f.start(0)
+		f.until("00:00:30")
+		noErr(t, f.console().Pause(t.Context(), "paused", ""))
+		for m := 10; m < 120; m += 10 {
+			f.until(fmt.Sprintf("%02d:%02d:30", m/60, m%60))
+			if m == 60 {
+				f.owner().kill()
+				f.start(0)
+				time.Sleep(20 * time.Second)
+			}
+			for i, err := range f.console().Jobs(t.Context()) {
+				if err != nil || i.Problem != "" {
+					t.Errorf("%v, %v", i, err)
+				}
+			}
+		}
+		if all := logs.FilterMessage("ticks not admitted").All(); len(all) > 0 {
+			t.Errorf("%v", all)
+		}
+	})
+}
