@@ -127,6 +127,9 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 // policy that leaves out a tick is no reason for a warning.
 func (s *Scheduler) left(j Job, p past) {
 	p.Job = j.Name
+	if p.Attempt == 0 { // otherwise another attempt may follow
+		s.ends.add(j, p)
+	}
 	fields := []zap.Field{
 		zap.String("job", j.Name), zap.String("tick", p.ID), zap.String("key", jobKey(s.cfg.Group, j.Name)),
 		zap.String("outcome", string(p.Outcome)), zap.Int("missed", p.Missed),

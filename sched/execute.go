@@ -272,6 +272,9 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 	default:
 		s.log.Debug("run ended", fields...)
 	}
+	if rerr == nil && a.next == nil {
+		s.ends.add(a.job, p)
+	}
 	if hook := s.cfg.Hooks.Finished; hook != nil {
 		hook(p.entry(s.cfg.Group))
 	}

@@ -56,7 +56,9 @@ type Job struct {
 	// Overdue is the longest time from a tick's nominal time to the end of its last attempt.
 	// A tick that takes longer is reported at least once: by Hooks.Overdue, a warning in
 	// the log, and JobInfo.Overdue. It still runs. Ticks that are
-	// skipped, or that come due in a pause, are not reported. Each tick costs a request to
+	// skipped, or that come due in a pause, are not reported. While etcd cannot be read, each
+	// process also reports ticks whose end it does not know, such as those that another
+	// process ran just before, with FateUnknown. Each tick costs a request to
 	// etcd when it reaches the bound. Zero means never.
 	Overdue time.Duration
 	// Jitter delays each start by less than this duration, and never past the next

@@ -3,6 +3,9 @@ package sched
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,6 +17,7 @@ type alarm struct {
 	job     Job
 	nominal time.Time // the tick that is watched; zero if none follows
 	at      time.Time // when to look at it
+	first   bool      // whether the tick may be from before the job was registered, or decided long ago
 	left    bool      // whether it was left to the owner when it reached its bound
 	watched int64     // the last ownership, by its revision, whose owner is known to watch the job
 }
@@ -36,6 +40,8 @@ func (s *Scheduler) watchOverdue(ctx context.Context) {
 		latest = now
 		if jobs, generation := s.allJobs(); generation != seen {
 			seen, of = generation, alarmsOf(jobs, of, now, alarms)
+			s.ends.keep(of)
+			s.settleFirst(ctx, of, now, alarms)
 		}
 		past := alarms.takeWhile(len(alarms.items), func(a *alarm) bool { return !a.at.After(now) })
 		s.raise(ctx, past, now)
@@ -68,6 +74,7 @@ func alarmsOf(jobs []Job, old map[string]*alarm, now time.Time, queued *queue[*a
 		a := old[j.Name]
 		if a == nil || !a.job.same(j) {
 			if a = (&alarm{job: j}); a.follow(now.Add(-j.Overdue)) {
+				a.first = !a.nominal.After(now)
 				queued.set(a)
 			}
 		}
@@ -89,6 +96,85 @@ func (a *alarm) follow(t time.Time) bool {
 	}
 	a.at, a.left = a.nominal.Add(a.job.Overdue), false
 	return true
+}
+
+// settleFirst drops the ticks of new alarms that are decided, or from before their jobs were
+// registered: later etcd may not answer. If it does not answer now, the ticks remain watched.
+func (s *Scheduler) settleFirst(ctx context.Context, of map[string]*alarm, now time.Time, queued *queue[*alarm]) {
+	var names []string
+	for name, a := range of {
+		if a.first {
+			names, a.first = append(names, name), false
+		}
+	}
+	for some := range slices.Chunk(names, jobsPerRead) {
+		all, err := s.readAll(ctx, some)
+		for i, st := range all {
+			a := of[some[i]]
+			from := a.nominal.Add(-1)
+			switch {
+			case st.specRev == 0 && (st.definitionRev == 0 || !a.nominal.After(st.definition.At)):
+				from = now
+			case st.highRev != 0 && len(st.running)+len(st.waiting) == 0:
+				from = later(from, earlier(st.high, now))
+			}
+			if queued.drop(a); a.follow(from) {
+				queued.set(a)
+			}
+		}
+		if err != nil && !errors.As(err, new(unreadable)) {
+			return
+		}
+	}
+}
+
+// ends has the nominal times of the scheduled ticks whose end this process has recorded, for
+// jobs with an Overdue: while etcd does not answer, nothing else shows that they ended.
+type ends struct {
+	mu sync.Mutex
+	of map[string]map[int64]bool // by the name of the job
+}
+
+// mostEnds bounds the ends of one job. They are dropped as the alarm of the job passes them.
+const mostEnds = 10_000
+
+// add notes a record.
+func (e *ends) add(j Job, p past) {
+	if j.Overdue == 0 || p.Again || isManual(p.ID) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if all := e.of[j.Name]; all != nil && len(all) < mostEnds {
+		all[p.Nominal.UnixNano()] = true
+	}
+}
+
+// keep limits the ends to those of the jobs that have alarms.
+func (e *ends) keep(alarms map[string]*alarm) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old := e.of
+	e.of = make(map[string]map[int64]bool, len(alarms))
+	for name := range alarms {
+		if e.of[name] = old[name]; e.of[name] == nil {
+			e.of[name] = make(map[int64]bool)
+		}
+	}
+}
+
+// has reports whether a tick has ended.
+func (e *ends) has(a *alarm) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.of[a.job.Name][a.nominal.UnixNano()]
+}
+
+// drop forgets the ends up to the tick of an alarm.
+func (e *ends) drop(a *alarm) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.of[a.job.Name], func(at int64, _ bool) bool { return at <= a.nominal.UnixNano() })
 }
 
 // putBack lets alarms watch what is due now, after the clock was put back. Their ticks may be
@@ -141,7 +227,7 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 				continue
 			}
 		}
-		if unreachable != nil {
+		if unreachable != nil && !s.ends.has(a) {
 			x.is(FateUnknown, "not known, because etcd cannot be read: %v", unreachable)
 		}
 		switch x.Fate {
@@ -155,6 +241,7 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 				hook(x)
 			}
 		}
+		s.ends.drop(a)
 		a.follow(a.nominal)
 	}
 }

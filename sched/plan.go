@@ -129,6 +129,13 @@ func (j Job) next(high time.Time) time.Time {
 	return j.actual(nominal)
 }
 
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

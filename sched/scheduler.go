@@ -28,6 +28,7 @@ type Scheduler struct {
 	icals  icalCache
 
 	outage outage
+	ends   ends
 
 	going  atomic.Bool  // whether Run was called and has not returned
 	epoch  atomic.Int64 // the epoch of the last claim of this process
