@@ -282,6 +282,8 @@ func TestOverdueBesideUnreadable(t *testing.T) {
 		dir, _, _ := strings.Cut(f.under("/spec/")[0].name, "/spec/")
 		noErr(t, second(f.etcd.Put(t.Context(), dir+"/fail/"+keyspace.Digest("job0"), `{"v":9,"inARow":1}`)))
 		f.until("00:15:00")
+		got.mu.Lock()
+		defer got.mu.Unlock()
 		if len(got.all) != 1 || got.all[0].Job != "job0" {
 			t.Errorf("alarms %v", got.all)
 		}
