@@ -117,10 +117,20 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 			l.s.left(j, p)
 		}
 		if v.n > 0 {
+			l.s.gaveUp(j, p)
 			v.done(rev, replies[1:])
 		}
 	}
 	return d
+}
+
+// gaveUp logs that ticks were given up in favour of those that were admitted. They have no
+// record of their own: Tick.Missed of the first counts them.
+func (s *Scheduler) gaveUp(j Job, p plan) {
+	if p.missed > 0 {
+		s.log.Warn("ticks missed", zap.String("job", j.Name), zap.String("key", jobKey(s.cfg.Group, j.Name)),
+			zap.Int("missed", p.missed), zap.String("next", nominalID(p.ticks[0])))
+	}
 }
 
 // left logs that a tick was not run, or that its run was lost, and calls the hook. A

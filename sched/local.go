@@ -173,6 +173,7 @@ func (l *local) admit(a *localJob, due plan) {
 		return
 	}
 	nominal := due.ticks[0]
+	l.s.gaveUp(j, due)
 	l.admitTick(a, ready{Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Missed: due.missed})
 }
 

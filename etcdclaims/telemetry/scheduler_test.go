@@ -89,6 +89,38 @@ func TestScheduler(t *testing.T) {
 	})
 }
 
+// The ticks that CatchUp gives up for a newer one count as missed.
+func TestMissedTicks(t *testing.T) {
+	inWorld(t, func(w *world) {
+		claims, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		cfg := sched.Config{Group: "billing"}
+		w.tel.InstrumentScheduler(&cfg)
+		s, err := sched.New(claims, cfg)
+		if err == nil {
+			err = s.Add(sched.Job{Name: "j", Schedule: sched.Must(sched.Cron("* * * * *")), Handler: func(context.Context, sched.Tick) error { return nil }})
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(w.Context())
+		returned := make(chan error)
+		go func() { returned <- s.Run(ctx) }()
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(2*time.Minute + 30*sec)))
+		host.Cut()
+		time.Sleep(10 * time.Minute)
+		host.Heal()
+		time.Sleep(25 * sec)
+		w.expect(map[string]string{
+			"etcdclaims.tick.count{group=billing,job=j,outcome=ok}":     "3",
+			"etcdclaims.tick.count{group=billing,job=j,outcome=missed}": "9",
+		})
+		cancel()
+		if err := <-returned; err != nil {
+			w.Error(err)
+		}
+	})
+}
+
 // The handler of a tick has a span of its own, which names the tick, and is linked to the
 // caller who asked for it.
 func TestTickSpans(t *testing.T) {
