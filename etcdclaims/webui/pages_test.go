@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/sched"
 )
@@ -44,6 +45,30 @@ func TestPages(t *testing.T) {
 		for _, where := range []string{"no", "key", "key?key=%00", "work?state=no", "queue?queue=q&list=no", "job?group=a/b&job=c"} {
 			if code, body := w.get(where); code/100 != 4 {
 				w.Errorf("%s: status %d: %s", where, code, body)
+			}
+		}
+	})
+}
+
+// An item shows when it vests, and a completed one nothing that is not known any more.
+func TestPageOfItem(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		worker, _ := w.client("worker-3")
+		q, err := queue.New(worker, queue.Config{Name: "mails"})
+		w.ok(err)
+		defer q.Close(context.Background())
+		_, err = q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("done")))
+		w.ok(err)
+		b, err := q.TryClaim(w.Context(), 1)
+		w.ok(err)
+		w.ok(b.Leases[0].Complete(w.Context()))
+		_, err = q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("later"), queue.Delay(time.Hour)))
+		w.ok(err)
+		w.shows("item?queue=mails&id=later", "<dt>Visible", "in 60 min", "Priority", "Enqueued", "Payload")
+		body := w.shows("item?queue=mails&id=done", "completed", "worker-3")
+		for _, unknown := range []string{"Priority", "Enqueued", "Visible", "Payload"} {
+			if strings.Contains(body, unknown) {
+				w.Errorf("%s of a completed item is shown", unknown)
 			}
 		}
 	})
