@@ -86,6 +86,16 @@ func (e *lostError) Error() string { return e.text }
 // Is matches etcdclaims.ErrLost.
 func (e *lostError) Is(target error) bool { return target == etcdclaims.ErrLost }
 
+// closedError ends the leases of a Queue that is closed by this process. Its session ends with
+// it, so it is an ErrExpired, too.
+type closedError struct{}
+
+var errLeaseClosed error = closedError{}
+
+func (closedError) Error() string { return "queue closed, its items are given back" }
+
+func (closedError) Unwrap() []error { return []error{ErrExpired, etcdclaims.ErrClosed} }
+
 // Config describes a queue. Every process that uses the queue must give the same
 // Name, HigherFirst, MaxTaken and MaxWaiting; the other fields are its own.
 type Config struct {

@@ -52,7 +52,8 @@
 // request is refused, etcd's history shows which request ended the lease. The errors are:
 //
 //   - ErrExpired: the lease ended by the local clock of this process, or the session of
-//     its process ended,
+//     its process ended. The error also matches etcdclaims.ErrClosed if it ended because this
+//     process closed the Queue,
 //   - ErrSuperseded: the item waits again, another worker has it, or it is a dead letter.
 //     It was recovered after a death, another process with the same lease (see
 //     [Queue.Adopt]) ended or moved it, or the epoch was raised,

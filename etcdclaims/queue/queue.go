@@ -79,6 +79,7 @@ func (q *Queue) Name() string { return q.cfg.Name }
 
 // Close makes all waiting calls return, ends the leases of all items that this Queue has,
 // and gives the items back. The items are visible again, and their attempts do not count.
+// The contexts of handlers end with a cause that matches etcdclaims.ErrClosed.
 // Close takes at most ten seconds, also if ctx has ended. It is idempotent.
 func (q *Queue) Close(ctx context.Context) error {
 	q.stop(errClosed)

@@ -35,7 +35,7 @@ type session struct {
 	leases map[*Lease]struct{}
 	unsure int              // how often items may have been taken that no lease is of; 0: there are none
 	busy   int              // claiming requests under way
-	over   bool             // its leases have been ended, and it gets no more
+	over   error            // why its leases have been ended, and it gets no more
 	used   time.Time        // when it was last asked for
 	lease  clientv3.LeaseID // of the claim, once it was read
 }
@@ -127,11 +127,17 @@ func (s *session) mourn() {
 
 // endAll ends the leases of the session locally.
 func (s *session) endAll() {
+	why := ErrExpired
+	if s.q.closed() != nil && s.claim.Err() == nil {
+		why = errLeaseClosed
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
+	if s.over == nil {
+		s.over = why
+	}
 	for l := range s.leases {
-		l.end(ErrExpired)
+		l.end(s.over)
 	}
 	clear(s.leases)
 }
@@ -140,7 +146,7 @@ func (s *session) endAll() {
 func (s *session) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.over
+	return s.over != nil
 }
 
 // add makes the lease one of the session's; forget is its opposite. A lease that comes
@@ -149,8 +155,8 @@ func (s *session) ended() bool {
 func (s *session) add(l *Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
-		l.end(ErrExpired)
+	if s.over != nil {
+		l.end(s.over)
 		return
 	}
 	s.leases[l] = struct{}{}

@@ -263,7 +263,10 @@ func (w *worker) call(ctx context.Context, h Handler, l *Lease) <-chan error {
 // finish records what a handler's result asks for, if the item is this worker's still.
 func (w *worker) finish(stopping context.Context, l *Lease, err error) {
 	if l.Err() != nil {
-		if err := l.Err(); errors.Is(err, etcdclaims.ErrLost) {
+		switch err := l.Err(); {
+		case errors.Is(err, etcdclaims.ErrClosed):
+			w.q.log.Info("item given back, as the queue is closed", l.fields()...)
+		case errors.Is(err, etcdclaims.ErrLost):
 			w.settle(l, err)
 		}
 		return // the handler has ended the lease itself, or lost it
