@@ -239,12 +239,13 @@ func (m *many) work(ctx context.Context, s *served) {
 // workOn serves a queue until ctx ends, or until it turns out to have another
 // configuration than it was opened with.
 func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
-	w := &worker{q: q, cfg: m.worker}
+	w := &worker{q: q, cfg: m.worker, stop: m.worker.boundStop(m.ctx.Done())}
 	if w.cfg.Lease == 0 {
 		w.cfg.Lease = q.cfg.TTL
 	}
 	defer func() {
 		w.wg.Wait()
+		w.stop.cancel()
 		if ctx.Err() != nil && m.ctx.Err() == nil { // its key is gone: by the keeper, or by somebody's hand
 			q.reactivate(m.ctx)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -58,5 +59,141 @@ func TestLossBeforeClose(t *testing.T) {
 		if errors.Is(l.Err(), etcdclaims.ErrClosed) {
 			t.Errorf("lost with %v", l.Err())
 		}
+	})
+}
+
+// With StopTimeout a worker stops in time, whatever its handlers do, and what they did not
+// finish is given back without an attempt.
+func TestStopTimeout(t *testing.T) {
+	const bound = 20 * sec // and 5 s of Grace
+	no := errors.New("no luck")
+	for name, c := range map[string]struct {
+		handler  func(ctx context.Context, l *queue.Lease) error
+		took     time.Duration // after the stop
+		where    queue.Where
+		attempts int
+	}{
+		"heeds the context":  {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return context.Cause(ctx) }, bound, queue.Ready, 0},
+		"takes its Grace":    {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); time.Sleep(4 * sec); return no }, bound + 4*sec, queue.Ready, 0},
+		"ignores it":         {func(context.Context, *queue.Lease) error { time.Sleep(time.Minute); return nil }, bound + 5*sec, queue.Ready, 0},
+		"completes in time":  {func(context.Context, *queue.Lease) error { time.Sleep(15 * sec); return nil }, 14 * sec, queue.Completed, 1},
+		"fails in time":      {func(context.Context, *queue.Lease) error { time.Sleep(15 * sec); return no }, 14 * sec, queue.Later, 1},
+		"completes in Grace": {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return nil }, bound, queue.Completed, 1},
+		"panics":             {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); panic("boom") }, bound, queue.Later, 1},
+		"fails for good":     {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return etcdclaims.Permanent(no) }, bound, queue.Dead, 1},
+		"fails for an hour": {func(ctx context.Context, _ *queue.Lease) error {
+			<-ctx.Done()
+			return etcdclaims.RetryAfter(no, time.Hour)
+		}, bound, queue.Later, 1},
+		"snoozes":              {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return queue.SnoozeFor(time.Hour) }, bound, queue.Later, 0},
+		"gives it back itself": {func(ctx context.Context, l *queue.Lease) error { <-ctx.Done(); return l.Release(context.Background()) }, bound, queue.Ready, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				q := w.queue(queue.Config{Backoff: func(int) time.Duration { return time.Hour }})
+				other := w.queue(queue.Config{})
+				w.enqueue(q, "a")
+				stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: bound, Handler: func(ctx context.Context, l *queue.Lease) error {
+					defer func() {
+						if ctx.Err() != nil {
+							w.wantErr(context.Cause(ctx), queue.ErrStopped)
+						}
+					}()
+					return c.handler(ctx, l)
+				}})
+				time.Sleep(sec)
+				begin := time.Now()
+				stop()
+				if took := time.Since(begin); took < c.took-sec/2 || took > c.took+sec/2 {
+					t.Errorf("stopped after %v, want %v", took, c.took)
+				}
+				i := w.look(other, "a")
+				w.want(i.Where, c.where)
+				w.want(i.Attempts, c.attempts)
+				time.Sleep(time.Minute) // the deaf one returns
+			})
+		})
+	}
+}
+
+// A handler that ignores the stop has lost its item: its writes are refused.
+func TestStopTimeoutOutlivesFence(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, other := w.queue(queue.Config{}), w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		late := make(chan error, 2)
+		stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: sec, Handler: func(_ context.Context, l *queue.Lease) error {
+			time.Sleep(time.Minute)
+			late <- l.Check()
+			late <- l.Complete(context.Background())
+			return nil
+		}})
+		time.Sleep(sec)
+		stop()
+		l := w.claim(other)
+		w.want(l.Attempt(), 1)
+		w.wantErr(<-late, etcdclaims.ErrReleased)
+		w.wantErr(<-late, etcdclaims.ErrReleased)
+		w.ok(l.Complete(w.Context()))
+	})
+}
+
+// The bound holds while etcd does not answer: the item goes back when its lease ends.
+func TestStopTimeoutInOutage(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		w.enqueue(q, "a")
+		stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: 2 * sec, Handler: func(ctx context.Context, _ *queue.Lease) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}})
+		time.Sleep(sec)
+		host.Cut()
+		begin := time.Now()
+		stop()
+		if took := time.Since(begin); took > 2*sec+ttl {
+			t.Errorf("stopped after %v", took)
+		}
+		time.Sleep(2 * ttl)
+		b, err := w.queue(queue.Config{}).Claim(w.Context(), 1)
+		w.ok(err)
+		w.want(ids(b.Leases), "a")
+	})
+}
+
+// WorkMany stops in time, too, and not because a queue has no more work.
+func TestStopTimeoutOfMany(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{Name: "many"})
+		w.enqueue(q, "a")
+		host := w.server.Host(w.T)
+		claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl})
+		ctx, cancel := context.WithCancel(w.Context())
+		done := make(chan error, 1)
+		var cause error
+		go func() {
+			done <- queue.WorkMany(ctx, claims, queue.ManyConfig{Worker: queue.WorkerConfig{
+				Timeout: time.Hour, StopTimeout: 2 * sec, Handler: func(ctx context.Context, _ *queue.Lease) error {
+					<-ctx.Done()
+					cause = context.Cause(ctx)
+					return cause
+				},
+			}})
+		}()
+		time.Sleep(sec)
+		for _, key := range w.under("/active/") { // by somebody's hand
+			_, err := w.server.Admin().Delete(context.Background(), key)
+			w.ok(err)
+		}
+		time.Sleep(time.Minute)
+		w.want(w.look(q, "a").Where, queue.Taken)
+		begin := time.Now()
+		cancel()
+		w.ok(<-done)
+		w.wantErr(cause, queue.ErrStopped)
+		if took := time.Since(begin); took > 3*sec {
+			t.Errorf("stopped after %v", took)
+		}
+		w.want(w.look(q, "a").Attempts, 0)
 	})
 }

@@ -41,6 +41,15 @@ type WorkerConfig struct {
 	// Grace is how long a handler may take to return after its context has ended.
 	// Default: 5 s.
 	Grace time.Duration
+	// StopTimeout is how long handlers may continue after the ctx of Work has ended. Then
+	// their contexts end with the cause ErrStopped, and they have another Grace to return.
+	// The item of a handler that returned an error, or did not return, is given back, and
+	// its attempt does not count; a panic, and errors made by SnoozeFor, etcdclaims.Permanent
+	// and etcdclaims.RetryAfter, count as always. So Work returns within StopTimeout plus
+	// Grace, and later only while etcd does not answer. Keep that below the time after
+	// which the process is killed, which in Kubernetes is 30 s. Zero means no limit but
+	// Timeout.
+	StopTimeout time.Duration
 	// Handlers handle items by their topic.
 	Handlers map[string]Handler
 	// Handler handles items whose topic has no handler of its own. If it is nil,
@@ -69,13 +78,17 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("handler panicked: %v\n%s", e.Value, e.Stack) }
 
+// ErrStopped is the cause of a handler's context that ended because of
+// WorkerConfig.StopTimeout.
+var ErrStopped = errors.New("worker stopped")
+
 var (
 	errGoexit  = errors.New("handler called runtime.Goexit")
 	errTimeout = errors.New("handler took longer than its timeout")
 )
 
 // Work handles items until ctx ends. Then it stops claiming, and lets running handlers
-// finish within their timeout and Grace. It gives back items that it had claimed and not
+// finish within their timeout and Grace; StopTimeout is a shorter bound. It gives back items that it had claimed and not
 // begun; their attempts do not count. It returns nil after a clean stop. It returns an
 // error if the configuration is wrong, or if etcd refuses claims for a reason that lasts,
 // such as a missing permission.
@@ -90,6 +103,7 @@ func (q *Queue) Work(ctx context.Context, cfg WorkerConfig) error {
 type worker struct {
 	q    *Queue
 	cfg  WorkerConfig
+	stop *stopBound    // of its handlers
 	slot chan struct{} // one for each handler that may run
 	wg   sync.WaitGroup
 }
@@ -120,8 +134,8 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 		cfg.Grace = 5 * time.Second
 	}
 	switch {
-	case cfg.Concurrency < 0 || cfg.Batch < 0 || cfg.Grace < 0:
-		return cfg, fmt.Errorf("negative Concurrency %d, Batch %d or Grace %v", cfg.Concurrency, cfg.Batch, cfg.Grace)
+	case cfg.Concurrency < 0 || cfg.Batch < 0 || cfg.Grace < 0 || cfg.StopTimeout < 0:
+		return cfg, fmt.Errorf("negative Concurrency %d, Batch %d, Grace %v or StopTimeout %v", cfg.Concurrency, cfg.Batch, cfg.Grace, cfg.StopTimeout)
 	case cfg.Handler == nil && len(cfg.Handlers) == 0:
 		return cfg, errors.New("no handler")
 	}
@@ -134,8 +148,10 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 }
 
 func (w *worker) run(ctx context.Context) error {
-	defer w.wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
+	w.stop = w.cfg.boundStop(ctx.Done())
+	defer w.stop.cancel()
+	defer w.wg.Wait()
 	defer stop() // handlers that do not stop are not waited for
 	outage := false
 	for try := 0; ; {
@@ -189,49 +205,72 @@ func (w *worker) run(ctx context.Context) error {
 // handle runs the handler of an item and records what came of it. It returns when the
 // handler has, or has had its time.
 func (w *worker) handle(stopping context.Context, l *Lease) {
-	h := w.cfg.Handlers[l.Topic()]
-	if h == nil {
-		h = w.cfg.Handler
-	}
+	h := w.handlerOf(l)
 	if h == nil {
 		w.q.log.Error("no handler for topic, item goes to the dead letters", zap.String("topic", l.Topic()), zap.String("item", l.ID()))
 		w.settle(l, l.Discard(context.WithoutCancel(stopping), fmt.Sprintf("no handler for topic %q", l.Topic())))
 		return
 	}
-	inner := h
-	h = func(ctx context.Context, l *Lease) error { // where its panics are caught
-		h := inner
-		for _, wrap := range slices.Backward(w.cfg.Middleware) {
-			h = wrap(h)
-		}
-		return h(ctx, l)
-	}
-	ctx := l.Context()
-	var timer <-chan time.Time
+	ctx, end := context.WithCancelCause(l.Context())
+	defer end(nil)
+	var timeout <-chan time.Time
 	if w.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.cfg.Timeout, errTimeout)
 		defer cancel()
 		t := time.NewTimer(w.cfg.Timeout + w.cfg.Grace)
 		defer t.Stop()
-		timer = t.C
+		timeout = t.C
 	}
+	defer context.AfterFunc(w.stop.soft, func() { end(ErrStopped) })()
 	done := w.call(ctx, h, l)
+	stopped := false // else it is the handler's own doing
 	select {
 	case err := <-done:
-		if errors.Is(context.Cause(ctx), errTimeout) && errors.Is(err, context.DeadlineExceeded) {
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, ErrStopped) && stopsBy(err):
+			w.giveBack(stopping, l)
+			return
+		case errors.Is(cause, errTimeout) && errors.Is(err, context.DeadlineExceeded):
 			err = fmt.Errorf("%w of %v: %w", errTimeout, w.cfg.Timeout, err)
 		}
 		w.finish(stopping, l, err)
-	case <-timer:
-		// The handler heeds no context. Its item goes to others, and its fence is
-		// outlived: whatever it writes with it is refused.
-		w.q.log.Error("handler does not stop, its item is taken from it", zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Duration("timeout", w.cfg.Timeout))
+		return
+	case <-w.stop.over:
+		stopped = !errors.Is(context.Cause(ctx), errTimeout)
+	case <-timeout:
+		stopped = errors.Is(context.Cause(ctx), ErrStopped)
+	}
+	// The handler heeds no context. Its item goes to others, and its fence is
+	// outlived: whatever it writes with it is refused.
+	w.q.log.Error("handler does not stop, its item is taken from it", append(l.fields(), zap.Duration("timeout", w.cfg.Timeout), zap.NamedError("cause", context.Cause(ctx)))...)
+	if stopped {
+		w.giveBack(stopping, l)
+	} else {
 		w.finish(stopping, l, fmt.Errorf("%w of %v, and did not stop", errTimeout, w.cfg.Timeout))
-		select {
-		case <-done: // until then it keeps its place, so that the number of handlers is bounded
-		case <-stopping.Done():
+	}
+	select {
+	case <-done: // until then it keeps its place, so that the number of handlers is bounded
+	case <-stopping.Done():
+	}
+}
+
+// handlerOf returns the handler of an item, with what wraps it. The calls of the wrappers are
+// in it, where their panics are caught. It returns nil if there is none.
+func (w *worker) handlerOf(l *Lease) Handler {
+	inner := w.cfg.Handlers[l.Topic()]
+	if inner == nil {
+		inner = w.cfg.Handler
+	}
+	if inner == nil {
+		return nil
+	}
+	return func(ctx context.Context, l *Lease) error {
+		h := inner
+		for _, wrap := range slices.Backward(w.cfg.Middleware) {
+			h = wrap(h)
 		}
+		return h(ctx, l)
 	}
 }
 

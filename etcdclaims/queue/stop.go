@@ -1,0 +1,85 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"go.uber.org/zap"
+)
+
+// stopBound is WorkerConfig.StopTimeout of the handlers of one worker. Without it neither
+// happens.
+type stopBound struct {
+	soft   context.Context // ends when handlers must stop
+	over   chan struct{}   // closed when they have had their Grace, too
+	cancel func()
+}
+
+// boundStop counts from the end of stop, until cancel is called.
+func (cfg WorkerConfig) boundStop(stop <-chan struct{}) *stopBound {
+	ctx, cancel := context.WithCancel(context.Background())
+	b := &stopBound{soft: context.Background(), over: make(chan struct{}), cancel: cancel}
+	if cfg.StopTimeout == 0 {
+		return b
+	}
+	soft, end := context.WithCancel(context.Background())
+	b.soft = soft
+	ended := make(chan struct{})
+	b.cancel = func() { cancel(); <-ended; end() }
+	go func() {
+		defer close(ended)
+		select {
+		case <-stop:
+		case <-ctx.Done():
+		}
+		if !pause(ctx, cfg.StopTimeout) {
+			return
+		}
+		end()
+		if pause(ctx, cfg.Grace) {
+			close(b.over)
+		}
+	}()
+	return b
+}
+
+// pause waits. It returns false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// stopsBy reports whether the result of a handler that was stopped can come from that: then
+// its attempt does not count.
+func stopsBy(err error) bool {
+	var snooze snoozeError
+	var panicked *PanicError
+	_, again := etcdclaims.RetryDelay(err)
+	return err != nil && !again && !etcdclaims.IsPermanent(err) &&
+		!errors.As(err, &snooze) && !errors.As(err, &panicked) && !errors.Is(err, errGoexit)
+}
+
+// giveBack gives back the item of a handler that was stopped, unless the handler has ended
+// the lease. If etcd does not answer for patience, a later request of the process does it, or
+// its end.
+func (w *worker) giveBack(stopping context.Context, l *Lease) {
+	if l.Err() != nil {
+		w.finish(stopping, l, nil)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(stopping), patience)
+	defer cancel()
+	err := l.Release(ctx)
+	if err == nil {
+		w.q.log.Info("item given back, as the worker stops", append(l.fields(), zap.Duration("stopTimeout", w.cfg.StopTimeout))...)
+	}
+	w.settle(l, err)
+}
