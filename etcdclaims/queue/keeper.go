@@ -25,11 +25,25 @@ const (
 func (q *Queue) keep() {
 	failing := false // and that was logged
 	for try := 0; q.ctx.Err() == nil; try++ {
-		err := q.claims.Run(q.ctx, q.keys.keeperKey(), q.keepHouse, etcdclaims.TTL(q.cfg.TTL))
+		var ended error // why the claim ended: a request that failed then, failed by that
+		err := q.claims.Run(q.ctx, q.keys.keeperKey(), func(ctx context.Context) error {
+			err := q.keepHouse(ctx)
+			if ended = context.Cause(ctx); ended != nil {
+				return nil
+			}
+			return err
+		}, etcdclaims.TTL(q.cfg.TTL))
+		if err == nil {
+			err = ended
+		}
 		if q.ctx.Err() != nil || errors.Is(err, etcdclaims.ErrClosed) {
 			return
 		}
-		if err != nil && !failing {
+		switch {
+		case failing || err == nil:
+		case errors.Is(err, etcdclaims.ErrLost):
+			q.log.Info("queue keeper lost its claim", zap.Error(err))
+		default:
 			q.log.Warn("queue keeper failed; retrying", zap.Error(err))
 		}
 		if failing = err != nil; !failing {

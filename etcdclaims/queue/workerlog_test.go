@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -51,4 +52,34 @@ func TestFailuresAreLogged(t *testing.T) {
 		w.want(got["panics"], "error handler panicked, with its stack\nerror item failed: handler panicked: boom\n")
 		w.want(got["ended"], "error handler panicked, with its stack\n")
 	})
+}
+
+// An idle worker that was frozen, or cut off, logs what ended its keeper: the loss of the claim,
+// and nothing that failed because of it.
+func TestLostKeeperIsLogged(t *testing.T) {
+	for name, fault := range map[string]func(host *claimtest.Host){
+		"frozen":  func(host *claimtest.Host) { host.Suspend(time.Minute) },
+		"cut off": func(host *claimtest.Host) { host.Cut(); time.Sleep(time.Minute); host.Heal() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				core, logs := observer.New(zap.InfoLevel)
+				q, host := w.process(queue.Config{Logger: zap.New(core)})
+				stop := w.works(q, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return nil }})
+				time.Sleep(20 * sec)
+				fault(host)
+				time.Sleep(time.Minute)
+				stop()
+				for _, e := range logs.FilterMessageSnippet("keeper").All() {
+					cause, _ := e.ContextMap()["error"].(string)
+					if e.Message != "queue keeper lost its claim" || e.Level != zap.InfoLevel || !strings.HasPrefix(cause, `etcdclaims: claim on "queue/q/keeper" `) || !strings.Contains(cause, "lost: expired") {
+						t.Errorf("%s %s: %s", e.Level, e.Message, cause)
+					}
+				}
+				if logs.FilterMessage("queue keeper lost its claim").Len() != 1 {
+					t.Errorf("logged: %v", logs.All())
+				}
+			})
+		})
+	}
 }
