@@ -42,9 +42,9 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 		return nil, err
 	}
 	if c.Passthrough() {
-		return passthroughClaim(key, &o), nil
+		return passthroughClaim(key, o), nil
 	}
-	t, err := c.try(ctx, key, &o, nil)
+	t, err := c.try(ctx, key, o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +52,9 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 }
 
 // acquiring checks what every acquiring call is given.
-func acquiring[O any](c *Client, key string, opts []O) (acquireOptions, error) {
+func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) {
 	if err := checkKey(key); err != nil {
-		return acquireOptions{}, err
+		return nil, err
 	}
 	o, err := optionsOf(c, opts)
 	if err == nil && o.slots != nil {

@@ -55,6 +55,7 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 	if !a.grantable() || p.shared || p.unnoticed {
 		patience.Reset(0)
 	}
+	var turn chan<- struct{} // to create the watch
 	var asks <-chan time.Time
 	if a.opts.suspectable {
 		timer := time.NewTimer(askAfter)
@@ -79,19 +80,18 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			if p.pred == nil && p.behind {
 				return nil // to read which place that is
 			}
-			// On a goroutine of its own: a member that hangs must not keep this
-			// waiter from its notices while the watch is being created.
-			key, opts := c.awaitedKey(a, p).key, []clientv3.OpOption{clientv3.WithRev(p.rev + 1)}
-			if a.slots != nil && p.pred == nil {
-				opts = append(opts, clientv3.WithRange(a.slots.end(c.store.layout)))
+			if p.pred != nil && a.grantable() && !p.unnoticed {
+				select {
+				case c.watches.places <- struct{}{}:
+					defer func() { <-c.watches.places }()
+				default:
+					continue
+				}
 			}
-			if p.shared && p.pred == nil {
-				opts = append(opts, clientv3.WithRange(c.store.layout.sharedEnd(a.asked())))
-			}
-			go func() {
-				w, _, _ := c.beginWatch(watching, key, opts...)
-				begun <- w
-			}()
+			turn = c.watches.creations
+		case turn <- struct{}{}:
+			turn = nil
+			c.watchAwaited(watching, a, p, begun)
 		case before = <-begun:
 		case resp, ok := <-before:
 			if !ok || resp.Err() != nil {
@@ -114,4 +114,22 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			return wire.ContextError(ctx)
 		}
 	}
+}
+
+// watchAwaited begins to watch what must change before the attempt can get any further. It
+// does so on a goroutine of its own: a member that hangs must not keep the waiter from its
+// notices while the watch is being created.
+func (c *Client) watchAwaited(ctx context.Context, a *attempt, p position, begun chan<- clientv3.WatchChan) {
+	key, opts := c.awaitedKey(a, p).key, []clientv3.OpOption{clientv3.WithRev(p.rev + 1)}
+	if a.slots != nil && p.pred == nil {
+		opts = append(opts, clientv3.WithRange(a.slots.end(c.store.layout)))
+	}
+	if p.shared && p.pred == nil {
+		opts = append(opts, clientv3.WithRange(c.store.layout.sharedEnd(a.asked())))
+	}
+	go func() {
+		defer func() { <-c.watches.creations }()
+		w, _, _ := c.beginWatch(ctx, key, opts...)
+		begun <- w
+	}()
 }

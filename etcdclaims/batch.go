@@ -41,7 +41,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 		return claims, errs
 	}
 	if len(keys) == 1 && errs[0] == nil { // it shares a request with other calls for the key
-		t, err := c.try(ctx, keys[0], &o, nil)
+		t, err := c.try(ctx, keys[0], o, nil)
 		if errs[0] = err; err == nil {
 			claims[0] = t.claim()
 		}
@@ -66,7 +66,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 			}
 			break
 		}
-		todo = c.tryEach(ctx, keys, &o, todo, claims, errs, observers)
+		todo = c.tryEach(ctx, keys, o, todo, claims, errs, observers)
 	}
 	for _, i := range asked {
 		if observer := observerOf(observers, i); observer != nil {
@@ -207,7 +207,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AllOp
 		every[i] = i
 	}
 	observers := c.observeEach(ctx, keys, every)
-	claims, err := c.allLoop(ctx, keys, &o, observers)
+	claims, err := c.allLoop(ctx, keys, o, observers)
 	for _, observer := range observers {
 		if observer != nil {
 			observer.Returned(0, err)

@@ -274,11 +274,11 @@ func (c *Client) begin(ctx context.Context, key string, opts []WorkOption,
 		return nil, err
 	}
 	if c.Passthrough() {
-		return newWork(nil, &workPlan{key: key, opts: &o}), nil
+		return newWork(nil, &workPlan{key: key, opts: o}), nil
 	}
-	w := &workPlan{key: key, opts: &o}
+	w := &workPlan{key: key, opts: o}
 	defer func() { w.shelf.leave(false) }()
-	t, err := acquire(ctx, key, &o, w)
+	t, err := acquire(ctx, key, o, w)
 	if err != nil {
 		return nil, err
 	}

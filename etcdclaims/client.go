@@ -44,6 +44,7 @@ type Client struct {
 
 	outage      outage
 	watchStream atomic.Int64 // numbers its streams of watches
+	watches     waiterWatches
 
 	valueEnd string // of the values of claims
 
@@ -112,6 +113,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		asks:       asks{byKey: make(map[askKey]*ask)},
 		local:      localLine{asking: make(map[string]chan struct{})},
 		waiters:    waiters{byID: make(map[string]*waiter)},
+		watches:    newWaiterWatches(),
 		questions:  make(map[string]int64),
 		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs)},
 		closedDown: make(chan struct{}),

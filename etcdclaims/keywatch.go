@@ -10,6 +10,27 @@ import (
 	"go.uber.org/zap"
 )
 
+// Thousands of callers of one client may wait. All their watches share one stream, which
+// creates one after the other, and each takes memory here and in etcd.
+const (
+	// mostCreations is how many watches of waiters are created at a time. More would take so
+	// long that the stream seems to hang.
+	mostCreations = 64
+	// mostPlaceWatches is how many waiters watch the place before their own. A waiter that
+	// has no watch is handed the key all the same. That the places before its own are gone,
+	// without a hand-over, it finds out when its session is renewed.
+	mostPlaceWatches = 1024
+)
+
+// waiterWatches bounds the watches of waiters.
+type waiterWatches struct {
+	creations, places chan struct{} // each holds an element for each that there is
+}
+
+func newWaiterWatches() waiterWatches {
+	return waiterWatches{creations: make(chan struct{}, mostCreations), places: make(chan struct{}, mostPlaceWatches)}
+}
+
 // beginWatch begins a watch as feed.Open does, within the timeout of requests.
 //
 // If a watch cannot be created though etcd answers other requests, the member that has

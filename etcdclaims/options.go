@@ -282,17 +282,17 @@ func (o *acquireOptions) beginsAgain(s State) bool { return slices.Contains(o.ag
 
 // optionsOf puts the options of a call of the client together and checks them,
 // without any request. A nil option changes nothing.
-func optionsOf[O any](c *Client, opts []O) (acquireOptions, error) {
-	var o acquireOptions
+func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
+	o := new(acquireOptions)
 	for _, opt := range opts {
 		switch s, ok := any(opt).(interface{ set(o *acquireOptions) }); {
 		case ok:
-			s.set(&o)
+			s.set(o)
 		case any(opt) != nil: // a type that embeds one of the interfaces
 			return o, fmt.Errorf("etcdclaims: %T is not an option of this package", opt)
 		}
 	}
-	return o, c.checkOptions(&o)
+	return o, c.checkOptions(o)
 }
 
 // checkOptions checks options, and sets the defaults of those that were not given.

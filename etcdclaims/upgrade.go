@@ -50,7 +50,7 @@ func (cl *Claim) Upgrade(ctx context.Context, opts ...ReplaceOption) (*Claim, er
 	if err != nil {
 		return nil, callError("upgrade", cl.key, err)
 	}
-	return cl.replace(ctx, "upgrade", &o)
+	return cl.replace(ctx, "upgrade", o)
 }
 
 // Downgrade makes an exclusive claim one with Shared, in one transaction: no other
@@ -76,7 +76,7 @@ func (cl *Claim) Downgrade(ctx context.Context, opts ...ReplaceOption) (*Claim, 
 	if err != nil {
 		return nil, callError("downgrade", cl.key, err)
 	}
-	return cl.replace(ctx, "downgrade", &o)
+	return cl.replace(ctx, "downgrade", o)
 }
 
 // replacePassthrough is what replace does without etcd.
@@ -91,7 +91,7 @@ func (cl *Claim) replacePassthrough(call string, opts []ReplaceOption) (*Claim, 
 }
 
 // replacing checks the options of a claim that takes the place of another.
-func (cl *Claim) replacing(opts []ReplaceOption) (acquireOptions, error) {
+func (cl *Claim) replacing(opts []ReplaceOption) (*acquireOptions, error) {
 	c := cl.t.s.c
 	o, err := optionsOf(c, opts)
 	o.until = time.Now().Add(c.bound())

@@ -48,9 +48,9 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 		return nil, err
 	}
 	if c.Passthrough() {
-		return passthroughClaim(key, &o), nil
+		return passthroughClaim(key, o), nil
 	}
-	t, err := c.wait(ctx, key, &o, nil)
+	t, err := c.wait(ctx, key, o, nil)
 	if err != nil {
 		return nil, err
 	}

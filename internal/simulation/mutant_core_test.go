@@ -29,7 +29,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "waiters not asked again at renewals", seeds: 100,
-		edits: []edit{{"renew.go", "	waits := s.c.waiters.of(s)\n", "	waits := s.c.waiters.of(s)[:0]\n"}},
+		edits: []edit{{"verify.go", "	waits := s.c.waiters.of(s)\n", "	waits := s.c.waiters.of(s)[:0]\n"}},
 	},
 	{
 		name: "MinHold given up with its caller's context", seeds: 100,

@@ -79,7 +79,7 @@ var mutants = []mutant{
 		}, {
 			"release.go", ", txn.OnLease(own, t.s.id)),\n", "),\n",
 		}, {
-			"renew.go", ", txn.OnLease(own, s.id))\n", ")\n",
+			"verify.go", ", txn.OnLease(own, s.id))\n", ")\n",
 		}},
 	},
 	{
@@ -171,7 +171,7 @@ var errEpochRaised =`,
 		name: "waiter that is never woken", seeds: 100,
 		edits: []edit{
 			{"await.go", "		case resp, ok := <-before:\n", "		case resp, ok := <-before:\n			if ok && resp.Err() == nil {\n				continue\n			}\n"},
-			{"renew.go", "	waits := s.c.waiters.of(s)\n", "	waits := s.c.waiters.of(s)[:0]\n"},
+			{"verify.go", "	waits := s.c.waiters.of(s)\n", "	waits := s.c.waiters.of(s)[:0]\n"},
 		},
 	},
 	{
@@ -220,6 +220,6 @@ var errEpochRaised =`,
 	},
 	{
 		name: "verification that takes no for an answer", seeds: 100,
-		edits: []edit{{"renew.go", "		if !resp.Succeeded {\n", "		if resp == nil {\n"}},
+		edits: []edit{{"verify.go", "		if !resp.Succeeded {\n", "		if resp == nil {\n"}},
 	},
 }

@@ -1,0 +1,204 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// verify asks etcd for every claim of the session, and loses those that are no
+// longer its own, alone. Nearly always all are: so etcd is given the conditions
+// and answers with a word, in place of all values.
+//
+// What its waiters wait for is compared by the same requests, one condition each,
+// and their notices are read: a watch can be deaf, or hang with its member.
+func (s *session) verify(ctx context.Context) error {
+	s.mu.Lock()
+	terms := make([]*term, len(s.terms))
+	copy(terms, s.terms)
+	s.mu.Unlock()
+	waits := s.c.waiters.of(s)
+	lanes := s.lanes(len(terms), len(waits))
+	verified := make([]int64, lanes)
+	errs := make([]error, lanes)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	for lane := range lanes {
+		part := func(n int) (from, to int) { return n * lane / lanes, n * (lane + 1) / lanes }
+		t0, t1 := part(len(terms))
+		w0, w1 := part(len(waits))
+		verify := func() {
+			verified[lane], errs[lane] = s.verifySome(ctx, terms[t0:t1], waits[w0:w1], lane == 0)
+			if errs[lane] != nil {
+				cancel()
+			}
+		}
+		if lane == lanes-1 {
+			verify()
+		} else {
+			all.Go(verify)
+		}
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	s.verified.Store(slices.Min(verified))
+	return nil
+}
+
+// mostLanes is how many requests of one verification are under way at a time.
+const mostLanes = 8
+
+// lanes returns how many parts of the claims and waiters are verified at a time. One after
+// the other would take longer than a lease lasts, where there are many and etcd is far away.
+func (s *session) lanes(terms, waits int) int {
+	requests := (2*terms + waits + s.c.store.MaxOps() - 1) / s.c.store.MaxOps()
+	return max(1, min(requests, mostLanes))
+}
+
+// verifySome verifies some of the terms and waits. It returns a revision as of which
+// they were verified.
+func (s *session) verifySome(ctx context.Context, terms []*term, waits []wait, reads bool) (verified int64, err error) {
+	// A session without claims asks for the epoch all the same: by that it learns
+	// of a restore, after which its watch may be silent for long.
+	var notices []*mvccpb.KeyValue
+	for first := true; first || len(terms)+len(waits) > 0; first = false {
+		limit := s.c.store.MaxOps()
+		n, width := fitting(terms, limit)
+		m := min(len(waits), limit-width)
+		since, waiting := int64(0), false
+		if reads && verified == 0 {
+			since, waiting = s.c.waiters.noticesSince(s)
+		}
+		in := s.allOwned(terms[:n], waits[:m])
+		if waiting {
+			in.Success = append(in.Success, s.readNotices(since))
+			in.Failure = in.Success
+		}
+		resp, err := s.c.store.Send(ctx, txn.Request{In: in})
+		switch {
+		case wire.IsTooManyOps(err) && width+m > txn.LeastOps:
+			s.c.store.FewerOps(width + m)
+			continue
+		case err != nil:
+			return 0, err
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if err := s.c.store.learnEpoch(kvs, resp.Header.Revision); err != nil {
+			return 0, err
+		}
+		if !resp.Succeeded {
+			if err := s.reconcile(ctx, terms[:n], waits[:m]); err != nil {
+				return 0, err
+			}
+		}
+		for _, t := range terms[:n] {
+			t.judgeEpoch(kvs)
+		}
+		if verified == 0 {
+			verified = resp.Header.Revision
+		}
+		if waiting {
+			notices = resp.Responses[1].GetResponseRange().Kvs
+		}
+		terms, waits = terms[n:], waits[m:]
+	}
+	for _, kv := range notices {
+		s.c.deliver(kv)
+	}
+	return verified, nil
+}
+
+// fitting returns how many of the terms one request can verify, and how many conditions
+// that takes.
+func fitting(terms []*term, limit int) (n, width int) {
+	for _, t := range terms {
+		more := 2
+		if t.shared != nil {
+			more = 3
+		}
+		if width+more > limit {
+			break
+		}
+		n, width = n+1, width+more
+	}
+	return n, width
+}
+
+// allOwned succeeds if the session owns all of the terms and nothing has changed
+// for those who wait. Either way it reads the epoch, which makes etcd answer from
+// the present: a transaction without a read would be answered from whatever the
+// member knows.
+func (s *session) allOwned(terms []*term, waits []wait) *pb.TxnRequest {
+	st := s.c.store
+	epoch := []*pb.RequestOp{txn.Get(st.epochKey)}
+	in := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, 2*len(terms)+len(waits)), Success: epoch, Failure: epoch}
+	for _, t := range terms {
+		own := []byte(st.layout.own(t.key))
+		in.Compare = append(in.Compare, txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, s.id))
+		if t.shared != nil {
+			in.Compare = append(in.Compare, txn.ModifiedAt([]byte(st.layout.own(t.shared.key)), t.shared.rev))
+		}
+	}
+	for _, w := range waits {
+		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(w.key), w.rev))
+	}
+	return in
+}
+
+// readNotices reads the notices since a revision.
+func (s *session) readNotices(since int64) *pb.RequestOp {
+	op := txn.Range(s.c.store.layout.notices())
+	op.GetRequestRange().MinModRevision = since
+	return op
+}
+
+// reconcile reads the terms and what is waited for, of which one at least is not as the
+// session knows it any more.
+func (s *session) reconcile(ctx context.Context, terms []*term, waits []wait) error {
+	in := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, len(terms)+len(waits))}
+	for _, t := range terms {
+		// Not keys only: etcd 3.7 answers that from its index, which does not know
+		// the lease.
+		in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.key))))
+		if t.shared != nil {
+			in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.shared.key))))
+		}
+	}
+	for _, w := range waits {
+		in.Success = append(in.Success, txn.Get([]byte(w.key)))
+	}
+	resp, err := s.c.store.Send(ctx, txn.Request{In: in})
+	if err != nil {
+		return err
+	}
+	replies := resp.Responses
+	next := func() (kvs []*mvccpb.KeyValue) {
+		kvs, replies = replies[0].GetResponseRange().Kvs, replies[1:]
+		return kvs
+	}
+	for _, t := range terms {
+		if owned := t.judge(next()); t.shared != nil {
+			if record := next(); owned {
+				t.judgeRecord(record)
+			}
+		}
+	}
+	for _, w := range waits {
+		s.c.waiters.judge(w, next())
+	}
+	return nil
+}
