@@ -18,16 +18,19 @@ import (
 // measured once: it takes long, and what it measures hardly varies.
 func holding(o options) workload {
 	h := o.held
-	return workload{
+	w := workload{
 		name: "holding", of: "claims", rounds: 1,
-		title: fmt.Sprintf("Holding claims for %v, TTL %v; a session for each lock is held %s times, so compare what is of each",
+		title: fmt.Sprintf("Holding claims for %v, TTL %v; a session for each lock is held %s times at most, so compare what is of each",
 			h.hold, etcdclaims.DefaultTTL, thousands(int64(h.sessions))),
-		columns: []metric{claimed, within, memory, goroutines, requesting, perThing, traffic, cpu},
-		points: []point{{name: count(h.claims, "claim"), n: h.claims, rows: []row{
-			{name: claimsRow, open: holder(h, h.claims, holdClaims)},
-			{name: "etcd Mutex, a session per lock", open: holder(h, h.sessions, holdSessions)},
-		}}},
+		columns: []metric{claimed, within, memory, goroutines, requesting, perThing, traffic, cpu, etcdShare},
 	}
+	for _, n := range h.claims {
+		w.points = append(w.points, point{name: count(n, "claim"), n: n, rows: []row{
+			{name: claimsRow, open: holder(h, n, holdClaims)},
+			{name: "etcd Mutex, a session per lock", open: holder(h, min(n, h.sessions), holdSessions)},
+		}})
+	}
+	return w
 }
 
 // held is a contender that holds n of something.
@@ -70,7 +73,8 @@ func (h *held) measure(ctx context.Context) (sample, error) {
 	}
 	after := takeStock()
 
-	sent, bytes, used := w.sent.Load(), w.bytes.Load(), cpuTime()
+	etcdTime := h.st.etcdTime()
+	sent, bytes, used, etcdUsed := w.sent.Load(), w.bytes.Load(), cpuTime(), etcdTime()
 	if err := sleep(ctx, h.hold); err != nil {
 		return nil, err
 	}
@@ -87,6 +91,9 @@ func (h *held) measure(ctx context.Context) (sample, error) {
 	}
 	if used > 0 {
 		s[cpu] = (cpuTime() - used).Seconds() / seconds * 100
+	}
+	if now := etcdTime(); now > 0 {
+		s[etcdShare] = time.Duration(now-etcdUsed).Seconds() / seconds * 100
 	}
 	return s, nil
 }

@@ -75,8 +75,10 @@ type options struct {
 
 // heldOptions are those of holding many claims.
 type heldOptions struct {
-	claims   int // by one client
-	sessions int // of the peer that has one for each lock
+	claims   []int // by one client
+	sessions int   // of the peer that has one for each lock, at most
+	waiters  []int
+	items    []int // in a queue
 	settle   time.Duration
 	hold     time.Duration
 }
@@ -128,12 +130,12 @@ func (o *options) size() {
 	rounds := 5
 	o.warmUp, o.window, o.deaths = 200*time.Millisecond, time.Second, 16
 	// Both hold claims for whole periods of renewal and verification: TTL/3.
-	o.held = heldOptions{claims: 100_000, sessions: 10_000, settle: 10 * time.Second, hold: 30 * time.Second}
+	o.held = heldOptions{claims: []int{1000, 10_000, 100_000}, sessions: 10_000, waiters: []int{1000, 10_000, 30_000}, items: []int{1000, 10_000, 100_000, 300_000}, settle: 10 * time.Second, hold: 30 * time.Second}
 	o.group = groupOptions{members: 32, slots: 1024, settle: 10 * time.Second, hold: 30 * time.Second}
 	if o.quick {
 		rounds = 3
 		o.warmUp, o.window, o.deaths = 50*time.Millisecond, 200*time.Millisecond, 8
-		o.held = heldOptions{claims: 10_000, sessions: 2_000, settle: time.Second, hold: 10 * time.Second}
+		o.held = heldOptions{claims: []int{10_000}, sessions: 2_000, waiters: []int{1000}, items: []int{1000, 10_000}, settle: time.Second, hold: 10 * time.Second}
 		o.group = groupOptions{members: 8, slots: 256, settle: time.Second, hold: 10 * time.Second}
 	}
 	if o.rounds == 0 {
@@ -160,7 +162,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // workloads are all there are, in the order in which they are measured.
 func workloads(o options) []workload {
-	return []workload{cycles(o), batches(o), handOvers(o), slots(o), readers(o), holding(o), groups(o), wakeUps(), queues(o), pickUps(o)}
+	return []workload{cycles(o), batches(o), spread(o), handOvers(o), slots(o), readers(o), holding(o), waiting(o), depths(o), groups(o), wakeUps(), queues(o), pickUps(o)}
 }
 
 // compare measures the workloads, as far as they are asked for, and prints each

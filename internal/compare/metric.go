@@ -32,6 +32,8 @@ const (
 	perThing   metric = "requests/s each"
 	traffic    metric = "KiB/s"
 	cpu        metric = "client CPU %"
+	etcdShare  metric = "etcd CPU %"
+	statsTime  metric = "stats ms" // of a call that counts
 
 	balanced   metric = "balanced in s"
 	perMember  metric = "requests/s a member"
