@@ -13,6 +13,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -90,7 +91,32 @@ of the claims can be set by CLAIMCTL_PREFIX.`,
 		a.releaseCommand(), a.resizeCommand(), a.drillCommand(), a.epochCommand(), a.spaceCommand(), a.workCommand(), a.schedCommand(), a.queueCommand(), a.groupCommand(),
 		a.manCommand(), exitCodesTopic(),
 	)
+	nameArguments(root)
 	return root
+}
+
+// nameArguments makes the error about a wrong number of arguments of each command name those
+// that it takes.
+func nameArguments(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		nameArguments(c)
+	}
+	check := cmd.Args
+	if check == nil {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		cobras := func(begin string) bool { return strings.HasPrefix(err.Error(), begin) }
+		if err == nil || !cobras("accepts ") && !cobras("requires ") && !cobras("unknown command ") {
+			return err
+		}
+		got := "1 argument"
+		if len(args) != 1 {
+			got = fmt.Sprintf("%d arguments", len(args))
+		}
+		return fmt.Errorf("%s: got %s; usage: %s", strings.TrimPrefix(cmd.CommandPath(), "claimctl "), got, cmd.UseLine())
+	}
 }
 
 // Groups of commands in the help.
