@@ -208,8 +208,11 @@ const mostForgotten = 30
 // Such runs would stay recorded as in progress, because only an owner that has the job
 // settles them.
 //
-// If a process still has the job, it registers the job as new when it is the owner.
-// RunOnStart is then due again, but older ticks are not.
+// Forget does not check whether a process still has the job. If the owner has it, it
+// registers the job as new within seconds, and any other process when it becomes the
+// owner. Ticks that are due meanwhile, and those that waited, do not run, and no record
+// counts them. RunOnStart is then due again, but older ticks are not. So stop the processes
+// that have the job first, or deploy them without it.
 //
 // Errors: [ErrUnknownJob], [ErrStillRunning], and those of
 // etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the job may

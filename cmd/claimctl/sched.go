@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -50,7 +51,7 @@ var jobHeader = []string{"JOB", "SCHEDULE", "NEXT", "RUNNING", "WAITING", "LAST"
 func (v jobView) cells() []string {
 	last := ""
 	if v.Last != nil {
-		last = v.Last.Outcome + " " + at(v.Last.Nominal)
+		last = v.Last.Outcome + " " + v.Last.instant()
 	}
 	next := at(v.Next)
 	if v.Overdue != nil {
@@ -66,6 +67,7 @@ func (v jobView) cells() []string {
 // entryView is the record of one tick.
 type entryView struct {
 	ID      string     `json:"id"`
+	Origin  string     `json:"origin,omitempty"` // manual, backfill, start or after; empty for a tick of the schedule
 	Outcome string     `json:"outcome"`
 	Nominal *time.Time `json:"nominal,omitempty"`
 	Began   *time.Time `json:"began,omitempty"`
@@ -80,12 +82,31 @@ type entryView struct {
 
 func viewEntry(e sched.Entry) entryView {
 	return entryView{
-		ID: e.ID, Outcome: string(e.Outcome), Nominal: moment(e.Nominal), Began: moment(e.Began), Ended: moment(e.Ended),
+		ID: e.ID, Origin: origin(e), Outcome: string(e.Outcome), Nominal: moment(e.Nominal), Began: moment(e.Began), Ended: moment(e.Ended),
 		Attempt: e.Attempt, Again: e.Again, Missed: e.Missed, Fence: e.Fence, Owner: e.Owner, Error: e.Error,
 	}
 }
 
 func (v entryView) name() string { return v.ID }
+
+// origin returns what a tick comes from, if that is not the schedule: RunNow, Backfill,
+// RunOnStart, or the success of another job. It is the first part of the tick's id.
+func origin(e sched.Entry) string {
+	id := strings.TrimPrefix(e.ID, e.Group+"/"+e.Job+"/")
+	if from, _, found := strings.Cut(id, "/"); found {
+		return from
+	}
+	return ""
+}
+
+// instant returns the tick as it is shown: a run that was requested can have the same
+// nominal time as a tick of the schedule.
+func (v entryView) instant() string {
+	if v.Origin == "" {
+		return at(v.Nominal)
+	}
+	return at(v.Nominal) + " " + v.Origin
+}
 
 var entryHeader = []string{"TICK", "OUTCOME", "BEGAN", "ENDED", "ATTEMPT", "GIVEN UP", "OWNER", "ERROR"}
 
@@ -94,7 +115,7 @@ func (v entryView) cells() []string {
 	if v.Again {
 		attempt += ", again"
 	}
-	return []string{at(v.Nominal), v.Outcome, at(v.Began), at(v.Ended), attempt, number(v.Missed), v.Owner, shorten(v.Error)}
+	return []string{v.instant(), v.Outcome, at(v.Began), at(v.Ended), attempt, number(v.Missed), v.Owner, shorten(v.Error)}
 }
 
 // instantView is one instant at which a job will be due.
@@ -161,9 +182,6 @@ on the standard error.`,
 		return a.done(s.Cancel(ctx, job, reason), doneView{Done: "cancelled", Group: group, Job: job, Reason: reason}, "cancelled the runs of %q", job)
 	})
 	cancel.Flags().StringVar(&reason, "why", "", "note for the records")
-	forget := verb("forget", "Delete the state of a job that no process has any more", func(ctx context.Context, s *sched.Scheduler, job string) error {
-		return a.done(s.Forget(ctx, job), doneView{Done: "forgotten", Group: group, Job: job}, "forgot %q", job)
-	})
 	var from, to string
 	backfill := verb("backfill", "Request runs of all ticks in a time range", func(ctx context.Context, s *sched.Scheduler, job string) error {
 		first, err := time.Parse(time.RFC3339, from)
@@ -176,7 +194,7 @@ on the standard error.`,
 	})
 	backfill.Flags().StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
 	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
-	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, forget)
+	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, a.forgetCommand(&group))
 	cmd.AddCommand(a.tickCommands(&group)...)
 	cmd.AddCommand(a.definitionCommands(&group)...)
 	return cmd

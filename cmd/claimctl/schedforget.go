@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/ical"
+	"github.com/spf13/cobra"
+)
+
+const forgetText = `Delete the state of a job that no process has any more: its mark, its history,
+and the ticks that wait.
+
+If a process still has the job, its owner registers it anew. Ticks that are due
+meanwhile are lost, and no record counts them. So stop the processes that have the
+job first, or deploy them without it. While the group has an owner that may have the
+job, --yes is required.`
+
+func (a *app) forgetCommand(group *string) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "forget JOB", Args: cobra.ExactArgs(1), Short: "Delete the state of a job that no process has any more", Long: forgetText,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
+				return a.forget(ctx, claims, *group, args[0], yes)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "also while the owner of the group may have the job")
+	return cmd
+}
+
+func (a *app) forget(ctx context.Context, claims *etcdclaims.Client, group, job string, yes bool) error {
+	s, err := sched.New(claims, sched.Config{Group: group, ICal: ical.ParseText})
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	if !yes {
+		owner, err := ownerWith(ctx, claims, s, group, job)
+		if err != nil {
+			return err
+		}
+		if owner != "" {
+			return usageError("forget %q: the owner %s of group %q may have the job; ticks that are due meanwhile would be lost without a record; stop the processes that have the job first, or repeat with --yes", job, owner, group)
+		}
+	}
+	return a.done(s.Forget(ctx, job), doneView{Done: "forgotten", Group: group, Job: job}, "forgot %q", job)
+}
+
+// ownerWith returns the owner of the group, unless it does not have the job: then it has left
+// a tick that is due undecided, or the definition of the job was removed. The owner is empty if there is none, or no such job.
+func ownerWith(ctx context.Context, claims *etcdclaims.Client, s *sched.Scheduler, group, job string) (string, error) {
+	i, err := s.Inspect(ctx, job)
+	if errors.Is(err, sched.ErrUnknownJob) {
+		return "", nil // Forget returns the error, or deletes what is left of the job
+	}
+	gone := i.Kind != "" && i.Version == 0 // the definition was removed
+	if err != nil || gone || !i.Unadmitted.IsZero() {
+		return "", err
+	}
+	owner, err := claims.Lookup(ctx, "sched/"+group+"/owner")
+	if err != nil || !owner.Held {
+		return "", err
+	}
+	return owner.Owner, nil
+}
