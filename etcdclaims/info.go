@@ -17,7 +17,9 @@ import (
 
 // Info describes a key at one moment. It may be outdated when it is read.
 type Info struct {
-	Key      string
+	Key string
+	// Held is true if somebody holds the key. A key with slots is Held as long as their
+	// number is stored: see Taken.
 	Held     bool
 	Fence    int64
 	Claim    string    // ID of the term; see Claim.ID
@@ -35,6 +37,8 @@ type Info struct {
 	// Slots is the number of slots of a key that has any. In the error of a call
 	// with Slots the rest of Info describes the holder of slot 0.
 	Slots int
+	// Taken is how many of the slots are held. Only Lookup sets it.
+	Taken int
 	// Shared is the number of callers that share the key, which then has the Kind
 	// "shared". Only Lookup and the error of a call that was refused set it. List shows the
 	// claims of these callers under keys of their own, see [Shared].
@@ -47,7 +51,8 @@ type Info struct {
 	// as counted by etcd. Only Lookup sets it.
 	TTL time.Duration
 	// Expires is when the lease lapses unless it is renewed, by the wall clock
-	// of the reader. If the holder is dead, the key is free by then.
+	// of the reader. If the holder is dead, the key is free within about 2 s of then:
+	// etcd reports whole seconds, and ends a lease somewhat later than it lapses.
 	//
 	// Lookup reads the time from etcd. Other calls give the latest possible
 	// time, one full lease after the reply; the lease may lapse sooner. Zero
@@ -102,7 +107,7 @@ func (t *term) info() Info {
 
 // Lookup returns the holder of the key, its note, and the number of callers in
 // line, all at one revision. If the key is free, Info.Held is false and the error
-// is nil. It takes two round trips for a held key, one for a free key. It reads the
+// is nil. For a key with slots see Info.Taken. It takes two round trips for a held key, one for a free key. It reads the
 // TTL of the lease after the rest.
 func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if err := checkKey(key); err != nil {
@@ -115,7 +120,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if err == nil && (i.Kind == kindSlots || i.Kind == kindShared) {
 		// All anew, at one revision with what only such keys have.
 		l := c.store.layout
-		i, err = c.lookUp(ctx, key, c.store.countWaiting(keyspace.SlotFamily(key)), clientv3.OpGet(l.sharers(key), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+		i, err = c.lookUp(ctx, key, c.store.countWaiting(keyspace.SlotFamily(key)), clientv3.OpGet(l.sharers(key), clientv3.WithPrefix(), clientv3.WithCountOnly()), (&slots{key: key}).readAll(l))
 	}
 	if err != nil {
 		return Info{}, err
@@ -135,7 +140,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 }
 
 // lookUp reads what Lookup returns, except the TTL. For a key with slots, or one that is shared,
-// more counts those in line for a slot and those that share it.
+// more counts those in line for a slot and those that share it, and reads the slots.
 func (c *Client) lookUp(ctx context.Context, key string, more ...clientv3.Op) (Info, error) {
 	l := c.store.layout
 	resp, err := c.read(ctx, append([]clientv3.Op{
@@ -152,6 +157,12 @@ func (c *Client) lookUp(ctx context.Context, key string, more ...clientv3.Op) (I
 	case len(more) == 0:
 	case i.Kind == kindSlots:
 		i.Waiting = resp.Responses[4].GetResponseRange().Count
+		s := &slots{key: key}
+		for _, kv := range resp.Responses[6].GetResponseRange().Kvs {
+			if s.number(kv.Key, l) >= 0 {
+				i.Taken++
+			}
+		}
 	case i.Kind == kindShared:
 		if i.Shared = resp.Responses[5].GetResponseRange().Count; i.Shared == 0 {
 			return Info{Key: key, Waiting: i.Waiting}, nil // the last holders have died

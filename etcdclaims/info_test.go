@@ -14,6 +14,8 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 func tokenFor(key string, fence int64) fencing.Token { return fencing.Token{Key: key, Fence: fence} }
@@ -300,4 +302,47 @@ func TestLookupIsOfOneMoment(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Lookup of a key with slots counts those that are held.
+func TestLookupCountsSlots(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, b := w.peer(), w.peer()
+		first := tryClaim(t, a, "gpu", etcdclaims.Slots(3))
+		second := tryClaim(t, b, "gpu", etcdclaims.Slots(3))
+		tryClaim(t, b, etcdclaims.SlotKey("gpu", 0)+"x") // is no slot
+		taken := func(want int) {
+			t.Helper()
+			i, err := a.Lookup(t.Context(), "gpu")
+			noErr(t, err)
+			if i.Taken != want || i.Slots != 3 || !i.Held {
+				t.Errorf("%d of %d slots are held, want %d; held: %v", i.Taken, i.Slots, want, i.Held)
+			}
+		}
+		taken(2)
+		release(t, first)
+		taken(1)
+		release(t, second)
+		taken(0)
+	})
+}
+
+// That a client gives up a lease that it does not need is no event for its log.
+func TestIdleSessionIsNotLogged(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		core, logs := observer.New(zap.InfoLevel)
+		a, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Logger: zap.New(core)})
+		for range 3 {
+			release(t, tryClaim(t, a, "k"))
+			time.Sleep(time.Minute)
+		}
+		if n := logs.Len(); n > 0 {
+			t.Errorf("%d lines: %v", n, logs.All())
+		}
+		if s := a.Stats(); s.Sessions != 0 {
+			t.Errorf("%d sessions", s.Sessions)
+		}
+	})
 }

@@ -321,9 +321,10 @@ func (s *session) die(reason Reason, err error) {
 		}
 	}
 	close(s.dead)
+	idle := s.retiring && len(lost) == 0 // its own client revokes it, which a watch may report first
 	s.mu.Unlock()
 	s.c.forget(s)
-	if reason != ReasonShutdown {
+	if reason != ReasonShutdown && !idle {
 		s.c.log.Info("session ended", s.fields(zap.Stringer("reason", reason), zap.Int("claims", len(lost)), zap.NamedError("cause", err))...)
 	}
 	for i, l := range lost {

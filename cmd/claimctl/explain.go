@@ -123,7 +123,7 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 		return x, err
 	}
 	for _, t := range history.Terms {
-		if t.EndRevision != 0 {
+		if t.EndRevision != 0 && t.Kind != kindSlots && t.Kind != kindShared { // whose claims have keys of their own
 			v := viewTerm(t)
 			x.Previous = &v
 		}
@@ -217,7 +217,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		case x.Lease == "":
 			field("Lease", "none: another program wrote the key, and it does not expire")
 		case x.Expires != nil && x.Left != "":
-			field("Lease", fmt.Sprintf("%s, %s left: if the owner is dead, the key is free at %s", x.Lease, x.Left, at(x.Expires)))
+			field("Lease", fmt.Sprintf("%s, %s left: if the owner is dead, the key is free within 2 s of %s", x.Lease, x.Left, at(x.Expires)))
 		default:
 			field("Lease", x.Lease)
 		}
@@ -278,7 +278,7 @@ func (n *nextView) text(held bool) string {
 	case n.At == nil:
 		return n.Owner + ", when the key is released"
 	}
-	return fmt.Sprintf("%s, when the key is released; at %s if the owner is dead", n.Owner, at(n.At))
+	return fmt.Sprintf("%s, when the key is released; within 2 s of %s if the owner is dead", n.Owner, at(n.At))
 }
 
 // kindText says what the kinds of holders are that are no plain claims.
