@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -16,6 +17,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 )
 
 // connection is the flags of etcdctl, with its names, defaults and environment.
@@ -194,7 +197,35 @@ func (a *app) with(cmd *cobra.Command, f func(ctx context.Context, claims *etcdc
 	defer func() { _ = done() }() // it holds nothing
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.commandTimeout)
 	defer cancel()
-	return f(ctx, claims)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go a.awaitConnection(ctx, claims.Etcd().ActiveConnection(), end)
+	err = f(ctx, claims)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errNoConnection) {
+		return cause
+	}
+	return err
+}
+
+var errNoConnection = errors.New("no connection to etcd")
+
+// awaitConnection ends a command that has no connection after --dial-timeout. One that was
+// there is not waited for again.
+func (a *app) awaitConnection(ctx context.Context, conn *grpc.ClientConn, end context.CancelCauseFunc) {
+	dialing, cancel := context.WithTimeout(ctx, a.dialTimeout)
+	defer cancel()
+	for {
+		switch is := conn.GetState(); {
+		case is == connectivity.Ready || is == connectivity.Shutdown:
+			return
+		case conn.WaitForStateChange(dialing, is):
+		case ctx.Err() == nil && is != connectivity.Idle: // else nothing was sent
+			end(fmt.Errorf("%w within %v", errNoConnection, a.dialTimeout))
+			return
+		default:
+			return
+		}
+	}
 }
 
 // label is the owner of claims, and who did it in notices.

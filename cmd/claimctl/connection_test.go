@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -78,4 +79,20 @@ func TestDiscovery(t *testing.T) {
 	if out := w.ok("ls", "-o", "name"); out != "k\n" {
 		t.Errorf("%q", out)
 	}
+}
+
+// Without etcd the error names the endpoints and their flag, comes after --dial-timeout, and
+// nothing stands above it.
+func TestNoConnection(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t, flags: []string{"--endpoints", "127.0.0.1:1", "--dial-timeout", "200ms", "--command-timeout", "1m"}}
+	for _, args := range [][]string{{"ls"}, {"queue", "ls"}, {"work", "ls"}, {"group", "ls"}, {"explain", "k"}} {
+		begin := time.Now()
+		w.fails(exitUnreachable, "no connection to etcd within 200ms; endpoints: 127.0.0.1:1 (--endpoints or ETCDCTL_ENDPOINTS)", args...)
+		if r := w.ctl(args...); r.out != "" || time.Since(begin) > 10*time.Second {
+			t.Errorf("%q printed %q, after %v", args, r.out, time.Since(begin))
+		}
+	}
+	w.flags = []string{"--endpoints", "127.0.0.1:1", "--command-timeout", "200ms"}
+	w.fails(exitUnreachable, "; endpoints: 127.0.0.1:1 (--endpoints or ETCDCTL_ENDPOINTS)", "ls")
 }

@@ -100,7 +100,7 @@ func codeOf(err error) int {
 
 // isUnreachable reports whether an error means that etcd did not answer.
 func isUnreachable(err error) bool {
-	if errors.Is(err, etcdclaims.ErrUnreachable) || errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, errNoConnection) || errors.Is(err, etcdclaims.ErrUnreachable) || errors.Is(err, etcdclaims.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
 	var coded interface{ GRPCStatus() *status.Status }
@@ -121,7 +121,11 @@ func (a *app) report(err error) int {
 	if err == nil || errors.As(err, &exit) && exit.err == nil {
 		return code
 	}
-	a.complain(err.Error(), code)
+	text := err.Error()
+	if code == exitUnreachable && isUnreachable(err) && !errors.Is(err, etcdclaims.ErrUnknown) {
+		text += fmt.Sprintf("; endpoints: %s (--endpoints or ETCDCTL_ENDPOINTS)", strings.Join(a.endpoints, ","))
+	}
+	a.complain(text, code)
 	return code
 }
 

@@ -40,10 +40,12 @@ type row interface {
 func printList[T row](a *app, header []string, rows iter.Seq2[T, error]) error {
 	all := []T{}
 	table := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-	if a.format == formatTable {
-		line(table, header)
-	}
+	headed := a.format != formatTable // nothing is printed above an error without rows
 	for r, err := range rows {
+		if err == nil && !headed {
+			line(table, header)
+			headed = true
+		}
 		if err != nil {
 			_ = table.Flush() // what is known is shown, before the error
 			return err
@@ -63,6 +65,9 @@ func printList[T row](a *app, header []string, rows iter.Seq2[T, error]) error {
 	}
 	if a.format == formatJSON {
 		return a.printJSON(all)
+	}
+	if !headed {
+		line(table, header)
 	}
 	return table.Flush()
 }
