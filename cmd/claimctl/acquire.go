@@ -79,7 +79,9 @@ func (r *runner) claimAll(ctx context.Context, wait bool) (all []*etcdclaims.Cla
 	}
 	var last error
 	err = retry.Do(ctx, func(err error) bool {
-		last = err
+		if last == nil || errors.Is(err, etcdclaims.ErrHeld) { // the end of ctx may cut the last attempt short
+			last = err
+		}
 		return wait && (errors.Is(err, etcdclaims.ErrHeld) || errors.Is(err, etcdclaims.ErrUnknown) || isUnreachable(err))
 	}, func() error {
 		all, err = r.claims.TryAcquireAll(ctx, r.keys, opts...)

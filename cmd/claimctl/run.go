@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -70,6 +71,9 @@ CLAIM_DEADLINE (when the claim ends unless it is renewed, as of the start: every
 renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
 sets the claim's note: see claimctl check --help. Other variables of the names
 FENCING_TOKEN and CLAIM_* are removed.
+
+With --once, --wait waits for a key that is held, and not for the time at which failed work
+is due again: then run exits with 75 at once.
 
 Not guaranteed: if claimctl is stopped (SIGSTOP), the command runs on without the
 claim. If claimctl is killed, Linux kills the one process that claimctl started, but
@@ -297,6 +301,15 @@ func (r *runner) acquire(ctx context.Context, wait time.Duration) (*holding, err
 	}
 }
 
+// afterWait replaces the end of the context, with which an error ends, by how long was waited.
+func afterWait(err error, wait time.Duration) error {
+	text, cut := strings.CutSuffix(err.Error(), ": "+context.DeadlineExceeded.Error())
+	if !cut {
+		return err
+	}
+	return errors.New(strings.Replace(text, ": held by ", ": still held by ", 1) + ", after " + wait.String())
+}
+
 // notAcquired returns the exit of a command that did not run.
 func (r *runner) notAcquired(wait time.Duration, err error) error {
 	switch {
@@ -307,7 +320,7 @@ func (r *runner) notAcquired(wait time.Duration, err error) error {
 	case wait > 0 && errors.Is(err, context.DeadlineExceeded):
 		var waited *etcdclaims.WaitError
 		if errors.As(err, &waited) && waited.Info.Held && r.claims.Unreachable() == nil || r.reach(context.Background(), r.claims) == nil {
-			return r.ended("timeout", err)
+			return r.ended("timeout", afterWait(err, wait))
 		}
 		return r.ended("unreachable", err)
 	case isUnreachable(err):

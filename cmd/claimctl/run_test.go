@@ -218,7 +218,9 @@ func runBusy(w *world, start func(args ...string) *process, _ string) {
 		w.Errorf("it says %q", r.err)
 	}
 	start("run", "k", "-E", "busy=0", "--", "true").ends(0)
-	start("run", "k", "--wait", "300ms", "--", "true").ends(exitTimeout)
+	if r := start("run", "k", "--wait", "300ms", "--", "true").ends(exitTimeout); !strings.Contains(r.err, ": still held by api-7") || !strings.Contains(r.err, ", after 300ms\n") {
+		w.Errorf("it says %q", r.err)
+	}
 	interrupted := start("run", "k", "--wait", "forever", "--", "true")
 	eventually(w.T, "it waits", func() bool { return len(as[explanation](w, "explain", "k").Waiting) == 1 })
 	interrupted.signal(syscall.SIGTERM)

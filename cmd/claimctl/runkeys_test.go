@@ -28,7 +28,9 @@ func TestRunSeveralKeys(t *testing.T) {
 		t.Errorf("it says %q", r.err)
 	}
 	w.isFree("b")
-	run("--wait", "300ms", "--", "true").ends(exitTimeout)
+	if r := run("--wait", "300ms", "--", "true").ends(exitTimeout); !strings.Contains(r.err, ": still held by") || !strings.Contains(r.err, ", after 300ms\n") {
+		t.Errorf("it says %q", r.err)
+	}
 	waiting := run("--wait", "1m", "--", "echo", "my turn")
 	heldB := w.claim(b, "b")
 	const tries = 1500 * time.Millisecond // within which it tries again
