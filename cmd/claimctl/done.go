@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/doctor"
+	"github.com/spf13/cobra"
 )
 
 // doneView is what a verb changed. Each verb sets the names that it took and what it
@@ -54,4 +55,11 @@ func (a *app) done(err error, v doneView, format string, args ...any) error {
 		return err
 	}
 	return printOne(a, v, func(w io.Writer) { _, _ = fmt.Fprintf(w, "%s\n", clean(fmt.Sprintf(format, args...))) })
+}
+
+// addReason adds --reason, and --why, which is the same and not in the help.
+func addReason(cmd *cobra.Command, reason *string, usage string) {
+	cmd.Flags().StringVar(reason, "reason", "", usage)
+	cmd.Flags().StringVar(reason, "why", "", "the same as --reason")
+	_ = cmd.Flags().MarkHidden("why") // it fails for unknown flags only
 }

@@ -207,6 +207,37 @@ func TestVerbsAreListed(t *testing.T) {
 	walk((&app{}).root(), "")
 }
 
+// Each command that takes a reason takes it as --reason, which its help names, and as --why.
+func TestReasonFlag(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	seen := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		reason, why := cmd.Flags().Lookup("reason"), cmd.Flags().Lookup("why")
+		switch {
+		case reason == nil && why == nil:
+		case reason == nil || why == nil || reason.Hidden || !why.Hidden:
+			t.Errorf("%s: --reason is %+v, --why is %+v", cmd.CommandPath(), reason, why)
+		default:
+			seen++
+		}
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk((&app{}).root())
+	if seen < 7 {
+		t.Errorf("only %d commands take a reason", seen)
+	}
+	for _, flag := range []string{"--reason", "--why"} {
+		c := w.claim(w.client("api-7"), "k"+flag)
+		if got := as[doneView](w, "release", c.Key(), "--fence", fmt.Sprint(c.Fence()), flag, "stuck"); got.Reason != "stuck" {
+			t.Errorf("%s: %+v", flag, got)
+		}
+	}
+}
+
 // Reclaim has what it did in the rows of the members.
 func TestReclaimPrintsItsSteps(t *testing.T) {
 	t.Parallel()

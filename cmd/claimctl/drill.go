@@ -79,7 +79,7 @@ func (a *app) drillCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "end the claim of the holder")
 	cmd.Flags().BoolVar(&alone, "alone", false, "with --yes: also while nobody waits")
-	cmd.Flags().StringVar(&reason, "reason", "", "with --yes: why, for the holder's log (default \"drill\")")
+	addReason(cmd, &reason, "with --yes: why, for the holder's log (default \"drill\")")
 	cmd.Flags().StringVar(&scratch, "scratch", "/claimctl-drill/", "with --yes: prefix of the key in etcd to which the write under the old fence is tried")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "with --yes: how long to wait for the next owner")
 	return cmd

@@ -210,7 +210,7 @@ no member is only kept off. readmit ends it early.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the member's log and for show (required)")
+	addReason(cmd, &reason, "why, for the member's log and for show (required)")
 	cmd.Flags().DurationVar(&length, "for", time.Hour, "how long the name is kept off the list")
 	return cmd
 }

@@ -256,7 +256,7 @@ func TestMan(t *testing.T) {
 		"claimctl-run.1":         {".SH SYNOPSIS", `\-\-max\-hold`, "CLAIM_SOCK", "claimctl run nightly"},
 		"claimctl-exit-codes.1":  {"  75   The key is held"},
 		"claimctl-queue-dead.1":  {`claimctl\-queue(1)`},
-		"claimctl-sched-pause.1": {`\-\-why`},
+		"claimctl-sched-pause.1": {`\-\-reason`},
 	} {
 		b, err := os.ReadFile(filepath.Join(dir, page))
 		w.noErr(err)

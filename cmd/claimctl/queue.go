@@ -121,7 +121,7 @@ ago. A queue that has only dead letters is not among them: see --all, and stats.
 	pause := verb("pause QUEUE", "Stop all claiming until resume", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
 		return a.done(q.Pause(ctx, why), doneView{Done: "paused", Queue: q.Name(), Reason: why}, "paused %q", q.Name())
 	})
-	pause.Flags().StringVar(&why, "why", "", "note that is kept with the pause")
+	addReason(pause, &why, "note that is kept with the pause")
 	resume := verb("resume QUEUE", "End a pause", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
 		return a.done(q.Resume(ctx), doneView{Done: "resumed", Queue: q.Name()}, "resumed %q", q.Name())
 	})

@@ -59,7 +59,7 @@ for a while: only fences stop its writes.`,
 		},
 	}
 	cmd.Flags().Int64Var(&fence, "fence", 0, "fence of the term to end (required)")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the holder's log")
+	addReason(cmd, &reason, "why, for the holder's log")
 	return cmd
 }
 

@@ -169,7 +169,7 @@ on the standard error.`,
 	pause := verb("pause", "Admit no more ticks of a job until resume", func(ctx context.Context, s *sched.Scheduler, job string) error {
 		return a.done(s.Pause(ctx, job, why), doneView{Done: "paused", Group: group, Job: job, Reason: why}, "paused %q", job)
 	})
-	pause.Flags().StringVar(&why, "why", "", "note that is kept with the pause")
+	addReason(pause, &why, "note that is kept with the pause")
 	resume := verb("resume", "End a pause; its ticks are not made up for", func(ctx context.Context, s *sched.Scheduler, job string) error {
 		return a.done(s.Resume(ctx, job), doneView{Done: "resumed", Group: group, Job: job}, "resumed %q", job)
 	})
@@ -181,7 +181,7 @@ on the standard error.`,
 	cancel := verb("cancel", "End the runs of a job, and take back what waits", func(ctx context.Context, s *sched.Scheduler, job string) error {
 		return a.done(s.Cancel(ctx, job, reason), doneView{Done: "cancelled", Group: group, Job: job, Reason: reason}, "cancelled the runs of %q", job)
 	})
-	cancel.Flags().StringVar(&reason, "why", "", "note for the records")
+	addReason(cancel, &reason, "note for the records")
 	var from, to string
 	backfill := verb("backfill", "Request runs of all ticks in a time range", func(ctx context.Context, s *sched.Scheduler, job string) error {
 		first, err := time.Parse(time.RFC3339, from)

@@ -42,7 +42,7 @@ func (a *app) tickCommands(group *string) []*cobra.Command {
 		v := doneView{Done: "skipped", Group: *group, Job: job, Nominal: moment(nominal), Reason: why}
 		return a.done(s.SkipTick(ctx, job, nominal, why), v, "%q skips %s", job, doctor.Stamp(nominal))
 	})
-	skip.Flags().StringVar(&why, "why", "", "note for the record of the tick")
+	addReason(skip, &why, "note for the record of the tick")
 	unskip := verb("unskip", "Take a skip back until the tick is due", func(ctx context.Context, s *sched.Scheduler, job string, nominal time.Time) error {
 		v := doneView{Done: "unskipped", Group: *group, Job: job, Nominal: moment(nominal)}
 		return a.done(s.UnskipTick(ctx, job, nominal), v, "%q no longer skips %s", job, doctor.Stamp(nominal))
