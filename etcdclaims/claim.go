@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -233,8 +234,12 @@ func (cl *Claim) Owns(ctx context.Context) (bool, error) {
 // within bounds a request on a claim's behalf by the claim's deadline.
 func (s *session) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	left, _ := s.left()
-	return context.WithTimeoutCause(ctx, max(left, 0), fmt.Errorf("%w: the claim's deadline passed", context.DeadlineExceeded))
+	return context.WithTimeoutCause(ctx, max(left, 0), errDeadlinePassed)
 }
+
+// errDeadlinePassed does not repeat the text of the error that it matches: that is part of the
+// request's own.
+var errDeadlinePassed = errtext.Namesake("the claim's deadline passed", context.DeadlineExceeded)
 
 // hurried is within if the deadline is near enough for one request to miss it.
 func (s *session) hurried(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -39,6 +39,8 @@ func WithCause(ctx context.Context, err error) error {
 		return cause
 	case cause == nil, errors.Is(err, context.Cause(ctx)) && errors.Is(err, ctx.Err()):
 		return err
+	case (cause == context.DeadlineExceeded || cause == context.Canceled) && errors.Is(err, cause): //nolint:errorlint // only itself: a cause that wraps it has more to say
+		return err
 	}
 	return fmt.Errorf("%w (%w)", err, cause)
 }

@@ -1,10 +1,14 @@
 package wire
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -64,5 +68,38 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%v, want %v", got, tt.want)
 		}
 		_ = etcd.Close()
+	}
+}
+
+// The end of a context is added to an error that does not name it, once.
+func TestWithCauseOnce(t *testing.T) {
+	t.Parallel()
+	past := func(cause error) context.Context {
+		ctx, cancel := context.WithDeadlineCause(context.Background(), time.Now().Add(-time.Second), cause)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	stopped, cancel := context.WithCancel(context.Background())
+	cancel()
+	bound := errtext.Namesake("the bound passed", context.DeadlineExceeded)
+	other := errors.New("no space")
+	for _, c := range []struct {
+		ctx  context.Context
+		err  error
+		want string
+	}{
+		{context.Background(), other, "no space"},
+		{stopped, context.Canceled, "context canceled"},
+		{stopped, other, "no space (context canceled)"},
+		{past(nil), ErrNoAnswer, "etcd does not answer: context deadline exceeded"},
+		{past(nil), other, "no space (context deadline exceeded)"},
+		{past(bound), ErrNoAnswer, "etcd does not answer: context deadline exceeded (the bound passed)"},
+		{past(bound), WithCause(past(bound), ErrNoAnswer), "etcd does not answer: context deadline exceeded (the bound passed)"},
+		{past(bound), WithCause(past(nil), ErrNoAnswer), "etcd does not answer: context deadline exceeded (the bound passed)"},
+	} {
+		got := WithCause(c.ctx, c.err)
+		if got.Error() != c.want || !errors.Is(got, c.err) || c.ctx.Err() != nil && !errors.Is(got, c.ctx.Err()) {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }
