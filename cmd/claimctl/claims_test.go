@@ -167,7 +167,13 @@ func TestSlots(t *testing.T) {
 	if out := w.ok("explain", "licence"); !strings.Contains(out, "2 slots, 1 held") || !strings.Contains(out, one.Key()+": api-7, fence "+fmt.Sprint(one.Fence())) {
 		t.Errorf("explain: %s", out)
 	}
-	w.ok("release", one.Key(), "--fence", fmt.Sprint(one.Fence()))
+	_, free, found := strings.Cut(w.ok("explain", "licence"), "To free it: "+w.command("claimctl")+" ")
+	if !found {
+		t.Error("explain has no command that frees a slot")
+	}
+	free, _, _ = strings.Cut(free, "\n")
+	w.ok(words(free)...)
+	w.isFree(one.Key())
 	w.ok("resize", "licence", "3")
 	two, err := a.TryAcquire(ctx, "licence", etcdclaims.Slots(3))
 	w.noErr(err)

@@ -243,6 +243,9 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	if len(x.Holders) > 0 {
 		field("To see one", fmt.Sprintf("%s explain%s", claimctl, doctor.Arguments(x.Holders[0].Key)))
 	}
+	if len(x.Holders) > 0 && x.Slots > 0 {
+		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Holders[0].Fence, doctor.Arguments(x.Holders[0].Key)))
+	}
 	if x.Held && x.Slots == 0 {
 		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Fence, doctor.Arguments(x.Key)))
 	}
