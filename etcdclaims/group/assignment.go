@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -23,6 +24,9 @@ type MemberInfo struct {
 	// means that this is not known.
 	Until time.Time
 }
+
+// away reports whether the member is one that has left, and whose slots are reserved.
+func (m MemberInfo) away() bool { return m.Instance == "" && !m.Since.IsZero() }
 
 func (m MemberInfo) weight() int { return max(m.Weight, 1) }
 
@@ -98,7 +102,16 @@ func (a Assignment) Plan(join []MemberInfo, leave ...string) Plan {
 		members[m.Name] = m
 	}
 	maps.DeleteFunc(members, func(name string, _ MemberInfo) bool { return slices.Contains(leave, name) })
-	return Balance(slices.Collect(maps.Values(members)), a.owned())
+	p := Balance(slices.Collect(maps.Values(members)), a.owned())
+	for i, m := range p.Moves {
+		if owner := a.Owners[m.Slot].Member; m.From == "" && slices.Contains(leave, owner) {
+			p.Moves[i].Why = fmt.Sprintf("its owner %s is to leave", owner)
+		}
+		if members[m.To].away() {
+			p.Moves[i].Why += fmt.Sprintf("; %s is away, and gets the slot when it is back", m.To)
+		}
+	}
+	return p
 }
 
 // owned returns the names of the slots' owners, as far as they are on the list. A slot of

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // ownedBy returns the slots of a member.
@@ -126,5 +128,38 @@ func TestAwayWithoutSlots(t *testing.T) {
 		w.join(b)
 		w.within(5*sec, "b is back", func() bool { return counts(v)["b"] == slots/2 })
 		w.ok(a.Err())
+	})
+}
+
+// A dry run says of a slot that it would wait for a member that is away, and whose slot it was.
+// The log of a member that leaves in order has no error.
+func TestPlanNamesTheAbsent(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		core, logs := observer.New(zap.InfoLevel)
+		static := config("a", 2)
+		static.Away, static.Logger = time.Hour, zap.New(core)
+		a := w.join(static)
+		w.join(config("c", 2))
+		v := w.view()
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && owned(v) })
+		slot := ownedBy(v, "c")[0]
+		a.leave()
+		if left := logs.FilterMessage("leaving").All(); len(left) != 1 || left[0].ContextMap()["error"] != nil || left[0].ContextMap()["reason"] != "Leave was called" {
+			w.Errorf("logged: %v", left)
+		}
+		w.within(5*sec, "a is away", func() bool {
+			first := v.Assignment().Members[0]
+			return first.Name == "a" && first.Instance == "" && len(reserved(v, "a")) == 1
+		})
+		moves := v.Plan(nil, "c").Moves
+		if len(moves) != 1 || moves[0].Slot != slot || moves[0].To != "a" || moves[0].From != "" ||
+			moves[0].Why != "its owner c is to leave; a is away, and gets the slot when it is back" {
+			w.Errorf("moves: %+v", moves)
+		}
+		moves = v.Plan([]group.MemberInfo{{Name: "new"}}, "c").Moves // which is there when it joins
+		if len(moves) != 1 || moves[0].To != "new" || moves[0].Why != "its owner c is to leave" {
+			w.Errorf("moves: %+v", moves)
+		}
 	})
 }

@@ -248,7 +248,7 @@ func (m *Member) run() {
 		case <-timer.C:
 		case <-leaving:
 			leaving, m.leaving = nil, true
-			m.log.Info("leaving", zap.Error(m.Err()))
+			m.log.Info("leaving", m.whyLeft())
 			m.wg.Go(func() { defer close(left); m.depart() })
 		case <-gone:
 			gone, m.leftAt, m.poll = nil, time.Now(), 0
@@ -264,4 +264,13 @@ func (m *Member) run() {
 	<-left
 	m.wg.Wait()
 	m.erase(m.claim, true, m.tried, m.entry)
+}
+
+// whyLeft returns the log field that says why the member leaves: an error unless Leave was
+// called.
+func (m *Member) whyLeft() zap.Field {
+	if err := m.Err(); !errors.Is(err, ErrLeft) {
+		return zap.Error(err)
+	}
+	return zap.String("reason", "Leave was called")
 }
