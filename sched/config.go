@@ -42,10 +42,10 @@ type Config struct {
 	Now func() time.Time
 	// Logger receives events that no caller would otherwise see, each with the keys
 	// that it is about. Warnings: ownership lost, runs lost or failed, ticks missed,
-	// ticks of this process's jobs that another owner does not admit, requests that fail
-	// though etcd answers others. Outages of etcd are logged by the
-	// client, to etcdclaims.Config.Logger. Info: ticks that a policy skipped,
-	// ownership acquired, jobs registered. Default: none.
+	// ticks of this process's jobs that another owner does not admit, policies of a job
+	// that do not go together, requests that fail though etcd answers others. Outages of
+	// etcd are logged by the client, to etcdclaims.Config.Logger. Info: ticks that a policy
+	// skipped, ownership acquired, jobs registered. Default: none.
 	Logger *zap.Logger
 	// ICal parses the iCalendar texts of definitions (CalendarData.ICal). Use
 	// ical.ParseText of package sched/ical, which links two more libraries. The argument

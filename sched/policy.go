@@ -3,6 +3,8 @@ package sched
 import (
 	"fmt"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // CatchUp decides about missed ticks: ticks that came due while no owner could admit
@@ -26,8 +28,8 @@ type Skip struct{}
 type Latest struct{}
 
 // All runs missed ticks, oldest first. Each is subject to the job's Overlap, so
-// combine All with BufferAll or Allow: with the Overlap Skip the first tick would run
-// and the others would be left out.
+// combine All with BufferAll or Allow: with Skip, the default Overlap, the first tick
+// runs and the others are left out. Add and Define log a warning then.
 type All struct {
 	// Max is the greatest number of missed ticks to run: the newest ones. Older ticks
 	// are dropped, and counted in Tick.Missed. At most 100,000. Default: 100.
@@ -35,6 +37,16 @@ type All struct {
 	// Window is how old a missed tick can be, by its nominal time. Older ticks are
 	// dropped, and counted in Tick.Missed. Zero means no limit.
 	Window time.Duration
+}
+
+// warnOfSkips logs that of the missed ticks of a job only the oldest will run, because the
+// others find it running.
+func (s *Scheduler) warnOfSkips(job string, missed CatchUp, overlap Overlap) {
+	all, is := missed.(All)
+	_, skips := overlap.(Skip)
+	if is && all.max() > 1 && (skips || overlap == nil) {
+		s.log.Warn("CatchUp All with the Overlap Skip: of missed ticks only the oldest runs; set Overlap to BufferAll or Allow", zap.String("job", job), zap.String("key", jobKey(s.cfg.Group, job)))
+	}
 }
 
 // BufferOne lets one tick wait for the run in progress. Further ticks are left out,
