@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -27,11 +28,36 @@ type view struct {
 	used   map[int]bool // slots
 }
 
-// look reads the head of the queue, in one request.
-func (q *Queue) look(ctx context.Context, n int) (v view, err error) {
+// headItems is how many items the head has that the end of the last read remembers.
+const headItems = 64
+
+// lookNear is look, and reads no further than the end of an earlier read while that has
+// enough items. etcd counts all keys of a range, also of one that it returns a part of: in a
+// deep queue nearly all of its work would be to count. end is "" if it is not known.
+func (q *Queue) lookNear(ctx context.Context, n int, end *string) (view, error) {
+	if *end != "" {
+		v, err := q.look(ctx, n, *end)
+		if err != nil || len(v.ready) >= n {
+			v.all = false
+			return v, err
+		}
+	}
+	v, err := q.look(ctx, max(n, headItems), "")
+	*end = ""
+	if err == nil && !v.all && len(v.ready) > n {
+		*end = string(v.ready[len(v.ready)-1].kv.Key) + "\x00"
+	}
+	if len(v.ready) > n {
+		v.ready, v.all = v.ready[:n], false
+	}
+	return v, err
+}
+
+// look reads the head of the queue, up to end if that is not "", in one request.
+func (q *Queue) look(ctx context.Context, n int, end string) (v view, err error) {
 	now := time.Now()
 	ops := []clientv3.Op{
-		clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithLimit(int64(n))),
+		clientv3.OpGet(q.keys.ready(), clientv3.WithRange(cmp.Or(end, clientv3.GetPrefixRangeEnd(q.keys.ready()))), clientv3.WithLimit(int64(n))),
 		clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithLimit(itemsPerRequest)),
 		clientv3.OpGet(q.keys.paused(), clientv3.WithCountOnly()),
 		clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()),

@@ -75,7 +75,7 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 	q := c.q
 	for try := 0; ; {
 		c.arrivals.beginRead()
-		if v, err = q.look(q.ctx, n); err != nil {
+		if v, err = q.lookNear(q.ctx, n, &c.head); err != nil {
 			c.arrivals.failRead()
 			return v, err
 		}

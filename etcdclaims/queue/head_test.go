@@ -1,0 +1,75 @@
+package queue_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// In a deep queue TryClaim reads only as far as the items of an earlier read reach: etcd counts
+// all keys of a range that it reads a part of. The order stays exact, whatever is added or claimed by others.
+func TestHeadOfADeepQueue(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{Name: "deep"})
+		other := w.queue(queue.Config{Name: "deep"})
+		items := make([]queue.Item, 300)
+		for i := range items {
+			items[i] = queue.NewItem(nil, queue.ID(fmt.Sprint(i)), queue.Priority(i/3))
+		}
+		rand.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+		_, err := q.EnqueueAll(w.Context(), items)
+		w.ok(err)
+
+		whole := 0
+		host.Inject(claimtest.Fault{Times: -1, Saw: func(req any) {
+			r, ok := req.(*pb.TxnRequest)
+			if !ok {
+				return
+			}
+			for _, op := range r.Success {
+				if g := op.GetRequestRange(); g != nil && g.Limit > 1 && strings.HasSuffix(string(g.Key), "/index/ready/") && strings.HasSuffix(string(g.RangeEnd), "/index/ready0") {
+					whole++
+				}
+			}
+		}})
+		last, n, urgent := -1, 0, 0
+		for {
+			if n%50 == 49 && urgent < 5 {
+				urgent++
+				w.enqueue(q, fmt.Sprint("urgent", n), queue.Priority(-1))
+				got := w.tryClaim(q, 1)
+				if len(got) != 1 || got[0].Priority() != -1 {
+					w.Fatalf("after %d: %v", n, got)
+				}
+				w.ok(got[0].Complete(w.Context()))
+			}
+			if n%20 == 19 {
+				for _, l := range w.tryClaim(other, 2) {
+					w.ok(l.Complete(w.Context()))
+					n++
+				}
+			}
+			got := w.tryClaim(q, 1)
+			if len(got) == 0 {
+				break
+			}
+			if p := got[0].Priority(); p < last {
+				w.Errorf("%d after %d", p, last)
+			} else {
+				last = p
+			}
+			w.ok(got[0].Complete(w.Context()))
+			n++
+		}
+		w.want(n, len(items))
+		if whole > 80 { // the last 64 items are read whole each time
+			w.Errorf("the whole queue was read %d times", whole)
+		}
+	})
+}
