@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A client that lives keeps its keys, also if more clients ask than one transaction of
@@ -58,7 +59,7 @@ func TestQuestionWithdrawnWithoutReply(t *testing.T) {
 }
 
 // A notice of a suspicion names the time that passed without an answer, which is longer
-// after an outage.
+// after an outage. The holder may find out by a renewal before it has the notice.
 func TestSuspicionNamesItsTime(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
@@ -66,14 +67,20 @@ func TestSuspicionNamesItsTime(t *testing.T) {
 		b, bhost := w.client(etcdclaims.Config{TTL: 15 * sec})
 		held := tryClaim(t, a, "k", etcdclaims.Suspectable())
 		waits := w.waitingFor(b, "k")[0]
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		notices := w.raw.Watch(ctx, w.prefix+"session/"+a.Instance()+"/evict/", clientv3.WithPrefix(), clientv3.WithFilterDelete())
 		ahost.Cut()
 		bhost.Cut()
 		time.Sleep(2 * sec)
 		bhost.Heal()
 		noErr(t, (<-waits).err)
+		if notice := string((<-notices).Events[0].Kv.Value); !strings.Contains(notice, "no answer for 3") {
+			t.Error(notice)
+		}
 		ahost.Heal()
 		<-held.Done()
-		if err := held.Err(); !errors.Is(err, etcdclaims.ErrSuspected) || !strings.Contains(err.Error(), "no answer for 3") {
+		if err := held.Err(); !errors.Is(err, etcdclaims.ErrLost) || !strings.Contains(err.Error(), "superseded") {
 			t.Error(err)
 		}
 	})
