@@ -77,10 +77,14 @@ type jobRow struct {
 	// Unadmitted is the next tick if it should have been admitted, and Unended a tick that
 	// was admitted and has not ended by Job.Overdue. Each is zero if there is no such tick.
 	Unadmitted, Unended time.Time
+	Why                 string // the tick was not admitted, as far as that is known
 }
 
 func newJobRow(info sched.JobInfo) jobRow {
 	row := jobRow{JobInfo: info, Unended: info.Overdue}
+	if !info.Unadmitted.IsZero() { // shown as overdue, not as a job that cannot run
+		row.Why, row.Problem = info.Problem, ""
+	}
 	if !info.Next.IsZero() && (time.Since(info.Next) > overdueAfter || info.Next.Equal(info.Overdue)) {
 		row.Unadmitted = info.Next
 	}
