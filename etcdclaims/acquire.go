@@ -358,10 +358,12 @@ func (t *term) shareableLocked() bool {
 	return !t.work && t.begun && t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()
 }
 
+func (t *term) isOn(key string) bool { return t.key == key }
+
 // mayBeShared lets others share the term, and wakes those that wait in line for its key.
 func (t *term) mayBeShared() {
 	t.s.mu.Lock()
 	t.begun = true
 	t.s.mu.Unlock()
-	t.s.c.waiters.wakeSharing(t.key)
+	t.s.c.wakeSharing(t.isOn)
 }

@@ -39,10 +39,10 @@ func parseEpoch(kv *mvccpb.KeyValue) (int64, error) {
 // claims again.
 //
 // The new epoch is greater than the stored epoch, and greater than the value of the
-// parameter named above. If the epoch was never raised, pass 0. A snapshot can be older than the last raise, and so contain an
-// epoch that is already over. In that case pass the greatest epoch that was ever
-// used. The ErrRewound of clients that saw the revision go back names that
-// epoch. The highest bits of every fence contain the epoch of the fence:
+// parameter named above. If the epoch was never raised, pass 0. A snapshot can be older
+// than the last raise, and so contain an epoch that is already over. In that case pass
+// the greatest epoch that was ever used. The ErrRewound of clients that saw the revision
+// go back names that epoch. The highest bits of every fence contain the epoch of the fence:
 // fence>>47.
 //
 // All claims of earlier epochs end: writes under their fences are refused.

@@ -107,8 +107,8 @@ func (t *term) info() Info {
 
 // Lookup returns the holder of the key, its note, and the number of callers in
 // line, all at one revision. If the key is free, Info.Held is false and the error
-// is nil. For a key with slots see Info.Taken. It takes two round trips for a held key, one for a free key. It reads the
-// TTL of the lease after the rest.
+// is nil. For a key with slots see Info.Taken. It takes two round trips for a held key, one
+// for a free key. It reads the TTL of the lease after the rest.
 func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err

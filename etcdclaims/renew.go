@@ -66,7 +66,7 @@ func (s *session) renew(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.failure.Store(nil)
-		s.c.wakeAllSharing()
+		s.c.wakeSharing(s.c.shareable) // not while the wall clock said that the lease may have ended
 	case errors.Is(err, errSessionLost) || ctx.Err() != nil:
 		// That says nothing of etcd.
 	default:

@@ -364,7 +364,7 @@ func (t *term) back() {
 		}
 	}
 	t.s.mu.Unlock()
-	t.s.c.waiters.wakeSharing(t.key) // they could not share it meanwhile
+	t.s.c.wakeSharing(t.isOn) // they could not share it meanwhile
 }
 
 // finish ends a term that was given up.

@@ -2,7 +2,6 @@ package etcdclaims
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
@@ -26,18 +25,19 @@ func (s *session) verify(ctx context.Context) error {
 	waits := s.c.waiters.of(s)
 	lanes := s.lanes(len(terms), len(waits))
 	verified := make([]int64, lanes)
-	errs := make([]error, lanes)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
+	var once sync.Once
+	var failed error // the first failure, which ends the other lanes
 	for lane := range lanes {
 		part := func(n int) (from, to int) { return n * lane / lanes, n * (lane + 1) / lanes }
 		t0, t1 := part(len(terms))
 		w0, w1 := part(len(waits))
 		verify := func() {
-			verified[lane], errs[lane] = s.verifySome(ctx, terms[t0:t1], waits[w0:w1], lane == 0)
-			if errs[lane] != nil {
-				cancel()
+			var err error
+			if verified[lane], err = s.verifySome(ctx, terms[t0:t1], waits[w0:w1], lane == 0); err != nil {
+				once.Do(func() { failed = err; cancel() })
 			}
 		}
 		if lane == lanes-1 {
@@ -47,13 +47,8 @@ func (s *session) verify(ctx context.Context) error {
 		}
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, context.Canceled) {
-			return err
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	if failed != nil {
+		return failed
 	}
 	s.verified.Store(slices.Min(verified))
 	return nil

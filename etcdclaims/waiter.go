@@ -66,21 +66,6 @@ func (ws *waiters) remove(w *waiter) {
 	}
 }
 
-// wakeSharing makes those waiters for a key ask how they stand that may share it, now that
-// the client holds it.
-func (ws *waiters) wakeSharing(key string) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if ws.sharing == 0 {
-		return
-	}
-	for _, w := range ws.byID {
-		if w.a.opts.reentrant && w.a.key == key {
-			w.doubt()
-		}
-	}
-}
-
 // reentrant lists the waiters that may share a claim of their own client.
 func (ws *waiters) reentrant() (all []*waiter) {
 	ws.mu.Lock()
@@ -96,11 +81,11 @@ func (ws *waiters) reentrant() (all []*waiter) {
 	return all
 }
 
-// wakeAllSharing is wakeSharing for all keys. A claim cannot be shared while the wall clock
-// says that its lease may have ended, and a renewal says that it has not.
-func (c *Client) wakeAllSharing() {
+// wakeSharing makes those waiters ask how they stand that may share the claim of their own
+// client on a key by now.
+func (c *Client) wakeSharing(may func(key string) bool) {
 	for _, w := range c.waiters.reentrant() {
-		if c.shareable(w.a.key) {
+		if may(w.a.key) {
 			w.doubt()
 		}
 	}

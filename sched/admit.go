@@ -128,8 +128,7 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 // record of their own: Tick.Missed of the first counts them.
 func (s *Scheduler) gaveUp(j Job, p plan) {
 	if p.missed > 0 {
-		s.log.Warn("ticks missed", zap.String("job", j.Name), zap.String("key", jobKey(s.cfg.Group, j.Name)),
-			zap.Int("missed", p.missed), zap.String("next", nominalID(p.ticks[0])))
+		s.log.Warn("ticks missed", s.aboutJob(j.Name, zap.Int("missed", p.missed), zap.String("next", nominalID(p.ticks[0])))...)
 	}
 }
 

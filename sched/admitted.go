@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -26,7 +27,7 @@ const (
 
 // groupOwner is the owner of a group, as far as another process sees it.
 type groupOwner struct {
-	name string        // empty if there is none
+	name string        // empty if the group has no owner
 	ttl  time.Duration // of its lease, or the default one if that is not known
 }
 
@@ -81,7 +82,7 @@ type awaited struct {
 	job     Job
 	nominal time.Time // the tick that should be decided; zero if none follows
 	served  int64     // the last ownership, by its revision, that has moved the mark of the job
-	late    time.Time // the tick that was found to be due and undecided; zero if there is none
+	late    time.Time // the tick that was found to be due and undecided, or zero
 	term    int64     // the ownership in which it was found
 	warned  bool
 }
@@ -89,9 +90,7 @@ type awaited struct {
 // follow lets the job await the first tick after t.
 func (a *awaited) follow(t time.Time) {
 	a.late, a.warned = time.Time{}, false
-	if a.nominal = a.job.Schedule.Next(t); !a.nominal.After(t) {
-		a.nominal = time.Time{}
-	}
+	a.nominal = a.job.dueAfter(t)
 }
 
 // watchAdmissions logs a warning if the owner of the group does not decide about the ticks
@@ -119,12 +118,7 @@ func (s *Scheduler) watchAdmissions(ctx context.Context) {
 		if err := s.checkAdmissions(ctx, of, now); err != nil {
 			s.log.Debug("admissions not checked", zap.Error(err)) // the client logs an outage
 		}
-		timer := time.NewTimer(admissionCheck)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		retry.Sleep(ctx, admissionCheck)
 	}
 }
 
@@ -176,7 +170,7 @@ func (s *Scheduler) checkAdmissions(ctx context.Context, of map[string]*awaited,
 // mark is a high-water mark as it was read.
 type mark struct {
 	high time.Time
-	rev  int64 // 0 if there is none
+	rev  int64 // 0 if the job has no mark
 }
 
 // marks reads the marks of jobs by one request.

@@ -88,8 +88,8 @@ type Hooks struct {
 	Finished func(Entry)
 	// Left is called in the owner when it has recorded that a tick was not run, or
 	// that a run was lost. Ticks that Latest or All give up for newer ones have no record:
-	// Tick.Missed of Began, and Entry.Missed, count them. If a tick is withdrawn or replaced just before its handler is
-	// called, the process that began it records that and calls Left.
+	// Tick.Missed of Began, and Entry.Missed, count them. If a tick is withdrawn or
+	// replaced just before its handler is called, the process that began it records that and calls Left.
 	Left func(Entry)
 	// Overdue is called when a tick of a job has not ended by its Job.Overdue. The
 	// explanation has the reason, such as not admitted or running; its Fate is FateUnknown

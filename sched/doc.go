@@ -1,7 +1,7 @@
 // Package sched runs jobs on schedules, in all processes that share an etcd. Each tick
 // of a schedule is admitted once, that is, the owner of the group lets it run. It is run by
-// one process at a time. By default it is attempted once; AtLeastOnce and Retry allow further attempts. It is cron that
-// survives the death of any process, and that records which ticks did not run.
+// one process at a time. By default it is attempted once; AtLeastOnce and Retry allow
+// further attempts. It is cron that survives the death of any process, and that records which ticks did not run.
 //
 //	scheduler, err := sched.New(claims, sched.Config{Group: "billing"})
 //	...

@@ -90,8 +90,7 @@ func alarmsOf(jobs []Job, old map[string]*alarm, now time.Time, queued *queue[*a
 
 // follow lets the alarm watch the first tick after t, and returns false if there is none.
 func (a *alarm) follow(t time.Time) bool {
-	if a.nominal = a.job.Schedule.Next(t); !a.nominal.After(t) {
-		a.nominal = time.Time{}
+	if a.nominal = a.job.dueAfter(t); a.nominal.IsZero() {
 		return false
 	}
 	a.at, a.left = a.nominal.Add(a.job.Overdue), false

@@ -129,6 +129,14 @@ func (j Job) next(high time.Time) time.Time {
 	return j.actual(nominal)
 }
 
+// dueAfter returns the first instant after t at which the job is due, or zero if none follows.
+func (j Job) dueAfter(t time.Time) time.Time {
+	if next := j.Schedule.Next(t); next.After(t) {
+		return next
+	}
+	return time.Time{}
+}
+
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

@@ -243,11 +243,14 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	if len(x.Holders) > 0 {
 		field("To see one", fmt.Sprintf("%s explain%s", claimctl, doctor.Arguments(x.Holders[0].Key)))
 	}
+	free := func(held claimView) {
+		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, held.Fence, doctor.Arguments(held.Key)))
+	}
 	if len(x.Holders) > 0 && x.Slots > 0 {
-		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Holders[0].Fence, doctor.Arguments(x.Holders[0].Key)))
+		free(x.Holders[0])
 	}
 	if x.Held && x.Slots == 0 {
-		field("To free it", fmt.Sprintf("%s release --fence %d --reason WHY%s", claimctl, x.Fence, doctor.Arguments(x.Key)))
+		free(x.claimView)
 	}
 }
 

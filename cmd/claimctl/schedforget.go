@@ -49,8 +49,9 @@ func (a *app) forget(ctx context.Context, claims *etcdclaims.Client, group, job 
 	return a.done(s.Forget(ctx, job), doneView{Done: "forgotten", Group: group, Job: job}, "forgot %q", job)
 }
 
-// ownerWith returns the owner of the group, unless it does not have the job: then it has left
-// a tick that is due undecided, or the definition of the job was removed. The owner is empty if there is none, or no such job.
+// ownerWith returns the owner of the group if it may have the job, and "" otherwise. It does
+// not have a job whose definition was removed, nor one of which it has left a due tick
+// undecided.
 func ownerWith(ctx context.Context, claims *etcdclaims.Client, s *sched.Scheduler, group, job string) (string, error) {
 	i, err := s.Inspect(ctx, job)
 	if errors.Is(err, sched.ErrUnknownJob) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // MemberInfo describes a member.
@@ -73,7 +74,7 @@ func (v *View) Watch(ctx context.Context) iter.Seq[Assignment] {
 			}
 			select {
 			case <-changed:
-				if !sleep(ctx, settleTime) {
+				if !retry.Sleep(ctx, settleTime) {
 					return
 				}
 			case <-ctx.Done():

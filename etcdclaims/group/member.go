@@ -214,7 +214,7 @@ func (m *Member) stay() {
 		pause := m.pause
 		m.mu.Unlock()
 		m.log.Warn("membership lost; joining again", zap.Duration("after", pause), zap.Error(claim.Err()))
-		if !sleep(m.ctx, pause) {
+		if !retry.Sleep(m.ctx, pause) {
 			return
 		}
 		again := func(err error) bool {
@@ -242,7 +242,7 @@ func (m *Member) run() {
 		timer := time.NewTimer(m.step())
 		select {
 		case <-changed:
-			sleep(m.view.ctx, settleTime) // many slots change hands at once
+			retry.Sleep(m.view.ctx, settleTime) // many slots change hands at once
 			m.poll = 0
 		case <-m.wake:
 		case <-timer.C:

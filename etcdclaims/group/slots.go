@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
 
@@ -252,7 +253,7 @@ func (m *Member) work(r *run) {
 			m.stop(etcdclaims.ErrClosed)
 		} else if r.ctx.Err() == nil {
 			m.log.Warn("slot not claimed; retrying", zap.Int("slot", r.slot), zap.Error(err))
-			sleep(r.ctx, time.Second)
+			retry.Sleep(r.ctx, time.Second)
 		}
 		return
 	}
@@ -295,7 +296,7 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 		}
 		pause := handlerBackoff(min(try, 8))
 		m.log.Warn("slot handler returned; it is called again", zap.Int("slot", r.slot), zap.Duration("after", pause), zap.Error(err))
-		if !sleep(ctx, pause) {
+		if !retry.Sleep(ctx, pause) {
 			return context.Cause(ctx)
 		}
 	}

@@ -109,18 +109,6 @@ func read(ctx context.Context, kv clientv3.KV, ops ...clientv3.Op) (*clientv3.Tx
 	return kv.Txn(ctx).Then(ops...).Commit()
 }
 
-// sleep returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // change notes that the view has changed. The mutex is held.
 func (v *View) change() {
 	close(v.changed)
@@ -181,7 +169,7 @@ func (v *View) watchMembers(rev int64) (well bool) {
 				return well
 			}
 			well = true
-			sleep(v.ctx, settleTime) // many join or leave at once
+			retry.Sleep(v.ctx, settleTime) // many join or leave at once
 			for more := true; more; {
 				select {
 				case _, more = <-news:

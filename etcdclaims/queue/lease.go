@@ -201,7 +201,8 @@ func (l *Lease) Token() fencing.Token {
 }
 
 // Key returns the item's place in the order of its queue: priority, vesting time and
-// sequence, as text. It is no key of etcd. The items of a queue are claimed in the order of these texts.
+// sequence, as text. It is no key of etcd. The items of a queue are claimed in the order of
+// these texts.
 func (l *Lease) Key() string {
 	return l.q.orderOf(l.state())
 }

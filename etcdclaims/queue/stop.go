@@ -3,9 +3,9 @@ package queue
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
 
@@ -34,27 +34,15 @@ func (cfg WorkerConfig) boundStop(stop <-chan struct{}) *stopBound {
 		case <-stop:
 		case <-ctx.Done():
 		}
-		if !pause(ctx, cfg.StopTimeout) {
+		if !retry.Sleep(ctx, cfg.StopTimeout) {
 			return
 		}
 		end()
-		if pause(ctx, cfg.Grace) {
+		if retry.Sleep(ctx, cfg.Grace) {
 			close(b.over)
 		}
 	}()
 	return b
-}
-
-// pause waits. It returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // stopsBy reports whether the result of a handler that was stopped can come from that: then

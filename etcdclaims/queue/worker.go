@@ -88,10 +88,10 @@ var (
 )
 
 // Work handles items until ctx ends. Then it stops claiming, and lets running handlers
-// finish within their timeout and Grace; StopTimeout is a shorter bound. It gives back items that it had claimed and not
-// begun; their attempts do not count. It returns nil after a clean stop. It returns an
-// error if the configuration is wrong, or if etcd refuses claims for a reason that lasts,
-// such as a missing permission.
+// finish within their timeout and Grace; StopTimeout is a shorter bound. It gives back
+// items that it had claimed and not begun; their attempts do not count. It returns nil
+// after a clean stop. It returns an error if the configuration is wrong, or if etcd
+// refuses claims for a reason that lasts, such as a missing permission.
 func (q *Queue) Work(ctx context.Context, cfg WorkerConfig) error {
 	w, err := q.newWorker(cfg)
 	if err != nil {
@@ -255,8 +255,8 @@ func (w *worker) handle(stopping context.Context, l *Lease) {
 	}
 }
 
-// handlerOf returns the handler of an item, with what wraps it. The calls of the wrappers are
-// in it, where their panics are caught. It returns nil if there is none.
+// handlerOf returns the handler of an item inside its middleware, or nil if the item's topic
+// has no handler. The middleware is called with the handler, so that its panics are caught too.
 func (w *worker) handlerOf(l *Lease) Handler {
 	inner := w.cfg.Handlers[l.Topic()]
 	if inner == nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/internal/compare/load"
 )
 
 // What one etcd bears, and how costs grow: with the clients that share the work, with the
@@ -285,7 +284,7 @@ func deepQueue(ctx context.Context, st *stage, n int) (contender, error) {
 	}
 	return &deep{
 		driven: driven{
-			shape: load.Shape{Workers: 1, WarmUp: st.warmUp, Window: st.window}, sent: s.requests, etcd: st.etcdTime(), shut: shut,
+			shape: st.shape(1), sent: s.requests, etcd: st.etcdTime(), shut: shut,
 			step: func(ctx context.Context, _ int) error {
 				if _, err := q.Enqueue(ctx, queue.NewItem([]byte("payload"))); err != nil {
 					return err
@@ -315,7 +314,7 @@ func deepKeys(ctx context.Context, st *stage, n int) (contender, error) {
 	next := n
 	return &deep{
 		driven: driven{
-			shape: load.Shape{Workers: 1, WarmUp: st.warmUp, Window: st.window}, sent: s.requests, etcd: st.etcdTime(), shut: func() { hangUp(s.etcd) },
+			shape: st.shape(1), sent: s.requests, etcd: st.etcdTime(), shut: func() { hangUp(s.etcd) },
 			step: func(ctx context.Context, _ int) error {
 				next++
 				if _, err := s.etcd.Put(ctx, fmt.Sprintf("%s%020d", at, next), "payload"); err != nil {

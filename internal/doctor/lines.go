@@ -149,7 +149,7 @@ func (e *Examination) unserved(ctx context.Context, h holders, places []place) (
 	return deaf[:min(len(deaf), shown)], err
 }
 
-// laterHeads reads after a while who is first in line for each free key.
+// laterHeads waits, and then reads the first place in line of each free key.
 func (e *Examination) laterHeads(ctx context.Context) (map[string]place, error) {
 	held, err := e.laterHolders(ctx)
 	switch {

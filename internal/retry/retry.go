@@ -39,7 +39,14 @@ func Pause(ctx context.Context, try int) bool { return PauseUnless(ctx, nil, try
 
 // PauseUnless is Pause that is also cut short by the end of a channel.
 func PauseUnless(ctx context.Context, end <-chan struct{}, try int) bool {
-	t := time.NewTimer(Delay(try))
+	return wait(ctx, end, Delay(try))
+}
+
+// Sleep waits for a given time. It returns false if ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool { return wait(ctx, nil, d) }
+
+func wait(ctx context.Context, end <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
