@@ -139,12 +139,15 @@ func TestKeyShapes(t *testing.T) {
 	keys := append(slices.Clone(goodKeys), "session/x/live/1", "lock/0123456789abcdef0123456789abcdef/x", "wait/0123456789abcdef0123456789abcdef/x")
 	for _, key := range keys {
 		w := tryBegin(t, a, key, etcdclaims.Note([]byte("x")))
-		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		_, err := b.Acquire(short, key)
+		waiting, cancel := context.WithCancel(ctx)
+		waited := make(chan error, 1)
+		go func() {
+			_, err := b.Acquire(waiting, key)
+			waited <- err
+		}()
+		eventually(t, "a line", func() bool { return lookUp(t, a, key).Waiting == 1 })
 		cancel()
-		if err == nil {
-			t.Fatalf("%q is had twice", key)
-		}
+		wantIs(t, <-waited, context.Canceled)
 		noErr(t, failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), 0)))
 		eventually(t, "no line", func() bool { return lookUp(t, a, key).Waiting == 0 })
 		tryClaim(t, a, key, etcdclaims.MinHold(time.Minute))
