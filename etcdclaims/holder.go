@@ -31,6 +31,7 @@ type holder struct {
 	Slots    int       `json:"slots,omitempty"` // how many the key has, in the record of that
 
 	Suspectable bool `json:"suspectable,omitempty"` // its client answers whoever asks, see inquiry
+	Preference  int  `json:"preference,omitempty"`  // of Prefer
 }
 
 // Kinds of holders other than a claim.
@@ -62,11 +63,11 @@ func (h holder) fence(rev int64) int64 { return h.Epoch<<epochShift + rev }
 // claimValue is holder.encode for the value that is made most often, with what
 // does not change put together once.
 func (c *Client) claimValue(a *attempt) string {
-	if c.valueEnd == "" || a.number > 0 || a.epoch.Value > 0 || a.opts.suspectable {
+	if c.valueEnd == "" || a.number > 0 || a.epoch.Value > 0 || a.opts.suspectable || a.opts.preference > 0 {
 		return holder{
 			Claim: a.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
 			Since: a.since.Time().UTC(), Attempt: a.number, TTL: a.ttl, Epoch: a.epoch.Value,
-			Suspectable: a.opts.suspectable,
+			Suspectable: a.opts.suspectable, Preference: a.opts.preference,
 		}.encode()
 	}
 	b := make([]byte, 0, 160+len(c.valueEnd))

@@ -34,6 +34,8 @@ type Info struct {
 	// has slots, and "shared" for a key that callers share; the claims of both are
 	// listed under keys of their own, see SlotKey and Shared.
 	Kind string
+	// Preference is that of the claim, by [Prefer].
+	Preference int
 	// Slots is the number of slots of a key that has any. In the error of a call
 	// with Slots the rest of Info describes the holder of slot 0.
 	Slots int
@@ -80,7 +82,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 	i.Fence = h.fence(own.ModRevision)
 	if err == nil {
 		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
-		i.Slots = h.Slots
+		i.Slots, i.Preference = h.Slots, h.Preference
 		if h.TTL > 0 {
 			i.Expires = c.clock.Now().Time().Add(time.Duration(h.TTL) * time.Second)
 		}
@@ -101,7 +103,7 @@ func (t *term) info() Info {
 	c := t.s.c
 	return Info{
 		Key: t.key, Held: true, Fence: t.fence, Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
-		Since: t.since.Time(), Attempt: t.attempt, Lease: t.s.id, Expires: c.clock.Now().Time().Add(t.s.lease.Load().ttl),
+		Since: t.since.Time(), Attempt: t.attempt, Preference: t.preference, Lease: t.s.id, Expires: c.clock.Now().Time().Add(t.s.lease.Load().ttl),
 	}
 }
 
@@ -286,10 +288,13 @@ type Waiter struct {
 	// Lease is the lease of the place in line. Zero, or a lease that etcd does not
 	// have, means that nobody waits there any more.
 	Lease clientv3.LeaseID
+	// Preference is that of [Prefer], and 0 without it.
+	Preference int
 }
 
 // Line returns the callers that wait for the key, in the order in which they
-// get it. A caller that uses Barge may get it sooner. Callers within the
+// came. They get it in this order, except that a caller that uses Barge may get it sooner,
+// and that a claim with [Prefer] goes to the greatest Preference first. Callers within the
 // client that holds the key have no place in etcd and are not listed. The line
 // may have changed when it is read.
 //
@@ -319,7 +324,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 func waiterOf(kv *mvccpb.KeyValue) Waiter {
 	w := Waiter{Claim: placedID(kv.Key), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
 	if h, err := decodeHolder(kv.Value); err == nil {
-		w.Owner, w.Instance, w.Since = h.Owner, h.Instance, h.Since
+		w.Owner, w.Instance, w.Since, w.Preference = h.Owner, h.Instance, h.Since, h.Preference
 	}
 	return w
 }

@@ -64,7 +64,7 @@ func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPla
 // mayWaitLocally reports whether the acquisition wants nothing but the key.
 func mayWaitLocally(s *session, o *acquireOptions, w *workPlan) bool {
 	a := &attempt{opts: o, work: w}
-	return a.grantable() && !s.manual && !o.reentrant && !o.supersede && o.slots == nil && o.shared == nil
+	return a.grantable() && !s.manual && !o.reentrant && !o.supersede && !o.prefers && o.slots == nil && o.shared == nil
 }
 
 // awaitLocal waits until the local waiter has a term, or with neither that nor an

@@ -3,7 +3,6 @@ package etcdclaims
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/option"
@@ -18,7 +17,8 @@ import (
 // an error before it sends any request. Slots cannot be combined with Shared, Reentrant
 // or Supersede. Shared cannot be combined with Slots, Reentrant or Supersede. Reentrant
 // cannot be combined with Supersede. MinHold must not be longer than MaxHold. Suspectable
-// cannot be combined with Slots, Shared, Manual, MinHold, If or Then.
+// cannot be combined with Slots, Shared, Manual, MinHold, If or Then. Prefer and YieldAfter
+// cannot be combined with Slots, Shared, Barge, If, Then or Note.
 type AcquireOption = option.AcquireOption
 
 // WorkOption is an option of the calls that begin work: [Client.Begin],
@@ -137,6 +137,7 @@ type acquireOptions struct {
 	note        []byte   // nil: none
 	slots       *slots   // nil: none
 	shared      *sharing // nil: the claim is exclusive
+	preferring
 
 	// Of the call, which its caller has no say in:
 
@@ -263,23 +264,6 @@ func AtMostOnce() WorkOption {
 	return workOption{setter: func(o *acquireOptions) { o.atMostOnce = true }}
 }
 
-// Again begins work even if its record is in one of the states. The states are
-// StateDone, StateDead, and StateFailed, whose NotBefore is then ignored. No
-// states means all three.
-//
-// Work.Attempt continues from the earlier attempts. Config.MaxAttempts counts
-// from here if the work was done or dead. Work.Previous returns the earlier
-// record with its result. The new attempt replaces that record: if the attempt fails
-// or is given back, the work is no longer done.
-func Again(states ...State) WorkOption {
-	if len(states) == 0 {
-		states = []State{StateDone, StateDead, StateFailed}
-	}
-	return workOption{setter: func(o *acquireOptions) { o.again = append(o.again, states...) }}
-}
-
-func (o *acquireOptions) beginsAgain(s State) bool { return slices.Contains(o.again, s) }
-
 // optionsOf puts the options of a call of the client together and checks them,
 // without any request. A nil option changes nothing.
 func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
@@ -311,6 +295,9 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 		return errors.New("etcdclaims: Shared excludes Slots, Reentrant and Supersede")
 	}
 	if err := o.checkSuspectable(); err != nil {
+		return err
+	}
+	if err := o.checkPreferring(); err != nil {
 		return err
 	}
 	if c.Passthrough() {

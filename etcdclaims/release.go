@@ -41,6 +41,7 @@ func (t *term) release(ctx context.Context) error {
 		t.s.mu.Unlock()
 		return nil
 	}
+	t.wanted = t.yielding
 	err := t.beginLocked() // in the same breath: nobody may share it any more
 	if err == nil {
 		t.parting.Store(leavingForGood)
@@ -155,6 +156,11 @@ func (t *term) handsOverAgain(ctx context.Context, try int) bool {
 // learnLine reads the next places, if there probably is a line and none of it is known.
 // That costs less than a hand-over that is refused.
 func (t *term) learnLine(ctx context.Context) {
+	if l, ok := t.yieldsTo(); ok {
+		t.line = l
+	} else if t.prefers && len(t.line.next) > 0 {
+		t.line = unread // those were in another order
+	}
 	if len(t.line.next) > 0 || !t.line.more {
 		return
 	}

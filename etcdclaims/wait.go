@@ -13,7 +13,7 @@ import (
 )
 
 // Acquire claims the key, and waits in line while it is held, first come first
-// served. It waits until ctx ends.
+// served unless callers use [Prefer]. It waits until ctx ends.
 //
 // Acquire does not poll. A release hands the key to the first caller in line and
 // notifies it. The first caller in line also watches the key, in case the holder

@@ -59,6 +59,13 @@ type SingletonConfig struct {
 // when its lease has expired (etcdclaims.Config.TTL). With etcdclaims.Suspectable, it is
 // replaced in about half a second; use that if all effects of fn are fenced.
 //
+// With etcdclaims.Prefer, the process with the greatest preference leads: one in the near
+// zone, or with the newest version. A leader with etcdclaims.YieldAfter whose preference is
+// lower ends the context of fn with the cause fencing.ErrYield, waits until fn has
+// returned, hands the key over, and stands in line again. It does not take the key back while
+// the other process leads. Give both options to all processes. If a preferred process dies, the
+// first in line leads as after any other death.
+//
 // A function that continues after its context has ended is a zombie, and its
 // fence is superseded. Singleton neither returns nor contests the key before fn
 // returns, so no process runs fn twice at once.
@@ -102,6 +109,10 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 		}
 		if l.lasted >= steady {
 			attempt = 1
+		}
+		if errors.Is(l.stopCause, fencing.ErrYield) && !lost {
+			attempt = 0 // it stands in line again, behind the one that leads now
+			continue
 		}
 		if cfg.Failed != nil {
 			if err == nil {

@@ -71,6 +71,8 @@ var accepts = map[string]string{
 	`etcdclaims.Slots(1)`:      "acquire",
 	`etcdclaims.Shared()`:      "acquire",
 	`etcdclaims.Suspectable()`: "acquire",
+	`etcdclaims.Prefer(0)`:     "acquire",
+	`etcdclaims.YieldAfter(0)`: "acquire",
 	`etcdclaims.AtMostOnce()`:  "work",
 	`etcdclaims.Again()`:       "work",
 	`outsider{}`:               "", // options are those of etcdclaims
