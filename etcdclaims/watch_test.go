@@ -3,6 +3,7 @@ package etcdclaims_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -290,6 +291,7 @@ func TestWatchDisconnected(t *testing.T) {
 		observer := newClient(t, host.Etcd(t), etcdclaims.Config{Prefix: prefix})
 		w := startWatch(t, observer, "")
 		w.next(t, etcdclaims.Synced, "")
+		synctest.Wait() // until it follows: a watch that has not begun reads again
 		host.Kill()
 		cl := tryClaim(t, a, "k")
 		time.Sleep(time.Minute)
