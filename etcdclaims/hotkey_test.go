@@ -282,6 +282,9 @@ func TestGivingUpDoesNotWaitForCallers(t *testing.T) {
 func TestTryRunGivesUpAHotKey(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{400, 1000} {
+		if n > 400 && testing.Short() {
+			continue
+		}
 		virtualCase(t, fmt.Sprint(n), func(t *testing.T, w *world) {
 			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			other := w.peer()

@@ -219,18 +219,19 @@ func TestRetentionLeaseIsKeptForRequestsUnderWay(t *testing.T) {
 		"slow reply":   {{On: claimtest.Acquire, Key: "k", DelayReply: sec}},
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
+			const retention = 20 * time.Minute
 			ctx := context.Background()
-			a, host := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: time.Hour})
+			a, host := w.client(etcdclaims.Config{TTL: 15 * sec, DeadRetention: retention})
 			b := w.peer()
 			begun := time.Now()
 			noErr(t, tryBegin(t, a, "warm").Complete(ctx))
 			tryClaim(t, a, "busy") // the session lives
-			time.Sleep(time.Until(begun.Add(6*time.Minute - 100*time.Millisecond)))
+			time.Sleep(time.Until(begun.Add(retention/10 - 100*time.Millisecond)))
 			for _, f := range faults {
 				host.Inject(f)
 			}
 			work := tryBegin(t, a, "k", etcdclaims.AtMostOnce())
-			time.Sleep(2 * time.Hour)
+			time.Sleep(2 * retention)
 			noErr(t, work.Check())
 			host.Kill()
 			time.Sleep(time.Minute)

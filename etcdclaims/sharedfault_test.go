@@ -164,7 +164,7 @@ func TestLossyForceShared(t *testing.T) {
 				}
 				time.Sleep(10 * sec)
 				release(t, tryClaim(t, c, "k", etcdclaims.Shared()))
-				time.Sleep(time.Hour)
+				time.Sleep(10 * time.Minute)
 				w.free("k", c)
 			})
 		})

@@ -46,6 +46,14 @@ func forSeeds(t *testing.T, f func(c *chaos)) {
 	}
 }
 
+// lasts returns d, or a part of it under -short, where there is one seed too.
+func lasts(d time.Duration) time.Duration {
+	if testing.Short() {
+		return d * 2 / 5
+	}
+	return d
+}
+
 // chaos is machines on which members come and go.
 type chaos struct {
 	*world
@@ -193,7 +201,7 @@ func (c *chaos) harm(ctx context.Context, host *claimtest.Host) {
 func TestChaos(t *testing.T) {
 	forSeeds(t, func(c *chaos) {
 		const slots = 12
-		c.during(3*time.Minute, 4, config("", slots), c.harm)
+		c.during(lasts(3*time.Minute), 4, config("", slots), c.harm)
 		v := c.view()
 		// The dead are known after a TTL, and those that were cut off are back as soon.
 		took := c.within(ttl+sec, "all slots are owned", func() bool { return c.owned(v) })
@@ -214,7 +222,7 @@ func TestChurn(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		watched := make(chan []handover)
 		go func() { watched <- c.moved(ctx, slots) }()
-		c.during(4*time.Minute, 5, cfg, func(context.Context, *claimtest.Host) {})
+		c.during(lasts(4*time.Minute), 5, cfg, func(context.Context, *claimtest.Host) {})
 		v := c.view()
 		c.within(ttl+sec, "all slots are owned", func() bool { return c.owned(v) })
 		c.within(5*time.Minute, "balanced", func() bool { return balanced(v) })

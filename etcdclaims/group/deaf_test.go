@@ -16,7 +16,7 @@ import (
 var kept = map[string]claimtest.Fault{
 	"every event":  {Edit: func(reply any) { reply.(*pb.WatchResponse).Events = nil }},
 	"create reply": {LoseReply: true},
-	"late events":  {Edit: func(any) { time.Sleep(time.Hour) }},
+	"late events":  {Edit: func(any) { time.Sleep(2 * time.Minute) }}, // when the watches are begun anew
 	"stream":       {DelayRequest: time.Hour},
 }
 

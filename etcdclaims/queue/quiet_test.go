@@ -50,7 +50,10 @@ func (tr *traffic) reset() (sum int, by string) {
 // A worker asks etcd for little while there is nothing to do, while the queue is paused or
 // full although items wait, and while etcd is away.
 func TestNoBusyLoop(t *testing.T) {
-	const lasting = 10 * time.Minute
+	lasting := 10 * time.Minute
+	if racing {
+		lasting = 2 * time.Minute
+	}
 	for name, situation := range map[string]struct {
 		cfg   queue.Config
 		begin func(w *world, p *queue.Queue, host *claimtest.Host)

@@ -23,6 +23,10 @@ const (
 	LateEvents  = "late events"
 )
 
+// late is longer than any test that uses Kinds lasts, and not much: the connection closes when
+// what is late has come, and an etcd lives until then.
+const late = 5 * time.Minute
+
 // Kinds returns a fault of each kind, for all watches of a host.
 func Kinds() map[string]claimtest.Fault {
 	return map[string]claimtest.Fault{
@@ -32,7 +36,7 @@ func Kinds() map[string]claimtest.Fault {
 		Cancel:      on(claimtest.Fault{Edit: dropCancel}),
 		Progress:    on(claimtest.Fault{Edit: dropProgress}),
 		CreateReply: on(claimtest.Fault{LoseReply: true}),
-		LateEvents:  on(claimtest.Fault{Edit: func(any) { time.Sleep(time.Hour) }}),
+		LateEvents:  on(claimtest.Fault{Edit: func(any) { time.Sleep(late) }}),
 	}
 }
 
