@@ -43,6 +43,7 @@ type Client struct {
 	made  time.Time
 
 	outage      outage
+	doubts      atomic.Int64 // how often claims may have been lost without news of it
 	watchStream atomic.Int64 // numbers its streams of watches
 	watches     waiterWatches
 

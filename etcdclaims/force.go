@@ -21,7 +21,8 @@ import (
 // The client of the holder is notified within a second if it can reach etcd.
 // Its claim is lost with ReasonDeleted, and LostError.Err contains the reason.
 // While etcd is out of space there is no notice, and the client finds the claim
-// lost at its next renewal.
+// lost at its next renewal, or within TTL + 1 s if its lease has more than 1,024
+// claims.
 //
 // A key that has slots returns ErrSlots: release one of them, by its SlotKey. If callers
 // share the key, all of them lose it. A lost reply is resolved: the key is read again. If
@@ -141,7 +142,7 @@ func (c *Client) forceOnce(ctx context.Context, key string, own *mvccpb.KeyValue
 	got, err := c.store.Do(ctx, txn.Request{In: txn.Of(same, then, nil)})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrNoSpace) {
 		// There is no holder to notify, as the lease has just ended, and the key with it;
-		// or no space for the notice: then the holder learns of it by its next renewal.
+		// or no space for the notice: then the holder learns of it by verification.
 		sent := errors.Is(err, ErrUnknown)
 		got, err = c.store.Do(ctx, txn.Request{In: txn.Of(same, drop, nil)})
 		err = afterSent(sent, err)

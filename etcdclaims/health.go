@@ -213,6 +213,7 @@ func (c *Client) observe(ctx context.Context, t0 time.Time, err error) {
 	case gotAnswer:
 		c.outage.recover(c)
 	case noAnswer:
+		c.doubts.Add(1)
 		c.outage.fail(c, t0, err)
 	}
 }

@@ -25,6 +25,7 @@ func (s *session) run(ctx context.Context) {
 	timer := time.NewTimer(renew - renew/16*time.Duration((s.n-1)%8))
 	defer timer.Stop()
 	for failures := 0; ; {
+		what := everything
 		select {
 		case <-s.dead:
 			return
@@ -32,8 +33,9 @@ func (s *session) run(ctx context.Context) {
 			return
 		case <-s.renewNow:
 		case <-timer.C:
+			what = inTurn
 		}
-		err := s.renew(ctx)
+		err := s.renewWith(ctx, what)
 		g := s.lease.Load()
 		age, _ := s.c.clock.Now().Since(g.t0)
 		wait := g.renew - age
@@ -50,7 +52,7 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// renewSoon asks for a renewal without waiting for it.
+// renewSoon asks for a renewal that verifies all claims, without waiting for it.
 func (s *session) renewSoon() {
 	select {
 	case s.renewNow <- struct{}{}:
@@ -58,11 +60,13 @@ func (s *session) renewSoon() {
 	}
 }
 
-// renew extends the lease and, if all that it carries is still owned, moves the
-// deadline forward. What fails is tried again until the deadline, by which the
+// renew extends the lease, verifies all that it carries, and moves the deadline of what is
+// still owned forward. What fails is tried again until the deadline, by which the
 // session fails closed: a permission that was revoked by mistake may come back.
-func (s *session) renew(ctx context.Context) error {
-	err := s.tryRenew(ctx)
+func (s *session) renew(ctx context.Context) error { return s.renewWith(ctx, everything) }
+
+func (s *session) renewWith(ctx context.Context, what extent) error {
+	err := s.tryRenew(ctx, what)
 	switch {
 	case err == nil:
 		s.failure.Store(nil)
@@ -91,7 +95,7 @@ func (s *session) failed(err error) {
 
 // tryRenew makes one attempt. One is in flight at a time, so that a reply belongs
 // to its own t0.
-func (s *session) tryRenew(ctx context.Context) error {
+func (s *session) tryRenew(ctx context.Context, what extent) error {
 	select {
 	case <-s.renewing:
 	case <-s.dead:
@@ -108,6 +112,7 @@ func (s *session) tryRenew(ctx context.Context) error {
 		s.enforce()
 		return errSessionLost
 	}
+	what = s.rotation.begin(what, age > g.renew+mostLate, s.c.doubts.Load())
 	// The attempt's timeout makes the next one take another endpoint.
 	callCtx, cancel := context.WithTimeout(ctx, min(g.attempt, g.hard-age))
 	defer cancel()
@@ -125,16 +130,18 @@ func (s *session) tryRenew(ctx context.Context) error {
 	verifyCtx, cancel := context.WithTimeout(ctx, g.hard-age)
 	defer cancel()
 	for try := 1; ; try++ {
-		err := s.verify(verifyCtx)
+		err := s.verify(verifyCtx, what)
 		if err == nil {
 			break
 		}
+		what = everything
 		// The next request goes to another member: with one that hangs, to begin
 		// with the lease again would often take longer than there is time.
 		if try == verifyTries || !isPassing(err) || verifyCtx.Err() != nil {
 			return fmt.Errorf("verifying claims after a renewal: %w", err)
 		}
 	}
+	s.rotation.succeeded()
 	s.adopt(t0, ttl)
 	if hook := s.c.cfg.Hooks.Renewed; hook != nil {
 		took, _ := s.c.clock.Now().Since(t0)

@@ -63,6 +63,7 @@ func (c *Client) watchSessions(rev int64) {
 		// restored, and it waits for a revision that is far away. Read what it
 		// may have missed and go on from there.
 		turned = c.store.generation.next() // those before are seen by reading
+		c.doubts.Add(1)
 		for {
 			read, err := c.readSessions(prefix)
 			if err == nil {
@@ -174,8 +175,9 @@ func (c *Client) sentinelGone(n string) {
 	}
 }
 
-// evicted ends the claim that a notice speaks of, and removes the notice.
-func (c *Client) evicted(kv *mvccpb.KeyValue) {
+// evicted ends the claim that a notice speaks of, and removes the notice. It returns the
+// term if that was still held.
+func (c *Client) evicted(kv *mvccpb.KeyValue) (lost *term) {
 	var e eviction
 	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > valueVersion {
 		// What it is about, the next verification finds: that is now.
@@ -185,12 +187,12 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 				s.renewSoon()
 			}
 		}
-		return
+		return nil
 	}
 	why := e.taking()
 	c.keys.setTaken(e.Claim, e.Key, why) // before looking: it may be about to hold the key
-	if t := c.keys.term(e.Key); t != nil && t.id == e.Claim {
-		t.lose(why.reason, why.err)
+	if t := c.keys.term(e.Key); t != nil && t.id == e.Claim && t.lose(why.reason, why.err) {
+		lost = t
 	}
 	for _, s := range c.liveSessions() {
 		if int64(s.id) == kv.Lease {
@@ -200,4 +202,5 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) {
 			})
 		}
 	}
+	return lost
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,10 +31,11 @@ type session struct {
 	dead     chan struct{}         // closed when it is given up
 	renewNow chan struct{}         // asks for a renewal now
 	renewing chan struct{}         // holds one element while nobody renews: one attempt in flight
+	rotation rotation              // of the attempt in flight
 
 	pending        atomic.Int32          // cleanups
 	removingGhosts atomic.Bool           // one of them removes ghosts, and has yet to begin
-	verified       atomic.Int64          // revision as of which all claims were verified
+	verified       atomic.Int64          // revision of the last verification, which says nothing of claims that the session did not know by then
 	failure        atomic.Pointer[error] // of the last renewal; nil if it succeeded
 
 	mu       sync.Mutex
@@ -74,7 +76,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	s := &session{
 		c: c, id: resp.ID, n: c.sessions.Add(1), asked: asked, manual: manual,
 		dead: make(chan struct{}), renewNow: make(chan struct{}, 1),
-		renewing: make(chan struct{}, 1), renewed: make(chan struct{}),
+		renewing: make(chan struct{}, 1), renewed: make(chan struct{}), rotation: rotation{seed: maphash.MakeSeed()},
 	}
 	ttl := time.Duration(resp.TTL) * time.Second
 	s.lease.Store(&grant{t0: t0, timing: c.cfg.timing(ttl), ttl: ttl})

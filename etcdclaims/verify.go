@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -11,19 +12,33 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// verify asks etcd for every claim of the session, and loses those that are no
+// verify asks etcd for the claims of the session, and loses those that are no
 // longer its own, alone. Nearly always all are: so etcd is given the conditions
-// and answers with a word, in place of all values.
+// and answers with a word, in place of all values. A part of the claims can be enough,
+// see rotation.go. If anything in that part is not as it should be, all are verified.
 //
 // What its waiters wait for is compared by the same requests, one condition each,
 // and their notices are read: a watch can be deaf, or hang with its member.
-func (s *session) verify(ctx context.Context) error {
+func (s *session) verify(ctx context.Context, what extent) error {
 	s.mu.Lock()
 	terms := make([]*term, len(s.terms))
 	copy(terms, s.terms)
 	s.mu.Unlock()
+	if what == everything || len(terms) <= rotateAbove {
+		return s.verifyThese(ctx, &check{terms: terms})
+	}
+	k := &check{terms: s.pick(terms), all: terms, origin: s.rotation.origin}
+	err := s.verifyThese(ctx, k)
+	if err == nil && k.doubtful.Load() {
+		err = s.verifyThese(ctx, &check{terms: terms})
+	}
+	return err
+}
+
+// verifyThese verifies what the check is of, and what the session's waiters wait for.
+func (s *session) verifyThese(ctx context.Context, k *check) error {
 	waits := s.c.waiters.of(s)
-	lanes := s.lanes(len(terms), len(waits))
+	lanes := s.lanes(len(k.terms), len(waits))
 	verified := make([]int64, lanes)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,12 +46,15 @@ func (s *session) verify(ctx context.Context) error {
 	var once sync.Once
 	var failed error // the first failure, which ends the other lanes
 	for lane := range lanes {
-		part := func(n int) (from, to int) { return n * lane / lanes, n * (lane + 1) / lanes }
-		t0, t1 := part(len(terms))
-		w0, w1 := part(len(waits))
+		part := func(n, unit int) (from, to int) { // as many full requests as there can be
+			units := (n + unit - 1) / unit
+			return min(n, units*lane/lanes*unit), min(n, units*(lane+1)/lanes*unit)
+		}
+		t0, t1 := part(len(k.terms), max(1, s.c.store.MaxOps()/2))
+		w0, w1 := part(len(waits), s.c.store.MaxOps())
 		verify := func() {
 			var err error
-			if verified[lane], err = s.verifySome(ctx, terms[t0:t1], waits[w0:w1], lane == 0); err != nil {
+			if verified[lane], err = s.verifySome(ctx, k, k.terms[t0:t1], waits[w0:w1], lane == 0); err != nil {
 				once.Do(func() { failed = err; cancel() })
 			}
 		}
@@ -50,6 +68,7 @@ func (s *session) verify(ctx context.Context) error {
 	if failed != nil {
 		return failed
 	}
+	s.rotation.origin = k.latest
 	s.verified.Store(slices.Min(verified))
 	return nil
 }
@@ -65,8 +84,8 @@ func (s *session) lanes(terms, waits int) int {
 }
 
 // verifySome verifies some of the terms and waits. It returns a revision as of which
-// they were verified.
-func (s *session) verifySome(ctx context.Context, terms []*term, waits []wait, reads bool) (verified int64, err error) {
+// they were verified. One that reads also reads what there is once for the session.
+func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits []wait, reads bool) (verified int64, err error) {
 	// A session without claims asks for the epoch all the same: by that it learns
 	// of a restore, after which its watch may be silent for long.
 	var notices []*mvccpb.KeyValue
@@ -74,15 +93,19 @@ func (s *session) verifySome(ctx context.Context, terms []*term, waits []wait, r
 		limit := s.c.store.MaxOps()
 		n, width := fitting(terms, limit)
 		m := min(len(waits), limit-width)
-		since, waiting := int64(0), false
+		since, waiting, watched := int64(0), false, false
 		if reads && verified == 0 {
 			since, waiting = s.c.waiters.noticesSince(s)
+			watched = k.all != nil
 		}
 		in := s.allOwned(terms[:n], waits[:m])
+		if watched {
+			in.Success = append(in.Success, s.readSession()...)
+		}
 		if waiting {
 			in.Success = append(in.Success, s.readNotices(since))
-			in.Failure = in.Success
 		}
+		in.Failure = in.Success
 		resp, err := s.c.store.Send(ctx, txn.Request{In: in})
 		switch {
 		case wire.IsTooManyOps(err) && width+m > txn.LeastOps:
@@ -96,18 +119,22 @@ func (s *session) verifySome(ctx context.Context, terms []*term, waits []wait, r
 			return 0, err
 		}
 		if !resp.Succeeded {
-			if err := s.reconcile(ctx, terms[:n], waits[:m]); err != nil {
+			if err := s.reconcile(ctx, k, terms[:n], waits[:m]); err != nil {
 				return 0, err
 			}
 		}
 		for _, t := range terms[:n] {
 			t.judgeEpoch(kvs)
 		}
+		k.learn(resp.Header)
+		if watched {
+			k.compare(s, resp.Responses)
+		}
 		if verified == 0 {
 			verified = resp.Header.Revision
 		}
 		if waiting {
-			notices = resp.Responses[1].GetResponseRange().Kvs
+			notices = resp.Responses[len(resp.Responses)-1].GetResponseRange().Kvs
 		}
 		terms, waits = terms[n:], waits[m:]
 	}
@@ -163,7 +190,7 @@ func (s *session) readNotices(since int64) *pb.RequestOp {
 
 // reconcile reads the terms and what is waited for, of which one at least is not as the
 // session knows it any more.
-func (s *session) reconcile(ctx context.Context, terms []*term, waits []wait) error {
+func (s *session) reconcile(ctx context.Context, k *check, terms []*term, waits []wait) error {
 	in := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, len(terms)+len(waits))}
 	for _, t := range terms {
 		// Not keys only: etcd 3.7 answers that from its index, which does not know
@@ -190,6 +217,10 @@ func (s *session) reconcile(ctx context.Context, terms []*term, waits []wait) er
 			if record := next(); owned {
 				t.judgeRecord(record)
 			}
+		}
+		var lost *LostError
+		if errors.As(t.ended(), &lost) {
+			k.doubtful.Store(true)
 		}
 	}
 	for _, w := range waits {

@@ -30,7 +30,7 @@ func TestVerifyManyClaimsFarAway(t *testing.T) {
 			t.Errorf("%d verifications in flight", n)
 		}
 		w.server.Delete(t, w.own("1711"))
-		time.Sleep(10 * sec)
+		time.Sleep(16 * sec)
 		for i, cl := range claims {
 			if lost := cl.Err() != nil; lost != (i == 1711) {
 				t.Errorf("claim %d: %v", i, cl.Err())

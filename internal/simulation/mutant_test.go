@@ -57,7 +57,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "renewal that does not verify", seeds: 100,
-		edits: []edit{{"renew.go", "err := s.verify(verifyCtx)", "err := verifyCtx.Err()"}},
+		edits: []edit{{"renew.go", "err := s.verify(verifyCtx, what)", "err := verifyCtx.Err()"}},
 	},
 	{
 		name: "sentinel's deletion ignored", seeds: 100,

@@ -1,0 +1,179 @@
+package etcdclaims
+
+import (
+	"encoding/json"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// A session with many claims verifies a third of them at each renewal, another one each
+// time. That is enough for what ends a single claim without news of it: an operator who
+// deletes its key, or another program. All else that can end claims shows at each renewal:
+//
+//   - The end of the lease ends its sentinel, which is read.
+//   - A restore from a snapshot removes all that was put after a revision, so the youngest
+//     claim if any. That one is always verified.
+//   - A forced release and a suspicion leave a notice, which is read: the watch may be deaf.
+//   - A raised epoch is read, and ends all claims of earlier ones.
+//
+// After anything doubtful all claims are verified, as they are at each renewal that was
+// asked for.
+const (
+	// rotateAbove is up to how many claims a session verifies at each renewal.
+	rotateAbove = 1024
+	// turns is in how many renewals each claim of a larger session is verified once. They
+	// come at each third of the TTL.
+	turns = 3
+	// mostLate is how late a renewal can be that verifies only a part.
+	mostLate = 300 * time.Millisecond
+	// mostNotices is how many notices one renewal reads. Those that were read are removed.
+	mostNotices = 128
+)
+
+// rotation is how far a session has verified its claims. Only the attempt to renew that is
+// under way uses it.
+type rotation struct {
+	turn   uint64 // that the next renewal verifies
+	sound  bool   // the last attempt to renew succeeded
+	doubts int64  // the client's, before it
+	origin origin // of its replies
+	seed   maphash.Seed
+}
+
+// origin is what answered a request. The member is not part of it, since connections to
+// several take turns.
+type origin struct{ cluster, term uint64 }
+
+func originOf(h *pb.ResponseHeader) origin { return origin{h.ClusterId, h.RaftTerm} }
+
+// extent says which claims a renewal verifies.
+type extent int
+
+const (
+	inTurn     extent = iota // a part of them, if there are many
+	everything               // all
+)
+
+// begin notes that an attempt to renew begins, and returns what it is to verify.
+func (r *rotation) begin(what extent, late bool, doubts int64) extent {
+	if !r.sound || late || r.doubts != doubts {
+		what = everything
+	}
+	r.sound, r.doubts = false, doubts
+	return what
+}
+
+// succeeded notes that the attempt has verified what it was to.
+func (r *rotation) succeeded() {
+	r.sound = true
+	r.turn = (r.turn + 1) % turns
+}
+
+// check is one verification of terms.
+type check struct {
+	terms  []*term // that are verified
+	all    []*term // that the session has, if not all of them are verified
+	origin origin  // of the verification before
+
+	doubtful atomic.Bool // a term that is left out may be lost
+	mu       sync.Mutex
+	latest   origin
+}
+
+// learn notes where a reply comes from. After an election, and in a cluster that was
+// restored, it comes from elsewhere.
+func (k *check) learn(h *pb.ResponseHeader) {
+	from := originOf(h)
+	k.mu.Lock()
+	k.latest = from
+	k.mu.Unlock()
+	if from != k.origin {
+		k.doubtful.Store(true)
+	}
+}
+
+// compare deals with what was read for the terms that are left out.
+func (k *check) compare(s *session, replies []*pb.ResponseOp) {
+	sound := s.undisturbed(replies[1:])
+	for _, t := range k.all {
+		sound = t.judgeEpoch(replies[0].GetResponseRange().Kvs) && sound
+	}
+	if !sound {
+		k.doubtful.Store(true)
+	}
+}
+
+// pick returns those of the terms that are verified in this turn: a part that depends on
+// their keys alone, so that each has its turn however many come and go; the youngest; and
+// those that callers of this client wait for.
+func (s *session) pick(terms []*term) (picked []*term) {
+	youngest := terms[0]
+	for _, t := range terms {
+		if t.fence > youngest.fence {
+			youngest = t
+		}
+	}
+	awaited := s.c.local.awaited(terms)
+	for i, t := range terms {
+		if t == youngest || awaited[i] || maphash.String(s.rotation.seed, t.key)%turns == s.rotation.turn {
+			picked = append(picked, t)
+		}
+	}
+	return picked
+}
+
+// readSession reads what tells of losses for which no claim need be read: the sentinel, and
+// notices that claims were taken away.
+func (s *session) readSession() []*pb.RequestOp {
+	l := s.c.store.layout
+	notices := txn.Range(l.evict(l.instance, ""))
+	notices.GetRequestRange().Limit = mostNotices
+	return []*pb.RequestOp{txn.Get([]byte(l.live(s.n))), notices}
+}
+
+// undisturbed deals with what readSession has read. False means that claims may have been
+// lost.
+func (s *session) undisturbed(replies []*pb.ResponseOp) bool {
+	sentinel, notices := replies[0].GetResponseRange().Kvs, replies[1].GetResponseRange().Kvs
+	sound := len(sentinel) == 1 && sentinel[0].ModRevision == s.born && sentinel[0].Lease == int64(s.id)
+	for _, kv := range notices {
+		if kv.Lease == int64(s.id) && s.unheard(kv) {
+			sound = false
+		}
+	}
+	return sound
+}
+
+// unheard deals with a notice. It reports whether the watch had not brought it, or whether
+// nobody can say which claim it is about.
+func (s *session) unheard(kv *mvccpb.KeyValue) bool {
+	var e eviction
+	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > valueVersion {
+		return true
+	}
+	t := s.c.evicted(kv)
+	if t == nil {
+		return false
+	}
+	if t.suspectable { // so may the questions be
+		s.c.store.generation.advance()
+	}
+	return true
+}
+
+// awaited reports for each of the terms whether callers of this client wait for it.
+func (l *localLine) awaited(terms []*term) []bool {
+	all := make([]bool, len(terms))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, t := range terms {
+		all[i] = len(t.local.waiters) > 0
+	}
+	return all
+}

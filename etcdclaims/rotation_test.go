@@ -1,0 +1,188 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd/deafness"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// manyClaims is more claims than a session verifies at each renewal.
+const manyClaims = 3000
+
+// verifications counts requests that verify claims, and notes when each key was last
+// verified.
+type verifications struct {
+	mu       sync.Mutex
+	requests int
+	last     map[string]time.Time
+	longest  time.Duration // from one verification of a key to its next
+}
+
+func (v *verifications) saw(req any) {
+	r, ok := req.(*pb.TxnRequest)
+	if !ok || len(r.Compare) == 0 {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.requests++
+	now := time.Now()
+	for _, cmp := range r.Compare {
+		if cmp.Target != pb.Compare_LEASE {
+			continue
+		}
+		_, key, _ := strings.Cut(string(cmp.Key), "/own/")
+		if at, ok := v.last[key]; ok {
+			v.longest = max(v.longest, now.Sub(at))
+		}
+		v.last[key] = now
+	}
+}
+
+// reset returns how many requests there were since it was called before.
+func (v *verifications) reset() (requests int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	requests, v.requests = v.requests, 0
+	return requests
+}
+
+// since returns how many keys were verified within so long.
+func (v *verifications) since(d time.Duration) (keys int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, at := range v.last {
+		if time.Since(at) <= d {
+			keys++
+		}
+	}
+	return keys
+}
+
+func countVerifications(host *claimtest.Host) *verifications {
+	v := &verifications{last: make(map[string]time.Time)}
+	host.Inject(claimtest.Fault{On: claimtest.Verify, Times: -1, Saw: v.saw})
+	return v
+}
+
+// At rest a session with many claims verifies a third of them at each renewal, and each of
+// them once per TTL, whatever other claims come and go.
+func TestManyClaimsAreVerifiedInTurns(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		v := countVerifications(host)
+		claimMany(t, c, numbered("%d", manyClaims))
+		time.Sleep(15 * sec)
+		v.reset()
+		time.Sleep(time.Minute)
+		// 12 renewals with 47 requests each would verify all.
+		if n := v.reset(); n < 12*47/3 || n > 12*(47/3+3) {
+			t.Errorf("%d requests a minute", n)
+		}
+		others := numbered("other %d", 200)
+		for range 10 {
+			for _, cl := range claimMany(t, c, others) {
+				noErr(t, cl.Release(ctx))
+			}
+			time.Sleep(3 * sec)
+		}
+		if v.longest > 15*sec+500*time.Millisecond {
+			t.Errorf("a claim was not verified for %v", v.longest)
+		}
+		if n := v.since(15*sec + 500*time.Millisecond); n < manyClaims {
+			t.Errorf("%d claims were verified within a TTL", n)
+		}
+		if n := v.reset(); n > 10*(47/3+6) {
+			t.Errorf("%d requests while claims came and went", n)
+		}
+		host.RemoveFaults()
+	})
+}
+
+// A claim among many whose key is deleted by hand is lost within TTL + 1 s, alone. If an
+// operator forced the release, or it is the youngest, or a restore took more than one,
+// it takes no longer than with few claims. The watch is deaf.
+func TestOneOfManyClaimsIsTaken(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		const ttl = 15 * sec
+		c, host := w.client(etcdclaims.Config{TTL: ttl})
+		operator := w.peer()
+		host.Inject(deafness.Kinds()[deafness.EveryEvent])
+		keys := numbered("%d", manyClaims)
+		claims := claimMany(t, c, keys)
+		gone := make(map[int]bool)
+		within := func(d time.Duration, numbers ...int) {
+			t.Helper()
+			time.Sleep(d)
+			for _, i := range numbers {
+				gone[i] = true
+			}
+			for i, cl := range claims {
+				if lost := cl.Err() != nil; lost != gone[i] {
+					t.Fatalf("claim %d after %v: %v", i, d, cl.Err())
+				}
+			}
+		}
+		time.Sleep(2*ttl + 3*sec)
+		for i := 100; i < 112; i++ { // in all turns, with all but certainty
+			w.server.Delete(t, w.own(keys[i]))
+			within(ttl+sec, i)
+		}
+		noErr(t, operator.ForceRelease(context.Background(), "200", "by test"))
+		within(ttl/3+sec, 200)
+		last := []int{}
+		for i := manyClaims - 200; i < manyClaims; i++ { // since a snapshot
+			w.server.Delete(t, w.own(keys[i]))
+			last = append(last, i)
+		}
+		within(ttl/3+sec, last...)
+		host.RemoveFaults()
+	})
+}
+
+// After an outage, even one shorter than a renewal interval, and after a stream of watches
+// was interrupted, the next renewal verifies all claims.
+func TestManyClaimsAreVerifiedAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		const ttl = 15 * sec
+		c, host := w.client(etcdclaims.Config{TTL: ttl})
+		v := countVerifications(host)
+		claims := claimMany(t, c, numbered("%d", manyClaims))
+		time.Sleep(2*ttl + 3*sec)
+		if n := v.since(ttl / 3); n < manyClaims/4 || n > manyClaims/2 {
+			t.Fatalf("%d claims verified in one turn", n)
+		}
+		for _, wait := range []time.Duration{ttl / 5, ttl / 2} {
+			host.Cut()
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			_, err := c.Lookup(ctx, "x")
+			wantIs(t, err, context.DeadlineExceeded)
+			cancel()
+			host.Heal()
+			time.Sleep(ttl/3 + sec)
+			if n := v.since(ttl/3 + sec); n != manyClaims {
+				t.Errorf("%d claims verified after an outage of %v", n, wait)
+			}
+			time.Sleep(ttl)
+		}
+		for _, cl := range claims {
+			noErr(t, cl.Check())
+		}
+		noErr(t, claims[0].Renew(t.Context()))
+		if n := v.since(time.Millisecond); n != manyClaims {
+			t.Errorf("%d claims verified by Renew", n)
+		}
+		host.RemoveFaults()
+	})
+}
