@@ -27,6 +27,9 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 	if r.shared {
 		forKey = append(forKey, etcdclaims.Shared())
 	}
+	if r.prefers {
+		forKey = append(forKey, etcdclaims.Prefer(r.prefer), etcdclaims.YieldAfter(r.yieldAfter))
+	}
 	if r.atMostOnce {
 		forWork = append(forWork, etcdclaims.AtMostOnce())
 	}

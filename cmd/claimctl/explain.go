@@ -40,6 +40,8 @@ type waiterView struct {
 	Claim    string     `json:"claim"`
 	Since    *time.Time `json:"since,omitempty"`
 	Ghost    bool       `json:"ghost,omitempty"` // its lease is gone
+
+	Preference int `json:"preference,omitempty"`
 }
 
 // nextView is the waiter that gets the key next.
@@ -62,6 +64,9 @@ func (a *app) explainCommand() *cobra.Command {
   - the callers in line, in their order, with how long they wait, and the next of them
   - the record of the key's work, if there is one
   - how the previous term ended, unless etcd has compacted it
+
+Callers in line are listed in the order in which they came. The release of a claim that
+has a preference goes to the caller with the greatest one instead of the next.
 
 The parts are read one after the other.
 
@@ -171,7 +176,7 @@ func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key s
 			lease, err := doctor.LiveLease(ctx, claims.Etcd(), w.Lease)
 			gone[w.Lease] = err == nil && lease == nil
 		}
-		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease]}
+		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease], Preference: w.Preference}
 		x.Waiting = append(x.Waiting, v)
 		if !v.Ghost && x.Next == nil {
 			x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires}
@@ -226,11 +231,14 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	}
 	field("Waiting", fmt.Sprint(len(x.Waiting)))
 	for i, waiter := range x.Waiting {
-		ghost := ""
-		if waiter.Ghost {
-			ghost = "; a ghost: its lease is gone"
+		more := ""
+		if waiter.Preference > 0 {
+			more = fmt.Sprintf("; preference %d", waiter.Preference)
 		}
-		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"), ghost)
+		if waiter.Ghost {
+			more += "; a ghost: its lease is gone"
+		}
+		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"), more)
 	}
 	field("Next", x.Next.text(x.Held && (len(x.Holders) >= x.Slots || x.Shared > 0)))
 	if x.Work != nil {

@@ -35,6 +35,10 @@ type runner struct {
 	signal  string
 	codes   map[string]int
 
+	prefers    bool // of elect: it has a preference
+	prefer     int
+	yieldAfter time.Duration
+
 	once        bool
 	atMostOnce  bool
 	maxAttempts int
@@ -115,10 +119,16 @@ func (a *app) electCommand() *cobra.Command {
 the claim is lost, the command is stopped, and this process waits in line again.
 elect ends when the command ends by itself, and exits as the command did. If the claim
 was lost by then, elect exits with 76 if the command exited with 0, and waits in line
-again otherwise.`,
+again otherwise.
+
+With --prefer, in all processes, the one with the greatest number leads: when it has waited in
+line for the --yield-after of the leader, the leader's command is stopped, the key is handed over,
+and the former leader waits in line again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), true) },
 	}
 	r.addFlags(cmd, "forever")
+	cmd.Flags().IntVar(&r.prefer, "prefer", 0, "this process is preferred to those with a lower number, from 0 up")
+	cmd.Flags().DurationVar(&r.yieldAfter, "yield-after", 30*time.Second, "with --prefer: how long a preferred process waits until this one hands over")
 	return cmd
 }
 
@@ -155,6 +165,10 @@ func (r *runner) args(cmd *cobra.Command, args []string) error {
 	}
 	if r.once && (r.maxAttempts == 0 || r.retention == 0) {
 		return fmt.Errorf("%s: --max-attempts and --retention must not be 0; negative means no limit", cmd.Name())
+	}
+	r.prefers = cmd.Flags().Changed("prefer")
+	if r.prefers && (r.prefer < 0 || r.note != "" || r.yieldAfter < 0) || !r.prefers && cmd.Flags().Changed("yield-after") {
+		return fmt.Errorf("%s: --prefer and --yield-after must not be negative; --prefer does not go with --note, and --yield-after needs --prefer", cmd.Name())
 	}
 	if r.ttl <= 0 {
 		return fmt.Errorf("%s: --ttl %s is not above 0", cmd.Name(), r.ttl)

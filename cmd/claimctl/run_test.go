@@ -107,6 +107,7 @@ func TestRun(t *testing.T) {
 		"killed":            runKilled,
 		"elect":             runElect,
 		"elect, ended":      runElectEnded,
+		"elect, preferred":  runElectPreferred,
 		"socket":            runSocket,
 		"max hold, told":    runMaxHoldTold,
 	} {
@@ -207,6 +208,9 @@ func runUsage(_ *world, start func(args ...string) *process, _ string) {
 		{"run", "k", "--grace", "-1s", "--", "true"},
 		{"run", "k", "--max-hold", "1s", "--", "true"},
 		{"elect", "k"},
+		{"elect", "k", "--prefer", "-1", "--", "true"},
+		{"elect", "k", "--prefer", "1", "--note", "n", "--", "true"},
+		{"elect", "k", "--yield-after", "1s", "--", "true"},
 	} {
 		start(args...).ends(exitUsage)
 	}
@@ -358,6 +362,19 @@ func runElect(w *world, start func(args ...string) *process, dir string) {
 	appears(w.T, file)
 	w.ok("release", "k", "--fence", fmt.Sprint(as[explanation](w, "explain", "k").Fence))
 	p.ends(4)
+}
+
+// runElectPreferred wants that the leader hands over to a preferred process, and stands again.
+func runElectPreferred(w *world, start func(args ...string) *process, dir string) {
+	spare, home := filepath.Join(dir, "spare"), filepath.Join(dir, "home")
+	p := start("elect", "k", "--prefer", "0", "--yield-after", "100ms", "--", "sh", "-c", `echo $CLAIM_FENCE >> `+spare+`; [ $(wc -l < `+spare+`) -lt 2 ] && exec sleep 60; exit 4`)
+	appears(w.T, spare)
+	preferred := start("elect", "k", "--prefer", "1", "--", "sh", "-c", `echo $CLAIM_FENCE >> `+home+`; exit 5`)
+	preferred.ends(5)
+	r := p.ends(4)
+	if !strings.Contains(r.err, "a more preferred caller waits") || strings.Count(appears(w.T, spare), "\n") != 2 || strings.Count(appears(w.T, home), "\n") != 1 {
+		w.Errorf("it says %q", r.err)
+	}
 }
 
 // runElectEnded wants that a signal ends elect also if the claim is lost while the
