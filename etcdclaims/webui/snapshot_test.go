@@ -37,8 +37,11 @@ func TestReadingsAreBounded(t *testing.T) {
 				t.Fatalf("reading %d: %v", i, fresh.Err)
 			}
 		}
-		if s.pending != mostPending {
-			t.Errorf("%d readings are pending, want %d", s.pending, mostPending)
+		s.mu.Lock()
+		pending := s.pending
+		s.mu.Unlock()
+		if pending != mostPending {
+			t.Errorf("%d readings are pending, want %d", pending, mostPending)
 		}
 		time.Sleep(2*readTimeout + time.Second)
 		synctest.Wait()
@@ -65,6 +68,7 @@ func TestSlowReadingsAreRare(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 		}
+		synctest.Wait()
 		if n < 5 || n > 15 {
 			t.Errorf("%d readings in ten minutes, each takes %v", n, readTimeout)
 		}
