@@ -22,8 +22,12 @@ func newClient(tb testing.TB, etcd *clientv3.Client, cfg etcdclaims.Config) *etc
 	if err != nil {
 		tb.Fatal(err)
 	}
+	limit := 5 * time.Second
+	if time.Now().Year() > 2020 { // in real time, on a machine that may be busy
+		limit = time.Minute
+	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			tb.Errorf("closing: %v", err)

@@ -171,37 +171,39 @@ func TestTryAcquireEachOptions(t *testing.T) {
 
 func TestTryAcquireEachManyAtOnce(t *testing.T) {
 	t.Parallel()
-	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
-	a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
-	keys := numbered("%d", 300)
-	type result struct {
-		claims []*etcdclaims.Claim
-		errs   []error
-	}
-	results := make(chan result, 6)
-	for i := range cap(results) {
-		go func() {
-			claims, errs := []*etcdclaims.Client{a, b}[i%2].TryAcquireEach(ctx, keys)
-			results <- result{claims, errs}
-		}()
-	}
-	owners := make([]int, len(keys))
-	for range cap(results) {
-		r := <-results
-		for i := range keys {
-			switch {
-			case r.claims[i] != nil:
-				owners[i]++
-			case !errors.Is(r.errs[i], etcdclaims.ErrHeld):
-				t.Errorf("%q: %v", keys[i], r.errs[i])
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		ctx, etcd := t.Context(), server.Etcd(t)
+		a, b, _ := twoOwners(t, etcd, etcdclaims.Config{})
+		keys := numbered("%d", 300)
+		type result struct {
+			claims []*etcdclaims.Claim
+			errs   []error
+		}
+		results := make(chan result, 6)
+		for i := range cap(results) {
+			go func() {
+				claims, errs := []*etcdclaims.Client{a, b}[i%2].TryAcquireEach(ctx, keys)
+				results <- result{claims, errs}
+			}()
+		}
+		owners := make([]int, len(keys))
+		for range cap(results) {
+			r := <-results
+			for i := range keys {
+				switch {
+				case r.claims[i] != nil:
+					owners[i]++
+				case !errors.Is(r.errs[i], etcdclaims.ErrHeld):
+					t.Errorf("%q: %v", keys[i], r.errs[i])
+				}
 			}
 		}
-	}
-	for i, n := range owners {
-		if n != 1 {
-			t.Errorf("%q has %d owners", keys[i], n)
+		for i, n := range owners {
+			if n != 1 {
+				t.Errorf("%q has %d owners", keys[i], n)
+			}
 		}
-	}
+	})
 }
 
 func TestFewTxnOps(t *testing.T) {

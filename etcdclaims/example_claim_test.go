@@ -22,7 +22,7 @@ func ExampleClient_Acquire() {
 		log.Fatal(err)
 	}
 
-	waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	waiting, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err = claims.Acquire(waiting, "account/7")
 	var held *etcdclaims.WaitError
