@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -55,6 +56,7 @@ func TestSemantic16Zones(t *testing.T) {
 
 // Where clocks are changed, what the schedule's policies say is run, once.
 func TestSemantic17GapAndFold(t *testing.T) {
+	testetcd.SkipRace(t)
 	for _, tt := range []struct {
 		name, expr string
 		from       time.Time
