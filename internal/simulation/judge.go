@@ -131,7 +131,9 @@ func (r *replay) begins(before change, held bool, c change) {
 	if _, conditional := m.p.gated.Load(token); conditional && r.shut {
 		r.fault("%s was granted %v on a condition that was not met: %v", m.p.name, token, c)
 	}
-	if _, barged := m.p.barged.Load(token); !barged {
+	if token.Key == preferKey && held {
+		r.inPreference(before, c, h, token)
+	} else if _, barged := m.p.barged.Load(token); !barged {
 		r.inTurn(c, h, token)
 	}
 }

@@ -26,6 +26,9 @@ type place struct {
 	claim    string
 	instance string
 	shared   bool
+
+	preference int
+	since      time.Time
 }
 
 // digest is what the claims' layout calls a key that something stands under.
@@ -57,7 +60,7 @@ func (r *replay) place(c change) {
 	default:
 		var h holder
 		_ = json.Unmarshal([]byte(c.value), &h)
-		l.places = append(l.places, place{claim: claim, instance: h.Instance, shared: shared})
+		l.places = append(l.places, place{claim: claim, instance: h.Instance, shared: shared, preference: h.Preference, since: c.at})
 	}
 	l.look(r, c.at)
 }

@@ -42,6 +42,8 @@ type process struct {
 	// Tokens of terms:
 	manuals sync.Map // that end where nobody renews them
 	barged  sync.Map // that were had past those in line
+	prefers sync.Map // that go to the most preferred in line
+	yielded sync.Map // that Yield has given up, or may have: whether it is known
 	gated   sync.Map // that were had on the condition that a gate is open
 	rests   sync.Map // how long their keys are to be held at least
 }
@@ -81,6 +83,9 @@ func (w *world) newProcess(slot, number int) *process {
 	}
 	if w.plan.Seed%suspectRuns == 2 && slot < 4 {
 		p.wg.Go(func() { p.suspecting(p.random(9)) })
+	}
+	if w.plan.Seed%preferRuns == 0 && slot < 4 {
+		p.wg.Go(func() { p.preferring(p.random(12)) })
 	}
 	if w.plan.Seed%reentrantRuns == 3 && slot < 4 {
 		all := &handles{of: make(map[fencing.Token]*handle), callers: make(map[*caller]struct{})}

@@ -71,6 +71,7 @@ func newReplay(t *trace) *replay {
 	r.lines[digest(keyspace.SlotFamily(slottedKey))] = &line{key: slottedKey}
 	r.lines[digest(sharedKey)] = &line{key: sharedKey}
 	r.lines[digest(suspectKey)] = &line{key: suspectKey}
+	r.lines[digest(preferKey)] = &line{key: preferKey}
 	r.lines[digest(reentrantKey)] = &line{key: reentrantKey}
 	for _, c := range t.changes {
 		if session, claim, found := strings.Cut(c.key, "/evict/"); found && !c.deleted && strings.HasPrefix(session, prefix) {

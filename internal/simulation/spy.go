@@ -14,7 +14,7 @@ import (
 // simulation has ceased to try it.
 var Exercised = []string{
 	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
-	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countThens, countReentrant,
+	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countYields, countThens, countReentrant,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
@@ -38,6 +38,7 @@ const (
 	countResized    = "slots resized"
 	countSuspicions = "suspicions"
 	countThens      = "judged: acquisitions with Then"
+	countYields     = "claims yielded"
 	countReentrant  = "keys had again by their holders"
 
 	countShared      = "shared claims granted"

@@ -359,6 +359,7 @@ func (e *intent) conclude(outcome history.Outcome) {
 type holder struct {
 	Claim, Owner, Instance, Kind string
 	Epoch                        int64
+	Preference                   int
 }
 
 func (c change) holder() (h holder, token fencing.Token) {

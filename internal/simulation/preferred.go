@@ -1,0 +1,112 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// preferKey is a key whose callers have preferences. These calls are not in the history: the
+// trace judges the claims as others, and whose turn it was by preference.
+const preferKey = "preferred"
+
+// preferRuns is of how many runs one has that key.
+const preferRuns = 4
+
+// overlooked is for how long a caller must have been in line before a release to one that is less
+// preferred: the releaser reads the line before that.
+const overlooked = 12 * time.Second
+
+// preferring claims the key until the process ends.
+func (p *process) preferring(rng *rand.Rand) {
+	for p.ctx.Err() == nil {
+		p.pause(between(rng, 10*time.Millisecond, 8*time.Second))
+		p.claimPreferred(rng)
+	}
+}
+
+// claimPreferred claims the key, at once or in line, holds it for a while, and yields or releases it.
+func (p *process) claimPreferred(rng *rand.Rand) {
+	opts, prefers := []etcdclaims.AcquireOption{etcdclaims.Prefer(rng.IntN(4))}, true
+	switch rng.IntN(8) {
+	case 0:
+		opts, prefers = opts[:0], false
+	case 1:
+		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
+	case 2:
+		opts = append(opts, etcdclaims.TTL(p.second))
+	}
+	cl, err := p.acquireSome(rng, preferKey, opts)
+	if err != nil || p.dead.Load() {
+		return
+	}
+	if prefers {
+		p.prefers.Store(cl.Token(), true)
+	}
+	p.w.trace.granted(cl.Token(), p)
+	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
+	for rng.IntN(4) > 0 {
+		p.writeUnder(rng, cl, cl.Token(), 4*time.Second, time.Second)
+		if p.dead.Load() || p.yield(rng, cl) {
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
+	defer cancel()
+	p.w.trace.ended(cl.Token(), p)
+	p.class("release", cl.Release(ctx))
+}
+
+// yield yields to a more preferred caller, and reports whether the claim has ended, or may have.
+func (p *process) yield(rng *rand.Rand, cl *etcdclaims.Claim) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
+	defer cancel()
+	token := cl.Token()
+	p.w.trace.ended(token, p)
+	yielded, err := cl.Yield(ctx)
+	p.class("yield", err)
+	if yielded || errors.Is(err, etcdclaims.ErrUnknown) {
+		p.yielded.Store(token, yielded)
+		p.w.count(countYields)
+		return true
+	}
+	if p.dead.Load() || p.cleared.Load() > 0 || cl.Check() != nil {
+		return false // it is released
+	}
+	p.w.trace.goesOn(token)
+	p.w.trace.believe(belief{p, token, cl.Check})
+	return false
+}
+
+// inPreference checks that a key that was handed over went to the one whose turn it was: the most
+// preferred, and of equals the first. Who is not in line passes nobody.
+func (r *replay) inPreference(before, c change, h holder, token fencing.Token) {
+	l := r.lineFor(token.Key)
+	old, was := before.holder()
+	m, at := r.t.terms[was], l.of(h.Claim)
+	if m == nil || at < 0 {
+		r.inTurn(c, h, token)
+		return
+	}
+	_, prefers := m.p.prefers.Load(was)
+	known, yielded := m.p.yielded.Load(was)
+	if !prefers && !yielded {
+		r.inTurn(c, h, token)
+		return
+	}
+	next := l.places[at]
+	if known == true && next.preference <= old.Preference {
+		r.fault("a claim has yielded to one that is not preferred to it: %v; before: %v", c, before)
+	}
+	for i, other := range l.places {
+		passed := i < at && other.preference >= next.preference
+		unseen := c.at.Sub(other.since) > overlooked && r.t.w.ledger.healthy(m.p, c.at.Add(-overlooked), c.at)
+		if passed || i > at && other.preference > next.preference && unseen {
+			r.fault("one that is preferred, or as much and was there before, was passed: %v; it is %v", c, other)
+		}
+	}
+}
