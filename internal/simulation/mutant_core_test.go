@@ -262,4 +262,16 @@ var coreMutants = []mutant{
 		name: "questions of callers that are not the first in line", tests: "TestSuspectAsksOnlyWhenNeeded",
 		edits: []edit{{"suspect.go", "|| p.pred != nil || p.behind || p.own == nil", "|| p.own == nil"}},
 	},
+	{
+		name: "yield to an equal", tests: "TestYield",
+		edits: []edit{{"yield.go", "preferenceOf(best) <= t.preference {", "preferenceOf(best) < t.preference {"}},
+	},
+	{
+		name: "claim held again after a yield that may have been carried out", tests: "TestYieldUnsettled",
+		edits: []edit{{"yield.go", "		case errors.Is(err, ErrUnknown):\n			sent = true\n", "		case errors.Is(err, ErrUnknown):\n"}},
+	},
+	{
+		name: "dead caller yielded to", tests: "TestYieldAfterToNobodyDead",
+		edits: []edit{{"yieldafter.go", "		if r.lives(ctx, one) {", "		if r.lives(ctx, one) || one != nil {"}},
+	},
 }
