@@ -166,8 +166,14 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 		// No claim was tried for yet: the outcome is known.
 		return nil, isPassing(err), txn.WithCause(ctx, txn.Failed(err))
 	}
-	if t, again, err = makeAttempt(ctx, s, key, o, w); t == nil {
-		s.unreserve()
+	places := 1 + s.reserveMore(o.places()-1)
+	if again = places < o.places(); !again { // else they go where there is room for all of them
+		t, again, err = makeAttempt(ctx, s, key, o, w)
+	}
+	for range places {
+		if t == nil {
+			s.unreserve()
+		}
 	}
 	return t, again, err
 }
@@ -220,7 +226,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 		// etcd has one owner.
 		before.lose(ReasonSuperseded, nil)
 	}
-	if t = a.s.newTerm(a, a.key, fence); t == nil {
+	if t = a.newBundle(fence); t == nil {
 		a.undo()
 		if c.open.Err() != nil {
 			return nil, ErrClosed
@@ -236,6 +242,7 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 	if why, ok := c.keys.taken(t.id, t.key); ok {
 		t.lose(why.reason, why.err) // the notice overtook the reply
 	}
+	t.othersTaken(a)
 	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
 		// A long wait or a slow answer has used up the time in which work may
 		// start. Or the handoff notice took longer to arrive than a verification
@@ -251,12 +258,13 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 	}
 	if err := t.ended(); err != nil {
 		a.undo()
-		a.s.again()
+		t.finishOthers(nil)
+		a.s.again(t.places())
 		return nil, err
 	}
 	if c.open.Err() != nil {
 		t.giveUp(a)
-		a.s.again()
+		a.s.again(t.places())
 		return nil, ErrClosed
 	}
 	t.mayBeShared()
@@ -285,7 +293,7 @@ func (c *Client) renewFirst(ctx context.Context, a *attempt, t *term) error {
 		return nil
 	}
 	t.giveUp(a)
-	a.s.again()
+	a.s.again(t.places())
 	if cause := wire.ContextError(ctx); cause != nil {
 		return cause
 	}
@@ -305,12 +313,13 @@ func (t *term) giveUp(a *attempt) {
 	t.s.mu.Unlock()
 	a.undo()
 	t.finish(ErrReleased)
+	t.finishOthers(nil)
 }
 
-// again takes a place in the session once more, for a caller that gives it back.
-func (s *session) again() {
+// again takes n places in the session once more, for a caller that gives them back.
+func (s *session) again(n int) {
 	s.mu.Lock()
-	s.reserved++
+	s.reserved += n
 	s.mu.Unlock()
 }
 

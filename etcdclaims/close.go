@@ -61,7 +61,9 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		if err != nil {
 			errs = append(errs, callError("release", t.token().Key, err))
 		}
-		released++
+		if !t.silent() {
+			released++
+		}
 		if !closing {
 			t.finish(ErrReleased)
 			c.countRelease(t, nil)
@@ -112,7 +114,7 @@ func (t *term) shut() {
 	t.s.mu.Lock()
 	l := t.loseLocked(ReasonShutdown, nil)
 	t.s.mu.Unlock()
-	if l != nil {
+	if l != nil && !t.silent() {
 		t.s.c.reportLost(l)
 		t.observeEnd()
 	}

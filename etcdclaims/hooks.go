@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"go.uber.org/zap"
 )
 
 // Hooks are called for events of a client's claims, on the goroutine that caused
@@ -67,4 +68,13 @@ type Renewal struct {
 	Took time.Duration
 	// Claims is the number of claims on the session's lease.
 	Claims int
+}
+
+func (c *Client) reportLost(l *LostError) {
+	if l.Reason != ReasonShutdown {
+		c.log.Info("claim lost", zap.String("key", l.Token.Key), zap.Int64("fence", l.Token.Fence), zap.Stringer("reason", l.Reason), zap.NamedError("cause", l.Err))
+	}
+	if hook := c.cfg.Hooks.Lost; hook != nil {
+		hook(l)
+	}
 }

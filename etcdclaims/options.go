@@ -128,6 +128,8 @@ type acquireOptions struct {
 	supersede   bool
 	barge       bool
 	suspectable bool
+	weighted    bool
+	weight      int
 	atMostOnce  bool
 	again       []State
 	maxHold     time.Duration
@@ -286,10 +288,8 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 			return fmt.Errorf("Again: work in state %q is begun without it, or not at all: the states are done, dead and failed", s)
 		}
 	}
-	if o.slots != nil {
-		if err := o.slots.check(o); err != nil {
-			return err
-		}
+	if err := o.checkSlots(c); err != nil {
+		return err
 	}
 	if o.shared != nil && (o.slots != nil || o.reentrant || o.supersede) {
 		return errors.New("etcdclaims: Shared excludes Slots, Reentrant and Supersede")

@@ -54,15 +54,16 @@ func (t *term) release(ctx context.Context) error {
 		return err
 	}
 	if t.rests() > 0 {
-		return t.rest(ctx)
+		return t.restTogether(ctx)
 	}
 	err = t.drop(ctx)
+	t.finishOthers(err)
 	t.s.c.countRelease(t, err)
 	return err
 }
 
 func (c *Client) countRelease(t *term, err error) {
-	if err != nil && !errors.Is(err, ErrUnknown) {
+	if t.silent() || err != nil && !errors.Is(err, ErrUnknown) {
 		return
 	}
 	c.stats.released.Add(1)
@@ -234,6 +235,9 @@ func (t *term) leaving() *pb.TxnRequest {
 	}
 	if t.noticed {
 		in.Success = append(in.Success, txn.Delete([]byte(t.noticeKey())))
+	}
+	if !t.silent() {
+		in.Success = append(in.Success, t.freesOthers()...)
 	}
 	if t.shared != nil {
 		in.Success = append(in.Success, t.leavesShared()...)

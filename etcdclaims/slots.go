@@ -2,7 +2,6 @@ package etcdclaims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -44,6 +43,8 @@ type slots struct {
 	family string // names their line and their place in round trips
 	n      int    // how many there are
 	i      int    // which one is tried, or held
+	weight int    // how many are wanted, or held
+	also   []int  // the further ones of them
 	unset  bool   // there is no record: whoever takes a slot puts it
 	raw    string // the record as it was read, or ""
 	inLine bool   // the call has stood in line, and follows Resize
@@ -73,7 +74,7 @@ type slots struct {
 // several slots become free at once without a release, the callers in line take them
 // one after the other, each within about one round trip and one event.
 func Slots(n int) AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.slots = &slots{n: n} }}
+	return acquireOption{setter: func(o *acquireOptions) { o.slots = &slots{n: n, weight: 1} }}
 }
 
 func checkSlots(n, least int) error {
@@ -85,23 +86,21 @@ func checkSlots(n, least int) error {
 
 // passthroughClaim is what a client without etcd grants.
 func passthroughClaim(key string, o *acquireOptions) *Claim {
+	cl := &Claim{key: key}
 	if o.slots != nil {
-		key = SlotKey(key, 0)
+		cl.key, cl.weight = SlotKey(key, 0), int32(o.places())
 	}
-	return &Claim{key: key}
-}
-
-// check checks the option beside others.
-func (s *slots) check(o *acquireOptions) error {
-	if o.reentrant || o.supersede {
-		return errors.New("etcdclaims: Slots excludes Reentrant and Supersede: a client can hold several slots")
-	}
-	return checkSlots(s.n, 1)
+	return cl
 }
 
 // of makes the slots those of the key, and chooses the one to try first.
 func (s *slots) of(key string) error {
-	s.key, s.family, s.i = key, keyspace.SlotFamily(key), rand.N(s.n)
+	s.key, s.family = key, keyspace.SlotFamily(key)
+	if s.weight == 1 {
+		s.i = rand.N(s.n)
+	} else {
+		s.choose(rand.Perm(s.n)[:s.weight])
+	}
 	return checkKey(SlotKey(key, s.n-1))
 }
 
@@ -167,6 +166,9 @@ func (a *attempt) setSlot(i int) { a.slots.i, a.key = i, SlotKey(a.slots.key, i)
 
 // findSlot returns the claim by which the attempt itself has one of the slots, or nil.
 func (a *attempt) findSlot(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if a.slots.weight > 1 {
+		return a.foundSlots(kvs)
+	}
 	for _, kv := range kvs {
 		if a.mine(kv) > 0 && a.slots.number(kv.Key, a.s.c.store.layout) >= 0 {
 			return kv
@@ -178,7 +180,7 @@ func (a *attempt) findSlot(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // taken is mine, and makes the slot of that claim the one that the attempt has.
 func (a *attempt) taken(kv *mvccpb.KeyValue) int64 {
 	rev := a.mine(kv)
-	if rev > 0 && a.slots != nil {
+	if rev > 0 && a.slots != nil && a.slots.weight == 1 {
 		a.setSlot(a.slots.number(kv.Key, a.s.c.store.layout))
 	}
 	return rev
@@ -199,23 +201,32 @@ func (a *attempt) judgeSlots(v *snapshot) error {
 	if s.n != before.n && !s.inLine {
 		return fmt.Errorf("%w: the key has %d, the call asks for %d; Resize changes the number", ErrSlots, s.n, before.n)
 	}
-	v.refused = triedFree && s.unset == before.unset && s.record() == before.record()
+	if s.weight > s.n {
+		return fmt.Errorf("%w: the key has %d, the call asks for %d of them", ErrSlots, s.n, s.weight)
+	}
 	held := make(map[int]*mvccpb.KeyValue, len(v.slots))
 	for _, kv := range v.slots {
 		held[s.number(kv.Key, a.s.c.store.layout)] = kv
 	}
+	for _, i := range s.also {
+		triedFree = triedFree && held[i] == nil
+	}
+	v.refused = triedFree && s.unset == before.unset && s.record() == before.record()
 	free := make([]int, 0, s.n)
 	for i := range s.n {
 		if held[i] == nil {
 			free = append(free, i)
+		} else if v.own == nil {
+			v.own = held[i]
 		}
 	}
-	if len(free) == 0 {
-		v.own = held[0]
-		a.setSlot(s.i % s.n) // the one tried may be surplus by now
+	if len(free) < s.weight {
+		free = rand.Perm(s.n) // some of those tried may be surplus by now
 	} else {
-		a.setSlot(free[rand.N(len(free))])
+		v.own = nil
 	}
+	s.chooseFree(free)
+	a.key = s.held()
 	*a.opts.slots = *s // for the call's next attempt
 	return nil
 }
@@ -224,20 +235,22 @@ func (a *attempt) judgeSlots(v *snapshot) error {
 // one that it tried or has.
 func (a *attempt) dropSlots(ctx context.Context, kvs []*mvccpb.KeyValue) error {
 	st := a.s.c.store
+	var drop []clientv3.Op
 	for _, kv := range kvs {
 		i, name := a.slots.number(kv.Key, st.layout), string(kv.Key)
 		if i < 0 || a.mine(kv) == 0 || name == st.layout.own(a.key) {
 			continue
 		}
-		_, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Of(
+		drop = append(drop, clientv3.OpTxn(
 			[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(name), "=", kv.ModRevision), clientv3.Compare(clientv3.LeaseValue(name), "=", kv.Lease)},
 			[]clientv3.Op{clientv3.OpDelete(name), clientv3.OpDelete(st.layout.note(SlotKey(a.slots.key, i)))}, nil,
-		)})
-		if err != nil {
-			return err
-		}
+		))
 	}
-	return nil
+	if len(drop) == 0 {
+		return nil
+	}
+	_, err := st.Do(ctx, txn.Request{Key: a.lineKey(), Urgent: true, In: txn.Then(drop...)})
+	return err
 }
 
 // surplus reports whether the key does not have the term's slot any more, as far as

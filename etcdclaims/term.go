@@ -27,6 +27,7 @@ type term struct {
 	shelf   *shelf   // that the record of work was put on, or nil
 	noticed bool     // it was handed over, by a notice that stays until it ends
 	line    line     // the waiters behind it, as far as known
+	bundle  *bundle  // the terms of its claim, if that has several
 	slots   *slots   // of which it has one, or nil; only the goroutine that gives it up changes them
 	shared  *sharing // the record of the key that it shares, or nil; it does not change
 	value   string   // of the shared claim
@@ -140,7 +141,7 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
 		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, work: a.work != nil, shelf: a.shelf,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
-		suspectable: a.opts.suspectable, yielder: yielder{preferring: a.opts.preferring}, local: localQueue{closed: a.opts.prefers},
+		suspectable: a.opts.suspectable, yielder: yielder{preferring: a.opts.preferring}, local: localQueue{closed: a.opts.prefers}, bundle: a.bundle,
 	}
 	if a.slots != nil {
 		// It has the slot, so there was a record with as many. If that is another by
@@ -177,6 +178,9 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	s.reserved--
 	t.at = len(s.terms)
 	s.terms = append(s.terms, t)
+	if t.bundle != nil {
+		t.bundle.terms = append(t.bundle.terms, t)
+	}
 	if d := a.opts.maxHold; d > 0 {
 		drain := s.lease.Load().hard - s.lease.Load().soft
 		t.soft = time.AfterFunc(max(d-drain, 0), func() {
@@ -255,7 +259,9 @@ func (t *term) loseLocked(reason Reason, err error) *LostError {
 	if !t.endLocked(l) {
 		return nil
 	}
-	t.s.c.stats.lost[reason].Add(1)
+	if !t.silentLocked() {
+		t.s.c.stats.lost[reason].Add(1)
+	}
 	return l
 }
 
@@ -270,9 +276,12 @@ func (t *term) lose(reason Reason, err error) bool {
 	if l == nil {
 		return false
 	}
-	t.s.c.reportLost(l)
+	if !t.silent() {
+		t.s.c.reportLost(l)
+	}
 	t.observeEnd()
 	t.clearAway()
+	t.loseOthers(reason, err)
 	t.s.c.retireIdle(t.s)
 	return true
 }
@@ -387,13 +396,4 @@ func (t *term) rests() time.Duration {
 	}
 	held, _ := t.s.c.clock.Now().Since(t.since)
 	return t.min - held
-}
-
-func (c *Client) reportLost(l *LostError) {
-	if l.Reason != ReasonShutdown {
-		c.log.Info("claim lost", zap.String("key", l.Token.Key), zap.Int64("fence", l.Token.Fence), zap.Stringer("reason", l.Reason), zap.NamedError("cause", l.Err))
-	}
-	if hook := c.cfg.Hooks.Lost; hook != nil {
-		hook(l)
-	}
 }

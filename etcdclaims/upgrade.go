@@ -172,7 +172,7 @@ func (t *term) replaceOnce(ctx context.Context, o *acquireOptions) (next *term, 
 	if t.shared != nil {
 		key = t.shared.key
 	}
-	s.again()
+	s.again(1)
 	defer func() {
 		if next == nil {
 			s.unreserve()

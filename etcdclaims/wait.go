@@ -236,7 +236,8 @@ func (a *attempt) leaveLine() {
 	a = a.copied()
 	st := a.s.c.store
 	ops := []clientv3.Op{clientv3.OpDelete(a.place())}
-	if a.slots != nil {
+	handed := a.slots != nil && a.slots.weight == 1
+	if handed {
 		ops = []clientv3.Op{a.slots.readAll(st.layout), ops[0], clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
 	}
 	a.s.c.cleanUp(a.s, "leaving the line", func(ctx context.Context) error {
@@ -245,7 +246,7 @@ func (a *attempt) leaveLine() {
 			r.Beside = txn.TakesBack
 		}
 		resp, err := st.Do(ctx, r)
-		if err == nil && a.slots != nil {
+		if err == nil && handed {
 			err = a.dropSlots(ctx, resp.Responses[0].GetResponseRange().Kvs)
 		}
 		return err

@@ -39,7 +39,8 @@ type waiterView struct {
 	Instance string     `json:"instance"`
 	Claim    string     `json:"claim"`
 	Since    *time.Time `json:"since,omitempty"`
-	Ghost    bool       `json:"ghost,omitempty"` // its lease is gone
+	Ghost    bool       `json:"ghost,omitempty"`  // its lease is gone
+	Weight   int        `json:"weight,omitempty"` // slots that it waits for
 
 	Preference int `json:"preference,omitempty"`
 }
@@ -49,7 +50,8 @@ type nextView struct {
 	Owner string `json:"owner"`
 	Claim string `json:"claim"`
 	// At is when the waiter gets the key if the holder is dead.
-	At *time.Time `json:"at,omitempty"`
+	At    *time.Time `json:"at,omitempty"`
+	wants int        // slots
 }
 
 func (a *app) explainCommand() *cobra.Command {
@@ -176,10 +178,10 @@ func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key s
 			lease, err := doctor.LiveLease(ctx, claims.Etcd(), w.Lease)
 			gone[w.Lease] = err == nil && lease == nil
 		}
-		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease], Preference: w.Preference}
+		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease], Preference: w.Preference, Weight: w.Weight}
 		x.Waiting = append(x.Waiting, v)
 		if !v.Ghost && x.Next == nil {
-			x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires}
+			x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires, wants: max(1, w.Weight)}
 		}
 	}
 	return nil
@@ -235,12 +237,15 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		if waiter.Preference > 0 {
 			more = fmt.Sprintf("; preference %d", waiter.Preference)
 		}
+		if waiter.Weight > 1 {
+			more = fmt.Sprintf(", for %d slots", waiter.Weight)
+		}
 		if waiter.Ghost {
 			more += "; a ghost: its lease is gone"
 		}
 		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"), more)
 	}
-	field("Next", x.Next.text(x.Held && (len(x.Holders) >= x.Slots || x.Shared > 0)))
+	field("Next", x.Next.text(x.Held && (x.Slots == 0 || x.Next == nil || x.Slots-len(x.Holders) < x.Next.wants || x.Shared > 0)))
 	if x.Work != nil {
 		field("Work", x.Work.summary())
 		field("Error", x.Work.Error)
@@ -269,7 +274,11 @@ func (x explanation) holders(w io.Writer, now time.Time) {
 		if x.Shared > 0 {
 			fence = "" // their writes carry that of the key; release needs that of the claim, which explain of it shows
 		}
-		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s\n", "", clean(h.Key), clean(h.Owner), fence, fallback(since(h.Since, now), "unknown"))
+		of := ""
+		if h.Weight > 1 {
+			of = fmt.Sprintf(", one of %d of its claim", h.Weight)
+		}
+		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s%s\n", "", clean(h.Key), clean(h.Owner), fence, fallback(since(h.Since, now), "unknown"), of)
 	}
 }
 

@@ -94,7 +94,8 @@ func environment(h *holding) []string {
 		env = append(env, "CLAIM_KEYS="+strings.Join(keys, "\n"))
 	}
 	if h.slotted {
-		env = append(env, "CLAIM_SLOT="+strconv.Itoa(h.Slot()))
+		all := strings.Trim(fmt.Sprint(h.Slots()), "[]")
+		env = append(env, "CLAIM_SLOT="+strconv.Itoa(h.Slot()), "CLAIM_SLOTS="+all)
 	}
 	if h.work != nil {
 		env = append(env, "CLAIM_ATTEMPT="+strconv.Itoa(h.work.Attempt()))

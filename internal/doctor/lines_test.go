@@ -205,3 +205,21 @@ func TestWorkAtMostOnce(t *testing.T) {
 		}
 	}
 }
+
+// Slots are free for the first in line only if there are as many as it wants. If not, it waits
+// for their holders, as for that of a key.
+func TestHeavyCallerInLine(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	line := keyspace.Digest(keyspace.SlotFamily("gpus"))
+	held := []etcdclaims.Info{{Key: "gpus", Kind: "slots", Slots: 3}, {Key: etcdclaims.SlotKey("gpus", 1)}}
+	for weight, free := range map[int]bool{0: true, 1: true, 2: true, 3: false} {
+		places := []place{{name: "first", digest: line, revision: 5, Since: now.Add(-time.Hour), Weight: weight}, {name: "second", digest: line, revision: 9, Since: now.Add(-time.Hour)}}
+		if first, ok := heads(places, held)[line]; ok != free || ok && first.name != "first" {
+			t.Errorf("weight %d: %+v, %v", weight, first, ok)
+		}
+		if long := longLines(held, places, now); len(long) == 1 == free {
+			t.Errorf("weight %d: %+v", weight, long)
+		}
+	}
+}

@@ -26,6 +26,7 @@ type place struct {
 	claim    string
 	instance string
 	shared   bool
+	weight   int // of slots that it waits for, or 0
 
 	preference int
 	since      time.Time
@@ -60,7 +61,7 @@ func (r *replay) place(c change) {
 	default:
 		var h holder
 		_ = json.Unmarshal([]byte(c.value), &h)
-		l.places = append(l.places, place{claim: claim, instance: h.Instance, shared: shared, preference: h.Preference, since: c.at})
+		l.places = append(l.places, place{claim: claim, instance: h.Instance, shared: shared, preference: h.Preference, since: c.at, weight: h.Weight})
 	}
 	l.look(r, c.at)
 }

@@ -14,7 +14,7 @@ import (
 // simulation has ceased to try it.
 var Exercised = []string{
 	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
-	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countYields, countThens, countReentrant,
+	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countYields, countThens, countReentrant, countHeavy,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
@@ -35,6 +35,7 @@ const (
 	countHotEnds    = "judged: releases of hot keys"
 	countSlots      = "slots granted"
 	countSlotTerms  = "judged: terms of slots"
+	countHeavy      = "claims on several slots granted"
 	countResized    = "slots resized"
 	countSuspicions = "suspicions"
 	countThens      = "judged: acquisitions with Then"

@@ -360,6 +360,7 @@ type holder struct {
 	Claim, Owner, Instance, Kind string
 	Epoch                        int64
 	Preference                   int
+	Weight                       int
 }
 
 func (c change) holder() (h holder, token fencing.Token) {

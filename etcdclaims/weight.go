@@ -1,0 +1,302 @@
+package etcdclaims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/etcdclaims/claims/internal/txn"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// A claim with Weight has several slots of its key. Each is a term of its own, with a fence,
+// a guard and a verification of its own, so that every rule for claims holds for each slot.
+// One transaction takes all slots, and one gives them up. If one slot is lost, so are all.
+
+// MaxWeight is the largest number of slots that one claim can have.
+const MaxWeight = 64
+
+// Weight makes a claim with [Slots] take k slots in one transaction: all of them or none.
+// [Claim.Slots] returns their numbers. The default is 1.
+//
+// The caller has one place in line. It is first come, first served: once the caller is the
+// first in line, no other caller takes a slot until k slots are free at the same time. So a
+// caller with a large weight waits as long as it takes, but not for ever, and those behind it
+// wait with it although slots are free. Only callers with Barge get ahead.
+//
+// [Claim.Key], [Claim.Token], [Claim.Fence] and [Claim.Owns] are about one of the slots, the
+// one with the lowest number. Effects are to be fenced with that token. If another of its
+// slots is lost, as by [Client.ForceRelease], all of the claim is lost, as soon as the client
+// notices: it watches and verifies each slot. The end of the claim frees all its slots in one
+// transaction. The first of them is handed over, and the callers in line take the others one
+// after the other.
+//
+// k must be between 1 and the number of slots, and not greater than MaxWeight. A waiting call
+// returns ErrSlots if Resize makes the key smaller than its weight. Weight requires Slots.
+func Weight(k int) AcquireOption {
+	return acquireOption{setter: func(o *acquireOptions) { o.weight, o.weighted = k, true }}
+}
+
+// checkSlots checks Slots and Weight beside other options.
+func (o *acquireOptions) checkSlots(c *Client) error {
+	s := o.slots
+	switch {
+	case s == nil && o.weighted:
+		return errors.New("etcdclaims: Weight requires Slots")
+	case s == nil:
+		return nil
+	case o.reentrant || o.supersede:
+		return errors.New("etcdclaims: Slots excludes Reentrant and Supersede: a client can hold several slots")
+	}
+	if err := checkSlots(s.n, 1); err != nil {
+		return err
+	}
+	s.weight = 1
+	if !o.weighted {
+		return nil
+	}
+	if s.weight = o.weight; s.weight < 1 || s.weight > min(s.n, MaxWeight) {
+		return fmt.Errorf("etcdclaims: weight %d: want 1 to %d", s.weight, min(s.n, MaxWeight))
+	}
+	if c.Passthrough() {
+		return nil
+	}
+	more := max(len(o.cmps), len(o.ops))
+	if limit := c.store.MaxOps() - opsReserved; s.weight+more > limit {
+		return fmt.Errorf("%w: weight %d and %d conditions or operations, the limit is %d in all", ErrTooLarge, s.weight, more, limit)
+	}
+	return nil
+}
+
+// places returns how many claims the call takes.
+func (o *acquireOptions) places() int {
+	if o.slots == nil {
+		return 1
+	}
+	return o.slots.weight
+}
+
+// Slots returns the numbers of the slots that the claim has, in ascending order: of one, or
+// as many as Weight says. It returns nil for a claim without Slots. The claim of a passthrough
+// client has the slots from 0 on.
+func (cl *Claim) Slots() []int {
+	if cl.t == nil {
+		var all []int
+		for i := range cl.weight {
+			all = append(all, int(i))
+		}
+		return all
+	}
+	if cl.t.slots == nil {
+		return nil
+	}
+	return append([]int{cl.t.slots.i}, cl.t.slots.also...)
+}
+
+// choose makes slots the ones that are tried, or were taken.
+func (s *slots) choose(of []int) {
+	of = slices.Sorted(slices.Values(of))
+	s.i, s.also = of[0], of[1:]
+}
+
+// chooseFree makes some of the free slots, as many as the weight, the ones that are tried next.
+func (s *slots) chooseFree(free []int) {
+	if s.weight == 1 {
+		s.i = free[rand.N(len(free))]
+		return
+	}
+	rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	s.choose(free[:s.weight])
+}
+
+// alsoFree are the conditions that the further slots of an attempt are free.
+func (a *attempt) alsoFree() []*pb.Compare {
+	if a.slots == nil {
+		return nil
+	}
+	cmps := make([]*pb.Compare, len(a.slots.also))
+	for n, key := range a.alsoHeld() {
+		cmps[n] = txn.CreatedAt([]byte(a.s.c.store.layout.own(key)), 0)
+	}
+	return cmps
+}
+
+// alsoHeld returns the keys of the further slots.
+func (a *attempt) alsoHeld() []string {
+	keys := make([]string, len(a.slots.also))
+	for n, i := range a.slots.also {
+		keys[n] = SlotKey(a.slots.key, i)
+	}
+	return keys
+}
+
+// takesAlso claims the further slots.
+func (a *attempt) takesAlso() (ops []*pb.RequestOp) {
+	if a.slots == nil {
+		return nil
+	}
+	for _, key := range a.alsoHeld() {
+		ops = append(ops, txn.Put([]byte(a.s.c.store.layout.own(key)), a.value, a.s.id))
+	}
+	return ops
+}
+
+// foundSlots makes the slots that the attempt was found to have, by claims that were read, its
+// own. It returns the claim on the first.
+func (a *attempt) foundSlots(kvs []*mvccpb.KeyValue) (first *mvccpb.KeyValue) {
+	var has []int
+	for _, kv := range kvs {
+		if i := a.slots.number(kv.Key, a.s.c.store.layout); i >= 0 && a.mine(kv) > 0 {
+			has = append(has, i)
+			if i == slices.Min(has) {
+				first = kv
+			}
+		}
+	}
+	if len(has) > 0 {
+		a.slots.choose(has)
+		a.key = a.slots.held()
+	}
+	return first
+}
+
+// bundle has the terms of one claim with Weight. The first is that of the claim.
+type bundle struct {
+	terms []*term // guarded by the mutex of their session
+}
+
+// newBundle makes the term of a granted attempt, and with Weight those of its further slots.
+// It returns nil if the session died meanwhile, or the client is being closed.
+func (a *attempt) newBundle(fence int64) *term {
+	if a.slots == nil || a.slots.weight == 1 {
+		return a.s.newTerm(a, a.key, fence)
+	}
+	a.bundle = new(bundle)
+	t := a.s.newTerm(a, a.key, fence)
+	made, whole := 0, t != nil
+	if whole {
+		made = 1
+		bare := *a.opts
+		bare.maxHold, bare.note = 0, nil
+		for n, key := range a.alsoHeld() {
+			one := a.copied()
+			one.key, one.opts, one.slots.i, one.slots.also, one.observer = key, &bare, a.slots.also[n], nil, nil
+			if before := a.s.c.keys.term(key); before != nil {
+				before.lose(ReasonSuperseded, nil) // taken away without this client noticing yet
+			}
+			if a.s.newTerm(one, key, fence) == nil {
+				whole = false
+				break
+			}
+			made++
+		}
+	}
+	if whole {
+		return t
+	}
+	for _, o := range a.s.bundled(a.bundle) {
+		o.finish(ErrReleased)
+	}
+	a.s.again(made) // for the caller, which gives them back
+	return nil
+}
+
+func (s *session) bundled(b *bundle) []*term {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(b.terms)
+}
+
+// others returns the other terms of the same claim.
+func (t *term) others() []*term {
+	if t.bundle == nil {
+		return nil
+	}
+	return slices.DeleteFunc(t.s.bundled(t.bundle), func(o *term) bool { return o == t })
+}
+
+// places returns how many places in its session the claim has taken.
+func (t *term) places() int { return 1 + len(t.others()) }
+
+// othersTaken ends the claim if a notice that one of its slots was taken away has overtaken the
+// reply, or one was missing already.
+func (t *term) othersTaken(a *attempt) {
+	others := t.others()
+	for _, o := range others {
+		if why, ok := t.s.c.keys.taken(o.id, o.key); ok {
+			o.lose(why.reason, why.err)
+		}
+	}
+	if t.bundle != nil && 1+len(others) < a.slots.weight {
+		t.lose(ReasonDeleted, nil)
+	}
+}
+
+// silent reports whether the term is of a further slot: what becomes of it is told of the
+// claim's first.
+func (t *term) silent() bool {
+	if t.bundle == nil {
+		return false
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.silentLocked()
+}
+
+func (t *term) silentLocked() bool { return t.bundle != nil && t.bundle.terms[0] != t }
+
+// loseOthers ends the other terms of a claim of which one was lost, and frees their slots. What
+// is being given up already is left to whoever does that.
+func (t *term) loseOthers(reason Reason, cause error) {
+	for _, o := range t.others() {
+		if o.begin() != nil {
+			continue
+		}
+		o.settleLater(nil, txn.Request{})
+		o.back()
+		o.lose(reason, cause)
+	}
+}
+
+// finishOthers ends the other terms of a claim that was given up. Without an error their slots
+// are free. Otherwise they are freed in the background.
+func (t *term) finishOthers(err error) {
+	for _, o := range t.others() {
+		if o.beginForGood() != nil {
+			continue
+		}
+		if err != nil {
+			o.settleLater(nil, txn.Request{})
+		}
+		o.finish(ErrReleased)
+	}
+}
+
+// freesOthers frees the further slots with the first.
+func (t *term) freesOthers() (ops []*pb.RequestOp) {
+	for _, o := range t.others() {
+		own := []byte(t.s.c.store.layout.own(o.key))
+		ops = append(ops, txn.Nest(&pb.TxnRequest{
+			Compare: []*pb.Compare{txn.ModifiedAt(own, revision(o.fence)), txn.OnLease(own, t.s.id)},
+			Success: []*pb.RequestOp{txn.Delete(own)},
+		}))
+	}
+	return ops
+}
+
+// restTogether is rest for all terms of the claim.
+func (t *term) restTogether(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, o := range t.others() {
+		if o.beginForGood() == nil {
+			all.Go(func() { _ = o.rest(ctx) }) // the claim's own says what there is to say
+		}
+	}
+	err := t.rest(ctx)
+	all.Wait()
+	return err
+}
