@@ -62,7 +62,7 @@ func TestWeight(t *testing.T) {
 		second := tryClaim(t, b, "k", heavy(8, 3)...)
 		w.has(second, 3)
 		w.full(8, a)
-		time.Sleep(time.Minute) // renewed
+		time.Sleep(time.Minute + 2*sec) // renewed, and not just now
 		for _, cl := range []*etcdclaims.Claim{first, second} {
 			if owns, err := cl.Owns(ctx); !owns || err != nil || cl.Check() != nil {
 				t.Errorf("%v: %v, %v, %v", cl.Token(), owns, err, cl.Check())
