@@ -88,7 +88,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"release.go", "		in.Success = append(in.Success, t.freesOthers()...)\n", ""}},
 	},
 	{
-		name: "heavy caller passed by light ones", seeds: 100,
+		name: "heavy caller that takes fewer slots than it asked for", tests: "TestWeightFIFO",
 		edits: []edit{{"slots.go", "	if len(free) < s.weight {\n", "	if s.weight > 1 && len(free) > 0 && len(free) < s.weight {\n		s.weight = len(free)\n	}\n	if len(free) < s.weight {\n"}},
 	},
 	{

@@ -71,8 +71,10 @@ func (p *process) acquireSome(rng *rand.Rand, key string, opts []etcdclaims.Acqu
 func (p *process) claimSlot(rng *rand.Rand) {
 	n := int(p.w.slotCount.Load())
 	opts := []etcdclaims.AcquireOption{etcdclaims.Slots(n)}
+	weight := 1
 	if n > 0 && rng.IntN(3) == 0 {
-		opts = append(opts, etcdclaims.Weight(1+rng.IntN(n)))
+		weight = 1 + rng.IntN(n)
+		opts = append(opts, etcdclaims.Weight(weight))
 	}
 	barge, gated, rests := false, false, time.Duration(0)
 	switch rng.IntN(10) {
@@ -98,6 +100,9 @@ func (p *process) claimSlot(rng *rand.Rand) {
 		return
 	}
 	tokens := slotTokens(cl)
+	if len(tokens) != weight {
+		p.w.fault("%s asked for %d slots, and has %v", p.name, weight, tokens)
+	}
 	p.heavy.Store(cl.Token(), tokens)
 	for _, token := range tokens {
 		if barge {
