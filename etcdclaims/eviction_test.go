@@ -73,6 +73,7 @@ func TestTakenBeforeTheReply(t *testing.T) {
 			}
 			lossOf(t, r.err, etcdclaims.ReasonDeleted)
 			noErr(t, b.ForceRelease(ctx, "k", "again"))
+			time.Sleep(sec) // what it had beside that is given up in the background
 			if had == nil { // the client can claim the key again
 				cl, err := acquire(ctx, a, had)
 				noErr(t, err)
