@@ -239,10 +239,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 // confirm returns the term of an attempt that succeeded, if it is good to start
 // work under.
 func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error) {
-	if why, ok := c.keys.taken(t.id, t.key); ok {
-		t.lose(why.reason, why.err) // the notice overtook the reply
-	}
-	t.othersTaken(a)
+	t.loseTaken(a)
 	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
 		// A long wait or a slow answer has used up the time in which work may
 		// start. Or the handoff notice took longer to arrive than a verification

@@ -177,8 +177,8 @@ func (cl *Claim) Remaining() time.Duration {
 //     because it was set. The error lasts until a renewal has verified the
 //     claim.
 //
-// Check succeeds again if ending the work was refused and the claim is still
-// held; see [Work.Complete].
+// Check succeeds again if the claim is still held because ending its work was refused, or
+// because Yield, Upgrade or Downgrade came to nothing; see [Work.Complete].
 //
 // Check of a claim with [Suspectable] can succeed while the next owner already
 // works, until the deadline: only the fence refuses the effects of the old owner.

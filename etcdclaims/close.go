@@ -41,6 +41,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	for _, t := range all {
 		switch {
 		case t.beginForGood() != nil:
+			t.releaseAfterYield()
 		case t.rests() > 0:
 			resting = append(resting, t)
 		default:

@@ -37,7 +37,7 @@ type Info struct {
 	// Preference is that of the claim, by [Prefer].
 	Preference int
 	// Slots is the number of slots of a key that has any. In the error of a call
-	// with Slots the rest of Info describes the holder of slot 0.
+	// with Slots the rest of Info describes the holder of the first slot that is held.
 	Slots int
 	// Weight is how many slots the claim has, as its caller has asked for; 0 if without Weight. Each
 	// of them is listed.

@@ -175,6 +175,7 @@ func (t *term) learnLine(ctx context.Context) {
 func (t *term) foundGone(resp *clientv3.TxnResponse, sent bool) error {
 	if sent {
 		t.clearAway()
+		t.finishOthers(ErrReleased) // unless somebody has taken the first away
 		t.finish(ErrReleased)
 		return nil
 	}

@@ -147,7 +147,7 @@ func (s *session) reserveMore(n int) (taken int) {
 	for ; taken < n; taken++ {
 		if !s.reserve() {
 			s.mu.Lock()
-			s.full = s.carriesLocked() >= claimsPerLease
+			s.full = s.full || s.carriesLocked() >= claimsPerLease
 			s.mu.Unlock()
 			break
 		}

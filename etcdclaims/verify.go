@@ -38,7 +38,8 @@ func (s *session) verify(ctx context.Context, what extent) error {
 // verifyThese verifies what the check is of, and what the session's waiters wait for.
 func (s *session) verifyThese(ctx context.Context, k *check) error {
 	waits := s.c.waiters.of(s)
-	lanes := s.lanes(len(k.terms), len(waits))
+	most := s.c.store.MaxOps() // which can fall meanwhile
+	lanes := lanesOf((2*len(k.terms) + len(waits) + most - 1) / most)
 	verified := make([]int64, lanes)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -50,8 +51,8 @@ func (s *session) verifyThese(ctx context.Context, k *check) error {
 			units := (n + unit - 1) / unit
 			return min(n, units*lane/lanes*unit), min(n, units*(lane+1)/lanes*unit)
 		}
-		t0, t1 := part(len(k.terms), max(1, s.c.store.MaxOps()/2))
-		w0, w1 := part(len(waits), s.c.store.MaxOps())
+		t0, t1 := part(len(k.terms), max(1, most/2))
+		w0, w1 := part(len(waits), most)
 		verify := func() {
 			var err error
 			if verified[lane], err = s.verifySome(ctx, k, k.terms[t0:t1], waits[w0:w1], lane == 0); err != nil {
@@ -76,12 +77,9 @@ func (s *session) verifyThese(ctx context.Context, k *check) error {
 // mostLanes is how many requests of one verification are under way at a time.
 const mostLanes = 8
 
-// lanes returns how many parts of the claims and waiters are verified at a time. One after
-// the other would take longer than a lease lasts, where there are many and etcd is far away.
-func (s *session) lanes(terms, waits int) int {
-	requests := (2*terms + waits + s.c.store.MaxOps() - 1) / s.c.store.MaxOps()
-	return max(1, min(requests, mostLanes))
-}
+// lanesOf returns in how many parts that many requests are sent at a time. One after the other
+// would take longer than a lease lasts, where there are many and etcd is far away.
+func lanesOf(requests int) int { return max(1, min(requests, mostLanes)) }
 
 // verifySome verifies some of the terms and waits. It returns a revision as of which
 // they were verified. One that reads also reads what there is once for the session.

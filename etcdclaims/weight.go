@@ -29,11 +29,12 @@ const MaxWeight = 64
 // wait with it although slots are free. Only callers with Barge get ahead.
 //
 // [Claim.Key], [Claim.Token], [Claim.Fence] and [Claim.Owns] are about one of the slots, the
-// one with the lowest number. Effects are to be fenced with that token. If another of its
+// one with the lowest number. Effects are to be fenced with that token. If one of its
 // slots is lost, as by [Client.ForceRelease], all of the claim is lost, as soon as the client
-// notices: it watches and verifies each slot. The end of the claim frees all its slots in one
-// transaction. The first of them is handed over, and the callers in line take the others one
-// after the other.
+// notices. The other slots stay held for a TTL then, since a handler may go on to use them. A
+// release frees all slots in one transaction: the first of them is handed over, and the callers
+// in line take the others one after the other. [Stats.Held] and other numbers of held claims count
+// each slot.
 //
 // k must be between 1 and the number of slots, and not greater than MaxWeight. A waiting call
 // returns ErrSlots if Resize makes the key smaller than its weight. Weight requires Slots.
@@ -185,8 +186,12 @@ func (a *attempt) newBundle(fence int64) *term {
 		for n, key := range a.alsoHeld() {
 			one := a.copied()
 			one.key, one.opts, one.slots.i, one.slots.also, one.observer = key, &bare, a.slots.also[n], nil, nil
-			if before := a.s.c.keys.term(key); before != nil {
-				before.lose(ReasonSuperseded, nil) // taken away without this client noticing yet
+			switch before := a.s.c.keys.term(key); {
+			case before == nil:
+			case before.fence > fence: // the slot was taken away, and this client has claimed it anew
+				continue
+			default: // taken away without this client noticing yet
+				before.lose(ReasonSuperseded, nil)
 			}
 			if a.s.newTerm(one, key, fence) == nil {
 				whole = false
@@ -222,17 +227,23 @@ func (t *term) others() []*term {
 // places returns how many places in its session the claim has taken.
 func (t *term) places() int { return 1 + len(t.others()) }
 
-// othersTaken ends the claim if a notice that one of its slots was taken away has overtaken the
-// reply, or one was missing already.
-func (t *term) othersTaken(a *attempt) {
+// loseTaken ends a claim of which a notice that it, or one of its slots, was taken away has
+// overtaken the reply, or one of whose slots is missing already. Nobody has worked under it: the
+// undo of the attempt frees the rest.
+func (t *term) loseTaken(a *attempt) {
 	others := t.others()
+	why, lost := t.s.c.keys.taken(t.id, t.key)
 	for _, o := range others {
-		if why, ok := t.s.c.keys.taken(o.id, o.key); ok {
-			o.lose(why.reason, why.err)
+		if more, ok := t.s.c.keys.taken(o.id, o.key); ok && !lost {
+			why, lost = more, ok
 		}
 	}
-	if t.bundle != nil && 1+len(others) < a.slots.weight {
-		t.lose(ReasonDeleted, nil)
+	if t.bundle != nil && 1+len(others) < a.slots.weight && !lost {
+		why, lost = taking{reason: ReasonDeleted}, true
+	}
+	if lost {
+		t.finishOthers(nil)
+		t.lose(why.reason, why.err)
 	}
 }
 
@@ -249,16 +260,17 @@ func (t *term) silent() bool {
 
 func (t *term) silentLocked() bool { return t.bundle != nil && t.bundle.terms[0] != t }
 
-// loseOthers ends the other terms of a claim of which one was lost, and frees their slots. What
-// is being given up already is left to whoever does that.
+// loseOthers ends the other terms of a claim of which one was lost. A handler may go on to use
+// their slots, so they stay held for a TTL, as those of a zombie. What is being given up already
+// is left to whoever does that.
 func (t *term) loseOthers(reason Reason, cause error) {
+	c := t.s.c
 	for _, o := range t.others() {
-		if o.begin() != nil {
-			continue
+		c.keys.register(o.id) // no ghost, though the term has ended
+		if o.lose(reason, cause) {
+			c.rehome(o)
 		}
-		o.settleLater(nil, txn.Request{})
-		o.back()
-		o.lose(reason, cause)
+		c.keys.unregister(o.id)
 	}
 }
 

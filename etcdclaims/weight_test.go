@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
+	"google.golang.org/grpc/codes"
 )
 
 // heavy are the options of a claim on k of n slots.
@@ -184,15 +185,15 @@ func TestWeightOfTheDead(t *testing.T) {
 	})
 }
 
-// If one slot is taken away, the whole claim is lost, once, and the other slots are free.
+// If one slot is taken away, the whole claim is lost, once. The other slots are those of a zombie.
 func TestWeightForced(t *testing.T) {
 	t.Parallel()
 	for which := range 3 {
 		for _, deaf := range []bool{false, true} {
 			virtualCase(t, fmt.Sprintf("slot %d, deaf %v", which, deaf), func(t *testing.T, w *world) {
 				ctx := context.Background()
-				var lost []*etcdclaims.LostError
-				a, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) { lost = append(lost, l) }}})
+				lost := make(chan *etcdclaims.LostError, 10)
+				a, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) { lost <- l }}})
 				b := w.peer()
 				if deaf {
 					host.Inject(deafness.Kinds()[deafness.EveryEvent])
@@ -208,12 +209,14 @@ func TestWeightForced(t *testing.T) {
 				if !errors.Is(cl.Err(), etcdclaims.ErrLost) || cl.Check() == nil {
 					t.Errorf("%v, %v", cl.Err(), cl.Check())
 				}
-				if len(lost) != 1 || lost[0].Token != cl.Token() {
-					t.Errorf("told %v", lost)
+				if n := len(lost); n != 1 || (<-lost).Token != cl.Token() {
+					t.Errorf("told %d times, or of another token", n)
 				}
 				if s := a.Stats(); len(s.Lost) != 1 {
 					t.Errorf("counted %v", s.Lost)
 				}
+				w.freeSlots(4, 2)
+				time.Sleep(17 * sec) // a handler may go on to use them
 				w.freeSlots(4, 4)
 				next := tryClaim(t, b, "k", heavy(4, 4)...)
 				if next.Fence() <= cl.Fence() {
@@ -386,7 +389,9 @@ func TestWeightCrowd(t *testing.T) {
 			go func() {
 				cl, err := c.Acquire(ctx, "k", heavy(n, 1+i*7%n)...)
 				if err == nil {
-					w.has(cl, 1+i*7%n)
+					if got := cl.Slots(); len(got) != 1+i*7%n {
+						t.Errorf("slots %v, want %d", got, 1+i*7%n)
+					}
 					time.Sleep(time.Duration(i%5) * 50 * time.Millisecond)
 					err = cl.Release(ctx)
 				}
@@ -400,5 +405,63 @@ func TestWeightCrowd(t *testing.T) {
 		}
 		w.freeSlots(n, n)
 		w.clean(a, b)
+	})
+}
+
+// The reply of a heavy claim arrives when one of its slots was taken away, and claimed anew by
+// another caller of the same client. That claim goes on, and the heavy one never was.
+func TestWeightOvertaken(t *testing.T) {
+	t.Parallel()
+	for slot := range 2 {
+		for _, lost := range []bool{false, true} {
+			virtualCase(t, fmt.Sprintf("slot %d, reply lost %v", slot, lost), func(t *testing.T, w *world) {
+				ctx := context.Background()
+				a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+				b := w.peer()
+				noErr(t, b.Resize(ctx, "k", 2))
+				release(t, tryClaim(t, a, "other")) // it has a session
+				host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 2 * sec, LoseReply: lost})
+				got := make(chan claimed, 1)
+				go func() {
+					cl, err := a.TryAcquire(ctx, "k", heavy(2, 2)...)
+					got <- claimed{cl: cl, err: err}
+				}()
+				time.Sleep(sec)
+				noErr(t, b.ForceRelease(ctx, etcdclaims.SlotKey("k", slot), "test"))
+				light := tryClaim(t, a, "k", etcdclaims.Slots(2))
+				if r := <-got; r.err == nil {
+					t.Errorf("had as a whole: %v", r.cl.Slots())
+				}
+				time.Sleep(20 * sec)
+				noErr(t, light.Check())
+				w.freeSlots(2, 1)
+				release(t, light)
+				w.clean(b, a)
+			})
+		}
+	}
+}
+
+// The release of a heavy claim is lost on its way, and somebody takes its first slot away before
+// it is sent again: the other slots are freed all the same.
+func TestWeightForcedWhileReleased(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		b := w.peer()
+		cl := tryClaim(t, a, "k", heavy(4, 3)...)
+		first := cl.Key()
+		met := host.Inject(claimtest.Fault{On: claimtest.Release, LoseRequest: true, Code: codes.Unavailable, Saw: func(any) {
+			go func() { noErr(t, b.ForceRelease(ctx, first, "test")) }()
+			time.Sleep(100 * time.Millisecond)
+		}})
+		_ = cl.Release(ctx)
+		if met.Hits() != 1 {
+			t.Error("the request was not lost")
+		}
+		time.Sleep(sec)
+		w.freeSlots(4, 4)
+		w.clean(b, a)
 	})
 }

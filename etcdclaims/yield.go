@@ -30,7 +30,8 @@ type yielder struct {
 //
 // The error matches ErrLost if the claim was lost. It matches ErrUnknown if it is not known
 // whether the key was handed over. The claim has ended then, and the key is freed in the background
-// if it was not handed over. After any other error the claim is held. ctx and the claim's
+// if it was not handed over. It matches ErrReleased if the claim is being released, or was. After
+// any other error the claim is held. ctx and the claim's
 // deadline bound the call.
 //
 // The claim of work, one with Slots or Shared, one that a Reentrant call shares, one whose
@@ -47,6 +48,9 @@ func (cl *Claim) Yield(ctx context.Context) (bool, error) {
 	defer cancel()
 	resp, err := t.s.c.store.Do(ctx, txn.Request{In: &pb.TxnRequest{Success: t.readWholeLine()}})
 	if err != nil {
+		if lost := t.lostByNow(); lost != nil {
+			return false, lost
+		}
 		return false, callError("yield", cl.key, txn.WithCause(ctx, txn.Failed(err)))
 	}
 	if !t.owned(resp) {
@@ -162,11 +166,33 @@ func (t *term) stay(ctx context.Context, err error) (bool, error) {
 	wanted := t.wanted
 	t.yielding, t.wanted = false, false
 	t.s.mu.Unlock()
+	if lost := t.lostByNow(); lost != nil {
+		return false, lost
+	}
 	if wanted || t.s.c.open.Err() != nil {
 		_ = t.release(ctx)
+		return false, ErrReleased
 	}
 	if err != nil {
 		err = callError("yield", t.key, err)
 	}
 	return false, err
+}
+
+// lostByNow returns the error of a term that has ended, or whose deadline has passed, and else nil.
+func (t *term) lostByNow() error {
+	if left, _ := t.s.left(); left <= 0 {
+		t.s.enforce()
+	}
+	return t.ended()
+}
+
+// releaseAfterYield lets the Yield of the term that is under way, if one is, release it when that
+// comes to nothing.
+func (t *term) releaseAfterYield() {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	if t.yielding {
+		t.wanted = true
+	}
 }

@@ -24,8 +24,8 @@ import (
 //
 // d is counted by this process from when it first sees the caller in line while it holds the key.
 // So each term lasts d at least. That bounds how often a preferred process that crashes again and
-// again takes the key. A caller whose lease was not renewed lately does not count: its process may
-// be dead. Zero means at once.
+// again takes the key. A caller whose lease, as etcd says, was not renewed lately does not
+// count: its process may be dead. Zero means at once.
 //
 // If the caller has left before the release, the key goes to the most preferred one in line, or
 // is free if nobody waits.
@@ -148,6 +148,9 @@ func (r *rivals) read(ctx context.Context, from int64) (found bool, err error) {
 // see takes a place in line for a rival's if it is one. It reports whether it was not seen before.
 func (r *rivals) see(kv *mvccpb.KeyValue) bool {
 	preference := preferenceOf(kv)
+	if h, err := decodeHolder(kv.Value); err != nil || h.Epoch != r.t.fence>>epochShift {
+		return false // of an epoch before: nobody can hand it the key
+	}
 	if r.places[string(kv.Key)] != nil || preference <= r.t.preference {
 		return false
 	}

@@ -111,6 +111,9 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 			attempt = 1
 		}
 		if errors.Is(l.stopCause, fencing.ErrYield) && !lost {
+			if cfg.Failed != nil && own != nil && !errors.Is(own, context.Canceled) && !errors.Is(own, fencing.ErrYield) {
+				cfg.Failed(leadingError(key, own)) // not that it had to stop
+			}
 			attempt = 0 // it stands in line again, behind the one that leads now
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/middleware"
 	"google.golang.org/grpc/codes"
 )
 
@@ -196,4 +197,36 @@ func TestSingletonLossyYield(t *testing.T) {
 			e.led("spare", "home")
 		})
 	}
+}
+
+// A leader that cannot finish its work before it gives way is told of with its error.
+func TestSingletonFailsToGiveWay(t *testing.T) {
+	t.Parallel()
+	electing(t, "error", func(t *testing.T, e *election) {
+		broken := errors.New("flush failed")
+		failed := make(chan error, 10)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		claims := claimtest.NewClient(t, e.w.server.Host(t), etcdclaims.Config{Owner: "spare"})
+		go func() {
+			done <- middleware.Singleton(ctx, claims, "leader", func(ctx context.Context) error {
+				<-ctx.Done()
+				return broken
+			}, middleware.SingletonConfig{Failed: func(err error) { failed <- err }}, etcdclaims.Prefer(0), etcdclaims.YieldAfter(sec))
+		}()
+		time.Sleep(sec)
+		home := claimtest.NewClient(t, e.w.server.Host(t), etcdclaims.Config{Owner: "home"})
+		claim, err := home.Acquire(ctx, "leader", etcdclaims.Prefer(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(failed); n != 1 || !errors.Is(<-failed, broken) {
+			t.Errorf("told %d times, or of another error", n)
+		}
+		cancel()
+		<-done
+		if err := claim.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }
