@@ -255,7 +255,7 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 	}
 	if err := t.ended(); err != nil {
 		a.undo()
-		t.finishOthers(nil)
+		t.finishOthers()
 		a.s.again(t.places())
 		return nil, err
 	}
@@ -310,7 +310,7 @@ func (t *term) giveUp(a *attempt) {
 	t.s.mu.Unlock()
 	a.undo()
 	t.finish(ErrReleased)
-	t.finishOthers(nil)
+	t.finishOthers()
 }
 
 // again takes n places in the session once more, for a caller that gives them back.

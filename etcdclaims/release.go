@@ -56,8 +56,14 @@ func (t *term) release(ctx context.Context) error {
 	if t.rests() > 0 {
 		return t.restTogether(ctx)
 	}
+	others := t.beginOthers() // else a verification that sees them deleted takes them for lost
 	err = t.drop(ctx)
-	t.finishOthers(err)
+	for _, o := range others {
+		if err != nil {
+			o.settleLater(nil, txn.Request{})
+		}
+		o.finish(ErrReleased)
+	}
 	t.s.c.countRelease(t, err)
 	return err
 }
@@ -175,7 +181,9 @@ func (t *term) learnLine(ctx context.Context) {
 func (t *term) foundGone(resp *clientv3.TxnResponse, sent bool) error {
 	if sent {
 		t.clearAway()
-		t.finishOthers(ErrReleased) // unless somebody has taken the first away
+		for _, o := range t.others() { // which are there yet if somebody has taken the first away
+			o.settleLater(nil, txn.Request{})
+		}
 		t.finish(ErrReleased)
 		return nil
 	}

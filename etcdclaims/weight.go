@@ -242,7 +242,7 @@ func (t *term) loseTaken(a *attempt) {
 		why, lost = taking{reason: ReasonDeleted}, true
 	}
 	if lost {
-		t.finishOthers(nil)
+		t.finishOthers()
 		t.lose(why.reason, why.err)
 	}
 }
@@ -274,16 +274,21 @@ func (t *term) loseOthers(reason Reason, cause error) {
 	}
 }
 
-// finishOthers ends the other terms of a claim that was given up. Without an error their slots
-// are free. Otherwise they are freed in the background.
-func (t *term) finishOthers(err error) {
+// beginOthers is beginForGood for the other terms of the claim. It returns those that nobody else
+// is giving up.
+func (t *term) beginOthers() (begun []*term) {
 	for _, o := range t.others() {
-		if o.beginForGood() != nil {
-			continue
+		if o.beginForGood() == nil {
+			begun = append(begun, o)
 		}
-		if err != nil {
-			o.settleLater(nil, txn.Request{})
-		}
+	}
+	return begun
+}
+
+// finishOthers ends the other terms of a claim that its caller never got, and whose slots are
+// freed with it.
+func (t *term) finishOthers() {
+	for _, o := range t.beginOthers() {
 		o.finish(ErrReleased)
 	}
 }
@@ -303,10 +308,8 @@ func (t *term) freesOthers() (ops []*pb.RequestOp) {
 // restTogether is rest for all terms of the claim.
 func (t *term) restTogether(ctx context.Context) error {
 	var all sync.WaitGroup
-	for _, o := range t.others() {
-		if o.beginForGood() == nil {
-			all.Go(func() { _ = o.rest(ctx) }) // the claim's own says what there is to say
-		}
+	for _, o := range t.beginOthers() {
+		all.Go(func() { _ = o.rest(ctx) }) // the claim's own says what there is to say
 	}
 	err := t.rest(ctx)
 	all.Wait()
