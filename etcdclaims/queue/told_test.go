@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,11 +181,13 @@ func TestChildOfWorkOnce(t *testing.T) {
 			}
 			return n
 		}
-		// A run whose Complete is on its way when its machine dies.
+		// A run whose Complete is on its way when its machine dies, with what is sent again
+		// in the background.
 		host := w.server.Host(w.T)
 		dead := begin(claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}))
 		held, ended := make(chan struct{}), make(chan struct{})
-		host.Inject(claimtest.Fault{On: claimtest.Ending, Hold: held, Ended: func(any, error) { close(ended) }})
+		over := sync.OnceFunc(func() { close(ended) })
+		host.Inject(claimtest.Fault{On: claimtest.Ending, Times: -1, Hold: held, Ended: func(any, error) { over() }})
 		ctx, cancel := context.WithTimeout(w.Context(), sec)
 		defer cancel()
 		w.wantErr(dead.Complete(ctx, op()), etcdclaims.ErrUnknown)
