@@ -170,8 +170,8 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 	if again = places < o.places(); !again { // else they go where there is room for all of them
 		t, again, err = makeAttempt(ctx, s, key, o, w)
 	}
-	for range places {
-		if t == nil {
+	if t == nil {
+		for range places {
 			s.unreserve()
 		}
 	}

@@ -115,8 +115,8 @@ func (t *term) shut() {
 	t.s.mu.Lock()
 	l := t.loseLocked(ReasonShutdown, nil)
 	t.s.mu.Unlock()
-	if l != nil && !t.silent() {
-		t.s.c.reportLost(l)
+	if l != nil {
+		t.reportLost(l)
 		t.observeEnd()
 	}
 }

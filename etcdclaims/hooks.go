@@ -70,7 +70,12 @@ type Renewal struct {
 	Claims int
 }
 
-func (c *Client) reportLost(l *LostError) {
+// reportLost tells whoever is to know it that the claim was lost.
+func (t *term) reportLost(l *LostError) {
+	if t.silent() {
+		return
+	}
+	c := t.s.c
 	if l.Reason != ReasonShutdown {
 		c.log.Info("claim lost", zap.String("key", l.Token.Key), zap.Int64("fence", l.Token.Fence), zap.Stringer("reason", l.Reason), zap.NamedError("cause", l.Err))
 	}

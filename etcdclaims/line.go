@@ -90,7 +90,7 @@ func (t *term) pass(l line) (r txn.Request, to string) {
 	if t.surplus() || t.shared != nil {
 		return t.free(), ""
 	}
-	in := t.leaving()
+	in := t.leavingWhole()
 	if l.known {
 		in.Failure = t.readLineOps()
 	}

@@ -249,8 +249,9 @@ func TestYieldToOneThatLeaves(t *testing.T) {
 			}
 			close(hold)
 			r := <-done
-			if how == "released meanwhile" && errors.Is(r.err, etcdclaims.ErrReleased) {
-				r.err = nil // it is not held any more
+			if how == "released meanwhile" { // it is not held any more
+				wantIs(t, r.err, etcdclaims.ErrReleased)
+				r.err = nil
 			}
 			if r.err != nil || r.yielded != (better != nil) {
 				t.Fatalf("got %+v", r)

@@ -207,7 +207,7 @@ func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 
 // free frees the key; waiters notice it by their watches. A client may give up its own
 // claim under any epoch.
-func (t *term) free() txn.Request { return t.leavesWith(t.leaving()) }
+func (t *term) free() txn.Request { return t.leavesWith(t.leavingWhole()) }
 
 // leavesWith is the request that gives the key up without handing it over.
 func (t *term) leavesWith(in *pb.TxnRequest) txn.Request {
@@ -244,9 +244,6 @@ func (t *term) leaving() *pb.TxnRequest {
 	}
 	if t.noticed {
 		in.Success = append(in.Success, txn.Delete([]byte(t.noticeKey())))
-	}
-	if !t.silent() {
-		in.Success = append(in.Success, t.freesOthers()...)
 	}
 	if t.shared != nil {
 		in.Success = append(in.Success, t.leavesShared()...)

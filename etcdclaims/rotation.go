@@ -128,8 +128,8 @@ func (s *session) pick(terms []*term) (picked []*term) {
 	return picked
 }
 
-// readSession reads what tells of losses for which no claim need be read: the sentinel, and
-// notices that claims were taken away.
+// readSession reads what reports the loss of claims without a look at each of them: the
+// sentinel, and the notices of claims that were taken away.
 func (s *session) readSession() []*pb.RequestOp {
 	l := s.c.store.layout
 	notices := txn.Range(l.evict(l.instance, ""))

@@ -96,11 +96,7 @@ func passthroughClaim(key string, o *acquireOptions) *Claim {
 // of makes the slots those of the key, and chooses the one to try first.
 func (s *slots) of(key string) error {
 	s.key, s.family = key, keyspace.SlotFamily(key)
-	if s.weight == 1 {
-		s.i = rand.N(s.n)
-	} else {
-		s.choose(rand.Perm(s.n)[:s.weight])
-	}
+	s.chooseFree(rand.Perm(s.n)) // for all that is known
 	return checkKey(SlotKey(key, s.n-1))
 }
 

@@ -276,9 +276,7 @@ func (t *term) lose(reason Reason, err error) bool {
 	if l == nil {
 		return false
 	}
-	if !t.silent() {
-		t.s.c.reportLost(l)
-	}
+	t.reportLost(l)
 	t.observeEnd()
 	t.clearAway()
 	t.loseOthers(reason, err)

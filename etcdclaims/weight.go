@@ -178,36 +178,36 @@ func (a *attempt) newBundle(fence int64) *term {
 	}
 	a.bundle = new(bundle)
 	t := a.s.newTerm(a, a.key, fence)
-	made, whole := 0, t != nil
-	if whole {
-		made = 1
-		bare := *a.opts
-		bare.maxHold, bare.note = 0, nil
-		for n, key := range a.alsoHeld() {
-			one := a.copied()
-			one.key, one.opts, one.slots.i, one.slots.also, one.observer = key, &bare, a.slots.also[n], nil, nil
-			switch before := a.s.c.keys.term(key); {
-			case before == nil:
-			case before.fence > fence: // the slot was taken away, and this client has claimed it anew
-				continue
-			default: // taken away without this client noticing yet
-				before.lose(ReasonSuperseded, nil)
-			}
-			if a.s.newTerm(one, key, fence) == nil {
-				whole = false
-				break
-			}
-			made++
-		}
-	}
-	if whole {
+	if t != nil && a.newOthers(fence) {
 		return t
 	}
-	for _, o := range a.s.bundled(a.bundle) {
+	made := a.s.bundled(a.bundle)
+	for _, o := range made {
 		o.finish(ErrReleased)
 	}
-	a.s.again(made) // for the caller, which gives them back
+	a.s.again(len(made)) // for the caller, which gives them back
 	return nil
+}
+
+// newOthers makes the terms of the further slots. It reports false where newBundle returns nil.
+func (a *attempt) newOthers(fence int64) bool {
+	bare := *a.opts
+	bare.maxHold, bare.note = 0, nil
+	for n, key := range a.alsoHeld() {
+		switch before := a.s.c.keys.term(key); {
+		case before == nil:
+		case before.fence > fence: // the slot was taken away, and this client has claimed it anew
+			continue
+		default: // taken away without this client noticing yet
+			before.lose(ReasonSuperseded, nil)
+		}
+		one := a.copied()
+		one.key, one.opts, one.slots.i, one.slots.also, one.observer = key, &bare, a.slots.also[n], nil, nil
+		if a.s.newTerm(one, key, fence) == nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *session) bundled(b *bundle) []*term {
@@ -291,6 +291,13 @@ func (t *term) finishOthers() {
 	for _, o := range t.beginOthers() {
 		o.finish(ErrReleased)
 	}
+}
+
+// leavingWhole is leaving for all slots of the claim that the term is the first of.
+func (t *term) leavingWhole() *pb.TxnRequest {
+	in := t.leaving()
+	in.Success = append(in.Success, t.freesOthers()...)
+	return in
 }
 
 // freesOthers frees the further slots with the first.

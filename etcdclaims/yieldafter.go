@@ -147,14 +147,14 @@ func (r *rivals) read(ctx context.Context, from int64) (found bool, err error) {
 
 // see takes a place in line for a rival's if it is one. It reports whether it was not seen before.
 func (r *rivals) see(kv *mvccpb.KeyValue) bool {
-	preference := preferenceOf(kv)
-	if h, err := decodeHolder(kv.Value); err != nil || h.Epoch != r.t.fence>>epochShift {
+	h, err := decodeHolder(kv.Value)
+	if err != nil || h.Epoch != r.t.fence>>epochShift {
 		return false // of an epoch before: nobody can hand it the key
 	}
-	if r.places[string(kv.Key)] != nil || preference <= r.t.preference {
+	if r.places[string(kv.Key)] != nil || h.Preference <= r.t.preference {
 		return false
 	}
-	r.places[string(kv.Key)] = &rival{placeOf(kv, r.line), preference, time.Now().Add(*r.t.yieldAfter)}
+	r.places[string(kv.Key)] = &rival{placeOf(kv, r.line), h.Preference, time.Now().Add(*r.t.yieldAfter)}
 	return true
 }
 

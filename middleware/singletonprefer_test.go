@@ -37,7 +37,7 @@ func (e *election) stand(who string, preference int, opts ...etcdclaims.AcquireO
 	return host, func() { end(); <-ended }
 }
 
-// led checks who has led, and returns the terms.
+// led fails unless these processes have led, in this order. It returns their terms.
 func (e *election) led(want ...string) []term {
 	e.t.Helper()
 	terms := e.check(e.t)

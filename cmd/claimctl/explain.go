@@ -187,6 +187,14 @@ func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key s
 	return nil
 }
 
+// full reports whether the next caller waits for a holder.
+func (x explanation) full() bool {
+	if x.Slots > 0 && x.Next != nil {
+		return x.Slots-len(x.Holders) < x.Next.wants
+	}
+	return x.Held
+}
+
 // text prints the explanation; claimctl is how a command of it begins.
 func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 	field := func(name, value string) {
@@ -245,7 +253,7 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		}
 		_, _ = fmt.Fprintf(w, "%10d. %s, since %s%s\n", i+1, clean(waiter.Owner), fallback(since(waiter.Since, now), "unknown"), more)
 	}
-	field("Next", x.Next.text(x.Held && (x.Slots == 0 || x.Next == nil || x.Slots-len(x.Holders) < x.Next.wants || x.Shared > 0)))
+	field("Next", x.Next.text(x.full()))
 	if x.Work != nil {
 		field("Work", x.Work.summary())
 		field("Error", x.Work.Error)

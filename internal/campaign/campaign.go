@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/etcdclaims/claims/internal/retry"
 	"io"
 	"path/filepath"
 	"strings"
@@ -144,13 +145,13 @@ func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string)
 				delete(left, key)
 			}
 		}
-		sleep(ctx, 20*time.Millisecond)
+		retry.Sleep(ctx, 20*time.Millisecond)
 	}
 	for key := range left {
 		stuck = append(stuck, fmt.Sprintf("%s: no new owner %v after all was healed", key, bound))
 	}
 	const slack = 20 * time.Second
-	for open := -1; open != 0 && time.Since(healed) < bound+slack; sleep(ctx, 100*time.Millisecond) {
+	for open := -1; open != 0 && time.Since(healed) < bound+slack; retry.Sleep(ctx, 100*time.Millisecond) {
 		var err error
 		if open, err = c.shop.open(ctx); err != nil {
 			open = -1

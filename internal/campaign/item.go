@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 const itemStart = "item-" // of the key that is claimed for an item
@@ -27,7 +28,7 @@ func (w *worker) takeItem(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	if len(resp.Kvs) == 0 {
-		sleep(ctx, between(r, 50*time.Millisecond, 200*time.Millisecond))
+		retry.Sleep(ctx, between(r, 50*time.Millisecond, 200*time.Millisecond))
 		return nil
 	}
 	item := strings.TrimPrefix(string(resp.Kvs[r.IntN(len(resp.Kvs))].Key), openPrefix)
@@ -39,20 +40,20 @@ func (w *worker) takeItem(ctx context.Context, r *rand.Rand) error {
 	}
 	work, err := begin(beginning, itemStart+item)
 	if err != nil {
-		sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
+		retry.Sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
 		return err
 	}
 	if previous, ok := work.Previous(); ok && previous.State == etcdclaims.StateOrphaned {
 		w.journal.write(entry{Op: opTookOver, Key: work.Key(), Fence: work.Fence(), Note: previous.Owner})
 	}
-	sleep(work.Context(), between(r, 20*time.Millisecond, 300*time.Millisecond))
+	retry.Sleep(work.Context(), between(r, 20*time.Millisecond, 300*time.Millisecond))
 	if r.IntN(20) > 0 {
 		fail := r.IntN(10) == 0
 		for range 3 {
 			if w.endItem(ctx, work, item, fail) {
 				return nil
 			}
-			sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
+			retry.Sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
 		}
 	}
 	return w.giveBack(ctx, r, work)
@@ -87,6 +88,6 @@ func (w *worker) giveBack(ctx context.Context, r *rand.Rand, work *etcdclaims.Wo
 		if err == nil || work.Err() != nil || ctx.Err() != nil {
 			return err
 		}
-		sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
+		retry.Sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -73,7 +74,7 @@ func (m *members) insist(ctx context.Context, question func(context.Context, *cl
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
-		sleep(ctx, 100*time.Millisecond)
+		retry.Sleep(ctx, 100*time.Millisecond)
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/etcdclaims/claims/internal/retry"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -57,10 +58,10 @@ func (n *nemesis) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		for until := time.Now().Add(between(n.r, 2*n.o.ttl, 4*n.o.ttl)); time.Now().Before(until) && ctx.Err() == nil; {
 			n.inject(ctx, n.choose(ctx))
-			sleep(ctx, between(n.r, 200*time.Millisecond, 2*time.Second))
+			retry.Sleep(ctx, between(n.r, 200*time.Millisecond, 2*time.Second))
 		}
 		n.lasting.Wait() // the longest takes two TTLs
-		sleep(ctx, settling)
+		retry.Sleep(ctx, settling)
 		for range 1 + n.r.IntN(2) {
 			n.orphan(ctx)
 		}
@@ -94,7 +95,7 @@ func (n *nemesis) inject(ctx context.Context, s plannedFault) {
 		if s.kind == killWorker {
 			n.log.end(f, nil) // that another worker starts later ends nothing
 		}
-		sleep(ctx, s.lasts)
+		retry.Sleep(ctx, s.lasts)
 		if s.heal != nil {
 			n.healed(s, s.heal())
 		}
@@ -149,7 +150,7 @@ func (n *nemesis) orphan(ctx context.Context) {
 	// The next worker of that slot would put itself in line, not in the way.
 	n.inject(ctx, s)
 	if withLeader {
-		sleep(ctx, between(n.r, 0, n.o.ttl*4/5))
+		retry.Sleep(ctx, between(n.r, 0, n.o.ttl*4/5))
 		if leader := n.members.leader(ctx); leader >= 0 {
 			n.inject(ctx, n.leaderFault(leader))
 		}
@@ -158,10 +159,10 @@ func (n *nemesis) orphan(ctx context.Context) {
 		if its, _ := n.observer.owned(s.worker); len(its) == 0 {
 			break
 		}
-		sleep(ctx, 50*time.Millisecond)
+		retry.Sleep(ctx, 50*time.Millisecond)
 	}
 	n.lasting.Wait()
-	sleep(ctx, settling)
+	retry.Sleep(ctx, settling)
 }
 
 // slotWithKeys picks a worker, one that owns keys if there is one.

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // An observer keeps a history of the claims. It watches every member on its own
@@ -39,7 +40,7 @@ func observe(ctx context.Context, m *members) (*observer, error) {
 		o.watching.Go(func() {
 			for ctx.Err() == nil {
 				o.follow(ctx, c)
-				sleep(ctx, 50*time.Millisecond)
+				retry.Sleep(ctx, 50*time.Millisecond)
 			}
 		})
 	}
@@ -100,7 +101,7 @@ func (o *observer) finish(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("the observer is at revision %d of %d: %w", o.seen(), last, ctx.Err())
 		}
-		sleep(ctx, 5*time.Millisecond)
+		retry.Sleep(ctx, 5*time.Millisecond)
 	}
 	if err != nil {
 		return fmt.Errorf("marking the end of the history: %w", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 const (
@@ -39,7 +40,7 @@ func (w *worker) produce(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	if resp.Count > 0 {
-		sleep(ctx, w.TTL)
+		retry.Sleep(ctx, w.TTL)
 		return nil
 	}
 	item := queue.NewItem(nil, queue.ID(w.journal.id()), queue.Priority(r.IntN(3)), queue.Delay(between(r, 0, 300*time.Millisecond)), queue.MaxAttempts(1<<20))
@@ -47,7 +48,7 @@ func (w *worker) produce(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	w.journal.write(entry{Op: opEnqueued, Key: item.ID()})
-	sleep(ctx, itemEvery)
+	retry.Sleep(ctx, itemEvery)
 	return nil
 }
 
@@ -58,7 +59,7 @@ func (w *worker) consume(ctx context.Context, r *rand.Rand) error {
 	b, err := w.queue.Claim(claiming, 1+r.IntN(3))
 	for _, l := range b.Leases {
 		w.journal.write(entry{Op: opClaimed, Key: l.ID(), Fence: l.Fence()})
-		sleep(l.Context(), between(r, 10*time.Millisecond, 200*time.Millisecond))
+		retry.Sleep(l.Context(), between(r, 10*time.Millisecond, 200*time.Millisecond))
 		err = errors.Join(err, w.endLease(ctx, r, l))
 	}
 	return err
@@ -89,7 +90,7 @@ func (w *worker) endLease(ctx context.Context, r *rand.Rand, l *queue.Lease) err
 		if err == nil || l.Err() != nil || ctx.Err() != nil {
 			return err
 		}
-		sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
+		retry.Sleep(ctx, between(r, 20*time.Millisecond, 200*time.Millisecond))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // The workload that Jepsen calls lock-etcd-set: a set that is one value in etcd is read,
@@ -72,7 +73,7 @@ func (w *worker) addElement(ctx context.Context, r *rand.Rand, key, set, kind st
 		}
 		// Not the claim's context: a scenario that stops in time would show
 		// nothing.
-		sleep(ctx, between(r, 0, thinking))
+		retry.Sleep(ctx, between(r, 0, thinking))
 		e := w.intend(kind, claim)
 		writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()

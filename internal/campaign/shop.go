@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -26,7 +27,7 @@ func openShop(m *members) *shop {
 	s.submitting.Go(func() {
 		for n := 1; ctx.Err() == nil; n++ {
 			s.submit(ctx, strconv.Itoa(n))
-			sleep(ctx, itemEvery)
+			retry.Sleep(ctx, itemEvery)
 		}
 	})
 	return s

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // takeTurn claims one of the shared keys, in one of the ways there are, and has
@@ -73,7 +74,7 @@ func (w *worker) term(ctx context.Context, r *rand.Rand, claim *etcdclaims.Claim
 		return err
 	}
 	for range 1 + r.IntN(3) {
-		sleep(ctx, between(r, 20*time.Millisecond, 250*time.Millisecond))
+		retry.Sleep(ctx, between(r, 20*time.Millisecond, 250*time.Millisecond))
 		if manual {
 			renewing, cancel := context.WithTimeout(ctx, callTimeout)
 			w.note(claim.Renew(renewing))

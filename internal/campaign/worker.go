@@ -18,6 +18,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // How a worker spends its time: turns on shared keys, work items, and one lane
@@ -117,7 +118,7 @@ func (w *worker) work(ctx context.Context) {
 		lanes.Go(func() {
 			for ctx.Err() == nil {
 				w.note(turn(ctx, r))
-				sleep(ctx, between(r, 5*time.Millisecond, 100*time.Millisecond))
+				retry.Sleep(ctx, between(r, 5*time.Millisecond, 100*time.Millisecond))
 			}
 		})
 	}
@@ -172,16 +173,6 @@ func grpcCode(err error) codes.Code {
 		}
 	}
 	return codes.OK
-}
-
-// sleep returns early if ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // between returns a random time from low up to high.

@@ -85,7 +85,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "further slots of a claim with Weight that are not freed with it", tests: "TestWeight",
-		edits: []edit{{"release.go", "		in.Success = append(in.Success, t.freesOthers()...)\n", ""}},
+		edits: []edit{{"weight.go", "	in.Success = append(in.Success, t.freesOthers()...)\n", ""}},
 	},
 	{
 		name: "heavy caller that takes fewer slots than it asked for", tests: "TestWeightFIFO",

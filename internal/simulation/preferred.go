@@ -83,7 +83,7 @@ func (p *process) yield(rng *rand.Rand, cl *etcdclaims.Claim) bool {
 }
 
 // inPreference checks that a key that was handed over went to the one whose turn it was: the most
-// preferred, and of equals the first. Who is not in line passes nobody.
+// preferred, and of equals the first. A caller that is not in line passes nobody.
 func (r *replay) inPreference(before, c change, h holder, token fencing.Token) {
 	l := r.lineFor(token.Key)
 	old, was := before.holder()
