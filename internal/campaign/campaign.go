@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/etcdclaims/claims/internal/retry"
 	"io"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 const memberCount = 3

@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"github.com/etcdclaims/claims/internal/retry"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/retry"
 )
 
 // The nemesis alternates between storms and single faults. In a storm, faults of all
