@@ -26,7 +26,8 @@ type place struct {
 	claim    string
 	instance string
 	shared   bool
-	weight   int // of slots that it waits for, or 0
+	left     bool // before a restore that brought it back: nobody waits in it
+	weight   int  // of slots that it waits for, or 0
 
 	preference int
 	since      time.Time
@@ -41,6 +42,13 @@ func digest(key string) string {
 // of returns where in line a claim stands, or -1.
 func (l *line) of(claim string) int {
 	return slices.IndexFunc(l.places, func(p place) bool { return p.claim == claim })
+}
+
+// leaves returns whose place in a line was deleted.
+func leaves(c change) (claim string, ok bool) {
+	place, ok := strings.CutPrefix(c.key, prefix+"wait/")
+	_, claim, _ = strings.Cut(place, "/")
+	return strings.TrimPrefix(claim, "~"), ok && c.deleted
 }
 
 // place goes through a change of a place in line.
@@ -85,12 +93,18 @@ func (r *replay) inTurn(c change, h holder, token fencing.Token) {
 			return // superseded by its own process, which passes nobody
 		}
 	}
-	if strings.HasPrefix(c.key, sharedPrefix) { // which passes others of its kind
-		ahead := slices.DeleteFunc(slices.Clone(l.places[:before]), func(p place) bool { return p.shared })
-		before = len(ahead)
+	sharing := strings.HasPrefix(c.key, sharedPrefix) // which passes others of its kind
+	passed := slices.DeleteFunc(slices.Clone(l.places[:before]), func(p place) bool { return p.left || sharing && p.shared })
+	if len(passed) > 0 {
+		r.fault("%d in line were passed: %v; they are %v", len(passed), c, passed)
 	}
-	if before > 0 {
-		r.fault("%d in line were passed: %v; they are %v", before, c, l.places[:before])
+}
+
+// broughtBack marks the places whose callers have left them at times that a restore has
+// undone. Those behind may know that they left.
+func (l *line) broughtBack(left map[string]bool) {
+	for i, p := range l.places {
+		l.places[i].left = left[p.claim]
 	}
 }
 

@@ -114,8 +114,12 @@ func (r *replay) restored(i, era int) {
 	for _, l := range r.lines {
 		l.places, l.first = nil, ""
 	}
+	left := map[string]bool{}
 	for _, c := range r.t.changes[:i] {
 		if c.undone {
+			if claim, ok := leaves(c); ok {
+				left[claim] = true
+			}
 			continue
 		}
 		c.at = at // it is there from now on
@@ -133,6 +137,7 @@ func (r *replay) restored(i, era int) {
 		}
 	}
 	for _, l := range r.lines {
+		l.broughtBack(left)
 		l.look(r, at)
 	}
 	for _, l := range r.locks {
