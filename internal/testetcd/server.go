@@ -135,6 +135,9 @@ func (s *Server) tryLaunch() error {
 	}
 	// A request in progress must not find the backend closed below it.
 	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.WaitForHandlers(true))
+	if err := awaitUnlocked(cfg.Dir); err != nil {
+		return err
+	}
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return err

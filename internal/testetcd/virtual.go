@@ -128,6 +128,9 @@ func (v *Virtual) start() error {
 	if err != nil {
 		return err
 	}
+	if err := awaitUnlocked(cfg.Dir); err != nil {
+		return err
+	}
 	s, err := etcdserver.NewServer(sc)
 	if err != nil {
 		return err
