@@ -44,10 +44,10 @@ type claimer struct {
 	listening bool
 
 	arrivals arrivals
-	idle     idle   // the claimer's goroutine only
-	window   int    // how many items to pick from; the claimer's goroutine only
-	misses   int    // claims in a row that got nothing
-	head     string // up to which key lookNear reads; the claimer's goroutine only
+	idle     idle  // the claimer's goroutine only
+	window   int   // how many items to pick from; the claimer's goroutine only
+	misses   int   // claims in a row that got nothing
+	near     reach // of lookNear; the claimer's goroutine only
 }
 
 func (c *claimer) init(q *Queue) {

@@ -22,6 +22,7 @@ type view struct {
 	vested []*picked // later items whose time has come: visible, too
 	all    bool      // these are all
 	crowd  bool      // there may be more that have vested
+	later  string    // the end of the later items that were read; "" if these were few
 	next   time.Time
 	paused bool
 	taken  int
@@ -31,34 +32,59 @@ type view struct {
 // headItems is how many items the head has that the end of the last read remembers.
 const headItems = 64
 
-// lookNear is look, and reads no further than the end of an earlier read while that has
-// enough items. etcd counts all keys of a range, also of one that it returns a part of: in a
-// deep queue nearly all of its work would be to count. end is "" if it is not known.
-func (q *Queue) lookNear(ctx context.Context, n int, end *string) (view, error) {
-	if *end != "" {
-		v, err := q.look(ctx, n, *end)
-		if err != nil || len(v.ready) >= n {
-			v.all = false
+// reach is up to which key the visible items are read, and the later ones: "" is all. etcd
+// counts all keys of a range, also of one that it returns a part of: in a deep queue nearly
+// all of its work would be to count. So reads go no further than an earlier one went, while
+// that is far enough.
+type reach struct{ ready, later string }
+
+// lookNear is look up to where an earlier call went, or as far as is needed.
+func (q *Queue) lookNear(ctx context.Context, n int, near *reach) (view, error) {
+	for {
+		most := n
+		if near.ready == "" {
+			most = max(n, headItems)
+		}
+		v, err := q.look(ctx, most, *near)
+		if err != nil {
 			return v, err
 		}
+		short := *near
+		if len(v.ready) < n {
+			short.ready = ""
+		}
+		if !v.crowd && v.next.IsZero() {
+			short.later = ""
+		}
+		if short != *near {
+			*near = short
+			continue
+		}
+		near.later = cmp.Or(near.later, v.later)
+		v.all = v.all && near.ready == ""
+		if near.ready == "" && !v.all && len(v.ready) > n {
+			near.ready = endOf(v.ready)
+		}
+		if len(v.ready) > n {
+			v.ready, v.all = v.ready[:n], false
+		}
+		return v, nil
 	}
-	v, err := q.look(ctx, max(n, headItems), "")
-	*end = ""
-	if err == nil && !v.all && len(v.ready) > n {
-		*end = string(v.ready[len(v.ready)-1].kv.Key) + "\x00"
-	}
-	if len(v.ready) > n {
-		v.ready, v.all = v.ready[:n], false
-	}
-	return v, err
 }
 
-// look reads the head of the queue, up to end if that is not "", in one request.
-func (q *Queue) look(ctx context.Context, n int, end string) (v view, err error) {
+// endOf is the end of the range that these items end.
+func endOf(items []*picked) string { return string(items[len(items)-1].kv.Key) + "\x00" }
+
+// upTo reads the first n keys below a prefix, up to end if that is not "".
+func upTo(prefix, end string, n int) clientv3.Op {
+	return clientv3.OpGet(prefix, clientv3.WithRange(cmp.Or(end, clientv3.GetPrefixRangeEnd(prefix))), clientv3.WithLimit(int64(n)))
+}
+
+// look reads the head of the queue in one request.
+func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error) {
 	now := time.Now()
 	ops := []clientv3.Op{
-		clientv3.OpGet(q.keys.ready(), clientv3.WithRange(cmp.Or(end, clientv3.GetPrefixRangeEnd(q.keys.ready()))), clientv3.WithLimit(int64(n))),
-		clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithLimit(itemsPerRequest)),
+		upTo(q.keys.ready(), near.ready, n), upTo(q.keys.later(), near.later, itemsPerRequest),
 		clientv3.OpGet(q.keys.paused(), clientv3.WithCountOnly()),
 		clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
 	}
@@ -76,6 +102,9 @@ func (q *Queue) look(ctx context.Context, n int, end string) (v view, err error)
 	later, _, err := q.readable(ctx, q.keys.later(), itemsPerRequest, resp.Responses[1].GetResponseRange())
 	if err != nil {
 		return v, err
+	}
+	if len(later) == itemsPerRequest {
+		v.later = endOf(later)
 	}
 	v.vested, v.next = q.vested(later, now)
 	v.crowd = len(v.vested) == itemsPerRequest

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
@@ -70,6 +72,67 @@ func TestHeadOfADeepQueue(t *testing.T) {
 		w.want(n, len(items))
 		if whole > 80 { // the last 64 items are read whole each time
 			w.Errorf("the whole queue was read %d times", whole)
+		}
+	})
+}
+
+// So it is with items that have not vested, for those who claim and for the keeper: what
+// they say of the next one stays exact.
+func TestHeadOfManyLaterItems(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{Name: "later"})
+		other := w.queue(queue.Config{Name: "later"})
+		begin := time.Now()
+		var items []queue.Item
+		for i := 2; i <= 301; i++ {
+			items = append(items, queue.NewItem(nil, queue.ID(fmt.Sprint(i)), queue.At(begin.Add(time.Duration(i)*sec))))
+		}
+		_, err := q.EnqueueAll(w.Context(), items)
+		w.ok(err)
+
+		var whole atomic.Int64
+		host.Inject(claimtest.Fault{Times: -1, Saw: func(req any) {
+			r, ok := req.(*pb.TxnRequest)
+			if !ok {
+				return
+			}
+			for _, op := range r.Success {
+				if g := op.GetRequestRange(); g != nil && g.Limit > 1 && strings.HasSuffix(string(g.Key), "/index/later/") && strings.HasSuffix(string(g.RangeEnd), "/index/later0") {
+					whole.Add(1)
+				}
+			}
+		}})
+		next := func() time.Duration {
+			b, err := q.TryClaim(w.Context(), 1)
+			w.ok(err)
+			for _, l := range b.Leases {
+				w.ok(l.Complete(w.Context()))
+			}
+			if b.Next.IsZero() {
+				return 0
+			}
+			return b.Next.Sub(begin)
+		}
+		for i := 2; i <= 301; i++ {
+			w.want(next(), time.Duration(i)*sec)
+			switch i % 50 {
+			case 10: // one that vests before all others
+				_, err := other.Enqueue(w.Context(), queue.NewItem(nil, queue.ID(fmt.Sprint("sooner", i)), queue.At(begin.Add(time.Duration(i)*sec-sec/2))))
+				w.ok(err)
+				w.want(next(), time.Duration(i)*sec-sec/2)
+			case 20: // the next one is gone
+				w.ok(other.Cancel(w.Context(), fmt.Sprint(i)))
+				if i < 301 {
+					w.want(next(), time.Duration(i+1)*sec)
+				}
+			}
+			time.Sleep(time.Until(begin.Add(time.Duration(i)*sec + sec/4)))
+			next()
+		}
+		w.want(next(), time.Duration(0))
+		if n := whole.Load(); n > 250 { // the last 63 are read whole each time, by both
+			w.Errorf("all later items were read %d times", n)
 		}
 	})
 }

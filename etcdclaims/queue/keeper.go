@@ -108,10 +108,11 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 // vest moves items to the visible ones as their time comes, until ctx ends. Claimers
 // leave that to the keeper for vestGrace.
 func (q *Queue) vest(ctx context.Context) {
+	near := "" // as of reach
 	for try := 0; ctx.Err() == nil; {
 		wait := q.cfg.TTL / 3
 		q.vests.Store(math.MaxInt64) // what is put from now on may not be in what is read
-		next, err := q.vestNow(ctx)
+		next, err := q.vestNow(ctx, &near)
 		switch {
 		case err != nil:
 			wait = retry.Delay(try)
@@ -135,10 +136,10 @@ func (q *Queue) vest(ctx context.Context) {
 
 // vestNow moves the items that have vested, and returns when the next one does. It can
 // be repeated after an unknown outcome: an item is moved only from where it was read.
-func (q *Queue) vestNow(ctx context.Context) (next time.Time, err error) {
+func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err error) {
 	for {
 		now := time.Now()
-		resp, err := q.read(ctx, clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithLimit(itemsPerRequest)))
+		resp, err := q.read(ctx, upTo(q.keys.later(), *near, itemsPerRequest))
 		if err != nil {
 			return next, err
 		}
@@ -147,6 +148,13 @@ func (q *Queue) vestNow(ctx context.Context) (next time.Time, err error) {
 			return next, err
 		}
 		vested, next := q.vested(later, now)
+		switch {
+		case *near == "" && len(later) == itemsPerRequest:
+			*near = endOf(later)
+		case *near != "" && len(vested) == 0 && next.IsZero():
+			*near = ""
+			continue
+		}
 		if len(vested) == 0 {
 			return next, nil
 		}

@@ -75,7 +75,7 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 	q := c.q
 	for try := 0; ; {
 		c.arrivals.beginRead()
-		if v, err = q.lookNear(q.ctx, n, &c.head); err != nil {
+		if v, err = q.lookNear(q.ctx, n, &c.near); err != nil {
 			c.arrivals.failRead()
 			return v, err
 		}
