@@ -22,6 +22,9 @@
 //	-only      a regular expression: only what matches it is measured, of names
 //	           such as "cycles/64 goroutines/etcdclaims"; references are measured with it
 //	-svg       write a chart of it to that file too
+//	-json      keep the run in that file, as JSON
+//	-against   a file that -json wrote: say at the end which rows of this SDK have fallen by
+//	           more than 5 % since then, by their ratios if they have any
 //	-dir       where servers keep their data: on the disk that is of interest
 //	           (the directory for temporary files)
 //
@@ -61,6 +64,8 @@ type options struct {
 	rounds int
 	only   *regexp.Regexp
 	svg    string
+	json   string
+	before string // -against
 	dir    string
 
 	warmUp time.Duration // before each measurement
@@ -88,6 +93,13 @@ func main() {
 	// that was left.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	context.AfterFunc(ctx, stop) // the second one kills
+	if order := os.Getenv(holdVariable); order != "" {
+		if err := hold(ctx, order, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintf(os.Stderr, "compare: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
@@ -107,6 +119,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 0, "how often each row is measured (default 5, with -quick 3)")
 	flags.StringVar(&only, "only", "", "measure only what matches the regular `expression`: names such as cycles/64 goroutines/etcdclaims")
 	flags.StringVar(&o.svg, "svg", "", "write a chart to the `file` too")
+	flags.StringVar(&o.json, "json", "", "keep the run in the `file`, as JSON")
+	flags.StringVar(&o.before, "against", "", "say what has fallen by more than 5 % since the run that -json kept in the `file`")
 	flags.StringVar(&o.dir, "dir", "", "where servers keep their data (default the directory for temporary files)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -162,7 +176,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // workloads are all there are, in the order in which they are measured.
 func workloads(o options) []workload {
-	return []workload{cycles(o), batches(o), spread(o), handOvers(o), slots(o), readers(o), holding(o), waiting(o), depths(o), groups(o), wakeUps(), queues(o), pickUps(o)}
+	return []workload{cycles(o), batches(o), spread(o), handOvers(o), slots(o), readers(o), holding(o), waiting(o), depths(o), groups(o), wakeUps(), failOvers(o), queues(o), pickUps(o)}
 }
 
 // compare measures the workloads, as far as they are asked for, and prints each
@@ -171,6 +185,12 @@ func compare(ctx context.Context, o options, all []workload, stdout, stderr io.W
 	all = chosen(all, o.only)
 	if len(all) == 0 {
 		return errors.New("nothing matches -only")
+	}
+	var before kept
+	if o.before != "" {
+		if before, err = readKept(o.before); err != nil {
+			return err
+		}
 	}
 	st, err := newStage(o, stderr)
 	if err != nil {
@@ -197,6 +217,16 @@ func compare(ctx context.Context, o options, all []workload, stdout, stderr io.W
 	}
 	if o.svg != "" {
 		if err := os.WriteFile(o.svg, chart(results, m), 0o644); err != nil {
+			return err
+		}
+	}
+	if o.json != "" {
+		if err := keep(o, m, results).write(o.json); err != nil {
+			return err
+		}
+	}
+	if o.before != "" {
+		if err := printFallen(stdout, o.before, before, o, m, results); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,13 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(holdVariable) != "" {
+		main()
+		return
+	}
+	testetcd.Main(m)
+}
 
 // tiny is everything there is, with so little of each that it says nothing.
 func tiny(t *testing.T) options {
@@ -27,7 +33,7 @@ func tiny(t *testing.T) options {
 	}
 	only := `^(cycles/1 |batch/1000|hand-over/2 |holding)`
 	if testetcd.Long() {
-		only = `^(cycles/(1|16) |batch/1000|hand-over/2 |slots/16 |readers/16 |holding|group|wake-up)`
+		only = `^(cycles/(1|16) |batch/1000|hand-over/2 |slots/16 |readers/16 |holding|group|wake-up|fail-over/1 of)`
 	}
 	o, err := parse([]string{"-quick", "-rounds", "1", "-only", only}, io.Discard)
 	if err != nil {
@@ -54,7 +60,7 @@ func TestCompare(t *testing.T) {
 		t.Skip("starts servers")
 	}
 	o := tiny(t)
-	o.svg = filepath.Join(t.TempDir(), "chart.svg")
+	o.svg, o.json = filepath.Join(t.TempDir(), "chart.svg"), filepath.Join(t.TempDir(), "run.json")
 	var stdout, stderr bytes.Buffer
 	if err := compare(t.Context(), o, workloads(o), &stdout, &stderr); err != nil {
 		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
@@ -81,6 +87,9 @@ func TestCompare(t *testing.T) {
 		t.Logf("%s", &stdout)
 	}
 	nothingLeft(t, o.dir)
+	if k, err := readKept(o.json); err != nil || len(k.Rows) < 10 {
+		t.Errorf("kept are %+v, %v", k, err)
+	}
 
 	svg, err := os.ReadFile(o.svg)
 	if err != nil {
