@@ -136,20 +136,17 @@ func (c *campaign) show(ctx context.Context) (stop func()) {
 func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string) {
 	c.shop.rest()
 	bound := leaderBound(c.o.ttl) + settling
-	left := map[string]bool{fencedSetKey: true, plainSetKey: true}
-	for i := range c.o.keys {
-		left[keyName(i)] = true
-	}
+	left := c.wanted()
 	for len(left) > 0 && time.Since(healed) < bound {
-		for key := range left {
-			if c.observer.begunSince(key, healed) {
-				delete(left, key)
+		for name, begun := range left {
+			if c.observer.begunSince(healed, begun) {
+				delete(left, name)
 			}
 		}
 		retry.Sleep(ctx, 20*time.Millisecond)
 	}
-	for key := range left {
-		stuck = append(stuck, fmt.Sprintf("%s: no new owner %v after all was healed", key, bound))
+	for name := range left {
+		stuck = append(stuck, fmt.Sprintf("%s: no new owner %v after all was healed", name, bound))
 	}
 	const slack = 20 * time.Second
 	for open := -1; open != 0 && time.Since(healed) < bound+slack; retry.Sleep(ctx, 100*time.Millisecond) {
@@ -163,6 +160,34 @@ func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string)
 		}
 	}
 	return stuck
+}
+
+// wanted returns the terms that many callers want at any time, each by what it is called.
+func (c *campaign) wanted() map[string]func(key string, t *term) bool {
+	on := func(whole string) func(string, *term) bool {
+		return func(key string, _ *term) bool { return key == whole }
+	}
+	all := map[string]func(key string, t *term) bool{
+		fencedSetKey: on(fencedSetKey),
+		plainSetKey:  on(plainSetKey),
+		"a slot of " + slotsKey: func(key string, _ *term) bool {
+			whole, ok := slotOwner(key)
+			return ok && whole == slotsKey
+		},
+		"several slots of " + weightedKey: func(_ string, t *term) bool { return t.weight > 1 },
+		"a reader": func(key string, _ *term) bool {
+			_, ok := sharedOwner(key)
+			return ok
+		},
+		"a writer": func(key string, t *term) bool { return mayBeShared(key) && t.kind == "" },
+	}
+	for i := range sharedKeys {
+		all[sharedName(i)] = on(sharedName(i))
+	}
+	for i := range c.o.keys {
+		all[keyName(i)] = on(keyName(i))
+	}
+	return all
 }
 
 // conclude gathers the evidence, judges and prints.

@@ -184,7 +184,9 @@ func (n *nemesis) deleteClaim() plannedFault {
 	key := n.ownedKey()
 	return plannedFault{kind: deleteClaim, note: key, begin: func(ctx context.Context) error {
 		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
-			_, err := c.Delete(ctx, ownPrefix+key)
+			// The judge has to know of it, whatever becomes of the reply.
+			mark := fmt.Sprintf("%s%s/%d", takenPrefix, key, time.Now().UnixNano())
+			_, err := c.Txn(ctx).Then(clientv3.OpDelete(ownPrefix+key), clientv3.OpPut(mark, "")).Commit()
 			return err
 		})
 	}}
@@ -193,10 +195,13 @@ func (n *nemesis) deleteClaim() plannedFault {
 func (n *nemesis) revokeLease() plannedFault {
 	key := n.ownedKey()
 	owner := n.observer.owner(key)
+	if owner == "" { // a record that is on no lease
+		return n.deleteClaim()
+	}
 	return plannedFault{kind: revokeLease, worker: owner, note: "of " + key, begin: func(ctx context.Context) error {
 		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			resp, err := c.Get(ctx, ownPrefix+key)
-			if err != nil || len(resp.Kvs) == 0 || ownerOf(resp.Kvs[0].Value) != owner {
+			if err != nil || len(resp.Kvs) == 0 || holderOf(resp.Kvs[0].Value).Owner != owner {
 				return errors.Join(err, errors.New("the owner is another already"))
 			}
 			_, err = c.Revoke(ctx, clientv3.LeaseID(resp.Kvs[0].Lease))

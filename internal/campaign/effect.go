@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/fencing"
 )
 
 // Where things stand in etcd, outside of the claims' own prefix.
@@ -16,6 +17,7 @@ const (
 	effectPrefix = "/campaign/effect/" // <key>/<id of the effect>
 	openPrefix   = "/campaign/open/"   // <item>: submitted and not yet done
 	donePrefix   = "/campaign/done/"   // <item>: put by whoever completes it
+	takenPrefix  = "/campaign/taken/"  // <key>/<when>: put when the nemesis deletes the key
 	fencedSet    = "/campaign/set/fenced"
 	plainSet     = "/campaign/set/plain"
 )
@@ -27,20 +29,32 @@ type effectValue struct {
 	Worker string `json:"worker"`
 }
 
+// A holding is a claim as the judges know it.
+type holding struct {
+	*etcdclaims.Claim
+	token  fencing.Token // of a shared claim: of its own key, see sharedToken
+	files  []string      // in which it has sections, see openSections
+	manual bool
+}
+
+func holdingOf(claim *etcdclaims.Claim, manual bool) holding {
+	return holding{Claim: claim, token: claim.Token(), files: []string{claim.Key()}, manual: manual}
+}
+
 // putEffect is the operation that an effect consists of. Each has a key of its
 // own, so that etcd's revisions tell in which order effects were accepted, and
 // its version whether one was carried out twice.
-func (w *worker) putEffect(id, kind string, claim *etcdclaims.Claim) clientv3.Op {
-	value, err := json.Marshal(effectValue{Fence: claim.Fence(), Kind: kind, Worker: w.Name})
+func (w *worker) putEffect(id, kind string, token fencing.Token) clientv3.Op {
+	value, err := json.Marshal(effectValue{Fence: token.Fence, Kind: kind, Worker: w.Name})
 	if err != nil {
 		panic(err) // of strings and a number
 	}
-	return clientv3.OpPut(effectPrefix+claim.Key()+"/"+id, string(value))
+	return clientv3.OpPut(effectPrefix+token.Key+"/"+id, string(value))
 }
 
 // intend writes down that an effect is about to be sent.
-func (w *worker) intend(kind string, claim *etcdclaims.Claim) entry {
-	e := entry{Op: opIntent, ID: w.journal.id(), Kind: kind, Key: claim.Key(), Fence: claim.Fence()}
+func (w *worker) intend(kind string, token fencing.Token) entry {
+	e := entry{Op: opIntent, ID: w.journal.id(), Kind: kind, Key: token.Key, Fence: token.Fence}
 	w.journal.write(e)
 	return e
 }
@@ -66,13 +80,13 @@ func (w *worker) conclude(e entry, rev int64, err error) {
 }
 
 // effect has one effect on etcd under the fence of the claim.
-func (w *worker) effect(ctx context.Context, kind string, claim *etcdclaims.Claim) {
+func (w *worker) effect(ctx context.Context, kind string, h holding) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	e := w.intend(kind, claim)
-	put := w.putEffect(e.ID, kind, claim)
+	e := w.intend(kind, h.token)
+	put := w.putEffect(e.ID, kind, h.token)
 	if kind == kindTxn {
-		resp, err := claim.Txn(ctx).Then(put).Commit()
+		resp, err := h.Txn(ctx).Then(put).Commit()
 		if err != nil {
 			w.conclude(e, 0, err)
 			return
@@ -84,7 +98,7 @@ func (w *worker) effect(ctx context.Context, kind string, claim *etcdclaims.Clai
 	// second must find the effect of the first.
 	name := string(put.KeyBytes())
 	resp, err := w.etcd.Txn(ctx).
-		If(append(claim.Held(), clientv3.Compare(clientv3.CreateRevision(name), "=", 0))...).
+		If(append(h.Held(), clientv3.Compare(clientv3.CreateRevision(name), "=", 0))...).
 		Then(put).
 		Else(clientv3.OpGet(name)).
 		Commit()

@@ -67,11 +67,11 @@ func (w *worker) endItem(ctx context.Context, work *etcdclaims.Work, item string
 	var e entry
 	var err error
 	if fail {
-		e = w.intend(kindFail, work.Claim)
-		_, err = work.Fail(ctx, etcdclaims.RetryAfter(errOnPurpose, 300*time.Millisecond), w.putEffect(e.ID, kindFail, work.Claim))
+		e = w.intend(kindFail, work.Token())
+		_, err = work.Fail(ctx, etcdclaims.RetryAfter(errOnPurpose, 300*time.Millisecond), w.putEffect(e.ID, kindFail, work.Token()))
 	} else {
-		e = w.intend(kindComplete, work.Claim)
-		err = work.Complete(ctx, w.putEffect(e.ID, kindComplete, work.Claim),
+		e = w.intend(kindComplete, work.Token())
+		err = work.Complete(ctx, w.putEffect(e.ID, kindComplete, work.Token()),
 			clientv3.OpPut(donePrefix+item, w.Name), clientv3.OpDelete(openPrefix+item))
 	}
 	w.conclude(e, 0, err)

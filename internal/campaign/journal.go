@@ -20,7 +20,8 @@ const (
 	opUnknown  = "unknown"
 	opFailed   = "failed" // another error that says that nothing was carried out
 	opTookOver = "took over"
-	opOdd      = "odd" // an error that nothing accounts for
+	opGranted  = "granted" // slots, or a claim that is shared
+	opOdd      = "odd"     // an error that nothing accounts for
 )
 
 // Kinds of effects.
@@ -42,7 +43,9 @@ type entry struct {
 	Kind  string `json:"kind,omitempty"`
 	Key   string `json:"key,omitempty"`
 	Fence int64  `json:"fence,omitempty"`
-	Rev   int64  `json:"rev,omitempty"` // of an effect that was carried out, if the reply tells
+	Rev   int64  `json:"rev,omitempty"`  // of an effect that was carried out, if the reply tells
+	Gate  int64  `json:"gate,omitempty"` // the fence of a shared claim as a gate sees it
+	Want  int    `json:"want,omitempty"` // how many slots were asked for
 	Note  string `json:"note,omitempty"`
 }
 

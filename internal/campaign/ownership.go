@@ -24,7 +24,10 @@ const (
 
 // A term is one put of own/<key>, and what became of it.
 type term struct {
-	owner  string // name of the worker
+	owner  string // name of the worker; empty for a record that is no claim
+	claim  string // its id
+	kind   string // empty for a claim
+	weight int    // how many slots the claim has, or 0
 	fence  int64  // revision of the put: no epoch is ever raised here
 	begun  time.Time
 	end    int64 // revision at which it was deleted or overwritten, 0 while it is not
@@ -36,6 +39,8 @@ type term struct {
 // held that was got by it.
 type place struct {
 	owner    string
+	shared   bool      // it waits to share the key
+	weight   int       // how many slots it waits for
 	from, to time.Time // to is zero while it stands
 }
 
@@ -113,7 +118,8 @@ func (h *ownership) take(now time.Time, ev event, lapsed bool) {
 			last.end, last.ended, last.lapsed = ev.rev, now, lapsed
 		}
 		if !ev.deleted {
-			h.terms[key] = append(h.terms[key], &term{owner: ownerOf(ev.value), fence: ev.rev, begun: now})
+			v := holderOf(ev.value)
+			h.terms[key] = append(h.terms[key], &term{owner: v.Owner, claim: v.Claim, kind: v.Kind, weight: v.Weight, fence: ev.rev, begun: now})
 		}
 		return
 	}
@@ -127,18 +133,24 @@ func (h *ownership) take(now time.Time, ev event, lapsed bool) {
 		p.to = now
 		delete(h.standing, ev.key)
 	case !ev.deleted && p == nil: // puts after the first tell the worker that it was handed the key
-		of, _, _ := strings.Cut(rest, "/")
-		p = &place{owner: ownerOf(ev.value), from: now}
+		of, name, _ := strings.Cut(rest, "/")
+		v := holderOf(ev.value)
+		p = &place{owner: v.Owner, shared: strings.HasPrefix(name, "~"), weight: v.Weight, from: now}
 		h.standing[ev.key], h.places[of] = p, append(h.places[of], p)
 	}
 }
 
-func ownerOf(value []byte) string {
-	var holder struct{ Owner string }
-	if err := json.Unmarshal(value, &holder); err != nil {
-		return ""
+// holder is what is read of the value of a claim, or of a place in line.
+type holder struct {
+	Claim, Owner, Kind string
+	Weight             int
+}
+
+func holderOf(value []byte) (h holder) {
+	if err := json.Unmarshal(value, &h); err != nil {
+		return holder{}
 	}
-	return holder.Owner
+	return h
 }
 
 // last returns the youngest term of a key.
@@ -209,12 +221,21 @@ func (h *ownership) owner(key string) string {
 	return ""
 }
 
-// begunSince reports whether a term of the key has begun after a time.
-func (h *ownership) begunSince(key string, since time.Time) bool {
+// begunSince reports whether one of the terms that are asked for has begun after a time.
+func (h *ownership) begunSince(since time.Time, asked func(key string, t *term) bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	last := h.last(key)
-	return last != nil && last.begun.After(since)
+	for key, terms := range h.terms {
+		for _, t := range slices.Backward(terms) {
+			if !t.begun.After(since) {
+				break
+			}
+			if asked(key, t) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // count returns how many terms there were, and how many of them began after the

@@ -30,6 +30,9 @@ func (r *report) print(out io.Writer) error {
 	}
 	fmt.Fprintln(table)
 	row("terms", r.terms, "on %d take-overs after a lease had lapsed", r.takeOvers)
+	row("  of slots", v.slots.terms, "%d handed over, %d ended with a lease; %d terms of %d claims that have several", v.slots.handedOver, v.slots.lapsed, v.heavySlots, v.heavyClaims)
+	row("  of readers", v.readers.terms, "shared the key %d times, %d ended with a lease", v.records, v.readers.lapsed)
+	row("  of writers", v.writers.terms, "%d right after readers, %d handed over by writers, %d ended with a lease", v.afterReaders, v.writers.handedOver, v.writers.lapsed)
 	row("effects in etcd", v.effects, "%d effects and elements acknowledged to workers", v.acknowledged)
 	row("items submitted", v.items, "%d taken over from workers that were gone", v.tookOver)
 	row("items enqueued", v.queued, "%d claims acknowledged, %d of them of an item that was claimed before", v.claimed, v.claimedAgain)
@@ -49,6 +52,17 @@ func (r *report) print(out io.Writer) error {
 	r.pickupRow(row, "pick-up, nothing else wrong", nothingElse, "bound "+plainBound(r.ttl).String())
 	r.pickupRow(row, "pick-up, leader lost meanwhile", leaderLost, "bound "+leaderBound(r.ttl).String())
 	r.pickupRow(row, "pick-up, waiters or majority disturbed", disturbed, "bound "+leaderBound(r.ttl).String()+" after that is over")
+	ofSlots, ofReaders, ofWriters := 0, 0, 0
+	for _, p := range r.pickups {
+		if _, ok := slotOwner(p.key); ok {
+			ofSlots++
+		} else if _, ok := sharedOwner(p.key); ok {
+			ofReaders++
+		} else if mayBeShared(p.key) {
+			ofWriters++
+		}
+	}
+	row("  of slots among these", ofSlots, "%d of readers, %d of writers", ofReaders, ofWriters)
 	row("unfenced overlaps", v.overlaps, "of %d sections, still under way when another owner's began; %d lines written after that, past Check", v.sections, v.lateLines)
 	row("stale effects refused", v.refused, "%d of them by etcd alone; %d failed otherwise", v.refusedRaw, v.failed)
 	row("unknown outcomes", v.unknown+v.cut, "%d reported, %d of workers killed before the reply", v.unknown, v.cut)

@@ -74,7 +74,7 @@ func (w *worker) addElement(ctx context.Context, r *rand.Rand, key, set, kind st
 		// Not the claim's context: a scenario that stops in time would show
 		// nothing.
 		retry.Sleep(ctx, between(r, 0, thinking))
-		e := w.intend(kind, claim)
+		e := w.intend(kind, claim.Token())
 		writing, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
 		rev, err := write(writing, claim, clientv3.OpPut(set, strings.Join(append(elements, e.ID), " ")))

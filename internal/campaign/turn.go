@@ -25,7 +25,7 @@ func (w *worker) takeTurn(ctx context.Context, r *rand.Rand) error {
 		if r.IntN(20) == 0 {
 			ctx = context.WithoutCancel(ctx) // does not stop when it is told to
 		}
-		return w.term(ctx, r, claim, false)
+		return w.term(ctx, r, holdingOf(claim, false))
 	}
 	var claim *etcdclaims.Claim
 	var err error
@@ -46,28 +46,34 @@ func (w *worker) takeTurn(ctx context.Context, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	err = w.term(claim.Context(), r, claim, manual)
-	// Giving up has a time of its own: the term's may be over.
-	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	w.note(claim.Release(giving))
-	if r.IntN(4) == 0 {
-		w.effect(ctx, kindLate, claim)
-	}
+	h := holdingOf(claim, manual)
+	err = w.term(claim.Context(), r, h)
+	w.giveUp(ctx, r, h)
 	return err
 }
 
+// giveUp releases the claim, and sometimes has one more effect, which must be refused.
+func (w *worker) giveUp(ctx context.Context, r *rand.Rand, h holding) {
+	// Giving up has a time of its own: the term's may be over.
+	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	w.note(h.Release(giving))
+	if r.IntN(4) == 0 {
+		w.effect(ctx, kindLate, h)
+	}
+}
+
 // term is what a worker does while it owns a key.
-func (w *worker) term(ctx context.Context, r *rand.Rand, claim *etcdclaims.Claim, manual bool) error {
-	if err := claim.Check(); err != nil {
+func (w *worker) term(ctx context.Context, r *rand.Rand, h holding) error {
+	if err := h.Check(); err != nil {
 		return err
 	}
-	s, err := openSection(w.Dir, claim.Key(), w.Name, w.journal.id(), claim.Fence())
+	s, err := w.openSections(h)
+	defer func() { w.note(s.close()) }()
 	if err != nil {
 		return err
 	}
-	defer func() { w.note(s.close()) }()
-	if err := claim.Check(); err != nil { // opening a file takes its time
+	if err := h.Check(); err != nil { // opening a file takes its time
 		return err
 	}
 	if err := s.line("begin"); err != nil {
@@ -75,12 +81,12 @@ func (w *worker) term(ctx context.Context, r *rand.Rand, claim *etcdclaims.Claim
 	}
 	for range 1 + r.IntN(3) {
 		retry.Sleep(ctx, between(r, 20*time.Millisecond, 250*time.Millisecond))
-		if manual {
+		if h.manual {
 			renewing, cancel := context.WithTimeout(ctx, callTimeout)
-			w.note(claim.Renew(renewing))
+			w.note(h.Renew(renewing))
 			cancel()
 		}
-		if ctx.Err() == nil && claim.Check() == nil {
+		if ctx.Err() == nil && h.Check() == nil {
 			if err := s.line("write"); err != nil {
 				return err
 			}
@@ -88,13 +94,13 @@ func (w *worker) term(ctx context.Context, r *rand.Rand, claim *etcdclaims.Claim
 			if r.IntN(2) == 0 {
 				kind = kindHeld
 			}
-			w.effect(ctx, kind, claim)
+			w.effect(ctx, kind, h)
 			continue
 		}
 		// Whoever believes its clock stops here. Whether the fence alone is
 		// enough is what is to be shown, so write all the same.
-		w.effect(ctx, kindLate, claim)
-		return claim.Err()
+		w.effect(ctx, kindLate, h)
+		return h.Err()
 	}
 	return nil
 }

@@ -34,7 +34,13 @@ type verdict struct {
 	plainUnknown        int
 	overlaps, lateLines int
 	sections            int
-	unwitnessed         int // effects whose owner could not be looked up, in gaps of the observer
+	slots               tally
+	heavySlots          int   // of these terms, by claims of several slots
+	heavyClaims         int   // as granted to workers
+	readers, writers    tally // of the shared key
+	records             int   // times that it began to be shared
+	afterReaders        int   // writers that came when it ended to be
+	unwitnessed         int   // effects whose owner could not be looked up, in gaps of the observer
 
 	stale    []string // accepted though another owned the key, or nobody
 	answers  []string // acknowledged and lost, refused and carried out, or carried out twice
@@ -63,6 +69,7 @@ func judge(ev *evidence) *verdict {
 		case opOdd:
 			v.odd = append(v.odd, e.Note)
 		case opEnqueued, opClaimed, opCompleted, opMaybeDone: // see judgeQueue
+		case opGranted: // see judgeSlots and judgeShared
 		default:
 			outcomes[e.ID] = e
 		}
@@ -81,6 +88,8 @@ func judge(ev *evidence) *verdict {
 	v.judgeOutcomes(intents, outcomes, there)
 	v.judgeItems(ev, outcomes)
 	v.judgeQueue(ev)
+	v.judgeSlots(ev)
+	v.judgeShared(ev)
 	for _, lines := range ev.sections {
 		for _, l := range lines {
 			if l.word == "begin" {
@@ -120,32 +129,49 @@ func (v *verdict) judgeEffects(ev *evidence, intents map[string]entry) {
 	}
 }
 
+// A step is one thing that etcd carried out.
+type step struct {
+	rev    int64
+	rank   int // at one revision effects come first, then the end of their term, then the next term
+	record func(*history.History)
+}
+
+// steps returns how the term began and ended, in the history of a key.
+func (t *term) steps(key string, end int64) []step {
+	token := fencing.Token{Key: key, Fence: t.fence}
+	who := cmp.Or(t.owner, t.kind, "a record")
+	all := []step{{t.fence, 2, func(h *history.History) { h.Acquire(who, key).Granted(t.fence) }}}
+	if end > 0 {
+		all = append(all, step{end, 1, func(h *history.History) { h.Release(who, token).Done() }})
+	}
+	return all
+}
+
 // byRevision returns what etcd carried out, in the order of its revisions: terms and
 // effects. Effects of terms that the observer cannot have seen are left out.
 func (v *verdict) byRevision(ev *evidence) *history.History {
-	type step struct {
-		rev    int64
-		rank   int // at one revision effects come first, then the end of their term, then the next term
-		record func(*history.History)
-	}
-	var steps []step
+	steps := ev.besideReaders()
 	for key, terms := range ev.terms {
 		for _, t := range terms {
-			token := fencing.Token{Key: key, Fence: t.fence}
-			steps = append(steps, step{t.fence, 2, func(h *history.History) { h.Acquire(t.owner, key).Granted(t.fence) }})
-			if t.end > 0 {
-				steps = append(steps, step{t.end, 1, func(h *history.History) { h.Release(t.owner, token).Done() }})
-			}
+			steps = append(steps, t.steps(key, cmp.Or(ev.lostWithRecord(key, t), t.end))...)
 		}
 	}
+	gates := ev.gates()
 	for _, e := range ev.effects {
 		if v.unseen(ev, e) {
 			v.unwitnessed++
 			continue
 		}
+		token := fencing.Token{Key: e.key, Fence: e.fence}
+		tokens := []fencing.Token{token}
+		if seen, ok := gates[token]; ok && !ev.inGap(seen.Fence) {
+			tokens = append(tokens, seen)
+		}
 		steps = append(steps, step{e.create, 0, func(h *history.History) {
 			h.Logf("effect %s at revision %d", e.id, e.create)
-			h.Effect(e.id, fencing.Token{Key: e.key, Fence: e.fence}).Done()
+			for _, token := range tokens {
+				h.Effect(e.id, token).Done()
+			}
 		}})
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Or(cmp.Compare(a.rev, b.rev), cmp.Compare(a.rank, b.rank)) })
@@ -159,10 +185,7 @@ func (v *verdict) byRevision(ev *evidence) *history.History {
 // unseen reports whether the term of an effect began in a gap of the observer, and
 // was over before its end.
 func (v *verdict) unseen(ev *evidence, e effect) bool {
-	if slices.ContainsFunc(ev.terms[e.key], func(t *term) bool { return t.fence == e.fence }) {
-		return false
-	}
-	return slices.ContainsFunc(ev.gaps, func(gap [2]int64) bool { return gap[0] < e.fence && e.fence <= gap[1] })
+	return ev.term(e.key, e.fence) == nil && ev.inGap(e.fence)
 }
 
 // judgeOutcomes looks at what workers were told.

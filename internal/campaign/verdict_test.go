@@ -105,21 +105,26 @@ func TestVerdict(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ev := good()
 			tt.spoil(ev)
-			v := judge(ev)
-			got := map[string]int{}
-			for name, list := range map[string][]string{"stale": v.stale, "lost": v.lost, "doubled": v.doubled, "answers": v.answers, "unasked": v.unasked} {
-				if len(list) > 0 {
-					got[name] = len(list)
-				}
-			}
-			if !maps.Equal(got, tt.want) {
-				t.Errorf("got %v, want %v", got, tt.want)
-				t.Logf("%+v", v)
-			}
-			if v.held() != (len(tt.want) == 0) {
-				t.Errorf("held is %v", v.held())
-			}
+			checkVerdict(t, judge(ev), tt.want)
 		})
+	}
+}
+
+// checkVerdict compares how many findings there are of each sort.
+func checkVerdict(t *testing.T, v *verdict, want map[string]int) {
+	t.Helper()
+	got := map[string]int{}
+	for name, list := range map[string][]string{"stale": v.stale, "lost": v.lost, "doubled": v.doubled, "answers": v.answers, "unasked": v.unasked} {
+		if len(list) > 0 {
+			got[name] = len(list)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+		t.Logf("%+v", v)
+	}
+	if v.held() != (len(want) == 0) {
+		t.Errorf("held is %v", v.held())
 	}
 }
 

@@ -21,11 +21,13 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
-// How a worker spends its time: turns on shared keys, work items, and one lane
-// for each of the two sets.
+// How a worker spends its time: turns on keys, on slots, on a key with readers and writers,
+// work items, and one lane for each of the two sets.
 const (
-	keyLanes  = 3
-	itemLanes = 1
+	keyLanes    = 3
+	itemLanes   = 1
+	weightLanes = 2
+	sharedLanes = 2
 )
 
 // callTimeout bounds a worker's own requests, such as the effects. It is not
@@ -127,6 +129,13 @@ func (w *worker) work(ctx context.Context) {
 	}
 	for range itemLanes {
 		lane(w.takeItem)
+	}
+	lane(w.takeSlot)
+	for range weightLanes {
+		lane(w.takeWeight)
+	}
+	for range sharedLanes {
+		lane(w.takeShared)
 	}
 	lane(w.produce)
 	for range 2 {
