@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -220,6 +221,7 @@ func TestSingletonFailsToGiveWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // Failed is called once the key is given away
 		if n := len(failed); n != 1 || !errors.Is(<-failed, broken) {
 			t.Errorf("told %d times, or of another error", n)
 		}
