@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -27,11 +26,11 @@ type attempt struct {
 	shared     *sharing // nil: it is exclusive; otherwise key is one of its own
 	s          *session
 	epoch      *txn.Epoch
-	since      clock.Reading
-	ttl        int64  // of the session's lease, in seconds
-	number     int    // of work
-	record     string // of work, as this attempt puts it
-	shelf      *shelf // that it puts the record on
+	since      time.Time // by the wall clock, for people
+	ttl        int64     // of the session's lease, in seconds
+	number     int       // of work
+	record     string    // of work, as this attempt puts it
+	shelf      *shelf    // that it puts the record on
 	opts       *acquireOptions
 	work       *workPlan  // nil for a claim without a record
 	supersedes *term      // the own term that it supersedes, or nil
@@ -57,7 +56,7 @@ type attempt struct {
 
 // newAttempt begins an attempt, which its caller ends with unregister.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
-	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Now(), opts: o, work: w, observer: o.observer, turnOver: func() {}}
+	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Time(), opts: o, work: w, observer: o.observer, turnOver: func() {}}
 	if o.slots != nil {
 		own := *o.slots
 		a.slots, a.key = &own, own.held()

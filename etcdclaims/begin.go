@@ -82,7 +82,7 @@ func (w *workPlan) note() string {
 func (w *workPlan) claimed(a *attempt) record {
 	r := record{
 		State: StateClaimed, Attempt: w.attempt(), Earlier: w.earlier(), Epoch: a.epoch.Value, Claim: a.id,
-		Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Begun: a.since.Time().UTC(), AtMostOnce: w.opts.atMostOnce,
+		Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Begun: a.since.UTC(), AtMostOnce: w.opts.atMostOnce,
 	}
 	if w.prev != nil {
 		r.Error, r.Stack = w.prev.Error, w.prev.Stack
@@ -138,7 +138,7 @@ func (c *Client) admitWork(ctx context.Context, key string, w *workPlan) error {
 			return &WorkError{Record: *w.prev}
 		}
 	case StateFailed:
-		if !again && w.prev.NotBefore.After(c.clock.Now().Time()) {
+		if !again && w.prev.NotBefore.After(c.clock.Time()) {
 			return &WorkError{Record: *w.prev}
 		}
 	case StateClaimed:
@@ -184,7 +184,7 @@ func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error
 // if the key is held again: then no attempt can succeed before it has read the record.
 func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) error {
 	dead := *w.prev
-	dead.State, dead.Ended, dead.Error, dead.Stack = StateDead, c.clock.Now().Time().UTC(), why, ""
+	dead.State, dead.Ended, dead.Error, dead.Stack = StateDead, c.clock.Time().UTC(), why, ""
 	shelf, err := c.records.get(ctx, 0)
 	if err != nil {
 		return err
@@ -292,7 +292,7 @@ func newWork(t *term, w *workPlan) *Work {
 	if t == nil {
 		return out
 	}
-	out.attempt, out.begun = t.attempt, t.since.Time().UTC()
+	out.attempt, out.begun = t.attempt, t.since.UTC()
 	if w.prev != nil {
 		out.previous = *w.prev
 		if w.orphan() {

@@ -242,9 +242,10 @@ func (s *session) within(ctx context.Context) (context.Context, context.CancelFu
 // request's own.
 var errDeadlinePassed = errtext.Namesake("the claim's deadline passed", context.DeadlineExceeded)
 
-// hurried is within if the deadline is near enough for one request to miss it.
+// hurried is within if the deadline is near enough for one request to miss it. After a sleep
+// of the machine it may not notice that: then the request has its own timeout alone.
 func (s *session) hurried(ctx context.Context) (context.Context, context.CancelFunc) {
-	if left, _ := s.left(); left < 2*s.c.store.timeout {
+	if g := s.lease.Load(); g.hard-g.t0.Awake() < 2*s.c.store.timeout {
 		return s.within(ctx)
 	}
 	return ctx, func() {}

@@ -67,7 +67,7 @@ func (c *Client) claimValue(a *attempt) string {
 	if c.valueEnd == "" || a.number > 0 || a.epoch.Value > 0 || a.opts.suspectable || a.opts.preference > 0 || a.opts.weighted {
 		return holder{
 			Claim: a.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
-			Since: a.since.Time().UTC(), Attempt: a.number, TTL: a.ttl, Epoch: a.epoch.Value,
+			Since: a.since.UTC(), Attempt: a.number, TTL: a.ttl, Epoch: a.epoch.Value,
 			Suspectable: a.opts.suspectable, Preference: a.opts.preference, Weight: a.opts.weight,
 		}.encode()
 	}
@@ -77,7 +77,7 @@ func (c *Client) claimValue(a *attempt) string {
 	b = append(b, `","ttl":`...)
 	b = strconv.AppendInt(b, a.ttl, 10)
 	b = append(b, `,"since":"`...)
-	b = a.since.Time().UTC().AppendFormat(b, time.RFC3339Nano)
+	b = a.since.UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, c.valueEnd...)
 	return string(b)
 }

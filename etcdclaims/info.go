@@ -87,7 +87,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
 		i.Slots, i.Preference, i.Weight = h.Slots, h.Preference, h.Weight
 		if h.TTL > 0 {
-			i.Expires = c.clock.Now().Time().Add(time.Duration(h.TTL) * time.Second)
+			i.Expires = c.clock.Time().Add(time.Duration(h.TTL) * time.Second)
 		}
 	} else {
 		i.Owner = "unknown"
@@ -106,7 +106,7 @@ func (t *term) info() Info {
 	c := t.s.c
 	return Info{
 		Key: t.key, Held: true, Fence: t.fence, Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
-		Since: t.since.Time(), Attempt: t.attempt, Preference: t.preference, Lease: t.s.id, Expires: c.clock.Now().Time().Add(t.s.lease.Load().ttl),
+		Since: t.since, Attempt: t.attempt, Preference: t.preference, Lease: t.s.id, Expires: c.clock.Time().Add(t.s.lease.Load().ttl),
 	}
 }
 
@@ -139,7 +139,7 @@ func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
 	}
 	if err == nil {
 		i.TTL = max(time.Duration(ttl.TTL)*time.Second, 0)
-		i.Expires = c.clock.Now().Time().Add(i.TTL)
+		i.Expires = c.clock.Time().Add(i.TTL)
 	}
 	return i, nil
 }

@@ -70,7 +70,7 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e 
 	id := fmt.Sprintf("%x", int64(lease))
 	p := &lockPut{
 		key: key, owner: owner, lease: lease, id: id,
-		value: holder{Claim: id, Owner: owner, Since: c.clock.Now().Time().UTC(), Kind: kindLock, Epoch: e.Value, TTL: int64(ttl / time.Second)}.encode(),
+		value: holder{Claim: id, Owner: owner, Since: c.clock.Time().UTC(), Kind: kindLock, Epoch: e.Value, TTL: int64(ttl / time.Second)}.encode(),
 	}
 	resp, err := c.store.Do(ctx, txn.Request{
 		In: txn.Of(

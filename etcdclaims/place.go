@@ -87,7 +87,7 @@ func (a *attempt) placeValue() string {
 	if a.grantable() {
 		return a.value
 	}
-	return holder{Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Since: a.since.Time().UTC(), Kind: kindSelf, Weight: a.opts.weight}.encode()
+	return holder{Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Since: a.since.UTC(), Kind: kindSelf, Weight: a.opts.weight}.encode()
 }
 
 // place is one in line, with what it takes to hand it the key.

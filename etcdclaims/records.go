@@ -194,7 +194,7 @@ func (c *Client) Retry(ctx context.Context, key string) (Record, error) {
 			return clientv3.Op{}, nil, err
 		}
 		if r.State == StateOrphaned {
-			r.Ended = c.clock.Now().Time().UTC()
+			r.Ended = c.clock.Time().UTC()
 			if r.Error == "" {
 				r.Error = "its owner is gone"
 			}

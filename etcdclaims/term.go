@@ -21,8 +21,9 @@ type term struct {
 	key     string
 	id      string // claim id
 	fence   int64
-	epoch   int64 // ModRevision of the epoch's key, 0 if there is none
-	since   clock.Reading
+	epoch   int64         // ModRevision of the epoch's key, 0 if there is none
+	since   time.Time     // by the wall clock, for people
+	granted clock.Reading // of a claim with MinHold
 	attempt int
 	shelf   *shelf   // that the record of work was put on, or nil
 	noticed bool     // it was handed over, by a notice that stays until it ends
@@ -163,7 +164,8 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 		t.noteSeq, t.noteRev = 1, revision(fence)
 	}
 	if t.min > 0 {
-		t.since = s.c.clock.Now() // exactly
+		t.granted = s.c.clock.Now()
+		t.since = t.granted.Time()
 	}
 	t.heldSince = s.c.uptime()
 	s.mu.Lock()
@@ -392,6 +394,6 @@ func (t *term) rests() time.Duration {
 	if t.min == 0 {
 		return 0
 	}
-	held, _ := t.s.c.clock.Now().Since(t.since)
+	held, _ := t.s.c.clock.Now().Since(t.granted)
 	return t.min - held
 }

@@ -105,7 +105,7 @@ func (w *Work) failure(cause error) Record {
 	backoff, limit, now := Backoff(func(int) time.Duration { return 0 }), 0, time.Now()
 	if w.t != nil {
 		c := w.t.s.c
-		backoff, limit, now = c.cfg.Backoff, c.cfg.MaxAttempts, c.clock.Now().Time()
+		backoff, limit, now = c.cfg.Backoff, c.cfg.MaxAttempts, c.clock.Time()
 	}
 	tries := w.attempt - w.earlier
 	var permanent permanentError
@@ -177,7 +177,7 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 		return r, nil, err
 	}
 	r.Key, r.Attempt, r.Earlier, r.Fence, r.Claim = w.key, w.attempt, w.earlier, t.fence, t.id
-	r.Owner, r.Instance, r.Begun, r.Ended = c.cfg.Owner, c.store.layout.instance, w.begun, c.clock.Now().Time().UTC()
+	r.Owner, r.Instance, r.Begun, r.Ended = c.cfg.Owner, c.store.layout.instance, w.begun, c.clock.Time().UTC()
 	r.Note, r.AtMostOnce = w.note, w.atMostOnce
 	on, lasts := &c.records, time.Duration(0)
 	switch r.State {

@@ -26,6 +26,14 @@ type Reading struct {
 	wall time.Time
 }
 
+// Time reads the wall clock alone, for people. It needs no system call.
+func (c Clock) Time() time.Time {
+	if c.Wall != nil {
+		return c.Wall().Round(0)
+	}
+	return time.Now().Round(0)
+}
+
 // Now reads the three clocks.
 func (c Clock) Now() Reading {
 	now := time.Now()
@@ -40,6 +48,10 @@ func (c Clock) Now() Reading {
 	}
 	return r
 }
+
+// Awake returns how long ago the reading was, without the time for which the machine
+// slept since. It is for what need not be exact, because it needs no system call.
+func (r Reading) Awake() time.Duration { return time.Since(r.mono) }
 
 // Time returns the wall clock of the reading, for people.
 func (r Reading) Time() time.Time { return r.wall }

@@ -12,7 +12,9 @@ import (
 // stored under it: no name is then part of another's subtree.
 func Digest(name string) string {
 	sum := sha256.Sum256([]byte(name))
-	return hex.EncodeToString(sum[:16])
+	var text [32]byte
+	hex.Encode(text[:], sum[:16])
+	return string(text[:])
 }
 
 // Instant returns an instant as text whose order of bytes, in which etcd compares, is
