@@ -219,8 +219,8 @@ func MaxHold(d time.Duration) TermOption {
 //
 // The release moves the key to a lease of its own. That lease lapses when d is over, and
 // no process needs to renew it. [Client.ReleaseAll] and [Client.Close] do the same. If
-// the context given to Release has ended, the move happens in the background, while the
-// client renews the session's lease. Keys that are released together share leases, and
+// the context given to Release has ended, or etcd refuses the move for want of space, the
+// move happens in the background, while the client renews the session's lease. Keys that are released together share leases, and
 // may stay held for up to a sixteenth of the time longer.
 //
 // MinHold is not guaranteed if the process dies, or cannot reach etcd, before the key is
