@@ -40,7 +40,7 @@ func Example() {
 		return work.Complete(ctx, clientv3.OpPut("/paid/42", "100 EUR"))
 	})
 	if err != nil && !errors.Is(err, etcdclaims.ErrHeld) && !errors.Is(err, etcdclaims.ErrDone) {
-		log.Fatal(err) // ErrHeld: somebody else has it or is in line; ErrDone: it is done
+		log.Fatal(err) // ErrHeld: another caller has the key or is in line; ErrDone: the work is done
 	}
 	paid, err := etcd.Get(ctx, "/paid/42")
 	if err != nil {
