@@ -178,7 +178,7 @@ func (cl *Claim) Remaining() time.Duration {
 //     claim.
 //
 // Check succeeds again if the claim is still held because ending its work was refused, or
-// because Yield, Upgrade or Downgrade came to nothing; see [Work.Complete].
+// because Yield, Upgrade or Downgrade did not take place; see [Work.Complete].
 //
 // Check of a claim with [Suspectable] can succeed while the next owner already
 // works, until the deadline: only the fence refuses the effects of the old owner.
@@ -257,7 +257,7 @@ func (s *session) hurried(ctx context.Context) (context.Context, context.CancelF
 // out whether the claim was lost or another condition failed. [Claim.Txn] does
 // that itself.
 //
-// The claim of a passthrough client excludes nobody: its conditions are always true.
+// The claim of a passthrough client excludes no other caller: its conditions are always true.
 func (cl *Claim) Held() []clientv3.Cmp {
 	if cl.t == nil {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.Version("\x00"), ">", -1)} // always true

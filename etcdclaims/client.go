@@ -97,7 +97,7 @@ type Client struct {
 
 // New returns a client that stores its claims in etcd. It does no I/O. It does
 // not take over etcd: close that yourself, after the Client. A nil etcd makes
-// a passthrough client, whose claims exclude nobody, and logs a warning.
+// a passthrough client, whose claims exclude no other caller, and logs a warning.
 //
 // An error describes the field of cfg that is invalid.
 func New(etcd *clientv3.Client, cfg Config) (*Client, error) {

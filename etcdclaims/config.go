@@ -75,7 +75,7 @@ func ExponentialBackoff(base, limit time.Duration) Backoff {
 }
 
 // Config configures a Client. Every field is optional. Set Logger in production: without
-// it nobody hears of an outage.
+// it no log shows an outage.
 type Config struct {
 	// Prefix is the prefix of all keys in etcd that the client uses. Clients
 	// with the same prefix share their claims. It must end in a slash, so that
@@ -127,7 +127,7 @@ type Config struct {
 	// DeadRetention for its next attempt keeps its record until then, and for
 	// at least half of DeadRetention beyond that. Any record may last up to a
 	// tenth longer. The bound is not strict: records that one client puts within
-	// a tenth of DeadRetention share a lease, and the client renews it while
+	// a tenth of DeadRetention share a lease. The client renews it while
 	// work with such a record is under way. As with Retention, etcd can count
 	// anew.
 	DeadRetention time.Duration

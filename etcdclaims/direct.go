@@ -21,7 +21,7 @@ func (c *Client) KV() clientv3.KV {
 }
 
 // GrantLease grants a lease of etcd, counted as the requests of KV are. The ttl
-// is rounded up to full seconds. Nobody renews the lease. GrantLease returns
+// is rounded up to full seconds. The client does not renew the lease. GrantLease returns
 // the errors of clientv3, and ErrPassthrough for a passthrough client. If the reply is
 // lost, a lease without keys stays for the ttl.
 func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {

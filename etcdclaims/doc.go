@@ -99,7 +99,7 @@
 //   - TTL is the lease time that the server granted. The 1 % covers clocks that run at
 //     different rates.
 //   - M is max(500 ms, TTL/10).
-//   - Drain is Config.Drain, the time in which a handler is to return.
+//   - Drain is Config.Drain, the time that a handler has to return.
 //
 // This is the rule of Chubby's clients and of section 6.4 of Ongaro's thesis on Raft.
 // etcd's concurrency.Session dates its deadline from the reply instead, which can come

@@ -54,8 +54,8 @@ var (
 	// without control characters.
 	ErrInvalidKey = errors.New("etcdclaims: invalid key")
 	// ErrSlots is returned when a call with Slots asks for another number of slots
-	// than the key has, and when ForceRelease is called for all slots of a key at
-	// once. Resize changes the number.
+	// than the key has. ForceRelease returns it for a key with slots: release one
+	// slot by its SlotKey. Resize changes the number.
 	ErrSlots = errors.New("etcdclaims: another number of slots")
 	// ErrTooLarge is returned when a request would exceed a limit of etcd or
 	// of this package: too many operations, or too many bytes. Nothing was
@@ -75,8 +75,8 @@ var (
 	// A claim whose renewal is denied expires at its deadline. Its LostError
 	// matches ErrPermissionDenied too.
 	ErrPermissionDenied = txn.ErrPermissionDenied
-	// ErrPassthrough is returned when a client without etcd is asked for
-	// something that needs etcd.
+	// ErrPassthrough is returned when a call needs etcd, and the client has
+	// none.
 	ErrPassthrough = errors.New("etcdclaims: needs etcd, and this client has none")
 )
 
@@ -262,8 +262,8 @@ func (r Reason) String() string {
 }
 
 // LostError describes a lost claim. It matches ErrLost. It also matches
-// context.Canceled, because it is the cause of the claim's context. So code that takes
-// context.Canceled for an orderly end must test for ErrLost first.
+// context.Canceled, because it is the cause of the claim's context. So code that treats
+// context.Canceled as an orderly end must test for ErrLost first.
 type LostError struct {
 	Token  fencing.Token
 	Reason Reason
@@ -388,7 +388,7 @@ type retryAfterError struct {
 func (e retryAfterError) Unwrap() error { return e.error }
 
 // RetryAfter attaches a delay to an error. After work has failed with it, the
-// next attempt may begin d later; Config.Backoff is not asked. Pass it to
+// next attempt may begin d later; Config.Backoff does not apply. Pass it to
 // Work.Fail, or return it from a handler. A negative d means 0.
 //
 // RetryAfter(nil, d) is nil.

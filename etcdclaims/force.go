@@ -20,7 +20,7 @@ import (
 //
 // The client of the holder is notified within a second if it can reach etcd.
 // Its claim is lost with ReasonDeleted, and LostError.Err contains the reason.
-// While etcd is out of space there is no notice, and the client finds the claim
+// While etcd is out of space there is no notice. The client then finds the claim
 // lost at its next renewal, or within TTL + 1 s if its lease has more than 1,024
 // claims.
 //
@@ -41,7 +41,7 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 // its holder is that of t. Use it when a person has looked at the holder and
 // decided: the key may have changed hands since.
 //
-// The error matches ErrRefused if the key has another holder or none, and
+// The error matches ErrRefused if the key has another holder or is free, and
 // nothing was changed. That includes a term that was over before the call. If
 // there is another holder, the error is a *HeldError too. A nil error means
 // that the term of t has ended during the call. ErrUnknown means that it may have.

@@ -18,7 +18,7 @@ import (
 // Info describes a key at one moment. It may be outdated when it is read.
 type Info struct {
 	Key string
-	// Held is true if somebody holds the key. A key with slots is Held as long as their
+	// Held is true if the key has a holder. A key with slots is Held as long as their
 	// number is stored: see Taken.
 	Held     bool
 	Fence    int64
@@ -297,8 +297,8 @@ type Waiter struct {
 }
 
 // Line returns the callers that wait for the key, in the order in which they
-// came. They get it in this order, except that a caller that uses Barge may get it sooner,
-// and that a claim with [Prefer] goes to the greatest Preference first. Callers within the
+// came. They get it in this order, with two exceptions: a caller that uses Barge may get it
+// sooner, and a claim with [Prefer] goes to the greatest Preference first. Callers within the
 // client that holds the key have no place in etcd and are not listed. The line
 // may have changed when it is read.
 //

@@ -198,7 +198,7 @@ func Supersede() KeyOption {
 //
 // In a call that waits, such as Acquire, the caller takes the key as soon as it
 // is free, whatever its place in line. A release never hands the key to such a
-// caller. A release that hands the key to the first caller in line does not free
+// caller. A hand-over to the first caller in line does not free
 // the key, so Barge does not get ahead of that caller.
 func Barge() Option {
 	return anyOption{setter: func(o *acquireOptions) { o.barge = true }}
@@ -219,9 +219,10 @@ func MaxHold(d time.Duration) TermOption {
 //
 // The release moves the key to a lease of its own. That lease lapses when d is over, and
 // no process needs to renew it. [Client.ReleaseAll] and [Client.Close] do the same. If
-// the context given to Release has ended, or etcd refuses the move for want of space, the
-// move happens in the background, while the client renews the session's lease. Keys that are released together share leases, and
-// may stay held for up to a sixteenth of the time longer.
+// the context given to Release has ended, or etcd has no space for the move, the move
+// happens in the background. The client renews the session's lease until then. Keys that
+// are released together share leases, and may stay held for up to a sixteenth of the time
+// longer.
 //
 // MinHold is not guaranteed if the process dies, or cannot reach etcd, before the key is
 // moved. The key is then free when the session's lease lapses.

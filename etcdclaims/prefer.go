@@ -31,14 +31,14 @@ type preferring struct {
 // [Claim.Yield] hands the key to the most preferred caller in line. So does the release
 // of a claim with Prefer or YieldAfter, whatever its own preference. Callers with equal
 // preferences have the key in the order in which they came. In all other cases the
-// order of the line does not depend on preferences: a claim without these options goes to the
-// first in line, and the first in line takes a key that is free because its holder has died or
-// was closed, or because its MinHold is over.
+// order of the line does not depend on preferences. A claim without these options goes to the
+// first in line. So does a key that is free because its holder has died or was closed, or
+// because its MinHold is over.
 //
-// Prefer alone takes the key from nobody: a holder with [YieldAfter] gives way, and
-// others keep the key for as long as they like.
+// Prefer alone takes the key from no holder: only a holder with [YieldAfter] gives way.
+// Other holders keep the key for as long as they like.
 //
-// A caller with Prefer or YieldAfter stands in line in etcd, also behind a claim of its own
+// A caller with Prefer or YieldAfter waits in line in etcd, even behind a claim of its own
 // client. Earlier versions of this package ignore preferences. Prefer excludes Slots,
 // Shared, Barge, If, Then and Note. A passthrough client ignores the option.
 func Prefer(preference int) AcquireOption {

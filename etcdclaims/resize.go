@@ -13,16 +13,16 @@ import (
 )
 
 // Resize changes how many slots the key has to n; see [Slots]. From then on calls must
-// ask for n. Callers in line go on waiting, whatever number they asked for.
+// ask for n. Callers in line continue to wait, whatever number they asked for.
 //
 // Callers in line take new slots at once, one after the other. With fewer slots, the
 // holders of surplus slots, those from n on, keep them until they release them.
-// Surplus slots are not handed over. So the key can have more than n holders for
-// as long as those hold on.
+// Surplus slots are not handed over. So the key can have more than n holders until
+// these are released.
 //
 // Resize also stores the number of a key that has none yet. If n is 0, Resize removes
 // the number, so that the next call with Slots sets it. Then no slot may be held, and
-// nobody may wait: otherwise Resize returns ErrHeld. It also returns ErrHeld if
+// no caller may wait: otherwise Resize returns ErrHeld. It also returns ErrHeld if
 // the key is held by a claim without Slots.
 //
 // If the outcome is not known, Resize returns ErrUnknown. Calling again is safe.

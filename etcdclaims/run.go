@@ -42,9 +42,9 @@ func (c *Client) Run(ctx context.Context, key string, fn func(ctx context.Contex
 // is that of TryAcquire.
 //
 // The context of fn carries the values of ctx and the token of the claim. It
-// ends when ctx ends, when the claim is about to expire or is lost, one drain
-// (Config.Drain) before MaxHold, and when the client is closed. fn then has
-// one drain to return.
+// ends when ctx ends, when the claim is about to expire or is lost, and when the
+// client is closed. With MaxHold it ends one drain (Config.Drain) before that time.
+// fn then has one drain to return.
 //
 // A handler that does not return within its drain is a zombie. Its key is
 // moved to a new term without an owner. The key stays held until the lease of

@@ -51,7 +51,7 @@ import (
 //   - ErrUnknown if the outcome may have been recorded.
 //
 // If etcd does not record the outcome, for example for want of space or of a
-// permission, the key is given up in the background all the same. The work is
+// permission, the key is still given up, in the background. The work is
 // then an orphan.
 //
 // It is not guaranteed that fn runs once. If the process dies between an

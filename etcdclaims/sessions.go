@@ -29,7 +29,7 @@ type SessionInfo struct {
 }
 
 // Sessions yields the sessions of all clients under the prefix, in no particular
-// order. A client without claims has none after two of its TTLs. Leases of
+// order. A client without claims has no session after two of its TTLs. Leases of
 // [Locks] and of work records are not sessions.
 //
 // Sessions asks etcd for the lease of each session that it yields, one by one.

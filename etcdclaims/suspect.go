@@ -18,22 +18,22 @@ import (
 // Claim.Check of a suspectable claim can still succeed while the next owner already
 // works, until its deadline: only the fence refuses the effects of the old owner.
 //
-// While a caller with the option has been first in line for 200 ms, its client asks the
-// holder's client through etcd, 20 times a second, and that client answers. This costs
+// When a caller with the option has been first in line for 200 ms, its client begins to
+// ask the holder's client through etcd, 20 times a second. That client answers. This costs
 // etcd 40 writes a second for each such pair of clients, whatever the number of keys.
 // Without a caller in line it costs nothing. If 450 ms pass without an answer, although
 // etcd answers every request of the asking client, the first in line takes the key. The
 // fence rises, and the old claim is lost with ReasonSuperseded and ErrSuspected as soon as
 // its client learns of that.
 //
-// A process that stands still for so long, or whose watch hangs with its member of etcd,
-// is suspected wrongly, and loses one term of each key that is waited for. The client that
-// was wrong then doubles its patience with that process, up to 3.6 s, and halves it each
-// minute. After an outage of etcd it waits 3 s for the next answer.
-// Stats.SuspectedWrongly counts.
+// A suspicion is wrong if the process was only paused for so long, or if its watch hangs
+// with its member of etcd. The process then loses one term of each key that a caller waits
+// for. The client that was wrong doubles the time that it gives that process, up to 3.6 s,
+// and halves it each minute. After an outage of etcd it waits 3 s for the next answer.
+// Stats.SuspectedWrongly counts wrong suspicions.
 //
 // Suspectable excludes Slots, Shared, Manual, MinHold, If and Then: a claim whose reply was
-// lost may have been taken before its client asks what became of it. A key that stays held
+// lost may have been taken before its client reads it back. A key that stays held
 // for a handler that outlived its drain is not suspected. A passthrough client ignores the
 // option.
 func Suspectable() AcquireOption {

@@ -25,13 +25,13 @@ const MaxWeight = 64
 //
 // The caller has one place in line. It is first come, first served: once the caller is the
 // first in line, no other caller takes a slot until k slots are free at the same time. So a
-// caller with a large weight waits as long as it takes, but not for ever, and those behind it
+// caller with a large weight can wait for long, but not for ever. The callers behind it
 // wait with it although slots are free. Only callers with Barge get ahead.
 //
 // [Claim.Key], [Claim.Token], [Claim.Fence] and [Claim.Owns] are about one of the slots, the
-// one with the lowest number. Effects are to be fenced with that token. If one of its
-// slots is lost, as by [Client.ForceRelease], all of the claim is lost, as soon as the client
-// notices. The other slots stay held for a TTL then, since a handler may go on to use them. A
+// one with the lowest number. Fence effects with that token. If one of the
+// slots is lost, as by [Client.ForceRelease], the whole claim is lost, as soon as the client
+// notices. The other slots then stay held for a TTL, since a handler may still use them. A
 // release frees all slots in one transaction: the first of them is handed over, and the callers
 // in line take the others one after the other. [Stats.Held] and other numbers of held claims count
 // each slot.

@@ -21,11 +21,11 @@ type yielder struct {
 
 // Yield hands the key to the most preferred caller in line if that caller's preference is
 // greater than the claim's own; see [Prefer]. Call it when the work under the claim has
-// stopped. It returns true if the claim has ended by that, as with Release. The
-// next owner has a greater fence.
+// stopped. It returns true if the key was handed over: the claim has then ended, as with Release.
+// The next owner has a greater fence.
 //
-// Yield returns false and a nil error if no caller in line is preferred to this one, or if
-// such a caller has left meanwhile. The claim is held then. While the key is being handed over,
+// Yield returns false and a nil error if no caller in line has a greater preference, or if
+// such a caller has left meanwhile. The claim is then still held. While the key is being handed over,
 // Check fails with ErrReleased; if Yield returns false, Check succeeds again.
 //
 // The error matches ErrLost if the claim was lost. It matches ErrUnknown if it is not known

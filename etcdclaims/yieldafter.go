@@ -20,19 +20,19 @@ import (
 // a greater preference has been in line for d; see [Prefer]. The claim stays held until it is
 // released, and the release hands it to that caller. So [Client.Run] stops its handler, as at the
 // end of the caller's context, and releases the key when the handler has returned.
-// middleware.Singleton then stands in line again.
+// middleware.Singleton then joins the line again.
 //
-// d is counted by this process from when it first sees the caller in line while it holds the key.
+// This process counts d from when it first sees the caller in line while it holds the key.
 // So each term lasts d at least. That bounds how often a preferred process that crashes again and
-// again takes the key. A caller whose lease, as etcd says, was not renewed lately does not
+// again takes the key. A caller whose lease was not renewed lately, as etcd reports, does not
 // count: its process may be dead. Zero means at once.
 //
 // If the caller has left before the release, the key goes to the most preferred one in line, or
-// is free if nobody waits.
+// is free if no caller waits.
 //
 // The holder watches the line, and asks for new callers after each renewal, which is every TTL/3.
 // It costs one watch, three requests in each TTL, and two for each caller that has waited long
-// enough. What YieldAfter excludes is what Prefer excludes. A passthrough client ignores the
+// enough. YieldAfter excludes the same options as Prefer. A passthrough client ignores the
 // option.
 func YieldAfter(d time.Duration) AcquireOption {
 	return acquireOption{setter: func(o *acquireOptions) { o.prefers, o.yieldAfter = true, &d }}

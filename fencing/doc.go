@@ -1,7 +1,7 @@
-// Package fencing defines the fencing token that travels with a request, and the
-// gate that refuses a request once a newer owner of its key has been seen. A token is
-// a key and its fence, a number that rises with each exclusive owner of the key. Owners
-// that share a key have the same fence.
+// Package fencing defines the fencing token that travels with a request. It also
+// defines the gate, which refuses a request once a newer owner of its key has been
+// seen. A token is a key and its fence, a number that rises with each exclusive owner
+// of the key. Owners that share a key have the same fence.
 //
 // The package depends on nothing outside the standard library and this module. A resource
 // that checks tokens links neither etcd nor gRPC.
@@ -29,7 +29,7 @@
 //
 // A token protects a write only if the resource compares its fence (Kleppmann, "How
 // to do distributed locking", 2016). A token is not a secret: it puts honest owners in
-// order, and does not authenticate anybody.
+// order, and does not authenticate them.
 //
 // A gate protects a write fully only if the check is part of the same step as the write:
 // of one transaction (sqlguard, etcdguard) or one conditional write (objectguard). A gate that is not part of that step is only an early reject. A

@@ -2,8 +2,8 @@ package fencing
 
 import "errors"
 
-// Refusal describes how a server reports an error to the sender of a request. It
-// is the same in every language, so that clients can tell the cases apart.
+// Refusal describes how a server reports an error to the sender of a request. It is the
+// same in every language, so that clients can distinguish the cases.
 type Refusal struct {
 	// Reason is the code that identifies the case, such as STALE_FENCE. It is the
 	// last part of the "type" of an RFC 9457 problem, and the "reason" of a
@@ -56,7 +56,7 @@ func RefusalOf(err error) (r Refusal, ok bool) {
 	return Refusal{}, false
 }
 
-// Err returns the error that the reason stands for, for use in clients. It
+// Err returns the error of the reason, for use in clients. It
 // returns nil if RefusalOf returns no refusal with that reason.
 func (r Refusal) Err() error {
 	for _, known := range refusals {

@@ -58,8 +58,7 @@ func NewContext(ctx context.Context, t Token) context.Context {
 	return context.WithValue(ctx, contextKey{}, t)
 }
 
-// FromContext returns the token that ctx carries. ok is false if ctx carries
-// none.
+// FromContext returns the token that ctx carries. ok is false if ctx carries no token.
 func FromContext(ctx context.Context) (t Token, ok bool) {
 	t, ok = ctx.Value(contextKey{}).(Token)
 	return t, ok

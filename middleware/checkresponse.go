@@ -25,8 +25,8 @@ import (
 //	fencing.ErrLost       the claim that the request ran under was lost
 //	fencing.ErrUnknown    the request may have been carried out
 //
-// A problem with another reason matches none of them. CheckResponse does not
-// authenticate the server: it believes any response with the right format.
+// A problem with another reason matches none of these errors. CheckResponse does
+// not authenticate the server: it accepts any response with the right format.
 //
 // The body can be read afterwards as if CheckResponse had not read it. The caller
 // must close it as usual.

@@ -22,9 +22,9 @@
 // handler's context immediately before each effect, and fence the effect.
 //
 // [Gate] is only an early reject: a request that it has admitted can still reach the data
-// after a newer one. [Once] carries out a repeated request again if the process died between
-// its effect and the transaction that stores the response, or if the request failed with a
-// response that is not stored, such as a 500.
+// after a newer one. [Once] carries out a repeated request again in two cases: the process
+// died between its effect and the transaction that stores the response, or the request
+// failed with a response that is not stored, such as a 500.
 // Deaths and panics count as attempts, of which there are at most
 // etcdclaims.Config.MaxAttempts. With etcdclaims.AtMostOnce a request is not carried out
 // again after the process died during an attempt. After a panic it still is.
@@ -33,9 +33,9 @@
 //
 // If anything goes wrong before the wrapped handler or function is called, it is
 // not called. That includes an unknown outcome of the acquisition. If it panics or calls
-// runtime.Goexit, the claim is released, and the panic or Goexit continues. If
-// the claim was lost, the handler's response is replaced by a Problem response (RFC 9457),
-// or cut off so that it does not look complete.
+// runtime.Goexit, the claim is released, and the panic or Goexit continues. If the claim
+// was lost, a Problem response (RFC 9457) replaces the handler's response. A response that
+// was already begun is cut off, so that it does not look complete.
 //
 // # Without etcd
 //

@@ -95,7 +95,7 @@ func Exclusive(claims Claims, key func(*http.Request) string, cfg ExclusiveConfi
 	}
 }
 
-// outcome returns why the handler's response must not stand. Without a response
+// outcome returns why the handler's response must be replaced. Without a response
 // it returns why the handler was not called.
 func (w *response) outcome(err error) error {
 	switch {
@@ -134,7 +134,7 @@ func claimProblem(key string, err error) *Problem {
 	return p
 }
 
-// abort ends a response so that no client takes it for complete.
+// abort ends a response so that no client counts it as complete.
 func abort(w http.ResponseWriter, r *http.Request) {
 	if !r.ProtoAtLeast(1, 1) { // the response ends with its connection: reset the connection
 		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {

@@ -17,7 +17,7 @@ import (
 // The key is empty if a value is empty. If the handler is wrapped outside of the mux, the
 // key is always empty: path values are set by the mux.
 //
-// PathKey panics if the braces in the pattern do not match, or if there are none.
+// PathKey panics if the braces in the pattern do not match, or if it has no braces.
 func PathKey(pattern string) func(*http.Request) string {
 	var texts, names []string
 	for rest := pattern; ; {

@@ -74,7 +74,7 @@ var (
 // client that has received a response receives the same one again, for as long as
 // done work is remembered (etcdclaims.Config.Retention).
 //
-// scope returns to whom the keys belong: the authenticated user or tenant and the
+// scope returns the owner of the keys: the authenticated user or tenant and the
 // service, such as "payments/tenant-7". Otherwise two users with the same key
 // would get each other's responses. The key of the claim is the scope, a slash,
 // and a digest of the Idempotency-Key. scope may read the body, as FormValue

@@ -65,8 +65,8 @@ const soon = time.Second
 // RefusalOf returns how a server reports an error of a wrapper to the sender of
 // the request. Unlike fencing.RefusalOf, it knows whether the handler or function
 // was called. If it was not, the refusal is HELD if another owner holds the key,
-// INVALID_KEY for ErrInvalidKey, DEAD for work that never runs again, and
-// otherwise UNAVAILABLE (503), which the client may retry. ok is false for errors
+// INVALID_KEY for ErrInvalidKey, and DEAD for work that never runs again. Otherwise it
+// is UNAVAILABLE (503), which the client may retry. ok is false for errors
 // of the wrapped function itself.
 func RefusalOf(err error) (r fencing.Refusal, ok bool) {
 	var notRun *NotRunError

@@ -30,8 +30,8 @@ type SingletonConfig struct {
 	Stopped func(fencing.Token, error)
 	// Failed is called with the reason why the key could not be acquired, or was
 	// lost. Singleton tries again, so no other caller sees that error. Failed is
-	// called after each such attempt. While this process waits for the key, it is
-	// also called once for each outage of etcd, if claims has a method
+	// called after each such attempt. It is also called once for each outage of etcd
+	// while this process waits for the key. For that, claims must have a method
 	// Unreachable() error, as *etcdclaims.Client has. Calls do not overlap, and
 	// end before Singleton returns.
 	Failed func(error)
@@ -60,11 +60,11 @@ type SingletonConfig struct {
 // replaced in about half a second; use that if all effects of fn are fenced.
 //
 // With etcdclaims.Prefer, the process with the greatest preference leads: one in the near
-// zone, or with the newest version. A leader with etcdclaims.YieldAfter whose preference is
-// lower ends the context of fn with the cause fencing.ErrYield, waits until fn has
-// returned, hands the key over, and stands in line again. It does not take the key back while
-// the other process leads. Give both options to all processes. If a preferred process dies, the
-// first in line leads as after any other death.
+// zone, or with the newest version. A leader with etcdclaims.YieldAfter gives way to a
+// greater preference. It ends the context of fn with the cause fencing.ErrYield, and waits
+// until fn has returned. Then it hands the key over, and joins the line again. It does not
+// take the key back while the other process leads. Give both options to all processes. If a
+// preferred process dies, the first in line leads as after any other death.
 //
 // A function that continues after its context has ended is a zombie, and its
 // fence is superseded. Singleton neither returns nor contests the key before fn
@@ -114,7 +114,7 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 			if cfg.Failed != nil && own != nil && !errors.Is(own, context.Canceled) && !errors.Is(own, fencing.ErrYield) {
 				cfg.Failed(leadingError(key, own)) // not that it had to stop
 			}
-			attempt = 0 // it stands in line again, behind the one that leads now
+			attempt = 0 // it joins the line again, behind the present leader
 			continue
 		}
 		if cfg.Failed != nil {
@@ -177,9 +177,8 @@ func (l *leader) lead(ctx context.Context) (err error) {
 	return l.fn(ctx)
 }
 
-// fullJitter returns a backoff that doubles from base up to limit, and waits a
-// random part of that, so that processes that lost the same server do not return
-// together.
+// fullJitter returns a backoff that doubles from base up to limit, and waits a random
+// part of that. So processes that lost the same server do not return together.
 func fullJitter(base, limit time.Duration) func(attempt int) time.Duration {
 	return func(attempt int) time.Duration {
 		d := limit

@@ -80,7 +80,7 @@ func (st *jobSnapshot) notAdmitted(i *JobInfo, now time.Time, owner ownerRead) e
 // awaited is a job of this process while another process is the owner.
 type awaited struct {
 	job     Job
-	nominal time.Time // the tick that should be decided; zero if none follows
+	nominal time.Time // the tick that should be decided; zero if no tick follows
 	served  int64     // the last ownership, by its revision, that has moved the mark of the job
 	late    time.Time // the tick that was found to be due and undecided, or zero
 	term    int64     // the ownership in which it was found
@@ -95,7 +95,7 @@ func (a *awaited) follow(t time.Time) {
 
 // watchAdmissions logs a warning if the owner of the group does not decide about the ticks
 // of a job that this process has, until ctx ends. Such an owner may not have the job, and then
-// nobody else would notice.
+// no other process would notice.
 func (s *Scheduler) watchAdmissions(ctx context.Context) {
 	of := make(map[string]*awaited)
 	for latest := s.now(); ctx.Err() == nil; {

@@ -26,7 +26,7 @@ type CalendarData struct {
 	// Zone is the time zone of the dates, and of the iCalendar dates and times without one,
 	// by its name in the tz database. By default it is the zone of the Schedule, such as
 	// Europe/Berlin for "TZ=Europe/Berlin 30 2 * * *". That is UTC if the Schedule names
-	// none, as with @every.
+	// no zone, as with @every.
 	Zone string `json:"zone,omitempty"`
 }
 
@@ -112,7 +112,8 @@ func (s *Scheduler) parser() func(text, zone string) (Calendar, error) {
 	}
 }
 
-// unparsed stands for the calendar of an iCalendar text where nothing can parse it.
+// unparsed replaces the calendar of an iCalendar text in a process that cannot parse
+// it.
 func unparsed(_, zone string) (Calendar, error) { return Dates(zone) }
 
 // zoneOf returns the name of the time zone of a schedule of Cron.

@@ -25,7 +25,7 @@ type KindHandler func(ctx context.Context, t Tick, payload json.RawMessage) erro
 // admits ticks of the kinds that its own process has.
 //
 // Handle returns an error if the kind is not UTF-8 of 1 to 200 bytes without control
-// characters, if handler is nil, or if the kind has a function already.
+// characters. It also does if handler is nil, or if the kind has a function already.
 func (s *Scheduler) Handle(kind string, handler KindHandler) error {
 	err := checkName(kind)
 	s.mu.Lock()
@@ -137,7 +137,7 @@ func (c *catalog) absorb() {
 		// The follower is replaced in one step: a success in between would request no tick.
 		c.s.setFollower(n.Job, follower{before: n.After, version: is.rev})
 		if was != nil && was.rev == is.rev {
-			continue // the definition was read before its notice was heard
+			continue // the definition was read before its notice arrived
 		}
 		c.known[id] = &defined{notice: n, rev: is.rev}
 		c.dirty[id] = true

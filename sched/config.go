@@ -43,7 +43,7 @@ type Config struct {
 	// Logger receives events that no caller would otherwise see, each with the keys
 	// that it is about. Warnings: ownership lost, runs lost or failed, ticks missed,
 	// ticks of this process's jobs that another owner does not admit, policies of a job
-	// that do not go together, requests that fail though etcd answers others. Outages of
+	// that conflict, and requests that fail though etcd answers others. Outages of
 	// etcd are logged by the client, to etcdclaims.Config.Logger. Info: ticks that a policy
 	// skipped, ownership acquired, jobs registered. Default: none.
 	Logger *zap.Logger

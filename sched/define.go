@@ -40,7 +40,7 @@ const mostDefinitions = 2000
 // nothing and returns the stored version.
 //
 // A change has the effect that the same change of a job in code has. If the text of the
-// schedule or the Revision changes, ticks of the old one that came due and were not
+// schedule or the Revision changes, ticks of the old schedule that are due and not
 // admitted are not caught up with. The text of the schedule includes After, and the days
 // or the events of Except and Only. So a new date changes it. Another order of the dates,
 // or another summary of an event, does not change it. If After changes, ticks that were
@@ -51,7 +51,7 @@ const mostDefinitions = 2000
 // JobInfo.Problem reports a definition that the owner of the group cannot run.
 //
 // Define returns an error if the definition is invalid, or if its name is that of a job in
-// code, in this process or registered by an owner of the group.
+// code. That is a job of this process, or one that an owner of the group has registered.
 // Other errors: [ErrVersion], and those of etcdclaims.Client.TryAcquire. If the error
 // matches etcdclaims.ErrUnknown, the definition may have been stored: call Define again,
 // with the same arguments. After any other error it was not.
@@ -204,7 +204,7 @@ func (s *Scheduler) Undefine(ctx context.Context, job string, version int64) err
 		for _, dir := range []string{k.readyOf(job), k.backfills(job), k.asksOf(job), k.skipsOf(job)} {
 			ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 		}
-		// The mark is put so that an owner that has not heard of this admits nothing.
+		// The mark is put so that an owner that does not know of this admits nothing.
 		if busy && st.highRev != 0 {
 			mark := keyspace.Instant(later(st.high, s.now()).Add(time.Second))
 			cmps = append(cmps, clientv3.Compare(clientv3.Value(k.high(job)), "<", mark))
@@ -255,8 +255,8 @@ func (s *Scheduler) Definition(ctx context.Context, job string) (d Definition, e
 }
 
 // Definitions yields all definitions of the group, in no particular order. For a
-// definition that this version of the package cannot read, it yields an error, and then
-// goes on. Any other error ends the sequence.
+// definition that this version of the package cannot read, it yields an error, and
+// continues with the next. Any other error ends the sequence.
 func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error] {
 	return func(yield func(Definition, error) bool) {
 		if s.Passthrough() {

@@ -32,9 +32,9 @@ type Definition struct {
 	// runs after each success of that one, with the same nominal time; see [After]. The other
 	// job need not exist yet: until it does, JobInfo.Problem reports that.
 	//
-	// A success requests a tick if the process that records it has heard of the
-	// definition, usually within milliseconds of Define. A process with an older version
-	// of this package, which does not know Definition.After, requests none. Define
+	// A success requests a tick if the process that records it knows the definition,
+	// usually within milliseconds of Define. A process with an older version of this
+	// package, which does not know Definition.After, requests no ticks. Define
 	// refuses a circle of jobs, and more than 32 jobs after one.
 	After string
 	// Except covers the instants of Schedule that are left out, and Only the instants

@@ -61,8 +61,8 @@
 // CatchUp decides about the ticks that came due in between.
 //
 // Clocks need not be right. The wall clock of the owner determines which ticks are
-// due. If that clock is wrong, ticks come early or late, or are treated as missed,
-// but none comes twice. If it is put back, ticks wait until it reaches its old time
+// due. If that clock is wrong, ticks come early or late, or are treated as missed, but
+// never twice. If it is put back, ticks wait until it reaches its old time
 // again. [Scheduler.Resume] leaves out the ticks up to the present, by the clock of the
 // process that calls it. If that clock is a minute fast, the ticks of that minute are left
 // out, too.
@@ -82,19 +82,18 @@
 // Each group has one owner, elected by a claim on "sched/<group>/owner". The owner
 // admits ticks. An admission is one transaction under the condition that the claim is
 // still held. It moves the job's high-water mark. All ticks up to that mark are decided: each
-// was admitted or left out, and none of them is decided again.
-// Each run has a claim of its own, which does not end with the ownership. The claim is
-// on "sched/<group>/job/<job>", so that the runs of a job exclude each other. For
-// [Allow] it is on a key per tick.
+// was admitted or left out, and is not decided again. Each run has a claim of its own,
+// which does not end with the ownership. The claim is on "sched/<group>/job/<job>", so
+// that the runs of a job exclude each other. For [Allow] it is on a key per tick.
 //
 // Handlers are called on goroutines of their own. Their number is unlimited unless
 // Config.Limit is set.
 //
-// A handler whose context has ended, by Timeout, Cancel, the end of Run or the loss of
-// its claim, has the drain of the client (etcdclaims.Config.Drain) to return. After
-// that the scheduler stops waiting for it. If the claim is still held, it moves to a lease that
-// nobody renews, so that the next run begins when that lease has expired, and the record
-// says that the handler did not return.
+// The context of a handler ends by Timeout, Cancel, the end of Run or the loss of its
+// claim. The handler then has the drain of the client (etcdclaims.Config.Drain) to
+// return. After that the scheduler stops waiting for it. If the claim is still held, it
+// moves to a lease that is not renewed, so the next run begins when that lease has
+// expired. The record shows that the handler did not return.
 //
 // The owner does its kinds of work in turn. So a long backlog, or a job that is always
 // due, delays a RunNow, a Pause or a new job by at most one round of that work. That is

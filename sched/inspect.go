@@ -37,9 +37,9 @@ type JobInfo struct {
 	// job was not added here, and Cron cannot parse its text.
 	Next time.Time
 	// Unadmitted is Next if that tick is due and the owner has not admitted it within its
-	// TTL + 5 s, by the clock of this process. The owner may not have the job, as during a
-	// deployment: it admits ticks of the jobs of its own process. Unadmitted is zero
-	// otherwise, and while the job has another Problem.
+	// TTL + 5 s. The clock of this process decides. The owner may not have the job, as
+	// during a deployment: it admits ticks of the jobs of its own process. Unadmitted is
+	// zero otherwise, and while the job has another Problem.
 	Unadmitted time.Time
 	// Overdue is the nominal time of the oldest scheduled tick that has not ended by
 	// Job.Overdue, by the clock of this process. It is zero if there is none.

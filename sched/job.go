@@ -57,8 +57,8 @@ type Job struct {
 	// A tick that takes longer is reported at least once: by Hooks.Overdue, a warning in
 	// the log, and JobInfo.Overdue. It still runs. Ticks that are
 	// skipped, or that come due in a pause, are not reported. While etcd cannot be read, each
-	// process also reports ticks whose end it does not know, such as those that another
-	// process ran just before, with FateUnknown. Each tick costs a request to
+	// process also reports ticks whose end it does not know, with FateUnknown. Such a tick
+	// may have been run by another process just before. Each tick costs a request to
 	// etcd when it reaches the bound. Zero means never.
 	Overdue time.Duration
 	// Jitter delays each start by less than this duration, and never past the next

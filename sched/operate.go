@@ -16,8 +16,8 @@ import (
 
 // The operations below work in any process that has a scheduler of the group, also
 // if it never calls Run and has no jobs. Each takes effect in etcd, at once and for
-// the whole group, and records the client's Config.Owner. None waits for the owner of
-// the group, which may be down.
+// the whole group, and records the client's Config.Owner. They do not wait for the
+// owner of the group, which may be down.
 
 // Pause stops the admission of the job's scheduled ticks until Resume. The note why
 // is kept with the pause. Ticks that wait and runs in progress are not affected, and
@@ -111,16 +111,16 @@ func (s *Scheduler) RunNow(ctx context.Context, job string) (id string, err erro
 // BufferAll the ticks run one after the other, oldest first, and not while another run
 // of the job is in progress. Scheduled ticks begin before them. With Allow they run
 // beside each other and beside all other runs. The job's own Overlap does not apply to
-// a backfill. But its runs are runs of the job, so a job with the Overlap Skip can
-// leave out scheduled ticks because of them, and a tick of a job with the Overlap
+// a backfill. But its runs are runs of the job. So a job with the Overlap Skip can
+// leave out scheduled ticks because of them. And a tick of a job with the Overlap
 // CancelRunning ends a run of a backfill with BufferAll.
 //
 // Backfill does not wait for the runs. The returned id is the common prefix of their
 // Tick.IDs.
 //
-// Backfill returns an error if from is not before to, if either is outside the years 1
-// to 9999, or if the job runs after another one (see [After]). Other errors: [ErrUnknownJob], and those of
-// etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the
+// Backfill returns an error if from is not before to, or if either is outside the years 1 to 9999.
+// It also does if the job runs after another one (see [After]). Other errors: [ErrUnknownJob], and
+// those of etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the
 // request may have been made; after any other error it was not.
 func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time, overlap Overlap) (id string, err error) {
 	a := ask{
@@ -146,7 +146,7 @@ func (s *Scheduler) Backfill(ctx context.Context, job string, from, to time.Time
 // mostTrace is the most bytes of a trace that are stored with each tick of a request.
 const mostTrace = 64
 
-// trace returns what Hooks.Asked says of a caller.
+// trace returns the trace of a caller, by Hooks.Asked.
 func (s *Scheduler) trace(ctx context.Context) string {
 	if s.cfg.Hooks.Asked == nil {
 		return ""
@@ -176,7 +176,7 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 
 // Cancel ends the contexts of all runs of the job in progress, with [ErrCancelled] as
 // their cause. It also takes back all waiting ticks, requests of RunNow and backfills
-// of the job: none of them begins after Cancel. It does not wait until the runs have
+// of the job: they do not begin after Cancel. It does not wait until the runs have
 // stopped. Later scheduled ticks are not affected; Pause stops them.
 //
 // The owner records the ticks that were taken back. At most 20 of them have a record each,

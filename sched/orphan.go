@@ -115,7 +115,7 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 	}
 	waits := l.s.keys.ready(j.Name, r.ID)
 	ops, instead := l.s.waitAgain(j, again, p)
-	// The tick waits again before its run is gone, for whoever watches them too. So a
+	// The tick waits again before its run is gone, also for those that watch both. So a
 	// starter that sees no run sees the tick, and does not begin a later one first.
 	st.ops = append(append(ops, clientv3.OpDelete(key)), cleanup...)
 	st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {

@@ -56,7 +56,8 @@ var (
 	ErrDecided = errors.New("the tick is decided already")
 	// ErrNotDue is returned by SkipTick when the schedule has no tick at the instant.
 	ErrNotDue = errors.New("the schedule has no tick at that instant")
-	// ErrSkipped is returned by SkipTick when the tick is to be skipped already.
+	// ErrSkipped is returned by SkipTick when the tick has been marked to be skipped
+	// already.
 	ErrSkipped = errors.New("the tick is to be skipped already")
 	// ErrNotSkipped is returned by UnskipTick when no SkipTick is in effect for the tick.
 	ErrNotSkipped = errors.New("the tick is not to be skipped")

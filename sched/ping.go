@@ -11,10 +11,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// Ping reports the outcomes of ticks to an outside monitor, which raises an alarm when it
-// hears nothing: a dead man's switch. It speaks the protocol of healthchecks.io: an HTTP
-// POST to the URL of the job after a success, and to that URL with /fail after a failure,
-// with a line of text as its body. Create it with NewPing, and set Hooks.Finished and
+// Ping reports the outcomes of ticks to an outside monitor, which raises an alarm when no
+// report comes: a dead man's switch. It speaks the protocol of healthchecks.io: an HTTP
+// POST to the URL of the job after a success, and to that URL with /fail after a failure.
+// Its body is a line of text. Create it with NewPing, and set Hooks.Finished and
 // Hooks.Left to its method Report.
 //
 // A request has no effect on the run, which is recorded before. It is not repeated: a

@@ -16,11 +16,10 @@ type CatchUp interface{ catchUp() (string, error) }
 // and [Allow]. No other type implements it.
 type Overlap interface{ overlap() (string, error) }
 
-// Skip leaves ticks out, and records them. As a CatchUp it runs the newest due
-// tick if it is admitted within Config.Grace of the time at which it should start, and
-// leaves out the others. As an
-// Overlap it leaves out a tick that comes due while a run of the job waits or is in
-// progress. Skip is the default Overlap.
+// Skip leaves ticks out, and records them. As a CatchUp it runs the newest due tick if
+// that is admitted within Config.Grace of the time at which it should start. It leaves
+// out the others. As an Overlap it leaves out a tick that comes due while a run of the
+// job waits or is in progress. Skip is the default Overlap.
 type Skip struct{}
 
 // Latest runs the newest missed tick, however late it is. Tick.Missed is the number

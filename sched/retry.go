@@ -21,7 +21,7 @@ import (
 // nanosecond later.
 type Retry struct {
 	// Max is how many more attempts a tick has after its run failed. Attempts of
-	// AtLeastOnce do not count. At most 100. Zero means none.
+	// AtLeastOnce do not count. At most 100. Zero means no retries.
 	Max int
 	// Backoff is the wait before the first of these attempts. The wait doubles before
 	// each further attempt, up to 32 times Backoff. Each wait is shortened at random, by

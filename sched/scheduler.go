@@ -93,7 +93,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 // exclude other processes.
 func (s *Scheduler) Passthrough() bool { return s.claims.Passthrough() }
 
-// Owner reports whether this process believes that it is the owner of the group. It
+// Owner reports whether this process is the owner of the group as far as it knows. It
 // is meant for dashboards. The answer can be out of date, so make no decision
 // depend on it.
 func (s *Scheduler) Owner() bool { return s.owning.Load() }

@@ -4,7 +4,7 @@ import "time"
 
 // Stats describes what this process does for its group now.
 type Stats struct {
-	// Owner reports whether this process believes that it is the owner of the group;
+	// Owner reports whether this process is the owner of the group as far as it knows;
 	// see [Scheduler.Owner].
 	Owner bool
 	// Running is how many runs this process has.

@@ -49,7 +49,7 @@
 // member in real time starts in 20 ms, three members in half a second, and three
 // processes in two seconds. The first use of processes also builds etcd. (Two
 // cores, etcd 3.7.3.) The package links the server: 61 modules instead of 18, and
-// 15 MB more in a test binary. A program that imports only etcdclaims links none of
+// 15 MB more in a test binary. A program that imports only etcdclaims does not link
 // them.
 //
 // # What it does not show
@@ -58,8 +58,8 @@
 // not fixed: a seed repeats a test's inputs, not its interleaving.
 //
 // Under -race a test binary with bubbles may crash inside the race detector, with a
-// ThreadSanitizer CHECK or SIGSEGV, because goroutines of a bubble share a timer
-// context there (https://go.dev/issue/78156). With -cpu 1 it does not. Races
+// ThreadSanitizer CHECK or SIGSEGV: goroutines of a bubble share a timer context there
+// (https://go.dev/issue/78156). With -cpu 1 it does not. Races
 // are still found with it: the detector looks at the order of accesses, not at their
 // time.
 package claimtest

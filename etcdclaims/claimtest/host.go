@@ -70,8 +70,8 @@ func (h *Host) restore() {
 }
 
 // Cut stops the network between the host and etcd in both directions until Heal.
-// Connections stay open and nothing is lost: what was sent meanwhile arrives after
-// Heal, unless its call was cancelled.
+// Connections stay open and nothing is lost: requests that were sent meanwhile arrive
+// after Heal, unless their calls were cancelled.
 func (h *Host) Cut() {
 	h.wires.cut("", true)
 	h.wires.cut("", false)

@@ -44,7 +44,7 @@ var (
 	ErrEvicted = errors.New("member was evicted")
 	// ErrLeft is returned by Member.Err after Leave.
 	ErrLeft = errors.New("member has left the group")
-	// ErrNoGroup is returned by Open if nobody has joined a group of this name.
+	// ErrNoGroup is returned by Open if no process has joined a group of this name.
 	ErrNoGroup = errors.New("no such group")
 	// ErrNoOwner is returned by Route if no member is known to own the slot.
 	ErrNoOwner = errors.New("slot has no owner")
@@ -88,17 +88,18 @@ type Config struct {
 	// They do not affect the plan.
 	Address, Zone string
 	// Away is how long the slots stay reserved for Name after Leave, so that a restart
-	// does not move them. Nobody owns them during that time, unless a process joins with
-	// the name. The reserved slots are those that the member owned when it left. Their
-	// number is at most the number of slots that the plan assigns to the name, which
-	// changes when other members come or go. Away is rounded up to
+	// does not move them. They have no owner during that time, unless a process joins
+	// with the name. The reserved slots are those that the member owned when it left.
+	// Their number is at most the number of slots that the plan assigns to the name,
+	// which changes when other members come or go. Away is rounded up to
 	// full seconds, is at most 24 h, and requires Name. Zero means that the slots go to
 	// others at once.
 	Away time.Duration
 
 	// Cooldown is how long a member is in the list before slots move to it from other
 	// members. So a member that ends within its Cooldown has moved no slots. Slots without
-	// an owner do not wait for that. Zero means DefaultCooldown; negative means none.
+	// an owner do not wait for that. Zero means DefaultCooldown. Negative means no
+	// cool-down.
 	Cooldown time.Duration
 	// MaxMoves is how many slots may move between members within MoveInterval, in the
 	// whole group. Slots of members that leave, die or are evicted do not count, nor slots
@@ -176,7 +177,7 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 	return cfg, nil
 }
 
-// checkName reports whether a name can stand in keys and be read by people.
+// checkName reports whether a name can be part of keys and be read by people.
 func checkName(what, name string) error {
 	err := fencing.Token{Key: name, Fence: 1}.Validate()
 	if err != nil || len(name) > MaxNameBytes || strings.Contains(name, "/") {

@@ -10,9 +10,9 @@ import (
 )
 
 // deaf reports whether the member has waited for one of its targets for longer than a
-// lease lasts, and nobody is in line for it: its requests for slots fail, although it
-// renews its entry. Such a member must not stay the target of free slots, nor take the
-// place of other moves in the budget. wait is how long it is until the next check.
+// lease lasts, and no member is in line for it: its requests for slots fail, although
+// it renews its entry. Such a member must not stay the target of free slots, nor take
+// the place of other moves in the budget. wait is how long it is until the next check.
 //
 // A member that has just become the owner of a slot has left its line already, and may not
 // know yet that it owns it. So the owner counts too.

@@ -18,19 +18,20 @@
 //
 // # How a slot changes hands
 //
-// The target of a slot is the member that is to have it by the plan. The target waits in
-// line for the claim of the slot. When the owner sees the target there, the owner ends the
-// context of the slot's handler, waits until the handler has returned, and releases the
-// claim. The release hands the claim over in one transaction, so the slot is never free.
-// While the target does not wait in line, for example because it is frozen, the owner keeps
-// the slot. Only an owner that leaves the group releases such a slot, after a short wait.
+// The target of a slot is the member that should own it by the plan. The target waits in
+// line for the claim of the slot. When the owner sees the target there, it ends the
+// context of the slot's handler and waits until the handler has returned. Then it releases
+// the claim. The release hands the claim over in one transaction, so the slot is never
+// free. While the target does not wait in line, for example because it is frozen, the
+// owner keeps the slot. Only an owner that leaves the group releases such a slot, after a
+// short wait.
 //
-// If a member dies, its slots are free when its lease lapses, and the others claim them
-// at most TTL + 1 s after its last renewal. If the target of a slot is dead, too, the slot
+// If a member dies, its slots are free when its lease lapses. The others claim them at
+// most TTL + 1 s after its last renewal. If the target of a slot is dead, too, the slot
 // also waits for the TTL of the target. If the target lives but cannot claim the slot, the
 // slot waits for up to 1.5 TTL more. A member leaves the list of members if, for about
-// 1.3 TTL, it can neither claim a slot that the plan assigns to it nor join that slot's
-// line. It keeps the slots that it owns, and joins again after a pause.
+// 1.3 TTL, it can neither claim a slot of which it is the target nor join its line. It
+// keeps the slots that it owns, and joins again after a pause.
 //
 // # What is not guaranteed
 //

@@ -56,7 +56,8 @@ func (k keys) slotOf(key string) (slot int, ok bool) {
 // valueVersion is the version of all values. A later version keeps what others plan by:
 // the instance and the weight of an entry, and that a name with an eviction is off the
 // list. So processes of both versions have the same plan. A version that cannot keep that
-// puts its members elsewhere. Nobody overwrites or deletes a value of a later version.
+// puts its members elsewhere. A value of a later version is never overwritten or
+// deleted.
 const valueVersion = 1
 
 // spec is what all members must agree on.
@@ -98,7 +99,7 @@ func (s slotSet) with(slot int) slotSet {
 
 func (s slotSet) has(slot int) bool { return slot/8 < len(s) && s[slot/8]>>(slot%8)&1 == 1 }
 
-// eviction says why a member may not be there.
+// eviction is the reason why a member may not be in the list.
 type eviction struct {
 	Version int       `json:"v"`
 	Reason  string    `json:"reason"`

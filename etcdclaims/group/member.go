@@ -13,10 +13,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// Handler handles a slot. It runs until ctx ends: when the slot is to move, the member
+// Handler handles a slot. It runs until ctx ends: when the slot moves, the member
 // leaves, or the claim is about to expire. It then has the drain of the client
-// (etcdclaims.Config.Drain) to return. If it returns before, with or without an error, it
-// is called again under the same claim, after a pause that grows from 1 s to a minute.
+// (etcdclaims.Config.Drain) to return. If it returns earlier, with or without an error,
+// the member calls it again under the same claim. The pause before that grows from 1 s to
+// a minute.
 //
 // ctx carries the claim's token. Call fencing.Check(ctx) before each effect, and fence
 // the effects.
@@ -61,7 +62,7 @@ type Member struct {
 // and knows the others. The member then claims its slots, and calls the handler for each
 // one that it owns, on a goroutine of its own.
 //
-// ctx bounds the call, not the membership, which lasts until Leave, Close of the client,
+// ctx bounds the call, not the membership. That lasts until Leave, Close of the client,
 // an eviction, or until another process joins with the same Name. A member that loses its
 // claim, as in an outage of etcd, joins again by itself.
 //
@@ -123,8 +124,9 @@ func (m *Member) Err() error { return context.Cause(m.ctx) }
 
 // Leave ends the membership. The member is taken off the list first. Then each slot is
 // handed over to its next owner as soon as that member waits in line. A slot for which
-// nobody waits is released after 2 s. Handlers have the drain of the client to return.
-// For handlers that take longer, Leave waits up to a TTL after their claims have ended.
+// no member waits is released after 2 s. Handlers have the drain of the client to
+// return. For handlers that take longer, Leave waits up to a TTL after their claims
+// have ended.
 //
 // If ctx ends first, Leave returns an error. The contexts of all handlers end before that,
 // without waiting for successors, and the rest happens in the background. Calling Leave
@@ -190,7 +192,7 @@ func (m *Member) Admit(ctx context.Context, t fencing.Token) error {
 	return nil
 }
 
-// rouse makes the member look what is to be done.
+// rouse makes the member check which steps are due.
 func (m *Member) rouse() {
 	select {
 	case m.wake <- struct{}{}:
@@ -230,7 +232,7 @@ func (m *Member) stay() {
 	}
 }
 
-// run does what is to be done until the member has left.
+// run carries out the steps that are due until the member has left.
 func (m *Member) run() {
 	defer close(m.done)
 	defer m.view.Close()
@@ -266,8 +268,8 @@ func (m *Member) run() {
 	m.erase(m.claim, true, m.tried, m.entry)
 }
 
-// whyLeft returns the log field that says why the member leaves: an error unless Leave was
-// called.
+// whyLeft returns the log field with the reason why the member leaves: an error unless
+// Leave was called.
 func (m *Member) whyLeft() zap.Field {
 	if err := m.Err(); !errors.Is(err, ErrLeft) {
 		return zap.Error(err)

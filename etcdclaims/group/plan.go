@@ -11,13 +11,13 @@ import (
 type Plan struct {
 	// Target has the member of each slot. All are empty if there are no members.
 	Target []string
-	// Share has how many slots each member is to have.
+	// Share has how many slots each member should own.
 	Share map[string]int
 	// Moves has the slots whose owner is not their target, in the order of slots.
 	Moves []Move
 }
 
-// Move is a slot that is to change hands.
+// Move is a slot whose owner changes.
 type Move struct {
 	Slot     int
 	From, To string // names of members; From is empty if no member owns the slot
@@ -31,8 +31,8 @@ type Move struct {
 // A member's share of the slots is in proportion to its weight, rounded down or up. With
 // equal weights, the shares of two members differ by one at most. No plan with such
 // shares has fewer moves. If the slots are balanced and weights are equal, a new member
-// moves only as many slots as its share has, and the end of a member moves only its own.
-// With unequal weights, rounding can move one more slot for each member.
+// moves only as many slots as its share has. The end of a member moves only its own
+// slots. With unequal weights, rounding can move one more slot for each member.
 //
 // The plan does not depend on the order of the members. It is also stable: if some of its
 // moves are carried out, in any order, the plan for the result has the same targets. So
@@ -89,7 +89,7 @@ func Balance(members []MemberInfo, owners []string) Plan {
 	return p
 }
 
-// shares returns how many slots each member is to have, given how many it has. The
+// shares returns how many slots each member should own, given how many it owns. The
 // members are in the order of their names.
 func shares(members []MemberInfo, has []int, slots int) []int {
 	var total int64
@@ -107,8 +107,8 @@ func shares(members []MemberInfo, has []int, slots int) []int {
 			fractions = append(fractions, i)
 		}
 	}
-	// What is left over goes first to members that already have more: each of these would
-	// otherwise have to give up a slot.
+	// The slots that are left over go first to members that already have more: each of
+	// these would otherwise have to give up a slot.
 	more := func(i int) int {
 		if has[i] > share[i] {
 			return 0

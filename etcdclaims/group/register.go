@@ -38,7 +38,7 @@ func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els 
 }
 
 // ensureSpec makes sure that the group has the number of slots, and returns the revision
-// of the key that says so.
+// of the key that contains it.
 func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 	key := m.keys.spec()
 	resp, err := commit(ctx, m.claims.KV(), []clientv3.Cmp{absent(key)},
@@ -223,7 +223,7 @@ func (m *Member) release(claim *etcdclaims.Claim) {
 }
 
 // depart takes the member off the list, before it drains its slots. It reserves them if
-// the member is to come back.
+// the member may come back (Config.Away).
 func (m *Member) depart() {
 	<-m.stayed // a try to join again may still put an entry
 	m.mu.Lock()

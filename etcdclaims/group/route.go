@@ -39,9 +39,9 @@ func (v *View) route(slot int) (Route, bool) {
 	return Route{slot, m, o.Token}, ok && o.Instance != ""
 }
 
-// Call calls fn with the owner of the slot. It waits until the slot has an owner. If fn
-// returns an error that matches fencing.ErrStale, which the receiver's gate returned
-// because the view was late, Call waits for a later owner and calls fn once more.
+// Call calls fn with the owner of the slot. It waits until the slot has an owner. The
+// view can be late: fn then returns the fencing.ErrStale of the receiver's gate. If an
+// error of fn matches it, Call waits for a later owner and calls fn once more.
 //
 // The context of fn carries the owner's token, so that middleware.Transport and
 // grpcmw.Stamp send it. ctx bounds the waiting and the calls. If there is no later owner

@@ -14,7 +14,7 @@ import (
 // run is one slot that the member waits for or owns.
 type run struct {
 	slot  int
-	ctx   context.Context // ends when the member is to give the slot up
+	ctx   context.Context // ends when the member has to give the slot up
 	stop  context.CancelCauseFunc
 	known chan struct{} // closed when the member knows its claim
 	ended chan struct{} // closed when the member does not wait for the run any more
@@ -36,8 +36,8 @@ var (
 	handlerBackoff = etcdclaims.ExponentialBackoff(time.Second, time.Minute)
 )
 
-// step claims slots that the member is to have, gives up others, and returns when there
-// is something to do again if nothing changes.
+// step claims the slots of which the member is the target, and gives up others. It
+// returns when the next step is due if nothing changes.
 func (m *Member) step() time.Duration {
 	v := m.view
 	v.mu.Lock()
@@ -70,7 +70,7 @@ func (m *Member) step() time.Duration {
 		return rest
 	case pause > 0:
 		return rest
-	case !in: // somebody removed the entry, its lease is gone, or etcd was restored
+	case !in: // an operator removed the entry, its lease is gone, or etcd was restored
 		if claim.Err() == nil {
 			m.release(claim)
 		}
@@ -93,8 +93,8 @@ func (m *Member) step() time.Duration {
 	return min(wait, check, m.deliver(m.ctx, offers))
 }
 
-// handOver gives up all slots of a member that leaves, each when the member that is to
-// have it waits in line, or when it has had time to.
+// handOver gives up all slots of a member that leaves, each when its target waits in
+// line, or has had time to join it.
 func (m *Member) handOver(a Assignment, in bool) time.Duration {
 	var others []MemberInfo
 	for _, other := range a.Members {
@@ -141,7 +141,7 @@ func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait ti
 	for _, move := range plan.Moves {
 		to := instances[move.To]
 		if a.Owners[move.Slot].Member != move.From || move.From == "" || to == "" {
-			continue // nobody owns it, or it is reserved; or its target is away
+			continue // it has no owner, or it is reserved; or its target is away
 		}
 		if room--; room < 0 {
 			return offers, min(wait, m.cfg.MoveInterval/8+time.Millisecond)
@@ -206,8 +206,8 @@ func (m *Member) giveUp(offers map[int]string) {
 	}
 }
 
-// deliver gives up those of the offered slots for which the member that is to have it is
-// the first in line, so that the release hands the slot to it. It returns when to look
+// deliver gives up those of the offered slots whose target is the first in line, so that
+// the release hands the slot to it. It returns when to look
 // again.
 func (m *Member) deliver(ctx context.Context, offers map[int]string) time.Duration {
 	byKey := make(map[string]*run)

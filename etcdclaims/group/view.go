@@ -49,14 +49,15 @@ type View struct {
 const (
 	relist      = 10 * time.Second // the longest that a lost event of a member goes unnoticed
 	settleTime  = 20 * time.Millisecond
-	agreeTime   = time.Second // in which all members hear of a change of the list
+	agreeTime   = time.Second // in which all members learn of a change of the list
 	readTimeout = 5 * time.Second
 )
 
 // Open returns a view of a group that exists. It is for operators, and for processes that
-// send requests to members. A member has a view already: see Member.View. ctx bounds the call. The error matches ErrNoGroup if nobody has
-// joined the group yet, etcdclaims.ErrInvalidKey if no group can have the name, and
-// etcdclaims.ErrPassthrough if the client has no etcd. Close the view before the client.
+// send requests to members. A member has a view already: see Member.View. ctx bounds the call. The
+// error matches ErrNoGroup if no process has joined the group yet. It matches
+// etcdclaims.ErrInvalidKey if no group can have the name, and etcdclaims.ErrPassthrough if the
+// client has no etcd. Close the view before the client.
 func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, error) {
 	if err := checkName("group", name); err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ type Batch struct {
 	// Taken is how many items workers had, if nothing was claimed. It distinguishes an
 	// empty queue from a busy one.
 	Taken int
-	// Next is when the next item vests. Zero means that no item is to vest.
+	// Next is when the next item vests. Zero means that no item waits to vest.
 	Next time.Time
 	// Paused is set if the queue is paused. Nothing is claimed then.
 	Paused bool
@@ -49,8 +49,8 @@ func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions)
 // without leases and no error means that no item is visible. ctx bounds only the
 // claiming; the leases have contexts of their own.
 //
-// Errors: ErrConfig, etcdclaims.ErrLost if somebody keeps revoking the leases of this
-// process, and those of etcdclaims.Client.TryAcquire. After any error nothing stays
+// Errors: ErrConfig, etcdclaims.ErrLost if the leases of this process are revoked again
+// and again, and those of etcdclaims.Client.TryAcquire. After any error nothing stays
 // claimed: items that were claimed by a request whose reply was lost are given back.
 func (q *Queue) TryClaim(ctx context.Context, n int, opts ...ClaimOption) (Batch, error) {
 	b, err := q.claim(ctx, n, false, opts)
@@ -154,7 +154,7 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 }
 
 // leased makes a lease of what was taken. An item without content becomes a dead letter:
-// it cannot be handled by anybody.
+// no worker can handle it.
 func (q *Queue) leased(s *session, st state, item []*mvccpb.KeyValue, rev int64) *Lease {
 	var c content
 	var err error

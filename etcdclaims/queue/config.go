@@ -46,8 +46,7 @@ const (
 
 // Errors that calls return besides those of package etcdclaims. Test with errors.Is.
 var (
-	// ErrFull is returned by an enqueue into a queue with Config.MaxWaiting items
-	// that wait.
+	// ErrFull is returned by an enqueue while Config.MaxWaiting items wait.
 	ErrFull = errors.New("queue is full")
 	// ErrNearQuota is returned by an enqueue while etcd's database is nearly as large as
 	// its quota allows, see Config.SpaceReserve. Nothing was enqueued.
@@ -64,11 +63,11 @@ var (
 	// that waits again or is a dead letter. Nothing was changed. It matches
 	// etcdclaims.ErrLost.
 	ErrSuperseded error = &lostError{"item lease superseded"}
-	// ErrCompleted is returned by verbs of a lease whose item was completed by
-	// somebody else who had its handle. It matches etcdclaims.ErrLost.
+	// ErrCompleted is returned by verbs of a lease whose item was completed by another
+	// process that had its handle. It matches etcdclaims.ErrLost.
 	ErrCompleted error = &lostError{"item was completed by another"}
-	// ErrConfig is returned if the queue was made with another order or other
-	// bounds than the Config says.
+	// ErrConfig is returned if the queue was made with another order or other bounds
+	// than those of the Config.
 	ErrConfig = errors.New("queue has another configuration")
 	// ErrNoQueue is returned by Open if there is no queue of the name.
 	ErrNoQueue = errors.New("no such queue")
@@ -134,9 +133,9 @@ type Config struct {
 	DeadRetention time.Duration
 	// SpaceReserve is how much of its quota etcd must have free for an enqueue, in
 	// percent. With less, Enqueue returns ErrNearQuota, so that claims and verbs still
-	// work. Free pages within the database count as free. While items are enqueued, etcd
-	// is asked every ten seconds in the background, for which a client needs no
-	// permission. The reserve is a precaution: many large items can use it up between two
+	// work. Free pages within the database count as free. While items are enqueued, the
+	// client asks etcd every ten seconds in the background. It needs no permission for
+	// that. The reserve is a precaution: many large items can use it up between two
 	// checks, and Op does not check it. etcd before 3.6 does not report its quota, so
 	// there is no reserve. Negative: no reserve. At most 50. Default:
 	// DefaultSpaceReserve.
@@ -189,7 +188,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	return cfg, nil
 }
 
-// checkName reports whether a name can stand in keys and be read by people.
+// checkName reports whether a name can be part of keys and be read by people.
 func checkName(what, name string) error {
 	if name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == '/' }) {

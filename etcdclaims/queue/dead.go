@@ -74,7 +74,7 @@ func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 // history stays.
 //
 // Errors: ErrNotFound if there is no such dead letter, or if its payload is lost.
-// Info.Why says so; cancel that item, and enqueue it again.
+// Info.Why has that reason. Cancel that item, and enqueue it again.
 func (q *Queue) Redrive(ctx context.Context, id string) error {
 	return q.change(ctx, "redrive", "redrive", id, func(f found) ([]clientv3.Op, error) {
 		if f.Where != Dead {
@@ -99,7 +99,7 @@ func (q *Queue) RedriveAll(ctx context.Context) (n int, err error) {
 		switch err := q.Redrive(ctx, info.ID); {
 		case err == nil:
 			n++
-		case !errors.Is(err, ErrNotFound): // else somebody was faster
+		case !errors.Is(err, ErrNotFound): // else another process was faster
 			return n, err
 		}
 	}

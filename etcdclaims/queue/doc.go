@@ -74,7 +74,7 @@
 //
 // # Queue leases
 //
-// To let one process at a time take from a queue, as QuiCK's queue leases do, hold
-// a claim of a key of your own around TryClaim. Or run the worker in
+// QuiCK's queue leases let one process at a time take from a queue. For that, hold a
+// claim of a key of your own around TryClaim. Or run the worker in
 // middleware.Singleton.
 package queue

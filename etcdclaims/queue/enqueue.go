@@ -15,12 +15,12 @@ import (
 // Enqueue puts an item into the queue. It returns false, and changes nothing, if the
 // queue has an item of this id, or completed one within Config.Retention.
 //
-// Errors: ErrFull, ErrNearQuota, ErrConfig, etcdclaims.ErrLost if somebody keeps revoking
-// the leases of this process, and those of etcdclaims.Client.TryAcquire. If the error
-// matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same Item
-// again is safe while the item is in the queue. If the item has the option ID, it is also
-// safe for Config.Retention after it was completed. While etcd does not answer, Enqueue
-// fails within half a minute, even if ctx lasts longer.
+// Errors: ErrFull, ErrNearQuota, ErrConfig, etcdclaims.ErrLost if the leases of this
+// process are revoked again and again, and those of etcdclaims.Client.TryAcquire. If the
+// error matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same
+// Item again is safe while the item is in the queue. If the item has the option ID, it is
+// also safe for Config.Retention after it was completed. While etcd does not answer,
+// Enqueue fails within half a minute, even if ctx lasts longer.
 func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) {
 	n, err := q.EnqueueAll(ctx, []Item{item})
 	return n == 1, err
@@ -140,9 +140,9 @@ func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clien
 
 // notPut returns those items that a request of unknown outcome did not enqueue, and
 // never will. An item that was put may be completed already, so it is not enough to
-// look for it: the history since a revision before that request says whether it was.
-// A mark behind each item's key, which etcd drops after a minute, says where the
-// history ends.
+// look for it: the history since a revision before that request shows whether it was.
+// A mark behind each item's key shows where the history ends. etcd drops it after a
+// minute.
 func (q *Queue) notPut(ctx context.Context, s *session, items []Item, since int64) (left []Item, err error) {
 	lease, err := q.markLease(ctx)
 	if err != nil {

@@ -232,7 +232,7 @@ func (l *Lease) Obtained() time.Time { return l.obtain }
 func (l *Lease) Deadline() time.Time { return time.Now().Add(l.remaining()) }
 
 // Expired reports whether the lease is over at the given time, unless it is renewed
-// before. It also returns true for every time if the lease is over by now, and for an
+// before. It returns true for every time if the lease is over by now. So it does for an
 // adopted lease, because only etcd knows when such a lease ends. It sends no request. See
 // Values for a pure function.
 func (l *Lease) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }

@@ -44,8 +44,8 @@ type Info struct {
 	Why      string    // why the item is dead
 	// Note is the worker's note of a taken item, see Lease.Note. Only Look sets it.
 	Note []byte
-	// Until is when the lease of a taken item ends unless it is renewed, as far as etcd
-	// knows, by the wall clock of the reader. If the worker is dead, the item is visible
+	// Until is when the lease of a taken item ends in etcd unless it is renewed, by the
+	// wall clock of the reader. If the worker is dead, the item is visible
 	// again at most a second later. Zero means that the end is not known. Only Look sets
 	// it.
 	Until time.Time
@@ -78,7 +78,7 @@ func (q *Queue) Look(ctx context.Context, id string) (Info, error) {
 	return f.Info, q.fail(fmt.Sprintf("look at %q", id), err)
 }
 
-// find looks an item up where it was enqueued, and then where its place says. An
+// find looks an item up where it was enqueued, and then at its place. An
 // item that is at neither is taken, or has just been moved.
 func (q *Queue) find(ctx context.Context, id string) (f found, err error) {
 	const tries = 5
@@ -157,7 +157,7 @@ func (q *Queue) findAmong(ctx context.Context, f found, keys []string) (found, e
 	return f, errMoving
 }
 
-// describe fills in what the item's state says.
+// describe fills in the item's state.
 func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 	st, err := decodeState(kv)
 	if err != nil {

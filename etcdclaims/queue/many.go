@@ -39,9 +39,9 @@ type ManyConfig struct {
 // longest ago, of those with visible items. Ties are broken at random. A queue with ten
 // thousand items delays a queue with one item by one turn.
 //
-// It returns nil after a clean stop. It stops in the same way and returns an error if the
-// configuration is wrong, or if the queues cannot be read, for example for lack of
-// permission. A queue that cannot be served is logged and tried again.
+// It returns nil after a clean stop. If the configuration is wrong, or the queues cannot
+// be read, it stops in the same way and returns an error. A missing permission is such an
+// error. A queue that cannot be served is logged and tried again.
 //
 // At rest WorkMany sends one read each ten seconds, which finds queues that its watch did
 // not report.

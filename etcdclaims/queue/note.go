@@ -32,8 +32,8 @@ type noted struct {
 // calls.
 //
 // A note longer than etcdclaims.MaxNoteBytes returns etcdclaims.ErrTooLarge. The other
-// errors are those of all verbs, see the package documentation, but the lease goes on. If
-// the error matches etcdclaims.ErrUnknown the note may have been stored.
+// errors are those of all verbs, see the package documentation, but they do not end the
+// lease. If the error matches etcdclaims.ErrUnknown the note may have been stored.
 func (l *Lease) Note(ctx context.Context, b []byte) error {
 	if len(b) > etcdclaims.MaxNoteBytes {
 		return l.fail("note", fmt.Errorf("%d bytes, at most %d are allowed: %w", len(b), etcdclaims.MaxNoteBytes, etcdclaims.ErrTooLarge))

@@ -14,7 +14,7 @@ import (
 // read [Queue.Config], change the fields, and call [New]. Open reads one key, and changes
 // nothing.
 //
-// Errors: ErrNoQueue if nothing was ever enqueued into or claimed from a queue of this
+// Errors: ErrNoQueue if no process ever called Enqueue or Claim on a queue of this
 // name, etcdclaims.ErrInvalidKey if no queue can have the name, and those of reading
 // from etcd.
 func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*Queue, error) {

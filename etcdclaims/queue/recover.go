@@ -191,8 +191,8 @@ func (q *Queue) untaken(kv *mvccpb.KeyValue, id string) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpDelete(string(kv.Key)), clientv3.OpDelete(q.keys.note(id))}
 }
 
-// takenState decodes the state of a taken item. That of another item, which somebody has
-// copied, cannot be read: who has that one may be alive.
+// takenState decodes the state of a taken item. The state of another item, copied here
+// by an operator, cannot be read: its worker may be alive.
 func (q *Queue) takenState(kv *mvccpb.KeyValue) (state, error) {
 	st, err := decodeState(kv)
 	if err != nil {

@@ -111,8 +111,8 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 // mostRevoked is how often another lease is tried, which takes about three seconds.
 const mostRevoked = 10
 
-// acquire makes the claim of a session. If somebody revokes the claim's lease as it is
-// made it is tried again with another one, a few times.
+// acquire makes the claim of a session. If the claim's lease is revoked as it is made,
+// the claim is tried again with another one, a few times.
 func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, claim *etcdclaims.Claim, err error) {
 	q := s.q
 	for try := 0; ; try++ {
@@ -155,8 +155,8 @@ func (s *sessions) reconcile(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// close gives back all items, and then ends the sessions. Leases end first, so that
-// no worker believes in an item that others can have.
+// close gives back all items, and then ends the sessions. Leases end first, so that no
+// worker holds an item that others can have.
 func (s *sessions) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

@@ -21,14 +21,14 @@ type Stats struct {
 	// OldestReady is the earliest vesting time of all visible items, among the first 32
 	// priorities. It is zero if no item is visible.
 	OldestReady time.Time
-	// Paused says who paused the queue, when and why. Its At is zero if the queue is not
+	// Paused is who paused the queue, when and why. Its At is zero if the queue is not
 	// paused.
 	Paused Pausing
 	// Skipped is how many times this process has found a value that it cannot read.
 	Skipped int64
 }
 
-// Pausing says who paused a queue, when and why.
+// Pausing is who paused a queue, when and why.
 type Pausing struct {
 	By, Why string
 	At      time.Time

@@ -65,7 +65,7 @@ func (l *Lease) unplace(st state) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpDelete(l.q.keys.place(st.ID))}
 }
 
-// FailOption says how long a failed item waits.
+// FailOption sets how long a failed item waits.
 type FailOption interface{ applyFail(*failOptions) }
 
 type failOptions struct{ backoff etcdclaims.Backoff }
@@ -173,9 +173,9 @@ func (l *Lease) Discard(ctx context.Context, reason string) error {
 	return err
 }
 
-// discardEmpty is Discard for an item without content. It puts a content that says so,
-// because items are found by that. If one has been enqueued with the id meanwhile, nothing
-// is left of this one.
+// discardEmpty is Discard for an item without content. It puts a content that is marked as
+// missing, because items are found by their contents. If one has been enqueued with the id
+// meanwhile, nothing is left of this one.
 func (l *Lease) discardEmpty(ctx context.Context, reason string) error {
 	now := time.Now()
 	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
@@ -300,7 +300,7 @@ func (q *Queue) stands(ctx context.Context, key string, rev int64) (bool, error)
 	return len(kvs) > 0 && kvs[0].ModRevision == rev, nil
 }
 
-// unsureOr returns the error that says that the outcome is unknown, if it is.
+// unsureOr returns an ErrUnknown if the outcome is unknown.
 func unsureOr(unsure, err error) error {
 	switch {
 	case unsure == nil:
@@ -349,7 +349,7 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 			l.finish(ErrExpired) // the item is still there, its session is not
 			return nil, l.fail(verb, ErrExpired)
 		default:
-			// It was moved here again, or somebody has overwritten it: then nobody has it.
+			// It was moved here again, or was overwritten: then no worker has it.
 			if s, _, _, _, _ := l.snapshot(); s != nil {
 				defer s.doubt()
 			}

@@ -29,7 +29,8 @@ type observer struct {
 	hold atomic.Pointer[trace.Span] // nil until the key is acquired
 }
 
-// observe returns what follows a call, or nil if nobody would see it.
+// observe returns the observer of a call, or nil if neither metrics nor traces would
+// show it.
 func (t *Telemetry) observe(ctx context.Context, call etcdclaims.Call) etcdclaims.Observer {
 	caller := trace.SpanContextFromContext(ctx)
 	began := time.Now()

@@ -16,20 +16,20 @@
 // # Keys
 //
 // A key is never an attribute of a metric, since each new value makes new time
-// series. A template of the key is; see [KeyTemplate]. At most 200 templates are
-// told apart, and all others are "other". Spans have the key itself.
+// series. A template of the key is; see [KeyTemplate]. There are at most 200 templates;
+// all other keys are "other". Spans have the key itself.
 //
 // # Traces
 //
 // Each acquiring call has a span named etcdclaims.acquire, and each claim one named
-// etcdclaims.hold. Both are children of the caller's span. If the caller has none,
+// etcdclaims.hold. Both are children of the caller's span. If the caller has no span,
 // etcdclaims.hold is a child of etcdclaims.acquire. The contexts of Run, RunWork,
 // Claim.Bind and Claim.Context carry the span of the claim, so that spans of the
 // handler are its children. A context passed to Claim.Bind keeps the span that it has, if
 // that is not the span of the acquiring call. If the previous holder handed the key over,
 // the span of the claim usually links to that holder's span. For that purpose a sampled
-// trace context is stored in etcd with the hand-over. docs/telemetry.md says when the link
-// is missing.
+// trace context is stored in etcd with the hand-over. docs/telemetry.md lists the cases in
+// which the link is missing.
 //
 // # Cost
 //

@@ -10,8 +10,8 @@ import (
 )
 
 // Gate returns a gate that admits what next admits, and counts the results under
-// the name. A refused stale token is the trace of a holder that went on after
-// its claim was over: without the gate it would have written.
+// the name. A refused stale token is the trace of a holder that still wrote after its
+// claim was over: without the gate it would have written.
 func (t *Telemetry) Gate(name string, next fencing.Gate) fencing.Gate {
 	lag := &fenceLag{}
 	return fencing.GateFunc(func(ctx context.Context, token fencing.Token) error {
@@ -27,8 +27,8 @@ func (t *Telemetry) Gate(name string, next fencing.Gate) fencing.Gate {
 	})
 }
 
-// CountAdmission counts the result of a check of a token that is not a Gate's,
-// such as that of sqlguard's Admit or of a guarded write: err is its error, or
+// CountAdmission counts the result of a check of a token without a Gate, such as that
+// of sqlguard's Admit or of a guarded write: err is its error, or
 // nil. A stale token is also an event of the span in ctx.
 func (t *Telemetry) CountAdmission(ctx context.Context, gate string, token fencing.Token, err error) {
 	result := admissionOf(err)

@@ -122,7 +122,7 @@ func (t *Telemetry) collectQueues(ctx, budget context.Context, o metric.Observer
 
 // Worker is a queue.Middleware that measures handlers, by the semantic
 // conventions of OpenTelemetry for messaging. Each has a span. Put it first in
-// WorkerConfig.Middleware. The first 200 queues of a process are told apart; the
+// WorkerConfig.Middleware. The first 200 queues of a process have their names; the
 // others are "other".
 func (t *Telemetry) Worker(next queue.Handler) queue.Handler {
 	return func(ctx context.Context, l *queue.Lease) (err error) {

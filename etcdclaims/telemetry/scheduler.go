@@ -43,8 +43,9 @@ func (t *Telemetry) InstrumentScheduler(cfg *sched.Config) {
 	cfg.Hooks.Running = tracked(t, before.Running, t.schedulers, s)
 }
 
-// asked returns a hook that hands the span of a caller of RunNow or Backfill on to the ticks
-// that it makes, unless the hook that was there before has something to hand on.
+// asked returns a hook that passes the span of a caller of RunNow or Backfill on to the
+// ticks that it makes. If the hook that was there before returns a trace, that is passed on
+// instead.
 func asked(theirs func(context.Context) string) func(context.Context) string {
 	return func(ctx context.Context) string {
 		if theirs != nil {
@@ -88,7 +89,7 @@ func (t *Telemetry) tick(next sched.Handler) sched.Handler {
 
 func (t *Telemetry) began(s scheduler, tick sched.Tick) {
 	if tick.Attempt > 1 {
-		return // how late that is says nothing of the schedule
+		return // how late that is shows nothing about the schedule
 	}
 	job := t.jobs.of(tick.Job)
 	if !tick.Manual && !tick.Actual.IsZero() {

@@ -53,7 +53,7 @@ type Telemetry struct {
 }
 
 // New returns a Telemetry. It returns an error if the MeterProvider refuses an
-// instrument. Call Close when nothing is to be measured any more.
+// instrument. Call Close to end the measuring.
 func New(cfg Config) (*Telemetry, error) {
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = otel.GetMeterProvider()
@@ -83,8 +83,8 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// Close ends the observation of gauges. What was instrumented goes on, and still
-// records durations and counts.
+// Close ends the observation of gauges. Instrumented clients continue, and still record
+// durations and counts.
 func (t *Telemetry) Close() error { return t.stop.Unregister() }
 
 // chain returns a hook that calls both hooks. The first may be nil.

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// maxTemplates is how many templates are told apart.
+	// maxTemplates is how many templates have names of their own.
 	maxTemplates = 200
 	// maxTemplateBytes is about how long a template is at most.
 	maxTemplateBytes = 96
-	// otherTemplate stands for all templates beyond the first maxTemplates.
+	// otherTemplate is for all templates beyond the first maxTemplates.
 	otherTemplate = "other"
 	// leastHex is the length from which hexadecimal digits are taken for an id.
 	leastHex = 8
@@ -118,8 +118,8 @@ func isDigit(b byte) bool  { return b >= '0' && b <= '9' }
 func isLetter(b byte) bool { return b|0x20 >= 'a' && b|0x20 <= 'z' }
 func isHex(b byte) bool    { return isDigit(b) || b|0x20 >= 'a' && b|0x20 <= 'f' }
 
-// templates makes templates of keys, and bounds their number: those that come
-// first are told apart.
+// templates makes templates of keys, and bounds their number: those that come first
+// have names of their own.
 type templates struct {
 	custom func(string) string // nil: KeyTemplate
 

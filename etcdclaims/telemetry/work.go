@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// DefaultWorkInterval is how often WatchWork counts work unless it is told otherwise.
+	// DefaultWorkInterval is how often WatchWork counts work by default.
 	DefaultWorkInterval = time.Minute
 	// countFor is how long one count may take.
 	countFor = 30 * time.Second
 )
 
 // workStates are the states of work that is counted. Done work is not: there can be much of
-// it, and it needs nobody.
+// it, and it needs no attention.
 var workStates = []etcdclaims.State{
 	etcdclaims.StateFree, etcdclaims.StateClaimed, etcdclaims.StateOrphaned, etcdclaims.StateFailed, etcdclaims.StateDead, etcdclaims.StateUnreadable,
 }

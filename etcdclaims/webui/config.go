@@ -30,8 +30,8 @@ type Config struct {
 	//
 	// Default: everybody may view, and ErrReadOnly for all else.
 	Access func(r *http.Request, op Operation) error
-	// User returns the name of the person who sent the request, for the log and for
-	// the records of what was done. Default: the remote address.
+	// User returns the name of the person who sent the request, for the log and for the
+	// records of operations. Default: the remote address.
 	User func(r *http.Request) string
 	// Redact returns the text to show instead of a value that your programs have
 	// stored. Default: payloads and results are replaced by their length, notes and

@@ -8,13 +8,13 @@
 //	mux.Handle("/claims/", requireLogin(page)) // any path that ends in a slash
 //
 // The handler has no login of its own: put yours in front of it. Without Config.Access,
-// everybody who reaches the handler can look, and nobody can change anything.
+// every visitor can read the pages, and no visitor can change anything.
 //
 // # What it costs
 //
 // All tabs share what the process has read. Claims are followed by one watch. Lines,
-// work, schedules, queues and sessions are read while somebody looks at them, each at
-// most every two to ten seconds, and sooner after an action or a change of the key
+// work, schedules, queues and sessions are read while a tab shows them, each at most
+// every two to ten seconds. They are read sooner after an action or a change of the key
 // shown. A further tab on the same page costs etcd nothing. A minute after the last
 // request and the last tab, nothing is read or watched.
 //

@@ -53,7 +53,7 @@ type Handler struct {
 // The handler can be mounted on any path that ends in a slash, with or without
 // http.StripPrefix: all links are relative.
 //
-// With a passthrough client the page says that there is no etcd. New returns an error
+// With a passthrough client the page shows that there is no etcd. New returns an error
 // if the configuration is invalid.
 func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 	cfg, origins, err := cfg.withDefaults()
@@ -70,7 +70,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// Close ends the watch, what is being read, and the event streams of all tabs, so that
+// Close ends the watch, reads in progress, and the event streams of all tabs, so that
 // http.Server.Shutdown need not wait for them. It is idempotent. Later requests are
 // answered with 503.
 func (h *Handler) Close() {

@@ -87,7 +87,7 @@ type refusalRow struct {
 	refusal
 	// After is how long after the take-over was seen the stale token was refused, if the
 	// holder that took over still holds the key. Zero: the take-over was not seen, because
-	// nobody looked then, or was seen only after the refusal.
+	// no tab was open then, or was seen only after the refusal.
 	After time.Duration
 	Owner string // of the holder that took over
 }

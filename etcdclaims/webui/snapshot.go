@@ -67,7 +67,7 @@ func (s *snapshots) clear() {
 	}
 }
 
-// Fresh says of when a value is.
+// Fresh is how old a value is.
 type Fresh struct {
 	At  time.Time // when it was read; zero if it never was
 	Err error     // why it could not be read again

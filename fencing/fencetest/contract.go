@@ -42,7 +42,7 @@ func (s *trial) equalPasses() {
 	}
 }
 
-// keys are keys that a store could confuse if it compares by case, by language,
+// keys are keys that a store could confuse: if it compares by case, by language,
 // without trailing spaces, by a prefix of the key, or as paths.
 var keys = []string{
 	"a", "A", "á", "a\u0301", "Á", "ａ", "a ", " a", "aa", "a/", "a//b", "a/b", "a/../a", "./a", ".", "..", "/", "a%2Fb", "a%2fb", "a+b", "a?b", "a#b", "a\\b",

@@ -24,10 +24,10 @@ type Gate struct {
 	prefix string
 }
 
-// NewGate returns a Gate. The names of its objects are the prefix and 64
-// hexadecimal digits, a digest of the key, because object names cannot have every
-// character that keys can have. NewGate sends nothing. The error matches
-// ErrInvalid if store is nil or the prefix cannot be used.
+// NewGate returns a Gate. The names of its objects are the prefix and 64 hexadecimal
+// digits, a digest of the key: keys can have characters that object names cannot have.
+// NewGate sends nothing. The error matches ErrInvalid if store is nil or the prefix
+// cannot be used.
 func NewGate(store Store, prefix string) (*Gate, error) {
 	if err := valid(store, "prefix", prefix, hex.EncodedLen(sha256.Size)); err != nil {
 		return nil, err

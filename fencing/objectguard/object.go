@@ -15,9 +15,9 @@ import (
 //
 // All methods are safe for concurrent use, within and across processes.
 // Concurrent writes of one owner are carried out one after another, in any order.
-// A write that another writer beat, or whose reply was lost, is sent again after
-// a random pause, a limited number of times and until ctx ends. So give ctx a
-// deadline, and the [Store] a timeout for each request.
+// A write that lost against another writer, or whose reply was lost, is sent again
+// after a random pause. That happens a limited number of times, until ctx ends. So give
+// ctx a deadline, and the [Store] a timeout for each request.
 //
 // Methods with a token return the errors of [fencing.Gate], ErrOtherKey,
 // ErrUnfenced, ErrConflict, or the store's error. Only after an error that
@@ -81,8 +81,8 @@ func (o *Object) Write(ctx context.Context, t fencing.Token, data []byte) error 
 	})
 }
 
-// Update replaces the object's data by what edit returns. edit is called with the
-// data, or with nil if there are none, and may change and keep them. It is called
+// Update replaces the object's data by what edit returns. edit is called with the data,
+// or with nil if the object has no data. It may change and keep them. It is called
 // again whenever another writer wins, so it should have no side effects. If edit
 // returns an error, Update returns it unchanged, and writes nothing.
 func (o *Object) Update(ctx context.Context, t fencing.Token, edit func(old []byte) ([]byte, error)) error {

@@ -56,16 +56,16 @@
 // # Isolation
 //
 // Admit is correct at every isolation level, because it reads the newest
-// version of the row and locks it. From REPEATABLE READ on, in Postgres and in
-// MariaDB from 11.6 on, a transaction whose snapshot is older than the stored fence fails
-// with a driver error. In Postgres, use one level for all transactions of a
+// version of the row and locks it. A transaction whose snapshot is older than the stored
+// fence fails with a driver error, from REPEATABLE READ on. That holds in Postgres, and
+// in MariaDB from 11.6 on. In Postgres, use one level for all transactions of a
 // key: one at REPEATABLE READ that waited for one at READ COMMITTED does not see
 // what that one wrote. For the other reads of a transaction its isolation level applies: at
 // READ UNCOMMITTED they may return data that is later rolled back.
 //
-// In SQLite, a transaction that reads first and writes later fails with
-// SQLITE_BUSY if another transaction has written in between, however long the
-// busy timeout is. A transaction that begins with Admit waits instead. If yours
+// In SQLite, a transaction that reads first and writes later fails with SQLITE_BUSY if
+// another transaction has written in between. The busy timeout does not help. A
+// transaction that begins with Admit waits instead. If yours
 // cannot begin with Admit, start them with BEGIN IMMEDIATE. The usual drivers do
 // so with the DSN parameter _txlock=immediate.
 //
@@ -83,7 +83,7 @@
 //	SELECT CONVERT(claim_key USING utf8mb4), fence FROM etcdclaims_fences        -- MySQL
 //
 // Marks are kept forever, one row for each key that was ever admitted. If there
-// are too many, use [Guard.Prune]. Do not delete rows by hand: a key
+// are too many, use [Guard.Prune]. Do not delete rows yourself: a key
 // without a mark admits an old token that is still on its way.
 //
 // A database that loses committed data loses marks with it, and may then admit

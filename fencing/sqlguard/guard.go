@@ -53,7 +53,7 @@ func New(cfg Config) (*Guard, error) {
 
 // lock is the first statement of Admit in Postgres. It waits for the transactions
 // that hold the row, locks the newest version of the row, and returns the mark,
-// or 0 if there is none. An owner repeats itself far more often than owners
+// or 0 if there is no mark. An owner repeats itself far more often than owners
 // change. A lock leaves no dead version of the row behind, as a write of the same
 // value would. Dead versions pile up for as long as the database has an older
 // snapshot.
@@ -96,9 +96,9 @@ var raise = map[Dialect]string{
 }
 
 // Admit raises the mark of the token's key to its fence, and locks the mark until
-// the transaction ends. It takes one round trip. In Postgres it takes a second
-// one if the fence is greater than the mark, as in the first transaction of an
-// owner, and always from REPEATABLE READ on.
+// the transaction ends. It takes one round trip. In Postgres it takes a second one if
+// the fence is greater than the mark, as in the first transaction of an owner. From
+// REPEATABLE READ on it always does.
 //
 // Call Admit before the transaction reads or writes anything. Call it again after
 // a rollback to a savepoint that was set before it.

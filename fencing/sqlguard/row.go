@@ -86,7 +86,7 @@ func NewRowGuard(cfg RowConfig) (*RowGuard, error) {
 //
 // The error is a *fencing.StaleError if the row has a greater fence. It matches
 // sql.ErrNoRows if there is no such row. Any other error is the driver's,
-// wrapped. To tell these apart takes a second statement. Roll back after any
+// wrapped. To distinguish these takes a second statement. Roll back after any
 // error. The rest of the package documentation applies too.
 func (g *RowGuard) Update(ctx context.Context, tx Tx, t fencing.Token, key Key, set string, args ...any) error {
 	return g.update(ctx, sqlRunner{tx}, t, key, set, args)

@@ -39,7 +39,7 @@ func (g *Guard) Schema() []string {
 //
 // Migrate also returns an error if the existing table cannot guard: in MySQL, if
 // its engine has no transactions, such as MyISAM; in SQLite, if the database is
-// encoded as UTF-16. Whoever creates the table without Migrate must check both.
+// encoded as UTF-16. A program that creates the table without Migrate must check both.
 // Admit detects only the second. Any other error is the driver's, wrapped.
 func (g *Guard) Migrate(ctx context.Context, db *sql.DB) error {
 	for _, statement := range g.Schema() {

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrNoTransaction is returned by Guard.Admit in SQLite if the connection has no
-// open transaction: none was begun, or SQLite has ended it. SQLite ends the
+// open transaction: no transaction was begun, or SQLite has ended it. SQLite ends the
 // transaction when a statement that writes is interrupted, for example by the end
 // of the statement's own context, and when the disk is full. Statements after
 // that commit one by one, unguarded.

@@ -171,7 +171,7 @@ func (s *claimedStream) RecvMsg(m any) error {
 		}
 	case <-ctx.Done():
 		// A message that arrives later is lost. Keep the error, so that the handler
-		// does not take a further message for the next one.
+		// does not treat a further message as the next one.
 		if s.received = s.may(ctx); s.received == nil {
 			s.received = s.stopCause(ctx)
 		}

@@ -41,9 +41,9 @@
 //
 // # What is not guaranteed
 //
-// The limits of package middleware apply. If a process is suspended past the
-// deadline of its claim, its handler may overlap for a moment with another one,
-// and its effects without a fence are not undone. A gate apart from the write is only an
+// The limits of package middleware apply. If a process is suspended past the deadline of
+// its claim, its handler may overlap for a moment with another one. Its effects without
+// a fence are not undone. A gate apart from the write is only an
 // early reject. By its retry policy, gRPC may send a request again while the
 // call's context lasts; only the end of that context stops such repeats.
 //

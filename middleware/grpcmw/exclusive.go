@@ -36,9 +36,9 @@ type ExclusiveConfig struct {
 //   - with HELD if the key is still held when Wait elapses; the error has RetryAfter and the holder,
 //   - with UNAVAILABLE and RetryAfter if the key cannot be claimed for any other reason.
 //
-// If the claim is lost before the handler has returned, the call ends with
-// CLAIM_LOST, or with OUTCOME_UNKNOWN if the loss is not certain, whatever the
-// handler returns. The handler's other effects are not undone: fence them.
+// If the claim is lost before the handler has returned, the call ends with CLAIM_LOST,
+// whatever the handler returns. If the loss is not certain, it ends with
+// OUTCOME_UNKNOWN. The handler's other effects are not undone: fence them.
 //
 // The handler's context ends some time before the claim does, so that the handler
 // can finish. If it then returns the context's cancellation, the call ends with
@@ -53,8 +53,8 @@ type ExclusiveConfig struct {
 //
 // Once the claim is lost, receiving and sending fail, even for messages that have
 // already arrived. Receiving fails as soon as the context ends. Do not use a
-// message again that was passed to such a failed RecvMsg. What was sent before
-// was sent while the claim was held, judged by the local clock.
+// message again that was passed to such a failed RecvMsg. Earlier messages were sent
+// while the claim was held, judged by the local clock.
 //
 // As gRPC allows, a goroutine of the handler may receive until the call ends,
 // even after the handler has returned. The call ends as the handler returned.
@@ -135,7 +135,7 @@ func (c *claimedCall) canceled(err error) *RefusedError {
 	return claimRefusal(c.token, c.stopCause)
 }
 
-// take runs a call under its claim, and returns why its outcome must not stand.
+// take runs a call under its claim, and returns why its outcome must be replaced.
 func (x *exclusive) take(ctx context.Context, c *claimedCall) *RefusedError {
 	c.token.Key = c.key
 	_, err := x.run(ctx, c)

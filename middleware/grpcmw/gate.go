@@ -41,12 +41,12 @@ type GateConfig struct {
 // admitted before every message that is sent. Once a newer owner has been seen,
 // receiving and sending fail, and the handler's context ends. The call ends with
 // STALE_FENCE, whatever the handler returns. Every other refusal has the same
-// effect. What was admitted before may have been carried out. So if the gate fails after the
-// handler was called, the call ends with OUTCOME_UNKNOWN, not with UNAVAILABLE.
+// effect. Messages that were admitted before may have been carried out. So if the gate fails
+// after the handler was called, the call ends with OUTCOME_UNKNOWN, not with UNAVAILABLE.
 //
 // If only the client streams, the one reply is sent without asking the gate
-// again, as that of a unary call is. A gate that uses a database is asked for
-// every message; put a gate that remembers in memory in front of it if a stream
+// again, as that of a unary call is. A gate that uses a database gets every message;
+// put a gate that remembers in memory in front of it if a stream
 // is fast.
 //
 // With a MessageKey, the handler of a stream is called once its token is

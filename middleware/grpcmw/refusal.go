@@ -53,7 +53,7 @@ func keyInvalid(err error, detail string) *RefusedError {
 // an earlier message of the stream.
 func gateRefusal(key string, t fencing.Token, err error, begun bool) *RefusedError {
 	failed, done := gateFailed, nothingDone
-	if begun { // a client must not take the call for one that is safe to repeat
+	if begun { // a client must not treat the call as safe to repeat
 		failed, _ = fencing.RefusalOf(fencing.ErrUnknown)
 		done = perhapsDone
 	}

@@ -29,9 +29,9 @@ import (
 //	fencing.ErrLost       the claim that the call ran under was lost; or the caller's own, and nothing was sent
 //	fencing.ErrUnknown    the call may have been carried out; or nothing was sent, with code Unavailable
 //
-// A refusal with another reason matches none of them. The client does not
-// authenticate the server: it believes any status with the right details, also
-// one that the server received from another server and passed on.
+// A refusal with another reason matches none of these errors. The client does
+// not authenticate the server: it accepts any status with the right details, even one
+// that the server received from another server and passed on.
 type RefusedError struct {
 	// Reason identifies the case, such as HELD.
 	Reason string

@@ -27,8 +27,8 @@ type Config struct {
 	// whatever Wait is; the other half is for its work. Default: one hour, as in
 	// River. Asynq and Watermill ignore it.
 	RescueAfter time.Duration
-	// NotRun returns what is reported to the queue for a job that was not run.
-	// Its argument matches fencing.ErrHeld if another owner holds the key, and
+	// NotRun returns the error that is reported to the queue for a job that was not
+	// run. Its argument matches fencing.ErrHeld if another owner holds the key, and
 	// otherwise is what went wrong. Return the queue's value for "later, without
 	// counting the attempt". Nil means that the job is done. The error that the
 	// queue receives matches both the argument and the returned error. Default:
@@ -129,7 +129,7 @@ func (e *notRunError) Error() string {
 	return fmt.Sprintf("%v (%v)", e.reported, e.err)
 }
 
-// Unwrap returns what is reported to the queue, and the cause.
+// Unwrap returns the error that is reported to the queue, and the cause.
 func (e *notRunError) Unwrap() []error { return []error{e.reported, e.err} }
 
 // doubtError is returned for a job that was run, but does not count as done, because

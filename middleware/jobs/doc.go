@@ -16,8 +16,8 @@
 // # What is not guaranteed
 //
 // If a process is suspended past its claim's deadline, its job may overlap with another
-// one: until it heeds the end of its context, and without a bound for a job of cron that has
-// none. The job's context ends, the queue does not record it
+// one until it returns after the end of its context. For a job of cron without a context
+// there is no such bound. The job's context ends, the queue does not record it
 // as done, and its fenced writes are refused. Effects without a fence are not
 // undone. Call fencing.Check with the job's context immediately before each effect,
 // and fence the effect.

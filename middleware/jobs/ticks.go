@@ -38,8 +38,8 @@ type TicksConfig struct {
 	// due, and then drops it. So after an outage the newest tick runs, and not
 	// all that were due during it.
 	StandBy bool
-	// Context returns the context that a Job runs in; its scheduler provides
-	// none. End it to stop jobs on shutdown. Default: context.Background.
+	// Context returns the context that a Job runs in; its scheduler provides no
+	// context. End it to stop jobs on shutdown. Default: context.Background.
 	Context func() context.Context
 	// Now is the clock of the scheduler. Default: time.Now.
 	Now func() time.Time
@@ -84,7 +84,7 @@ type work func(ctx context.Context, key string, fn func(context.Context) ([]byte
 // schedule has no time zone of its own, it uses the scheduler's, which must then
 // also be the same.
 //
-// NewTicks returns an error if the name cannot be part of a key, or if the
+// NewTicks returns an error if the name cannot be part of a key. It also does if the
 // schedule counts from the time of the call, as robfig's @every does.
 //
 // The options apply to the work of each tick and, with Alone, to the job's claim:
@@ -180,8 +180,8 @@ func (t *Ticks) goBy(zone *time.Location) {
 // not answer. It matches fencing.ErrLost if the claim was lost before fn
 // returned; another process that comes to the tick later runs it again.
 //
-// What is not guaranteed: a tick is lost if its process dies, unless another
-// process stands by or comes to the tick later. It is lost if no process can
+// What is not guaranteed: a tick is lost if its process dies, unless another process
+// has StandBy or comes to the tick later. It is lost if no process can
 // reach etcd when it is due. The record of a tick whose process died stays in
 // etcd: see etcdclaims.Client.Orphans.
 func (t *Ticks) Task(fn func(ctx context.Context) error) func(ctx context.Context) error {
@@ -265,8 +265,8 @@ func (e onceMore) Ran() bool    { return e.ran }
 
 // once runs fn as the work of the tick. others reports that another process runs
 // or has run it. The work runs in its own goroutine, and waits there until fn has
-// returned here, or panics. So the tick is recorded as run while the stack of a
-// panic still exists, for whoever recovers it.
+// returned here, or panics. So the tick is recorded as run while the stack of a panic
+// still exists, for a caller that recovers it.
 func (t *Ticks) once(ctx context.Context, tick Tick, fn func(ctx context.Context) error) (others bool, err error) {
 	key := tick.Key()
 	begun := make(chan context.Context)

@@ -13,15 +13,15 @@ import (
 
 // Dates returns the calendar of some days in a time zone. A date is written as
 // "2026-12-25", or as "12-25" for each year. "02-29" covers leap years only. A range such
-// as "2026-12-24..2027-01-06" or "12-24..01-06" stands for each of its days, from the first
-// to the last. The ranges of a calendar have at most 10,000 days together.
+// as "2026-12-24..2027-01-06" or "12-24..01-06" means each of its days, from the first to the
+// last. The ranges of a calendar have at most 10,000 days together.
 //
 // The text of the calendar names the zone and the dates, in order. For more than ten
 // dates it has their number and a hash instead. A range has the text of its days.
 //
-// Dates returns an error if the zone is unknown or depends on the machine, as with
-// [In], if a date is invalid, if a range ends before it begins, or if the ranges have too
-// many days.
+// Dates returns an error if the zone is unknown or depends on the machine, as with [In].
+// It also does if a date is invalid, a range ends before it begins, or the ranges have
+// too many days.
 func Dates(zone string, dates ...string) (Calendar, error) {
 	loc, err := LoadZone(zone)
 	if err != nil {

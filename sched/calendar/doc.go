@@ -72,8 +72,8 @@
 // each machine. Governments change them several times a year, so two machines
 // with different versions can give one wall-clock time different instants. To
 // use one version everywhere, ship a database with the program and set ZONEINFO
-// to its path, or import time/tzdata and install no other database: time/tzdata
-// is only used where the machine has none. UTC has no rules.
+// to its path, or import time/tzdata and install no other database: time/tzdata is only
+// used where the machine has no tz database. UTC has no rules.
 //
 // # Why another cron parser
 //
@@ -81,6 +81,5 @@
 // each is wrong at some of them. robfig/cron v3.0.1 drops the times in a gap. It
 // drops the whole day for "0 0 * * *" where clocks go forward at midnight (São
 // Paulo on 4 November 2018, Cairo on 24 April 2026). In a fold it is due twice,
-// even for daily schedules. netresearch/go-cron v0.9.1 fixes the gap of New York
-// and none of the others.
+// even for daily schedules. netresearch/go-cron v0.9.1 fixes only the gap of New York.
 package calendar

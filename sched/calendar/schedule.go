@@ -11,8 +11,8 @@ import (
 // that call Next at different times therefore disagree on those intervals; use
 // [Every] instead.
 type Schedule interface {
-	// Next returns the first instant after t, never t itself, or the zero Time if
-	// none follows. The result must depend on t alone. Next must be safe for
+	// Next returns the first instant after t, never t itself, or the zero Time if no
+	// instant follows. The result must depend on t alone. Next must be safe for
 	// concurrent use.
 	Next(t time.Time) time.Time
 }

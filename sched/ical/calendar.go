@@ -38,8 +38,8 @@ type interval struct{ start, end int64 }
 // times without a zone, by its name in the tz database, such as "Europe/Berlin".
 //
 // Parse returns an error if the zone is unknown or depends on the machine, as with
-// [calendar.In], if the file has no events, exceeds a bound, or has something that this
-// package does not understand. It returns the errors of r.
+// [calendar.In]. It also does if the file has no events, exceeds a bound, or has
+// something that this package does not understand. It returns the errors of r.
 func Parse(r io.Reader, zone string) (*Calendar, error) {
 	loc, err := calendar.LoadZone(zone)
 	if err != nil {
@@ -164,7 +164,7 @@ func decode(r io.Reader) (all []*goical.Component, err error) {
 // lineHead is a name and its parameters, up to the value, as the parser reads them.
 var lineHead = regexp.MustCompile(`^[^;:]+(?:;[^=:;"]+=(?:"[^"]*"|[^",;:]*)(?:,(?:"[^"]*"|[^",;:]*))*)*:`)
 
-// checkLines refuses long lines, and long parameters: the parser takes quadratic time for them.
+// checkLines refuses long lines, and long parameters: the parser needs quadratic time for them.
 func checkLines(text []byte) error {
 	var head []byte // of the unfolded line
 	length := 0

@@ -140,7 +140,7 @@ func readEvent(props goical.Props, zone *time.Location) (e event, err error) {
 	return e, nil
 }
 
-// text identifies what the event says about times.
+// text identifies the times of the event.
 func (e event) text() string {
 	list := func(all []moment) string {
 		texts := make([]string, len(all))

@@ -97,7 +97,7 @@ func moments(p goical.Prop, zone *time.Location) (all []moment, err error) {
 type length struct {
 	days    int    // days of the calendar
 	seconds int64  // after them
-	text    string // identifies the length, whatever the tz database says
+	text    string // identifies the length, whatever is in the tz database
 }
 
 func newLength(days int, seconds int64) length {

@@ -30,8 +30,8 @@ import (
 // /claimtest/. It stores everything below a random prefix there, removes its
 // claims, leaves the rest behind, and changes nothing else.
 //
-// It takes about twenty seconds of real time. Several subtests run at once,
-// whatever -parallel says, and some wait for leases of five seconds to end. An
+// It takes about twenty seconds of real time. Several subtests run at once, whatever
+// -parallel is, and some wait for leases of five seconds to end. An
 // etcd that occasionally takes some seconds to answer fails it. It must not be
 // called inside a bubble, which has no subtests: see [Cases].
 func TestClaims(t *testing.T, etcd claimtest.Etcd) {

@@ -12,18 +12,17 @@ const defaultGrace = 6 * time.Second
 
 // Checks configures the check of a history. The zero value is a good choice.
 type Checks struct {
-	// Grace is how long the holder of a key may believe in its term after the key
+	// Grace is how long the holder of a key may count its term as held after the key
 	// was taken away (History.Take). A client that reaches etcd notices within
 	// TTL/3 + 1 s, any other at its deadline. Zero means 6 s, which is
 	// TTL/3 + 1 s for the default TTL.
 	Grace time.Duration
 	// Steps limits the search for an order that explains the records of a key. A
-	// search that reaches the limit is a violation of its own ([Undecided]). The
-	// limit is a number of steps and not a time, so that the result depends
-	// neither on the machine nor on the clock of a bubble, which stands still
-	// during the search. Zero means a million, or 100 for each record of the key
-	// if that is more. That takes about a second and up to a few hundred
-	// megabytes.
+	// search that reaches the limit is a violation of its own ([Undecided]). The limit
+	// is a number of steps and not a time. So the result does not depend on the
+	// machine, nor on the clock of a bubble, which stops during the search. Zero means
+	// a million, or 100 for each record of the key if that is more. That takes about a
+	// second and up to a few hundred megabytes.
 	Steps int
 	// Dir is the directory for the files that Verify writes about a failure. Empty
 	// means the test's artifact directory if go test was called with -artifacts,
@@ -33,8 +32,8 @@ type Checks struct {
 
 // Check checks the records so far by each [Rule]. It returns nil or [Violations].
 //
-// It does not show that anything happened at all, that anybody who waited got the
-// key, or that a write which was not recorded was fenced. Three things are not
+// It does not show that anything happened at all, that a caller in line got the key, or
+// that a write which was not recorded was fenced. Three things are not
 // checked. Acquisitions that were refused or are unknown: there are many reasons
 // to refuse one, and nobody uses what an unknown one left in etcd. Unknown
 // effects: they may have been carried out, or may be later. And how long a lease

@@ -1,7 +1,7 @@
 // Package history records the calls that processes make to acquire, use and
-// release claims, with their results, and checks them: at most one process
-// believes that it owns a key, fences rise, every accepted write was its owner's,
-// and all calls return. It uses [porcupine] to search for a sequential order of all
+// release claims, with their results, and checks them: at most one process counts a key
+// as its own, fences rise, every accepted write was its owner's, and all calls return.
+// It uses [porcupine] to search for a sequential order of all
 // calls that explains their results. See [Rule] for the rules.
 //
 //	h := history.New()
@@ -34,8 +34,8 @@ import (
 // Records are numbered, and checks go by these numbers, not by times: in virtual
 // time many things happen at one instant. Record a call in the goroutine that
 // makes it, right before and right after it. A late record makes a call look
-// longer than it was, which hides faults. A late [History.Ended] makes a belief
-// look longer than it was, which reports faults that did not happen.
+// longer than it was, which hides faults. A late [History.Ended] makes a term look
+// longer than it was, which reports faults that did not happen.
 //
 // The test chooses the names of processes. Only what is recorded is checked: a
 // history without effects does not show whether fences are compared.
@@ -67,7 +67,7 @@ func (h *History) Acquire(process, key string) *Call {
 
 // Release records that the process starts to give up a term, by Release, or by
 // Complete or Fail of work. The process stops believing in the term at this
-// record. It believes in it again only if the call Failed.
+// record. It holds the key again only if the call Failed.
 //
 // Of several releases of one term, the first that did not fail counts: a second
 // Claim.Release returns nil whatever the outcome of the first.
@@ -85,11 +85,11 @@ func (h *History) Effect(process string, t fencing.Token) *Call {
 	return h.begin(event{Kind: didEffect, Process: process, Key: t.Key, Fence: t.Fence})
 }
 
-// Take records that the test starts to take the key away from its holder: by
-// deleting it, revoking its lease, forcing its release, restoring a snapshot, or
-// resuming an etcd leader that was paused for longer than a TTL and may revoke
-// leases that were renewed meanwhile. The holder may believe in its term for
-// [Checks.Grace] after Take returned, and without limit if Take is Unknown.
+// Take records that the test starts to take the key away from its holder: by deleting
+// it, revoking its lease, forcing its release, or restoring a snapshot. So does
+// resuming an etcd leader that was paused for longer than a TTL: it may revoke leases
+// that were renewed meanwhile. The holder may count its term as held for [Checks.Grace]
+// after Take returned, and without limit if Take is Unknown.
 func (h *History) Take(key string) *Call {
 	return h.begin(event{Kind: didTake, Key: key})
 }
@@ -98,8 +98,8 @@ func (h *History) Take(key string) *Call {
 // happened between the record and the taking.
 func (h *History) Taken(key string) { h.Take(key).Done() }
 
-// Granted records that the key was acquired with this fence. From this record on
-// the process believes that it is the owner.
+// Granted records that the key was acquired with this fence. From this record on the
+// process counts as the owner.
 func (c *Call) Granted(fence int64) { c.end(event{Kind: didGranted, Fence: fence}) }
 
 // Done records that the call succeeded.
@@ -181,7 +181,7 @@ func (h *History) Ended(process string, t fencing.Token) {
 	h.add(event{Kind: didEnded, Process: process, Key: t.Key, Fence: t.Fence})
 }
 
-// Died records that the process was killed. It believes in no term any more. The
+// Died records that the process was killed. It has no term any more. The
 // outcome of its open calls is unknown, whatever is recorded for them later,
 // except that a fence that is recorded as Granted was granted. Later records with
 // this name belong to a new process.

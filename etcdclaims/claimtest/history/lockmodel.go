@@ -23,7 +23,7 @@ import (
 //     releases of it are Done than acquisitions were granted. A release that returned
 //     after the term's Ended does not count, nor one after a Take.
 //
-// As in Jepsen's tests, calls that were refused or failed say nothing. Neither do
+// As in Jepsen's tests, calls that were refused or failed have no step. Neither do
 // acquisitions whose outcome is unknown: no process uses what they may have left in
 // etcd.
 type LockModel struct {
@@ -56,8 +56,9 @@ func FencedMutex() LockModel {
 	return LockModel{name: "FencedMutex", most: 1, kind: lockKind{fenced: true}}
 }
 
-// ReentrantFencedMutex returns the model of a [ReentrantMutex] whose fence rises when
-// it is granted to an owner, and stays the same when its owner acquires it again.
+// ReentrantFencedMutex returns the model of a [ReentrantMutex] with a fence. The fence
+// rises when the mutex is granted to an owner, and stays the same when its owner
+// acquires it again.
 func ReentrantFencedMutex(most int) LockModel {
 	return LockModel{name: "ReentrantFencedMutex", most: most, kind: lockKind{fenced: true, reentrant: true}}
 }

@@ -11,24 +11,24 @@ type Rule string
 
 // The rules.
 const (
-	// OneOwner: no two processes believe at the same time that they own a key.
-	// Belief lasts from the return of the acquisition to the call of the release,
-	// to Ended, or to the death of the process. It does not need effects: it finds
+	// OneOwner: no two processes hold a key at the same time, by their own knowledge.
+	// A process holds a key from the return of the acquisition to the call of the
+	// release, to Ended, or to its death. It does not need effects: it finds
 	// a double grant even if no write was made under it.
 	OneOwner Rule = "one owner"
 	// FencesRise: if a grant of a key returned before another was requested, its
-	// fence is lower. No fence is granted twice, and none is 0 or less.
+	// fence is lower. No fence is granted twice, and all are greater than 0.
 	FencesRise Rule = "fences rise"
 	// Linearizable: there is a sequential order of all calls, each between its
 	// record and that of its return, in which every result is right.
 	Linearizable Rule = "linearizable"
 	// CallsReturn: every call returned, unless its process died.
 	CallsReturn Rule = "calls return"
-	// AsAnswered: a write that was reported as done is found once, one that was
-	// reported as refused is not found, and none is found twice. See [Write].
+	// AsAnswered: a write that was reported as done is found once, a write that was
+	// reported as refused is not found, and no write is found twice. See [Write].
 	AsAnswered Rule = "as answered"
-	// Undecided: Checks.Steps were too few to find an order for Linearizable, or
-	// to show that there is none. Nothing is known about the key then.
+	// Undecided: Checks.Steps were too few to find an order for Linearizable, or to
+	// show that there is no order. Nothing is known about the key then.
 	Undecided Rule = "undecided"
 )
 

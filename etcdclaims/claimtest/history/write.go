@@ -16,7 +16,7 @@ const (
 	OutcomeUnknown Outcome = "unknown"
 )
 
-// A Write compares what a caller was told about a write with what the store has
+// A Write compares the results that a caller got for a write with what the store has
 // when the test is over. Give each write a value of its own, so that the test can
 // count how often the store has it.
 type Write struct {
