@@ -9,9 +9,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// handOffLocal hands the key to the first local waiter, if there is one and nobody else
-// came before it. Otherwise the caller goes on to release it, with what is known
-// of the line by then.
+// handOffLocal hands the key to the first local waiter, if there is one and no other
+// caller came before it. Otherwise the caller releases the key, with the line as far as
+// it is known by then.
 func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 	c := t.s.c
 	f := t.nextLocal()
@@ -64,7 +64,8 @@ func (t *term) handOffLocal(ctx context.Context) (passed bool, err error) {
 }
 
 // handingTo is the request that puts the claim of a local waiter in place of the
-// term's. Nobody may be in line unless the local waiter came before the first there.
+// term's. The line in etcd must be empty, or the local waiter must have come before the
+// first there.
 func (t *term) handingTo(f *localWaiter) txn.Request {
 	in := t.leaving()
 	t.give(in, f.a.value, t.s.id)
@@ -82,8 +83,8 @@ func (t *term) refuseLocal(f *localWaiter) {
 	t.s.c.local.close(&t.local)
 }
 
-// undoHandOff ends a term whose hand-over may yet be carried out, or was: the old claim
-// and the new one are deleted in the background, one after the other.
+// undoHandOff ends a term whose hand-over was carried out, or may still be. The old
+// claim and the new one are deleted in the background, one after the other.
 func (t *term) undoHandOff(f *localWaiter) {
 	c, st := t.s.c, t.s.c.store
 	value := f.a.hasKey()
@@ -123,7 +124,7 @@ func (t *term) succeed(f *localWaiter, rev int64) {
 		t.s.again(1) // its place in the session was given back
 	}
 	next := t.s.newTerm(f.a, t.key, f.a.epoch.Fence(rev))
-	if next == nil { // the session is dead, and all know, or the client is closed
+	if next == nil { // the session is dead, and its waiters know, or the client is closed
 		f.a.undo()
 		if abandoned {
 			t.s.unreserve()

@@ -32,14 +32,14 @@ const readAhead = 8
 type line struct {
 	known bool    // that there is, or was, a line
 	next  []place // the first in it
-	more  bool    // others stand, or may stand, behind those
+	more  bool    // there are, or may be, further places behind those
 }
 
 // unread is the line behind a new owner that got the key without a notice.
 var unread = line{known: true, more: true}
 
-// readLineOps reads how the term and its line stand; lineIn takes the line from
-// the reply.
+// readLineOps reads the term's claim and its line; lineIn takes the line from the
+// reply.
 func (t *term) readLineOps() []*pb.RequestOp {
 	l := t.s.c.store.layout
 	first := txn.Range(l.waiting(t.lineKey()))
@@ -76,16 +76,15 @@ func (t *term) lineIn(resp *clientv3.TxnResponse) line {
 	return l
 }
 
-// placeOf returns the place in line that a key is. All that follows the line's
-// prefix is its ID, also where somebody else put the key and it is no attempt's.
+// placeOf returns the place in line of a key. Everything after the line's prefix is its
+// ID, even if another program put the key, without an attempt.
 func placeOf(kv *mvccpb.KeyValue, waiting string) place {
 	return place{ID: strings.TrimPrefix(string(kv.Key), waiting), Rev: kv.ModRevision, Lease: kv.Lease, Value: string(kv.Value)}
 }
 
-// pass is the request that gives the key up to the line: to the first in it, or
-// to nobody if nobody is there. If that has changed it is refused, and reads how
-// the line stands, unless there is no reason to expect one. to names the attempt
-// that it is handed to, if any.
+// pass is the request that hands the key to the first in line, or frees it if the line
+// is empty. If the line has changed, the request is refused, and reads the line if
+// there probably is one. to names the attempt that gets the key, if any.
 func (t *term) pass(l line) (r txn.Request, to string) {
 	if t.surplus() || t.shared != nil {
 		return t.free(), ""
@@ -117,8 +116,8 @@ func (t *term) pass(l line) (r txn.Request, to string) {
 	return txn.Request{Key: t.lineKey(), Urgent: true, In: in}, first.ID
 }
 
-// give makes of what deletes the claim what puts another in its place, under the
-// same epoch.
+// give turns the request that deletes the claim into one that puts another claim in its
+// place, under the same epoch.
 func (t *term) give(leaving *pb.TxnRequest, value string, lease clientv3.LeaseID) {
 	leaving.Compare = append(leaving.Compare, txn.ModifiedAt(t.s.c.store.epochKey, t.epoch))
 	leaving.Success[0] = txn.Put(leaving.Compare[0].Key, value, lease)

@@ -42,7 +42,7 @@ func (t *term) release(ctx context.Context) error {
 		return nil
 	}
 	t.wanted = t.yielding
-	err := t.beginLocked() // in the same breath: nobody may share it any more
+	err := t.beginLocked() // together with the handles: no other caller may share it from now on
 	if err == nil {
 		t.parting.Store(leavingForGood)
 	}
@@ -56,7 +56,7 @@ func (t *term) release(ctx context.Context) error {
 	if t.rests() > 0 {
 		return t.restTogether(ctx)
 	}
-	others := t.beginOthers() // else a verification that sees them deleted takes them for lost
+	others := t.beginOthers() // else a verification that sees them deleted counts them as lost
 	err = t.drop(ctx)
 	for _, o := range others {
 		if err != nil {
@@ -78,19 +78,19 @@ func (c *Client) countRelease(t *term, err error) {
 	}
 }
 
-// mostHandOvers is how often a release tries to hand the key to a line that has
-// changed meanwhile, at once and without a pause, before it frees the key for
-// whoever watches it.
+// mostHandOvers is how often a release tries, without a pause, to hand the key to a
+// line that has changed meanwhile. After that it frees the key, and the waiters that
+// watch it claim it.
 const mostHandOvers = 8
 
-// drop gives the key up to whoever is next, under the claim's guard. It keeps trying
-// until that is settled, ctx ends or the lease does.
+// drop gives the key up to the next in line, under the claim's guard. It retries until
+// the outcome is known, or ctx or the lease ends.
 func (t *term) drop(ctx context.Context) error {
 	if passed, err := t.handOffLocal(ctx); passed {
 		return err
 	}
 	st := t.s.c.store
-	if t.slots != nil { // else those of its client all aim at the same place in line
+	if t.slots != nil { // else all releases of its client aim at the same place in line
 		defer t.s.c.local.askInTurn(ctx, t.s, t.lineKey())()
 	}
 	ctx, cancel := t.s.hurried(ctx)
@@ -116,8 +116,8 @@ func (t *term) drop(ctx context.Context) error {
 			return nil
 		}
 		if err == nil && len(resp.Responses) == 0 {
-			// Why is asked only now: few releases are refused, and the question
-			// would travel with each.
+			// The reason is read only now: few releases are refused, and the read would
+			// be part of each.
 			if resp, err = st.Send(ctx, t.readLine()); err != nil {
 				if err = txn.Failed(err); isPassing(err) && retry.PauseUnless(ctx, t.done, try) {
 					continue // to be refused again, if it was
@@ -127,11 +127,11 @@ func (t *term) drop(ctx context.Context) error {
 		switch {
 		case err == nil && t.stillOwned(resp):
 			if r, to = t.pass(t.lineIn(resp)); !t.handsOverAgain(ctx, try) {
-				r, to = t.free(), "" // whoever is first sees that
+				r, to = t.free(), "" // the first in line sees that
 			}
 			continue
 		case err == nil && sent && t.hasKey(resp):
-			r, to = t.free(), "" // the epoch is another: nothing may be handed over, but freed
+			r, to = t.free(), "" // the epoch is another: the key may be freed, but not handed over
 			continue
 		case err == nil:
 			return t.foundGone(resp, sent)
@@ -140,11 +140,11 @@ func (t *term) drop(ctx context.Context) error {
 			continue
 		case errors.Is(err, ErrUnknown):
 			sent = true
-			t.s.c.local.close(&t.local) // it may take long to find out
+			t.s.c.local.close(&t.local) // the outcome may stay unknown for long
 		case to != "" && !txn.IsTransient(err):
 			r, to = t.free(), "" // that needs more of etcd, such as space
 			continue
-		case !txn.IsTransient(err): // there is nothing to mend
+		case !txn.IsTransient(err): // another try would fail, too
 			return t.leaveUnsettled(nil, r, err)
 		}
 		if !retry.PauseUnless(ctx, t.done, try) {
@@ -154,14 +154,14 @@ func (t *term) drop(ctx context.Context) error {
 }
 
 // handsOverAgain reports whether a release that was refused try+1 times aims at the first
-// in line again. For a slot it goes on, with pauses, for as long as the other slots may
-// be handed over at the same time: each of them wins once.
+// in line again. For a slot it tries again, with pauses, while the other slots may be
+// handed over at the same time: each of them succeeds once.
 func (t *term) handsOverAgain(ctx context.Context, try int) bool {
 	return try <= mostHandOvers || t.slots != nil && try <= mostHandOvers+t.slots.n && retry.PauseUnless(ctx, t.done, 0)
 }
 
-// learnLine reads the next places, if there probably is a line and none of it is known.
-// That costs less than a hand-over that is refused.
+// learnLine reads the next places, if there probably is a line and no place in it is
+// known. That costs less than a hand-over that is refused.
 func (t *term) learnLine(ctx context.Context) {
 	if l, ok := t.yieldsTo(); ok {
 		t.line = l
@@ -176,12 +176,12 @@ func (t *term) learnLine(ctx context.Context) {
 	}
 }
 
-// foundGone ends a term whose release was refused, as resp says, since the claim is
-// not there any more. If an earlier request may have been carried out, that was it.
+// foundGone ends a term whose release was refused because the claim is gone, as resp
+// shows. If an earlier request may have been carried out, that one has released it.
 func (t *term) foundGone(resp *clientv3.TxnResponse, sent bool) error {
 	if sent {
 		t.clearAway()
-		for _, o := range t.others() { // which are there yet if somebody has taken the first away
+		for _, o := range t.others() { // which are still there if an operator took the first away
 			o.settleLater(nil, txn.Request{})
 		}
 		t.finish(ErrReleased)
@@ -193,7 +193,7 @@ func (t *term) foundGone(resp *clientv3.TxnResponse, sent bool) error {
 	return t.lost()
 }
 
-// leaveUnsettled ends a term whose giving up, by r, is not settled: the rest is done
+// leaveUnsettled ends a term whose release, by r, has an unknown outcome: it is settled
 // in the background. w is the end of its work, if r is that.
 func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 	call := "release"
@@ -213,7 +213,7 @@ func (t *term) free() txn.Request { return t.leavesWith(t.leavingWhole()) }
 func (t *term) leavesWith(in *pb.TxnRequest) txn.Request {
 	r := txn.Request{Key: t.lineKey(), Urgent: true, In: in}
 	if t.shared != nil {
-		r.Beside, r.Also = txn.Leaves, []string{t.key} // no note of it goes along
+		r.Beside, r.Also = txn.Leaves, []string{t.key} // no request for its note is in the same batch
 		if clearsRecord(in) {
 			r.Beside = txn.Clears
 		}
@@ -251,8 +251,7 @@ func (t *term) leaving() *pb.TxnRequest {
 	return in
 }
 
-// stillOwned reports whether a failed guard failed at nothing that concerns the
-// claim itself.
+// stillOwned reports whether the claim is still the owner although its guard failed.
 func (t *term) stillOwned(resp *clientv3.TxnResponse) bool {
 	e := resp.Responses[1].GetResponseRange().Kvs
 	return t.hasKey(resp) && (len(e) == 0 && t.epoch == 0 || len(e) > 0 && e[0].ModRevision == t.epoch)
@@ -264,8 +263,8 @@ func (t *term) hasKey(resp *clientv3.TxnResponse) bool {
 	return len(own) > 0 && own[0].ModRevision == revision(t.fence) && own[0].Lease == int64(t.s.id)
 }
 
-// settleLater gives the term up in the background: by the end of work that was
-// sent before, if that can still be carried out, and else alone.
+// settleLater gives the term up in the background. If the end of its work was sent and
+// can still be carried out, it sends that again.
 func (t *term) settleLater(w *ending, r txn.Request) {
 	st := t.s.c.store
 	var on *shelf
@@ -286,8 +285,8 @@ func (t *term) settleLater(w *ending, r txn.Request) {
 	}})
 }
 
-// delete carries out the deletion, and clears away what is left of a claim that
-// somebody took away before.
+// delete carries out the deletion, and removes the remains of a claim that was taken
+// away before.
 func (t *term) delete(ctx context.Context) error {
 	resp, err := t.s.c.store.Do(ctx, t.deletion())
 	if err == nil && !resp.Succeeded {
@@ -309,7 +308,7 @@ func (t *term) deletion() txn.Request {
 }
 
 // clearAway deletes the term's handoff notice and its note in the background:
-// whoever ended the term otherwise than by its own request has left them.
+// if another request than its own has ended the term, they are still there.
 func (t *term) clearAway() {
 	t.s.mu.Lock()
 	noted, last := t.noted, t.noteRev

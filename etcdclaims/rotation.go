@@ -13,22 +13,24 @@ import (
 )
 
 // A session with many claims verifies a third of them at each renewal, another one each
-// time. That is enough for what ends a single claim without news of it: an operator who
-// deletes its key, or another program. All else that can end claims shows at each renewal:
+// time. That is enough for two events without a notice: an operator or another program
+// deletes the key of a single claim. Each renewal shows all other events that can end
+// claims:
 //
 //   - The end of the lease ends its sentinel, which is read.
-//   - A restore from a snapshot removes all that was put after a revision, so the youngest
-//     claim if any. That one is always verified.
+//   - A restore from a snapshot removes all keys that were put after a revision. If it
+//     removes claims, the youngest is one of them, and that is always verified.
 //   - A forced release and a suspicion leave a notice, which is read: the watch may be deaf.
 //   - A raised epoch is read, and ends all claims of earlier ones.
 //
-// After anything doubtful all claims are verified, as they are at each renewal that was
-// asked for.
+// After a doubtful event all claims are verified. So are they at each renewal that was
+// requested.
 const (
-	// rotateAbove is up to how many claims a session verifies at each renewal.
+	// rotateAbove is the greatest number of claims that a session verifies at each
+	// renewal.
 	rotateAbove = 1024
-	// turns is in how many renewals each claim of a larger session is verified once. They
-	// come at each third of the TTL.
+	// turns is the number of renewals in which each claim of a larger session is verified
+	// once. They come at each third of the TTL.
 	turns = 3
 	// mostLate is how late a renewal can be that verifies only a part.
 	mostLate = 300 * time.Millisecond
@@ -46,13 +48,13 @@ type rotation struct {
 	seed   maphash.Seed
 }
 
-// origin is what answered a request. The member is not part of it, since connections to
-// several take turns.
+// origin identifies the cluster and the leader's term that answered a request. The
+// member is not part of it, since connections to several take turns.
 type origin struct{ cluster, term uint64 }
 
 func originOf(h *pb.ResponseHeader) origin { return origin{h.ClusterId, h.RaftTerm} }
 
-// extent says which claims a renewal verifies.
+// extent is which claims a renewal verifies.
 type extent int
 
 const (
@@ -60,7 +62,8 @@ const (
 	everything               // all
 )
 
-// begin notes that an attempt to renew begins, and returns what it is to verify.
+// begin notes that an attempt to renew begins, and returns which claims it has to
+// verify.
 func (r *rotation) begin(what extent, late bool, doubts int64) extent {
 	if !r.sound || late || r.doubts != doubts {
 		what = everything
@@ -69,7 +72,7 @@ func (r *rotation) begin(what extent, late bool, doubts int64) extent {
 	return what
 }
 
-// succeeded notes that the attempt has verified what it was to.
+// succeeded notes that the attempt has verified these claims.
 func (r *rotation) succeeded() {
 	r.sound = true
 	r.turn = (r.turn + 1) % turns
@@ -109,9 +112,9 @@ func (k *check) compare(s *session, replies []*pb.ResponseOp) {
 	}
 }
 
-// pick returns those of the terms that are verified in this turn: a part that depends on
-// their keys alone, so that each has its turn however many come and go; the youngest; and
-// those that callers of this client wait for.
+// pick returns the terms that are verified in this turn. A part depends on their keys
+// alone, so that each has its turn, however many terms begin and end. The others are the
+// youngest term, and those that callers of this client wait for.
 func (s *session) pick(terms []*term) (picked []*term) {
 	youngest := terms[0]
 	for _, t := range terms {
@@ -128,7 +131,7 @@ func (s *session) pick(terms []*term) (picked []*term) {
 	return picked
 }
 
-// readSession reads what reports the loss of claims without a look at each of them: the
+// readSession reads the keys that show the loss of claims without a read of each: the
 // sentinel, and the notices of claims that were taken away.
 func (s *session) readSession() []*pb.RequestOp {
 	l := s.c.store.layout
@@ -137,7 +140,7 @@ func (s *session) readSession() []*pb.RequestOp {
 	return []*pb.RequestOp{txn.Get([]byte(l.live(s.n))), notices}
 }
 
-// undisturbed deals with what readSession has read. False means that claims may have been
+// undisturbed handles the reply to readSession. False means that claims may have been
 // lost.
 func (s *session) undisturbed(replies []*pb.ResponseOp) bool {
 	sentinel, notices := replies[0].GetResponseRange().Kvs, replies[1].GetResponseRange().Kvs
@@ -150,8 +153,8 @@ func (s *session) undisturbed(replies []*pb.ResponseOp) bool {
 	return sound
 }
 
-// unheard deals with a notice. It reports whether the watch had not brought it, or whether
-// nobody can say which claim it is about.
+// unheard handles a notice. It reports whether the watch had not delivered it, or whether
+// the claim that it is about is not known.
 func (s *session) unheard(kv *mvccpb.KeyValue) bool {
 	var e eviction
 	if err := json.Unmarshal(kv.Value, &e); err != nil || e.Version > valueVersion {

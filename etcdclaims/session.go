@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// session is one lease and what the client believes of it. Many claims share
+// session is one lease and what the client knows about it. Many claims share
 // one; a Manual claim has one of its own.
 type session struct {
 	c      *Client
@@ -30,12 +30,12 @@ type session struct {
 	lease    atomic.Pointer[grant] // as last verified
 	dead     chan struct{}         // closed when it is given up
 	renewNow chan struct{}         // asks for a renewal now
-	renewing chan struct{}         // holds one element while nobody renews: one attempt in flight
+	renewing chan struct{}         // holds one element while no attempt to renew is under way: there is one at a time
 	rotation rotation              // of the attempt in flight
 
 	pending        atomic.Int32          // cleanups
 	removingGhosts atomic.Bool           // one of them removes ghosts, and has yet to begin
-	verified       atomic.Int64          // revision of the last verification, which says nothing of claims that the session did not know by then
+	verified       atomic.Int64          // revision of the last verification, which did not cover claims that the session did not know by then
 	failure        atomic.Pointer[error] // of the last renewal; nil if it succeeded
 
 	mu       sync.Mutex
@@ -44,15 +44,16 @@ type session struct {
 	reserved int                 // acquisitions in flight
 	softened bool                // the contexts of its claims were ended at this soft deadline
 	full     bool                // takes no more claims until it is empty
-	retiring bool                // is being revoked, since nobody needs it
+	retiring bool                // is being revoked, since it is not needed
 	voids    map[string]struct{} // tickets that were made void by a key on its lease
 	empty    time.Time           // since when it has carried nothing
-	unused   *time.Timer         // asks whether that is so for long
+	unused   *time.Timer         // checks later whether it is still empty
 	cause    *LostError
 	renewed  chan struct{} // closed at the next verified renewal
 }
 
-// grant is what the server promised, counted from before it was asked.
+// grant is the lease time that the server granted, counted from before the request was
+// sent.
 type grant struct {
 	t0 clock.Reading
 	timing
@@ -97,7 +98,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 			err = fmt.Errorf("%w: %w", errSessionLost, err) // as soon as it was granted
 		}
 		if errors.Is(err, rpctypes.ErrNoSpace) {
-			err = txn.Failed(err) // whatever was put goes with the lease
+			err = txn.Failed(err) // keys that were put end with the lease
 		}
 		return nil, fmt.Errorf("opening a session: %w", err)
 	}
@@ -118,7 +119,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	return s, nil
 }
 
-// sentinelValue is what session/<instance>/live/<n> says.
+// sentinelValue is the value of session/<instance>/live/<n>.
 type sentinelValue struct {
 	Version int       `json:"v"`
 	Owner   string    `json:"owner"`
@@ -155,9 +156,9 @@ func (s *session) reserveMore(n int) (taken int) {
 	return taken
 }
 
-// carriesLocked returns how many keys the lease has, or may soon have: claims, and
-// what makes void the requests that were given up, which stays as long as the lease
-// since they may arrive as long.
+// carriesLocked returns how many keys the lease has, or may soon have: claims, and void
+// keys. Those make requests void that were given up. They stay as long as the lease,
+// since such requests can arrive as long.
 func (s *session) carriesLocked() int { return len(s.terms) + s.reserved + len(s.voids) }
 
 // voided notes that a ticket is made void on the session's lease.
@@ -178,19 +179,18 @@ func (s *session) unreserve() {
 	s.c.retireIdle(s)
 }
 
-// idle is for how many of its TTLs a session lives on that nothing is claimed in, for
-// the next that claims. A client that is not used costs etcd nothing then but a
-// watch.
+// idle is for how many of its TTLs an empty session is kept, for the next claim. After
+// that an unused client costs etcd only a watch.
 const idle = 2
 
-// emptiedLocked sees to it that a session that carries nothing any more is ended, if
-// that stays so. The mutex is held.
+// emptiedLocked arranges the end of a session that carries nothing any more, if it
+// stays empty. The mutex is held.
 func (s *session) emptiedLocked() {
 	if len(s.terms)+s.reserved > 0 || s.cause != nil || s.manual {
 		return
 	}
 	s.empty = time.Now()
-	if s.unused == nil { // else it looks when it goes off
+	if s.unused == nil { // else the timer checks that when it fires
 		s.unused = time.AfterFunc(idle*s.lease.Load().ttl, s.endUnused)
 	}
 }
@@ -228,16 +228,16 @@ func (s *session) young() bool {
 	return max(sure, wall) < g.renew/10
 }
 
-// left returns the time to the hard deadline by the clocks that cannot be
-// stepped, and whether only the wall clock says that it has passed.
+// left returns the time to the hard deadline by the clocks that cannot be stepped, and
+// whether it has passed by the wall clock alone.
 func (s *session) left() (left time.Duration, wallSaysOver bool) {
 	g := s.lease.Load()
 	sure, wall := s.c.clock.Now().Since(g.t0)
 	return g.hard - sure, sure < g.hard && wall >= g.hard
 }
 
-// adopt moves the deadline forward to what a renewal sent at t0 has earned. It
-// is called with renewing taken.
+// adopt moves the deadline forward after a renewal that was sent at t0. The caller has
+// taken renewing.
 func (s *session) adopt(t0 clock.Reading, ttl time.Duration) {
 	g := &grant{t0: t0, timing: s.c.cfg.timing(ttl), ttl: ttl}
 	s.mu.Lock()
@@ -273,7 +273,7 @@ func (s *session) setAlarmLocked() {
 	s.alarm.Reset(max(d, 0))
 }
 
-// enforce ends what the clock has ended.
+// enforce ends contexts and claims whose deadline has passed.
 func (s *session) enforce() {
 	s.mu.Lock()
 	if s.cause != nil {
@@ -349,7 +349,7 @@ func (s *session) lossOf(token fencing.Token) error {
 
 // notRenewed returns why the last renewal failed, for the loss of the claims that
 // it should have kept, or nil if it did not fail. Only a missing permission can be
-// matched: what passes by itself must not be taken for the cause of another call.
+// matched: a passing error must not look like the cause of another call.
 func (s *session) notRenewed() error {
 	p := s.failure.Load()
 	switch {
@@ -361,9 +361,9 @@ func (s *session) notRenewed() error {
 	return errors.New((*p).Error()) //nolint:err113 // the text alone
 }
 
-// gone deals with an answer that a lease does not exist: true says that it was
-// the session's. A request that carries leases of others, too, may mean one of
-// those, and then the session is asked.
+// gone handles an answer that a lease does not exist: true means that it was the
+// session's. A request with further leases may mean one of those. Then gone renews the
+// session to find out.
 func (s *session) gone(ctx context.Context, err error, others bool) bool {
 	if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false

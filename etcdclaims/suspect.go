@@ -70,7 +70,8 @@ func (s *suspected) unanswered(own string) []clientv3.Cmp {
 	}
 }
 
-// notify puts a notice for the holder, which may live after all. It goes with its lease.
+// notify puts a notice for the holder, which may be alive. The notice is on the holder's
+// lease.
 func (s *suspected) notify(st *store) clientv3.Op {
 	e := eviction{
 		Version: valueVersion, Key: string(s.own.Key[len(st.layout.own("")):]), Claim: s.holder.Claim, By: s.by.cfg.Owner,
@@ -80,7 +81,7 @@ func (s *suspected) notify(st *store) clientv3.Op {
 }
 
 // mayNotTake notes that etcd does not permit to take the key from a suspected holder. The
-// attempt goes on waiting for the end of its lease.
+// attempt continues to wait for the end of the holder's lease.
 func (a *attempt) mayNotTake(err error) {
 	a.forbidden = true
 	a.s.c.log.Warn("a suspected holder's key cannot be taken before its lease ends: see Suspectable in docs/permissions.md",
@@ -93,8 +94,8 @@ func (s *suspected) leaseGone(err error) bool {
 	return s != nil && errors.Is(err, rpctypes.ErrLeaseNotFound)
 }
 
-// accuses returns the holder that stands in the way of the attempt, and whether its client
-// may be asked: the attempt is the first in line, and both sides have the option. A claim
+// accuses returns the holder of the attempt's key, and whether its client may be asked:
+// the attempt is the first in line, and both sides have the option. A claim
 // of another epoch is void already.
 func (a *attempt) accuses(p position) (h holder, ok bool) {
 	if !a.opts.suspectable || a.forbidden || a.opts.barge || p.pred != nil || p.behind || p.own == nil || p.own.Lease == 0 {
@@ -105,7 +106,7 @@ func (a *attempt) accuses(p position) (h holder, ok bool) {
 	return h, ok
 }
 
-// askHolder makes the client of the holder be asked for the waiter, if it may be.
+// askHolder begins to ask the client of the holder for the waiter, if it may be asked.
 func (a *attempt) askHolder(p position, w *waiter) {
 	if h, ok := a.accuses(p); ok {
 		a.s.c.inquiries.join(a.s.c, w, h.Instance)
@@ -114,7 +115,8 @@ func (a *attempt) askHolder(p position, w *waiter) {
 	}
 }
 
-// keepAsking goes on with what askHolder has begun if the same client stands in the way.
+// keepAsking continues to ask if the key's holder still has the client that askHolder
+// asks.
 func (a *attempt) keepAsking(p position, w *waiter) {
 	if w.inquiry == nil {
 		return

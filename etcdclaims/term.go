@@ -38,7 +38,7 @@ type term struct {
 
 	local localQueue // the callers of this client that wait for it, under localLine's mutex
 
-	ctx       context.Context // nil until somebody asks for it
+	ctx       context.Context // nil until it is first needed
 	cancel    context.CancelCauseFunc
 	stopCause error // why its context ends, or would
 	done      chan struct{}
@@ -48,7 +48,7 @@ type term struct {
 
 	at      int  // place in the session's terms
 	refs    int  // handles, for Reentrant
-	begun   bool // its first caller has it, or is about to: others may share it
+	begun   bool // its first caller has it, or will have it at once: others may share it
 	work    bool
 	overdue bool // its MaxHold passed while it was being given up
 	phase   phase
@@ -59,7 +59,7 @@ type term struct {
 	limit   *time.Timer // MaxHold
 	outcome State       // in which its work is being recorded
 
-	observer  Observer      // what follows the term, or nil; guarded by the session's mutex
+	observer  Observer      // follows the term, or nil; guarded by the session's mutex
 	heldSince time.Duration // of the client's uptime
 	endedAt   time.Duration
 	soft      *time.Timer // MaxHold less drain: the context ends
@@ -69,7 +69,7 @@ type phase int
 
 const (
 	phaseHeld   phase = iota
-	phaseEnding       // its holder is giving it up: nobody else may call it lost
+	phaseEnding       // its holder is giving it up: only the end of its session may make it lost
 	phaseEnded
 )
 
@@ -83,8 +83,8 @@ const (
 
 func tokenOf(key string, fence int64) fencing.Token { return fencing.Token{Key: key, Fence: fence} }
 
-// token names the key and the fence. A shared claim has those of the record: a key and a
-// revision of its own are its guard, and no gate's business.
+// token names the key and the fence. A shared claim has those of the record. It has a
+// key and a revision of its own, too, but they are only its guard.
 func (t *term) token() fencing.Token {
 	if t.shared != nil {
 		return tokenOf(t.shared.key, keyspace.Fence(t.fence>>epochShift, t.shared.rev))
@@ -100,9 +100,9 @@ func (t *term) fields(more ...zap.Field) []zap.Field {
 	return append(more, zap.String("key", token.Key), zap.Int64("fence", token.Fence), zap.String("claim", t.id))
 }
 
-// guard is the condition that the term is still the owner: its revision; its
-// lease, since a restore can repeat a revision but not that it comes with this
-// lease; and the epoch, so that raising it ends all that was before.
+// guard is the condition that the term is still the owner: its revision; its lease,
+// since a restore can repeat a revision, but not with this lease; and the epoch, so
+// that raising it ends all earlier terms.
 func (t *term) guard() []clientv3.Cmp {
 	l := t.s.c.store.layout
 	own := l.own(t.key)
@@ -319,7 +319,7 @@ func (t *term) judgeEpoch(kvs []*mvccpb.KeyValue) bool {
 		return true
 	}
 	if t.begin() == nil {
-		// Its handler may go on for a while: nobody gets the key at once.
+		// Its handler may still run for a while, so the key is not free at once.
 		t.s.c.zombie(t, ReasonSuperseded, errEpochRaised)
 	}
 	return false
@@ -363,7 +363,7 @@ func (t *term) beginForGood() error {
 	return err
 }
 
-// back makes a term held again whose giving up was refused or came to nothing.
+// back makes a term held again whose release was refused or did not take place.
 func (t *term) back() {
 	t.s.mu.Lock()
 	if t.phase == phaseEnding {
@@ -388,7 +388,7 @@ func (t *term) finish(err error) {
 	}
 }
 
-// rests returns how long the key must stay held yet after its release, for its
+// rests returns how long the key must still be held after its release, for its
 // MinHold, by the clocks that cannot be stepped.
 func (t *term) rests() time.Duration {
 	if t.min == 0 {

@@ -12,13 +12,13 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// verify asks etcd for the claims of the session, and loses those that are no
-// longer its own, alone. Nearly always all are: so etcd is given the conditions
-// and answers with a word, in place of all values. A part of the claims can be enough,
-// see rotation.go. If anything in that part is not as it should be, all are verified.
+// verify checks in etcd that the session still has its claims, and loses those that it
+// has not. Nearly always it has all: so the request has conditions, and etcd answers
+// with a word instead of all values. A part of the claims can be enough, see
+// rotation.go. If a condition in that part fails, all are verified.
 //
-// What its waiters wait for is compared by the same requests, one condition each,
-// and their notices are read: a watch can be deaf, or hang with its member.
+// The same requests compare the keys that its waiters wait for, one condition each, and
+// read their notices: a watch can be deaf, or hang with its member.
 func (s *session) verify(ctx context.Context, what extent) error {
 	s.mu.Lock()
 	terms := make([]*term, len(s.terms))
@@ -35,7 +35,8 @@ func (s *session) verify(ctx context.Context, what extent) error {
 	return err
 }
 
-// verifyThese verifies what the check is of, and what the session's waiters wait for.
+// verifyThese verifies the terms of the check, and compares the keys that the session's
+// waiters wait for.
 func (s *session) verifyThese(ctx context.Context, k *check) error {
 	waits := s.c.waiters.of(s)
 	most := s.c.store.MaxOps() // which can fall meanwhile
@@ -77,8 +78,8 @@ func (s *session) verifyThese(ctx context.Context, k *check) error {
 // mostLanes is how many requests of one verification are under way at a time.
 const mostLanes = 8
 
-// lanesOf returns in how many parts that many requests are sent at a time. One after the other
-// would take longer than a lease lasts, where there are many and etcd is far away.
+// lanesOf returns in how many parts that many requests are sent at a time. If there are many
+// and etcd is far away, one after the other would take longer than a lease lasts.
 func lanesOf(requests int) int { return max(1, min(requests, mostLanes)) }
 
 // verifySome verifies some of the terms and waits. It returns a revision as of which
@@ -186,8 +187,8 @@ func (s *session) readNotices(since int64) *pb.RequestOp {
 	return op
 }
 
-// reconcile reads the terms and what is waited for, of which one at least is not as the
-// session knows it any more.
+// reconcile reads the terms and the keys that callers wait for. At least one of them
+// differs from what the session knows.
 func (s *session) reconcile(ctx context.Context, k *check, terms []*term, waits []wait) error {
 	in := &pb.TxnRequest{Success: make([]*pb.RequestOp, 0, len(terms)+len(waits))}
 	for _, t := range terms {

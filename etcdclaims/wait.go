@@ -75,9 +75,9 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	return t, err
 }
 
-// waitOn is waitOnce, and goes on with another attempt, at the end of the line, if the
-// session that it waited with is lost, or if the outcome stays unknown: that attempt is
-// undone. Not so for operations of the caller, which are not undone.
+// waitOn is waitOnce. If the session that it waited with is lost, or the outcome stays
+// unknown, it undoes that attempt and makes another, at the end of the line. With
+// operations of the caller it does not, because they are not undone.
 func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
 	t, again, err = c.waitOnce(ctx, s, key, o, w)
 	if t != nil || again || err == nil || wire.ContextError(ctx) != nil {
@@ -87,7 +87,7 @@ func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireO
 		return nil, goesOn(err, o), err
 	}
 	if w != nil && w.undoing != nil {
-		// Attempts at work count, so the next one begins when that one never was.
+		// Attempts at work count, so the next one begins when that one is undone.
 		if cause := w.undoing.wait(ctx); cause != nil {
 			return nil, false, fmt.Errorf("%w (%w)", err, cause)
 		}
@@ -96,8 +96,8 @@ func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireO
 }
 
 // goesOn reports whether a waiter that has lost its session may wait with another.
-// Not if another would fare no better; nor if it had the key already, and with it
-// carried out operations that would be carried out once more.
+// It may not if another session would be lost, too. Nor may it if it had the key
+// already: its operations would be carried out once more.
 func goesOn(err error, o *acquireOptions) bool {
 	if !errors.Is(err, errSessionLost) || errors.Is(err, ErrPermissionDenied) || errors.Is(err, ErrRewound) || errors.Is(err, ErrUnknown) {
 		return false
@@ -111,8 +111,8 @@ func isOpen(err error) bool {
 	return errors.Is(err, ErrUnknown) && !errors.Is(err, ErrPermissionDenied) && isPassing(txn.Failed(err))
 }
 
-// waitOnce waits behind this client's own claims on the key, takes the key if it is
-// free, or takes a place in line and waits in that.
+// waitOnce waits behind this client's own claims on the key. Then it takes the key if
+// it is free, or a place in line, and waits there.
 func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (*term, bool, error) {
 	f, known := c.joinLocal(s, key, o, w), func() {}
 	if f == nil && mayWaitLocally(s, o, w) {
@@ -151,8 +151,8 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	return c.waitInLine(ctx, c.newAttempt(s, key, o, w), placed)
 }
 
-// waitInLine takes the key if it is free, and else a place at the end of the line,
-// and waits in that. It calls placed when it has the place.
+// waitInLine takes the key if it is free, or a place at the end of the line, and waits
+// there. It calls placed when it has the place.
 func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *term, again bool, err error) {
 	defer c.keys.unregister(a.id)
 	if a.opts.supersede {
@@ -169,7 +169,7 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 	if p != nil {
 		placed()
 		a.opts.waits()
-		a.supersedes = nil // in line like everybody, whatever becomes of that term
+		a.supersedes = nil // in line like any caller, whatever becomes of that term
 		if rev = a.taken(p.own); rev > 0 {
 			a.leaveLine()
 		}
@@ -190,7 +190,7 @@ func (c *Client) waitInLine(ctx context.Context, a *attempt, placed func()) (t *
 
 // takePlace takes the key if it is free, and else a place at the end of the line. It
 // returns the revision at which the attempt has the key, or its position in line.
-// Without either, again says whether another attempt makes sense.
+// Without either, again is whether another attempt makes sense.
 func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again bool, err error) {
 	c := a.s.c
 	resp, rev, err := a.send(ctx, a.takeOrQueue())
@@ -288,8 +288,8 @@ func (c *Client) waitError(ctx context.Context, a *attempt, p position, err erro
 	return err
 }
 
-// waited returns the error of a wait whose context has ended. The session says
-// whether etcd has answered lately.
+// waited returns the error of a wait whose context has ended. The session shows whether
+// etcd has answered lately.
 func (c *Client) waited(ctx context.Context, s *session, key string, holder Info) error {
 	cause := wire.ContextError(ctx)
 	if errors.Is(cause, ErrClosed) {
@@ -372,7 +372,8 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			return nil, false, err
 		}
 		if lost {
-			// By somebody's hand, or with the lease: then the session has news.
+			// Its place is gone: an operator deleted it, or the lease ended, and then
+			// the session knows.
 			if _ = a.s.renew(ctx); a.s.ended() {
 				return nil, false, a.s.lossOf(tokenOf(a.asked(), 0))
 			}

@@ -81,8 +81,8 @@ func (o *acquireOptions) places() int {
 	return o.slots.weight
 }
 
-// Slots returns the numbers of the slots that the claim has, in ascending order: of one, or
-// as many as Weight says. It returns nil for a claim without Slots. The claim of a passthrough
+// Slots returns the numbers of the slots that the claim has, in ascending order: one, or as
+// many as its Weight. It returns nil for a claim without Slots. The claim of a passthrough
 // client has the slots from 0 on.
 func (cl *Claim) Slots() []int {
 	if cl.t == nil {
@@ -227,9 +227,9 @@ func (t *term) others() []*term {
 // places returns how many places in its session the claim has taken.
 func (t *term) places() int { return 1 + len(t.others()) }
 
-// loseTaken ends a claim of which a notice that it, or one of its slots, was taken away has
-// overtaken the reply, or one of whose slots is missing already. Nobody has worked under it: the
-// undo of the attempt frees the rest.
+// loseTaken ends a claim if a slot of it is missing already, or if a notice that it, or one of
+// its slots, was taken away has overtaken the reply. No caller has worked under it: the undo of
+// the attempt frees the rest.
 func (t *term) loseTaken(a *attempt) {
 	others := t.others()
 	why, lost := t.s.c.keys.taken(t.id, t.key)
@@ -247,7 +247,7 @@ func (t *term) loseTaken(a *attempt) {
 	}
 }
 
-// silent reports whether the term is of a further slot: what becomes of it is told of the
+// silent reports whether the term is of a further slot: hooks and logs report only the
 // claim's first.
 func (t *term) silent() bool {
 	if t.bundle == nil {
@@ -260,9 +260,9 @@ func (t *term) silent() bool {
 
 func (t *term) silentLocked() bool { return t.bundle != nil && t.bundle.terms[0] != t }
 
-// loseOthers ends the other terms of a claim of which one was lost. A handler may go on to use
-// their slots, so they stay held for a TTL, as those of a zombie. What is being given up already
-// is left to whoever does that.
+// loseOthers ends the other terms of a claim of which one was lost. A handler may still use
+// their slots, so they stay held for a TTL, as those of a zombie. Terms that are being released
+// already are left to that release.
 func (t *term) loseOthers(reason Reason, cause error) {
 	c := t.s.c
 	for _, o := range t.others() {
@@ -274,8 +274,8 @@ func (t *term) loseOthers(reason Reason, cause error) {
 	}
 }
 
-// beginOthers is beginForGood for the other terms of the claim. It returns those that nobody else
-// is giving up.
+// beginOthers is beginForGood for the other terms of the claim. It returns those that are not
+// being given up already.
 func (t *term) beginOthers() (begun []*term) {
 	for _, o := range t.others() {
 		if o.beginForGood() == nil {
@@ -316,7 +316,7 @@ func (t *term) freesOthers() (ops []*pb.RequestOp) {
 func (t *term) restTogether(ctx context.Context) error {
 	var all sync.WaitGroup
 	for _, o := range t.beginOthers() {
-		all.Go(func() { _ = o.rest(ctx) }) // the claim's own says what there is to say
+		all.Go(func() { _ = o.rest(ctx) }) // the rest of the claim's first term returns the error
 	}
 	err := t.rest(ctx)
 	all.Wait()

@@ -84,8 +84,8 @@ func (r *rivals) run(ctx context.Context) {
 	}
 }
 
-// follow goes through the news of the line until the watch must begin anew: it has ended, or it did not
-// deliver what the question after a renewal has found.
+// follow handles the events of the line until the watch must begin anew: it has ended, or it did
+// not deliver a place that the read after a renewal has found.
 func (r *rivals) follow(ctx context.Context, news clientv3.WatchChan) {
 	renewed := r.t.s.nextRenewal()
 	due := time.NewTimer(0)
@@ -114,7 +114,7 @@ func (r *rivals) follow(ctx context.Context, news clientv3.WatchChan) {
 			if r.wait() > 0 {
 				break
 			}
-			// Only who stands in line now counts.
+			// Only callers that are in line now count.
 			if _, err := r.read(ctx, 0); err != nil {
 				retry.Pause(ctx, try)
 				try++
@@ -145,11 +145,12 @@ func (r *rivals) read(ctx context.Context, from int64) (found bool, err error) {
 	return found, nil
 }
 
-// see takes a place in line for a rival's if it is one. It reports whether it was not seen before.
+// see adds the caller of a place to the rivals if it is one. It reports whether it was not seen
+// before.
 func (r *rivals) see(kv *mvccpb.KeyValue) bool {
 	h, err := decodeHolder(kv.Value)
 	if err != nil || h.Epoch != r.t.fence>>epochShift {
-		return false // of an epoch before: nobody can hand it the key
+		return false // of an epoch before: no release can hand it the key
 	}
 	if r.places[string(kv.Key)] != nil || h.Preference <= r.t.preference {
 		return false
@@ -161,7 +162,7 @@ func (r *rivals) see(kv *mvccpb.KeyValue) bool {
 // noRival is how long a holder without rivals sleeps between two looks at its own list.
 const noRival = time.Hour
 
-// wait returns how long the first of the rivals has to wait yet.
+// wait returns how long the first of the rivals still has to wait.
 func (r *rivals) wait() time.Duration {
 	least := noRival
 	for _, one := range r.places {
@@ -196,7 +197,7 @@ func (r *rivals) yield(ctx context.Context) bool {
 }
 
 // lives reports whether a rival's lease was renewed lately, as each client does every third of it.
-// The place of a dead one stands until its lease has ended.
+// The place of a dead rival exists until its lease has ended.
 func (r *rivals) lives(ctx context.Context, one *rival) bool {
 	ttl, err := r.t.s.c.timeToLive(ctx, clientv3.LeaseID(one.Lease))
 	if err != nil {
