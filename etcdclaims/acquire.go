@@ -102,7 +102,7 @@ func (c *Client) acquireError(key string, err error) error {
 }
 
 // attemptFunc makes one attempt in a session with a reserved place. Without a term,
-// again says that another attempt makes sense, and err why this one failed.
+// again is true if another attempt makes sense, and err is why this one failed.
 type attemptFunc func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
 
 // mostRefusals is how often a call for a shared key tries again without a pause: others put
@@ -321,7 +321,7 @@ func (s *session) again(n int) {
 }
 
 // shareAfter shares the claim that a refusal names, if it is this client's: another
-// goroutine was faster. again says that it is about to be.
+// goroutine was faster. again is true if that will happen soon.
 func (c *Client) shareAfter(refusal error, key string) (t *term, again bool) {
 	var held *HeldError
 	if !errors.As(refusal, &held) {

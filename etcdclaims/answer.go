@@ -36,8 +36,8 @@ func (c *Client) answer(kv *mvccpb.KeyValue) {
 	}
 }
 
-// answerAll answers while there are questions. What could not be answered is tried again
-// soon, with what was asked since: each try may use another member of etcd.
+// answerAll answers while there are questions. Questions that could not be answered are
+// tried again soon, with later ones: each try may use another member of etcd.
 func (c *Client) answerAll() {
 	since := time.Now() // the last answer
 	for try := 0; ; try++ {
@@ -68,13 +68,12 @@ func (c *Client) answerAll() {
 	}
 }
 
-// someQuestions takes questions that are to be answered. It ends the answering if there are
-// none.
+// someQuestions takes questions to answer. It ends the answering if there are no questions.
 func (c *Client) someQuestions() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	some := make(map[string]int64)
-	// The oldest first: whoever asked it suspects this client soonest.
+	// The oldest first: its client is the next to suspect this one.
 	oldest := slices.SortedFunc(maps.Keys(c.questions), func(a, b string) int { return cmp.Compare(c.questions[a], c.questions[b]) })
 	most := min(mostAnswers, c.store.MaxOps()-1) // etcd counts one more for nested transactions
 	for _, name := range oldest[:min(len(oldest), most)] {

@@ -26,7 +26,7 @@ type ask struct {
 	departed atomic.Bool // its request was sent: later callers need an ask of their own
 
 	// Guarded by the mutex of asks until it was answered:
-	done     chan struct{} // closed with the answer; nil if nobody waits for it
+	done     chan struct{} // closed with the answer; nil if no caller waits for it
 	answered bool
 	verdict  verdict
 }
@@ -107,7 +107,7 @@ func (s *asks) join(k askKey) (a *ask, first bool) {
 func (s *asks) answer(a *ask, verdict func() verdict) {
 	s.mu.Lock()
 	if s.byKey[a.key] == a {
-		delete(s.byKey, a.key) // nobody can join it any more
+		delete(s.byKey, a.key) // no caller can join it any more
 	}
 	before := a.answered
 	a.answered = true

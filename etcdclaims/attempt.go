@@ -15,9 +15,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// attempt is one try to claim a key. It has an id of its own, and with it a
-// value that no other claim has, so that it can be read back if its reply is
-// lost, and made void if it may still arrive.
+// attempt is one try to claim a key. It has an id of its own, and so a value that no
+// other claim has. If its reply is lost, it can be read back, and made void if it may
+// still arrive.
 type attempt struct {
 	id         string
 	key        string
@@ -45,7 +45,7 @@ type attempt struct {
 	queued   int64  // CreateRevision of its place in line, 0 if it never had one
 	enqueues bool   // whether a place in line may have been put
 	unsure   bool   // whether a request may still arrive
-	answered bool   // what is unknown of it was answered, so nothing arrives any more
+	answered bool   // its unknown outcome was resolved, so no request of it arrives any more
 	granted  int64  // revision at which a releaser handed it the key, or 0
 	noticed  bool   // it was handed the key, or may have been, by a notice
 	line     line   // the waiters behind it, as far as known
@@ -88,7 +88,7 @@ func (a *attempt) copied() *attempt {
 	return &now
 }
 
-// describe makes the value of the claim, which says the number of the work's
+// describe makes the value of the claim, which contains the number of the work's
 // attempt.
 func (a *attempt) describe() {
 	if a.work != nil {
@@ -97,7 +97,7 @@ func (a *attempt) describe() {
 	a.value = a.s.c.claimValue(a)
 }
 
-// cmps returns the conditions of the attempt, except that nobody is in line.
+// cmps returns the conditions of the attempt, except that the line is empty.
 func (a *attempt) cmps() []clientv3.Cmp {
 	st := a.s.c.store
 	own := st.layout.own(a.key)
@@ -326,7 +326,7 @@ func (a *attempt) send(ctx context.Context, r txn.Request) (*clientv3.TxnRespons
 	return nil, rev, nil
 }
 
-// leaseGone deals with an answer that a lease does not exist: true says that another
+// leaseGone handles an answer that a lease does not exist: true means that another
 // attempt, on other leases, makes sense.
 func (a *attempt) leaseGone(ctx context.Context, err error) bool {
 	if !errors.Is(err, rpctypes.ErrLeaseNotFound) {

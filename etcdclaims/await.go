@@ -20,8 +20,8 @@ func patience(first bool) time.Duration {
 	return 600*time.Millisecond + rand.N(300*time.Millisecond)
 }
 
-// awaitedKey is what must change before the attempt can get any further: the
-// place before its own, or the claim if nobody is before it.
+// awaitedKey is what must change before the attempt can get any further: the place
+// before its own, or the claim if no place is before it.
 func (c *Client) awaitedKey(a *attempt, p position) awaited {
 	switch {
 	case p.pred != nil:
@@ -37,12 +37,12 @@ func (c *Client) awaitedKey(a *attempt, p position) awaited {
 }
 
 // await returns when the attempt was handed the key, when what it waits for has
-// changed, or when either may have been missed. An error says that the waiting
-// is over.
+// changed, or when either may have been missed. An error means that the waiting is
+// over.
 //
-// Events are hints. Each verified renewal of the attempt's session also compares
-// the awaited key with etcd (see session.verify), so that an event that never
-// arrives costs at most one renewal interval.
+// Events are hints. Each verified renewal of the attempt's session also compares the
+// awaited key with etcd (see session.verify). So an event that never arrives costs at
+// most one renewal interval.
 func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter) error {
 	defer c.waiters.await(news, c.awaitedKey(a, p))()
 	a.keepAsking(p, news)

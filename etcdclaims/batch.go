@@ -121,7 +121,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 		}
 		errs[i] = c.acquireError(a.key, c.ended(err))
 	})
-	for _, i := range todo[made:] { // none of the rest fares better
+	for _, i := range todo[made:] { // the others would fail, too
 		if errs[i] = txn.Failed(noSession); isPassing(noSession) {
 			again = append(again, i)
 		} else {
@@ -239,8 +239,8 @@ func (c *Client) allLoop(ctx context.Context, keys []string, o *acquireOptions, 
 	}
 }
 
-// tryAll makes one attempt to claim all keys. Without terms, again says whether
-// another one makes sense.
+// tryAll makes one attempt to claim all keys. Without terms, again is whether another
+// one makes sense.
 func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, observers []Observer) (terms []*term, again bool, err error) {
 	s, err := c.session(ctx, o.ttl, false)
 	if err != nil {
@@ -359,7 +359,7 @@ func (c *Client) grantAll(ctx context.Context, attempts []*attempt, rev int64) (
 	return terms, nil
 }
 
-// verdictAll says why not all keys could be had: nil, to try again.
+// verdictAll returns why not all keys could be claimed. Nil means: try again.
 func (c *Client) verdictAll(ctx context.Context, keys []string, o *acquireOptions, lead *attempt, resp *clientv3.TxnResponse) error {
 	if err := c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); err != nil {
 		return err

@@ -30,7 +30,7 @@ type workPlan struct {
 	undoing *undoing // of the call's last attempt that is undone, or nil
 }
 
-// changed takes over a record that differs from what was known of it.
+// changed takes over a record that has changed.
 func (w *workPlan) changed(kv *mvccpb.KeyValue) bool {
 	rev := int64(0)
 	if kv != nil {
@@ -111,7 +111,7 @@ func (w *workPlan) prepare(ctx context.Context, c *Client) error {
 	if c.open.Err() != nil {
 		return ErrClosed
 	}
-	// The record must outlast the claim, or nobody would know of the orphan.
+	// The record must outlast the claim, or no caller would find the orphan.
 	s, err := c.records.get(ctx, w.opts.ttl)
 	if err != nil {
 		return err
@@ -121,8 +121,8 @@ func (w *workPlan) prepare(ctx context.Context, c *Client) error {
 	return nil
 }
 
-// admitWork says whether work whose key is free may be begun, as far as its
-// record is known, and buries what may not run again.
+// admitWork reports whether work whose key is free may be begun, as far as its record
+// is known. It marks work that may not run again as dead.
 func (c *Client) admitWork(ctx context.Context, key string, w *workPlan) error {
 	if w.err != nil {
 		return fmt.Errorf("%w: Forget removes it", w.err)
@@ -151,7 +151,8 @@ func (c *Client) admitWork(ctx context.Context, key string, w *workPlan) error {
 // superseded.
 func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error {
 	if u := c.keys.undo(w.prev.Claim); u != nil {
-		// It is of an attempt of this client's that nobody has had, and will be as it was before.
+		// It is of an attempt of this client that no caller has had. The undo puts the record
+		// before back.
 		if err := u.wait(ctx); err != nil {
 			return err
 		}

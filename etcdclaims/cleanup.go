@@ -87,7 +87,7 @@ func (c *Client) runCleanups() {
 }
 
 // postpone lets a cleanup that failed come again after a while.
-// Others go on meanwhile.
+// Others continue meanwhile.
 func (c *Client) postpone(ch *cleanup) {
 	after := retry.Delay(ch.tries)
 	ch.tries++

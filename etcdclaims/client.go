@@ -49,7 +49,7 @@ type Client struct {
 
 	valueEnd string // of the values of claims
 
-	// io is the context of what the client does on its own account; stop ends
+	// io is the context of requests that the client sends on its own account; stop ends
 	// it. wg counts the goroutines under it.
 	io       context.Context
 	stop     context.CancelFunc
@@ -79,10 +79,10 @@ type Client struct {
 	watching   bool
 	wg         sync.WaitGroup
 	runs       map[*run]struct{} // handlers of Run and TryRun
-	cleanups   []*cleanup        // that nobody works on yet
+	cleanups   []*cleanup        // that have not been started yet
 	workers    int               // goroutines that work on cleanups
 	unfinished int               // cleanups that are not done yet
-	questions  map[string]int64  // asks of other clients that are to be answered, and their revisions
+	questions  map[string]int64  // questions of other clients that wait for an answer, and their revisions
 	answering  bool              // a goroutine answers them
 	records    shelves           // what records are on of work that is not done
 	done       shelves           // and of work that is

@@ -141,7 +141,7 @@ type Config struct {
 	Hooks Hooks
 }
 
-// withDefaults returns the config with its gaps filled, or what is wrong.
+// withDefaults returns the config with defaults filled in, or which field is invalid.
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
@@ -192,8 +192,8 @@ func (cfg Config) withDefaults() (Config, error) {
 	return cfg, nil
 }
 
-// withinClaims returns the prefix of a client whose callers' keys would stand
-// where this one's prefix is, or "". Keys that end in a caller's key are the only
+// withinClaims returns the prefix of a client that would store its callers' keys under
+// this prefix, or "". Keys that end in a caller's key are the only
 // ones that can coincide with those of a client further down.
 func withinClaims(prefix string) string {
 	for i := 1; i < len(prefix); i++ {
@@ -209,7 +209,7 @@ func withinClaims(prefix string) string {
 	return ""
 }
 
-// checkTTL says what is wrong with a lease time under this config.
+// checkTTL returns why a lease time is invalid under this config, or nil.
 func (cfg Config) checkTTL(ttl time.Duration) error {
 	least := MinTTL
 	if cfg.AllowShortTTL {

@@ -10,13 +10,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ending is what is written about work in the transaction that ends it, and gives
-// its claim up.
+// ending is the part about work of the transaction that ends it and gives its claim up.
 type ending struct {
 	state State // in which the work is recorded
 	ops   []clientv3.Op
-	// read reads whether a lost request was carried out, and carriedOut says
-	// whether that shows it.
+	// read reads whether a lost request was carried out, and carriedOut judges the
+	// reply.
 	read       clientv3.Op
 	carriedOut func(*clientv3.GetResponse) bool
 	foreign    bool   // ops are not of this key alone
@@ -68,7 +67,7 @@ func (t *term) dropWith(ctx context.Context, w *ending) error {
 			return nil
 		}
 		if err == nil {
-			// Why is asked only now: few are refused.
+			// The reason is read only now: few are refused.
 			if resp, err = st.Send(ctx, txn.Request{In: txn.Then(append(t.readOps(), w.read)...)}); err != nil {
 				if err = txn.Failed(err); isPassing(err) && retry.PauseUnless(ctx, t.done, try) {
 					continue // to be refused again, if it was

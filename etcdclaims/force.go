@@ -84,7 +84,7 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 			return nil
 		}
 		if first != 0 && own.ModRevision != first {
-			return nil // whoever had it is gone, and the next is not meant
+			return nil // the term has ended, and the next one must stay
 		}
 		first = own.ModRevision
 		if err := releasable(key, own); err != nil {

@@ -14,9 +14,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// forceShared ends all shared claims of a key: first the record, without which none is
-// owned, then each of them, so that its client is notified. Claims that share the key
-// anew have another record and are not meant.
+// forceShared ends all shared claims of a key: first the record, without which no
+// shared claim is held. Then each of them, so that its client is notified. Claims that
+// share the key anew have another record and are not meant.
 func (c *Client) forceShared(ctx context.Context, key string, record *mvccpb.KeyValue, reason string) error {
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {

@@ -13,14 +13,13 @@ import (
 )
 
 // A restore from a snapshot brings back claims, places in line and notices that their
-// clients have given up since, on leases that those clients go on renewing: such
-// a key would be held by nobody for as long as that. No client can tell that
-// etcd was restored, but each can tell what on its leases is not its own. It
-// looks whenever there may have been a restore: when its watch was compacted,
-// and when the epoch is another.
+// clients have given up since. Their leases are still renewed, so such a key would stay
+// held without a holder. No client can see that etcd was restored, but each can see
+// which keys on its leases are not its own. It looks whenever there may have been a
+// restore: when its watch was compacted, and when the epoch is another.
 
-// removeGhosts removes, in the background, what is on the client's leases and is of no
-// claim or attempt of its own.
+// removeGhosts removes, in the background, the keys on the client's leases that belong
+// to no claim or attempt of its own.
 func (c *Client) removeGhosts() {
 	for _, s := range c.liveSessions() {
 		if s.removingGhosts.Swap(true) {
@@ -33,8 +32,8 @@ func (c *Client) removeGhosts() {
 				return err
 			}
 			if err != nil {
-				// What is missed is held until the session ends, and with it the
-				// lease: no claim is wrong by that.
+				// A missed key is held until the session ends, and with it the lease:
+				// no claim is wrong by that.
 				c.log.Debug("what is on a lease cannot be read", s.fields(zap.Error(err))...)
 			}
 			return nil
@@ -69,8 +68,8 @@ func (c *Client) removeGhostsOf(s *session) error {
 		if err != nil {
 			return err
 		}
-		// After they were read: whoever put one before has registered it, and
-		// either still has or has given it up.
+		// After they were read: an attempt that put one before that is registered, or
+		// has given it up.
 		known := c.keys.known()
 		for i := range n {
 			if kv := firstKV(resp, i); kv != nil && kv.Lease == int64(s.id) && !known.has(kv, c.store.layout) {
@@ -87,12 +86,11 @@ func (c *Client) removeGhostsOf(s *session) error {
 type knownClaims struct {
 	held     map[string]string // id of the claim on each key: keys claimed together share one
 	noticed  map[string]bool   // ids of those that have a notice
-	underWay map[string]bool   // ids of what is neither held nor given up yet
+	underWay map[string]bool   // ids of claims that are neither held nor given up yet
 }
 
-// has reports whether a key is of one of these claims. A place in line and a
-// notice say of which they are by the last part of their names, a claim by its
-// value.
+// has reports whether a key is of one of these claims. A place in line and a notice
+// have the id in the last part of their names, a claim in its value.
 func (k knownClaims) has(kv *mvccpb.KeyValue, l layout) bool {
 	name := string(kv.Key)
 	key, own := strings.CutPrefix(name, l.own(""))

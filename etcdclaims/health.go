@@ -17,7 +17,7 @@ import (
 
 const (
 	// quietAfterOutage is the least time from one recovery in the log to the next
-	// outage in it, so that a connection that flaps does not flood the log.
+	// outage in it. So a connection that flaps does not flood the log.
 	quietAfterOutage = time.Minute
 	// probeEvery is the longest pause between two probes of an etcd that does not
 	// answer.
@@ -26,8 +26,8 @@ const (
 	namedKeys = 8
 )
 
-// Health is the state of the connection to etcd and of what depends on it; see
-// [Client.Health].
+// Health is the state of the connection to etcd, and of the claims that depend on it;
+// see [Client.Health].
 type Health struct {
 	// Reachable reports whether etcd answered the client's last request. It is
 	// false until the first answer.
@@ -325,9 +325,9 @@ func (c *Client) startProbe() {
 	}
 }
 
-// probe asks etcd about once a second until it answers anything, whoever asked.
+// probe asks etcd about once a second until it answers any request of the client.
 // By then gRPC waits up to two minutes before it connects again, so each probe
-// ends that wait: a client is to work again soon after etcd does.
+// ends that wait: a client must work again soon after etcd does.
 func (c *Client) probe() {
 	conn := c.etcd.ActiveConnection()
 	for {

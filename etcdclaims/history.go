@@ -288,7 +288,7 @@ func (c *Client) explainEnding(ctx context.Context, t *Term, from int64) error {
 		return nil
 	}
 	if t.Kind == kindZombie || t.Kind == kindResting {
-		t.Ending = EndingLease // nobody else ends such a term
+		t.Ending = EndingLease // only the end of its lease ends such a term
 		return nil
 	}
 	t.Ending = EndingUnknown

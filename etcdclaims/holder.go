@@ -31,7 +31,7 @@ type holder struct {
 	Slots    int       `json:"slots,omitempty"`  // how many the key has, in the record of that
 	Weight   int       `json:"weight,omitempty"` // how many of the slots the claim has
 
-	Suspectable bool `json:"suspectable,omitempty"` // its client answers whoever asks, see inquiry
+	Suspectable bool `json:"suspectable,omitempty"` // its client answers questions, see inquiry
 	Preference  int  `json:"preference,omitempty"`  // of Prefer
 }
 
@@ -90,7 +90,7 @@ func valueEnd(owner, instance string) string {
 	}{owner, instance}), "{")
 }
 
-// emptyValue is for keys that say all by being there.
+// emptyValue is for keys without content.
 const emptyValue = txn.VoidValue
 
 // note is the value of note/<key>. The number distinguishes a late request from the

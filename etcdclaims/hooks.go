@@ -70,7 +70,7 @@ type Renewal struct {
 	Claims int
 }
 
-// reportLost tells whoever is to know it that the claim was lost.
+// reportLost reports that the claim was lost, to the log and the hook.
 func (t *term) reportLost(l *LostError) {
 	if t.silent() {
 		return

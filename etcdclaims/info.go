@@ -73,8 +73,8 @@ type Info struct {
 // fence without the epoch.
 func (i Info) Revision() int64 { return revision(i.Fence) }
 
-// info puts together what stands under a key. A value that is not ours is
-// reported with what etcd itself knows.
+// info makes the Info of a key from the values that were read. A value that is not ours
+// is reported with what etcd itself knows.
 func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) Info {
 	i := Info{Key: key, Waiting: waiting}
 	if own == nil {
@@ -101,7 +101,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 	return i
 }
 
-// info is what Lookup says of a term of this client's own.
+// info is what Lookup returns for a term of this client's own.
 func (t *term) info() Info {
 	c := t.s.c
 	return Info{
@@ -290,7 +290,7 @@ type Waiter struct {
 	Since    time.Time // when the waiting began, by the wall clock of that client
 	Weight   int       // how many slots the caller waits for; 0 if without Weight
 	// Lease is the lease of the place in line. Zero, or a lease that etcd does not
-	// have, means that nobody waits there any more.
+	// have, means that no caller waits there any more.
 	Lease clientv3.LeaseID
 	// Preference is that of [Prefer], and 0 without it.
 	Preference int

@@ -13,9 +13,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// A client asks another whether it lives by putting a key under that client's own prefix,
-// which the other watches for notices, and answers by deleting it. docs/protocol.md has
-// why that is sound.
+// A client asks another whether it lives by putting a key under that client's own prefix.
+// The other client watches that prefix for notices, and answers by deleting the key.
+// docs/protocol.md has why that is sound.
 
 const (
 	// askAfter is how long a caller is first in line before it asks: most waits are shorter.
@@ -23,7 +23,8 @@ const (
 	// suspectInterval is how long one request of the asking client may take, and how late
 	// it may be. After that the time without an answer is counted anew.
 	suspectInterval = 150 * time.Millisecond
-	// suspectAfter is how long an ask must stand before its client is suspected.
+	// suspectAfter is how long an ask must be unanswered before its client is
+	// suspected.
 	suspectAfter = 3 * suspectInterval
 	// askEvery is the time between two asks of a client that answers.
 	askEvery = suspectInterval / 3
@@ -42,7 +43,7 @@ const (
 	mostWrongs = 1024
 )
 
-// inquiries are the clients that are asked, each for all waiters of this client that stand
+// inquiries are the clients that are asked, each for all waiters of this client that are
 // first in line behind one of its claims. No other mutex is taken while its own is held.
 type inquiries struct {
 	mu    sync.Mutex
@@ -65,12 +66,12 @@ type silence struct {
 // left returns the level that is left at a time.
 func (w wrongs) left(now time.Time) int { return max(0, w.level-int(now.Sub(w.at)/patienceLasts)) }
 
-// inquiry asks one client. Its goroutine ends when nobody waits for an answer.
+// inquiry asks one client. Its goroutine ends when no caller waits for an answer.
 type inquiry struct {
 	c        *Client
 	instance string
 	value    string        // of its ask
-	wake     chan struct{} // somebody waits again
+	wake     chan struct{} // a caller waits again
 
 	// Guarded by the mutex of inquiries:
 	waiters map[*waiter]struct{}
@@ -79,15 +80,15 @@ type inquiry struct {
 	// Of the goroutine:
 	on       *session  // whose lease the ask is on
 	last     *session  // whose lease the ask is on, if the last one was put although its reply was lost
-	rev      int64     // ModRevision of the ask that stands, 0 if that is not known
+	rev      int64     // ModRevision of the present ask, 0 if that is not known
 	since    time.Time // it stood at that time
 	replied  time.Time // when etcd last answered
 	failures int
 	outage   bool // etcd has not answered since the client did
 }
 
-// ask is the value of session/<instance>/ask/<instance>. The id tells inquiries of one
-// client apart.
+// ask is the value of session/<instance>/ask/<instance>. The id distinguishes the
+// inquiries of one client.
 type askValue struct {
 	Version int    `json:"v"`
 	ID      string `json:"id"`
@@ -167,7 +168,8 @@ func (all *inquiries) blame(instance string) time.Duration {
 	return suspectAfter << level
 }
 
-// run asks until nobody waits for an answer, and nothing that was taken is unjudged.
+// run asks until no caller waits for an answer, and every suspicion is judged right or
+// wrong.
 func (q *inquiry) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -219,9 +221,9 @@ func (q *inquiry) key() string {
 	return l.ask(q.instance, l.instance)
 }
 
-// ask looks whether the ask stands, and puts it again if it does not. The request goes
-// through etcd's consensus either way, as an answer does: what holds up the one holds up
-// the other.
+// ask checks whether the ask is still there, and puts it again if it is not. The
+// request goes through etcd's consensus either way, as an answer does: what holds up
+// the one holds up the other.
 func (q *inquiry) ask(s *session) (wait time.Duration) {
 	begin := time.Now()
 	rev := q.rev
@@ -337,7 +339,7 @@ func (q *inquiry) judge(wrong bool) {
 	}
 }
 
-// withdraw deletes the ask, which nobody waits for any more.
+// withdraw deletes the ask, for which no caller waits any more.
 func (q *inquiry) withdraw() {
 	s := q.last
 	if s == nil || s.ended() {

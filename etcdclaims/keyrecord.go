@@ -13,8 +13,8 @@ import (
 )
 
 // A key that has slots, or is shared, has a record in the place of its claim. A call for
-// such a key requires the record to be as it knows it, or that there is none, and then puts
-// it. A refused call reads the record, and learns from it what to try next.
+// such a key requires the record that it knows. If it knows none, it requires that there is
+// none, and puts it. A refused call reads the record, and learns from it what to try next.
 
 // readsRecord reports whether the attempt is one for a slot, or for a shared claim.
 func (a *attempt) readsRecord() bool { return a.slots != nil || a.shared != nil }
@@ -58,8 +58,8 @@ func (a *attempt) beside() txn.Beside {
 	return txn.BesideNone
 }
 
-// judgeState judges what readOps read. It makes v.own the attempt's own claim, or what
-// stands in its way. Nil means that the attempt can be made again, as it is now.
+// judgeState judges what readOps read. It makes v.own the attempt's own claim, or the
+// key that excludes it. Nil means that the attempt can be made again, as it is now.
 func (a *attempt) judgeState(v *snapshot) error {
 	if a.slots != nil {
 		return a.judgeSlots(v)
@@ -75,12 +75,12 @@ func (a *attempt) numberOfSlots() int {
 	return 0
 }
 
-// heldBy returns the error of an attempt that own stands in the way of; see Client.heldBy.
+// heldBy returns the error of an attempt that own excludes; see Client.heldBy.
 func (a *attempt) heldBy(ctx context.Context, own *mvccpb.KeyValue) error {
 	return a.s.c.heldBy(ctx, own, a.holderOf(own))
 }
 
-// lineKey is the key by which the attempt stands in line and in round trips.
+// lineKey is the key of the attempt's line, and of its requests in round trips.
 func (a *attempt) lineKey() string {
 	if a.slots != nil {
 		return a.slots.family
@@ -123,7 +123,7 @@ func (t *term) lineKey() string {
 	return t.key
 }
 
-// joined reads from the reply to takeOrQueue where the attempt stands in line. It
+// joined reads from the reply to takeOrQueue the attempt's position in line. It
 // leaves the line with an error.
 func (a *attempt) joined(p *position, inner *pb.TxnResponse) error {
 	v := a.snapshot(&clientv3.TxnResponse{Header: &pb.ResponseHeader{Revision: p.rev}, Responses: inner.Responses[1:]})
@@ -183,8 +183,8 @@ func (a *attempt) holderOf(own *mvccpb.KeyValue) Info {
 	return i
 }
 
-// heard reports whether a change that was watched may let the attempt go on, or has
-// given it the key. Between the record and what belongs to it there may be keys of others.
+// heard reports whether an event of the watch may let the attempt continue, or has given
+// it the key. Between the record and what belongs to it there may be keys of others.
 func (a *attempt) heard(ev *clientv3.Event) bool {
 	l, name := a.s.c.store.layout, string(ev.Kv.Key)
 	switch inLine := strings.HasPrefix(name, l.lines()); {

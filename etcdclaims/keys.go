@@ -7,9 +7,9 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
-// layout knows where things are. User keys stand at the end of an etcd key, or
-// as a digest of fixed length where something is stored under them, so that no
-// user key is ever read as part of another's subtree.
+// layout knows where things are. A user's key is the end of an etcd key, or a digest of
+// fixed length where other keys are below it. So no user key is ever read as part of
+// another's subtree.
 type layout struct {
 	prefix   string // ends in a slash
 	instance string
@@ -51,14 +51,13 @@ func (l layout) notices() string { return l.session(l.instance) + "won/" }
 
 func (l layout) void(attempt string) string { return l.prefix + "void/" + attempt }
 
-// reserved reports whether an operation on [key, end) would touch what is the
-// package's own.
+// reserved reports whether an operation on [key, end) would touch keys of this package.
 func (l layout) reserved(key, end string) bool { return keyspace.Reserved(l.prefix, key, end) }
 
 // rangeEnd is the first key after all that have the prefix.
 func rangeEnd(prefix string) string { return keyspace.RangeEnd(prefix) }
 
-// checkKey says what is wrong with a user's key.
+// checkKey returns why a user's key is invalid, or nil.
 func checkKey(key string) error {
 	switch {
 	case key == "":

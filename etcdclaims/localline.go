@@ -108,8 +108,8 @@ func (l *localLine) close(q *localQueue) {
 	q.waiters = nil
 }
 
-// closeTo is close, but the local waiters go on in front of those of another queue, if
-// that takes any.
+// closeTo is close, but the local waiters move to the front of another queue, if that
+// takes any.
 func (l *localLine) closeTo(q, to *localQueue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +140,8 @@ func requeue(fs []*localWaiter) {
 	}
 }
 
-// leaveTo lets the local waiters of the term go on behind a waiter of this client
-// that was handed the key, if that has the same session: their claims will be on its lease,
+// leaveTo moves the local waiters of the term behind a waiter of this client that was
+// handed the key, if that has the same session: their claims will be on its lease,
 // and their places are counted in their own session.
 func (l *localLine) leaveTo(t *term, id string) {
 	c := t.s.c
@@ -172,8 +172,8 @@ func (l *localLine) inherit(w *waiter, t *term) {
 }
 
 // askInTurn lets those that want one key at once ask for it one after the other:
-// if the first gets the key the others can wait behind it, in their order, rather than
-// stand in line. The caller calls known when it has its place, in whatever way.
+// if the first gets the key, the others can wait behind it, in their order, rather than
+// in etcd's line. The caller calls known when it has its place, in whatever way.
 // Releases of the slots of one key take turns too, by the name of their line.
 func (l *localLine) askInTurn(ctx context.Context, s *session, key string) (known func()) {
 	mine := make(chan struct{})

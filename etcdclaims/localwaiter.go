@@ -43,7 +43,7 @@ const (
 	waitingLocally localState = iota
 	handed                    // a request that hands it the key is under way
 	settled                   // done was sent to
-	left                      // nobody waits any more
+	left                      // no caller waits any more
 )
 
 // joinLocal makes the acquisition a local waiter of this client's own term, if there is

@@ -98,8 +98,8 @@ func (k Locks) put(ctx context.Context, key, owner string, ttl time.Duration, e 
 	return e.Fence(resp.Header.Revision), true, nil
 }
 
-// settle finds out what became of an owner's puts, on a key or on all: afterwards
-// each is a lock, as anybody can read, or never will be one.
+// settle finds out what became of an owner's puts, on a key or on all: afterwards each
+// is a lock that every client can read, or never will be one.
 func (k Locks) settle(ctx context.Context, key, owner string) error {
 	for _, p := range k.c.lockPuts.of(key, owner) {
 		for try := 0; ; try++ {

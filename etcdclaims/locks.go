@@ -130,7 +130,7 @@ func (k Locks) acquireOnce(ctx context.Context, key, owner string, ttl time.Dura
 		default:
 			fence, ok, err = k.extend(ctx, key, owner, st, ttl)
 		}
-		// A lock that ended in between is free to be had.
+		// The key of a lock that ended in between is free.
 		return fence, ok, err == nil && !ok || errors.Is(err, ErrUnknown) || txn.IsTransient(err), err
 	}
 	fence, ok, err = k.put(ctx, key, owner, ttl, e, clientv3.Compare(clientv3.CreateRevision(c.store.layout.own(key)), "=", 0), c.nobodyInLine(key))
@@ -213,7 +213,7 @@ func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl 
 		}
 		return k.replace(ctx, key, owner, st, ttl, e) // a lease cannot change its TTL
 	}
-	// The lease lives, which says nothing of the key.
+	// The lease lives, but the key may be gone.
 	now, err := k.read(ctx, key)
 	if err != nil {
 		return 0, false, err

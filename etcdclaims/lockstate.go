@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// lockState is what is known of a key.
+// lockState is the state of a key as this client read it.
 type lockState struct {
 	holder holder
 	kv     *mvccpb.KeyValue
@@ -24,7 +24,7 @@ func (s lockState) ownedBy(owner string) bool {
 }
 
 // outdated reports whether a raised epoch has ended the lock, as it ends all that
-// was before it. The key is held by nobody then, until the lock's lease ends.
+// was before it. The key then stays held without an owner, until the lock's lease ends.
 func (s lockState) outdated(e *txn.Epoch) bool { return s.holder.Epoch != e.Value }
 
 // follows reports whether the key was held without a pause since it was read as before:
@@ -56,14 +56,14 @@ func (k Locks) read(ctx context.Context, key string) (lockState, error) {
 	return st, nil
 }
 
-// stateOf returns what is known of a key by what stands there: nil if it is free.
+// stateOf returns the state of a key from the value that was read: nil if it is free.
 func stateOf(own *mvccpb.KeyValue) lockState {
 	if own == nil {
 		return lockState{}
 	}
 	h, err := decodeHolder(own.Value)
 	if err != nil {
-		h = holder{} // somebody's, but nobody's whom we know
+		h = holder{} // the key has a holder, but its value cannot be read
 	}
 	return lockState{holder: h, kv: own}
 }

@@ -25,7 +25,7 @@ type notice struct {
 	Epoch   int64   `json:"epoch,omitempty"`    // under which the fence is
 	Rev     int64   `json:"epochRev,omitempty"` // ModRevision of the epoch's key
 	Next    []place `json:"next,omitempty"`     // the next places in line, as far as the releaser knew
-	More    bool    `json:"more,omitempty"`     // others stand behind those
+	More    bool    `json:"more,omitempty"`     // there are further places behind those
 	Trace   string  `json:"trace,omitempty"`    // of the releaser's claim, for the one that follows
 	Slot    int     `json:"slot,omitempty"`     // that is handed over, of a key with slots
 }

@@ -83,7 +83,7 @@ const (
 	RequestLeaseTTL  RequestKind = "lease_time_to_live"
 )
 
-// maxTraceBytes bounds what is passed on to the next holder.
+// maxTraceBytes bounds the text that is passed on to the next holder.
 const maxTraceBytes = 256
 
 // observeCall returns what follows a call, or nil.
@@ -107,7 +107,7 @@ func (c *Client) observeEach(ctx context.Context, keys []string, asked []int) []
 	return all
 }
 
-// observerOf returns the i-th of what observeEach returned.
+// observerOf returns the i-th observer of observeEach.
 func observerOf(all []Observer, i int) Observer {
 	if all == nil {
 		return nil
@@ -127,7 +127,7 @@ func (o *acquireOptions) observed(err error) {
 	o.observer.Returned(waited, err)
 }
 
-// waits notes that the call stands in line from now on.
+// waits notes that the call is in line from now on.
 func (o *acquireOptions) waits() {
 	if o.inLine.IsZero() {
 		o.inLine = time.Now()

@@ -141,14 +141,14 @@ type acquireOptions struct {
 	shared      *sharing // nil: the claim is exclusive
 	preferring
 
-	// Of the call, which its caller has no say in:
+	// Of the call, not set by an option:
 
 	until  time.Time // when it ends, whatever its context allows; zero: never
 	shares bool      // the answer to another call on the key may be its own
 	ask    *ask      // what it has asked for itself and others, or nil
 
 	observer Observer  // what follows the call, or nil
-	inLine   time.Time // since when it stands in line; zero: it does not
+	inLine   time.Time // since when it is in line; zero: it is not
 }
 
 // TTL sets the lease time of the claim. Zero means Config.TTL. The bounds are

@@ -76,13 +76,14 @@ func (a *attempt) lastBefore() string {
 	return rangeEnd(line)
 }
 
-// nobodyBefore is the condition under which the attempt may take the key as a newcomer: nobody
-// is in line, or no exclusive caller if it wants to share the key.
+// nobodyBefore is the condition under which the attempt may take the key as a newcomer: the
+// line is empty, or without exclusive callers if it wants to share the key.
 func (a *attempt) nobodyBefore() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(a.s.c.store.layout.waiting(a.lineKey())).WithRange(a.lastBefore()), "=", 0)
 }
 
-// placeValue is what a releaser may put as the claim, or says that it must not.
+// placeValue is the value that a releaser may put as the claim, or shows that it must
+// not hand over.
 func (a *attempt) placeValue() string {
 	if a.grantable() {
 		return a.value
@@ -110,14 +111,15 @@ type position struct {
 }
 
 // advance claims the key if it is free, or held by a suspected holder, and the attempt
-// is first in line. It leaves the line with that: nobody may hand it the key again.
+// is first in line. It leaves the line with that, so that no release hands it the key
+// again.
 func (a *attempt) advance() txn.Request {
 	st := a.s.c.store
 	mine, line, end := a.place(), st.layout.waiting(a.lineKey()), a.lastBefore()
 	cmps := append(a.cmps(), clientv3.Compare(clientv3.CreateRevision(mine), "=", a.queued))
 	switch {
 	case a.opts.barge || a.shared != nil && a.shared.first:
-	case a.shared != nil: // nobody at all, since what follows fails for an empty range
+	case a.shared != nil: // no exclusive caller is before it: the condition below fails for an empty range
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithRange(end), "=", 0))
 	default:
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithRange(end), ">", a.queued-1))
@@ -140,8 +142,8 @@ func (a *attempt) advance() txn.Request {
 	}
 }
 
-// see reads from the reply to an advance where the attempt stands. lost says
-// that somebody removed its place.
+// see reads from the reply to an advance the attempt's position in line. lost is true
+// if its place was removed.
 func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err error) {
 	v := a.snapshot(resp)
 	st := a.s.c.store

@@ -149,11 +149,11 @@ func (c *Client) ownSession(ctx context.Context, asked time.Duration) (*session,
 	}
 }
 
-// retireIdle gives up a session that nobody needs: a manual one without its
+// retireIdle gives up a session that is not needed: a manual one without its
 // claim, or one of several with the same TTL.
 func (c *Client) retireIdle(s *session) {
 	if c.open.Err() != nil {
-		return // Close does so, when it has seen to what is on the lease
+		return // Close does that, once the lease has no needed keys
 	}
 	s.mu.Lock()
 	if len(s.terms)+s.reserved == 0 {

@@ -17,7 +17,7 @@ import (
 // released.
 var ErrYield = errtext.Namesake("etcdclaims: a more preferred caller waits", fencing.ErrYield)
 
-// preferring is what a claim's options say about preferences.
+// preferring has a claim's options about preferences.
 type preferring struct {
 	prefers    bool // it has Prefer or YieldAfter
 	preference int

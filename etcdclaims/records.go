@@ -50,7 +50,7 @@ func (c *Client) readRecord(ctx context.Context, key string) (r Record, kv *mvcc
 	if kv = firstKV(resp, 0); kv == nil {
 		return Record{}, nil, nil
 	}
-	r, _ = decodeRecord(key, kv) // whose state says so if it cannot be read
+	r, _ = decodeRecord(key, kv) // in StateUnreadable if it cannot be read
 	if r.State == StateClaimed && resp.Responses[1].GetResponseRange().Count == 0 {
 		r.State = StateOrphaned
 	}
@@ -95,7 +95,7 @@ func (c *Client) Records(ctx context.Context, prefix string, states ...State) it
 			var records []Record
 			if err == nil {
 				for _, kv := range p.kvs {
-					r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // its state says so if it cannot be read
+					r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // in StateUnreadable if it cannot be read
 					records = append(records, r)
 				}
 				err = c.judgeClaimed(ctx, records, wanted(StateClaimed) || wanted(StateOrphaned))
@@ -240,11 +240,11 @@ func (c *Client) Forget(ctx context.Context, key string, states ...State) error 
 // errNothingToDo ends an intervention well.
 var errNothingToDo = errors.New("nothing to do")
 
-// intervene changes the record of work that nobody holds, by what change returns for
-// the record as it is. The change is carried out only if the record is still the one
+// intervene changes the record of work that is not held, by what change returns for the
+// present record. The change is carried out only if the record is still the one
 // that change has seen, and the key is still free: so it never meets a live owner,
-// however late it arrives, and is carried out once. If the reply is lost, done says
-// by the record that stands there then whether it was carried out.
+// however late it arrives, and is carried out once. If the reply is lost, the record is
+// read again, and done returns whether the change was carried out.
 func (c *Client) intervene(ctx context.Context, key, call string,
 	change func(Record) (clientv3.Op, *shelf, error), done func(*mvccpb.KeyValue) bool,
 ) error {
@@ -257,7 +257,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	own, work := c.store.layout.own(key), c.store.layout.work(key)
-	sent := int64(0) // revision of the record that a request of unknown outcome was to change
+	sent := int64(0) // revision of the record in a request of unknown outcome
 	fail := func(err error) error {
 		if sent > 0 { // which may yet be carried out
 			err = txn.Unknown(err)
@@ -307,7 +307,7 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 				case sent == 0:
 					return held
 				default:
-					return fail(held) // what was sent may arrive when it is free
+					return fail(held) // the request that was sent may arrive when the key is free
 				}
 			}
 		case errors.Is(err, ErrUnknown):

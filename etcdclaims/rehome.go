@@ -15,14 +15,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// move puts a key, under its guard, on a lease that nobody renews. The fence
-// rises, so that whoever still writes under the old one is refused, and the key
-// stays held until that lease lapses. It is kept from try to try, since what a
-// lost request may have done is known by it.
+// move puts a key, under its guard, on a lease that is not renewed. The fence rises, so
+// writes under the old one are refused. The key stays held until that lease lapses. It
+// is kept from try to try, since it knows what a lost request may have done.
 type move struct {
 	t     *term
 	kind  string
-	long  func() time.Duration // how long the key is to stay held from now on
+	long  func() time.Duration // how long the key must stay held from now on
 	value string
 
 	lease  clientv3.LeaseID // 0: none was granted yet, or it is used up
@@ -47,8 +46,8 @@ func (m *move) grant(ctx context.Context) (err error) {
 	return err
 }
 
-// grantOnce grants a lease that nobody renews, in one attempt. One whose reply is
-// lost lapses with nothing on it.
+// grantOnce grants a lease that is not renewed, in one attempt. If the reply is lost,
+// the lease lapses without keys.
 func (c *Client) grantOnce(ctx context.Context, d time.Duration) (clientv3.LeaseID, error) {
 	resp, err := c.grantLease(ctx, d)
 	if err != nil {
@@ -74,8 +73,8 @@ func (m *move) request() txn.Request {
 	}
 }
 
-// outcome judges the reply to the request: nil if the key is where it is to be, a
-// LostError if it is not the term's any more, and else why another try is due.
+// outcome judges the reply to the request: nil if the key was moved, a LostError if it
+// is not the term's any more, and else why another try is due.
 func (m *move) outcome(resp *clientv3.TxnResponse, err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -118,8 +117,8 @@ func (m *move) carryOut(ctx context.Context) error {
 	}
 }
 
-// later goes on with the move in the background until it is done, or the term's
-// lease is gone, or the key need not be held any more: then it is freed.
+// later continues the move in the background until it is done or the term's lease is
+// gone. If the key need not be held any more, it frees the key.
 func (m *move) later() {
 	t := m.t
 	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, what: "holding a released claim for its MinHold", do: func(ctx context.Context) error {
@@ -133,11 +132,11 @@ func (m *move) later() {
 	}})
 }
 
-// rest keeps a released key held by nobody for the rest of its MinHold. What ctx
-// leaves undone goes on in the background, and the key stays on the session's
+// rest keeps a released key held, without a holder, for the rest of its MinHold. If ctx
+// ends first, that continues in the background, and the key stays on the session's
 // lease meanwhile.
 func (t *term) rest(ctx context.Context) error {
-	t.s.c.local.close(&t.local) // nobody gets the key for a while
+	t.s.c.local.close(&t.local) // no waiter gets the key for a while
 	m := t.move(kindResting, 0)
 	err := m.carryOut(ctx)
 	if errors.Is(err, ErrLost) {
@@ -152,7 +151,7 @@ func (t *term) rest(ctx context.Context) error {
 	return nil
 }
 
-// restsFrom ends a term whose key was moved, or with an error is to be moved yet.
+// restsFrom ends a term whose key was moved. With an error it must still be moved.
 func (t *term) restsFrom(m *move, err error) {
 	if err != nil {
 		t.s.c.log.Debug("a released claim is yet to be put on a lease for its MinHold", t.fields(zap.Error(err))...)
@@ -206,8 +205,8 @@ func (c *Client) restAll(ctx context.Context, terms []*term, done func(m *move, 
 	}
 }
 
-// grantShared gets each move that has no lease one of those that it grants. It
-// returns why some have none yet.
+// grantShared gets each move that has no lease one of those that it grants. It returns
+// why some have no lease yet.
 func (c *Client) grantShared(ctx context.Context, moves []*move) (err error) {
 	const atOnce = 32
 	groups := make(map[time.Duration][]*move)
@@ -239,8 +238,8 @@ func (c *Client) grantShared(ctx context.Context, moves []*move) (err error) {
 	return err
 }
 
-// sharedSeconds rounds up to what keys with about the same time left have in
-// common: full seconds below 32 s, and beyond that so that no more than a sixteenth
+// sharedSeconds rounds up, so that keys with about the same time left have the same
+// time: full seconds below 32 s, and beyond that so that no more than a sixteenth
 // is added.
 func sharedSeconds(d time.Duration) time.Duration {
 	n := int64(max(seconds(d)/time.Second, 1))
@@ -254,8 +253,8 @@ func (t *term) loseReleased() {
 	t.lose(ReasonSuperseded, nil)
 }
 
-// tooLong ends a term at its MaxHold. What ran under it may go on for all that
-// is known, so that the key is re-homed, not freed.
+// tooLong ends a term at its MaxHold. Its handler may still run, so the key is
+// re-homed, not freed.
 func (t *term) tooLong() {
 	t.s.mu.Lock()
 	err := t.beginLocked()

@@ -19,8 +19,8 @@ const verifyTries = 3
 
 // run renews the session's lease until the session or ctx ends.
 func (s *session) run(ctx context.Context) {
-	// The sessions of a client, opened one after the other while it claims many
-	// keys, are not all to verify them at the same time ever after.
+	// A client that claims many keys opens sessions one after the other. They must not
+	// all verify their claims at the same time ever after.
 	renew := s.lease.Load().renew
 	timer := time.NewTimer(renew - renew/16*time.Duration((s.n-1)%8))
 	defer timer.Stop()
@@ -60,7 +60,7 @@ func (s *session) renewSoon() {
 	}
 }
 
-// renew extends the lease, verifies all that it carries, and moves the deadline of what is
+// renew extends the lease, verifies its claims, and moves the deadline of those that are
 // still owned forward. What fails is tried again until the deadline, by which the
 // session fails closed: a permission that was revoked by mistake may come back.
 func (s *session) renew(ctx context.Context) error { return s.renewWith(ctx, everything) }
@@ -70,9 +70,9 @@ func (s *session) renewWith(ctx context.Context, what extent) error {
 	switch {
 	case err == nil:
 		s.failure.Store(nil)
-		s.c.wakeSharing(s.c.shareable) // not while the wall clock said that the lease may have ended
+		s.c.wakeSharing(s.c.shareable) // not while the lease may have ended by the wall clock
 	case errors.Is(err, errSessionLost) || ctx.Err() != nil:
-		// That says nothing of etcd.
+		// That shows nothing about etcd.
 	default:
 		s.failed(err)
 	}
@@ -126,7 +126,7 @@ func (s *session) tryRenew(ctx context.Context, what extent) error {
 	case err != nil:
 		return fmt.Errorf("renewing the lease: %w", txn.Denied(err))
 	}
-	// That the lease lives says nothing of the keys (etcd-io/etcd#14758).
+	// A living lease does not show that its keys exist (etcd-io/etcd#14758).
 	verifyCtx, cancel := context.WithTimeout(ctx, g.hard-age)
 	defer cancel()
 	for try := 1; ; try++ {

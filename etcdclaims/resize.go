@@ -60,7 +60,7 @@ func (c *Client) Resize(ctx context.Context, key string, n int) error {
 	}
 }
 
-// resize makes one attempt. again says that something has changed meanwhile.
+// resize makes one attempt. again is true if something has changed meanwhile.
 func (c *Client) resize(ctx context.Context, s *slots, n int) (again bool, err error) {
 	l := c.store.layout
 	own := l.own(s.key)
@@ -90,7 +90,7 @@ func (c *Client) resize(ctx context.Context, s *slots, n int) (again bool, err e
 			return false, heldFor{&HeldError{Info: Info{Key: s.key, Slots: has.n, Waiting: waiting}}}
 		}
 		op = clientv3.OpDelete(own)
-		cmps = append(cmps, c.nobodyInLine(s.family), clientv3.Compare(clientv3.ModRevision(l.own(SlotKey(s.key, 0))).WithRange(s.end(l)), "<", resp.Header.Revision+1)) // none was put since
+		cmps = append(cmps, c.nobodyInLine(s.family), clientv3.Compare(clientv3.ModRevision(l.own(SlotKey(s.key, 0))).WithRange(s.end(l)), "<", resp.Header.Revision+1)) // no slot was taken since
 	}
 	got, err := c.store.Do(ctx, txn.Request{Key: s.family, Also: []string{s.key}, In: txn.Of(cmps, []clientv3.Op{op}, nil)})
 	return err == nil && !got.Succeeded, err

@@ -30,7 +30,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 		els = append([]clientv3.Op{a.slots.readAll(st.layout)}, els...)
 	}
 	for _, b := range a.with {
-		// It may be there all the same, if somebody has taken away the first.
+		// It may still be there, if an operator took the first away.
 		els = append(els, clientv3.OpTxn(b.hasKey(), b.drop(), b.strayNote()))
 		r.Also = append(r.Also, b.key)
 	}
@@ -54,7 +54,7 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 			return 0, nil
 		case a.s.gone(ctx, err, false):
 			if len(a.opts.ops) > 0 {
-				// The claim is no more, and what was put beside it may be there. The
+				// The claim is gone, and the keys beside it may be there. The
 				// cause is not wrapped: a caller that retries when a lease is gone must not
 				// retry this.
 				return 0, txn.Unknown(errors.New(errtext.Bare(err)))
@@ -69,8 +69,8 @@ func (a *attempt) resolve(ctx context.Context) (rev int64, err error) {
 	}
 }
 
-// strayNote deletes the note that the attempt put with a claim that somebody has
-// taken away since.
+// strayNote deletes the note that the attempt put with a claim that was taken away
+// since.
 func (a *attempt) strayNote() []clientv3.Op {
 	if a.opts.note == nil {
 		return nil
@@ -102,8 +102,8 @@ func (a *attempt) drop() []clientv3.Op {
 	return ops
 }
 
-// undo takes back, in the background, whatever the attempt may have put or may
-// yet put, so that a shared lease never keeps alive a claim that nobody has.
+// undo removes, in the background, all that the attempt may have put or may yet put. So
+// a shared lease never keeps a claim without a holder alive.
 func (a *attempt) undo() {
 	a = a.copied()
 	u := &undoing{a: a, own: a.s.c.store.layout.own(a.key), done: make(chan struct{})}

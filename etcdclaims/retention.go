@@ -26,8 +26,8 @@ import (
 // The record of work that is under way is put on such a lease by the claiming
 // transaction itself. The client renews the lease for as long as it holds work
 // whose record is on it, once in a slice. So the record lasts as long as its owner
-// does, and a retention longer: an orphan is forgotten without a search for
-// orphans by anybody. A record that were rewritten instead would lose its revision,
+// does, and a retention longer: an orphan is forgotten without a search for orphans. A
+// record that were rewritten instead would lose its revision,
 // which is the fence.
 
 // shelf is a lease that records are on.
@@ -39,7 +39,7 @@ type shelf struct {
 	// A lease that a record may yet be put on is never revoked. One that callers are about
 	// to use is renewed, too: the record that they put may be of work under way.
 	writers atomic.Int64
-	unsure  atomic.Bool // an outcome is unknown, and nobody will find it out
+	unsure  atomic.Bool // an outcome is unknown, and stays so
 }
 
 // enter adds a writer, or more of those that there are. get adds one under the mutex of the
@@ -148,8 +148,8 @@ func (h *shelves) get(ctx context.Context, d time.Duration) (*shelf, error) {
 	}
 }
 
-// grantingShelf is a lease that several callers wait for. In an outage all of them
-// hear of the same failure, rather than that each tries in turn.
+// grantingShelf is a lease that several callers wait for. In an outage all of them get
+// the same failure, instead of trying one after the other.
 type grantingShelf struct {
 	done chan struct{}
 	err  error // why it was not granted, unless its caller gave up: then another tries
@@ -217,8 +217,8 @@ func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) 
 	return s, nil
 }
 
-// gone deals with an answer that a lease does not exist: true says that it was this
-// one, which somebody has revoked. Another will do.
+// gone handles an answer that a lease does not exist: true means that it was this one,
+// which was revoked. Another lease then replaces it.
 func (h *shelves) gone(err error, s *shelf) bool {
 	if s == nil || s.id == clientv3.NoLease || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false

@@ -81,7 +81,7 @@ func (cl *Claim) Run(ctx context.Context, fn func(ctx context.Context) error) er
 	return cl.run(ctx, fn, cl.releaseAfter)
 }
 
-// how says how far a handler has come, for what ends its claim.
+// how is how far a handler has come, for the end of its claim.
 type how int
 
 const (
@@ -90,8 +90,8 @@ const (
 	returned
 )
 
-// run calls fn and then end, which gives the claim up and returns an error if
-// that shows that fn must not be taken to have succeeded.
+// run calls fn and then end. end gives the claim up, and returns an error if fn must
+// not count as successful.
 func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end func(far how, err error) error) (err error) {
 	if cl.t == nil {
 		ctx, cancel := cl.Bind(ctx)
@@ -114,7 +114,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 	forget := context.AfterFunc(ctx, func() { r.drain(context.Cause(ctx)) })
 	far := notCalled
 	defer func() {
-		// Here too after a panic or Goexit, which then go on.
+		// Also after a panic or Goexit, which then continue.
 		forget()
 		r.finish()
 		defer r.forget() // Close waits for the release, too

@@ -145,14 +145,14 @@ var (
 )
 
 // interrupted reports whether the work was stopped by its caller or by the client's
-// end, which is no fault of the work's. A deadline is one: whoever sets it says how
-// long the work may take.
+// end, which is no fault of the work's. A deadline is one: the caller sets it as a
+// bound for the work.
 func (w *Work) interrupted(parent, ctx context.Context) bool {
 	return errors.Is(parent.Err(), context.Canceled) || ctx.Err() != nil && errors.Is(context.Cause(ctx), ErrClosed)
 }
 
 // completeAfter completes work whose handler has returned. It tries for as long as
-// the claim lasts: what is not recorded may be done again.
+// the claim lasts: work without a recorded outcome may be done again.
 func (w *Work) completeAfter(result []byte, failed *Record) error {
 	if w.t == nil {
 		return nil
@@ -202,7 +202,7 @@ func (w *Work) releaseAfter(how, error) error {
 	return ignoreUnknown(err)
 }
 
-// ignoreUnknown is for endings of what has failed anyway: whether that is
+// ignoreUnknown is for endings of work that has failed anyway: whether that is
 // recorded changes nothing for the caller.
 func ignoreUnknown(err error) error {
 	if errors.Is(err, ErrUnknown) {

@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// pulse is how often a client compares its clocks: monotonic time stands still
-// while a machine sleeps, and timers with it.
+// pulse is how often a client compares its clocks: monotonic time stops while a machine
+// sleeps, and timers with it.
 const pulse = time.Second
 
 // eviction is the value of session/<instance>/evict/<claim>: how a forced
@@ -45,8 +45,8 @@ func (e eviction) taking() taking {
 	return taking{ReasonDeleted, fmt.Errorf("release forced by %s: %w", e.By, errors.New(e.Reason))}
 }
 
-// watchSessions follows the one prefix under which all news for this client
-// stands, from the revision of its first sentinel on, until the client closes.
+// watchSessions follows the one prefix of all notices for this client, from the
+// revision of its first sentinel on, until the client closes.
 // It is a hint: what it misses, the next renewal finds.
 func (c *Client) watchSessions(rev int64) {
 	prefix := c.store.layout.session(c.store.layout.instance)
@@ -60,8 +60,8 @@ func (c *Client) watchSessions(rev int64) {
 			rev, try = seen, 0
 		}
 		// The watch ended: compacted, without leader, or refused; or etcd was
-		// restored, and it waits for a revision that is far away. Read what it
-		// may have missed and go on from there.
+		// restored, and it waits for a revision that is far away. Read what it may have
+		// missed, and continue from there.
 		turned = c.store.generation.next() // those before are seen by reading
 		c.doubts.Add(1)
 		for {

@@ -37,7 +37,7 @@ type sharing struct {
 	epoch int64 // of the record: under another it is no use
 	stale int64 // the newest revision that was found not to be the record's any more
 
-	first bool // no exclusive caller is before the attempt in line. Those to come stand behind it
+	first bool // no exclusive caller is before the attempt in line; later ones are behind it
 }
 
 // Shared claims the key together with all other callers that use Shared. A call without
@@ -46,7 +46,7 @@ type sharing struct {
 //
 // Both kinds of callers wait in one line, first come first served. A caller with Shared
 // waits behind the exclusive callers that are before it in line, so neither kind starves.
-// Callers with Shared that stand next to each other get the key at the same time.
+// Callers with Shared that are next to each other in line get the key at the same time.
 //
 // All that share the key at the same time have the same fence. It is greater than the fence
 // of each exclusive claim before, and less than that of each one after. So a gate refuses a
@@ -101,7 +101,7 @@ func (a *attempt) sharedRecord() string {
 	return holder{Kind: kindShared, Epoch: a.epoch.Value}.encode()
 }
 
-// isShared reports whether what stands in the place of a claim is the record of a shared
+// isShared reports whether the value in the place of a claim is the record of a shared
 // key.
 func isShared(own *mvccpb.KeyValue) bool {
 	if own == nil || own.Lease != int64(clientv3.NoLease) {
@@ -111,10 +111,10 @@ func isShared(own *mvccpb.KeyValue) bool {
 	return err == nil && h.Kind == kindShared
 }
 
-// judgeShared judges what readOps read. It makes v.own the attempt's own claim or what
-// stands in its way, or nil if the key can be shared, and learns of the record. One of
-// another epoch stands in the way: its holders have lost their claims, and may still be at
-// work.
+// judgeShared judges what readOps read. It makes v.own the attempt's own claim or the
+// key that excludes it, or nil if the key can be shared. It also learns of the record.
+// A record of another epoch excludes it: its holders have lost their claims, and may
+// still be at work.
 func (a *attempt) judgeShared(v *snapshot) {
 	if a.mine(v.own) > 0 {
 		return
@@ -122,7 +122,7 @@ func (a *attempt) judgeShared(v *snapshot) {
 	s, before := a.shared, a.shared.rev
 	s.rev, s.epoch = 0, a.s.c.store.epoch.Load().Value // which the reply has shown
 	switch {
-	case v.own != nil: // somebody else's, under an id that is random
+	case v.own != nil: // another client's, under an id that is random
 	case v.record != nil && isShared(v.record) && s.ofEpoch(v.record):
 		s.rev = v.record.ModRevision
 	default:
@@ -142,8 +142,8 @@ func (s *sharing) ofEpoch(record *mvccpb.KeyValue) bool {
 	return err == nil && h.Epoch == s.epoch
 }
 
-// guess makes the record the one that claims of this client share, if there are any, so
-// that the first request for the key need not be refused.
+// guess makes the record the one that claims of this client share, if there are any. So
+// the first request for the key need not be refused.
 func (s *sharing) guess(c *Client) {
 	epoch := c.store.epoch.Load().Value
 	if rev := c.keys.sharedRev(s.key, epoch); s.rev == 0 && rev > s.stale {
@@ -152,7 +152,7 @@ func (s *sharing) guess(c *Client) {
 }
 
 // clears deletes the record if the claim, which is at own and is being deleted, is the
-// last one. The conditions of the two say which claim and which record.
+// last one. The conditions of the two name the claim and the record.
 func (s *sharing) clears(l layout, claim, record *pb.Compare) *pb.RequestOp {
 	claim.Key, claim.RangeEnd = []byte(l.sharers(s.key)), []byte(l.sharedEnd(s.key))
 	record.Key = []byte(l.own(s.key))
@@ -191,8 +191,8 @@ func clearsRecord(leaving *pb.TxnRequest) bool {
 	return slices.ContainsFunc(leaving.Success, func(op *pb.RequestOp) bool { return op.GetRequestTxn() != nil })
 }
 
-// clearLeft deletes the record in the background if the reply to what gave the term up
-// says that nobody is left, and that did not delete the record.
+// clearLeft deletes the record in the background if the release did not do that, and
+// its reply shows that no holder is left.
 func (t *term) clearLeft(resp *clientv3.TxnResponse) {
 	n := len(resp.Responses)
 	if t.shared == nil || n == 0 || resp.Responses[n-1].GetResponseRange() == nil || resp.Responses[n-1].GetResponseRange().Count > 0 {
@@ -210,7 +210,7 @@ func (t *term) clearLeft(resp *clientv3.TxnResponse) {
 	})
 }
 
-// heldBy returns the error of a call that own, which i describes, stands in the way of.
+// heldBy returns the error of a call that own excludes, which i describes.
 // Nil means that own was the record of a key without shared holders, and may be gone: to
 // try again makes sense.
 func (c *Client) heldBy(ctx context.Context, own *mvccpb.KeyValue, i Info) error {

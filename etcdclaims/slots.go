@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A key with slots has a record in the place of its claim, which says how many. Each
+// A key with slots has a record in the place of its claim, with their number. Each
 // slot is an ordinary claim, on a key of its own with its own fence. All slots share
 // one line and one place in round trips, under a name that no user's key can have.
 //
@@ -45,7 +45,7 @@ type slots struct {
 	i      int    // which one is tried, or held
 	weight int    // how many are wanted, or held
 	also   []int  // the further ones of them
-	unset  bool   // there is no record: whoever takes a slot puts it
+	unset  bool   // there is no record: the request that takes a slot puts it
 	raw    string // the record as it was read, or ""
 	inLine bool   // the call has stood in line, and follows Resize
 }
@@ -142,8 +142,8 @@ func (s *slots) number(name []byte, l layout) int {
 	return i
 }
 
-// learn takes over what the record says. False means that it is no record: the key is
-// held as a whole.
+// learn takes over the number in the record. False means that it is no record: the key
+// is held as a whole.
 func (s *slots) learn(record *mvccpb.KeyValue) bool {
 	if record == nil {
 		s.unset, s.raw = true, ""
@@ -182,9 +182,9 @@ func (a *attempt) taken(kv *mvccpb.KeyValue) int64 {
 	return rev
 }
 
-// judgeSlots judges what readOps read. It makes v.own the claim that stands in the way,
-// or the attempt's own; or nil if a slot is free, which it chooses to be tried next.
-// A caller that has stood in line goes on with whatever number of slots there is.
+// judgeSlots judges what readOps read. It makes v.own the claim that excludes the
+// attempt, or the attempt's own; or nil if a slot is free, which it chooses to be tried
+// next. A caller that has been in line continues with the present number of slots.
 func (a *attempt) judgeSlots(v *snapshot) error {
 	s, before, triedFree := a.slots, *a.slots, v.own == nil
 	if v.own = a.findSlot(v.slots); v.own != nil {

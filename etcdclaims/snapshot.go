@@ -43,7 +43,7 @@ type snapshot struct {
 
 	record  *mvccpb.KeyValue   // of the slots or of the shared key, and
 	slots   []*mvccpb.KeyValue // those that are held, if the attempt is for one
-	refused bool               // although what was tried was free
+	refused bool               // although the key or slot that was tried was free
 }
 
 func (a *attempt) snapshot(resp *clientv3.TxnResponse) snapshot {

@@ -85,8 +85,8 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 		return nil
 	}
 	// A member that slept can answer a linearizable read from its past
-	// (etcd-io/etcd#20418). A write cannot be answered so: deleting a key that
-	// nobody has goes through consensus, and changes nothing.
+	// (etcd-io/etcd#20418). A write cannot be answered so: deleting a key that does not
+	// exist goes through consensus, and changes nothing.
 	resp, err := roundTrip(ctx, s, RequestDelete, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
 		return s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
 	})
@@ -114,8 +114,8 @@ func (rw *rewind) err(l layout) error {
 		ErrRewound, rw.from, rw.to, l.epoch(), rw.epoch)
 }
 
-// ready says whether claims may be made: not while the revision is known to
-// have gone back and no greater epoch has been set since.
+// ready returns ErrRewound while no claims may be made: the revision is known to
+// have gone back, and no greater epoch has been set since.
 func (s *store) ready(ctx context.Context) error {
 	rw := s.rewound.Load()
 	if rw == nil {
@@ -143,7 +143,7 @@ func (s *store) epochIs(e *txn.Epoch) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(s.layout.epoch()), "=", e.Rev)
 }
 
-// learnEpoch takes over what the epoch's key says at a revision.
+// learnEpoch takes over the value of the epoch's key at a revision.
 func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 	e := &txn.Epoch{AsOf: asOf}
 	if len(kvs) > 0 {

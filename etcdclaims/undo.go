@@ -46,8 +46,8 @@ func (u *undoing) wait(ctx context.Context) error {
 	}
 }
 
-// settle lets callers go on that wait for the undo, unless it is tried again soon. What etcd
-// refuses is tried again, too, but nobody waits for that.
+// settle releases callers that wait for the undo, unless it is tried again soon. If etcd
+// refuses it, it is tried again, too, but no caller waits for that.
 func (u *undoing) settle(err error) {
 	select {
 	case <-u.done:
@@ -66,8 +66,8 @@ func (u *undoing) build() {
 	a, l := u.a, u.a.s.c.store.layout
 	drop, gone := a.drop(), a.strayNote() // gone: if the claim is not there, or not any more
 	if a.work != nil {
-		// An attempt that nobody knew of must not count, even if its lease, and
-		// the claim with it, is gone before it can be undone.
+		// An attempt that no caller got must not count, even if its lease, and the
+		// claim with it, is gone before it can be undone.
 		before := clientv3.OpDelete(u.work)
 		if u.before != "" {
 			before = clientv3.OpPut(u.work, u.before, clientv3.WithLease(u.lease))
@@ -135,8 +135,8 @@ func (u *undoing) send(ctx context.Context) error {
 }
 
 // withoutLease deals with an answer that a lease does not exist. It reports whether it has
-// found out which: what merely was not renewed may be there yet, with the claim on it, and
-// a record that may be put back must not be deleted.
+// found out which: a lease that merely was not renewed may still be there, with the claim
+// on it, and a record that may be put back must not be deleted.
 func (u *undoing) withoutLease(ctx context.Context) (again bool, err error) {
 	c := u.a.s.c
 	if !u.ended {
@@ -155,13 +155,14 @@ func (u *undoing) withoutLease(ctx context.Context) (again bool, err error) {
 	if err != nil || !gone {
 		return false, err
 	}
-	// That says nothing of the record: the attempt had taken it off that lease, and its
-	// owner revokes a lease without records. The lease of the attempt keeps it as long.
+	// That shows nothing about the record: the attempt had taken it off that lease, and
+	// its owner revokes a lease without records. The lease of the attempt keeps it as
+	// long.
 	if on := u.a.shelf; on != nil && u.lease != on.id {
 		u.lease = on.id
 		on.puts.Add(1)
 	} else {
-		u.before, u.lease = "", clientv3.NoLease // somebody has revoked that, and the record with it
+		u.before, u.lease = "", clientv3.NoLease // that was revoked, and the record with it
 	}
 	u.build()
 	return true, nil

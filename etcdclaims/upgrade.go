@@ -117,7 +117,7 @@ func (cl *Claim) replace(ctx context.Context, call string, o *acquireOptions) (*
 		return next.claim(), nil
 	case errors.Is(err, ErrUnknown):
 		// If the new claim was made, then this one is gone; it is being undone, and after that
-		// anybody can have the key.
+		// any caller can have the key.
 		t.settleLater(nil, txn.Request{})
 		t.finish(ErrReleased)
 	case errors.Is(err, ErrHeld):
@@ -165,7 +165,7 @@ func (t *term) replaceBy(ctx context.Context, o *acquireOptions) (*term, error) 
 	}
 }
 
-// replaceOnce makes one attempt. again says that another makes sense.
+// replaceOnce makes one attempt. again is true if another makes sense.
 func (t *term) replaceOnce(ctx context.Context, o *acquireOptions) (next *term, again bool, err error) {
 	s, c := t.s, t.s.c
 	key := t.key

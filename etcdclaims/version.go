@@ -9,12 +9,12 @@ import (
 )
 
 // checkVersion asks a member of etcd for its version, and warns of one that has
-// faults which its line has fixed. Nothing depends on it: it is done once, with
-// the first session, beside whatever the client does, and a server that does not
-// tell is left alone.
+// faults which its line has fixed. Nothing depends on it: it is done once, with the
+// first session, beside the client's requests. No server is asked
+// again.
 //
 // The request is not among those that Stats counts. It is one in the life of a
-// client, and at no fixed time: the count would tell less of what claims cost.
+// client, and at no fixed time: the count would show the cost of claims less exactly.
 func (c *Client) checkVersion() {
 	// Not etcd.Status, which dials a connection of its own.
 	conn := c.etcd.ActiveConnection()

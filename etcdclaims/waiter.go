@@ -20,7 +20,7 @@ type waiter struct {
 	suspect chan silence // of the holder's client
 }
 
-// everyRenewal is the revision of what a waiter asks for at each renewal, because no
+// everyRenewal is the revision of a key that a waiter reads at each renewal, because no
 // comparison shows whether it has changed.
 const everyRenewal = -1
 
@@ -81,8 +81,8 @@ func (ws *waiters) reentrant() (all []*waiter) {
 	return all
 }
 
-// wakeSharing makes those waiters ask how they stand that may share the claim of their own
-// client on a key by now.
+// wakeSharing wakes the waiters that may share the claim of their own client on a key by
+// now: they read their positions.
 func (c *Client) wakeSharing(may func(key string) bool) {
 	for _, w := range c.waiters.reentrant() {
 		if may(w.a.key) {
@@ -138,8 +138,8 @@ func (ws *waiters) of(s *session) (all []wait) {
 	return all
 }
 
-// judge makes the waiter ask how it stands if etcd has something else under the key
-// that it waits for. It has read that since if it waits for another by now.
+// judge makes the waiter read its position if the key that it waits for has changed in
+// etcd. It has read that since if it waits for another by now.
 func (ws *waiters) judge(x wait, kvs []*mvccpb.KeyValue) {
 	if len(kvs) > 0 && kvs[0].ModRevision == x.rev {
 		return
@@ -151,7 +151,7 @@ func (ws *waiters) judge(x wait, kvs []*mvccpb.KeyValue) {
 	}
 }
 
-// doubtAll makes all waiters ask how they stand that have no notice waiting: their
+// doubtAll makes all waiters without a pending notice read their positions: their
 // places may be gone, or come back.
 func (ws *waiters) doubtAll() {
 	ws.mu.Lock()
@@ -164,7 +164,7 @@ func (ws *waiters) doubtAll() {
 }
 
 // noticesSince returns the revision from which on there may be notices for waiters of
-// the session. False means that nobody waits.
+// the session. False means that no caller waits.
 func (ws *waiters) noticesSince(s *session) (rev int64, ok bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -177,7 +177,7 @@ func (ws *waiters) noticesSince(s *session) (rev int64, ok bool) {
 	return rev, ok
 }
 
-// doubt makes the waiter ask how it stands.
+// doubt makes the waiter read its position.
 func (w *waiter) doubt() {
 	select {
 	case w.ask <- struct{}{}:

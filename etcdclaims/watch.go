@@ -127,7 +127,7 @@ func (w *watch) fail(err error) {
 	}
 }
 
-// sync reads all claims and yields what differs from what was yielded before.
+// sync reads all claims and yields the differences from the events so far.
 func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 	own := w.c.store.layout.own("")
 	there := make(map[string]bool)
@@ -230,7 +230,7 @@ func (w *watch) follow(ctx context.Context, rev int64, advanced <-chan struct{})
 			}
 			continue
 		}
-		settle.Reset(auditGrace) // a watch that goes on delivering is late, not deaf
+		settle.Reset(auditGrace) // a watch that still delivers is late, not deaf
 		resps, ended, behind := f.Take()
 		for _, resp := range resps {
 			if err := resp.Err(); err != nil {
@@ -261,7 +261,7 @@ func (w *watch) follow(ctx context.Context, rev int64, advanced <-chan struct{})
 	}
 }
 
-// gap ends following because etcd differs from what was yielded.
+// gap ends following because etcd differs from the events so far.
 func (w *watch) gap(progress bool) bool {
 	w.c.log.Debug("watch missed events", zap.String("prefix", w.prefix))
 	return progress

@@ -14,17 +14,17 @@ import (
 // arrive.
 const auditGrace = time.Second
 
-// audit is what etcd has at one revision, in as few words as tell whether a watch
-// has missed anything: how many keys there are, and which were put since the
+// audit is a summary of the claims in etcd at one revision, just enough to show whether
+// a watch has missed anything: how many keys there are, and which were put since the
 // audit before. The keys that were put before are known to be right, by that one;
-// so if the number is right, none of them was deleted.
+// so if the number is right, no claim was deleted.
 type audit struct {
 	rev   int64
 	count int64
 	puts  map[string]int64 // their ModRevision
 }
 
-// audit asks etcd what it has. Meanwhile no event is dealt with: what is known
+// audit asks etcd what it has. Meanwhile no event is dealt with: the state known
 // afterwards is from before that revision. It learns the epoch, too: after a
 // restore a watch may be silent for long.
 func (w *watch) audit(ctx context.Context) *audit {
@@ -50,7 +50,7 @@ func (w *watch) audit(ctx context.Context) *audit {
 	return a
 }
 
-// missed reports whether what is known differs from what etcd had. If it does
+// missed reports whether the known state differs from that of etcd. If it does
 // not, the audit is over.
 func (w *watch) missed(a *audit) bool {
 	if int64(len(w.known)) != a.count {

@@ -136,8 +136,8 @@ func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) (Record, er
 	return r, err
 }
 
-// endForGood is end for work whose handler has returned. Nobody could end it after a
-// refusal, so that its key is given up in any case.
+// endForGood is end for work whose handler has returned. No caller could end it after a
+// refusal, so its key is given up in any case.
 func (w *Work) endForGood(ctx context.Context, r Record) (Record, error) {
 	ended, e, err := w.tryEnd(ctx, r, nil)
 	if e == nil && err != nil && w.t != nil { // nothing was sent, for want of a lease for the record
@@ -155,7 +155,7 @@ func (w *Work) endForGood(ctx context.Context, r Record) (Record, error) {
 	return ended, err
 }
 
-// tryEnd is end. It returns also what was to be sent, or nil if it came to nothing before.
+// tryEnd is end. It also returns the request, or nil if it failed before that.
 // The caller calls over.
 func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record, *ending, error) {
 	if w.t == nil {
@@ -227,7 +227,7 @@ func (w *Work) count(r Record) {
 	}
 }
 
-// ending gives the claim up with what is recorded of it.
+// ending gives the claim up, with the record of the outcome.
 func (w *Work) ending(r Record, ops []clientv3.Op) *ending {
 	return &ending{
 		state:   r.State,

@@ -147,7 +147,7 @@ func (t *term) yieldTo(ctx context.Context, l line) (bool, error) {
 }
 
 // stayUnless ends a term whose yield, by r, may yet be carried out, or was: it is freed in the
-// background. Otherwise the term goes on.
+// background. Otherwise the term is held again.
 func (t *term) stayUnless(ctx context.Context, sent bool, r txn.Request, err error) (bool, error) {
 	if !sent {
 		return t.stay(ctx, txn.Failed(err))

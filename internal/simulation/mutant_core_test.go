@@ -177,7 +177,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "unreadable record that ends the records", tests: "TestRecords",
-		edits: []edit{{"records.go", "r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // its state says so if it cannot be read\n", "r, bad := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv)\nif bad != nil {\nyield(Record{}, bad)\nreturn\n}\n"}},
+		edits: []edit{{"records.go", "r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // in StateUnreadable if it cannot be read\n", "r, bad := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv)\nif bad != nil {\nyield(Record{}, bad)\nreturn\n}\n"}},
 	},
 	{
 		name: "place in line of somebody else's claim", tests: "TestReleaseBehindForeignPlace",
