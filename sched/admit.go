@@ -61,8 +61,8 @@ func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 }
 
 // admission returns the decision about the next due ticks of a job. It requires that the
-// mark has not moved since it was read, that the ticks are beyond the mark, and that
-// the job is not paused. So only one such decision, of any owner, moves the mark on from
+// mark has not moved since it was read, that the ticks are after it, and that the job is
+// not paused. So only one such decision, of any owner, moves the mark on from
 // its current value.
 func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 	k, j := l.s.keys, c.job

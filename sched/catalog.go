@@ -50,7 +50,7 @@ type catalog struct {
 	s     *Scheduler
 	feed  *feed
 	known map[string]*defined // by the digest of the job
-	dirty map[string]bool     // those whose jobs are to be made again
+	dirty map[string]bool     // those whose jobs must be made again
 }
 
 // defined is a definition as far as this process has read it.

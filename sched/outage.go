@@ -15,7 +15,7 @@ import (
 
 // outage follows how the requests of a scheduler end. The client logs that etcd is
 // unreachable, once for all who use it, so the failures of that time are not logged
-// again. What is logged here is a request that fails while etcd answers others.
+// again. It logs requests that fail while etcd answers others.
 type outage struct {
 	log         *zap.Logger
 	unreachable func() error // of the client

@@ -15,7 +15,7 @@ import (
 // alarm watches the ticks of one job that has an Overdue.
 type alarm struct {
 	job     Job
-	nominal time.Time // the tick that is watched; zero if none follows
+	nominal time.Time // the tick that is watched; zero if no tick follows
 	at      time.Time // when to look at it
 	first   bool      // whether the tick may be from before the job was registered, or decided long ago
 	left    bool      // whether it was left to the owner when it reached its bound
@@ -176,8 +176,9 @@ func (e *ends) drop(a *alarm) {
 	maps.DeleteFunc(e.of[a.job.Name], func(at int64, _ bool) bool { return at <= a.nominal.UnixNano() })
 }
 
-// putBack lets alarms watch what is due now, after the clock was put back. Their ticks may be
-// of the time that the clock had before, or they were to look again at such a time.
+// putBack lets alarms watch the ticks that are due now, after the clock was put back. Their
+// ticks may be of the time that the clock had before, or they were to look again at such a
+// time.
 func putBack(of map[string]*alarm, now time.Time, queued *queue[*alarm]) {
 	for _, a := range of {
 		bound := now.Add(-a.job.Overdue)

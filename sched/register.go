@@ -328,8 +328,8 @@ func (l *leadership) stillDefined(j Job) []clientv3.Cmp {
 	return []clientv3.Cmp{l.s.definedAs(j.Name, j.defined)}
 }
 
-// complaint returns the decision that stores why this process cannot run a definition. What
-// was registered remains, so that an owner that can run it continues.
+// complaint returns the decision that stores why this process cannot run a definition. The
+// registration remains, so that an owner that can run the job continues.
 func (l *leadership) complaint(c *jobState) (decision, bool) {
 	k, j := l.s.keys, c.job
 	is := c.spec

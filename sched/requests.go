@@ -122,8 +122,8 @@ func fillOf(id string) string {
 // admitRequests serves some requests, oldest first: it admits manual ticks, and the
 // ticks of backfills some at a time. The same transaction removes or advances the
 // request, so each request is served once. One transaction has at most one manual tick
-// of a job whose runs exclude each other, because etcd evaluates the conditions of all
-// steps before it carries out any.
+// of a job whose runs exclude each other: etcd evaluates the conditions of all steps
+// before it carries out any.
 func (l *leadership) admitRequests(ctx context.Context) (more bool, err error) {
 	taken := l.asked.takeWhile(2*mostSteps, func(*request) bool { return true })
 	served := make(map[string]bool)

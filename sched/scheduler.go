@@ -36,7 +36,7 @@ type Scheduler struct {
 
 	catalogued atomic.Bool // whether this process has all definitions
 
-	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil: none is, or this process is not the owner
+	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil if no tick is, or this process is not the owner
 	added   chan struct{}             // has an element when a job was added or changed
 	retry   chan struct{}             // has an element when waiting ticks should be tried again
 	rescan  chan struct{}             // has an element when the owner should look for orphans

@@ -22,7 +22,8 @@ import (
 // for an item: its rank (rendezvous hashing). The first one claims at once, the next one
 // a step later if the item is still there. So one enqueue causes one claiming request,
 // however many processes wait, and a process that is busy, frozen or dead costs one
-// step. Nothing depends on it but speed: a claim is safe whoever sends it and when.
+// step. Nothing depends on it but speed: a claim is safe, whichever process sends it,
+// and when.
 type arrivals struct {
 	mu       sync.Mutex
 	watched  bool                // else nothing that is read is kept
@@ -66,8 +67,8 @@ const (
 	// long as a claiming request takes, between these.
 	minStep = 2 * time.Millisecond
 	maxStep = 100 * time.Millisecond
-	// mostSteps bounds the steps. Whoever has more before it waits for at most twice as
-	// many, at random.
+	// mostSteps bounds the steps. A process with more before it waits for at most twice
+	// as many, at random.
 	mostSteps = 16
 
 	// vestGrace is how long claimers leave items that vest to the keeper.
@@ -117,7 +118,7 @@ func (a *arrivals) forgetItems() {
 	clear(a.items)
 }
 
-// beginRead notes that events from now on may not be in what is read.
+// beginRead notes that the read may lack events from now on.
 func (a *arrivals) beginRead() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,7 +132,7 @@ func (a *arrivals) failRead() {
 	a.reading, a.log = false, nil
 }
 
-// endRead takes over what was read, and what has happened since.
+// endRead takes over the values that were read, and the events since.
 func (a *arrivals) endRead(q *Queue, v view) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -259,7 +260,7 @@ func (a *arrivals) put(p *picked, due time.Time) {
 }
 
 const (
-	// longestTrust is how long at most what is known is believed if the watch reports
+	// longestTrust is how long the known state is used at most if the watch reports
 	// nothing.
 	longestTrust = 10 * time.Second
 	// blindTrust is how long waiting claimers wait for the next read while there is no
@@ -317,7 +318,7 @@ func (a *arrivals) claimable(q *Queue, n int, now time.Time) (items []*picked, k
 	return items, true
 }
 
-// blocked reports whether the queue has slots, and none is free for this process.
+// blocked reports whether the queue has slots, and no slot is free for this process.
 func (a *arrivals) blocked(q *Queue, now time.Time) bool {
 	return q.cfg.MaxTaken > 0 && (len(a.used) >= q.cfg.MaxTaken || !a.complete && now.Before(a.slotBy))
 }

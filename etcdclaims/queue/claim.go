@@ -98,7 +98,7 @@ func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
 	}
 }
 
-// takeItems claims what was picked: each item by itself, if it is where it was, the
+// takeItems claims the picked items: each item by itself, if it is where it was, the
 // queue is not paused, and its slot is free. refused is set if the request as a whole was
 // refused: the queue is paused, or the session's generation is another.
 //
@@ -153,8 +153,8 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	return leases, false, nil
 }
 
-// leased makes a lease of what was taken. An item without content becomes a dead letter:
-// no worker can handle it.
+// leased makes the lease of an item that was taken. An item without content becomes a
+// dead letter: no worker can handle it.
 func (q *Queue) leased(s *session, st state, item []*mvccpb.KeyValue, rev int64) *Lease {
 	var c content
 	var err error

@@ -15,7 +15,7 @@ import (
 type want struct {
 	n     int  // 0: it only wants to know that there are some
 	wait  bool // else it is answered at once
-	known bool // it does without a read if the claimer knows what is visible
+	known bool // it needs no read if the claimer knows the visible items
 	ttl   time.Duration
 	reply chan reply
 	over  bool // it was answered, or left; under the claimer's mutex
@@ -82,7 +82,7 @@ func (c *claimer) begin() {
 	}
 }
 
-// tidy has what is doubted given back, also by a process that does not claim.
+// tidy gives doubtful items back, also in a process that does not claim.
 func (c *claimer) tidy() {
 	c.mu.Lock()
 	c.begin()
@@ -145,8 +145,8 @@ func (c *claimer) run() {
 	}
 }
 
-// take returns those who want items for the same duration as the first of them, how
-// many they want, and whether all of them do without a read. They stay in the list until
+// take returns the callers that want items for the same duration as the first, how many
+// items they want, and whether none of them needs a read. They stay in the list until
 // they are answered.
 func (c *claimer) take() (wants []*want, n int, wait bool) {
 	c.mu.Lock()
@@ -174,9 +174,9 @@ func (c *claimer) refuse(err error) {
 	c.wants = nil
 }
 
-// round claims until nobody wants more, or nothing is visible. It returns whether
-// somebody waits, and an error if some of it has to be tried again. It gives back first
-// what this process took without knowing, whether or not anybody wants items.
+// round claims until no caller wants more, or no item is visible. It returns whether a
+// caller waits, and an error if a part has to be tried again. First it gives back items
+// that this process took without knowing, whether or not a caller wants items.
 func (c *claimer) round() (waiting bool, failed error) {
 	seen := map[time.Duration]bool{} // durations that found nothing in this round
 	failed = c.q.sessions.reconcile(c.q.ctx)
@@ -200,7 +200,7 @@ func (c *claimer) round() (waiting bool, failed error) {
 			return true, failed
 		}
 		if more && len(b.Leases) == 0 {
-			continue // others were faster, or the session's generation is another: nobody is told that nothing is visible
+			continue // others were faster, or the session's generation is another: no caller gets an empty batch for that
 		}
 		waiting = c.answer(wants, b)
 		if more {
@@ -216,7 +216,7 @@ func (c *claimer) round() (waiting bool, failed error) {
 	}
 }
 
-// waits reports whether anybody waits.
+// waits reports whether a caller waits.
 func (c *claimer) waits() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,7 +245,7 @@ func (c *claimer) rotate(ttl time.Duration, seen map[time.Duration]bool) bool {
 }
 
 // answer gives the leases to those who want them, in turn, and reports whether one of
-// them still waits. What nobody wants any more is given back.
+// them still waits. Items that no caller wants any more are given back.
 func (c *claimer) answer(wants []*want, b Batch) (waiting bool) {
 	left := b.Leases
 	c.mu.Lock()
@@ -277,7 +277,8 @@ func (c *claimer) answer(wants []*want, b Batch) (waiting bool) {
 	return waiting
 }
 
-// answerFailed tells those who do not wait, and all if trying again is no use.
+// answerFailed answers the callers that do not wait, and all callers if another try is
+// no use.
 func (c *claimer) answerFailed(wants []*want, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,7 +40,7 @@ func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
 	}
 }
 
-// list reads what is under a prefix, as of one revision. What cannot be read is
+// list reads the keys under a prefix, as of one revision. What cannot be read is
 // skipped and counted.
 func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {

@@ -75,8 +75,8 @@ func (d *deaths) next() time.Duration {
 }
 
 // watchDeaths is a goroutine of each process that claims: it follows the sessions of the
-// queue, wakes the keeper when one ends, and does the keeper's work for that session if
-// the keeper does not. A watch is a hint: the keeper reads without it, too.
+// queue, and wakes the keeper when one ends. If the keeper does not recover that
+// session's items, it does. A watch is a hint: the keeper reads without it, too.
 func (q *Queue) watchDeaths() {
 	retry.Forever(q.ctx, q.watchDeathsOnce)
 }

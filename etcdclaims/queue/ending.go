@@ -11,13 +11,13 @@ import (
 type ending struct {
 	verb string
 	by   string // the adopted lease whose verb it was, see Lease.by
-	key  string // where the item went, if its place says that
+	key  string // where the item went, if its place shows that
 	rev  int64
 }
 
 // endOf returns how a lease ended, by etcd's own history: the request that deleted
 // the taken key, which was put at rev. The verb is "complete" if the item was removed
-// with it, and else what its place says. An error means that it cannot be known: etcd
+// with it, and else that of its place. An error means that it cannot be known: etcd
 // compacted its history, or does not answer.
 func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end ending, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)

@@ -49,7 +49,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 		switch {
 		case err == nil:
 			items = items[len(some):]
-		case !q.size.refused(err, len(some)+1+opsToEnqueue): // else none of them was enqueued
+		case !q.size.refused(err, len(some)+1+opsToEnqueue): // else no item was enqueued
 			return added, q.fail("enqueue", err)
 		}
 	}
@@ -232,8 +232,8 @@ func (q *Queue) partly(ctx context.Context, items []Item, room int) (added int, 
 // room returns how many items may still be enqueued, and the condition under which
 // that stays true: nothing was enqueued since, but by Op. Items that leave only make room, and
 // those that come back from workers and dead letters do so whether or not there is room. A
-// condition on the items themselves would make etcd read all of them before it goes on to
-// the next request.
+// condition on the items themselves would make etcd read all of them before the next
+// request.
 func (q *Queue) room(ctx context.Context) (int, []clientv3.Cmp, error) {
 	if q.cfg.MaxWaiting == 0 {
 		return 0, nil, nil

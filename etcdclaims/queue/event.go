@@ -60,7 +60,7 @@ type change struct {
 	taken, untaken  *mvccpb.KeyValue // put; deleted, as it was
 	put, gone       *state           // in the index
 	buried, exhumed *state           // among the dead letters
-	verb            string           // what its place says, if that was put
+	verb            string           // that of its place, if a place was put
 }
 
 // eventsOf returns the events that changes of keys at one revision mean, in the order in
@@ -152,7 +152,8 @@ func pausingEvent(ev *clientv3.Event) Event {
 	return Event{Kind: EventPaused, Owner: p.By, Why: p.Why}
 }
 
-// waitingKinds are the events of items that are put to wait, by what their place says.
+// waitingKinds are the events of items that are put to wait, by the verb of their
+// place.
 var waitingKinds = map[string]EventKind{
 	"fail": EventFailed, "snooze": EventSnoozed, "release": EventReleased, "lost": EventRecovered,
 	"priority": EventReordered, "redrive": EventRedriven, "vest": EventVested,

@@ -176,7 +176,7 @@ func vestingOf(s string) (time.Time, error) {
 	return time.Unix(0, n), nil
 }
 
-// freeSlots returns the slots that nobody has.
+// freeSlots returns the slots that no item has.
 func (q *Queue) freeSlots(used map[int]bool) []int {
 	var free []int
 	for n := 1; n <= q.cfg.MaxTaken; n++ {
@@ -202,8 +202,9 @@ func newPicked(q *Queue, kv *mvccpb.KeyValue) (*picked, error) {
 	return &picked{kv, st, q.orderOf(st)}, nil
 }
 
-// choose chooses n of the first visible items: all in order while nobody else claims, and
-// at random from a window once others do. Of an item with several keys it chooses one.
+// choose chooses n of the first visible items: all in order while no other process
+// claims, and at random from a window once others do. Of an item with several keys it
+// chooses one.
 func (c *claimer) choose(visible []*picked, n int) []*picked {
 	visible = distinct(visible, func(p *picked) string { return p.st.ID })
 	if len(visible) > n && c.window > n {

@@ -114,8 +114,8 @@ type strayItem struct {
 	placeAt int64 // ModRevision of its place; 0: it has none
 }
 
-// healItems makes items wait again that are nowhere in the queue. Look says that they are
-// being moved, and Enqueue that the queue has them.
+// healItems makes items wait again that are nowhere in the queue. Look reports that they
+// are being moved, and Enqueue that the queue has them.
 func (h *healer) healItems(ctx context.Context, s *session) error {
 	kvs, rev, err := h.next(ctx, &h.items, h.q.keys.item(""), max(h.page, fewContents))
 	if err != nil {
@@ -143,7 +143,7 @@ func (h *healer) healItems(ctx context.Context, s *session) error {
 }
 
 // strays returns those items that have no key at a revision: neither where they were
-// enqueued, nor where their place says, nor below a session.
+// enqueued, nor at their place, nor below a session.
 func (h *healer) strays(ctx context.Context, items []*strayItem, rev int64) ([]*strayItem, error) {
 	k, at := h.q.keys, clientv3.WithRev(rev)
 	var ops []clientv3.Op
@@ -217,8 +217,9 @@ func (h *healer) takenAt(ctx context.Context, rev int64) (map[string]bool, error
 }
 
 // requeue makes an item wait that has no key, where it was enqueued, and a dead letter
-// dead again. What its state said is lost. The place is put with it, under the condition
-// that it is as it was: so a request that comes late does not make an item of it twice.
+// dead again. The content of its state is lost. The place is put with it, under the
+// condition that it is as it was: so a request that comes late does not make an item of
+// it twice.
 func (h *healer) requeue(ctx context.Context, s *session, it *strayItem) error {
 	q, c, now := h.q, it.content, time.Now()
 	st := state{

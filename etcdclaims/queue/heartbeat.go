@@ -68,8 +68,8 @@ func (l *Lease) Heartbeat(ctx context.Context, d time.Duration) (until time.Time
 	}
 }
 
-// errNotThere is returned by rehome if the session to which the item was to go is over,
-// and the item did not go.
+// errNotThere is returned by rehome if the target session is over, and the item was not
+// moved.
 var errNotThere = errors.New("session is over")
 
 // rehome moves the item to another session of this process, in one transaction under
@@ -96,7 +96,7 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 	if st.Slot > 0 {
 		ops = append(ops, clientv3.OpPut(l.q.keys.slot(st.Slot), slotOwner(next.id, st.ID)))
 	}
-	next.add(l) // before it is there, so that it is not taken for nobody's
+	next.add(l) // before it is there, so that it does not count as an item without a lease
 	var unsure error
 	defer func() {
 		if err == nil {
@@ -111,8 +111,8 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 		next.doubt()
 	}()
 	for try := 0; ; try++ {
-		// The generation of the session keeps it from coming late, when what is under the
-		// session without a lease has been given back, or the session is closed.
+		// The generation of the session keeps it from coming late, when items without a
+		// lease have been given back, or the session is closed.
 		resp, again, err := next.commit(ctx, cmps, ops, []clientv3.Op{clientv3.OpGet(key), clientv3.OpGet(to)})
 		moved := int64(0)
 		switch {

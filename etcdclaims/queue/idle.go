@@ -15,8 +15,8 @@ type idle struct {
 	last time.Time // when it last waited
 }
 
-// idleLinger is how long a process stays registered when nobody waits any more, so that
-// a short job costs no registration.
+// idleLinger is how long a process stays registered when no caller waits any more, so
+// that a short job costs no registration.
 const idleLinger = time.Second
 
 // enter registers the process. A request of unknown outcome is repeated the next time:
@@ -45,7 +45,7 @@ func (i *idle) lapse() time.Duration {
 	return max(idleLinger-time.Since(i.last), time.Millisecond)
 }
 
-// leave removes the registration, if nobody has waited for a while.
+// leave removes the registration, if no caller has waited for a while.
 func (i *idle) leave() {
 	if i.s == nil || time.Since(i.last) < idleLinger {
 		return

@@ -91,7 +91,7 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 		}
 		wait := every
 		if alive <= 1 {
-			wait = 2 * every // nobody but this process can die
+			wait = 2 * every // only this process can die
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -111,7 +111,7 @@ func (q *Queue) vest(ctx context.Context) {
 	near := "" // as of reach
 	for try := 0; ctx.Err() == nil; {
 		wait := q.cfg.TTL / 3
-		q.vests.Store(math.MaxInt64) // what is put from now on may not be in what is read
+		q.vests.Store(math.MaxInt64) // the read may lack keys that are put from now on
 		next, err := q.vestNow(ctx, &near)
 		switch {
 		case err != nil:
@@ -183,8 +183,8 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 }
 
 // deactivate removes the note that the queue has work, once it has been empty for a
-// while, and puts it again if it is missing. The note is removed only if nothing is in the queue at that instant, so an
-// enqueue that comes at the same time finds it, or makes it anew.
+// while, and puts it again if it is missing. The note is removed only if the queue is empty at that
+// instant. So an enqueue that comes at the same time finds it, or makes it anew.
 func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (time.Time, error) {
 	resp, err := q.read(ctx,
 		clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()),

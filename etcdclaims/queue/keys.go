@@ -28,9 +28,9 @@ import (
 //	bound                             written by each enqueue into a queue with MaxWaiting
 //	paused                            who paused the queue, and why
 //
-// What is below index/ has one prefix, for one watch, and all but bound and the contents is
-// one range, for Watch. A session
-// is a claim of the key sessionKey. queue/active/<digest> names queues with work.
+// The keys below index/ have one prefix, for one watch. All keys but bound and the contents
+// are one range, for Watch. A session is a claim of the key sessionKey.
+// queue/active/<digest> names queues with work.
 type keys struct{ top, root, name string }
 
 func newKeys(prefix, name string) keys {
@@ -105,7 +105,8 @@ func (k keys) bareID(key string) string {
 	return ""
 }
 
-// The keys of claims. No queue's name has a slash, so none of these is another's.
+// The keys of claims. No queue's name has a slash, so no such key belongs to another
+// queue.
 
 func (k keys) sessionKey(session string) string { return "queue/" + k.name + "/session/" + session }
 func (k keys) keeperKey() string                { return "queue/" + k.name + "/keeper" }

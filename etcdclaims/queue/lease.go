@@ -34,7 +34,7 @@ type Lease struct {
 
 	// Requests of one lease exclude each other: a verb that was made of the fence before
 	// Heartbeat would be refused, as if another worker had the item.
-	busy   chan struct{} // capacity 1: whoever fills it has tried, unsure and note
+	busy   chan struct{} // capacity 1: the goroutine that fills it has tried, unsure and note
 	tried  string        // the verb whose outcome is unknown
 	unsure error         // why
 	note   noted
@@ -131,7 +131,7 @@ func (l *Lease) stay() {
 	l.leaving = false
 }
 
-// abandon ends the lease locally, and has what is left of it in etcd given back.
+// abandon ends the lease locally, and has the rest of it in etcd given back.
 func (l *Lease) abandon() {
 	s, _, _, _, err := l.snapshot()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// listen reports to the claimer what is put into the index and removed from it, and
-// which slots are taken and freed, and to the keeper that an item vests earlier than it knows. A watch is
-// a hint: both read without it, too.
+// listen reports to the claimer which items are put into the index and removed from it, and which
+// slots are taken and freed. It reports to the keeper that an item vests earlier than it knows. A
+// watch is a hint: both read without it, too.
 func (q *Queue) listen() {
 	retry.Forever(q.ctx, q.listenOnce)
 }

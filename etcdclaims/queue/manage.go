@@ -182,8 +182,8 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 // change carries out an operation on an item that no worker has, under the condition
 // that the item is where it was found. Its unknown outcomes are resolved: the request
 // carries the session's generation, so after void it cannot come late.
-// A lost reply is resolved by the history: verb is what endOf says of an item on which
-// the operation was carried out.
+// A lost reply is resolved by the history: verb is the result of endOf for an item on
+// which the operation was carried out.
 func (q *Queue) change(ctx context.Context, operation, verb, id string, make func(f found) ([]clientv3.Op, error)) error {
 	if err := q.closed(); err != nil {
 		return q.fail(operation, err)
@@ -324,7 +324,7 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 		case err == nil && resp.Succeeded:
 			return nil
 		case err == nil && unsure:
-			return nil // an earlier try did it, or somebody else in between
+			return nil // an earlier try did it, or another process in between
 		case err == nil:
 			return otherwise
 		case errors.Is(err, etcdclaims.ErrUnknown):

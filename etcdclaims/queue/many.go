@@ -95,8 +95,9 @@ type served struct {
 // relistActive is how long at most a lost event of a queue with work goes unnoticed.
 const relistActive = DefaultTTL / 3
 
-// discover serves the queues that have work, and stops when they have none any more. It
-// returns when ctx ends. A watch is a hint: the keys are read again from time to time.
+// discover serves the queues that have work, and stops serving each when its work is
+// done. It returns when ctx ends. A watch is a hint: the keys are read again from time
+// to time.
 func (m *many) discover(ctx context.Context) error {
 	ctx = clientv3.WithRequireLeader(ctx)
 	for try := 0; ctx.Err() == nil; try++ {
@@ -246,7 +247,7 @@ func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
 	defer func() {
 		w.wg.Wait()
 		w.stop.cancel()
-		if ctx.Err() != nil && m.ctx.Err() == nil { // its key is gone: by the keeper, or by somebody's hand
+		if ctx.Err() != nil && m.ctx.Err() == nil { // its key is gone: the keeper or an operator deleted it
 			q.reactivate(m.ctx)
 		}
 		if err := q.Close(context.WithoutCancel(ctx)); err != nil {
@@ -278,8 +279,8 @@ func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
 }
 
 // reactivate notes that the queue has work, if it has any and that is not noted. The
-// keeper of a queue removes the note only if it has none; but WorkMany keeps only
-// queues that are noted.
+// keeper of a queue removes the note only if the queue has no work; but WorkMany keeps
+// only queues that are noted.
 func (q *Queue) reactivate(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()

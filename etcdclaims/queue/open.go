@@ -25,7 +25,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*Queue, 
 	return New(claims, cfg)
 }
 
-// storedConfig returns what is stored of the configuration of a queue.
+// storedConfig returns the stored part of the configuration of a queue.
 func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (Config, error) {
 	q, err := New(claims, Config{Name: name})
 	if err != nil {

@@ -139,7 +139,7 @@ func get(ctx context.Context, claims *etcdclaims.Client, key string, opts ...cli
 	return claims.KV().Get(ctx, key, opts...)
 }
 
-// ensureSpec makes sure once that the queue is what the Config says.
+// ensureSpec makes sure once that the queue has the order and bounds of the Config.
 func (q *Queue) ensureSpec(ctx context.Context) error {
 	if q.specOK.Load() {
 		return nil
@@ -148,7 +148,7 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 	key := q.keys.spec()
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	// It can be sent twice and can come late: it only ever makes what is absent.
+	// It can be sent twice and can come late: it only ever puts absent keys.
 	resp, err := q.claims.KV().Txn(ctx).If(absent(key)).
 		Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {

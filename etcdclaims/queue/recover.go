@@ -18,11 +18,11 @@ import (
 
 // recoverDead makes the items of sessions that are over wait again, or buries those
 // that have had all their attempts. It returns how many sessions it saw that are
-// alive, and how many items it moved. Any number of processes may do it at once: each item is moved under the
-// condition that it is where it was, and that its session's claim is gone, after
-// which nothing can be taken under that session.
+// alive, and how many items it moved. Any number of processes may do it at once: each item is moved
+// under the condition that it is where it was, and that its session's claim is gone. After that
+// nothing can be taken under that session.
 //
-// What is below taken/ for a session that has no entry in worker/ is recovered, too.
+// Items below taken/ of a session that has no entry in worker/ are recovered, too.
 // This program leaves nothing of that kind, but it would keep the queue from ever
 // being empty.
 func (q *Queue) recoverDead(ctx context.Context, via *session) (alive, moved int, err error) {
@@ -205,8 +205,8 @@ func (q *Queue) takenState(kv *mvccpb.KeyValue) (state, error) {
 }
 
 // buryBare is the operations that put an item whose state cannot be read among the dead
-// letters as it is, for people and for newer versions of this program. Left where it is
-// it would keep its slot and its session for ever.
+// letters, unchanged. People and newer versions of this program can read it there. Left
+// where it is it would keep its slot and its session for ever.
 func (q *Queue) buryBare(kv *mvccpb.KeyValue, slots map[string]string, now time.Time) []clientv3.Op {
 	owner := strings.TrimPrefix(string(kv.Key), q.keys.taken())
 	_, id, _ := strings.Cut(owner, "/")
@@ -220,7 +220,7 @@ func (q *Queue) buryBare(kv *mvccpb.KeyValue, slots map[string]string, now time.
 }
 
 // slotsOf returns the keys of all slots by their values, if one of the taken items
-// cannot be read: then only its slot says which it is.
+// cannot be read: then only its slot shows which it is.
 func (q *Queue) slotsOf(ctx context.Context, taken []*mvccpb.KeyValue) (map[string]string, error) {
 	readable := func(kv *mvccpb.KeyValue) bool { _, err := q.takenState(kv); return err == nil }
 	if q.cfg.MaxTaken == 0 || !slices.ContainsFunc(taken, func(kv *mvccpb.KeyValue) bool { return !readable(kv) }) {
@@ -259,19 +259,19 @@ func (q *Queue) reconcile(ctx context.Context, s *session) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unsure == unsure { // else what was doubted meanwhile is for the next time
+	if s.unsure == unsure { // else items that were doubted meanwhile are for the next time
 		s.unsure = 0
 	}
 	return nil
 }
 
-// giveBack makes what is taken under a session of this process, without a lease that
-// lives, wait again, without an attempt.
+// giveBack makes items wait again that are taken under a session of this process and
+// have no live lease. Their attempt does not count.
 func (q *Queue) giveBack(ctx context.Context, s *session) error {
 	prefix := q.keys.takenBy(s.id)
 	from := prefix
 	for try := 0; ; try++ {
-		// What was sent before must not take anything any more.
+		// Requests that were sent before must not take anything any more.
 		resp, err := s.void(ctx, clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(q.movable())))
 		if err != nil {
 			return err

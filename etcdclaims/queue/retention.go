@@ -12,8 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// retention is the lease on which tombstones are: a new one now and then, so that
-// none has too many keys, and each lasts for a given time at least.
+// retention is the lease on which tombstones are: a new one now and then, so that no
+// lease has too many keys, and each lasts for a given time at least.
 type retention struct {
 	lasts time.Duration
 
@@ -107,7 +107,7 @@ func (r *retention) grant(ctx context.Context, q *Queue) error {
 // remembered reports whether the item's id is remembered once it is completed.
 func (l *Lease) remembered() bool { return l.content.Given && l.q.cfg.Retention >= 0 }
 
-// retention returns the leases for what is left of the item once it is completed:
+// retention returns the leases for the keys that remain of a completed item:
 // its tombstone, or the note by which an adopted lease knows that it was the one that
 // completed it. It is nil if nothing is left.
 func (l *Lease) retention() *retention {
@@ -120,9 +120,9 @@ func (l *Lease) retention() *retention {
 	return nil
 }
 
-// tombstoneLease returns the lease for what is left of the item once it is completed.
+// tombstoneLease returns the lease for the key that remains of a completed item.
 // If etcd has no space for one the item's id is forgotten at once; but an adopted lease
-// could not be told from others then, so its Complete fails.
+// could not be distinguished from others then, so its Complete fails.
 func (l *Lease) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
 	leases := l.retention()
 	for try := 0; leases != nil; try++ {

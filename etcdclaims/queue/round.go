@@ -107,7 +107,7 @@ func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, err
 	leases, refused, err := c.q.takeItems(c.q.ctx, s, items)
 	if err != nil {
 		for _, l := range leases {
-			l.end(ErrExpired) // nobody was told of them: reconcile gives them back
+			l.end(ErrExpired) // no caller got them: reconcile gives them back
 			s.forget(l)
 		}
 		c.arrivals.forget()

@@ -45,7 +45,7 @@ type session struct {
 // one more often than each TTL.
 func (s *session) idleAfter() time.Duration { return max(time.Minute, s.q.cfg.TTL) }
 
-// use notes that the session is asked for.
+// use notes that the session is in use.
 func (s *session) use() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +75,8 @@ func (s *session) idle() time.Duration {
 	return s.idleAfter() - time.Since(s.used)
 }
 
-// watch ends the session when nobody has used it for a while, and its leases when it
-// is lost.
+// watch ends the session when it has been unused for a while, and its leases when it is
+// lost.
 func (s *session) watch() {
 	for {
 		t := time.NewTimer(max(s.idle(), time.Second))
@@ -103,7 +103,7 @@ func (s *session) watch() {
 	}
 }
 
-// answered waits for what is under way, so that its callers know the outcome.
+// answered waits for requests under way, so that their callers know the outcome.
 func (s *session) answered(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -213,7 +213,7 @@ func (s *session) ofGeneration(ctx context.Context, cmps []clientv3.Cmp, els []c
 		return resp, false, nil
 	}
 	kvs := resp.Responses[len(els)].GetResponseRange().Kvs
-	if len(kvs) == 0 { // somebody deleted it
+	if len(kvs) == 0 { // it was deleted
 		_, err := s.void(ctx)
 		return nil, true, err
 	}
@@ -232,11 +232,11 @@ func (s *session) lastSeen() int64 {
 	return s.seen
 }
 
-// void makes sure that no request that was sent under the session's generation so
-// far is carried out after it returns, and reads in the same transaction. Each
+// void reads, and in the same transaction makes void all requests that were sent under
+// the session's generation so far: after it returns, they are not carried out. Each
 // request that is not guarded by an item's fence carries the generation, so one of
-// unknown outcome can be looked up: what is not there now never will be. It fails after
-// patience without an answer.
+// unknown outcome can be looked up: keys that are not there now never will be. It fails
+// after patience without an answer.
 func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -264,7 +264,7 @@ func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv
 func (s *session) close(ctx context.Context) error {
 	s.endAll()
 	s.answered(ctx)
-	// What is taken under the session goes back without an attempt. If that fails
+	// Items that are taken under the session go back without an attempt. If that fails
 	// the keeper of the queue finds it when the session is gone.
 	err := s.q.giveBack(ctx, s)
 	if err == nil {

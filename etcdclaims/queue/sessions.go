@@ -141,7 +141,7 @@ func (s *sessions) retire(idle *session) bool {
 	return true
 }
 
-// reconcile gives back what was taken under any of the sessions without a lease.
+// reconcile gives back items that were taken under any of the sessions without a lease.
 func (s *sessions) reconcile(ctx context.Context) error {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.byTTL))

@@ -48,7 +48,7 @@ func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
 			}
 			return append(append([]clientv3.Op{gone}, placed...), ops...)
 		})
-		again := errors.Is(err, rpctypes.ErrLeaseNotFound) || // somebody may have revoked it
+		again := errors.Is(err, rpctypes.ErrLeaseNotFound) || // it may have been revoked
 			errors.Is(err, rpctypes.ErrNoSpace) && l.by == "" && !errors.Is(err, etcdclaims.ErrUnknown)
 		if keep == clientv3.NoLease || !again || try > 0 || l.Err() != nil {
 			return err // with a new lease it is one of the caller's
@@ -188,13 +188,13 @@ func (l *Lease) discardEmpty(ctx context.Context, reason string) error {
 	return err
 }
 
-// place is what is noted of a verb of the lease.
+// place is the note about a verb of the lease.
 func (l *Lease) place(verb string, rev int64) place {
 	return place{Verb: verb, Fence: keyspace.Fence(l.ep, rev), By: l.by}
 }
 
 // requeue is the operations that make a taken item wait. The note that the queue has
-// work stands: it is only removed while nothing is taken.
+// work stays: it is only removed while nothing is taken.
 func (q *Queue) requeue(st state, p place, now time.Time) []clientv3.Op {
 	st = st.waiting()
 	return q.move(st, q.indexKey(st, now), p)
@@ -377,7 +377,7 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 	why := ErrSuperseded
 	switch {
 	case mine && (end.verb == l.tried || end.verb == "complete"):
-		why = etcdclaims.ErrReleased // by this lease, whose caller could not be told
+		why = etcdclaims.ErrReleased // by this lease, whose caller got no answer
 	case end.verb == "complete":
 		why = ErrCompleted
 	}

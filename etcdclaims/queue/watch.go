@@ -54,7 +54,7 @@ func (q *Queue) Watch(ctx context.Context) iter.Seq2[Event, error] {
 type watch struct {
 	q     *Queue
 	yield func(Event, error) bool
-	next  int64 // the revision from which on events are to be yielded; 0: to be found out
+	next  int64 // the revision from which on events are yielded; 0: not known yet
 	begun bool
 	over  bool // the caller left the loop, or nothing more can come
 }

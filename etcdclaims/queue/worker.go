@@ -345,8 +345,8 @@ func (l *Lease) fields() []zap.Field {
 	return []zap.Field{zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int("attempt", l.Attempt()), zap.Int64("fence", l.Fence())}
 }
 
-// settle logs a verb that did not succeed: nobody else sees it. If the item may be
-// this worker's still it is given back.
+// settle logs a verb that did not succeed: no other goroutine sees it. If the item may
+// be this worker's still it is given back.
 func (w *worker) settle(l *Lease, err error) {
 	if err != nil {
 		l.abandon()

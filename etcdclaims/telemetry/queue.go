@@ -72,7 +72,7 @@ func (w *watchedQueue) stats(ctx, budget context.Context) (a answer) {
 	}
 	a.Stats, a.err = w.q.Stats(budget)
 	if a.err != nil && ctx.Err() != nil {
-		return a // the collection has ended: this says nothing of etcd
+		return a // the collection has ended: this shows nothing about etcd
 	}
 	w.last, w.asked = a, now
 	return a

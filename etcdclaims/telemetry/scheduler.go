@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scheduler is what is to be known of a scheduler that runs.
+// scheduler is the state of a scheduler that runs.
 type scheduler struct {
 	group string
 	now   func() time.Time

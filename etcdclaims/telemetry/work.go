@@ -69,7 +69,7 @@ type watchedWork struct {
 	err      error // of the last count that has ended
 }
 
-// count begins to count, unless the last count is recent or goes on.
+// count begins to count, unless the last count is recent or still runs.
 func (w *watchedWork) count() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,8 +100,8 @@ func (w *watchedWork) read() (map[etcdclaims.State]int, error) {
 	return n, nil
 }
 
-// latest returns the last counts, or nil if there are none. It waits for a count that goes
-// on, until ctx ends.
+// latest returns the last counts, or nil if there are none. It waits for a count that
+// still runs, until ctx ends.
 func (w *watchedWork) latest(ctx context.Context) (map[etcdclaims.State]int, error) {
 	w.mu.Lock()
 	done := w.done
@@ -117,7 +117,7 @@ func (w *watchedWork) latest(ctx context.Context) (map[etcdclaims.State]int, err
 	return w.counts, w.err
 }
 
-// countWork begins to count what is watched, and returns it.
+// countWork begins to count the watched work, and returns it.
 func (t *Telemetry) countWork() []*watchedWork {
 	t.mu.Lock()
 	works := slices.Collect(maps.Keys(t.works))

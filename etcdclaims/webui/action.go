@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// actionTimeout bounds an operation. It goes on if the browser leaves.
+	// actionTimeout bounds an operation. It continues if the browser leaves.
 	actionTimeout = 15 * time.Second
-	// mostFormBytes is the longest form: a key, a reason, and what is beside them.
+	// mostFormBytes is the longest form: a key, a reason, and the fields beside them.
 	mostFormBytes = 16 << 10
 	// mostSkew is how far the clock of a worker may be ahead: the newest dead letter then
 	// died in the future.
@@ -30,7 +30,7 @@ const (
 	mostReasonBytes = 500
 )
 
-// done is what the page says after an action.
+// done is the message of the page after an action.
 var done = map[Action]string{
 	ActionRelease:     "The term was ended.",
 	ActionRetryWork:   "The work can be begun again.",
@@ -139,7 +139,7 @@ func operation(r *http.Request) (Operation, error) {
 	return op, nil
 }
 
-// back is the page that shows what was done.
+// back is the page that shows the result.
 func (op Operation) back() template.URL {
 	switch {
 	case op.Action == ActionTrial:
@@ -179,7 +179,7 @@ func (h *Handler) carryOut(ctx context.Context, op Operation, user string) error
 	return h.changeQueue(ctx, op, why)
 }
 
-// retry lets work be begun again. A person must say why if that is risky.
+// retry lets work be begun again. A person must give a reason if that is risky.
 func (h *Handler) retry(ctx context.Context, op Operation) error {
 	if op.Reason == "" {
 		record, ok, err := h.claims.Record(ctx, op.Key)

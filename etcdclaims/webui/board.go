@@ -138,7 +138,7 @@ func (b *board) watch(ctx context.Context, run int) {
 	b.finishSync()
 }
 
-// finishSync lets requests go on. The mutex is held.
+// finishSync lets requests continue. The mutex is held.
 func (b *board) finishSync() {
 	select {
 	case <-b.synced:
@@ -227,7 +227,7 @@ func (b *board) begin(i etcdclaims.Info, previous int64, now time.Time) {
 }
 
 // begun returns when the term of a key with a fence was seen to begin. Zero means that it
-// began before somebody looked.
+// began while no tab was open.
 func (b *board) begun(key string, fence int64) time.Time {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

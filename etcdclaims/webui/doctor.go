@@ -21,8 +21,8 @@ const (
 	examineTimeout, checkTimeout = 30 * time.Second, 15 * time.Second
 	// trialPause is the least time between two trials.
 	trialPause = 10 * time.Second
-	// mostExamined is how many claims, places in line and records are examined, and
-	// mostLeases how many leases are asked for in each check.
+	// mostExamined is how many claims, places in line and records each check examines,
+	// and mostLeases how many leases it asks for.
 	mostExamined, mostLeases = 1000, 50
 )
 
@@ -122,7 +122,7 @@ func (q *request) examine() (examined, Fresh) {
 	})
 }
 
-// doctorTopic is the name of the snapshot of what was examined.
+// doctorTopic is the name of the snapshot of the findings.
 const doctorTopic = "doctor"
 
 // examination returns an examination that has found nothing yet.

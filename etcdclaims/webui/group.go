@@ -129,7 +129,7 @@ func numbers(members []memberRow) map[string]int {
 	return of
 }
 
-// colorOf is the class of a member's number in the style sheet; 0 is nobody.
+// colorOf is the class of a member's number in the style sheet; 0 means no owner.
 func colorOf(number int) string {
 	if number == 0 {
 		return "free"

@@ -17,7 +17,7 @@ import (
 const (
 	// mostSlotGroups is how many groups of slots a list has.
 	mostSlotGroups = 100
-	// groupEvery is how often the members of a group are read while somebody looks.
+	// groupEvery is how often the members of a group are read while a tab shows them.
 	groupEvery = 2 * time.Second
 )
 
@@ -48,7 +48,7 @@ type slotGroupRow struct {
 	Name  string
 	Slots int
 	doctor.SlotCounts
-	Unowned bool // slots have no owner that members are to have
+	Unowned bool // slots without an owner have a target
 	Err     string
 }
 
@@ -144,7 +144,7 @@ func (h *Handler) changeGroup(ctx context.Context, op Operation, why string) err
 // mostEviction is the longest eviction that the page takes.
 const mostEviction = 7 * 24 * time.Hour
 
-// readEviction reads how long a member is to be evicted, and wants a reason.
+// readEviction reads for how long a member is evicted, and wants a reason.
 func (op *Operation) readEviction(length string) error {
 	d, err := time.ParseDuration(length)
 	if err != nil || d < time.Second || d > mostEviction {

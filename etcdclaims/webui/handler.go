@@ -19,7 +19,7 @@ var assets embed.FS
 const (
 	// idleAfter is how long after the last request nothing is read or watched any more.
 	idleAfter = time.Minute
-	// beat is how often the loop looks for what is to be read again.
+	// beat is how often the loop checks which snapshots are due.
 	beat = 250 * time.Millisecond
 )
 
@@ -40,7 +40,7 @@ type Handler struct {
 	ctx     context.Context // of what runs in the background
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
-	readNow chan struct{} // capacity 1: something is to be read again
+	readNow chan struct{} // capacity 1: a snapshot is due
 
 	mu      sync.Mutex // running, lastUse; no other mutex is taken while it is held
 	running bool       // the loop
@@ -110,8 +110,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// secure sets the headers of all answers. Nothing is loaded from elsewhere, and no
-// script or style stands in a page.
+// secure sets the headers of all answers. Nothing is loaded from elsewhere, and no page
+// contains a script or style.
 func secure(header http.Header) {
 	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -179,7 +179,7 @@ func (h *Handler) loop() {
 	}
 }
 
-// idle reports whether the loop is to end, because there are no tabs and was no request
+// idle reports whether the loop must end, because there are no tabs and was no request
 // for a while.
 func (h *Handler) idle(tabs bool) bool {
 	h.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/etcdclaims/claims/internal/doctor"
 )
 
-// Kinds of keys that stand for several claims. Such a key has a record in the place of
+// Kinds of keys that have several claims. Such a key has a record in the place of
 // its claim, and the claims have keys of their own.
 const (
 	kindSlots  = "slots"
@@ -77,7 +77,7 @@ func (q *request) holderRows(x explained) (rows []holderRow) {
 	return rows
 }
 
-// ownerText returns the owner of a claim, or what a record stands for.
+// ownerText returns the owner of a claim, or a text for a record.
 func ownerText(kind, owner string) string {
 	switch kind {
 	case kindSlots:

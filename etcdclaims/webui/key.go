@@ -22,7 +22,7 @@ type keyPage struct {
 	MoreHolders bool
 	Note        string
 	Line        []place
-	Next        *place // the first in line that is alive; nil if none is known
+	Next        *place // the first in line that is alive; nil if it is not known
 	More        int    // in line, beside those
 	Record      *etcdclaims.Record
 	Risky       bool   // to begin the work again
@@ -71,7 +71,7 @@ type renewal struct {
 // place is a place in line.
 type place struct {
 	etcdclaims.Waiter
-	Ghost bool // its lease is gone: nobody waits there
+	Ghost bool // its lease is gone: no caller waits there
 	Next  bool // the first that is alive
 }
 

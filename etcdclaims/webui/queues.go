@@ -15,7 +15,7 @@ import (
 const (
 	// mostQueues is how many queues a list has. Twice as many are kept open.
 	mostQueues = 200
-	// closeTimeout bounds the closing of what this handler has of a queue: a session.
+	// closeTimeout bounds the closing of this handler's access to a queue: a session.
 	closeTimeout = 5 * time.Second
 )
 

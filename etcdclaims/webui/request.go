@@ -96,7 +96,7 @@ func (q *request) useClaims(prefix string) *board {
 	return &q.h.board
 }
 
-// snapshotOf returns a snapshot, which becomes part of what the page shows. A reading
+// snapshotOf returns a snapshot, which becomes part of the page. A reading
 // outlives the request, so it is given no more of it than the handler.
 func snapshotOf[T any](q *request, topic string, every time.Duration, read func(context.Context, *Handler) (T, error)) (T, Fresh) {
 	q.shows.topics[topic] = true

@@ -126,7 +126,7 @@ func (q *request) schedules() (any, error) {
 	return p, nil
 }
 
-// scheduled is what was read of all groups.
+// scheduled is the result of a read of all groups.
 type scheduled struct {
 	groups []groupRow
 	jobs   []jobRow

@@ -19,14 +19,15 @@ const (
 	readTimeout = 5 * time.Second
 	// shortest is the least time from one reading to the next.
 	shortest = 150 * time.Millisecond
-	// dutyCycle is the least ratio of the time between two readings to the time that
-	// one takes, so that a slow one does not become a load on etcd.
+	// dutyCycle is the least ratio of the time between two reads to the time that one
+	// takes. So a slow read does not become a load on etcd.
 	dutyCycle = 10
-	// staleCycle is the same for what is known to have changed.
+	// staleCycle is the same for values that are known to have changed.
 	staleCycle = 2
 )
 
-// snapshots are what was read from etcd, by name. All requests and all tabs share them.
+// snapshots are the results of reads from etcd, by name. All requests and all tabs
+// share them.
 type snapshots struct {
 	h      *Handler
 	slots  chan struct{} // one for each reading in progress
@@ -36,7 +37,8 @@ type snapshots struct {
 	pending int // readings that are in progress or wait for a slot
 }
 
-// snapshot is what was read last. Its fields are guarded by the mutex of snapshots.
+// snapshot is the result of the last read. Its fields are guarded by the mutex of
+// snapshots.
 type snapshot struct {
 	name    string
 	every   time.Duration
@@ -51,7 +53,7 @@ type snapshot struct {
 	reading chan struct{} // closed when the reading in progress ends; nil if there is none
 }
 
-// errSlow is the error of what could not be read in time.
+// errSlow is the error of a read that took too long.
 var errSlow = errors.New("etcd has not answered yet")
 
 func (s *snapshots) init(h *Handler) {
@@ -173,8 +175,8 @@ func (s *snapshots) load(n *snapshot, done chan struct{}) {
 	}
 }
 
-// read reads a snapshot when there is a slot for it. The error is errSlow if there was
-// none in time.
+// read reads a snapshot when there is a slot for it. The error is errSlow if no value
+// came in time.
 func (s *snapshots) read(n *snapshot) (value any, begun time.Time, err error) {
 	turn := time.NewTimer(readTimeout)
 	defer turn.Stop()

@@ -26,7 +26,7 @@ type tabs struct {
 	open map[*tab]bool
 }
 
-// tab is one page in one browser. An event says only that the page has changed: the
+// tab is one page in one browser. An event reports only that the page has changed: the
 // browser then asks for it again.
 type tab struct {
 	shows   shows

@@ -30,7 +30,7 @@ var functions = template.FuncMap{
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }
 
-// visible returns a text of others as it can be shown without deceiving anybody:
+// visible returns a text of others in a form that cannot deceive the reader:
 // control characters, such as those that change the direction of text, and characters
 // that look like nothing are written as escapes.
 func visible(s string) string {
@@ -71,7 +71,7 @@ func cut(s string, n int) string {
 // longest is how much of a stored value is shown.
 const longest = 4 << 10
 
-// value returns a stored value as it is to be shown.
+// value returns a stored value in the form in which it is shown.
 func (q *request) value(f Field, s string) string {
 	if s == "" {
 		return ""

@@ -35,7 +35,7 @@ var workStates = []etcdclaims.State{
 	etcdclaims.StateFree, etcdclaims.StateDone, etcdclaims.StateUnreadable,
 }
 
-// scanned is what was read of the records of work.
+// scanned is the result of a read of the records of work.
 type scanned struct {
 	records []etcdclaims.Record
 	partial bool

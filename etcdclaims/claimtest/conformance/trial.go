@@ -98,7 +98,7 @@ func failing(ctx context.Context, work *etcdclaims.Work, cause error, ops ...cli
 	return err
 }
 
-// acquire waits for a key that somebody has to lose.
+// acquire waits for a key that its holder has to lose.
 func (t *trial) acquire(c *etcdclaims.Client, key string) *etcdclaims.Claim {
 	t.Helper()
 	claim, err := c.Acquire(t.ctx, key)
@@ -106,7 +106,7 @@ func (t *trial) acquire(c *etcdclaims.Client, key string) *etcdclaims.Claim {
 	return claim
 }
 
-// refused wants the key to be held, and returns by whom.
+// refused wants the key to be held, and returns its holder.
 func (t *trial) refused(c *etcdclaims.Client, key string) etcdclaims.Info {
 	t.Helper()
 	claim, err := c.TryAcquire(t.ctx, key)
@@ -116,7 +116,7 @@ func (t *trial) refused(c *etcdclaims.Client, key string) etcdclaims.Info {
 	return t.holder(err)
 }
 
-// holder returns whom an error names as the holder.
+// holder returns the holder that an error names.
 func (t *trial) holder(err error) etcdclaims.Info {
 	t.Helper()
 	t.is(err, etcdclaims.ErrHeld)
@@ -241,7 +241,7 @@ func (t *trial) revoke(c *etcdclaims.Client, key string) {
 	t.ok(err)
 }
 
-// remove deletes the key of a claim behind its holder's back, who does not hear
+// remove deletes the key of a claim behind its holder's back. The holder does not learn
 // of that before its next renewal: until then it is as if it had been stopped,
 // and woke believing in its claim.
 func (t *trial) remove(key string) {
@@ -260,8 +260,8 @@ type turn struct {
 	err   error
 }
 
-// queue waits in line in the background, and returns when it stands in it as
-// the one with that number. What comes of it is sent to turns.
+// queue waits in line in the background, and returns when it has the place with that
+// number. What comes of it is sent to turns.
 func (t *trial) queue(ctx context.Context, c *etcdclaims.Client, key string, place int, turns chan<- turn) {
 	t.Helper()
 	t.background(func() {

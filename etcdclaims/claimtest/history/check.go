@@ -34,8 +34,8 @@ type Checks struct {
 //
 // It does not show that anything happened at all, that a caller in line got the key, or
 // that a write which was not recorded was fenced. Three things are not
-// checked. Acquisitions that were refused or are unknown: there are many reasons
-// to refuse one, and nobody uses what an unknown one left in etcd. Unknown
+// checked. Acquisitions that were refused or are unknown: there are many reasons to
+// refuse one, and no process uses the claim that an unknown one left in etcd. Unknown
 // effects: they may have been carried out, or may be later. And how long a lease
 // lasts: it may lapse at any time, except at the moment of a [History.Checked].
 func (h *History) Check(opts Checks) error {
@@ -65,7 +65,7 @@ func (h *History) check(opts Checks) Violations {
 	return vs
 }
 
-// belief is a period in which a process believes that it is the owner.
+// belief is a period in which a process counts as the owner by its own knowledge.
 type belief struct {
 	t        *term
 	from, to int64

@@ -11,8 +11,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The model of one key. It has one step for each call whose outcome is known, and
-// one for each term that ends without a release, which nobody sees: a lapse. A term
+// The model of one key. It has one step for each call whose outcome is known, and one
+// for each term that ends, unseen, without a release: a lapse. A term
 // ends once, by a release that was Done or by a lapse, so the model is
 // deterministic. An unknown release may be carried out at any time. So may a
 // lapse, so an unknown release adds no step.
@@ -45,7 +45,7 @@ type step struct {
 	seqs    [2]int64 // of the records between which it happened; of a lapse, those of the grant
 }
 
-// holding is the state of a key: 0 if nobody owns it.
+// holding is the state of a key: 0 if it has no owner.
 type holding struct{ owner, highest int64 }
 
 func (s holding) String() string {
