@@ -171,8 +171,9 @@ func (r *rivals) wait() time.Duration {
 	return least
 }
 
-// aliveAgain is how long a rival that seems to be dead waits for the next look at its lease.
-const aliveAgain = 2 * time.Second
+// lookAgain is how long a rival waits for the next look if its lease was not renewed lately, or the
+// claim is being given up.
+const lookAgain = 2 * time.Second
 
 // yield ends the term's context for the sake of the most preferred rival that has waited for long
 // enough and lives.
@@ -186,12 +187,15 @@ func (r *rivals) yield(ctx context.Context) bool {
 	slices.SortFunc(due, func(a, b *rival) int {
 		return cmp.Or(cmp.Compare(b.preference, a.preference), cmp.Compare(a.Rev, b.Rev))
 	})
+	leaving := false // the claim is being given up, which may come to nothing
 	for _, one := range due {
-		if r.lives(ctx, one) {
-			r.t.yieldContext(one)
-			return true
+		if !leaving && r.lives(ctx, one) {
+			if r.t.yieldContext(one) {
+				return true
+			}
+			leaving = true
 		}
-		one.due = time.Now().Add(aliveAgain)
+		one.due = time.Now().Add(lookAgain)
 	}
 	return false
 }
@@ -206,10 +210,11 @@ func (r *rivals) lives(ctx context.Context, one *rival) bool {
 	return ttl.TTL > 0 && ttl.TTL >= ttl.GrantedTTL*2/3-2 // etcd reports full seconds
 }
 
-// yieldContext ends the context of a term that is still held, for a more preferred caller.
-func (t *term) yieldContext(to *rival) {
+// yieldContext ends the context of a term that is still held, for a more preferred caller. It
+// reports whether the term is.
+func (t *term) yieldContext(to *rival) (held bool) {
 	t.s.mu.Lock()
-	held := t.phase == phaseHeld && t.stopCause == nil
+	held = t.phase == phaseHeld && t.stopCause == nil
 	if held {
 		t.successor = &to.place
 		t.stopLocked(fmt.Errorf("claim on %q (preference %d): %w (preference %d)", t.key, t.preference, ErrYield, to.preference))
@@ -218,6 +223,7 @@ func (t *term) yieldContext(to *rival) {
 	if held {
 		t.s.c.log.Info("more preferred caller in line", t.fields(zap.Int("preference", t.preference), zap.Int("theirs", to.preference))...)
 	}
+	return held
 }
 
 // yieldsTo returns the line that begins with the caller for whose sake the term's context has

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
+	"google.golang.org/grpc/codes"
 )
 
 // endsFor returns when the claim's context has ended for a more preferred caller, which it must
@@ -198,5 +199,48 @@ func TestYieldAfterClose(t *testing.T) {
 		if took := time.Since(began); took > sec {
 			t.Errorf("closing took %v", took)
 		}
+	})
+}
+
+// A caller that has waited for long enough while the claim is being given up costs nothing more.
+func TestYieldAfterBesideRelease(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		held := tryClaim(t, a, "k", etcdclaims.YieldAfter(5*sec))
+		better, _ := w.preferred(1)
+		stays(t, held, 4500*ms)
+		host.Inject(claimtest.Fault{On: claimtest.HandOver, LoseRequest: true})
+		host.Inject(claimtest.Fault{On: claimtest.TimeToLive, Times: -1, DelayReply: ms}) // so that time passes
+		before := a.Stats().Requests
+		release(t, held) // by its second request, when the first has timed out
+		if n := a.Stats().Requests - before; n > 12 {
+			t.Errorf("%d requests", n)
+		}
+		w.within(sec, better)
+	})
+}
+
+// A Yield that was under way when the time came, and came to nothing, delays the end of the
+// context by 2 s at most.
+func TestYieldAfterBesideYield(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		held := tryClaim(t, a, "k", etcdclaims.YieldAfter(5*sec))
+		_, leave := w.preferred(2)
+		stays(t, held, sec)
+		better, _ := w.preferred(1)
+		stays(t, held, 4500*ms-sec)
+		host.Inject(claimtest.Fault{On: claimtest.HandOver, DelayRequest: sec, Code: codes.PermissionDenied})
+		yielded := make(chan error, 1)
+		go func() { _, err := held.Yield(context.Background()); yielded <- err }()
+		time.Sleep(100 * ms)
+		leave()
+		wantIs(t, <-yielded, etcdclaims.ErrPermissionDenied)
+		noErr(t, held.Check())
+		endsFor(t, held, 3*sec)
+		release(t, held)
+		w.within(sec, better)
 	})
 }

@@ -288,6 +288,6 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "dead caller yielded to", tests: "TestYieldAfterToNobodyDead",
-		edits: []edit{{"yieldafter.go", "		if r.lives(ctx, one) {", "		if r.lives(ctx, one) || one != nil {"}},
+		edits: []edit{{"yieldafter.go", "!leaving && r.lives(ctx, one) {", "!leaving {"}},
 	},
 }
