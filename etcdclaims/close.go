@@ -40,8 +40,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 	var plain, resting []*term
 	for _, t := range all {
 		switch {
-		case t.beginForGood() != nil:
-			t.releaseAfterYield()
+		case t.beginOrWant() != nil:
 		case t.rests() > 0:
 			resting = append(resting, t)
 		default:

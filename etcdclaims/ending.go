@@ -91,7 +91,7 @@ func (t *term) dropWith(ctx context.Context, w *ending) error {
 		case !txn.IsTransient(err) && sent:
 			return t.leaveUnsettled(w, r, err)
 		case !txn.IsTransient(err): // by the caller's own operations: its to mend
-			t.back()
+			t.stay(ctx)
 			return callError("end work", t.key, err)
 		}
 		if retry.PauseUnless(ctx, t.done, try) {
@@ -100,7 +100,7 @@ func (t *term) dropWith(ctx context.Context, w *ending) error {
 		if sent {
 			return t.leaveUnsettled(w, r, txn.WithCause(ctx, err))
 		}
-		t.back()
+		t.stay(ctx)
 		if left, _ := t.s.left(); left <= 0 {
 			t.s.enforce()
 			return t.lost()

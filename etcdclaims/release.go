@@ -41,11 +41,7 @@ func (t *term) release(ctx context.Context) error {
 		t.s.mu.Unlock()
 		return nil
 	}
-	t.wanted = t.yielding
-	err := t.beginLocked() // together with the handles: no other caller may share it from now on
-	if err == nil {
-		t.parting.Store(leavingForGood)
-	}
+	err := t.beginOrWantLocked() // together with the handles: no other caller may share it from now on
 	t.s.mu.Unlock()
 	if errors.Is(err, ErrReleased) {
 		return nil
@@ -53,11 +49,16 @@ func (t *term) release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return t.releaseBegun(ctx)
+}
+
+// releaseBegun gives up a term that is given up for good already, as Check sees it.
+func (t *term) releaseBegun(ctx context.Context) error {
 	if t.rests() > 0 {
 		return t.restTogether(ctx)
 	}
 	others := t.beginOthers() // else a verification that sees them deleted counts them as lost
-	err = t.drop(ctx)
+	err := t.drop(ctx)
 	for _, o := range others {
 		if err != nil {
 			o.settleLater(nil, txn.Request{})

@@ -159,6 +159,12 @@ func (s *sharing) clears(l layout, claim, record *pb.Compare) *pb.RequestOp {
 	return txn.Nest(&pb.TxnRequest{Compare: []*pb.Compare{claim, record}, Success: []*pb.RequestOp{txn.Delete(record.Key)}})
 }
 
+// hasRecord reports whether the record is there that the term shares, by what readOps read.
+func (t *term) hasRecord(resp *clientv3.TxnResponse) bool {
+	record := firstKV(resp, 2)
+	return record != nil && record.ModRevision == t.shared.rev
+}
+
 // judgeRecord compares a shared term with the record of its key.
 func (t *term) judgeRecord(kvs []*mvccpb.KeyValue) bool {
 	reason := ReasonSuperseded

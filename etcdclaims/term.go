@@ -51,6 +51,7 @@ type term struct {
 	begun   bool // its first caller has it, or will have it at once: others may share it
 	work    bool
 	overdue bool // its MaxHold passed while it was being given up
+	wanted  bool // it is to be released if that comes to nothing
 	phase   phase
 	noteSeq int64
 	noteRev int64 // ModRevision of the note as far as known, 0 if there is none
@@ -361,20 +362,6 @@ func (t *term) beginForGood() error {
 		t.parting.Store(leavingForGood)
 	}
 	return err
-}
-
-// back makes a term held again whose release was refused or did not take place.
-func (t *term) back() {
-	t.s.mu.Lock()
-	if t.phase == phaseEnding {
-		t.phase, t.outcome = phaseHeld, ""
-		t.parting.CompareAndSwap(leavingMaybe, staying)
-		if t.overdue {
-			t.limit.Reset(0)
-		}
-	}
-	t.s.mu.Unlock()
-	t.s.c.wakeSharing(t.isOn) // they could not share it meanwhile
 }
 
 // finish ends a term that was given up.

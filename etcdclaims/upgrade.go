@@ -124,9 +124,8 @@ func (cl *Claim) replace(ctx context.Context, call string, o *acquireOptions) (*
 		c.stats.contended.Add(1)
 		fallthrough
 	default:
-		t.back()
-		if cl.released.Load() { // a Release came meanwhile, and left it to this call
-			_ = t.release(ctx)
+		if !errors.Is(err, ErrLost) { // else somebody may be giving up what is left of it
+			t.stay(ctx)
 		}
 	}
 	var lost *LostError
@@ -234,8 +233,9 @@ func (t *term) replacement(a *attempt) txn.Request {
 // notReplaced returns why the replacement of the term was refused, or again if nothing
 // speaks against it any more.
 func (t *term) notReplaced(resp *clientv3.TxnResponse, o *acquireOptions) (again bool, err error) {
-	t.back()
-	if !t.owned(resp) {
+	if !t.stillOwned(resp) || t.shared != nil && !t.hasRecord(resp) {
+		t.back()
+		t.owned(resp)
 		return false, t.lost()
 	}
 	if n := resp.Responses[len(resp.Responses)-2].GetResponseRange().Count; t.shared != nil && n > 1 {
@@ -245,6 +245,5 @@ func (t *term) notReplaced(resp *clientv3.TxnResponse, o *acquireOptions) (again
 	if len(o.cmps) > 0 {
 		return false, fmt.Errorf("%w: a condition does not hold", ErrRefused)
 	}
-	err = t.beginAlone()
-	return err == nil, err
+	return true, nil
 }

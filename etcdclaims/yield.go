@@ -14,8 +14,6 @@ import (
 // yielder is what a term knows about yielding. The session's mutex guards what changes.
 type yielder struct {
 	preferring
-	yielding  bool   // Yield is under way
-	wanted    bool   // it was released meanwhile
 	successor *place // for whose sake its context has ended, or nil
 }
 
@@ -83,11 +81,8 @@ func (t *term) beginYield() (may bool, err error) {
 	if t.refs > 1 && t.phase != phaseEnded {
 		return false, nil
 	}
-	if err := t.beginLocked(); err != nil {
-		return false, err
-	}
-	t.yielding, t.wanted = true, false
-	return true, nil
+	err = t.beginLocked()
+	return err == nil, err
 }
 
 // yieldTo hands the key to the caller that l begins with, or to another that is preferred to
@@ -99,7 +94,7 @@ func (t *term) yieldTo(ctx context.Context, l line) (bool, error) {
 	for try := 0; ; try++ {
 		r, to := t.pass(l)
 		if to == "" {
-			return t.stay(ctx, nil) // of an epoch before: it asks anew
+			return t.notYielded(ctx, nil) // of an epoch before: it asks anew
 		}
 		r.In.Failure = t.readWholeLine()
 		resp, err := st.Do(ctx, r)
@@ -128,29 +123,29 @@ func (t *term) yieldTo(ctx context.Context, l line) (bool, error) {
 		case resp != nil:
 			sent = false
 			if full {
-				return t.stay(ctx, txn.Failed(err))
+				return t.notYielded(ctx, txn.Failed(err))
 			}
 			if l = t.betterIn(resp); len(l.next) == 0 || try >= mostHandOvers {
-				return t.stay(ctx, nil)
+				return t.notYielded(ctx, nil)
 			}
 			continue
 		case errors.Is(err, ErrUnknown):
 			sent = true
 			t.s.c.local.close(&t.local) // it may take long to find out
 		case !txn.IsTransient(err) && !errors.Is(err, rpctypes.ErrLeaseNotFound):
-			return t.stayUnless(ctx, sent, r, err)
+			return t.notYieldedUnless(ctx, sent, r, err)
 		}
 		if !retry.PauseUnless(ctx, t.done, try) {
-			return t.stayUnless(ctx, sent, r, txn.WithCause(ctx, err))
+			return t.notYieldedUnless(ctx, sent, r, txn.WithCause(ctx, err))
 		}
 	}
 }
 
-// stayUnless ends a term whose yield, by r, may yet be carried out, or was: it is freed in the
+// notYieldedUnless ends a term whose yield, by r, may yet be carried out, or was: it is freed in the
 // background. Otherwise the term is held again.
-func (t *term) stayUnless(ctx context.Context, sent bool, r txn.Request, err error) (bool, error) {
+func (t *term) notYieldedUnless(ctx context.Context, sent bool, r txn.Request, err error) (bool, error) {
 	if !sent {
-		return t.stay(ctx, txn.Failed(err))
+		return t.notYielded(ctx, txn.Failed(err))
 	}
 	t.settleLater(nil, r)
 	t.finish(ErrReleased)
@@ -159,18 +154,14 @@ func (t *term) stayUnless(ctx context.Context, sent bool, r txn.Request, err err
 	return false, err
 }
 
-// stay makes a term held again whose yield came to nothing, unless it was released meanwhile.
-func (t *term) stay(ctx context.Context, err error) (bool, error) {
-	t.back()
-	t.s.mu.Lock()
-	wanted := t.wanted
-	t.yielding, t.wanted = false, false
-	t.s.mu.Unlock()
+// notYielded makes a term held again whose yield came to nothing, unless it was to be released
+// meanwhile.
+func (t *term) notYielded(ctx context.Context, err error) (bool, error) {
+	held := t.stay(ctx)
 	if lost := t.lostByNow(); lost != nil {
 		return false, lost
 	}
-	if wanted || t.s.c.open.Err() != nil {
-		_ = t.release(ctx)
+	if !held {
 		return false, ErrReleased
 	}
 	if err != nil {
@@ -185,14 +176,4 @@ func (t *term) lostByNow() error {
 		t.s.enforce()
 	}
 	return t.ended()
-}
-
-// releaseAfterYield lets the Yield of the term that is under way, if one is, release it when that
-// comes to nothing.
-func (t *term) releaseAfterYield() {
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	if t.yielding {
-		t.wanted = true
-	}
 }
