@@ -143,14 +143,14 @@ func (s *session) readSession() []*pb.RequestOp {
 // undisturbed handles the reply to readSession. False means that claims may have been
 // lost.
 func (s *session) undisturbed(replies []*pb.ResponseOp) bool {
-	sentinel, notices := replies[0].GetResponseRange().Kvs, replies[1].GetResponseRange().Kvs
+	sentinel, notices := replies[0].GetResponseRange().Kvs, replies[1].GetResponseRange()
 	sound := len(sentinel) == 1 && sentinel[0].ModRevision == s.born && sentinel[0].Lease == int64(s.id)
-	for _, kv := range notices {
-		if kv.Lease == int64(s.id) && s.unheard(kv) {
+	for _, kv := range notices.Kvs { // of other sessions, too: they would stay, and take the place of this one's
+		if s.unheard(kv) && kv.Lease == int64(s.id) {
 			sound = false
 		}
 	}
-	return sound
+	return sound && !notices.More
 }
 
 // unheard handles a notice. It reports whether the watch had not delivered it, or whether

@@ -186,3 +186,57 @@ func TestManyClaimsAreVerifiedAfterAnOutage(t *testing.T) {
 		host.RemoveFaults()
 	})
 }
+
+// The watch is deaf, so the notices of forced releases are read at each renewal: also if another
+// session of the client has more of them than one read returns, and if a notice replaces one of
+// a key that was claimed together with its own.
+func TestNoticesOfManyClaims(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		const ttl, together = 15 * sec, 3
+		c, host := w.client(etcdclaims.Config{TTL: ttl})
+		operator := w.peer()
+		host.Inject(deafness.Kinds()[deafness.EveryEvent])
+		claims := claimMany(t, c, numbered("%d", 1500))
+		other := claimMany(t, c, numbered("other %d", 400), etcdclaims.TTL(20*sec))
+		var pairs [][]*etcdclaims.Claim
+		for _, key := range numbered("pair %d", together) {
+			two, err := c.TryAcquireAll(t.Context(), []string{key, key + "'"})
+			noErr(t, err)
+			pairs = append(pairs, two)
+		}
+		tryClaim(t, c, "youngest")
+		force := func(cl *etcdclaims.Claim) {
+			t.Helper()
+			noErr(t, operator.ForceRelease(context.Background(), cl.Key(), "by test"))
+		}
+		soon := func(d time.Duration, cls ...*etcdclaims.Claim) {
+			t.Helper()
+			time.Sleep(d)
+			for _, cl := range cls {
+				lossOf(t, cl.Err(), etcdclaims.ReasonDeleted)
+			}
+		}
+		time.Sleep(2*ttl + 3*sec)
+		late := host.Inject(claimtest.Fault{On: claimtest.Unnotify, Times: -1, DelayRequest: 2 * sec})
+		for _, two := range pairs {
+			force(two[0])
+		}
+		<-pairs[0][0].Done()
+		soon(100*ms, pairs[1][0], pairs[2][0])
+		for _, two := range pairs { // the removal of the first notices is under way
+			force(two[1])
+		}
+		late.Remove()
+		soon(ttl/3+sec, pairs[0][1], pairs[1][1], pairs[2][1])
+		for _, cl := range other {
+			force(cl)
+		}
+		soon(20*sec/3+sec, other...)
+		for i := range 4 {
+			force(claims[i])
+			soon(ttl/3+sec, claims[i])
+		}
+		host.RemoveFaults()
+	})
+}

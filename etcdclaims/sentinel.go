@@ -197,7 +197,9 @@ func (c *Client) evicted(kv *mvccpb.KeyValue) (lost *term) {
 	for _, s := range c.liveSessions() {
 		if int64(s.id) == kv.Lease {
 			c.cleanUp(s, "removing a notice of eviction", func(ctx context.Context) error {
-				_, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpDelete(string(kv.Key)))})
+				// A newer one may be about another key that was claimed together with this one.
+				same := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)}
+				_, err := c.store.Do(ctx, txn.Request{In: txn.Of(same, []clientv3.Op{clientv3.OpDelete(string(kv.Key))}, nil)})
 				return err
 			})
 		}
