@@ -319,6 +319,51 @@ func TestReleaseDuringUpgrade(t *testing.T) {
 	})
 }
 
+// onReturn is an Observer that calls a function before a call returns.
+type onReturn struct {
+	etcdclaims.Observer
+	before func(err error)
+}
+
+func (r onReturn) Context(ctx context.Context) context.Context { return ctx }
+func (r onReturn) Acquired(etcdclaims.Acquisition)             {}
+func (r onReturn) Ended(etcdclaims.TermEnd)                    {}
+func (r onReturn) Trace() string                               { return "" }
+func (r onReturn) Returned(_ time.Duration, err error)         { r.before(err) }
+
+// One that comes when the refusal is known already releases the claim once.
+func TestReleaseAtRefusedUpgrade(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		refused, goOn := make(chan struct{}), make(chan struct{})
+		cfg := etcdclaims.Config{TTL: 15 * sec}
+		cfg.Hooks.Observe = func(context.Context, etcdclaims.Call) etcdclaims.Observer {
+			return onReturn{before: func(err error) {
+				if err != nil {
+					close(refused)
+					<-goOn
+				}
+			}}
+		}
+		a, host := w.client(cfg)
+		reader := tryClaim(t, a, "k", etcdclaims.Shared())
+		tryClaim(t, w.peer(), "k", etcdclaims.Shared())
+		upgraded, released := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := reader.Upgrade(ctx); upgraded <- err }()
+		<-refused
+		host.Inject(claimtest.Fault{On: claimtest.Release, DelayRequest: sec})
+		go func() { released <- reader.Release(ctx) }()
+		time.Sleep(100 * ms)
+		close(goOn)
+		wantIs(t, <-upgraded, etcdclaims.ErrHeld)
+		noErr(t, <-released)
+		if s := a.Stats(); s.Released != 1 || len(s.Lost) > 0 {
+			t.Errorf("released %d, lost %v", s.Released, s.Lost)
+		}
+	})
+}
+
 // The note of a claim that is downgraded goes with it.
 func TestDowngradeNote(t *testing.T) {
 	t.Parallel()
