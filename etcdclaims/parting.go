@@ -3,7 +3,8 @@ package etcdclaims
 import "context"
 
 // What gives a term up can come to nothing: the end of work, Yield, Upgrade and Downgrade. The
-// term is held again then, unless a call that releases it came meanwhile, and left it to them.
+// term is held again then, unless a call that releases it came meanwhile, and left it to them,
+// or its handler has outlived its drain.
 
 // beginOrWant is beginForGood for a call that releases the term in any case.
 func (t *term) beginOrWant() error {
@@ -21,24 +22,41 @@ func (t *term) beginOrWantLocked() error {
 	return err
 }
 
+// beginZombie is begin for a term whose handler has outlived its drain. If the term is being given
+// up in another way, and that comes to nothing, it is lost as that of any zombie.
+func (t *term) beginZombie(lost taking) error {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	if t.phase == phaseEnding {
+		t.zombie = &lost
+	}
+	return t.beginLocked()
+}
+
 // stay makes a term held again whose giving up was refused or came to nothing. If it was to be
-// released meanwhile, stay does that and reports false.
+// released or lost meanwhile, stay does that and reports false.
 func (t *term) stay(ctx context.Context) (held bool) {
 	t.s.mu.Lock()
-	wanted := t.wanted && t.phase == phaseEnding
-	if wanted {
+	lost, wanted := t.zombie, t.wanted
+	if t.phase != phaseEnding {
+		lost, wanted = nil, false
+	}
+	if held = lost == nil && !wanted; held {
+		t.backLocked()
+	} else {
 		t.outcome = ""
 		t.parting.Store(leavingForGood)
-	} else {
-		t.backLocked()
 	}
 	t.s.mu.Unlock()
-	if wanted {
+	switch {
+	case held:
+		t.s.c.wakeSharing(t.isOn) // they could not share it meanwhile
+	case lost != nil:
+		t.s.c.zombie(t, lost.reason, lost.err)
+	default:
 		_ = t.releaseBegun(ctx)
-	} else {
-		t.s.c.wakeSharing(t.isOn)
 	}
-	return !wanted
+	return held
 }
 
 // back makes a term held again that is found to be lost.
@@ -46,7 +64,7 @@ func (t *term) back() {
 	t.s.mu.Lock()
 	t.backLocked()
 	t.s.mu.Unlock()
-	t.s.c.wakeSharing(t.isOn) // they could not share it meanwhile
+	t.s.c.wakeSharing(t.isOn)
 }
 
 func (t *term) backLocked() {

@@ -172,21 +172,12 @@ func (r *run) overdue(why error, drain time.Duration) {
 		return
 	}
 	r.late = true
-	r.c.stats.overdue.Add(1)    // before finish can take it back
-	begun := r.t.begin() == nil // else it was lost before, and others may have it
+	r.c.stats.overdue.Add(1) // before finish can take it back
+	lost := outlived(why)
+	begun := r.t.beginZombie(lost) == nil // else it was lost before, and others may have it, or it is being given up
 	r.mu.Unlock()
 	if begun {
-		reason, cause := ReasonSessionDead, why
-		var lost *LostError
-		switch {
-		case errors.As(why, &lost):
-			reason, cause = lost.Reason, lost.Err
-		case errors.Is(why, ErrClosed):
-			reason = ReasonShutdown
-		default:
-			reason, cause = ReasonShutdown, why // its caller's context ended
-		}
-		r.c.zombie(r.t, reason, cause)
+		r.c.zombie(r.t, lost.reason, lost.err)
 	}
 	z := Zombie{Token: r.t.token(), Told: why, Drain: drain}
 	r.c.stats.zombies.Add(1)
@@ -195,6 +186,15 @@ func (r *run) overdue(why error, drain time.Duration) {
 		hook(z)
 	}
 	r.forget()
+}
+
+// outlived returns how a claim is lost whose handler was stopped for that reason and did not return.
+func outlived(why error) taking {
+	var lost *LostError
+	if errors.As(why, &lost) {
+		return taking{lost.Reason, lost.Err}
+	}
+	return taking{ReasonShutdown, why} // its client is closed, or its caller's context ended
 }
 
 // forget ends the waiting for the handler.

@@ -350,3 +350,41 @@ func TestFailCutsBetweenRunes(t *testing.T) {
 		t.Errorf("a text within the limit was changed: %d bytes, %v", len(r.Error), err)
 	}
 }
+
+// A handler whose end of work is under way when its drain is over, and is refused after that, is a
+// zombie as any other that goes on.
+func TestZombieBesideRefusedEnd(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec}) // its drain is 3 s
+		ctx, cancel := context.WithCancel(context.Background())
+		hang, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- a.TryRunWork(ctx, "k", func(ctx context.Context, wk *etcdclaims.Work) error {
+				<-ctx.Done()
+				time.Sleep(2500 * ms)
+				host.Inject(claimtest.Fault{On: claimtest.Ending, DelayRequest: sec})
+				if err := wk.Complete(context.Background(), clientv3.OpPut("x", "y", clientv3.WithLease(77))); err == nil {
+					t.Error("it was not refused")
+				}
+				<-hang
+				return nil
+			})
+		}()
+		time.Sleep(sec)
+		cancel()
+		b := w.peer()
+		time.Sleep(6 * sec)
+		_, err := b.TryAcquire(context.Background(), "k")
+		wantIs(t, err, etcdclaims.ErrHeld)
+		time.Sleep(16 * sec)
+		w.free("k", b)
+		if n := a.Stats().Zombies; n != 1 {
+			t.Errorf("%d zombies", n)
+		}
+		close(hang)
+		<-done
+		time.Sleep(sec)
+		w.free("k", b)
+	})
+}

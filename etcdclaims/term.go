@@ -50,8 +50,9 @@ type term struct {
 	refs    int  // handles, for Reentrant
 	begun   bool // its first caller has it, or will have it at once: others may share it
 	work    bool
-	overdue bool // its MaxHold passed while it was being given up
-	wanted  bool // it is to be released if that comes to nothing
+	overdue bool    // its MaxHold passed while it was being given up
+	wanted  bool    // it is to be released if that comes to nothing
+	zombie  *taking // or to be lost like this, since its handler has outlived its drain
 	phase   phase
 	noteSeq int64
 	noteRev int64 // ModRevision of the note as far as known, 0 if there is none
