@@ -82,6 +82,7 @@ func (q *Queue) claim(ctx context.Context, n int, wait bool, opts []ClaimOption)
 
 // ask has the claimer answer.
 func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
+	w.n = min(w.n, itemsPerRequest) // nobody gets more at once, and the claimer adds these numbers
 	w.reply = make(chan reply, 1)
 	if err := q.claimer.ask(w); err != nil {
 		return Batch{}, err
