@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"math"
 	"sync"
 	"testing"
@@ -32,4 +33,27 @@ func TestClaimAll(t *testing.T) {
 		wg.Wait()
 		w.want(<-got+<-got+<-got, 3)
 	})
+}
+
+// The greatest numbers mean no limit, and not that the time is up at once.
+func TestWorkerWithoutLimits(t *testing.T) {
+	for name, cfg := range map[string]queue.WorkerConfig{
+		"timeout":     {Timeout: math.MaxInt64},
+		"grace":       {Timeout: time.Hour, Grace: math.MaxInt64},
+		"stop":        {StopTimeout: math.MaxInt64, Grace: math.MaxInt64},
+		"concurrency": {Concurrency: math.MaxInt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				q := w.queue(queue.Config{})
+				w.enqueue(q, "a")
+				cfg.Handler = func(context.Context, *queue.Lease) error { time.Sleep(10 * sec); return nil }
+				stop := w.works(q, cfg)
+				defer stop()
+				time.Sleep(15 * sec)
+				w.want(w.look(q, "a").Where, queue.Completed)
+				w.want(w.look(q, "a").Attempts, 1)
+			})
+		})
+	}
 }

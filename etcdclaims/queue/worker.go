@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -119,6 +120,9 @@ func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
 	return &worker{q: q, cfg: cfg, slot: make(chan struct{}, cfg.Concurrency)}, nil
 }
 
+// longestTimeout bounds Timeout and Grace, so that their sum is no overflow: a century.
+const longestTimeout = math.MaxInt64 / 2
+
 // withDefaults fills in all but what depends on the queue.
 func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if cfg.Concurrency == 0 {
@@ -133,6 +137,7 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	if cfg.Grace == 0 {
 		cfg.Grace = 5 * time.Second
 	}
+	cfg.Timeout, cfg.Grace = min(cfg.Timeout, longestTimeout), min(cfg.Grace, longestTimeout)
 	switch {
 	case cfg.Concurrency < 0 || cfg.Batch < 0 || cfg.Grace < 0 || cfg.StopTimeout < 0:
 		return cfg, fmt.Errorf("negative Concurrency %d, Batch %d, Grace %v or StopTimeout %v", cfg.Concurrency, cfg.Batch, cfg.Grace, cfg.StopTimeout)
@@ -162,7 +167,7 @@ func (w *worker) run(ctx context.Context) error {
 			return nil
 		}
 		free := 1
-		for free < w.cfg.Batch && len(w.slot) < cap(w.slot) {
+		for free < min(w.cfg.Batch, itemsPerRequest) && len(w.slot) < cap(w.slot) {
 			w.slot <- struct{}{}
 			free++
 		}
