@@ -86,7 +86,10 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 	}
 	value := encode(st)
 	ops, err := l.renote(ctx, next, st)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrExpired):
+		return time.Time{}, errNotThere
+	case err != nil:
 		return time.Time{}, l.fail("heartbeat", err)
 	}
 	ops = append(ops, clientv3.OpPut(to, value))
@@ -96,7 +99,9 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 	if st.Slot > 0 {
 		ops = append(ops, clientv3.OpPut(l.q.keys.slot(st.Slot), slotOwner(next.id, st.ID)))
 	}
-	next.add(l) // before it is there, so that it does not count as an item without a lease
+	if next.expect(l) != nil { // before it is there, so that it is not taken for nobody's
+		return time.Time{}, errNotThere
+	}
 	var unsure error
 	defer func() {
 		if err == nil {

@@ -52,6 +52,9 @@ func (l *Lease) Note(ctx context.Context, b []byte) error {
 		var lease clientv3.LeaseID
 		if err == nil {
 			lease, err = via.leaseID(ctx)
+			if errors.Is(err, ErrExpired) && l.resumed() && retry.Pause(ctx, try) {
+				continue // as below, and the session does not know it yet
+			}
 		}
 		if err != nil {
 			return l.fail("note", unsureOr(unsure, err))

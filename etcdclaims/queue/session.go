@@ -137,7 +137,9 @@ func (s *session) endAll() {
 		s.over = why
 	}
 	for l := range s.leases {
-		l.end(s.over)
+		if now, _, _, _, _ := l.snapshot(); now == s { // else it was to come here from another session
+			l.end(s.over)
+		}
 	}
 	clear(s.leases)
 }
@@ -153,13 +155,20 @@ func (s *session) ended() bool {
 // when the session is over, as that of a request that was answered during Close,
 // ends at once.
 func (s *session) add(l *Lease) {
+	if over := s.expect(l); over != nil {
+		l.end(over)
+	}
+}
+
+// expect makes the lease one of those of which the session has items, or may have soon. It
+// fails if the session is over.
+func (s *session) expect(l *Lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over != nil {
-		l.end(s.over)
-		return
+	if s.over == nil {
+		s.leases[l] = struct{}{}
 	}
-	s.leases[l] = struct{}{}
+	return s.over
 }
 
 // doubt notes that items may be taken under the session that no lease is of, and has
