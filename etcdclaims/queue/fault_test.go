@@ -391,3 +391,26 @@ func TestVerbCalledAgain(t *testing.T) {
 		}
 	}
 }
+
+// So it does if the outcome of another verb was unknown in between.
+func TestVerbCalledAgainAfterAnother(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{TTL: 30 * sec})
+		w.enqueue(q, "a")
+		l := w.claim(q)
+		short := func() context.Context {
+			ctx, cancel := context.WithTimeout(w.Context(), sec)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
+		_, err := l.Fail(short(), errors.New("x"))
+		w.wantErr(err, etcdclaims.ErrUnknown)
+		lost := host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, LoseRequest: true})
+		w.wantErr(l.Release(short()), etcdclaims.ErrUnknown)
+		lost.Remove()
+		out, err := l.Fail(w.Context(), errors.New("x"))
+		w.ok(err)
+		w.want(out.Attempts, 1)
+	})
+}

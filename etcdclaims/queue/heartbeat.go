@@ -110,7 +110,7 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 		if unsure != nil {
 			// It may be under next, from where it is given back, and another worker takes it.
 			l.leave()
-			l.tried, l.unsure = "heartbeat", unsure
+			l.doubt("heartbeat", unsure)
 		}
 		next.forget(l)
 		next.doubt()
@@ -157,7 +157,7 @@ func (l *Lease) moved(next *session, st state, rev int64) (time.Time, error) {
 	l.s, l.sid, l.st, l.rev, l.leaving = next, next.id, st, rev, false
 	ended := l.err
 	l.mu.Unlock()
-	l.tried, l.unsure = "", nil
+	l.unsure = nil
 	if l.note.rev > 0 {
 		l.note.rev = rev
 	}

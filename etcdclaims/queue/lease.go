@@ -34,9 +34,8 @@ type Lease struct {
 
 	// Requests of one lease exclude each other: a verb that was made of the fence before
 	// Heartbeat would be refused, as if another worker had the item.
-	busy   chan struct{} // capacity 1: the goroutine that fills it has tried, unsure and note
-	tried  string        // the verb whose outcome is unknown
-	unsure error         // why
+	busy   chan struct{}    // capacity 1: whoever fills it has unsure and note
+	unsure map[string]error // verbs whose outcome is unknown, and why
 	note   noted
 
 	mu  sync.Mutex // s, st and rev change in Heartbeat alone
@@ -116,6 +115,14 @@ func (l *Lease) turn(ctx context.Context) (done func(), err error) {
 		return nil, err
 	}
 	return func() { <-l.busy }, nil
+}
+
+// doubt notes that the outcome of a verb is unknown. The caller has the lease's turn.
+func (l *Lease) doubt(verb string, why error) {
+	if l.unsure == nil {
+		l.unsure = make(map[string]error)
+	}
+	l.unsure[verb] = why
 }
 
 // leave makes Check fail before others can have the item. stay is its opposite.

@@ -232,16 +232,13 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 	if st.Slot > 0 {
 		ops = append(ops, clientv3.OpDelete(l.q.keys.slot(st.Slot)))
 	}
-	var unsure error
-	if l.tried == verb {
-		unsure = l.unsure
-	}
+	unsure := l.unsure[verb]
 	l.leave()
 	defer func() {
 		switch {
 		case err == nil:
 		case unsure != nil:
-			l.tried, l.unsure = verb, unsure
+			l.doubt(verb, unsure)
 		case l.unsure == nil:
 			l.stay()
 		}
@@ -376,8 +373,8 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 	}
 	why := ErrSuperseded
 	switch {
-	case mine && (end.verb == l.tried || end.verb == "complete"):
-		why = etcdclaims.ErrReleased // by this lease, whose caller got no answer
+	case mine && (l.unsure[end.verb] != nil || end.verb == "complete"):
+		why = etcdclaims.ErrReleased // by this lease, whose caller could not be told
 	case end.verb == "complete":
 		why = ErrCompleted
 	}
