@@ -30,6 +30,9 @@ type Queue struct {
 	wg      sync.WaitGroup
 	mu      sync.Mutex // stopped
 	stopped bool
+	closing atomic.Bool
+	ended   chan struct{} // closed at the end of Close
+	why     error         // of Close
 
 	size     requestSize
 	quota    quota
@@ -70,7 +73,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q.sessions.init(q)
 	q.retained.init(cfg.Retention)
 	q.noted.init(noteFor)
-	q.vesting, q.died = make(chan struct{}, 1), make(chan struct{}, 1)
+	q.vesting, q.died, q.ended = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	return q, nil
 }
 
@@ -80,15 +83,20 @@ func (q *Queue) Name() string { return q.cfg.Name }
 // Close makes all waiting calls return, ends the leases of all items that this Queue has,
 // and gives the items back. The items are visible again, and their attempts do not count.
 // The contexts of handlers end with a cause that matches etcdclaims.ErrClosed.
-// Close takes at most ten seconds, also if ctx has ended. It is idempotent.
+// Close takes at most ten seconds, also if ctx has ended. It is idempotent: each call returns
+// when the items are given back.
 func (q *Queue) Close(ctx context.Context) error {
-	q.stop(errClosed)
-	err := q.sessions.close(ctx)
-	q.mu.Lock()
-	q.stopped = true
-	q.mu.Unlock()
-	q.wg.Wait()
-	return err
+	if q.closing.CompareAndSwap(false, true) {
+		q.stop(errClosed)
+		q.why = q.sessions.close(ctx)
+		q.mu.Lock()
+		q.stopped = true
+		q.mu.Unlock()
+		q.wg.Wait()
+		close(q.ended)
+	}
+	<-q.ended
+	return q.why
 }
 
 // spawn runs f in the background, where Close waits for it. It returns false if Close

@@ -197,3 +197,18 @@ func TestStopTimeoutOfMany(t *testing.T) {
 		w.want(w.look(q, "a").Attempts, 0)
 	})
 }
+
+// Each call of Close returns when the items are given back, also if another one does that.
+func TestCloseTwice(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{TTL: 30 * sec})
+		w.enqueue(q, "a")
+		w.claim(q)
+		host.Inject(claimtest.Fault{Times: -1, DelayRequest: sec / 2})
+		go func() { w.ok(q.Close(w.Context())) }()
+		time.Sleep(sec / 10)
+		w.ok(q.Close(w.Context()))
+		w.want(len(w.under("/taken/")), 0)
+		time.Sleep(5 * sec)
+	})
+}
