@@ -62,8 +62,10 @@ func (c *claimer) ask(w *want) error {
 	if err := c.q.closed(); err != nil {
 		return err
 	}
+	if !c.begin() { // it was closed just now
+		return errClosed
+	}
 	c.wants = append(c.wants, w)
-	c.begin()
 	if !c.listening {
 		c.listening = true
 		c.q.spawn(c.q.listen)
@@ -74,12 +76,11 @@ func (c *claimer) ask(w *want) error {
 	return nil
 }
 
-// begin starts the claimer's goroutine if it does not run.
-func (c *claimer) begin() {
-	if !c.running {
-		c.running = true
-		c.q.spawn(c.run)
-	}
+// begin starts the claimer's goroutine if it does not run. It returns false if it cannot:
+// nobody would answer those who wait.
+func (c *claimer) begin() (runs bool) {
+	c.running = c.running || c.q.spawn(c.run)
+	return c.running
 }
 
 // tidy gives doubtful items back, also in a process that does not claim.

@@ -3,6 +3,8 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -210,5 +212,31 @@ func TestCloseTwice(t *testing.T) {
 		w.ok(q.Close(w.Context()))
 		w.want(len(w.under("/taken/")), 0)
 		time.Sleep(5 * sec)
+	})
+}
+
+// A caller that asks for an item as the queue is closed gets an answer.
+func TestAskMeetsClose(t *testing.T) {
+	virtually(t, func(w *world) {
+		claims, times := etcdClaims(w), 1000
+		if testing.Short() {
+			times = 100
+		}
+		for range times {
+			q, err := queue.New(claims, queue.Config{Name: "q"})
+			w.ok(err)
+			ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+			done := make(chan error, 1)
+			go func() {
+				_, err := q.Claim(ctx, 1)
+				done <- err
+			}()
+			for range rand.N(40) {
+				runtime.Gosched()
+			}
+			w.ok(q.Close(w.Context()))
+			w.wantErr(<-done, etcdclaims.ErrClosed)
+			cancel()
+		}
 	})
 }
