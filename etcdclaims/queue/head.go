@@ -22,6 +22,7 @@ type view struct {
 	vested []*picked // later items whose time has come: visible, too
 	all    bool      // these are all
 	crowd  bool      // there may be more that have vested
+	count  int64     // of visible items up to where they were read
 	later  string    // the end of the later items that were read; "" if these were few
 	next   time.Time
 	paused bool
@@ -35,15 +36,21 @@ const headItems = 64
 // reach is up to which key the visible items are read, and the later ones: "" is all. etcd
 // counts all keys of a range, also of one that it returns a part of: in a deep queue nearly
 // all of its work would be to count. So reads go no further than an earlier one went, while
-// that is far enough.
-type reach struct{ ready, later string }
+// that is far enough, and go less far when many items have come in between.
+type reach struct {
+	ready, later string
+	wide         bool // many visible items are before ready by now
+}
 
 // lookNear is look up to where an earlier call went, or as far as is needed.
 func (q *Queue) lookNear(ctx context.Context, n int, near *reach) (view, error) {
 	for {
 		most := n
-		if near.ready == "" {
+		switch {
+		case near.ready == "":
 			most = max(n, headItems)
+		case near.wide:
+			most = n + headItems
 		}
 		v, err := q.look(ctx, most, *near)
 		if err != nil {
@@ -51,7 +58,7 @@ func (q *Queue) lookNear(ctx context.Context, n int, near *reach) (view, error) 
 		}
 		short := *near
 		if len(v.ready) < n {
-			short.ready = ""
+			short.ready, short.wide = "", false
 		}
 		if !v.crowd && v.next.IsZero() {
 			short.later = ""
@@ -60,10 +67,12 @@ func (q *Queue) lookNear(ctx context.Context, n int, near *reach) (view, error) 
 			*near = short
 			continue
 		}
-		near.later = cmp.Or(near.later, v.later)
+		near.later = cmp.Or(v.later, near.later)
 		v.all = v.all && near.ready == ""
-		if near.ready == "" && !v.all && len(v.ready) > n {
-			near.ready = endOf(v.ready)
+		if ends := near.wide || near.ready == "" && !v.all; ends && len(v.ready) > n {
+			near.ready, near.wide = endOf(v.ready), false
+		} else {
+			near.wide = near.ready != "" && v.count > 4*int64(max(n, headItems))
 		}
 		if len(v.ready) > n {
 			v.ready, v.all = v.ready[:n], false
@@ -95,7 +104,7 @@ func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error)
 	if err != nil {
 		return v, err
 	}
-	v.rev = resp.Header.Revision
+	v.rev, v.count = resp.Header.Revision, resp.Responses[0].GetResponseRange().Count
 	if v.ready, v.all, err = q.readable(ctx, q.keys.ready(), n, resp.Responses[0].GetResponseRange()); err != nil {
 		return v, err
 	}

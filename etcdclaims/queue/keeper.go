@@ -149,7 +149,7 @@ func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err 
 		}
 		vested, next := q.vested(later, now)
 		switch {
-		case *near == "" && len(later) == itemsPerRequest:
+		case len(later) == itemsPerRequest:
 			*near = endOf(later)
 		case *near != "" && len(vested) == 0 && next.IsZero():
 			*near = ""
