@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -144,6 +145,21 @@ func (q *Queue) vested(later []*picked, now time.Time) (vested []*picked, next t
 		}
 	}
 	return vested, time.Time{}
+}
+
+// nextVesting returns when the first item vests that has not vested yet; zero if there is none.
+func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
+	behind := q.keys.later() + keyspace.Instant(time.Now()) + "0" // the byte behind the slash
+	resp, err := q.read(ctx, clientv3.OpGet(behind, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
+	if err != nil {
+		return next, err
+	}
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		if next, err = vestingOf(strings.TrimPrefix(string(kv.Key), q.keys.later())); err != nil {
+			q.skip(err)
+		}
+	}
+	return next, nil
 }
 
 // readable returns the first n items below a prefix that this program can read, given

@@ -73,3 +73,28 @@ func TestHeadBecomesDeeper(t *testing.T) {
 		})
 	}
 }
+
+// Batch.Next is when the next item vests, also while more items have vested than a read
+// returns.
+func TestNextBehindManyVested(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{TTL: 30 * sec})
+		keeper, host := w.process(queue.Config{TTL: 30 * sec})
+		w.tryClaim(keeper, 1)
+		time.Sleep(sec)
+		begin := time.Now()
+		var items []queue.Item
+		for i := range 100 {
+			items = append(items, queue.NewItem(nil, queue.ID(fmt.Sprint(i)), queue.At(begin.Add(2*sec))))
+		}
+		_, err := q.EnqueueAll(w.Context(), append(items, queue.NewItem(nil, queue.At(begin.Add(time.Hour)))))
+		w.ok(err)
+		host.Cut()
+		time.Sleep(2*sec + sec/2)
+		b, err := q.TryClaim(w.Context(), 1)
+		w.ok(err)
+		w.want(len(b.Leases), 1)
+		w.want(b.Next.Sub(begin), time.Hour)
+		host.Heal()
+	})
+}

@@ -75,12 +75,17 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 	q := c.q
 	for try := 0; ; {
 		c.arrivals.beginRead()
-		if v, err = q.lookNear(q.ctx, n, &c.near); err != nil {
+		v, err = q.lookNear(q.ctx, n, &c.near)
+		late := v.crowd && (q.keeping.Load() || time.Since(v.vested[0].st.Vesting) > vestGrace)
+		leave := err == nil && (!late || v.paused)
+		if leave && v.crowd {
+			v.next, err = q.nextVesting(q.ctx)
+		}
+		switch {
+		case err != nil:
 			c.arrivals.failRead()
 			return v, err
-		}
-		late := v.crowd && (q.keeping.Load() || time.Since(v.vested[0].st.Vesting) > vestGrace)
-		if !late || v.paused {
+		case leave:
 			c.arrivals.endRead(q, v)
 			return v, nil
 		}
