@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func (f claimOption) applyClaim(o *claimOptions) { f(o) }
 
 // TTL sets the lease duration of the claimed items, between etcdclaims.MinTTL (2 s if
 // the client allows short ones) and a year. Items claimed with one duration share a
-// session. Default: Config.TTL.
+// session. Zero means Config.TTL, which is the default.
 func TTL(d time.Duration) ClaimOption { return claimOption(func(o *claimOptions) { o.ttl = d }) }
 
 // TryClaim claims up to n visible items for this worker, and does not wait. A Batch
@@ -71,13 +72,13 @@ func (q *Queue) claim(ctx context.Context, n int, wait bool, opts []ClaimOption)
 	if n <= 0 {
 		return Batch{}, fmt.Errorf("number of items %d is not positive", n)
 	}
-	o := claimOptions{ttl: q.cfg.TTL}
+	var o claimOptions
 	for _, opt := range opts {
 		if opt != nil {
 			opt.applyClaim(&o)
 		}
 	}
-	return q.ask(ctx, &want{n: n, wait: wait, ttl: o.ttl})
+	return q.ask(ctx, &want{n: n, wait: wait, ttl: cmp.Or(o.ttl, q.cfg.TTL)})
 }
 
 // ask has the claimer answer.

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"testing"
@@ -56,4 +57,21 @@ func TestWorkerWithoutLimits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Options without a value leave the default as it is.
+func TestZeroOptions(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{TTL: time.Hour, Backoff: func(int) time.Duration { return time.Minute }})
+		w.enqueue(q, "a")
+		b, err := q.TryClaim(w.Context(), 1, queue.TTL(0))
+		w.ok(err)
+		l := b.Leases[0]
+		if d := l.Remaining(time.Now()); d < 50*time.Minute {
+			t.Errorf("the lease lasts for %v", d)
+		}
+		out, err := l.Fail(w.Context(), errors.New("x"), queue.BackoffFunc(nil))
+		w.ok(err)
+		w.want(time.Until(out.Until), time.Minute)
+	})
 }

@@ -81,9 +81,13 @@ func Backoff(base, limit time.Duration) FailOption {
 }
 
 // BackoffFunc makes the item wait for as long as f returns for the number of the
-// attempt, 1 being the first.
+// attempt, 1 being the first. Nil means Config.Backoff, which is the default.
 func BackoffFunc(f etcdclaims.Backoff) FailOption {
-	return failOption(func(o *failOptions) { o.backoff = f })
+	return failOption(func(o *failOptions) {
+		if f != nil {
+			o.backoff = f
+		}
+	})
 }
 
 // Fail records that the attempt failed, and why. The item waits for its back-off, and

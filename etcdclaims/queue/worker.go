@@ -144,6 +144,9 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	case cfg.Handler == nil && len(cfg.Handlers) == 0:
 		return cfg, errors.New("no handler")
 	}
+	if i := slices.IndexFunc(cfg.Middleware, func(wrap Middleware) bool { return wrap == nil }); i >= 0 {
+		return cfg, fmt.Errorf("middleware %d is nil", i)
+	}
 	for topic, h := range cfg.Handlers {
 		if h == nil {
 			return cfg, fmt.Errorf("handler of topic %q is nil", topic)

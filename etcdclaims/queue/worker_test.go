@@ -173,7 +173,7 @@ func TestWorkerConfig(t *testing.T) {
 		for name, cfg := range map[string]queue.WorkerConfig{
 			"no handler": {}, "nil handler": {Handlers: map[string]queue.Handler{"a": nil}}, "concurrency": {Handler: h, Concurrency: -1},
 			"batch": {Handler: h, Batch: -1}, "lease": {Handler: h, Lease: time.Millisecond},
-			"stop timeout": {Handler: h, StopTimeout: -1},
+			"stop timeout": {Handler: h, StopTimeout: -1}, "middleware": {Handler: h, Middleware: []queue.Middleware{nil}},
 		} {
 			ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 			if err := q.Work(ctx, cfg); err == nil {
