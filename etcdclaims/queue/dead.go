@@ -7,7 +7,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -92,6 +94,19 @@ func (q *Queue) Redrive(ctx context.Context, id string) error {
 // RedriveAll redrives all dead letters, and returns how many. After an error some have
 // been redriven.
 func (q *Queue) RedriveAll(ctx context.Context) (n int, err error) {
+	for {
+		some, err := q.redriveListed(ctx)
+		n += some
+		if some == 0 || !errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, etcdclaims.ErrUnknown) {
+			return n, err
+		}
+		// What is left is listed anew.
+	}
+}
+
+// redriveListed redrives the dead letters that there are now. It fails if etcd compacts the
+// revision of the list meanwhile.
+func (q *Queue) redriveListed(ctx context.Context) (n int, err error) {
 	for info, err := range q.DeadLetters(ctx) {
 		if err != nil {
 			return n, err

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
@@ -212,5 +214,37 @@ func TestDeployBurnsNoAttempt(t *testing.T) {
 		if deploys < 5 {
 			t.Errorf("%d deploys stopped nothing", deploys)
 		}
+	})
+}
+
+// Dead letters are redriven also if that takes longer than etcd keeps its history.
+func TestRedriveAllBesideCompaction(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		const n = 250
+		items := make([]queue.Item, n)
+		for i := range items {
+			items[i] = queue.NewItem(nil)
+		}
+		_, err := q.EnqueueAll(w.Context(), items)
+		w.ok(err)
+		for left := n; left > 0; {
+			for _, l := range w.tryClaim(q, left) {
+				w.ok(l.Discard(w.Context(), "x"))
+				left--
+			}
+		}
+		var sent atomic.Int64
+		host.Inject(claimtest.Fault{Times: -1, Saw: func(any) {
+			if sent.Add(1)%100 == 0 {
+				resp, err := w.server.Admin().Put(context.Background(), "/later", "")
+				w.ok(err)
+				_, err = w.server.Admin().Compact(context.Background(), resp.Header.Revision)
+				w.ok(err)
+			}
+		}})
+		got, err := q.RedriveAll(w.Context())
+		w.ok(err)
+		w.want(got, n)
 	})
 }
