@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,9 +34,9 @@ func TestHeartbeatToSessionThatEnds(t *testing.T) {
 				l := w.claim(q)
 				w.ok(l.Note(w.Context(), []byte("half")))
 				had := w.under("/worker/")
-				revoked := 0
+				var revoked atomic.Bool
 				revoke := func(message any) {
-					if revoked > 0 || !at(message) {
+					if revoked.Load() || !at(message) {
 						return
 					}
 					for _, key := range w.under("/worker/") {
@@ -46,14 +47,14 @@ func TestHeartbeatToSessionThatEnds(t *testing.T) {
 						w.ok(err)
 						_, err = w.server.Admin().Revoke(w.Context(), clientv3.LeaseID(resp.Kvs[0].Lease))
 						w.ok(err)
-						revoked++
+						revoked.Store(true)
 						time.Sleep(sec) // and the process knows
 					}
 				}
 				host.Inject(claimtest.Fault{Times: -1, Saw: revoke, Edit: revoke})
 				_, err := l.Heartbeat(w.Context(), time.Minute)
 				w.ok(err)
-				w.want(revoked, 1)
+				w.want(revoked.Load(), true)
 				w.ok(l.Err())
 				w.ok(l.Check())
 				w.ok(context.Cause(l.Context()))
@@ -73,20 +74,19 @@ func TestNoteOnSessionThatEnds(t *testing.T) {
 		w.enqueue(q, "a")
 		l, err := p.Adopt(w.Context(), w.claim(q).Handle())
 		w.ok(err)
-		revoked := 0
+		var revoked atomic.Bool
 		host.Inject(claimtest.Fault{Times: -1, Saw: func(m any) {
 			r, ok := m.(*pb.RangeRequest)
-			if !ok || revoked > 0 || !strings.Contains(string(r.Key), "/own/queue/q/session/") {
+			if !ok || !strings.Contains(string(r.Key), "/own/queue/q/session/") || revoked.Swap(true) {
 				return
 			}
-			revoked++
 			resp, err := w.server.Admin().Get(w.Context(), string(r.Key))
 			w.ok(err)
 			_, err = w.server.Admin().Revoke(w.Context(), clientv3.LeaseID(resp.Kvs[0].Lease))
 			w.ok(err)
 		}})
 		w.ok(l.Note(w.Context(), []byte("half")))
-		w.want(revoked, 1)
+		w.want(revoked.Load(), true)
 		w.want(string(w.look(q, "a").Note), "half")
 	})
 }
