@@ -207,3 +207,41 @@ func TestOnceReplaysHeaders(t *testing.T) {
 		}
 	})
 }
+
+// departed is a response writer whose client has left. As with net/http, a write is
+// buffered and succeeds, and a flush fails.
+type departed struct{ *httptest.ResponseRecorder }
+
+func (departed) FlushError() error { return io.ErrClosedPipe }
+
+// A handler that stops when a flush fails has not written its whole response. One that
+// cannot see the failure goes on.
+func TestOnceWhoseFlushFails(t *testing.T) {
+	t.Parallel()
+	for name, flush := range map[string]func(http.ResponseWriter) error{
+		"seen":   func(rw http.ResponseWriter) error { return http.NewResponseController(rw).Flush() },
+		"unseen": func(rw http.ResponseWriter) error { rw.(http.Flusher).Flush(); return nil },
+	} {
+		inWorld(t, name, func(t *testing.T, w *world) {
+			h := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+				for range 3 {
+					if _, err := io.WriteString(rw, "row\n"); err != nil {
+						return
+					}
+					if err := flush(rw); err != nil {
+						return
+					}
+				}
+			}))
+			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x"))
+			r.Header.Set(middleware.IdempotencyKey, `"a"`)
+			h.ServeHTTP(departed{httptest.NewRecorder()}, r)
+			again := post(h, `"a"`, "/", "x")
+			if name == "seen" {
+				problem(t, again, 409, "RESPONSE_NOT_KEPT")
+			} else if got := read(t, again); got != "row\nrow\nrow\n" {
+				t.Errorf("the repeat got %q", got)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -74,8 +75,15 @@ func (rec *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// FlushError sends the response as it is written from here on.
+// FlushError sends the response as it is written from here on. A handler that gets an error
+// may stop, so the response is not known to be whole then.
 func (rec *recorder) FlushError() error {
+	err := rec.flush()
+	rec.whole = rec.whole && (err == nil || errors.Is(err, http.ErrNotSupported))
+	return err
+}
+
+func (rec *recorder) flush() error {
 	if rec.status == 0 {
 		rec.WriteHeader(http.StatusOK)
 	}
@@ -96,7 +104,7 @@ func (rec *recorder) Unwrap() http.ResponseWriter { return rec.guard.inner }
 // flushing is a recorder whose response can be flushed.
 type flushing struct{ *recorder }
 
-func (f flushing) Flush() { _ = f.FlushError() }
+func (f flushing) Flush() { _ = f.flush() } // the handler does not learn of an error
 
 func (rec *recorder) flushes() bool { return canFlush(rec.guard.inner) }
 
