@@ -254,7 +254,7 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 	p := a.run.past()
 	p.Outcome, p.Fence, p.Ended = outcome, a.claim.Fence(), s.now()
 	if err != nil {
-		p.Error = limitText(err.Error())
+		p.Error = limitText(fmt.Sprint(err)) // also if its method Error panics, as that of a nil pointer may
 	}
 	a.outcome = outcome
 	p.Again = outcome.bad() && a.job.Retry.wants(err, a.run.Retries)

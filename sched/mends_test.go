@@ -315,3 +315,28 @@ func TestPermissionDenied(t *testing.T) {
 	noErr(t, second(as("root").UserRevokeRole(ctx, "worker", "worker")))
 	ended(done)
 }
+
+// coded is an error by code. It has no text if it is nil, as a nil pointer in an error is
+// not a nil error.
+type coded struct{ code string }
+
+func (c *coded) Error() string { return "code " + c.code }
+
+// An error that cannot be printed fails its run, and not the process.
+func TestErrorThatPanics(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely, Handler: func(_ context.Context, tick sched.Tick) error {
+			var failed *coded
+			if tick.Nominal.Minute() > 1 {
+				failed = &coded{"42"}
+			}
+			return failed
+		}}, 0)
+		f.start(0)
+		f.until("00:02:30")
+		all := f.entries("a")
+		if len(all) != 2 || all[0].Outcome != sched.OutcomeFailed || !strings.Contains(all[0].Error, "nil") || all[1].Error != "code 42" {
+			t.Errorf("%v", all)
+		}
+	})
+}
