@@ -211,15 +211,21 @@ func (l *leadership) idle() time.Duration {
 		d = min(d, c.at.Sub(now))
 	}
 	if w, ok := l.late.first(); ok {
-		d = min(d, w.deadline.Sub(now)+time.Millisecond)
+		d = min(d, justAfter(w.deadline, now))
 	}
 	if k, ok := l.skipped.first(); ok {
-		d = min(d, k.at.Sub(now)+time.Millisecond)
+		d = min(d, justAfter(k.at, now))
 	}
 	if c, ok := l.doubtful.first(); ok {
 		d = min(d, time.Until(c.readAt))
 	}
 	return max(d, 0)
+}
+
+// justAfter returns how long to wait from now to be past an instant, but not more than a nap:
+// the time until an instant in a distant year is more than a Duration can hold.
+func justAfter(at, now time.Time) time.Duration {
+	return min(at.Sub(now), nap) + time.Millisecond
 }
 
 func (l *leadership) readClocks() { l.wall, l.mono = l.s.now(), time.Now() }

@@ -52,7 +52,7 @@ func (s *Scheduler) watchOverdue(ctx context.Context) {
 		}
 		d := nap
 		if a, ok := alarms.first(); ok {
-			d = min(d, a.at.Sub(s.now())+time.Millisecond)
+			d = min(d, justAfter(a.at, s.now()))
 		}
 		timer := time.NewTimer(d)
 		select {

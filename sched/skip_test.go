@@ -314,3 +314,30 @@ func TestUnreadableSkipHoldsTicks(t *testing.T) {
 		}
 	})
 }
+
+// A tick is skipped centuries ahead, by a mistake in its year. The owner sleeps all the same.
+func TestSkipFarAhead(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		var calls atomic.Int64
+		now := func() time.Time {
+			if calls.Add(1) > 10_000 {
+				time.Sleep(time.Second) // otherwise an owner that never sleeps stops the time
+			}
+			return time.Now()
+		}
+		s, err := sched.New(claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix, TTL: ttl}), sched.Config{Now: now})
+		noErr(t, err)
+		noErr(t, s.Add(sched.Job{Name: "a", Schedule: minutely, Handler: nothing}))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		f.until("00:01:30")
+		noErr(t, s.SkipTick(t.Context(), "a", time.Date(2350, 1, 1, 0, 0, 0, 0, time.UTC), "not meant"))
+		f.until("00:05:30")
+		cancel()
+		noErr(t, <-done)
+		if n := calls.Load(); n > 1000 {
+			t.Errorf("the clock was read %d times in five minutes", n)
+		}
+	})
+}
