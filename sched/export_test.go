@@ -34,3 +34,6 @@ func (s *Scheduler) Remembered() int {
 	defer s.rings.mu.Unlock()
 	return len(s.touched) + len(s.rings.byPrefix) + len(s.rings.over) + len(s.incoming) + len(s.icals.known)
 }
+
+// WaitAfter returns how long a tick waits after the given number of retries.
+func (r Retry) WaitAfter(retries int) time.Duration { return r.wait(retries) }

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -66,7 +67,7 @@ func (r Retry) wait(retries int) time.Duration {
 	if d == 0 {
 		d = defaultBackoff
 	}
-	d <<= min(retries, patience)
+	d = min(d, math.MaxInt64>>patience) << min(retries, patience)
 	return d/2 + rand.N(d/2+1)
 }
 

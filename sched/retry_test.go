@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -541,4 +542,15 @@ func TestRetryRestsAlone(t *testing.T) {
 			f.ledger.want(t, "a", "00:00:00", "00:10:00")
 		})
 	})
+}
+
+// The longest Backoff cannot be doubled. Its ticks wait for years all the same.
+func TestRetryWithALongBackoff(t *testing.T) {
+	for _, backoff := range []time.Duration{math.MaxInt64, 1 << 62, 10 * 365 * 24 * time.Hour} {
+		for retries := range 10 {
+			if d := (sched.Retry{Max: 100, Backoff: backoff}).WaitAfter(retries); d < 4*365*24*time.Hour {
+				t.Errorf("Backoff %v after %d retries: %v", backoff, retries, d)
+			}
+		}
+	}
 }
