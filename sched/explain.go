@@ -223,6 +223,17 @@ func (x *Explanation) recorded(e *Entry) {
 	x.is(fate, "%s: %s", text, reason)
 }
 
+// skippedIn returns how many ticks after an instant, up to another one, have records of their
+// own although they did not run. The record that counts the ticks around them does not count these.
+func skippedIn(records []Entry, after, to time.Time) (n int) {
+	for _, e := range records {
+		if e.Outcome == OutcomeSkipped && !isManual(e.id) && e.Nominal.After(after) && !e.Nominal.After(to) {
+			n++
+		}
+	}
+	return n
+}
+
 // givenUp explains a tick that a later record counts. It has the word of that record.
 func (x *Explanation) givenUp(schedule Schedule, records []Entry) bool {
 	for i := len(records) - 1; i >= 0; i-- { // the oldest first
@@ -234,7 +245,7 @@ func (x *Explanation) givenUp(schedule Schedule, records []Entry) bool {
 		if e.Outcome == OutcomeMissed || e.Outcome == OutcomePaused {
 			to = e.Nominal // the record counts its own tick too
 		}
-		if schedule != nil && (Job{Schedule: schedule}).count(x.Nominal.Add(-1), to) > e.Missed {
+		if schedule != nil && (Job{Schedule: schedule}).count(x.Nominal.Add(-1), to)-skippedIn(records, x.Nominal, to) > e.Missed {
 			continue
 		}
 		x.Entry = e

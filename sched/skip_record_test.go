@@ -1,0 +1,43 @@
+package sched_test
+
+import (
+	"testing"
+
+	"github.com/etcdclaims/claims/sched"
+)
+
+// A skipped tick has a record of its own, so it is not one of those that another record
+// counts. Explain knows that.
+func TestExplainBesideASkip(t *testing.T) {
+	caseInFleet(t, "missed", func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		n := f.start(0)
+		f.until("00:01:30")
+		n.stop()
+		noErr(t, f.console().SkipTick(t.Context(), "a", clock("00:03:00"), ""))
+		f.until("00:05:30")
+		f.start(0)
+		f.until("00:06:30")
+		f.wantHistory("a", "ok 00:01:00", "ok 00:05:00", "skipped 00:03:00", "ok 00:06:00")
+		for at, want := range map[string]sched.Fate{"00:02:00": sched.FateMissed, "00:03:00": sched.FateDone, "00:04:00": sched.FateMissed} {
+			if x, err := f.console().Explain(t.Context(), "a", clock(at)); err != nil || x.Fate != want {
+				t.Errorf("%s: %v, %v, %v", at, x.Fate, x, err)
+			}
+		}
+	})
+	caseInFleet(t, "paused", func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:01:30")
+		noErr(t, f.console().Pause(t.Context(), "a", ""))
+		noErr(t, f.console().SkipTick(t.Context(), "a", clock("00:03:00"), ""))
+		f.until("00:04:30")
+		noErr(t, f.console().Resume(t.Context(), "a"))
+		f.until("00:05:30")
+		for at, want := range map[string]sched.Fate{"00:02:00": sched.FatePaused, "00:03:00": sched.FateDone} {
+			if x, err := f.console().Explain(t.Context(), "a", clock(at)); err != nil || x.Fate != want {
+				t.Errorf("%s: %v, %v, %v", at, x.Fate, x, err)
+			}
+		}
+	})
+}
