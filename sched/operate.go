@@ -75,10 +75,11 @@ func (s *Scheduler) Resume(ctx context.Context, job string) error {
 // ofPause returns the record of the ticks that came due in a pause, if there are any and
 // this process knows the schedule.
 func (s *Scheduler) ofPause(job string, st *jobSnapshot, until time.Time) (past, bool) {
-	j := Job{Schedule: s.scheduleOf(job, st)}
-	if j.Schedule == nil {
+	schedule := s.scheduleOf(job, st)
+	if schedule == nil {
 		return past{}, false
 	}
+	j := Job{Schedule: without(schedule, st.skipped)} // skipped ticks have records of their own
 	last := j.lastOnes(st.high, until, 1)
 	if len(last) == 0 {
 		return past{}, false

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/etcdclaims/claims/sched"
@@ -38,6 +39,34 @@ func TestExplainBesideASkip(t *testing.T) {
 			if x, err := f.console().Explain(t.Context(), "a", clock(at)); err != nil || x.Fate != want {
 				t.Errorf("%s: %v, %v, %v", at, x.Fate, x, err)
 			}
+		}
+	})
+}
+
+// A tick that is skipped and comes due in a pause has one record, and the record of the
+// pause does not count it.
+func TestSkipInAPause(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
+		f.start(0)
+		f.until("00:00:30")
+		op := f.console()
+		noErr(t, op.Pause(t.Context(), "a", ""))
+		noErr(t, op.SkipTick(t.Context(), "a", clock("00:01:00"), ""))
+		noErr(t, op.SkipTick(t.Context(), "a", clock("00:04:00"), ""))
+		f.until("00:01:30")
+		noErr(t, op.Resume(t.Context(), "a")) // nothing but a skipped tick came due
+		f.until("00:01:45")
+		noErr(t, op.Pause(t.Context(), "a", ""))
+		f.until("00:04:30")
+		noErr(t, op.Resume(t.Context(), "a"))
+		f.until("00:04:50")
+		var got []string
+		for _, e := range f.entries("a") {
+			got = append(got, strings.TrimSpace(string(e.Outcome)+" "+e.Nominal.Format("15:04")+strings.Repeat(" and others", max(0, e.Missed-1))))
+		}
+		if want := "skipped 00:01, paused 00:03 and others, skipped 00:04"; strings.Join(got, ", ") != want {
+			t.Errorf("%v, want %v", got, want)
 		}
 	})
 }
