@@ -50,7 +50,7 @@ func (e Entry) String() string {
 
 func (p past) entry(group string) Entry {
 	return Entry{
-		Group: group, Job: p.Job, ID: group + "/" + p.Job + "/" + p.ID, Outcome: p.Outcome, Nominal: p.Nominal, Actual: p.Actual,
+		Group: group, Job: p.Job, ID: group + "/" + p.Job + "/" + p.ID, Outcome: p.Outcome, Nominal: p.Nominal.UTC(), Actual: p.Actual.UTC(),
 		Admitted: p.Admitted, Fence: p.Fence, Attempt: p.Attempt, Missed: p.Missed, Owner: p.Owner, Instance: p.Instance,
 		Began: p.Began, Ended: p.Ended, Error: p.Error, Again: p.Again, id: p.ID,
 	}

@@ -62,7 +62,7 @@ func (a *active) over() bool {
 func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdclaims.Claim) *active {
 	a := &active{job: j, run: r, claim: cl, done: make(chan struct{})}
 	a.tick = Tick{
-		Group: s.cfg.Group, Job: j.Name, Nominal: r.Nominal, Actual: r.Actual, Admitted: r.Admitted, Attempt: r.Attempt,
+		Group: s.cfg.Group, Job: j.Name, Nominal: r.Nominal.UTC(), Actual: r.Actual.UTC(), Admitted: r.Admitted, Attempt: r.Attempt,
 		Missed: r.Missed, Manual: isManual(r.ID), Fence: cl.Fence(), Trace: r.Trace, id: r.ID,
 	}
 	a.ctx, a.cancel = context.WithCancelCause(withTick(handlers, a.tick))
