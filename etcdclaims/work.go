@@ -97,7 +97,8 @@ func (w *Work) failure(cause error) Record {
 	if cause == nil {
 		cause = errors.New("failed without a cause")
 	}
-	r := Record{Key: w.key, State: StateFailed, Attempt: w.attempt, Error: limitText(cause.Error(), MaxErrorBytes)}
+	// Sprint also prints an error whose method Error panics, as that of a nil pointer may.
+	r := Record{Key: w.key, State: StateFailed, Attempt: w.attempt, Error: limitText(fmt.Sprint(cause), MaxErrorBytes)}
 	var panicked *PanicError
 	if errors.As(cause, &panicked) {
 		r.Stack = limitText(string(panicked.Stack), MaxStackBytes)

@@ -160,6 +160,11 @@ func TestFuncPanics(t *testing.T) {
 	}
 }
 
+// coded is an error that cannot be printed if it is nil.
+type coded struct{ code string }
+
+func (c *coded) Error() string { return c.code }
+
 func TestFuncOnce(t *testing.T) {
 	t.Parallel()
 	type receipt struct{ Number int }
@@ -217,6 +222,14 @@ func TestFuncOnce(t *testing.T) {
 				t.Errorf("%s, again: %v, %v", key, got, err)
 			}
 		}
+	})
+	inWorld(t, "no text", func(t *testing.T, w *world) {
+		var none *coded
+		f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (int, error) { return 0, none }, middleware.FuncConfig{})
+		if _, err := f(t.Context(), "k"); err == nil {
+			t.Error("no error")
+		}
+		w.free(t, "k")
 	})
 	inWorld(t, "lost", func(t *testing.T, w *world) {
 		f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (int, error) { w.revoke(t, "k"); return 1, nil }, middleware.FuncConfig{})

@@ -107,13 +107,14 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 		}
 	}
 	now := time.Now()
+	text := fmt.Sprint(cause) // also if its method Error panics, as that of a nil pointer may
 	var out Outcome
 	left, err := l.verb(ctx, "fail", func(st state, rev int64, _ time.Time) []clientv3.Op {
-		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: keyspace.Fence(l.ep, rev), Ending: Failed, Error: cause.Error(), At: now.UTC()})
+		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: keyspace.Fence(l.ep, rev), Ending: Failed, Error: text, At: now.UTC()})
 		out = Outcome{Attempts: st.Attempts}
 		if st.Attempts >= st.Max || etcdclaims.IsPermanent(cause) {
 			out.Dead = true
-			return l.q.bury(st, l.place("fail", rev), "failed: "+cause.Error(), now)
+			return l.q.bury(st, l.place("fail", rev), "failed: "+text, now)
 		}
 		wait, given := etcdclaims.RetryDelay(cause)
 		if !given {

@@ -31,6 +31,11 @@ func (w *world) works(q *queue.Queue, cfg queue.WorkerConfig) (stop func()) {
 	})
 }
 
+// noText is an error that cannot be printed if it is nil.
+type noText struct{ text string }
+
+func (n *noText) Error() string { return n.text }
+
 func TestWorkerOutcomes(t *testing.T) {
 	virtually(t, func(w *world) {
 		core, logs := observer.New(zap.WarnLevel)
@@ -52,7 +57,11 @@ func TestWorkerOutcomes(t *testing.T) {
 			"never":  func(context.Context, *queue.Lease) error { return etcdclaims.Permanent(errors.New("poison")) },
 			"slow":   func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return ctx.Err() },
 			"deaf":   func(context.Context, *queue.Lease) error { time.Sleep(time.Minute); return nil },
-			"own":    func(ctx context.Context, l *queue.Lease) error { return l.Discard(ctx, "by itself") },
+			"no text": func(context.Context, *queue.Lease) error {
+				var none *noText
+				return none
+			},
+			"own": func(ctx context.Context, l *queue.Lease) error { return l.Discard(ctx, "by itself") },
 		}
 		topics := []string{"unknown"}
 		for topic := range handlers {
@@ -69,7 +78,7 @@ func TestWorkerOutcomes(t *testing.T) {
 		}{
 			"ok": {queue.Completed, ""}, "error": {queue.Later, "no luck"}, "panic": {"", "at the disco"}, "goexit": {"", "Goexit"},
 			"snooze": {queue.Later, ""}, "never": {queue.Dead, "poison"}, "slow": {"", "longer than its timeout of 10s"},
-			"deaf": {"", "did not stop"}, "own": {queue.Dead, "by itself"}, "unknown": {queue.Dead, `no handler for topic "unknown"`},
+			"deaf": {"", "did not stop"}, "no text": {"", "nil"}, "own": {queue.Dead, "by itself"}, "unknown": {queue.Dead, `no handler for topic "unknown"`},
 		} {
 			info := w.look(q, topic)
 			if want.where != "" && info.Where != want.where {
