@@ -96,12 +96,12 @@ func (o *Object) put(ctx context.Context, was *state, next envelope) (instead *s
 				err = lookErr
 				break
 			}
-			switch now.fateOf(next, was.envelope) {
-			case done:
+			switch fate := now.fateOf(next, was.envelope); {
+			case fate == done:
 				return nil, nil
-			case never:
-				return now, nil
-			case unknown:
+			case fate == never, fate == pending && !open && now.version != was.version:
+				return now, nil // the version to follow is gone, even if the content is the same
+			case fate == unknown:
 				return nil, o.unknown(fmt.Errorf("too many writes came before it was read back, or another program removed the object: %w", untold(err)))
 			}
 		}
