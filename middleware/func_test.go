@@ -223,6 +223,20 @@ func TestFuncOnce(t *testing.T) {
 			}
 		}
 	})
+	inWorld(t, "not UTF-8", func(t *testing.T, w *world) {
+		for key, c := range map[string]struct {
+			out  string
+			kept bool
+		}{"Latin-1": {"caf\xe9", false}, "replaced before": {"caf\uFFFD", true}, "escaped": {`caf\ufffd`, true}} {
+			f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (string, error) { return c.out, nil }, middleware.FuncConfig{})
+			if got, err := f(t.Context(), key); got != c.out || err != nil {
+				t.Errorf("%s: %q, %v", key, got, err)
+			}
+			if got, err := f(t.Context(), key); (got == c.out) != c.kept || !c.kept && got != "" || !errors.Is(err, middleware.ErrDone) {
+				t.Errorf("%s, again: %q, %v", key, got, err)
+			}
+		}
+	})
 	inWorld(t, "no text", func(t *testing.T, w *world) {
 		var none *coded
 		f := middleware.FuncOnce(w.claims, own, func(context.Context, string) (int, error) { return 0, none }, middleware.FuncConfig{})

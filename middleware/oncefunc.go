@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,7 @@ var ErrDone = errors.New("done before")
 // for as long as done work is remembered (etcdclaims.Config.Retention). A later
 // call returns the same Out, with an error that matches ErrDone, or without an
 // error if Skip is set. An Out of more than 64 KiB of JSON, or one that cannot be
-// encoded as JSON, is not stored. A later call then returns the zero Out and
+// encoded as JSON, such as a string that is not UTF-8, is not stored. A later call then returns the zero Out and
 // ErrDone, even if Skip is set.
 //
 // If fn returns an error, the attempt failed. etcdclaims.Config.Backoff sets when a call
@@ -75,11 +76,18 @@ func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Con
 	}
 }
 
+// asItWas reports whether JSON preserves the texts that it was made of. Where one is not UTF-8,
+// package json writes this escape, which it does not write for the character itself.
+func asItWas(b []byte) bool {
+	unescaped := bytes.ReplaceAll(b, []byte(`\\`), nil)
+	return !bytes.Contains(unescaped, []byte(`\ufffd`))
+}
+
 // remembered returns what is stored of a function's result, or nothing if it
 // cannot be stored. That is not an error: the function has run.
 func remembered(out any) []byte {
 	b, err := json.Marshal(out)
-	if err != nil || len(b) > maxResult {
+	if err != nil || len(b) > maxResult || !asItWas(b) {
 		return nil
 	}
 	return b
