@@ -61,12 +61,12 @@ func (s *Scheduler) ownerRead(ctx context.Context) ownerRead {
 // notAdmitted sets Unadmitted and Problem of a job whose next tick the owner should have
 // decided about by now. A job that has another problem is left as it is.
 func (st *jobSnapshot) notAdmitted(i *JobInfo, now time.Time, owner ownerRead) error {
-	late := now.Sub(i.Next.Add(st.spec.Jitter)) - admissionSlack
-	if i.Problem != "" || i.Next.IsZero() || late <= 0 {
+	late := now.Sub(i.Next.Add(st.spec.Jitter)) // the least Duration for a distant year
+	if i.Problem != "" || i.Next.IsZero() || late <= admissionSlack {
 		return nil
 	}
 	is, err := owner()
-	if err != nil || late <= is.ttl {
+	if err != nil || late-admissionSlack <= is.ttl {
 		return err
 	}
 	i.Unadmitted = i.Next

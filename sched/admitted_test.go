@@ -116,3 +116,27 @@ func TestTicksAdmittedInTime(t *testing.T) {
 		}
 	})
 }
+
+// in9999 is how a schedule of another package says never.
+type in9999 struct{}
+
+func (in9999) String() string { return "never" }
+
+func (in9999) Next(t time.Time) time.Time {
+	if at := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC); at.After(t) {
+		return at
+	}
+	return time.Time{}
+}
+
+// A tick that is due in a distant year is not one that was not admitted.
+func TestDistantTickIsNotLate(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: in9999{}, Overdue: time.Hour}, 0)
+		n := f.start(0)
+		f.until("00:05:00")
+		if i, err := n.sched.Inspect(t.Context(), "a"); err != nil || i.Problem != "" || !i.Unadmitted.IsZero() || i.Next.Year() != 9999 {
+			t.Errorf("%v, %v", i, err)
+		}
+	})
+}
