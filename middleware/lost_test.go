@@ -203,3 +203,25 @@ func TestCloseIdleConnectionsOfTheDefaultClient(t *testing.T) {
 	http.DefaultClient.Transport = &middleware.Transport{}
 	http.DefaultClient.CloseIdleConnections()
 }
+
+// A response that was not flushed is still held back until it is recorded.
+func TestOnceFlushThatIsNotSupportedSendsNothing(t *testing.T) {
+	inWorld(t, "once", func(t *testing.T, w *world) {
+		rec := httptest.NewRecorder()
+		h := middleware.Once(w.claims, fixed("s"), middleware.OnceConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(rw, "paid")
+			if err := http.NewResponseController(rw).Flush(); !errors.Is(err, http.ErrNotSupported) {
+				t.Error(err)
+			}
+			if rec.Body.Len() > 0 {
+				t.Errorf("%q was sent before the request is recorded", rec.Body)
+			}
+		}))
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set(middleware.IdempotencyKey, `"a"`)
+		h.ServeHTTP(unflushable{rec}, r)
+		if rec.Body.String() != "paid" {
+			t.Errorf("the response is %q", rec.Body)
+		}
+	})
+}

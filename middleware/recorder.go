@@ -84,6 +84,9 @@ func (rec *recorder) FlushError() error {
 }
 
 func (rec *recorder) flush() error {
+	if !flushable(rec.guard.inner) {
+		return http.ErrNotSupported // what is held back stays so
+	}
 	if rec.status == 0 {
 		rec.WriteHeader(http.StatusOK)
 	}

@@ -190,6 +190,18 @@ func canFlush(w http.ResponseWriter) bool {
 	return false
 }
 
+// flushable reports whether http.ResponseController can flush a response writer.
+func flushable(w http.ResponseWriter) bool {
+	for !canFlush(w) {
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = outer.Unwrap()
+	}
+	return true
+}
+
 func (w *response) flushes() bool { return canFlush(w.inner) }
 
 // writer returns the response writer for the handler.
