@@ -225,3 +225,36 @@ func TestOnceFlushThatIsNotSupportedSendsNothing(t *testing.T) {
 		}
 	})
 }
+
+// copying is a response writer that copies files itself, as that of net/http does.
+type copying struct{ *httptest.ResponseRecorder }
+
+func (c copying) ReadFrom(src io.Reader) (int64, error) { return io.Copy(c.ResponseRecorder, src) }
+
+// A pipe is a file for package os, but what comes out of it can take any time.
+func TestPipeAfterLoss(t *testing.T) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = from.Close() }()
+	lost := new(atomic.Bool)
+	h := middleware.Exclusive(losable{lost: lost}, fixed("k"), middleware.ExclusiveConfig{})(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		go func() {
+			_, _ = io.WriteString(to, strings.Repeat("a", 512<<10)) // more than the pipe holds
+			lost.Store(true)
+			_, _ = io.WriteString(to, strings.Repeat("b", 512<<10))
+			_ = to.Close()
+		}()
+		_, _ = io.CopyN(rw, from, 1<<20)
+		_, _ = io.Copy(io.Discard, from)
+	}))
+	rec := httptest.NewRecorder()
+	func() {
+		defer func() { _ = recover() }() // the response is cut off
+		h.ServeHTTP(copying{rec}, httptest.NewRequest(http.MethodGet, "/", nil))
+	}()
+	if n := strings.Count(rec.Body.String(), "b"); n > 128<<10 { // a buffer or two
+		t.Errorf("%d bytes were sent after the claim was lost", n)
+	}
+}

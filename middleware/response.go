@@ -120,8 +120,12 @@ func isFile(src io.Reader) bool {
 	if limited, ok := src.(*io.LimitedReader); ok {
 		src = limited.R
 	}
-	_, ok := src.(*os.File)
-	return ok
+	file, ok := src.(*os.File)
+	if !ok {
+		return false
+	}
+	is, err := file.Stat()
+	return err == nil && is.Mode().IsRegular() // a pipe or a socket can take any time
 }
 
 // FlushError is what http.ResponseController looks for first, so that it does not
