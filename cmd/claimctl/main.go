@@ -49,6 +49,9 @@ func execute(ctx context.Context, args []string, in io.Reader, out, err io.Write
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(err)
+	if err := a.unknown(root, args); err != nil {
+		return a.report(err)
+	}
 	return a.report(root.ExecuteContext(ctx))
 }
 
@@ -110,6 +113,9 @@ func nameArguments(cmd *cobra.Command) {
 		cobras := func(begin string) bool { return strings.HasPrefix(err.Error(), begin) }
 		if err == nil || !cobras("accepts ") && !cobras("requires ") && !cobras("unknown command ") {
 			return err
+		}
+		if cmd.HasSubCommands() {
+			return unknownCommand(cmd, args[0])
 		}
 		got := "1 argument"
 		if len(args) != 1 {

@@ -184,10 +184,38 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// A misspelt command is an error, and not the help of the command above it with the exit
+// code of a success.
+func TestUnknownCommand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for args, want := range map[string]string{
+		"zzzzz":                      `unknown command "zzzzz" for "claimctl"; claimctl --help lists the commands`,
+		"sched resum j":              `unknown command "resum" for "claimctl sched"; the nearest is "claimctl sched resume"`,
+		"sched resum j -g billing":   `unknown command "resum" for "claimctl sched"`,
+		"--prefix /a/ work retri k":  `the nearest is "claimctl work retry"`,
+		"queue dead redriv mail 1":   `the nearest is "claimctl queue dead redrive"`,
+		"queue zzz --help":           `unknown command "zzz" for "claimctl queue"; claimctl queue --help lists the commands`,
+		"group evct orders pod-3":    `the nearest is "claimctl group evict"`,
+		"epoch rais --prefix /a/":    `unknown command "rais" for "claimctl epoch"; the nearest is "claimctl epoch raise"`,
+		"space reclam":               `the nearest is "claimctl space reclaim"`,
+		"completion bsh":             `the nearest is "claimctl completion bash"`,
+		"sched jbos --output jsonl":  `"code":64`,
+		"--nope sched resum j":       `unknown flag: --nope`,
+		"sched resum j --nope":       `unknown flag: --nope`,
+		"sched --group g resum j -h": `unknown command "resum"`,
+	} {
+		w.fails(exitUsage, want, strings.Fields(args)...)
+	}
+	for _, args := range []string{"queue", "queue --help", "help queue", "queue dead", "", "--help", "completion"} {
+		w.finds(w.ok(strings.Fields(args)...), "Usage:", "[command]")
+	}
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.fails(exitUsage, "unknown command", "sl")
+	w.fails(exitUsage, `unknown command "sl" for "claimctl"; the nearest is "claimctl ls"`, "sl")
 	w.fails(exitUsage, "unknown flag", "ls", "--nope")
 	w.fails(exitUsage, "doctor: got 1 argument; usage: claimctl doctor", "doctor", "a")
 	w.fails(exitUsage, "run: --ttl -1s is not above 0", "run", "--ttl", "-1s", "k", "--", "true")
