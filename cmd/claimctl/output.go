@@ -159,3 +159,31 @@ func fields(w io.Writer, width int, pairs [][2]string) {
 		}
 	}
 }
+
+// paragraph prints the lines of a text, such as an error with its stack: the first after what
+// is printed already, and the others indented.
+func paragraph(w io.Writer, indent int, text string) {
+	for i, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		if i > 0 {
+			_, _ = fmt.Fprint(w, strings.Repeat(" ", indent))
+		}
+		_, _ = fmt.Fprintln(w, clean(strings.ReplaceAll(line, "\t", "    ")))
+	}
+}
+
+// field prints a name and a value that can have several lines, as fields does.
+func field(w io.Writer, width int, name, value string) {
+	if value != "" {
+		_, _ = fmt.Fprintf(w, "%-*s ", width, name+":")
+		paragraph(w, width+1, value)
+	}
+}
+
+// firstLine is the first line of an error, with a mark if there are more. A command that
+// shows one thing prints them all.
+func firstLine(s string) string {
+	if first, rest, more := strings.Cut(s, "\n"); more && rest != "" {
+		return first + " …"
+	}
+	return strings.TrimSuffix(s, "\n")
+}

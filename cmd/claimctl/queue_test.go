@@ -73,6 +73,28 @@ func TestQueueVesting(t *testing.T) {
 	w.finds(w.ok("queue", "dead", "ls", "mail"), "DIED", "WHY", "no such address")
 }
 
+// An error with a stack is a line in a list. What shows one item has its lines below each
+// other, with control characters as escapes.
+func TestErrorOfManyLines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	q := w.queueOf("mail", queue.NewItem(nil, queue.ID("x"), queue.MaxAttempts(1)))
+	_, err := w.take(q).Fail(t.Context(), errors.New("panicked: \x1b[2Jboom\ngoroutine 1 [running]:\nmain.main()\n\tmain.go:7\n"))
+	w.noErr(err)
+	w.finds(w.ok("queue", "dead", "ls", "mail"), `panicked: \x1b[2Jboom …`+"\n")
+	w.finds(w.ok("queue", "show", "mail", "x"),
+		"Why:       failed: panicked: \\x1b[2Jboom …\n",
+		"boom\n            goroutine 1 [running]:\n            main.main()\n                main.go:7\n")
+	w.finds(w.ok("queue", "show", "mail", "x", "-o", "json"), `[running]:\nmain.main()\n\t`)
+
+	err = w.client("a").TryRunWork(t.Context(), "invoice/1", func(context.Context, *etcdclaims.Work) error { return errors.New("no paper\nin tray 2") })
+	if !errors.Is(err, etcdclaims.ErrWaiting) {
+		t.Fatal(err)
+	}
+	w.finds(w.ok("work", "ls"), "no paper …")
+	w.finds(w.ok("work", "show", "invoice/1"), "Error:        no paper\n              in tray 2\n")
+}
+
 // Nothing is shown of a completed item that is not known any more.
 func TestQueueCompleted(t *testing.T) {
 	t.Parallel()

@@ -65,7 +65,7 @@ func (v waitingItem) cells() []string {
 	if n := len(v.History); n > 0 {
 		last = v.History[n-1].Error
 	}
-	return []string{v.ID, v.Where, v.priority(), number(v.Attempts), at(v.Vesting), shorten(last)}
+	return []string{v.ID, v.Where, v.priority(), number(v.Attempts), at(v.Vesting), shorten(firstLine(last))}
 }
 
 func (v takenItem) cells() []string {
@@ -73,7 +73,15 @@ func (v takenItem) cells() []string {
 }
 
 func (v deadItem) cells() []string {
-	return []string{v.ID, v.priority(), number(v.Attempts), at(v.Since), shorten(v.Why)}
+	return []string{v.ID, v.priority(), number(v.Attempts), at(v.Since), shorten(firstLine(v.Why))}
+}
+
+// reason is why the item is dead. The list of attempts has the rest of a long error.
+func (v itemView) reason() string {
+	if len(v.History) > 0 {
+		return firstLine(v.Why)
+	}
+	return v.Why
 }
 
 func (v itemView) text(w io.Writer) {
@@ -92,10 +100,11 @@ func (v itemView) text(w io.Writer) {
 		{"Since", at(v.Since)},
 		{"Owner", v.Owner},
 		{"Fence", number(v.Fence)},
-		{"Why", v.Why},
+		{"Why", v.reason()},
 		{"Payload", text(v.Payload)},
 	})
 	for _, h := range v.History {
-		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: %s\n", h.Number, doctor.Stamp(h.At), h.Ending, clean(h.Owner), clean(h.Error))
+		_, _ = fmt.Fprintf(w, "%10d. %s %s by %s: ", h.Number, doctor.Stamp(h.At), h.Ending, clean(h.Owner))
+		paragraph(w, 12, h.Error)
 	}
 }

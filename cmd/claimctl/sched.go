@@ -115,7 +115,7 @@ func (v entryView) cells() []string {
 	if v.Again {
 		attempt += ", again"
 	}
-	return []string{v.instant(), v.Outcome, at(v.Began), at(v.Ended), attempt, number(v.Missed), v.Owner, shorten(v.Error)}
+	return []string{v.instant(), v.Outcome, at(v.Began), at(v.Ended), attempt, number(v.Missed), v.Owner, shorten(firstLine(v.Error))}
 }
 
 // instantView is one instant at which a job will be due.

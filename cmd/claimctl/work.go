@@ -113,11 +113,11 @@ func (v workView) text(w io.Writer) {
 		{"Ended", at(v.Ended)},
 		{"Not before", at(v.NotBefore)},
 		{"At most once", v.onceText()},
-		{"Error", v.Error},
-		{"Stack", v.Stack},
 		{"Result", v.Result},
 		{"Note", v.Note},
 	})
+	field(w, 13, "Error", v.Error)
+	field(w, 13, "Stack", v.Stack)
 }
 
 // mapped yields what a function makes of each value.

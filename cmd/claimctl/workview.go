@@ -39,7 +39,7 @@ func (v workView) name() string { return v.Key }
 var workHeader = []string{"KEY", "STATE", "ATTEMPT", "FENCE", "OWNER", "BEGUN", "NOT BEFORE", "AT MOST ONCE", "ERROR"}
 
 func (v workView) cells() []string {
-	return []string{v.Key, v.State, number(v.Attempt), number(v.Fence), v.Owner, at(v.Begun), at(v.NotBefore), v.onceCell(), shorten(v.Error)}
+	return []string{v.Key, v.State, number(v.Attempt), number(v.Fence), v.Owner, at(v.Begun), at(v.NotBefore), v.onceCell(), shorten(firstLine(v.Error))}
 }
 
 // onceCell marks work that nobody begins again after its owner died.
