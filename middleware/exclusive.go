@@ -118,6 +118,7 @@ func claimProblem(key string, err error) *Problem {
 	}
 	p := newProblem(r, key, err)
 	var notRun *NotRunError
+	var work retry
 	switch {
 	case !errors.As(err, &notRun):
 		p.Detail = "The request may have been carried out, in part or entirely."
@@ -128,6 +129,8 @@ func claimProblem(key string, err error) *Problem {
 		p.Key = ""
 	case p.Owner != "":
 		p.Detail = fmt.Sprintf("It is held by %s. Nothing was done.", p.Owner)
+	case errors.As(err, &work): // an earlier attempt panicked or died, and its back-off is not over
+		p.Detail = "An earlier attempt failed, after it may have carried out a part. Try again later."
 	default:
 		p.Detail = "Nothing was done."
 	}

@@ -202,8 +202,12 @@ func TestOnceFails(t *testing.T) {
 		if !panics(func() { post(h, `"a"`, "/", "") }) {
 			t.Error("no panic")
 		}
-		if p := problem(t, post(h, `"a"`, "/", ""), 503, "UNAVAILABLE"); p.RetryAfter < sec {
+		p := problem(t, post(h, `"a"`, "/", ""), 503, "UNAVAILABLE")
+		if p.RetryAfter < sec {
 			t.Errorf("Retry-After %v", p.RetryAfter)
+		}
+		if !strings.Contains(p.Detail, "An earlier attempt failed") || strings.Contains(p.Detail, "Nothing was done") {
+			t.Errorf("the panicked attempt may have had effects: %q", p.Detail)
 		}
 		time.Sleep(2 * sec)
 		if resp := post(h, `"a"`, "/", ""); resp.StatusCode != 200 || runs != 2 {
