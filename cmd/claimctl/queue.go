@@ -62,6 +62,8 @@ func (a *app) inQueue(ctx context.Context, claims *etcdclaims.Client, name strin
 	switch {
 	case errors.Is(err, etcdclaims.ErrInvalidKey):
 		return &exitError{exitUsage, err}
+	case errors.Is(err, queue.ErrNoQueue):
+		return fmt.Errorf("%w; claimctl queue ls --all lists the queues", err)
 	case err != nil:
 		return err
 	}

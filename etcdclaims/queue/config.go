@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"go.uber.org/zap"
 )
 
@@ -192,7 +193,7 @@ func (cfg Config) withDefaults() (Config, error) {
 func checkName(what, name string) error {
 	if name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == '/' }) {
-		return fmt.Errorf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes: %w", what, name, MaxNameBytes, etcdclaims.ErrInvalidKey)
+		return errtext.Wrap(fmt.Sprintf("%s name %.140q must be printable UTF-8 of 1 to %d bytes without slashes", what, name, MaxNameBytes), etcdclaims.ErrInvalidKey)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/google/uuid"
 )
 
@@ -80,17 +82,17 @@ func (it Item) ID() string { return it.id }
 func (it Item) check() error {
 	switch {
 	case it.seq == "":
-		return fmt.Errorf("enqueue: make items with NewItem")
+		return errors.New("the zero Item; make items with NewItem")
 	case it.id == "" || len(it.id) > MaxIDBytes || !utf8.ValidString(it.id) || strings.ContainsFunc(it.id, unicode.IsControl):
-		return fmt.Errorf("enqueue: id %.100q must be printable UTF-8 of 1 to %d bytes: %w", it.id, MaxIDBytes, etcdclaims.ErrInvalidKey)
+		return errtext.Wrap(fmt.Sprintf("id %.100q must be printable UTF-8 of 1 to %d bytes", it.id, MaxIDBytes), etcdclaims.ErrInvalidKey)
 	case len(it.payload) > MaxPayloadBytes:
-		return fmt.Errorf("enqueue %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is: %w", it.id, len(it.payload), MaxPayloadBytes, etcdclaims.ErrTooLarge)
+		return errtext.Wrap(fmt.Sprintf("item %q: payload of %d bytes, the limit is %d; store it elsewhere and enqueue where it is", it.id, len(it.payload), MaxPayloadBytes), etcdclaims.ErrTooLarge)
 	case it.delay < 0:
-		return fmt.Errorf("enqueue %q: delay %v is negative", it.id, it.delay)
+		return fmt.Errorf("item %q: delay %v is negative", it.id, it.delay)
 	case it.max < 0:
-		return fmt.Errorf("enqueue %q: MaxAttempts %d is negative", it.id, it.max)
+		return fmt.Errorf("item %q: MaxAttempts %d is negative", it.id, it.max)
 	case !it.vesting.IsZero() && (it.vesting.Year() < 1970 || it.vesting.Year() > 2261):
-		return fmt.Errorf("enqueue %q: vesting time %v is not between 1970 and 2261", it.id, it.vesting)
+		return fmt.Errorf("item %q: vesting time %v is not between 1970 and 2261", it.id, it.vesting)
 	}
 	if it.topic != "" {
 		return checkName("topic", it.topic)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -51,7 +52,7 @@ type Queue struct {
 }
 
 // errClosed ends what waits when the queue is closed.
-var errClosed = fmt.Errorf("queue closed: %w", etcdclaims.ErrClosed)
+var errClosed = errtext.Namesake("this Queue is closed", etcdclaims.ErrClosed)
 
 // New returns access to a queue. It sends no request: the first Enqueue or Claim of any
 // process makes the queue. Open is for a queue that exists, and whose order and bounds
@@ -123,7 +124,7 @@ func (q *Queue) fail(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: queue %q: %w", operation, q.cfg.Name, err)
+	return errtext.Wrap(fmt.Sprintf("%s: queue %q", operation, q.cfg.Name), err)
 }
 
 // requestTimeout bounds a read.
@@ -168,8 +169,8 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 			return err
 		}
 		if have != want {
-			return fmt.Errorf("%w: it has HigherFirst %t, MaxTaken %d, MaxWaiting %d; to change them, change the key %q while no process uses the queue",
-				ErrConfig, have.HigherFirst, have.MaxTaken, have.MaxWaiting, key)
+			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; to change them, change the key %q while no process uses the queue",
+				ErrConfig, have.bounds(), want.bounds(), key)
 		}
 	}
 	q.specOK.Store(true)

@@ -41,6 +41,39 @@ func TestHigherFirst(t *testing.T) {
 	})
 }
 
+// Errors name their operation, the queue and the cause, each once.
+func TestErrorTexts(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		enqueue := func(q *queue.Queue, item queue.Item) error {
+			_, err := q.Enqueue(w.Context(), item)
+			return err
+		}
+		says := func(err, is error, want string) {
+			t.Helper()
+			w.wantErr(err, is)
+			if text := err.Error(); !strings.HasPrefix(text, want) || strings.Contains(text, "etcdclaims: ") {
+				t.Errorf("%s, want %s", text, want)
+			}
+		}
+		if err := enqueue(q, queue.Item{}); err == nil || err.Error() != `enqueue: queue "q": the zero Item; make items with NewItem` {
+			t.Error(err)
+		}
+		says(enqueue(q, queue.NewItem(nil, queue.ID(""))), etcdclaims.ErrInvalidKey, `enqueue: queue "q": id "" must be printable UTF-8 of 1 to 512 bytes: invalid key`)
+		says(enqueue(q, queue.NewItem(make([]byte, 2<<20), queue.ID("a"))), etcdclaims.ErrTooLarge, `enqueue: queue "q": item "a": payload of 2097152 bytes, the limit is`)
+
+		w.enqueue(q, "a")
+		says(enqueue(w.queue(queue.Config{MaxTaken: 3}), queue.NewItem(nil)), queue.ErrConfig,
+			`enqueue: queue "q": queue has another configuration: it has HigherFirst false, MaxTaken 0, MaxWaiting 0, and this Config HigherFirst false, MaxTaken 3, MaxWaiting 0; Open takes`)
+		l := w.claim(q)
+		w.ok(l.Complete(w.Context()))
+		says(l.Complete(w.Context()), etcdclaims.ErrReleased, `complete item "a" of queue "q": an earlier complete ended the lease`)
+		says(l.Check(), etcdclaims.ErrReleased, "an earlier complete ended the lease")
+		w.ok(q.Close(w.Context()))
+		says(enqueue(q, queue.NewItem(nil)), etcdclaims.ErrClosed, `enqueue: queue "q": this Queue is closed`)
+	})
+}
+
 func TestEmptyAndTaken(t *testing.T) {
 	virtually(t, func(w *world) {
 		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})

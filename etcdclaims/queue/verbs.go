@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -217,7 +218,7 @@ func (l *Lease) fail(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s item %q of queue %q: %w", verb, l.ID(), l.q.cfg.Name, err)
+	return errtext.Wrap(fmt.Sprintf("%s item %q of queue %q", verb, l.ID(), l.q.cfg.Name), err)
 }
 
 // verb ends the lease in etcd by one transaction, which deletes the taken key under
@@ -257,7 +258,7 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 		resp, err := via.share(ctx, via.verbs, key, cmps, ops, []clientv3.Op{clientv3.OpGet(key)})
 		switch {
 		case err == nil && resp.Succeeded:
-			l.finish(fmt.Errorf("item was given up (%s): %w", verb, etcdclaims.ErrReleased))
+			l.finish(errtext.Namesake("an earlier "+verb+" ended the lease", etcdclaims.ErrReleased))
 			return nil, nil
 		case err == nil:
 			return l.refused(ctx, verb, key, rev, resp, unsure)
@@ -373,7 +374,7 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 				return nil, l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
 			}
 		}
-		l.finish(fmt.Errorf("item was given up (%s): %w", verb, etcdclaims.ErrReleased))
+		l.finish(errtext.Namesake("an earlier "+verb+" ended the lease", etcdclaims.ErrReleased))
 		return &left, nil
 	}
 	why := ErrSuperseded
