@@ -61,7 +61,7 @@ func (s *Scheduler) Explain(ctx context.Context, job string, nominal time.Time) 
 	}
 	st, err := s.read(ctx, job)
 	if err == nil && st.specRev == 0 {
-		err = ErrUnknownJob
+		err = s.unknownJob(job)
 	}
 	if err != nil {
 		return fail(err)

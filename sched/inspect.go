@@ -223,7 +223,7 @@ func (s *Scheduler) readJobs(ctx context.Context) (*clientv3.TxnResponse, error)
 func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
 	infos, err := s.inspect(ctx, s.ownerRead(ctx), job)
 	if err == nil && len(infos) == 0 {
-		err = ErrUnknownJob
+		err = s.unknownJob(job)
 	}
 	if err != nil {
 		return JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: inspect job %.80q", job), denial(err))

@@ -32,7 +32,7 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 	value := encode(pause{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
 	return s.operate(ctx, "pause", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
-			return nil, nil, ErrUnknownJob
+			return nil, nil, s.unknownJob(job)
 		}
 		if st.paused != nil {
 			return nil, nil, fmt.Errorf("%w: by %s at %s: %s", ErrPaused, st.paused.By, st.paused.At.Format(time.RFC3339), st.paused.Note)
@@ -53,7 +53,7 @@ func (s *Scheduler) Pause(ctx context.Context, job, why string) error {
 func (s *Scheduler) Resume(ctx context.Context, job string) error {
 	return s.operate(ctx, "resume", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.specRev == 0 {
-			return nil, nil, ErrUnknownJob
+			return nil, nil, s.unknownJob(job)
 		}
 		if st.paused == nil {
 			return nil, nil, ErrNotPaused
@@ -166,7 +166,7 @@ func (s *Scheduler) ask(ctx context.Context, what string, a ask) error {
 	key := s.keys.asksOf(a.Job) + a.ID
 	return s.operate(ctx, what, a.Job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() {
-			return nil, nil, ErrUnknownJob
+			return nil, nil, s.unknownJob(a.Job)
 		}
 		if before, follows := st.before(); follows && !a.From.IsZero() {
 			return nil, nil, fmt.Errorf("it runs after %.80q and has no ticks of its own: backfill that job", before)
@@ -191,7 +191,7 @@ func (s *Scheduler) Cancel(ctx context.Context, job, why string) error {
 	value := encode(cancelling{Version: valueVersion, By: s.claims.Owner(), Note: limitText(why), At: s.now()})
 	return s.operate(ctx, "cancel", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.specRev == 0 {
-			return nil, nil, ErrUnknownJob
+			return nil, nil, s.unknownJob(job)
 		}
 		// No condition depends on the state of the job, so a busy job cannot delay this.
 		return nil, []clientv3.Op{
@@ -227,7 +227,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 				return nil, nil, errors.New("the job is defined; remove its definition first")
 			}
 			if st.specRev == 0 && st.highRev == 0 && len(st.running)+len(st.waiting)+st.requests == 0 {
-				return nil, nil, ErrUnknownJob
+				return nil, nil, s.unknownJob(job)
 			}
 			k := s.keys
 			cmps = append(cmps, s.definedAs(job, st.definitionRev))
@@ -281,6 +281,15 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 func (s *Scheduler) operate(ctx context.Context, what, job string, change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error)) error {
 	_, err := s.operateAt(ctx, what, job, change)
 	return err
+}
+
+// unknownJob returns the error for a job without a state in etcd. A job that this process
+// has may only lack an owner so far.
+func (s *Scheduler) unknownJob(job string) error {
+	if _, ok := s.job(job); ok && !s.Passthrough() {
+		return fmt.Errorf("%w in group %q so far: this process has it, but no owner of the group has registered it; call Run", ErrUnknownJob, s.cfg.Group)
+	}
+	return fmt.Errorf("%w in group %q", ErrUnknownJob, s.cfg.Group)
 }
 
 // operateAt is operate. It returns the revision of the change.

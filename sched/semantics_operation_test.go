@@ -53,6 +53,20 @@ func TestSemantic23PauseResume(t *testing.T) {
 			}
 		}
 		wantIs(t, f.console().Pause(t.Context(), "b", ""), sched.ErrUnknownJob)
+
+		// A job that this process has, and that no owner has registered, is another case.
+		s := f.console()
+		says := func(want string) {
+			t.Helper()
+			_, err := s.RunNow(t.Context(), "b")
+			wantIs(t, err, sched.ErrUnknownJob)
+			if !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%q, want %q", err, want)
+			}
+		}
+		says(`sched: run job "b": no such job in group "default"`)
+		noErr(t, s.Add(sched.Job{Name: "b", Schedule: minutely, Handler: func(context.Context, sched.Tick) error { return nil }}))
+		says(`sched: run job "b": no such job in group "default" so far: this process has it, but no owner`)
 	})
 	t.Run("on failure", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {

@@ -73,7 +73,7 @@ func (s *Scheduler) SkipTick(ctx context.Context, job string, nominal time.Time,
 	value := skipping{Version: valueVersion, Job: job, Nominal: nominal.UTC().Round(0), By: s.claims.Owner(), Note: limitText(why), At: s.now()}
 	return s.operate(ctx, "skip a tick of", job, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
 		if st.removed() || st.highRev == 0 {
-			return nil, nil, ErrUnknownJob
+			return nil, nil, s.unknownJob(job)
 		}
 		is := s.definedAs(job, st.definitionRev)
 		id := nominalID(nominal)
@@ -114,7 +114,7 @@ func (s *Scheduler) UnskipTick(ctx context.Context, job string, nominal time.Tim
 		is, skipped := st.skipOf(nominal)
 		switch {
 		case st.specRev == 0:
-			return nil, nil, ErrUnknownJob
+			return nil, nil, s.unknownJob(job)
 		case !nominal.After(st.high):
 			return nil, nil, fmt.Errorf("%w: all ticks until %s are", ErrDecided, stamp(st.high))
 		case !skipped && st.skipsErr != nil:

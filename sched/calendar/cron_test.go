@@ -115,6 +115,7 @@ func TestCronRefuses(t *testing.T) {
 	f("  ", "", 3, "the expression has no fields")
 	f("TZ=UTC", "", 7, "the expression has no fields")
 	f("* * * *", "", 1, "4 fields; want five")
+	f("hourly", "", 1, "1 field; want five")
 	f(" 0 0 0 1 1 * 2026 1", "", 2, "8 fields; want five")
 	f("0 0 0 1 1 * 1969", "year", 13, `"1969" is not allowed; want 1970-2199`)
 	f("0 0 0 1 1 * 2026,2200", "year", 18, `"2200" is not allowed`)

@@ -155,7 +155,11 @@ func (p *parser) fields(words []word) (Schedule, error) {
 			return nil, err
 		}
 	default:
-		return nil, p.fail("", words[0].at, "%d fields; %s", len(words), wantFields)
+		noun := "fields"
+		if len(words) == 1 {
+			noun = "field"
+		}
+		return nil, p.fail("", words[0].at, "%d %s; %s", len(words), noun, wantFields)
 	}
 	for i, of := range []struct {
 		kind
