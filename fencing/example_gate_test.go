@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"sync"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -13,12 +14,15 @@ import (
 // database in the transaction of the write. fencetest.TestGate tests such a gate.
 func ExampleGate() {
 	var store store
-	fmt.Println(store.put(fencing.Token{Key: "account/7", Fence: 12}, "100 EUR"))
+	if err := store.put(fencing.Token{Key: "account/7", Fence: 12}, "100 EUR"); err != nil {
+		log.Fatal(err)
+	}
 	err := store.put(fencing.Token{Key: "account/7", Fence: 11}, "90 EUR") // a former owner, too late
-	fmt.Println(errors.Is(err, fencing.ErrStale), store.value)
+	fmt.Println("refused:", errors.Is(err, fencing.ErrStale))
+	fmt.Println("stored:", store.value)
 	// Output:
-	// <nil>
-	// true 100 EUR
+	// refused: true
+	// stored: 100 EUR
 }
 
 // A store is a value, and a gate that must not forget the greatest fence.

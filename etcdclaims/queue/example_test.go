@@ -101,6 +101,52 @@ func ExampleOpen() {
 	// higher first: true most taken: 2
 }
 
+// A parent item enqueues its children in the transaction that completes it: either both
+// happen or neither. With ids of their own the children are enqueued once, even if another
+// attempt of the parent enqueues them again.
+func ExampleQueue_Op() {
+	ctx := context.Background()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-op/", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(ctx)
+	q, err := queue.New(claims, queue.Config{Name: "albums"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(ctx)
+
+	if _, err := q.Enqueue(ctx, queue.NewItem(nil, queue.ID("album-7"), queue.Topic("album"))); err != nil {
+		log.Fatal(err)
+	}
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	err = q.Work(work, queue.WorkerConfig{Handlers: map[string]queue.Handler{
+		"album": func(ctx context.Context, l *queue.Lease) error {
+			child, err := q.Op(queue.NewItem([]byte("cover.png"), queue.ID(l.ID()+"/cover"), queue.Topic("image")))
+			if err != nil {
+				return err
+			}
+			return l.Complete(ctx, child, clientv3.OpPut("/albums/"+l.ID(), "split"))
+		},
+		"image": func(_ context.Context, l *queue.Lease) error {
+			fmt.Println(l.ID(), string(l.Payload()))
+			stop()
+			return nil
+		},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: album-7/cover cover.png
+}
+
 // A worker handles items by topic until its context ends.
 func ExampleQueue_Work() {
 	ctx, stop := context.WithCancel(context.Background())

@@ -62,7 +62,7 @@ type found struct {
 }
 
 // Look returns an item with its payload: an item of the queue, a dead letter, or one that
-// was completed and is remembered. It changes nothing.
+// was completed and is remembered, whose payload is gone. It changes nothing.
 //
 // Errors: ErrNotFound if the item is neither in the queue nor remembered, and those of
 // reading from etcd.

@@ -31,7 +31,11 @@ func (e *Examination) queues(ctx context.Context) {
 		}
 		if stats.Dead > 0 {
 			well = false
-			e.Add(Warning, "queues", fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", e.Commands.Claimctl, Arguments(name)), "%q has %s", name, count(int(stats.Dead), "dead item", "dead items"))
+			remedy := fmt.Sprintf("%[1]s queue dead ls%[2]s, mend the cause, %[1]s queue dead redrive%[2]s ID", e.Commands.Claimctl, Arguments(name))
+			if stats.Dead > 1 {
+				remedy += fmt.Sprintf(", or %s queue dead redrive-all%s", e.Commands.Claimctl, Arguments(name))
+			}
+			e.Add(Warning, "queues", remedy, "%q has %s", name, count(int(stats.Dead), "dead item", "dead items"))
 		}
 		if !stats.Paused.At.IsZero() {
 			well = false
