@@ -167,7 +167,7 @@ func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error,
 		}
 		return verdict{again: true, share: &learnt}
 	case t != nil:
-		return verdict{err: &HeldError{Info: t.info()}}
+		return verdict{err: c.held(t.info())}
 	case errors.Is(err, ErrHeld):
 		return verdict{err: err}
 	case again && err == nil && w != nil:

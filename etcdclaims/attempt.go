@@ -214,7 +214,7 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 		return rev, nil
 	}
 	if a.supersedes != nil && !a.supersedes.judgeEpoch(v.epoch) && v.own != nil {
-		return 0, &HeldError{Info: c.info(a.key, v.own, nil, v.waiting)}
+		return 0, c.held(c.info(a.key, v.own, nil, v.waiting))
 	}
 	return 0, a.verdict(v)
 }

@@ -377,7 +377,7 @@ func (c *Client) verdictAll(ctx context.Context, keys []string, o *acquireOption
 		}
 	}
 	if len(o.cmps) > 0 {
-		return fmt.Errorf("%w: acquiring %d keys", ErrRefused, len(keys))
+		return ErrRefused
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error
 	}
 	if t := c.keys.term(key); w.opts.supersede && t != nil && t.id == w.prev.Claim {
 		if w.prev.AtMostOnce {
-			return &HeldError{Info: t.info()}
+			return c.held(t.info())
 		}
 		return nil
 	}

@@ -273,15 +273,15 @@ func (cl *Claim) Held() []clientv3.Cmp {
 // deadline bound the call.
 func (cl *Claim) Note(ctx context.Context, b []byte) error {
 	if err := checkNote(b); err != nil {
-		return err
+		return callError("note", cl.key, err)
 	}
 	if _, err := cl.checkSure(); err != nil {
-		return err
+		return cl.afterRelease("note", err)
 	}
 	if cl.t == nil {
 		return nil
 	}
-	return cl.t.setNote(ctx, b)
+	return cl.afterRelease("note", cl.t.setNote(ctx, b))
 }
 
 func checkNote(note []byte) error {
@@ -375,7 +375,7 @@ func (t *term) lost() error {
 // deadline has moved.
 func (cl *Claim) Renew(ctx context.Context) error {
 	if err := cl.Err(); err != nil {
-		return err
+		return cl.afterRelease("renew", err)
 	}
 	if cl.t == nil {
 		return nil
@@ -384,7 +384,7 @@ func (cl *Claim) Renew(ctx context.Context) error {
 	defer cancel()
 	err := cl.t.s.renewVerified(ctx)
 	if ended := cl.Err(); ended != nil {
-		return ended
+		return cl.afterRelease("renew", ended)
 	}
 	if err != nil {
 		return callError("renew", cl.key, err)

@@ -52,10 +52,20 @@
 //   - A page for the person on call: package etcdclaims/webui. Metrics and traces:
 //     package etcdclaims/telemetry.
 //
+// # Keys
+//
+// A key is text of 1 to 1,024 bytes, such as "invoice/42". All clients with the same [Config.Prefix]
+// share one space of keys, whatever they use the keys for. So two features that choose
+// the same key exclude each other: begin keys with the name of the feature. Packages
+// sched, queue and group claim keys that begin with sched/, queue/ and group/. Choose
+// other keys.
+//
 // # Concurrency
 //
 // All methods of all types are safe for concurrent use. Two goroutines of one
 // client exclude each other on a key, as two processes do. [Reentrant] lifts that.
+// Without it, a function that runs under a claim and waits for the same key waits for
+// itself, until its context ends.
 //
 // # What is not guaranteed
 //

@@ -96,6 +96,15 @@ func callError(call, key string, err error) error {
 	return &calledError{call: call, key: key, err: err}
 }
 
+// afterRelease names the call and the key if the error is ErrReleased. A LostError names the
+// key itself.
+func (cl *Claim) afterRelease(call string, err error) error {
+	if err == ErrReleased { //nolint:errorlint // a wrapped one has its call
+		return callError(call, cl.key, err)
+	}
+	return err
+}
+
 func (e *calledError) Error() string {
 	if e.key == "" {
 		return e.call + ": " + errtext.Bare(e.err)
@@ -121,96 +130,6 @@ type twoErrors struct{ a, b error }
 
 func (e *twoErrors) Error() string   { return errtext.OneLine(e.a.Error()) + "; " + errtext.Bare(e.b) }
 func (e *twoErrors) Unwrap() []error { return []error{e.a, e.b} }
-
-// HeldError describes the holder of a key. It matches ErrHeld.
-type HeldError struct {
-	// Info describes the holder, as far as the claim's key shows. Info.Held is
-	// false if the key is free but other callers wait in line for it; then
-	// Waiting is set. If the key is held, Note and Waiting may be missing. Use
-	// Lookup for them.
-	Info Info
-}
-
-func (e *HeldError) Error() string {
-	return "acquire " + strconv.Quote(e.Info.Key) + ": " + e.Info.standing()
-}
-
-// heldFor is a HeldError within the error of a call that does not acquire.
-type heldFor struct{ *HeldError }
-
-func (e heldFor) Error() string { return e.Info.standing() }
-
-func (e heldFor) Unwrap() error { return e.HeldError }
-
-// standing returns a description of the holder, for errors.
-func (i Info) standing() string {
-	if !i.Held {
-		return "free but others wait in line for it: use Acquire to join them, or Barge"
-	}
-	if i.Kind == kindSlots {
-		return fmt.Sprintf("divided into %d slots: use Slots(%d)", i.Slots, i.Slots)
-	}
-	if i.Kind == kindShared {
-		by := "other callers"
-		if i.Shared > 0 {
-			by = fmt.Sprintf("%d callers", i.Shared)
-		}
-		return fmt.Sprintf("shared by %s (fence %d)", by, i.Fence)
-	}
-	s := "held by " + i.Owner
-	if i.Slots > 0 {
-		s = fmt.Sprintf("held in all %d slots, the first of them by %s", i.Slots, i.Owner)
-	}
-	if i.Kind == kindZombie || i.Kind == kindResting {
-		s += " (" + i.Kind + ")"
-	}
-	if !i.Since.IsZero() {
-		s += " since " + i.Since.Format(time.RFC3339)
-	}
-	if !i.Expires.IsZero() {
-		s += ", until " + i.Expires.Format(time.RFC3339) + " unless renewed"
-	}
-	return s + fmt.Sprintf(" (fence %d)", i.Fence)
-}
-
-// Is matches ErrHeld.
-func (e *HeldError) Is(target error) bool { return errors.Is(ErrHeld, target) }
-
-// Holder returns the label and the fence of the holder, and when its term
-// began. All are zero if the key is free but other callers wait in line. Code
-// that does not import this package can call it by an interface.
-func (e *HeldError) Holder() (owner string, fence int64, since time.Time) {
-	return e.Info.Owner, e.Info.Fence, e.Info.Since
-}
-
-// WaitError is returned when the context of Acquire or Begin ends while the
-// caller waits in line. errors.Is finds the context's cause in it. It does not
-// match ErrHeld.
-type WaitError struct {
-	Key string
-	// Info is the last known holder of the key, which may have changed since.
-	// Info.Held is false if no holder was seen: other callers are first in
-	// line, or etcd has not answered.
-	Info Info
-	// Err is the cause of the context's end.
-	Err error
-}
-
-func (e *WaitError) Error() string {
-	s := "acquire " + strconv.Quote(e.Key) + ": "
-	if e.Info.Held {
-		return s + e.Info.standing() + ": " + errtext.Bare(e.Err)
-	}
-	return s + "others are before it in line: " + errtext.Bare(e.Err)
-}
-
-// Unwrap returns Err.
-func (e *WaitError) Unwrap() error { return e.Err }
-
-// Holder returns the last known holder of the key; see HeldError.Holder.
-func (e *WaitError) Holder() (owner string, fence int64, since time.Time) {
-	return e.Info.Owner, e.Info.Fence, e.Info.Since
-}
 
 // Reason is why a claim was lost.
 type Reason int

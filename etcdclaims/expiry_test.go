@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Whoever finds a key held is told until when at the latest, should its holder be
@@ -122,7 +123,7 @@ func TestWaitErrors(t *testing.T) {
 		defer cancel()
 		_, err = c.Acquire(short, "own")
 		wantIs(t, err, context.DeadlineExceeded)
-		oneLine(t, err, `acquire "own": held by here since `)
+		oneLine(t, err, `acquire "own": held by here (this client) since `)
 
 		// While etcd does not answer.
 		fresh, cut := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -173,4 +174,59 @@ func TestErrorTexts(t *testing.T) {
 			t.Errorf("%q, want %q", err, want)
 		}
 	}
+}
+
+// An error of a claim that was released, and one for a key that the client itself holds,
+// name the call and the key.
+func TestErrorTextsOfCalls(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, _ := w.client(etcdclaims.Config{Owner: "api-7"})
+		other, _ := w.client(etcdclaims.Config{Owner: "api-8"})
+		ctx := t.Context()
+		says := func(err, is error, want string) {
+			t.Helper()
+			wantIs(t, err, is)
+			if !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%q, want %q", err, want)
+			}
+		}
+		cl, err := c.TryAcquire(ctx, "x")
+		noErr(t, err)
+		_, err = c.TryAcquire(ctx, "x")
+		says(err, etcdclaims.ErrHeld, `acquire "x": held by api-7 (this client) since `)
+		_, err = other.TryAcquire(ctx, "x")
+		says(err, etcdclaims.ErrHeld, `acquire "x": held by api-7 since `)
+		brief, cancel := context.WithTimeout(ctx, sec)
+		defer cancel()
+		_, err = c.Acquire(brief, "x")
+		says(err, context.DeadlineExceeded, `acquire "x": held by api-7 (this client) since `)
+		noErr(t, cl.Release(ctx))
+
+		_, err = cl.Txn(ctx).Commit()
+		says(err, etcdclaims.ErrReleased, `commit under the claim on "x": claim was released`)
+		says(cl.Note(ctx, nil), etcdclaims.ErrReleased, `note "x": claim was released`)
+		says(cl.Renew(ctx), etcdclaims.ErrReleased, `renew "x": claim was released`)
+		says(cl.Run(ctx, func(context.Context) error { return nil }), etcdclaims.ErrReleased, `run "x": claim was released`)
+		says(cl.Note(ctx, make([]byte, etcdclaims.MaxNoteBytes+1)), etcdclaims.ErrTooLarge, `note "x": `)
+
+		work, err := c.TryBegin(ctx, "y")
+		noErr(t, err)
+		says(other.Forget(ctx, "y"), etcdclaims.ErrHeld, `forget "y": held by api-7 since `)
+		_, err = c.Retry(ctx, "y")
+		says(err, etcdclaims.ErrHeld, `retry "y": held by api-7 (this client) since `)
+		if held := new(etcdclaims.HeldError); !errors.As(err, &held) || held.Info.Owner != "api-7" {
+			t.Errorf("%v is no *HeldError", err)
+		}
+		noErr(t, work.Complete(ctx))
+		says(work.Complete(ctx), etcdclaims.ErrReleased, `end work "y": claim was released`)
+		_, err = work.Fail(ctx, errors.New("no"))
+		says(err, etcdclaims.ErrReleased, `end work "y": claim was released`)
+
+		never := etcdclaims.If(clientv3.Compare(clientv3.Version("z"), "=", 1))
+		_, err = c.TryAcquire(ctx, "z", never)
+		says(err, etcdclaims.ErrRefused, `acquire "z": a given condition does not hold`)
+		_, err = c.TryAcquireAll(ctx, []string{"z", "zz"}, never)
+		says(err, etcdclaims.ErrRefused, `acquire "z": a given condition does not hold`)
+	})
 }

@@ -2,7 +2,6 @@ package etcdclaims
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -169,7 +168,7 @@ func (a *attempt) recordRefused(ctx context.Context, v snapshot) (rev int64, err
 	case v.waiting > 0 && !a.opts.barge:
 		return 0, &HeldError{Info: Info{Key: a.asked(), Slots: a.numberOfSlots(), Waiting: v.waiting}}
 	case len(a.opts.cmps) > 0 && v.refused:
-		return 0, fmt.Errorf("%w: acquiring %q", ErrRefused, a.asked())
+		return 0, ErrRefused
 	}
 	return 0, nil
 }

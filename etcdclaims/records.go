@@ -301,11 +301,11 @@ func (c *Client) intervene(ctx context.Context, key, call string,
 		case err == nil:
 			err = errors.New("the record keeps changing")
 			if holder := firstKV(resp, 0); holder != nil {
-				held := c.heldBy(ctx, holder, c.info(key, holder, nil, 0))
+				held := notAcquiring(c.heldBy(ctx, holder, c.info(key, holder, nil, 0)))
 				switch {
 				case held == nil:
 				case sent == 0:
-					return held
+					return callError(call, key, held)
 				default:
 					return fail(held) // the request that was sent may arrive when the key is free
 				}

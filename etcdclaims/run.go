@@ -129,7 +129,7 @@ func (cl *Claim) run(ctx context.Context, fn func(context.Context) error, end fu
 		}
 	}()
 	if err := cl.Check(); err != nil {
-		return err
+		return cl.afterRelease("run", err)
 	}
 	if ctx.Err() != nil {
 		return wire.ContextError(ctx)

@@ -221,7 +221,7 @@ func (t *term) clearLeft(resp *clientv3.TxnResponse) {
 // try again makes sense.
 func (c *Client) heldBy(ctx context.Context, own *mvccpb.KeyValue, i Info) error {
 	if !isShared(own) {
-		return &HeldError{Info: i}
+		return c.held(i)
 	}
 	n, err := c.clearShared(ctx, i.Key, own)
 	switch {
@@ -231,7 +231,7 @@ func (c *Client) heldBy(ctx context.Context, own *mvccpb.KeyValue, i Info) error
 		return nil
 	}
 	i.Shared = n
-	return &HeldError{Info: i}
+	return c.held(i)
 }
 
 // advanceInTurn sends an advance.

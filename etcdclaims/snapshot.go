@@ -80,7 +80,7 @@ func (a *attempt) verdict(v snapshot) error {
 		if a.supersedes != nil {
 			return nil // the own term has ended meanwhile; see again who holds it
 		}
-		return &HeldError{Info: c.info(a.key, v.own, nil, v.waiting)}
+		return c.held(c.info(a.key, v.own, nil, v.waiting))
 	}
 	if a.work != nil && a.work.changed(v.work) {
 		return nil
@@ -89,7 +89,7 @@ func (a *attempt) verdict(v snapshot) error {
 		return &HeldError{Info: Info{Key: a.key, Waiting: v.waiting}}
 	}
 	if len(a.opts.cmps) > 0 {
-		return fmt.Errorf("%w: acquiring %q", ErrRefused, a.key)
+		return ErrRefused
 	}
 	return nil // what stood in the way is gone already
 }

@@ -33,7 +33,7 @@ func (cl *Claim) Txn(ctx context.Context) clientv3.Txn {
 // checkTxn refuses a transaction that cannot be sent.
 func (cl *Claim) checkTxn(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error {
 	if _, err := cl.checkSure(); err != nil {
-		return err
+		return cl.afterRelease("commit under the claim on", err)
 	}
 	if cl.t == nil {
 		return fmt.Errorf("%w: a transaction for %q", ErrPassthrough, cl.key)
@@ -46,7 +46,7 @@ func (cl *Claim) checkTxn(cmps []clientv3.Cmp, lists ...[]clientv3.Op) error {
 
 func (cl *Claim) commit(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnResponse, error) {
 	if _, err := cl.checkSure(); err != nil { // it may have waited since it was checked
-		return nil, err
+		return nil, cl.afterRelease("commit under the claim on", err)
 	}
 	ctx, cancel := cl.t.s.within(ctx)
 	defer cancel()

@@ -299,7 +299,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 	if _, wall := c.clock.Now().Since(g.t0); wall > g.renew+2*g.attempt {
 		cause = fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), cause)
 	}
-	return &WaitError{Key: key, Info: holder, Err: cause}
+	return &WaitError{Key: key, Info: holder, Err: cause, own: c.isOwn(holder)}
 }
 
 // inLine waits until the attempt gets the key.

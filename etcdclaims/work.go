@@ -134,7 +134,7 @@ func (w *Work) Release(ctx context.Context) error {
 func (w *Work) end(ctx context.Context, r Record, ops []clientv3.Op) (Record, error) {
 	r, e, err := w.tryEnd(ctx, r, ops)
 	e.over(err)
-	return r, err
+	return r, w.afterRelease("end work", err)
 }
 
 // endForGood is end for work whose handler has returned. No caller could end it after a

@@ -1,0 +1,124 @@
+package etcdclaims
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/errtext"
+)
+
+// HeldError describes the holder of a key. It matches ErrHeld.
+type HeldError struct {
+	// Info describes the holder, as far as the claim's key shows. Info.Held is
+	// false if the key is free but other callers wait in line for it; then
+	// Waiting is set. If the key is held, Note and Waiting may be missing. Use
+	// Lookup for them.
+	Info Info
+
+	own bool // the holder is the client that returned the error
+}
+
+// held returns the error for a key that has the holder, or the line, of i.
+func (c *Client) held(i Info) *HeldError { return &HeldError{Info: i, own: c.isOwn(i)} }
+
+// isOwn reports whether the holder is this client.
+func (c *Client) isOwn(i Info) bool { return i.Instance != "" && i.Instance == c.Instance() }
+
+func (e *HeldError) Error() string {
+	return "acquire " + strconv.Quote(e.Info.Key) + ": " + e.Info.standing(e.own)
+}
+
+// heldFor is a HeldError within the error of a call that does not acquire.
+type heldFor struct{ *HeldError }
+
+func (e heldFor) Error() string { return e.Info.standing(e.own) }
+
+func (e heldFor) Unwrap() error { return e.HeldError }
+
+// notAcquiring returns the error as that of a call that does not acquire, which adds its
+// own name.
+func notAcquiring(err error) error {
+	if e, ok := err.(*HeldError); ok { //nolint:errorlint // a wrapped one has its call
+		return heldFor{e}
+	}
+	return err
+}
+
+// standing returns a description of the holder, for errors of a client that is the holder
+// itself or not: a caller that waits for its own claim would wait for ever.
+func (i Info) standing(own bool) string {
+	if !i.Held {
+		return "free but others wait in line for it: use Acquire to join them, or Barge"
+	}
+	if i.Kind == kindSlots {
+		return fmt.Sprintf("divided into %d slots: use Slots(%d)", i.Slots, i.Slots)
+	}
+	if i.Kind == kindShared {
+		by := "other callers"
+		if i.Shared > 0 {
+			by = fmt.Sprintf("%d callers", i.Shared)
+		}
+		return fmt.Sprintf("shared by %s (fence %d)", by, i.Fence)
+	}
+	s := "held by "
+	if i.Slots > 0 {
+		s = fmt.Sprintf("held in all %d slots, the first of them by ", i.Slots)
+	}
+	s += i.Owner
+	if own {
+		s += " (this client)"
+	}
+	if i.Kind == kindZombie || i.Kind == kindResting {
+		s += " (" + i.Kind + ")"
+	}
+	if !i.Since.IsZero() {
+		s += " since " + i.Since.Format(time.RFC3339)
+	}
+	if !i.Expires.IsZero() {
+		s += ", until " + i.Expires.Format(time.RFC3339) + " unless renewed"
+	}
+	return s + fmt.Sprintf(" (fence %d)", i.Fence)
+}
+
+// Is matches ErrHeld.
+func (e *HeldError) Is(target error) bool { return errors.Is(ErrHeld, target) }
+
+// Holder returns the label and the fence of the holder, and when its term
+// began. All are zero if the key is free but other callers wait in line. Code
+// that does not import this package can call it by an interface.
+func (e *HeldError) Holder() (owner string, fence int64, since time.Time) {
+	return e.Info.Owner, e.Info.Fence, e.Info.Since
+}
+
+// WaitError is returned when the context of Acquire or Begin ends while the
+// caller waits in line. errors.Is finds the context's cause in it. It does not
+// match ErrHeld.
+type WaitError struct {
+	Key string
+	// Info is the last known holder of the key, which may have changed since.
+	// Info.Held is false if no holder was seen: other callers are first in
+	// line, or etcd has not answered.
+	Info Info
+	// Err is the cause of the context's end.
+	Err error
+
+	own bool // the holder is the client that returned the error
+}
+
+func (e *WaitError) Error() string {
+	s := "acquire " + strconv.Quote(e.Key) + ": "
+	if e.Info.Held {
+		return s + e.Info.standing(e.own) + ": " + errtext.Bare(e.Err)
+	}
+	return s + "others are before it in line: " + errtext.Bare(e.Err)
+}
+
+// Unwrap returns Err.
+func (e *WaitError) Unwrap() error { return e.Err }
+
+// Holder returns the last known holder of the key; see HeldError.Holder.
+func (e *WaitError) Holder() (owner string, fence int64, since time.Time) {
+	return e.Info.Owner, e.Info.Fence, e.Info.Since
+}
