@@ -217,6 +217,7 @@ func TestUsage(t *testing.T) {
 	w := newWorld(t)
 	w.fails(exitUsage, `unknown command "sl" for "claimctl"; the nearest is "claimctl ls"`, "sl")
 	w.fails(exitUsage, "unknown flag", "ls", "--nope")
+	w.fails(exitUsage, `queue ls: lists queues; the items of "mail" are listed by queue waiting, `, "queue", "ls", "mail")
 	w.fails(exitUsage, "doctor: got 1 argument; usage: claimctl doctor", "doctor", "a")
 	w.fails(exitUsage, "run: --ttl -1s is not above 0", "run", "--ttl", "-1s", "k", "--", "true")
 	w.fails(exitUsage, "ls: got 2 arguments; usage: claimctl ls [PREFIX]", "ls", "a", "b")

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/sched"
 )
 
 var (
@@ -71,6 +73,32 @@ func TestExplainText(t *testing.T) {
 	out.WriteString("\n")
 	explanation{claimView: viewClaim(etcdclaims.Info{Key: "free"})}.text(&out, noon, "claimctl")
 	golden(t, "explain", out.String())
+}
+
+// A table of jobs leaves out what each cron schedule has, and shows the same schedule.
+func TestJobSchedule(t *testing.T) {
+	t.Parallel()
+	for expr, want := range map[string]string{
+		"TZ=Europe/Berlin 30 2 * * *":           "TZ=Europe/Berlin 30 2 * * *",
+		"TZ=Europe/Berlin GAP=skip 30 2 * * *":  "TZ=Europe/Berlin GAP=skip 30 2 * * *",
+		"TZ=Europe/Berlin FOLD=both 30 2 * * *": "TZ=Europe/Berlin FOLD=both 30 2 * * *",
+		"*/5 * * * *":                           "TZ=UTC */5 * * * *",
+		"0 */5 * * * *":                         "TZ=UTC */5 * * * *",
+		"*/5 * * * * *":                         "TZ=UTC */5 * * * * *",
+		"0 0 0 1 1 * 2030-2040":                 "TZ=UTC 0 0 0 1 1 * 2030-2040",
+		"@every 10m0s":                          "@every 10m0s",
+	} {
+		text := fmt.Sprint(sched.Must(sched.Cron(expr)))
+		if got := (jobView{Schedule: text}).cells()[1]; got != want {
+			t.Errorf("%q of %q is shown as %q, want %q", expr, text, got, want)
+		} else if again := fmt.Sprint(sched.Must(sched.Cron(got))); again != text {
+			t.Errorf("%q is shown as %q, which is %q", text, got, again)
+		}
+	}
+	const calendar = " EXCEPT dates(UTC: 12-25) ONLY x=y 1 2"
+	if got := shortSchedule("TZ=UTC GAP=fire FOLD=first 0 30 2 * * *" + calendar); got != "TZ=UTC 30 2 * * *"+calendar {
+		t.Error(got)
+	}
 }
 
 // Commands to be copied name the system that was looked at, and no password.

@@ -79,9 +79,10 @@ func (a *app) queueCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "queue", GroupID: groupRepair, Short: "Show and repair queues and dead letters"}
 	var idle bool
 	list := &cobra.Command{
-		Use: "ls", Args: cobra.NoArgs, Short: "List the queues that have work, or had until a minute ago",
+		Use: "ls", Args: noQueue, Short: "List the queues that have work, or had until a minute ago",
 		Long: `List the queues that have items which wait or are taken, or had some until a minute
-ago. A queue that has only dead letters is not among them: see --all, and stats.`,
+ago. A queue that has only dead letters is not among them: see --all, and stats. The
+items of one queue are listed by waiting, taken and dead ls.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
 				names := queue.Active(ctx, claims)
@@ -132,6 +133,14 @@ ago. A queue that has only dead letters is not among them: see --all, and stats.
 	})
 	cmd.AddCommand(list, a.queueStatsCommand(), show, waiting, taken, pause, resume, cancel, a.deadCommand(verb))
 	return cmd
+}
+
+// noQueue refuses the name of a queue, whose items are listed by other commands.
+func noQueue(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("queue ls: lists queues; the items of %q are listed by queue waiting, queue taken and queue dead ls", args[0])
 }
 
 // allQueues returns the names of all queues. One into which only Queue.Op has enqueued is

@@ -48,6 +48,34 @@ func (v jobView) name() string { return v.Job }
 
 var jobHeader = []string{"JOB", "SCHEDULE", "NEXT", "RUNNING", "WAITING", "LAST", "PAUSED", "KIND", "PROBLEM"}
 
+// shortSchedule leaves out what the text of each cron schedule has: the default policies for
+// clock changes, and second 0. What remains is the same schedule.
+func shortSchedule(text string) string {
+	if !strings.HasPrefix(text, "TZ=") {
+		return text
+	}
+	calendars := len(text)
+	for _, word := range []string{" EXCEPT ", " ONLY "} {
+		if i := strings.Index(text, word); i >= 0 {
+			calendars = min(calendars, i)
+		}
+	}
+	var options, fields []string
+	for _, word := range strings.Fields(text[:calendars]) {
+		switch {
+		case word == "GAP=fire" || word == "FOLD=first":
+		case strings.Contains(word, "="):
+			options = append(options, word)
+		default:
+			fields = append(fields, word)
+		}
+	}
+	if len(fields) == 6 && fields[0] == "0" {
+		fields = fields[1:]
+	}
+	return strings.Join(append(options, fields...), " ") + text[calendars:]
+}
+
 func (v jobView) cells() []string {
 	last := ""
 	if v.Last != nil {
@@ -61,7 +89,7 @@ func (v jobView) cells() []string {
 	if v.Requests > 0 {
 		waiting = fmt.Sprintf("%d, %d requested", v.Waiting, v.Requests)
 	}
-	return []string{v.Job, v.Schedule, next, number(v.Running), waiting, last, v.Paused, v.Kind, shorten(v.Problem)}
+	return []string{v.Job, shortSchedule(v.Schedule), next, number(v.Running), waiting, last, v.Paused, v.Kind, shorten(v.Problem)}
 }
 
 // entryView is the record of one tick.
