@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -71,11 +72,11 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.skipsOf(job), clientv3.WithPrefix()),
 			clientv3.OpGet(k.definition(job)), clientv3.OpGet(k.asksOf(job), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.KV().Txn(ctx).Then(ops...).Commit()
+	resp, err := s.claims.KV().Txn(limited).Then(ops...).Commit()
 	if err != nil {
-		return nil, err
+		return nil, wire.Unanswered(ctx, err)
 	}
 	var all []*jobSnapshot
 	for replies := range slices.Chunk(resp.Responses, len(ops)/len(jobs)) {

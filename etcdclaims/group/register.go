@@ -32,7 +32,7 @@ func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els 
 		attempt, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 		defer cancel()
 		resp, err = kv.Txn(attempt).If(cmps...).Then(then...).Else(els...).Commit()
-		return err
+		return wire.Unanswered(ctx, err)
 	})
 	return resp, permission(err)
 }
@@ -60,11 +60,12 @@ func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 // register puts the member's entry on the lease of a new claim, and takes the name over
 // from another process unless the member joins again. A member that was away is back.
 func (m *Member) register(ctx context.Context, again bool) error {
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, 3*readTimeout)
 	defer cancel()
 	rev, err := m.ensureSpec(ctx)
 	if err != nil {
-		return err
+		return wire.Unanswered(caller, err)
 	}
 	claim, err := m.claims.TryAcquire(ctx, m.keys.claimOf(m.claims.Instance()), etcdclaims.TTL(m.cfg.TTL))
 	if errors.Is(err, etcdclaims.ErrHeld) && !again {

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -105,9 +106,10 @@ func (v *View) Close() {
 
 // read carries out operations that change nothing.
 func read(ctx context.Context, kv clientv3.KV, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
+	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 	defer cancel()
-	return kv.Txn(ctx).Then(ops...).Commit()
+	resp, err := kv.Txn(limited).Then(ops...).Commit()
+	return resp, wire.Unanswered(ctx, err)
 }
 
 // change notes that the view has changed. The mutex is held.

@@ -136,16 +136,18 @@ const patience = 2 * requestTimeout
 
 // read carries out operations that change nothing.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	return q.claims.KV().Txn(ctx).Then(ops...).Commit()
+	resp, err := q.claims.KV().Txn(limited).Then(ops...).Commit()
+	return resp, wire.Unanswered(ctx, err)
 }
 
 // get reads a range of keys.
 func get(ctx context.Context, claims *etcdclaims.Client, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	return claims.KV().Get(ctx, key, opts...)
+	resp, err := claims.KV().Get(limited, key, opts...)
+	return resp, wire.Unanswered(ctx, err)
 }
 
 // ensureSpec makes sure once that the queue has the order and bounds of the Config.
@@ -155,13 +157,13 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 	}
 	want := spec{Version: valueVersion, Name: q.cfg.Name, HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting}
 	key := q.keys.spec()
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	// It can be sent twice and can come late: it only ever puts absent keys.
-	resp, err := q.claims.KV().Txn(ctx).If(absent(key)).
+	// It can be sent twice and can come late: it only ever makes what is absent.
+	resp, err := q.claims.KV().Txn(limited).If(absent(key)).
 		Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
-		return err
+		return wire.Unanswered(ctx, err)
 	}
 	if !resp.Succeeded {
 		have, err := decode[spec]([]byte(key), resp.Responses[0].GetResponseRange().Kvs[0].Value)

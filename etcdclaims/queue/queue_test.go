@@ -74,6 +74,30 @@ func TestErrorTexts(t *testing.T) {
 	})
 }
 
+// While etcd does not answer, an error says so: the caller's context has not ended.
+func TestErrorWithoutAnswer(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		w.ok(w.Context().Err())
+		host.Cut()
+		_, enqueued := q.Enqueue(w.Context(), queue.NewItem(nil))
+		_, claimed := q.TryClaim(w.Context(), 1)
+		_, counted := q.Stats(w.Context())
+		for _, err := range []error{enqueued, claimed, counted} {
+			w.wantErr(err, context.DeadlineExceeded)
+			if !strings.Contains(err.Error(), `queue "q": etcd does not answer: context deadline exceeded`) {
+				t.Error(err)
+			}
+		}
+		short, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		if _, err := q.Stats(short); err == nil || strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("the caller's own time was over: %v", err)
+		}
+		host.Heal()
+	})
+}
+
 func TestEmptyAndTaken(t *testing.T) {
 	virtually(t, func(w *world) {
 		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})

@@ -21,6 +21,16 @@ import (
 // ErrNoAnswer ends a request that took too long.
 var ErrNoAnswer = fmt.Errorf("etcd does not answer: %w", context.DeadlineExceeded)
 
+// Unanswered returns the error of a request that had a time limit of its own, below that of
+// the caller's ctx. If that limit has passed it is ErrNoAnswer: the bare error of the limit
+// reads as if ctx had ended.
+func Unanswered(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && ContextError(ctx) == nil {
+		return ErrNoAnswer
+	}
+	return err
+}
+
 // Sender sends transactions, each in one request. If Direct is set it is sent once, as
 // its message stands; otherwise by a KV of the caller's own, such as one of a namespace.
 type Sender struct {
