@@ -21,7 +21,7 @@ type term struct {
 	key     string
 	id      string // claim id
 	fence   int64
-	epoch   int64         // ModRevision of the epoch's key, 0 if there is none
+	epoch   int64         // ModRevision of the epoch's key, or 0 if that key does not exist
 	since   time.Time     // by the wall clock, for people
 	granted clock.Reading // of a claim with MinHold
 	attempt int

@@ -147,7 +147,7 @@ func (q *Queue) vested(later []*picked, now time.Time) (vested []*picked, next t
 	return vested, time.Time{}
 }
 
-// nextVesting returns when the first item vests that has not vested yet; zero if there is none.
+// nextVesting returns the earliest vesting time that lies ahead, or the zero time if all items have vested.
 func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
 	behind := q.keys.later() + keyspace.Instant(time.Now()) + "0" // the byte behind the slash
 	resp, err := q.read(ctx, clientv3.OpGet(behind, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
