@@ -14,17 +14,16 @@ import (
 
 const (
 	epochShift = keyspace.EpochShift
-	maxEpoch   = 1<<(63-epochShift) - 1
+	maxEpoch   = keyspace.MaxEpoch
 )
 
 // revision returns the part of a fence that etcd compares.
 func revision(fence int64) int64 { return keyspace.Revision(fence) }
 
-// parseEpoch reads the epoch's key. Bearers of tokens compare its text, so there
-// is one way to write each.
+// parseEpoch reads the epoch's key.
 func parseEpoch(kv *mvccpb.KeyValue) (int64, error) {
-	v, err := strconv.ParseInt(string(kv.Value), 10, 64)
-	if err != nil || v < 1 || v > maxEpoch || strconv.FormatInt(v, 10) != string(kv.Value) {
+	v, ok := keyspace.ParseEpoch(string(kv.Value))
+	if !ok {
 		return 0, fmt.Errorf("etcdclaims: key %q must be a number from 1 to %d without zeros before it, it is %.40q: correct it", kv.Key, maxEpoch, kv.Value)
 	}
 	return v, nil

@@ -21,9 +21,6 @@ type Record struct {
 
 const version = 1
 
-// lastEpoch is the greatest that a fence has room for.
-const lastEpoch = 1<<(63-keyspace.EpochShift) - 1
-
 // Prefix is where the claims of a family are, in each cluster. Clients of package
 // etcdclaims have it as their Config.Prefix.
 func Prefix(family string) string {
@@ -70,8 +67,9 @@ func read(ctx context.Context, kv clientv3.KV, family string) (s state, err erro
 	}
 	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		s.epochRev = kvs[0].ModRevision
-		if s.epoch, err = strconv.ParseInt(string(kvs[0].Value), 10, 64); err != nil {
-			return s, fmt.Errorf("clusters: the epoch of family %q cannot be read: %w", family, err)
+		var ok bool
+		if s.epoch, ok = keyspace.ParseEpoch(string(kvs[0].Value)); !ok {
+			return s, fmt.Errorf("clusters: the epoch of family %q cannot be read: it is %.40q", family, kvs[0].Value)
 		}
 	}
 	return s, nil
@@ -82,8 +80,8 @@ var errVersion = errors.New("its version must be 1")
 // put replaces the state that was read. It reports false, and changes nothing, if another
 // process has changed it since.
 func (s state) put(ctx context.Context, kv clientv3.KV, family string, r Record, epoch int64) (bool, error) {
-	if epoch > lastEpoch {
-		return false, fmt.Errorf("clusters: family %q has moved %d times and can move no more: its fences have no higher epoch", family, lastEpoch)
+	if epoch > keyspace.MaxEpoch {
+		return false, fmt.Errorf("clusters: family %q has moved %d times and can move no more: its fences have no higher epoch", family, keyspace.MaxEpoch)
 	}
 	r.Version = version
 	value, err := json.Marshal(r)

@@ -1,5 +1,7 @@
 package keyspace
 
+import "strconv"
+
 // DefaultPrefix is where claims are stored unless their configuration says
 // otherwise.
 const DefaultPrefix = "/etcdclaims/"
@@ -7,6 +9,16 @@ const DefaultPrefix = "/etcdclaims/"
 // EpochShift is where a fence has its epoch, above a revision of etcd. It leaves 47
 // bits for the revision: at 100,000 writes a second, they last 44 years.
 const EpochShift = 47
+
+// MaxEpoch is the greatest epoch that a fence has room for.
+const MaxEpoch = 1<<(63-EpochShift) - 1
+
+// ParseEpoch reads the value of the epoch's key. Bearers of tokens compare its text, so each
+// epoch is written in one way.
+func ParseEpoch(value string) (epoch int64, ok bool) {
+	v, err := strconv.ParseInt(value, 10, 64)
+	return v, err == nil && v >= 1 && v <= MaxEpoch && strconv.FormatInt(v, 10) == value
+}
 
 // Fence is that of a claim that was put at a revision, under an epoch.
 func Fence(epoch, rev int64) int64 { return epoch<<EpochShift + rev }
