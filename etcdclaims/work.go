@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -97,8 +98,7 @@ func (w *Work) failure(cause error) Record {
 	if cause == nil {
 		cause = errors.New("failed without a cause")
 	}
-	// Sprint also prints an error whose method Error panics, as that of a nil pointer may.
-	r := Record{Key: w.key, State: StateFailed, Attempt: w.attempt, Error: limitText(fmt.Sprint(cause), MaxErrorBytes)}
+	r := Record{Key: w.key, State: StateFailed, Attempt: w.attempt, Error: limitText(errtext.Text(cause), MaxErrorBytes)}
 	var panicked *PanicError
 	if errors.As(cause, &panicked) {
 		r.Stack = limitText(string(panicked.Stack), MaxStackBytes)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
@@ -254,7 +255,7 @@ func (s *Scheduler) finish(a *active, value string, outcome Outcome, err error) 
 	p := a.run.past()
 	p.Outcome, p.Fence, p.Ended = outcome, a.claim.Fence(), s.now()
 	if err != nil {
-		p.Error = limitText(fmt.Sprint(err)) // also if its method Error panics, as that of a nil pointer may
+		p.Error = limitText(errtext.Text(err))
 	}
 	a.outcome = outcome
 	p.Again = outcome.bad() && a.job.Retry.wants(err, a.run.Retries)

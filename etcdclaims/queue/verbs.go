@@ -108,7 +108,7 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 		}
 	}
 	now := time.Now()
-	text := fmt.Sprint(cause) // also if its method Error panics, as that of a nil pointer may
+	text := errtext.Text(cause)
 	var out Outcome
 	left, err := l.verb(ctx, "fail", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: keyspace.Fence(l.ep, rev), Ending: Failed, Error: text, At: now.UTC()})

@@ -2,7 +2,10 @@
 // this module: one prefix, once, and one line.
 package errtext
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // The prefixes of packages whose errors are wrapped by others.
 var prefixes = []string{"etcdclaims: ", "fencing: ", "middleware: ", "sched: "}
@@ -18,6 +21,10 @@ type wrapped struct {
 
 func (e *wrapped) Error() string { return e.what + ": " + Inner(e.err) }
 func (e *wrapped) Unwrap() error { return e.err }
+
+// Text returns the text of an error, also of one whose method Error panics, as that of a nil
+// pointer may.
+func Text(err error) string { return fmt.Sprint(err) }
 
 // Inner returns the text of an error within that of another: without the prefix of
 // its package, on one line.
