@@ -72,11 +72,9 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.skipsOf(job), clientv3.WithPrefix()),
 			clientv3.OpGet(k.definition(job)), clientv3.OpGet(k.asksOf(job), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	}
-	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Txn(limited).Then(ops...).Commit()
+	resp, err := wire.Read(ctx, s.claims.KV(), readTime, ops...)
 	if err != nil {
-		return nil, wire.Unanswered(ctx, err)
+		return nil, err
 	}
 	var all []*jobSnapshot
 	for replies := range slices.Chunk(resp.Responses, len(ops)/len(jobs)) {

@@ -106,10 +106,7 @@ func (v *View) Close() {
 
 // read carries out operations that change nothing.
 func read(ctx context.Context, kv clientv3.KV, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
-	defer cancel()
-	resp, err := kv.Txn(limited).Then(ops...).Commit()
-	return resp, wire.Unanswered(ctx, err)
+	return wire.Read(ctx, kv, readTimeout, ops...)
 }
 
 // change notes that the view has changed. The mutex is held.

@@ -136,10 +136,7 @@ const patience = 2 * requestTimeout
 
 // read carries out operations that change nothing.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
-	defer cancel()
-	resp, err := q.claims.KV().Txn(limited).Then(ops...).Commit()
-	return resp, wire.Unanswered(ctx, err)
+	return wire.Read(ctx, q.claims.KV(), requestTimeout, ops...)
 }
 
 // get reads a range of keys.
