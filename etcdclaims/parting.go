@@ -15,11 +15,7 @@ func (t *term) beginOrWant() error {
 
 func (t *term) beginOrWantLocked() error {
 	t.wanted = t.phase == phaseEnding
-	err := t.beginLocked()
-	if err == nil {
-		t.parting.Store(leavingForGood)
-	}
-	return err
+	return t.beginForGoodLocked()
 }
 
 // beginZombie is begin for a term whose handler has outlived its drain. If the term is being given

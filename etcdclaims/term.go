@@ -358,7 +358,13 @@ func (t *term) beginLocked() error {
 // beginForGood is begin for a term that will not be held again, whatever the result of
 // the request.
 func (t *term) beginForGood() error {
-	err := t.begin()
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.beginForGoodLocked()
+}
+
+func (t *term) beginForGoodLocked() error {
+	err := t.beginLocked()
 	if err == nil {
 		t.parting.Store(leavingForGood)
 	}
