@@ -167,12 +167,7 @@ func checkName(name string) error {
 }
 
 // text returns the schedule as text.
-func (j Job) text() string {
-	if s, ok := j.Schedule.(fmt.Stringer); ok {
-		return s.String()
-	}
-	return fmt.Sprintf("%T", j.Schedule)
-}
+func (j Job) text() string { return scheduleText(j.Schedule) }
 
 // hash identifies the revision of the job.
 func (j Job) hash() string {

@@ -11,7 +11,7 @@ import (
 //
 //	// Next returns the first instant after t, never t itself, or the zero Time
 //	// if none follows. The result must depend on t alone. Next must be safe for
-//	// concurrent use.
+//	// concurrent use. If it panics, no instant follows, and the panic is logged.
 //	Next(t time.Time) time.Time
 //
 // [Cron] and [Every] return schedules. Those of robfig/cron v3 and of River
@@ -112,6 +112,9 @@ type Calendar = calendar.Calendar
 
 // whole returns the schedule without the calendars of Except and Only.
 func whole(s Schedule) Schedule {
+	if g, is := s.(guarded); is {
+		return guarded{whole(g.Schedule), g.told}
+	}
 	for {
 		filtered, is := s.(interface{ Whole() Schedule })
 		if !is {

@@ -177,6 +177,7 @@ func TestTicksRunOnce(t *testing.T) {
 		for _, alone := range []bool{false, true} {
 			if alone {
 				name += ", alone"
+				s.period = time.Second // a tick is skipped if the one before is still running, as when the disk stalls
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -1,0 +1,55 @@
+package sched
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// guarded is a schedule of another package, or one with a calendar of a function. A panic
+// of it would end the owner of the group, and then each process that becomes the owner. So
+// the job has no further tick instead, until the owner asks again or another owner begins.
+type guarded struct {
+	Schedule
+	told func(panicked any)
+}
+
+// guard returns the job with a schedule that does not panic.
+func (s *Scheduler) guard(job Job) Job {
+	switch job.Schedule.(type) {
+	case counter, after: // of this module
+		return job
+	}
+	var once sync.Once
+	job.Schedule = guarded{job.Schedule, func(panicked any) {
+		once.Do(func() {
+			s.log.Error("schedule panicked; the job has no further tick", zap.String("job", job.Name), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
+		})
+	}}
+	return job
+}
+
+// Next returns the zero Time if the schedule panics.
+func (g guarded) Next(t time.Time) (next time.Time) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.told(p)
+			next = time.Time{}
+		}
+	}()
+	return g.Schedule.Next(t)
+}
+
+// String returns the text of the schedule.
+func (g guarded) String() string { return scheduleText(g.Schedule) }
+
+// scheduleText returns a schedule as text.
+func scheduleText(s Schedule) string {
+	if s, ok := s.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", s)
+}
