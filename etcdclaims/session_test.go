@@ -15,6 +15,8 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Each way to lose a claim: its reason, how soon it is noticed, and that
@@ -462,6 +464,24 @@ func TestStaleReadIsNoRewind(t *testing.T) {
 			w.closeClean(c)
 		})
 	}
+}
+
+// A call that only reads says that a member is to blame, not that its outcome is unknown.
+func TestStaleReadIsUnavailable(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		w.noise(100)
+		cl := tryClaim(t, c, "a")
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Edit: lowered(50)})
+		if _, err := cl.Yield(t.Context()); status.Code(err) != codes.Unavailable || errors.Is(err, etcdclaims.ErrUnknown) {
+			t.Errorf("%v (%v)", err, status.Code(err))
+		}
+		if _, err := cl.Yield(t.Context()); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		w.closeClean(c)
+	})
 }
 
 // After Close nothing is left: keys, leases, goroutines (the bubble waits for

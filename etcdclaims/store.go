@@ -12,6 +12,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // store is the seam between claims and etcd. Every read and write of the package,
@@ -94,10 +96,10 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 		return fmt.Errorf("revision %d came after %d, and asking again failed: %w", rev, floor, err)
 	}
 	if resp.Header.Revision >= floor {
-		return fmt.Errorf("a member of etcd answered from its past, revision %d after %d", rev, floor)
+		return &pastError{"a member of etcd answered from its past", rev, floor}
 	}
 	if s.seen.Load() < floor {
-		return fmt.Errorf("etcd was restored while the request was under way, revision %d after %d", rev, floor) // dealt with already
+		return &pastError{"etcd was restored while the request was under way", rev, floor} // dealt with already
 	}
 	rw := &rewind{from: floor, to: resp.Header.Revision, epoch: s.epoch.Load().Value}
 	if s.rewound.CompareAndSwap(nil, rw) {
@@ -108,6 +110,21 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 	}
 	return rw.err(s.layout)
 }
+
+// pastError says that a reply was of a revision before one that was seen. The same call may
+// succeed when it is made again.
+type pastError struct {
+	what       string
+	rev, floor int64
+}
+
+// Error returns what is known, with both revisions.
+func (e *pastError) Error() string {
+	return fmt.Sprintf("%s, revision %d after %d", e.what, e.rev, e.floor)
+}
+
+// GRPCStatus makes callers take the error for that of a member that is unavailable.
+func (e *pastError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
 
 func (rw *rewind) err(l layout) error {
 	return fmt.Errorf("%w: from %d to %d; restore snapshots with --bump-revision, or raise %s above %d (RaiseEpoch, or etcdctl put) and claim again",

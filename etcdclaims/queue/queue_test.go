@@ -622,6 +622,30 @@ func TestStats(t *testing.T) {
 	})
 }
 
+// Stats begins again if its revision is compacted while it reads, and learns from each try.
+func TestStatsCompactedMeanwhile(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		for priority := range 4 {
+			w.enqueue(q, fmt.Sprint(priority), queue.Priority(priority))
+		}
+		var sent atomic.Int64
+		host.Inject(claimtest.Fault{Times: -1, Saw: func(any) {
+			if sent.Add(1)%2 == 0 {
+				_, err := w.server.Admin().Put(context.Background(), "/later", "")
+				w.ok(err)
+				w.server.Compact(w.T)
+			}
+		}})
+		st, err := q.Stats(w.Context())
+		w.ok(err)
+		w.want(st.Ready, 4)
+		if !st.OldestReady.Equal(w.look(q, "0").Vesting) {
+			t.Errorf("oldest ready %v", st.OldestReady)
+		}
+	})
+}
+
 // The oldest item is found among those of all priorities, by one small read for each.
 func TestOldestReady(t *testing.T) {
 	virtually(t, func(w *world) {

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -38,6 +40,23 @@ type Pausing struct {
 // crash. It reads one key for each priority of visible items. That takes one request, and
 // one more for each priority that the last call did not find.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
+	for try := 1; ; try++ {
+		st, err := q.stats(ctx)
+		switch {
+		case err == nil:
+			return st, nil
+		case try == statsTries || !errors.Is(err, rpctypes.ErrCompacted):
+			return Stats{}, q.fail("stats", err)
+		}
+	}
+}
+
+// statsTries is how often Stats begins if its revision is compacted meanwhile. What one try
+// has learned about the priorities lets the next one read more at once.
+const statsTries = 5
+
+// stats reads the state at one revision.
+func (q *Queue) stats(ctx context.Context) (Stats, error) {
 	count := func(prefix string) clientv3.Op {
 		return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	}
@@ -51,7 +70,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	}
 	resp, err := q.read(ctx, ops...)
 	if err != nil {
-		return Stats{}, q.fail("stats", err)
+		return Stats{}, err
 	}
 	n := func(i int) int { return int(resp.Responses[i].GetResponseRange().Count) }
 	st := Stats{Ready: n(0), Later: n(1), Taken: n(2), Dead: n(3), Skipped: q.skipped.Load()}
@@ -65,7 +84,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 		first[r] = resp.Responses[5+i].GetResponseRange().Kvs
 	}
 	if st.OldestReady, err = q.oldestReady(ctx, resp.Header.Revision, first); err != nil {
-		return Stats{}, q.fail("stats", err)
+		return Stats{}, err
 	}
 	return st, nil
 }
@@ -108,6 +127,7 @@ func (q *Queue) firstReady(rank string, opts ...clientv3.OpOption) clientv3.Op {
 // read already.
 func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*mvccpb.KeyValue) (oldest time.Time, err error) {
 	var seen []string
+	defer func() { q.ranks.learn(seen) }()
 	for rank := ""; len(seen) < mostRanks; seen = append(seen, rank) {
 		kvs, read := first[rank]
 		if !read {
@@ -127,7 +147,6 @@ func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*
 			oldest = t
 		}
 	}
-	q.ranks.learn(seen)
 	return oldest, nil
 }
 

@@ -177,6 +177,9 @@ func (r *replay) ends(before, by change) {
 	if h.Kind != "" || m == nil || m.p.client.Instance() != h.Instance {
 		return
 	}
+	if believed := m.end.IsZero() || by.at.Before(m.end); believed && !taken && r.replacedBy(m.p, token.Key, by) {
+		how, taken = replaced, true // it learns of that with the reply, or by renewing
+	}
 	if taken {
 		delete(r.t.overlaps, token) // also if a restore brings it back, to end otherwise
 	} else {

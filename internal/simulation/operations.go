@@ -230,6 +230,38 @@ func (p *process) manual(rng *rand.Rand) {
 	p.release(rng, cl)
 }
 
+// replacing is a call that may supersede any claim of its process on a key: the one that its
+// caller had may have been lost, and the key claimed anew by another goroutine.
+type replacing struct {
+	p        *process
+	key      string
+	from, to time.Time
+}
+
+// replaces notes the call. Its caller calls over when it has returned.
+func (t *trace) replaces(p *process, key string) (over func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.replaced)
+	t.replaced = append(t.replaced, replacing{p: p, key: key, from: time.Now()})
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.replaced[n].to = time.Now()
+	}
+}
+
+// replacedBy reports whether the change is a claim of the process with which it superseded its
+// own.
+func (r *replay) replacedBy(p *process, key string, by change) bool {
+	if h, _ := by.holder(); by.deleted || h.Kind != "" || h.Instance != p.client.Instance() {
+		return false
+	}
+	return slices.ContainsFunc(r.t.replaced, func(c replacing) bool {
+		return c.p == p && c.key == key && !by.at.Before(c.from) && (c.to.IsZero() || !by.at.After(c.to))
+	})
+}
+
 // superseding takes a key over from the process itself.
 func (p *process) superseding(rng *rand.Rand) {
 	key := p.key(rng)
@@ -243,7 +275,9 @@ func (p *process) superseding(rng *rand.Rand) {
 	}
 	p.w.trace.ended(first.Token(), p)
 	p.w.history.Ended(p.name, first.Token())
+	replaced := p.w.trace.replaces(p, key)
 	second := p.acquire(rng, key, false, etcdclaims.Supersede())
+	replaced()
 	p.hold(rng, second)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

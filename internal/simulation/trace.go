@@ -48,6 +48,7 @@ type trace struct {
 	unlocked []unlocking
 	released []releasing
 	partings []parting
+	replaced []replacing
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -92,6 +93,7 @@ const (
 	forced      how = "forced"
 	deleted     how = "deleted"
 	overwritten how = "overwritten"
+	replaced    how = "replaced by another goroutine of its process"
 )
 
 // point is a revision, which a restore can make come again.
