@@ -17,19 +17,18 @@ type guarded struct {
 	told func(panicked any)
 }
 
-// guard returns the job with a schedule that does not panic.
-func (s *Scheduler) guard(job Job) Job {
-	switch job.Schedule.(type) {
+// guard returns a schedule of the job that does not panic.
+func (s *Scheduler) guard(job string, schedule Schedule) Schedule {
+	switch schedule.(type) {
 	case counter, after: // of this module
-		return job
+		return schedule
 	}
 	var once sync.Once
-	job.Schedule = guarded{job.Schedule, func(panicked any) {
+	return guarded{schedule, func(panicked any) {
 		once.Do(func() {
-			s.log.Error("schedule panicked; the job has no further tick", zap.String("job", job.Name), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
+			s.log.Error("schedule panicked; the job has no further tick", zap.String("job", job), zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))
 		})
 	}}
-	return job
 }
 
 // Next returns the zero Time if the schedule panics.

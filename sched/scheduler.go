@@ -122,7 +122,7 @@ func (s *Scheduler) Add(job Job) error {
 	if err := s.follow(job); err != nil {
 		return fmt.Errorf("sched: add job %q: %w", job.Name, err)
 	}
-	job = s.guard(job)
+	job.Schedule = s.guard(job.Name, job.Schedule)
 	s.warnOfSkips(job.Name, job.CatchUp, job.Overlap)
 	s.jobs[job.Name] = job
 	s.order = append(s.order, job)
