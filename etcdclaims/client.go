@@ -263,17 +263,20 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 
 func (c *Client) bound() time.Duration { return max(seconds(c.cfg.TTL)/2, 5*time.Second) }
 
-// ended adds that the client was closed, if it was.
+// ended adds that the client was closed, if it was. What an error says beside that, such as that
+// its outcome is unknown, stays.
 func (c *Client) ended(err error) error {
 	select {
 	case <-c.closing:
-		if err != nil && !errors.Is(err, ErrClosed) {
+		switch {
+		case err == nil:
+			return ErrClosed
+		case !errors.Is(err, ErrClosed):
 			return fmt.Errorf("%w (%w)", ErrClosed, err)
 		}
-		return ErrClosed
 	default:
-		return err
 	}
+	return err
 }
 
 // spawn runs f on a goroutine that Close waits for.

@@ -169,24 +169,33 @@ func TestRaiseEpochUnknown(t *testing.T) {
 	})
 }
 
-// A release whose hand-over was lost frees the key, also if the epoch was raised before it is
-// sent again: etcd refuses the hand-over then, and the claim is still there.
-func TestReleaseIsLostWhileTheEpochIsRaised(t *testing.T) {
+// A release frees the key also if the epoch is raised before its hand-over arrives, or before
+// that is sent again: etcd refuses the hand-over then, and the claim is still there.
+func TestReleaseWhileTheEpochIsRaised(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		other := w.peer()
-		held := tryClaim(t, c, "k")
-		tryClaim(t, other, "warm")
-		next := acquiring(context.Background(), other, "k")
-		time.Sleep(sec)
-		host.Inject(claimtest.Fault{On: claimtest.HandOver, LoseRequest: true})
-		released := make(chan error, 1)
-		go func() { released <- held.Release(context.Background()) }()
-		time.Sleep(100 * time.Millisecond)
-		w.server.RaiseEpoch(t, w.prefix)
-		tryClaim(t, c, "x") // so that the client learns of the epoch
-		noErr(t, <-released)
-		release(t, w.within(20*sec, next))
-	})
+	for name, e := range map[string]struct {
+		fault claimtest.Fault
+		most  time.Duration
+	}{
+		"lost":    {claimtest.Fault{LoseRequest: true}, 20 * sec}, // no sooner than the request is given up
+		"delayed": {claimtest.Fault{DelayRequest: 200 * ms}, sec},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			other := w.peer()
+			held := tryClaim(t, c, "k")
+			tryClaim(t, other, "warm")
+			next := acquiring(context.Background(), other, "k")
+			time.Sleep(sec)
+			e.fault.On = claimtest.HandOver
+			host.Inject(e.fault)
+			released := make(chan error, 1)
+			go func() { released <- held.Release(context.Background()) }()
+			time.Sleep(100 * ms)
+			w.server.RaiseEpoch(t, w.prefix)
+			tryClaim(t, c, "x") // so that the client learns of the epoch
+			noErr(t, <-released)
+			release(t, w.within(e.most, next))
+		})
+	}
 }

@@ -131,7 +131,7 @@ func (t *term) drop(ctx context.Context) error {
 				r, to = t.free(), "" // the first in line sees that
 			}
 			continue
-		case err == nil && sent && t.hasKey(resp):
+		case err == nil && t.hasKey(resp):
 			r, to = t.free(), "" // the epoch is another: the key may be freed, but not handed over
 			continue
 		case err == nil:

@@ -46,6 +46,40 @@ func TestReplacedWithoutRenewal(t *testing.T) {
 	}
 }
 
+// If the operations of Then were carried out while the client was closed, the error says so of
+// the client and is no plain failure.
+func TestThenBesideClose(t *testing.T) {
+	t.Parallel()
+	then := etcdclaims.Then(clientv3.OpPut("/effect", "x"))
+	bg := context.Background()
+	for name, acquire := range map[string]func(c *etcdclaims.Client) error{
+		"TryAcquire":    func(c *etcdclaims.Client) error { _, err := c.TryAcquire(bg, "k", then); return err },
+		"Acquire":       func(c *etcdclaims.Client) error { _, err := c.Acquire(bg, "k", then); return err },
+		"TryBegin":      func(c *etcdclaims.Client) error { _, err := c.TryBegin(bg, "k", then); return err },
+		"TryAcquireAll": func(c *etcdclaims.Client) error { _, err := c.TryAcquireAll(bg, []string{"k", "l"}, then); return err },
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			release(t, tryClaim(t, a, "warm"))
+			host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 100 * ms})
+			host.Inject(claimtest.Fault{On: claimtest.Enqueue, DelayReply: 100 * ms})
+			got := make(chan error, 1)
+			go func() { got <- acquire(a) }()
+			time.Sleep(50 * ms)
+			noErr(t, a.Close(bg))
+			err := <-got
+			if !errors.Is(err, etcdclaims.ErrClosed) {
+				t.Error(err)
+			}
+			resp, getErr := w.raw.Get(bg, "/effect")
+			noErr(t, getErr)
+			if done := resp.Count == 1; !done || !errors.Is(err, etcdclaims.ErrUnknown) {
+				t.Errorf("carried out %v: %v", done, err)
+			}
+		})
+	}
+}
+
 // If the operations of Then were carried out, and the session is not renewed before ctx
 // ends, the error is no plain failure.
 func TestThenWithoutRenewal(t *testing.T) {

@@ -238,7 +238,8 @@ type replacing struct {
 	from, to time.Time
 }
 
-// replaces notes the call. Its caller calls over when it has returned.
+// replaces notes the call. Its caller calls over when it has returned, if no request of it is
+// still on its way.
 func (t *trace) replaces(p *process, key string) (over func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -276,10 +277,14 @@ func (p *process) superseding(rng *rand.Rand) {
 	p.w.trace.ended(first.Token(), p)
 	p.w.history.Ended(p.name, first.Token())
 	replaced := p.w.trace.replaces(p, key)
-	second := p.acquire(rng, key, false, etcdclaims.Supersede())
-	replaced()
+	ctx, cancel := p.within(rng, 8*time.Second)
+	second, err := p.tryAcquireIn(ctx, key, false, etcdclaims.Supersede())
+	cancel()
+	if err == nil || errors.Is(err, etcdclaims.ErrHeld) {
+		replaced() // else its request may arrive later
+	}
 	p.hold(rng, second)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel = context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	p.class("release", first.Release(ctx)) // if it was not superseded
 }
