@@ -15,9 +15,10 @@ import (
 // stopped, not before. The claim has ended locally even if Release returns an
 // error. Releasing again does nothing and returns nil.
 //
-// The error matches ErrLost if the claim was lost before. It matches
-// ErrUnknown if it is not known that the key is free; it is then freed in the
-// background, or when the lease lapses. ctx bounds the waiting only.
+// The error matches ErrLost if the client knew before that the claim was lost,
+// or finds that the key is not its own any more. It matches ErrUnknown if it is
+// not known that the key is free; it is then freed in the background, or when
+// the lease lapses. ctx bounds the waiting only.
 //
 // The claim of work is released as [Work.Release] does.
 func (cl *Claim) Release(ctx context.Context) error {

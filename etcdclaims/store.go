@@ -30,7 +30,8 @@ type store struct {
 	epochKey []byte
 
 	requests   atomic.Int64 // sent
-	seen       atomic.Int64 // the greatest revision seen
+	seen       atomic.Int64 // the greatest revision seen since the last rewind
+	rewinds    atomic.Int64 // how often claims were made again after the revision had gone back
 	epoch      atomic.Pointer[txn.Epoch]
 	generation generation
 	rewound    atomic.Pointer[rewind]
@@ -55,7 +56,8 @@ func newStore(io context.Context, etcd *clientv3.Client, l layout, timeout time.
 
 // sendMessage carries out a transaction in one round trip.
 func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error) {
-	floor, t0 := s.seen.Load(), time.Now()
+	era := era{rewinds: s.rewinds.Load(), floor: s.seen.Load()}
+	t0 := time.Now()
 	if ctx.Err() == nil {
 		s.requests.Add(1)
 	}
@@ -68,22 +70,32 @@ func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time
 	case err != nil:
 		return nil, txn.Outcome(ctx, err)
 	}
-	if err := s.see(ctx, floor, resp.Header.Revision); err != nil {
+	if err := s.see(ctx, era, resp.Header.Revision); err != nil {
 		return nil, txn.Unknown(err) // answered, but by an etcd that was rewound
 	}
 	return resp, nil
 }
 
-// see notes a revision, and fails closed if it is lower than one that was seen
+// era is what a request knows of etcd's revisions when it is sent.
+type era struct{ rewinds, floor int64 }
+
+// isOver reports whether the revision was found to have gone back, and claims were made again,
+// since a request of the era was sent.
+func (s *store) isOver(e era) bool { return s.rewinds.Load() != e.rewinds || s.seen.Load() < e.floor }
+
+// see notes the revision of a reply, and fails closed if it is lower than one that was seen
 // before the request was sent.
-func (s *store) see(ctx context.Context, floor, rev int64) error {
+func (s *store) see(ctx context.Context, sent era, rev int64) error {
 	for {
 		seen := s.seen.Load()
+		if s.isOver(sent) { // rev may be of before the rewind, and would look like the newest
+			return restoredMeanwhile(sent, rev)
+		}
 		if rev <= seen || s.seen.CompareAndSwap(seen, rev) {
 			break
 		}
 	}
-	if rev >= floor {
+	if rev >= sent.floor {
 		return nil
 	}
 	// A member that slept can answer a linearizable read from its past
@@ -93,22 +105,28 @@ func (s *store) see(ctx context.Context, floor, rev int64) error {
 		return s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
 	})
 	if err != nil {
-		return fmt.Errorf("revision %d came after %d, and asking again failed: %w", rev, floor, err)
+		return fmt.Errorf("revision %d came after %d, and asking again failed: %w", rev, sent.floor, err)
 	}
-	if resp.Header.Revision >= floor {
-		return &pastError{"a member of etcd answered from its past", rev, floor}
+	if resp.Header.Revision >= sent.floor {
+		return &pastError{"a member of etcd answered from its past", rev, sent.floor}
 	}
-	if s.seen.Load() < floor {
-		return &pastError{"etcd was restored while the request was under way", rev, floor} // dealt with already
+	rw := &rewind{from: sent.floor, to: resp.Header.Revision, epoch: s.epoch.Load().Value}
+	began := s.rewound.CompareAndSwap(nil, rw)
+	if s.isOver(sent) { // dealt with already, so that rw compares with the epoch after that
+		s.rewound.CompareAndSwap(rw, nil)
+		return restoredMeanwhile(sent, rev)
 	}
-	rw := &rewind{from: floor, to: resp.Header.Revision, epoch: s.epoch.Load().Value}
-	if s.rewound.CompareAndSwap(nil, rw) {
+	if began {
 		s.generation.advance()
 		if s.onRewind != nil {
 			s.onRewind(rw.err(s.layout))
 		}
 	}
 	return rw.err(s.layout)
+}
+
+func restoredMeanwhile(sent era, rev int64) error {
+	return &pastError{"etcd was restored while the request was under way", rev, sent.floor}
 }
 
 // pastError says that a reply was of a revision before one that was seen. The same call may
@@ -150,6 +168,7 @@ func (s *store) ready(ctx context.Context) error {
 	if s.epoch.Load().Value <= rw.epoch {
 		return rw.err(s.layout)
 	}
+	s.rewinds.Add(1) // in this order: see isOver
 	s.seen.Store(resp.Header.Revision)
 	s.rewound.CompareAndSwap(rw, nil)
 	return nil

@@ -157,7 +157,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "regress of the revision ignored", seeds: 100,
-		edits: []edit{{"store.go", "	if rev >= floor {\n		return nil\n	}\n", "	if rev >= 0 {\n		return nil\n	}\n"}},
+		edits: []edit{{"store.go", "	if rev >= sent.floor {\n		return nil\n	}\n", "	if rev >= 0 {\n		return nil\n	}\n"}},
 	},
 	{
 		name: "newcomer that passes the line", seeds: 100,

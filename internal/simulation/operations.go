@@ -280,7 +280,7 @@ func (p *process) superseding(rng *rand.Rand) {
 	ctx, cancel := p.within(rng, 8*time.Second)
 	second, err := p.tryAcquireIn(ctx, key, false, etcdclaims.Supersede())
 	cancel()
-	if err == nil || errors.Is(err, etcdclaims.ErrHeld) {
+	if !errors.Is(err, etcdclaims.ErrUnknown) {
 		replaced() // else its request may arrive later
 	}
 	p.hold(rng, second)
