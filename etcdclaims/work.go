@@ -108,6 +108,7 @@ func (w *Work) failure(cause error) Record {
 		c := w.t.s.c
 		backoff, limit, now = c.cfg.Backoff, c.cfg.MaxAttempts, c.clock.Time()
 	}
+	r.Ended = now.UTC() // NotBefore counts from it, and is never before it
 	tries := w.attempt - w.earlier
 	var permanent permanentError
 	var after retryAfterError
@@ -178,7 +179,10 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 		return r, nil, err
 	}
 	r.Key, r.Attempt, r.Earlier, r.Fence, r.Claim = w.key, w.attempt, w.earlier, t.fence, t.id
-	r.Owner, r.Instance, r.Begun, r.Ended = c.cfg.Owner, c.store.layout.instance, w.begun, c.clock.Time().UTC()
+	r.Owner, r.Instance, r.Begun = c.cfg.Owner, c.store.layout.instance, w.begun
+	if r.Ended.IsZero() {
+		r.Ended = c.clock.Time().UTC()
+	}
 	r.Note, r.AtMostOnce = w.note, w.atMostOnce
 	on, lasts := &c.records, time.Duration(0)
 	switch r.State {
