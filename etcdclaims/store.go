@@ -168,6 +168,9 @@ func (s *store) ready(ctx context.Context) error {
 	if s.epoch.Load().Value <= rw.epoch {
 		return rw.err(s.layout)
 	}
+	if s.rewound.Load() != rw { // another call has dealt with it
+		return s.ready(ctx)
+	}
 	s.rewinds.Add(1) // in this order: see isOver
 	s.seen.Store(resp.Header.Revision)
 	s.rewound.CompareAndSwap(rw, nil)
