@@ -268,15 +268,16 @@ func (c *Client) bound() time.Duration { return max(seconds(c.cfg.TTL)/2, 5*time
 func (c *Client) ended(err error) error {
 	select {
 	case <-c.closing:
-		switch {
-		case err == nil:
-			return ErrClosed
-		case !errors.Is(err, ErrClosed):
-			return fmt.Errorf("%w (%w)", ErrClosed, err)
-		}
 	default:
+		return err
 	}
-	return err
+	switch {
+	case err == nil:
+		return ErrClosed
+	case errors.Is(err, ErrClosed):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", ErrClosed, err)
 }
 
 // spawn runs f on a goroutine that Close waits for.

@@ -248,32 +248,51 @@ func TestRestoreDoesNotSilenceWatch(t *testing.T) {
 }
 
 // A reply that was on its way while etcd was restored, and the epoch raised,
-// does not make the client believe in another restore.
+// does not make the client believe in another restore. Neither does the reply with
+// which a request proves that the revision went back.
 func TestReplyFromBeforeTheEpochWasRaised(t *testing.T) {
 	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		snapshot := w.server.Snapshot(t)
-		w.noise(100)
-		tryClaim(t, c, "before")
-		w.server.Restore(t, snapshot, 0)
-		if _, err := c.Lookup(ctx, "k"); !errors.Is(err, etcdclaims.ErrRewound) {
-			t.Errorf("looking up: %v, want ErrRewound", err)
-		}
-		host.Inject(claimtest.Fault{On: claimtest.Verify, DelayReply: 2 * sec})
-		looked := make(chan error, 1)
-		go func() { _, err := c.Lookup(ctx, "k"); looked <- err }()
-		time.Sleep(sec)
-		w.server.RaiseEpoch(t, w.prefix)
-		cl := tryClaim(t, c, "k")
-		if err := <-looked; err != nil {
-			t.Errorf("looking up: %v", err)
-		}
-		time.Sleep(10 * sec)
-		w.ours(cl)
-		w.closeClean(c)
-	})
+	for name, late := range map[string]struct {
+		fault claimtest.Fault
+		noise int // how many revisions follow on the new claim: 100 lead past what was seen before
+	}{
+		"reply": {claimtest.Fault{On: claimtest.Verify, DelayReply: 2 * sec}, 0},
+		"proof": {claimtest.Fault{On: "deleterange", DelayReply: 1500 * ms}, 100},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			ctx := context.Background()
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			snapshot := w.server.Snapshot(t)
+			w.noise(100)
+			tryClaim(t, c, "before")
+			w.server.Restore(t, snapshot, 0)
+			if _, err := c.Lookup(ctx, "k"); !errors.Is(err, etcdclaims.ErrRewound) {
+				t.Errorf("looking up: %v, want ErrRewound", err)
+			}
+			met := host.Inject(late.fault)
+			looked := make(chan error, 1)
+			go func() { _, err := c.Lookup(ctx, "k"); looked <- err }()
+			time.Sleep(sec)
+			if _, err := c.TryAcquire(ctx, "k"); !errors.Is(err, etcdclaims.ErrRewound) {
+				t.Errorf("acquiring: %v, want ErrRewound", err)
+			}
+			w.server.RaiseEpoch(t, w.prefix)
+			cl := tryClaim(t, c, "k")
+			w.noise(late.noise)
+			tryClaim(t, c, "meanwhile")
+			if met.Hits() != 1 || len(looked) > 0 {
+				t.Errorf("it was not late: %d requests met", met.Hits())
+			}
+			if err := <-looked; err != nil {
+				t.Errorf("looking up: %v", err)
+			}
+			tryClaim(t, c, "after")
+			time.Sleep(20 * sec)
+			tryClaim(t, c, "later")
+			w.ours(cl)
+			w.closeClean(c)
+		})
+	}
 }
 
 // A place in line of a caller with Shared belongs to that caller: a client that looks for what

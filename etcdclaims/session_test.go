@@ -402,41 +402,6 @@ func TestRewoundEpochLearntByAnotherWay(t *testing.T) {
 	})
 }
 
-// A request that finds, late, that the revision had gone back does not look like another
-// rewind, when claims are made again by then.
-func TestRewoundFoundLate(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		before := w.server.Snapshot(t)
-		w.noise(100)
-		tryClaim(t, c, "a")
-		w.server.Restore(t, before, 0)
-		deletes := host.Inject(claimtest.Fault{On: "deleterange", DelayReply: 1500 * ms})
-		late := make(chan error, 1)
-		go func() {
-			_, err := c.Lookup(ctx, "a")
-			late <- err
-		}()
-		time.Sleep(100 * ms)
-		if _, err := c.TryAcquire(ctx, "b"); !errors.Is(err, etcdclaims.ErrRewound) {
-			t.Fatalf("acquiring: %v", err)
-		}
-		w.server.RaiseEpoch(t, w.prefix)
-		tryClaim(t, c, "c")
-		w.noise(100)
-		tryClaim(t, c, "d")
-		if deletes.Hits() != 1 || len(late) > 0 {
-			t.Errorf("it was not late: %d requests met", deletes.Hits())
-		}
-		noErr(t, <-late) // it was asked again
-		tryClaim(t, c, "e")
-		time.Sleep(20 * sec)
-		tryClaim(t, c, "f")
-	})
-}
-
 // The reply that shows the rewind may be that of a write that was carried out:
 // its outcome is not a refusal.
 func TestRewoundReplyToAWriteIsUnknown(t *testing.T) {

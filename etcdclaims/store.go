@@ -56,8 +56,7 @@ func newStore(io context.Context, etcd *clientv3.Client, l layout, timeout time.
 
 // sendMessage carries out a transaction in one round trip.
 func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error) {
-	era := era{rewinds: s.rewinds.Load(), floor: s.seen.Load()}
-	t0 := time.Now()
+	since, t0 := era{rewinds: s.rewinds.Load(), floor: s.seen.Load()}, time.Now()
 	if ctx.Err() == nil {
 		s.requests.Add(1)
 	}
@@ -70,7 +69,7 @@ func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time
 	case err != nil:
 		return nil, txn.Outcome(ctx, err)
 	}
-	if err := s.see(ctx, era, resp.Header.Revision); err != nil {
+	if err := s.see(ctx, since, resp.Header.Revision); err != nil {
 		return nil, txn.Unknown(err) // answered, but by an etcd that was rewound
 	}
 	return resp, nil

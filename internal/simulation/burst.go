@@ -175,7 +175,7 @@ func (p *process) crowd(rng *rand.Rand, key string) {
 			}
 			ctx, cancel := p.within(its, most)
 			defer cancel()
-			cl := p.acquireIn(ctx, key, true)
+			cl, _ := p.tryAcquireIn(ctx, key, true)
 			if cl == nil {
 				return
 			}

@@ -277,14 +277,12 @@ func (p *process) superseding(rng *rand.Rand) {
 	p.w.trace.ended(first.Token(), p)
 	p.w.history.Ended(p.name, first.Token())
 	replaced := p.w.trace.replaces(p, key)
-	ctx, cancel := p.within(rng, 8*time.Second)
-	second, err := p.tryAcquireIn(ctx, key, false, etcdclaims.Supersede())
-	cancel()
+	second, err := p.tryAcquire(rng, key, false, etcdclaims.Supersede())
 	if !errors.Is(err, etcdclaims.ErrUnknown) {
 		replaced() // else its request may arrive later
 	}
 	p.hold(rng, second)
-	ctx, cancel = context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	p.class("release", first.Release(ctx)) // if it was not superseded
 }

@@ -253,22 +253,22 @@ func (p *process) claim(rng *rand.Rand, wait bool) {
 
 // acquire makes one recorded acquisition; nil if it was not granted.
 func (p *process) acquire(rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
+	cl, _ := p.tryAcquire(rng, key, wait, opts...)
+	return cl
+}
+
+// tryAcquire is acquire that also returns the error.
+func (p *process) tryAcquire(rng *rand.Rand, key string, wait bool, opts ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
 	most := 8 * time.Second
 	if wait {
 		most = 40 * time.Second
 	}
 	ctx, cancel := p.within(rng, most)
 	defer cancel()
-	return p.acquireIn(ctx, key, wait, opts...)
+	return p.tryAcquireIn(ctx, key, wait, opts...)
 }
 
-// acquireIn is acquire within a context.
-func (p *process) acquireIn(ctx context.Context, key string, wait bool, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
-	cl, _ := p.tryAcquireIn(ctx, key, wait, opts...)
-	return cl
-}
-
-// tryAcquireIn is acquireIn that also returns the error.
+// tryAcquireIn is tryAcquire within a context.
 func (p *process) tryAcquireIn(ctx context.Context, key string, wait bool, opts ...etcdclaims.AcquireOption) (*etcdclaims.Claim, error) {
 	method := p.client.TryAcquire
 	if wait {
