@@ -186,7 +186,7 @@ func (m mutant) build(t *testing.T) string {
 	if m.tests != "" {
 		of = "../../" + m.home()
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay="+overlay, "-o", binary, of)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay="+overlay, "-o", binary, of)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building: %v\n%s", err, out)
 	}

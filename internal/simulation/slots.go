@@ -32,7 +32,9 @@ func (p *process) slotted(rng *rand.Rand) {
 		switch n := rng.IntN(12); {
 		case n == 0:
 			p.resize(rng)
-		case n < 4:
+		case n == 1:
+			p.forceSlot(rng)
+		case n < 5:
 			its := split(rng)
 			p.wg.Go(func() { p.claimSlot(its) })
 		default:
@@ -52,6 +54,15 @@ func (p *process) resize(rng *rand.Rand) {
 		p.w.slotCount.Store(int64(n))
 		p.w.count(countResized)
 	}
+}
+
+// forceSlot takes a slot away from its holder, who may have others with it.
+func (p *process) forceSlot(rng *rand.Rand) {
+	ctx, cancel := p.within(rng, 5*time.Second)
+	defer cancel()
+	key := etcdclaims.SlotKey(slottedKey, rng.IntN(mostSlots))
+	p.class("force release", p.client.ForceRelease(ctx, key, "on purpose"))
+	p.w.count("forced releases")
 }
 
 // acquireSome acquires a key that several can hold, at once or in line.
