@@ -17,7 +17,9 @@ import (
 //     keys be deleted and etcd be compacted meanwhile, as long as it is not one
 //     that waits for the key.
 //   - etcd lost its leader, once, by a fault or by itself, and nothing else:
-//     2 TTL + 4 s, since a new leader lets all leases run in full again.
+//     2 TTL + 4 s, since a new leader lets all leases run in full again. If the leader
+//     was stopped rather than killed, a third of a TTL more: its connections stay, so
+//     that the watch of the first in line may be deaf.
 //   - anything that disturbs the waiters or the majority: a fault of a member
 //     that does not lead, loss of the majority, a second loss of the leader, a
 //     waiter that was killed, stopped, had its lease revoked or its links cut, or
@@ -210,8 +212,12 @@ func (p *pickup) judge(h *ownership, faults []fault, ttl time.Duration, at time.
 		p.what, p.allowed, p.why = leaderLost, leaderBound(ttl), "a new leader"
 	}
 	for _, f := range faults {
-		if f.kind.ofLeader() && f.overlaps(p.death, at) {
-			p.what, p.allowed, p.why = leaderLost, leaderBound(ttl), string(f.kind)
+		if !f.kind.ofLeader() || !f.overlaps(p.death, at) {
+			continue
+		}
+		p.what, p.why = leaderLost, string(f.kind)
+		if p.allowed = max(p.allowed, leaderBound(ttl)); f.kind == stopLeader {
+			p.allowed = leaderBound(ttl) + ttl/3
 		}
 	}
 	deadline := p.death.Add(p.allowed)
