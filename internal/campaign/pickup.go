@@ -37,8 +37,9 @@ import (
 // waits for several slots. A dead reader's pick-up is the next writer's term; it does not
 // count if other readers go on for longer than a TTL.
 
-func plainBound(ttl time.Duration) time.Duration  { return ttl + time.Second }
-func leaderBound(ttl time.Duration) time.Duration { return 2*ttl + 4*time.Second }
+func plainBound(ttl time.Duration) time.Duration         { return ttl + time.Second }
+func leaderBound(ttl time.Duration) time.Duration        { return 2*ttl + 4*time.Second }
+func stoppedLeaderBound(ttl time.Duration) time.Duration { return leaderBound(ttl) + ttl/3 }
 
 // circumstances are what may be the matter with a pick-up.
 type circumstances int
@@ -215,10 +216,11 @@ func (p *pickup) judge(h *ownership, faults []fault, ttl time.Duration, at time.
 		if !f.kind.ofLeader() || !f.overlaps(p.death, at) {
 			continue
 		}
-		p.what, p.why = leaderLost, string(f.kind)
-		if p.allowed = max(p.allowed, leaderBound(ttl)); f.kind == stopLeader {
-			p.allowed = leaderBound(ttl) + ttl/3
+		bound := leaderBound(ttl)
+		if f.kind == stopLeader {
+			bound = stoppedLeaderBound(ttl)
 		}
+		p.what, p.allowed, p.why = leaderLost, max(p.allowed, bound), string(f.kind)
 	}
 	deadline := p.death.Add(p.allowed)
 	disturb := func(from, to time.Time, why string) {

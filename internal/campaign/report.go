@@ -50,7 +50,7 @@ func (r *report) print(out io.Writer) error {
 		}
 	}
 	r.pickupRow(row, "pick-up, nothing else wrong", nothingElse, "bound "+plainBound(r.ttl).String())
-	r.pickupRow(row, "pick-up, leader lost meanwhile", leaderLost, fmt.Sprintf("bound %v, %v more if it was stopped", leaderBound(r.ttl), (r.ttl/3).Round(10*time.Millisecond)))
+	r.pickupRow(row, "pick-up, leader lost meanwhile", leaderLost, fmt.Sprintf("bound %v, or %.2f s if it was stopped", leaderBound(r.ttl), stoppedLeaderBound(r.ttl).Seconds()))
 	r.pickupRow(row, "pick-up, waiters or majority disturbed", disturbed, "bound "+leaderBound(r.ttl).String()+" after that is over")
 	ofSlots, ofReaders, ofWriters := 0, 0, 0
 	for _, p := range r.pickups {

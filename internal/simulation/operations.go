@@ -309,11 +309,16 @@ func (p *process) look(rng *rand.Rand) {
 		key := p.key(rng)
 		call := p.w.history.Take(key)
 		p.w.trace.part(key, "")
-		err := p.client.ForceRelease(ctx, key, "on purpose")
-		call.Returned(err)
-		p.class("force release", err)
-		p.w.count("forced releases")
+		call.Returned(p.force(ctx, key))
 	}
+}
+
+// force takes a key away from its holder.
+func (p *process) force(ctx context.Context, key string) error {
+	err := p.client.ForceRelease(ctx, key, "on purpose")
+	p.class("force release", err)
+	p.w.count("forced releases")
+	return err
 }
 
 // effect writes under the claim, as its owner only may.

@@ -60,9 +60,7 @@ func (p *process) resize(rng *rand.Rand) {
 func (p *process) forceSlot(rng *rand.Rand) {
 	ctx, cancel := p.within(rng, 5*time.Second)
 	defer cancel()
-	key := etcdclaims.SlotKey(slottedKey, rng.IntN(mostSlots))
-	p.class("force release", p.client.ForceRelease(ctx, key, "on purpose"))
-	p.w.count("forced releases")
+	_ = p.force(ctx, etcdclaims.SlotKey(slottedKey, rng.IntN(mostSlots)))
 }
 
 // acquireSome acquires a key that several can hold, at once or in line.
