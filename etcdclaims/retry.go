@@ -7,8 +7,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // isPassing reports whether what failed, of a kind that changes nothing, may
@@ -17,17 +15,7 @@ func isPassing(err error) bool {
 	if errors.Is(err, ErrClosed) || errors.Is(err, ErrRewound) {
 		return false
 	}
-	if txn.IsTransient(err) || errors.Is(err, ErrUnknown) || errors.Is(err, errSessionLost) {
-		return true
-	}
-	switch wire.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Aborted:
-		return true
-	case codes.Unknown: // of etcd, not of something else that has no code
-		_, ok := status.FromError(err)
-		return ok
-	}
-	return false
+	return txn.IsTransient(err) || errors.Is(err, ErrUnknown) || errors.Is(err, errSessionLost) || wire.MayPass(err)
 }
 
 // afterSent returns the error of a call that ends without a result, or nil. It matches ErrUnknown

@@ -12,7 +12,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/raft/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // verbs are the requests of a worker, each with what it must have done.
@@ -34,6 +36,10 @@ var verbs = map[string]struct {
 	"heartbeat": {do: func(ctx context.Context, l *queue.Lease) error { _, err := l.Heartbeat(ctx, time.Minute); return err }, where: queue.Taken, fence: true},
 }
 
+// dropped is what etcd answers for a while when it has lost its leader, without a code of
+// its own.
+var dropped = claimtest.Fault{LoseRequest: true, Err: status.Error(codes.Unknown, raft.ErrProposalDropped.Error()), Times: 3}
+
 // Each verb takes effect once, and says so, whether its request or its reply is lost.
 func TestVerbsUnderFaults(t *testing.T) {
 	for name, v := range verbs {
@@ -42,6 +48,7 @@ func TestVerbsUnderFaults(t *testing.T) {
 			"reply lost twice":   {LoseReply: true, Times: 2},
 			"request lost":       {LoseRequest: true},
 			"reply lost at once": {LoseReply: true, Err: context.DeadlineExceeded},
+			"proposal dropped":   dropped,
 		} {
 			t.Run(name+"/"+fault, func(t *testing.T) {
 				t.Parallel()
@@ -129,6 +136,7 @@ func TestLateVerb(t *testing.T) {
 func TestClaimUnderFaults(t *testing.T) {
 	for fault, f := range map[string]claimtest.Fault{
 		"reply lost": {LoseReply: true}, "reply lost twice": {LoseReply: true, Times: 2}, "request lost": {LoseRequest: true},
+		"proposal dropped": dropped,
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
@@ -151,6 +159,19 @@ func TestClaimUnderFaults(t *testing.T) {
 			})
 		})
 	}
+	t.Run("proposal of a new process dropped", func(t *testing.T) {
+		t.Parallel()
+		virtually(t, func(w *world) {
+			w.enqueue(w.queue(queue.Config{TTL: time.Minute}), "a")
+			q, host := w.process(queue.Config{TTL: time.Minute})
+			f := dropped
+			f.On = claimtest.Other
+			host.Inject(f)
+			b, err := q.Claim(w.Context(), 1)
+			w.ok(err)
+			w.want(ids(b.Leases), "a")
+		})
+	})
 	t.Run("request late", func(t *testing.T) {
 		t.Parallel()
 		virtually(t, func(w *world) {
@@ -177,6 +198,7 @@ func TestClaimUnderFaults(t *testing.T) {
 func TestEnqueueUnderFaults(t *testing.T) {
 	for fault, f := range map[string]claimtest.Fault{
 		"reply lost": {LoseReply: true}, "reply lost twice": {LoseReply: true, Times: 2}, "request lost": {LoseRequest: true},
+		"proposal dropped": dropped,
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()

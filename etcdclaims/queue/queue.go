@@ -194,11 +194,5 @@ func passing(err error) bool {
 	if errors.Is(err, etcdclaims.ErrClosed) || errors.Is(err, etcdclaims.ErrRewound) || errors.Is(err, etcdclaims.ErrTooLarge) {
 		return false
 	}
-	switch wire.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Aborted, codes.Canceled:
-		return true
-	case codes.ResourceExhausted:
-		return errors.Is(err, rpctypes.ErrTooManyRequests)
-	}
-	return wire.IsNotSent(err)
+	return wire.MayPass(err) || wire.IsNotSent(err) || wire.Code(err) == codes.Canceled || errors.Is(err, rpctypes.ErrTooManyRequests)
 }

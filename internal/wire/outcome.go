@@ -66,6 +66,20 @@ func MayBeDone(err error) bool {
 	return true
 }
 
+// MayPass reports whether a request that changes nothing may succeed when it is sent
+// again: etcd or the way to it failed, and did not refuse. etcd gives what it has no code
+// for, such as raft.ErrProposalDropped, the code Unknown.
+func MayPass(err error) bool {
+	switch Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Aborted:
+		return true
+	case codes.Unknown: // of etcd, not of something else that has no code
+		_, ok := status.FromError(err)
+		return ok
+	}
+	return false
+}
+
 // IsNotSent reports whether gRPC had no connection to send the request on.
 func IsNotSent(err error) bool {
 	if errors.Is(err, ErrNotSent) {

@@ -64,10 +64,15 @@ func (p Program[J]) run(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if p.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, p.Timeout, fmt.Errorf("not done after %v", p.Timeout))
-		defer cancel()
+	if p.Timeout <= 0 {
+		return p.Parent(ctx, j, *endpoints)
 	}
-	return p.Parent(ctx, j, *endpoints)
+	late := fmt.Errorf("not done after %v", p.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout, late)
+	defer cancel()
+	err := p.Parent(ctx, j, *endpoints)
+	if err != nil && errors.Is(context.Cause(ctx), late) && !errors.Is(err, late) {
+		return fmt.Errorf("%w: %w", late, err) // of a request that was waited for
+	}
+	return err
 }
