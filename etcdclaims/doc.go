@@ -6,7 +6,7 @@
 //	// ...
 //	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
 //	// ...
-//	defer claims.Close(ctx)
+//	defer claims.Close(context.Background())
 //
 //	err = claims.TryRun(ctx, "nightly-report", func(ctx context.Context) error {
 //		return report(ctx) // ctx is cancelled before the claim expires
@@ -85,7 +85,10 @@
 //   - Writes to anything else: send [Claim.Token] along and check it there. Package
 //     fencing has the check.
 //
-// The end of a context is a hint, not a protection: it can come late.
+// The end of a context is a hint, not a protection: it can come late. So can the failure of
+// Check: if an operator ends a claim, or another caller takes it from a holder with
+// [Suspectable], Check succeeds until the holder's client learns of that, and if it does not
+// reach etcd until its deadline.
 //
 // The fences of a key rise as long as etcd's revisions rise. Revisions can go back when
 // a cluster is restored from a snapshot. A client that sees this refuses to claim and

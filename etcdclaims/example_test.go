@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer claims.Close(ctx)
+	defer claims.Close(context.Background())
 
 	err = claims.TryRunWork(ctx, "invoice/42", func(ctx context.Context, work *etcdclaims.Work) error {
 		// ... the work itself; ctx ends shortly before the claim does ...
@@ -65,7 +65,7 @@ func ExampleClient_TryRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer claims.Close(ctx)
+	defer claims.Close(context.Background())
 
 	report := func(ctx context.Context) error {
 		token, _ := fencing.FromContext(ctx)
@@ -99,7 +99,7 @@ func ExampleClaim_Txn() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer claims.Close(ctx)
+	defer claims.Close(context.Background())
 
 	claim, err := claims.TryAcquire(ctx, "account/7")
 	if err != nil {
@@ -146,7 +146,7 @@ func ExampleLocks_beat() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer claims.Close(ctx)
+	defer claims.Close(context.Background())
 
 	locks := claims.Locks()
 	nominal := time.Date(2026, time.March, 1, 2, 30, 0, 0, time.UTC)

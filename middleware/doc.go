@@ -24,7 +24,7 @@
 // [Gate] is only an early reject: a request that it has admitted can still reach the data
 // after a newer one. [Once] carries out a repeated request again in two cases: the process
 // died between its effect and the transaction that stores the response, or the request
-// failed with a response that is not stored, such as a 500.
+// failed with a response that is not stored: 500 or above, 408, 425, 429, or another 4xx with Retry-After.
 // Deaths and panics count as attempts, of which there are at most
 // etcdclaims.Config.MaxAttempts. With etcdclaims.AtMostOnce a request is not carried out
 // again after the process died during an attempt. After a panic it still is.

@@ -41,15 +41,18 @@
 //
 // Handlers do not run exactly once. A tick can have several attempts. Each attempt
 // begins at most once. If the process dies during a run, [AtMostOnce] records the run as
-// lost, and [AtLeastOnce] begins the tick again with Attempt one greater. The record of a
+// lost, and [AtLeastOnce] begins the tick again with Attempt one greater, up to
+// Job.MaxAttempts attempts (3 by default). The record of a
 // tick has the outcome of its last attempt. A handler that finished its work and then died cannot be
 // distinguished from one that died before.
 //
 // Effects outside etcd are not undone. Two attempts can send a mail twice. Pass
 // [Tick.ID], which is the same for each attempt, to services that accept an
-// idempotency key. The runs of a job have rising fences, and the handler's context
-// carries the fence as a token. A resource that refuses lower fences is safe from a
-// frozen run that wakes up. A resource that does not check the fence is not.
+// idempotency key. The handler's context carries the fence of the run as a token. Unless
+// the job's Overlap is [Allow], the runs of a job have rising fences. A resource that
+// refuses lower fences is safe from a frozen run that wakes up. A resource that does not
+// check the fence is not. With Allow each tick has a key of its own, and the fences of
+// different ticks say nothing about their order.
 //
 // Two runs of a job can overlap in time even where its Overlap forbids that. A
 // process that was frozen until its lease ended continues until it notices. Its

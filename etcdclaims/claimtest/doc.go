@@ -13,7 +13,7 @@
 //			...
 //			host.Cut()
 //			time.Sleep(time.Minute) // virtual: takes no real time
-//			// claim.Err() is ErrLost, and was so before any other client could acquire the key
+//			// claim.Err() matches ErrLost, and did before any other client could acquire the key
 //		})
 //	}
 //

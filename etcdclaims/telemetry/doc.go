@@ -37,5 +37,5 @@
 //
 // Nothing is kept for each key, except by a wrapped gate, which remembers the last fences of
 // a bounded number of keys. Gauges are read when they are collected, without
-// I/O, except those of WatchQueue.
+// I/O, except those of WatchQueue and WatchWork.
 package telemetry
