@@ -129,13 +129,13 @@ func (l *localLine) moveLocked(from, to *localQueue) {
 // requeue sends local waiters to the line in etcd, in their order. The mutex of
 // localLine is held.
 func requeue(fs []*localWaiter) {
-	var before <-chan struct{}
+	var before *localWaiter
 	for _, f := range fs {
 		if f.state == left {
 			continue
 		}
-		f.state, f.after = settled, before
-		before = f.placed
+		f.state, f.before = settled, before
+		before = f
 		f.done <- nil
 	}
 }

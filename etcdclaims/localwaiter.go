@@ -31,10 +31,11 @@ type localWaiter struct {
 
 	// Written under that mutex before done is sent to, and read after done was
 	// received from:
-	last  bool            // it goes to the end of the line, behind no other local waiter
-	after <-chan struct{} // closed when the local waiter before it has a place in line
+	last   bool         // it goes to the end of the line, behind no other local waiter
+	before *localWaiter // the one that goes to the line before it
 
-	placed chan struct{} // closed when it has one itself, or has left
+	placed chan struct{} // closed when it has a place in line, has left, or waits locally again
+	again  *localWaiter  // as which it does; written before placed is closed
 }
 
 type localState int
@@ -112,13 +113,17 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 	}
 }
 
-// awaitTurn waits until the local waiters before it have their places in line.
-func (f *localWaiter) awaitTurn(ctx context.Context) error {
-	if f.after == nil {
+// awaitTurn waits until the local waiter before it has its place in line, or waits locally
+// again. Then it is behind the latter.
+func (f *localWaiter) awaitTurn(ctx context.Context, limit <-chan time.Time) error {
+	if f.before == nil {
 		return nil
 	}
 	select {
-	case <-f.after:
+	case <-f.before.placed:
+		f.before = f.before.again
+		return nil
+	case <-limit:
 		return nil
 	case <-f.a.s.dead:
 		return f.a.s.lossOf(tokenOf(f.a.key, 0))
@@ -131,25 +136,37 @@ func (f *localWaiter) awaitTurn(ctx context.Context) error {
 // With neither a term nor an error the acquisition must join the line in etcd. Then, or
 // when it has ended otherwise, the caller calls placed, which lets the next one go on.
 func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, placed func(), err error) {
-	s, key, o := f.a.s, f.a.key, f.a.opts
+	s, key := f.a.s, f.a.key
 	for {
 		placed = sync.OnceFunc(func() { close(f.placed) })
 		if t, err := c.awaitLocal(ctx, f); t != nil || err != nil {
 			return t, placed, c.localWaitError(ctx, s, key, err)
 		}
-		if err := f.awaitTurn(ctx); err != nil {
+		next, err := c.goOn(ctx, f)
+		if next == nil {
 			return nil, placed, c.localWaitError(ctx, s, key, err)
 		}
-		if f.last {
-			return nil, placed, nil
-		}
-		// The local waiter before this one may hold the key by now.
-		next := c.joinLocal(s, key, o, nil)
-		if next == nil {
-			return nil, placed, nil
-		}
+		f.again = next
 		placed()
 		f = next
+	}
+}
+
+// goOn returns as what a local waiter waits for another claim of this client, when its turn
+// has come. Without that and an error it must join the line in etcd.
+func (c *Client) goOn(ctx context.Context, f *localWaiter) (next *localWaiter, err error) {
+	var limit <-chan time.Time
+	for pause := arrivalAfter; ; pause = min(2*pause, time.Second) {
+		if err := f.awaitTurn(ctx, limit); err != nil || f.last {
+			return nil, err
+		}
+		// The local waiter before this one may hold the key by now, or wait for it.
+		next := c.joinLocal(f.a.s, f.a.key, f.a.opts, nil)
+		if next != nil || f.before == nil {
+			return next, nil
+		}
+		// It waits for a claim that has ended since, or is only about to begin.
+		limit = time.After(pause)
 	}
 }
 
