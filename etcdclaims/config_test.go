@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -71,7 +72,6 @@ func TestConfigRefused(t *testing.T) {
 
 func TestConfigTaken(t *testing.T) {
 	t.Parallel()
-	etcd := testetcd.Shared(t).Client(t)
 	for name, cfg := range map[string]etcdclaims.Config{
 		"zero":                 {},
 		"least TTL":            {TTL: etcdclaims.MinTTL},
@@ -88,21 +88,19 @@ func TestConfigTaken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if cfg.Prefix == "" {
-				cfg.Prefix = testetcd.Prefix(t)
-			}
-			c := newClient(t, etcd, cfg)
-			key := testetcd.Prefix(t) // some prefixes are everybody's
-			w := tryBegin(t, c, key)
-			if w.Owner() == "" {
-				t.Error("no owner")
-			}
-			if ttl := lookUp(t, c, key).TTL; ttl <= 0 {
-				t.Errorf("TTL %v", ttl)
-			}
-			noErr(t, w.Complete(t.Context()))
-			_, err := c.TryBegin(t.Context(), key)
-			wantIs(t, err, etcdclaims.ErrDone)
+			inBubble(t, func(t *testing.T, server *claimtest.Server) {
+				c := newClient(t, server.Etcd(t), cfg)
+				w := tryBegin(t, c, "k")
+				if w.Owner() == "" {
+					t.Error("no owner")
+				}
+				if ttl := lookUp(t, c, "k").TTL; ttl <= 0 {
+					t.Errorf("TTL %v", ttl)
+				}
+				noErr(t, w.Complete(t.Context()))
+				_, err := c.TryBegin(t.Context(), "k")
+				wantIs(t, err, etcdclaims.ErrDone)
+			})
 		})
 	}
 }

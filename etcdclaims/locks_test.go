@@ -173,18 +173,19 @@ func TestLocksTTL(t *testing.T) {
 // least TTL as well.
 func TestLocksShortTTLKeepsFence(t *testing.T) {
 	t.Parallel()
-	etcd := testetcd.Shared(t).Client(t)
-	a, _, _ := twoOwners(t, etcd, etcdclaims.Config{})
-	for _, ttl := range []time.Duration{time.Millisecond, time.Second, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second} {
-		key := ttl.String()
-		first := locked(t, a.Locks(), key, "me", ttl, true)
-		if again := renewed(t, a.Locks(), key, "me", ttl, true); again != first {
-			t.Errorf("TTL %v: renewing took fence %d to %d", ttl, first, again)
+	inBubble(t, func(t *testing.T, server *claimtest.Server) {
+		a, _, _ := twoOwners(t, server.Etcd(t), etcdclaims.Config{})
+		for _, ttl := range []time.Duration{time.Millisecond, time.Second, 1500 * time.Millisecond, 2 * time.Second, 3 * time.Second} {
+			key := ttl.String()
+			first := locked(t, a.Locks(), key, "me", ttl, true)
+			if again := renewed(t, a.Locks(), key, "me", ttl, true); again != first {
+				t.Errorf("TTL %v: renewing took fence %d to %d", ttl, first, again)
+			}
+			if again := locked(t, a.Locks(), key, "me", ttl, true); again != first {
+				t.Errorf("TTL %v: locking again took fence %d to %d", ttl, first, again)
+			}
 		}
-		if again := locked(t, a.Locks(), key, "me", ttl, true); again != first {
-			t.Errorf("TTL %v: locking again took fence %d to %d", ttl, first, again)
-		}
-	}
+	})
 }
 
 func TestLocksExpire(t *testing.T) {

@@ -115,8 +115,8 @@ func (r *returning) began(ctx context.Context, w *world, c *etcdclaims.Client) <
 	return worked
 }
 
-// again fails the test unless a program works within 3 s of the end of the outage.
-func again(w *world, worked <-chan time.Time, returned time.Time) {
+// again fails the test unless a program works soon after the end of the outage.
+func again(w *world, worked <-chan time.Time, returned time.Time, soon time.Duration) {
 	w.Helper()
 	limit := time.NewTimer(5 * time.Minute)
 	defer limit.Stop()
@@ -126,7 +126,7 @@ func again(w *world, worked <-chan time.Time, returned time.Time) {
 			if at.Before(returned) {
 				continue
 			}
-			if d := at.Sub(returned); d > 3*sec {
+			if d := at.Sub(returned); d > soon {
 				w.Errorf("works after %v", d)
 			}
 		case <-limit.C:
@@ -161,7 +161,7 @@ func TestEverythingReturnsSoonAfterOutage(t *testing.T) {
 				if r.give != nil {
 					r.give(ctx, w, other)
 				}
-				again(w, worked, returned)
+				again(w, worked, returned, 3*sec)
 				cancel()
 				time.Sleep(20 * sec)
 			})
@@ -202,7 +202,9 @@ func TestReturnsSoonAfterOutageOfAProcess(t *testing.T) {
 		all[name].give(ctx, w, other)
 	}
 	for _, did := range worked {
-		again(w, did, returned)
+		// In real time the machine may be busy. A client that left it to gRPC to connect again
+		// would be later: after two minutes gRPC waits for about another one.
+		again(w, did, returned, 15*sec)
 	}
 	cancel()
 }

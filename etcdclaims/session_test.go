@@ -534,29 +534,31 @@ func TestCloseLeavesNothing(t *testing.T) {
 func TestCloseByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	etcd := testetcd.Shared(t).Client(t)
-	c := newClient(t, etcd, etcdclaims.Config{Prefix: testetcd.Prefix(t), TTL: 10 * sec, Drain: 2 * sec})
-	begun := make(chan struct{})
+	c := newClient(t, etcd, etcdclaims.Config{Prefix: testetcd.Prefix(t), TTL: 120 * sec, Drain: 20 * sec})
+	begun, stopping, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ran := make(chan struct{})
 	go func() {
 		defer close(ran)
 		_ = c.TryRun(context.Background(), "k", func(ctx context.Context) error {
 			close(begun)
 			<-ctx.Done()
-			time.Sleep(sec)
+			close(stopping)
+			<-second // both wait for the handler, however slow the machine is
 			return nil
 		})
 	}()
 	<-begun
 	first := make(chan error)
 	go func() { first <- c.Close(context.Background()) }()
-	time.Sleep(100 * time.Millisecond)
+	<-stopping
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
 	err := c.Close(ctx)
-	if d := time.Since(begin); d > 700*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+	if d := time.Since(begin); d > 10*sec || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the second Close, given 200 ms, returned %v after %v", err, d)
 	}
+	close(second)
 	if err := <-first; err != nil {
 		t.Errorf("the first: %v", err)
 	}

@@ -211,11 +211,14 @@ func TestSuspectNobodyOnABusyMachine(t *testing.T) {
 			}
 		})
 	}
+	var longest time.Duration
 	wg.Go(func() { // as in a collection of garbage
 		for ; ctx.Err() == nil; time.Sleep(2 * time.Second) {
+			began := time.Now()
 			noErr(t, child.Pause())
 			time.Sleep(300 * time.Millisecond)
 			noErr(t, child.Resume())
+			longest = max(longest, time.Since(began))
 		}
 	})
 	wg.Go(func() { // as a disk that is full of other work
@@ -226,5 +229,8 @@ func TestSuspectNobodyOnABusyMachine(t *testing.T) {
 		}
 	})
 	wg.Wait()
+	if longest > 400*time.Millisecond { // a holder that is silent for 450 ms is suspected rightly
+		t.Skipf("unfair: the holder was paused for %v, as others had the machine", longest)
+	}
 	judged(t, c, 0, 0)
 }

@@ -274,7 +274,7 @@ func TestWatch(t *testing.T) {
 	done := make(chan result, 1)
 	go func() { done <- w.ctl("watch", "--until", "free", "k") }()
 	events := make(chan result, 1)
-	go func() { events <- w.ctl("watch", "--timeout", "2s", "-o", "jsonl", "k") }()
+	go func() { events <- w.ctl("watch", "--timeout", "15s", "-o", "jsonl", "k") }()
 	select {
 	case r := <-done:
 		t.Fatalf("before the key is free: %+v", r)

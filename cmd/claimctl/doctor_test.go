@@ -229,15 +229,16 @@ func TestDoctorMembers(t *testing.T) {
 	t.Parallel()
 	cluster := testetcd.StartCluster(t, 3)
 	w := &world{T: t, prefix: testetcd.Prefix(t)}
-	at := func(endpoints ...string) {
-		w.flags = []string{"--endpoints", strings.Join(endpoints, ","), "--prefix", w.prefix, "--dial-timeout", "1s"}
+	at := func(patience string, endpoints ...string) {
+		w.flags = []string{"--endpoints", strings.Join(endpoints, ","), "--prefix", w.prefix, "--dial-timeout", patience, "--command-timeout", "30s"}
 	}
-	at(cluster.Endpoints()...)
+	at("10s", cluster.Endpoints()...) // a busy machine may answer late
 	w.has(w.findings(0), doctor.OK, "members", "3, of which 1 may fail")
-	at(cluster.Endpoints()[:2]...)
+	at("10s", cluster.Endpoints()[:2]...)
 	w.has(w.findings(1), doctor.Warning, "members", "not among the endpoints: ")
-	at(cluster.Endpoints()...)
 	cluster.Stop(t, 2)
+	cluster.Leader(t)                // an election may take longer than the patience
+	at("3s", cluster.Endpoints()...) // each look at the stopped member takes as long
 	all := w.findings(2)
 	w.has(all, doctor.Error, "endpoint "+cluster.Member(2).Endpoints()[0], "does not answer")
 	w.has(all, doctor.OK, "write", "")

@@ -3,8 +3,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,6 +57,16 @@ func TestHangupIsNoFailure(t *testing.T) {
 	}
 }
 
+// hasStopped reports whether all threads of a process are stopped. Those that the signal has not
+// reached yet run on for a while.
+func hasStopped(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return err == nil && len(threads) > 0 && !slices.ContainsFunc(threads, func(name string) bool {
+		stat, err := os.ReadFile(name)
+		return err != nil || !bytes.Contains(stat, []byte(") T "))
+	})
+}
+
 // A command that ended by itself while claimctl was stopped was not killed, and elect does not
 // run it again if it exited with 0.
 func TestEndedWhileStopped(t *testing.T) {
@@ -64,10 +77,13 @@ func TestEndedWhileStopped(t *testing.T) {
 	w := worldOn(t, testetcd.Start(t))
 	begun := map[string]*process{}
 	terms := func(verb string) string { return filepath.Join(w.dir(), verb) }
+	stopped := func(verb string) string { return filepath.Join(w.dir(), verb+"-stopped") }
 	for _, verb := range []string{"run", "elect"} {
-		p := w.start(program(t), verb, "k"+verb, "--ttl", "5s", "--", "sh", "-c", `echo $CLAIM_FENCE >> `+terms(verb)+`; sleep 1`)
+		p := w.start(program(t), verb, "k"+verb, "--ttl", "5s", "--", "sh", "-c", `echo $CLAIM_FENCE >> `+terms(verb)+`; until [ -e `+stopped(verb)+` ]; do sleep 0.05; done`)
 		appears(t, terms(verb))
 		p.signal(syscall.SIGSTOP)
+		eventually(t, "claimctl is stopped", func() bool { return hasStopped(p.cmd.Process.Pid) })
+		w.noErr(os.WriteFile(stopped(verb), nil, 0o600)) // the command ends after claimctl was stopped
 		begun[verb] = p
 	}
 	time.Sleep(8 * time.Second)

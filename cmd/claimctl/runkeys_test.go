@@ -28,7 +28,7 @@ func TestRunSeveralKeys(t *testing.T) {
 		t.Errorf("it says %q", r.err)
 	}
 	w.isFree("b")
-	if r := run("--wait", "300ms", "--", "true").ends(exitTimeout); !strings.Contains(r.err, ": still held by") || !strings.Contains(r.err, ", after 300ms\n") {
+	if r := run("--wait", "3s", "--", "true").ends(exitTimeout); !strings.Contains(r.err, ": still held by") || !strings.Contains(r.err, ", after 3s\n") {
 		t.Errorf("it says %q", r.err)
 	}
 	waiting := run("--wait", "1m", "--", "echo", "my turn")

@@ -38,7 +38,10 @@ func TestAlarmOfOtherMember(t *testing.T) {
 	t.Parallel()
 	cluster := testetcd.StartCluster(t, 3)
 	w := &world{T: t, prefix: testetcd.Prefix(t), etcd: cluster.Member(0).Client(t)}
-	w.flags = []string{"--endpoints", strings.Join(cluster.Endpoints()[:2], ","), "--prefix", w.prefix, "--dial-timeout", "1s"}
+	patience := func(d string) {
+		w.flags = []string{"--endpoints", strings.Join(cluster.Endpoints()[:2], ","), "--prefix", w.prefix, "--dial-timeout", d, "--command-timeout", "30s"}
+	}
+	patience("10s") // a busy machine may answer late
 	status, err := w.etcd.Status(t.Context(), cluster.Endpoints()[2])
 	w.noErr(err)
 	w.raise(status.Header.MemberId)
@@ -46,5 +49,7 @@ func TestAlarmOfOtherMember(t *testing.T) {
 	w.finds(w.ok("space", "reclaim", "--yes"), "disarmed NOSPACE of member ")
 	w.raise(status.Header.MemberId)
 	cluster.Stop(t, 2)
+	cluster.Leader(t) // an election may take longer than the patience
+	patience("3s")    // a look at the stopped member takes as long
 	w.fails(exitFailure, "name it in --endpoints", "space", "reclaim", "--yes", "--allow-missing")
 }

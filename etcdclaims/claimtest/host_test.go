@@ -312,10 +312,16 @@ func TestSuspend(t *testing.T) {
 func TestMoveLeaderWithAuthentication(t *testing.T) {
 	t.Parallel()
 	members := claimtest.Cluster(t, 3, claimtest.Auth())
-	to := (members.Leader(t) + 1) % members.Len()
-	members.MoveLeader(t, to)
-	if now := members.Leader(t); now != to {
-		t.Errorf("member %d leads, not %d", now, to)
+	for try := 1; ; try++ { // on a busy machine another may be elected at once
+		to := (members.Leader(t) + 1) % members.Len()
+		members.MoveLeader(t, to)
+		now := members.Leader(t)
+		if now == to {
+			return
+		}
+		if try == 5 {
+			t.Fatalf("member %d leads, not %d", now, to)
+		}
 	}
 }
 

@@ -88,16 +88,9 @@ func (p *parent) play(ctx context.Context) error {
 			return p.database.start(ctx)
 		},
 	} {
-		var last event
-		err = p.workers.Until(ctx, "a charge", func() bool {
-			if len(p.charges) == 0 {
-				return false
-			}
-			last, p.charges = p.charges[len(p.charges)-1], nil
-			return true
-		})
-		if err == nil {
-			err = fault(ctx, last)
+		var charge event
+		if charge, err = p.charge(ctx); err == nil {
+			err = fault(ctx, charge)
 		}
 		if err != nil {
 			break
@@ -135,6 +128,18 @@ func (p *parent) process(name string) *demoproc.Process {
 	return p.workers.Workers[slices.IndexFunc(p.workers.Workers, func(w *demoproc.Process) bool { return w.Name == name })]
 }
 
+// charge waits for a charge that began since the last fault, and returns the newest.
+func (p *parent) charge(ctx context.Context) (newest event, err error) {
+	err = p.workers.Until(ctx, "a charge", func() bool {
+		if len(p.charges) == 0 {
+			return false
+		}
+		newest, p.charges = p.charges[len(p.charges)-1], nil
+		return true
+	})
+	return newest, err
+}
+
 func (p *parent) kill(_ context.Context, charge event) error {
 	log.Printf("kill -9 of %s while it charges %s", charge.Process, charge.Account)
 	p.process(charge.Process).Kill()
@@ -142,24 +147,36 @@ func (p *parent) kill(_ context.Context, charge event) error {
 }
 
 // freeze freezes a process while it charges, until another has charged the account. When
-// it goes on, its write must be refused.
+// it goes on, its write must be refused. On a slow machine a process may have written
+// before it is frozen; then freeze freezes the next one.
 func (p *parent) freeze(ctx context.Context, charge event) error {
-	frozen := p.process(charge.Process)
-	if err := frozen.Pause(); err != nil {
-		return err
+	for {
+		frozen := p.process(charge.Process)
+		if err := frozen.Pause(); err != nil {
+			return err
+		}
+		log.Printf("%s is frozen while it charges %s", charge.Process, charge.Account)
+		err := p.workers.Until(ctx, "another owner of the account", func() bool {
+			return slices.ContainsFunc(p.charges, func(e event) bool { return e.Account == charge.Account && e.Process != charge.Process })
+		})
+		time.Sleep(2 * providerTime) // until the other has written
+		if err = errors.Join(err, frozen.Resume()); err != nil || !p.Guarded {
+			return err
+		}
+		log.Printf("%s goes on", charge.Process)
+		isRefused, deadline := false, time.Now().Add(5*time.Second)
+		err = p.workers.Until(ctx, "its late write", func() bool {
+			isRefused = slices.Contains(p.late, event{Process: charge.Process, Kind: refused, Account: charge.Account})
+			return isRefused || time.Now().After(deadline)
+		})
+		if err != nil || isRefused {
+			return err
+		}
+		log.Printf("%s had no late write", charge.Process)
+		if charge, err = p.charge(ctx); err != nil {
+			return err
+		}
 	}
-	log.Printf("%s is frozen while it charges %s", charge.Process, charge.Account)
-	err := p.workers.Until(ctx, "another owner of the account", func() bool {
-		return slices.ContainsFunc(p.charges, func(e event) bool { return e.Account == charge.Account && e.Process != charge.Process })
-	})
-	time.Sleep(2 * providerTime) // until the other has written
-	if err = errors.Join(err, frozen.Resume()); err != nil || !p.Guarded {
-		return err
-	}
-	log.Printf("%s goes on", charge.Process)
-	return p.workers.Until(ctx, "its late write", func() bool {
-		return slices.Contains(p.late, event{Process: charge.Process, Kind: refused, Account: charge.Account})
-	})
 }
 
 // audit waits until all invoices are paid, ends the processes, and checks the books.

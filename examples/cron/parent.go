@@ -57,7 +57,8 @@ func (p *parent) play(ctx context.Context) error {
 		}
 	}
 	log.Printf("%d processes run %d jobs", len(p.workers.Workers), len(works()))
-	for i := 0; time.Since(begin) < p.For-pause-frozen; i++ {
+	const least = 3 // a wrong clock, a freeze and a death, however slow the machine is
+	for i := 0; i < least || time.Since(begin) < p.For-pause-frozen; i++ {
 		if err := p.wait(ctx, pause); err != nil {
 			return err
 		}

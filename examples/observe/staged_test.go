@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,9 +23,9 @@ type incidents struct {
 	*testing.T
 	server  *claimtest.Server
 	tel     *telemetry.Telemetry
-	url     string        // of the metrics
-	scraped chan struct{} // capacity 1
-	heal    func()        // brings etcd back to the client that was cut off
+	url     string       // of the metrics
+	scrapes atomic.Int64 // that are over
+	heal    func()       // brings etcd back to the client that was cut off
 }
 
 // newIncidents serves the metrics of clients in order; begin makes the incidents.
@@ -32,13 +33,10 @@ func newIncidents(t *testing.T) *incidents {
 	t.Helper()
 	tel, metrics, err := newTelemetry()
 	check(t, err)
-	i := &incidents{T: t, server: claimtest.Start(t), tel: tel, scraped: make(chan struct{}, 1)}
+	i := &incidents{T: t, server: claimtest.Start(t), tel: tel}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		metrics.ServeHTTP(w, r)
-		select {
-		case i.scraped <- struct{}{}:
-		default:
-		}
+		i.scrapes.Add(1)
 	}))
 	i.url = server.URL
 	t.Cleanup(func() {
@@ -51,7 +49,7 @@ func newIncidents(t *testing.T) *incidents {
 // begin makes the incidents, once somebody reads the metrics. They last until the test
 // ends.
 func (i *incidents) begin() {
-	<-i.scraped
+	i.seen(i.Context())
 	i.lateRenewals()
 	i.deafHandler()
 	i.staleWrites()
@@ -60,6 +58,14 @@ func (i *incidents) begin() {
 	i.deadLetters()
 	i.lostWork()
 	i.cutOff()
+}
+
+// seen waits until Prometheus has scraped what there is now. Of two scrapes the first may
+// have begun before.
+func (i *incidents) seen(ctx context.Context) {
+	for enough := i.scrapes.Load() + 2; i.scrapes.Load() < enough && ctx.Err() == nil; {
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 func check(t *testing.T, err error) {
@@ -157,10 +163,10 @@ func (i *incidents) stuckQueue() {
 // DeadLetters.
 func (i *incidents) deadLetters() {
 	q := i.queue("failing")
-	item := queue.NewItem(nil, queue.Delay(3*time.Second))
-	_, err := q.Enqueue(i.Context(), item)
+	_, err := q.Enqueue(i.Context(), queue.NewItem(nil))
 	check(i.T, err)
 	i.until(func(ctx context.Context) {
+		i.seen(ctx)
 		_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return errors.New("staged") }})
 	})
 }
@@ -174,13 +180,10 @@ func (i *incidents) lostWork() {
 	check(i.T, err)
 	check(i.T, claims.ForceRelease(i.Context(), orphan.Key(), "staged"))
 	i.until(func(ctx context.Context) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(3 * time.Second):
-			_ = claims.TryRunWork(ctx, "dead", func(context.Context, *etcdclaims.Work) error {
-				return etcdclaims.Permanent(errors.New("staged"))
-			})
-		}
+		i.seen(ctx)
+		_ = claims.TryRunWork(ctx, "dead", func(context.Context, *etcdclaims.Work) error {
+			return etcdclaims.Permanent(errors.New("staged"))
+		})
 	})
 }
 

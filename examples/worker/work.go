@@ -49,7 +49,7 @@ func work(ctx context.Context, endpoints []string, root, name string, out io.Wri
 // written: a leader that is late, however it came to that, finds a greater one, or
 // that the value is not what it read.
 func countOn(ctx context.Context, etcd *clientv3.Client, counter string) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	token, _ := fencing.FromContext(ctx)
 	read, err := etcd.Get(ctx, counter)

@@ -61,7 +61,8 @@ func check(t *testing.T, out string) {
 		}
 		n, last, fences[name] = got, fence, fence
 	}
-	if n != 40 || len(fences) != 2 || !regexp.MustCompile(`(one|two|three) is killed`).MatchString(out) {
+	// On a busy machine a leader may lose its claim, so that all three lead.
+	if n != 40 || len(fences) < 2 || !regexp.MustCompile(`(one|two|three) is killed`).MatchString(out) {
 		t.Errorf("it says:\n%s", out)
 	}
 }

@@ -132,12 +132,16 @@ func (c *campaign) show(ctx context.Context) (stop func()) {
 // quiet waits until every item is done and every key has had a new owner since
 // all was healed. It returns the keys that have not in time: none may stay stuck
 // for longer than a pick-up after the loss of the leader takes. Items get some
-// time more, as each is one of many; those that are not done by then are lost.
+// time more, as each is one of many; those that are not done by then are lost. Stalls of
+// this program are added to all that.
 func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string) {
 	c.shop.rest()
 	bound := leaderBound(c.o.ttl) + settling
+	in := func(bound time.Duration) bool {
+		return time.Since(healed) < bound+c.observer.stalls.within(healed, time.Now())
+	}
 	left := c.wanted()
-	for len(left) > 0 && time.Since(healed) < bound {
+	for len(left) > 0 && in(bound) {
 		for name, begun := range left {
 			if c.observer.begunSince(healed, begun) {
 				delete(left, name)
@@ -149,7 +153,7 @@ func (c *campaign) quiet(ctx context.Context, healed time.Time) (stuck []string)
 		stuck = append(stuck, fmt.Sprintf("%s: no new owner %v after all was healed", name, bound))
 	}
 	const slack = 20 * time.Second
-	for open := -1; open != 0 && time.Since(healed) < bound+slack; retry.Sleep(ctx, 100*time.Millisecond) {
+	for open := -1; open != 0 && in(bound+slack); retry.Sleep(ctx, 100*time.Millisecond) {
 		var err error
 		if open, err = c.shop.open(ctx); err != nil {
 			open = -1
@@ -220,7 +224,7 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 	}
 	c.board.leave()
 	terms, takeOvers := c.observer.count()
-	r := report{v: v, terms: terms, takeOvers: takeOvers, faults: faults, pickups: pickups, ttl: c.o.ttl}
+	r := report{v: v, terms: terms, takeOvers: takeOvers, faults: faults, pickups: pickups, ttl: c.o.ttl, stalled: c.observer.stalls.within(time.Time{}, end)}
 	if err := r.print(c.board.out); err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ func observe(ctx context.Context, m *members) (*observer, error) {
 		return nil, fmt.Errorf("beginning to observe: %w", err)
 	}
 	ctx, o.stop = context.WithCancel(context.WithoutCancel(ctx))
+	o.watching.Go(func() { o.stalls.watch(ctx) })
 	for _, c := range m.clients {
 		o.watching.Go(func() {
 			for ctx.Err() == nil {

@@ -54,6 +54,7 @@ type ownership struct {
 	standing map[string]*place   // by etcd's key
 	gaps     [][2]int64          // revisions after the first, up to the second, were not seen
 	raft     []raftTerm
+	stalls   stalls // in which the news came late
 }
 
 // A raftTerm is when a term of etcd's own leaders was first heard of.

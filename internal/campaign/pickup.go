@@ -27,6 +27,9 @@ import (
 //     back. Then no bound counts from the death; but 2 TTL + 4 s after the last
 //     such disturbance is over the key must have an owner all the same.
 //
+// The time for which this program itself stalled between the worker's end and the next
+// owner's claim is added to each bound.
+//
 // A fault that could not be made counts as one that was: it may have been made in
 // part, or the reply was lost. A pick-up is not measured if nobody waited in line
 // for all of the time, or if the worker was resumed before, and could go on as
@@ -60,6 +63,7 @@ type pickup struct {
 	never   bool
 	what    circumstances
 	why     string        // what disturbed it
+	stalled time.Duration // this program, up to the next owner's claim
 	allowed time.Duration // since the death
 }
 
@@ -71,6 +75,9 @@ func (p pickup) String() string {
 		took += " and not yet"
 	}
 	s := fmt.Sprintf("%s of %s: %s, allowed %v", p.key, p.worker, took, p.allowed.Round(time.Millisecond))
+	if p.stalled > 0 {
+		s += fmt.Sprintf(" with %v of stalls", p.stalled.Round(time.Millisecond))
+	}
 	if p.why != "" {
 		s += " (" + p.why + ")"
 	}
@@ -222,13 +229,14 @@ func (p *pickup) judge(h *ownership, faults []fault, ttl time.Duration, at time.
 		}
 		p.what, p.allowed, p.why = leaderLost, max(p.allowed, bound), string(f.kind)
 	}
-	deadline := p.death.Add(p.allowed)
+	p.stalled = h.stalls.within(p.death, at)
+	deadline := p.death.Add(p.allowed + p.stalled)
 	disturb := func(from, to time.Time, why string) {
 		if from.After(deadline) || to.IsZero() {
 			return
 		}
 		p.what, p.why = disturbed, why
-		if after := to.Add(leaderBound(ttl)); after.After(deadline) {
+		if after := to.Add(leaderBound(ttl) + p.stalled); after.After(deadline) {
 			deadline = after
 		}
 	}

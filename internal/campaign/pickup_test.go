@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -74,6 +75,28 @@ func TestPickups(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStalled finds a pick-up late, or not, by the stalls of the observer.
+func TestStalled(t *testing.T) {
+	f := func(name string, late bool, stalls ...stall) {
+		t.Helper()
+		h, faults := story(6.5) // half a second late
+		for _, s := range stalls {
+			h.stalls.note(s.from, s.to)
+		}
+		found := findPickups(h, faults, 5*time.Second, second(60))
+		if len(found) != 1 || found[0].late() != late {
+			t.Errorf("%s: %v; want late %v", name, found, late)
+		}
+	}
+	f("one that is too short", true, stall{second(1), second(1.4)})
+	f("one that is long enough", false, stall{second(1), second(1.6)})
+	f("two", false, stall{second(1), second(1.3)}, stall{second(5), second(5.3)})
+	f("many that are none", true, slices.Repeat([]stall{{second(1), second(1.04)}}, 100)...)
+	f("one before the death", true, stall{second(-9), second(0.1)})
+	f("one after the pick-up", true, stall{second(6.4), second(20)})
+	f("until the pick-up", false, stall{second(5.9), second(6.6)})
 }
 
 func TestPickupsNotMeasured(t *testing.T) {

@@ -20,6 +20,7 @@ type report struct {
 	faults           []fault
 	pickups          []pickup
 	ttl              time.Duration
+	stalled          time.Duration // this program, in the whole run
 }
 
 func (r *report) print(out io.Writer) error {
@@ -52,6 +53,7 @@ func (r *report) print(out io.Writer) error {
 	r.pickupRow(row, "pick-up, nothing else wrong", nothingElse, "bound "+plainBound(r.ttl).String())
 	r.pickupRow(row, "pick-up, leader lost meanwhile", leaderLost, fmt.Sprintf("bound %v, or %.2f s if it was stopped", leaderBound(r.ttl), stoppedLeaderBound(r.ttl).Seconds()))
 	r.pickupRow(row, "pick-up, waiters or majority disturbed", disturbed, "bound "+leaderBound(r.ttl).String()+" after that is over")
+	row("  campaign stalled", r.stalled.Round(time.Millisecond), "added to the bounds of pick-ups meanwhile")
 	ofSlots, ofReaders, ofWriters := 0, 0, 0
 	for _, p := range r.pickups {
 		if _, ok := slotOwner(p.key); ok {

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -59,10 +60,15 @@ func StartSecured(dir string) (*Secured, error) {
 	return s, nil
 }
 
-// Start starts the member again after Stop, with its data and at its old address.
+// Start starts the member again after Stop, with its data and at its old address. The
+// member that was stopped may leave that a moment later.
 func (s *Secured) Start() (err error) {
-	s.member, err = start(filepath.Join(s.dir, "data"), s.Endpoint, s.server)
-	return err
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		s.member, err = start(filepath.Join(s.dir, "data"), s.Endpoint, s.server)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(begin) > patience {
+			return err
+		}
+	}
 }
 
 // Stop stops the member, which keeps its data.

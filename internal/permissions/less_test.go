@@ -53,7 +53,7 @@ func (e *expecting) run(f func() error) {
 	wg.Wait()
 	select {
 	case <-e.ctx.Done():
-	case <-time.After(etcdclaims.DefaultTTL / 2):
+	case <-time.After(2 * etcdclaims.DefaultTTL):
 	}
 	for _, cleanup := range slices.Backward(e.cleanups) {
 		cleanup()
@@ -110,7 +110,7 @@ func refusedWith(t *testing.T, server *testetcd.Server, admin *clientv3.Client, 
 		}
 	}
 	grant(t, admin, row)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	denied := refused{first: cancel}
 	e := &expecting{TB: t, ctx: ctx}

@@ -21,13 +21,19 @@ func deadline(tb testing.TB) context.Context {
 	return ctx
 }
 
+// put returns the revision at which the key was put. It is tried again while the server is not
+// there yet: clientv3 repeats reads by itself, and no writes.
 func put(tb testing.TB, c *clientv3.Client, key, value string, opts ...clientv3.OpOption) int64 {
 	tb.Helper()
-	resp, err := c.Put(tb.Context(), key, value, opts...)
-	if err != nil {
-		tb.Fatalf("put %s: %v", key, err)
+	for ctx := deadline(tb); ; time.Sleep(10 * time.Millisecond) {
+		resp, err := c.Put(ctx, key, value, opts...)
+		if err == nil {
+			return resp.Header.Revision
+		}
+		if ctx.Err() != nil {
+			tb.Fatalf("put %s: %v", key, err)
+		}
 	}
-	return resp.Header.Revision
 }
 
 // get returns the value of a key, or "" if there is none. The request is tried

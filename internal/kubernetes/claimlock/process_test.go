@@ -28,17 +28,18 @@ import (
 // all keys, the name of the candidate, and the endpoint of etcd.
 const candidateVariable = "CLAIMLOCK_CANDIDATE"
 
-// Those of the processes: short, since their time is real.
+// Those of the processes: short, since their time is real, and long enough that a leader
+// stays one on a machine that stalls for seconds.
 const (
-	processDuration = 3 * time.Second
-	processDeadline = 2 * time.Second
+	processDuration = 8 * time.Second
+	processDeadline = 6 * time.Second
 	processRetry    = 300 * time.Millisecond
 )
 
 // processLapse is how long after the death of a leader another one leads: the lease, the
-// second within which etcd revokes it, the longest time between two tries, and a second
+// second within which etcd revokes it, the longest time between two tries, and ten seconds
 // for a busy machine.
-const processLapse = processDuration + time.Second + processRetry*22/10 + time.Second
+const processLapse = processDuration + time.Second + processRetry*22/10 + 10*time.Second
 
 // report is what a candidate says on its standard output.
 type report struct {
@@ -170,6 +171,22 @@ func elected(t *testing.T, all []*candidateProcess, but *candidateProcess, last 
 	return nil, 0
 }
 
+// written waits until the leader with the fence has written, and returns the revision.
+func written(t *testing.T, etcd *clientv3.Client, data string, fence int64) int64 {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(10 * time.Millisecond) {
+		got, err := etcd.Get(t.Context(), data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Kvs) == 1 && string(got.Kvs[0].Value) == fmt.Sprint(fence) {
+			return got.Kvs[0].ModRevision
+		}
+	}
+	t.Fatalf("the leader with fence %d has not written", fence)
+	return 0
+}
+
 // Real processes elect, whose leader is killed with SIGKILL or stopped with SIGSTOP. Another
 // one leads in time, with a greater fence. One that goes on writes as if it still led, and
 // etcd refuses that.
@@ -189,7 +206,7 @@ func TestProcesses(t *testing.T) {
 		faults = faults[:2]
 	}
 	for round, fault := range faults {
-		time.Sleep(200 * time.Millisecond) // it writes
+		written(t, etcd, prefix+"data", fence)
 		former, past := leader, fence
 		t.Logf("%s for %s", fault, former.name)
 		if fault == "SIGKILL" {
@@ -209,16 +226,13 @@ func TestProcesses(t *testing.T) {
 		if err := former.Resume(); err != nil {
 			t.Fatal(err)
 		}
-		if got := former.hears(t, "refused", 10*time.Second); got != past {
+		if got := former.hears(t, "refused", 30*time.Second); got != past {
 			t.Errorf("a write with fence %d was refused, not with %d", got, past)
 		}
-		former.hears(t, "stopped", 10*time.Second)
+		former.hears(t, "stopped", 30*time.Second)
 	}
 
-	got, err := etcd.Get(t.Context(), prefix+"data")
-	if err != nil || len(got.Kvs) != 1 {
-		t.Fatalf("%v, %v", got, err)
-	}
+	last := written(t, etcd, prefix+"data", fence)
 	var fences []int64
 	for resp := range etcd.Watch(t.Context(), prefix+"data", clientv3.WithRev(1)) {
 		for _, e := range resp.Events {
@@ -231,7 +245,7 @@ func TestProcesses(t *testing.T) {
 			} else if f < fences[n-1] {
 				t.Fatalf("a write with fence %d was accepted after one with %d", f, fences[n-1])
 			}
-			if e.Kv.ModRevision == got.Kvs[0].ModRevision {
+			if e.Kv.ModRevision == last {
 				if len(fences) != len(faults)+1 {
 					t.Errorf("written with the fences %d, of %d leaders", fences, len(faults)+1)
 				}
