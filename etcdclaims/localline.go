@@ -31,6 +31,18 @@ type localQueue struct {
 func (l *localLine) join(q *localQueue, f *localWaiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.joinLocked(q, f)
+}
+
+// joinBehind puts a local waiter at the end of the queue that another one is in, if that
+// takes any.
+func (l *localLine) joinBehind(before, f *localWaiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return before.in != nil && l.joinLocked(before.in, f)
+}
+
+func (l *localLine) joinLocked(q *localQueue, f *localWaiter) bool {
 	if q.closed {
 		return false
 	}
@@ -38,7 +50,7 @@ func (l *localLine) join(q *localQueue, f *localWaiter) bool {
 		q.waiters = slices.DeleteFunc(q.waiters, func(f *localWaiter) bool { return f.state == left })
 		q.kept = len(q.waiters)
 	}
-	q.waiters = append(q.waiters, f)
+	q.waiters, f.in = append(q.waiters, f), q
 	return true
 }
 
@@ -121,6 +133,9 @@ func (l *localLine) moveLocked(from, to *localQueue) {
 	if to == nil || to.closed {
 		requeue(from.waiters)
 	} else {
+		for _, f := range from.waiters {
+			f.in = to
+		}
 		to.waiters = append(from.waiters, to.waiters...)
 	}
 	from.waiters = nil
@@ -134,7 +149,7 @@ func requeue(fs []*localWaiter) {
 		if f.state == left {
 			continue
 		}
-		f.state, f.before = settled, before
+		f.state, f.before, f.in = settled, before, nil
 		before = f
 		f.done <- nil
 	}

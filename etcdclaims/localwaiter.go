@@ -28,6 +28,7 @@ type localWaiter struct {
 	// Guarded by the mutex of localLine:
 	arrival int64
 	state   localState
+	in      *localQueue // the last that it was in, unless it was sent to the line
 
 	// Written under that mutex before done is sent to, and read after done was
 	// received from:
@@ -35,7 +36,10 @@ type localWaiter struct {
 	before *localWaiter // the one that goes to the line before it
 
 	placed chan struct{} // closed when it has a place in line, has left, or waits locally again
-	again  *localWaiter  // as which it does; written before placed is closed
+
+	// Behind which those go on that wait for placed: what waits again in its place, or the
+	// one that it waited for itself when it left. Written before placed is closed.
+	again *localWaiter
 }
 
 type localState int
@@ -54,12 +58,30 @@ func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPla
 	if t == nil || t.s != s || t.work || t.slots != nil || !mayWaitLocally(s, o, w) {
 		return nil
 	}
-	f := &localWaiter{a: c.newAttempt(s, key, o, nil), done: make(chan *term, 1), placed: make(chan struct{})}
+	f := c.newLocalWaiter(s, key, o)
 	if !c.local.join(&t.local, f) {
 		c.keys.unregister(f.a.id)
 		return nil
 	}
 	return f
+}
+
+func (c *Client) newLocalWaiter(s *session, key string, o *acquireOptions) *localWaiter {
+	return &localWaiter{a: c.newAttempt(s, key, o, nil), done: make(chan *term, 1), placed: make(chan struct{})}
+}
+
+// rejoinLocal lets a local waiter that was sent to the line wait locally again, as what it
+// returns: behind the one before it wherever that waits, or behind all if there is none.
+func (c *Client) rejoinLocal(f *localWaiter) *localWaiter {
+	if f.before == nil {
+		return c.joinLocal(f.a.s, f.a.key, f.a.opts, nil)
+	}
+	next := c.newLocalWaiter(f.a.s, f.a.key, f.a.opts)
+	if !c.local.joinBehind(f.before, next) {
+		c.keys.unregister(next.a.id)
+		return nil
+	}
+	return next
 }
 
 // mayWaitLocally reports whether the acquisition wants nothing but the key.
@@ -113,8 +135,8 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 	}
 }
 
-// awaitTurn waits until the local waiter before it has its place in line, or waits locally
-// again. Then it is behind the latter.
+// awaitTurn waits until the local waiter before it has its place in line, waits locally again,
+// or has left. Then it is behind what waits in the place of that one, if anything does.
 func (f *localWaiter) awaitTurn(ctx context.Context, limit <-chan time.Time) error {
 	if f.before == nil {
 		return nil
@@ -139,12 +161,14 @@ func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, plac
 	s, key := f.a.s, f.a.key
 	for {
 		placed = sync.OnceFunc(func() { close(f.placed) })
-		if t, err := c.awaitLocal(ctx, f); t != nil || err != nil {
-			return t, placed, c.localWaitError(ctx, s, key, err)
+		t, err := c.awaitLocal(ctx, f)
+		var next *localWaiter
+		if t == nil && err == nil {
+			next, err = c.goOn(ctx, f)
 		}
-		next, err := c.goOn(ctx, f)
 		if next == nil {
-			return nil, placed, c.localWaitError(ctx, s, key, err)
+			f.again = f.before // which has no place yet if this one leaves before its turn
+			return t, placed, c.localWaitError(ctx, s, key, err)
 		}
 		f.again = next
 		placed()
@@ -157,16 +181,16 @@ func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, plac
 func (c *Client) goOn(ctx context.Context, f *localWaiter) (next *localWaiter, err error) {
 	var limit <-chan time.Time
 	for pause := arrivalAfter; ; pause = min(2*pause, time.Second) {
-		if err := f.awaitTurn(ctx, limit); err != nil || f.last {
+		if err := f.awaitTurn(ctx, limit); err != nil || f.last && f.before == nil {
 			return nil, err
 		}
-		// The local waiter before this one may hold the key by now, or wait for it.
-		next := c.joinLocal(f.a.s, f.a.key, f.a.opts, nil)
-		if next != nil || f.before == nil {
+		if f.last {
+			continue // the one before it has left, before it had a place
+		}
+		if next := c.rejoinLocal(f); next != nil || f.before == nil {
 			return next, nil
 		}
-		// It waits for a claim that has ended since, or is only about to begin.
-		limit = time.After(pause)
+		limit = time.After(pause) // the one before it is on its way itself
 	}
 }
 

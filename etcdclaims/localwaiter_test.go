@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -168,6 +169,12 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 		"superseded": {nil, func(w *world, c *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
 			release(w, tryClaim(w, c, "k", etcdclaims.Supersede()))
 		}, sec},
+		"superseded often": {nil, func(w *world, c *etcdclaims.Client, _ *claimtest.Host, _ *etcdclaims.Claim) {
+			for range 10 {
+				tryClaim(w, c, "k", etcdclaims.Supersede())
+			}
+			release(w, tryClaim(w, c, "k", etcdclaims.Supersede()))
+		}, sec},
 		"epoch raised": {nil, func(w *world, _ *etcdclaims.Client, _ *claimtest.Host, cl *etcdclaims.Claim) {
 			w.server.RaiseEpoch(w.T, w.prefix)
 			_ = cl.Release(context.Background())
@@ -208,7 +215,7 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			other := w.peer()
 			cl := tryClaim(t, c, "k", e.opts...)
 			n := 3
-			if name == "superseded" {
+			if strings.HasPrefix(name, "superseded") {
 				n = 60 // of whom some have followed the new claim when that ends, and others have not
 			}
 			done, _ := w.followers(c, "k", n)
@@ -250,6 +257,37 @@ func TestFollowersOfAClaimThatEnds(t *testing.T) {
 			w.closeClean(c, other)
 		})
 	}
+}
+
+// A local waiter that gives up before it has a place in line does not let those behind it
+// pass those before it.
+func TestFollowerGivesUpBeforeItsTurn(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		cl := tryClaim(t, c, "k")
+		done, leave := w.followers(c, "k", 5)
+		host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: 1, DelayRequest: 300 * time.Millisecond})
+		w.server.Delete(w.T, w.own("k"))
+		<-cl.Done()
+		time.Sleep(10 * time.Millisecond) // the first asks for its place
+		leave[1]()
+		leave[2]()
+		for _, i := range []int{0, 3, 4} {
+			r := w.within(sec, done[i])
+			for _, later := range done[i+1:] {
+				select {
+				case early := <-later:
+					if early.err == nil {
+						t.Errorf("one after follower %d was there before it", i)
+					}
+				default:
+				}
+			}
+			release(t, r)
+		}
+		w.closeClean(c)
+	})
 }
 
 // A local waiter that gives up while it is handed the key leaves it to the next.
