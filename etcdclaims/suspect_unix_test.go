@@ -211,14 +211,16 @@ func TestSuspectNobodyOnABusyMachine(t *testing.T) {
 			}
 		})
 	}
-	var longest time.Duration
-	wg.Go(func() { // as in a collection of garbage
+	unfair := int64(0) // pauses in which the holder is suspected rightly
+	wg.Go(func() {     // as in a collection of garbage
 		for ; ctx.Err() == nil; time.Sleep(2 * time.Second) {
 			began := time.Now()
 			noErr(t, child.Pause())
 			time.Sleep(300 * time.Millisecond)
 			noErr(t, child.Resume())
-			longest = max(longest, time.Since(began))
+			if time.Since(began) > 400*time.Millisecond { // of the 450 that it may be silent
+				unfair++
+			}
 		}
 	})
 	wg.Go(func() { // as a disk that is full of other work
@@ -229,8 +231,8 @@ func TestSuspectNobodyOnABusyMachine(t *testing.T) {
 		}
 	})
 	wg.Wait()
-	if longest > 400*time.Millisecond { // a holder that is silent for 450 ms is suspected rightly
-		t.Skipf("unfair: the holder was paused for %v, as others had the machine", longest)
+	if st := c.Stats(); unfair > 0 && st.Suspected > 0 && st.Suspected <= 10*unfair {
+		t.Skipf("unfair: %d pauses were longer than they were to be, as others had the machine, and %d claims were taken", unfair, st.Suspected)
 	}
 	judged(t, c, 0, 0)
 }

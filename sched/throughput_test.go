@@ -13,12 +13,16 @@ import (
 )
 
 // BenchmarkTicks lets a thousand jobs be due at one instant, again and again, in
-// real time on an etcd with fsync in the same process. What takes longest counts:
-// from that instant until all runs are recorded.
+// real time beside an etcd with fsync that is another process. What takes longest
+// counts: from that instant until all runs are recorded. Two others follow each time:
+// the peer of BenchmarkBacklog, and the limit, which is what etcd does with the same
+// conditions and changes and nothing else.
 func BenchmarkTicks(b *testing.B) {
 	const jobs = 1000
-	server := testetcd.Start(b)
-	claims, err := etcdclaims.New(server.Client(b), etcdclaims.Config{})
+	server := testetcd.StartProcess(b)
+	etcd, sent := spied(b, server)
+	bare := server.Client(b)
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -59,8 +63,10 @@ func BenchmarkTicks(b *testing.B) {
 	}
 	time.Sleep(2 * time.Second)
 	b.ResetTimer()
-	var began, recorded time.Duration
+	var began, recorded, locked, least time.Duration
+	var requests int64
 	for range b.N {
+		sent.reset()
 		from := time.Now()
 		wall.Add(int64(time.Hour))
 		if err := s.Add(sched.Job{Name: fmt.Sprint("wake", from.UnixNano()), Schedule: sched.Must(sched.Every(100*24*time.Hour, 0)), Handler: nothing}); err != nil {
@@ -69,11 +75,20 @@ func BenchmarkTicks(b *testing.B) {
 		<-all
 		recorded += time.Since(from)
 		began += time.Unix(0, last.Load()).Sub(from)
+		requests += sent.requests.Load()
+		locked += mutexTicks(b, server, jobs)
+		least += limitTicks(b, bare, sent, jobs)
 	}
 	b.StopTimer()
 	n := float64(b.N * jobs)
+	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(n/began.Seconds(), "begun/s")
 	b.ReportMetric(n/recorded.Seconds(), "recorded/s")
+	b.ReportMetric(n/locked.Seconds(), "mutex/s")
+	b.ReportMetric(n/least.Seconds(), "limit/s")
+	b.ReportMetric(float64(requests)/n, "requests/tick")
+	b.ReportMetric(float64(sent.conditions.Load())/jobs, "conditions/tick")
+	b.ReportMetric(float64(sent.puts.Load()+sent.deletes.Load())/jobs, "changes/tick")
 	cancel()
 	if err := <-done; err != nil {
 		b.Fatal(err)

@@ -65,7 +65,7 @@ func TestCron(t *testing.T) {
 				t.Errorf("%q ended with %v and printed:\n%s\nwant it to say %q", args, err, out, want)
 			}
 		}
-		f("want at least 10s", "-for", "1s")
+		f("want at least 15s", "-for", "1s")
 		f("unexpected argument", "fast")
 		f("demoetcd", "-endpoints", ",")
 	})

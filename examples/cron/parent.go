@@ -33,8 +33,8 @@ type parent struct {
 }
 
 func demonstrate(ctx context.Context, s setup, endpoints string) error {
-	if s.For < 10*time.Second {
-		return fmt.Errorf("-for %v: want at least 10s", s.For)
+	if s.For < 15*time.Second {
+		return fmt.Errorf("-for %v: want at least 15s", s.For)
 	}
 	p := &parent{setup: s}
 	return demoetcd.Use(ctx, "cron", endpoints, func(etcd *clientv3.Client, at []string, prefix string) error {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ type incidents struct {
 	*testing.T
 	server  *claimtest.Server
 	tel     *telemetry.Telemetry
+	metrics http.Handler
 	url     string       // of the metrics
 	scrapes atomic.Int64 // that are over
 	heal    func()       // brings etcd back to the client that was cut off
@@ -33,7 +36,7 @@ func newIncidents(t *testing.T) *incidents {
 	t.Helper()
 	tel, metrics, err := newTelemetry()
 	check(t, err)
-	i := &incidents{T: t, server: claimtest.Start(t), tel: tel}
+	i := &incidents{T: t, server: claimtest.Start(t), tel: tel, metrics: metrics}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		metrics.ServeHTTP(w, r)
 		i.scrapes.Add(1)
@@ -60,12 +63,25 @@ func (i *incidents) begin() {
 	i.cutOff()
 }
 
-// seen waits until Prometheus has scraped what there is now. Of two scrapes the first may
-// have begun before.
-func (i *incidents) seen(ctx context.Context) {
+// seen waits until Prometheus has scraped a series that contains these, or what there is now.
+// Of two scrapes the first may have begun before.
+func (i *incidents) seen(ctx context.Context, parts ...string) {
+	for ; ctx.Err() == nil && !i.serves(parts); time.Sleep(20 * time.Millisecond) {
+	}
 	for enough := i.scrapes.Load() + 2; i.scrapes.Load() < enough && ctx.Err() == nil; {
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+func (i *incidents) serves(parts []string) bool {
+	w := httptest.NewRecorder()
+	i.metrics.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for series := range strings.Lines(w.Body.String()) {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(series, part) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func check(t *testing.T, err error) {
@@ -166,7 +182,7 @@ func (i *incidents) deadLetters() {
 	_, err := q.Enqueue(i.Context(), queue.NewItem(nil))
 	check(i.T, err)
 	i.until(func(ctx context.Context) {
-		i.seen(ctx)
+		i.seen(ctx, "queue_dead_count", `"failing"`)
 		_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return errors.New("staged") }})
 	})
 }
@@ -180,7 +196,7 @@ func (i *incidents) lostWork() {
 	check(i.T, err)
 	check(i.T, claims.ForceRelease(i.Context(), orphan.Key(), "staged"))
 	i.until(func(ctx context.Context) {
-		i.seen(ctx)
+		i.seen(ctx, "work_count", `"invoices"`, `"dead"`)
 		_ = claims.TryRunWork(ctx, "dead", func(context.Context, *etcdclaims.Work) error {
 			return etcdclaims.Permanent(errors.New("staged"))
 		})

@@ -28,7 +28,7 @@ func failOvers(o options) workload {
 	w := workload{
 		name: "fail-over", of: "claims", compare: p50, rounds: 2,
 		title:   fmt.Sprintf("From the SIGKILL of a holder to the next owner, TTL %v; ratios of times to Mutex", etcdclaims.DefaultTTL),
-		columns: []metric{p50, ratio, p99, longest},
+		columns: []metric{p50, ratio, p99, longest, early},
 	}
 	if o.quick {
 		w.rounds = 1
@@ -181,14 +181,17 @@ func (f *failing) measure(ctx context.Context) (sample, error) {
 	}
 	var mu sync.Mutex
 	var all []float64
+	tooEarly := 0
 	err := each(deaths, deaths, func(int) error {
 		took, err := f.once(ctx)
+		again := 0
 		// A Suspectable holder that the machine stalled is suspected while it lives.
-		for again := 0; errors.Is(err, errEarly) && f.kind == "suspectable" && again < 5; again++ {
+		for ; errors.Is(err, errEarly) && f.kind == "suspectable" && again < 5; again++ {
 			took, err = f.once(ctx)
 		}
 		mu.Lock()
 		defer mu.Unlock()
+		tooEarly += again
 		all = append(all, took...)
 		return err
 	})
@@ -196,7 +199,7 @@ func (f *failing) measure(ctx context.Context) (sample, error) {
 		return nil, err
 	}
 	slices.Sort(all)
-	return sample{p50: median(all), p99: all[len(all)*99/100], longest: all[len(all)-1]}, nil
+	return sample{p50: median(all), p99: all[len(all)*99/100], longest: all[len(all)-1], early: float64(tooEarly)}, nil
 }
 
 var errEarly = errors.New("a key had another owner before its holder was killed")

@@ -22,6 +22,8 @@ const (
 	clientCPU metric = "client µs"
 	etcdCPU   metric = "etcd µs"
 
+	early metric = "taken early" // from holders that were alive
+
 	claiming metric = "claims a second" // acquiring alone
 
 	claimed    metric = "claims"
