@@ -63,12 +63,30 @@ func (t *trace) believe(now belief) {
 	t.w.counts1(countBeliefs, len(others))
 }
 
-// alone checks that nobody else passed Check while the claim did that ends now,
+// alone checks that nobody else passed Check while the claim did that ends by a change,
 // unless it was taken away behind its holder's back.
-func (r *replay) alone(token fencing.Token) {
-	if o, both := r.t.overlaps[token]; both {
+func (r *replay) alone(token fencing.Token, by change) {
+	if o, both := r.t.overlaps[token]; both && !r.takenFromItself(o, by) {
 		r.fault("%s passed Check with %v at %s, when %s had been granted %v and passed it, too", o.p.name, token, clockOf(o.at), o.by.name, o.next)
 	}
+}
+
+// takenFromItself reports whether a claim was superseded by its own process, whose new claim
+// was taken away before the overlap. The process may not know of the one yet, so of neither.
+func (r *replay) takenFromItself(o overlap, by change) bool {
+	if h, _ := by.holder(); by.deleted || h.Instance != o.p.client.Instance() {
+		return false
+	}
+	for _, c := range r.t.changes {
+		if c.key != by.key || c.era != by.era || c.rev <= by.rev || c.at.After(o.at) {
+			continue
+		}
+		if _, taken := r.taken(by, c); taken {
+			return true
+		}
+		by = c
+	}
+	return false
 }
 
 // rest is a claim whose key must stay held for a while, whenever it is released.

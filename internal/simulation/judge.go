@@ -183,7 +183,7 @@ func (r *replay) ends(before, by change) {
 	if taken {
 		delete(r.t.overlaps, token) // also if a restore brings it back, to end otherwise
 	} else {
-		r.alone(token)
+		r.alone(token, by)
 	}
 	// etcd says that a lease is gone when all that was on it is.
 	if !m.lost.IsZero() && m.why == etcdclaims.ReasonRevoked && by.at.Sub(m.lost) > time.Second && r.t.w.ledger.healthy(nil, m.lost, by.at) {
