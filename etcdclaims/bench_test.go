@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc"
 )
 
 // The peer of every benchmark is go.etcd.io/etcd/client/v3/concurrency, in the
@@ -30,27 +31,50 @@ const rounds = 5
 func BenchmarkCycle(b *testing.B) {
 	etcd := testetcd.StartProcess(b).Client(b)
 	for _, n := range []int{1, 16, 64, 256} {
-		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) {
-			c := newClient(b, etcd, etcdclaims.Config{Prefix: shortPrefix()})
-			session := newSession(b, etcd)
-			pfx := shortPrefix()
-			ours := func(ctx context.Context, who, i int) error {
-				cl, err := c.TryAcquire(ctx, fmt.Sprintf("key/%d", who))
-				if err != nil {
-					return err
-				}
-				return cl.Release(ctx)
-			}
-			peer := func(ctx context.Context, who, i int) error {
-				m := concurrency.NewMutex(session, fmt.Sprintf("%s%d", pfx, who))
-				if err := m.Lock(ctx); err != nil {
-					return err
-				}
-				return m.Unlock(ctx)
-			}
-			compare(b, n, ours, peer)
-		})
+		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) { cycles(b, etcd, n) })
 	}
+}
+
+// BenchmarkCycleFar is BenchmarkCycle with an etcd that is 10 ms away.
+func BenchmarkCycleFar(b *testing.B) {
+	const rtt = 10 * time.Millisecond
+	etcd, err := clientv3.New(clientv3.Config{
+		Endpoints: testetcd.StartProcess(b).Endpoints(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				time.Sleep(rtt)
+				return invoke(ctx, method, req, reply, conn, opts...)
+			})},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = etcd.Close() })
+	for _, n := range []int{64, 1024} {
+		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) { cycles(b, etcd, n) })
+	}
+}
+
+func cycles(b *testing.B, etcd *clientv3.Client, n int) {
+	b.Helper()
+	c := newClient(b, etcd, etcdclaims.Config{Prefix: shortPrefix()})
+	session := newSession(b, etcd)
+	pfx := shortPrefix()
+	ours := func(ctx context.Context, who, i int) error {
+		cl, err := c.TryAcquire(ctx, fmt.Sprintf("key/%d", who))
+		if err != nil {
+			return err
+		}
+		return cl.Release(ctx)
+	}
+	peer := func(ctx context.Context, who, i int) error {
+		m := concurrency.NewMutex(session, fmt.Sprintf("%s%d", pfx, who))
+		if err := m.Lock(ctx); err != nil {
+			return err
+		}
+		return m.Unlock(ctx)
+	}
+	compare(b, n, ours, peer)
 }
 
 // compare shares b.N steps among n goroutines, in rounds of ours and the peer's,
