@@ -5,6 +5,10 @@ package simulation_test
 // time.
 var coreMutants = []mutant{
 	{
+		name: "local waiter that leaves before its turn and lets others pass", tests: "TestFollowerGivesUpBeforeItsTurn",
+		edits: []edit{{"localwaiter.go", "f.again = f.before //", "f.again = nil //"}},
+	},
+	{
 		name: "local waiters that follow another session", tests: "TestLocalWaitersOfTwoSessions",
 		edits: []edit{
 			{"localline.go", "next.id == id && next.s == t.s && !next.local.closed", "next.id == id && !next.local.closed"},
