@@ -29,10 +29,7 @@ const rounds = 5
 // BenchmarkCycle measures uncontended acquire and release, each goroutine on a
 // key of its own, against a Mutex of one shared session.
 func BenchmarkCycle(b *testing.B) {
-	etcd := testetcd.StartProcess(b).Client(b)
-	for _, n := range []int{1, 16, 64, 256} {
-		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) { cycles(b, etcd, n) })
-	}
+	cycles(b, testetcd.StartProcess(b).Client(b), 1, 16, 64, 256)
 }
 
 // BenchmarkCycleFar is BenchmarkCycle with an etcd that is 10 ms away.
@@ -50,31 +47,34 @@ func BenchmarkCycleFar(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = etcd.Close() })
-	for _, n := range []int{64, 1024} {
-		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) { cycles(b, etcd, n) })
-	}
+	cycles(b, etcd, 64, 1024)
 }
 
-func cycles(b *testing.B, etcd *clientv3.Client, n int) {
+// cycles is a benchmark for each number of goroutines.
+func cycles(b *testing.B, etcd *clientv3.Client, numbers ...int) {
 	b.Helper()
-	c := newClient(b, etcd, etcdclaims.Config{Prefix: shortPrefix()})
-	session := newSession(b, etcd)
-	pfx := shortPrefix()
-	ours := func(ctx context.Context, who, i int) error {
-		cl, err := c.TryAcquire(ctx, fmt.Sprintf("key/%d", who))
-		if err != nil {
-			return err
-		}
-		return cl.Release(ctx)
+	for _, n := range numbers {
+		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) {
+			c := newClient(b, etcd, etcdclaims.Config{Prefix: shortPrefix()})
+			session := newSession(b, etcd)
+			pfx := shortPrefix()
+			ours := func(ctx context.Context, who, i int) error {
+				cl, err := c.TryAcquire(ctx, fmt.Sprintf("key/%d", who))
+				if err != nil {
+					return err
+				}
+				return cl.Release(ctx)
+			}
+			peer := func(ctx context.Context, who, i int) error {
+				m := concurrency.NewMutex(session, fmt.Sprintf("%s%d", pfx, who))
+				if err := m.Lock(ctx); err != nil {
+					return err
+				}
+				return m.Unlock(ctx)
+			}
+			compare(b, n, ours, peer)
+		})
 	}
-	peer := func(ctx context.Context, who, i int) error {
-		m := concurrency.NewMutex(session, fmt.Sprintf("%s%d", pfx, who))
-		if err := m.Lock(ctx); err != nil {
-			return err
-		}
-		return m.Unlock(ctx)
-	}
-	compare(b, n, ours, peer)
 }
 
 // compare shares b.N steps among n goroutines, in rounds of ours and the peer's,

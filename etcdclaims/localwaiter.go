@@ -28,7 +28,7 @@ type localWaiter struct {
 	// Guarded by the mutex of localLine:
 	arrival int64
 	state   localState
-	in      *localQueue // the last that it was in, unless it was sent to the line
+	in      *localQueue // that it waits in, or was handed the key from; nil once it was sent to the line
 
 	// Written under that mutex before done is sent to, and read after done was
 	// received from:
@@ -37,8 +37,8 @@ type localWaiter struct {
 
 	placed chan struct{} // closed when it has a place in line, has left, or waits locally again
 
-	// Behind which those go on that wait for placed: what waits again in its place, or the
-	// one that it waited for itself when it left. Written before placed is closed.
+	// Those that wait for placed go on behind this one: the local waiter that took its place,
+	// or, if it left, the one before it. Written before placed is closed.
 	again *localWaiter
 }
 
@@ -58,30 +58,27 @@ func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPla
 	if t == nil || t.s != s || t.work || t.slots != nil || !mayWaitLocally(s, o, w) {
 		return nil
 	}
-	f := c.newLocalWaiter(s, key, o)
-	if !c.local.join(&t.local, f) {
-		c.keys.unregister(f.a.id)
-		return nil
-	}
-	return f
+	return c.newLocalWaiter(s, key, o, func(f *localWaiter) bool { return c.local.join(&t.local, f) })
 }
 
-func (c *Client) newLocalWaiter(s *session, key string, o *acquireOptions) *localWaiter {
-	return &localWaiter{a: c.newAttempt(s, key, o, nil), done: make(chan *term, 1), placed: make(chan struct{})}
-}
-
-// rejoinLocal lets a local waiter that was sent to the line wait locally again, as what it
-// returns: behind the one before it wherever that waits, or behind all if there is none.
+// rejoinLocal returns a new local waiter in place of one that was sent to the line. It waits
+// in the same queue as the one before it, or in that of this client's own term if no other
+// goes before it. Without such a queue it is nil.
 func (c *Client) rejoinLocal(f *localWaiter) *localWaiter {
 	if f.before == nil {
 		return c.joinLocal(f.a.s, f.a.key, f.a.opts, nil)
 	}
-	next := c.newLocalWaiter(f.a.s, f.a.key, f.a.opts)
-	if !c.local.joinBehind(f.before, next) {
-		c.keys.unregister(next.a.id)
+	return c.newLocalWaiter(f.a.s, f.a.key, f.a.opts, func(next *localWaiter) bool { return c.local.joinBehind(f.before, next) })
+}
+
+// newLocalWaiter returns a local waiter, or nil if join finds no queue for it.
+func (c *Client) newLocalWaiter(s *session, key string, o *acquireOptions, join func(*localWaiter) bool) *localWaiter {
+	f := &localWaiter{a: c.newAttempt(s, key, o, nil), done: make(chan *term, 1), placed: make(chan struct{})}
+	if !join(f) {
+		c.keys.unregister(f.a.id)
 		return nil
 	}
-	return next
+	return f
 }
 
 // mayWaitLocally reports whether the acquisition wants nothing but the key.
@@ -136,7 +133,7 @@ func (c *Client) awaitLocal(ctx context.Context, f *localWaiter) (*term, error) 
 }
 
 // awaitTurn waits until the local waiter before it has its place in line, waits locally again,
-// or has left. Then it is behind what waits in the place of that one, if anything does.
+// or has left. If it must go on behind another one, before is that one afterwards.
 func (f *localWaiter) awaitTurn(ctx context.Context, limit <-chan time.Time) error {
 	if f.before == nil {
 		return nil
@@ -176,8 +173,9 @@ func (c *Client) waitLocally(ctx context.Context, f *localWaiter) (t *term, plac
 	}
 }
 
-// goOn returns as what a local waiter waits for another claim of this client, when its turn
-// has come. Without that and an error it must join the line in etcd.
+// goOn waits for the turn of a local waiter that was sent to the line. It returns the one that
+// now waits in its place for another claim of this client. With neither that nor an error
+// the caller must join the line in etcd.
 func (c *Client) goOn(ctx context.Context, f *localWaiter) (next *localWaiter, err error) {
 	var limit <-chan time.Time
 	for pause := arrivalAfter; ; pause = min(2*pause, time.Second) {

@@ -20,7 +20,7 @@ type traffic struct {
 	requests, conditions, puts, bytes, deletes atomic.Int64
 }
 
-// spied returns a client of the server and what it sends.
+// spied returns a client of the server, and counts what it sends.
 func spied(b *testing.B, server *testetcd.Process) (*clientv3.Client, *traffic) {
 	b.Helper()
 	sent := new(traffic)
@@ -73,7 +73,7 @@ func limitTicks(b *testing.B, etcd *clientv3.Client, each *traffic, ticks int) t
 	per := func(n *atomic.Int64) int { return int((n.Load() + int64(ticks)) / int64(2*ticks)) } // rounded
 	conditions, puts, deletes := per(&each.conditions), per(&each.puts), per(&each.deletes)
 	value := strings.Repeat("x", int(each.bytes.Load()/max(1, each.puts.Load())))
-	const most = 128 // operations of a transaction, with those of the longest nested one
+	const most = 128 // operations that etcd allows: the nested transactions and those of the longest
 	nested := most - max(conditions, puts+deletes)
 	prefix := testetcd.Prefix(b)
 	var next atomic.Int64
@@ -98,7 +98,11 @@ func limitTicks(b *testing.B, etcd *clientv3.Client, each *traffic, ticks int) t
 	began := time.Now()
 	for range 2 {
 		all.Go(func() {
-			for n := left.Add(-int64(nested)) + int64(nested); n > 0; n = left.Add(-int64(nested)) + int64(nested) {
+			for {
+				n := left.Add(-int64(nested)) + int64(nested) // that nobody has sent yet
+				if n <= 0 {
+					return
+				}
 				ops := make([]clientv3.Op, min(int64(nested), n))
 				for i := range ops {
 					ops[i] = half()

@@ -238,7 +238,7 @@ func TestDoctorMembers(t *testing.T) {
 	w.has(w.findings(1), doctor.Warning, "members", "not among the endpoints: ")
 	cluster.Stop(t, 2)
 	cluster.Leader(t)                // an election may take longer than the patience
-	at("3s", cluster.Endpoints()...) // each look at the stopped member takes as long
+	at("3s", cluster.Endpoints()...) // each look at the stopped member takes that long
 	all := w.findings(2)
 	w.has(all, doctor.Error, "endpoint "+cluster.Member(2).Endpoints()[0], "does not answer")
 	w.has(all, doctor.OK, "write", "")

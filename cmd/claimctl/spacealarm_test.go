@@ -50,6 +50,6 @@ func TestAlarmOfOtherMember(t *testing.T) {
 	w.raise(status.Header.MemberId)
 	cluster.Stop(t, 2)
 	cluster.Leader(t) // an election may take longer than the patience
-	patience("3s")    // a look at the stopped member takes as long
+	patience("3s")    // a look at the stopped member takes that long
 	w.fails(exitFailure, "name it in --endpoints", "space", "reclaim", "--yes", "--allow-missing")
 }

@@ -37,7 +37,7 @@ func (s *stalls) watch(ctx context.Context) {
 	}
 }
 
-// note notes that the program was to run at one time, and ran at another.
+// note records that the program ran later than it was due, if that was a stall.
 func (s *stalls) note(due, ran time.Time) {
 	if ran.Sub(due) < stallLeast {
 		return

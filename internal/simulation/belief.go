@@ -63,8 +63,8 @@ func (t *trace) believe(now belief) {
 	t.w.counts1(countBeliefs, len(others))
 }
 
-// alone checks that nobody else passed Check while the claim did that ends by a change,
-// unless it was taken away behind its holder's back.
+// alone checks that nobody else passed Check while a claim did, up to the change that ends
+// it, unless the claim was taken away behind its holder's back.
 func (r *replay) alone(token fencing.Token, by change) {
 	if o, both := r.t.overlaps[token]; both && !r.takenFromItself(o, by) {
 		r.fault("%s passed Check with %v at %s, when %s had been granted %v and passed it, too", o.p.name, token, clockOf(o.at), o.by.name, o.next)
@@ -72,7 +72,7 @@ func (r *replay) alone(token fencing.Token, by change) {
 }
 
 // takenFromItself reports whether a claim was superseded by its own process, whose new claim
-// was taken away before the overlap. The process may not know of the one yet, so of neither.
+// was taken away before the overlap. The process may have heard of neither yet.
 func (r *replay) takenFromItself(o overlap, by change) bool {
 	if h, _ := by.holder(); by.deleted || h.Instance != o.p.client.Instance() {
 		return false
