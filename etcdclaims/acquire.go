@@ -73,6 +73,7 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
 	c.stats.attempts.Add(1)
 	o.until = time.Now().Add(c.bound())
+	o.concern = txn.ConcernOf(ctx)
 	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
 	o.observer = c.observeCall(ctx, Call{Key: key, Work: w != nil})
 	t, err := c.acquireLoop(ctx, key, o, w, c.tryOnce)

@@ -147,6 +147,7 @@ type acquireOptions struct {
 	shares bool      // the answer to another call on the key may be its own
 	ask    *ask      // what it has asked for itself and others, or nil
 
+	concern  []string  // what its conditions and operations concern, nil if that may be anything
 	observer Observer  // what follows the call, or nil
 	inLine   time.Time // since when it is in line; zero: it is not
 }

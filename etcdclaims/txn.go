@@ -59,7 +59,11 @@ func (cl *Claim) commit(ctx context.Context, in *pb.TxnRequest) (*clientv3.TxnRe
 func (t *term) commit(ctx context.Context, then []*pb.RequestOp) (*clientv3.TxnResponse, error) {
 	in := txn.Of(t.guard(), nil, t.readOps())
 	in.Success = then
-	resp, err := t.s.c.store.Do(ctx, txn.Request{Open: true, In: in})
+	r := txn.Request{Open: true, In: in}
+	if concern := txn.ConcernOf(ctx); concern != nil {
+		r.Key, r.Also = t.lineKey(), concern
+	}
+	resp, err := t.s.c.store.Do(ctx, r)
 	switch {
 	case err == nil && !resp.Succeeded:
 		t.owned(resp)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -71,7 +72,7 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 	defer cancel()
 	s.tries(r.Run)
-	cl, err := s.claims.TryAcquire(ctx, claim,
+	cl, err := s.claims.TryAcquire(txn.Concerning(ctx, s.keys.of(w.Job)), claim,
 		etcdclaims.If(cmps...),
 		etcdclaims.Then(clientv3.OpDelete(w.key), clientv3.OpPut(key, value)))
 	if err != nil {
@@ -119,7 +120,7 @@ func (s *Scheduler) heard(ev etcdclaims.Event) {
 		s.retryAll()
 	case etcdclaims.Freed:
 		s.free(ev.Info.Key)
-		if s.view.begunAt(ev.Info.Revision()) {
+		if s.view.begunUnder(ev.Info.Key, ev.Info.Revision()) {
 			signal(s.rescan)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -30,7 +31,8 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 	}
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
 	waits, withdraw := s.keys.ready(j.Name, a.run.ID), s.keys.withdraw(j.Name)
-	ctx := context.WithoutCancel(a.ctx)
+	// Beside keys of its job it puts requests of jobs after that, each under a name of its own.
+	ctx := txn.Concerning(context.WithoutCancel(a.ctx), s.keys.of(j.Name))
 	for try := 0; ; try++ {
 		e, err := s.ending(ctx, a, value, p, next)
 		if err != nil {

@@ -77,6 +77,9 @@ func (k keys) backfilling(job string) string {
 	return k.runs() + keyspace.Digest(job) + backfillDir + "/"
 }
 
+// of returns a name for all keys of a job.
+func (k keys) of(job string) string { return k.root + keyspace.Digest(job) }
+
 const backfillDir = ".backfill"
 
 // place returns the key of a tick below ready/ and run/.

@@ -26,13 +26,19 @@ type view struct {
 
 	mu     sync.Mutex
 	kvs    map[string]kv
-	count  map[string]int   // live keys by their directory
-	begun  map[int64]string // the keys of runs, by the revision of their claims
+	count  map[string]int  // live keys by their directory
+	begun  map[hold]string // the keys of runs, by their claims
 	feeds  map[*feed]bool
 	synced chan struct{} // closed after the first complete read
 	seen   int64         // the greatest revision of etcd that was seen
 	rewind chan struct{} // has an element when etcd was found to be restored
 	stream int           // the number of watch streams that hung; of follow alone
+}
+
+// hold is one ownership of a claim. Runs that began in one round trip have one revision.
+type hold struct {
+	claim string
+	rev   int64
 }
 
 // kv is the last known state of a key.
@@ -122,7 +128,7 @@ const (
 
 func newView(claims *etcdclaims.Client, root string, log *zap.Logger, out *outage) *view {
 	return &view{
-		claims: claims, root: root, log: log, outage: out, kvs: make(map[string]kv), count: make(map[string]int), begun: make(map[int64]string),
+		claims: claims, root: root, log: log, outage: out, kvs: make(map[string]kv), count: make(map[string]int), begun: make(map[hold]string),
 		feeds: make(map[*feed]bool), synced: make(chan struct{}), rewind: make(chan struct{}, 1),
 	}
 }
@@ -201,10 +207,10 @@ func (v *view) set(key string, is kv) {
 	v.kvs[key] = is
 	was := ok && !have.gone
 	if was && have.run != nil {
-		delete(v.begun, have.rev)
+		delete(v.begun, hold{have.run.Claim, have.rev})
 	}
 	if !is.gone && is.run != nil {
-		v.begun[is.rev] = key
+		v.begun[hold{is.run.Claim, is.rev}] = key
 	}
 	dir := v.dir(key)
 	switch {
@@ -233,11 +239,12 @@ func (v *view) countIn(dir string) int {
 	return v.count[dir]
 }
 
-// begunAt reports whether a run is recorded whose claim has the revision.
-func (v *view) begunAt(rev int64) bool {
+// begunUnder reports whether a run is recorded that began when its claim was acquired at the
+// revision.
+func (v *view) begunUnder(claim string, rev int64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	_, ok := v.begun[rev]
+	_, ok := v.begun[hold{claim, rev}]
 	return ok
 }
 

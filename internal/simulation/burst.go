@@ -117,7 +117,13 @@ func (b *burst) acquire(rng *rand.Rand, keys []string, kind int) {
 	case 0:
 		claims, errs = p.client.TryAcquireEach(ctx, keys, ttl, note)
 	case 1:
-		claims[0], errs[0] = p.client.TryAcquire(ctx, keys[0], ttl, note)
+		if rng.IntN(3) > 0 {
+			claims[0], errs[0] = p.client.TryAcquire(ctx, keys[0], ttl, note)
+			break
+		}
+		a := p.newThen()
+		claims[0], errs[0] = p.client.TryAcquire(concerning(ctx, rng, a.key), keys[0], ttl, note, a.option())
+		a.returned(errs[0])
 	default:
 		all, err := p.client.TryAcquireAll(ctx, keys, ttl, note)
 		if err != nil {

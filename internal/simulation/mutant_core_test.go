@@ -244,6 +244,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/txn/call.go", "c.timer = SendTimerOf(ctx)\n", "c.timer = SendTimerOf(ctx)\n		c.timer.Start()\n"}},
 	},
 	{
+		name: "concern that keeps nothing apart", tests: "TestConcernsShareRoundTrips",
+		edits: []edit{{"attempt.go", "		also = append(also, a.opts.concern...)\n", ""}},
+	},
+	{
+		name: "transaction under a claim that shares whatever it concerns", tests: "TestConcernsOfClaims",
+		edits: []edit{{"txn.go", "r.Key, r.Also = t.lineKey(), concern", "r.Key, r.Also = t.lineKey(), nil"}},
+	},
+	{
 		name: "round trip without what each is to carry", of: "internal/txn", tests: "TestAlso",
 		edits: []edit{{"internal/txn/batch.go", "	in.Success = append(in.Success, b.cfg.Also...)\n", ""}},
 	},

@@ -47,6 +47,13 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/jobstate.go", "case len(l.unreadable[c.id]) > 0:", "case len(l.unreadable[c.id]) < 0:"}},
 	},
 	{
+		name: "runs known by the revision of their claims alone", of: "sched", tests: "TestRunsThatBeganTogether",
+		edits: []edit{
+			{"sched/view.go", "delete(v.begun, hold{have.run.Claim, have.rev})", "delete(v.begun, hold{\"\", have.rev})"},
+			{"sched/view.go", "v.begun[hold{is.run.Claim, is.rev}] = key", "v.begun[hold{\"\", is.rev}] = key"},
+		},
+	},
+	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",
 		edits: []edit{{"sched/outage.go", "\tcase away:\n", "\tcase away && now.IsZero():\n"}},
 	},

@@ -330,7 +330,7 @@ func (p *process) effect(rng *rand.Rand, cl *etcdclaims.Claim) {
 	defer cancel()
 	e := p.w.trace.intend(cl.Token(), p)
 	call := p.w.history.Effect(p.name, cl.Token())
-	resp, err := cl.Txn(ctx).Then(e.put()).Commit()
+	resp, err := cl.Txn(concerning(ctx, rng, cl.Key())).Then(e.put()).Commit()
 	switch {
 	case err != nil:
 		p.returned(call, "effect", err)

@@ -13,7 +13,7 @@ import (
 // Exercised are counts of what must occur in many runs: if one stays zero the
 // simulation has ceased to try it.
 var Exercised = []string{
-	countBursts, countBatches, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
+	countBursts, countBatches, countCallers, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
 	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countYields, countThens, countReentrant, countHeavy,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
@@ -21,6 +21,7 @@ var Exercised = []string{
 const (
 	countBursts     = "bursts"
 	countBatches    = "batches of several calls"
+	countCallers    = "batches with operations of callers"
 	countTwoLevels  = "batches of two levels"
 	countSplit      = "batches split by lease"
 	countVoided     = "batches sent again, voided by one of the calls"
@@ -151,6 +152,9 @@ func (p *process) saw(req any) {
 		if levels > 1 {
 			p.w.count(countTwoLevels)
 		}
+		if slices.ContainsFunc(calls, ofCaller) {
+			p.w.count(countCallers)
+		}
 	}
 	again := ""
 	for _, m := range calls {
@@ -175,6 +179,14 @@ func (p *process) saw(req any) {
 	if again != "" {
 		p.w.count(again)
 	}
+}
+
+// ofCaller reports whether a request puts what a caller has asked for beside a claim.
+func ofCaller(in *pb.TxnRequest) bool {
+	return slices.ContainsFunc(in.Success, func(op *pb.RequestOp) bool {
+		key := string(op.GetRequestPut().GetKey())
+		return strings.HasPrefix(key, thenPrefix) || strings.HasPrefix(key, effectPrefix)
+	})
 }
 
 // each calls f with the transaction and all that stand in it.

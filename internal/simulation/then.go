@@ -1,10 +1,12 @@
 package simulation
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -22,28 +24,53 @@ type andThen struct {
 	puts, lasting int // in etcd; lasting: not undone by a restore
 }
 
-// acquireThen acquires a key by a transaction that also puts another one.
-func (p *process) acquireThen(rng *rand.Rand, wait bool) *etcdclaims.Claim {
+// newThen returns an acquisition with Then that begins now.
+func (p *process) newThen() *andThen {
 	t := p.w.trace
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	a := &andThen{p: p, key: fmt.Sprint(thenPrefix, len(t.thens))}
 	t.thens = append(t.thens, a)
-	t.mu.Unlock()
+	return a
+}
 
+func (a *andThen) option() etcdclaims.TxnOption {
+	return etcdclaims.Then(clientv3.OpPut(a.key, a.p.name))
+}
+
+func (a *andThen) returned(err error) {
+	if a.p.dead.Load() {
+		return
+	}
+	t := a.p.w.trace
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.granted, a.why = err == nil, err
+	a.refused = err != nil && !isAny(err, etcdclaims.ErrUnknown, etcdclaims.ErrLost)
+}
+
+// concerning says, half of the time, that what a transaction concerns has a name of its own.
+func concerning(ctx context.Context, rng *rand.Rand, name string) context.Context {
+	if rng.IntN(2) == 0 {
+		return ctx
+	}
+	return txn.Concerning(ctx, name)
+}
+
+// acquireThen acquires a key by a transaction that also puts another one.
+func (p *process) acquireThen(rng *rand.Rand, wait bool) *etcdclaims.Claim {
+	a := p.newThen()
 	most := longTTL
 	if wait {
 		most *= 4
 	}
 	ctx, cancel := p.within(rng, most)
 	defer cancel()
-	cl, err := p.tryAcquireIn(ctx, p.key(rng), wait, etcdclaims.Then(clientv3.OpPut(a.key, p.name)))
+	cl, err := p.tryAcquireIn(concerning(ctx, rng, a.key), p.key(rng), wait, a.option())
+	a.returned(err)
 	if p.dead.Load() {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a.granted, a.why = err == nil, err
-	a.refused = err != nil && !isAny(err, etcdclaims.ErrUnknown, etcdclaims.ErrLost)
 	return cl
 }
 

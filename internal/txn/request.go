@@ -15,7 +15,8 @@ type Request struct {
 	// Key is the key that the request concerns. Two requests of one key do not share
 	// a round trip, because etcd evaluates all conditions of a round trip before it
 	// carries out any operation. A request without a key shares with no other; that is
-	// right for operations of a caller, which may concern any key.
+	// right for operations of a caller, which may concern any key unless the caller has
+	// said otherwise; see Concerning.
 	Key  string
 	Also []string // further keys that the request concerns
 	In   *pb.TxnRequest
