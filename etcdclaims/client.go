@@ -135,7 +135,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	c.outage.patience = patienceOf(cfg.timing(seconds(cfg.TTL)).renew)
 	c.store.observe = c.observeTxn
 	c.store.onRewind = func(err error) {
-		c.log.Error("the revision of etcd went back: all claims are given up", zap.Error(err))
+		c.log.Error("etcd went back to an older revision; all claims given up", zap.Error(err))
 		for _, s := range c.liveSessions() {
 			s.die(ReasonSessionDead, err)
 		}

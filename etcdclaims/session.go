@@ -294,7 +294,7 @@ func (s *session) enforce() {
 			t.stopLocked(&LostError{Token: t.token(), Reason: ReasonExpired, Err: why})
 		}
 		if len(s.terms) > 0 {
-			s.c.log.Warn("claims not renewed; their handlers are stopped", s.fields(zap.Int("claims", len(s.terms)), zap.Duration("left", g.hard-age), zap.Error(why))...)
+			s.c.log.Warn("claims not renewed; handlers stopped", s.fields(zap.Int("claims", len(s.terms)), zap.Duration("left", g.hard-age), zap.Error(why))...)
 		}
 	}
 	s.setAlarmLocked()

@@ -83,7 +83,7 @@ func (o *outage) succeed(what string) {
 	*op = operation{granted: true, told: op.told}
 	o.mu.Unlock()
 	if warned {
-		o.log.Info("requests succeed again", zap.String("operation", what), zap.Time("since", since))
+		o.log.Info("requests succeeded again", zap.String("operation", what), zap.Time("since", since))
 	}
 }
 
@@ -124,7 +124,7 @@ func (o *outage) fail(what string, err error, fields ...zap.Field) {
 	since := op.failing
 	o.mu.Unlock()
 	if warn {
-		o.log.Warn("requests fail, though etcd answers others; retrying", append(fields, zap.Time("since", since))...)
+		o.log.Warn("requests failed while etcd answered others; retrying", append(fields, zap.Time("since", since))...)
 		return
 	}
 	o.log.Debug("request failed; retrying", fields...)

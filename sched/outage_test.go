@@ -46,7 +46,7 @@ func TestOutageInTheLog(t *testing.T) {
 			if n := logs.FilterMessageSnippet("reachable again").Len(); n != 1 {
 				t.Errorf("%d lines at its end", n)
 			}
-			if n := logs.FilterMessage("requests fail, though etcd answers others; retrying").Len(); n != 0 {
+			if n := logs.FilterMessage("requests failed while etcd answered others; retrying").Len(); n != 0 {
 				t.Errorf("%d lines say that etcd answers", n)
 			}
 		})
@@ -75,7 +75,7 @@ func TestFlappingDoesNotFlood(t *testing.T) {
 		if warned < 10 || warned > 20 || back > warned {
 			t.Errorf("%d warnings, %d lines on recovery", warned, back)
 		}
-		if n := logs.FilterMessage("requests fail, though etcd answers others; retrying").Len(); n != 0 {
+		if n := logs.FilterMessage("requests failed while etcd answered others; retrying").Len(); n != 0 {
 			t.Errorf("%d lines say that etcd answers", n)
 		}
 	})
@@ -95,8 +95,8 @@ func TestRequestsFailBesideOthers(t *testing.T) {
 		n.host.RemoveFaults()
 		f.until("00:12:00")
 		for message, level := range map[string]zapcore.Level{
-			"requests fail, though etcd answers others; retrying": zapcore.WarnLevel,
-			"requests succeed again":                              zapcore.InfoLevel,
+			"requests failed while etcd answered others; retrying": zapcore.WarnLevel,
+			"requests succeeded again":                             zapcore.InfoLevel,
 		} {
 			lines := logs.FilterMessage(message).All()
 			if len(lines) != 1 {
