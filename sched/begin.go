@@ -72,7 +72,7 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
 	defer cancel()
 	s.tries(r.Run)
-	cl, err := s.claims.TryAcquire(txn.Concerning(ctx, s.keys.of(w.Job)), claim,
+	cl, err := s.claims.TryAcquire(txn.Concerning(ctx, s.keys.concern(w.Job, w.ID, w.Parallel)), claim,
 		etcdclaims.If(cmps...),
 		etcdclaims.Then(clientv3.OpDelete(w.key), clientv3.OpPut(key, value)))
 	if err != nil {

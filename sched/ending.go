@@ -31,8 +31,10 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 	}
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
 	waits, withdraw := s.keys.ready(j.Name, a.run.ID), s.keys.withdraw(j.Name)
-	// Beside keys of its job it puts requests of jobs after that, each under a name of its own.
-	ctx := txn.Concerning(context.WithoutCancel(a.ctx), s.keys.of(j.Name))
+	// Runs of one job count their failures together. Records of different runs are different
+	// keys, as are the requests that they put for jobs after this one.
+	alone := a.run.Parallel && j.parallel() && j.PauseOnFailure == 0
+	ctx := txn.Concerning(context.WithoutCancel(a.ctx), s.keys.concern(j.Name, a.run.ID, alone))
 	for try := 0; ; try++ {
 		e, err := s.ending(ctx, a, value, p, next)
 		if err != nil {

@@ -77,8 +77,15 @@ func (k keys) backfilling(job string) string {
 	return k.runs() + keyspace.Digest(job) + backfillDir + "/"
 }
 
-// of returns a name for all keys of a job.
-func (k keys) of(job string) string { return k.root + keyspace.Digest(job) }
+// concern returns the name of what a begin or an end concerns: such transactions share a
+// round trip unless they have one name. It is the job, because runs of most jobs exclude each
+// other, or a tick if what is done about others of its job makes no difference to it.
+func (k keys) concern(job, id string, alone bool) string {
+	if alone {
+		return k.root + place(job, id)
+	}
+	return k.root + keyspace.Digest(job)
+}
 
 const backfillDir = ".backfill"
 

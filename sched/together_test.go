@@ -21,26 +21,64 @@ func (f *fleet) crowded(takes time.Duration, of sched.Job) {
 	}
 }
 
-// Ticks of many jobs that are due at the same instant share the round trips in which they
-// are admitted, begin, end, and give up their claims.
+// Ticks that are due at the same instant share the round trips in which they are admitted,
+// begin, end, and give up their claims.
 func TestTicksShareRoundTrips(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.crowded(0, sched.Job{})
 		n := f.start(0)
-		n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
+		requests := n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
 		f.until("00:00:59")
-		before := len(n.host.Sent(claimtest.Every))
+		before := requests.Hits()
 		time.Sleep(3 * time.Second)
-		sent := len(n.host.Sent(claimtest.Every)) - before
+		sent := requests.Hits() - before
 		for _, j := range f.jobs {
 			if got := f.history(j.Name); len(got) != 1 || got[0] != "ok 00:01:00" {
 				t.Errorf("%s: %v", j.Name, got)
 			}
 		}
-		if limit := crowd * 3 / 10; sent > limit {
+		if limit := crowd * 3 / 10; sent == 0 || sent > limit {
 			t.Errorf("%d requests for %d ticks, want at most %d", sent, crowd, limit)
 		}
 	})
+}
+
+// The same is true of a backlog of one job whose runs do not exclude each other, also while
+// its history is trimmed. If they count failures together, each ends in a round trip of its own.
+func TestTicksOfOneJobShareRoundTrips(t *testing.T) {
+	for name, test := range map[string]struct {
+		history, pause int
+		share          bool
+	}{"long history": {2 * crowd, 0, true}, "short history": {5, 0, true}, "may pause": {2 * crowd, 3, false}} {
+		caseInFleet(t, name, func(t *testing.T, f *fleet) {
+			f.do(sched.Job{
+				Name: "job", Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.All{Max: 2 * crowd}, Overlap: sched.Allow{},
+				History: test.history, PauseOnFailure: test.pause,
+			}, 0)
+			n := f.start(0)
+			f.until("00:00:01.5")
+			n.stop()
+			time.Sleep(crowd * time.Second)
+			n = f.start(0)
+			requests := n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
+			f.until("00:03:25.5")
+			if limit, sent := crowd*4/10, requests.Hits(); sent == 0 || sent > limit == test.share {
+				t.Errorf("%d requests for %d ticks; at most %d: %v", sent, crowd, limit, test.share)
+			}
+			ran := 0
+			for _, d := range f.ledger.all("job") {
+				if d.Err == nil && !d.Until.IsZero() {
+					ran++
+				}
+			}
+			if ran < crowd+3 {
+				t.Errorf("%d ticks were run", ran)
+			}
+			if got := f.history("job"); len(got) != min(ran, test.history) {
+				t.Errorf("%d records of %d runs", len(got), ran)
+			}
+		})
+	}
 }
 
 // Runs that began in one round trip have one revision. When their process dies, the next

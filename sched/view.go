@@ -178,7 +178,11 @@ func (v *view) hasNews(f *feed, dir string) bool {
 }
 
 // put and remove note a change that is known to have happened at a revision.
-func (v *view) put(key, value string, rev int64) { v.change(key, v.read(key, value, rev)) }
+func (v *view) put(key, value string, rev int64) {
+	if !v.knows(key, rev) {
+		v.change(key, v.read(key, value, rev))
+	}
+}
 
 func (v *view) remove(key string, rev int64) { v.change(key, kv{rev: rev, gone: true}) }
 
@@ -189,6 +193,14 @@ func (v *view) change(key string, is kv) {
 	if have, ok := v.kvs[key]; !ok || have.rev < is.rev {
 		v.set(key, is)
 	}
+}
+
+// knows reports whether the state of a key at the revision is known, or a later one.
+func (v *view) knows(key string, rev int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	have, ok := v.kvs[key]
+	return ok && have.rev >= rev
 }
 
 // forget notes that the key no longer has the value of the revision.
