@@ -108,8 +108,9 @@ type Config struct {
 	// processes: a concurrency limit. At most 10,000. Default: no limit.
 	MaxTaken int
 	// MaxWaiting is how many items may wait, vested or not. A full queue refuses
-	// enqueues with ErrFull. Enqueues into a queue with this limit exclude each
-	// other, which makes them slower. Default: no limit.
+	// enqueues with ErrFull. Items that come back from workers or dead letters, and
+	// those of Op, wait in any case. Enqueues into a queue with this limit exclude
+	// each other, which makes them slower. Default: no limit.
 	MaxWaiting int
 
 	// TTL is how long the lease of a claimed item lasts without a renewal. The

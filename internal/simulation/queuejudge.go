@@ -25,6 +25,7 @@ type queueJudge struct {
 	blocked  time.Time // when the queue was last paused or at its limit
 	taken    int
 	waiting  int
+	back     int                    // items that came to wait since the last enqueue, which no limit keeps back
 	forced   map[string][]time.Time // by instance: a session was taken away behind its back
 }
 
@@ -85,7 +86,7 @@ func (qs *queueing) judge(r *replay) {
 
 func (j *queueJudge) begin() {
 	j.items, j.at, j.sessions = map[string]string{}, map[string][]*queueEntry{}, map[string]change{}
-	j.epoch, j.paused, j.taken, j.waiting = 0, false, 0, 0
+	j.epoch, j.paused, j.taken, j.waiting, j.back = 0, false, 0, 0, 0
 }
 
 func (j *queueJudge) fault(format string, args ...any) { j.r.fault("queue: "+format, args...) }
@@ -176,7 +177,7 @@ func (j *queueJudge) apply(c change) (id string) {
 	return ""
 }
 
-// count counts the items anew.
+// count counts the items anew. An enqueue under way may have counted others.
 func (j *queueJudge) count() {
 	j.taken, j.waiting = 0, 0
 	for _, all := range j.at {
@@ -184,6 +185,7 @@ func (j *queueJudge) count() {
 			j.tally(e, 1)
 		}
 	}
+	j.back = j.waiting
 }
 
 func (j *queueJudge) tally(e *queueEntry, n int) {
@@ -191,10 +193,13 @@ func (j *queueJudge) tally(e *queueEntry, n int) {
 	case e == nil:
 	case e.where == "taken":
 		j.taken += n
-	case e.where != "dead":
+	case e.waits():
 		j.waiting += n
 	}
 }
+
+// waits reports whether the entry is of an item that waits.
+func (e *queueEntry) waits() bool { return e != nil && e.where != "taken" && e.where != "dead" }
 
 // transaction judges all that happened at one revision.
 func (j *queueJudge) transaction(changes []change) {
@@ -241,6 +246,9 @@ func (j *queueJudge) transaction(changes []change) {
 			j.fault("item %s has content: %t, and is in the queue: %t: %v", id, there, now != nil, changes)
 		}
 		m.move(id, contents[id], before[id], now)
+	}
+	if slices.ContainsFunc(changes, func(c change) bool { kind, _ := c.part(); return kind == "bound" }) {
+		j.back = 0 // no enqueue is under way that has counted before
 	}
 	if j.paused || j.qs.max > 0 && j.taken >= j.qs.max {
 		j.blocked = changes[0].at

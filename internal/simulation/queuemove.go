@@ -21,6 +21,9 @@ type queueMoves struct {
 func (m *queueMoves) move(id, content string, from, to *queueEntry) {
 	m.tally(from, -1)
 	m.tally(to, 1)
+	if from != nil && !from.waits() && to.waits() {
+		m.back++
+	}
 	if from != nil && to != nil {
 		if now := m.items[id]; now != content {
 			m.fault("the payload of %s changed from %q to %q: %v", id, content, now, to.change)
@@ -87,8 +90,11 @@ func (m *queueMoves) enqueued(id string, to *queueEntry) {
 	if to.Priority != c.priority || to.Max != c.max || len(to.History) > 0 || to.where != "taken" && to.Attempts > 0 || to.where == "dead" {
 		m.fault("item %s was enqueued otherwise than asked for (priority %d, %d attempts): %v", id, c.priority, c.max, to.change)
 	}
-	if c.verb == "enqueue" && m.qs.room > 0 && m.waiting > m.qs.room {
-		m.fault("%d items wait after %s was enqueued, the limit is %d", m.waiting, id, m.qs.room)
+	switch {
+	case c.verb != "enqueue": // Op enforces no limit
+		m.back++
+	case m.qs.room > 0 && m.waiting > m.qs.room+m.back:
+		m.fault("%d items wait after %s was enqueued, the limit is %d, and %d came otherwise since the enqueue before", m.waiting, id, m.qs.room, m.back)
 	}
 	m.qs.w.count("judged: items enqueued")
 }

@@ -296,10 +296,13 @@ func (t *trace) take(key string, rev int64, h how) {
 	t.taken[point{t.era, rev}] = taking{key, h}
 }
 
+// revoke notes when a lease was first revoked: another fault may do it again.
 func (t *trace) revoke(lease clientv3.LeaseID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.revoked[lease] = time.Now()
+	if _, again := t.revoked[lease]; !again {
+		t.revoked[lease] = time.Now()
+	}
 }
 
 // intent is one effect that a process was about to write.
