@@ -122,6 +122,9 @@ func TestConcernsLost(t *testing.T) {
 				})
 				b.done.Wait()
 				b.allHeld()
+				if got := b.roundTrips(); got > 20 {
+					t.Errorf("%d round trips: nothing was shared", got)
+				}
 				for i := range 40 {
 					if w.times(beside(i)) != 1 {
 						t.Errorf("%s was put %d times", beside(i), w.times(beside(i)))

@@ -16,9 +16,10 @@ func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 	now, began := l.s.now(), time.Now()
 	isDue := func(c *jobState) bool { return !c.at.IsZero() && !c.at.After(now) }
 	var todo []decision
+	var prompt []*promptRun
 	var taken []*jobState
 	puts := 0
-	for len(todo) < mostSteps && puts < mostPuts && time.Since(began) < planTime {
+	for len(taken) < mostSteps && puts < mostPuts && time.Since(began) < planTime {
 		some := l.due.takeWhile(1, isDue)
 		if len(some) == 0 {
 			break
@@ -41,10 +42,14 @@ func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 			continue
 		}
 		taken = append(taken, c)
-		todo = append(todo, l.admission(c, p, now))
 		puts += len(p.ticks)
+		if r, ok := l.mayBegin(c, p); ok {
+			prompt = append(prompt, r)
+		} else {
+			todo = append(todo, l.admission(c, p, now))
+		}
 	}
-	if err := l.take(ctx, todo); err != nil {
+	if err := l.admit(ctx, prompt, todo, now); err != nil {
 		for _, c := range taken {
 			l.place(c)
 		}
@@ -66,7 +71,6 @@ func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 // its current value.
 func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 	k, j := l.s.keys, c.job
-	high := k.high(j.Name)
 	var recorded []past
 	var v verdict
 	switch {
@@ -90,12 +94,8 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 		p.high = p.ticks[v.n-1]
 	}
 	d := decision{
-		cmps: append([]clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(high), "=", c.highRev),
-			clientv3.Compare(clientv3.Value(high), "<", keyspace.Instant(p.high)),
-			clientv3.Compare(clientv3.CreateRevision(k.paused(j.Name)), "=", 0),
-		}, v.cmps...),
-		ops: []clientv3.Op{clientv3.OpPut(high, keyspace.Instant(p.high))},
+		cmps: append(l.unmoved(c, p), v.cmps...),
+		ops:  []clientv3.Op{clientv3.OpPut(k.high(j.Name), keyspace.Instant(p.high))},
 	}
 	if v.n > 0 {
 		d.ops = append(d.ops, v.op)
@@ -111,8 +111,7 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 			l.doubt(c)
 			return
 		}
-		c.high, c.highRev, c.doubts, c.single = p.high, rev, 0, false
-		l.schedule(c)
+		l.moved(c, p, rev)
 		for _, p := range recorded {
 			l.s.left(j, p)
 		}
@@ -122,6 +121,23 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 		}
 	}
 	return d
+}
+
+// unmoved is the condition that the mark has not moved since it was read, that the plan moves
+// it forward, and that the job is not paused.
+func (l *leadership) unmoved(c *jobState, p plan) []clientv3.Cmp {
+	high := l.s.keys.high(c.job.Name)
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(high), "=", c.highRev),
+		clientv3.Compare(clientv3.Value(high), "<", keyspace.Instant(p.high)),
+		absent(l.s.keys.paused(c.job.Name)),
+	}
+}
+
+// moved takes over that the mark has moved.
+func (l *leadership) moved(c *jobState, p plan, rev int64) {
+	c.high, c.highRev, c.doubts, c.single = p.high, rev, 0, false
+	l.schedule(c)
 }
 
 // gaveUp logs that ticks were given up in favour of those that were admitted. They have no

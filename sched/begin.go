@@ -47,11 +47,8 @@ func (s *Scheduler) running(w waiter) (ticks []*waiter) {
 // It does not if an earlier one of the ticks ahead waits. If begin fails it returns no
 // claim, and whether to try again later.
 func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*waiter) (cl *etcdclaims.Claim, r run, value string, again bool) {
-	r = run{
-		ready: w.ready, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now(),
-	}
-	r.Admitted, r.Epoch = w.admitted(), max(w.Epoch, s.epoch.Load())
-	value, key := encode(r), s.keys.run(w.Job, w.ID)
+	r = s.newRun(claim, w.ready)
+	r.Admitted = w.admitted()
 	cmps := []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev),
 		clientv3.Compare(clientv3.ModRevision(s.keys.withdraw(w.Job)), "<", w.rev),
@@ -67,25 +64,11 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 			}
 		}
 	}
-	// A stop does not cut this short: a process that knows of its begin can give the
-	// tick back.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
-	defer cancel()
-	s.tries(r.Run)
-	cl, err := s.claims.TryAcquire(txn.Concerning(ctx, s.keys.concern(w.Job, w.ID, w.Parallel)), claim,
-		etcdclaims.If(cmps...),
-		etcdclaims.Then(clientv3.OpDelete(w.key), clientv3.OpPut(key, value)))
-	if err != nil {
-		// The claim may have been taken although the reply was lost. Then it is given up
-		// in the background, and the record of a run stays whose handler was never called.
-		s.begunNever(r.Run, !errors.Is(err, etcdclaims.ErrHeld))
-	}
+	cl, value, err := s.claimRun(ctx, r, cmps, clientv3.OpDelete(w.key))
 	switch {
 	case err == nil:
-		s.outage.succeed(starting)
-		s.epoch.Store(keyspace.Epoch(cl.Fence()))
 		s.view.remove(w.key, cl.Revision())
-		s.view.put(key, value, cl.Revision())
+		s.view.put(s.keys.run(w.Job, w.ID), value, cl.Revision())
 		return cl, r, value, false
 	case errors.Is(err, etcdclaims.ErrRefused) && !w.Parallel && s.stillWaits(ctx, w):
 	case errors.Is(err, etcdclaims.ErrRefused):
@@ -100,6 +83,34 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 		s.outage.fail(starting, err, zap.String("key", claim), zap.String("job", w.Job), zap.String("tick", w.ID))
 	}
 	return nil, r, "", true
+}
+
+// newRun returns the run of a tick that is about to begin.
+func (s *Scheduler) newRun(claim string, of ready) run {
+	r := run{ready: of, Claim: claim, Run: uuid.NewString(), Owner: s.claims.Owner(), Instance: s.claims.Instance(), Began: s.now()}
+	r.Epoch = max(of.Epoch, s.epoch.Load())
+	return r
+}
+
+// claimRun claims a run and puts its record, in one transaction with what its caller adds.
+func (s *Scheduler) claimRun(ctx context.Context, r run, cmps []clientv3.Cmp, op clientv3.Op) (cl *etcdclaims.Claim, value string, err error) {
+	// A stop does not cut this short: a process that knows of its begin can give the
+	// tick back.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+	defer cancel()
+	value = encode(r)
+	s.tries(r.Run)
+	cl, err = s.claims.TryAcquire(txn.Concerning(ctx, s.keys.concern(r.Job, r.ID, r.Parallel)), r.Claim,
+		etcdclaims.If(cmps...), etcdclaims.Then(op, clientv3.OpPut(s.keys.run(r.Job, r.ID), value)))
+	if err != nil {
+		// The claim may have been taken although the reply was lost. Then it is given up
+		// in the background, and the record of a run stays whose handler was never called.
+		s.begunNever(r.Run, !errors.Is(err, etcdclaims.ErrHeld))
+		return nil, "", err
+	}
+	s.outage.succeed(starting)
+	s.epoch.Store(keyspace.Epoch(cl.Fence()))
+	return cl, value, nil
 }
 
 // stillWaits reports whether a tick that was refused may begin later: another run of its

@@ -31,13 +31,15 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 	}
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
 	waits, withdraw := s.keys.ready(j.Name, a.run.ID), s.keys.withdraw(j.Name)
-	// Runs of one job count their failures together. Records of different runs are different
-	// keys, as are the requests that they put for jobs after this one.
-	alone := a.run.Parallel && j.parallel() && j.PauseOnFailure == 0
+	// An end has the job to itself if it depends on what ends of other runs of the job do: on
+	// their failures, or on whether their ticks wait again.
+	alone := a.run.Parallel && j.PauseOnFailure == 0 && !j.newestOnly(a.run.ID)
 	ctx := txn.Concerning(context.WithoutCancel(a.ctx), s.keys.concern(j.Name, a.run.ID, alone))
 	for try := 0; ; try++ {
+		done := a.countsFailures()
 		e, err := s.ending(ctx, a, value, p, next)
 		if err != nil {
+			done()
 			if !s.wait(a, try) {
 				return p, err
 			}
@@ -46,6 +48,7 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 		entry := s.keys.entry(j.Name, e.left)
 		resp, err := a.claim.Txn(ctx).If(e.cmps...).Then(e.ops...).
 			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key), clientv3.OpGet(withdraw)).Commit()
+		done()
 		switch {
 		case err == nil && resp.Succeeded:
 			return s.ended(a, e, p, next, resp), nil
@@ -78,11 +81,22 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 	}
 }
 
+// countsFailures waits until no other run of the job in this process is about to count its
+// failure, and returns a function that lets the next one do so. Of those that have read one
+// count only one could store the next.
+func (a *active) countsFailures() (done func()) {
+	if a.job.PauseOnFailure == 0 {
+		return func() {}
+	}
+	a.all.counting <- struct{}{}
+	return func() { <-a.all.counting }
+}
+
 // ended takes over that the transaction of end succeeded, and returns the record that it
 // stored.
 func (s *Scheduler) ended(a *active, e ending, p past, next *ready, resp *clientv3.TxnResponse) past {
 	j, at := a.job, resp.Header.Revision
-	s.rings.learn(resp.Responses)
+	s.rings.learn(at, resp.Responses)
 	inner := resp.Responses[0].GetResponseTxn()
 	if waits := inner == nil || inner.Succeeded; next != nil && waits {
 		s.view.put(s.keys.ready(j.Name, a.run.ID), encode(next), at)

@@ -29,7 +29,22 @@ type active struct {
 	done    chan struct{} // closed when the run has ended, and is recorded or cannot be
 	next    *ready        // the next attempt of the tick, when the run has ended; nil if there is none
 	outcome Outcome       // when the run has ended
+	all     *jobRuns      // the active runs of the job
 	stuck   atomic.Bool   // whether a note of a stuck handler was stored, or may have been
+}
+
+// jobRuns holds the runs of one job that this process has.
+type jobRuns struct {
+	runs     map[*active]bool // the mutex of Scheduler guards it
+	counting chan struct{}    // has an element while a run counts its failure
+}
+
+// all returns the runs, also of a job that has none.
+func (r *jobRuns) all() map[*active]bool {
+	if r == nil {
+		return nil
+	}
+	return r.runs
 }
 
 // drainLocal is how long a passthrough scheduler waits for handlers whose contexts
@@ -73,9 +88,10 @@ func (s *Scheduler) newActive(handlers context.Context, j Job, r run, cl *etcdcl
 	delete(s.trying, r.Run)
 	id := keyspace.Digest(j.Name)
 	if s.activeOf[id] == nil {
-		s.activeOf[id] = make(map[*active]bool)
+		s.activeOf[id] = &jobRuns{runs: make(map[*active]bool), counting: make(chan struct{}, 1)}
 	}
-	s.activeOf[id][a] = true
+	a.all = s.activeOf[id]
+	a.all.runs[a] = true
 	if s.view != nil {
 		for _, key := range []string{s.keys.cancel(j.Name), s.keys.newer(j.Name)} { // put before the run was registered here
 			a.cancelAsked(key, s.view.get(key))
@@ -140,7 +156,7 @@ func (s *Scheduler) cancelAsked(key string, is kv) {
 	job, _ := s.view.jobOf(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for a := range s.activeOf[job] {
+	for a := range s.activeOf[job].all() {
 		a.cancelAsked(key, is)
 	}
 }
@@ -166,7 +182,7 @@ func (s *Scheduler) execute(a *active, value string) {
 		s.mu.Lock()
 		delete(s.active, a.run.Run)
 		id := keyspace.Digest(a.job.Name)
-		if delete(s.activeOf[id], a); len(s.activeOf[id]) == 0 {
+		if delete(a.all.runs, a); len(a.all.runs) == 0 {
 			delete(s.activeOf, id)
 		}
 		s.mu.Unlock()

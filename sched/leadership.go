@@ -288,7 +288,7 @@ func (l *leadership) take(ctx context.Context, steps []decision) error {
 		}
 		for i, st := range steps[:n] {
 			inner := resp.Responses[i].GetResponseTxn()
-			l.s.rings.learn(inner.Responses)
+			l.s.rings.learn(resp.Header.Revision, inner.Responses)
 			st.done(inner.Succeeded, resp.Header.Revision, inner.Responses)
 		}
 		steps = steps[n:]

@@ -208,7 +208,7 @@ func (l *local) admitTick(a *localJob, r ready) {
 func (s *Scheduler) cancelRuns(job string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for a := range s.activeOf[keyspace.Digest(job)] {
+	for a := range s.activeOf[keyspace.Digest(job)].all() {
 		a.cancel(ErrCancelled)
 	}
 }

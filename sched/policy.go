@@ -67,8 +67,8 @@ type BufferAll struct {
 // refused. Of the ticks that wait in the meantime only the newest is run.
 type CancelRunning struct{}
 
-// Allow lets runs of one job overlap. Each run has a claim of its own, and the fences
-// of different ticks are not in order.
+// Allow lets runs of one job overlap. Each run has a claim of its own. The fences of
+// different ticks are not in order, and can be equal.
 type Allow struct{}
 
 const (

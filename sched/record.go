@@ -75,6 +75,15 @@ type run struct {
 	Began    time.Time `json:"began"`
 }
 
+// at returns the run as it began at the revision. The tick of a run that began at once was
+// admitted at that revision, too.
+func (r run) at(rev int64) *run {
+	if r.Admitted == 0 {
+		r.Admitted = rev
+	}
+	return &r
+}
+
 // past is the value of past/: the record of a tick.
 type past struct {
 	Version  int       `json:"v"`

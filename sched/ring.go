@@ -20,6 +20,7 @@ type rings struct {
 
 type ring struct {
 	limit  int
+	rev    int64    // of the last reply
 	count  int      // the number of records in the last reply
 	oldest []string // the keys of the oldest records in that reply
 }
@@ -137,11 +138,12 @@ func timeOf(key string) string {
 	return at
 }
 
-// learn updates the rings from the replies of transactions.
-func (r *rings) learn(ops []*pb.ResponseOp) {
+// learn updates the rings from the replies of a transaction. Of those that were carried out
+// together the last has read the most records.
+func (r *rings) learn(rev int64, ops []*pb.ResponseOp) {
 	for _, op := range ops {
 		if inner := op.GetResponseTxn(); inner != nil {
-			r.learn(inner.Responses)
+			r.learn(rev, inner.Responses)
 			continue
 		}
 		got := op.GetResponseRange()
@@ -150,7 +152,8 @@ func (r *rings) learn(ops []*pb.ResponseOp) {
 		}
 		r.mu.Lock()
 		prefix := string(got.Kvs[0].Key[:r.prefix])
-		if is := r.byPrefix[prefix]; is != nil {
+		if is := r.byPrefix[prefix]; is != nil && (rev != is.rev || int(got.Count) > is.count) {
+			is.rev = rev
 			is.count, is.oldest = int(got.Count), is.oldest[:0:0]
 			for _, kv := range got.Kvs {
 				is.oldest = append(is.oldest, string(kv.Key))

@@ -38,28 +38,29 @@ type Scheduler struct {
 
 	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil if no tick is, or this process is not the owner
 	added   chan struct{}             // has an element when a job was added or changed
+	starter atomic.Pointer[starter]   // of Run; nil before and after
 	retry   chan struct{}             // has an element when waiting ticks should be tried again
 	rescan  chan struct{}             // has an element when the owner should look for orphans
 	relink  chan struct{}             // has an element when a kind was registered
 
 	mu         sync.Mutex
-	jobs       map[string]Job              // in code, by name
-	defined    map[string]Job              // by definitions, by name
-	kinds      map[string]KindHandler      // by kind
-	touched    map[string]bool             // the jobs that have changed since an owner took them over, by name
-	generation int                         // how often any job has changed
-	after      map[string][]string         // the jobs in code that run after a job
-	followers  followers                   // the definitions that run after another job; nil until all of them are known
-	incoming   followers                   // those that are known so far
-	order      []Job                       // the jobs in the order of Add; only grows
-	active     map[string]*active          // the runs of this process
-	activeOf   map[string]map[*active]bool // by the digest of the job
-	trying     map[string]struct{}         // the attempts of this process whose outcome is not known yet
-	unbegun    map[string]struct{}         // the attempts of this process whose claim is unknown; no handler was called
-	unbegunIDs []string                    // the keys of unbegun, oldest first
-	freed      []string                    // claims that are free now
-	freedAll   bool                        // all claims may be free now
-	denied     context.CancelCauseFunc     // ends Run after a permission error
+	jobs       map[string]Job          // in code, by name
+	defined    map[string]Job          // by definitions, by name
+	kinds      map[string]KindHandler  // by kind
+	touched    map[string]bool         // the jobs that have changed since an owner took them over, by name
+	generation int                     // how often any job has changed
+	after      map[string][]string     // the jobs in code that run after a job
+	followers  followers               // the definitions that run after another job; nil until all of them are known
+	incoming   followers               // those that are known so far
+	order      []Job                   // the jobs in the order of Add; only grows
+	active     map[string]*active      // the runs of this process
+	activeOf   map[string]*jobRuns     // by the digest of the job
+	trying     map[string]struct{}     // the attempts of this process whose outcome is not known yet
+	unbegun    map[string]struct{}     // the attempts of this process whose claim is unknown; no handler was called
+	unbegunIDs []string                // the keys of unbegun, oldest first
+	freed      []string                // claims that are free now
+	freedAll   bool                    // all claims may be free now
+	denied     context.CancelCauseFunc // ends Run after a permission error
 }
 
 // New returns a scheduler. It does no I/O. The caller must close claims, after Run
@@ -78,7 +79,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),
 		added: make(chan struct{}, 1), retry: make(chan struct{}, 1), rescan: make(chan struct{}, 1), relink: make(chan struct{}, 1),
 		jobs: make(map[string]Job), defined: make(map[string]Job), incoming: make(followers), kinds: make(map[string]KindHandler), touched: make(map[string]bool),
-		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]map[*active]bool), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
+		after: make(map[string][]string), active: make(map[string]*active), activeOf: make(map[string]*jobRuns), trying: make(map[string]struct{}), unbegun: make(map[string]struct{}),
 	}
 	s.outage.log, s.outage.unreachable = s.log, claims.Unreachable
 	if !claims.Passthrough() {

@@ -136,7 +136,7 @@ func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
 		if err != nil {
 			return nil, err
 		}
-		st.running = append(st.running, runner{r, kv.ModRevision})
+		st.running = append(st.running, runner{*r.at(kv.ModRevision), kv.ModRevision})
 	}
 	for _, kv := range at(8) {
 		p, err := decode[past](string(kv.Key), kv.Value)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -37,7 +38,7 @@ type starter struct {
 type lane struct {
 	claim string
 	line  line
-	busy  bool // whether this process has an attempt or a run of the lane
+	busy  int // the attempts and runs of this process
 	// ahead holds the ticks whose runs were recorded when an attempt was last made. If
 	// such a run was lost, its tick waits again, and begins before later ones.
 	ahead []*waiter
@@ -68,7 +69,9 @@ const (
 // start begins ticks until ctx ends, and returns when no attempt is in progress.
 func (s *Scheduler) start(ctx, handlers context.Context) {
 	b := s.newStarter(handlers)
+	s.starter.Store(b)
 	defer b.wg.Wait()
+	defer s.starter.Store(nil)
 	defer s.view.unsubscribe(b.feed)
 	for ctx.Err() == nil {
 		b.absorb()
@@ -153,13 +156,18 @@ func (b *starter) absorb() {
 	}
 }
 
-func (b *starter) add(w *waiter) {
-	claim := claimKey(b.s.cfg.Group, w.Job, w.ID, !w.Parallel)
+// lane returns the lane of a claim.
+func (b *starter) lane(claim string) *lane {
 	l := b.lanes[claim]
 	if l == nil {
 		l = &lane{claim: claim, line: line{order: byTurn}}
 		b.lanes[claim] = l
 	}
+	return l
+}
+
+func (b *starter) add(w *waiter) {
+	l := b.lane(claimKey(b.s.cfg.Group, w.Job, w.ID, !w.Parallel))
 	b.lift(l) // before its order changes
 	l.unrest()
 	l.line.add(w)
@@ -190,7 +198,7 @@ func (b *starter) lift(l *lane) {
 func (b *starter) place(l *lane) {
 	b.lift(l)
 	switch {
-	case l.busy:
+	case l.busy > 0:
 	case len(l.line.ticks) == 0:
 		delete(b.lanes, l.claim)
 	case l.at.After(time.Now()):
@@ -237,7 +245,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 			b.place(l)
 			return 0 // a run may have just ended whose tick waits again
 		}
-		l.busy = true
+		l.busy++
 		b.busy++
 		b.tries++
 		b.wg.Add(1)
@@ -275,7 +283,7 @@ func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
 	begun, held := false, false
 	defer func() {
 		b.do(func() {
-			l.busy = false
+			l.busy--
 			b.busy--
 			if !begun {
 				b.tries--
@@ -301,8 +309,14 @@ func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
 	}
 	begun = true
 	b.do(func() { b.tries--; l.try, l.ahead = 0, nil })
+	b.carryOut(j, r, value, cl, b.wg.Done)
+}
+
+// carryOut runs what has begun, and returns when its lane is free. It calls active when
+// drain waits for the run.
+func (b *starter) carryOut(j Job, r run, value string, cl *etcdclaims.Claim, active func()) {
 	a := b.s.newActive(b.handlers, j, r, cl)
-	b.wg.Done() // drain waits for the active runs
+	active()
 	go b.s.execute(a, value)
 	select {
 	case <-a.done:
@@ -311,6 +325,23 @@ func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
 			signal(b.s.rescan)
 		}
 	}
+}
+
+// adopt carries out a run that the owner has begun.
+func (b *starter) adopt(j Job, r run, value string, cl *etcdclaims.Claim, active func()) {
+	b.do(func() {
+		l := b.lane(r.Claim)
+		b.lift(l)
+		l.busy++
+		b.busy++
+	})
+	b.carryOut(j, r, value, cl, active)
+	b.do(func() {
+		l := b.lane(r.Claim) // the same: it stays while it is busy
+		l.busy--
+		b.busy--
+		b.place(l)
+	})
 }
 
 // turn waits for a slot, and reports whether the tick still waits. With Spread,

@@ -1,6 +1,8 @@
 package sched_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -79,6 +81,31 @@ func TestTicksOfOneJobShareRoundTrips(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Runs of one job that fail at the same time count their failures one after the other, without
+// trying in vain, until the job is paused.
+func TestFailuresAtTheSameTime(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		const most = 50
+		f.do(sched.Job{
+			Name: "job", Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.All{Max: crowd}, Overlap: sched.Allow{}, History: crowd,
+			PauseOnFailure: most, Handler: func(context.Context, sched.Tick) error { return errors.New("on purpose") },
+		}, 0)
+		n := f.start(0)
+		f.until("00:00:01.5")
+		n.stop()
+		time.Sleep(most * time.Second)
+		n = f.start(0)
+		requests := n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
+		time.Sleep(4 * time.Second)
+		if failed, sent := len(f.history("job")), requests.Hits(); failed < most || sent > 6*failed {
+			t.Errorf("%d requests, and %d runs have failed", sent, failed)
+		}
+		if f.inspect("job").Paused == nil {
+			t.Error("the job is not paused")
+		}
+	})
 }
 
 // Runs that began in one round trip have one revision. When their process dies, the next

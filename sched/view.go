@@ -71,7 +71,7 @@ func (v *view) read(key, value string, rev int64) kv {
 	case kindRun:
 		var r run
 		if r, err = decode[run](key, []byte(value)); err == nil {
-			is.run = &r
+			is.run = r.at(rev)
 		}
 	}
 	if err != nil {

@@ -54,6 +54,18 @@ var schedMutants = []mutant{
 		},
 	},
 	{
+		name: "tick that begins at once beside a run that must be settled", of: "sched", tests: "TestDeafOwnerBeginsNothing",
+		edits: []edit{{"sched/prompt.go", "\t\tfor _, dir := range l.before(j) {", "\t\tfor _, dir := range l.before(j)[:0] {"}},
+	},
+	{
+		name: "tick that begins at once although its job was paused", of: "sched", tests: "TestDeafOwnerBeginsNothing",
+		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), clientv3", "append(l.unmoved(of.c, of.plan)[:2], clientv3"}},
+	},
+	{
+		name: "tick that begins at once under an owner of before", of: "sched", tests: "TestSemantic05MarkIsFenced",
+		edits: []edit{{"sched/prompt.go", "\"=\", l.claim.Revision()))", "\">\", 0))"}},
+	},
+	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",
 		edits: []edit{{"sched/outage.go", "\tcase away:\n", "\tcase away && now.IsZero():\n"}},
 	},

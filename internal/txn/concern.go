@@ -4,9 +4,10 @@ import "context"
 
 type concernKey struct{}
 
-// Concerning returns a context in which a caller says what its conditions and operations
-// concern: transactions without a name in common do not depend on each other, and may
-// share a round trip. The names mean nothing to etcd.
+// Concerning returns a context in which a caller names what its conditions and operations
+// concern. Transactions without a name in common may share a round trip: etcd evaluates the
+// conditions of all before it carries out any, so there must be an order in which it could
+// carry out one after the other with the same result. The names mean nothing to etcd.
 func Concerning(ctx context.Context, names ...string) context.Context {
 	return context.WithValue(ctx, concernKey{}, names)
 }

@@ -1,0 +1,103 @@
+package sched
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/keyspace"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// promptRun is the run of a tick that begins in the transaction that admits it. This saves a
+// round trip, and the tick never waits.
+type promptRun struct {
+	starter *starter
+	c       *jobState
+	job     Job
+	plan    plan
+
+	rev int64 // at which it began
+	err error // why it did not
+}
+
+// mayBegin returns the run of a due tick that can begin at once, as far as this process sees: no tick waits and no run is in progress that the job's Overlap has to deal with.
+func (l *leadership) mayBegin(c *jobState, p plan) (*promptRun, bool) {
+	s := l.s
+	r := &promptRun{starter: s.starter.Load(), c: c, plan: p}
+	if s.cfg.Spread || s.cfg.Limit > 0 || r.starter == nil || len(p.ticks) != 1 || p.late {
+		return nil, false
+	}
+	for _, dir := range l.before(c.job) {
+		if s.view.countIn(dir) > 0 {
+			return nil, false
+		}
+	}
+	var has bool
+	r.job, has = s.job(c.job.Name)
+	return r, has
+}
+
+// before returns the directories of the ticks and runs that a tick of the job may have to wait
+// for, or replace.
+func (l *leadership) before(j Job) []string {
+	k := l.s.keys
+	if j.parallel() {
+		return []string{k.readyOf(j.Name)}
+	}
+	return []string{k.readyOf(j.Name), k.runOf(j.Name), k.backfilling(j.Name)}
+}
+
+// admit carries out decisions, and begins the runs that may begin at once. What must not begin
+// after all is decided about like other ticks.
+func (l *leadership) admit(ctx context.Context, prompt []*promptRun, todo []decision, now time.Time) error {
+	var begun sync.WaitGroup
+	for _, r := range prompt {
+		begun.Add(1)
+		go l.begin(ctx, r, sync.OnceFunc(begun.Done))
+	}
+	err := l.take(ctx, todo)
+	begun.Wait()
+	var again []decision
+	for _, r := range prompt {
+		switch {
+		case r.err == nil:
+			l.moved(r.c, r.plan, r.rev)
+			l.s.gaveUp(r.c.job, r.plan)
+		case errors.Is(r.err, etcdclaims.ErrUnknown):
+			err = errors.Join(err, r.err)
+		default:
+			again = append(again, l.admission(r.c, r.plan, now))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return l.take(ctx, again)
+}
+
+// begin admits a tick and claims its run, in one transaction. It calls begun when it knows
+// whether that was carried out, and returns when the run has ended.
+func (l *leadership) begin(ctx context.Context, of *promptRun, begun func()) {
+	defer begun()
+	s, j, nominal := l.s, of.c.job, of.plan.ticks[0]
+	parallel := j.parallel()
+	r := s.newRun(claimKey(s.cfg.Group, j.Name, nominalID(nominal), !parallel), ready{
+		Version: valueVersion, Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Parallel: parallel, Missed: of.plan.missed,
+	})
+	cmps := append(l.unmoved(of.c, of.plan), clientv3.Compare(clientv3.ModRevision(s.claims.OwnKey(ownerKey(s.cfg.Group))), "=", l.claim.Revision()))
+	if !parallel {
+		for _, dir := range l.before(j) {
+			cmps = append(cmps, absent(dir).WithPrefix())
+		}
+	}
+	cl, value, err := s.claimRun(ctx, r, cmps, clientv3.OpPut(s.keys.high(j.Name), keyspace.Instant(of.plan.high)))
+	if of.err = err; err != nil {
+		return
+	}
+	of.rev, r.Admitted = cl.Revision(), cl.Revision()
+	s.view.put(s.keys.run(j.Name, r.ID), value, of.rev)
+	of.starter.adopt(of.job, r, value, cl, begun)
+}
