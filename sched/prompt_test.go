@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,4 +113,31 @@ func TestDeafOwnerBeginsNothing(t *testing.T) {
 			f.until("00:02:30")
 		})
 	}
+}
+
+// An owner whose claim is gone begins nothing, although it has not heard of that and nothing
+// else has changed. It must be elected again first.
+func TestOwnerOfBeforeBeginsNothing(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		var terms atomic.Int64
+		f.cfg.Hooks.Elected = func(int64) { terms.Add(1) }
+		f.do(sched.Job{Name: "a", Schedule: minutely, Handler: func(_ context.Context, tick sched.Tick) error {
+			if want := int64(tick.Nominal.Minute()); terms.Load() != want {
+				t.Errorf("%v was begun in term %d of an owner, want %d", tick.Nominal, terms.Load(), want)
+			}
+			return nil
+		}}, 0)
+		n := f.start(0)
+		var deaf atomic.Bool
+		n.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
+			if deaf.Load() {
+				reply.(*pb.WatchResponse).Events = nil
+			}
+		}})
+		f.until("00:01:59.990")
+		deaf.Store(true)
+		noErr(t, second(f.etcd.Delete(t.Context(), claimtest.Key(prefix, "sched/default/owner"))))
+		f.until("00:02:30")
+		f.ledger.want(t, "a", "00:01:00", "00:02:00")
+	})
 }

@@ -62,8 +62,8 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), clientv3", "append(l.unmoved(of.c, of.plan)[:2], clientv3"}},
 	},
 	{
-		name: "tick that begins at once under an owner of before", of: "sched", tests: "TestSemantic05MarkIsFenced",
-		edits: []edit{{"sched/prompt.go", "\"=\", l.claim.Revision()))", "\">\", 0))"}},
+		name: "tick that begins at once under an owner of before", of: "sched", tests: "TestOwnerOfBeforeBeginsNothing",
+		edits: []edit{{"sched/prompt.go", "\"=\", l.claim.Revision()))", "\">\", -1))"}},
 	},
 	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",
