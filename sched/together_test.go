@@ -76,8 +76,9 @@ func TestTicksOfOneJobShareRoundTrips(t *testing.T) {
 			if ran < crowd+3 {
 				t.Errorf("%d ticks were run", ran)
 			}
-			if got := f.history("job"); len(got) != min(ran, test.history) {
-				t.Errorf("%d records of %d runs", len(got), ran)
+			// The round that follows removes one that is too much.
+			if got, want := len(f.history("job")), min(ran, test.history); got < want || got > want+1 {
+				t.Errorf("%d records of %d runs", got, ran)
 			}
 		})
 	}
