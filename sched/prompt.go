@@ -23,7 +23,8 @@ type promptRun struct {
 	err error // why it did not
 }
 
-// mayBegin returns the run of a due tick that can begin at once, as far as this process sees: no tick waits and no run is in progress that the job's Overlap has to deal with.
+// mayBegin returns the run of a due tick that can begin at once, as far as this process sees:
+// no tick waits, and no run is in progress, that the job's Overlap has to deal with.
 func (l *leadership) mayBegin(c *jobState, p plan) (*promptRun, bool) {
 	s := l.s
 	r := &promptRun{starter: s.starter.Load(), c: c, plan: p}
