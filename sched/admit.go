@@ -43,13 +43,13 @@ func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
 		}
 		taken = append(taken, c)
 		puts += len(p.ticks)
-		if r, ok := l.mayBegin(c, p); ok {
+		if r, ok := l.mayBegin(c, p, now); ok {
 			prompt = append(prompt, r)
 		} else {
 			todo = append(todo, l.admission(c, p, now))
 		}
 	}
-	if err := l.admit(ctx, prompt, todo, now); err != nil {
+	if err := l.admit(ctx, prompt, todo); err != nil {
 		for _, c := range taken {
 			l.place(c)
 		}
@@ -136,7 +136,7 @@ func (l *leadership) unmoved(c *jobState, p plan) []clientv3.Cmp {
 
 // moved takes over that the mark has moved.
 func (l *leadership) moved(c *jobState, p plan, rev int64) {
-	c.high, c.highRev, c.doubts, c.single = p.high, rev, 0, false
+	c.high, c.highRev, c.doubts, c.single, c.refused = p.high, rev, 0, false, false
 	l.schedule(c)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -64,7 +65,7 @@ func (s *Scheduler) begin(ctx context.Context, claim string, w waiter, ahead []*
 			}
 		}
 	}
-	cl, value, err := s.claimRun(ctx, r, cmps, clientv3.OpDelete(w.key))
+	cl, value, err := s.claimRun(ctx, readTime, r, cmps, clientv3.OpDelete(w.key))
 	switch {
 	case err == nil:
 		s.view.remove(w.key, cl.Revision())
@@ -93,10 +94,10 @@ func (s *Scheduler) newRun(claim string, of ready) run {
 }
 
 // claimRun claims a run and puts its record, in one transaction with what its caller adds.
-func (s *Scheduler) claimRun(ctx context.Context, r run, cmps []clientv3.Cmp, op clientv3.Op) (cl *etcdclaims.Claim, value string, err error) {
+func (s *Scheduler) claimRun(ctx context.Context, most time.Duration, r run, cmps []clientv3.Cmp, op clientv3.Op) (cl *etcdclaims.Claim, value string, err error) {
 	// A stop does not cut this short: a process that knows of its begin can give the
 	// tick back.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	defer cancel()
 	value = encode(r)
 	s.tries(r.Run)

@@ -36,7 +36,7 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 	alone := a.run.Parallel && j.PauseOnFailure == 0 && !j.newestOnly(a.run.ID)
 	ctx := txn.Concerning(context.WithoutCancel(a.ctx), s.keys.concern(j.Name, a.run.ID, alone))
 	for try := 0; ; try++ {
-		done := a.countsFailures()
+		done := a.counts(p, next)
 		e, err := s.ending(ctx, a, value, p, next)
 		if err != nil {
 			done()
@@ -81,15 +81,18 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 	}
 }
 
-// countsFailures waits until no other run of the job in this process is about to count its
-// failure, and returns a function that lets the next one do so. Of those that have read one
-// count only one could store the next.
-func (a *active) countsFailures() (done func()) {
-	if a.job.PauseOnFailure == 0 {
-		return func() {}
+// counts waits until no other run of the job in this process is about to count its failure,
+// or the claim ends. It returns a function that lets the next one do so. Of those that have
+// read one count only one could store the next.
+func (a *active) counts(p past, next *ready) (done func()) {
+	if a.job.PauseOnFailure > 0 && next == nil && (p.Outcome == OutcomeOK || p.Outcome.bad()) {
+		select {
+		case a.all.counting <- struct{}{}:
+			return func() { <-a.all.counting }
+		case <-a.claim.Done():
+		}
 	}
-	a.all.counting <- struct{}{}
-	return func() { <-a.all.counting }
+	return func() {}
 }
 
 // ended takes over that the transaction of end succeeded, and returns the record that it

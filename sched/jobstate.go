@@ -20,6 +20,7 @@ type jobState struct {
 	changing bool      // whether its registration is pending
 	broken   bool      // whether its state cannot be read
 	single   bool      // whether to decide about one tick at a time
+	refused  bool      // whether its tick could not begin at once
 	planning bool      // whether the planner is making its plan
 	plan     *plan     // made by the planner for the current mark; nil if there is none
 	readAt   time.Time // when to read the job again, by the monotonic clock; zero if its state is not in doubt

@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// leadership is one term of an owner. It admits ticks on one goroutine, under the
-// guard of its claim.
+// leadership is one term of an owner. It admits ticks under the guard of its claim. One
+// goroutine has its state; ticks that begin as they are admitted have others.
 //
 // It works in rounds. In each round every duty does at most what fits in one request,
 // and reports whether more is left. So no duty delays another. The work of each duty

@@ -18,6 +18,7 @@ type promptRun struct {
 	c       *jobState
 	job     Job
 	plan    plan
+	until   time.Duration // for how long it may be tried
 
 	rev int64 // at which it began
 	err error // why it did not
@@ -25,11 +26,17 @@ type promptRun struct {
 
 // mayBegin returns the run of a due tick that can begin at once, as far as this process sees:
 // no tick waits, and no run is in progress, that the job's Overlap has to deal with.
-func (l *leadership) mayBegin(c *jobState, p plan) (*promptRun, bool) {
+func (l *leadership) mayBegin(c *jobState, p plan, now time.Time) (*promptRun, bool) {
 	s := l.s
-	r := &promptRun{starter: s.starter.Load(), c: c, plan: p}
-	if s.cfg.Spread || s.cfg.Limit > 0 || r.starter == nil || len(p.ticks) != 1 || p.late {
+	r := &promptRun{starter: s.starter.Load(), c: c, plan: p, until: readTime}
+	if s.cfg.Spread || s.cfg.Limit > 0 || r.starter == nil || c.refused || len(p.ticks) != 1 || p.late {
 		return nil, false
+	}
+	if d := c.job.StartDeadline; d > 0 {
+		r.until = min(r.until, d-now.Sub(p.ticks[0]))
+	}
+	if _, skips := c.job.CatchUp.(Skip); skips {
+		r.until = min(r.until, s.cfg.Grace-now.Sub(c.job.actual(p.ticks[0])))
 	}
 	for _, dir := range l.before(c.job) {
 		if s.view.countIn(dir) > 0 {
@@ -38,7 +45,7 @@ func (l *leadership) mayBegin(c *jobState, p plan) (*promptRun, bool) {
 	}
 	var has bool
 	r.job, has = s.job(c.job.Name)
-	return r, has
+	return r, has && r.until > 0
 }
 
 // before returns the directories of the ticks and runs that a tick of the job may have to wait
@@ -51,32 +58,40 @@ func (l *leadership) before(j Job) []string {
 	return []string{k.readyOf(j.Name), k.runOf(j.Name), k.backfilling(j.Name)}
 }
 
-// admit carries out decisions, and begins the runs that may begin at once. What must not begin
-// after all is decided about like other ticks.
-func (l *leadership) admit(ctx context.Context, prompt []*promptRun, todo []decision, now time.Time) error {
-	var begun sync.WaitGroup
+// admit carries out decisions, and begins the runs that may begin at once. A tick that did not
+// begin is planned anew and admitted like others. If ctx ends, Run waits for those under way.
+func (l *leadership) admit(ctx context.Context, prompt []*promptRun, todo []decision) error {
+	known := make(chan *promptRun, len(prompt))
 	for _, r := range prompt {
-		begun.Add(1)
-		go l.begin(ctx, r, sync.OnceFunc(begun.Done))
+		l.s.prompt.Add(1)
+		go l.begin(ctx, r, sync.OnceFunc(func() {
+			known <- r
+			l.s.prompt.Done()
+		}))
 	}
 	err := l.take(ctx, todo)
-	begun.Wait()
-	var again []decision
-	for _, r := range prompt {
-		switch {
-		case r.err == nil:
-			l.moved(r.c, r.plan, r.rev)
-			l.s.gaveUp(r.c.job, r.plan)
-		case errors.Is(r.err, etcdclaims.ErrUnknown):
-			err = errors.Join(err, r.err)
-		default:
-			again = append(again, l.admission(r.c, r.plan, now))
+	for range prompt {
+		select {
+		case r := <-known:
+			l.knows(r)
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-	if err != nil {
-		return err
+	return err
+}
+
+// knows takes over whether a run began.
+func (l *leadership) knows(r *promptRun) {
+	switch {
+	case r.err == nil:
+		l.moved(r.c, r.plan, r.rev)
+		l.s.gaveUp(r.c.job, r.plan)
+	case errors.Is(r.err, etcdclaims.ErrUnknown):
+		l.doubt(r.c)
+	default:
+		r.c.refused, r.c.plan = true, nil
 	}
-	return l.take(ctx, again)
 }
 
 // begin admits a tick and claims its run, in one transaction. It calls begun when it knows
@@ -88,13 +103,13 @@ func (l *leadership) begin(ctx context.Context, of *promptRun, begun func()) {
 	r := s.newRun(claimKey(s.cfg.Group, j.Name, nominalID(nominal), !parallel), ready{
 		Version: valueVersion, Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Parallel: parallel, Missed: of.plan.missed,
 	})
-	cmps := append(l.unmoved(of.c, of.plan), clientv3.Compare(clientv3.ModRevision(s.claims.OwnKey(ownerKey(s.cfg.Group))), "=", l.claim.Revision()))
+	cmps := append(l.unmoved(of.c, of.plan), l.claim.Held()...)
 	if !parallel {
 		for _, dir := range l.before(j) {
 			cmps = append(cmps, absent(dir).WithPrefix())
 		}
 	}
-	cl, value, err := s.claimRun(ctx, r, cmps, clientv3.OpPut(s.keys.high(j.Name), keyspace.Instant(of.plan.high)))
+	cl, value, err := s.claimRun(ctx, of.until, r, cmps, clientv3.OpPut(s.keys.high(j.Name), keyspace.Instant(of.plan.high)))
 	if of.err = err; err != nil {
 		return
 	}

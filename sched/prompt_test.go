@@ -141,3 +141,30 @@ func TestOwnerOfBeforeBeginsNothing(t *testing.T) {
 		f.ledger.want(t, "a", "00:01:00", "00:02:00")
 	})
 }
+
+// A tick that cannot begin in time does not begin late, however often it is tried: etcd refuses
+// it for three seconds, and it should have begun within one or two.
+func TestBeginIsNotTriedForTooLong(t *testing.T) {
+	for name, job := range map[string]sched.Job{
+		"late":   {StartDeadline: 2 * time.Second},
+		"missed": {CatchUp: sched.Skip{}}, // within Config.Grace
+	} {
+		caseInFleet(t, name, func(t *testing.T, f *fleet) {
+			f.cfg.Grace = time.Second
+			job.Name, job.Schedule = "a", minutely
+			f.do(job, 0)
+			n := f.start(0)
+			f.until("00:01:59")
+			for _, kind := range []claimtest.Kind{claimtest.Acquire, claimtest.Other} {
+				n.host.Inject(claimtest.Fault{On: kind, Times: -1, Err: rpctypes.ErrGRPCRequestTooManyRequests})
+			}
+			f.until("00:02:03")
+			n.host.RemoveFaults()
+			f.until("00:03:30")
+			f.ledger.want(t, "a", "00:01:00", "00:03:00")
+			if got := f.history("a"); len(got) != 3 || got[1] != name+" 00:02:00" {
+				t.Errorf("%v, want the second to be %s", got, name)
+			}
+		})
+	}
+}

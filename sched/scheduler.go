@@ -39,6 +39,7 @@ type Scheduler struct {
 	nextDue atomic.Pointer[time.Time] // when the owner's next tick is due; nil if no tick is, or this process is not the owner
 	added   chan struct{}             // has an element when a job was added or changed
 	starter atomic.Pointer[starter]   // of Run; nil before and after
+	prompt  sync.WaitGroup            // ticks that begin as they are admitted
 	retry   chan struct{}             // has an element when waiting ticks should be tried again
 	rescan  chan struct{}             // has an element when the owner should look for orphans
 	relink  chan struct{}             // has an element when a kind was registered
@@ -179,6 +180,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	wg.Go(func() { s.watchAdmissions(member) })
 	wg.Go(func() { s.followDefinitions(member) })
 	wg.Wait()
+	s.prompt.Wait() // then drain knows their runs
 	stop(ErrStopped)
 	err := s.drain()
 	if cause := context.Cause(member); errors.Is(cause, etcdclaims.ErrClosed) || isDenied(cause) {

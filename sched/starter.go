@@ -27,7 +27,7 @@ type starter struct {
 	later  *queue[*lane]    // lanes whose claims were held, by when to try again
 	parked map[*lane]bool   // lanes whose ticks this process cannot begin
 	tries  int              // attempts in progress
-	busy   int              // lanes with an attempt or a run of this process
+	busy   int              // attempts and runs of this process
 
 	mu     sync.Mutex
 	posted []func()

@@ -58,12 +58,20 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/prompt.go", "\t\tfor _, dir := range l.before(j) {", "\t\tfor _, dir := range l.before(j)[:0] {"}},
 	},
 	{
+		name: "tick that is tried at once for longer than it may start", of: "sched", tests: "TestBeginIsNotTriedForTooLong",
+		edits: []edit{{"sched/prompt.go", "s.claimRun(ctx, of.until, r", "s.claimRun(ctx, readTime, r"}},
+	},
+	{
+		name: "failures of one job that are counted side by side", of: "sched", tests: "TestFailuresAtTheSameTime",
+		edits: []edit{{"sched/ending.go", "if a.job.PauseOnFailure > 0 && next", "if a.job.PauseOnFailure < 0 && next"}},
+	},
+	{
 		name: "tick that begins at once although its job was paused", of: "sched", tests: "TestDeafOwnerBeginsNothing",
-		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), clientv3", "append(l.unmoved(of.c, of.plan)[:2], clientv3"}},
+		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), l.claim", "append(l.unmoved(of.c, of.plan)[:2], l.claim"}},
 	},
 	{
 		name: "tick that begins at once under an owner of before", of: "sched", tests: "TestOwnerOfBeforeBeginsNothing",
-		edits: []edit{{"sched/prompt.go", "\"=\", l.claim.Revision()))", "\">\", -1))"}},
+		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), l.claim.Held()...)", "l.unmoved(of.c, of.plan)"}},
 	},
 	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",
