@@ -158,7 +158,10 @@ func TestBegunDuringOutage(t *testing.T) {
 		c, _ := w.client("api-7")
 		w.shows("claims")
 		kept := w.claim(c, "kept")
-		w.shows("key?key=kept", "<dt>Began")
+		w.eventually("the page has seen the term begin", func() bool {
+			_, body := w.get("key?key=kept")
+			return strings.Contains(body, "<dt>Began")
+		})
 		w.host.Cut()
 		time.Sleep(20 * time.Second)
 		w.claim(c, "new")
