@@ -73,7 +73,7 @@ func (l *leadership) admit(ctx context.Context, prompt []*promptRun, todo []deci
 	for range prompt {
 		select {
 		case r := <-known:
-			l.knows(r)
+			err = errors.Join(err, l.knows(r))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -81,17 +81,18 @@ func (l *leadership) admit(ctx context.Context, prompt []*promptRun, todo []deci
 	return err
 }
 
-// knows takes over whether a run began.
-func (l *leadership) knows(r *promptRun) {
+// knows takes over whether a run began. It returns an error if that is not known, as take does.
+func (l *leadership) knows(r *promptRun) error {
 	switch {
 	case r.err == nil:
 		l.moved(r.c, r.plan, r.rev)
 		l.s.gaveUp(r.c.job, r.plan)
 	case errors.Is(r.err, etcdclaims.ErrUnknown):
-		l.doubt(r.c)
+		return r.err
 	default:
 		r.c.refused, r.c.plan = true, nil
 	}
+	return nil
 }
 
 // begin admits a tick and claims its run, in one transaction. It calls begun when it knows
