@@ -221,7 +221,7 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 
 // takeOnce is the request of a TryAcquire.
 func (a *attempt) takeOnce() txn.Request {
-	if (a.sharedKey() != "" || a.opts.concern != nil) && a.supersedes == nil {
+	if a.sharedKey() != "" && a.supersedes == nil {
 		r := a.takeIfFree()
 		r.Until = a.opts.until
 		if a.opts.ask != nil {
@@ -242,7 +242,7 @@ func (a *attempt) takeOnce() txn.Request {
 	if a.readsRecord() {
 		els = a.readOps()
 	}
-	return txn.Request{Key: a.sharedKey(), Also: a.alsoKeys(), Until: a.opts.until, In: a.take(cmps, nil, els)}
+	return txn.Request{Key: a.sharedKey(), Also: a.concerned(), Until: a.opts.until, In: a.take(cmps, nil, els)}
 }
 
 // takeIfFree is the usual form of takeOnce.
@@ -267,23 +267,24 @@ func (a *attempt) takeIfFree() txn.Request {
 		in.Compare = append(in.Compare, txn.ModifiedAt(record, a.work.rev))
 		in.Failure = append(in.Failure, txn.Get(record))
 	}
-	also := a.alsoKeys()
 	if len(a.opts.cmps)+len(a.opts.ops) > 0 {
 		more := txn.Of(a.opts.cmps, a.opts.ops, nil)
 		in.Compare, in.Success = append(in.Compare, more.Compare...), append(in.Success, more.Success...)
-		also = append(also, a.opts.concern...)
 	}
 	a.ticket = a.id // not that of a round trip before
-	return txn.Request{Key: a.lineKey(), Also: also, Beside: a.beside(), In: in, Ticket: &a.ticket, TicketLease: a.s.id, Epoch: a.epoch}
+	return txn.Request{Key: a.lineKey(), Also: a.concerned(), Beside: a.beside(), In: in, Ticket: &a.ticket, TicketLease: a.s.id, Epoch: a.epoch}
 }
 
-// sharedKey names the key if the attempt's requests are of that key alone.
+// sharedKey names the key if it is known what else the attempt's requests concern.
 func (a *attempt) sharedKey() string {
-	if len(a.opts.cmps)+len(a.opts.ops) > 0 {
+	if len(a.opts.cmps)+len(a.opts.ops) > 0 && a.opts.concern == nil {
 		return ""
 	}
 	return a.lineKey()
 }
+
+// concerned is what a request with the caller's operations concerns beside its key.
+func (a *attempt) concerned() []string { return append(a.alsoKeys(), a.opts.concern...) }
 
 // mine returns the revision at which the attempt itself has the key, or 0: a
 // request can be carried out twice on the way, and see itself the second time.

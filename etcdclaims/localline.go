@@ -34,8 +34,8 @@ func (l *localLine) join(q *localQueue, f *localWaiter) bool {
 	return l.joinLocked(q, f)
 }
 
-// joinBehind puts a local waiter at the end of the queue that another one is in. It reports
-// false if there is none, or it is closed.
+// joinBehind puts f at the end of the queue that before is in. It returns false if before is
+// in no queue, or if that queue is closed.
 func (l *localLine) joinBehind(before, f *localWaiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

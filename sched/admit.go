@@ -87,7 +87,7 @@ func (l *leadership) admission(c *jobState, p plan, now time.Time) decision {
 	default:
 		ticks := make([]ready, len(p.ticks))
 		for i, nominal := range p.ticks {
-			ticks[i] = ready{Version: valueVersion, Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Parallel: j.parallel()}
+			ticks[i] = j.firstAttempt(nominal)
 		}
 		ticks[0].Missed = p.missed
 		v = l.decide(c, ticks, now)

@@ -100,12 +100,11 @@ func (l *leadership) knows(r *promptRun) error {
 func (l *leadership) begin(ctx context.Context, of *promptRun, begun func()) {
 	defer begun()
 	s, j, nominal := l.s, of.c.job, of.plan.ticks[0]
-	parallel := j.parallel()
-	r := s.newRun(claimKey(s.cfg.Group, j.Name, nominalID(nominal), !parallel), ready{
-		Version: valueVersion, Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Parallel: parallel, Missed: of.plan.missed,
-	})
+	tick := j.firstAttempt(nominal)
+	tick.Missed = of.plan.missed
+	r := s.newRun(claimKey(s.cfg.Group, j.Name, tick.ID, !tick.Parallel), tick)
 	cmps := append(l.unmoved(of.c, of.plan), l.claim.Held()...)
-	if !parallel {
+	if !tick.Parallel {
 		for _, dir := range l.before(j) {
 			cmps = append(cmps, absent(dir).WithPrefix())
 		}

@@ -64,6 +64,11 @@ type ready struct {
 	Trace    string        `json:"trace,omitempty"`           // of who requested it
 }
 
+// firstAttempt returns a tick of the job's schedule.
+func (j Job) firstAttempt(nominal time.Time) ready {
+	return ready{Version: valueVersion, Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Parallel: j.parallel()}
+}
+
 // run is the value of run/: a tick that has begun. It is put once per attempt, in the
 // transaction that claims the run, so its revision is that of the claim.
 type run struct {

@@ -245,7 +245,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "concern that keeps nothing apart", tests: "TestConcernsShareRoundTrips",
-		edits: []edit{{"attempt.go", "		also = append(also, a.opts.concern...)\n", ""}},
+		edits: []edit{{"attempt.go", "return append(a.alsoKeys(), a.opts.concern...)", "return a.alsoKeys()"}},
 	},
 	{
 		name: "transaction under a claim that shares whatever it concerns", tests: "TestConcernsOfClaims",
