@@ -33,6 +33,16 @@ func (w *world) times(etcdKey string) int64 {
 	return resp.Kvs[0].Version
 }
 
+// putOnce fails unless each of so many calls has put its key, once.
+func (w *world) putOnce(calls int) {
+	w.Helper()
+	for i := range calls {
+		if n := w.times(beside(i)); n != 1 {
+			w.Errorf("%s was put %d times", beside(i), n)
+		}
+	}
+}
+
 // Calls with operations of their callers share a round trip if the callers have said what
 // those concern, and nothing concerns two of them.
 func TestConcernsShareRoundTrips(t *testing.T) {
@@ -51,9 +61,7 @@ func TestConcernsShareRoundTrips(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(t *testing.T, w *world) {
-				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-				release(t, tryClaim(t, c, "warm"))
-				delayTwo(host)
+				c, host := w.busy()
 				b := acquireTogether(w, host, n, func(i int) (*etcdclaims.Claim, error) {
 					ctx := context.Background()
 					if names := test.concern(i); names != nil {
@@ -66,11 +74,7 @@ func TestConcernsShareRoundTrips(t *testing.T) {
 				if got := b.roundTrips(); got != test.trips {
 					t.Errorf("%d round trips, want %d", got, test.trips)
 				}
-				for i := range n {
-					if w.times(beside(i)) != 1 {
-						t.Errorf("%s was put %d times", beside(i), w.times(beside(i)))
-					}
-				}
+				w.putOnce(n)
 				w.closeClean(c)
 			})
 		})
@@ -81,9 +85,7 @@ func TestConcernsShareRoundTrips(t *testing.T) {
 func TestConcernRefusedAlone(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		delayTwo(host)
+		c, host := w.busy()
 		b := acquireTogether(w, host, 20, func(i int) (*etcdclaims.Claim, error) {
 			rev := int64(0)
 			if i == 7 {
@@ -113,9 +115,7 @@ func TestConcernsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(t *testing.T, w *world) {
-				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-				release(t, tryClaim(t, c, "warm"))
-				delayTwo(host)
+				c, host := w.busy()
 				host.Inject(fault)
 				b := acquireTogether(w, host, 40, func(i int) (*etcdclaims.Claim, error) {
 					return c.TryAcquire(txn.Concerning(context.Background(), key(i)), key(i), putsBeside(i))
@@ -125,11 +125,7 @@ func TestConcernsLost(t *testing.T) {
 				if got := b.roundTrips(); got > 20 {
 					t.Errorf("%d round trips: nothing was shared", got)
 				}
-				for i := range 40 {
-					if w.times(beside(i)) != 1 {
-						t.Errorf("%s was put %d times", beside(i), w.times(beside(i)))
-					}
-				}
+				w.putOnce(40)
 				w.closeClean(c)
 				w.noLeases()
 			})
@@ -142,9 +138,7 @@ func TestConcernsLost(t *testing.T) {
 func TestConcernGivenUp(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		delayTwo(host)
+		c, host := w.busy()
 		arrives := make(chan struct{})
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: arrives})
 		ctx, leave := context.WithCancel(context.Background())

@@ -76,9 +76,7 @@ func TestSmallRequestsOfEverySize(t *testing.T) {
 func TestTooWideARequestAmongOthers(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		delayTwo(host)
+		c, host := w.busy()
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: time.Millisecond})
 		begin := time.Now()
 		took := make([]time.Duration, 8)
@@ -113,9 +111,7 @@ func TestLostBatchIsResolvedTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(t *testing.T, w *world) {
-				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-				release(t, tryClaim(t, c, "warm"))
-				delayTwo(host)
+				c, host := w.busy()
 				host.Inject(fault)
 				// All of them have asked before the first of them has its answer, however busy the machine.
 				host.Inject(claimtest.Fault{On: claimtest.Resolve, Times: -1, DelayRequest: time.Millisecond})
@@ -138,9 +134,7 @@ func TestLostBatchIsResolvedTogether(t *testing.T) {
 func TestOverloadedServerIsNotAskedMore(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		delayTwo(host)
+		c, host := w.busy()
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: time.Millisecond, Err: rpctypes.ErrGRPCRequestTooManyRequests})
 		b := acquireTogether(w, host, 102, func(i int) (*etcdclaims.Claim, error) {
 			return c.TryAcquire(context.Background(), key(i))

@@ -50,6 +50,15 @@ func delayTwo(host *claimtest.Host) {
 	host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: 2, DelayRequest: 100 * time.Millisecond})
 }
 
+// busy returns a client that has a session, and delays its next two acquisitions.
+func (w *world) busy() (*etcdclaims.Client, *claimtest.Host) {
+	w.Helper()
+	c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+	release(w.T, tryClaim(w.T, c, "warm"))
+	delayTwo(host)
+	return c, host
+}
+
 func (b *sharedBatch) roundTrips() int { return len(b.host.Sent(claimtest.Acquire)) - b.sent }
 
 // allHeld fails unless each claim is held, except those of the calls in but.
@@ -77,9 +86,7 @@ func key(i int) string { return fmt.Sprint("k", i) }
 func TestCallerLeavesBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		delayTwo(host)
+		c, host := w.busy()
 		arrives := make(chan struct{})
 		held := host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: arrives})
 		ctx, leave := context.WithCancel(context.Background())
@@ -155,9 +162,7 @@ func TestDeadLeaseInBatch(t *testing.T) {
 func TestForbiddenKeyInBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		delayTwo(host)
+		c, host := w.busy()
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Key: "k7", Times: -1, Err: rpctypes.ErrGRPCPermissionDenied})
 		b := acquireTogether(w, host, 40, func(i int) (*etcdclaims.Claim, error) {
 			return c.TryAcquire(context.Background(), key(i))
@@ -174,9 +179,7 @@ func TestForbiddenKeyInBatch(t *testing.T) {
 func TestEpochRisesDuringBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		delayTwo(host)
+		c, host := w.busy()
 		arrives := make(chan struct{})
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, Hold: arrives})
 		b := acquireTogether(w, host, 30, func(i int) (*etcdclaims.Claim, error) {
@@ -207,9 +210,7 @@ func TestBatchBeyondMaxTxnOps(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(t *testing.T, w *world) {
-				c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-				release(t, tryClaim(t, c, "warm"))
-				delayTwo(host)
+				c, host := w.busy()
 				b := acquireTogether(w, host, 402, func(i int) (*etcdclaims.Claim, error) {
 					return c.TryAcquire(context.Background(), key(i))
 				})
@@ -301,9 +302,7 @@ func TestBatchInNamespace(t *testing.T) {
 func TestSeveralKeysInBatch(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		release(t, tryClaim(t, c, "warm"))
-		delayTwo(host)
+		c, host := w.busy()
 		var mu sync.Mutex
 		owners := map[string]int{}
 		fences := map[int64]int{}

@@ -14,7 +14,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -201,7 +200,7 @@ func TestDefineDeafOwner(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.reports(0)
 		n := f.start(0)
-		n.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) { reply.(*pb.WatchResponse).Events = nil }})
+		n.deafens().Store(true)
 		f.until("00:00:54")
 		d := f.define(report("a"))
 		f.until("00:01:54")

@@ -17,6 +17,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -251,6 +252,23 @@ func (n *node) handle(kind string, h sched.KindHandler) error {
 func (n *node) kill() {
 	n.f.ledger.mute(n.name)
 	n.host.Kill()
+}
+
+// deafens lets the watches of a process that has just been started hear nothing while the
+// flag is set.
+func (n *node) deafens() *atomic.Bool {
+	deaf := new(atomic.Bool)
+	n.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
+		if deaf.Load() {
+			reply.(*pb.WatchResponse).Events = nil
+		}
+	}})
+	return deaf
+}
+
+// slows delays each request of the process a little, and counts them.
+func (n *node) slows() *claimtest.Injection {
+	return n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
 }
 
 func (f *fleet) owner() *node {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -205,7 +204,7 @@ func TestDefineAfterRemoved(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.reports(7500 * time.Millisecond)
 		n := f.start(0)
-		n.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) { reply.(*pb.WatchResponse).Events = nil }})
+		n.deafens().Store(true)
 		f.define(report("a"))
 		b := f.define(following("b", "a"))
 		f.until("00:01:06")

@@ -8,7 +8,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -91,12 +90,7 @@ func TestDeafOwnerBeginsNothing(t *testing.T) {
 			f.do(sched.Job{Name: "a", Schedule: minutely}, time.Second)
 			f.console()
 			n := f.start(0)
-			var deaf atomic.Bool
-			n.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
-				if deaf.Load() {
-					reply.(*pb.WatchResponse).Events = nil
-				}
-			}})
+			deaf := n.deafens()
 			f.until("00:01:00.5")
 			earlier := f.under("/now/run/")
 			if len(earlier) != 1 {
@@ -128,12 +122,7 @@ func TestOwnerOfBeforeBeginsNothing(t *testing.T) {
 			return nil
 		}}, 0)
 		n := f.start(0)
-		var deaf atomic.Bool
-		n.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
-			if deaf.Load() {
-				reply.(*pb.WatchResponse).Events = nil
-			}
-		}})
+		deaf := n.deafens()
 		f.until("00:01:59.990")
 		deaf.Store(true)
 		noErr(t, second(f.etcd.Delete(t.Context(), claimtest.Key(prefix, "sched/default/owner"))))

@@ -23,13 +23,24 @@ func (f *fleet) crowded(takes time.Duration, of sched.Job) {
 	}
 }
 
+// missing starts a process, lets ticks be missed from 00:00:01.5 on for so long, and starts
+// another one, whose requests it counts.
+func (f *fleet) missing(d time.Duration) *claimtest.Injection {
+	f.Helper()
+	n := f.start(0)
+	f.until("00:00:01.5")
+	n.stop()
+	time.Sleep(d)
+	return f.start(0).slows()
+}
+
 // Ticks that are due at the same instant share the round trips in which they are admitted,
 // begin, end, and give up their claims.
 func TestTicksShareRoundTrips(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.crowded(0, sched.Job{})
 		n := f.start(0)
-		requests := n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
+		requests := n.slows()
 		f.until("00:00:59")
 		before := requests.Hits()
 		time.Sleep(3 * time.Second)
@@ -57,12 +68,7 @@ func TestTicksOfOneJobShareRoundTrips(t *testing.T) {
 				Name: "job", Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.All{Max: 2 * crowd}, Overlap: sched.Allow{},
 				History: test.history, PauseOnFailure: test.pause,
 			}, 0)
-			n := f.start(0)
-			f.until("00:00:01.5")
-			n.stop()
-			time.Sleep(crowd * time.Second)
-			n = f.start(0)
-			requests := n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
+			requests := f.missing(crowd * time.Second)
 			f.until("00:03:25.5")
 			if limit, sent := crowd*4/10, requests.Hits(); sent == 0 || sent > limit == test.share {
 				t.Errorf("%d requests for %d ticks; at most %d: %v", sent, crowd, limit, test.share)
@@ -93,12 +99,7 @@ func TestFailuresAtTheSameTime(t *testing.T) {
 			Name: "job", Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.All{Max: crowd}, Overlap: sched.Allow{}, History: crowd,
 			PauseOnFailure: most, Handler: func(context.Context, sched.Tick) error { return errors.New("on purpose") },
 		}, 0)
-		n := f.start(0)
-		f.until("00:00:01.5")
-		n.stop()
-		time.Sleep(most * time.Second)
-		n = f.start(0)
-		requests := n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
+		requests := f.missing(most * time.Second)
 		time.Sleep(4 * time.Second)
 		if failed, sent := len(f.history("job")), requests.Hits(); failed < most || sent > 6*failed {
 			t.Errorf("%d requests, and %d runs have failed", sent, failed)
@@ -116,7 +117,7 @@ func TestRunsThatBeganTogether(t *testing.T) {
 		caseInFleet(t, delivery.String(), func(t *testing.T, f *fleet) {
 			f.crowded(20*time.Second, sched.Job{Delivery: delivery})
 			dies := f.start(0)
-			dies.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
+			dies.slows()
 			f.until("00:00:55")
 			f.start(0)
 			f.until("00:01:05")
