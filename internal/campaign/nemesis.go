@@ -24,6 +24,7 @@ type nemesis struct {
 	log      *faultLog
 
 	lasting sync.WaitGroup
+	giveUp  context.CancelFunc // ends run's context
 	mu      sync.Mutex
 	busy    map[string]bool // what a fault that lasts has to itself
 	lives   []int           // of the workers in each slot; the n-th has the n-th name
@@ -54,8 +55,11 @@ type plannedFault struct {
 	heal   func() error // nil if there is nothing to heal
 }
 
-// run makes faults until ctx ends, and returns when all are healed.
+// run makes faults until ctx ends, and returns when all are healed. It gives up when one cannot
+// be healed: with a member gone for good, the faults that follow would show nothing.
 func (n *nemesis) run(ctx context.Context) error {
+	ctx, n.giveUp = context.WithCancel(ctx)
+	defer n.giveUp()
 	for ctx.Err() == nil {
 		for until := time.Now().Add(between(n.r, 2*n.o.ttl, 4*n.o.ttl)); time.Now().Before(until) && ctx.Err() == nil; {
 			n.inject(ctx, n.choose(ctx))
@@ -114,6 +118,7 @@ func (n *nemesis) healed(s plannedFault, err error) {
 	defer n.mu.Unlock()
 	if n.err == nil {
 		n.err = fmt.Errorf("healing %q %s %s: %w", s.kind, s.worker, s.note, err)
+		n.giveUp()
 	}
 }
 

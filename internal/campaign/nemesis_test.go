@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestHealingFails sees that the first fault that cannot be healed ends the others, which
+// are healed, and that no more are made.
+func TestHealingFails(t *testing.T) {
+	log, err := openFaultLog(filepath.Join(t.TempDir(), "faults.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.close()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNemesis(options{ttl: 5 * time.Second}, nil, nil, nil, log)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		n.giveUp = cancel
+		begin := func(context.Context) error { return nil }
+		var healed time.Duration
+		start := time.Now()
+		n.inject(ctx, plannedFault{kind: cutLinks, begin: begin, lasts: time.Hour, heal: func() error {
+			healed = time.Since(start)
+			return nil
+		}})
+		gone := errors.New("the member does not serve")
+		n.inject(ctx, plannedFault{kind: killFollower, begin: begin, lasts: time.Second, heal: func() error { return gone }})
+		n.lasting.Wait()
+
+		n.inject(ctx, plannedFault{kind: cutLinks, begin: func(context.Context) error {
+			t.Error("a fault was made after one that could not be healed")
+			return nil
+		}})
+		n.lasting.Wait()
+		if healed != time.Second {
+			t.Errorf("the other fault was healed after %v, want 1s", healed)
+		}
+		if err := n.run(ctx); !errors.Is(err, gone) {
+			t.Errorf("run: %v, want %v", err, gone)
+		}
+	})
+}
