@@ -40,7 +40,7 @@ func (a *attempt) takeOrQueue() txn.Request {
 	}
 	in := txn.Of([]clientv3.Cmp{a.notVoid(), st.epochIs(a.epoch)}, nil, []clientv3.Op{clientv3.OpGet(st.layout.epoch())})
 	in.Success = []*pb.RequestOp{txn.Nest(a.take(cmps, nil, els))}
-	return txn.Request{Key: a.sharedKey(), Also: a.alsoKeys(), Open: true, In: in}
+	return txn.Request{Key: a.sharedKey(), Also: a.concerned(), Open: true, In: in}
 }
 
 // grantable reports whether a releaser can hand the key to the attempt.
@@ -130,7 +130,7 @@ func (a *attempt) advance() txn.Request {
 	}
 	return txn.Request{
 		Key:    a.sharedKey(),
-		Also:   a.alsoKeys(),
+		Also:   a.concerned(),
 		Beside: a.beside(),
 		In: a.take(
 			cmps,
