@@ -174,7 +174,9 @@ func (l *local) admit(a *localJob, due plan) {
 	}
 	nominal := due.ticks[0]
 	l.s.gaveUp(j, due)
-	l.admitTick(a, ready{Job: j.Name, ID: nominalID(nominal), Nominal: nominal, Actual: j.actual(nominal), Attempt: 1, Missed: due.missed})
+	tick := j.firstAttempt(nominal)
+	tick.Missed = due.missed
+	l.admitTick(a, tick)
 }
 
 // admitTick lets a tick wait, or leaves it out, under the job's Overlap.
