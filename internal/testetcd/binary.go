@@ -25,12 +25,17 @@ var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv(binaryEnv); path != "" {
 		return path, nil
 	}
-	return built(version.Version, moduleRoot)
+	return built(version.Version, func(path string) error {
+		root, err := moduleRoot()
+		if err != nil {
+			return err
+		}
+		return build(path, root, nil)
+	})
 })
 
-// built returns the path of an etcd of the version, and builds it in the module
-// that requires it, with env added, if it is not there yet.
-func built(version string, module func() (string, error), env ...string) (string, error) {
+// built returns the path of an etcd of the version. It calls create if there is none yet.
+func built(version string, create func(path string) error) (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("testetcd-%d-%s-%s-%s-%s",
 		os.Getuid(), version, runtime.Version(), runtime.GOOS, runtime.GOARCH))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -49,24 +54,21 @@ func built(version string, module func() (string, error), env ...string) (string
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		return path, nil
 	}
-	root, err := module()
-	if err != nil {
-		return "", err
-	}
-	return path, build(path, root, env)
+	return path, create(path)
 }
 
-// build builds etcd at path, as the module in root requires it. Test binaries of
-// several packages may do so at the same time: the build cache shares the work,
-// and the last one to rename wins.
-func build(path, root string, env []string) error {
+// build builds etcd at path, as the module in root requires it, with more environment and
+// flags. Test binaries of several packages may do so at the same time: the build cache
+// shares the work, and the last one to rename wins.
+func build(path, root string, env []string, flags ...string) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(path), "build-*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	out := filepath.Join(tmp, filepath.Base(path))
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", out, serverPackage)
+	args := append([]string{"build", "-buildvcs=false", "-trimpath", "-o", out}, flags...)
+	cmd := exec.Command("go", append(args, serverPackage)...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), env...)
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("testetcd: build etcd: %w\n%s", err, msg)

@@ -1,6 +1,7 @@
 package testetcd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,13 +15,15 @@ func Binary(path string) Option {
 	return func(o *options) { o.binary = path }
 }
 
+// outside is the environment of a build that a developer's workspace does not concern.
+const outside = "GOWORK=off"
+
 // Build returns the path of the etcd that the module in the directory requires,
 // and builds it if no test on this machine did so before. A module requires but
 // one version, so that servers of another one have a module of their own, and
 // run as processes.
 func Build(dir string) (string, error) {
 	cmd := exec.Command("go", "list", "-m", "-f", "{{.Version}}", serverPackage)
-	const outside = "GOWORK=off" // a developer's workspace does not know the module
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), outside)
 	var stderr strings.Builder // what it downloads does not belong to the answer
 	cmd.Stderr = &stderr
@@ -29,12 +32,23 @@ func Build(dir string) (string, error) {
 		return "", fmt.Errorf("testetcd: which etcd %s requires: %w\n%s", dir, err, stderr.String())
 	}
 	version := strings.TrimPrefix(strings.TrimSpace(string(out)), "v")
-	return built(version, func() (string, error) { return filepath.Abs(dir) }, outside)
+	return built(version, func(path string) error {
+		root, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		return build(path, root, []string{outside})
+	})
 }
 
 // etcd returns the path of what processes run.
 func (o options) etcd() (string, error) {
-	if o.binary != "" {
+	switch {
+	case o.binary != "" && o.stallable:
+		return "", errors.New("testetcd: StallableDisk excludes Binary")
+	case o.stallable:
+		return stallableBinary()
+	case o.binary != "":
 		return o.binary, nil
 	}
 	return binary()

@@ -12,7 +12,7 @@
 //     own, to pause (SIGSTOP) and kill (SIGKILL). They cost one to two seconds
 //     each, and the very first one a build of the binary, which is then kept
 //     in the temporary directory. They alone can be of another version: see
-//     [Binary].
+//     [Binary]; and have a disk that stalls: see [StallableDisk].
 //   - [StartVirtual] runs the same server inside a testing/synctest bubble,
 //     where 20 minutes pass in 0.1 s. It costs about 10 ms. Server and clients talk
 //     gRPC over a connection in memory, since a socket would stop the bubble's

@@ -17,8 +17,9 @@ import (
 type Option func(*options)
 
 type options struct {
-	tweaks []func(*embed.Config)
-	binary string // what processes run; empty: see binary
+	tweaks    []func(*embed.Config)
+	binary    string // what processes run; empty: see binary
+	stallable bool   // see StallableDisk
 }
 
 // Quota limits the backend to so many bytes. Beyond, etcd refuses writes.

@@ -254,7 +254,7 @@ func (m *ProcessMember) launch() error {
 	defer func() { _ = log.Close() }() // the child has its own
 	cmd := exec.Command(bin, m.member.flags(m.options)...)
 	cmd.Dir = filepath.Dir(m.member.dir)
-	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH)
+	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH, stallEnv+"="+m.stallPath())
 	cmd.Stdout, cmd.Stderr = log, log
 	child, err := StartChild(cmd)
 	if err != nil {

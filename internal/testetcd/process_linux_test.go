@@ -169,3 +169,31 @@ func isZombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && strings.Contains(string(stat), ") Z ")
 }
+
+func TestStallDisk(t *testing.T) {
+	testetcd.SkipUnlessLong(t, "builds another etcd")
+	t.Parallel()
+	p := testetcd.StartProcess(t, testetcd.StallableDisk())
+	c := p.Client(t)
+	for range 2 {
+		put(t, c, "/k", "v")
+		if err := p.StallDisk(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		if _, err := c.Put(ctx, "/k", "w"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("put to a disk that stalls: %v", err)
+		}
+		cancel()
+		if err := p.ResumeDisk(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, c, "/k", "v")
+	if err := p.ResumeDisk(); err != nil {
+		t.Errorf("a disk that does not stall: %v", err)
+	}
+	if err := testetcd.StartProcess(t).StallDisk(); err == nil {
+		t.Error("the disk of an ordinary etcd stalls")
+	}
+}
