@@ -188,6 +188,9 @@ func (c *campaign) wanted() map[string]func(key string, t *term) bool {
 	for i := range sharedKeys {
 		all[sharedName(i)] = on(sharedName(i))
 	}
+	for i := range suspectKeys {
+		all[suspectName(i)] = on(suspectName(i))
+	}
 	for i := range c.o.keys {
 		all[keyName(i)] = on(keyName(i))
 	}
@@ -219,12 +222,16 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 		}
 	}
 	v.overtime = append(v.overtime, stuck...)
+	v.overtime = append(v.overtime, slowSuspicion(pickups)...)
+	if c.o.length >= time.Minute && v.suspicions.taken == 0 {
+		v.barred = append(v.barred, "no holder was suspected in all that time")
+	}
 	for _, err := range ends {
 		v.ends = append(v.ends, err.Error())
 	}
 	c.board.leave()
 	terms, takeOvers := c.observer.count()
-	r := report{v: v, terms: terms, takeOvers: takeOvers, faults: faults, pickups: pickups, ttl: c.o.ttl, stalled: c.observer.stalls.within(time.Time{}, end)}
+	r := report{v: v, terms: terms, takeOvers: takeOvers, faults: faults, pickups: pickups, ttl: c.o.ttl, stalled: c.observer.stalls.within(time.Time{}, end), unexplained: c.observer.unexplained(faults)}
 	if err := r.print(c.board.out); err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ func (n *nemesis) choose(ctx context.Context) plannedFault {
 	switch choice := n.r.IntN(100); {
 	case choice < 12:
 		return n.killWorker(slot)
+	case choice < 18: // so short that its keys may be taken or not, if it can be suspected
+		return n.stopWorker(slot, between(n.r, 200*time.Millisecond, time.Second))
 	case choice < 30:
 		return n.stopWorker(slot, between(n.r, ttl/5, 2*ttl))
 	case choice < 50:

@@ -73,7 +73,7 @@ type tally struct {
 // add counts the i-th of the terms of a key.
 func (c *tally) add(terms []*term, i int) {
 	c.terms++
-	if i > 0 && terms[i-1].end == terms[i].fence && terms[i-1].kind == "" {
+	if i > 0 && terms[i-1].end == terms[i].fence && terms[i-1].kind == "" && !terms[i-1].suspected {
 		c.handedOver++
 	}
 	if terms[i].lapsed {

@@ -22,6 +22,8 @@ const (
 	opTookOver = "took over"
 	opGranted  = "granted" // slots, or a claim that is shared
 	opOdd      = "odd"     // an error that nothing accounts for
+
+	opSuspected = "suspected" // whether a suspicion of so many claims was right
 )
 
 // Kinds of effects.
@@ -35,6 +37,9 @@ const (
 	kindPlain    = "plain"    // an element of the set that is written without a fence
 )
 
+// wronglySuspected is the note of a suspicion whose holder answered in the end.
+const wronglySuspected = "wrong"
+
 // An entry is one line of a worker's journal.
 type entry struct {
 	At    int64  `json:"at"` // Unix time in nanoseconds
@@ -45,7 +50,7 @@ type entry struct {
 	Fence int64  `json:"fence,omitempty"`
 	Rev   int64  `json:"rev,omitempty"`  // of an effect that was carried out, if the reply tells
 	Gate  int64  `json:"gate,omitempty"` // the fence of a shared claim as a gate sees it
-	Want  int    `json:"want,omitempty"` // how many slots were asked for
+	Want  int    `json:"want,omitempty"` // how many slots were asked for, or claims were taken
 	Note  string `json:"note,omitempty"`
 }
 

@@ -33,6 +33,9 @@ type term struct {
 	end    int64 // revision at which it was deleted or overwritten, 0 while it is not
 	ended  time.Time
 	lapsed bool // with its lease
+
+	suspectable bool // the claim has that option
+	suspected   bool // its client did not answer, and the next in line took the key
 }
 
 // A place is one worker's place in line for a key. It is kept while the key is
@@ -80,14 +83,27 @@ func (h *ownership) hear(now time.Time, rev int64, term uint64, events []event) 
 	defer h.mu.Unlock()
 	h.hearTerm(now, term)
 	lapsed := map[int64]bool{} // revisions at which a session ended: its lease did
+	suspected := map[claimed]bool{}
 	for _, ev := range events {
-		if ev.deleted && strings.HasPrefix(ev.key, livePrefix) && strings.Contains(ev.key, "/live/") {
+		if !strings.HasPrefix(ev.key, livePrefix) {
+			continue
+		}
+		switch {
+		case ev.deleted && strings.Contains(ev.key, "/live/"):
 			lapsed[ev.rev] = true
+		case !ev.deleted && strings.Contains(ev.key, "/evict/"):
+			if n := noticeOf(ev.value); n.Suspected {
+				suspected[claimed{n.Claim, ev.rev}] = true
+			}
 		}
 	}
 	for _, ev := range events {
-		if ev.rev > h.revision {
-			h.take(now, ev, lapsed[ev.rev])
+		if ev.rev <= h.revision {
+			continue
+		}
+		ended := h.take(now, ev, lapsed[ev.rev])
+		if ended != nil {
+			ended.suspected = suspected[claimed{ended.claim, ev.rev}]
 		}
 	}
 	h.revision = max(h.revision, rev)
@@ -113,20 +129,22 @@ func eventOf(kv *mvccpb.KeyValue, deleted bool) event {
 	return event{key: string(kv.Key), value: kv.Value, rev: kv.ModRevision, deleted: deleted}
 }
 
-func (h *ownership) take(now time.Time, ev event, lapsed bool) {
+// take takes in an event, and returns the term that it ended, or nil.
+func (h *ownership) take(now time.Time, ev event, lapsed bool) (ended *term) {
 	if key, ok := strings.CutPrefix(ev.key, ownPrefix); ok {
 		if last := h.last(key); last != nil && last.end == 0 {
 			last.end, last.ended, last.lapsed = ev.rev, now, lapsed
+			ended = last
 		}
 		if !ev.deleted {
 			v := holderOf(ev.value)
-			h.terms[key] = append(h.terms[key], &term{owner: v.Owner, claim: v.Claim, kind: v.Kind, weight: v.Weight, fence: ev.rev, begun: now})
+			h.terms[key] = append(h.terms[key], &term{owner: v.Owner, claim: v.Claim, kind: v.Kind, weight: v.Weight, suspectable: v.Suspectable, fence: ev.rev, begun: now})
 		}
-		return
+		return ended
 	}
 	rest, ok := strings.CutPrefix(ev.key, waitPrefix)
 	if !ok {
-		return
+		return nil
 	}
 	p := h.standing[ev.key]
 	switch {
@@ -139,12 +157,27 @@ func (h *ownership) take(now time.Time, ev event, lapsed bool) {
 		p = &place{owner: v.Owner, shared: strings.HasPrefix(name, "~"), weight: v.Weight, from: now}
 		h.standing[ev.key], h.places[of] = p, append(h.places[of], p)
 	}
+	return nil
 }
 
 // holder is what is read of the value of a claim, or of a place in line.
 type holder struct {
 	Claim, Owner, Kind string
 	Weight             int
+	Suspectable        bool
+}
+
+// notice is what is read of a notice that a claim was taken.
+type notice struct {
+	Claim     string
+	Suspected bool
+}
+
+func noticeOf(value []byte) (n notice) {
+	if err := json.Unmarshal(value, &n); err != nil {
+		return notice{}
+	}
+	return n
 }
 
 func holderOf(value []byte) (h holder) {

@@ -65,6 +65,8 @@ type pickup struct {
 	why     string        // what disturbed it
 	stalled time.Duration // this program, up to the next owner's claim
 	allowed time.Duration // since the death
+
+	suspected bool // the next owner did not wait for the end of the lease
 }
 
 func (p pickup) late() bool { return p.took > p.allowed }
@@ -99,6 +101,7 @@ func findPickups(h *ownership, faults []fault, ttl time.Duration, end time.Time)
 					continue
 				}
 				if p, ok := h.pickup(f, key, h.next(key, i), faults, ttl, end); ok {
+					p.suspected = t.suspected
 					found = append(found, p)
 				}
 			}

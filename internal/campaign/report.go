@@ -21,6 +21,7 @@ type report struct {
 	pickups          []pickup
 	ttl              time.Duration
 	stalled          time.Duration // this program, in the whole run
+	unexplained      []string      // suspicions
 }
 
 func (r *report) print(out io.Writer) error {
@@ -34,6 +35,9 @@ func (r *report) print(out io.Writer) error {
 	row("  of slots", v.slots.terms, "%d handed over, %d ended with a lease; %d terms of %d claims that have several", v.slots.handedOver, v.slots.lapsed, v.heavySlots, v.heavyClaims)
 	row("  of readers", v.readers.terms, "shared the key %d times, %d ended with a lease", v.records, v.readers.lapsed)
 	row("  of writers", v.writers.terms, "%d right after readers, %d handed over by writers, %d ended with a lease", v.afterReaders, v.writers.handedOver, v.writers.lapsed)
+	s := v.suspicions
+	row("  of suspectable keys", s.keys.terms, "%d handed over, %d ended with a lease", s.keys.handedOver, s.keys.lapsed)
+	row("  taken from suspected holders", s.taken, "%d rightly, %d wrongly, as far as their takers know; %d without a fault that explains it", s.right, s.wrong, len(r.unexplained))
 	row("effects in etcd", v.effects, "%d effects and elements acknowledged to workers", v.acknowledged)
 	row("items submitted", v.items, "%d taken over from workers that were gone", v.tookOver)
 	row("items enqueued", v.queued, "%d claims acknowledged, %d of them of an item that was claimed before", v.claimed, v.claimedAgain)
@@ -50,23 +54,11 @@ func (r *report) print(out io.Writer) error {
 			row("  "+string(kind), n, "")
 		}
 	}
-	r.pickupRow(row, "pick-up, nothing else wrong", nothingElse, "bound "+plainBound(r.ttl).String())
-	r.pickupRow(row, "pick-up, leader lost meanwhile", leaderLost, fmt.Sprintf("bound %v, or %.2f s if it was stopped", leaderBound(r.ttl), stoppedLeaderBound(r.ttl).Seconds()))
-	r.pickupRow(row, "pick-up, waiters or majority disturbed", disturbed, "bound "+leaderBound(r.ttl).String()+" after that is over")
-	row("  campaign stalled", r.stalled.Round(time.Millisecond), "added to the bounds of pick-ups meanwhile")
-	ofSlots, ofReaders, ofWriters := 0, 0, 0
-	for _, p := range r.pickups {
-		if _, ok := slotOwner(p.key); ok {
-			ofSlots++
-		} else if _, ok := sharedOwner(p.key); ok {
-			ofReaders++
-		} else if mayBeShared(p.key) {
-			ofWriters++
-		}
-	}
-	row("  of slots among these", ofSlots, "%d of readers, %d of writers", ofReaders, ofWriters)
+	r.pickupRows(row)
 	row("unfenced overlaps", v.overlaps, "of %d sections, still under way when another owner's began; %d lines written after that, past Check", v.sections, v.lateLines)
+	row("  of suspectable keys", s.overlaps, "of %d sections, %d lines after that; nine claims of ten have the option, with which Check promises less", s.sections, s.lines)
 	row("stale effects refused", v.refused, "%d of them by etcd alone; %d failed otherwise", v.refusedRaw, v.failed)
+	row("  of suspected holders", s.refused, "by etcd alone")
 	row("unknown outcomes", v.unknown+v.cut, "%d reported, %d of workers killed before the reply", v.unknown, v.cut)
 	row("  turned out applied", v.applied, "")
 	row("  turned out not applied", v.notApplied, "")
@@ -87,12 +79,32 @@ func (r *report) print(out io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, finding := range append(r.findings(), finding{"errors not accounted for", v.odd}) {
+	for _, finding := range append(r.findings(), finding{"errors not accounted for", v.odd}, finding{"suspected without a fault that explains it", r.unexplained}) {
 		if err := finding.print(out); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pickupRows prints how fast keys were picked up.
+func (r *report) pickupRows(row func(string, any, string, ...any)) {
+	r.pickupRow(row, "pick-up, nothing else wrong", nothingElse, "bound "+plainBound(r.ttl).String())
+	r.pickupRow(row, "pick-up, leader lost meanwhile", leaderLost, fmt.Sprintf("bound %v, or %.2f s if it was stopped", leaderBound(r.ttl), stoppedLeaderBound(r.ttl).Seconds()))
+	r.pickupRow(row, "pick-up, waiters or majority disturbed", disturbed, "bound "+leaderBound(r.ttl).String()+" after that is over")
+	row("  campaign stalled", r.stalled.Round(time.Millisecond), "added to the bounds of pick-ups meanwhile")
+	ofSlots, ofReaders, ofWriters := 0, 0, 0
+	for _, p := range r.pickups {
+		if _, ok := slotOwner(p.key); ok {
+			ofSlots++
+		} else if _, ok := sharedOwner(p.key); ok {
+			ofReaders++
+		} else if mayBeShared(p.key) {
+			ofWriters++
+		}
+	}
+	row("  of slots among these", ofSlots, "%d of readers, %d of writers", ofReaders, ofWriters)
+	durationsRow(row, "  from suspected holders, nothing else wrong", suspectedPickups(r.pickups), "bound of p50 "+suspicionMedian.String())
 }
 
 // A finding is what must be nothing.
@@ -109,6 +121,7 @@ func (r *report) findings() []finding {
 		{"doubled", v.doubled},
 		{"not as answered", v.answers},
 		{"carried out though never intended", v.unasked},
+		{"rules of suspicion broken", v.barred},
 		{"bounds broken", v.overtime},
 		{"workers that ended by themselves, or would not", v.ends},
 	}
@@ -147,6 +160,10 @@ func (r *report) pickupRow(row func(string, any, string, ...any), name string, w
 			took = append(took, p.took)
 		}
 	}
+	durationsRow(row, name, took, bound)
+}
+
+func durationsRow(row func(string, any, string, ...any), name string, took []time.Duration, bound string) {
 	if len(took) == 0 {
 		row(name, 0, "%s", bound)
 		return

@@ -56,7 +56,11 @@ func (w *worker) addElement(ctx context.Context, r *rand.Rand, key, set, kind st
 ) error {
 	wait, cancel := context.WithTimeout(ctx, between(r, 2*w.TTL, 6*w.TTL))
 	defer cancel()
-	claim, err := w.claims.Acquire(wait, key)
+	var opts []etcdclaims.AcquireOption
+	if kind == kindSet && r.IntN(2) == 0 { // only fenced writes may have it
+		opts = append(opts, etcdclaims.Suspectable())
+	}
+	claim, err := w.claims.Acquire(wait, key, opts...)
 	if err != nil {
 		return err
 	}

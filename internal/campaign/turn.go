@@ -4,20 +4,25 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
-// takeTurn claims one of the shared keys, in one of the ways there are, and has
-// some effects under it.
+// takeTurn claims one of the keys.
 func (w *worker) takeTurn(ctx context.Context, r *rand.Rand) error {
-	key := keyName(r.IntN(w.Keys))
+	return w.turn(ctx, r, keyName(r.IntN(w.Keys)))
+}
+
+// turn claims a key, in one of the ways there are, and has some effects under it. Options
+// exclude manual claims.
+func (w *worker) turn(ctx context.Context, r *rand.Rand, key string, opts ...etcdclaims.AcquireOption) error {
 	wait, cancel := context.WithTimeout(ctx, between(r, 2*w.TTL, 6*w.TTL))
 	defer cancel()
 	handler := func(ctx context.Context) error {
-		claim, err := w.claims.TryAcquire(ctx, key, etcdclaims.Reentrant())
+		claim, err := w.claims.TryAcquire(ctx, key, append(slices.Clone(opts), etcdclaims.Reentrant())...)
 		if err != nil {
 			return err
 		}
@@ -32,13 +37,13 @@ func (w *worker) takeTurn(ctx context.Context, r *rand.Rand) error {
 	manual := false
 	switch choice := r.IntN(100); {
 	case choice < 45:
-		return w.claims.Run(wait, key, handler)
+		return w.claims.Run(wait, key, handler, opts...)
 	case choice < 55:
-		return w.claims.TryRun(wait, key, handler)
-	case choice < 75:
-		claim, err = w.claims.Acquire(wait, key)
+		return w.claims.TryRun(wait, key, handler, opts...)
+	case choice < 75, choice >= 90 && len(opts) > 0:
+		claim, err = w.claims.Acquire(wait, key, opts...)
 	case choice < 90:
-		claim, err = w.claims.TryAcquire(wait, key)
+		claim, err = w.claims.TryAcquire(wait, key, opts...)
 	default:
 		manual = true
 		claim, err = w.claims.Acquire(wait, key, etcdclaims.Manual())

@@ -40,20 +40,22 @@ type verdict struct {
 	readers, writers    tally // of the shared key
 	records             int   // times that it began to be shared
 	afterReaders        int   // writers that came when it ended to be
-	unwitnessed         int   // effects whose owner could not be looked up, in gaps of the observer
+	suspicions          suspicions
+	unwitnessed         int // effects whose owner could not be looked up, in gaps of the observer
 
 	stale    []string // accepted though another owned the key, or nobody
 	answers  []string // acknowledged and lost, refused and carried out, or carried out twice
 	lost     []string // items that were never done
 	doubled  []string // put twice
 	unasked  []string // carried out though nobody intended them
+	barred   []string // suspicions that the options do not allow
 	overtime []string // pick-ups that took too long, and keys that stayed stuck
 	ends     []string // workers that ended by themselves, or did not end when told to
 }
 
 // held reports whether everything did.
 func (v *verdict) held() bool {
-	return len(v.stale)+len(v.lost)+len(v.doubled)+len(v.answers)+len(v.unasked)+len(v.overtime)+len(v.ends) == 0
+	return len(v.stale)+len(v.lost)+len(v.doubled)+len(v.answers)+len(v.unasked)+len(v.barred)+len(v.overtime)+len(v.ends) == 0
 }
 
 // judge compares what workers intended and were told with what etcd has.
@@ -69,7 +71,7 @@ func judge(ev *evidence) *verdict {
 		case opOdd:
 			v.odd = append(v.odd, e.Note)
 		case opEnqueued, opClaimed, opCompleted, opMaybeDone: // see judgeQueue
-		case opGranted: // see judgeSlots and judgeShared
+		case opGranted, opSuspected: // see judgeSlots, judgeShared and judgeSuspicions
 		default:
 			outcomes[e.ID] = e
 		}
@@ -90,17 +92,22 @@ func judge(ev *evidence) *verdict {
 	v.judgeQueue(ev)
 	v.judgeSlots(ev)
 	v.judgeShared(ev)
-	for _, lines := range ev.sections {
+	v.judgeSuspicions(ev, outcomes)
+	for key, lines := range ev.sections {
+		sections, overlaps, late := &v.sections, &v.overlaps, &v.lateLines
+		if canBeSuspected(key) { // for which Check promises less
+			sections, overlaps, late = &v.suspicions.sections, &v.suspicions.overlaps, &v.suspicions.lines
+		}
 		for _, l := range lines {
 			if l.word == "begin" {
-				v.sections++
+				*sections++
 			}
 		}
-		overlaps, late := countOverlaps(lines, ev.deaths)
-		v.overlaps += overlaps
-		v.lateLines += late
+		o, l := countOverlaps(lines, ev.deaths)
+		*overlaps += o
+		*late += l
 	}
-	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.answers, v.unasked} {
+	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.answers, v.unasked, v.barred} {
 		slices.Sort(list)
 	}
 	return v

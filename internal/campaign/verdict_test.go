@@ -114,7 +114,7 @@ func TestVerdict(t *testing.T) {
 func checkVerdict(t *testing.T, v *verdict, want map[string]int) {
 	t.Helper()
 	got := map[string]int{}
-	for name, list := range map[string][]string{"stale": v.stale, "lost": v.lost, "doubled": v.doubled, "answers": v.answers, "unasked": v.unasked} {
+	for name, list := range map[string][]string{"stale": v.stale, "lost": v.lost, "doubled": v.doubled, "answers": v.answers, "unasked": v.unasked, "barred": v.barred} {
 		if len(list) > 0 {
 			got[name] = len(list)
 		}

@@ -21,13 +21,15 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
-// How a worker spends its time: turns on keys, on slots, on a key with readers and writers,
-// work items, and one lane for each of the two sets.
+// How a worker spends its time: turns on keys, on slots, on keys with readers and writers,
+// keys whose holders can be suspected, work items, and one lane for each of the two sets.
 const (
 	keyLanes    = 3
 	itemLanes   = 1
 	weightLanes = 2
 	sharedLanes = 2
+
+	suspectLanes = 2
 )
 
 // callTimeout bounds a worker's own requests, such as the effects. It is not
@@ -84,6 +86,7 @@ func runWorker(in io.Reader) (err error) {
 		Retention:     -1,
 		Backoff:       etcdclaims.ExponentialBackoff(200*time.Millisecond, w.TTL),
 		Logger:        log,
+		Hooks:         etcdclaims.Hooks{Suspected: w.judged},
 	})
 	if err != nil {
 		return err
@@ -136,6 +139,9 @@ func (w *worker) work(ctx context.Context) {
 	}
 	for range sharedLanes {
 		lane(w.takeShared)
+	}
+	for range suspectLanes {
+		lane(w.takeSuspectable)
 	}
 	lane(w.produce)
 	for range 2 {

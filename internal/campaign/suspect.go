@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+)
+
+// suspectKeys is how many keys have claims whose holders can be suspected. Half of the claims
+// on the key of the fenced set have the option, too.
+const suspectKeys = 3
+
+const suspectStart = "suspect-"
+
+func suspectName(i int) string { return fmt.Sprint(suspectStart, i) }
+
+// canBeSuspected reports whether a key is one whose holders can be suspected.
+func canBeSuspected(key string) bool { return strings.HasPrefix(key, suspectStart) }
+
+// takeSuspectable claims a key whose holders can be suspected. One claim in ten does not have
+// the option.
+func (w *worker) takeSuspectable(ctx context.Context, r *rand.Rand) error {
+	var opts []etcdclaims.AcquireOption
+	if r.IntN(10) > 0 {
+		opts = append(opts, etcdclaims.Suspectable())
+	}
+	return w.turn(ctx, r, suspectName(r.IntN(suspectKeys)), opts...)
+}
+
+// judged writes down whether a suspicion of this worker was right.
+func (w *worker) judged(s etcdclaims.Suspicion) {
+	e := entry{Op: opSuspected, Want: s.Claims}
+	if s.Wrong {
+		e.Note = wronglySuspected
+	}
+	w.journal.write(e)
+}
+
+// suspicions counts terms that ended by a suspicion, and what the journals have of them.
+type suspicions struct {
+	keys            tally // terms of the keys whose holders can be suspected
+	taken           int   // terms of all keys that ended by a suspicion
+	right, wrong    int   // of these, as the workers know that took them
+	refused         int   // effects of these terms that etcd alone refused
+	overlaps, lines int   // sections of these keys under way when another's began, and lines after that
+	sections        int
+}
+
+// judgeSuspicions checks that the old and the new claim of each suspicion have the option.
+func (v *verdict) judgeSuspicions(ev *evidence, outcomes map[string]entry) {
+	s := &v.suspicions
+	for key, terms := range ev.terms {
+		for i, t := range terms {
+			if canBeSuspected(key) && t.kind == "" {
+				s.keys.add(terms, i)
+			}
+			if !t.suspected {
+				continue
+			}
+			s.taken++
+			broken := ""
+			switch {
+			case t.kind != "":
+				broken = "it had no owner, but a record: " + t.kind
+			case !t.suspectable:
+				broken = "its claim does not have the option"
+			case i+1 == len(terms) || terms[i+1].fence != t.end:
+				broken = "no next owner took it"
+			case !terms[i+1].suspectable:
+				broken = "the next claim does not have the option"
+			}
+			if broken != "" {
+				v.barred = append(v.barred, fmt.Sprintf("%s@%d was taken for a suspicion at revision %d: %s", key, t.fence, t.end, broken))
+			}
+		}
+	}
+	for _, e := range outcomes {
+		if t := ev.term(e.Key, e.Fence); t != nil && t.suspected && e.Op == opRefused && (e.Kind == kindHeld || e.Kind == kindLate) {
+			s.refused++
+		}
+	}
+	for _, e := range ev.journals {
+		switch {
+		case e.Op == opSuspected && e.Note == wronglySuspected:
+			s.wrong += e.Want
+		case e.Op == opSuspected:
+			s.right += e.Want
+		}
+	}
+}
+
+// suspicionMedian bounds the median of pick-ups from suspected holders. Each takes 450 ms, and
+// what a busy machine adds.
+const suspicionMedian = 2 * time.Second
+
+// suspectedPickups returns how long pick-ups from suspected holders took, in order, if
+// nothing else was wrong.
+func suspectedPickups(pickups []pickup) (took []time.Duration) {
+	for _, p := range pickups {
+		if p.suspected && p.what == nothingElse {
+			took = append(took, p.took-p.stalled)
+		}
+	}
+	slices.Sort(took)
+	return took
+}
+
+// slowSuspicion returns what is wrong if suspicions take long.
+func slowSuspicion(pickups []pickup) []string {
+	const enough = 10 // fewer have no median to speak of
+	took := suspectedPickups(pickups)
+	if len(took) < enough || took[len(took)/2] <= suspicionMedian {
+		return nil
+	}
+	return []string{fmt.Sprintf("half of %d pick-ups from suspected holders took longer than %v", len(took), suspicionMedian)}
+}
+
+// unexplained returns the terms that ended by a suspicion although no fault concerned their
+// worker, a member or this program. They are not findings: a busy machine causes some.
+func (h *ownership) unexplained(faults []fault) (all []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, terms := range h.terms {
+		for _, t := range terms {
+			if !t.suspected {
+				continue
+			}
+			const before = 4 * time.Second // and settling: a client may have to connect again
+			from := t.ended.Add(-before)
+			concerns := func(f fault) bool {
+				if f.kind == killWorker && f.worker == t.owner {
+					return !f.from.After(t.ended)
+				}
+				return f.overlaps(from, t.ended) && (f.kind.ofMembers() || f.worker != "" && slotOf(f.worker) == slotOf(t.owner))
+			}
+			if !slices.ContainsFunc(faults, concerns) && h.stalls.within(from, t.ended) < stallLeast {
+				all = append(all, fmt.Sprintf("%s@%d of %s", key, t.fence, t.owner))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}

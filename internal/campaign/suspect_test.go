@@ -1,0 +1,136 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// suspicious is evidence in which everything held: two holders were suspected, of whom the
+// second answered in the end.
+func suspicious() *evidence {
+	key := suspectName(0)
+	ev := &evidence{
+		terms: map[string][]*term{
+			key: {
+				{owner: "w0.1", claim: "one", suspectable: true, fence: 10, end: 20, suspected: true},
+				{owner: "w1.1", claim: "two", suspectable: true, fence: 20, end: 30},
+				{owner: "w2.1", claim: "three", suspectable: true, fence: 30, end: 40, lapsed: true},
+				{owner: "w0.1", claim: "four", fence: 41},
+			},
+			fencedSetKey: {
+				{owner: "w0.1", claim: "five", suspectable: true, fence: 50, end: 60, suspected: true},
+				{owner: "w1.1", claim: "six", suspectable: true, fence: 60},
+			},
+		},
+		taken: map[string][]int64{},
+		journals: []entry{
+			{Op: opSuspected, Want: 1},
+			{Op: opSuspected, Want: 1, Note: wronglySuspected},
+			{Op: opIntent, ID: "late", Kind: kindLate, Key: key, Fence: 10},
+			{Op: opRefused, ID: "late", Kind: kindLate, Key: key, Fence: 10},
+		},
+	}
+	ev.write(key, 10, 15)
+	ev.write(key, 20, 25)
+	return ev
+}
+
+func TestSuspicions(t *testing.T) {
+	key := suspectName(0)
+	tests := []struct {
+		name  string
+		spoil func(*evidence)
+		want  map[string]int // findings
+	}{
+		{"OK", func(*evidence) {}, nil},
+		{"an effect of a suspected holder", func(ev *evidence) { ev.write(key, 10, 22) }, map[string]int{"stale": 1}},
+		{"a holder that cannot be suspected", func(ev *evidence) { ev.terms[key][0].suspectable = false }, map[string]int{"barred": 1}},
+		{"a caller that may not suspect", func(ev *evidence) { ev.terms[fencedSetKey][1].suspectable = false }, map[string]int{"barred": 1}},
+		{"a zombie", func(ev *evidence) { ev.terms[fencedSetKey][0].kind = "zombie" }, map[string]int{"barred": 1}},
+		{"taken for nobody", func(ev *evidence) { ev.terms[fencedSetKey] = ev.terms[fencedSetKey][:1] }, map[string]int{"barred": 1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ev := suspicious()
+			tt.spoil(ev)
+			checkVerdict(t, judge(ev), tt.want)
+		})
+	}
+	ev := suspicious()
+	ev.sections = map[string][]sectionLine{key: {
+		{word: "begin", fence: 10, worker: "w0.1", n: "1", at: 10}, {word: "begin", fence: 20, worker: "w1.1", n: "1", at: 20}, {word: "write", fence: 10, worker: "w0.1", n: "1", at: 30},
+	}}
+	v := judge(ev)
+	if want := (suspicions{keys: tally{terms: 4, handedOver: 1, lapsed: 1}, taken: 2, right: 1, wrong: 1, refused: 1, overlaps: 1, lines: 1, sections: 2}); v.suspicions != want || v.overlaps != 0 {
+		t.Errorf("got %+v, and %d other overlaps; want %+v", v.suspicions, v.overlaps, want)
+	}
+}
+
+// TestSuspectedSeen checks how the observer reads a take-over in both orders of its events, a
+// notice of a forced release, and a notice for another claim.
+func TestSuspectedSeen(t *testing.T) {
+	key := suspectName(0)
+	notice := func(claim, suspected string) event {
+		return event{key: livePrefix + "i/evict/" + claim, value: []byte(`{"claim":"` + claim + `"` + suspected + `}`), rev: 20}
+	}
+	put := func(claim, owner string, rev int64) event {
+		return event{key: ownPrefix + key, value: []byte(`{"claim":"` + claim + `","owner":"` + owner + `","suspectable":true}`), rev: rev}
+	}
+	f := func(name string, want bool, events ...event) *ownership {
+		t.Helper()
+		h := newOwnership()
+		h.hear(second(0), 10, 1, []event{put("one", "w0.1", 10)})
+		h.hear(second(10), 20, 1, events)
+		if terms := h.terms[key]; len(terms) != 2 || terms[0].suspected != want || !terms[0].suspectable || terms[0].end != 20 {
+			t.Errorf("%s: %+v", name, terms[0])
+		}
+		return h
+	}
+	const yes = `,"suspected":true`
+	next := put("two", "w1.1", 20)
+	h := f("claim first", true, next, notice("one", yes))
+	f("notice first", true, notice("one", yes), next)
+	f("forced", false, notice("one", ""), next)
+	f("another claim", false, notice("other", yes), next)
+	f("handed over", false, next)
+
+	during := func(kind faultKind, worker string, from, to float64) fault {
+		return fault{kind: kind, worker: worker, from: second(from), to: second(to)}
+	}
+	explained := func(name string, want bool, faults ...fault) {
+		t.Helper()
+		if got := h.unexplained(faults); (len(got) == 0) != want {
+			t.Errorf("%s: not explained: %v", name, got)
+		}
+	}
+	explained("nothing", false)
+	explained("its worker was stopped", true, during(stopWorker, "w0.1", 9, 11))
+	explained("its links were cut before it began", true, during(cutLinks, "w0.0", 8, 9))
+	explained("its worker was killed long before", true, during(killWorker, "w0.1", 0, 0))
+	explained("an earlier worker was killed long before", false, during(killWorker, "w0.0", 0, 0))
+	explained("a member was stopped", true, during(stopFollower, "", 9, 11))
+	explained("all was over before", false, during(stopWorker, "w0.1", 1, 2))
+	explained("another worker", false, during(stopWorker, "w1.1", 9, 11))
+	explained("a compaction", false, during(compactAll, "", 9, 9))
+	h.stalls.note(second(9), second(9).Add(100*time.Millisecond))
+	explained("this program stalled", true)
+	if got := newOwnership().unexplained(nil); !slices.Equal(got, nil) {
+		t.Errorf("nobody was suspected: %v", got)
+	}
+}
+
+func TestSlowSuspicion(t *testing.T) {
+	f := func(name string, slow bool, n int, p pickup) {
+		t.Helper()
+		if got := slowSuspicion(slices.Repeat([]pickup{p}, n)); (len(got) > 0) != slow {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	f("fast", false, 10, pickup{suspected: true, took: time.Second})
+	f("slow", true, 10, pickup{suspected: true, took: 3 * time.Second})
+	f("slow by stalls", false, 10, pickup{suspected: true, took: 3 * time.Second, stalled: 2 * time.Second})
+	f("too few", false, 9, pickup{suspected: true, took: 3 * time.Second})
+	f("with a new leader", false, 10, pickup{suspected: true, took: 3 * time.Second, what: leaderLost})
+	f("at the end of the lease", false, 10, pickup{took: 3 * time.Second})
+}
