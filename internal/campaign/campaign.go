@@ -223,7 +223,7 @@ func (c *campaign) conclude(ctx context.Context, stuck []string) error {
 	}
 	v.overtime = append(v.overtime, stuck...)
 	v.overtime = append(v.overtime, slowSuspicion(pickups)...)
-	if c.o.length >= time.Minute && v.suspicions.taken == 0 {
+	if c.o.length >= 10*time.Minute && v.suspicions.taken == 0 { // a minute has two to four
 		v.barred = append(v.barred, "no holder was suspected in all that time")
 	}
 	for _, err := range ends {
