@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -90,15 +89,7 @@ func BenchmarkDeath(b *testing.B) {
 	etcd := server.Client(b)
 	death := func(kind string) time.Duration {
 		prefix := testetcd.Prefix(b)
-		cmd := exec.Command(os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), "ETCDCLAIMS_HOLD="+kind, "ETCDCLAIMS_ENDPOINT="+server.Endpoints()[0], "ETCDCLAIMS_PREFIX="+prefix)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
+		child, _, out := childProcess(b, append(childEnv(server, prefix), "ETCDCLAIMS_HOLD="+kind)...)
 		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 			b.Fatal(err)
 		}
@@ -124,8 +115,7 @@ func BenchmarkDeath(b *testing.B) {
 		// measured: let them run for a while of no particular length.
 		time.Sleep(time.Duration(1000+time.Now().UnixNano()%2500) * time.Millisecond)
 		killed := time.Now()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		child.Kill()
 		return (<-got).Sub(killed)
 	}
 	var ours, peer time.Duration
@@ -141,11 +131,10 @@ func BenchmarkDeath(b *testing.B) {
 
 // holdForBenchmark is the process that BenchmarkDeath kills.
 func holdForBenchmark(kind string) error {
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{os.Getenv("ETCDCLAIMS_ENDPOINT")}, Logger: zap.NewNop()})
+	etcd, prefix, err := childEtcd()
 	if err != nil {
 		return err
 	}
-	prefix := os.Getenv("ETCDCLAIMS_PREFIX")
 	ctx := context.Background()
 	if kind == "claim" {
 		c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix, TTL: 5 * time.Second})

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"go.uber.org/zap"
 )
 
 // suspectKey is one of the keys of a process that can be suspected.
@@ -29,11 +27,10 @@ func suspectKey(i int) string { return fmt.Sprintf("key%d", i) }
 // ends when that claim is lost.
 func holdSuspectable(claims int) error {
 	ctx := context.Background()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{os.Getenv("ETCDCLAIMS_ENDPOINT")}, Logger: zap.NewNop()})
+	etcd, prefix, err := childEtcd()
 	if err != nil {
 		return err
 	}
-	prefix := os.Getenv("ETCDCLAIMS_PREFIX")
 	c, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix})
 	if err != nil {
 		return err
@@ -73,16 +70,7 @@ func init() {
 // suspectable starts a process that holds some keys, and returns what it prints.
 func suspectable(tb testing.TB, server *testetcd.Process, prefix string, claims int) (*testetcd.Child, *bufio.Reader) {
 	tb.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("ETCDCLAIMS_SUSPECT=%d", claims), "ETCDCLAIMS_ENDPOINT="+server.Endpoints()[0], "ETCDCLAIMS_PREFIX="+prefix)
-	cmd.Stderr = os.Stderr
-	r, w, err := os.Pipe()
-	noErr(tb, err)
-	cmd.Stdout = w
-	child, err := testetcd.StartChild(cmd)
-	noErr(tb, err)
-	noErr(tb, w.Close())
-	tb.Cleanup(func() { child.Kill(); _ = r.Close() })
+	child, _, r := childProcess(tb, append(childEnv(server, prefix), fmt.Sprintf("ETCDCLAIMS_SUSPECT=%d", claims))...)
 	out := bufio.NewReader(r)
 	if line, err := out.ReadString('\n'); err != nil || line != "held\n" {
 		tb.Fatal(line, err)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -96,11 +95,10 @@ func workOnABusyMachine() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{os.Getenv("ETCDCLAIMS_ENDPOINT")}, Logger: zap.NewNop()})
+	etcd, prefix, err := childEtcd()
 	if err != nil {
 		return err
 	}
-	prefix := os.Getenv("ETCDCLAIMS_PREFIX")
 	log, err := zap.NewProduction(zap.IncreaseLevel(zap.WarnLevel))
 	if err != nil {
 		return err
@@ -161,24 +159,6 @@ func (r *busyReport) term(ctx context.Context, c *etcdclaims.Client, prefix stri
 	return err
 }
 
-// busyProcess starts this program in one of its roles. It ends at the latest with the test.
-func busyProcess(t *testing.T, role string, env ...string) (child *testetcd.Child, in io.Closer, out *os.File) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(append(os.Environ(), "ETCDCLAIMS_BUSY="+role), env...)
-	cmd.Stderr = os.Stderr
-	stdin, in, err := os.Pipe()
-	noErr(t, err)
-	out, stdout, err := os.Pipe()
-	noErr(t, err)
-	cmd.Stdin, cmd.Stdout = stdin, stdout
-	child, err = testetcd.StartChild(cmd)
-	noErr(t, err)
-	noErr(t, errors.Join(stdin.Close(), stdout.Close()))
-	t.Cleanup(func() { child.Kill(); _ = in.Close(); _ = out.Close() })
-	return child, in, out
-}
-
 // collect stops a worker for 300 ms every few seconds, and returns how often.
 func collect(ctx context.Context, worker *testetcd.Child) (pauses int64, err error) {
 	for ctx.Err() == nil {
@@ -210,13 +190,13 @@ func TestSuspectNobodyOnABusyMachine(t *testing.T) {
 	defer disturbing.Wait()
 	defer cancel()
 	for range *busyLoops {
-		busyProcess(t, "loop", "GOMAXPROCS=1")
+		childProcess(t, "ETCDCLAIMS_BUSY=loop", "GOMAXPROCS=1")
 	}
 	var ins []io.Closer
 	var outs []*os.File
 	var pauses atomic.Int64
 	for i := range busyWorkers {
-		worker, in, out := busyProcess(t, "work", "ETCDCLAIMS_ENDPOINT="+server.Endpoints()[0], "ETCDCLAIMS_PREFIX="+prefix)
+		worker, in, out := childProcess(t, append(childEnv(server, prefix), "ETCDCLAIMS_BUSY=work")...)
 		ins, outs = append(ins, in), append(outs, out)
 		disturbing.Go(func() {
 			n, err := collect(ctx, worker)

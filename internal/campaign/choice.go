@@ -203,7 +203,7 @@ func (n *nemesis) revokeLease() plannedFault {
 	return plannedFault{kind: revokeLease, worker: owner, note: "of " + key, begin: func(ctx context.Context) error {
 		return n.members.ask(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			resp, err := c.Get(ctx, ownPrefix+key)
-			if err != nil || len(resp.Kvs) == 0 || holderOf(resp.Kvs[0].Value).Owner != owner {
+			if err != nil || len(resp.Kvs) == 0 || decoded[holder](resp.Kvs[0].Value).Owner != owner {
 				return errors.Join(err, errors.New("the owner is another already"))
 			}
 			_, err = c.Revoke(ctx, clientv3.LeaseID(resp.Kvs[0].Lease))

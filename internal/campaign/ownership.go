@@ -82,31 +82,37 @@ func (h *ownership) hear(now time.Time, rev int64, term uint64, events []event) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.hearTerm(now, term)
-	lapsed := map[int64]bool{} // revisions at which a session ended: its lease did
-	suspected := map[claimed]bool{}
+	why := reasonsIn(events)
+	for _, ev := range events {
+		if ev.rev > h.revision {
+			h.take(now, ev, why)
+		}
+	}
+	h.revision = max(h.revision, rev)
+}
+
+// reasons are why terms ended, as far as events show it.
+type reasons struct {
+	lapsed    map[int64]bool   // revisions at which a session ended: its lease did
+	suspected map[claimed]bool // claims that were taken, and at which revision
+}
+
+func reasonsIn(events []event) reasons {
+	why := reasons{map[int64]bool{}, map[claimed]bool{}}
 	for _, ev := range events {
 		if !strings.HasPrefix(ev.key, livePrefix) {
 			continue
 		}
 		switch {
 		case ev.deleted && strings.Contains(ev.key, "/live/"):
-			lapsed[ev.rev] = true
+			why.lapsed[ev.rev] = true
 		case !ev.deleted && strings.Contains(ev.key, "/evict/"):
-			if n := noticeOf(ev.value); n.Suspected {
-				suspected[claimed{n.Claim, ev.rev}] = true
+			if n := decoded[notice](ev.value); n.Suspected {
+				why.suspected[claimed{n.Claim, ev.rev}] = true
 			}
 		}
 	}
-	for _, ev := range events {
-		if ev.rev <= h.revision {
-			continue
-		}
-		ended := h.take(now, ev, lapsed[ev.rev])
-		if ended != nil {
-			ended.suspected = suspected[claimed{ended.claim, ev.rev}]
-		}
-	}
-	h.revision = max(h.revision, rev)
+	return why
 }
 
 // hearTerm notes a new term of etcd's leaders. Members that lag behind tell of
@@ -129,22 +135,21 @@ func eventOf(kv *mvccpb.KeyValue, deleted bool) event {
 	return event{key: string(kv.Key), value: kv.Value, rev: kv.ModRevision, deleted: deleted}
 }
 
-// take takes in an event, and returns the term that it ended, or nil.
-func (h *ownership) take(now time.Time, ev event, lapsed bool) (ended *term) {
+func (h *ownership) take(now time.Time, ev event, why reasons) {
 	if key, ok := strings.CutPrefix(ev.key, ownPrefix); ok {
 		if last := h.last(key); last != nil && last.end == 0 {
-			last.end, last.ended, last.lapsed = ev.rev, now, lapsed
-			ended = last
+			last.end, last.ended = ev.rev, now
+			last.lapsed, last.suspected = why.lapsed[ev.rev], why.suspected[claimed{last.claim, ev.rev}]
 		}
 		if !ev.deleted {
-			v := holderOf(ev.value)
+			v := decoded[holder](ev.value)
 			h.terms[key] = append(h.terms[key], &term{owner: v.Owner, claim: v.Claim, kind: v.Kind, weight: v.Weight, suspectable: v.Suspectable, fence: ev.rev, begun: now})
 		}
-		return ended
+		return
 	}
 	rest, ok := strings.CutPrefix(ev.key, waitPrefix)
 	if !ok {
-		return nil
+		return
 	}
 	p := h.standing[ev.key]
 	switch {
@@ -153,11 +158,10 @@ func (h *ownership) take(now time.Time, ev event, lapsed bool) (ended *term) {
 		delete(h.standing, ev.key)
 	case !ev.deleted && p == nil: // puts after the first tell the worker that it was handed the key
 		of, name, _ := strings.Cut(rest, "/")
-		v := holderOf(ev.value)
+		v := decoded[holder](ev.value)
 		p = &place{owner: v.Owner, shared: strings.HasPrefix(name, "~"), weight: v.Weight, from: now}
 		h.standing[ev.key], h.places[of] = p, append(h.places[of], p)
 	}
-	return nil
 }
 
 // holder is what is read of the value of a claim, or of a place in line.
@@ -173,18 +177,13 @@ type notice struct {
 	Suspected bool
 }
 
-func noticeOf(value []byte) (n notice) {
-	if err := json.Unmarshal(value, &n); err != nil {
-		return notice{}
+// decoded returns a value, or the zero value if it cannot be read.
+func decoded[T any](value []byte) T {
+	var v, none T
+	if err := json.Unmarshal(value, &v); err != nil {
+		return none
 	}
-	return n
-}
-
-func holderOf(value []byte) (h holder) {
-	if err := json.Unmarshal(value, &h); err != nil {
-		return holder{}
-	}
-	return h
+	return v
 }
 
 // last returns the youngest term of a key.
@@ -212,17 +211,17 @@ func (h *ownership) reread(now time.Time, rev int64, raft uint64, there []event)
 	}
 	for key := range h.terms {
 		if last := h.last(key); last.end == 0 && !found[ownPrefix+key] {
-			h.take(now, event{key: ownPrefix + key, rev: rev, deleted: true}, false)
+			h.take(now, event{key: ownPrefix + key, rev: rev, deleted: true}, reasons{})
 		}
 	}
 	for key := range h.standing {
 		if !found[key] {
-			h.take(now, event{key: key, rev: rev, deleted: true}, false)
+			h.take(now, event{key: key, rev: rev, deleted: true}, reasons{})
 		}
 	}
 	for _, ev := range there {
 		if ev.rev > h.revision {
-			h.take(now, ev, false)
+			h.take(now, ev, reasons{})
 		}
 	}
 	h.revision = rev

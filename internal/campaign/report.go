@@ -55,8 +55,8 @@ func (r *report) print(out io.Writer) error {
 		}
 	}
 	r.pickupRows(row)
-	row("unfenced overlaps", v.overlaps, "of %d sections, still under way when another owner's began; %d lines written after that, past Check", v.sections, v.lateLines)
-	row("  of suspectable keys", s.overlaps, "of %d sections, %d lines after that; nine claims of ten have the option, with which Check promises less", s.sections, s.lines)
+	row("unfenced overlaps", v.unfenced.overlaps, "of %d sections, still under way when another owner's began; %d lines written after that, past Check", v.unfenced.sections, v.unfenced.late)
+	row("  of suspectable keys", s.unfenced.overlaps, "of %d sections, %d lines after that; nine claims of ten have the option, with which Check promises less", s.unfenced.sections, s.unfenced.late)
 	row("stale effects refused", v.refused, "%d of them by etcd alone; %d failed otherwise", v.refusedRaw, v.failed)
 	row("  of suspected holders", s.refused, "by etcd alone")
 	row("unknown outcomes", v.unknown+v.cut, "%d reported, %d of workers killed before the reply", v.unknown, v.cut)

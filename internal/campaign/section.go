@@ -120,6 +120,25 @@ func parseSection(data string) ([]sectionLine, error) {
 	return lines, nil
 }
 
+// unfenced counts what workers did in sections, which no fence guards.
+type unfenced struct {
+	sections int
+	overlaps int // sections under way when another owner's began
+	late     int // lines written after that
+}
+
+// add counts the sections of one file.
+func (u *unfenced) add(lines []sectionLine, deaths map[string]time.Time) {
+	for _, l := range lines {
+		if l.word == "begin" {
+			u.sections++
+		}
+	}
+	overlaps, late := countOverlaps(lines, deaths)
+	u.overlaps += overlaps
+	u.late += late
+}
+
 // countOverlaps returns how many sections were still under way when one of
 // another fence began, and how many lines were written by an owner after a newer
 // one had begun, though Check had passed. A worker's sections end with it at the

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// several is evidence in which everything held: a claim of two slots, whose first slot is
+// several returns evidence without a violation: a claim of two slots, whose first slot is
 // handed over, and on another key a writer, two readers, of whom one goes on as a writer.
 func several() *evidence {
 	ev := &evidence{

@@ -43,12 +43,11 @@ func (w *worker) judged(s etcdclaims.Suspicion) {
 
 // suspicions counts terms that ended by a suspicion, and what the journals have of them.
 type suspicions struct {
-	keys            tally // terms of the keys whose holders can be suspected
-	taken           int   // terms of all keys that ended by a suspicion
-	right, wrong    int   // of these, as the workers know that took them
-	refused         int   // effects of these terms that etcd alone refused
-	overlaps, lines int   // sections of these keys under way when another's began, and lines after that
-	sections        int
+	keys         tally // terms of the keys whose holders can be suspected
+	taken        int   // terms of all keys that ended by a suspicion
+	right, wrong int   // of these, as the workers know that took them
+	refused      int   // effects of these terms that etcd alone refused
+	unfenced     unfenced
 }
 
 // judgeSuspicions checks that the old and the new claim of each suspicion have the option.

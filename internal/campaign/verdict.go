@@ -32,8 +32,7 @@ type verdict struct {
 	claimedAgain        int
 	elements, plainLost int
 	plainUnknown        int
-	overlaps, lateLines int
-	sections            int
+	unfenced            unfenced // but those in suspicions
 	slots               tally
 	heavySlots          int   // of these terms, by claims of several slots
 	heavyClaims         int   // as granted to workers
@@ -94,18 +93,11 @@ func judge(ev *evidence) *verdict {
 	v.judgeShared(ev)
 	v.judgeSuspicions(ev, outcomes)
 	for key, lines := range ev.sections {
-		sections, overlaps, late := &v.sections, &v.overlaps, &v.lateLines
 		if canBeSuspected(key) { // for which Check promises less
-			sections, overlaps, late = &v.suspicions.sections, &v.suspicions.overlaps, &v.suspicions.lines
+			v.suspicions.unfenced.add(lines, ev.deaths)
+		} else {
+			v.unfenced.add(lines, ev.deaths)
 		}
-		for _, l := range lines {
-			if l.word == "begin" {
-				*sections++
-			}
-		}
-		o, l := countOverlaps(lines, ev.deaths)
-		*overlaps += o
-		*late += l
 	}
 	for _, list := range [][]string{v.stale, v.lost, v.doubled, v.answers, v.unasked, v.barred} {
 		slices.Sort(list)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// good is evidence in which everything held: two owners of job-0, one after the
+// good returns evidence without a violation: two owners of job-0, one after the
 // other, an item, and two sets.
 func good() *evidence {
 	return &evidence{

@@ -34,7 +34,8 @@ var binary = sync.OnceValues(func() (string, error) {
 	})
 })
 
-// built returns the path of an etcd of the version. It calls create if there is none yet.
+// built returns the path of the etcd binary for the version. If the binary does not exist yet,
+// built calls create to build it.
 func built(version string, create func(path string) error) (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("testetcd-%d-%s-%s-%s-%s",
 		os.Getuid(), version, runtime.Version(), runtime.GOOS, runtime.GOARCH))

@@ -3,8 +3,6 @@ package testetcd
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -23,15 +21,11 @@ const outside = "GOWORK=off"
 // one version, so that servers of another one have a module of their own, and
 // run as processes.
 func Build(dir string) (string, error) {
-	cmd := exec.Command("go", "list", "-m", "-f", "{{.Version}}", serverPackage)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), outside)
-	var stderr strings.Builder // what it downloads does not belong to the answer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := goCommand(dir, "list", "-m", "-f", "{{.Version}}", serverPackage)
 	if err != nil {
-		return "", fmt.Errorf("testetcd: which etcd %s requires: %w\n%s", dir, err, stderr.String())
+		return "", fmt.Errorf("testetcd: which etcd %s requires: %w", dir, err)
 	}
-	version := strings.TrimPrefix(strings.TrimSpace(string(out)), "v")
+	version := strings.TrimPrefix(strings.TrimSpace(out), "v")
 	return built(version, func(path string) error {
 		root, err := filepath.Abs(dir)
 		if err != nil {

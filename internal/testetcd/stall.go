@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,11 +52,7 @@ func (m *ProcessMember) StallDisk() error {
 
 // ResumeDisk ends what StallDisk began.
 func (m *ProcessMember) ResumeDisk() error {
-	err := os.Remove(m.stallPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return os.RemoveAll(m.stallPath()) // which may be gone
 }
 
 func (m *ProcessMember) stallPath() string { return m.member.dir + ".stall" }
@@ -123,10 +118,11 @@ func stallableModule(root, dir string) (path string, err error) {
 	return path, nil
 }
 
+// goCommand returns what the go command prints, for the module in a directory.
 func goCommand(dir string, args ...string) (string, error) {
 	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), outside)
-	var stderr strings.Builder
+	var stderr strings.Builder // what it downloads does not belong to the answer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
