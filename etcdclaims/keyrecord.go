@@ -122,6 +122,61 @@ func (t *term) lineKey() string {
 	return t.key
 }
 
+// recordKey is the etcd key of the record that the term needs, or nil.
+func (t *term) recordKey() []byte {
+	l := t.s.c.store.layout
+	switch {
+	case t.slots != nil:
+		return []byte(l.own(t.slots.key))
+	case t.shared != nil:
+		return []byte(l.own(t.shared.key))
+	}
+	return nil
+}
+
+// recordStands are the conditions that the record has been there for the whole term. Without
+// that, the key may have had an exclusive owner meanwhile. The number of slots can change, but
+// a record that was deleted and put again was created after the claim.
+func (t *term) recordStands() []*pb.Compare {
+	switch record := t.recordKey(); {
+	case t.slots != nil:
+		return []*pb.Compare{txn.CreatedAfter(record, 0), txn.CreatedBefore(record, revision(t.fence)+1)}
+	case t.shared != nil:
+		return []*pb.Compare{txn.ModifiedAt(record, t.shared.rev)}
+	}
+	return nil
+}
+
+// recordWidth is the number of conditions of recordStands.
+func (t *term) recordWidth() int {
+	switch {
+	case t.slots != nil:
+		return 2
+	case t.shared != nil:
+		return 1
+	}
+	return 0
+}
+
+// judgeRecord compares the term with the record, as recordStands does.
+func (t *term) judgeRecord(kvs []*mvccpb.KeyValue) bool {
+	reason := ReasonSuperseded
+	switch {
+	case len(kvs) == 0:
+		reason = ReasonDeleted
+	case t.slots != nil && kvs[0].CreateRevision <= revision(t.fence), t.shared != nil && kvs[0].ModRevision == t.shared.rev:
+		return true
+	}
+	if t.slots != nil {
+		if t.begin() == nil { // its handler may still run for a while, so the slot is not free at once
+			t.s.c.zombie(t, reason, nil)
+		}
+	} else if t.lose(reason, nil) { // its own key would count as that of a holder
+		t.s.c.cleanUp(t.s, "deleting a shared claim without its record", t.delete)
+	}
+	return false
+}
+
 // joined reads from the reply to takeOrQueue the attempt's position in line. It
 // leaves the line with an error.
 func (a *attempt) joined(p *position, inner *pb.TxnResponse) error {

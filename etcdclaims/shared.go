@@ -165,21 +165,6 @@ func (t *term) hasRecord(resp *clientv3.TxnResponse) bool {
 	return record != nil && record.ModRevision == t.shared.rev
 }
 
-// judgeRecord compares a shared term with the record of its key.
-func (t *term) judgeRecord(kvs []*mvccpb.KeyValue) bool {
-	reason := ReasonSuperseded
-	switch {
-	case len(kvs) == 0:
-		reason = ReasonDeleted
-	case kvs[0].ModRevision == t.shared.rev:
-		return true
-	}
-	if t.lose(reason, nil) { // its own key would count as that of a holder
-		t.s.c.cleanUp(t.s, "deleting a shared claim without its record", t.delete)
-	}
-	return false
-}
-
 // leavesShared counts who is left. If no other claim of this client shares the key, it also
 // deletes the record if the term is the last one: etcd reads all shared claims for that.
 func (t *term) leavesShared() (ops []*pb.RequestOp) {

@@ -103,8 +103,8 @@ func (t *term) fields(more ...zap.Field) []zap.Field {
 }
 
 // guard is the condition that the term is still the owner: its revision; its lease,
-// since a restore can repeat a revision, but not with this lease; and the epoch, so
-// that raising it ends all earlier terms.
+// since a restore can repeat a revision, but not with this lease; the epoch, so
+// that raising it ends all earlier terms; and the record of a key that it has in part.
 func (t *term) guard() []clientv3.Cmp {
 	l := t.s.c.store.layout
 	own := l.own(t.key)
@@ -113,8 +113,8 @@ func (t *term) guard() []clientv3.Cmp {
 		clientv3.Compare(clientv3.LeaseValue(own), "=", int64(t.s.id)),
 		clientv3.Compare(clientv3.ModRevision(l.epoch()), "=", t.epoch),
 	}
-	if t.shared != nil {
-		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.own(t.shared.key)), "=", t.shared.rev))
+	for _, cmp := range t.recordStands() {
+		cmps = append(cmps, clientv3.FromCompare(cmp))
 	}
 	return cmps
 }
@@ -126,8 +126,8 @@ func (t *term) readOps() []clientv3.Op {
 		clientv3.OpGet(st.layout.own(t.key)), // with its lease, which keys only would leave out
 		clientv3.OpGet(st.layout.epoch()),
 	}
-	if t.shared != nil {
-		ops = append(ops, clientv3.OpGet(st.layout.own(t.shared.key)))
+	if record := t.recordKey(); record != nil {
+		ops = append(ops, clientv3.OpGet(string(record)))
 	}
 	return ops
 }
@@ -135,7 +135,7 @@ func (t *term) readOps() []clientv3.Op {
 // owned judges what readOps read. False means that the term is lost.
 func (t *term) owned(resp *clientv3.TxnResponse) bool {
 	return t.judge(resp.Responses[0].GetResponseRange().Kvs) && t.judgeEpoch(resp.Responses[1].GetResponseRange().Kvs) &&
-		(t.shared == nil || t.judgeRecord(resp.Responses[2].GetResponseRange().Kvs))
+		(t.recordKey() == nil || t.judgeRecord(resp.Responses[2].GetResponseRange().Kvs))
 }
 
 // newTerm makes a granted claim part of its session and its client. It returns

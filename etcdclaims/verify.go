@@ -147,10 +147,7 @@ func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits
 // that takes.
 func fitting(terms []*term, limit int) (n, width int) {
 	for _, t := range terms {
-		more := 2
-		if t.shared != nil {
-			more = 3
-		}
+		more := 2 + t.recordWidth()
 		if width+more > limit {
 			break
 		}
@@ -170,9 +167,7 @@ func (s *session) allOwned(terms []*term, waits []wait) *pb.TxnRequest {
 	for _, t := range terms {
 		own := []byte(st.layout.own(t.key))
 		in.Compare = append(in.Compare, txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, s.id))
-		if t.shared != nil {
-			in.Compare = append(in.Compare, txn.ModifiedAt([]byte(st.layout.own(t.shared.key)), t.shared.rev))
-		}
+		in.Compare = append(in.Compare, t.recordStands()...)
 	}
 	for _, w := range waits {
 		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(w.key), w.rev))
@@ -195,8 +190,8 @@ func (s *session) reconcile(ctx context.Context, k *check, terms []*term, waits 
 		// Not keys only: etcd 3.7 answers that from its index, which does not know
 		// the lease.
 		in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.key))))
-		if t.shared != nil {
-			in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.shared.key))))
+		if record := t.recordKey(); record != nil {
+			in.Success = append(in.Success, txn.Get(record))
 		}
 	}
 	for _, w := range waits {
@@ -212,7 +207,7 @@ func (s *session) reconcile(ctx context.Context, k *check, terms []*term, waits 
 		return kvs
 	}
 	for _, t := range terms {
-		if owned := t.judge(next()); t.shared != nil {
+		if owned := t.judge(next()); t.recordKey() != nil {
 			if record := next(); owned {
 				t.judgeRecord(record)
 			}

@@ -101,7 +101,19 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "shared claim whose guard is its own key alone", tests: "TestSharedRecordTaken",
-		edits: []edit{{"term.go", "		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(l.own(t.shared.key)), \"=\", t.shared.rev))\n", "		_ = cmps\n"}},
+		edits: []edit{{"term.go", "	for _, cmp := range t.recordStands() {\n", "	for _, cmp := range t.recordStands()[:0] {\n"}},
+	},
+	{
+		name: "slot that is held under any record", tests: "TestSlotsRecordDeleted$",
+		edits: []edit{{"keyrecord.go", ", txn.CreatedBefore(record, revision(t.fence)+1)}", ", txn.CreatedAfter(record, 0)}"}},
+	},
+	{
+		name: "verification that leaves out the record", tests: "TestSlotsRecordDeletedUnnoticed",
+		edits: []edit{{"verify.go", "		in.Compare = append(in.Compare, t.recordStands()...)\n", ""}},
+	},
+	{
+		name: "slot free as soon as its record is gone", tests: "TestSlotsRecordDeleted$",
+		edits: []edit{{"keyrecord.go", "	if t.slots != nil {\n		if t.begin() == nil {", "	if t.slots != nil && t.shared != nil {\n		if t.begin() == nil {"}},
 	},
 	{
 		name: "record deleted beside other shared claims", seeds: 100,

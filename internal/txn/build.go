@@ -21,6 +21,21 @@ func CreatedAt(key []byte, rev int64) *pb.Compare {
 	return &m.Compare
 }
 
+// CreatedAfter returns the condition that the key's CreateRevision is greater than rev.
+func CreatedAfter(key []byte, rev int64) *pb.Compare {
+	c := CreatedAt(key, rev)
+	c.Result = pb.Compare_GREATER
+	return c
+}
+
+// CreatedBefore returns the condition that the key's CreateRevision is less than rev. It
+// holds for a key that does not exist.
+func CreatedBefore(key []byte, rev int64) *pb.Compare {
+	c := CreatedAt(key, rev)
+	c.Result = pb.Compare_LESS
+	return c
+}
+
 // NoneUnder returns the condition that no key has the prefix.
 func NoneUnder(prefix string) *pb.Compare { return NoneIn(prefix, keyspace.RangeEnd(prefix)) }
 
