@@ -49,7 +49,8 @@ type Assignment struct {
 	Owners  []Owner      // by slot
 }
 
-// Assignment returns the state of the group. It does no I/O.
+// Assignment returns the state of the group. It does no I/O. No slot has an owner once the
+// group has another number of slots: see [View.Route].
 func (v *View) Assignment() Assignment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -58,6 +59,9 @@ func (v *View) Assignment() Assignment {
 
 // assignment is Assignment. The mutex is held.
 func (v *View) assignment() Assignment {
+	if v.resized() > 0 { // these owners have slots of another division
+		return v.list.assign(make([]Owner, v.slots), v.known)
+	}
 	return v.list.assign(slices.Clone(v.owners), v.known)
 }
 
@@ -86,8 +90,17 @@ func (v *View) Watch(ctx context.Context) iter.Seq[Assignment] {
 	}
 }
 
-// Slots returns the number of slots of the group.
+// Slots returns the number of slots that the group had when the view was opened.
 func (v *View) Slots() int { return v.slots }
+
+// resized returns the number of slots with which the group was made anew, or 0 if it still
+// has that of the view. The mutex is held.
+func (v *View) resized() int {
+	if now := v.list.spec.slots; now != v.slots {
+		return now
+	}
+	return 0
+}
 
 // Plan returns the plan of the state of the group: see [Assignment.Plan]. It does no I/O.
 func (v *View) Plan(join []MemberInfo, leave ...string) Plan {

@@ -31,10 +31,11 @@ const (
 
 // Errors that calls return besides those of package etcdclaims. Test with errors.Is.
 var (
-	// ErrSlots is returned by Join if the group has another number of slots.
+	// ErrSlots is returned by Join if the group has another number of slots. Route and Call
+	// return it if the group was made anew with another number since the view was opened.
 	ErrSlots = errors.New("group has another number of slots")
-	// ErrJoined is returned by Join if the client has joined the group already. Use a
-	// client for each member.
+	// ErrJoined is returned by Join if the client has joined the group already, until the
+	// Done of that Member is closed. Use a client for each member.
 	ErrJoined = errors.New("client is a member already")
 	// ErrReplaced is returned by Member.Err if another process joined with the member's
 	// name. The later process keeps the name.

@@ -31,6 +31,7 @@ func newKeys(prefix, group string) keys {
 }
 
 const (
+	dirSpec    = "spec/" // of the key without the slash
 	dirMember  = "member/"
 	dirAway    = "away/"
 	dirEvicted = "evicted/"

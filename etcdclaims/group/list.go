@@ -13,6 +13,7 @@ import (
 // list is what the keys of a group have about its members. It is not changed once it is
 // made.
 type list struct {
+	spec     specState
 	members  map[string]MemberInfo // by name, also those that are away
 	revs     map[string]int64      // by name of the member that is there: revision of its entry
 	evicted  map[string]*EvictedError
@@ -20,6 +21,12 @@ type list struct {
 	process  map[string]MemberInfo  // by instance, also of those that are off the list
 	strange  []error                // entries that cannot be read
 	later    error                  // of a member whose entry is of a later version, and unknown
+}
+
+// specState is what can be read of the number of slots.
+type specState struct {
+	there bool
+	slots int // 0: it is not there, or cannot be read
 }
 
 // reservation has the slots of a member that went away, and the revision at which it did.
@@ -38,6 +45,10 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 	for _, kv := range kvs {
 		dir, name, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
 		switch dir + "/" {
+		case dirSpec:
+			if s, _ := decode[spec](string(kv.Key), kv.Value); name == "" {
+				l.spec = specState{there: true, slots: s.Slots}
+			}
 		case dirMember, dirAway: // away comes first: the entry of a member that is back is the later one
 			e, err := readEntry(kv)
 			if err != nil {
@@ -97,7 +108,7 @@ func readEviction(name string, kv *mvccpb.KeyValue) *EvictedError {
 
 // equal compares what plans are made of. Processes only give owners their names.
 func (l list) equal(other list) bool {
-	return maps.Equal(l.members, other.members) && maps.Equal(l.revs, other.revs) && maps.Equal(l.reserved, other.reserved) &&
+	return l.spec == other.spec && maps.Equal(l.members, other.members) && maps.Equal(l.revs, other.revs) && maps.Equal(l.reserved, other.reserved) &&
 		maps.EqualFunc(l.evicted, other.evicted, func(a, b *EvictedError) bool { return *a == *b })
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -32,7 +33,8 @@ type Member struct {
 	handler Handler
 	log     *zap.Logger
 	view    *View
-	earlier MemberInfo // the process that this one replaced
+	earlier MemberInfo  // the process that this one replaced
+	failed  atomic.Bool // Join has returned an error
 
 	ctx  context.Context // ends when the member begins to leave, with Err as its cause
 	stop context.CancelCauseFunc
@@ -88,7 +90,13 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 		wants: make(map[int]time.Time), stayed: make(chan struct{}),
 	}
 	m.ctx, m.stop = context.WithCancelCause(context.Background())
-	if err := m.register(ctx, false); err != nil {
+	err = m.enlist(ctx)
+	if err == nil {
+		if err = m.register(ctx, false); err != nil {
+			m.end()
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
 	}
 	since := m.since
@@ -99,12 +107,49 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 	m.wg.Go(m.stay)
 	go m.run()
 	if err := m.view.until(ctx, func() bool { return m.view.rev >= since && m.view.synced }); err != nil {
+		m.failed.Store(true)
 		err = fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout)
 		defer cancel()
 		return nil, errors.Join(err, m.Leave(last))
 	}
 	return m, nil
+}
+
+// members has each Member of this process that has not ended yet, by its client and group.
+var members sync.Map
+
+type memberOf struct {
+	claims *etcdclaims.Client
+	group  string
+}
+
+func (m *Member) of() memberOf { return memberOf{m.claims, m.cfg.Group} }
+
+// enlist makes the member the only one of its client in the group. If an earlier Join has
+// failed, it waits until that one is undone.
+func (m *Member) enlist(ctx context.Context) error {
+	for {
+		other, there := members.LoadOrStore(m.of(), m)
+		if !there {
+			return nil
+		}
+		earlier := other.(*Member)
+		if !earlier.failed.Load() {
+			return ErrJoined
+		}
+		select {
+		case <-earlier.done:
+		case <-ctx.Done():
+			return fmt.Errorf("an earlier Join is not undone yet: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// end lets the client join again.
+func (m *Member) end() {
+	members.CompareAndDelete(m.of(), m)
+	close(m.done)
 }
 
 // Name returns the member's name.
@@ -234,7 +279,7 @@ func (m *Member) stay() {
 
 // run carries out the steps that are due until the member has left.
 func (m *Member) run() {
-	defer close(m.done)
+	defer m.end()
 	defer m.view.Close()
 	leaving := m.ctx.Done()
 	left := make(chan struct{}) // closed when the entry is gone

@@ -16,7 +16,10 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-var errRestored = errors.New("etcd was restored: the name has the entry of an earlier process until that lapses")
+var (
+	errNoSpec   = errors.New("the number of slots was deleted, and no member has put it back yet")
+	errRestored = errors.New("etcd was restored: the name has the entry of an earlier process until that lapses")
+)
 
 // commit carries out a transaction, and tries again if it may have failed in passing. All
 // transactions of this package do the same when they are carried out twice.
@@ -38,23 +41,54 @@ func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els 
 }
 
 // ensureSpec makes sure that the group has the number of slots, and returns the revision
-// of the key that contains it.
+// of the key that contains it. If the key was deleted by hand, the members know the number.
+// One of them puts the key back, and ensureSpec waits for that.
 func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 	key := m.keys.spec()
-	resp, err := commit(ctx, m.claims.KV(), []clientv3.Cmp{absent(key)},
-		[]clientv3.Op{clientv3.OpPut(key, encode(spec{valueVersion, m.cfg.Group, m.cfg.Slots}))}, []clientv3.Op{clientv3.OpGet(key)})
-	if err != nil {
-		return 0, err
+	unused := []clientv3.Cmp{absent(key), absent(m.keys.root + dirMember).WithPrefix()}
+	var kv *mvccpb.KeyValue
+	err = retry.Do(ctx, func(err error) bool { return errors.Is(err, errNoSpec) }, func() error {
+		resp, err := commit(ctx, m.claims.KV(), unused, []clientv3.Op{m.putSpec()}, []clientv3.Op{clientv3.OpGet(key)})
+		switch {
+		case err != nil:
+			return err
+		case resp.Succeeded:
+			rev = resp.Header.Revision
+		default:
+			if kv = only(resp.Responses[0]); kv == nil {
+				return errNoSpec
+			}
+		}
+		return nil
+	})
+	if err != nil || kv == nil {
+		return rev, err
 	}
-	if resp.Succeeded {
-		return resp.Header.Revision, nil
-	}
-	kv := resp.Responses[0].GetResponseRange().Kvs[0]
 	have, err := decode[spec](key, kv.Value)
 	if err == nil && have.Slots != m.cfg.Slots {
 		err = fmt.Errorf("%w: it has %d, Config.Slots is %d; start a group with a new name, or end all members and call group.Remove", ErrSlots, have.Slots, m.cfg.Slots)
 	}
 	return kv.ModRevision, err
+}
+
+func (m *Member) putSpec() clientv3.Op {
+	return clientv3.OpPut(m.keys.spec(), encode(spec{valueVersion, m.cfg.Group, m.cfg.Slots}))
+}
+
+// restoreSpec puts the number of slots back, which was deleted by hand: Remove leaves it
+// while there are members. It returns when to try again.
+func (m *Member) restoreSpec(claim *etcdclaims.Claim) time.Duration {
+	ctx, cancel := context.WithTimeout(m.ctx, readTimeout)
+	defer cancel()
+	resp, err := commit(ctx, m.claims.KV(), append(claim.Held(), absent(m.keys.spec())), []clientv3.Op{m.putSpec()}, nil)
+	if err != nil {
+		m.log.Warn("number of slots not put back", zap.String("key", m.keys.spec()), zap.Error(err))
+		return time.Second
+	}
+	if resp.Succeeded {
+		m.log.Warn("number of slots was deleted; put back", zap.String("key", m.keys.spec()))
+	}
+	return rest
 }
 
 // register puts the member's entry on the lease of a new claim, and takes the name over
@@ -67,9 +101,10 @@ func (m *Member) register(ctx context.Context, again bool) error {
 	if err != nil {
 		return wire.Unanswered(caller, err)
 	}
-	claim, err := m.claims.TryAcquire(ctx, m.keys.claimOf(m.claims.Instance()), etcdclaims.TTL(m.cfg.TTL))
-	if errors.Is(err, etcdclaims.ErrHeld) && !again {
-		err = fmt.Errorf("%w: %w", ErrJoined, err)
+	key := m.keys.claimOf(m.claims.Instance())
+	claim, err := m.claims.TryAcquire(ctx, key, etcdclaims.TTL(m.cfg.TTL))
+	if errors.Is(err, etcdclaims.ErrHeld) && !again { // by an earlier Member of this client, which has left or failed to join
+		claim, err = m.claims.Acquire(ctx, key, etcdclaims.TTL(m.cfg.TTL))
 	}
 	if err != nil {
 		return err

@@ -18,25 +18,34 @@ type Route struct {
 	Token fencing.Token
 }
 
-// Route returns who owns the slot, from memory. The error matches ErrNoOwner if no member
-// is known to own it. The answer may be outdated.
+// Route returns who owns the slot, from memory. The answer may be outdated. The error
+// matches ErrNoOwner if no member is known to own the slot. It matches ErrSlots if the group
+// was removed and made anew with another number of slots. The caller then opens a new view
+// and computes the slot with the new number.
 func (v *View) Route(slot int) (Route, error) {
-	if slot < 0 || slot >= v.slots {
-		return Route{}, fmt.Errorf("route: slot %d of group %q, which has %d", slot, v.keys.group, v.slots)
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if r, ok := v.route(slot); ok {
-		return r, nil
+	r, err := v.route(slot)
+	if err != nil {
+		err = fmt.Errorf("route: slot %d of group %q: %w", slot, v.keys.group, err)
 	}
-	return Route{}, fmt.Errorf("route: slot %d of group %q: %w", slot, v.keys.group, ErrNoOwner)
+	return r, err
 }
 
 // route is Route. The mutex is held.
-func (v *View) route(slot int) (Route, bool) {
+func (v *View) route(slot int) (Route, error) {
+	if now := v.resized(); now > 0 {
+		return Route{}, fmt.Errorf("%w: it has %d, and had %d when the view was opened; open a new view", ErrSlots, now, v.slots)
+	}
+	if slot < 0 || slot >= v.slots {
+		return Route{}, fmt.Errorf("the group has %d slots", v.slots)
+	}
 	o := v.owners[slot]
 	m, ok := v.known[o.Instance]
-	return Route{slot, m, o.Token}, ok && o.Instance != ""
+	if !ok || o.Instance == "" {
+		return Route{}, ErrNoOwner
+	}
+	return Route{slot, m, o.Token}, nil
 }
 
 // Call calls fn with the owner of the slot. It waits until the slot has an owner. The
@@ -45,7 +54,8 @@ func (v *View) route(slot int) (Route, bool) {
 //
 // The context of fn carries the owner's token, so that middleware.Transport and
 // grpcmw.Stamp send it. ctx bounds the waiting and the calls. If there is no later owner
-// by then, the error is that of the first call, joined with the cause of ctx's end.
+// by then, the error is that of the first call, joined with the cause of ctx's end. An error
+// that matches ErrSlots is as Route returns it.
 func (v *View) Call(ctx context.Context, slot int, fn func(ctx context.Context, r Route) error) error {
 	r, err := v.await(ctx, slot, 0)
 	if err != nil {
@@ -62,18 +72,23 @@ func (v *View) Call(ctx context.Context, slot int, fn func(ctx context.Context, 
 	return fn(fencing.NewContext(ctx, again.Token), again)
 }
 
-// await waits until the slot has an owner with a fence above the given one.
+// await waits until the slot has an owner with a fence above the given one, or never can.
 func (v *View) await(ctx context.Context, slot int, above int64) (r Route, err error) {
-	if slot < 0 || slot >= v.slots {
-		return v.Route(slot)
-	}
+	var refused error
 	err = v.until(ctx, func() bool {
-		var ok bool
-		r, ok = v.route(slot)
-		return ok && r.Token.Fence > above
+		r, refused = v.route(slot)
+		if errors.Is(refused, ErrNoOwner) {
+			return false
+		}
+		return refused != nil || r.Token.Fence > above
 	})
-	if err != nil {
-		err = fmt.Errorf("route: slot %d of group %q: %w: %w", slot, v.keys.group, ErrNoOwner, err)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w: %w", ErrNoOwner, err)
+	case refused != nil:
+		err = refused
+	default:
+		return r, nil
 	}
-	return r, err
+	return Route{}, fmt.Errorf("route: slot %d of group %q: %w", slot, v.keys.group, err)
 }

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -44,6 +45,7 @@ func (m *Member) step() time.Duration {
 	a, known := v.assignment(), v.rev > 0 && v.synced
 	entry, there := v.members[m.cfg.Name]
 	evicted, rev, entered := v.evicted[m.cfg.Name], v.rev, v.revs[m.cfg.Name]
+	resized, spec := v.resized(), v.list.spec.there
 	v.mu.Unlock()
 	m.mu.Lock()
 	claim, since, hurry, pause := m.claim, m.since, m.hurry, m.pause
@@ -59,6 +61,9 @@ func (m *Member) step() time.Duration {
 	case m.leaving:
 		return m.handOver(a, in)
 	case !known:
+		return rest
+	case resized > 0:
+		m.stop(fmt.Errorf("%w: it was made anew with %d, Config.Slots is %d", ErrSlots, resized, m.cfg.Slots))
 		return rest
 	case evicted != nil:
 		m.stop(evicted)
@@ -76,8 +81,11 @@ func (m *Member) step() time.Duration {
 		}
 		return rest
 	}
-	owned := a.owned()
-	plan := Balance(a.Members, owned)
+	var again time.Duration = rest
+	if !spec {
+		again = m.restoreSpec(claim)
+	}
+	plan := Balance(a.Members, a.owned())
 	for slot, name := range plan.Target {
 		if name == m.cfg.Name {
 			m.start(slot)
@@ -90,7 +98,7 @@ func (m *Member) step() time.Duration {
 	}
 	offers, wait := m.offers(a, plan)
 	m.leaveLines(plan.Target)
-	return min(wait, check, m.deliver(m.ctx, offers))
+	return min(again, wait, check, m.deliver(m.ctx, offers))
 }
 
 // handOver gives up all slots of a member that leaves, each when its target waits in

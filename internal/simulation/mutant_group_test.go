@@ -71,6 +71,26 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/register.go", "\tif err != nil {\n\t\tm.erase(claim, !again, m.tried, m.entry)\n\t}\n\treturn err", "\treturn err"}},
 	},
 	{
+		name: "join that is refused while an earlier one is undone", of: "etcdclaims/group", tests: "TestJoinAgainAfterFailure",
+		edits: []edit{{"etcdclaims/group/member.go", "if !earlier.failed.Load() {", "if m != nil {"}},
+	},
+	{
+		name: "join that does not wait for the claim of an earlier one", of: "etcdclaims/group", tests: "TestJoinAgainAfterFailure",
+		edits: []edit{{"etcdclaims/group/register.go", "if errors.Is(err, etcdclaims.ErrHeld) && !again {", "if m == nil {"}},
+	},
+	{
+		name: "view that routes by a former number of slots", of: "etcdclaims/group", tests: "TestViewOfARemadeGroupRoutesNothing",
+		edits: []edit{{"etcdclaims/group/assignment.go", "if now := v.list.spec.slots; now != v.slots {", "if now := v.list.spec.slots; now < 0 {"}},
+	},
+	{
+		name: "number of slots chosen anew beside members", of: "etcdclaims/group", tests: "TestNumberOfSlotsDeletedByHand",
+		edits: []edit{{"etcdclaims/group/register.go", "absent(key), absent(m.keys.root + dirMember).WithPrefix()", "absent(key)"}},
+	},
+	{
+		name: "number of slots that stays deleted", of: "etcdclaims/group", tests: "TestNumberOfSlotsDeletedByHand",
+		edits: []edit{{"etcdclaims/group/slots.go", "	if !spec {\n", "	if !spec && m == nil {\n"}},
+	},
+	{
 		name: "deaf member that stays on the list", of: "etcdclaims/group", tests: "TestDeafMember|TestDeafMemberInBudget",
 		edits: []edit{{"etcdclaims/group/deaf.go", "\t\t\treturn true, rest\n", "\t\t\treturn false, rest\n"}},
 	},

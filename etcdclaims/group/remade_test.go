@@ -1,0 +1,104 @@
+package group_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/fencing"
+)
+
+// A router's view is older than the group, which was made anew with another number of slots.
+func TestViewOfARemadeGroupRoutesNothing(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		a := w.join(config("a", 8))
+		v := w.view()
+		w.within(2*sec, "a has all", func() bool { return counts(v)["a"] == 8 })
+		a.leave()
+		admin := claimtest.NewClient(w.T, w.server, etcdclaims.Config{})
+		w.ok(group.Remove(w.Context(), admin, "g"))
+		waiting := make(chan error, 1)
+		go func() {
+			waiting <- v.Call(context.Background(), 3, func(context.Context, group.Route) error { return nil })
+		}()
+		_, err := v.Route(3)
+		w.wantErr(err, group.ErrNoOwner)
+
+		b := w.join(config("b", 16))
+		w.within(sec, "the view knows", func() bool { _, err := v.Route(3); return errors.Is(err, group.ErrSlots) })
+		time.Sleep(30 * sec)
+		for slot := range 16 {
+			_, err := v.Route(slot)
+			w.wantErr(err, group.ErrSlots)
+		}
+		w.wantErr(<-waiting, group.ErrSlots)
+		w.wantErr(v.Call(w.Context(), 3, func(context.Context, group.Route) error { return fencing.ErrStale }), group.ErrSlots)
+		if n := counts(v); n[""] != 8 {
+			w.Errorf("owners of the former slots: %v", n)
+		}
+		if n := w.view().Slots(); n != 16 {
+			w.Errorf("a new view has %d slots", n)
+		}
+
+		// As it was made before, it is the same group.
+		b.leave()
+		w.ok(group.Remove(w.Context(), admin, "g"))
+		w.join(config("c", 8))
+		w.within(2*sec, "c has all", func() bool { return counts(v)["c"] == 8 })
+		_, err = v.Route(3)
+		w.ok(err)
+	})
+}
+
+// An operator deletes the number of slots by hand, and a process with another number starts.
+func TestNumberOfSlotsDeletedByHand(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		a := w.join(config("a", 8))
+		v := w.view()
+		w.within(2*sec, "a has all", func() bool { return counts(v)["a"] == 8 })
+		before := v.Assignment().Owners
+		key := w.root() + "spec"
+		was := w.value(key)
+		a.host.Inject(claimtest.Fault{Times: -1, DelayRequest: 2 * sec}) // b comes before a puts it back
+		w.server.Delete(w.T, key)
+		w.wantErr(w.tryJoin(config("b", 16)).err, group.ErrSlots)
+		a.host.RemoveFaults()
+		w.join(config("c", 8))
+		if got := w.value(key); got != was {
+			w.Errorf("the number of slots is %q, was %q", got, was)
+		}
+		w.ok(a.Err())
+		for slot, o := range v.Assignment().Owners {
+			if o.Token != before[slot].Token && o.Member == "a" {
+				w.Errorf("slot %d has another term", slot)
+			}
+		}
+	})
+}
+
+// What the number of slots was replaced with by hand ends members that have another.
+func TestNumberOfSlotsChangedByHand(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		a := w.join(config("a", 8))
+		key := w.root() + "spec"
+		w.put(key, strings.Replace(w.value(key), `"slots":8`, `"slots":16`, 1))
+		w.within(10*sec, "a has left", func() bool {
+			select {
+			case <-a.Done():
+				return true
+			default:
+				return false
+			}
+		})
+		w.wantErr(a.Err(), group.ErrSlots)
+		w.join(config("b", 16))
+	})
+}
