@@ -208,8 +208,9 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 }
 
 type page struct {
-	kvs []*mvccpb.KeyValue
-	rev int64
+	kvs  []*mvccpb.KeyValue
+	rev  int64
+	more bool // it is not the last one
 }
 
 // pageBytes is about how large a page should be: values of different kinds differ in
@@ -240,7 +241,7 @@ func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[page,
 			if rev == 0 {
 				rev = resp.Header.Revision
 			}
-			if !yield(page{kvs: got.Kvs, rev: rev}, nil) {
+			if !yield(page{kvs: got.Kvs, rev: rev, more: got.More}, nil) {
 				return
 			}
 			if !got.More {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func TestLines(t *testing.T) {
@@ -45,6 +46,59 @@ func TestLines(t *testing.T) {
 		}
 		if got := read("k/2"); len(got) != 0 {
 			t.Errorf("nobody waits for k/2, but: %+v", got)
+		}
+	})
+}
+
+// However many callers wait for other keys, the lines of a few keys cost one request, and
+// those of many keys no more than one for each 32.
+func TestLinesCostWhatTheirKeysDo(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := t.Context()
+		a, b := w.peer(), w.peer()
+		var keys []string
+		for i := range 640 {
+			keys = append(keys, fmt.Sprintf("k/%03d", i))
+		}
+		read := func(keys []string) (lines []etcdclaims.LineInfo, requests int64) {
+			before := a.Stats().Requests
+			for l, err := range a.Lines(ctx, keys) {
+				noErr(t, err)
+				lines = append(lines, l)
+			}
+			return lines, a.Stats().Requests - before
+		}
+		tryClaim(t, a, keys[7])
+		tryClaim(t, a, keys[633])
+		tryClaim(t, a, "k/slots", etcdclaims.Slots(1))
+		for i, key := range []string{keys[7], keys[633], keys[633]} {
+			acquiring(ctx, b, key)
+			eventually(t, "it waits", func() bool { return w.places() == i+1 })
+		}
+		acquiring(ctx, b, "k/slots", etcdclaims.Slots(1))
+		eventually(t, "it waits", func() bool { return w.places() == 4 })
+		if lines, n := read(keys); len(lines) != 2 || n != 1 {
+			t.Errorf("%d requests where few wait: %+v", n, lines)
+		}
+		for i := range 80 { // places of callers in foreign lines
+			var puts []clientv3.Op
+			for j := range 100 {
+				puts = append(puts, clientv3.OpPut(fmt.Sprintf("%swait/%032x/%d", w.prefix, i, j), "{}"))
+			}
+			_, err := w.raw.Txn(ctx).Then(puts...).Commit()
+			noErr(t, err)
+		}
+		lines, n := read(keys)
+		if len(lines) != 2 || lines[0].Key != keys[7] || lines[0].Waiting != 1 || lines[1].Key != keys[633] || lines[1].Waiting != 2 || lines[1].Next.Instance != b.Instance() {
+			t.Errorf("lines are %+v", lines)
+		}
+		if n > 21 {
+			t.Errorf("%d requests for 640 keys", n)
+		}
+		lines, n = read([]string{"k/slots", keys[7], "other"})
+		if len(lines) != 2 || lines[0].Key != "k/slots" || lines[0].Waiting != 1 || lines[1].Key != keys[7] || n != 1 {
+			t.Errorf("%d requests for 3 keys: %+v", n, lines)
 		}
 	})
 }

@@ -1,12 +1,14 @@
 package group_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Without d on the list the first move of the budget is b's, and with d it is a's. b makes
@@ -108,4 +110,34 @@ func TestBudgetCountsSlotsGivenUpWithoutTheirHandlers(t *testing.T) {
 			w.Errorf("%d slots have moved within %v, one may move within %v", slots/2, took, interval)
 		}
 	})
+}
+
+// While the target of a slot does not stand in line, its owner reads the line again and
+// again. That costs no more where thousands of callers wait for keys that are not the group's.
+func TestForeignLinesCostNothing(t *testing.T) {
+	t.Parallel()
+	requests := func(foreign int) (n int64) {
+		virtually(t, func(w *world) {
+			for i := range foreign / 100 {
+				var puts []clientv3.Op
+				for j := range 100 {
+					puts = append(puts, clientv3.OpPut(fmt.Sprintf("%swait/%032x/%d", etcdclaims.DefaultPrefix, i, j), "{}"))
+				}
+				_, err := w.server.Admin().Txn(w.Context()).Then(puts...).Commit()
+				w.ok(err)
+			}
+			a := w.join(config("a", 8))
+			time.Sleep(10 * sec)
+			w.joinDeaf(config("b", 8))
+			time.Sleep(3 * sec)
+			before := a.claims.Stats().Requests
+			time.Sleep(10 * sec)
+			n = a.claims.Stats().Requests - before
+		})
+		return n
+	}
+	few, many := requests(0), requests(4000)
+	if few < 8 || many > few+2 {
+		t.Errorf("%d requests in 10 s, and %d beside 4,000 foreign callers", few, many)
+	}
 }
