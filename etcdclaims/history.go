@@ -2,16 +2,13 @@ package etcdclaims
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/txn"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -21,7 +18,8 @@ type Ending string
 
 // The endings of terms.
 const (
-	// EndingReleased means that the holder gave up its claim.
+	// EndingReleased means that the holder gave up its claim, or that a program without
+	// this SDK deleted the key: etcd's revisions are the same.
 	EndingReleased Ending = "released"
 	// EndingDone, EndingFailed, EndingDead and EndingFree are the endings of
 	// work: the state of its record after the term.
@@ -46,11 +44,14 @@ const (
 	EndingHandedOver Ending = "handed over"
 	// EndingUnknown means that etcd's revisions do not show whether the key was
 	// released or its lease ended. It is used for locks, for the first term after a
-	// compaction, and for terms that are compacted while they are read.
+	// compaction, for terms that are compacted while they are read, and for a shared key
+	// whose record was deleted by hand.
 	EndingUnknown Ending = "unknown"
 )
 
-// Term is one term of ownership of a key.
+// Term is one term of ownership of a key. The term of a shared key, of the Kind "shared", lasts
+// from the first of its holders to the last. It ends as the last one's claim did, and has no
+// owner: History of the key of each claim has that, see SharedPrefix.
 type Term struct {
 	Key      string
 	Fence    int64
@@ -77,6 +78,8 @@ func (t Term) Revision() int64 { return revision(t.Fence) }
 // History is what etcd still knows of the terms of a key.
 type History struct {
 	Terms []Term // oldest first
+	// Older is how many terms were left out because they are older: see Newest.
+	Older int
 	// From is the first revision that etcd still has. Terms that ended before it
 	// are missing.
 	From int64
@@ -88,83 +91,106 @@ type History struct {
 // changes hands a thousand times a second has millions before the compaction.
 const maxHistory = 10_000
 
+// HistoryOption is an option of [Client.History].
+type HistoryOption interface{ limit(terms *int) }
+
+type newest int
+
+func (n newest) limit(terms *int) { *terms = int(n) }
+
+// Newest makes History return at most the newest n terms, from 1 to 10,000. The default is
+// 10,000. A caller that shows a few terms should use it: each returned term that has ended
+// costs reads.
+func Newest(n int) HistoryOption { return newest(n) }
+
 // History returns the terms of the key since etcd's last compaction, at most the
 // newest 10,000. It needs no record of its own: a claim's key is put once per
-// term, so that etcd's own revisions are the history. It writes nothing, and
-// makes etcd read the key's revisions since the compaction.
+// term, so that etcd's own revisions are the history. It writes nothing.
+//
+// History makes etcd read its revisions since the compaction once, by one watch. It keeps
+// no more of them in memory than twice the terms that it returns. How the terms ended is read
+// afterwards, for about 30 of them in a request.
 //
 // ctx should have a deadline.
-func (c *Client) History(ctx context.Context, key string) (History, error) {
+func (c *Client) History(ctx context.Context, key string, opts ...HistoryOption) (History, error) {
 	if err := checkKey(key); err != nil {
 		return History{}, err
+	}
+	keep := maxHistory
+	for _, o := range opts {
+		o.limit(&keep)
+	}
+	if keep < 1 || keep > maxHistory {
+		return History{}, fmt.Errorf("etcdclaims: Newest(%d): want 1 to %d", keep, maxHistory)
 	}
 	if c.Passthrough() {
 		return History{}, nil
 	}
-	own := c.store.layout.own(key)
-	// Not a serializable read: all that is over when the call begins is in it.
-	resp, err := c.read(ctx, clientv3.OpGet(own))
-	if err != nil {
-		return History{}, callError("read the history of", key, err)
-	}
-	h := History{From: 1, Revision: resp.Header.Revision}
-	events, from, err := c.eventsOf(ctx, own, resp.Header.Revision)
+	h, err := c.history(ctx, key, keep)
 	if err != nil {
 		return History{}, callError("read the history of", key, txn.WithCause(ctx, err))
-	}
-	h.From = from
-	h.Terms = c.termsOf(key, events)
-	if own := firstKV(resp, 0); own != nil && len(events) == 0 {
-		t := c.termOf(key, own)
-		t.Partial = true // put before the compaction
-		h.Terms = append(h.Terms, t)
-	}
-	h.Terms = h.Terms[max(0, len(h.Terms)-maxHistory):]
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	terms := make([]*Term, len(h.Terms))
-	for i := range h.Terms {
-		terms[i] = &h.Terms[i]
-	}
-	eachOf(terms, func(t *Term) { // each takes a read or two
-		if ctx.Err() != nil {
-			return
-		}
-		switch err := c.explainEnding(ctx, t, from); {
-		case errors.Is(err, rpctypes.ErrCompacted):
-			t.Ending = EndingUnknown // compacted since
-		case err != nil:
-			cancel(err)
-		}
-	})
-	if ctx.Err() != nil {
-		return History{}, callError("read the history of", key, context.Cause(ctx))
 	}
 	return h, nil
 }
 
-// eventsOf returns the changes of one key up to the revision, and the first
-// revision that etcd still has.
-func (c *Client) eventsOf(ctx context.Context, name string, until int64) ([]*clientv3.Event, int64, error) {
-	for from := int64(1); ; {
-		events, compacted, err := c.eventsFrom(ctx, name, from, until)
-		if compacted < from {
-			return events, from, err
+func (c *Client) history(ctx context.Context, key string, keep int) (History, error) {
+	// Not a serializable read: all that is over when the call begins is in it.
+	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.own(key)))
+	if err != nil {
+		return History{}, err
+	}
+	h := History{From: 1, Revision: resp.Header.Revision}
+	for {
+		log, compacted, err := c.termsFrom(ctx, key, keep, h)
+		if err != nil {
+			return History{}, err
 		}
-		from = compacted
+		if compacted > h.From {
+			h.From = compacted
+			continue
+		}
+		if err := c.explainEndings(ctx, log.newest(), h.From); err != nil {
+			return History{}, err
+		}
+		for _, t := range log.newest() {
+			h.Terms = append(h.Terms, t.Term)
+		}
+		h.Older = log.dropped + len(log.terms) - len(h.Terms)
+		return h, nil
 	}
 }
 
-// eventsFrom is eventsOf from a revision on. If that is compacted, it returns the
-// first one that is not.
-func (c *Client) eventsFrom(ctx context.Context, name string, from, until int64) (events []*clientv3.Event, compacted int64, err error) {
+// termsFrom reads the terms of a key up to h.Revision. If h.From is compacted, it returns the
+// first revision that is not.
+func (c *Client) termsFrom(ctx context.Context, key string, keep int, h History) (log *termLog, compacted int64, err error) {
+	log = &termLog{c: c, key: key, keep: keep}
+	own := c.store.layout.own(key)
+	if h.From > 1 { // else it has no claim yet
+		resp, err := c.read(ctx, clientv3.OpGet(own, clientv3.WithRev(h.From)))
+		switch {
+		case errors.Is(err, rpctypes.ErrCompacted): // since the watch said so; it will again
+		case err != nil:
+			return nil, 0, err
+		default:
+			if kv := firstKV(resp, 0); kv != nil && kv.ModRevision < h.From {
+				log.begin(kv).Partial = true
+			}
+		}
+	}
+	compacted, err = c.eachChange(ctx, own, c.store.layout.sharedEnd(key), h, log.add)
+	return log, compacted, err
+}
+
+// eachChange calls f for the changes of keys from h.From up to h.Revision, in their order. If
+// h.From is compacted, it returns the first revision that is not.
+func (c *Client) eachChange(ctx context.Context, name, end string, h History, f func(*clientv3.Event)) (compacted int64, err error) {
 	// A stream of its own: a member answers requests for progress only if no watch on
 	// the stream waits for a revision to come, as those of Watch do, or is behind, as
 	// that of another call may be.
 	ctx = feed.OnStream(ctx, "history-"+strconv.FormatInt(c.histories.Add(1), 10))
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	watch := c.etcd.Watch(ctx, name, clientv3.WithRev(from), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())
+	watch := c.etcd.Watch(ctx, name, clientv3.WithRange(end), clientv3.WithRev(h.From), clientv3.WithPrevKV(), clientv3.WithCreatedNotify())
 	const again = 100 * time.Millisecond
 	ask := time.NewTicker(again)
 	defer ask.Stop()
@@ -173,149 +199,38 @@ func (c *Client) eventsFrom(ctx context.Context, name string, from, until int64)
 		case resp, ok := <-watch:
 			switch {
 			case !ok && ctx.Err() != nil:
-				return nil, 0, context.Cause(ctx)
+				return 0, context.Cause(ctx)
 			case !ok:
-				return nil, 0, errors.New("the watch has ended")
+				return 0, errors.New("the watch has ended")
 			case resp.CompactRevision > 0:
-				return nil, resp.CompactRevision, nil
+				return resp.CompactRevision, nil
 			case resp.Err() != nil:
-				return nil, 0, resp.Err()
-			}
-			for _, ev := range resp.Events {
-				if ev.Kv.ModRevision > until {
-					return events, 0, nil
-				}
-				events = append(events, ev)
+				return 0, resp.Err()
 			}
 			// Events of one watch come in order. What follows an event or a
 			// progress at the revision is newer.
-			done := resp.IsProgressNotify() && resp.Header.Revision >= until
-			if n := len(events); done || n > 0 && events[n-1].Kv.ModRevision == until {
-				return events, 0, nil
+			done := resp.IsProgressNotify() && resp.Header.Revision >= h.Revision
+			for _, ev := range resp.Events {
+				if ev.Kv.ModRevision <= h.Revision {
+					f(ev)
+				}
+				done = done || ev.Kv.ModRevision >= h.Revision
+			}
+			if done {
+				return 0, nil
 			}
 			if resp.Created {
 				// The answer comes when the watch has caught up.
 				if err := c.etcd.RequestProgress(ctx); err != nil {
-					return nil, 0, err
+					return 0, err
 				}
 			}
 		case <-ask.C: // a member leaves a request unanswered while a watch catches up
 			if err := c.etcd.RequestProgress(ctx); err != nil {
-				return nil, 0, err
+				return 0, err
 			}
 		case <-ctx.Done():
-			return nil, 0, context.Cause(ctx)
+			return 0, context.Cause(ctx)
 		}
 	}
-}
-
-// termsOf makes terms of the events of a claim's key.
-func (c *Client) termsOf(key string, events []*clientv3.Event) []Term {
-	var terms []Term
-	for _, ev := range events {
-		if len(terms) == 0 && ev.PrevKv != nil {
-			t := c.termOf(key, ev.PrevKv)
-			t.Partial = true
-			terms = append(terms, t)
-		}
-		if n := len(terms); n > 0 && terms[n-1].EndRevision == 0 {
-			last := &terms[n-1]
-			last.EndRevision, last.Ending = ev.Kv.ModRevision, EndingReleased
-			if ev.Type == mvccpb.PUT {
-				last.Ending = EndingReplaced
-			}
-		}
-		if ev.Type == mvccpb.PUT {
-			terms = append(terms, c.termOf(key, ev.Kv))
-		}
-	}
-	return terms
-}
-
-func (c *Client) termOf(key string, kv *mvccpb.KeyValue) Term {
-	i := c.info(key, kv, nil, 0)
-	return Term{
-		Key: key, Fence: i.Fence, Claim: i.Claim, Owner: i.Owner, Instance: i.Instance,
-		Since: i.Since, Attempt: i.Attempt, Kind: i.Kind,
-	}
-}
-
-// explainEnding reads what else changed at the revision at which the term ended.
-func (c *Client) explainEnding(ctx context.Context, t *Term, from int64) error {
-	if t.EndRevision == 0 || t.EndRevision < from || t.Claim == "" {
-		return nil
-	}
-	l := layout{prefix: c.cfg.Prefix, instance: t.Instance}
-	at := clientv3.WithRev(t.EndRevision)
-	ops := []clientv3.Op{
-		clientv3.OpGet(l.evict(t.Instance, t.Claim), at),
-		clientv3.OpGet(l.work(t.Key), at),
-		clientv3.OpGet(l.own(t.Key), at),
-		clientv3.OpGet(l.session(t.Instance)+"live/", clientv3.WithPrefix(), at),
-	}
-	if t.EndRevision > from {
-		before := clientv3.WithRev(t.EndRevision - 1)
-		ops = append(ops,
-			clientv3.OpGet(l.own(t.Key), before),
-			clientv3.OpGet(l.session(t.Instance)+"live/", clientv3.WithPrefix(), before))
-	}
-	resp, err := c.read(ctx, ops...)
-	if err != nil {
-		return fmt.Errorf("reading how the term with fence %d ended: %w", t.Fence, err)
-	}
-	if kv := firstKV(resp, 0); kv != nil && kv.ModRevision == t.EndRevision {
-		var e eviction
-		if json.Unmarshal(kv.Value, &e) == nil && e.Version <= valueVersion {
-			if t.Ending, t.Cause = EndingForced, e.By+": "+e.Reason; e.Suspected {
-				t.Ending = EndingSuspected
-			}
-			return nil
-		}
-	}
-	if kv := firstKV(resp, 1); kv != nil && kv.ModRevision == t.EndRevision && t.Attempt > 0 {
-		switch r, err := decodeRecord(t.Key, kv); {
-		case err != nil:
-		case r.State == StateDone, r.State == StateFailed, r.State == StateDead, r.State == StateFree:
-			t.Ending = Ending(r.State)
-			return nil
-		}
-	}
-	if next := firstKV(resp, 2); next != nil {
-		n := c.info(t.Key, next, nil, 0)
-		if n.Kind != kindZombie && n.Kind != kindResting && n.Claim != t.Claim && t.Ending == EndingReplaced && n.Instance != "" {
-			return c.handedOver(ctx, t, n, at)
-		}
-		return nil
-	}
-	if t.Kind == kindZombie || t.Kind == kindResting {
-		t.Ending = EndingLease // only the end of its lease ends such a term
-		return nil
-	}
-	t.Ending = EndingUnknown
-	if len(ops) > 4 {
-		own := firstKV(resp, 4)
-		onLease := func(kv *mvccpb.KeyValue) bool { return own != nil && own.Lease != 0 && kv.Lease == own.Lease }
-		was := slices.ContainsFunc(resp.Responses[5].GetResponseRange().Kvs, onLease)
-		is := slices.ContainsFunc(resp.Responses[3].GetResponseRange().Kvs, onLease)
-		switch {
-		case is:
-			t.Ending = EndingReleased
-		case was:
-			t.Ending = EndingLease
-		}
-	}
-	return nil
-}
-
-// handedOver finds out whether the term was handed to n, whose notice was put with
-// it.
-func (c *Client) handedOver(ctx context.Context, t *Term, n Info, at clientv3.OpOption) error {
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.notice(n.Instance, n.Claim), at))
-	if err != nil {
-		return fmt.Errorf("reading how the term with fence %d ended: %w", t.Fence, err)
-	}
-	if kv := firstKV(resp, 0); kv != nil && kv.ModRevision == t.EndRevision {
-		t.Ending = EndingHandedOver
-	}
-	return nil
 }

@@ -220,3 +220,139 @@ func TestHistoryCompactedMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// A shared key's term ends as the claim of its last holder did.
+func TestHistoryOfSharedKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		want  etcdclaims.Ending
+		cause string
+		end   func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim)
+	}{
+		{"last released", etcdclaims.EndingReleased, "", func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
+			release(t, two)
+			release(t, one)
+		}},
+		{"last died", etcdclaims.EndingLease, "", func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
+			host.Kill()
+			time.Sleep(sec)
+			release(t, two)
+			release(t, w.within(20*sec, acquiring(t.Context(), b, "k")))
+		}},
+		{"one died, the last released", etcdclaims.EndingReleased, "", func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
+			host.Kill()
+			time.Sleep(20 * sec)
+			release(t, two)
+		}},
+		{"forced", etcdclaims.EndingForced, "b: stuck", func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
+			noErr(t, b.ForceRelease(t.Context(), "k", "stuck"))
+			<-one.Done()
+			<-two.Done()
+		}},
+		{"one forced, the last released", etcdclaims.EndingReleased, "", func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
+			noErr(t, b.ForceRelease(t.Context(), etcdclaims.SharedPrefix("k")+one.ID(), "stuck"))
+			<-one.Done()
+			release(t, two)
+		}},
+		{"dead, and forced", etcdclaims.EndingForced, "b: stuck", func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
+			release(t, two)
+			host.Kill()
+			noErr(t, b.ForceRelease(t.Context(), "k", "stuck"))
+		}},
+		{"upgraded", etcdclaims.EndingReplaced, "", func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
+			release(t, two)
+			up, err := one.Upgrade(t.Context())
+			noErr(t, err)
+			release(t, up)
+		}},
+		{"rests", etcdclaims.EndingLease, "", func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
+			release(t, two)
+			release(t, one)
+			release(t, tryClaim(t, a, "k", etcdclaims.Shared(), etcdclaims.MinHold(20*sec)))
+			time.Sleep(30 * sec)
+			release(t, tryClaim(t, b, "k"))
+		}},
+	} {
+		virtualCase(t, c.name, func(t *testing.T, w *world) {
+			a, host := w.client(etcdclaims.Config{Owner: "a", TTL: 15 * sec})
+			b, _ := w.client(etcdclaims.Config{Owner: "b", TTL: 15 * sec})
+			one, two := tryClaim(t, a, "k", etcdclaims.Shared()), tryClaim(t, b, "k", etcdclaims.Shared())
+			c.end(t, w, a, b, host, one, two)
+			time.Sleep(sec) // a record may be deleted in the background
+			shared := etcdclaims.Term{}
+			for _, term := range w.history(b, "k").Terms {
+				if term.Kind == "shared" {
+					shared = term
+				}
+			}
+			if shared.Ending != c.want || shared.Cause != c.cause || shared.EndRevision == 0 {
+				t.Errorf("got %q %q, want %q %q: %+v", shared.Ending, shared.Cause, c.want, c.cause, shared)
+			}
+			host.Heal()
+		})
+	}
+}
+
+// A shared key is held since before the compaction, and its holder dies.
+func TestHistoryOfSharedKeySinceBeforeTheCompaction(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		b := w.peer()
+		cl := tryClaim(t, a, "k", etcdclaims.Shared())
+		tryClaim(t, b, "other")
+		w.server.Compact(t)
+		if h := w.history(b, "k"); len(h.Terms) != 1 || !h.Terms[0].Partial || h.Terms[0].EndRevision != 0 || h.Terms[0].Fence != cl.Fence() {
+			t.Fatalf("while it is held: %+v", h)
+		}
+		host.Kill()
+		release(t, w.within(20*sec, acquiring(t.Context(), b, "k")))
+		h := w.history(b, "k")
+		if got := endings(h); !slices.Equal(got, []etcdclaims.Ending{etcdclaims.EndingLease, etcdclaims.EndingReleased}) || !h.Terms[0].Partial {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
+// History sends one request for many terms, and only those that Newest asks for.
+func TestHistoryCost(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c := w.peer()
+		const terms = 400
+		for i := range terms {
+			release(t, tryClaim(t, c, "k"))
+			if i%4 == 0 {
+				release(t, tryClaim(t, c, "k!")) // between the key and what shares it
+			}
+		}
+		read := func(opts ...etcdclaims.HistoryOption) (etcdclaims.History, int64) {
+			before := c.Stats().Requests
+			h, err := c.History(t.Context(), "k", opts...)
+			noErr(t, err)
+			return h, c.Stats().Requests - before
+		}
+		all, n := read()
+		if len(all.Terms) != terms || all.Older != 0 || n > 1+terms*3/128+1 {
+			t.Errorf("%d terms, %d older, with %d requests", len(all.Terms), all.Older, n)
+		}
+		for _, newest := range []int{1, 10, 300, terms, terms + 1} {
+			h, n := read(etcdclaims.Newest(newest))
+			want := all.Terms[max(0, terms-newest):]
+			if !slices.Equal(h.Terms, want) || h.Older != terms-len(want) || n > 2+int64(len(want))*3/128 {
+				t.Errorf("Newest(%d): %d terms, %d older, with %d requests", newest, len(h.Terms), h.Older, n)
+			}
+		}
+		// What it keeps in memory is bounded by what it returns, not by what etcd has.
+		if most, older := etcdclaims.MostTermsKept(c, 10, 10_005); most > 20 || older != 10_005-10 {
+			t.Errorf("it kept %d terms, and dropped %d", most, older)
+		}
+		for _, wrong := range []int{-1, 0, 10_001} {
+			before := c.Stats().Requests
+			if _, err := c.History(t.Context(), "k", etcdclaims.Newest(wrong)); err == nil || c.Stats().Requests > before {
+				t.Errorf("Newest(%d): %v", wrong, err)
+			}
+		}
+	})
+}

@@ -125,7 +125,7 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 	} else if err != nil {
 		x.Work = &workView{Key: key, State: string(etcdclaims.StateUnreadable), Error: err.Error()}
 	}
-	history, err := claims.History(ctx, key)
+	history, err := claims.History(ctx, key, etcdclaims.Newest(100))
 	if err != nil {
 		return x, err
 	}

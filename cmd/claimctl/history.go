@@ -74,12 +74,13 @@ times.`,
 				return usageError("--limit %d is negative", limit)
 			}
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-				h, err := claims.History(ctx, args[0])
+				var newest []etcdclaims.HistoryOption
+				if limit > 0 {
+					newest = append(newest, etcdclaims.Newest(min(limit, 10_000)))
+				}
+				h, err := claims.History(ctx, args[0], newest...)
 				if err != nil {
 					return err
-				}
-				if limit > 0 {
-					h.Terms = h.Terms[max(0, len(h.Terms)-limit):]
 				}
 				v := historyView{Key: args[0], From: h.From, Revision: h.Revision, Terms: []termView{}}
 				for _, t := range h.Terms {

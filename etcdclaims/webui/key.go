@@ -105,7 +105,7 @@ func (h *Handler) explain(ctx context.Context, key string) (x explained, err err
 	case err != nil:
 		return x, err
 	}
-	x.history, err = claims.History(ctx, key)
+	x.history, err = claims.History(ctx, key, etcdclaims.Newest(mostTerms))
 	return x, err
 }
 
@@ -172,9 +172,9 @@ func (q *request) key() (any, error) {
 	terms := x.history.Terms
 	p.Refused = q.refusedOf(key)
 	p.Timeline = newTimeline(terms, x.history.Revision)
-	p.Older = max(0, len(terms)-mostTerms)
-	for i := len(terms) - 1; i >= p.Older; i-- {
-		p.Terms = append(p.Terms, terms[i])
+	p.Older = x.history.Older
+	for _, t := range slices.Backward(terms) {
+		p.Terms = append(p.Terms, t)
 	}
 	if x.info.Held && x.info.Kind != kindSlots { // each slot is released by itself
 		p.CanRelease = q.can(Operation{Action: ActionRelease, Key: key, Fence: x.info.Fence})

@@ -52,6 +52,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/txn/outcome.go", "		return unknownError{wire.WithCause(ctx, u.error)}\n", "		return u\n"}},
 	},
 	{
+		name: "history that takes each end of a shared key for a release", tests: "TestHistoryOfSharedKey",
+		edits: []edit{{"pastterm.go", "	if t.Kind == kindShared && t.EndRevision > 0", "	if t.Kind == kindSlots && t.EndRevision > 0"}},
+	},
+	{
+		name: "history that keeps all terms", tests: "TestHistoryCost",
+		edits: []edit{{"pastterm.go", "	if len(l.terms) >= 2*l.keep {", "	if len(l.terms) < 0 {"}},
+	},
+	{
 		name: "late lock that makes its way after a release", tests: "TestLateLockOnALeaseThatStays",
 		edits: []edit{{"lockput.go", `, clientv3.Compare(clientv3.CreateRevision(l.void(id)), "=", 0)),`, "),"}},
 	},
