@@ -54,9 +54,10 @@ func Parse(r io.Reader, zone string) (*Calendar, error) {
 		return nil, fmt.Errorf("ical: %w", err)
 	}
 	c := new(Calendar)
+	rules := &recurrence{known: make(map[string][]moment)}
 	instances := 0
 	for _, e := range events {
-		starts, err := e.starts()
+		starts, err := e.starts(rules)
 		if err != nil {
 			return nil, fmt.Errorf("ical: event %.80q: %w", e.uid, err)
 		}
@@ -152,6 +153,9 @@ func decode(r io.Reader) (all []*goical.Component, err error) {
 		case err != nil:
 			return nil, errors.New(strings.TrimPrefix(err.Error(), "ical: "))
 		}
+		if err := checkCalendar(c.Component); err != nil {
+			return nil, err
+		}
 		all = append(all, c.Children...)
 		// What the reader has read ahead is of the next calendar.
 		if _, err := rest.Seek(-int64(one.Buffered()), io.SeekCurrent); err != nil {
@@ -159,6 +163,23 @@ func decode(r io.Reader) (all []*goical.Component, err error) {
 		}
 	}
 	return all, nil
+}
+
+// checkCalendar refuses what would give the events of a calendar another meaning.
+func checkCalendar(c *goical.Component) error {
+	for name, known := range map[string][]string{goical.PropCalendarScale: {"GREGORIAN"}, goical.PropMethod: {"PUBLISH", "REQUEST"}} {
+		if is := strings.ToUpper(strings.TrimSpace(value(c.Props, name))); is != "" && !slices.Contains(known, is) {
+			return fmt.Errorf("%s:%.80s is not supported; want %s", name, is, strings.Join(known, " or "))
+		}
+	}
+	for _, outer := range c.Children {
+		for _, inner := range outer.Children {
+			if inner.Name == goical.CompEvent || len(inner.Children) > 0 {
+				return fmt.Errorf("a %.20s is inside a %.20s", inner.Name, outer.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // lineHead is a name and its parameters, up to the value, as the parser reads them.

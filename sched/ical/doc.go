@@ -29,9 +29,13 @@
 //   - Numbers in BYDAY with FREQ=WEEKLY or DAILY, with BYWEEKNO, or on some of its days only.
 //   - A rule with both UNTIL and COUNT, with a part twice, or without a value.
 //   - A DTSTART that is not an instance of its RRULE.
+//   - An UNTIL that is a time if DTSTART is a date.
 //   - Periods in RDATE, and RANGE of RECURRENCE-ID.
 //   - A RECURRENCE-ID that is a date if DTSTART of the recurring event is a time, or vice versa.
+//   - CALSCALE other than GREGORIAN, and METHOD other than PUBLISH or REQUEST.
+//   - A VEVENT inside of another component than a VCALENDAR.
 //   - A TZID that is not in the tz database, such as "W. Europe Standard Time".
+//   - TZID, VALUE or RANGE twice in a property, or empty, and fractions of a second.
 //   - UID, STATUS, DTSTART, DTEND, DURATION, RRULE or RECURRENCE-ID twice in an event.
 //   - Two events with the same UID and the same RECURRENCE-ID, or with the same UID and
 //     without RECURRENCE-ID, whatever their SEQUENCE.
@@ -47,12 +51,14 @@
 // # Bounds
 //
 // A file has at most 2 MiB, lines of 64 KiB, and 8 KiB before the value of a line. At most
-// 1,000 of its events have an RRULE, with at most 10 values of BYSETPOS each. Its events have
-// at most 200,000 instances. A file beyond a bound is refused.
+// 1,000 of its events have an RRULE, with at most 10 values of BYSETPOS each. The different
+// rules span at most 10,000,000 days together, from DTSTART to their last instance. Months and
+// years that BYMONTH, INTERVAL or FREQ=YEARLY skips do not count. The events of a file have at
+// most 200,000 instances. A file beyond a bound is refused.
 // Rules begin in the year 1900 or later, and have no instance from the year 2100 on.
 //
-// The package links github.com/emersion/go-ical and github.com/teambition/rrule-go. Nothing
-// else in this module does.
+// The package links github.com/emersion/go-ical, and github.com/teambition/rrule-go through
+// it. Nothing else in this module does.
 //
 // [sched.Except]: https://pkg.go.dev/github.com/etcdclaims/claims/sched#Except
 // [sched.Only]: https://pkg.go.dev/github.com/etcdclaims/claims/sched#Only

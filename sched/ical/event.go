@@ -30,6 +30,7 @@ func read(components []*goical.Component, zone *time.Location) (events []event, 
 	}
 	seen := make(map[identity]bool)
 	replaced := make(map[string][]moment) // by UID: the instances that other events replace
+	zones := make(zones)
 	found, rules := 0, 0
 	for _, c := range components {
 		if c.Name != goical.CompEvent {
@@ -37,7 +38,7 @@ func read(components []*goical.Component, zone *time.Location) (events []event, 
 		}
 		found++
 		uid := strings.TrimSpace(value(c.Props, goical.PropUID))
-		e, err := readEvent(c.Props, zone)
+		e, err := zones.readEvent(c.Props, zone)
 		if err == nil && e.instance != nil && uid == "" {
 			err = errors.New("RECURRENCE-ID without a UID")
 		}
@@ -90,7 +91,7 @@ func value(props goical.Props, name string) string {
 }
 
 // readEvent reads an event.
-func readEvent(props goical.Props, zone *time.Location) (e event, err error) {
+func (z zones) readEvent(props goical.Props, zone *time.Location) (e event, err error) {
 	for _, name := range []string{
 		goical.PropUID, goical.PropStatus, goical.PropDateTimeStart, goical.PropDateTimeEnd, goical.PropDuration,
 		goical.PropRecurrenceRule, goical.PropRecurrenceID,
@@ -99,7 +100,7 @@ func readEvent(props goical.Props, zone *time.Location) (e event, err error) {
 			return e, fmt.Errorf("%s appears %d times", name, n)
 		}
 	}
-	start, err := single(props, goical.PropDateTimeStart, zone)
+	start, err := z.single(props, goical.PropDateTimeStart, zone)
 	switch {
 	case err != nil:
 		return e, err
@@ -113,12 +114,12 @@ func readEvent(props goical.Props, zone *time.Location) (e event, err error) {
 	if e.rule == "" && props.Get(goical.PropRecurrenceRule) != nil {
 		return e, errors.New("RRULE is empty")
 	}
-	if e.length, err = lengthOf(props, e.start, zone); err != nil {
+	if e.length, err = z.lengthOf(props, e.start, zone); err != nil {
 		return e, err
 	}
 	for name, list := range map[string]*[]moment{goical.PropRecurrenceDates: &e.rdates, goical.PropExceptionDates: &e.except} {
 		for _, p := range props.Values(name) {
-			some, err := moments(p, zone)
+			some, err := z.moments(p, zone)
 			if err != nil {
 				return e, err
 			}
@@ -128,7 +129,7 @@ func readEvent(props goical.Props, zone *time.Location) (e event, err error) {
 			*list = append(*list, some...)
 		}
 	}
-	if e.instance, err = single(props, goical.PropRecurrenceID, zone); err != nil || e.instance == nil {
+	if e.instance, err = z.single(props, goical.PropRecurrenceID, zone); err != nil || e.instance == nil {
 		return e, err
 	}
 	switch {
@@ -155,14 +156,14 @@ func (e event) text() string {
 
 // starts returns the starts of the event's instances, in no particular order. There are at
 // most mostInstances+1 by the rule.
-func (e event) starts() ([]moment, error) {
+func (e event) starts(rules *recurrence) ([]moment, error) {
 	all := append([]moment{e.start}, e.rdates...)
 	if e.rule != "" {
-		some, err := e.recur()
+		some, err := rules.starts(e)
 		if err != nil {
 			return nil, fmt.Errorf("RRULE:%.200s: %w", e.rule, err)
 		}
-		all = append(some, e.rdates...)
+		all = slices.Concat(some, e.rdates)
 	}
 	except := make(map[int64]bool, len(e.except))
 	for _, m := range e.except {

@@ -19,6 +19,20 @@ type moment struct {
 	day  bool // a date, without a time
 }
 
+// zones has the zones of a file that were loaded.
+type zones map[string]*time.Location
+
+func (z zones) load(name string) (*time.Location, error) {
+	if zone := z[name]; zone != nil {
+		return zone, nil
+	}
+	zone, err := calendar.LoadZone(name)
+	if err == nil {
+		z[name] = zone
+	}
+	return zone, err
+}
+
 // farthest is more than any zone is ahead of or behind UTC, in seconds.
 const farthest = 26 * 60 * 60
 
@@ -60,13 +74,18 @@ func (m moment) text() string {
 
 // moments parses the dates and times of a property. The zone is that of dates, and
 // of times without one.
-func moments(p goical.Prop, zone *time.Location) (all []moment, err error) {
+func (z zones) moments(p goical.Prop, zone *time.Location) (all []moment, err error) {
 	dateZone := zone // TZID does not apply to dates
 	fail := func(format string, args ...any) ([]moment, error) {
 		return nil, fmt.Errorf("%s:%.80s: %w", p.Name, p.Value, fmt.Errorf(format, args...))
 	}
+	for _, name := range []string{goical.ParamTimezoneID, goical.ParamValue, goical.ParamRange} {
+		if all := p.Params.Values(name); len(all) > 1 || len(all) == 1 && all[0] == "" {
+			return fail("%s has %d values, or an empty one", name, len(all))
+		}
+	}
 	if tzid := p.Params.Get(goical.ParamTimezoneID); tzid != "" {
-		if zone, err = calendar.LoadZone(tzid); err != nil {
+		if zone, err = z.load(tzid); err != nil {
 			return fail("TZID %.80q: %w", tzid, err)
 		}
 	}
@@ -85,7 +104,7 @@ func moments(p goical.Prop, zone *time.Location) (all []moment, err error) {
 		case utc:
 			text, m.zone = local, time.UTC
 		}
-		if m.wall, err = time.Parse(layout, text); err != nil {
+		if m.wall, err = time.Parse(layout, text); err != nil || len(text) != len(layout) { // it takes fractions of a second
 			return fail("want a date such as 20261225 or a time such as 20261225T080000")
 		}
 		all = append(all, m)
@@ -130,8 +149,8 @@ func parseDuration(text string) (length, error) {
 }
 
 // lengthOf returns the length of an event that starts at the moment.
-func lengthOf(props goical.Props, start moment, zone *time.Location) (length, error) {
-	end, err := single(props, goical.PropDateTimeEnd, zone)
+func (z zones) lengthOf(props goical.Props, start moment, zone *time.Location) (length, error) {
+	end, err := z.single(props, goical.PropDateTimeEnd, zone)
 	duration := props.Get(goical.PropDuration)
 	switch {
 	case err != nil:
@@ -140,7 +159,7 @@ func lengthOf(props goical.Props, start moment, zone *time.Location) (length, er
 		return length{}, errors.New("DTEND and DURATION exclude each other")
 	case duration != nil:
 		l, err := parseDuration(duration.Value)
-		if err == nil && start.day && l.seconds != 0 {
+		if err == nil && start.day && (l.seconds != 0 || l.days == 0) {
 			err = fmt.Errorf("DURATION:%.80s: an all-day event takes days", duration.Value)
 		}
 		return l, err
@@ -162,12 +181,12 @@ func lengthOf(props goical.Props, start moment, zone *time.Location) (length, er
 }
 
 // single returns the moment of a property, or nil if the property is missing.
-func single(props goical.Props, name string, zone *time.Location) (*moment, error) {
+func (z zones) single(props goical.Props, name string, zone *time.Location) (*moment, error) {
 	p := props.Get(name)
 	if p == nil {
 		return nil, nil
 	}
-	all, err := moments(*p, zone)
+	all, err := z.moments(*p, zone)
 	if err == nil && len(all) != 1 {
 		err = fmt.Errorf("%s has %d values", name, len(all))
 	}
