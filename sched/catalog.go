@@ -51,6 +51,10 @@ type catalog struct {
 	feed  *feed
 	known map[string]*defined // by the digest of the job
 	dirty map[string]bool     // those whose jobs must be made again
+
+	unparsed map[string]bool // those whose iCalendar texts must be parsed
+	parsing  bool            // whether a goroutine makes a job
+	made     chan madeJob    // has the job that it made
 }
 
 // defined is a definition as far as this process has read it.
@@ -69,9 +73,13 @@ const readsAtOnce = 32
 
 // followDefinitions takes over definitions until ctx ends.
 func (s *Scheduler) followDefinitions(ctx context.Context) {
-	c := &catalog{s: s, feed: s.view.subscribe(kindDefined), known: make(map[string]*defined), dirty: make(map[string]bool)}
+	c := &catalog{
+		s: s, feed: s.view.subscribe(kindDefined), known: make(map[string]*defined), dirty: make(map[string]bool),
+		unparsed: make(map[string]bool), made: make(chan madeJob, 1),
+	}
 	defer s.view.unsubscribe(c.feed)
 	defer s.undefineAll()
+	defer c.drain()
 	for try := 0; ctx.Err() == nil; {
 		synced := s.view.synced
 		complete := c.complete()
@@ -81,11 +89,12 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 		c.absorb()
 		s.followersKnown(complete)
 		err := c.update(ctx)
+		c.parse()
 		switch {
 		case err == nil:
 			try = 0
 			s.outage.succeed(readingDefinitions)
-			s.catalogued.Store(complete)
+			s.catalogued.Store(complete && !c.parsing)
 		case ctx.Err() == nil:
 			s.outage.fail(readingDefinitions, err, zap.String("key", s.keys.definitions()))
 			retry.Pause(ctx, try)
@@ -95,6 +104,8 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 		select {
 		case <-c.feed.news:
 		case <-synced: // the notices that existed can be absorbed
+		case m := <-c.made:
+			c.take(m)
 		case <-s.relink:
 			for id, d := range c.known {
 				c.dirty[id] = c.dirty[id] || !s.inCode(d.Job)
@@ -199,27 +210,14 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// publish makes the job of a definition.
+// publish makes the job of a definition, unless its texts must be parsed: see parse.
 func (c *catalog) publish(id string, d *defined) {
 	delete(c.dirty, id)
-	kind := d.definition.Kind
-	c.s.mu.Lock()
-	handler := c.s.kinds[kind]
-	c.s.mu.Unlock()
-	job, err := Job{}, d.err
-	switch {
-	case err != nil:
-	case handler == nil:
-		err = fmt.Errorf("the owner of the group has no handler of kind %q", kind)
-	default:
-		job, err = d.definition.job(handler, c.s.parser())
+	if delete(c.unparsed, id); d.definition.hasICal() {
+		c.unparsed[id] = true
+		return
 	}
-	if err != nil {
-		job = Job{Name: d.Job, Schedule: after(""), kind: kind, defined: d.rev, problem: limitText(err.Error())}
-		if schedule, err := d.definition.schedule(c.s.parser()); d.err == nil && err == nil {
-			job.Schedule, job.Overdue = schedule, d.definition.Overdue // for the alarm: the job does not run
-		}
-	}
+	job := c.s.jobOf(d)
 	c.s.setDefined(d.Job, &job)
 }
 
