@@ -57,7 +57,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		linked("./sched/calendar", "./sched"),
 		linked("./sched/ical", "./sched"),
 		linked("./sched", "github.com/teambition/rrule-go"),
-		linked("./sched", "sigs.k8s.io/yaml"),
+		linked("./sched", "go.yaml.in/yaml/v3"),
 		linked("./middleware", "./etcdclaims"),
 		linked("./middleware/grpcmw", etcdClient),
 		linked("./middleware/jobs", "./fencing/etcdguard"),

@@ -142,7 +142,7 @@ var importRules = []importRule{
 	{
 		why:    "the libraries for command lines and YAML are linked by claimctl alone, and by the etcd server",
 		except: []string{"./cmd/...", "./internal/demoetcd", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
-		never:  []string{"github.com/spf13/...", "sigs.k8s.io/..."},
+		never:  []string{"github.com/spf13/...", "go.yaml.in/..."},
 	},
 	{
 		why:    "telemetry is chosen by its import: nothing else, and so no user who does not want it, links OpenTelemetry",
