@@ -159,10 +159,12 @@ func (s *Scheduler) left(j Job, p past) {
 		zap.String("job", j.Name), zap.String("tick", p.ID), zap.String("key", jobKey(s.cfg.Group, j.Name)),
 		zap.String("outcome", string(p.Outcome)), zap.Int("missed", p.Missed),
 	}
-	switch p.Outcome {
-	case OutcomeSkipped, OutcomeReplaced, OutcomeWithdrawn:
+	switch {
+	case p.failed() && !p.Outcome.bad():
+		s.log.Error("tick given up; its last attempt failed", append(fields, zap.Int("attempt", p.Attempt), zap.String("error", p.Error))...)
+	case p.Outcome == OutcomeSkipped, p.Outcome == OutcomeReplaced, p.Outcome == OutcomeWithdrawn:
 		s.log.Info("tick skipped", fields...)
-	case OutcomeLate, OutcomeMissed:
+	case p.Outcome == OutcomeLate, p.Outcome == OutcomeMissed:
 		s.log.Warn("tick missed", fields...)
 	default:
 		s.log.Warn("run lost", append(fields, zap.Int("attempt", p.Attempt), zap.Int64("fence", p.Fence), zap.String("error", p.Error))...)

@@ -3,21 +3,19 @@ package sched
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 // ending is the transaction that ends the record of a run.
 type ending struct {
-	cmps   []clientv3.Cmp
-	ops    []clientv3.Op
-	left   past // the record, if the tick does not wait again
-	pauses int  // the index of the operation that pauses the job; 0 if there is none
+	cmps  []clientv3.Cmp
+	ops   []clientv3.Op
+	left  past  // the record, if the tick does not wait again
+	tally tally // of that record
 }
 
 // end replaces the record of a run in progress: by the waiting tick if there is a next
@@ -85,7 +83,7 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 // or the claim ends. It returns a function that lets the next one do so. Of those that have
 // read one count only one could store the next.
 func (a *active) counts(p past, next *ready) (done func()) {
-	if a.job.PauseOnFailure > 0 && next == nil && (p.Outcome == OutcomeOK || p.Outcome.bad()) {
+	if a.job.PauseOnFailure > 0 && next == nil && (p.Outcome == OutcomeOK || p.failed()) {
 		select {
 		case a.all.counting <- struct{}{}:
 			return func() { <-a.all.counting }
@@ -101,16 +99,16 @@ func (s *Scheduler) ended(a *active, e ending, p past, next *ready, resp *client
 	j, at := a.job, resp.Header.Revision
 	s.rings.learn(at, resp.Responses)
 	inner := resp.Responses[0].GetResponseTxn()
-	if waits := inner == nil || inner.Succeeded; next != nil && waits {
+	switch waits := inner == nil || inner.Succeeded; {
+	case next == nil:
+		e.tally.told(s, j, resp.Responses)
+	case waits:
 		s.view.put(s.keys.ready(j.Name, a.run.ID), encode(next), at)
-	} else if next != nil {
+	default:
 		p = e.left
+		e.tally.told(s, j, inner.Responses)
 	}
 	s.view.remove(s.keys.run(j.Name, a.run.ID), at)
-	if e.pauses > 0 && resp.Responses[e.pauses].GetResponseTxn().Succeeded {
-		s.log.Warn("job paused: too many of its runs failed in a row", zap.String("job", j.Name),
-			zap.String("key", s.keys.paused(j.Name)), zap.Int("failures", j.PauseOnFailure), zap.String("error", p.Error))
-	}
 	return p
 }
 
@@ -118,15 +116,21 @@ func (s *Scheduler) ended(a *active, e ending, p past, next *ready, resp *client
 func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past, next *ready) (ending, error) {
 	j, key := a.job, s.keys.run(a.job.Name, a.run.ID)
 	e := ending{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, left: p}
-	if next != nil {
-		e.cmps = append(e.cmps, s.notWithdrawn(j, a.claim.Revision()))
-		ops, left := s.waitAgain(j, *next, p)
-		e.ops, e.left = append(ops, clientv3.OpDelete(key)), left // in this order: see settle
-	} else {
-		e.ops = append([]clientv3.Op{clientv3.OpDelete(key)}, s.record(j, p)...)
-		if err := s.countFailure(ctx, &e, a, p); err != nil {
+	if next != nil && j.newestOnly(next.ID) {
+		e.left = next.instead(p)
+	}
+	var err error
+	if next == nil || j.newestOnly(next.ID) {
+		if e.tally, err = s.countFailure(ctx, a, e.left); err != nil {
 			return ending{}, err
 		}
+		e.cmps = append(e.cmps, e.tally.cmps...)
+	}
+	if next != nil {
+		e.cmps = append(e.cmps, s.notWithdrawn(j, a.claim.Revision()))
+		e.ops = append(s.waitAgain(j, *next, p, e.left, e.tally), clientv3.OpDelete(key)) // in this order: see settle
+	} else {
+		e.ops = append([]clientv3.Op{clientv3.OpDelete(key)}, s.record(j, p)...)
 		if p.Outcome == OutcomeOK {
 			asks, err := s.askAfter(ctx, a.run)
 			if err != nil {
@@ -138,53 +142,8 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 	if a.stuck.Load() {
 		e.ops = append(e.ops, clientv3.OpDelete(s.keys.stuck(j.Name, a.run.ID)))
 	}
+	if next == nil {
+		e.ops = append(e.ops, e.tally.ops...) // at the end: see told
+	}
 	return e, nil
-}
-
-// countFailure counts runs that fail in a row, and pauses the job when PauseOnFailure
-// is reached. If the definition of the job was removed since the run began, the run does not
-// count, also if the job has been defined again.
-func (s *Scheduler) countFailure(ctx context.Context, e *ending, a *active, p past) error {
-	j := a.job
-	if j.PauseOnFailure == 0 || p.Outcome != OutcomeOK && !p.Outcome.bad() {
-		return nil
-	}
-	key := s.keys.fail(j.Name)
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Get(ctx, key)
-	if err != nil {
-		return err
-	}
-	var f failures
-	rev := int64(0)
-	if len(resp.Kvs) > 0 {
-		if f, err = decode[failures](key, resp.Kvs[0].Value); err != nil {
-			// It may be of a later version. The run ends all the same.
-			s.log.Error("failures not counted: their record cannot be read", zap.String("job", j.Name), zap.String("key", key), zap.Error(err))
-			return nil
-		}
-		rev = resp.Kvs[0].ModRevision
-	}
-	e.cmps = append(e.cmps, clientv3.Compare(clientv3.ModRevision(key), "=", rev))
-	f.Version, f.InARow = valueVersion, f.InARow+1
-	var counts []clientv3.Cmp
-	if j.defined != 0 {
-		created := clientv3.CreateRevision(s.keys.definition(j.Name))
-		counts = []clientv3.Cmp{clientv3.Compare(created, ">", 0), clientv3.Compare(created, "<", a.claim.Revision())}
-	}
-	switch {
-	case p.Outcome == OutcomeOK:
-		e.ops = append(e.ops, clientv3.OpDelete(key))
-	case f.InARow < j.PauseOnFailure:
-		e.ops = append(e.ops, clientv3.OpTxn(counts, []clientv3.Op{clientv3.OpPut(key, encode(f))}, nil))
-	default:
-		note := fmt.Sprintf("%d runs failed in a row; the last: %s", f.InARow, p.Error)
-		stop := encode(pause{Version: valueVersion, By: "sched", Note: limitText(note), At: p.Ended})
-		paused := s.keys.paused(j.Name)
-		e.ops = append(e.ops, clientv3.OpDelete(key),
-			clientv3.OpTxn(append(counts, absent(paused)), []clientv3.Op{clientv3.OpPut(paused, stop)}, nil))
-		e.pauses = len(e.ops) - 1
-	}
-	return nil
 }

@@ -74,7 +74,9 @@ type Job struct {
 	// expression @reboot sets it, and is due at no other time.
 	RunOnStart bool
 	// PauseOnFailure pauses the job when this number of its runs have failed in a row.
-	// A run that is tried again does not count. Zero means never.
+	// A run that is tried again does not count. A tick counts once if its last attempt
+	// failed, or if it waits for another attempt and becomes late or is replaced. Zero means
+	// never.
 	PauseOnFailure int
 	// History is how many records of ticks are kept, from 1 to 1000. Records that are
 	// added at the same time can leave a few more until the owner trims them, usually

@@ -8,14 +8,15 @@ import (
 
 // jobState is the owner's copy of a job's state.
 type jobState struct {
-	job     Job
-	id      string // digest of the name
-	spec    spec
-	specRev int64
-	high    time.Time // high-water mark
-	highRev int64
-	paused  bool
-	at      time.Time // when the job is due next; zero for never
+	job      Job
+	id       string // digest of the name
+	spec     spec
+	specRev  int64
+	high     time.Time // high-water mark
+	highRev  int64
+	failures countedFailures
+	paused   bool
+	at       time.Time // when the job is due next; zero for never
 
 	changing bool      // whether its registration is pending
 	broken   bool      // whether its state cannot be read

@@ -45,7 +45,8 @@ func (k keys) spec(job string) string     { return k.specs() + keyspace.Digest(j
 func (k keys) highs() string              { return k.root + "high/" }
 func (k keys) high(job string) string     { return k.highs() + keyspace.Digest(job) }
 func (k keys) past(job string) string     { return k.root + "past/" + keyspace.Digest(job) + "/" }
-func (k keys) fail(job string) string     { return k.root + "fail/" + keyspace.Digest(job) }
+func (k keys) fails() string              { return k.root + "fail/" }
+func (k keys) fail(job string) string     { return k.fails() + keyspace.Digest(job) }
 func (k keys) now() string                { return k.root + "now/" }
 func (k keys) asks() string               { return k.now() + "ask/" }
 func (k keys) asksOf(job string) string   { return k.asks() + keyspace.Digest(job) + "/" }

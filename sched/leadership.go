@@ -59,7 +59,7 @@ type leadership struct {
 }
 
 const (
-	mostReads = 16               // jobs that one request reads, with six operations each
+	mostReads = 16               // jobs that one request reads, with seven operations each
 	mostSteps = 64               // decisions in one transaction: nested, each takes some of etcd's 128 operations
 	mostTicks = 32               // ticks in one decision
 	mostPuts  = 512              // ticks in one transaction, which is bounded in size

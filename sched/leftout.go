@@ -133,18 +133,32 @@ func (l *leadership) dropLate(ctx context.Context) (more bool, err error) {
 	over := func(w *waiter) bool { return w.deadline.Before(now) }
 	taken := l.late.takeWhile(mostSteps, over)
 	var todo []decision
+	counts := make(map[*jobState]bool) // one transaction counts one failure of a job
 	for _, w := range taken {
 		c := l.runnable(keyspace.Digest(w.Job))
 		if c == nil {
 			continue
 		}
 		p := w.leftOut(OutcomeLate, now)
+		t := l.tally(c, p)
+		switch {
+		case t.cmps == nil:
+		case !c.readAt.IsZero():
+			continue // it is late again when the job has been read
+		case counts[c]:
+			l.late.set(w)
+			continue
+		default:
+			counts[c] = true
+		}
 		todo = append(todo, decision{
-			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)},
-			ops:  append([]clientv3.Op{clientv3.OpDelete(w.key)}, l.s.record(c.job, p)...),
-			done: func(ok bool, at int64, _ []*pb.ResponseOp) {
-				if !ok {
-					l.s.view.forget(w.key, w.rev) // the tick has begun, or was withdrawn
+			cmps: append([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.key), "=", w.rev)}, t.cmps...),
+			ops:  slices.Concat([]clientv3.Op{clientv3.OpDelete(w.key)}, l.s.record(c.job, p), t.ops),
+			done: func(ok bool, at int64, replies []*pb.ResponseOp) {
+				if !l.tallied(c, t, ok, at, replies) {
+					if t.cmps == nil { // otherwise a run may have counted a failure meanwhile
+						l.s.view.forget(w.key, w.rev) // the tick has begun, or was withdrawn
+					}
 					return
 				}
 				l.s.view.remove(w.key, at)

@@ -50,14 +50,22 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 		return false, denial(err)
 	}
 	var steps []decision
+	counted := make(map[*jobState]bool)
 	for i, su := range some {
 		own := resp.Responses[i].GetResponseRange().Kvs
 		if len(own) > 0 && own[0].ModRevision == su.is.rev {
 			continue
 		}
-		if c := l.runnable(keyspace.Digest(su.is.run.Job)); c != nil { // otherwise an owner that has the job must settle it
-			steps = append(steps, l.settle(c, su.key, *su.is.run, su.is.rev))
+		c := l.runnable(keyspace.Digest(su.is.run.Job))
+		if c == nil { // an owner that has the job must settle it
+			continue
 		}
+		st, counts := l.settle(c, su.key, *su.is.run, su.is.rev)
+		if counts && (counted[c] || !c.readAt.IsZero()) {
+			l.rescan = l.rescan || counted[c] // one transaction counts one failure of a job
+			continue
+		}
+		steps, counted[c] = append(steps, st), counted[c] || counts
 	}
 	if err := l.take(ctx, steps); err != nil {
 		l.suspects, l.rescan = nil, true
@@ -67,10 +75,11 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	return len(l.suspects) > 0 || l.rescan, nil
 }
 
-// settle ends one record: the run is recorded as lost, or its tick waits again.
-func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision {
+// settle ends one record: the run is recorded as lost, or its tick waits again. It reports
+// whether that may count a failure.
+func (l *leadership) settle(c *jobState, key string, r run, rev int64) (st decision, counts bool) {
 	j := c.job
-	st := decision{
+	st = decision{
 		cmps: []clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(key), "=", rev),
 			clientv3.Compare(clientv3.ModRevision(l.s.claims.OwnKey(r.Claim)), "!=", rev),
@@ -103,27 +112,36 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 		cleanup = append(cleanup, clientv3.OpDelete(note))
 	}
 	if over {
-		st.ops = slices.Concat([]clientv3.Op{clientv3.OpDelete(key)}, l.s.record(j, p), cleanup)
-		st.done = func(ok bool, at int64, _ []*pb.ResponseOp) {
-			if ok {
+		t := l.tally(c, p)
+		st.cmps = append(st.cmps, t.cmps...)
+		st.ops = slices.Concat([]clientv3.Op{clientv3.OpDelete(key)}, l.s.record(j, p), cleanup, t.ops)
+		st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {
+			if l.tallied(c, t, ok, at, replies) {
 				l.s.begunNever(r.Run, false)
 				l.s.view.remove(key, at)
 				l.s.left(j, p)
 			}
 		}
-		return st
+		return st, t.cmps != nil
 	}
-	waits := l.s.keys.ready(j.Name, r.ID)
-	ops, instead := l.s.waitAgain(j, again, p)
+	waits, instead := l.s.keys.ready(j.Name, r.ID), p
+	var t tally
+	if j.newestOnly(r.ID) {
+		instead = again.instead(p)
+		t = l.tally(c, instead)
+		st.cmps = append(st.cmps, t.cmps...)
+	}
 	// The tick waits again before its run is gone, also for those that watch both. So a
 	// starter that sees no run sees the tick, and does not begin a later one first.
-	st.ops = append(append(ops, clientv3.OpDelete(key)), cleanup...)
+	st.ops = append(append(l.s.waitAgain(j, again, p, instead, t), clientv3.OpDelete(key)), cleanup...)
 	st.done = func(ok bool, at int64, replies []*pb.ResponseOp) {
 		if !ok {
+			l.tallied(c, t, false, at, nil)
 			return
 		}
 		l.s.begunNever(r.Run, false)
 		if inner := replies[0].GetResponseTxn(); inner != nil && !inner.Succeeded {
+			l.tallied(c, t, true, at, inner.Responses)
 			l.s.view.remove(key, at)
 			l.s.left(j, instead)
 			return
@@ -132,7 +150,7 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) decision 
 		l.s.view.remove(key, at)
 		l.s.log.Warn("tick waits for another attempt", zap.String("job", j.Name), zap.String("key", r.Claim), zap.String("tick", r.ID), zap.Int("attempt", again.Attempt))
 	}
-	return st
+	return st, t.cmps != nil
 }
 
 // outdated reports whether a newer tick is about to replace one that would wait again.
@@ -184,21 +202,29 @@ func (r ready) withdrawn(p past, by cancelling) past {
 	return p
 }
 
+// instead returns the record of a tick that would wait again, after an attempt that ended as
+// p, and that a newer tick replaces.
+func (r ready) instead(p past) past {
+	if !p.Again {
+		return waiter{ready: r}.leftOut(OutcomeReplaced, p.Ended)
+	}
+	p.Again, p.Error = false, limitText(p.Error+"; not tried again, because a newer tick waits")
+	return p
+}
+
 // waitAgain returns the operations that make a begun tick wait again, after an attempt
 // that ended as p; an attempt that Retry repeats is recorded too. With CancelRunning, if a
-// newer tick waits, the operation records instead.
-func (s *Scheduler) waitAgain(j Job, r ready, p past) (ops []clientv3.Op, instead past) {
-	ops = []clientv3.Op{clientv3.OpPut(s.keys.ready(j.Name, r.ID), encode(r))}
-	instead = waiter{ready: r}.leftOut(OutcomeReplaced, p.Ended)
+// newer tick waits, the operation records instead, and has the tally of that.
+func (s *Scheduler) waitAgain(j Job, r ready, p, instead past, t tally) []clientv3.Op {
+	ops := []clientv3.Op{clientv3.OpPut(s.keys.ready(j.Name, r.ID), encode(r))}
 	if p.Again {
 		ops = append(ops, s.record(j, p)...)
-		instead = p
-		instead.Again, instead.Error = false, limitText(p.Error+"; not tried again, because a newer tick waits")
 	}
 	if !j.newestOnly(r.ID) {
-		return ops, p
+		return ops
 	}
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, ops, s.record(j, instead))}, instead
+	otherwise := append(s.record(j, instead), t.ops...)
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{absent(s.keys.readyOf(j.Name)).WithPrefix()}, ops, otherwise)}
 }
 
 // watchRuns watches the claims of the group until ctx ends.

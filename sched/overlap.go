@@ -135,9 +135,12 @@ func (l *leadership) replace(c *jobState, ticks []ready, now time.Time) verdict 
 	cancel := []clientv3.Op{clientv3.OpPut(k.newer(j.Name), request)}
 	ofBackfills := clientv3.OpTxn([]clientv3.Cmp{absent(k.backfilling(j.Name)).WithPrefix()}, nil, cancel)
 	ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{absent(k.runOf(j.Name)).WithPrefix()}, []clientv3.Op{ofBackfills}, cancel))
+	t := l.tally(c, replaced...)
+	cmps, ops = append(cmps, t.cmps...), append(ops, t.ops...)
 	gone := make([]*waiter, len(waiting))
 	copy(gone, waiting)
-	return verdict{n: len(ticks), cmps: cmps, op: clientv3.OpTxn(nil, ops, nil), done: func(rev int64, _ []*pb.ResponseOp) {
+	return verdict{n: len(ticks), cmps: cmps, op: clientv3.OpTxn(nil, ops, nil), done: func(rev int64, replies []*pb.ResponseOp) {
+		l.tallied(c, t, true, rev, replies[0].GetResponseTxn().Responses)
 		for _, w := range gone {
 			l.s.view.remove(w.key, rev)
 		}

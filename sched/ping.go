@@ -71,14 +71,15 @@ func NewPing(cfg PingConfig) (*Ping, error) {
 }
 
 // Report sends the outcome of a tick in the background, and returns at once. Success is
-// OutcomeOK. Failures are runs that failed and have no other attempt, lost runs, and ticks
-// that were late or missed. Other outcomes are not sent.
+// OutcomeOK. Failures are runs that failed and have no other attempt, lost runs, ticks
+// that were late or missed, and ticks that were replaced after an attempt had failed. Other
+// outcomes are not sent.
 func (p *Ping) Report(e Entry) {
 	to, known := p.urls[e.Job]
 	switch e.Outcome {
 	case OutcomeOK:
-	case OutcomeFailed, OutcomePanicked, OutcomeTimeout, OutcomeLost, OutcomeLate, OutcomeMissed:
-		if e.Again {
+	case OutcomeFailed, OutcomePanicked, OutcomeTimeout, OutcomeLost, OutcomeLate, OutcomeMissed, OutcomeReplaced:
+		if e.Again || e.Outcome == OutcomeReplaced && e.Attempt == 0 {
 			return
 		}
 		to = fail(to)

@@ -39,6 +39,10 @@ func TestPing(t *testing.T) {
 		p.Report(sched.Entry{Job: "a", Outcome: o})
 	}
 	p.Report(sched.Entry{Job: "a", Outcome: sched.OutcomeFailed, Again: true})
+	p.Report(sched.Entry{Job: "a", Outcome: sched.OutcomeReplaced, Attempt: 1, Error: "attempt 1 by w failed"})
+	if text := <-got; !strings.HasPrefix(text, "POST /secret/fail?x=1 ") {
+		t.Errorf("replaced after a failed attempt: %s", text)
+	}
 	for outcome, path := range map[sched.Outcome]string{
 		sched.OutcomeOK: "/secret?x=1", sched.OutcomeFailed: "/secret/fail?x=1", sched.OutcomeLost: "/secret/fail?x=1", sched.OutcomeMissed: "/secret/fail?x=1",
 	} {

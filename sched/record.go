@@ -161,12 +161,6 @@ type ask struct {
 	Defined  int64     `json:"defined,string,omitempty"` // with After: the version of the definition that runs after By; 0 for a job in code
 }
 
-// failures is the value of fail/.
-type failures struct {
-	Version int `json:"v"`
-	InARow  int `json:"inARow"`
-}
-
 func encode(v any) string { return keyspace.Encode(v) }
 
 func decode[T any](key string, value []byte) (T, error) {

@@ -38,12 +38,13 @@ func (l *leadership) refresh(ctx context.Context) error {
 		return nil
 	}
 	k := l.s.keys
-	const perJob = 6
+	const perJob = 7
 	var ops []clientv3.Op
 	for _, c := range some {
 		name := c.job.Name
 		ops = append(ops, clientv3.OpGet(k.spec(name)), clientv3.OpGet(k.high(name)), clientv3.OpGet(k.paused(name)),
-			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.skipsOf(name), clientv3.WithPrefix()))
+			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.skipsOf(name), clientv3.WithPrefix()),
+			clientv3.OpGet(k.fail(name)))
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
@@ -64,6 +65,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 		if !l.s.view.correct(slices.Concat(got(2), got(3), got(4), got(5)), l.known(c), since, resp.Header.Revision) {
 			return l.load(ctx)
 		}
+		c.failures = l.s.readFailures(c.job.Name, first(got(6)))
 		l.know(c, first(got(0)), first(got(1)))
 	}
 	l.absorb()
@@ -137,7 +139,8 @@ func (l *leadership) load(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
 	resp, err := l.s.claims.KV().Txn(reading).Then(
-		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix())).Commit()
+		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix()),
+		clientv3.OpGet(k.fails(), clientv3.WithPrefix())).Commit()
 	if err != nil {
 		return denial(err)
 	}
@@ -148,6 +151,7 @@ func (l *leadership) load(ctx context.Context) error {
 	l.absorb()
 	specs := byDigest(k.specs(), resp.Responses[0].GetResponseRange().Kvs)
 	highs := byDigest(k.highs(), resp.Responses[1].GetResponseRange().Kvs)
+	fails := byDigest(k.fails(), resp.Responses[2].GetResponseRange().Kvs)
 	_ = l.s.takeTouched()
 	jobs, _ := l.s.allJobs()
 	l.stale, l.changes = false, nil
@@ -155,6 +159,7 @@ func (l *leadership) load(ctx context.Context) error {
 	for _, j := range jobs {
 		c, _ := l.put(j)
 		are[c.id] = true
+		c.failures = l.s.readFailures(j.Name, fails[c.id])
 		if !l.know(c, specs[c.id], highs[c.id]) {
 			broken++
 		}

@@ -66,6 +66,18 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/ending.go", "if a.job.PauseOnFailure > 0 && next", "if a.job.PauseOnFailure < 0 && next"}},
 	},
 	{
+		name: "tick whose retry is late or replaced, not counted as a failure", of: "sched", tests: "TestDroppedRetryIsAFailure",
+		edits: []edit{{"sched/failures.go", "\t\treturn p.Attempt > 0\n", "\t\treturn false\n"}},
+	},
+	{
+		name: "tick that a newer one replaces as it fails, not counted", of: "sched", tests: "TestDroppedRetryIsAFailure",
+		edits: []edit{{"sched/orphan.go", "append(s.record(j, instead), t.ops...)", "s.record(j, instead)"}},
+	},
+	{
+		name: "failures that the owner counts from what it knew", of: "sched", tests: "TestDroppedRetryAfterOthersCounted",
+		edits: []edit{{"sched/failures.go", "\tt := tally{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), \"=\", f.rev)}}", "\tt := tally{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), \">\", -1)}}"}},
+	},
+	{
 		name: "tick that begins at once although its job was paused", of: "sched", tests: "TestDeafOwnerBeginsNothing",
 		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), l.claim", "append(l.unmoved(of.c, of.plan)[:2], l.claim"}},
 	},
