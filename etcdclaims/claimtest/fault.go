@@ -116,7 +116,7 @@ type traffic struct {
 }
 
 // Sent returns the times of all requests of this kind, including those that a
-// fault kept from etcd.
+// fault kept from etcd. [Every] stands for all requests, each of them once.
 func (h *Host) Sent(k Kind) []time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +124,7 @@ func (h *Host) Sent(k Kind) []time.Time {
 }
 
 // MostInFlight returns the greatest number of requests of this kind that were
-// under way at the same time.
+// under way at the same time. [Every] stands for all requests, open streams included.
 func (h *Host) MostInFlight(k Kind) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +145,7 @@ func (h *Host) of(k Kind) *traffic {
 func (h *Host) begin(kinds []Kind, req any) *Injection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, k := range kinds {
+	for _, k := range counted(kinds) {
 		t := h.of(k)
 		t.times = append(t.times, time.Now())
 		t.flying++
@@ -171,10 +171,13 @@ func (h *Host) begin(kinds []Kind, req any) *Injection {
 func (h *Host) end(kinds []Kind) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, k := range kinds {
+	for _, k := range counted(kinds) {
 		h.of(k).flying--
 	}
 }
+
+// counted returns the kinds under which a request is counted.
+func counted(kinds []Kind) []Kind { return append(slices.Clip(kinds), Every) }
 
 // over reports whether the fault was removed.
 func (i *Injection) over() bool {

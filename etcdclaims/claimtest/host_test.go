@@ -363,3 +363,31 @@ func TestMembers(t *testing.T) {
 		})
 	}
 }
+
+// Every request is counted once as one of all, whatever its kinds.
+func TestSentEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := claimtest.Start(t).Host(t)
+		if n := len(host.Sent(claimtest.Every)); n != 0 {
+			t.Errorf("%d requests before the first", n)
+		}
+		etcd, sent := host.Etcd(t), 0
+		host.Inject(claimtest.Fault{On: claimtest.Other, DelayReply: time.Second})
+		for _, request := range []func() error{
+			func() error { _, err := etcd.Get(t.Context(), "k"); return err },
+			func() error { _, err := etcd.Put(t.Context(), "k", ""); return err },
+			func() error { _, err := etcd.Txn(t.Context()).Then(clientv3.OpPut("k", "")).Commit(); return err },
+			func() error { _, err := etcd.Grant(t.Context(), 10); return err },
+		} {
+			if err := request(); err != nil {
+				t.Fatal(err)
+			}
+			if sent++; len(host.Sent(claimtest.Every)) != sent {
+				t.Errorf("%d requests, want %d", len(host.Sent(claimtest.Every)), sent)
+			}
+		}
+		if n := host.MostInFlight(claimtest.Every); n != 1 {
+			t.Errorf("%d requests at the same time, want 1", n)
+		}
+	})
+}

@@ -48,6 +48,8 @@ type claimer struct {
 	window   int   // how many items to pick from; the claimer's goroutine only
 	misses   int   // claims in a row that got nothing
 	near     reach // of lookNear; the claimer's goroutine only
+
+	looked bool // this process has looked for what dead workers left; the claimer's goroutine only
 }
 
 func (c *claimer) init(q *Queue) {

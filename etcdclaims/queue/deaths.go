@@ -130,7 +130,7 @@ func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
 	now := time.Now()
 	if !d.look.IsZero() && !now.Before(d.look) {
 		d.look = time.Time{}
-		if err := q.recoverEarlier(ctx); err != nil && ctx.Err() == nil {
+		if _, err := q.recoverEnded(ctx); err != nil && ctx.Err() == nil {
 			q.log.Debug("dead queue sessions not looked for", zap.Error(err))
 			d.look = now.Add(recoverAgain)
 		}
@@ -151,22 +151,22 @@ func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
 	}
 }
 
-// recoverEarlier recovers what sessions have left that ended before this process
-// followed them. Two counts show whether there is one: a session has its entry in
-// worker/ for no longer than its claim unless it dies.
-func (q *Queue) recoverEarlier(ctx context.Context) error {
+// recoverEnded recovers what sessions have left that have ended, and reports whether there was
+// any. Two counts show that: a session has its entry in worker/ for as long as its claim,
+// unless it dies. They differ for a moment, too, while a session is closed.
+func (q *Queue) recoverEnded(ctx context.Context) (found bool, err error) {
 	resp, err := q.read(ctx,
 		clientv3.OpGet(q.ownKey(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),
 		clientv3.OpGet(q.keys.workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	if err != nil || resp.Responses[0].GetResponseRange().Count >= resp.Responses[1].GetResponseRange().Count {
-		return err
+	if err != nil || resp.Responses[0].GetResponseRange().Count == resp.Responses[1].GetResponseRange().Count {
+		return false, err
 	}
 	s, err := q.sessions.live(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, _, err = q.recoverDead(ctx, s)
-	return err
+	return err == nil, err
 }
 
 // openWatch opens a watch that ends if etcd does not answer in time.

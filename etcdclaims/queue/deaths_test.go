@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -84,5 +85,54 @@ func TestDeathCostsOthersNothing(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// A process that lives for one call, as one that a timer starts, gets the items of a dead worker
+// by its first call.
+func TestFirstClaimAfterDeath(t *testing.T) {
+	for name, claim := range map[string]func(w *world, q *queue.Queue) (queue.Batch, error){
+		"TryClaim": func(w *world, q *queue.Queue) (queue.Batch, error) { return q.TryClaim(w.Context(), 1) },
+		"Claim for a moment": func(w *world, q *queue.Queue) (queue.Batch, error) {
+			ctx, cancel := context.WithTimeout(w.Context(), 40*time.Millisecond)
+			defer cancel()
+			return q.Claim(ctx, 1)
+		},
+	} {
+		for bounds, cfg := range map[string]queue.Config{"": {}, " with one slot": {MaxTaken: 1}} {
+			t.Run(name+bounds, func(t *testing.T) {
+				virtually(t, func(w *world) {
+					victim, host := w.process(cfg)
+					w.enqueue(victim, "a")
+					w.enqueue(victim, "b")
+					w.want(len(w.tryClaim(victim, 2)), 2-min(1, cfg.MaxTaken))
+					host.Kill()
+					time.Sleep(ttl + sec)
+					q := w.queue(cfg)
+					b, err := claim(w, q)
+					w.ok(err)
+					w.want(len(b.Leases), 1)
+					w.ok(q.Close(w.Context()))
+				})
+			})
+		}
+	}
+}
+
+// While the workers live, a call that finds nothing costs one request more, and says how many
+// items they have.
+func TestTryClaimWhileOthersWork(t *testing.T) {
+	virtually(t, func(w *world) {
+		worker := w.queue(queue.Config{})
+		w.enqueue(worker, "a")
+		q, host := w.process(queue.Config{})
+		w.want(len(w.tryClaim(q, 1)), 1)
+		time.Sleep(sec)
+		sent := len(host.Sent(claimtest.Every))
+		b, err := q.TryClaim(w.Context(), 1)
+		w.ok(err)
+		w.want(len(b.Leases), 0)
+		w.want(b.Taken, 1)
+		w.want(len(host.Sent(claimtest.Every))-sent, 2)
 	})
 }

@@ -26,7 +26,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 			return b, len(chosen) > 0, err
 		}
 	}
-	for {
+	for recovered := false; ; {
 		ahead := 0
 		if wait {
 			ahead = readAhead
@@ -45,17 +45,27 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 			free = c.q.freeSlots(v.used)
 			rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
 		}
+		most := n
 		if c.q.cfg.MaxTaken > 0 {
-			n = min(n, len(free))
+			most = min(n, len(free))
 		}
 		b.visible = len(visible) > 0 && (c.q.cfg.MaxTaken == 0 || len(free) > 0)
-		chosen := fitting(c.choose(visible, n), claimedSize)
+		// The process may not live for long enough that the goroutines do it which watch deaths.
+		if !b.visible && v.taken > 0 && !recovered && (!wait || !c.looked) {
+			if recovered, err = c.q.recoverEnded(c.q.ctx); err != nil {
+				return Batch{}, false, err
+			}
+			if c.looked = true; recovered {
+				continue
+			}
+		}
+		chosen := fitting(c.choose(visible, most), claimedSize)
 		for i, p := range chosen {
 			if c.q.cfg.MaxTaken > 0 {
 				p.st.Slot = free[i]
 			}
 		}
-		b.Leases, err = c.claimPicked(s, chosen, n)
+		b.Leases, err = c.claimPicked(s, chosen, most)
 		switch {
 		case err != nil:
 			return Batch{}, false, err

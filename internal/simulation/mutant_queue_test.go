@@ -68,6 +68,10 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/session.go", "append(slices.Clip(cmps), unmoved(key, gen)),", "append(slices.Clip(cmps), clientv3.Compare(clientv3.CreateRevision(key), \">\", 0)),"}},
 	},
 	{
+		name: "claim that leaves dead workers to others", tests: "TestFirstClaimAfterDeath", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/round.go", "recovered, err = c.q.recoverEnded(c.q.ctx); err != nil", "recovered, err = false, nil; err != nil"}},
+	},
+	{
 		name: "callers that enqueue one by one", tests: "TestEnqueuesShareRoundTrips", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/enqueue.go", "	if len(items) == 1 && full == nil {\n", "	if len(items) == 0 {\n"}},
 	},
