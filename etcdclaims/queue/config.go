@@ -61,8 +61,8 @@ var (
 	// process, or whose session ended. Nothing was changed. It matches etcdclaims.ErrLost.
 	ErrExpired error = &lostError{"item lease expired"}
 	// ErrSuperseded is returned by verbs of a lease whose item another worker has, or
-	// that waits again or is a dead letter. Nothing was changed. It matches
-	// etcdclaims.ErrLost.
+	// that waits again, is a dead letter or was deleted by hand. Nothing was changed. It
+	// matches etcdclaims.ErrLost.
 	ErrSuperseded error = &lostError{"item lease superseded"}
 	// ErrCompleted is returned by verbs of a lease whose item was completed by another
 	// process that had its handle. It matches etcdclaims.ErrLost.

@@ -56,7 +56,8 @@
 //     process closed the Queue,
 //   - ErrSuperseded: the item waits again, another worker has it, or it is a dead letter.
 //     It was recovered after a death, another process with the same lease (see
-//     [Queue.Adopt]) ended or moved it, or the epoch was raised,
+//     [Queue.Adopt]) ended or moved it, the epoch was raised, or its keys were deleted by
+//     hand,
 //   - ErrCompleted: another process with the same lease completed the item (see
 //     [Queue.Adopt]),
 //   - etcdclaims.ErrReleased: an earlier verb ended this lease,

@@ -16,8 +16,9 @@ type ending struct {
 }
 
 // endOf returns how a lease ended, by etcd's own history: the request that deleted
-// the taken key, which was put at rev. The verb is "complete" if the item was removed
-// with it, and else that of its place. An error means that it cannot be known: etcd
+// the taken key, which was put at rev. The verb is "complete" if the item's content was
+// removed with it, "" if a program other than this package removed it before or with other
+// keys of the queue, and else that of its place. An error means that it cannot be known: etcd
 // compacted its history, or does not answer.
 func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end ending, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
@@ -35,7 +36,9 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end end
 		return end, fmt.Errorf("no event says how the lease ended: %w", context.Cause(ctx))
 	}
 	at := clientv3.WithRev(end.rev)
-	resp, err := q.claims.KV().Txn(ctx).Then(clientv3.OpGet(q.keys.item(id), at), clientv3.OpGet(q.keys.place(id), at)).Commit()
+	resp, err := q.claims.KV().Txn(ctx).Then(clientv3.OpGet(q.keys.item(id), at), clientv3.OpGet(q.keys.place(id), at),
+		clientv3.OpGet(q.keys.item(id), clientv3.WithRev(end.rev-1), clientv3.WithCountOnly()),
+		clientv3.OpGet(q.keys.spec(), at, clientv3.WithCountOnly())).Commit()
 	if err != nil {
 		return end, err
 	}
@@ -50,7 +53,10 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end end
 		end.key = q.keys.root + note.Key
 	}
 	if len(items) == 0 {
-		end.verb = "complete"
+		// No request of this package removes a taken key and leaves the queue without its spec.
+		if resp.Responses[2].GetResponseRange().Count > 0 && resp.Responses[3].GetResponseRange().Count > 0 {
+			end.verb = "complete"
+		}
 		return end, nil
 	}
 	if c, err := decode[content](items[0].Key, items[0].Value); err == nil && c.Done != nil && items[0].ModRevision == end.rev {

@@ -190,8 +190,12 @@ func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (ti
 		clientv3.OpGet(q.keys.ready(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
 		clientv3.OpGet(q.keys.later(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
 		clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.active(), clientv3.WithCountOnly()))
+		clientv3.OpGet(q.keys.active(), clientv3.WithCountOnly()), clientv3.OpGet(q.keys.spec()))
 	if err != nil {
+		return empty, err
+	}
+	q.checkSpec(resp.Responses[4].GetResponseRange().Kvs)
+	if err := q.ensureSpec(ctx); err != nil {
 		return empty, err
 	}
 	items := int64(0)

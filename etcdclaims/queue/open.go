@@ -11,8 +11,8 @@ import (
 // Open returns access to a queue that exists. It is for programs that do not know the
 // order and the bounds of the queue, such as tools. Open takes these from etcd, as the
 // first process stored them. The other fields of Config have their defaults. To set them,
-// read [Queue.Config], change the fields, and call [New]. Open reads one key, and changes
-// nothing.
+// read [Queue.Config], change the fields, and call [New]. Open sends one request, which
+// changes nothing.
 //
 // Errors: ErrNoQueue if no process ever called Enqueue or Claim on a queue of this
 // name, etcdclaims.ErrInvalidKey if no queue can have the name, and those of reading
@@ -31,17 +31,17 @@ func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (
 	if err != nil {
 		return Config{}, err
 	}
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.spec()))
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.spec()), q.anyEntry())
 	if err != nil {
 		return Config{}, q.fail("open", err)
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 {
-		return Config{}, q.fail("open", ErrNoQueue)
-	}
-	have, err := decode[spec](kvs[0].Key, kvs[0].Value)
-	if err == nil && have.Name != name {
-		err = fmt.Errorf("value of %q is of the queue %q", kvs[0].Key, have.Name)
+	have, there, _, err := known(resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs)
+	switch {
+	case err != nil:
+	case !there:
+		err = ErrNoQueue
+	case have.Name != name:
+		err = fmt.Errorf("value of %q is of the queue %q", q.keys.spec(), have.Name)
 	}
 	if err != nil {
 		return Config{}, q.fail("open", err)

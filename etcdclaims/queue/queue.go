@@ -147,35 +147,6 @@ func get(ctx context.Context, claims *etcdclaims.Client, key string, opts ...cli
 	return resp, wire.Unanswered(ctx, err)
 }
 
-// ensureSpec makes sure once that the queue has the order and bounds of the Config.
-func (q *Queue) ensureSpec(ctx context.Context) error {
-	if q.specOK.Load() {
-		return nil
-	}
-	want := spec{Version: valueVersion, Name: q.cfg.Name, HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting}
-	key := q.keys.spec()
-	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
-	defer cancel()
-	// It can be sent twice and can come late: it only ever makes what is absent.
-	resp, err := q.claims.KV().Txn(limited).If(absent(key)).
-		Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
-	if err != nil {
-		return wire.Unanswered(ctx, err)
-	}
-	if !resp.Succeeded {
-		have, err := decode[spec]([]byte(key), resp.Responses[0].GetResponseRange().Kvs[0].Value)
-		if err != nil {
-			return err
-		}
-		if have != want {
-			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; to change them, change the key %q while no process uses the queue",
-				ErrConfig, have.bounds(), want.bounds(), key)
-		}
-	}
-	q.specOK.Store(true)
-	return nil
-}
-
 // absent is the condition that a key does not exist.
 func absent(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)

@@ -15,20 +15,6 @@ import (
 // skipped and counted, never guessed at.
 const valueVersion = 1
 
-// spec is the value of the key spec.
-type spec struct {
-	Version     int    `json:"v"`
-	Name        string `json:"name"`
-	HigherFirst bool   `json:"higherFirst,omitempty"`
-	MaxTaken    int    `json:"maxTaken,omitempty"`
-	MaxWaiting  int    `json:"maxWaiting,omitempty"`
-}
-
-// bounds names the order and the bounds, for errors.
-func (s spec) bounds() string {
-	return fmt.Sprintf("HigherFirst %t, MaxTaken %d, MaxWaiting %d", s.HigherFirst, s.MaxTaken, s.MaxWaiting)
-}
-
 // content is the value of content/<id>: put once, by the enqueuing transaction. When
 // the item is completed it is deleted, or replaced by a tombstone that keeps the id
 // from being enqueued again.

@@ -222,7 +222,8 @@ func (s *session) ofGeneration(ctx context.Context, cmps []clientv3.Cmp, els []c
 		return resp, false, nil
 	}
 	kvs := resp.Responses[len(els)].GetResponseRange().Kvs
-	if len(kvs) == 0 { // it was deleted
+	if len(kvs) == 0 { // it was deleted, and perhaps the spec with it
+		s.q.specOK.Store(false)
 		_, err := s.void(ctx)
 		return nil, true, err
 	}
@@ -256,7 +257,7 @@ func (s *session) void(ctx context.Context, reads ...clientv3.Op) (resp *clientv
 	err = retry.Do(ctx, again, func() (err error) {
 		tries++
 		resp, err = s.claim.Txn(ctx).Then(append([]clientv3.Op{
-			clientv3.OpPut(s.q.keys.worker(s.id), encode(map[string]any{"v": valueVersion, "owner": s.q.claims.Owner(), "ttl": s.ttl.String(), "void": tries})),
+			clientv3.OpPut(s.q.keys.worker(s.id), encode(s.q.entry(s.ttl, tries))),
 		}, reads...)...).Commit()
 		return err
 	})

@@ -42,7 +42,7 @@ func (s *sessions) get(ctx context.Context, ttl time.Duration) (*session, error)
 		if have := s.byTTL[ttl]; have != nil && have.claim.Err() == nil {
 			have.use()
 			s.mu.Unlock()
-			return have, nil
+			return have, s.q.ensureSpec(ctx)
 		}
 		opening, busy := s.open[ttl]
 		if !busy {
@@ -83,7 +83,7 @@ func (s *sessions) live(ctx context.Context) (*session, error) {
 		if have.claim.Err() == nil {
 			have.use()
 			s.mu.Unlock()
-			return have, nil
+			return have, s.q.ensureSpec(ctx)
 		}
 	}
 	s.mu.Unlock()
@@ -94,6 +94,7 @@ func (s *sessions) live(ctx context.Context) (*session, error) {
 // it leaves behind. The entry is put by the transaction that makes the claim.
 func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error) {
 	q := s.q
+	q.specOK.Store(false) // while this process had no session, others may have made the queue anew
 	if err := q.ensureSpec(ctx); err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, c
 	for try := 0; ; try++ {
 		id := uuid.NewString()
 		claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), etcdclaims.TTL(ttl),
-			etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(map[string]any{"v": valueVersion, "owner": q.claims.Owner(), "ttl": ttl.String()}))))
+			etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(q.entry(ttl, 0)))))
 		switch {
 		case !errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return id, claim, err

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -366,7 +367,7 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 		}
 		return nil, l.fail(verb, fmt.Errorf("%w (looking it up: %w)", unsure, err))
 	}
-	mine := end.by == l.by && end.verb != "heartbeat" // that finds its own by its nonce
+	mine := end.by == l.by && end.verb != "heartbeat" && end.verb != "" // heartbeat finds its own by its nonce
 	if unsure != nil && end.verb == verb && mine {
 		var left state
 		if verb == "fail" || verb == "snooze" {
@@ -379,11 +380,11 @@ func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *
 	}
 	why := ErrSuperseded
 	switch {
-	case mine && (l.unsure[end.verb] != nil || end.verb == "complete"):
+	case mine && l.unsure[end.verb] != nil:
 		why = etcdclaims.ErrReleased // by this lease, whose caller could not be told
 	case end.verb == "complete":
 		why = ErrCompleted
 	}
 	l.finish(why)
-	return nil, l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.rev, end.verb))
+	return nil, l.fail(verb, fmt.Errorf("%w at revision %d (%s)", why, end.rev, cmp.Or(end.verb, "its keys were deleted by hand")))
 }

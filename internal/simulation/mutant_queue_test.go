@@ -84,6 +84,14 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/enqueue.go", "s.commit(ctx, full, ops, nil)", "s.commit(ctx, full[:0], ops, nil)"}},
 	},
 	{
+		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/ending.go", "resp.Responses[2].GetResponseRange().Count > 0 && resp.Responses[3].GetResponseRange().Count > 0 {", "len(resp.Responses) > 0 {"}},
+	},
+	{
+		name: "spec made anew beside sessions that have another", tests: "TestSpecDeleted", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/spec.go", "If(absent(key), absent(q.keys.workers()).WithPrefix()).", "If(absent(key))."}},
+	},
+	{
 		name: "a verb of another holder taken for one's own", tests: "TestSameVerbOfTwoHolders", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/verbs.go", "mine := end.by == l.by && end.verb", "mine := end.verb"}},
 	},

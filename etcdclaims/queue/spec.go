@@ -1,0 +1,110 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/wire"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// spec is the value of the key spec: what all processes must agree on.
+type spec struct {
+	Version     int    `json:"v"`
+	Name        string `json:"name"`
+	HigherFirst bool   `json:"higherFirst,omitempty"`
+	MaxTaken    int    `json:"maxTaken,omitempty"`
+	MaxWaiting  int    `json:"maxWaiting,omitempty"`
+}
+
+// bounds names the order and the bounds, for errors.
+func (s spec) bounds() string {
+	return fmt.Sprintf("HigherFirst %t, MaxTaken %d, MaxWaiting %d", s.HigherFirst, s.MaxTaken, s.MaxWaiting)
+}
+
+// entry is the value of worker/<session>. It repeats the spec: if the key spec is deleted by
+// hand, those who come know it as long as there is one session.
+type entry struct {
+	Version int    `json:"v"`
+	Owner   string `json:"owner"`
+	TTL     string `json:"ttl"`
+	Void    int    `json:"void,omitempty"`
+	Spec    spec   `json:"spec"`
+}
+
+func (q *Queue) spec() spec {
+	return spec{Version: valueVersion, Name: q.cfg.Name, HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting}
+}
+
+func (q *Queue) entry(ttl time.Duration, void int) entry {
+	return entry{Version: valueVersion, Owner: q.claims.Owner(), TTL: ttl.String(), Void: void, Spec: q.spec()}
+}
+
+// anyEntry reads the entry of one session.
+func (q *Queue) anyEntry() clientv3.Op {
+	return clientv3.OpGet(q.keys.workers(), clientv3.WithPrefix(), clientv3.WithLimit(1))
+}
+
+// known returns the spec that etcd has, given the key spec and what anyEntry read. there is
+// false if there is none, and lost is set if only a session has it.
+func known(key, entries []*mvccpb.KeyValue) (have spec, there, lost bool, err error) {
+	switch {
+	case len(key) > 0:
+		have, err = decode[spec](key[0].Key, key[0].Value)
+		return have, true, false, err
+	case len(entries) > 0:
+		e, err := decode[entry](entries[0].Key, entries[0].Value)
+		return e.Spec, e.Spec.Name != "", true, err
+	}
+	return have, false, false, nil
+}
+
+// ensureSpec makes sure that the queue has the order and bounds of the Config. It asks etcd
+// once, and again when something indicates that keys of the queue were deleted by hand.
+func (q *Queue) ensureSpec(ctx context.Context) error {
+	if q.specOK.Load() {
+		return nil
+	}
+	want, key := q.spec(), q.keys.spec()
+	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	defer cancel()
+	// Both can be sent twice and can come late: they only ever make what is absent.
+	resp, err := q.claims.KV().Txn(limited).If(absent(key), absent(q.keys.workers()).WithPrefix()).
+		Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key), q.anyEntry()).Commit()
+	if err != nil {
+		return wire.Unanswered(ctx, err)
+	}
+	if !resp.Succeeded {
+		have, there, lost, err := known(resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs)
+		switch {
+		case err != nil:
+			return err
+		case !there:
+			have = want
+		}
+		if lost {
+			if _, err := q.claims.KV().Txn(limited).If(absent(key)).Then(clientv3.OpPut(key, encode(have))).Commit(); err != nil {
+				return wire.Unanswered(ctx, err)
+			}
+			q.log.Warn("queue's spec was missing; put back")
+		}
+		if have != want {
+			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; to change them, change the key %q while no process uses the queue",
+				ErrConfig, have.bounds(), want.bounds(), key)
+		}
+		if lost {
+			return q.ensureSpec(ctx) // another process may have put a different one
+		}
+	}
+	q.specOK.Store(true)
+	return nil
+}
+
+// checkSpec makes the next call compare the spec if it is not the one of the Config.
+func (q *Queue) checkSpec(key []*mvccpb.KeyValue) {
+	if have, there, lost, err := known(key, nil); err != nil || !there || lost || have != q.spec() {
+		q.specOK.Store(false)
+	}
+}
