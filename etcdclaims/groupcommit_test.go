@@ -62,7 +62,7 @@ func TestSmallRequestsOfEverySize(t *testing.T) {
 				for _, err := range errs {
 					noErr(t, err)
 				}
-				if got := len(host.Sent(claimtest.Acquire)) - before; got > 80 {
+				if got := len(host.Sent(claimtest.Acquire)) - before; got == 0 || got > 80 {
 					t.Errorf("%d round trips", got)
 				}
 				host.RemoveFaults()
@@ -140,7 +140,7 @@ func TestOverloadedServerIsNotAskedMore(t *testing.T) {
 			return c.TryAcquire(context.Background(), key(i))
 		})
 		time.Sleep(sec)
-		if most := host.MostInFlight(claimtest.Acquire); most > 4 {
+		if most := host.MostInFlight(claimtest.Acquire); most == 0 || most > 4 {
 			t.Errorf("%d requests at once", most)
 		}
 		host.RemoveFaults()

@@ -82,7 +82,7 @@ func TestList(t *testing.T) {
 	if !slices.Equal(got, keys) {
 		t.Errorf("listed %d keys, want %d", len(got), len(keys))
 	}
-	if n := b.Stats().Requests - before; n > 10 {
+	if n := b.Stats().Requests - before; n == 0 || n > 10 {
 		t.Errorf("%d requests", n)
 	}
 	if got := listed(t, b, "job", nil); len(got) != 1602 || got[0] != "job" || got[1601] != "jobs" {

@@ -101,7 +101,7 @@ func TestManyClaimsAreVerifiedInTurns(t *testing.T) {
 		if n := v.since(15*sec + 500*time.Millisecond); n < manyClaims {
 			t.Errorf("%d claims were verified within a TTL", n)
 		}
-		if n := v.reset(); n > 10*(47/3+6) {
+		if n := v.reset(); n == 0 || n > 10*(47/3+6) {
 			t.Errorf("%d requests while claims came and went", n)
 		}
 		host.RemoveFaults()

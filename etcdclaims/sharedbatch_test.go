@@ -245,7 +245,7 @@ func TestBatchBeyondMaxRequestBytes(t *testing.T) {
 		}
 		// 300 of about 900 bytes are 11 times 24 KiB, which is what is left of the
 		// first guess after halving it.
-		if got := len(host.Sent(claimtest.Acquire)) - before; got > 30 {
+		if got := len(host.Sent(claimtest.Acquire)) - before; got == 0 || got > 30 {
 			t.Errorf("%d round trips", got)
 		}
 		_, err := c.TryAcquire(context.Background(), "large", etcdclaims.Note(make([]byte, 40<<10)))
@@ -281,7 +281,7 @@ func TestBatchInNamespace(t *testing.T) {
 				t.Errorf("k%d: %v, %v", i, ok, err)
 			}
 		}
-		if got := b.roundTrips(); got > 4 {
+		if got := b.roundTrips(); got == 0 || got > 4 {
 			t.Errorf("%d round trips", got)
 		}
 		if _, err := c.TryAcquire(context.Background(), "k3"); !errors.Is(err, etcdclaims.ErrHeld) {
@@ -340,7 +340,7 @@ func TestSeveralKeysInBatch(t *testing.T) {
 				t.Errorf("%s has %d owners", k, n)
 			}
 		}
-		if got := b.roundTrips(); got > 6 {
+		if got := b.roundTrips(); got == 0 || got > 6 {
 			t.Errorf("%d round trips", got)
 		}
 		w.closeClean(c)

@@ -450,6 +450,9 @@ func TestSuspectableRefused(t *testing.T) {
 		if n := len(host.Sent(claimtest.Every)); n != 0 {
 			t.Errorf("%d requests", n)
 		}
+		if tryClaim(t, c, "k"); len(host.Sent(claimtest.Every)) == 0 {
+			t.Error("requests are not counted")
+		}
 	})
 }
 

@@ -115,7 +115,7 @@ func TestPlacesOfOneKeyAreGivenUpTogether(t *testing.T) {
 		if n := w.ghosts(); n != 1 {
 			t.Errorf("%d places of nobody after 6 round trips", n-1)
 		}
-		if n := c.Stats().Requests - before; n > 30 {
+		if n := c.Stats().Requests - before; n == 0 || n > 30 {
 			t.Errorf("%d requests", n)
 		}
 		release(t, held)

@@ -155,7 +155,7 @@ func TestYieldAfterRequests(t *testing.T) {
 		if n := sent() - before; n > 2 {
 			t.Errorf("%d more requests in ten TTLs", n)
 		}
-		if n := len(host.Sent(claimtest.Verify)); n > 80 {
+		if n := len(host.Sent(claimtest.Verify)); n == 0 || n > 80 {
 			t.Errorf("%d reads", n)
 		}
 	})

@@ -50,7 +50,7 @@ func TestRestoreTakesBack(t *testing.T) {
 			f.until("00:05:00")
 			before := len(n.host.Sent(claimtest.Other))
 			f.until("00:05:10")
-			if sent := len(n.host.Sent(claimtest.Other)) - before; sent > 100 {
+			if sent := len(n.host.Sent(claimtest.Other)) - before; sent == 0 || sent > 100 {
 				t.Errorf("%d transactions in 10 s", sent)
 			}
 			f.until("00:08:30")

@@ -177,7 +177,7 @@ func TestCostFollowsWhatIsDue(t *testing.T) {
 		if n := asked.Load(); n != 0 {
 			t.Errorf("the schedules of idle jobs were asked %d times", n)
 		}
-		if n := len(n.host.Sent(claimtest.Range)) - before; n > 40 {
+		if n := len(n.host.Sent(claimtest.Range)) - before; n == 0 || n > 40 {
 			t.Errorf("%d reads in 50 seconds", n)
 		}
 	})

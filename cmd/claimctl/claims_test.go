@@ -77,7 +77,7 @@ func TestListLines(t *testing.T) {
 	ls := &app{format: formatJSON, out: &out}
 	before := b.Stats().Requests
 	w.noErr(ls.printClaims(ctx, b, listed(b.List(ctx, ""), "")))
-	if n := b.Stats().Requests - before; n > 10 {
+	if n := b.Stats().Requests - before; n == 0 || n > 10 {
 		t.Errorf("%d requests", n)
 	}
 	var list []claimView

@@ -279,7 +279,7 @@ func TestBacklogIsReadAhead(t *testing.T) {
 			w.want(next(), fmt.Sprintf("%03d", i))
 		}
 		w.want(next(), "not urgent")
-		if n := reads.Load(); n > 12 { // six, and the keeper's
+		if n := reads.Load(); n == 0 || n > 12 { // six, and the keeper's
 			t.Errorf("%d reads", n)
 		}
 	})

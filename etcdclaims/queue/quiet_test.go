@@ -131,6 +131,9 @@ func TestDelayedItemsCauseNoReads(t *testing.T) {
 		w.enqueue(p, "first", queue.Delay(time.Hour))
 		time.Sleep(sec)
 		before := len(host.Sent(claimtest.Verify))
+		if before == 0 {
+			t.Fatal("none of the keeper's reads was counted")
+		}
 		const n = 100
 		for i := range n {
 			w.enqueue(p, fmt.Sprint(i), queue.Delay(1000*time.Hour))
