@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -145,16 +146,16 @@ func (a *arrivals) endRead(q *Queue, v view) {
 	for slot := range v.used {
 		a.used[slot] = true
 	}
-	now := time.Now()
+	now := clock.Mono()
 	a.lookBy, a.slotBy = now.Add(min(q.cfg.TTL/3, longestTrust)), time.Time{}
 	if !a.watched {
 		a.lookBy = now.Add(min(q.cfg.TTL/3, blindTrust/2+rand.N(blindTrust/2)))
 	}
 	if !v.next.IsZero() {
-		a.vests(v.next)
+		a.vestsIn(v.next.Sub(q.now()), now)
 	}
 	if len(v.vested) > 0 {
-		a.vests(now)
+		a.vestsIn(0, now)
 	}
 	switch by := a.lookBy; {
 	case a.complete:
@@ -175,9 +176,9 @@ func (a *arrivals) endRead(q *Queue, v view) {
 	}
 }
 
-// vests notes when an item vests, in case that the keeper does not move it.
-func (a *arrivals) vests(at time.Time) {
-	if by := at.Add(vestGrace + rand.N(vestGrace)); by.Before(a.lookBy) {
+// vestsIn notes how long it is until an item vests, in case that the keeper does not move it.
+func (a *arrivals) vestsIn(d time.Duration, now time.Time) {
+	if by := now.Add(d + vestGrace + rand.N(vestGrace)); by.Before(a.lookBy) {
 		a.lookBy = by
 	}
 }
@@ -186,7 +187,7 @@ func (a *arrivals) vests(at time.Time) {
 func (a *arrivals) see(q *Queue, events []*clientv3.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
+	now := clock.Mono()
 	for _, ev := range events {
 		switch {
 		case !a.reading:
@@ -225,7 +226,7 @@ func (a *arrivals) apply(q *Queue, ev *clientv3.Event, now time.Time) {
 		a.freed, a.freedAt, a.slotBy = fmt.Sprint(key, ev.Kv.ModRevision), now, a.turn(key, now)
 	case strings.HasPrefix(key, q.keys.later()):
 		if at, err := vestingOf(strings.TrimPrefix(key, q.keys.later())); put && err == nil {
-			a.vests(at)
+			a.vestsIn(at.Sub(q.now()), now)
 		}
 	case key == q.keys.bell():
 		a.paused = false
@@ -255,7 +256,7 @@ func (a *arrivals) put(p *picked, due time.Time) {
 	a.size += len(p.kv.Value)
 	if len(a.items) > a.most || a.size > mostArrivalBytes {
 		a.forgetItems()
-		a.lookBy = time.Now()
+		a.lookBy = clock.Mono()
 	}
 }
 

@@ -111,7 +111,7 @@ func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
 // each taken item would, and would cost each claim and each ending a write.
 func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (leases []*Lease, refused bool, err error) {
 	defer s.begin()()
-	now := time.Now().UTC()
+	now := q.now().UTC()
 	nonce := uuid.NewString()
 	var ops []clientv3.Op
 	for _, p := range items {

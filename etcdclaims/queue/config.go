@@ -130,8 +130,9 @@ type Config struct {
 	// it again does nothing. It applies to items with the option ID. Negative: ids are
 	// not remembered. At most 100 years; more counts as that. Default: DefaultRetention.
 	Retention time.Duration
-	// DeadRetention is how long dead letters are kept. Negative: for ever. Default:
-	// DefaultDeadRetention.
+	// DeadRetention is how long dead letters are kept. They are kept longer after a time in
+	// which no process claimed. Processes that live for one call each may never remove
+	// them; use Purge. Negative: for ever. Default: DefaultDeadRetention.
 	DeadRetention time.Duration
 	// SpaceReserve is how much of its quota etcd must have free for an enqueue, in
 	// percent. With less, Enqueue returns ErrNearQuota, so that claims and verbs still

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -85,7 +86,7 @@ func (q *Queue) Redrive(ctx context.Context, id string) error {
 		if f.empty {
 			return nil, fmt.Errorf("%w with a payload: it has none any more", ErrNotFound)
 		}
-		st, now := f.st, time.Now()
+		st, now := f.st, q.now()
 		st.Attempts, st.Vesting = 0, now.UTC()
 		return append([]clientv3.Op{q.activate(), clientv3.OpDelete(f.key)}, q.requeue(st, place{Verb: "redrive"}, now)...), nil
 	})
@@ -128,7 +129,7 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 	if err := q.closed(); err != nil {
 		return 0, q.fail("purge", err)
 	}
-	for try, success := 0, time.Now(); ; {
+	for try, success := 0, clock.Mono(); ; {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
 			return n, q.fail("purge", err)
@@ -139,7 +140,7 @@ func (q *Queue) Purge(ctx context.Context, t time.Time) (n int, err error) {
 		case err == nil && some == 0:
 			return n, nil
 		case err == nil:
-			try, success = 0, time.Now()
+			try, success = 0, clock.Mono()
 		case !tryAgain(ctx, err, success, try):
 			return n, q.fail("purge", err)
 		default: // a late request finds nothing that it removes

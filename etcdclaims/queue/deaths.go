@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -58,11 +59,11 @@ func (d *deaths) settled(id string) {
 }
 
 // myTurn returns when this process recovers what ended now.
-func myTurn() time.Time { return time.Now().Add(recoverAfter + rand.N(recoverSpread)) }
+func myTurn() time.Time { return clock.Mono().Add(recoverAfter + rand.N(recoverSpread)) }
 
 // next returns how long it is until something is due.
 func (d *deaths) next() time.Duration {
-	next := time.Now().Add(time.Hour)
+	next := clock.Mono().Add(time.Hour)
 	if !d.look.IsZero() {
 		next = d.look
 	}
@@ -127,7 +128,7 @@ func (q *Queue) wakeKeeper() {
 
 // recoverDue recovers the items of the sessions that are due.
 func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
-	now := time.Now()
+	now := clock.Mono()
 	if !d.look.IsZero() && !now.Before(d.look) {
 		d.look = time.Time{}
 		if _, err := q.recoverEnded(ctx); err != nil && ctx.Err() == nil {

@@ -69,7 +69,7 @@ func distinct[T any](items []T, id func(T) string) []T {
 
 // enqueue puts in some items, in one transaction.
 func (q *Queue) enqueue(ctx context.Context, items []Item) (added int, err error) {
-	now := time.Now()
+	now := q.now()
 	for try := 0; len(items) > 0; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
@@ -297,7 +297,7 @@ func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 		return clientv3.Op{}, q.fail("enqueue", fmt.Errorf("%d items in one operation: want 1 to %d", len(items), itemsPerRequest))
 	}
 	ops := []clientv3.Op{q.activate()}
-	now := time.Now()
+	now := q.now()
 	for _, it := range distinct(items, Item.ID) {
 		if err := it.check(); err != nil {
 			return clientv3.Op{}, q.fail("enqueue", err)

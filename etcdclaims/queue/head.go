@@ -92,7 +92,7 @@ func upTo(prefix, end string, n int) clientv3.Op {
 
 // look reads the head of the queue in one request.
 func (q *Queue) look(ctx context.Context, n int, near reach) (v view, err error) {
-	now := time.Now()
+	now := q.now()
 	ops := []clientv3.Op{
 		upTo(q.keys.ready(), near.ready, n), upTo(q.keys.later(), near.later, itemsPerRequest),
 		clientv3.OpGet(q.keys.paused(), clientv3.WithCountOnly()),
@@ -149,7 +149,7 @@ func (q *Queue) vested(later []*picked, now time.Time) (vested []*picked, next t
 
 // nextVesting returns the earliest vesting time that lies ahead, or the zero time if all items have vested.
 func (q *Queue) nextVesting(ctx context.Context) (next time.Time, err error) {
-	behind := q.keys.later() + keyspace.Instant(time.Now()) + "0" // the byte behind the slash
+	behind := q.keys.later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
 	resp, err := q.read(ctx, clientv3.OpGet(behind, clientv3.WithRange(clientv3.GetPrefixRangeEnd(q.keys.later())), clientv3.WithLimit(1), clientv3.WithKeysOnly()))
 	if err != nil {
 		return next, err

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -42,7 +43,7 @@ func (h *healer) heal(ctx context.Context, s *session) error {
 	if time.Since(h.last) < healEvery {
 		return nil
 	}
-	h.last = time.Now()
+	h.last = clock.Mono()
 	if err := h.healSlots(ctx, s); err != nil {
 		return err
 	}
@@ -221,7 +222,7 @@ func (h *healer) takenAt(ctx context.Context, rev int64) (map[string]bool, error
 // condition that it is as it was: so a request that comes late does not make an item of
 // it twice.
 func (h *healer) requeue(ctx context.Context, s *session, it *strayItem) error {
-	q, c, now := h.q, it.content, time.Now()
+	q, c, now := h.q, it.content, h.q.now()
 	st := state{
 		Version: valueVersion, ID: it.id, Given: c.Given, Seq: c.Seq, Priority: priorityOf(c.Rank, q.cfg.HigherFirst),
 		Vesting: c.Vesting, Max: q.cfg.MaxAttempts,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -60,7 +61,7 @@ func (q *Queue) Sweep(ctx context.Context) (n int, err error) {
 	if err := q.closed(); err != nil {
 		return 0, q.fail("sweep", err)
 	}
-	for try, begun := 0, time.Now(); ; try++ {
+	for try, begun := 0, clock.Mono(); ; try++ {
 		s, err := q.sessions.live(ctx)
 		if err != nil {
 			return n, q.fail("sweep", err)
@@ -68,7 +69,7 @@ func (q *Queue) Sweep(ctx context.Context) (n int, err error) {
 		_, some, err := q.recoverDead(ctx, s)
 		n += some
 		if some > 0 {
-			begun = time.Now()
+			begun = clock.Mono()
 		}
 		if !tryAgain(ctx, err, begun, try) {
 			return n, q.fail("sweep", err)

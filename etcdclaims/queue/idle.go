@@ -5,6 +5,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/etcdclaims/claims/internal/clock"
 )
 
 // idle is the registration of this process as one that waits for items, below
@@ -22,7 +24,7 @@ const idleLinger = time.Second
 // enter registers the process. A request of unknown outcome is repeated the next time:
 // a registration that is not true costs others one step.
 func (i *idle) enter(s *session) {
-	i.last = time.Now()
+	i.last = clock.Mono()
 	if i.s != nil && !i.s.ended() {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -16,10 +16,7 @@ import (
 
 // The keeper of a queue is one process of those that claim from it: the holder of
 // the claim keeperKey. It looks after what dead workers leave behind.
-const (
-	emptyFor  = time.Minute     // before a queue is no longer noted as one with work
-	trimEvery = 5 * time.Minute // dead letters past their retention
-)
+const emptyFor = time.Minute // before a queue is no longer noted as one with work
 
 // keep is the keeper's goroutine, in each process that claims.
 func (q *Queue) keep() {
@@ -60,7 +57,7 @@ func (q *Queue) keep() {
 func (q *Queue) keepHouse(ctx context.Context) error {
 	every := q.cfg.TTL / 3
 	var empty, trimmed time.Time
-	mender := healer{q: q, last: time.Now()}
+	mender := healer{q: q, last: clock.Mono()}
 	q.keeping.Store(true)
 	defer q.keeping.Store(false)
 	var wg sync.WaitGroup
@@ -81,7 +78,7 @@ func (q *Queue) keepHouse(ctx context.Context) error {
 			if err := q.trim(ctx, s); err != nil {
 				return err
 			}
-			trimmed = time.Now()
+			trimmed = clock.Mono()
 		}
 		if empty, err = q.deactivate(ctx, s, empty); err != nil {
 			return err
@@ -121,7 +118,7 @@ func (q *Queue) vest(ctx context.Context) {
 			try = 0
 			if !next.IsZero() {
 				q.vests.Store(next.UnixNano())
-				wait = min(wait, max(time.Until(next), 0))
+				wait = min(wait, max(next.Sub(q.now()), 0))
 			}
 		}
 		t := time.NewTimer(wait)
@@ -138,7 +135,7 @@ func (q *Queue) vest(ctx context.Context) {
 // be repeated after an unknown outcome: an item is moved only from where it was read.
 func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err error) {
 	for {
-		now := time.Now()
+		now := q.now()
 		resp, err := q.read(ctx, upTo(q.keys.later(), *near, itemsPerRequest))
 		if err != nil {
 			return next, err
@@ -164,20 +161,6 @@ func (q *Queue) vestNow(ctx context.Context, near *string) (next time.Time, err 
 		}
 		if err := q.promote(ctx, s, vested); err != nil {
 			return next, err
-		}
-	}
-}
-
-// trim removes dead letters past their retention, oldest first.
-func (q *Queue) trim(ctx context.Context, s *session) error {
-	if q.cfg.DeadRetention < 0 {
-		return nil
-	}
-	before := q.keys.dead() + keyspace.Instant(time.Now().Add(-q.cfg.DeadRetention))
-	for {
-		n, err := q.purgeSome(ctx, s, before)
-		if err != nil || n == 0 {
-			return err
 		}
 	}
 }
@@ -211,7 +194,7 @@ func (q *Queue) deactivate(ctx context.Context, s *session, empty time.Time) (ti
 		return time.Time{}, nil
 	}
 	if empty.IsZero() {
-		return time.Now(), nil
+		return clock.Mono(), nil
 	}
 	if time.Since(empty) < emptyFor {
 		return empty, nil

@@ -27,6 +27,7 @@ import (
 //	slot/<n>                          one per taken item, in queues with MaxTaken
 //	bound                             written by each enqueue into a queue with MaxWaiting
 //	paused                            who paused the queue, and why
+//	trimmed                           by which time dead letters were last trimmed
 //
 // The keys below index/ have one prefix, for one watch. All keys but bound and the contents
 // are one range, for Watch. A session is a claim of the key sessionKey.
@@ -51,6 +52,7 @@ func (k keys) takenBy(session string) string { return k.taken() + session + "/" 
 func (k keys) place(id string) string        { return k.root + "place/" + id }
 func (k keys) note(id string) string         { return k.root + "note/" + id }
 func (k keys) dead() string                  { return k.root + "dead/" }
+func (k keys) trimmed() string               { return k.root + "trimmed" }
 func (k keys) workers() string               { return k.root + "worker/" }
 func (k keys) events() (from, end string)    { return k.dead(), k.root[:len(k.root)-1] + "0" }
 func (k keys) worker(session string) string  { return k.workers() + session }

@@ -80,7 +80,7 @@ func (l *Lease) end(why error) {
 	l.mu.Lock()
 	first := l.err == nil
 	if first {
-		l.err, l.over = why, time.Now()
+		l.err, l.over = why, l.q.now()
 	}
 	l.mu.Unlock()
 	if first {
@@ -236,7 +236,7 @@ func (l *Lease) Obtained() time.Time { return l.obtain }
 // Deadline returns when the lease ends unless it is renewed. It is for people and for
 // timeouts. It is in the past if the lease is over. It is also in the past for an adopted
 // lease, because only etcd knows when such a lease ends.
-func (l *Lease) Deadline() time.Time { return time.Now().Add(l.remaining()) }
+func (l *Lease) Deadline() time.Time { return l.q.now().Add(l.remaining()) }
 
 // Expired reports whether the lease is over at the given time, unless it is renewed
 // before. It returns true for every time if the lease is over by now. So it does for an
@@ -252,7 +252,7 @@ func (l *Lease) Remaining(now time.Time) time.Duration {
 	if left <= 0 {
 		return 0
 	}
-	return max(left-time.Until(now), 0)
+	return max(left-now.Sub(l.q.now()), 0)
 }
 
 func (l *Lease) remaining() time.Duration {

@@ -218,6 +218,7 @@ func TestMaxTakenAcrossCrashes(t *testing.T) {
 func TestMaxWaitingComparesNoRange(t *testing.T) {
 	virtually(t, func(w *world) {
 		q, host := w.process(queue.Config{MaxWaiting: 10})
+		w.enqueue(q, "first") // it makes the queue, once
 		sent := 0
 		host.Inject(claimtest.Fault{Times: -1, Saw: func(req any) {
 			if in, ok := req.(*etcdserverpb.TxnRequest); ok {

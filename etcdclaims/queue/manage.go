@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -275,9 +276,12 @@ func (q *Queue) SetPriority(ctx context.Context, id string, priority int) error 
 		case f.Priority == priority:
 			return nil, nil
 		}
-		st := f.st
+		st, now := f.st, q.now()
+		if visible := strings.HasPrefix(f.key, q.keys.ready()); visible && st.Vesting.After(now) {
+			now = st.Vesting // by another clock
+		}
 		st.Priority = priority
-		return append([]clientv3.Op{clientv3.OpDelete(f.key)}, q.move(st, q.indexKey(st, time.Now()), place{Verb: "priority"})...), nil
+		return append([]clientv3.Op{clientv3.OpDelete(f.key)}, q.move(st, q.indexKey(st, now), place{Verb: "priority"})...), nil
 	})
 }
 
@@ -296,7 +300,7 @@ type pausing struct {
 // Errors: ErrPaused if the queue is paused already.
 func (q *Queue) Pause(ctx context.Context, why string) error {
 	key := q.keys.paused()
-	value := encode(pausing{Version: valueVersion, By: q.claims.Owner(), Why: cut(why), At: time.Now().UTC()})
+	value := encode(pausing{Version: valueVersion, By: q.claims.Owner(), Why: cut(why), At: q.now().UTC()})
 	return q.fail("pause", q.toggle(ctx, absent(key), []clientv3.Op{clientv3.OpPut(key, value)}, ErrPaused))
 }
 
@@ -312,7 +316,7 @@ func (q *Queue) Resume(ctx context.Context) error {
 
 // toggle does ops once if the condition holds.
 func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op, otherwise error) error {
-	unsure, begun := false, time.Now()
+	unsure, begun := false, clock.Mono()
 	for try := 0; ; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -25,6 +26,7 @@ type Queue struct {
 	cfg    Config
 	keys   keys
 	log    *zap.Logger
+	clock  clock.Clock
 
 	ctx     context.Context // of what runs in the background
 	stop    context.CancelCauseFunc
@@ -66,7 +68,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	if claims.Passthrough() {
 		return nil, fmt.Errorf("queue %q: %w", cfg.Name, etcdclaims.ErrPassthrough)
 	}
-	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize()}
+	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize(), clock: clock.For(claims.Etcd())}
 	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
 	q.ctx, q.stop = context.WithCancelCause(context.Background())
 	q.quota.reserve = cfg.SpaceReserve
@@ -118,6 +120,9 @@ func (q *Queue) closed() error {
 	}
 	return nil
 }
+
+// now reads the wall clock: for what is stored, shown, or compared with what is stored.
+func (q *Queue) now() time.Time { return q.clock.Time() }
 
 // fail names the operation and the queue in an error.
 func (q *Queue) fail(operation string, err error) error {

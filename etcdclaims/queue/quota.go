@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/zap"
 )
@@ -40,7 +41,7 @@ func (u *quota) room(q *Queue) error {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := time.Now()
+	now := clock.Mono()
 	if !u.asking && now.Sub(u.asked) >= askQuota {
 		u.asking, u.asked = true, now
 		if !q.spawn(func() { u.ask(q) }) {
@@ -69,5 +70,5 @@ func (u *quota) ask(q *Queue) {
 		q.log.Debug("etcd does not tell its size", zap.Error(err))
 		return
 	}
-	u.answered, u.used, u.limit = time.Now(), resp.DbSizeInUse, resp.DbSizeQuota
+	u.answered, u.used, u.limit = clock.Mono(), resp.DbSizeInUse, resp.DbSizeQuota
 }

@@ -167,7 +167,7 @@ func (q *Queue) drain(ctx context.Context, via *session, id string) (moved int, 
 
 // recovered is the operations that move an item away from a dead session.
 func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []clientv3.Op {
-	now := time.Now()
+	now := q.now()
 	st, err := q.takenState(kv)
 	if err != nil {
 		q.skip(err)
@@ -182,7 +182,7 @@ func (q *Queue) recovered(kv *mvccpb.KeyValue, slots map[string]string) []client
 	if st.Attempts >= st.Max {
 		return append(ops, q.bury(st, place{Verb: "lost", Fence: fence}, "lost with its worker in its last attempt", now)...)
 	}
-	return append(ops, q.requeue(st, place{Verb: "lost", Fence: fence}, now)...)
+	return append(ops, q.uncover(st, place{Verb: "lost", Fence: fence}, now)...)
 }
 
 // untaken is the operations that remove the key of a taken item, and the worker's note: the
@@ -287,7 +287,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		now := time.Now()
+		now := q.now()
 		var ops []clientv3.Op
 		for _, kv := range kvs {
 			st, err := q.takenState(kv)
@@ -302,7 +302,7 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 			}
 			st.Attempts--
 			fence := keyspace.Fence(st.Epoch, kv.ModRevision)
-			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, append(then, q.requeue(st, place{Verb: "release", Fence: fence}, now)...), nil))
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, append(then, q.uncover(st, place{Verb: "release", Fence: fence}, now)...), nil))
 		}
 		if len(ops) == 0 {
 			continue

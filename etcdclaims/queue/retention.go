@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -79,7 +80,7 @@ func (r *retention) lease(ctx context.Context, l *Lease) (clientv3.LeaseID, erro
 func (r *retention) present() (id clientv3.LeaseID, asking *shared, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.id != clientv3.NoLease && r.left > 0 && time.Now().Before(r.end) {
+	if r.id != clientv3.NoLease && r.left > 0 && clock.Mono().Before(r.end) {
 		r.left--
 		return r.id, nil, false
 	}
@@ -100,7 +101,7 @@ func (r *retention) grant(ctx context.Context, q *Queue) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.id, r.end, r.left = id, time.Now().Add(slack), tombstonesPerLease
+	r.id, r.end, r.left = id, clock.Mono().Add(slack), tombstonesPerLease
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -19,7 +20,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		return b, false, err
 	}
 	if wait {
-		if items, known := c.arrivals.claimable(c.q, max(n, c.window), time.Now()); known {
+		if items, known := c.arrivals.claimable(c.q, max(n, c.window), clock.Mono()); known {
 			chosen := fitting(c.choose(items, n), claimedSize)
 			b.visible = len(items) > 0
 			b.Leases, err = c.claimPicked(s, chosen, n)
@@ -86,7 +87,7 @@ func (c *claimer) look(s *session, n int) (v view, err error) {
 	for try := 0; ; {
 		c.arrivals.beginRead()
 		v, err = q.lookNear(q.ctx, n, &c.near)
-		late := v.crowd && (q.keeping.Load() || time.Since(v.vested[0].st.Vesting) > vestGrace)
+		late := v.crowd && (q.keeping.Load() || q.now().Sub(v.vested[0].st.Vesting) > vestGrace)
 		leave := err == nil && (!late || v.paused)
 		if leave && v.crowd {
 			v.next, err = q.nextVesting(q.ctx)
@@ -118,7 +119,7 @@ func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, err
 	if len(items) == 0 {
 		return nil, nil
 	}
-	begin := time.Now()
+	begin := clock.Mono()
 	leases, refused, err := c.q.takeItems(c.q.ctx, s, items)
 	if err != nil {
 		for _, l := range leases {

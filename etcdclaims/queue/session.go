@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -49,7 +50,7 @@ func (s *session) idleAfter() time.Duration { return max(time.Minute, s.q.cfg.TT
 func (s *session) use() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used = time.Now()
+	s.used = clock.Mono()
 }
 
 // begin notes a claiming request, until done is called: the session lasts until it is known

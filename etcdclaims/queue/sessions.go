@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -102,7 +103,7 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 	if err != nil {
 		return nil, err
 	}
-	made := &session{q: q, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[*Lease]struct{}{}, used: time.Now()}
+	made := &session{q: q, id: id, ttl: ttl, claim: claim, gen: claim.Revision(), seen: claim.Revision(), leases: map[*Lease]struct{}{}, used: clock.Mono()}
 	made.io, made.endIO = context.WithCancelCause(context.Background())
 	made.batch()
 	q.spawn(made.watch)

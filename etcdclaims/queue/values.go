@@ -40,7 +40,7 @@ func (l *Lease) Values() LeaseValues {
 	case !over.IsZero():
 		v.Expires = over
 	case s != nil:
-		v.Expires = time.Now().Add(s.claim.Remaining())
+		v.Expires = l.q.now().Add(s.claim.Remaining())
 	}
 	v.Expires = v.Expires.Round(0) // the wall clock's
 	return v

@@ -108,7 +108,7 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 			opt.applyFail(&o)
 		}
 	}
-	now := time.Now()
+	now := l.q.now()
 	text := errtext.Text(cause)
 	var out Outcome
 	left, err := l.verb(ctx, "fail", func(st state, rev int64, _ time.Time) []clientv3.Op {
@@ -142,7 +142,7 @@ func (l *Lease) Snooze(ctx context.Context, d time.Duration) (until time.Time, e
 	if d < 0 {
 		return time.Time{}, l.fail("snooze", fmt.Errorf("duration %v is negative", d))
 	}
-	now := time.Now()
+	now := l.q.now()
 	until = now.Add(d).UTC()
 	left, err := l.verb(ctx, "snooze", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.Attempts--
@@ -161,17 +161,17 @@ func (l *Lease) Snooze(ctx context.Context, d time.Duration) (until time.Time, e
 // Release gives the item back. It is visible at once, in the place that it had, and
 // the attempt does not count.
 func (l *Lease) Release(ctx context.Context) error {
-	now := time.Now()
+	now := l.q.now()
 	_, err := l.verb(ctx, "release", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.Attempts--
-		return l.q.requeue(st, l.place("release", rev), now)
+		return l.q.uncover(st, l.place("release", rev), now)
 	})
 	return err
 }
 
 // Discard puts the item among the dead letters at once, with the reason.
 func (l *Lease) Discard(ctx context.Context, reason string) error {
-	now := time.Now()
+	now := l.q.now()
 	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		p := l.place("discard", rev)
 		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: Discarded, Error: reason, At: now.UTC()})
@@ -184,7 +184,7 @@ func (l *Lease) Discard(ctx context.Context, reason string) error {
 // missing, because items are found by their contents. If one has been enqueued with the id
 // meanwhile, nothing is left of this one.
 func (l *Lease) discardEmpty(ctx context.Context, reason string) error {
-	now := time.Now()
+	now := l.q.now()
 	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		key, p := l.q.keys.item(st.ID), l.place("discard", rev)
 		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: p.Fence, Ending: Discarded, Error: reason, At: now.UTC()})
@@ -205,6 +205,15 @@ func (l *Lease) place(verb string, rev int64) place {
 func (q *Queue) requeue(st state, p place, now time.Time) []clientv3.Op {
 	st = st.waiting()
 	return q.move(st, q.indexKey(st, now), p)
+}
+
+// uncover is requeue for an item that is visible at once, in the place that it had: its vesting
+// time was past by the clock of who made it visible, and need not be by this one.
+func (q *Queue) uncover(st state, p place, now time.Time) []clientv3.Op {
+	if st.Vesting.After(now) {
+		now = st.Vesting
+	}
+	return q.requeue(st, p, now)
 }
 
 // bury is the operations that make an item a dead letter.
@@ -233,7 +242,7 @@ func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev
 	defer done()
 	_, sid, st, rev, _ := l.snapshot()
 	key := l.q.keys.takenBy(sid) + st.ID
-	now := time.Now()
+	now := l.q.now()
 	ops := append([]clientv3.Op{clientv3.OpDelete(key)}, change(st, rev, now)...)
 	ops = append(ops, l.unnote(st.ID)...)
 	if st.Slot > 0 {

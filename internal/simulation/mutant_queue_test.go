@@ -36,8 +36,8 @@ var queueMutants = []mutant{
 	{
 		name: "release that drops the payload", seeds: 100, queue: true,
 		edits: []edit{{
-			"etcdclaims/queue/verbs.go", "		return l.q.requeue(st, l.place(\"release\", rev), now)\n",
-			"		return append(l.q.requeue(st, l.place(\"release\", rev), now), clientv3.OpDelete(l.q.keys.item(st.ID)))\n",
+			"etcdclaims/queue/verbs.go", "		return l.q.uncover(st, l.place(\"release\", rev), now)\n",
+			"		return append(l.q.uncover(st, l.place(\"release\", rev), now), clientv3.OpDelete(l.q.keys.item(st.ID)))\n",
 		}},
 	},
 	{
@@ -90,6 +90,14 @@ var queueMutants = []mutant{
 	{
 		name: "spec made anew beside sessions that have another", tests: "TestSpecDeleted", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/spec.go", "If(absent(key), absent(q.keys.workers()).WithPrefix()).", "If(absent(key))."}},
+	},
+	{
+		name: "recovered item that vests anew by another clock", tests: "TestVisibleByAnotherClock", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/verbs.go", "	if st.Vesting.After(now) {\n", "	if st.Vesting.Before(now) {\n"}},
+	},
+	{
+		name: "dead letters removed by one clock", tests: "TestFastKeeperTrimsSlowly", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/trim.go", "from.Add(trimStep).UTC()", "from.Add(100 * 365 * 24 * time.Hour).UTC()"}},
 	},
 	{
 		name: "a verb of another holder taken for one's own", tests: "TestSameVerbOfTwoHolders", of: "etcdclaims/queue",

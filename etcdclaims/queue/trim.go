@@ -1,0 +1,62 @@
+package queue
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+const (
+	trimEvery = 5 * time.Minute // dead letters past their retention
+	// trimStep is how far the time of the trims advances at most from one to the next: a
+	// keeper whose clock is a month ahead must not remove a month of dead letters at once.
+	trimStep = 2 * trimEvery
+)
+
+// trimming is the value of the key trimmed.
+type trimming struct {
+	Version int       `json:"v"`
+	At      time.Time `json:"at"` // the time by which the keeper trimmed last
+}
+
+// trim removes dead letters past their retention, oldest first. It goes by the keeper's clock, but no
+// further than trimStep ahead of the last trim, or of the oldest dead letter. So the
+// retention can last longer after a time without a keeper.
+func (q *Queue) trim(ctx context.Context, s *session) error {
+	if q.cfg.DeadRetention < 0 {
+		return nil
+	}
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.trimmed()), between(q.keys.dead(), clientv3.GetPrefixRangeEnd(q.keys.dead())))
+	if err != nil {
+		return err
+	}
+	last, oldest := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	if len(oldest) == 0 {
+		return nil
+	}
+	now := q.now().UTC()
+	from, _ := vestingOf(strings.TrimPrefix(string(oldest[0].Key), q.keys.dead()))
+	if len(last) > 0 {
+		if mark, err := decode[trimming](last[0].Key, last[0].Value); err == nil && mark.At.After(from) {
+			from = mark.At
+		}
+	}
+	if limit := from.Add(trimStep).UTC(); now.After(limit) {
+		q.log.Info("dead letters trimmed slowly: the last trim was long ago, or this clock is ahead", zap.Duration("behind", now.Sub(limit)))
+		now = limit
+	}
+	if _, err := s.claim.Txn(ctx).Then(clientv3.OpPut(q.keys.trimmed(), encode(trimming{Version: valueVersion, At: now}))).Commit(); err != nil {
+		return err
+	}
+	before := q.keys.dead() + keyspace.Instant(now.Add(-q.cfg.DeadRetention))
+	for {
+		n, err := q.purgeSome(ctx, s, before)
+		if err != nil || n == 0 {
+			return err
+		}
+	}
+}
