@@ -1,16 +1,14 @@
 package queue
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
 
-	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -28,30 +26,25 @@ func (q *Queue) Leased(ctx context.Context) iter.Seq2[Info, error] {
 	return q.list(ctx, q.keys.taken())
 }
 
-// Waiting yields the items that wait, without payloads. First come the visible items, in
-// the order in which they are claimed, and then those that have not vested, the soonest
-// first.
-func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
+// list reads the keys under a prefix, as of one revision. What cannot be read is
+// skipped and counted.
+func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		for _, prefix := range []string{q.keys.ready(), q.keys.later()} {
-			for info, err := range q.list(ctx, prefix) {
-				if !yield(info, err) {
-					return
-				}
+		for f, err := range q.listFrom(ctx, prefix, prefix, 0) {
+			if !yield(f.Info, err) {
+				return
 			}
 		}
 	}
 }
 
-// list reads the keys under a prefix, as of one revision. What cannot be read is
-// skipped and counted.
-func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] {
-	return func(yield func(Info, error) bool) {
-		from, rev := prefix, int64(0)
+// listFrom is list from a key on, as of a revision; 0 is the present one.
+func (q *Queue) listFrom(ctx context.Context, prefix, from string, rev int64) iter.Seq2[found, error] {
+	return func(yield func(found, error) bool) {
 		for {
 			resp, err := get(ctx, q.claims, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
 			if err != nil {
-				yield(Info{}, q.fail("list", err))
+				yield(found{}, q.fail("list", err))
 				return
 			}
 			for _, kv := range resp.Kvs {
@@ -60,14 +53,14 @@ func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 					q.skip(err)
 					continue
 				}
-				if !yield(f.Info, nil) {
+				if !yield(f, nil) {
 					return
 				}
 			}
 			if !resp.More || len(resp.Kvs) == 0 {
 				return
 			}
-			rev = resp.Header.Revision
+			rev = cmp.Or(rev, resp.Header.Revision)
 			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 		}
 	}
@@ -86,40 +79,8 @@ func (q *Queue) Redrive(ctx context.Context, id string) error {
 		if f.empty {
 			return nil, fmt.Errorf("%w with a payload: it has none any more", ErrNotFound)
 		}
-		st, now := f.st, q.now()
-		st.Attempts, st.Vesting = 0, now.UTC()
-		return append([]clientv3.Op{q.activate(), clientv3.OpDelete(f.key)}, q.requeue(st, place{Verb: "redrive"}, now)...), nil
+		return append([]clientv3.Op{q.activate()}, q.redriven(f, q.now())...), nil
 	})
-}
-
-// RedriveAll redrives all dead letters, and returns how many. After an error some have
-// been redriven.
-func (q *Queue) RedriveAll(ctx context.Context) (n int, err error) {
-	for {
-		some, err := q.redriveListed(ctx)
-		n += some
-		if some == 0 || !errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, etcdclaims.ErrUnknown) {
-			return n, err
-		}
-		// What is left is listed anew.
-	}
-}
-
-// redriveListed redrives the dead letters that there are now. It fails if etcd compacts the
-// revision of the list meanwhile.
-func (q *Queue) redriveListed(ctx context.Context) (n int, err error) {
-	for info, err := range q.DeadLetters(ctx) {
-		if err != nil {
-			return n, err
-		}
-		switch err := q.Redrive(ctx, info.ID); {
-		case err == nil:
-			n++
-		case !errors.Is(err, ErrNotFound): // else another process was faster
-			return n, err
-		}
-	}
-	return n, nil
 }
 
 // Purge removes the dead letters that died before t, and returns how many. After an error

@@ -28,7 +28,8 @@ func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) 
 
 // EnqueueAll puts items into the queue, many with each request. It returns how many were
 // added: items that the queue had before do not count. Of several items with one id, only
-// the first is added. After an error some items may have been enqueued. Enqueuing all of
+// the first is added. Items of one priority and one vesting time are claimed in the order
+// in which they are given. Delay counts from the call. After an error some items may have been enqueued. Enqueuing all of
 // them again is as safe as with Enqueue.
 func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err error) {
 	for _, it := range items {
@@ -42,9 +43,10 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	if err := q.quota.room(q); err != nil {
 		return 0, q.fail("enqueue", err)
 	}
-	for items = distinct(items, Item.ID); len(items) > 0; {
+	now := q.now()
+	for items = sequenced(items); len(items) > 0; {
 		some := fitting(items[:min(len(items), q.size.items(opsToEnqueue))], Item.size)
-		n, err := q.enqueue(ctx, some)
+		n, err := q.enqueue(ctx, some, now)
 		added += n
 		switch {
 		case err == nil:
@@ -54,6 +56,16 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 		}
 	}
 	return added, nil
+}
+
+// sequenced returns the items without those whose id an earlier one has, each behind the one
+// before it in the order of the queue, if their priorities and vesting times are equal.
+func sequenced(items []Item) []Item {
+	items = distinct(items, Item.ID)
+	for i := range items {
+		items[i].seq = newSeq()
+	}
+	return items
 }
 
 // distinct returns the items without those whose id an earlier one has. etcd puts no key
@@ -68,8 +80,7 @@ func distinct[T any](items []T, id func(T) string) []T {
 }
 
 // enqueue puts in some items, in one transaction.
-func (q *Queue) enqueue(ctx context.Context, items []Item) (added int, err error) {
-	now := q.now()
+func (q *Queue) enqueue(ctx context.Context, items []Item, now time.Time) (added int, err error) {
 	for try := 0; len(items) > 0; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
@@ -80,7 +91,7 @@ func (q *Queue) enqueue(ctx context.Context, items []Item) (added int, err error
 			return added, err
 		}
 		if q.cfg.MaxWaiting > 0 && room < len(items) {
-			some, err := q.partly(ctx, items, room)
+			some, err := q.partly(ctx, items, room, now)
 			return added + some, err
 		}
 		since := s.lastSeen()
@@ -206,7 +217,7 @@ func (q *Queue) putBetween(ctx context.Context, it Item, since, end int64) (bool
 }
 
 // partly enqueues the items that there is room for, one by one.
-func (q *Queue) partly(ctx context.Context, items []Item, room int) (added int, err error) {
+func (q *Queue) partly(ctx context.Context, items []Item, room int, now time.Time) (added int, err error) {
 	for i, it := range items {
 		if room <= 0 {
 			// An item that is there already needs no room.
@@ -219,7 +230,7 @@ func (q *Queue) partly(ctx context.Context, items []Item, room int) (added int, 
 			}
 			return added, fmt.Errorf("%w: %d items wait; item %d of %d was not enqueued", ErrFull, q.cfg.MaxWaiting, i+1, len(items))
 		}
-		n, err := q.enqueue(ctx, []Item{it})
+		n, err := q.enqueue(ctx, []Item{it}, now)
 		added += n
 		room -= n
 		if err != nil {
@@ -298,7 +309,7 @@ func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	}
 	ops := []clientv3.Op{q.activate()}
 	now := q.now()
-	for _, it := range distinct(items, Item.ID) {
+	for _, it := range sequenced(items) {
 		if err := it.check(); err != nil {
 			return clientv3.Op{}, q.fail("enqueue", err)
 		}

@@ -44,7 +44,7 @@ func TestHeadBecomesDeeper(t *testing.T) {
 					_, err := q.EnqueueAll(w.Context(), items)
 					w.ok(err)
 				}
-				first, second := queue.Priority(1), queue.Priority(0)
+				var first, second queue.ItemOption = queue.Priority(1), queue.Priority(0)
 				if part == "/index/later/" {
 					first, second = queue.Delay(time.Hour), queue.Delay(time.Minute)
 				}

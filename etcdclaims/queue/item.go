@@ -18,8 +18,8 @@ import (
 // An Item is put into a queue by Enqueue. NewItem makes one.
 type Item struct {
 	id       string
-	given    bool // the caller chose the id
-	seq      string
+	given    bool   // the caller chose the id
+	seq      string // of when it was made, and then of when it was enqueued
 	topic    string
 	payload  []byte
 	priority int
@@ -44,9 +44,20 @@ func ID(id string) ItemOption { return itemOption(func(it *Item) { it.id, it.giv
 // none.
 func Topic(topic string) ItemOption { return itemOption(func(it *Item) { it.topic = topic }) }
 
-// Priority sets the item's priority: any number, 0 and negative ones included.
-// Default: DefaultPriority.
-func Priority(p int) ItemOption { return itemOption(func(it *Item) { it.priority = p }) }
+// PriorityOption is an option of items and of Fail.
+type PriorityOption interface {
+	ItemOption
+	FailOption
+}
+
+type priorityOption int
+
+func (p priorityOption) apply(it *Item)           { it.priority = int(p) }
+func (p priorityOption) applyFail(o *failOptions) { o.priority = (*int)(&p) }
+
+// Priority sets the item's priority: any number, 0 and negative ones included. Default of
+// items: DefaultPriority. Fail keeps the item's priority by default.
+func Priority(p int) PriorityOption { return priorityOption(p) }
 
 // At makes the item visible at t and not before.
 func At(t time.Time) ItemOption { return itemOption(func(it *Item) { it.vesting, it.delay = t, 0 }) }
@@ -62,9 +73,7 @@ func MaxAttempts(n int) ItemOption { return itemOption(func(it *Item) { it.max =
 
 // NewItem returns an item with the payload, which must not be changed afterwards.
 func NewItem(payload []byte, opts ...ItemOption) Item {
-	it := Item{payload: payload, priority: DefaultPriority}
-	// A version 7 UUID sorts by when it was made.
-	it.seq = strings.ReplaceAll(uuid.Must(uuid.NewV7()).String(), "-", "")
+	it := Item{payload: payload, priority: DefaultPriority, seq: newSeq()}
 	for _, opt := range opts {
 		if opt != nil {
 			opt.apply(&it)
@@ -75,6 +84,9 @@ func NewItem(payload []byte, opts ...ItemOption) Item {
 	}
 	return it
 }
+
+// newSeq returns a version 7 UUID, which sorts by when it was made.
+func newSeq() string { return strings.ReplaceAll(uuid.Must(uuid.NewV7()).String(), "-", "") }
 
 // ID returns the item's id.
 func (it Item) ID() string { return it.id }

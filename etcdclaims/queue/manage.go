@@ -170,7 +170,9 @@ func (q *Queue) describe(f found, kv *mvccpb.KeyValue) (found, error) {
 	case strings.HasPrefix(f.key, q.keys.ready()):
 		f.Where = Ready
 	case strings.HasPrefix(f.key, q.keys.later()):
-		f.Where = Later
+		if f.Where = Later; !st.Vesting.After(q.now()) {
+			f.Where = Ready // the keeper has not moved it yet
+		}
 	case strings.HasPrefix(f.key, q.keys.dead()):
 		f.Where, f.Since, f.Why = Dead, st.Died, st.Why
 	default:

@@ -24,6 +24,7 @@ const (
 	opsToClaim   = 5
 	opsToMove    = 5
 	opsToPurge   = 3
+	opsToRedrive = 3
 )
 
 // requestSize is what the server accepts in one transaction, as far as known. A server

@@ -17,7 +17,7 @@ import (
 // Stats counts the items of a queue, at one revision of etcd.
 type Stats struct {
 	Ready int // visible
-	Later int // not vested, or vested but not yet moved to the ready ones
+	Later int // not vested, or vested but not yet moved to the ready ones, unlike for Waiting and Look
 	Taken int // workers have them
 	Dead  int
 	// OldestReady is the earliest vesting time of all visible items, among the first 32

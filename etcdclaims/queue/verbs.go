@@ -67,36 +67,12 @@ func (l *Lease) unplace(st state) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpDelete(l.q.keys.place(st.ID))}
 }
 
-// FailOption sets how long a failed item waits.
-type FailOption interface{ applyFail(*failOptions) }
-
-type failOptions struct{ backoff etcdclaims.Backoff }
-
-type failOption func(*failOptions)
-
-func (f failOption) applyFail(o *failOptions) { f(o) }
-
-// Backoff makes the item wait for base after its first failure, twice as long after each
-// further failure, and never longer than limit. The second half of each wait is random.
-func Backoff(base, limit time.Duration) FailOption {
-	return failOption(func(o *failOptions) { o.backoff = etcdclaims.ExponentialBackoff(base, limit) })
-}
-
-// BackoffFunc makes the item wait for as long as f returns for the number of the
-// attempt, 1 being the first. Nil means Config.Backoff, which is the default.
-func BackoffFunc(f etcdclaims.Backoff) FailOption {
-	return failOption(func(o *failOptions) {
-		if f != nil {
-			o.backoff = f
-		}
-	})
-}
-
 // Fail records that the attempt failed, and why. The item waits for its back-off, and
 // then becomes visible again, behind the items of its priority that became visible
 // before. It becomes a dead letter after its last attempt, or if the cause is marked with
-// etcdclaims.Permanent. A cause marked with etcdclaims.RetryAfter sets the back-off. Fail
-// returns what became of the item. Its errors are those of all verbs, see the package
+// etcdclaims.Permanent. A cause marked with etcdclaims.RetryAfter sets the back-off. The
+// option Priority changes the item's priority in the same transaction, also that of a
+// dead letter. Fail returns what became of the item. Its errors are those of all verbs, see the package
 // documentation.
 func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outcome, error) {
 	if cause == nil {
@@ -113,6 +89,9 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 	var out Outcome
 	left, err := l.verb(ctx, "fail", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.ended(Attempt{Number: st.Attempts, Owner: st.Owner, Fence: keyspace.Fence(l.ep, rev), Ending: Failed, Error: text, At: now.UTC()})
+		if o.priority != nil {
+			st.Priority = *o.priority
+		}
 		out = Outcome{Attempts: st.Attempts}
 		if st.Attempts >= st.Max || etcdclaims.IsPermanent(cause) {
 			out.Dead = true

@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/etcdclaims/claims/internal/keyspace"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Waiting yields the items that wait, without payloads, as of one revision of etcd. First
+// come the visible items, in the order in which they are claimed, and then those that
+// have not vested, the soonest first. Items that have vested by the clock of this process
+// count as visible, also if no keeper has moved them; their keys are held in memory.
+func (q *Queue) Waiting(ctx context.Context) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		end := q.keys.later() + keyspace.Instant(q.now()) + "0" // the byte behind the slash
+		late, rev, err := q.lateItems(ctx, end)
+		if err != nil {
+			yield(Info{}, q.fail("list", err))
+			return
+		}
+		// Those of late that come before a key of the ready items.
+		before := func(key string) bool {
+			n, _ := slices.BinarySearchFunc(late, key, func(l lateItem, key string) int { return strings.Compare(l.ready, key) })
+			some := late[:n]
+			late = late[n:]
+			for page := range slices.Chunk(some, itemsPerRequest) {
+				infos, err := q.describeAll(ctx, page, rev)
+				for _, info := range infos {
+					if !yield(info, nil) {
+						return false
+					}
+				}
+				if err != nil {
+					yield(Info{}, q.fail("list", err))
+					return false
+				}
+			}
+			return true
+		}
+		for f, err := range q.listFrom(ctx, q.keys.ready(), q.keys.ready(), rev) {
+			if err == nil && !before(f.key) || !yield(f.Info, err) || err != nil {
+				return
+			}
+		}
+		if !before(clientv3.GetPrefixRangeEnd(q.keys.ready())) {
+			return
+		}
+		for f, err := range q.listFrom(ctx, q.keys.later(), end, rev) {
+			if !yield(f.Info, err) {
+				return
+			}
+		}
+	}
+}
+
+// lateItem is an item that has vested and that no keeper has moved.
+type lateItem struct{ key, ready string } // where it is, and where it belongs
+
+// lateItems returns the later items up to a key, in the order of the queue, and the revision
+// that they are of.
+func (q *Queue) lateItems(ctx context.Context, end string) (late []lateItem, rev int64, err error) {
+	const most = 1000 // with one request
+	for from := q.keys.later(); ; {
+		resp, err := get(ctx, q.claims, from, clientv3.WithRange(end), clientv3.WithLimit(most), clientv3.WithKeysOnly(), clientv3.WithRev(rev))
+		if err != nil {
+			return nil, 0, err
+		}
+		if rev == 0 {
+			rev = resp.Header.Revision
+		}
+		for _, kv := range resp.Kvs {
+			if ready, ok := q.keys.vested(string(kv.Key)); ok {
+				late = append(late, lateItem{string(kv.Key), ready})
+			}
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			slices.SortFunc(late, func(a, b lateItem) int { return strings.Compare(a.ready, b.ready) })
+			return late, rev, nil
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// describeAll reads items at a revision. What cannot be read is skipped and counted.
+func (q *Queue) describeAll(ctx context.Context, items []lateItem, rev int64) (infos []Info, err error) {
+	var ops []clientv3.Op
+	for _, l := range items {
+		ops = append(ops, clientv3.OpGet(l.key, clientv3.WithRev(rev)))
+	}
+	answers, err := q.readAll(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range answers {
+		for _, kv := range a.GetResponseRange().Kvs {
+			f, err := q.describe(found{}, kv)
+			if err != nil {
+				q.skip(err)
+				continue
+			}
+			infos = append(infos, f.Info)
+		}
+	}
+	return infos, nil
+}
