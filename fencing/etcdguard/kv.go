@@ -44,7 +44,11 @@ var ErrNotGuarded = errors.New("cannot be guarded")
 // Canceled. After such a repeat, an If that the first attempt made false looks
 // refused. With another kind of KV, such as a namespace, that repeat remains. The
 // holder's claim must then have been made through a client of the same namespace;
-// otherwise every write is refused.
+// otherwise every write is refused. Such a KV cannot report whether it had a connection.
+// So a write waits for one, which for a *clientv3.Client with another KV takes no request.
+// For another KV it takes a read, unless etcd answered a write within the last second. Then a
+// write that found no connection is not unknown: nothing was sent. A KV of package leasing
+// repeats writes, and may not be used.
 //
 // # Group commit
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 )
 
@@ -116,5 +119,28 @@ func TestTooLarge(t *testing.T) {
 				t.Errorf("it was carried out: %v, want %v (%v)", !tt.done, tt.done, err)
 			}
 		})
+	}
+}
+
+// A write that found no connection is not unknown, whatever KV sends it.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // answers nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{l.Addr().String()}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = etcd.Close() }()
+	holder := etcdguard.Bearer("", fencing.Token{Key: "k", Fence: 7})
+	for name, kv := range map[string]clientv3.KV{"client": etcd, "namespace": namespace.NewKV(etcd, "n/"), "namespace of its KV": namespace.NewKV(etcd.KV, "n/")} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err := etcdguard.NewKV(kv, holder).Put(ctx, "/data", "v")
+		if cancel(); err == nil || errors.Is(err, fencing.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no connection to etcd") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

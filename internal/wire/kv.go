@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -42,11 +43,13 @@ func Read(ctx context.Context, kv clientv3.KV, limit time.Duration, ops ...clien
 // Sender sends transactions, each in one request. If Direct is set it is sent once, as
 // its message stands; otherwise by a KV of the caller's own, such as one of a namespace.
 type Sender struct {
-	Limits Limits
-	Direct bool
-	kv     clientv3.KV
-	remote onceKV
-	opts   []grpc.CallOption // that clientv3 gives each request
+	Limits   Limits
+	Direct   bool
+	kv       clientv3.KV
+	conn     *grpc.ClientConn // of the client; nil if only its KV is known
+	remote   onceKV
+	opts     []grpc.CallOption         // that clientv3 gives each request
+	answered atomic.Pointer[time.Time] // when etcd has answered the last time; see connected
 }
 
 // NewSender returns the sender of a client, or of another KV.
@@ -55,7 +58,7 @@ func NewSender(kv clientv3.KV) *Sender {
 	if !ok {
 		return &Sender{kv: kv}
 	}
-	s := &Sender{kv: etcd.KV}
+	s := &Sender{kv: etcd.KV, conn: etcd.ActiveConnection()}
 	s.opts, s.Limits = callOptions(etcd)
 	s.remote, s.Direct = once(etcd)
 	return s
@@ -85,8 +88,12 @@ func (s *Sender) Send(ctx context.Context, in *pb.TxnRequest, timeout time.Durat
 		tooLarge = isServersLimit(err, proto.Size(in), s.Limits.Receive)
 		err = clientv3.ContextError(callCtx, err)
 	} else {
+		if err := s.connected(callCtx, in); err != nil {
+			return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))
+		}
 		cmps, then, els := Operations(in)
 		resp, err = s.kv.Txn(callCtx).If(cmps...).Then(then...).Else(els...).Commit()
+		s.note(err)
 		if err == nil {
 			return resp, true, nil
 		}
@@ -102,6 +109,42 @@ func (s *Sender) Send(ctx context.Context, in *pb.TxnRequest, timeout time.Durat
 		return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))
 	}
 	return nil, true, err
+}
+
+// provenFor is how long an answer shows that there is a connection.
+const provenFor = time.Second
+
+// connected waits for a connection to etcd before a request that a KV of the caller's own
+// sends. After the request that KV cannot say whether there was one. If the client is not
+// known either, a read that any member answers shows it, unless one was answered just now.
+func (s *Sender) connected(ctx context.Context, in *pb.TxnRequest) error {
+	if s.conn != nil {
+		for state := s.conn.GetState(); state != connectivity.Ready; state = s.conn.GetState() {
+			s.conn.Connect()
+			if state == connectivity.Shutdown || !s.conn.WaitForStateChange(ctx, state) {
+				return fmt.Errorf("the connection is %v: %w", state, WithCause(ctx, context.Canceled))
+			}
+		}
+		return nil
+	}
+	if at := s.answered.Load(); at != nil && time.Since(*at) < provenFor || len(in.Compare) == 0 {
+		return nil
+	}
+	_, err := s.kv.Get(ctx, string(in.Compare[0].Key), clientv3.WithSerializable(), clientv3.WithCountOnly())
+	if s.note(err); s.answered.Load() == nil {
+		return err
+	}
+	return nil
+}
+
+// note remembers whether etcd has answered a request that ended with err.
+func (s *Sender) note(err error) {
+	if err != nil && MayBeDone(err) {
+		s.answered.Store(nil)
+		return
+	}
+	now := time.Now()
+	s.answered.Store(&now)
 }
 
 // onceKV sends a transaction once. clientv3's interceptor repeats any request,
