@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/etcdclaims/claims/fencing"
@@ -131,12 +132,15 @@ func (o *Object) recall(t fencing.Token) *state {
 	return o.last
 }
 
-// wrote remembers the last write, or forgets it if the version is "".
+// weak reports whether a version is an ETag that two contents can share (RFC 9110, 8.8.1).
+func weak(version string) bool { return strings.HasPrefix(version, "W/") }
+
+// wrote remembers the last write, or forgets it if no write can follow the version.
 func (o *Object) wrote(version string, e envelope) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last = nil
-	if version != "" {
+	if version != "" && !weak(version) {
 		e.data = nil
 		o.last = &state{version, e}
 	}
@@ -152,6 +156,8 @@ func (o *Object) read(ctx context.Context) (*state, error) {
 		return nil, o.errorf("read: %w", err)
 	case version == "":
 		return nil, o.errorf("%w: the store returned no version", ErrInvalid)
+	case weak(version):
+		return nil, o.errorf("%w: the store returned the weak version %.40q, which no If-Match matches; reach it without the proxy that compresses or changes its replies", ErrInvalid, version)
 	}
 	e, err := decode(content)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 //     later one (true of S3 since December 2020, of GCS and Azure always; not through a
 //     cache, nor from a replicated bucket);
 //   - check the condition and carry out the write in one step;
-//   - change the version whenever the content changes; a version is never empty.
+//   - change the version whenever the content changes; a version is never empty, and an ETag
+//     is neither weak (W/) nor changed on its way, as by a proxy that compresses.
 //
 // If only the first property is missing, no late write gets through, but more
 // outcomes are unknown, and Admit may admit a former owner. If another property
