@@ -53,6 +53,13 @@
 // returned as the driver's error, wrapped, and never as a stale token. Run the
 // transaction again.
 //
+// # Poolers
+//
+// A pooler may give each transaction another connection, as PgBouncer does. Admit needs
+// nothing from the session but its search_path: include the schema in Config.Table. If the
+// driver keeps prepared statements that the pooler does not know, Admit fails with the
+// driver's error, and admits nothing.
+//
 // # Isolation
 //
 // Admit is correct at every isolation level, because it reads the newest

@@ -13,6 +13,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runAndDie())
 	}
 	code := m.Run()
+	pooler.stop()
 	postgres.stop()
 	mariadb.stop()
 	if code == 0 { // after a failure leaks are a consequence
