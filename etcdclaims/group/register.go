@@ -103,7 +103,7 @@ func (m *Member) register(ctx context.Context, again bool) error {
 	}
 	key := m.keys.claimOf(m.claims.Instance())
 	claim, err := m.claims.TryAcquire(ctx, key, etcdclaims.TTL(m.cfg.TTL))
-	if errors.Is(err, etcdclaims.ErrHeld) && !again { // by an earlier Member of this client, which has left or failed to join
+	if errors.Is(err, etcdclaims.ErrHeld) && !again { // an earlier Member, which has left or failed to join, is still giving it up
 		claim, err = m.claims.Acquire(ctx, key, etcdclaims.TTL(m.cfg.TTL))
 	}
 	if err != nil {
