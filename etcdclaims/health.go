@@ -66,6 +66,9 @@ type Health struct {
 //     answer.
 //   - ErrPermissionDenied, ErrRewound or ErrClosed.
 //
+// Health writes nothing. So it returns no error while etcd answers but refuses writes, as
+// it does when it is out of space.
+//
 // A passthrough client is always healthy.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	if c.Passthrough() {
