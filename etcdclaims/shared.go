@@ -45,7 +45,8 @@ type sharing struct {
 // many readers or one writer.
 //
 // Both kinds of callers wait in one line, first come first served. A caller with Shared
-// waits behind the exclusive callers that are before it in line, so neither kind starves.
+// waits behind the exclusive callers that are before it in line. So a stream of callers of
+// one kind does not keep the other kind out, unless they use Barge.
 // Callers with Shared that are next to each other in line get the key at the same time.
 //
 // All that share the key at the same time have the same fence. It is greater than the fence

@@ -64,7 +64,11 @@ type slots struct {
 // the number.
 //
 // A call without Slots for the same key finds the key held, and the other way
-// round. There is no order between callers of the two kinds that wait.
+// round. There is no order between callers of the two kinds that wait. While the
+// record is there, those without Slots wait, although no slot is held.
+//
+// If the record is deleted otherwise than by Resize, all claims on slots are lost
+// within a third of the TTL and a second. Their slots stay held for a TTL.
 //
 // n must be between 1 and MaxSlots. The key of a slot must not be longer than
 // MaxKeyBytes. Slots excludes Reentrant and Supersede. Each caller of a

@@ -81,13 +81,20 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 		v.Payload = short.Bytes()
 	}
 	key, note := s.keys.definition(d.Name), s.keys.defined(d.Name)
+	tell := clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name, After: d.After}))
+	same := false
 	rev, err := s.operateAt(ctx, "define", d.Name, func(st *jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error) {
+		same = false
 		switch {
 		case st.definitionRev == 0 && st.specRev != 0 && st.spec.inCode():
 			return nil, nil, fmt.Errorf("%w; if no process has it any more, call Forget first", errInCode)
 		case st.definitionRev != 0 && st.definitionErr == nil && st.definition.sameAs(v):
 			version = st.definitionRev
-			return nil, nil, errSame
+			if err := s.noticed(ctx, note); err != nil {
+				return nil, nil, err
+			}
+			same = true
+			return []clientv3.Cmp{s.definedAs(d.Name, version)}, []clientv3.Op{tell}, nil
 		case st.definitionErr != nil: // a value of a newer version is never overwritten
 			return nil, nil, st.definitionErr
 		case replaces != AnyVersion && replaces != st.definitionRev:
@@ -101,10 +108,10 @@ func (s *Scheduler) Define(ctx context.Context, d Definition) (version int64, er
 		cmps, err := s.checkAfter(ctx, d)
 		return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{
 			clientv3.OpPut(key, encode(v)),
-			clientv3.OpPut(note, encode(notice{Version: valueVersion, Job: d.Name, After: d.After})),
+			tell,
 		}, err
 	})
-	if errors.Is(err, errSame) {
+	if errors.Is(err, errSame) || err == nil && same {
 		return version, nil
 	}
 	if err == nil {
@@ -117,6 +124,18 @@ var (
 	errInCode = errors.New("a job in code has this name")
 	errSame   = errors.New("the stored definition has the same content")
 )
+
+// noticed returns errSame if the notice of a definition is there. Without it, since an operator
+// has deleted it, no process runs the job.
+func (s *Scheduler) noticed(ctx context.Context, note string) error {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+	defer cancel()
+	resp, err := s.claims.KV().Get(ctx, note, clientv3.WithCountOnly())
+	if err == nil && resp.Count > 0 {
+		err = errSame
+	}
+	return err
+}
 
 // sameAs reports whether two values define the same job.
 func (v definitionValue) sameAs(o definitionValue) bool {

@@ -122,6 +122,27 @@ func wantErr(t *testing.T, err error, text string) {
 	}
 }
 
+// An operator deletes the notice of a definition: the job does not run, until the same definition
+// is stored again. Its version stays.
+func TestDefineAgainWithoutNotice(t *testing.T) {
+	t.Parallel()
+	inFleet(t, func(t *testing.T, f *fleet) {
+		ran := f.reports(0)
+		f.start(0)
+		d := f.define(report("r"))
+		f.server.Delete(t, f.under("/now/defined/")[0].name)
+		time.Sleep(2 * time.Minute)
+		before := len(ran())
+		if again := f.define(report("r")); again.Version != d.Version {
+			t.Errorf("version %d, then %d", d.Version, again.Version)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := len(ran()); before != 0 || n != 2 {
+			t.Errorf("%d runs without the notice, and %d with it", before, n-before)
+		}
+	})
+}
+
 // Nobody overwrites a change that he has not seen.
 func TestDefineVersions(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {

@@ -1,8 +1,10 @@
 // Package scenarios has tests of locks that others have written, run on claims and,
 // beside them, on the Mutex of etcd's client: the lock example of etcd's contrib
-// directory, and the lock workloads of Jepsen's tests of etcd. It has no code.
+// directory, and the lock workloads of Jepsen's tests of etcd. It also has a test in which an
+// operator deletes each kind of key while it is in use. It has no code.
 //
 //	go test ./internal/scenarios -v
+//	go test ./internal/scenarios -run TestErased/queue.md
 //	go test ./internal/scenarios -run TestJepsen -v -workload lock-set -nemesis pause -time-limit 120s
 //	go test ./internal/scenarios -run TestJepsen -v -processes -timeout 1h    # real time, five members, each a process
 package scenarios

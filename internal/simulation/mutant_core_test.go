@@ -112,7 +112,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"term.go", "	for _, cmp := range t.recordStands() {\n", "	for _, cmp := range t.recordStands()[:0] {\n"}},
 	},
 	{
-		name: "slot that is held under any record", tests: "TestSlotsRecordDeleted$",
+		name: "slot that is held under any record", tests: "TestSlotsRecordDeleted",
 		edits: []edit{{"keyrecord.go", ", txn.CreatedBefore(record, revision(t.fence)+1)}", ", txn.CreatedAfter(record, 0)}"}},
 	},
 	{
@@ -120,7 +120,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"verify.go", "		in.Compare = append(in.Compare, t.recordStands()...)\n", ""}},
 	},
 	{
-		name: "slot free as soon as its record is gone", tests: "TestSlotsRecordDeleted$",
+		name: "slot free as soon as its record is gone", tests: "TestSlotsRecordDeleted",
 		edits: []edit{{"keyrecord.go", "	if t.slots != nil {\n		if t.begin() == nil {", "	if t.slots != nil && t.shared != nil {\n		if t.begin() == nil {"}},
 	},
 	{
@@ -153,7 +153,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "key of a shared claim that was lost with the record", tests: "TestSharedLostWithTheRecord",
-		edits: []edit{{"shared.go", "	if t.lose(reason, nil) { ", "	if t.lose(reason, nil) && kvs == nil && len(kvs) > 0 { "}},
+		edits: []edit{{"keyrecord.go", "} else if t.lose(reason, nil) { ", "} else if t.lose(reason, nil) && kvs == nil && len(kvs) > 0 { "}},
 	},
 	{
 		name: "old claim that goes on after an upgrade of unknown outcome", tests: "TestUpgradeUnknown",

@@ -8,6 +8,10 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/define.go", "return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{", "return cmps, []clientv3.Op{"}},
 	},
 	{
+		name: "definition that stays without its notice", of: "sched", tests: "TestDefineAgainWithoutNotice",
+		edits: []edit{{"sched/define.go", "	if err == nil && resp.Count > 0 {\n		err = errSame\n", "	if err == nil {\n		err = errSame\n"}},
+	},
+	{
 		name: "job registered after its definition was removed", of: "sched", tests: "TestUndefineWhileOwnerRegisters",
 		edits: []edit{{"sched/register.go", "\treturn []clientv3.Cmp{l.s.definedAs(j.Name, j.defined)}\n", "\treturn nil\n"}},
 	},
