@@ -14,14 +14,14 @@ import (
 
 // A key with as many slots as possible, and many callers of 50 clients for them: each has its turn,
 // within about the time that their turns take, and with a bounded number of requests. What operators
-// read and watch costs a few requests. With -long there are 5,000 callers.
+// read and watch costs a few requests. With -long there are 1,000 callers.
 func TestSlotsManyClients(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		const clients, n, longest = 50, etcdclaims.MaxSlots, 2 * sec
 		callers := 400
 		if testetcd.Long() {
-			callers = 5000
+			callers = 1000
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
