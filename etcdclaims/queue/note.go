@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -82,6 +83,8 @@ func (l *Lease) Note(ctx context.Context, b []byte) error {
 			}
 			l.note.rev = there // of an earlier lease, or of another holder of this one
 			continue
+		case errors.Is(err, rpctypes.ErrNoSpace):
+			return l.fail("note", err) // it lasts; and etcd answers so to the request by which it has run out
 		case errors.Is(err, etcdclaims.ErrUnknown):
 			unsure = err
 		case errors.Is(err, etcdclaims.ErrLost):

@@ -62,44 +62,46 @@ func known(key, entries []*mvccpb.KeyValue) (have spec, there, lost bool, err er
 }
 
 // ensureSpec makes sure that the queue has the order and bounds of the Config. It asks etcd
-// once, and again when something indicates that keys of the queue were deleted by hand.
+// once, and again when something indicates that keys of the queue were deleted by hand. It
+// writes only if there is no spec: beyond its quota etcd refuses what could put a key.
 func (q *Queue) ensureSpec(ctx context.Context) error {
 	if q.specOK.Load() {
 		return nil
 	}
 	want, key := q.spec(), q.keys.spec()
-	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
-	defer cancel()
-	// Both can be sent twice and can come late: they only ever make what is absent.
-	resp, err := q.claims.KV().Txn(limited).If(absent(key), absent(q.keys.workers()).WithPrefix()).
-		Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key), q.anyEntry()).Commit()
-	if err != nil {
-		return wire.Unanswered(ctx, err)
-	}
-	if !resp.Succeeded {
+	for {
+		resp, err := q.read(ctx, clientv3.OpGet(key), q.anyEntry())
+		if err != nil {
+			return err
+		}
 		have, there, lost, err := known(resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs)
 		switch {
 		case err != nil:
 			return err
+		case there && !lost && have == want:
+			q.specOK.Store(true)
+			return nil
+		case there && !lost:
+			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; to change them, change the key %q while no process uses the queue",
+				ErrConfig, have.bounds(), want.bounds(), key)
 		case !there:
 			have = want
 		}
-		if lost {
-			if _, err := q.claims.KV().Txn(limited).If(absent(key)).Then(clientv3.OpPut(key, encode(have))).Commit(); err != nil {
-				return wire.Unanswered(ctx, err)
-			}
+		cmps := []clientv3.Cmp{absent(key)}
+		if !lost {
+			cmps = append(cmps, absent(q.keys.workers()).WithPrefix())
+		}
+		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+		// It can be sent twice and can come late: it only ever makes what is absent.
+		put, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(have))).Commit()
+		cancel()
+		switch {
+		case err != nil:
+			return wire.Unanswered(ctx, err)
+		case put.Succeeded && lost:
 			q.log.Warn("queue's spec was missing; put back")
 		}
-		if have != want {
-			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; to change them, change the key %q while no process uses the queue",
-				ErrConfig, have.bounds(), want.bounds(), key)
-		}
-		if lost {
-			return q.ensureSpec(ctx) // another process may have put a different one
-		}
 	}
-	q.specOK.Store(true)
-	return nil
 }
 
 // checkSpec makes the next call compare the spec if it is not the one of the Config.
