@@ -13,9 +13,11 @@ import (
 )
 
 // Enqueue puts an item into the queue. It returns false, and changes nothing, if the
-// queue has an item of this id, or completed one within Config.Retention.
+// queue has an item of this id, or completed one within Config.Retention. If the id is one
+// of a dead letter, it returns a DeadLetterError; the option OverDead replaces the dead
+// letter.
 //
-// Errors: ErrFull, ErrNearQuota, ErrConfig, etcdclaims.ErrLost if the leases of this
+// Errors: DeadLetterError, ErrFull, ErrNearQuota, ErrConfig, etcdclaims.ErrLost if the leases of this
 // process are revoked again and again, and those of etcdclaims.Client.TryAcquire. If the
 // error matches etcdclaims.ErrUnknown the item may have been enqueued. Enqueuing the same
 // Item again is safe while the item is in the queue. If the item has the option ID, it is
@@ -29,7 +31,8 @@ func (q *Queue) Enqueue(ctx context.Context, item Item) (added bool, err error) 
 // EnqueueAll puts items into the queue, many with each request. It returns how many were
 // added: items that the queue had before do not count. Of several items with one id, only
 // the first is added. Items of one priority and one vesting time are claimed in the order
-// in which they are given. Delay counts from the call. After an error some items may have been enqueued. Enqueuing all of
+// in which they are given. Delay counts from the call. A DeadLetterError names the items
+// that it has not added for that reason; it has added the others. After an error some items may have been enqueued. Enqueuing all of
 // them again is as safe as with Enqueue.
 func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err error) {
 	for _, it := range items {
@@ -43,10 +46,10 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	if err := q.quota.room(q); err != nil {
 		return 0, q.fail("enqueue", err)
 	}
-	now := q.now()
+	e := &enqueuing{now: q.now()}
 	for items = sequenced(items); len(items) > 0; {
 		some := fitting(items[:min(len(items), q.size.items(opsToEnqueue))], Item.size)
-		n, err := q.enqueue(ctx, some, now)
+		n, err := q.enqueue(ctx, some, e)
 		added += n
 		switch {
 		case err == nil:
@@ -55,7 +58,8 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 			return added, q.fail("enqueue", err)
 		}
 	}
-	return added, nil
+	replaced, err := q.overDead(ctx, e)
+	return added + replaced, err
 }
 
 // sequenced returns the items without those whose id an earlier one has, each behind the one
@@ -80,7 +84,7 @@ func distinct[T any](items []T, id func(T) string) []T {
 }
 
 // enqueue puts in some items, in one transaction.
-func (q *Queue) enqueue(ctx context.Context, items []Item, now time.Time) (added int, err error) {
+func (q *Queue) enqueue(ctx context.Context, items []Item, e *enqueuing) (added int, err error) {
 	for try := 0; len(items) > 0; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
@@ -91,11 +95,11 @@ func (q *Queue) enqueue(ctx context.Context, items []Item, now time.Time) (added
 			return added, err
 		}
 		if q.cfg.MaxWaiting > 0 && room < len(items) {
-			some, err := q.partly(ctx, items, room, now)
+			some, err := q.partly(ctx, items, room, e)
 			return added + some, err
 		}
 		since := s.lastSeen()
-		some, done, err := q.send(ctx, s, items, full, now)
+		some, done, err := q.send(ctx, s, items, full, e)
 		switch {
 		case done:
 			return added + some, nil
@@ -122,17 +126,21 @@ func (q *Queue) enqueue(ctx context.Context, items []Item, now time.Time) (added
 // send puts items, under the condition that the queue has room for them, and returns how
 // many of them were not there. done is false if the request was refused as a whole, or
 // failed. One item alone may share a round trip with those of other callers.
-func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clientv3.Cmp, now time.Time) (added int, done bool, err error) {
+func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clientv3.Cmp, e *enqueuing) (added int, done bool, err error) {
 	if len(items) == 1 && full == nil {
-		resp, again, err := s.put(ctx, items[0].id, q.put(items[0], now))
-		if err == nil && !again && resp.Succeeded {
+		resp, again, err := s.put(ctx, items[0].id, q.put(items[0], e.now))
+		switch {
+		case err != nil || again:
+		case resp.Succeeded:
 			added = 1
+		default:
+			e.there(q, items[0], resp.Responses)
 		}
 		return added, err == nil && !again, err
 	}
 	ops := []clientv3.Op{q.activate()}
 	for _, it := range items {
-		ops = append(ops, q.put(it, now))
+		ops = append(ops, q.put(it, e.now))
 	}
 	if full != nil {
 		ops = append(ops, clientv3.OpPut(q.keys.bound(), encode(map[string]any{"v": valueVersion})))
@@ -141,9 +149,11 @@ func (q *Queue) send(ctx context.Context, s *session, items []Item, full []clien
 	if err != nil || again || !resp.Succeeded {
 		return 0, false, err
 	}
-	for _, r := range resp.Responses[1 : 1+len(items)] {
-		if r.GetResponseTxn().Succeeded {
+	for i, r := range resp.Responses[1 : 1+len(items)] {
+		if inner := r.GetResponseTxn(); inner.Succeeded {
 			added++
+		} else {
+			e.there(q, items[i], inner.Responses)
 		}
 	}
 	return added, true, nil
@@ -217,20 +227,21 @@ func (q *Queue) putBetween(ctx context.Context, it Item, since, end int64) (bool
 }
 
 // partly enqueues the items that there is room for, one by one.
-func (q *Queue) partly(ctx context.Context, items []Item, room int, now time.Time) (added int, err error) {
+func (q *Queue) partly(ctx context.Context, items []Item, room int, e *enqueuing) (added int, err error) {
 	for i, it := range items {
 		if room <= 0 {
 			// An item that is there already needs no room.
-			resp, err := q.read(ctx, clientv3.OpGet(q.keys.item(it.id), clientv3.WithCountOnly()))
+			resp, err := q.read(ctx, clientv3.OpGet(q.keys.place(it.id)), clientv3.OpGet(q.keys.item(it.id), clientv3.WithCountOnly()))
 			if err != nil {
 				return added, err
 			}
-			if resp.Responses[0].GetResponseRange().Count > 0 {
+			if resp.Responses[1].GetResponseRange().Count > 0 {
+				e.there(q, it, resp.Responses)
 				continue
 			}
 			return added, fmt.Errorf("%w: %d items wait; item %d of %d was not enqueued", ErrFull, q.cfg.MaxWaiting, i+1, len(items))
 		}
-		n, err := q.enqueue(ctx, []Item{it}, now)
+		n, err := q.enqueue(ctx, []Item{it}, e)
 		added += n
 		room -= n
 		if err != nil {
@@ -270,8 +281,18 @@ func (q *Queue) activate() clientv3.Op {
 	return clientv3.OpTxn([]clientv3.Cmp{absent(key)}, []clientv3.Op{clientv3.OpPut(key, encode(spec{Version: valueVersion, Name: q.cfg.Name}))}, nil)
 }
 
-// put is the operation that enqueues an item, unless its id is there.
+// put is the operation that enqueues an item, unless its id is there. Else it reads the item's
+// place.
 func (q *Queue) put(it Item, now time.Time) clientv3.Op {
+	key := q.keys.item(it.id)
+	c, st := q.begun(it, now)
+	return clientv3.OpTxn([]clientv3.Cmp{absent(key)},
+		[]clientv3.Op{clientv3.OpPut(key, encode(c)), clientv3.OpPut(q.indexKey(st, now), encode(st))},
+		[]clientv3.Op{clientv3.OpGet(q.keys.place(it.id))})
+}
+
+// begun returns the values of an item that is enqueued.
+func (q *Queue) begun(it Item, now time.Time) (content, state) {
 	vesting := it.vesting
 	if vesting.IsZero() {
 		vesting = now.Add(it.delay)
@@ -280,14 +301,10 @@ func (q *Queue) put(it Item, now time.Time) clientv3.Op {
 	if st.Max == 0 {
 		st.Max = q.cfg.MaxAttempts
 	}
-	key := q.keys.item(it.id)
-	c := content{
+	return content{
 		Version: valueVersion, Topic: it.topic, Payload: it.payload, Given: it.given, Seq: it.seq,
 		Rank: rank(it.priority, q.cfg.HigherFirst), Vesting: st.Vesting, Enqueued: now.UTC(),
-	}
-	return clientv3.OpTxn([]clientv3.Cmp{absent(key)},
-		[]clientv3.Op{clientv3.OpPut(key, encode(c)), clientv3.OpPut(q.indexKey(st, now), encode(st))},
-		[]clientv3.Op{clientv3.OpGet(key)})
+	}, st
 }
 
 // Op returns the operation that enqueues items, for a transaction of the caller's
@@ -302,7 +319,8 @@ func (q *Queue) put(it Item, now time.Time) clientv3.Op {
 // A transaction can contain one Op of each queue, with up to 64 items. If etcd's
 // --max-txn-ops is N, below its default of 128, the limit is N - 4 items, minus the number
 // of other operations in the transaction. Op enforces neither Config.MaxWaiting nor
-// Config.SpaceReserve.
+// Config.SpaceReserve. It does not enqueue an id that is a dead letter, and ignores
+// OverDead.
 func (q *Queue) Op(items ...Item) (clientv3.Op, error) {
 	if len(items) == 0 || len(items) > itemsPerRequest {
 		return clientv3.Op{}, q.fail("enqueue", fmt.Errorf("%d items in one operation: want 1 to %d", len(items), itemsPerRequest))

@@ -26,6 +26,7 @@ type Item struct {
 	vesting  time.Time     // zero: when it is enqueued
 	delay    time.Duration // from when it is enqueued
 	max      int           // attempts; 0: the queue's
+	overDead bool
 }
 
 // ItemOption describes an item.
@@ -36,8 +37,8 @@ type itemOption func(*Item)
 func (f itemOption) apply(it *Item) { f(it) }
 
 // ID gives the item an id. A queue accepts an id once: enqueuing the id again does
-// nothing while the item is in the queue or is a dead letter, and for Config.Retention
-// after it was completed. Printable UTF-8 of up to MaxIDBytes. Default: a new UUID.
+// nothing while the item is in the queue, and for Config.Retention after it was completed.
+// While the item is a dead letter, it is an error; see OverDead. Printable UTF-8 of up to MaxIDBytes. Default: a new UUID.
 func ID(id string) ItemOption { return itemOption(func(it *Item) { it.id, it.given = id, true }) }
 
 // Topic names the kind of work. It selects the handler of WorkerConfig.Handlers. Default:
@@ -70,6 +71,10 @@ func Delay(d time.Duration) ItemOption {
 // MaxAttempts sets the number of attempts after which the item becomes a dead letter.
 // Default: Config.MaxAttempts of the queue.
 func MaxAttempts(n int) ItemOption { return itemOption(func(it *Item) { it.max = n }) }
+
+// OverDead makes an enqueue replace a dead letter of the item's id, with its history, by
+// the item. This is one transaction. It needs no room in a queue with MaxWaiting.
+func OverDead() ItemOption { return itemOption(func(it *Item) { it.overDead = true }) }
 
 // NewItem returns an item with the payload, which must not be changed afterwards.
 func NewItem(payload []byte, opts ...ItemOption) Item {

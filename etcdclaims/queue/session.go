@@ -200,8 +200,8 @@ func (s *session) commit(ctx context.Context, cmps []clientv3.Cmp, then, els []c
 // put is commit for the operations that enqueue one item, which may share a round trip
 // with others. It notes that the queue has work.
 func (s *session) put(ctx context.Context, id string, item clientv3.Op) (resp *clientv3.TxnResponse, again bool, err error) {
-	cmps, then, _ := item.Txn()
-	return s.ofGeneration(ctx, cmps, nil, func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error) {
+	cmps, then, els := item.Txn()
+	return s.ofGeneration(ctx, cmps, els, func(cmps []clientv3.Cmp, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 		return s.share(ctx, s.puts, id, cmps, then, els)
 	})
 }

@@ -236,6 +236,9 @@ func (p *process) enqueue(rng *rand.Rand) {
 		ctx, cancel := p.within(rng, 5*time.Second)
 		defer cancel()
 		added, err := p.queue.Enqueue(ctx, item)
+		if dead := new(queue.DeadLetterError); errors.As(err, &dead) {
+			err = nil // it was there, and all its attempts have failed since
+		}
 		if err == nil && !added {
 			c.verb = "enqueue again" // it was there
 		}
