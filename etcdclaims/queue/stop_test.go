@@ -240,3 +240,29 @@ func TestAskMeetsClose(t *testing.T) {
 		}
 	})
 }
+
+// Work returns Timeout plus Grace after its ctx ended, also if a handler never returns.
+func TestWorkReturnsWithoutItsHandler(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		release, began, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		defer close(release)
+		go func() {
+			done <- q.Work(ctx, queue.WorkerConfig{Concurrency: 1, Timeout: 3 * sec, Grace: sec, Handler: func(context.Context, *queue.Lease) error {
+				close(began)
+				<-release
+				return nil
+			}})
+		}()
+		<-began
+		cancel()
+		begin := time.Now()
+		w.ok(<-done)
+		if d := time.Since(begin); d > 4*sec+100*time.Millisecond {
+			t.Errorf("returned after %v", d)
+		}
+	})
+}

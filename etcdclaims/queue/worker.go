@@ -37,7 +37,8 @@ type WorkerConfig struct {
 	Batch int
 	// Timeout is how long a handler may take. Then its context ends. If it has not
 	// returned after another Grace, its item fails, and later writes under its fence are
-	// refused. Negative: no limit. Default: 30 s.
+	// refused. Negative: no limit; then set StopTimeout, or Work never returns while a
+	// handler does not. Default: 30 s.
 	Timeout time.Duration
 	// Grace is how long a handler may take to return after its context has ended.
 	// Default: 5 s.
@@ -89,7 +90,9 @@ var (
 )
 
 // Work handles items until ctx ends. Then it stops claiming, and lets running handlers
-// finish within their timeout and Grace; StopTimeout is a shorter bound. It gives back
+// finish within their timeout and Grace; StopTimeout is a shorter bound. So it returns
+// within Timeout plus Grace, 35 s by default, also if a handler never returns, and later
+// only while etcd does not answer. It gives back
 // items that it had claimed and not begun; their attempts do not count. It returns nil
 // after a clean stop. It returns an error if the configuration is wrong, or if etcd
 // refuses claims for a reason that lasts, such as a missing permission.
