@@ -131,7 +131,7 @@ func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
 	now := clock.Mono()
 	if !d.look.IsZero() && !now.Before(d.look) {
 		d.look = time.Time{}
-		if _, err := q.recoverEnded(ctx); err != nil && ctx.Err() == nil {
+		if _, err := q.recoverEnded(ctx, 0); err != nil && ctx.Err() == nil {
 			q.log.Debug("dead queue sessions not looked for", zap.Error(err))
 			d.look = now.Add(recoverAgain)
 		}
@@ -153,14 +153,18 @@ func (q *Queue) recoverDue(ctx context.Context, d *deaths) {
 }
 
 // recoverEnded recovers what sessions have left that have ended, and reports whether there was
-// any. Two counts show that: a session has its entry in worker/ for as long as its claim,
+// any, or fewer items are taken than the caller has read: others may have recovered them since. Two counts show that: a session has its entry in worker/ for as long as its claim,
 // unless it dies. They differ for a moment, too, while a session is closed.
-func (q *Queue) recoverEnded(ctx context.Context) (found bool, err error) {
+func (q *Queue) recoverEnded(ctx context.Context, taken int) (found bool, err error) {
 	resp, err := q.read(ctx,
 		clientv3.OpGet(q.ownKey(""), clientv3.WithPrefix(), clientv3.WithCountOnly()),
-		clientv3.OpGet(q.keys.workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	if err != nil || resp.Responses[0].GetResponseRange().Count == resp.Responses[1].GetResponseRange().Count {
+		clientv3.OpGet(q.keys.workers(), clientv3.WithPrefix(), clientv3.WithCountOnly()),
+		clientv3.OpGet(q.keys.taken(), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	if err != nil {
 		return false, err
+	}
+	if resp.Responses[0].GetResponseRange().Count == resp.Responses[1].GetResponseRange().Count {
+		return resp.Responses[2].GetResponseRange().Count < int64(taken), nil
 	}
 	s, err := q.sessions.live(ctx)
 	if err != nil {

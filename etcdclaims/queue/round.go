@@ -53,7 +53,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		b.visible = len(visible) > 0 && (c.q.cfg.MaxTaken == 0 || len(free) > 0)
 		// The process may not live for long enough that the goroutines do it which watch deaths.
 		if !b.visible && v.taken > 0 && !recovered && (!wait || !c.looked) {
-			if recovered, err = c.q.recoverEnded(c.q.ctx); err != nil {
+			if recovered, err = c.q.recoverEnded(c.q.ctx, v.taken); err != nil {
 				return Batch{}, false, err
 			}
 			if c.looked = true; recovered {
