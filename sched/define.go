@@ -190,7 +190,7 @@ const mostOrderly = 3
 // The state of the job remains in etcd, with its records and some short keys that each
 // process reads, until Forget removes it. Call Forget for jobs that do not come back. If the
 // job is defined again, it begins anew: ticks in between are not caught up with. RunOnStart
-// is due again only after Forget, because the run would have the same Tick.ID.
+// is due again only after Forget.
 //
 // Errors: [ErrVersion], [ErrUnknownJob] if the job is not defined, and those of
 // etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the definition

@@ -66,7 +66,7 @@
 // Clocks need not be right. The wall clock of the owner determines which ticks are
 // due. If that clock is wrong, ticks come early or late, or are treated as missed, but
 // never twice. If it is put back, ticks wait until it reaches its old time
-// again. [Scheduler.Resume] leaves out the ticks up to the present, by the clock of the
+// again, unless an operator calls [Scheduler.ResetMark]. [Scheduler.Resume] leaves out the ticks up to the present, by the clock of the
 // process that calls it. If that clock is a minute fast, the ticks of that minute are left
 // out, too.
 //

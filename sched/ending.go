@@ -45,12 +45,15 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 		}
 		entry := s.keys.entry(j.Name, e.left)
 		resp, err := a.claim.Txn(ctx).If(e.cmps...).Then(e.ops...).
-			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key), clientv3.OpGet(withdraw)).Commit()
+			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key), clientv3.OpGet(withdraw), readOldest(s.keys.past(j.Name), 0)).Commit()
 		done()
 		switch {
 		case err == nil && resp.Succeeded:
-			return s.ended(a, e, p, next, resp), nil
+			p = s.ended(a, e, p, next, resp)
+			s.trimHistory(ctx, a)
+			return p, nil
 		case err == nil:
+			s.rings.learn(resp.Header.Revision, resp.Responses[4:])
 			there := func(i int) *mvccpb.KeyValue {
 				if kvs := resp.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
 					return kvs[0]
@@ -146,4 +149,20 @@ func (s *Scheduler) ending(ctx context.Context, a *active, value string, p past,
 		e.ops = append(e.ops, e.tally.ops...) // at the end: see told
 	}
 	return e, nil
+}
+
+// trimHistory deletes records beyond the limit of the history. The owner does so in its rounds,
+// and does not see what other processes record.
+func (s *Scheduler) trimHistory(ctx context.Context, a *active) {
+	if s.owning.Load() {
+		return
+	}
+	ops := s.rings.excessOf(s.keys.past(a.job.Name))
+	if len(ops) == 0 {
+		return
+	}
+	// If this fails, the next record deletes more.
+	if resp, err := a.claim.Txn(ctx).Then(ops...).Commit(); err == nil && resp.Succeeded {
+		s.rings.learn(resp.Header.Revision, resp.Responses)
+	}
 }

@@ -27,11 +27,16 @@ type JobInfo struct {
 	// Problem is why the job does not run as it is defined. The reasons are: the owner of
 	// the group cannot run the definition, or has not taken it up yet; the definition was
 	// removed; the job in its After is unknown; the job has never run, and its schedule
-	// has no further instant; the next tick is due and not admitted, see Unadmitted.
-	// Problem is empty if the job runs as defined.
+	// has no further instant; the next tick is due and not admitted, see Unadmitted; the
+	// mark is ahead of the clock, see Ahead. Problem is empty if the job runs as defined.
 	Problem string
 	Since   time.Time // when the owner registered this revision of the job
 	High    time.Time // the high-water mark: all ticks up to here are decided
+	// Ahead is how far High is ahead of the clock of this process, if that is more than an
+	// interval of the schedule and more than 5 s. It is zero otherwise, and if the job is paused.
+	// The clock of an owner was ahead then, or this one is behind. Ticks that come due before
+	// High do not run. See ResetMark.
+	Ahead time.Duration
 	// Next is when the next tick is due, apart from those in Skips. It is zero if no tick
 	// follows, if the job is paused, or if this process does not know the schedule: the
 	// job was not added here, and Cron cannot parse its text.
@@ -42,7 +47,8 @@ type JobInfo struct {
 	// zero otherwise, and while the job has another Problem.
 	Unadmitted time.Time
 	// Overdue is the nominal time of the oldest scheduled tick that has not ended by
-	// Job.Overdue, by the clock of this process. It is zero if there is none.
+	// Job.Overdue, by the clock of this process. If Ahead is set, and all others have ended, it
+	// is the newest tick past its bound that did not run. It is zero if there is none.
 	Overdue  time.Time
 	Paused   *Pause     // nil if the job is not paused
 	Failures int        // runs that failed in a row, counted if PauseOnFailure is set
@@ -256,6 +262,9 @@ func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string
 		if lost := st.notAdmitted(&info, s.now(), owner); lost != nil {
 			return infos, lost
 		}
+		if lost := s.passedOver(ctx, &info, st); lost != nil {
+			return infos, lost
+		}
 		infos = append(infos, info)
 	}
 	return infos, err
@@ -282,6 +291,9 @@ func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 		i.schedule, i.Next = schedule, schedule.Next(st.high)
 		if i.Problem == "" && i.Version != 0 && st.never(i) {
 			i.Problem = "no tick follows: the schedule has no instant after " + stamp(st.high)
+		}
+		if i.Ahead = ahead(schedule, st.high, s.now()); i.Problem == "" && i.Ahead > 0 {
+			i.Problem = st.aheadBy(i.Ahead)
 		}
 	}
 	for _, k := range st.skips {
@@ -336,34 +348,6 @@ func (r ready) info(group string, admitted int64) TickInfo {
 		ID: group + "/" + r.Job + "/" + r.ID, Nominal: r.Nominal, Actual: r.Actual, Attempt: r.Attempt, Missed: r.Missed,
 		Admitted: admitted, Note: r.Note, After: r.After,
 	}
-}
-
-// scheduleOf returns the schedule that a job has in etcd, or nil if this process does
-// not know it.
-func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) Schedule {
-	if j, ok := s.job(job); ok && j.hash() == st.spec.Hash {
-		return j.Schedule
-	}
-	if schedule, err := Cron(st.spec.Schedule); err == nil {
-		return schedule
-	}
-	if d, err := st.definition.definition(); err == nil && st.definitionRev != 0 && st.definitionErr == nil {
-		if schedule, err := d.schedule(s.parser()); err == nil && (Job{Schedule: schedule, Revision: d.Revision}).hash() == st.spec.Hash {
-			return schedule
-		}
-	}
-	return nil
-}
-
-// definitionText returns the text of the schedule of the definition, as far as this process
-// can parse it.
-func (s *Scheduler) definitionText(v definitionValue) string {
-	if d, err := v.definition(); err == nil {
-		if schedule, err := d.schedule(s.parser()); err == nil && (v.After != "" || v.Except != nil || v.Only != nil) {
-			return Job{Schedule: schedule}.text()
-		}
-	}
-	return v.Schedule
 }
 
 // History yields the records of the job's last ticks, newest first, up to Job.History

@@ -79,8 +79,8 @@ type Job struct {
 	// never.
 	PauseOnFailure int
 	// History is how many records of ticks are kept, from 1 to 1000. Records that are
-	// added at the same time can leave a few more until the owner trims them, usually
-	// within a second. Default: 20.
+	// added at the same time can leave a few more until their process, or the owner, trims
+	// them, usually within a second. Default: 20.
 	History int
 
 	// The following fields are those of a job that is defined in etcd.

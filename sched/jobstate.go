@@ -93,6 +93,8 @@ func (l *leadership) absorb() {
 			l.hearRequest(key, is)
 		case kindSkip:
 			l.hearSkip(job, key, is)
+		case kindReset:
+			l.hearReset(job)
 		case kindReady:
 			l.hearWaiter(job, backfill, key, is)
 		}

@@ -24,6 +24,7 @@ import (
 //	now/cancel/<job>/newer  the same, except for backfills with Allow
 //	now/withdraw/<job>      ticks admitted before this key must not begin
 //	now/skip/<job>/<id>     a tick that must not be admitted, by whom and why
+//	now/reset/<job>         the mark was put back, by whom and why
 //	now/stuck/<job>/<id>    a handler did not return after its context ended
 //	now/ready/<job>/<id>    a tick that was admitted and has not begun
 //	now/run/<job>/<id>      a tick that has begun
@@ -55,6 +56,7 @@ func (k keys) cancels() string            { return k.now() + "cancel/" }
 func (k keys) cancel(job string) string   { return k.cancels() + keyspace.Digest(job) }
 func (k keys) newer(job string) string    { return k.cancel(job) + "/newer" }
 func (k keys) withdraw(job string) string { return k.now() + kindWithdraw + "/" + keyspace.Digest(job) }
+func (k keys) reset(job string) string    { return k.now() + kindReset + "/" + keyspace.Digest(job) }
 
 func (k keys) skipsOf(job string) string {
 	return k.now() + kindSkip + "/" + keyspace.Digest(job) + "/"

@@ -75,7 +75,7 @@ const (
 
 func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 	return &leadership{
-		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw, kindSkip),
+		s: s, claim: claim, feed: s.view.subscribe(kindAsk, kindPaused, kindReady, kindWithdraw, kindSkip, kindReset),
 		jobs:      make(map[string]*jobState),
 		due:       newQueue(func(a, b *jobState) bool { return a.at.Before(b.at) }),
 		doubtful:  newQueue(func(a, b *jobState) bool { return a.readAt.Before(b.readAt) }),

@@ -79,7 +79,7 @@ func (l *local) adopt(now time.Time) {
 	for _, j := range l.s.order[len(l.jobs):] {
 		a := &localJob{job: j, high: now, waiting: line{order: byTime}}
 		if j.RunOnStart {
-			a.add(ready{Job: j.Name, ID: startID + j.hash(), Nominal: now, Actual: now, Attempt: 1}, now)
+			a.add(ready{Job: j.Name, ID: startID + j.hash() + "-" + uuid.NewString(), Nominal: now, Actual: now, Attempt: 1}, now)
 		}
 		l.jobs[j.Name] = a
 	}

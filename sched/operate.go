@@ -212,8 +212,9 @@ const mostForgotten = 30
 // Forget does not check whether a process still has the job. If the owner has it, it
 // registers the job as new within seconds, and any other process when it becomes the
 // owner. Ticks that are due meanwhile, and those that waited, do not run, and no record
-// counts them. RunOnStart is then due again, but older ticks are not. So stop the processes
-// that have the job first, or deploy them without it.
+// counts them. RunOnStart is then due again, with a new Tick.ID, but older ticks are not.
+// However, if the clock of that owner is behind, ticks that ran come due again with the
+// same Tick.IDs. So stop the processes that have the job first, or deploy them without it.
 //
 // Errors: [ErrUnknownJob], [ErrStillRunning], and those of
 // etcdclaims.Client.TryAcquire. If the error matches etcdclaims.ErrUnknown, the job may
@@ -256,7 +257,7 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 			} {
 				ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 			}
-			for _, key := range []string{k.spec(job), k.high(job), k.fail(job), k.paused(job), k.cancel(job), k.newer(job), k.withdraw(job)} {
+			for _, key := range []string{k.spec(job), k.high(job), k.fail(job), k.paused(job), k.cancel(job), k.newer(job), k.withdraw(job), k.reset(job)} {
 				ops = append(ops, clientv3.OpDelete(key))
 			}
 			for _, r := range st.running {

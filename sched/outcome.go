@@ -61,6 +61,10 @@ var (
 	ErrSkipped = errors.New("the tick is to be skipped already")
 	// ErrNotSkipped is returned by UnskipTick when no SkipTick is in effect for the tick.
 	ErrNotSkipped = errors.New("the tick is not to be skipped")
+	// ErrNotAhead is returned by ResetMark when the high-water mark is not ahead of the clock.
+	ErrNotAhead = errors.New("the high-water mark is not ahead of the clock")
+	// ErrMayRepeat is returned by ResetMark when ticks may have run that would come due again.
+	ErrMayRepeat = errors.New("ticks that may have run would come due again")
 	// ErrStillRunning is returned by Forget when a run of the job is in progress.
 	ErrStillRunning = errors.New("a run of the job is in progress")
 	// ErrVersion is returned by Define and Undefine when the definition does not have the

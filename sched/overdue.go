@@ -266,10 +266,14 @@ func (s *Scheduler) late(ctx context.Context, x *Explanation, hadTime bool) (*jo
 	if err != nil || st.highRev == 0 && !x.Nominal.After(st.definition.At) { // due before the job was defined
 		return st, err
 	}
-	if (st.specRev != 0 || hadTime) && !s.inProgress(x, st) && x.Nominal.After(st.high) {
-		s.decided(x, st, nil)
+	if st.specRev == 0 && !hadTime || s.inProgress(x, st) {
+		return st, nil
 	}
-	return st, nil
+	if x.Nominal.After(st.high) {
+		s.decided(x, st, nil)
+		return st, nil
+	}
+	return st, s.overtaken(ctx, x, st)
 }
 
 // overdue returns the nominal time of the oldest scheduled tick that is past its bound, or

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -17,9 +18,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 )
-
-// farAhead is how far a mark can be ahead of the clock before that is logged.
-const farAhead = time.Hour
 
 // refresh reads the jobs whose state is in doubt: all of them, or some at a time.
 func (l *leadership) refresh(ctx context.Context) error {
@@ -194,9 +192,9 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 		l.place(c)
 		return false
 	}
-	if ahead := c.high.Sub(l.s.now()); c.highRev != 0 && ahead > farAhead {
-		l.s.log.Error("high-water mark far ahead of the clock; no tick is due before it; delete the key to start anew",
-			zap.String("job", c.job.Name), zap.Duration("ahead", ahead), zap.String("key", l.s.keys.high(c.job.Name)))
+	if by := ahead(c.job.Schedule, c.high, l.s.now()); c.highRev != 0 && by > 0 {
+		l.s.log.Error("high-water mark ahead of the clock; no tick is due before it; reset the mark",
+			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("key", l.s.keys.high(c.job.Name)))
 	}
 	c.paused = !l.s.view.get(l.s.keys.paused(c.job.Name)).gone
 	if all := l.waiting[c.id]; all != nil {
@@ -284,10 +282,12 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		high = later(c.high, now)
 		st.ops = append(st.ops, clientv3.OpPut(k.high(j.Name), keyspace.Instant(high)))
 	}
-	var first string
+	var key, first string
 	if starts {
-		first = encode(ready{Version: valueVersion, Job: j.Name, ID: startID + is.Hash, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: l.s.epoch.Load()})
-		st.ops = append(st.ops, clientv3.OpPut(k.ready(j.Name, startID+is.Hash), first))
+		// The id is new for each registration: after Forget the same revision starts again.
+		id := startID + is.Hash + "-" + uuid.NewString()
+		key, first = k.ready(j.Name, id), encode(ready{Version: valueVersion, Job: j.Name, ID: id, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: l.s.epoch.Load()})
+		st.ops = append(st.ops, clientv3.OpPut(key, first))
 	}
 	st.done = func(ok bool, rev int64, _ []*pb.ResponseOp) {
 		if !ok {
@@ -305,7 +305,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 			c.highRev = rev
 		}
 		if starts {
-			l.s.view.put(k.ready(j.Name, startID+is.Hash), first, rev)
+			l.s.view.put(key, first, rev)
 		}
 		l.serve(c)
 		l.schedule(c)

@@ -68,6 +68,14 @@ func (r *rings) forget(prefix string) {
 	delete(r.over, prefix)
 }
 
+// forgetAll drops what was learned before etcd was restored: revisions have begun anew.
+func (r *rings) forgetAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.byPrefix)
+	clear(r.over)
+}
+
 // readOldest reads, for learn, the records to delete next.
 func readOldest(prefix string, added int) clientv3.Op {
 	return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(int64(trimAtOnce+added)))
@@ -100,16 +108,36 @@ func (s *Scheduler) recordWithdrawn(job Job, ticks []*waiter, records []past) (o
 func (r *rings) excess(most int) (trims [][]clientv3.Op) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for prefix, ring := range r.over {
+	for prefix := range r.over {
 		if len(trims) == most {
 			break
 		}
-		delete(r.over, prefix)
-		if ops := ring.trim(nil); len(ops) > 0 {
-			trims = append(trims, append(ops, readOldest(prefix, 0)))
+		if ops := r.cut(prefix); len(ops) > 0 {
+			trims = append(trims, ops)
 		}
 	}
 	return trims
+}
+
+// excessOf is excess for one history.
+func (r *rings) excessOf(prefix string) []clientv3.Op {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cut(prefix)
+}
+
+// cut returns the operations that trim a history, if it exceeds its limit. The mutex is held.
+func (r *rings) cut(prefix string) []clientv3.Op {
+	ring := r.over[prefix]
+	delete(r.over, prefix)
+	if ring == nil {
+		return nil
+	}
+	ops := ring.trim(nil)
+	if len(ops) == 0 {
+		return nil
+	}
+	return append(ops, readOldest(prefix, 0))
 }
 
 // trim returns the operations that delete the excess records when keys are added: one
@@ -139,7 +167,7 @@ func timeOf(key string) string {
 }
 
 // learn updates the rings from the replies of a transaction. Of those that were carried out
-// together the last has read the most records.
+// together the last has read the most records. A reply that comes late is of the past.
 func (r *rings) learn(rev int64, ops []*pb.ResponseOp) {
 	for _, op := range ops {
 		if inner := op.GetResponseTxn(); inner != nil {
@@ -152,7 +180,7 @@ func (r *rings) learn(rev int64, ops []*pb.ResponseOp) {
 		}
 		r.mu.Lock()
 		prefix := string(got.Kvs[0].Key[:r.prefix])
-		if is := r.byPrefix[prefix]; is != nil && (rev != is.rev || int(got.Count) > is.count) {
+		if is := r.byPrefix[prefix]; is != nil && (rev > is.rev || rev == is.rev && int(got.Count) > is.count) {
 			is.rev = rev
 			is.count, is.oldest = int(got.Count), is.oldest[:0:0]
 			for _, kv := range got.Kvs {

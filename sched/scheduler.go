@@ -85,7 +85,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	s.outage.log, s.outage.unreachable = s.log, claims.Unreachable
 	if !claims.Passthrough() {
 		s.keys = newKeys(claims.Prefix(), cfg.Group)
-		s.view = newView(claims, s.keys.now(), s.log, &s.outage)
+		s.view = newView(claims, s.keys.now(), s.log, &s.outage, s.rings.forgetAll)
 		s.rings.byPrefix, s.rings.over, s.rings.prefix = make(map[string]*ring), make(map[string]*ring), len(s.keys.past(""))
 	}
 	return s, nil

@@ -153,3 +153,31 @@ func snapshotOf(replies []*pb.ResponseOp) (st *jobSnapshot, err error) {
 	st.skips, st.skipsErr = skipsFrom(at(10))
 	return st, nil
 }
+
+// scheduleOf returns the schedule that a job has in etcd, or nil if this process does
+// not know it.
+func (s *Scheduler) scheduleOf(job string, st *jobSnapshot) Schedule {
+	if j, ok := s.job(job); ok && j.hash() == st.spec.Hash {
+		return j.Schedule
+	}
+	if schedule, err := Cron(st.spec.Schedule); err == nil {
+		return schedule
+	}
+	if d, err := st.definition.definition(); err == nil && st.definitionRev != 0 && st.definitionErr == nil {
+		if schedule, err := d.schedule(s.parser()); err == nil && (Job{Schedule: schedule, Revision: d.Revision}).hash() == st.spec.Hash {
+			return schedule
+		}
+	}
+	return nil
+}
+
+// definitionText returns the text of the schedule of the definition, as far as this process
+// can parse it.
+func (s *Scheduler) definitionText(v definitionValue) string {
+	if d, err := v.definition(); err == nil {
+		if schedule, err := d.schedule(s.parser()); err == nil && (v.After != "" || v.Except != nil || v.Only != nil) {
+			return Job{Schedule: schedule}.text()
+		}
+	}
+	return v.Schedule
+}

@@ -43,7 +43,7 @@ type Tick struct {
 // each attempt. Use it as an idempotency key for effects that no fence protects. It
 // consists of the group, the job and one of these, separated by slashes: the nominal
 // time in RFC 3339, "manual/<uuid>", "backfill/<uuid>/<nominal time>",
-// "start/<hash of the job's revision>", or "after/" with such a text of another job.
+// "start/<hash of the job's revision>-<uuid>", or "after/" with such a text of another job.
 func (t Tick) ID() string {
 	return t.Group + "/" + t.Job + "/" + t.id
 }

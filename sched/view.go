@@ -24,15 +24,16 @@ type view struct {
 	log    *zap.Logger
 	outage *outage
 
-	mu     sync.Mutex
-	kvs    map[string]kv
-	count  map[string]int  // live keys by their directory
-	begun  map[hold]string // the keys of runs, by their claims
-	feeds  map[*feed]bool
-	synced chan struct{} // closed after the first complete read
-	seen   int64         // the greatest revision of etcd that was seen
-	rewind chan struct{} // has an element when etcd was found to be restored
-	stream int           // the number of watch streams that hung; of follow alone
+	mu      sync.Mutex
+	kvs     map[string]kv
+	count   map[string]int  // live keys by their directory
+	begun   map[hold]string // the keys of runs, by their claims
+	feeds   map[*feed]bool
+	synced  chan struct{} // closed after the first complete read
+	seen    int64         // the greatest revision of etcd that was seen
+	rewind  chan struct{} // has an element when etcd was found to be restored
+	rewound func()        // is called then
+	stream  int           // the number of watch streams that hung; of follow alone
 }
 
 // hold is one ownership of a claim. Runs that began in one round trip have one revision.
@@ -90,6 +91,7 @@ const (
 	kindWithdraw = "withdraw"
 	kindStuck    = "stuck"
 	kindSkip     = "skip"
+	kindReset    = "reset"
 	kindDefined  = "defined"
 )
 
@@ -126,10 +128,10 @@ const (
 	reading = "read the live state"
 )
 
-func newView(claims *etcdclaims.Client, root string, log *zap.Logger, out *outage) *view {
+func newView(claims *etcdclaims.Client, root string, log *zap.Logger, out *outage, rewound func()) *view {
 	return &view{
 		claims: claims, root: root, log: log, outage: out, kvs: make(map[string]kv), count: make(map[string]int), begun: make(map[hold]string),
-		feeds: make(map[*feed]bool), synced: make(chan struct{}), rewind: make(chan struct{}, 1),
+		feeds: make(map[*feed]bool), synced: make(chan struct{}), rewind: make(chan struct{}, 1), rewound: rewound,
 	}
 }
 
@@ -332,6 +334,7 @@ func (v *view) replace(all []*mvccpb.KeyValue, since, rev int64) {
 	if rev < since {
 		v.seen, newest = rev, math.MaxInt64
 		signal(v.rewind)
+		v.rewound()
 	}
 	for _, got := range all {
 		there[string(got.Key)] = true

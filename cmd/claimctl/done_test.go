@@ -45,6 +45,7 @@ var verbs = map[string]struct {
 	"sched skip":     {func(s *stage) []string { return []string{"j", s.instant()} }, []string{"job", "group", "nominal"}, "nominal"},
 	"sched unskip":   {func(s *stage) []string { at := s.instant(); s.ok("sched", "skip", "j", at); return []string{"j", at} }, []string{"job", "group", "nominal"}, "nominal"},
 	"sched forget":   {func(s *stage) []string { s.runs(s.key)(); return []string{"j", "-g", s.key} }, []string{"job", "group"}, "job"},
+	"sched reset":    {func(s *stage) []string { s.runsAhead(s.key); return []string{"j", "-g", s.key, "--reason", "INC-7"} }, []string{"job", "group", "nominal", "reason"}, "nominal"},
 	"sched undefine": {func(s *stage) []string { s.define("data"); return []string{"data"} }, []string{"job", "group"}, "job"},
 	"sched backfill": {func(*stage) []string {
 		return []string{"j", "--from", "2024-01-01T00:00:00Z", "--to", "2024-12-31T00:00:00Z"}
@@ -124,6 +125,22 @@ func (s *stage) runs(group string) (end func()) {
 	go func() { done <- jobs.Run(ctx) }()
 	eventually(s.T, "the job is registered", func() bool { return s.ctl("sched", "show", "j", "-g", group).code == 0 })
 	return func() { cancel(); s.noErr(<-done) }
+}
+
+// runsAhead registers the job j of a group in a process whose clock is a year ahead.
+func (s *stage) runsAhead(group string) {
+	s.Helper()
+	jobs, err := sched.New(s.a, sched.Config{Group: group, Now: func() time.Time { return time.Now().AddDate(1, 0, 0) }})
+	s.noErr(err)
+	s.noErr(jobs.Add(sched.Job{
+		Name: "j", Schedule: sched.Must(sched.Cron("30 2 * * *")), Handler: func(context.Context, sched.Tick) error { return nil },
+	}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- jobs.Run(ctx) }()
+	eventually(s.T, "the job is registered", func() bool { return s.ctl("sched", "show", "j", "-g", group).code == 0 })
+	cancel()
+	s.noErr(<-done)
 }
 
 func (s *stage) begin() {

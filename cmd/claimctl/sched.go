@@ -222,7 +222,7 @@ on the standard error.`,
 	})
 	backfill.Flags().StringVar(&from, "from", "", "first instant, as 2026-03-01T00:00:00Z (required)")
 	backfill.Flags().StringVar(&to, "to", "", "end of the range, which is not part of it (required)")
-	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, a.forgetCommand(&group))
+	cmd.AddCommand(jobs, show, history, next, pause, resume, run, backfill, cancel, a.forgetCommand(&group), a.resetCommand(&group))
 	cmd.AddCommand(a.tickCommands(&group)...)
 	cmd.AddCommand(a.definitionCommands(&group)...)
 	return cmd

@@ -2,6 +2,7 @@ package webui_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,5 +48,32 @@ func TestOverdue(t *testing.T) {
 		w.ok(s.Pause(w.Context(), "mails", "INC-311"))
 		time.Sleep(time.Minute)
 		w.lacks(w.shows(mails, ">paused<"), "overdue", "on time")
+	})
+}
+
+// The page shows that the mark of a job is ahead of the clock.
+func TestMarkAhead(t *testing.T) {
+	virtually(t, webui.Config{}, func(w *world) {
+		api, _ := w.client("api-7")
+		var ahead atomic.Int64
+		s, err := sched.New(api, sched.Config{Group: "billing", Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+		w.ok(err)
+		w.ok(s.Add(sched.Job{
+			Name: "ledger", Schedule: sched.Must(sched.Cron("* * * * *")), Overdue: time.Minute,
+			Handler: func(context.Context, sched.Tick) error { return nil },
+		}))
+		ctx, stop := context.WithCancel(w.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		time.Sleep(5*time.Minute + 10*time.Second)
+		ahead.Store(int64(2 * time.Hour))
+		time.Sleep(time.Minute)
+		ahead.Store(0)
+		time.Sleep(10 * time.Minute)
+		const ledger = "job?group=billing&job=ledger"
+		w.lacks(w.shows(ledger, "the high-water mark 2000-01-01T02:06:00Z is ahead of the clock", ">overdue<", "was not admitted"), "on time")
+		w.shows("schedules", "problem")
+		stop()
+		w.ok(<-ended)
 	})
 }

@@ -88,6 +88,9 @@ func newJobRow(info sched.JobInfo) jobRow {
 	if !info.Next.IsZero() && (time.Since(info.Next) > overdueAfter || info.Next.Equal(info.Overdue)) {
 		row.Unadmitted = info.Next
 	}
+	if info.Ahead > 0 && !info.Overdue.IsZero() { // decided before it was due
+		row.Unadmitted, row.Why = info.Overdue, info.Problem
+	}
 	if row.Unended.Equal(row.Unadmitted) {
 		row.Unended = time.Time{}
 	}

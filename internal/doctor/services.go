@@ -101,7 +101,12 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, well bo
 		}
 		show := fmt.Sprintf("%s sched show -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job))
 		unadmitted := !job.Unadmitted.IsZero()
-		if job.Problem != "" && job.Version != 0 && !unadmitted {
+		if job.Ahead > 0 {
+			well = false
+			e.Add(Warning, "jobs", fmt.Sprintf("look at the clocks, and then: %s sched reset -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job)),
+				"%q of group %q: %s", job.Job, name, job.Problem)
+		}
+		if job.Problem != "" && job.Version != 0 && !unadmitted && job.Ahead == 0 {
 			well = false
 			requests := ""
 			if job.Requests > 0 {
@@ -114,7 +119,7 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, well bo
 			e.Add(Warning, "jobs", fmt.Sprintf("restart the owner with the job, or, if it is obsolete: %s sched forget -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job)),
 				"%q of group %q: %s", job.Job, name, job.Problem)
 		}
-		if !job.Overdue.IsZero() {
+		if !job.Overdue.IsZero() && job.Ahead == 0 {
 			well = false
 			e.Add(Warning, "jobs", show, "%q of group %q is overdue: its tick of %s has not ended", job.Job, name, Stamp(job.Overdue))
 		}

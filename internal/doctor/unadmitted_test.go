@@ -61,3 +61,36 @@ func TestJobsOfAnOwnerWithoutThem(t *testing.T) {
 		}
 	})
 }
+
+// A mark that is ahead of the clock is one finding, with the command that mends it.
+func TestJobsAheadOfTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		claims := claimtest.NewClient(t, server.Host(t), etcdclaims.Config{Owner: "w"})
+		s, err := sched.New(claims, sched.Config{Group: "billing", Now: func() time.Time { return time.Now().Add(2 * time.Hour) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Add(sched.Job{Name: "fast", Overdue: time.Minute, Schedule: sched.Must(sched.Every(time.Minute, 0)), Handler: func(context.Context, sched.Tick) error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		time.Sleep(5 * time.Minute)
+		e := &Examination{
+			Claims: claimtest.NewClient(t, server.Host(t), etcdclaims.Config{Owner: "reader"}), Commands: Commands{Claimctl: "claimctl"},
+			Limit: 100, Leases: 100, Patience: 5 * time.Second, Answer: 2 * time.Second,
+		}
+		e.groups(t.Context())
+		e.has(t, Warning, "jobs", `"fast" of group "billing": the high-water mark 2000-01-01T02:05:00Z is ahead of the clock by `)
+		if len(e.Findings) != 1 || !strings.Contains(e.Findings[0].Remedy, "claimctl sched reset -g billing fast") {
+			t.Errorf("%+v", e.Findings)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -82,6 +82,38 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/failures.go", "\tt := tally{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), \"=\", f.rev)}}", "\tt := tally{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), \">\", -1)}}"}},
 	},
 	{
+		name: "mark that was put back, unheard by the owner", of: "sched", tests: "TestResetMarkOfNewJob",
+		edits: []edit{{"sched/resetmark.go", "\tif c := l.jobs[job]; c != nil {\n", "\tif c := l.jobs[job]; c != nil && c.high.IsZero() {\n"}},
+	},
+	{
+		name: "mark put back over ticks that may have run", of: "sched", tests: "TestResetMarkThatMayRepeat",
+		edits: []edit{{"sched/resetmark.go", "if is.MayRepeat && !mayRepeat {", "if is.MayRepeat && !mayRepeat && job == \"\" {"}},
+	},
+	{
+		name: "mark put back over ticks that ran", of: "sched", tests: "TestResetMark$",
+		edits: []edit{{"sched/resetmark.go", "for _, nominal := range is.Skips {", "for _, nominal := range is.Skips[:0] {"}},
+	},
+	{
+		name: "late reply about a history taken for the newest", of: "sched", tests: "TestRingIgnoresLateReplies",
+		edits: []edit{{"sched/ring.go", "(rev > is.rev || ", "(rev != is.rev || "}},
+	},
+	{
+		name: "history that only the owner trims", of: "sched", tests: "TestHistoryAfterLateReplies",
+		edits: []edit{{"sched/ending.go", "\tif s.owning.Load() {\n", "\tif s.owning.Load() || len(a.job.Name) > 0 {\n"}},
+	},
+	{
+		name: "ID of a tick that repeats after Forget", of: "sched", tests: "TestTickIDAfterForget",
+		edits: []edit{{"sched/register.go", "uuid.NewString()", "uuid.Nil.String()"}},
+	},
+	{
+		name: "handler called although its claim has ended", of: "sched", tests: "TestOwnerFrozenBeforeHandler",
+		edits: []edit{{"sched/execute.go", "if err = a.claim.Check(); err == nil {", "if err == nil {"}},
+	},
+	{
+		name: "definitions that wait until a calendar is parsed", of: "sched", tests: "TestSlowICalDelaysNoOther",
+		edits: []edit{{"sched/catalog.go", "if !d.definition.parsesICal() {", "if d != nil {"}},
+	},
+	{
 		name: "tick that begins at once although its job was paused", of: "sched", tests: "TestDeafOwnerBeginsNothing",
 		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), l.claim", "append(l.unmoved(of.c, of.plan)[:2], l.claim"}},
 	},
