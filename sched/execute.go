@@ -235,7 +235,10 @@ func (s *Scheduler) call(ctx context.Context, a *active, value string) {
 	for _, wrap := range slices.Backward(s.cfg.Middleware) {
 		handler = wrap(handler)
 	}
-	err = handler(ctx, a.tick)
+	// The process may have stood still since the claim was acquired, or in the hook.
+	if err = a.claim.Check(); err == nil {
+		err = handler(ctx, a.tick)
+	}
 	returned = true
 }
 

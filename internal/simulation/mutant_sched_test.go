@@ -90,7 +90,7 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/resetmark.go", "if is.MayRepeat && !mayRepeat {", "if is.MayRepeat && !mayRepeat && job == \"\" {"}},
 	},
 	{
-		name: "mark put back over ticks that ran", of: "sched", tests: "TestResetMark$",
+		name: "mark put back over ticks that ran", of: "sched", tests: "TestResetMark",
 		edits: []edit{{"sched/resetmark.go", "for _, nominal := range is.Skips {", "for _, nominal := range is.Skips[:0] {"}},
 	},
 	{

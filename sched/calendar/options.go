@@ -26,7 +26,8 @@ func (f cronOption) apply(c *wallClock) error { return f(c) }
 // In sets the time zone whose wall clock the schedule follows, by its name in the
 // tz database, such as "America/New_York". The default is "UTC".
 //
-// Cron returns an error if this machine does not know the zone. It also refuses
+// Cron returns an error if this machine does not know the zone. If it has no tz database, as
+// in a scratch container, the error names the import of time/tzdata. Cron also refuses
 // "Local" and the other names for the zone to which a machine is set, because
 // processes on different machines would disagree.
 func In(zone string) CronOption {
@@ -49,7 +50,21 @@ func LoadZone(name string) (*time.Location, error) {
 	case "local", "localtime", "posixrules":
 		return nil, errors.New("this zone depends on the machine, and replicas would disagree; want a name such as UTC or Europe/Berlin")
 	}
-	return time.LoadLocation(name)
+	loc, err := time.LoadLocation(name)
+	if err != nil && !hasZones(time.LoadLocation) {
+		err = fmt.Errorf("%w: this machine has no tz database; install one, or import _ \"time/tzdata\"", err)
+	}
+	return loc, err
+}
+
+// hasZones reports whether there is a tz database. Every one has these zones.
+func hasZones(load func(name string) (*time.Location, error)) bool {
+	for _, name := range []string{"Europe/London", "America/New_York", "Asia/Tokyo"} {
+		if _, err := load(name); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // GapPolicy decides about the times that a clock skips when it is put forward. It
