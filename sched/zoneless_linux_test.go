@@ -7,14 +7,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 // Without a tz database, as in a scratch container, schedules in a zone are errors that name
 // the remedy. They do not silently follow UTC.
 func TestWithoutZones(t *testing.T) {
 	switch {
-	case testing.Short():
-		t.Skip("a program must be built")
+	case !testetcd.Long():
+		t.Skip("a program must be built: with -long")
 	case os.Getuid() != 0:
 		t.Skip("only root may change the root directory")
 	}
