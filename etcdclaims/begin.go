@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -105,7 +106,11 @@ func (w *workPlan) restored() string {
 
 // prepare admits the work and finds a lease for the record of the attempt.
 func (w *workPlan) prepare(ctx context.Context, c *Client) error {
+	told := c.outcomes.tell(w)
 	if err := c.admitWork(ctx, w.key, w); err != nil {
+		if !told && isOutcome(err) {
+			c.readOutcome(w.key) // for others that wait: no watch has brought it
+		}
 		return err
 	}
 	if c.open.Err() != nil {
@@ -130,21 +135,23 @@ func (c *Client) admitWork(ctx context.Context, key string, w *workPlan) error {
 	if w.prev == nil {
 		return nil
 	}
-	again := w.opts.beginsAgain(w.prev.State)
-	w.anew = again && (w.prev.State == StateDone || w.prev.State == StateDead)
-	switch w.prev.State {
-	case StateDone, StateDead:
-		if !again {
-			return &WorkError{Record: *w.prev}
-		}
-	case StateFailed:
-		if !again && w.prev.NotBefore.After(c.clock.Time()) {
-			return &WorkError{Record: *w.prev}
-		}
-	case StateClaimed:
+	if err := w.refusal(w.prev, c.clock.Time()); err != nil {
+		return err
+	}
+	w.anew = w.prev.State == StateDone || w.prev.State == StateDead
+	if w.prev.State == StateClaimed {
 		return c.admitOrphan(ctx, key, w)
 	}
 	return nil
+}
+
+// refusal returns why work whose last attempt has ended is not begun now, or nil.
+func (w *workPlan) refusal(r *Record, now time.Time) error {
+	ended := r.State == StateDone || r.State == StateDead || r.State == StateFailed && r.NotBefore.After(now)
+	if !ended || w.opts.beginsAgain(r.State) {
+		return nil
+	}
+	return &WorkError{Record: *r}
 }
 
 // admitOrphan is admitWork for work that is an orphan, or this client's own to be
@@ -259,6 +266,15 @@ func (c *Client) TryBegin(ctx context.Context, key string, opts ...WorkOption) (
 // Begin does what TryBegin does, but waits in line while the key is held, as
 // Acquire does, also across the loss of the client's session. It does not wait
 // for the next attempt of failed work: it returns ErrWaiting.
+//
+// Begin does not wait for its turn to learn how the work ends. When an outcome is
+// recorded with which the work cannot be begun, all callers that wait return at
+// once. That takes one watch of the record, and one read, for each client. If the
+// event is lost, it takes up to a third of the TTL longer.
+//
+// Callers of one client that wait for the same work have one place in line between
+// them: they take it one after the other, so callers of other clients can come
+// between them. Callers with Barge, Prefer or Supersede have places of their own.
 //
 // If the outcome of an attempt stays unknown because etcd does not answer, Begin
 // waits until that attempt is undone, and makes another. The first does not count.

@@ -67,6 +67,7 @@ type Client struct {
 	asks    asks      // TryAcquires that are about to be sent
 
 	inquiries inquiries // clients that are asked whether they live
+	outcomes  outcomes  // of work that callers wait for
 
 	// ARCHITECTURE.md has the order in which mutexes are taken. None is held across a
 	// request, a hook or a caller's function.
@@ -117,6 +118,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		watches:    newWaiterWatches(),
 		questions:  make(map[string]int64),
 		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs)},
+		outcomes:   outcomes{byKey: make(map[string]*outcome)},
 		closedDown: make(chan struct{}),
 	}
 	c.records.init(c, cfg.DeadRetention, true)

@@ -50,7 +50,8 @@ type Info struct {
 	Shared int64
 	// Waiting is the number of callers in line, as Client.Line returns them.
 	// Callers within the client that holds the key have no place in etcd and
-	// are not counted. List and Watch do not set Waiting.
+	// are not counted. Of the callers of one client that wait for the same work
+	// one has a place (see Client.Begin). List and Watch do not set Waiting.
 	Waiting int64
 	// TTL is how long the lease lasts unless it is renewed, in full seconds,
 	// as counted by etcd. Only Lookup sets it.
@@ -300,7 +301,8 @@ type Waiter struct {
 // Line returns the callers that wait for the key, in the order in which they
 // came. They get it in this order, with two exceptions: a caller that uses Barge may get it
 // sooner, and a claim with [Prefer] goes to the greatest Preference first. Callers within the
-// client that holds the key have no place in etcd and are not listed. The line
+// client that holds the key have no place in etcd and are not listed. Of the callers of
+// one client that wait for the same work one is listed (see [Client.Begin]). The line
 // may have changed when it is read.
 //
 // Callers that wait for a slot of the key are listed first, and then those that wait for

@@ -27,7 +27,7 @@ type Stats struct {
 	Held      int              // claims held now
 	Sessions  int              // leases of claims in use now
 	Requests  int64            // requests to etcd, except watches and the request for its version
-	Waiting   int              // calls that wait in line for a key now
+	Waiting   int              // calls that wait for a key now, in line or behind others of this client
 	Overdue   int              // handlers of Run and the like that run now though their drain is over
 	// Suspected counts the claims that the client has taken from holders that did not
 	// answer, and SuspectedWrongly those of them whose holder answered later; see Suspectable.
@@ -57,6 +57,6 @@ func (c *Client) Stats() Stats {
 	}
 	s.Held, s.Oldest = c.keys.oldest(c.uptime())
 	s.Overdue = int(c.stats.overdue.Load())
-	s.Waiting = c.waiters.count()
+	s.Waiting = c.waiters.count() + c.outcomes.waiting()
 	return s
 }

@@ -64,7 +64,11 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	defer cancel(nil)
 	defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
 	o.observer = c.observeCall(ctx, Call{Key: key, Wait: true, Work: w != nil})
-	t, err := c.acquireLoop(ctx, key, o, w, c.waitOn)
+	wait := c.waitOn
+	if w != nil {
+		wait = c.waitInTurn
+	}
+	t, err := c.acquireLoop(ctx, key, o, w, wait)
 	if err != nil {
 		if cause := wire.ContextError(ctx); cause != nil && goesOn(err, o) {
 			err = c.ended(fmt.Errorf("the session was lost, and there is no new one yet: %w", cause))
@@ -306,6 +310,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waiter) (t *term, again bool, err error) {
 	defer func() { a.turnOver() }()
 	defer c.inquiries.leave(news)
+	c.joinsLine(news)
 	for try := 0; ; try++ {
 		a.suspected = nil
 		if a.opts.reentrant && c.shareable(a.key) {
@@ -317,6 +322,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			}
 		}
 		if p.pred != nil || p.own != nil || p.behind {
+			c.outcomes.found(a.key, p.own)
 			if err := c.await(ctx, a, p, news); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
 			}
@@ -336,6 +342,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 				}
 				return nil, false, c.waitError(ctx, a, p, err)
 			}
+			a.describe()
 		}
 		resp, rev, err := a.advanceInTurn(ctx)
 		switch {

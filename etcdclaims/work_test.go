@@ -639,7 +639,7 @@ func TestWorkBeginWaitsForDone(t *testing.T) {
 					results <- result{w, err}
 				}()
 			}
-			eventually(t, "all wait", func() bool { return lookUp(t, a, tt.name).Waiting == waiters })
+			eventually(t, "all wait", func() bool { return b.Stats().Waiting == waiters })
 			noErr(t, tt.end(w))
 			for range waiters {
 				r := <-results

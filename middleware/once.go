@@ -35,12 +35,14 @@ type OnceConfig struct {
 	// quotes, commas and semicolons, such as a UUID. A key means the same with
 	// and without quotes. Otherwise unquoted keys are refused (400).
 	Unquoted bool
-	// Wait is how long a repeated request waits for the first one to end. Zero
-	// means that it does not wait. A negative value means that it waits as long
-	// as its client does.
+	// Wait is how long a repeated request waits for the first one to end. Then the
+	// record is read once more, which takes at most one second, before the request
+	// is refused. Zero means that it does not wait. A negative value means that it
+	// waits as long as its client does.
 	Wait time.Duration
 	// MaxBody is the maximum size of a request's body, in bytes. The whole body
-	// is read before anything else happens. Default: 1 MiB.
+	// is read before anything else happens. A request whose Content-Length is
+	// larger is refused before its body is read. Default: 1 MiB.
 	MaxBody int64
 	// MaxResponse is the maximum size of a response's body that is stored, in
 	// bytes. Up to this size the response is held back until the request is
@@ -176,7 +178,7 @@ func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ..
 			defer end(nil)
 			stay := context.AfterFunc(r.Context(), func() { end(context.Cause(r.Context())) })
 			defer stay()
-			_, err := under(ctx, o.claim, cfg.Wait,
+			_, err := underWork(ctx, o.claim, cfg.Wait,
 				remembering(works.TryRunOnce, o.claim, opts, &result, made),
 				remembering(works.RunOnce, o.claim, opts, &result, made),
 				func(ctx context.Context) error {
@@ -231,6 +233,10 @@ func newOrder(w http.ResponseWriter, r *http.Request, scope func(*http.Request) 
 		return refused(idempotencyKeyMalformed, err, err.Error())
 	}
 	o := &order{r: r, key: key}
+	if r.ContentLength > cfg.MaxBody {
+		// Unread, so that the server does not ask for it either (Expect: 100-continue).
+		return refused(bodyTooLarge, nil, fmt.Sprintf("The limit is %d bytes.", cfg.MaxBody))
+	}
 	if r.Body != nil { // a request made in a program may have none
 		o.body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, cfg.MaxBody))
 	}

@@ -50,7 +50,7 @@ func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Con
 		}
 		var result []byte
 		made := func() ([]byte, error) { return remembered(out), nil }
-		called, err := under(ctx, k, cfg.Wait,
+		called, err := underWork(ctx, k, cfg.Wait,
 			remembering(works.TryRunOnce, k, opts, &result, made),
 			remembering(works.RunOnce, k, opts, &result, made),
 			func(ctx context.Context) (err error) {

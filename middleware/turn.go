@@ -64,6 +64,27 @@ func under(ctx context.Context, key string, wait time.Duration, try, line run, f
 	return called, err
 }
 
+// lastLook is how long a wait for work that has ended in vain is prolonged, at most.
+const lastLook = time.Second
+
+// underWork is under for works. That a wait has ended does not show that the work has not:
+// word of it may be late, or lost. So the record is read once before the caller is refused.
+func underWork(ctx context.Context, key string, wait time.Duration, try, line run, fn func(ctx context.Context) error) (called bool, err error) {
+	called, err = under(ctx, key, wait, try, line, fn)
+	var late *lateError
+	if called || !errors.As(err, &late) {
+		return called, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastLook)
+	defer cancel()
+	_, again := under(ctx, key, 0, try, nil, func(context.Context) error { return tooLate{late} })
+	var outcome retry
+	if again == nil || errors.As(again, &outcome) {
+		return false, again
+	}
+	return false, err
+}
+
 // inTime calls fn with line if line acquires the key within wait. Otherwise it
 // returns the earlier refusal.
 func inTime(ctx context.Context, wait time.Duration, refusal error, line run, fn func(ctx context.Context) error) error {

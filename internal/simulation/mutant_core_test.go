@@ -24,6 +24,35 @@ var coreMutants = []mutant{
 		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil && a.key.key == \"\" {"}},
 	},
 	{
+		name: "outcome of work that each waiter learns in its turn", tests: "TestOutcomeReachesAllWhoWait",
+		edits: []edit{{"outcome.go", "if len(c.ends(key, ev.Kv, asking)) > 0 {", "if len(c.ends(key, ev.Kv, asking)) < 0 {"}},
+	},
+	{
+		name: "outcome of work read by each waiter for itself", tests: "TestOutcomeReachesTheDeaf",
+		edits: []edit{{"begin.go", "if !told && isOutcome(err) {", "if told && isOutcome(err) {"}},
+	},
+	{
+		name: "outcome of work believed from an event", tests: "TestForgottenOutcomeIsNoAnswer",
+		edits: []edit{{"outcome.go", "			if len(c.ends(key, ev.Kv, asking)) > 0 {\n", `			for _, s := range c.ends(key, ev.Kv, asking) {
+				c.outcomes.mu.Lock()
+				s.record = ev.Kv
+				if s.waiter != nil {
+					s.waiter.doubt()
+				}
+				c.outcomes.mu.Unlock()
+			}
+			if len(c.ends(key, ev.Kv, asking)) < 0 {
+`}},
+	},
+	{
+		name: "turn in line that ends with its caller", tests: "TestWaitersForWorkTakeTurns",
+		edits: []edit{{"outcome.go", "				close(o.turns[0].turn)\n", "				_ = o\n"}},
+	},
+	{
+		name: "repeat refused without a last look", of: "middleware", tests: "TestOnceReadsTheRecordBeforeItRefuses",
+		edits: []edit{{"middleware/turn.go", "if called || !errors.As(err, &late) {", "if called || errors.As(err, &late) || err != nil {"}},
+	},
+	{
 		name: "an answer given to who asked after it", tests: "TestLaterCallerAsksAnew",
 		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil {"}},
 	},
