@@ -199,6 +199,12 @@ func (cl *Claim) checkSure() (wallSaysOver bool, err error) {
 	if err := cl.Err(); err != nil || cl.t == nil {
 		return false, err
 	}
+	if cl.t.overMax() {
+		cl.t.tooLong() // the process was stopped, or the machine slept, when the timer should have fired
+		if err := cl.Err(); err != nil {
+			return false, err
+		}
+	}
 	left, wallSaysOver := cl.t.s.left()
 	if left <= 0 {
 		cl.t.s.enforce() // the process was stopped when the timer should have fired

@@ -206,7 +206,8 @@ func Barge() Option {
 }
 
 // MaxHold ends the claim when it is d old, even if it is renewed. The claim's context
-// ends one drain (Config.Drain) earlier. Use it for handlers that can hang.
+// ends one drain (Config.Drain) earlier. Use it for handlers that can hang. Time in which
+// the machine is suspended counts.
 //
 // Zero means no limit. Otherwise d must be longer than the drain.
 func MaxHold(d time.Duration) TermOption {

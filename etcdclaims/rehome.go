@@ -253,6 +253,32 @@ func (t *term) loseReleased() {
 	t.lose(ReasonSuperseded, nil)
 }
 
+// overMax reports whether the term's MaxHold is over, by clocks that count the time for
+// which the machine slept.
+func (t *term) overMax() bool {
+	if t.max == 0 {
+		return false
+	}
+	held, _ := t.s.c.clock.Now().Since(t.granted)
+	return held >= t.max
+}
+
+// afterSleep sets the timers of MaxHold anew: they have not counted the time for which the
+// machine slept.
+func (s *session) afterSleep() {
+	now := s.c.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.lease.Load()
+	for _, t := range s.terms {
+		if t.max > 0 && t.phase == phaseHeld {
+			held, _ := now.Since(t.granted)
+			t.soft.Reset(max(t.max-(g.hard-g.soft)-held, 0))
+			t.limit.Reset(max(t.max-held, 0))
+		}
+	}
+}
+
 // tooLong ends a term at its MaxHold. Its handler may still run, so the key is
 // re-homed, not freed.
 func (t *term) tooLong() {

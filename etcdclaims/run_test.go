@@ -490,6 +490,33 @@ func TestMaxHoldWithoutRun(t *testing.T) {
 	}
 }
 
+// The time for which the machine sleeps counts for MaxHold, though no timer counts it.
+func TestMaxHoldCountsSleep(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: time.Hour})
+		checked := tryClaim(t, c, "checked", etcdclaims.MaxHold(30*time.Minute))
+		watched := tryClaim(t, c, "watched", etcdclaims.MaxHold(30*time.Minute))
+		work := tryBegin(t, c, "work", etcdclaims.MaxHold(30*time.Minute))
+		longer := tryClaim(t, c, "longer", etcdclaims.MaxHold(50*time.Minute))
+		time.Sleep(10 * sec)
+		host.Suspend(30 * time.Minute)
+		began := time.Now()
+		lossOf(t, checked.Check(), etcdclaims.ReasonMaxHold)
+		lossOf(t, work.Complete(context.Background()), etcdclaims.ReasonMaxHold)
+		<-watched.Done()
+		if d := time.Since(began); d > 2*sec {
+			t.Errorf("ended %v after the machine woke", d)
+		}
+		lossOf(t, watched.Err(), etcdclaims.ReasonMaxHold)
+		noErr(t, longer.Check())
+		<-longer.Done()
+		if d := time.Since(began) + 30*time.Minute + 10*sec; !near(d, 50*time.Minute, 2*sec) {
+			t.Errorf("a MaxHold of 50 min ended after %v", d)
+		}
+	})
+}
+
 // A manual claim lasts for as long as it is renewed by its holder.
 func TestManualExpiresUnlessRenewed(t *testing.T) {
 	t.Parallel()

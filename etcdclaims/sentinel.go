@@ -120,12 +120,20 @@ func (c *Client) followSessions(prefix string, rev int64, turned <-chan struct{}
 func (c *Client) keepPulse() {
 	ticker := time.NewTicker(pulse)
 	defer ticker.Stop()
+	last := c.clock.Now()
 	for {
 		select {
 		case <-c.io.Done():
 			return
 		case <-ticker.C:
+			now := c.clock.Now()
+			passed, _ := now.Since(last)
+			slept := passed-last.Awake() > pulse/10
+			last = now
 			for _, s := range c.liveSessions() {
+				if slept {
+					s.afterSleep()
+				}
 				s.enforce()
 			}
 		}

@@ -58,8 +58,9 @@ type term struct {
 	noteRev int64 // ModRevision of the note as far as known, 0 if there is none
 	noted   bool  // a note was sent
 	min     time.Duration
-	limit   *time.Timer // MaxHold
-	outcome State       // in which its work is being recorded
+	max     time.Duration // MaxHold, and its timer; see outlived
+	limit   *time.Timer
+	outcome State // in which its work is being recorded
 
 	observer  Observer      // follows the term, or nil; guarded by the session's mutex
 	heldSince time.Duration // of the client's uptime
@@ -143,7 +144,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
 		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, work: a.work != nil, shelf: a.shelf,
-		done: make(chan struct{}), refs: 1, min: a.opts.minHold, noted: a.opts.note != nil,
+		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
 		suspectable: a.opts.suspectable, yielder: yielder{preferring: a.opts.preferring}, local: localQueue{closed: a.opts.prefers}, bundle: a.bundle,
 	}
 	if a.slots != nil {
@@ -165,8 +166,10 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	if t.noted {
 		t.noteSeq, t.noteRev = 1, revision(fence)
 	}
-	if t.min > 0 {
+	if t.min > 0 || t.max > 0 {
 		t.granted = s.c.clock.Now()
+	}
+	if t.min > 0 {
 		t.since = t.granted.Time()
 	}
 	t.heldSince = s.c.uptime()
@@ -185,7 +188,7 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	if t.bundle != nil {
 		t.bundle.terms = append(t.bundle.terms, t)
 	}
-	if d := a.opts.maxHold; d > 0 {
+	if d := t.max; d > 0 {
 		drain := s.lease.Load().hard - s.lease.Load().soft
 		t.soft = time.AfterFunc(max(d-drain, 0), func() {
 			s.mu.Lock()

@@ -69,6 +69,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"rehome.go", "		m.later()\n	}\n	t.finish(ErrReleased)\n", "		t.settleLater(nil, txn.Request{})\n	}\n	t.finish(ErrReleased)\n"}},
 	},
 	{
+		name: "MaxHold that does not count sleep", tests: "TestMaxHoldCountsSleep",
+		edits: []edit{{"sentinel.go", "slept := passed-last.Awake() > pulse/10", "slept := passed < 0"}},
+	},
+	{
+		name: "MaxHold that Check does not look at", tests: "TestMaxHoldCountsSleep",
+		edits: []edit{{"rehome.go", "	return held >= t.max\n", "	return held < 0\n"}},
+	},
+	{
 		name: "Close that ends belief last", seeds: 100,
 		edits: []edit{{"close.go", "			t.shut()\n", "			_ = t\n"}, {"term.go", "		t.parting.Store(leavingForGood)\n", "		t.parting.Store(staying)\n"}},
 	},
