@@ -68,6 +68,7 @@ type Client struct {
 
 	inquiries inquiries // clients that are asked whether they live
 	outcomes  outcomes  // of work that callers wait for
+	answers   answers   // to those that ask this one
 
 	// ARCHITECTURE.md has the order in which mutexes are taken. None is held across a
 	// request, a hook or a caller's function.
@@ -83,8 +84,6 @@ type Client struct {
 	cleanups   []*cleanup        // that have not been started yet
 	workers    int               // goroutines that work on cleanups
 	unfinished int               // cleanups that are not done yet
-	questions  map[string]int64  // questions of other clients that wait for an answer, and their revisions
-	answering  bool              // a goroutine answers them
 	records    shelves           // what records are on of work that is not done
 	done       shelves           // and of work that is
 	lockPuts   lockPuts
@@ -116,9 +115,9 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		local:      localLine{asking: make(map[string]chan struct{})},
 		waiters:    waiters{byID: make(map[string]*waiter)},
 		watches:    newWaiterWatches(),
-		questions:  make(map[string]int64),
-		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs)},
 		outcomes:   outcomes{byKey: make(map[string]*outcome)},
+		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs), wake: make(chan struct{}, 1)},
+		answers:    answers{standing: make(map[string]*question), asked: make(map[string]time.Time), news: make(chan struct{}, 1)},
 		closedDown: make(chan struct{}),
 	}
 	c.records.init(c, cfg.DeadRetention, true)

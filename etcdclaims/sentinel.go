@@ -104,8 +104,8 @@ func (c *Client) followSessions(prefix string, rev int64, turned <-chan struct{}
 				c.sentinelGone(n)
 			} else if strings.HasPrefix(name, "evict/") && ev.Type == mvccpb.Event_PUT {
 				c.evicted(ev.Kv)
-			} else if strings.HasPrefix(name, "ask/") && ev.Type == mvccpb.Event_PUT {
-				c.answer(ev.Kv)
+			} else if strings.HasPrefix(name, "ask/") {
+				c.asked(ev)
 			} else if id, ok := strings.CutPrefix(name, "won/"); ok && ev.Type == mvccpb.Event_PUT {
 				c.deliver(ev.Kv)
 			} else if ok {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 )
 
 // wires are the connections of a host, and the cuts that stop their bytes.
@@ -15,6 +16,8 @@ type wires struct {
 	conns  map[*wire]struct{}
 	cuts   map[cut]chan struct{} // closed when healed
 	killed bool
+
+	out, in, jitter time.Duration // latency of new connections
 }
 
 // cut is one direction of the connections of one address, or of all if it is empty.
@@ -49,6 +52,7 @@ func (w *wires) connect(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn = w.far(conn)
 	c := &wire{Conn: conn, w: w, addr: addr, closed: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
