@@ -20,17 +20,23 @@ import (
 //
 // When a caller with the option has been first in line for 200 ms, its client begins to
 // ask the holder's client through etcd, 20 times a second. That client answers. This costs
-// etcd 40 writes a second for each such pair of clients, whatever the number of keys.
-// Without a caller in line it costs nothing. If 450 ms pass without an answer, although
-// etcd answers every request of the asking client, the first in line takes the key. The
-// fence rises, and the old claim is lost with ReasonSuperseded and ErrSuspected as soon as
-// its client learns of that.
+// etcd 40 writes a second for each such pair of clients, whatever the number of keys. A
+// standby for a leader waits for ever, and so costs that for ever. Where many clients wait
+// for each other they ask less often: 20 clients cost at most 100 requests a second together,
+// and a death is noticed after up to 2.5 s. Without a caller in line it costs nothing.
 //
-// A suspicion is wrong if the process was only paused for so long, or if its watch hangs
-// with its member of etcd. The process then loses one term of each key that a caller waits
+// If 450 ms pass without an answer, although etcd answers every request of the asking client,
+// the first in line takes the key. The fence rises, and the old claim is lost with
+// ReasonSuperseded and ErrSuspected as soon as its client learns of that. If the round trip
+// of either client to etcd is longer than 150 ms, that takes three round trips, up to 3.6 s. Until
+// the holder's client has answered once, it takes 1.5 s.
+//
+// A suspicion is wrong if the process was only paused for so long, if its watch hangs
+// with its member of etcd, or if its way to etcd suddenly becomes three times as long.
+// The process then loses one term of each key that a caller waits
 // for. The client that was wrong doubles the time that it gives that process, up to 3.6 s,
 // and halves it each minute. After an outage of etcd it waits 3 s for the next answer.
-// Stats.SuspectedWrongly counts wrong suspicions.
+// Stats.SuspectedWrongly counts wrong suspicions. docs/protocol.md lists them all.
 //
 // Suspectable excludes Slots, Shared, Manual, MinHold, If and Then: a claim whose reply was
 // lost may have been taken before its client reads it back. A key that stays held

@@ -76,7 +76,7 @@ func TestSuspectAnswersUnacknowledged(t *testing.T) {
 			time.Sleep(10 * sec)
 			n := len(host.Sent(claimtest.Answer))
 			time.Sleep(time.Minute)
-			if more := len(host.Sent(claimtest.Answer)) - n; n == 0 || more > 0 {
+			if more := len(host.Sent(claimtest.Answer)) - n; n < 300 || more > 0 {
 				t.Errorf("%d answers, and %d when no question stood", n, more)
 			}
 		})
