@@ -204,10 +204,10 @@ func (r *replay) ends(before, by change) {
 	case manual && how != forced: // it learns of that when it renews
 	case !r.t.w.ledger.healthy(m.p, by.at, by.at.Add(limit)):
 	case how == forced, how == suspected:
-		limit = 250 * time.Millisecond
+		limit = 250*time.Millisecond + 2*m.p.far
 		r.t.w.count("judged: told of a loss at once")
 	default:
-		limit = m.p.longest()/3 + m.p.longest()/6
+		limit = m.p.longest()/3 + m.p.longest()/6 + 4*m.p.far
 		r.t.w.count("judged: finds out by renewing")
 	}
 	if m.end.IsZero() || -late > limit {

@@ -35,9 +35,10 @@ type process struct {
 	dead    atomic.Bool  // killed: what it does does not count any more
 	asleep  atomic.Bool  // its machine is
 	rtt     time.Duration
-	queue   *queue.Queue // of the first ones, in some runs
-	drains  bool         // the queue, at the end, alone
-	gone    time.Time    // when it began to end; the trace's mutex guards it
+	far     time.Duration // the longest round trip to etcd, in some runs
+	queue   *queue.Queue  // of the first ones, in some runs
+	drains  bool          // the queue, at the end, alone
+	gone    time.Time     // when it began to end; the trace's mutex guards it
 
 	// Tokens of terms:
 	manuals sync.Map // that end where nobody renews them
@@ -58,6 +59,7 @@ func (w *world) newProcess(slot, number int) *process {
 	p.second = []time.Duration{6 * time.Second, 12 * time.Second}[rng.IntN(2)]
 	p.host = w.server.Host(w)
 	p.rtt = []time.Duration{0, 0, time.Millisecond, 5 * time.Millisecond}[rng.IntN(4)]
+	p.moveAway()
 	if rng.IntN(2) == 0 || p.rtt > 0 {
 		p.spy = &spy{batched: make(map[string]string), void: make(map[string]bool)}
 		p.watchAgain()

@@ -14,7 +14,7 @@ import (
 // simulation has ceased to try it.
 var Exercised = []string{
 	countBursts, countBatches, countCallers, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
-	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countYields, countThens, countReentrant, countHeavy,
+	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots, countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countYields, countThens, countReentrant, countHeavy, countFar,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
@@ -39,6 +39,7 @@ const (
 	countHeavy      = "claims on several slots granted"
 	countResized    = "slots resized"
 	countSuspicions = "suspicions"
+	countFar        = "processes far from etcd"
 	countThens      = "judged: acquisitions with Then"
 	countYields     = "claims yielded"
 	countReentrant  = "keys had again by their holders"

@@ -20,6 +20,25 @@ const suspectKey = "suspect"
 // suspectRuns is of how many runs one has that key.
 const suspectRuns = 4
 
+// farRuns is of how many of these runs one has clients at any distance from etcd.
+const farRuns = 2 * suspectRuns
+
+// moveAway puts a process at a distance of its own from etcd, with a longer way in one
+// direction than in the other.
+func (p *process) moveAway() {
+	if p.w.plan.Seed%farRuns != 6 {
+		return
+	}
+	rng := p.random(20)
+	rtt := between(rng, time.Millisecond, 100*time.Millisecond) << rng.IntN(4)
+	out := between(rng, 0, rtt)
+	jitter := between(rng, 0, rtt/4)
+	p.far = rtt + 2*jitter
+	p.host.SetLatency(out, rtt-out, jitter)
+	p.ttl, p.second = longTTL, 12*time.Second // shorter ones end if a few requests are disturbed
+	p.w.count(countFar)
+}
+
 // suspicionTakes is the least time for which a question must stand, less what the
 // observer may see later of the question than of the take-over. After a restart of etcd it
 // may see both at once.
@@ -98,7 +117,7 @@ func (r *replay) suspicion(before, by change) {
 		r.fault("a holder was suspected that was asked for %v (%v): %v; it was: %v", stood, asked, by, before)
 	}
 	p := r.procs[old.Instance]
-	if p != nil && (p.gone.IsZero() || p.gone.After(by.at)) && r.t.w.ledger.healthy(p, by.at.Add(-2*time.Second), by.at) {
+	if p != nil && (p.gone.IsZero() || p.gone.After(by.at)) && r.t.w.ledger.healthy(p, by.at.Add(-5*time.Second), by.at) {
 		r.fault("%s was suspected, and nothing was wrong with it: %v; it was: %v", p.name, by, before)
 	}
 }
