@@ -251,8 +251,8 @@ func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRes
 			continue // the epoch was raised since
 		}
 		// A read changes nothing: an unknown outcome is a failure.
-		if !isPassing(err) || !retry.PauseUnless(ctx, c.closing, try) {
-			return nil, c.ended(txn.WithCause(ctx, txn.Failed(err)))
+		if err = txn.Failed(err); !isPassing(err) || !retry.PauseUnless(ctx, c.closing, try) {
+			return nil, c.ended(txn.WithCause(ctx, err))
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -214,51 +215,56 @@ type page struct {
 	more bool // it is not the last one
 }
 
-// pageBytes is about how large a page should be: values of different kinds differ in
-// size by a factor of a thousand.
-const pageBytes = 1 << 20
-
 // pages reads everything under root+prefix, at one revision, or at several if
 // that is compacted meanwhile. The first page may be empty.
 func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[page, error] {
 	return func(yield func(page, error) bool) {
-		from, end := root+prefix, rangeEnd(root+prefix)
-		var rev int64
-		limit := int64(listPage)
+		first := int64(listPage)
 		if root == c.store.layout.work("") {
-			limit /= 4 // a record can be a thousand times as large as a claim
+			first /= 4 // a record can be a thousand times as large as a claim
 		}
+		from, end := root+prefix, rangeEnd(root+prefix)
+		for p, err := range c.pagesOf(ctx, from, end, first, 0) {
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+// pagesOf reads a range of keys at a revision, or at the present one if that is 0 or is
+// compacted meanwhile.
+func (c *Client) pagesOf(ctx context.Context, from, end string, first, rev int64) iter.Seq2[page, error] {
+	more := false
+	read := func(op clientv3.Op) ([]*mvccpb.KeyValue, bool, error) {
 		for {
-			resp, err := c.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(limit), clientv3.WithRev(rev)))
+			clientv3.WithRev(rev)(&op)
+			resp, err := c.read(ctx, op)
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				rev = 0
 				continue
 			}
 			if err != nil {
-				yield(page{}, err)
-				return
+				return nil, false, err
 			}
-			got := resp.Responses[0].GetResponseRange()
 			if rev == 0 {
 				rev = resp.Header.Revision
 			}
-			if !yield(page{kvs: got.Kvs, rev: rev, more: got.More}, nil) {
+			got := resp.Responses[0].GetResponseRange()
+			more = got.More
+			return got.Kvs, more, nil
+		}
+	}
+	return func(yield func(page, error) bool) {
+		for kvs, err := range retry.Pages(from, end, first, listPage, read) {
+			if !yield(page{kvs: kvs, rev: rev, more: more}, err) {
 				return
 			}
-			if !got.More {
-				return
-			}
-			from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
-			bytes := 0
-			for _, kv := range got.Kvs {
-				bytes += len(kv.Value)
-			}
-			limit = min(max(pageBytes*int64(len(got.Kvs))/int64(bytes+1), 8), listPage)
 		}
 	}
 }
 
-// notes reads the notes of a page of claims.
+// notes reads the notes of a page of claims. A note can be a thousand times as large as a claim.
 func (c *Client) notes(ctx context.Context, p page) (map[string]*mvccpb.KeyValue, error) {
 	if len(p.kvs) == 0 {
 		return nil, nil
@@ -267,19 +273,14 @@ func (c *Client) notes(ctx context.Context, p page) (map[string]*mvccpb.KeyValue
 	key := func(kv *mvccpb.KeyValue) string {
 		return root + strings.TrimPrefix(string(kv.Key), c.store.layout.own(""))
 	}
-	op := func(rev int64) clientv3.Op {
-		return clientv3.OpGet(key(p.kvs[0]), clientv3.WithRange(key(p.kvs[len(p.kvs)-1])+"\x00"), clientv3.WithRev(rev))
-	}
-	resp, err := c.read(ctx, op(p.rev))
-	if errors.Is(err, rpctypes.ErrCompacted) {
-		resp, err = c.read(ctx, op(0))
-	}
-	if err != nil {
-		return nil, err
-	}
 	notes := make(map[string]*mvccpb.KeyValue)
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		notes[strings.TrimPrefix(string(kv.Key), root)] = kv
+	for some, err := range c.pagesOf(ctx, key(p.kvs[0]), key(p.kvs[len(p.kvs)-1])+"\x00", listPage/4, p.rev) {
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range some.kvs {
+			notes[strings.TrimPrefix(string(kv.Key), root)] = kv
+		}
 	}
 	return notes, nil
 }

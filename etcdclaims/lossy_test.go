@@ -17,8 +17,10 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // mode is how the client hears of a message that is lost.
@@ -488,12 +490,8 @@ func TestFailClosedOnEveryCode(t *testing.T) {
 					}
 				}
 				for _, lost := range []bool{false, true} {
-					switch code {
-					case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange,
-						codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented, codes.ResourceExhausted:
-						if lost {
-							continue // these say that nothing was done
-						}
+					if lost && !wire.MayBeDone(status.Error(code, "")) {
+						continue // these say that nothing was done
 					}
 					virtually(t, func(_ *testing.T, w *world) { failClosed(w, kind, code, lost) })
 				}

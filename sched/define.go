@@ -285,9 +285,7 @@ func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error
 		const perRead = 100
 		root := s.keys.definitions()
 		for from := root; ; {
-			reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-			resp, err := s.claims.KV().Get(reading, from, clientv3.WithRange(keyspace.RangeEnd(root)), clientv3.WithLimit(perRead))
-			cancel()
+			resp, err := s.get(ctx, from, clientv3.WithRange(keyspace.RangeEnd(root)), clientv3.WithLimit(perRead))
 			if err != nil {
 				yield(Definition{}, errtext.Wrap(what, denial(err)))
 				return

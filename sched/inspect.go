@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -216,10 +217,8 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 
 // readJobs reads the specs of all jobs, and the notices of all definitions.
 func (s *Scheduler) readJobs(ctx context.Context) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	return s.claims.KV().Txn(ctx).Then(
-		clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()), clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix())).Commit()
+	return retry.Read(ctx, s.claims.KV(), readTime,
+		clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()), clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
 }
 
 // Inspect returns the state of a job, read at one revision of etcd. In a passthrough
@@ -358,10 +357,7 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 		if s.Passthrough() {
 			return
 		}
-		reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-		resp, err := s.claims.KV().Get(reading, s.keys.past(job), clientv3.WithPrefix(),
-			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
-		cancel()
+		resp, err := s.get(ctx, s.keys.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
 		if err != nil {
 			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), denial(err)))
 			return

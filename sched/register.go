@@ -11,12 +11,12 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/google/uuid"
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc/codes"
 )
 
 // refresh reads the jobs whose state is in doubt: all of them, or some at a time.
@@ -378,8 +378,6 @@ func isTooLarge(err error) bool {
 	return errors.Is(err, etcdclaims.ErrTooLarge) || errors.Is(err, rpctypes.ErrTooManyOps)
 }
 
-// isRefusal reports whether etcd would refuse the same request again.
-func isRefusal(err error) bool {
-	var is rpctypes.EtcdError
-	return errors.As(err, &is) && is.Code() == codes.InvalidArgument
-}
+// isRefusal reports whether etcd would refuse the same request again, for another reason than
+// a missing permission.
+func isRefusal(err error) bool { return wire.Judge(err) == wire.Final && !isDenied(denial(err)) }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/retry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -55,6 +55,11 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) 
 	return all[0], nil
 }
 
+// get reads a range of keys.
+func (s *Scheduler) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return retry.Within(ctx, readTime, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.claims.KV().Get(ctx, key, opts...) })
+}
+
 // readAll reads the states of jobs by one request. With an error it returns the states
 // of those before the first that cannot be read.
 func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot, error) {
@@ -72,7 +77,7 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.skipsOf(job), clientv3.WithPrefix()),
 			clientv3.OpGet(k.definition(job)), clientv3.OpGet(k.asksOf(job), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	}
-	resp, err := wire.Read(ctx, s.claims.KV(), readTime, ops...)
+	resp, err := retry.Read(ctx, s.claims.KV(), readTime, ops...)
 	if err != nil {
 		return nil, err
 	}

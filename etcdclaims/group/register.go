@@ -13,7 +13,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc/codes"
 )
 
 var (
@@ -24,13 +23,7 @@ var (
 // commit carries out a transaction, and tries again if it may have failed in passing. All
 // transactions of this package do the same when they are carried out twice.
 func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els []clientv3.Op) (resp *clientv3.TxnResponse, err error) {
-	again := func(err error) bool {
-		switch wire.Code(err) {
-		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Aborted, codes.Unknown:
-			return ctx.Err() == nil
-		}
-		return false
-	}
+	again := func(err error) bool { return wire.MayPass(err) && ctx.Err() == nil }
 	err = retry.Do(ctx, again, func() (err error) {
 		attempt, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 		defer cancel()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -26,7 +27,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 			return
 		}
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
-		for kv, err := range wire.Subtrees(ctx, claims.KV(), readTimeout, claims.Prefix()+"group/", specOf) {
+		for kv, err := range retry.Subtrees(ctx, claims.KV(), readTimeout, claims.Prefix()+"group/", specOf) {
 			if err != nil {
 				yield("", fmt.Errorf("list the groups: %w", err))
 				return

@@ -12,7 +12,6 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -106,7 +105,7 @@ func (v *View) Close() {
 
 // read carries out operations that change nothing.
 func read(ctx context.Context, kv clientv3.KV, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return wire.Read(ctx, kv, readTimeout, ops...)
+	return retry.Read(ctx, kv, readTimeout, ops...)
 }
 
 // change notes that the view has changed. The mutex is held.

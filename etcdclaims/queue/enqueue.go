@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -85,7 +87,7 @@ func distinct[T any](items []T, id func(T) string) []T {
 
 // enqueue puts in some items, in one transaction.
 func (q *Queue) enqueue(ctx context.Context, items []Item, e *enqueuing) (added int, err error) {
-	for try := 0; len(items) > 0; try++ {
+	for try, begun := 0, clock.Mono(); len(items) > 0; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
 			return added, err
@@ -113,6 +115,7 @@ func (q *Queue) enqueue(ctx context.Context, items []Item, e *enqueuing) (added 
 			items = left
 			continue
 		case errors.Is(err, etcdclaims.ErrLost): // another session does it
+		case txn.IsTransient(err) && time.Since(begun) < patience: // refused before it was proposed
 		default:
 			return added, err
 		}

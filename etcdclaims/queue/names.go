@@ -6,7 +6,7 @@ import (
 	"iter"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -21,7 +21,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 			return
 		}
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
-		for kv, err := range wire.Subtrees(ctx, claims.KV(), requestTimeout, claims.Prefix()+"queue/", specOf) {
+		for kv, err := range retry.Subtrees(ctx, claims.KV(), requestTimeout, claims.Prefix()+"queue/", specOf) {
 			if err != nil {
 				yield("", fmt.Errorf("list the queues: %w", err))
 				return

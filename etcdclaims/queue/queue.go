@@ -12,8 +12,8 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
@@ -141,15 +141,12 @@ const patience = 2 * requestTimeout
 
 // read carries out operations that change nothing.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return wire.Read(ctx, q.claims.KV(), requestTimeout, ops...)
+	return retry.Read(ctx, q.claims.KV(), requestTimeout, ops...)
 }
 
 // get reads a range of keys.
 func get(ctx context.Context, claims *etcdclaims.Client, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
-	defer cancel()
-	resp, err := claims.KV().Get(limited, key, opts...)
-	return resp, wire.Unanswered(ctx, err)
+	return retry.Within(ctx, requestTimeout, func(ctx context.Context) (*clientv3.GetResponse, error) { return claims.KV().Get(ctx, key, opts...) })
 }
 
 // absent is the condition that a key does not exist.
@@ -170,5 +167,5 @@ func passing(err error) bool {
 	if errors.Is(err, etcdclaims.ErrClosed) || errors.Is(err, etcdclaims.ErrRewound) || errors.Is(err, etcdclaims.ErrTooLarge) {
 		return false
 	}
-	return wire.MayPass(err) || wire.IsNotSent(err) || wire.Code(err) == codes.Canceled || errors.Is(err, rpctypes.ErrTooManyRequests)
+	return wire.MayPass(err) || wire.Code(err) == codes.Canceled
 }

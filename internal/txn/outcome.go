@@ -92,15 +92,11 @@ func Failed(err error) error {
 	return err
 }
 
-// IsTransient reports whether the same request may succeed later. An unknown outcome
-// is not transient, because it must be resolved first.
+// IsTransient reports whether a request was not carried out, and the same one may succeed
+// later. An unknown outcome is not transient, because it must be resolved first.
 func IsTransient(err error) bool {
 	if errors.Is(err, ErrUnknown) {
 		return false
 	}
-	return wire.IsNotSent(err) ||
-		errors.Is(err, rpctypes.ErrNoLeader) ||
-		errors.Is(err, rpctypes.ErrTooManyRequests) ||
-		errors.Is(err, rpctypes.ErrAuthOldRevision) ||
-		errors.Is(err, rpctypes.ErrInvalidAuthToken)
+	return wire.Judge(err) == wire.NotSent
 }

@@ -32,14 +32,6 @@ func Unanswered(ctx context.Context, err error) error {
 	return err
 }
 
-// Read carries out operations that change nothing, at one revision and within a time limit.
-func Read(ctx context.Context, kv clientv3.KV, limit time.Duration, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), limit)
-	defer cancel()
-	resp, err := kv.Txn(limited).Then(ops...).Commit()
-	return resp, Unanswered(ctx, err)
-}
-
 // Sender sends transactions, each in one request. If Direct is set it is sent once, as
 // its message stands; otherwise by a KV of the caller's own, such as one of a namespace.
 type Sender struct {

@@ -1,4 +1,4 @@
-package wire
+package retry
 
 import (
 	"context"
@@ -17,9 +17,7 @@ import (
 // An error is the last value.
 func Subtrees(ctx context.Context, etcd clientv3.KV, timeout time.Duration, root string, of func(subtree string) clientv3.Op) iter.Seq2[*mvccpb.KeyValue, error] {
 	first := func(op clientv3.Op) (*mvccpb.KeyValue, error) {
-		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), timeout)
-		defer cancel()
-		resp, err := etcd.Do(ctx, op)
+		resp, err := Within(ctx, timeout, func(ctx context.Context) (clientv3.OpResponse, error) { return etcd.Do(ctx, op) })
 		if err != nil || len(resp.Get().Kvs) == 0 {
 			return nil, err
 		}

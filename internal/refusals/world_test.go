@@ -1,0 +1,113 @@
+package refusals_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/refusals"
+	"github.com/etcdclaims/claims/internal/wire"
+)
+
+const (
+	refusing = 2 * time.Second  // how long etcd refuses
+	patience = 40 * time.Second // how long a loop may then take
+	recovery = 7 * time.Second  // the time between two refusals, in which claims are renewed
+)
+
+// world is one etcd, a client whose requests are refused for a while, and another one.
+type world struct {
+	*testing.T
+	host          *claimtest.Host
+	claims, other *etcdclaims.Client
+}
+
+// loop is something that goes on while etcd refuses for a passing reason.
+type loop struct {
+	name string
+	// begin prepares it, and returns what it does once for each refusal, while etcd refuses
+	// and afterwards.
+	begin func(w *world) (step func(ctx context.Context, key string) error)
+	// fails allows the step to fail if the outcome of a request may be unknown.
+	fails bool
+}
+
+// passing returns the refusals after which a loop goes on.
+func passing(t *testing.T) map[string]error {
+	all, err := refusals.OfEtcd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range refusals.Others() {
+		all[name] = err
+	}
+	for name, err := range all {
+		if !wire.MayPass(err) {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// outlives runs a loop through all refusals, in one world.
+func outlives(t *testing.T, l loop) {
+	all := passing(t)
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		w := &world{T: t, host: server.Host(t)}
+		w.claims = claimtest.NewClient(t, w.host, etcdclaims.Config{})
+		w.other = claimtest.NewClient(t, server.Host(t), etcdclaims.Config{})
+		step := l.begin(w)
+		n := 0
+		for name, refusal := range all {
+			n++
+			fault := w.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Err: refusal, LoseRequest: true})
+			w.host.Break() // so that streams are opened again, too
+			over := time.AfterFunc(refusing, fault.Remove)
+			ctx, cancel := context.WithTimeout(t.Context(), refusing+patience)
+			if err := step(ctx, fmt.Sprintf("k%d", n)); err != nil && !(l.fails && errors.Is(err, etcdclaims.ErrUnknown) && wire.MayBeDone(refusal)) {
+				t.Errorf("%s: after %q: %v", l.name, name, err)
+			}
+			cancel()
+			if fault.Hits() == 0 {
+				t.Errorf("%s: %s: nothing was refused", l.name, name)
+			}
+			over.Stop()
+			fault.Remove()
+			time.Sleep(recovery)
+		}
+	})
+}
+
+// newQueue returns access to a queue.
+func (w *world) newQueue(claims *etcdclaims.Client) *queue.Queue {
+	q, err := queue.New(claims, queue.Config{Name: "q"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = q.Close(context.Background()) })
+	return q
+}
+
+// background runs something until the test ends. It returns an error if that has ended before.
+func (w *world) background(run func(ctx context.Context) error) (stillRuns func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	w.Cleanup(func() { cancel(); <-ended })
+	return func() error {
+		select {
+		case err := <-ended:
+			ended <- err
+			return fmt.Errorf("it has ended: %w", err)
+		default:
+			return nil
+		}
+	}
+}
