@@ -132,12 +132,14 @@ func TestSpecDeleted(t *testing.T) {
 	})
 	t.Run("and made anew by another", func(t *testing.T) {
 		virtually(t, func(w *world) {
-			q := w.queue(cfg)
+			q, host := w.process(cfg)
 			w.enqueue(q, "a")
 			w.claim(q)
+			host.Cut() // else its keeper may be first
 			w.deleteKeys("")
 			other := w.queue(queue.Config{})
 			w.enqueue(other, "b")
+			host.Heal()
 			refused(w, q)
 			w.want(w.claim(other).ID(), "b")
 		})
