@@ -9,7 +9,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "definition that stays without its notice", of: "sched", tests: "TestDefineAgainWithoutNotice",
-		edits: []edit{{"sched/define.go", "	if err == nil && resp.Count > 0 {\n		err = errSame\n", "	if err == nil {\n		err = errSame\n"}},
+		edits: []edit{{"sched/define.go", "	if err == nil && resp.Count > 0 {\n		err = errSame\n", "	if err == nil && resp != nil {\n		err = errSame\n"}},
 	},
 	{
 		name: "job registered after its definition was removed", of: "sched", tests: "TestUndefineWhileOwnerRegisters",
