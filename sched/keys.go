@@ -56,7 +56,8 @@ func (k keys) cancels() string            { return k.now() + "cancel/" }
 func (k keys) cancel(job string) string   { return k.cancels() + keyspace.Digest(job) }
 func (k keys) newer(job string) string    { return k.cancel(job) + "/newer" }
 func (k keys) withdraw(job string) string { return k.now() + kindWithdraw + "/" + keyspace.Digest(job) }
-func (k keys) reset(job string) string    { return k.now() + kindReset + "/" + keyspace.Digest(job) }
+
+func (k keys) reset(job string) string { return k.now() + kindReset + "/" + keyspace.Digest(job) }
 
 func (k keys) skipsOf(job string) string {
 	return k.now() + kindSkip + "/" + keyspace.Digest(job) + "/"

@@ -69,7 +69,7 @@ func TestVisibleByAnotherClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(w *world) {
 				ahead, _ := w.skewed(queue.Config{}, skew)
-				q, host := w.process(queue.Config{})
+				q, _ := w.process(queue.Config{})
 				w.enqueue(ahead, "a")
 				w.ok(w.claim(q).Release(w.Context()))
 				w.want(w.look(q, "a").Where, queue.Ready)
@@ -77,7 +77,7 @@ func TestVisibleByAnotherClock(t *testing.T) {
 				w.want(w.look(q, "a").Where, queue.Ready)
 				w.claim(q)
 				w.ok(q.Close(w.Context()))
-				q, host = w.process(queue.Config{})
+				q, host := w.process(queue.Config{})
 				w.want(w.claim(q).Attempt(), 1)
 				host.Kill()
 				time.Sleep(ttl + sec)

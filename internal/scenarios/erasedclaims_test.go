@@ -45,10 +45,8 @@ var erasedClaims = &feature{
 func useClaims(w *erasure) {
 	_, err := etcdclaims.RaiseEpoch(context.Background(), w.raw, "", 6)
 	w.ok(err)
-	var clients []*etcdclaims.Client
 	for i := range 3 {
 		c, h := w.client(etcdclaims.Config{})
-		clients = append(clients, c)
 		if i == 2 {
 			w.start(func() {
 				for w.until(3 * sec) {
