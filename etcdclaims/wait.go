@@ -379,12 +379,17 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			return nil, false, err
 		}
 		if lost {
-			// Its place is gone: an operator deleted it, or the lease ended, and then
-			// the session knows.
-			if _ = a.s.renew(ctx); a.s.ended() {
-				return nil, false, a.s.lossOf(tokenOf(a.asked(), 0))
-			}
-			return nil, true, nil
+			again, err = a.placeGone(ctx)
+			return nil, again, err
 		}
 	}
+}
+
+// placeGone reports whether an attempt without its place may take another: an operator
+// deleted the place, or the lease ended, and then the session knows.
+func (a *attempt) placeGone(ctx context.Context) (again bool, err error) {
+	if _ = a.s.renew(ctx); a.s.ended() {
+		return false, a.s.lossOf(tokenOf(a.asked(), 0))
+	}
+	return true, nil
 }

@@ -110,8 +110,8 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/execute.go", "if err = a.claim.Check(); err == nil {", "if err == nil {"}},
 	},
 	{
-		name: "definitions that wait until a calendar is parsed", of: "sched", tests: "TestSlowICalDelaysNoOther",
-		edits: []edit{{"sched/catalog.go", "if !d.definition.parsesICal() {", "if d != nil {"}},
+		name: "definitions that wait until a calendar is parsed", of: "sched", tests: "TestDefineWhileParsing",
+		edits: []edit{{"sched/catalogparse.go", "go func() { c.made <- madeJob{id: id, of: d, job: c.s.jobOf(d)} }()", "c.made <- madeJob{id: id, of: d, job: c.s.jobOf(d)}"}},
 	},
 	{
 		name: "tick that begins at once although its job was paused", of: "sched", tests: "TestDeafOwnerBeginsNothing",
