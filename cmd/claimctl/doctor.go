@@ -42,6 +42,7 @@ doctor checks, in this order:
   revision     whether etcd was restored, and its revision went back
   permissions  what the user may not do, for each feature of docs/permissions.md
   write, watch a claim of doctor's own, and when its event came
+  renewal      whether the lease of that claim can be renewed
   latency      up to 100 writes of nothing, and whether --ttl fits them
   claims       held keys, zombies, keys without a lease
   lines        waiters in line for a free key, without a lease, or for longer than --stuck

@@ -12,7 +12,7 @@ import (
 )
 
 // Try finds out what only writes can show: the permissions, a lease and a claim of a
-// client of its own, a watch, and the latency of up to 100 writes that change nothing. It
+// client of its own, a watch, a renewal, and the latency of up to 100 writes that change nothing. It
 // writes one key, which it deletes.
 func (e *Examination) Try(ctx context.Context) {
 	e.permissions(ctx)
@@ -37,10 +37,10 @@ func (e *Examination) Try(ctx context.Context) {
 	}
 }
 
-// claimOne times a lease, a write and a watch, and reports whether the write was
+// claimOne times a lease, a write, a watch and a renewal, and reports whether the write was
 // made.
-func (e *Examination) claimOne(ctx context.Context, claims *etcdclaims.Client) bool {
-	ctx, cancel := e.bounded(ctx)
+func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client) bool {
+	ctx, cancel := e.bounded(parent)
 	defer cancel()
 	key := "claimctl-doctor/" + rand.Text()
 	begun := time.Now()
@@ -95,10 +95,27 @@ func (e *Examination) claimOne(ctx context.Context, claims *etcdclaims.Client) b
 	case <-ctx.Done():
 		e.noEvent(written)
 	}
-	if err := claim.Release(ctx); err != nil {
+	e.renewal(parent, claim)
+	ending, end := e.bounded(parent)
+	defer end()
+	if err := claim.Release(ending); err != nil {
 		e.Add(Warning, "write", "none: the key ends with its lease", "cannot release the key: %v", err)
 	}
 	return true
+}
+
+// renewal times a renewal of the claim's lease. It is a stream, so a proxy can refuse it
+// that lets all else pass. A client learns that only when its first claims are lost.
+func (e *Examination) renewal(ctx context.Context, claim *etcdclaims.Claim) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	begun := time.Now()
+	if err := claim.Renew(ctx); err != nil {
+		e.Add(Error, "renewal", "connect to the members and not to a proxy, or see \"Proxies and wrappers\" in docs/operations.md",
+			"a lease cannot be renewed, so that each claim is lost at its first deadline: %v", err)
+		return
+	}
+	e.Well("renewal", "a renewal took %s", time.Since(begun).Round(100*time.Microsecond))
 }
 
 // noEvent adds the finding that the event of a write has not come.
