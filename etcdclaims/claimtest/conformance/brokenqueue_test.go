@@ -92,7 +92,7 @@ var brokenQueues = map[string]broken{
 	},
 	"priorities do not count": {
 		start: edited(flat),
-		fails: []string{"QueueOrder"},
+		fails: []string{"QueueOrder", "QueueFailPriority"},
 	},
 	"what is taken is noted nowhere": {
 		start: without(puts("/taken/")),
@@ -100,7 +100,7 @@ var brokenQueues = map[string]broken{
 	},
 	"dead letters are lost": {
 		start: without(puts("/dead/")),
-		fails: []string{"QueueFailUntilDead", "QueueDeadLetters"},
+		fails: []string{"QueueFailUntilDead", "QueueDeadLetters", "QueueOverDead"},
 	},
 	"a limit that counts nothing": {
 		start: without(puts("/slot/")),

@@ -34,8 +34,10 @@ var queueCases = []Case{
 	{"QueueClaimWaits", testQueueClaimWaits},
 	{"QueueCompleteWithWrites", testQueueComplete},
 	{"QueueFailUntilDead", testQueueFail},
+	{"QueueFailPriority", testQueueFailPriority},
 	{"QueueSnoozeAndRelease", testQueueSnooze},
 	{"QueueDeadLetters", testQueueDeadLetters},
+	{"QueueOverDead", testQueueOverDead},
 	{"QueueLostWorker", testQueueLostWorker},
 	{"QueueHeartbeatRaisesFence", testQueueHeartbeat},
 	{"QueueHandle", testQueueHandle},
@@ -203,6 +205,19 @@ func testQueueFail(t *trial) {
 	t.isAt(q, "x", queue.Dead)
 }
 
+func testQueueFailPriority(t *trial) {
+	q := t.opened("a", queue.Config{})
+	t.enqueue(q, "x", queue.Priority(1))
+	t.enqueue(q, "before", queue.Priority(2))
+	t.enqueue(q, "behind", queue.Priority(4))
+	_, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Priority(3), queue.Backoff(time.Millisecond, time.Millisecond))
+	t.ok(err)
+	time.Sleep(100 * time.Millisecond) // until it is visible again
+	for _, id := range []string{"before", "x", "behind"} {
+		t.items(q, 1, id)
+	}
+}
+
 func testQueueSnooze(t *trial) {
 	q := t.opened("a", queue.Config{})
 	t.enqueue(q, "x")
@@ -213,27 +228,6 @@ func testQueueSnooze(t *trial) {
 	t.ok(err)
 	t.isAt(q, "x", queue.Later)
 	t.items(q, 1, "")
-}
-
-func testQueueDeadLetters(t *trial) {
-	q := t.opened("a", queue.Config{})
-	t.enqueue(q, "x")
-	t.ok(t.items(q, 1, "x")[0].Discard(t.ctx, "no use"))
-	for info, err := range q.DeadLetters(t.ctx) {
-		t.ok(err)
-		if info.ID != "x" || !strings.Contains(info.Why, "no use") {
-			t.Fatalf("dead letter %+v", info)
-		}
-	}
-	t.ok(q.Redrive(t.ctx, "x"))
-	t.ok(t.await(q, "x", 1).Discard(t.ctx, "again"))
-	n, err := q.Purge(t.ctx, time.Now().Add(time.Hour))
-	t.ok(err)
-	if n != 1 {
-		t.Fatalf("purged %d dead letters, want 1", n)
-	}
-	_, err = q.Look(t.ctx, "x")
-	t.is(err, queue.ErrNotFound)
 }
 
 // A worker whose session ends in etcd loses its items to others, and what it does
