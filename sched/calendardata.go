@@ -75,13 +75,19 @@ func (c *CalendarData) calendar(zone string, ical func(text, zone string) (Calen
 	return is, err
 }
 
-// icalCache has calendars that were parsed, so that jobs with the same text share one.
+// icalCache has the texts that were parsed, so that jobs with the same text share a calendar,
+// and a text that cannot be parsed costs its time once.
 type icalCache struct {
 	mu    sync.Mutex
-	known map[[sha256.Size]byte]Calendar
+	known map[[sha256.Size]byte]parsed
 }
 
-// mostParsed is how many calendars a process keeps beside those that its jobs have.
+type parsed struct {
+	calendar Calendar
+	err      error
+}
+
+// mostParsed is how many texts a process keeps beside the calendars that its jobs have.
 const mostParsed = 64
 
 // parser returns the function that parses iCalendar texts, or nil if Config.ICal is not set.
@@ -93,22 +99,19 @@ func (s *Scheduler) parser() func(text, zone string) (Calendar, error) {
 		id := sha256.Sum256([]byte(zone + "\n" + text))
 		c := &s.icals
 		c.mu.Lock()
-		is := c.known[id]
+		is, known := c.known[id]
 		c.mu.Unlock()
-		if is != nil {
-			return is, nil
+		if known {
+			return is.calendar, is.err
 		}
-		is, err := s.cfg.ICal(text, zone)
-		if err != nil || is == nil {
-			return nil, err
-		}
+		is.calendar, is.err = s.cfg.ICal(text, zone)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.known == nil || len(c.known) >= mostParsed {
-			c.known = make(map[[sha256.Size]byte]Calendar)
+			c.known = make(map[[sha256.Size]byte]parsed)
 		}
 		c.known[id] = is
-		return is, nil
+		return is.calendar, is.err
 	}
 }
 

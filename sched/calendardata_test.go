@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,6 +192,39 @@ func TestDefineICalOnce(t *testing.T) {
 		f.ledger.want(t, "b", "00:01:00", "00:02:00", "00:03:00", "00:04:00")
 	})
 }
+
+// A text that this process cannot parse is parsed once, and not for each reader and each change.
+func TestDefineICalThatFailsOnce(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.cfg.ICal = ical.ParseText
+		f.reports(0)
+		d := report("a")
+		d.Except = &sched.CalendarData{ICal: freeze}
+		f.define(d)
+		var parsed atomic.Int32
+		f.operator, f.cfg.ICal = nil, func(string, string) (sched.Calendar, error) {
+			parsed.Add(1)
+			return nil, errors.New("no such zone")
+		}
+		n := f.start(0)
+		f.until("00:01:30")
+		if parsed.Swap(0) != 1 {
+			t.Error("the owner did not parse the text once")
+		}
+		noErr(t, n.handle("another", nothingElse))
+		f.until("00:02:30")
+		for range 3 {
+			if i, err := n.sched.Inspect(t.Context(), "a"); err != nil || !strings.Contains(i.Problem, "no such zone") {
+				t.Errorf("%v, %v", i.Problem, err)
+			}
+		}
+		if n := parsed.Load(); n != 0 {
+			t.Errorf("parsed %d times more", n)
+		}
+	})
+}
+
+func nothingElse(context.Context, sched.Tick, json.RawMessage) error { return nil }
 
 // Programs from before After, Except and Only refuse such definitions, and run the others.
 func TestDefinitionVersions(t *testing.T) {

@@ -9,6 +9,46 @@ import (
 	"github.com/etcdclaims/claims/sched"
 )
 
+// After a clock was ahead, the records that are written last are kept and come first.
+func TestHistoryAfterAClockAhead(t *testing.T) {
+	for _, limit := range []int{5, 70} {
+		caseInFleet(t, fmt.Sprint(limit), func(t *testing.T, f *fleet) {
+			f.do(sched.Job{Name: "a", Schedule: minutely, History: limit, Overlap: sched.Allow{}}, 0)
+			runs := func(n int) {
+				for range n {
+					_, err := f.console().RunNow(t.Context(), "a")
+					noErr(t, err)
+					time.Sleep(time.Second)
+				}
+			}
+			n := f.start(24 * time.Hour)
+			f.until("00:00:10")
+			runs(80)
+			n.skew.Store(0)
+			at := time.Now()
+			runs(4)
+			all := f.entries("a")
+			if len(all) != limit {
+				t.Errorf("%d records, want %d", len(all), limit)
+			}
+			for i, e := range all {
+				if newest := i >= limit-4; e.Ended.Before(at.Add(time.Minute)) != newest {
+					t.Errorf("record %d of %d was written at %v", i, len(all), e.Ended)
+				}
+			}
+			if last := f.inspect("a").Last; last == nil || last.ID != all[len(all)-1].ID {
+				t.Errorf("last %v", last)
+			}
+			runs(90)
+			for _, e := range f.entries("a")[limit-min(limit, 64):] {
+				if e.Ended.After(time.Now()) {
+					t.Errorf("a record of the clock that was ahead is left: %v", e)
+				}
+			}
+		})
+	}
+}
+
 // A history returns to its limit also if replies come late, are lost, or go to several processes.
 func TestHistoryAfterLateReplies(t *testing.T) {
 	for _, nodes := range []int{1, 3} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -349,8 +350,8 @@ func (r ready) info(group string, admitted int64) TickInfo {
 	}
 }
 
-// History yields the records of the job's last ticks, newest first, up to Job.History
-// of them. The sequence is empty in a passthrough scheduler and for unknown jobs. It
+// History yields the records of the job's last ticks, up to Job.History of them. The one
+// that was written last comes first, whatever the clocks of the processes were. The sequence is empty in a passthrough scheduler and for unknown jobs. It
 // ends after the first error.
 func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
@@ -362,6 +363,8 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), denial(err)))
 			return
 		}
+		// Those of one revision stay in the order of their times.
+		slices.SortStableFunc(resp.Kvs, func(a, b *mvccpb.KeyValue) int { return byCreation(b, a) })
 		for _, kv := range resp.Kvs {
 			p, err := decode[past](string(kv.Key), kv.Value)
 			if err != nil {

@@ -1,11 +1,13 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -22,10 +24,11 @@ type ring struct {
 	limit  int
 	rev    int64    // of the last reply
 	count  int      // the number of records in the last reply
-	oldest []string // the keys of the oldest records in that reply
+	oldest []string // the keys of the oldest records in that reply, in the order of writing
 }
 
-// trimAtOnce is how many more records one transaction deletes than it adds.
+// trimAtOnce is how many more records one transaction deletes than it adds. It is also how many of
+// the newest records remain at least, up to the limit, if a clock was ahead when others were written.
 const trimAtOnce = 64
 
 // record returns the operations that add records, oldest first, and trim the history.
@@ -141,7 +144,7 @@ func (r *rings) cut(prefix string) []clientv3.Op {
 }
 
 // trim returns the operations that delete the excess records when keys are added: one
-// range, unless a clock was put back and the new keys are within that range.
+// range, unless a clock was put back, or is behind another, and newer keys are within that range.
 func (r *ring) trim(keys []string) (ops []clientv3.Op) {
 	excess := r.oldest[:min(len(r.oldest), max(0, r.count+len(keys)-r.limit))]
 	if len(excess) == 0 {
@@ -149,7 +152,7 @@ func (r *ring) trim(keys []string) (ops []clientv3.Op) {
 	}
 	// Other decisions of the same request can add records of the same time.
 	last := excess[len(excess)-1]
-	if len(keys) == 0 || timeOf(slices.Min(keys)) > timeOf(last) {
+	if slices.IsSorted(r.oldest) && (len(keys) == 0 || timeOf(slices.Min(keys)) > timeOf(last)) {
 		return append(ops, clientv3.OpDelete(excess[0], clientv3.WithRange(last+"\x00")))
 	}
 	for _, old := range excess[:min(len(excess), 8)] {
@@ -165,6 +168,9 @@ func timeOf(key string) string {
 	at, _, _ := strings.Cut(key[strings.LastIndexByte(key, '/')+1:], "-")
 	return at
 }
+
+// byCreation orders records as they were written, whatever the clocks were.
+func byCreation(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
 
 // learn updates the rings from the replies of a transaction. Of those that were carried out
 // together the last has read the most records. A reply that comes late is of the past.
@@ -183,7 +189,8 @@ func (r *rings) learn(rev int64, ops []*pb.ResponseOp) {
 		if is := r.byPrefix[prefix]; is != nil && (rev > is.rev || rev == is.rev && int(got.Count) > is.count) {
 			is.rev = rev
 			is.count, is.oldest = int(got.Count), is.oldest[:0:0]
-			for _, kv := range got.Kvs {
+			// Of two clocks the one behind writes records whose keys are less than those of before.
+			for _, kv := range slices.SortedStableFunc(slices.Values(got.Kvs), byCreation) {
 				is.oldest = append(is.oldest, string(kv.Key))
 			}
 			if is.count > is.limit {

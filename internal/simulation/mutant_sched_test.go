@@ -98,6 +98,10 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/ring.go", "(rev > is.rev || ", "(rev != is.rev || "}},
 	},
 	{
+		name: "record of a clock that is right, trimmed before those of one that was ahead", of: "sched", tests: "TestHistoryAfterAClockAhead",
+		edits: []edit{{"sched/ring.go", "cmp.Compare(a.CreateRevision, b.CreateRevision)", "cmp.Compare(a.Lease, b.Lease)"}},
+	},
+	{
 		name: "history that only the owner trims", of: "sched", tests: "TestHistoryAfterLateReplies",
 		edits: []edit{{"sched/ending.go", "\tif s.owning.Load() {\n", "\tif s.owning.Load() || len(a.job.Name) > 0 {\n"}},
 	},
@@ -112,6 +116,10 @@ var schedMutants = []mutant{
 	{
 		name: "definitions that wait until a calendar is parsed", of: "sched", tests: "TestDefineWhileParsing",
 		edits: []edit{{"sched/catalogparse.go", "go func() { c.made <- madeJob{id: id, of: d, job: c.s.jobOf(d)} }()", "c.made <- madeJob{id: id, of: d, job: c.s.jobOf(d)}"}},
+	},
+	{
+		name: "text that cannot be parsed, parsed again and again", of: "sched", tests: "TestDefineICalThatFailsOnce",
+		edits: []edit{{"sched/calendardata.go", "\t\tif known {\n", "\t\tif known && is.err == nil {\n"}},
 	},
 	{
 		name: "tick that begins at once although its job was paused", of: "sched", tests: "TestDeafOwnerBeginsNothing",
