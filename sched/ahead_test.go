@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -158,26 +161,64 @@ func TestResetMarkOfNewJob(t *testing.T) {
 	})
 }
 
-// A reset beside an admission, a SkipTick or another reset: one of them is computed anew, and
-// no tick runs twice. Its reply may be lost or late.
+// A reset beside an admission, a SkipTick or another reset, whose requests or replies are lost or
+// late: one reset takes effect, and no tick runs twice, nor one that was skipped.
 func TestResetMarkInTheMidst(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
+		f.wasReset = true
 		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 1000, Overlap: sched.Allow{}}, 0)
-		f.leaps("00:05:40")
-		for i := range 30 {
+		f.until("00:00:10")
+		f.start(0)
+		time.Sleep(time.Second)
+		f.start(0)
+		host := f.server.Host(t)
+		operator, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "another", TTL: ttl}), f.cfg)
+		noErr(t, err)
+		skipped := make(map[string]bool)
+		for i := range 20 {
 			f.until(fmt.Sprintf("00:%02d:00", 6+i))
 			n := f.owner()
-			n.skew.Store(int64(time.Hour))
+			n.skew.Store(int64(time.Hour - time.Duration(i)*2*time.Minute)) // the ticks that ran early before are after this mark
 			time.Sleep(2 * time.Second)
 			n.skew.Store(0)
 			time.Sleep(time.Duration(i) * 37 * time.Millisecond)
-			go func() { _, _ = f.console().ResetMark(f.Context(), "a", "", false) }()
-			_, _ = f.console().ResetMark(f.Context(), "a", "", false)
-			_ = f.console().SkipTick(f.Context(), "a", time.Now().Add(3*time.Second).Truncate(time.Second), "")
+			fault := []claimtest.Fault{{LoseRequest: true}, {LoseReply: true}, {DelayRequest: 3 * time.Second}, {DelayReply: 3 * time.Second}}[i%4]
+			fault.On = claimtest.Acquire
+			lossy := host.Inject(fault)
+			var errs [2]error
+			var wg sync.WaitGroup
+			for who, s := range []*sched.Scheduler{f.console(), operator} {
+				wg.Go(func() { _, errs[who] = s.ResetMark(f.Context(), "a", "", false) })
+			}
+			wg.Go(func() {
+				time.Sleep(time.Duration(i%3) * time.Millisecond)
+				at := time.Now().Add(20 * time.Second).Truncate(time.Second)
+				switch err := f.console().SkipTick(f.Context(), "a", at, ""); {
+				case err == nil:
+					skipped[at.Format(time.TimeOnly)] = true
+				case !errors.Is(err, sched.ErrDecided): // before the reset
+					t.Errorf("round %d: skip: %v", i, err)
+				}
+			})
+			wg.Wait()
+			if lossy.Hits() == 0 {
+				t.Errorf("round %d: no request was lost or late", i)
+			}
+			if done, other := errs[0], errs[1]; !(done == nil && errors.Is(other, sched.ErrNotAhead)) && !(other == nil && errors.Is(done, sched.ErrNotAhead)) {
+				t.Errorf("round %d: %v, %v", i, done, other)
+			}
+			if i := f.inspect("a"); i.Ahead != 0 {
+				t.Errorf("%v", i)
+			}
 		}
 		time.Sleep(time.Minute)
-		if i := f.inspect("a"); i.Ahead > time.Hour {
-			t.Errorf("%v", i)
+		if len(skipped) == 0 {
+			t.Error("no tick was skipped")
+		}
+		for _, at := range f.ledger.nominals("a") {
+			if skipped[at] {
+				t.Errorf("the tick of %s ran, and was skipped", at)
+			}
 		}
 	})
 }

@@ -2,22 +2,17 @@ package sched_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/sched"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -44,20 +39,7 @@ type fleet struct {
 	claimsLog *zap.Logger
 	compacted int64         // the oldest revision there is, if not the first
 	wasReset  bool          // whether a mark may have been put back
-	onNow     func(n *node) // called when a process reads its clock
-}
-
-// node is one process, on a machine of its own.
-type node struct {
-	f      *fleet
-	name   string
-	host   *claimtest.Host
-	claims *etcdclaims.Client
-	sched  *sched.Scheduler
-	skew   atomic.Int64 // of its wall clock
-	stop   func()
-	ended  chan struct{}
-	err    error // of Run, once ended is closed
+	onNow     func(n *node) // called when a process has read its clock
 }
 
 // inFleet runs a test in virtual time.
@@ -206,78 +188,6 @@ func (f *fleet) do(job sched.Job, takes time.Duration) {
 	f.jobs = append(f.jobs, job)
 }
 
-// start starts a process that has the jobs. Its handlers tell the ledger.
-func (f *fleet) start(skew time.Duration) *node {
-	f.Helper()
-	n := &node{f: f, name: fmt.Sprint("node", len(f.nodes)), host: f.server.Host(f.T), ended: make(chan struct{})}
-	n.skew.Store(int64(skew))
-	label := n.name
-	if f.label != "" {
-		label = f.label
-	}
-	n.claims = claimtest.NewClient(f.T, n.host, etcdclaims.Config{Prefix: prefix, Owner: label, TTL: ttl, Logger: f.claimsLog})
-	cfg := f.cfg
-	cfg.Now = func() time.Time {
-		if f.onNow != nil {
-			f.onNow(n)
-		}
-		return time.Now().Add(time.Duration(n.skew.Load()))
-	}
-	var err error
-	if n.sched, err = sched.New(n.claims, cfg); err != nil {
-		f.Fatal(err)
-	}
-	for _, j := range f.jobs {
-		j.Handler = f.ledger.record(n.name, j.Handler)
-		if err := n.sched.Add(j); err != nil {
-			f.Fatal(err)
-		}
-	}
-	for kind, h := range f.kinds {
-		noErr(f.T, n.handle(kind, h))
-	}
-	ctx, cancel := context.WithCancel(f.Context())
-	go func() {
-		defer close(n.ended)
-		n.err = n.sched.Run(ctx)
-	}()
-	n.stop = func() { cancel(); <-n.ended }
-	f.nodes = append(f.nodes, n)
-	f.Cleanup(func() { n.host.RemoveFaults(); n.host.Heal(); n.stop() })
-	return n
-}
-
-// handle registers a function for a kind, whose runs tell the ledger.
-func (n *node) handle(kind string, h sched.KindHandler) error {
-	return n.sched.Handle(kind, func(ctx context.Context, tick sched.Tick, payload json.RawMessage) error {
-		return n.f.ledger.record(n.name, func(ctx context.Context, tick sched.Tick) error { return h(ctx, tick, payload) })(ctx, tick)
-	})
-}
-
-// kill ends the process for etcd and for the ledger: what it does from here on
-// nobody sees.
-func (n *node) kill() {
-	n.f.ledger.mute(n.name)
-	n.host.Kill()
-}
-
-// deafens lets the watches of a process that has just been started hear nothing while the
-// flag is set.
-func (n *node) deafens() *atomic.Bool {
-	deaf := new(atomic.Bool)
-	n.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(reply any) {
-		if deaf.Load() {
-			reply.(*pb.WatchResponse).Events = nil
-		}
-	}})
-	return deaf
-}
-
-// slows delays each request of the process a little, and counts them.
-func (n *node) slows() *claimtest.Injection {
-	return n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
-}
-
 func (f *fleet) owner() *node {
 	for _, n := range f.nodes {
 		if n.sched.Owner() && !f.ledger.muted(n.name) {
@@ -307,108 +217,4 @@ func (f *fleet) under(part string) []key {
 		}
 	}
 	return out
-}
-
-// deed is one run of a handler.
-type deed struct {
-	sched.Tick
-	By    string
-	From  time.Time
-	Until time.Time // zero while it goes on
-	Err   error
-	Token fencing.Token
-}
-
-func (d deed) String() string {
-	return fmt.Sprintf("%s by %s at %s, attempt %d", d.ID(), d.By, d.From.Format(time.TimeOnly+".000"), d.Attempt)
-}
-
-// ledger records every run.
-type ledger struct {
-	mu    sync.Mutex
-	deeds []*deed
-	dead  map[string]bool
-}
-
-func (l *ledger) record(by string, h func(context.Context, sched.Tick) error) func(context.Context, sched.Tick) error {
-	return func(ctx context.Context, tick sched.Tick) error {
-		token, _ := fencing.FromContext(ctx)
-		d := &deed{Tick: tick, By: by, From: time.Now(), Token: token}
-		l.mu.Lock()
-		if l.dead[by] {
-			l.mu.Unlock()
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}
-		l.deeds = append(l.deeds, d)
-		l.mu.Unlock()
-		err := context.Canceled // unless it returns
-		defer func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			d.Until, d.Err = time.Now(), err
-		}()
-		err = h(ctx, tick)
-		return err
-	}
-}
-
-func (l *ledger) mute(by string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead == nil {
-		l.dead = make(map[string]bool)
-	}
-	l.dead[by] = true
-}
-
-func (l *ledger) muted(by string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.dead[by]
-}
-
-// all returns the runs of a job in the order in which they began.
-func (l *ledger) all(job string) []deed {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []deed
-	for _, d := range l.deeds {
-		if job == "" || d.Job == job {
-			out = append(out, *d)
-		}
-	}
-	return out
-}
-
-// nominals returns the nominal times of a job's runs, as times of day.
-func (l *ledger) nominals(job string) []string {
-	var out []string
-	for _, d := range l.all(job) {
-		out = append(out, d.Nominal.Format("15:04:05"))
-	}
-	return out
-}
-
-// once fails the test if a tick was run twice: an attempt, that is.
-func (l *ledger) once(t *testing.T) {
-	t.Helper()
-	seen := map[string]deed{}
-	for _, d := range l.all("") {
-		id := fmt.Sprint(d.ID(), " attempt ", d.Attempt)
-		if first, twice := seen[id]; twice {
-			t.Errorf("run twice: %v, and %v", first, d)
-		}
-		seen[id] = d
-	}
-}
-
-// want fails the test unless exactly these ticks of the job were run, in this
-// order.
-func (l *ledger) want(t *testing.T, job string, want ...string) {
-	t.Helper()
-	l.once(t)
-	if got := l.nominals(job); !slices.Equal(got, want) {
-		t.Errorf("%s ran at %v, want %v", job, got, want)
-	}
 }

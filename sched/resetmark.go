@@ -137,7 +137,9 @@ func (s *Scheduler) settledTicks(ctx context.Context, job string, st *jobSnapsho
 	}
 	since := int64(0)
 	for _, kv := range reset.Kvs {
-		since = kv.ModRevision
+		if kv.ModRevision <= st.rev { // a later one has moved the mark, and the plan is made anew
+			since = kv.ModRevision
+		}
 	}
 	add := func(id string, nominal time.Time, admitted int64, missed int, whole bool) {
 		if isManual(id) || !nominal.After(now) || nominal.After(st.high) {
