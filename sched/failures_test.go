@@ -132,13 +132,13 @@ func TestDroppedRetryAfterOthersCounted(t *testing.T) {
 		fails := func(context.Context, sched.Tick) error { return errors.New("broken") }
 		f.cfg.Spread = true
 		f.do(sched.Job{
-			Name: "a", Schedule: minutely, PauseOnFailure: 6, History: 200, Overlap: sched.Allow{}, StartDeadline: 90 * time.Second,
+			Name: "a", Schedule: minutely, PauseOnFailure: 6, History: 200, Overlap: sched.Allow{}, StartDeadline: 50 * time.Second,
 			Retry: sched.Retry{Max: 1, Backoff: 2 * time.Minute, On: func(error) bool { return time.Now().Minute()%2 == 0 }}, Handler: fails,
 		}, 0)
 		f.until("00:00:10")
 		f.start(0)
 		f.start(0)
-		// Odd minutes fail at once, even ones when their second attempt is late, in the minute after.
+		// Odd minutes fail at once, even ones when their second attempt, which waits longer than the deadline, is late.
 		f.until("00:05:50")
 		if i := f.inspect("a"); i.Failures != 5 || i.Paused != nil {
 			t.Errorf("%d failures, paused %v: %v", i.Failures, i.Paused, f.history("a"))
