@@ -291,13 +291,16 @@ func (o *outage) fail(c *Client, t0 time.Time, err error) {
 	if o.since.IsZero() {
 		o.since = t0
 	}
-	o.err = err
+	// A request by clientv3 cannot say why there is no connection. One before it could.
+	if wire.WhyUnconnected(o.err) == nil || wire.WhyUnconnected(err) != nil || !wire.CannotConnect(c.etcd) {
+		o.err = err
+	}
 	if !o.declared && now.Sub(o.since) >= o.patience {
 		o.declared = true
 		o.unlogged++
 	}
 	var warn bool
-	outages, since := o.unlogged, o.since
+	outages, since, err := o.unlogged, o.since, o.err
 	if o.declared && !o.logged && !now.Before(o.quiet) {
 		o.logged, o.unlogged, warn = true, 0, true
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -64,7 +65,7 @@ func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 	}
 	stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx, grpc.WaitForReady(true))
 	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
+		return 0, wire.CallError(ctx, err)
 	}
 	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
 		if _, rerr := stream.Recv(); rerr != nil {

@@ -34,6 +34,9 @@ type Secured struct {
 	member *embed.Etcd
 }
 
+// lifetime is that of a certificate.
+const lifetime = 24 * time.Hour
+
 // StartSecured starts a member with its data and all certificates in the directory.
 func StartSecured(dir string) (*Secured, error) {
 	s := &Secured{dir: dir}
@@ -42,7 +45,7 @@ func StartSecured(dir string) (*Secured, error) {
 		return nil, err
 	}
 	s.ca = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "demo CA"}, NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "demo CA"}, NotAfter: time.Now().Add(lifetime - time.Minute),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	if err := s.sign(s.ca, &s.key.PublicKey, "ca.pem"); err != nil {
@@ -87,6 +90,11 @@ func Files(dir, user string) transport.TLSInfo {
 
 // Certificate makes a certificate for the user of this name, and returns the files.
 func (s *Secured) Certificate(user string) (transport.TLSInfo, error) {
+	return s.CertificateUntil(user, s.ca.NotAfter)
+}
+
+// CertificateUntil is Certificate with the end of its validity.
+func (s *Secured) CertificateUntil(user string, end time.Time) (transport.TLSInfo, error) {
 	info := Files(s.dir, user)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -101,8 +109,8 @@ func (s *Secured) Certificate(user string) (transport.TLSInfo, error) {
 		return info, err
 	}
 	return info, errors.Join(s.write(user+"-key.pem", "EC PRIVATE KEY", der), s.sign(&x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: user}, NotAfter: s.ca.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: user}, NotBefore: end.Add(-lifetime), NotAfter: end,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, &key.PublicKey, user+".pem"))
 }
 

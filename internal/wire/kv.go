@@ -70,7 +70,7 @@ func (s *Sender) Send(ctx context.Context, in *pb.TxnRequest, timeout time.Durat
 	defer cancel(nil)
 	defer time.AfterFunc(timeout, func() { cancel(ErrNoAnswer) }).Stop()
 	var to peer.Peer
-	tooLarge := false
+	tooLarge, own := false, error(nil)
 	if s.Direct {
 		var r *pb.TxnResponse
 		r, err = s.remote.Txn(callCtx, in, append(slices.Clip(s.opts), grpc.Peer(&to))...)
@@ -78,7 +78,7 @@ func (s *Sender) Send(ctx context.Context, in *pb.TxnRequest, timeout time.Durat
 			return (*clientv3.TxnResponse)(r), true, nil
 		}
 		tooLarge = isServersLimit(err, proto.Size(in), s.Limits.Receive)
-		err = clientv3.ContextError(callCtx, err)
+		own, err = err, clientv3.ContextError(callCtx, err)
 	} else {
 		if err := s.connected(callCtx, in); err != nil {
 			return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))
@@ -98,7 +98,7 @@ func (s *Sender) Send(ctx context.Context, in *pb.TxnRequest, timeout time.Durat
 	}
 	// There was no connection for it, and is none.
 	if s.Direct && to.Addr == nil && s.remote.conn.GetState() != connectivity.Ready {
-		return nil, false, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err))
+		return nil, false, explained(own, WithCause(ctx, fmt.Errorf("%w: %w", ErrNotSent, err)))
 	}
 	return nil, true, err
 }

@@ -1,0 +1,122 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/demoetcd"
+	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+// secured starts a member that accepts TLS only.
+func secured(t *testing.T) *demoetcd.Secured {
+	t.Helper()
+	s, err := demoetcd.StartSecured(t.TempDir())
+	noErr(t, err)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// connections are those of a client.
+type connections struct {
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func (c *connections) dial(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.open = append(c.open, conn)
+	}
+	return conn, err
+}
+
+func (c *connections) breakAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.open {
+		_ = conn.Close()
+	}
+}
+
+// securedClient returns a client with the certificate and the CA of the files, and what it logs.
+func securedClient(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo, ttl time.Duration, by *connections) (*etcdclaims.Client, outageLog) {
+	t.Helper()
+	settings, err := files.ClientConfig()
+	noErr(t, err)
+	log, logs := logged()
+	return claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+		return testetcd.NewClient(tb, clientv3.Config{Endpoints: []string{s.Endpoint}, TLS: settings, DialOptions: []grpc.DialOption{grpc.WithContextDialer(by.dial)}})
+	}), etcdclaims.Config{TTL: ttl, AllowShortTTL: true, Logger: log}), logs
+}
+
+// unreachableBecause wants a Health, an Unreachable and a log line with the reason.
+func unreachableBecause(t *testing.T, c *etcdclaims.Client, logs outageLog, reason *regexp.Regexp) {
+	t.Helper()
+	eventually(t, "an outage in the log", func() bool { return len(logs.unreachable()) > 0 })
+	if line := logs.unreachable()[0]; !reason.MatchString(line.ContextMap()["error"].(string)) {
+		t.Errorf("the log has %v, want %v", line.ContextMap()["error"], reason)
+	}
+	h, err := c.Health(t.Context())
+	if !errors.Is(err, etcdclaims.ErrUnreachable) || !reason.MatchString(err.Error()) || !reason.MatchString(h.LastError.Error()) {
+		t.Errorf("Health returned %v, and the last error %v, want %v", err, h.LastError, reason)
+	}
+	if err := c.Unreachable(); err == nil || !reason.MatchString(err.Error()) {
+		t.Errorf("Unreachable returned %v, want %v", err, reason)
+	}
+}
+
+// The certificate of a client expires while it holds a claim, and its connection breaks. A new
+// certificate in the same files ends the outage.
+func TestExpiredCertificateIsNamed(t *testing.T) {
+	t.Parallel()
+	s := secured(t)
+	files, err := s.Certificate("app")
+	noErr(t, err)
+	var by connections
+	c, logs := securedClient(t, s, files, 2*time.Second, &by)
+	cl := tryClaim(t, c, "k")
+	_, err = s.CertificateUntil("app", time.Now().Add(-time.Minute))
+	noErr(t, err)
+	by.breakAll()
+	<-cl.Done()
+	reason := regexp.MustCompile("tls: expired certificate|as it does when it refuses the client's certificate")
+	var lost *etcdclaims.LostError
+	if err := cl.Err(); !errors.As(err, &lost) || lost.Reason != etcdclaims.ReasonExpired || !reason.MatchString(lost.Err.Error()) {
+		t.Errorf("the claim was lost with %v, want %v", err, reason)
+	}
+	unreachableBecause(t, c, logs, reason)
+	_, err = s.Certificate("app")
+	noErr(t, err)
+	eventually(t, "the end of the outage", func() bool { return c.Unreachable() == nil })
+	tryClaim(t, c, "k2")
+}
+
+// A client that never had a connection names the reason, too.
+func TestWrongCAIsNamed(t *testing.T) {
+	t.Parallel()
+	s, other := secured(t), secured(t)
+	files, err := s.Certificate("app")
+	noErr(t, err)
+	foreign, err := other.Certificate("app")
+	noErr(t, err)
+	files.TrustedCAFile = foreign.TrustedCAFile
+	c, logs := securedClient(t, s, files, 6*time.Second, &connections{})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = c.TryAcquire(ctx, "k")
+	wantIs(t, err, context.DeadlineExceeded)
+	unreachableBecause(t, c, logs, regexp.MustCompile("certificate signed by unknown authority"))
+}
