@@ -32,6 +32,8 @@ const doctorText = `Check etcd and the claims in it, and print what to do about 
 doctor checks, in this order:
 
   endpoint     each member answers, has a leader, applies what it has logged
+  certificate  when those of this client and of the members expire
+  cluster      whether all endpoints belong to one
   versions     each member against the newest of them, and against known faults
   space        share of the quota, and what a defragmentation would free
   clock        this host's clock against each member's, where etcd speaks HTTP

@@ -50,8 +50,8 @@ type Examination struct {
 	Patience time.Duration // how long one check may take
 	Answer   time.Duration // how long one member may take to answer, with the connection
 
-	// TLS is how members are asked for their time by HTTPS. If it is nil, only members
-	// whose endpoint begins with http:// are asked.
+	// TLS is how the client connects. Its certificates are judged, and members are asked for
+	// their time by HTTPS. If it is nil, only members whose endpoint begins with http:// are asked.
 	TLS *tls.Config
 	// Plain makes Cluster ask members by HTTP if their endpoints have no scheme.
 	Plain bool
@@ -125,6 +125,7 @@ func (e *Examination) Well(check, format string, args ...any) { e.Add(OK, check,
 // Cluster examines the members of etcd. It returns false if no member answers, because then
 // all other checks would find the same.
 func (e *Examination) Cluster(ctx context.Context) bool {
+	e.ownCertificates()
 	answers := e.askAll(ctx)
 	if !e.endpoints(answers) {
 		return false

@@ -2,13 +2,20 @@ package doctor
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/wire"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 )
 
 const mib = 1 << 20
@@ -27,6 +34,7 @@ type answer struct {
 	err      error
 	took     time.Duration
 	clock    clockReading
+	shown    *x509.Certificate // by the member; nil without TLS
 }
 
 // askAll asks the members how they are, all at once.
@@ -70,7 +78,9 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 		e.Members = append(e.Members, m)
 	}
 	e.versions(answers)
+	e.clusters(answers)
 	for _, a := range answers {
+		e.certificate("of "+a.endpoint, a.shown, time.Now())
 		if a.err == nil {
 			e.clock(a.endpoint, a.clock)
 		}
@@ -82,7 +92,7 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
 	begun := time.Now()
 	a.endpoint = endpoint
-	a.status, a.err = StatusOf(ctx, e.etcd(), endpoint, e.Answer)
+	a.status, a.shown, a.err = statusOf(ctx, e.etcd(), endpoint, e.Answer)
 	a.took = time.Since(begun)
 	if a.err == nil {
 		a.clock = e.readClock(ctx, endpoint)
@@ -93,9 +103,26 @@ func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
 // StatusOf asks one member how it is. The member has a time of its own, since one that is
 // down would take all there is.
 func StatusOf(ctx context.Context, etcd *clientv3.Client, endpoint string, timeout time.Duration) (*clientv3.StatusResponse, error) {
+	status, _, err := statusOf(ctx, etcd, endpoint, timeout)
+	return status, err
+}
+
+// statusOf is StatusOf, and returns the certificate that the member has shown. It does what
+// clientv3's Status does, which drops why there is no connection.
+func statusOf(ctx context.Context, etcd *clientv3.Client, endpoint string, timeout time.Duration) (*clientv3.StatusResponse, *x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return etcd.Status(ctx, endpoint)
+	conn, err := etcd.Dial(endpoint)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	var member peer.Peer
+	status, err := clientv3.RetryMaintenanceClient(etcd, conn).Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(true), grpc.Peer(&member))
+	if err != nil {
+		return nil, nil, wire.CallError(ctx, err)
+	}
+	return (*clientv3.StatusResponse)(status), certificateOf(member), nil
 }
 
 // progress judges how far a member is behind its own log.
@@ -169,6 +196,25 @@ func (e *Examination) members(ctx context.Context) {
 	if voters%2 == 1 && (len(missing) == 0 || len(resp.Members) == 1) {
 		e.Well("members", "%d, of which %d may fail", voters, (voters-1)/2)
 	}
+}
+
+// clusters reports endpoints of more than one cluster: a client spreads its requests over all.
+func (e *Examination) clusters(answers []answer) {
+	of := map[uint64][]string{}
+	for _, a := range answers {
+		if a.err == nil {
+			of[a.status.Header.GetClusterId()] = append(of[a.status.Header.GetClusterId()], a.endpoint)
+		}
+	}
+	if len(of) < 2 {
+		return
+	}
+	var parts []string
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, fmt.Sprintf("%x (%s)", id, strings.Join(of[id], ", ")))
+	}
+	e.Add(Error, "cluster", "name the members of one cluster only, in --endpoints and in every client: a claim in one excludes nobody in another",
+		"the endpoints belong to %d clusters: %s", len(of), strings.Join(parts, ", "))
 }
 
 func (e *Examination) hasEndpoint(member string) bool {
