@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,10 @@ type store struct {
 	rewound    atomic.Pointer[rewind]
 	onRewind   func(error) // called once for each time that the revision went back
 
+	cluster        atomic.Uint64 // that answered first; zero before
+	otherCluster   sync.Once
+	onOtherCluster func(first, other uint64) // called once
+
 	observe   func(ctx context.Context, t0 time.Time, err error) // learns how each request ended
 	requested func(Request)                                      // Hooks.Requested, or nil
 }
@@ -69,10 +74,20 @@ func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time
 	case err != nil:
 		return nil, txn.Outcome(ctx, err)
 	}
+	s.seeCluster(resp.Header.ClusterId)
 	if err := s.see(ctx, since, resp.Header.Revision); err != nil {
 		return nil, txn.Unknown(err) // answered, but by an etcd that was rewound
 	}
 	return resp, nil
+}
+
+// seeCluster reports, once, a reply of another cluster than the one that answered first: the
+// endpoints belong to two, or etcd was restored as another one.
+func (s *store) seeCluster(id uint64) {
+	if first := s.cluster.Load(); first == id || first == 0 && s.cluster.CompareAndSwap(0, id) {
+		return
+	}
+	s.otherCluster.Do(func() { s.onOtherCluster(s.cluster.Load(), id) })
 }
 
 // era is what a request knows of etcd's revisions when it is sent.

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 )
 
@@ -119,4 +120,32 @@ func TestWrongCAIsNamed(t *testing.T) {
 	_, err = c.TryAcquire(ctx, "k")
 	wantIs(t, err, context.DeadlineExceeded)
 	unreachableBecause(t, c, logs, regexp.MustCompile("certificate signed by unknown authority"))
+}
+
+// A client whose endpoints belong to two clusters logs it, once.
+func TestTwoClustersAreLogged(t *testing.T) {
+	t.Parallel()
+	one, two := testetcd.Start(t), testetcd.Start(t)
+	log, logs := logged()
+	c := claimtest.NewClient(t, claimtest.EtcdFunc(one.Client), etcdclaims.Config{Logger: log})
+	lines := func() []observer.LoggedEntry {
+		return logs.FilterMessage("etcd answered as another cluster; see that all endpoints belong to one").All()
+	}
+	tryClaim(t, c, "k")
+	if l := lines(); len(l) > 0 {
+		t.Fatalf("one cluster: %v", l)
+	}
+	for range 2 {
+		for _, s := range []*testetcd.Server{two, one} {
+			c.Etcd().SetEndpoints(s.Endpoints()...)
+			before := c.Stats().Requests
+			eventually(t, "some requests", func() bool {
+				_, _ = c.Lookup(t.Context(), "k") // by one of the two
+				return c.Stats().Requests > before+5 && len(lines()) > 0
+			})
+		}
+	}
+	if l := lines(); len(l) != 1 || l[0].ContextMap()["cluster"] == l[0].ContextMap()["other"] {
+		t.Errorf("%v", l)
+	}
 }
