@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/leasing"
 	"go.etcd.io/etcd/server/v3/proxy/grpcproxy"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -88,4 +89,31 @@ func TestProxyWithPasswords(t *testing.T) {
 	e.Try(ctx)
 	e.has(t, OK, "write", "a lease and a claim took")
 	e.has(t, Error, "renewal", "a lease cannot be renewed, so that each claim is lost at its first deadline: ")
+}
+
+// leasing.NewKV answers reads from its own cache, which misses a claim of a client without it.
+func TestLeasingReadsAreStale(t *testing.T) {
+	t.Parallel()
+	server := testetcd.Start(t)
+	kv, done, err := leasing.NewKV(server.Client(t), "/leasing/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	claims := claimtest.NewClient(t, claimtest.EtcdFunc(server.Client), etcdclaims.Config{})
+	count := func() int64 {
+		t.Helper()
+		resp, err := kv.Get(t.Context(), claims.OwnKey("k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Count
+	}
+	before := count()
+	if _, err := claims.TryAcquire(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	if after := count(); before != 0 || after != 0 {
+		t.Errorf("%d keys before and %d after a claim: leasing has no cache any more; correct docs/operations.md", before, after)
+	}
 }
