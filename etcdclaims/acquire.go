@@ -359,6 +359,11 @@ func (c *Client) shareable(key string) bool {
 	return t.shareableLocked()
 }
 
+// mayShare reports whether an attempt in line can get a claim of its own client instead.
+func (a *attempt) mayShare() bool {
+	return a.opts.reentrant && a.granted == 0 && a.s.c.shareable(a.key)
+}
+
 // shareableLocked reports whether others may share the term. A term whose handlers must
 // stop is not shared: no work may start under it. Nor is one that its first caller may
 // still give up.

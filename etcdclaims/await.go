@@ -70,6 +70,10 @@ func (c *Client) await(ctx context.Context, a *attempt, p position, news *waiter
 			}
 		case <-news.ask:
 			return nil
+		case <-news.share:
+			if a.mayShare() {
+				return nil
+			}
 		case s := <-news.suspect:
 			if a.suspects(p, news, s) {
 				return nil

@@ -3,11 +3,13 @@ package etcdclaims_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -114,5 +116,35 @@ func TestReentrantAfterRefusedDowngrade(t *testing.T) {
 		two := w.within(sec, second)
 		release(t, one)
 		w.ours(two)
+	})
+}
+
+// Many callers with Reentrant in line, each of which releases at once, cost a few requests each: those that
+// come too late for a claim of their own client stay in line, and send nothing.
+func TestReentrantHerd(t *testing.T) {
+	testetcd.SkipRace(t)
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		const n = 100
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		held := tryClaim(t, w.peer(), "k")
+		var callers sync.WaitGroup
+		for range n {
+			callers.Go(func() {
+				claim, err := c.Acquire(t.Context(), "k", etcdclaims.Reentrant())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				release(t, claim)
+			})
+		}
+		time.Sleep(5 * sec)
+		before := len(host.Sent(claimtest.Every))
+		release(t, held)
+		callers.Wait()
+		if sent := len(host.Sent(claimtest.Every)) - before; sent > 8*n {
+			t.Errorf("%d requests for %d callers", sent, n)
+		}
 	})
 }

@@ -313,7 +313,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 	c.joinsLine(news)
 	for try := 0; ; try++ {
 		a.suspected = nil
-		if a.opts.reentrant && c.shareable(a.key) {
+		if a.mayShare() {
 			return nil, true, nil // the line would end when this client releases the key
 		}
 		if p.shared {
@@ -326,7 +326,9 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			if err := c.await(ctx, a, p, news); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
 			}
-			try = 0
+			if try = 0; a.mayShare() {
+				return nil, true, nil // before the claim ends, which a request may outlast
+			}
 		} else if try > 0 && !p.next && !retry.PauseUnless(ctx, a.s.dead, try-1) {
 			return nil, false, c.waitError(ctx, a, p, errSessionLost)
 		}

@@ -13,6 +13,7 @@ type waiter struct {
 	since   int64                 // no notice to it is older
 	notices chan *mvccpb.KeyValue // the last one
 	ask     chan struct{}         // news may have been missed
+	share   chan struct{}         // a claim of its own client may be shared
 	awaited awaited               // guarded by the mutex of waiters
 	local   localQueue            // of the term that ended for its sake, until it has its own
 
@@ -47,7 +48,7 @@ type waiters struct {
 
 // add lists a waiter, until Client.removeWaiter.
 func (ws *waiters) add(a *attempt) *waiter {
-	w := &waiter{a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1), ask: make(chan struct{}, 1), suspect: make(chan silence, 1), local: localQueue{closed: a.opts.prefers}}
+	w := &waiter{a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1), ask: make(chan struct{}, 1), share: make(chan struct{}, 1), suspect: make(chan silence, 1), local: localQueue{closed: a.opts.prefers}}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.byID[a.id] = w
@@ -82,11 +83,14 @@ func (ws *waiters) reentrant() (all []*waiter) {
 }
 
 // wakeSharing wakes the waiters that may share the claim of their own client on a key by
-// now: they read their positions.
+// now. Those that come too late stay in line, and send nothing.
 func (c *Client) wakeSharing(may func(key string) bool) {
 	for _, w := range c.waiters.reentrant() {
 		if may(w.a.key) {
-			w.doubt()
+			select {
+			case w.share <- struct{}{}:
+			default:
+			}
 		}
 	}
 }

@@ -49,6 +49,13 @@ var coreMutants = []mutant{
 		edits: []edit{{"outcome.go", "				close(o.turns[0].turn)\n", "				_ = o\n"}},
 	},
 	{
+		name: "callers that read their places before they share a claim", tests: "TestReentrantHerd",
+		edits: []edit{
+			{"await.go", "			if a.mayShare() {\n", "			if a != nil {\n"},
+			{"wait.go", "			if try = 0; a.mayShare() {\n", "			if try = 0; a == nil {\n"},
+		},
+	},
+	{
 		name: "repeat refused without a last look", of: "middleware", tests: "TestOnceReadsTheRecordBeforeItRefuses",
 		edits: []edit{{"middleware/turn.go", "if called || !errors.As(err, &late) {", "if called || errors.As(err, &late) || err != nil {"}},
 	},
