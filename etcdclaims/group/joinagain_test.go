@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,4 +61,23 @@ func TestJoinAgainAfterFailure(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Join waits for the claim of an earlier member of its client, and says so when it stops waiting.
+func TestJoinNamesTheEarlierMember(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		claims := claimtest.NewClient(w.T, w.server.Host(w.T), etcdclaims.Config{TTL: ttl})
+		left, err := claims.TryAcquire(w.Context(), "group/g/member/"+claims.Instance())
+		w.ok(err)
+		began := time.Now()
+		_, err = group.Join(w.Context(), claims, config("a", 8), untilEnd)
+		if err == nil || !strings.Contains(err.Error(), "earlier member") || time.Since(began) > 20*sec {
+			w.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		w.ok(left.Release(w.Context()))
+		m, err := group.Join(w.Context(), claims, config("a", 8), untilEnd)
+		w.ok(err)
+		w.ok(m.Leave(w.Context()))
+	})
 }

@@ -97,7 +97,9 @@ func (m *Member) register(ctx context.Context, again bool) error {
 	key := m.keys.claimOf(m.claims.Instance())
 	claim, err := m.claims.TryAcquire(ctx, key, etcdclaims.TTL(m.cfg.TTL))
 	if errors.Is(err, etcdclaims.ErrHeld) && !again { // an earlier Member, which has left or failed to join, is still giving it up
-		claim, err = m.claims.Acquire(ctx, key, etcdclaims.TTL(m.cfg.TTL))
+		if claim, err = m.claims.Acquire(ctx, key, etcdclaims.TTL(m.cfg.TTL)); err != nil {
+			err = fmt.Errorf("the claim of an earlier member of this client is not given up yet: %w", err)
+		}
 	}
 	if err != nil {
 		return err

@@ -1,0 +1,113 @@
+package group_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// right reports whether the members are on the list, and each slot has the owner of the plan,
+// whose handler was called.
+func (w *world) right(v *group.View, members int) bool {
+	a := v.Assignment()
+	for slot, o := range a.Owners {
+		if !w.wasServed(slot, o.Token.Fence) {
+			return false
+		}
+	}
+	return len(a.Members) == members && owned(v) && balanced(v)
+}
+
+// Whatever is done to a slot's claim from outside, each slot has one handler again soon after.
+func TestClaimsEndedFromOutside(t *testing.T) {
+	t.Parallel()
+	const slots, key = 12, "group/g/slot/00005"
+	for name, harm := range map[string]func(w *world, ps []*process, admin *etcdclaims.Client){
+		"forced": func(w *world, _ []*process, admin *etcdclaims.Client) {
+			w.ok(admin.ForceRelease(w.Context(), key, "test"))
+		},
+		"claimed by another": func(w *world, _ []*process, admin *etcdclaims.Client) {
+			w.ok(admin.ForceRelease(w.Context(), key, "test"))
+			claim, err := admin.Acquire(w.Context(), key)
+			w.ok(err)
+			time.Sleep(2 * ttl)
+			w.ok(claim.Release(w.Context()))
+		},
+		"epoch raised": func(w *world, _ []*process, _ *etcdclaims.Client) { w.server.RaiseEpoch(w.T, "") },
+		"all leases revoked": func(w *world, _ []*process, _ *etcdclaims.Client) {
+			resp, err := w.server.Admin().Leases(w.Context())
+			w.ok(err)
+			for _, l := range resp.Leases {
+				_, err := w.server.Admin().Revoke(w.Context(), clientv3.LeaseID(l.ID))
+				w.ok(err)
+			}
+		},
+		"compaction while all are cut off": func(w *world, ps []*process, _ *etcdclaims.Client) {
+			for _, p := range ps {
+				p.host.Cut()
+			}
+			time.Sleep(2 * sec)
+			w.server.Compact(w.T)
+			for _, p := range ps {
+				p.host.Heal()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				var ps []*process
+				for i := range 3 {
+					ps = append(ps, w.join(config(fmt.Sprint("m", i), slots)))
+				}
+				v, admin := w.view(), claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
+				w.within(20*sec, "each slot has a handler", func() bool { return w.right(v, len(ps)) })
+				harm(w, ps, admin)
+				time.Sleep(10 * time.Millisecond)
+				w.within(3*ttl, "each slot has a handler again", func() bool { return w.right(v, len(ps)) })
+				w.noOverlap()
+			})
+		})
+	}
+}
+
+// Members whose machines sleep and whose clocks step have their slots again, and then no slot moves.
+func TestSleepAndClocksMoveNothingAfterwards(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const slots, members = 20, 4
+		var ps []*process
+		for i := range members {
+			cfg := config(fmt.Sprint("m", i), slots)
+			cfg.Cooldown, cfg.MaxMoves = time.Duration(1+i)*sec, 4*(i+1)
+			ps = append(ps, w.join(cfg))
+		}
+		v := w.view()
+		w.within(4*time.Minute, "balanced", func() bool { return w.right(v, members) })
+		for i, p := range ps {
+			if i%2 == 0 {
+				p.host.Suspend(time.Minute)
+			} else {
+				p.host.StepClock(time.Duration(i-2) * time.Hour)
+			}
+			time.Sleep(ttl)
+		}
+		w.within(4*time.Minute, "balanced again", func() bool { return w.right(v, members) })
+		before := v.Assignment().Owners
+		time.Sleep(2 * time.Minute)
+		for slot, o := range v.Assignment().Owners {
+			if o.Token != before[slot].Token {
+				w.Errorf("slot %d moved from %s to %s at rest", slot, before[slot].Member, o.Member)
+			}
+		}
+		for _, p := range ps {
+			w.ok(p.Err())
+		}
+		w.history(slots)
+	})
+}
