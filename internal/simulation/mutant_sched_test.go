@@ -94,10 +94,6 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/resetmark.go", "for _, nominal := range is.Skips {", "for _, nominal := range is.Skips[:0] {"}},
 	},
 	{
-		name: "reset of the mark by what a later reset has left", of: "sched", tests: "TestResetMarkInTheMidst",
-		edits: []edit{{"sched/resetmark.go", "if kv.ModRevision <= st.rev {", "if kv.ModRevision > 0 {"}},
-	},
-	{
 		name: "late reply about a history taken for the newest", of: "sched", tests: "TestRingIgnoresLateReplies",
 		edits: []edit{{"sched/ring.go", "(rev > is.rev || ", "(rev != is.rev || "}},
 	},
