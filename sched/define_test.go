@@ -129,6 +129,7 @@ func TestDefineAgainWithoutNotice(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		ran := f.reports(0)
 		f.start(0)
+		f.until("00:00:10") // no tick is due at the instant of what follows
 		d := f.define(report("r"))
 		f.server.Delete(t, f.under("/now/defined/")[0].name)
 		time.Sleep(2 * time.Minute)
@@ -137,7 +138,8 @@ func TestDefineAgainWithoutNotice(t *testing.T) {
 			t.Errorf("version %d, then %d", d.Version, again.Version)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := len(ran()); before != 0 || n != 2 {
+		// The latest one of before is caught up with if the owner had registered the job already.
+		if n := len(ran()); before != 0 || n < 2 || n > 3 {
 			t.Errorf("%d runs without the notice, and %d with it", before, n-before)
 		}
 	})
