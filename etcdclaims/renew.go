@@ -21,8 +21,9 @@ const verifyTries = 3
 func (s *session) run(ctx context.Context) {
 	// A client that claims many keys opens sessions one after the other. They must not
 	// all verify their claims at the same time ever after.
-	renew := s.lease.Load().renew
-	timer := time.NewTimer(renew - renew/16*time.Duration((s.n-1)%8))
+	g := s.lease.Load()
+	age, _ := s.c.clock.Now().Since(g.t0) // to open the session has taken a while, and so has a wait with it
+	timer := time.NewTimer(max(g.renew-age-g.renew/16*time.Duration((s.n-1)%8), time.Millisecond))
 	defer timer.Stop()
 	for failures := 0; ; {
 		what := everything

@@ -113,8 +113,9 @@ func (r *replay) judgeReleases() {
 			continue
 		}
 		r.t.w.count(countHotEnds)
-		if took := rel.to.Sub(rel.from); took > trips*hotTrip {
-			r.fault("%s took %v to release %v, at a round trip of %v", rel.p.name, took, rel.token, hotTrip)
+		trip := hotTrip + rel.p.far
+		if took := rel.to.Sub(rel.from); took > trips*trip {
+			r.fault("%s took %v to release %v, at a round trip of %v", rel.p.name, took, rel.token, trip)
 		}
 	}
 }

@@ -135,19 +135,12 @@ func (l *ledger) healthy(who *process, from, to time.Time) bool {
 	})
 }
 
-// farAway is the round trip from which on a connection that is made anew, with a renewal and
-// a verification that are late, can take longer than a claim has left.
-const farAway = 200 * time.Millisecond
-
 // justify checks that a claim that expired had a reason to: a request that goes
 // missing is no reason, nor is a cut that leaves time for another attempt.
 func (w *world) justify(p *process, l *etcdclaims.LostError) {
 	now := time.Now()
 	from := now.Add(-p.longest() - time.Second)
 	outages, others := w.ledger.wrong(p, from, now)
-	if p.far > farAway {
-		return
-	}
 	if outages == 0 && others <= 1 || w.ledger.blip(p, from, now, p.ttl/6) {
 		w.fault("%s lost %v, though nothing kept it from renewing in time (%d requests disturbed, %d short cuts): %v", p.name, l.Token, others, outages, l)
 	}

@@ -56,6 +56,10 @@ var mutants = []mutant{
 		edits: []edit{{"renew.go", "context.WithTimeout(ctx, min(g.attempt, g.hard-age))", "context.WithTimeout(ctx, g.hard-age)"}},
 	},
 	{
+		name: "first renewal counted from the end of the opening", tests: "TestFarWaiterRenewsItsLeaseInTime",
+		edits: []edit{{"renew.go", "max(g.renew-age-g.renew/16*", "max(g.renew-0*age-g.renew/16*"}},
+	},
+	{
 		name: "renewal that does not verify", seeds: 100,
 		edits: []edit{{"renew.go", "err := s.verify(verifyCtx, what)", "err := verifyCtx.Err()"}},
 	},

@@ -212,7 +212,7 @@ func (p *process) several(rng *rand.Rand) {
 
 // manual holds a key by its own heartbeat, and may be late with it.
 func (p *process) manual(rng *rand.Rand) {
-	cl := p.acquire(rng, p.key(rng), rng.IntN(2) == 0, etcdclaims.Manual(), etcdclaims.TTL(shortTTL))
+	cl := p.acquire(rng, p.key(rng), rng.IntN(2) == 0, etcdclaims.Manual(), etcdclaims.TTL(p.short))
 	if cl == nil {
 		return
 	}

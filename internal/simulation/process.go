@@ -26,6 +26,7 @@ type process struct {
 	client  *etcdclaims.Client
 	ttl     time.Duration
 	second  time.Duration // of other claims
+	short   time.Duration // of those that only their holder renews
 	spy     *spy          // of some
 	waits   waits
 	ctx     context.Context // ends when its workers are to end
@@ -58,6 +59,7 @@ func (w *world) newProcess(slot, number int) *process {
 	p.ttl = []time.Duration{shortTTL, 8 * time.Second, longTTL}[rng.IntN(3)]
 	p.second = []time.Duration{6 * time.Second, 12 * time.Second}[rng.IntN(2)]
 	p.host = w.server.Host(w)
+	p.short = shortTTL
 	p.rtt = []time.Duration{0, 0, time.Millisecond, 5 * time.Millisecond}[rng.IntN(4)]
 	p.moveAway()
 	if rng.IntN(2) == 0 || p.rtt > 0 {

@@ -35,7 +35,8 @@ func (p *process) moveAway() {
 	jitter := between(rng, 0, rtt/4)
 	p.far = rtt + 2*jitter
 	p.host.SetLatency(out, rtt-out, jitter)
-	p.ttl, p.second = longTTL, 12*time.Second // shorter ones end if a few requests are disturbed
+	// An attempt to renew may take a sixth of the TTL, so it must be longer than six round trips.
+	p.ttl, p.second, p.short = longTTL, 12*time.Second, 8*time.Second
 	p.w.count(countFar)
 }
 
@@ -117,7 +118,11 @@ func (r *replay) suspicion(before, by change) {
 		r.fault("a holder was suspected that was asked for %v (%v): %v; it was: %v", stood, asked, by, before)
 	}
 	p := r.procs[old.Instance]
-	if p != nil && (p.gone.IsZero() || p.gone.After(by.at)) && r.t.w.ledger.healthy(p, by.at.Add(-5*time.Second), by.at) {
+	from := by.at.Add(-2 * time.Second)
+	if p != nil && p.far > 0 && question.at.Before(from) {
+		from = question.at // it may take longer until a question has come to it, or until one of its client's requests has
+	}
+	if p != nil && (p.gone.IsZero() || p.gone.After(by.at)) && r.t.w.ledger.healthy(p, from, by.at) {
 		r.fault("%s was suspected, and nothing was wrong with it: %v; it was: %v", p.name, by, before)
 	}
 }

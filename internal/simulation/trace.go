@@ -81,7 +81,7 @@ type term struct {
 // ttl is how long the term may last without a renewal.
 func (m *term) ttl() time.Duration {
 	if _, manual := m.p.manuals.Load(m.token); manual {
-		return shortTTL
+		return m.p.short
 	}
 	return m.p.longest()
 }
