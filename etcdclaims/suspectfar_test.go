@@ -156,6 +156,38 @@ func TestSuspectWronglyAndComeBack(t *testing.T) {
 	})
 }
 
+// A live holder whose answers suddenly take longer is suspected once. The accuser comes back
+// within a second each time, so its suspicion is judged by the answer to its next question, and
+// it waits longer from then on.
+func TestSuspectWronglyOnceAnswersAreLate(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		b := w.peer()
+		held := tryClaim(t, a, "k", etcdclaims.Suspectable())
+		done := w.waitingFor(b, "k")
+		for range 1000 {
+			hold := make(chan struct{})
+			host.Inject(claimtest.Fault{On: claimtest.Answer, Hold: hold, Saw: func(any) { time.AfterFunc(600*ms, func() { close(hold) }) }})
+		}
+		r := <-done[0]
+		noErr(t, r.err)
+		judged(t, b, 1, 0)
+		release(t, r.cl)
+		<-held.Done()
+		for range 20 {
+			held = tryClaim(t, a, "k", etcdclaims.Suspectable())
+			ctx, cancel := context.WithTimeout(context.Background(), 1500*ms)
+			<-acquiring(ctx, b, "k", etcdclaims.Suspectable())
+			cancel()
+			time.Sleep(10 * ms)
+			noErr(t, held.Check())
+			release(t, held)
+		}
+		judged(t, b, 1, 1)
+	})
+}
+
 // A holder that died before it was asked is waited for a little longer: it might have been
 // far.
 func TestSuspectTheDeadBeforeTheFirstQuestion(t *testing.T) {
@@ -236,6 +268,41 @@ func TestSuspectCost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where many clients wait for keys of one holder, that holder answers the questions of all
+// together, and is not suspected.
+func TestSuspectNobodyAskedByMany(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		const n = 20
+		a, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+		clients := []*etcdclaims.Client{a}
+		for i := range n {
+			b := w.peer()
+			clients = append(clients, b)
+			key := fmt.Sprint("k", i)
+			tryClaim(t, a, key, etcdclaims.Suspectable())
+			acquiring(context.Background(), b, key, etcdclaims.Suspectable())
+		}
+		requests := func() (sum int64) {
+			for _, c := range clients {
+				sum += c.Stats().Requests
+			}
+			return sum
+		}
+		time.Sleep(5 * sec)
+		before, own := requests(), a.Stats().Requests
+		time.Sleep(10 * sec)
+		all, own := (requests()-before)/10, (a.Stats().Requests-own)/10
+		t.Logf("%d requests a second, %d of these of the holder", all, own)
+		if all > 100 || all < n || own > 5 {
+			t.Errorf("%d requests a second, %d of these of the holder", all, own)
+		}
+		for _, c := range clients {
+			judged(t, c, 0, 0)
+		}
+	})
 }
 
 // Many callers of one client wait for the key of a process that dies. Each has it in its turn,
