@@ -351,6 +351,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"inquiries.go", "	all.wrong[instance] = wrongs{level, now}\n", "	_ = now\n"}},
 	},
 	{
+		name: "suspicion that is not judged while callers wait again", tests: "TestSuspectWronglyOnceAnswersAreLate",
+		edits: []edit{{"inquiry.go", "			q.least = 0\n			q.judge(true)\n", "			q.least = 0\n			q.taken = 0\n"}},
+	},
+	{
 		name: "patience that ignores how far the holder is", tests: "TestSuspectNobodyFar|TestSuspectNobodyWhoseAnswersAreLate",
 		edits: []edit{{"inquiry.go", "				q.answers.took(q.stood)\n", "				_ = q.stood\n"}},
 	},
@@ -361,6 +365,14 @@ var coreMutants = []mutant{
 	{
 		name: "accuser that ignores how far it is itself", tests: "TestSuspectNobodyFar",
 		edits: []edit{{"inquiries.go", "3*time.Duration(t))<<min(failures, 5), longestLook)", "3*time.Duration(min(t, 0)))<<min(failures, 0), longestLook)"}},
+	},
+	{
+		name: "answers that wait for earlier replies", tests: "TestSuspectAnswersUnacknowledged",
+		edits: []edit{{"answer.go", "case a.sending >= mostSending:", "case a.sending > 0 || mostSending == 0:"}},
+	},
+	{
+		name: "answers to questions that are gone", tests: "TestAnswersEndWithTheirQuestion",
+		edits: []edit{{"answer.go", "	delete(a.standing, name)\n	a.failures = 0\n", "	_ = name\n	a.failures = 0\n"}},
 	},
 	{
 		name: "questions of callers that are not the first in line", tests: "TestSuspectAsksOnlyWhenNeeded",
