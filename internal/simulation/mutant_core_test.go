@@ -375,6 +375,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"answer.go", "	delete(a.standing, name)\n	a.failures = 0\n", "	_ = name\n	a.failures = 0\n"}},
 	},
 	{
+		name: "questions at one pace whatever their number", tests: "TestSuspectCost",
+		edits: []edit{{"inquiries.go", "min(askEvery/2*time.Duration(1+others), longestPace)", "min(askEvery/2*time.Duration(2+0*others), longestPace)"}},
+	},
+	{
+		name: "answers at one pace however many ask", tests: "TestSuspectNobodyAskedByMany",
+		edits: []edit{{"answer.go", "a.pace = min(pace(len(a.asked)-1), max(askEvery, a.pace*3/2))", "a.pace = min(pace(1), max(askEvery, a.pace*3/2))"}},
+	},
+	{
 		name: "questions of callers that are not the first in line", tests: "TestSuspectAsksOnlyWhenNeeded",
 		edits: []edit{{"suspect.go", "|| p.pred != nil || p.behind || p.own == nil", "|| p.own == nil"}},
 	},
