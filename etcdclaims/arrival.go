@@ -27,7 +27,7 @@ func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
 	}
 	defer c.local.endReading(&t.local)
 	line := c.store.layout.waiting(f.a.key)
-	resp, err := c.store.Do(ctx, txn.Request{In: txn.Then(clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))})
+	resp, err := c.store.readAll(ctx, txn.Then(clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly())).Success)
 	if err != nil {
 		return // without an arrival it gives way
 	}

@@ -241,6 +241,12 @@ func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 
 // read carries out reads at one revision, trying again while that is sensible.
 func (c *Client) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	return retry.InParts(ops, func(ops ...clientv3.Op) (*clientv3.TxnResponse, error) { return c.readWhole(ctx, ops...) })
+}
+
+// readWhole is read by one request. That is for no key, so no other shares its round trip: a
+// reply that is too large leaves the outcome of none unknown.
+func (c *Client) readWhole(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	if err := c.open.Err(); err != nil {
 		return nil, ErrClosed
 	}

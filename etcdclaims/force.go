@@ -78,7 +78,7 @@ func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reas
 			}
 		}
 		if own == nil && first == 0 && !strings.Contains(key, sharedSuffix) {
-			return c.forceLeft(ctx, key, reason)
+			return c.forceSharers(ctx, key, reason)
 		}
 		if own == nil {
 			return nil

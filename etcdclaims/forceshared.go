@@ -20,19 +20,13 @@ import (
 func (c *Client) forceShared(ctx context.Context, key string, record *mvccpb.KeyValue, reason string) error {
 	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
-		all := txn.Range(c.store.layout.sharers(key))
-		resp, err := c.store.Do(ctx, txn.Request{In: &pb.TxnRequest{
+		_, err := c.store.Do(ctx, txn.Request{In: &pb.TxnRequest{
 			Compare: []*pb.Compare{txn.ModifiedAt(record.Key, record.ModRevision)},
-			Success: []*pb.RequestOp{txn.Delete(record.Key), all},
-			Failure: []*pb.RequestOp{txn.Get(record.Key), all},
+			Success: []*pb.RequestOp{txn.Delete(record.Key)},
 		}})
 		switch {
 		case err == nil:
-			sharers := resp.Responses[1].GetResponseRange().Kvs
-			if now := resp.Responses[0].GetResponseRange(); now != nil && len(now.Kvs) > 0 {
-				sharers = slices.DeleteFunc(sharers, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= now.Kvs[0].CreateRevision })
-			}
-			return afterSent(true, c.forceEach(ctx, sharers, reason)) // without the record all are lost
+			return afterSent(true, c.forceSharers(ctx, key, reason)) // without the record all are lost
 		case errors.Is(err, ErrUnknown):
 			sent = true
 		case !txn.IsTransient(err):
@@ -44,17 +38,19 @@ func (c *Client) forceShared(ctx context.Context, key string, record *mvccpb.Key
 	}
 }
 
-// forceLeft ends the shared claims of a key that has no record: an earlier call was
-// interrupted.
-func (c *Client) forceLeft(ctx context.Context, key, reason string) error {
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.sharers(key), clientv3.WithPrefix()), clientv3.OpGet(c.store.layout.own(key)))
+// forceSharers ends the shared claims of a key whose record is gone, but not those of a record
+// that another caller has put since. The reply to this read can be large, so it is no part of
+// the request that deletes the record.
+func (c *Client) forceSharers(ctx context.Context, key, reason string) error {
+	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.own(key)), clientv3.OpGet(c.store.layout.sharers(key), clientv3.WithPrefix()))
 	if err != nil {
 		return callError("force the release of", key, err)
 	}
-	if firstKV(resp, 1) != nil {
-		return nil // it is held anew
+	sharers := resp.Responses[1].GetResponseRange().Kvs
+	if now := firstKV(resp, 0); now != nil {
+		sharers = slices.DeleteFunc(sharers, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision >= now.CreateRevision })
 	}
-	return c.forceEach(ctx, resp.Responses[0].GetResponseRange().Kvs, reason)
+	return c.forceEach(ctx, sharers, reason)
 }
 
 // forceEach frees the keys of shared claims, several at a time.

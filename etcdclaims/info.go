@@ -1,11 +1,13 @@
 package etcdclaims
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,7 +201,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 				yield(Info{}, callError("list", prefix, err))
 				return
 			}
-			for _, kv := range page.kvs {
+			for _, kv := range page.Kvs {
 				key := strings.TrimPrefix(string(kv.Key), c.store.layout.own(""))
 				if !yield(c.info(key, kv, notes[key], 0), nil) {
 					return
@@ -209,64 +211,31 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	}
 }
 
-type page struct {
-	kvs  []*mvccpb.KeyValue
-	rev  int64
-	more bool // it is not the last one
-}
-
 // pages reads everything under root+prefix, at one revision, or at several if
 // that is compacted meanwhile. The first page may be empty.
-func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[page, error] {
-	return func(yield func(page, error) bool) {
-		first := int64(listPage)
-		if root == c.store.layout.work("") {
-			first /= 4 // a record can be a thousand times as large as a claim
-		}
-		from, end := root+prefix, rangeEnd(root+prefix)
-		for p, err := range c.pagesOf(ctx, from, end, first, 0) {
-			if !yield(p, err) {
-				return
-			}
-		}
+func (c *Client) pages(ctx context.Context, root, prefix string) iter.Seq2[retry.Page, error] {
+	first := int64(listPage)
+	if root == c.store.layout.work("") {
+		first /= 4 // a record can be a thousand times as large as a claim
 	}
+	return c.pagesOf(ctx, clientv3.OpGet(root+prefix, clientv3.WithRange(rangeEnd(root+prefix))), first)
 }
 
-// pagesOf reads a range of keys at a revision, or at the present one if that is 0 or is
-// compacted meanwhile.
-func (c *Client) pagesOf(ctx context.Context, from, end string, first, rev int64) iter.Seq2[page, error] {
-	more := false
-	read := func(op clientv3.Op) ([]*mvccpb.KeyValue, bool, error) {
-		for {
-			clientv3.WithRev(rev)(&op)
-			resp, err := c.read(ctx, op)
-			if errors.Is(err, rpctypes.ErrCompacted) {
-				rev = 0
-				continue
-			}
-			if err != nil {
-				return nil, false, err
-			}
-			if rev == 0 {
-				rev = resp.Header.Revision
-			}
-			got := resp.Responses[0].GetResponseRange()
-			more = got.More
-			return got.Kvs, more, nil
+func (c *Client) pagesOf(ctx context.Context, op clientv3.Op, first int64) iter.Seq2[retry.Page, error] {
+	return retry.Pages(op, first, listPage, func(op clientv3.Op) (*clientv3.GetResponse, error) {
+		resp, err := c.readWhole(ctx, op)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return func(yield func(page, error) bool) {
-		for kvs, err := range retry.Pages(from, end, first, listPage, read) {
-			if !yield(page{kvs: kvs, rev: rev, more: more}, err) {
-				return
-			}
-		}
-	}
+		got := resp.Responses[0].GetResponseRange()
+		got.Header = resp.Header
+		return (*clientv3.GetResponse)(got), nil
+	})
 }
 
 // notes reads the notes of a page of claims. A note can be a thousand times as large as a claim.
-func (c *Client) notes(ctx context.Context, p page) (map[string]*mvccpb.KeyValue, error) {
-	if len(p.kvs) == 0 {
+func (c *Client) notes(ctx context.Context, p retry.Page) (map[string]*mvccpb.KeyValue, error) {
+	if len(p.Kvs) == 0 {
 		return nil, nil
 	}
 	root := c.store.layout.note("")
@@ -274,11 +243,16 @@ func (c *Client) notes(ctx context.Context, p page) (map[string]*mvccpb.KeyValue
 		return root + strings.TrimPrefix(string(kv.Key), c.store.layout.own(""))
 	}
 	notes := make(map[string]*mvccpb.KeyValue)
-	for some, err := range c.pagesOf(ctx, key(p.kvs[0]), key(p.kvs[len(p.kvs)-1])+"\x00", listPage/4, p.rev) {
+	op := clientv3.OpGet(key(p.Kvs[0]), clientv3.WithRange(key(p.Kvs[len(p.Kvs)-1])+"\x00"), clientv3.WithRev(p.Rev))
+	for some, err := range c.pagesOf(ctx, op, listPage/4) {
+		if errors.Is(err, rpctypes.ErrCompacted) && p.Rev != 0 {
+			p.Rev = 0
+			return c.notes(ctx, p)
+		}
 		if err != nil {
 			return nil, err
 		}
-		for _, kv := range some.kvs {
+		for _, kv := range some.Kvs {
 			notes[strings.TrimPrefix(string(kv.Key), root)] = kv
 		}
 	}
@@ -315,15 +289,17 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if c.Passthrough() {
 		return nil, nil
 	}
-	inOrder := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)}
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.waiting(key), inOrder...), clientv3.OpGet(c.store.layout.waiting(keyspace.SlotFamily(key)), inOrder...))
+	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.waiting(key), clientv3.WithPrefix()), clientv3.OpGet(c.store.layout.waiting(keyspace.SlotFamily(key)), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, callError("list the line of", key, err)
 	}
-	kvs := append(resp.Responses[1].GetResponseRange().Kvs, resp.Responses[0].GetResponseRange().Kvs...)
-	line := make([]Waiter, len(kvs))
-	for i, kv := range kvs {
-		line[i] = waiterOf(kv)
+	var line []Waiter
+	for _, i := range []int{1, 0} {
+		kvs := resp.Responses[i].GetResponseRange().Kvs
+		slices.SortFunc(kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+		for _, kv := range kvs {
+			line = append(line, waiterOf(kv))
+		}
 	}
 	return line, nil
 }

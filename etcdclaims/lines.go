@@ -86,11 +86,11 @@ func (c *Client) readLines(ctx context.Context, keys []string) (allLines, error)
 			if err != nil {
 				return nil, err
 			}
-			for _, kv := range p.kvs {
+			for _, kv := range p.Kvs {
 				digest, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
 				lines.add(digest, 1, kv)
 			}
-			if !p.more {
+			if !p.More {
 				return lines, nil
 			}
 			if pages--; pages == 0 {

@@ -360,7 +360,7 @@ func (k Locks) ReleaseAll(ctx context.Context, owner string) (int, error) {
 			errs, failures = append(errs, err), failures+1
 			break
 		}
-		eachOf(p.kvs, func(kv *mvccpb.KeyValue) {
+		eachOf(p.Kvs, func(kv *mvccpb.KeyValue) {
 			ok, err := k.Release(ctx, strings.TrimPrefix(string(kv.Key), root), owner)
 			mu.Lock()
 			defer mu.Unlock()

@@ -94,7 +94,7 @@ func (c *Client) Records(ctx context.Context, prefix string, states ...State) it
 		for p, err := range c.pages(ctx, root, prefix) {
 			var records []Record
 			if err == nil {
-				for _, kv := range p.kvs {
+				for _, kv := range p.Kvs {
 					r, _ := decodeRecord(strings.TrimPrefix(string(kv.Key), root), kv) // in StateUnreadable if it cannot be read
 					records = append(records, r)
 				}

@@ -46,7 +46,7 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 				fail(err)
 				return
 			}
-			for _, kv := range p.kvs {
+			for _, kv := range p.Kvs {
 				instance, rest, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
 				if !strings.HasPrefix(rest, "live/") || kv.Lease == 0 {
 					continue // a notice to the client

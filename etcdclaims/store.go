@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
@@ -57,6 +58,15 @@ func newStore(io context.Context, etcd *clientv3.Client, l layout, timeout time.
 	})
 	s.epoch.Store(&txn.Epoch{})
 	return s
+}
+
+// readAll carries out reads at one revision, in parts if the reply to all is too large. It does
+// not try again what failed.
+func (s *store) readAll(ctx context.Context, ops []*pb.RequestOp) (*clientv3.TxnResponse, error) {
+	_, reads, _ := wire.Operations(&pb.TxnRequest{Success: ops})
+	return retry.InParts(reads, func(ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+		return s.Do(ctx, txn.Request{In: txn.Then(ops...)})
+	})
 }
 
 // sendMessage carries out a transaction in one round trip.

@@ -142,12 +142,12 @@ func (w *watch) sync(ctx context.Context) (rev int64, ok bool) {
 			return 0, false
 		}
 		if rev == 0 {
-			rev = p.rev // later pages may be younger: follow does not yield their content twice
+			rev = p.Rev // later pages may be younger: follow does not yield their content twice
 			if w.begun && !w.tell(Event{Kind: Resynced, Revision: rev}) {
 				return 0, false
 			}
 		}
-		for _, kv := range p.kvs {
+		for _, kv := range p.Kvs {
 			key := strings.TrimPrefix(string(kv.Key), own)
 			there[key] = true
 			if !w.claimed(key, kv) {

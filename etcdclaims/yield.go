@@ -6,7 +6,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -44,7 +43,7 @@ func (cl *Claim) Yield(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := t.s.within(ctx)
 	defer cancel()
-	resp, err := t.s.c.store.Do(ctx, txn.Request{In: &pb.TxnRequest{Success: t.readWholeLine()}})
+	resp, err := t.s.c.store.readAll(ctx, t.readWholeLine())
 	if err != nil {
 		if lost := t.lostByNow(); lost != nil {
 			return false, lost
@@ -108,7 +107,7 @@ func (t *term) yieldTo(ctx context.Context, l line) (bool, error) {
 		if full || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			sent = sent || full
 			var rerr error
-			if resp, rerr = st.Do(ctx, txn.Request{In: &pb.TxnRequest{Success: t.readWholeLine()}}); rerr != nil {
+			if resp, rerr = st.readAll(ctx, t.readWholeLine()); rerr != nil {
 				resp = nil
 			}
 		}

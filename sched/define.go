@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -282,16 +283,13 @@ func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error
 			return
 		}
 		what := fmt.Sprintf("sched: read the definitions of group %q", s.cfg.Group)
-		const perRead = 100
-		root := s.keys.definitions()
-		for from := root; ; {
-			resp, err := s.get(ctx, from, clientv3.WithRange(keyspace.RangeEnd(root)), clientv3.WithLimit(perRead))
+		op := clientv3.OpGet(s.keys.definitions(), clientv3.WithPrefix())
+		for page, err := range retry.List(ctx, s.claims.KV(), readTime, op, definitionsPerRead, definitionsPerRead) {
 			if err != nil {
 				yield(Definition{}, errtext.Wrap(what, denial(err)))
 				return
 			}
-			for _, kv := range resp.Kvs {
-				from = string(kv.Key) + "\x00"
+			for _, kv := range page.Kvs {
 				d, err := definitionFrom(kv)
 				if err != nil {
 					err = errtext.Wrap(what, err)
@@ -300,12 +298,12 @@ func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error
 					return
 				}
 			}
-			if !resp.More {
-				return
-			}
 		}
 	}
 }
+
+// definitionsPerRead is how many definitions are read by one request at most.
+const definitionsPerRead = 100
 
 // decodeDefinition decodes the value of a definition.
 func decodeDefinition(kv *mvccpb.KeyValue) (definitionValue, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -131,13 +132,11 @@ func (s *Scheduler) requested(ctx context.Context, x *Explanation, st *jobSnapsh
 	if !follows || st.requests == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Get(ctx, s.keys.asksOf(x.Job), clientv3.WithPrefix())
+	resp, err := retry.Read(ctx, s.claims.KV(), readTime, clientv3.OpGet(s.keys.asksOf(x.Job), clientv3.WithPrefix()))
 	if err != nil {
 		return err
 	}
-	for _, kv := range resp.Kvs {
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		a, err := decode[ask](string(kv.Key), kv.Value)
 		if err != nil || a.After == "" || isManual(a.After) || !a.At.Equal(x.Nominal) {
 			continue

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -54,14 +55,12 @@ func (s *Scheduler) definedFollowers(ctx context.Context, job string) (map[strin
 	if all != nil {
 		return found, nil
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Get(ctx, s.keys.allDefined(), clientv3.WithPrefix())
+	resp, err := retry.Read(ctx, s.claims.KV(), readTime, clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, err
 	}
 	all = make(followers)
-	for _, kv := range resp.Kvs {
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil && n.After != "" {
 			all[n.Job] = follower{before: n.After, version: kv.ModRevision}
 		}
@@ -169,9 +168,7 @@ func (s *Scheduler) unknownBefore(ctx context.Context, all []*jobSnapshot) (map[
 	for _, name := range names {
 		ops = append(ops, clientv3.OpGet(s.keys.spec(name)), clientv3.OpGet(s.keys.definition(name), clientv3.WithCountOnly()))
 	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Txn(ctx).Then(ops...).Commit()
+	resp, err := retry.Read(ctx, s.claims.KV(), readTime, ops...)
 	if err != nil {
 		return nil, err
 	}

@@ -350,27 +350,39 @@ func (r ready) info(group string, admitted int64) TickInfo {
 	}
 }
 
+// pastsPerRead is how many records History reads by one request. It is more than the default of
+// Job.History.
+const pastsPerRead = 200
+
 // History yields the records of the job's last ticks, up to Job.History of them. The one
-// that was written last comes first, whatever the clocks of the processes were. The sequence is empty in a passthrough scheduler and for unknown jobs. It
-// ends after the first error.
+// that was written last comes first, whatever the clocks of the processes were. The sequence
+// is empty in a passthrough scheduler and for unknown jobs. It ends after the first error.
 func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if s.Passthrough() {
 			return
 		}
-		resp, err := s.get(ctx, s.keys.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
-		if err != nil {
+		fail := func(err error) {
 			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), denial(err)))
-			return
+		}
+		var all []*mvccpb.KeyValue
+		op := clientv3.OpGet(s.keys.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+		for page, err := range retry.List(ctx, s.claims.KV(), readTime, op, pastsPerRead, pastsPerRead) {
+			if err != nil {
+				fail(err)
+				return
+			}
+			all = append(all, page.Kvs...)
 		}
 		// Those of one revision stay in the order of their times.
-		slices.SortStableFunc(resp.Kvs, func(a, b *mvccpb.KeyValue) int { return byCreation(b, a) })
-		for _, kv := range resp.Kvs {
+		slices.SortStableFunc(all, func(a, b *mvccpb.KeyValue) int { return byCreation(b, a) })
+		for _, kv := range all {
 			p, err := decode[past](string(kv.Key), kv.Value)
 			if err != nil {
-				err = errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), denial(err))
+				fail(err)
+				return
 			}
-			if !yield(p.entry(s.cfg.Group), err) || err != nil {
+			if !yield(p.entry(s.cfg.Group), nil) {
 				return
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -44,10 +45,8 @@ func (l *leadership) refresh(ctx context.Context) error {
 			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.skipsOf(name), clientv3.WithPrefix()),
 			clientv3.OpGet(k.fail(name)))
 	}
-	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
 	since := l.s.view.latest()
-	resp, err := l.s.claims.KV().Txn(reading).Then(ops...).Commit()
+	resp, err := retry.Read(ctx, l.s.claims.KV(), readTime, ops...)
 	if err != nil {
 		for _, c := range some {
 			l.place(c)
@@ -134,11 +133,9 @@ func (l *leadership) known(c *jobState) (keys []string) {
 // load reads the state of all jobs.
 func (l *leadership) load(ctx context.Context) error {
 	k := l.s.keys
-	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := l.s.claims.KV().Txn(reading).Then(
+	resp, err := retry.Read(ctx, l.s.claims.KV(), readTime,
 		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix()),
-		clientv3.OpGet(k.fails(), clientv3.WithPrefix())).Commit()
+		clientv3.OpGet(k.fails(), clientv3.WithPrefix()))
 	if err != nil {
 		return denial(err)
 	}

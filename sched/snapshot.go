@@ -55,11 +55,6 @@ func (s *Scheduler) read(ctx context.Context, job string) (*jobSnapshot, error) 
 	return all[0], nil
 }
 
-// get reads a range of keys.
-func (s *Scheduler) get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return retry.Within(ctx, readTime, func(ctx context.Context) (*clientv3.GetResponse, error) { return s.claims.KV().Get(ctx, key, opts...) })
-}
-
 // readAll reads the states of jobs by one request. With an error it returns the states
 // of those before the first that cannot be read.
 func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -243,26 +244,32 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 	members, owned := k.root+dirMember, claims.OwnKey(k.claims())
 	unused := []clientv3.Cmp{absent(members).WithPrefix(), absent(owned).WithPrefix()}
 	for {
-		resp, err := commit(ctx, claims.KV(), unused, []clientv3.Op{clientv3.OpGet(k.root, clientv3.WithPrefix())}, nil)
+		resp, err := commit(ctx, claims.KV(), unused, nil, nil)
 		switch {
 		case err != nil:
 			return err
 		case !resp.Succeeded:
 			return ErrInUse
 		}
+		if resp, err = read(ctx, claims.KV(), clientv3.OpGet(k.root, clientv3.WithPrefix())); err != nil {
+			return permission(err)
+		}
+		var leases []clientv3.LeaseID
 		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 			if err := newer(kv); err != nil {
 				return err
 			}
+			if kv.Lease != 0 && !strings.HasPrefix(string(kv.Key), k.root+dirProcess) { // those are on leases that are not the group's alone
+				leases = append(leases, clientv3.LeaseID(kv.Lease))
+			}
 		}
 		resp, err = commit(ctx, claims.KV(), append(unused[:2:2], unchanged(k.root, resp.Header.Revision).WithPrefix()),
-			[]clientv3.Op{clientv3.OpDelete(k.root+dirProcess, clientv3.WithPrefix()), // on leases that are not the group's alone
-				clientv3.OpDelete(k.root, clientv3.WithPrefix(), clientv3.WithPrevKV())}, nil)
+			[]clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix())}, nil)
 		if err != nil {
 			return err
 		}
 		if resp.Succeeded {
-			revoke(ctx, claims, leasesOf(resp.Responses, clientv3.NoLease)...)
+			revoke(ctx, claims, leases...)
 			return nil
 		}
 	}

@@ -142,7 +142,9 @@ func (m *Member) namesake() (ops []clientv3.Op, from func(*clientv3.TxnResponse)
 func (m *Member) lookAround(ctx context.Context, claim *etcdclaims.Claim, again bool) (clientv3.LeaseID, namesake, error) {
 	ops, from := m.namesake()
 	ops = append(ops, clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(m.keys.root, clientv3.WithPrefix()))
-	resp, err := commit(ctx, m.claims.KV(), nil, ops, nil)
+	resp, err := retry.InParts(ops, func(ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+		return commit(ctx, m.claims.KV(), nil, ops, nil)
+	})
 	if err != nil {
 		return 0, namesake{}, err
 	}

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -41,13 +40,13 @@ func (q *Queue) list(ctx context.Context, prefix string) iter.Seq2[Info, error] 
 // listFrom is list from a key on, as of a revision; 0 is the present one.
 func (q *Queue) listFrom(ctx context.Context, prefix, from string, rev int64) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
-		for {
-			resp, err := get(ctx, q.claims, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize), clientv3.WithRev(rev))
+		op := clientv3.OpGet(from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithRev(rev))
+		for page, err := range list(ctx, q.claims, op, pageSize) {
 			if err != nil {
 				yield(found{}, q.fail("list", err))
 				return
 			}
-			for _, kv := range resp.Kvs {
+			for _, kv := range page.Kvs {
 				f, err := q.describe(found{}, kv)
 				if err != nil {
 					q.skip(err)
@@ -57,11 +56,6 @@ func (q *Queue) listFrom(ctx context.Context, prefix, from string, rev int64) it
 					return
 				}
 			}
-			if !resp.More || len(resp.Kvs) == 0 {
-				return
-			}
-			rev = cmp.Or(rev, resp.Header.Revision)
-			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,9 +145,14 @@ func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResp
 	return retry.Read(ctx, q.claims.KV(), requestTimeout, ops...)
 }
 
+// list reads the pages of a range, of at most most keys each.
+func list(ctx context.Context, claims *etcdclaims.Client, op clientv3.Op, most int64) iter.Seq2[retry.Page, error] {
+	return retry.List(ctx, claims.KV(), requestTimeout, op, most, most)
+}
+
 // get reads a range of keys.
 func get(ctx context.Context, claims *etcdclaims.Client, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return retry.Within(ctx, requestTimeout, func(ctx context.Context) (*clientv3.GetResponse, error) { return claims.KV().Get(ctx, key, opts...) })
+	return retry.Get(ctx, claims.KV(), requestTimeout, clientv3.OpGet(key, opts...))
 }
 
 // absent is the condition that a key does not exist.

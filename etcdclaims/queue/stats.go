@@ -159,14 +159,12 @@ func Active(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 			return
 		}
 		prefix := keys{top: claims.Prefix() + "queue/"}.actives()
-		from := prefix
-		for {
-			resp, err := get(ctx, claims, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize))
+		for page, err := range list(ctx, claims, clientv3.OpGet(prefix, clientv3.WithPrefix()), pageSize) {
 			if err != nil {
 				yield("", err)
 				return
 			}
-			for _, kv := range resp.Kvs {
+			for _, kv := range page.Kvs {
 				s, err := decode[spec](kv.Key, kv.Value)
 				if err != nil {
 					continue // of a newer version
@@ -175,10 +173,6 @@ func Active(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 					return
 				}
 			}
-			if !resp.More || len(resp.Kvs) == 0 {
-				return
-			}
-			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -64,25 +65,20 @@ type lateItem struct{ key, ready string } // where it is, and where it belongs
 // that they are of.
 func (q *Queue) lateItems(ctx context.Context, end string) (late []lateItem, rev int64, err error) {
 	const most = 1000 // with one request
-	for from := q.keys.later(); ; {
-		resp, err := get(ctx, q.claims, from, clientv3.WithRange(end), clientv3.WithLimit(most), clientv3.WithKeysOnly(), clientv3.WithRev(rev))
+	op := clientv3.OpGet(q.keys.later(), clientv3.WithRange(end), clientv3.WithKeysOnly())
+	for page, err := range list(ctx, q.claims, op, most) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if rev == 0 {
-			rev = resp.Header.Revision
-		}
-		for _, kv := range resp.Kvs {
+		rev = cmp.Or(rev, page.Rev)
+		for _, kv := range page.Kvs {
 			if ready, ok := q.keys.vested(string(kv.Key)); ok {
 				late = append(late, lateItem{string(kv.Key), ready})
 			}
 		}
-		if !resp.More || len(resp.Kvs) == 0 {
-			slices.SortFunc(late, func(a, b lateItem) int { return strings.Compare(a.ready, b.ready) })
-			return late, rev, nil
-		}
-		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
+	slices.SortFunc(late, func(a, b lateItem) int { return strings.Compare(a.ready, b.ready) })
+	return late, rev, nil
 }
 
 // describeAll reads items at a revision. What cannot be read is skipped and counted.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -31,7 +32,7 @@ type place struct {
 // arrival within each line.
 func (e *Examination) places(ctx context.Context) ([]place, error) {
 	root := e.Claims.Prefix() + "wait/"
-	resp, err := e.etcd().Get(ctx, root, clientv3.WithPrefix(), clientv3.WithLimit(int64(e.Limit)))
+	resp, err := retry.Get(ctx, e.etcd(), e.Patience, clientv3.OpGet(root, clientv3.WithPrefix(), clientv3.WithLimit(int64(e.Limit))))
 	if err != nil {
 		return nil, err
 	}

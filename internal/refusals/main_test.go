@@ -3,7 +3,7 @@ package refusals_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testetcd.Main(m) }

@@ -5,13 +5,33 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/wire"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Read carries out operations that change nothing, at one revision, in at most limit. Within
-// that it tries again what failed for a reason that may pass.
+// Read carries out operations that change nothing, at one revision, as InParts does. It tries each
+// request again for at most limit while that fails for a reason that may pass.
 func Read(ctx context.Context, kv clientv3.KV, limit time.Duration, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return Within(ctx, limit, func(ctx context.Context) (*clientv3.TxnResponse, error) { return kv.Txn(ctx).Then(ops...).Commit() })
+	return InParts(ops, func(ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+		return Within(ctx, limit, func(ctx context.Context) (*clientv3.TxnResponse, error) { return kv.Txn(ctx).Then(ops...).Commit() })
+	})
+}
+
+// Get is Read of one operation.
+func Get(ctx context.Context, kv clientv3.KV, limit time.Duration, op clientv3.Op) (*clientv3.GetResponse, error) {
+	resp, err := InParts([]clientv3.Op{op}, func(ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+		got, err := get(ctx, kv, limit, ops[0])
+		if err != nil {
+			return nil, err
+		}
+		return &clientv3.TxnResponse{Header: got.Header, Responses: []*pb.ResponseOp{ofRange((*pb.RangeResponse)(got))}}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	got := resp.Responses[0].GetResponseRange()
+	got.Header = resp.Header
+	return (*clientv3.GetResponse)(got), nil
 }
 
 // Within sends a request that does no harm when it is carried out twice, in at most limit.

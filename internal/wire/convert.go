@@ -55,9 +55,11 @@ func putOp(p *pb.PutRequest) clientv3.Op {
 func rangeOp(r *pb.RangeRequest) clientv3.Op {
 	opts := []clientv3.OpOption{
 		clientv3.WithRange(string(r.RangeEnd)), clientv3.WithLimit(r.Limit), clientv3.WithRev(r.Revision),
-		clientv3.WithSort(clientv3.SortTarget(r.SortTarget), clientv3.SortOrder(r.SortOrder)),
 		clientv3.WithMinModRev(r.MinModRevision), clientv3.WithMaxModRev(r.MaxModRevision),
 		clientv3.WithMinCreateRev(r.MinCreateRevision), clientv3.WithMaxCreateRev(r.MaxCreateRevision),
+	}
+	if r.SortOrder != pb.RangeRequest_NONE {
+		opts = append(opts, clientv3.WithSort(clientv3.SortTarget(r.SortTarget), clientv3.SortOrder(r.SortOrder)))
 	}
 	if r.KeysOnly {
 		opts = append(opts, clientv3.WithKeysOnly())
