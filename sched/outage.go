@@ -10,7 +10,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.uber.org/zap"
-	"google.golang.org/grpc/codes"
 )
 
 // outage follows how the requests of a scheduler end. The client logs that etcd is
@@ -139,8 +138,7 @@ func denial(err error) error {
 	if err == nil || isDenied(err) {
 		return err
 	}
-	switch wire.Code(err) {
-	case codes.PermissionDenied, codes.Unauthenticated:
+	if wire.IsDenied(err) {
 		return fmt.Errorf("%w: %w", etcdclaims.ErrPermissionDenied, err)
 	}
 	return err

@@ -14,7 +14,6 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 )
 
 // Names yields the names of the groups under the client's prefix, in no particular order.
@@ -133,7 +132,7 @@ func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, e
 
 // permission makes an error of etcd match etcdclaims.ErrPermissionDenied if it is one.
 func permission(err error) error {
-	if code := wire.Code(err); code == codes.PermissionDenied || code == codes.Unauthenticated {
+	if wire.IsDenied(err) {
 		return fmt.Errorf("%w: %w", etcdclaims.ErrPermissionDenied, err)
 	}
 	return err

@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
 )
 
 // Errors that outcomes match. Package etcdclaims exports them under the same names
@@ -47,11 +46,10 @@ func Denied(err error) error {
 	if errors.Is(err, ErrPermissionDenied) {
 		return err
 	}
-	switch code := wire.Code(err); {
+	switch {
 	case err == nil:
 		return nil
-	case code == codes.PermissionDenied, code == codes.Unauthenticated,
-		errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound):
+	case wire.IsDenied(err), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound):
 		return fmt.Errorf("%w: %w", ErrPermissionDenied, err)
 	}
 	return err

@@ -123,6 +123,13 @@ func MayPass(err error) bool {
 	return v == Passing || v == NotSent
 }
 
+// IsDenied reports whether etcd refused the client's user, and would again. A token that has
+// expired is not that: the client gets another.
+func IsDenied(err error) bool {
+	code := Code(err)
+	return (code == codes.PermissionDenied || code == codes.Unauthenticated) && Judge(err) == Final
+}
+
 // IsNotSent reports whether gRPC had no connection to send the request on.
 func IsNotSent(err error) bool {
 	if errors.Is(err, ErrNotSent) {
