@@ -273,7 +273,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "release of all locks that ends with the first", tests: "TestLocksReleaseAllGoesOn",
-		edits: []edit{{"locks.go", "eachOf(p.kvs, func(kv *mvccpb.KeyValue) {", "eachOf(p.kvs[:1], func(kv *mvccpb.KeyValue) {"}},
+		edits: []edit{{"locks.go", "eachOf(p.Kvs, func(kv *mvccpb.KeyValue) {", "eachOf(p.kvs[:1], func(kv *mvccpb.KeyValue) {"}},
 	},
 	{
 		name: "lock that expired, released", tests: "TestReleaseOfLockThatExpires",
@@ -322,6 +322,22 @@ var coreMutants = []mutant{
 	{
 		name: "retries that come back together", of: "internal/retry", tests: "TestDelay",
 		edits: []edit{{"internal/retry/retry.go", "time.Millisecond + rand.N(", "time.Millisecond - rand.N(time.Duration(1)) + ("}},
+	},
+	{
+		name: "reply that is too large asked for again unchanged", of: "internal/retry", tests: "TestPages|TestReadsInParts",
+		edits: []edit{{"internal/retry/pages.go", "limit, most = limit/2, max(most/2, 1)\n", ""}},
+	},
+	{
+		name: "refusal of a learner that is final", of: "internal/wire", tests: "TestVerdictOfEachErrorOfEtcd",
+		edits: []edit{{"internal/wire/refusal.go", "named(rpctypes.ErrGRPCNotSupportedForLearner): NotSent,", "named(rpctypes.ErrGRPCNotSupportedForLearner): Final,"}},
+	},
+	{
+		name: "HTTP status of a proxy as a refusal of etcd", of: "internal/wire", tests: "TestVerdictOfOtherErrors",
+		edits: []edit{{"internal/wire/refusal.go", "			return codes.Unavailable\n", "			return st.Code()\n"}},
+	},
+	{
+		name: "write by another KV that found no connection and is unknown", of: "internal/wire", tests: "TestNotSentByAnotherKV",
+		edits: []edit{{"internal/wire/kv.go", "return nil, false, WithCause(ctx, fmt.Errorf(\"%w: %w\", ErrNotSent, err))\n		}\n		cmps", "return nil, true, err\n		}\n		cmps"}},
 	},
 	{
 		name: "suspicion although the holder has answered", tests: "TestSuspectStaleTakeOver",
