@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/refusals"
+	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/wire"
 )
 
@@ -38,26 +40,45 @@ type loop struct {
 	fails bool
 }
 
-// passing returns the refusals after which a loop goes on.
-func passing(t *testing.T) map[string]error {
+// theRefusals returns those after which a request that changes nothing may pass when it is sent again,
+// or the others.
+func theRefusals(t *testing.T, pass bool) map[string]error {
 	all, err := refusals.OfEtcd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, err := range refusals.Others() {
-		all[name] = err
-	}
-	for name, err := range all {
-		if !wire.MayPass(err) {
-			delete(all, name)
-		}
-	}
+	maps.Copy(all, refusals.Others())
+	maps.DeleteFunc(all, func(_ string, err error) bool { return wire.MayPass(err) != pass })
 	return all
 }
 
-// outlives runs a loop through all refusals, in one world.
+// always are refusals that each loop meets, also without -long.
+var always = []string{"learner of etcd 3.5", "HTTP 403", "LeaderChanged", "PermissionDenied", "NoSpace"}
+
+// sample returns all refusals if -long is given. Otherwise it returns those that each loop meets, and
+// others at random, up to a number.
+func sample(all map[string]error, n int) map[string]error {
+	if testetcd.Long() {
+		return all
+	}
+	some := map[string]error{}
+	for _, name := range always {
+		if err, ok := all[name]; ok {
+			some[name] = err
+		}
+	}
+	for name, err := range all { // in random order
+		if len(some) >= n {
+			break
+		}
+		some[name] = err
+	}
+	return some
+}
+
+// outlives runs a loop through refusals, in one world.
 func outlives(t *testing.T, l loop) {
-	all := passing(t)
+	all := sample(theRefusals(t, true), 5)
 	synctest.Test(t, func(t *testing.T) {
 		server := claimtest.Start(t)
 		w := &world{T: t, host: server.Host(t)}
@@ -83,6 +104,34 @@ func outlives(t *testing.T, l loop) {
 			time.Sleep(recovery)
 		}
 	})
+}
+
+// ends runs a loop through refusals that would be repeated, each in a world of its own.
+func ends(t *testing.T, l loop) {
+	for name, refusal := range sample(theRefusals(t, false), 2) {
+		synctest.Test(t, func(t *testing.T) {
+			server := claimtest.Start(t)
+			w := &world{T: t, host: server.Host(t)}
+			w.claims = claimtest.NewClient(t, w.host, etcdclaims.Config{})
+			w.other = claimtest.NewClient(t, server.Host(t), etcdclaims.Config{})
+			step := l.begin(w)
+			fault := w.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Err: refusal, LoseRequest: true})
+			w.host.Break()
+			over := time.AfterFunc(refusing, fault.Remove)
+			defer over.Stop()
+			ctx, cancel := context.WithTimeout(t.Context(), refusing+patience)
+			defer cancel()
+			begun := time.Now()
+			err := step(ctx, "k")
+			switch took := time.Since(begun); {
+			case took > refusing+patience+time.Second:
+				t.Errorf("%s: after %q: it took %v", l.name, name, took)
+			case err == nil && took < refusing && fault.Hits() > 0:
+				t.Errorf("%s: after %q: a success within %v", l.name, name, took)
+			}
+			fault.Remove()
+		})
+	}
 }
 
 // newQueue returns access to a queue.
