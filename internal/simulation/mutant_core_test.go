@@ -273,7 +273,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "release of all locks that ends with the first", tests: "TestLocksReleaseAllGoesOn",
-		edits: []edit{{"locks.go", "eachOf(p.Kvs, func(kv *mvccpb.KeyValue) {", "eachOf(p.kvs[:1], func(kv *mvccpb.KeyValue) {"}},
+		edits: []edit{{"locks.go", "eachOf(p.Kvs, func(kv *mvccpb.KeyValue) {", "eachOf(p.Kvs[:1], func(kv *mvccpb.KeyValue) {"}},
 	},
 	{
 		name: "lock that expired, released", tests: "TestReleaseOfLockThatExpires",
