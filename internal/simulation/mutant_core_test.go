@@ -253,7 +253,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "Reentrant callers in line that wait for their own client", seeds: 100,
-		edits: []edit{{"wait.go", "if a.opts.reentrant && c.shareable(a.key) {", "if false {"}},
+		edits: []edit{{"acquire.go", "	return a.opts.reentrant && a.granted == 0 && ", "	return a.opts.reentrant && a.granted < 0 && "}},
 	},
 	{
 		name: "Reentrant that shares an ended claim", tests: "TestReentrantSharesNoEndedClaim",

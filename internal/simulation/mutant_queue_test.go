@@ -100,6 +100,26 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/trim.go", "from.Add(trimStep).UTC()", "from.Add(100 * 365 * 24 * time.Hour).UTC()"}},
 	},
 	{
+		name: "dead letter whose redrive is not known, and not looked up", tests: "TestRedriveAllCosts", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/redrive.go", "done, verr := q.changed(ctx, s, f, \"redrive\")", "done, verr := false, error(nil)"}},
+	},
+	{
+		name: "enqueue that keeps silent about a dead letter", tests: "TestEnqueueOverDead", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/overdead.go", "			e.dead = append(e.dead, it)\n", ""}},
+	},
+	{
+		name: "dead letter that stays beside the item in its place", tests: "TestEnqueueOverDead", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/overdead.go", "q.activate(), clientv3.OpDelete(f.key), ", "q.activate(), "}},
+	},
+	{
+		name: "note that is tried again without space", tests: "TestNoSpaceOfEachCall", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/note.go", "		case errors.Is(err, rpctypes.ErrNoSpace):\n", "		case errors.Is(err, rpctypes.ErrNoSpace) && len(b) < 0:\n"}},
+	},
+	{
+		name: "items in the order in which they were made", tests: "TestEnqueueAllInOrder", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/enqueue.go", "		items[i].seq = newSeq()\n", "		_ = i\n"}},
+	},
+	{
 		name: "a verb of another holder taken for one's own", tests: "TestSameVerbOfTwoHolders", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/verbs.go", "mine := end.by == l.by && end.verb", "mine := end.verb"}},
 	},
