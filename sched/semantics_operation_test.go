@@ -476,7 +476,7 @@ func TestJobsOfLargeGroup(t *testing.T) {
 		if len(names) != jobs-1 {
 			t.Errorf("%d jobs", len(names))
 		}
-		if sent := len(host.Sent(claimtest.Range)) + len(host.Sent(claimtest.Other)); sent == 0 || sent > 6 {
+		if sent := len(host.Sent(claimtest.Every)); sent == 0 || sent > 6 {
 			t.Errorf("%d requests for %d jobs", sent, jobs)
 		}
 	})
