@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -72,7 +72,7 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 // try acquires the key if that needs no waiting for others.
 func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
 	c.stats.attempts.Add(1)
-	o.until = time.Now().Add(c.bound())
+	o.until = clock.Mono().Add(c.bound())
 	o.concern = txn.ConcernOf(ctx)
 	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
 	o.observer = c.observeCall(ctx, Call{Key: key, Work: w != nil})

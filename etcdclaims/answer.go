@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -66,7 +67,7 @@ func (c *Client) answer(kv *mvccpb.KeyValue) {
 	a := &c.answers
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now, name := time.Now(), string(kv.Key)
+	now, name := clock.Mono(), string(kv.Key)
 	if q := a.standing[name]; q == nil || q.rev != kv.ModRevision {
 		a.standing[name] = &question{name, kv.ModRevision, now}
 	}
@@ -124,7 +125,7 @@ func (c *Client) answerAll() {
 func (a *answers) take(most int) (some []*question, limit, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
+	now := clock.Mono()
 	switch {
 	case len(a.standing) == 0:
 		a.running = false
@@ -179,7 +180,7 @@ func (c *Client) sendAnswers(some []*question, limit time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(c.io, limit)
 	defer cancel()
-	sent := time.Now()
+	sent := clock.Mono()
 	_, err := c.store.Send(ctx, txn.Request{In: in})
 	if ops := 1 + len(some); wire.IsTooManyOps(err) && ops > txn.LeastOps {
 		c.store.FewerOps(ops)
@@ -205,7 +206,7 @@ func (c *Client) sendAnswers(some []*question, limit time.Duration) {
 		case err == nil, denied:
 			delete(a.standing, q.name)
 		default: // a late answer changes nothing, so it is tried until it is known to have come
-			q.again = time.Now().Add(retry.Delay(min(a.failures-1, 2)))
+			q.again = clock.Mono().Add(retry.Delay(min(a.failures-1, 2)))
 		}
 	}
 }

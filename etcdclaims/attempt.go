@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -311,7 +312,7 @@ func (a *attempt) send(ctx context.Context, r txn.Request) (*clientv3.TxnRespons
 	if !a.enqueues { // a call that does not wait in line has a time limit
 		until := a.opts.until
 		if until.IsZero() {
-			until = time.Now().Add(a.s.c.bound())
+			until = clock.Mono().Add(a.s.c.bound())
 		}
 		resolving, cancel = context.WithDeadline(ctx, until)
 	}

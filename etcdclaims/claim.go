@@ -146,7 +146,7 @@ func (cl *Claim) Deadline() time.Time {
 	if cl.t == nil {
 		return time.Time{}
 	}
-	return time.Now().Add(cl.Remaining())
+	return time.Now().Add(cl.Remaining()) //nolint:forbidigo // for contexts and timers, which go by this clock
 }
 
 // Remaining returns how long the claim lasts unless it is renewed. It is 0

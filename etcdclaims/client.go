@@ -106,7 +106,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: time.Now(),
+		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: clock.Mono(),
 		opening: make(map[time.Duration]*opening),
 		keys:    newRegistry(),
 		runs:    make(map[*run]struct{}),

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -186,7 +187,7 @@ func patienceOf(renew time.Duration) time.Duration { return min(renew, 5*time.Se
 func (o *outage) serve() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.served = time.Now()
+	o.served = clock.Mono()
 }
 
 func (o *outage) servedWithin(d time.Duration) bool {
@@ -261,7 +262,7 @@ func answer(ctx context.Context, t0 time.Time, err error) answerKind {
 
 // recover notes an answer.
 func (o *outage) recover(c *Client) {
-	now := time.Now()
+	now := clock.Mono()
 	o.mu.Lock()
 	o.answered = now
 	if !o.since.IsZero() {
@@ -282,7 +283,7 @@ func (o *outage) recover(c *Client) {
 
 // fail notes a request that was not answered.
 func (o *outage) fail(c *Client, t0 time.Time, err error) {
-	now := time.Now()
+	now := clock.Mono()
 	o.mu.Lock()
 	if o.answered.After(t0) {
 		o.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -114,13 +115,13 @@ func (all *inquiries) took(w *waiter) {
 func (all *inquiries) patience(instance string, times ...time.Duration) time.Duration {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return min(max(suspectAfter, 3*slices.Max(times))<<all.wrong[instance].left(time.Now()), longestPatience)
+	return min(max(suspectAfter, 3*slices.Max(times))<<all.wrong[instance].left(clock.Mono()), longestPatience)
 }
 
 // blame notes a wrong suspicion, and returns how long the client is waited for next time,
 // at least.
 func (all *inquiries) blame(instance string) time.Duration {
-	now := time.Now()
+	now := clock.Mono()
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if len(all.wrong) >= mostWrongs {
@@ -136,7 +137,7 @@ func (all *inquiries) blame(instance string) time.Duration {
 func (all *inquiries) run(c *Client) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	all.replied, all.failures = time.Now(), 0 // no outage is known
+	all.replied, all.failures = clock.Mono(), 0 // no outage is known
 	for {
 		select {
 		case <-timer.C:
@@ -210,7 +211,7 @@ func (all *inquiries) send(c *Client, looks []look) (wait time.Duration) {
 		every = max(every, pace(asked))
 		wait = every
 	}
-	began := time.Now()
+	began := clock.Mono()
 	late := began.Sub(all.next) > suspectInterval-askEvery // this process stood still, or has just begun
 	replied := all.replied
 	limit := all.trip.limit(all.failures)
@@ -241,12 +242,12 @@ func (all *inquiries) send(c *Client, looks []look) (wait time.Duration) {
 		wait = max(wait, askEvery<<min(all.failures, 5))
 		all.failures++
 	case len(looks) > 0:
-		all.replied, all.failures = time.Now(), 0
+		all.replied, all.failures = clock.Mono(), 0
 		all.trip.took(all.replied.Sub(began))
 	}
 	wait = max(wait, time.Millisecond)
-	if all.next = time.Now().Add(wait); asked == 0 {
-		all.next = time.Now().Add(askEvery) // for a caller that comes meanwhile
+	if all.next = clock.Mono().Add(wait); asked == 0 {
+		all.next = clock.Mono().Add(askEvery) // for a caller that comes meanwhile
 	}
 	return wait
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -120,7 +121,7 @@ func (q *inquiry) request(s *session) *pb.TxnRequest {
 // look that was late does not count what passed before. It returns how long to wait for the
 // next look at most.
 func (q *inquiry) heard(s *session, began time.Time, late bool, resp *clientv3.TxnResponse, i int, every time.Duration) (wait time.Duration) {
-	now, all := time.Now(), &q.c.inquiries
+	now, all := clock.Mono(), &q.c.inquiries
 	reply := (*clientv3.TxnResponse)(resp.Responses[i].GetResponseTxn())
 	if s == nil {
 		q.followed, q.anew = now, true

@@ -3,8 +3,8 @@ package etcdclaims
 import (
 	"context"
 	"strconv"
-	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/feed"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -37,7 +37,7 @@ func newWaiterWatches() waiterWatches {
 // the stream of watches hangs. Then all watches of this client begin anew, on another
 // stream.
 func (c *Client) beginWatch(ctx context.Context, key string, opts ...clientv3.OpOption) (news clientv3.WatchChan, stop context.CancelFunc, begun bool) {
-	stream, t0 := c.watchStream.Load(), time.Now()
+	stream, t0 := c.watchStream.Load(), clock.Mono()
 	if stream > 0 {
 		ctx = feed.OnStream(ctx, strconv.FormatInt(stream, 10))
 	}

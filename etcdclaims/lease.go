@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -51,7 +52,7 @@ func (c *Client) leaseGone(ctx context.Context, id clientv3.LeaseID) (bool, erro
 // without a pause while etcd answers that it is unavailable.
 func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
 	c.store.requests.Add(1)
-	sent := time.Now()
+	sent := clock.Mono()
 	defer func() { c.store.answered(RequestKeepAlive, sent, err) }()
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/clock"
 )
 
 // Call describes a call that acquires a key.
@@ -130,7 +131,7 @@ func (o *acquireOptions) observed(err error) {
 // waits notes that the call is in line from now on.
 func (o *acquireOptions) waits() {
 	if o.inLine.IsZero() {
-		o.inLine = time.Now()
+		o.inLine = clock.Mono()
 	}
 }
 

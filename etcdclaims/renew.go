@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -117,7 +118,7 @@ func (s *session) tryRenew(ctx context.Context, what extent) error {
 	// The attempt's timeout makes the next one take another endpoint.
 	callCtx, cancel := context.WithTimeout(ctx, min(g.attempt, g.hard-age))
 	defer cancel()
-	sent := time.Now()
+	sent := clock.Mono()
 	ttl, err := s.c.keepAlive(callCtx, s.id)
 	s.c.observe(ctx, sent, err)
 	switch {

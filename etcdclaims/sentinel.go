@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -143,7 +144,7 @@ func (c *Client) keepPulse() {
 // readSessions does by one read what following does by events.
 func (c *Client) readSessions(prefix string) (int64, error) {
 	sessions := c.liveSessions() // before the read: younger ones are not judged by it
-	sent := time.Now()
+	sent := clock.Mono()
 	resp, err := roundTrip(c.io, c.store, RequestRange, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return c.etcd.Get(ctx, prefix, clientv3.WithPrefix())
 	})

@@ -68,7 +68,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	if err := c.store.ready(c.io); err != nil {
 		return nil, err
 	}
-	t0, sent := c.clock.Now(), time.Now()
+	t0, sent := c.clock.Now(), clock.Mono()
 	resp, err := c.grantLease(c.io, asked)
 	c.observe(c.io, sent, err)
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *session) emptiedLocked() {
 	if len(s.terms)+s.reserved > 0 || s.cause != nil || s.manual {
 		return
 	}
-	s.empty = time.Now()
+	s.empty = clock.Mono()
 	if s.unused == nil { // else the timer checks that when it fires
 		s.unused = time.AfterFunc(idle*s.lease.Load().ttl, s.endUnused)
 	}

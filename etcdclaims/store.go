@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -71,7 +72,7 @@ func (s *store) readAll(ctx context.Context, ops []*pb.RequestOp) (*clientv3.Txn
 
 // sendMessage carries out a transaction in one round trip.
 func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time.Duration) (*clientv3.TxnResponse, error) {
-	since, t0 := era{rewinds: s.rewinds.Load(), floor: s.seen.Load()}, time.Now()
+	since, t0 := era{rewinds: s.rewinds.Load(), floor: s.seen.Load()}, clock.Mono()
 	if ctx.Err() == nil {
 		s.requests.Add(1)
 	}
@@ -243,7 +244,7 @@ func roundTrip[R any](ctx context.Context, s *store, kind RequestKind, send func
 // counted sends one request that is no transaction of the store: counted, and reported.
 func counted[R any](s *store, kind RequestKind, send func() (R, error)) (R, error) {
 	s.requests.Add(1)
-	sent := time.Now()
+	sent := clock.Mono()
 	resp, err := send()
 	s.answered(kind, sent, err)
 	return resp, err

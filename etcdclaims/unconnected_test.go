@@ -59,6 +59,7 @@ func securedClient(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo, t
 	noErr(t, err)
 	log, logs := logged()
 	return claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+		tb.Helper()
 		return testetcd.NewClient(tb, clientv3.Config{Endpoints: []string{s.Endpoint}, TLS: settings, DialOptions: []grpc.DialOption{grpc.WithContextDialer(by.dial)}})
 	}), etcdclaims.Config{TTL: ttl, AllowShortTTL: true, Logger: log}), logs
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -94,7 +94,7 @@ func (cl *Claim) replacePassthrough(call string, opts []ReplaceOption) (*Claim, 
 func (cl *Claim) replacing(opts []ReplaceOption) (*acquireOptions, error) {
 	c := cl.t.s.c
 	o, err := optionsOf(c, opts)
-	o.until = time.Now().Add(c.bound())
+	o.until = clock.Mono().Add(c.bound())
 	return o, err
 }
 

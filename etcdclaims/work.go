@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -103,7 +104,7 @@ func (w *Work) failure(cause error) Record {
 	if errors.As(cause, &panicked) {
 		r.Stack = limitText(string(panicked.Stack), MaxStackBytes)
 	}
-	backoff, limit, now := Backoff(func(int) time.Duration { return 0 }), 0, time.Now()
+	backoff, limit, now := Backoff(func(int) time.Duration { return 0 }), 0, clock.Clock{}.Time()
 	if w.t != nil {
 		c := w.t.s.c
 		backoff, limit, now = c.cfg.Backoff, c.cfg.MaxAttempts, c.clock.Time()

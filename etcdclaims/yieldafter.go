@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -155,7 +156,7 @@ func (r *rivals) see(kv *mvccpb.KeyValue) bool {
 	if r.places[string(kv.Key)] != nil || h.Preference <= r.t.preference {
 		return false
 	}
-	r.places[string(kv.Key)] = &rival{placeOf(kv, r.line), h.Preference, time.Now().Add(*r.t.yieldAfter)}
+	r.places[string(kv.Key)] = &rival{placeOf(kv, r.line), h.Preference, clock.Mono().Add(*r.t.yieldAfter)}
 	return true
 }
 
@@ -195,7 +196,7 @@ func (r *rivals) yield(ctx context.Context) bool {
 			}
 			leaving = true
 		}
-		one.due = time.Now().Add(lookAgain)
+		one.due = clock.Mono().Add(lookAgain)
 	}
 	return false
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,7 +14,7 @@ import (
 // admitDue admits ticks of due jobs, as many as fit in one transaction. A job with more
 // due ticks goes to the end of the queue.
 func (l *leadership) admitDue(ctx context.Context) (more bool, err error) {
-	now, began := l.s.now(), time.Now()
+	now, began := l.s.now(), clock.Mono()
 	isDue := func(c *jobState) bool { return !c.at.IsZero() && !c.at.After(now) }
 	var todo []decision
 	var prompt []*promptRun

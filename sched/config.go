@@ -38,7 +38,7 @@ type Config struct {
 	// Now returns the wall clock time, which determines the ticks that are due.
 	// Mutual exclusion does not depend on it. The clock can be wrong, and can be
 	// stepped, but must run at the speed of time: otherwise it looks as if it were
-	// stepped again and again, and ticks come late. Default: time.Now.
+	// stepped again and again, and ticks come late. Default: the machine's clock.
 	Now func() time.Time
 	// Logger receives events that no caller would otherwise see, each with the keys
 	// that it is about. Warnings: ownership lost, runs lost or failed, ticks missed,
@@ -123,9 +123,6 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = time.Second
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()

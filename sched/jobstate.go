@@ -3,6 +3,7 @@ package sched
 import (
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -50,7 +51,7 @@ type jobWaiting struct {
 // normal. Several in a row mean that events arrive late, so the owner backs off.
 func (l *leadership) doubt(c *jobState) {
 	c.plan = nil
-	c.readAt = time.Now()
+	c.readAt = clock.Mono()
 	if c.doubts > 0 {
 		c.readAt = c.readAt.Add(retry.Delay(c.doubts - 1))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -228,7 +229,7 @@ func justAfter(at, now time.Time) time.Duration {
 	return min(at.Sub(now), nap) + time.Millisecond
 }
 
-func (l *leadership) readClocks() { l.wall, l.mono = l.s.now(), time.Now() }
+func (l *leadership) readClocks() { l.wall, l.mono = l.s.now(), clock.Mono() }
 
 // checkClocks verifies the ownership if the wall clock and the monotonic clock have
 // diverged. Then this process was suspended, or its wall clock was stepped, and its
@@ -236,7 +237,7 @@ func (l *leadership) readClocks() { l.wall, l.mono = l.s.now(), time.Now() }
 // that are based on old state.
 func (l *leadership) checkClocks(ctx context.Context) error {
 	wall, mono := l.wall, l.mono
-	now := time.Now()
+	now := clock.Mono()
 	slip := l.s.now().Sub(wall) - now.Sub(mono)
 	if slip.Abs() > clockSlip {
 		l.s.log.Warn("wall clock jumped", zap.Duration("by", slip))

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -89,7 +90,7 @@ func (l *local) adopt(now time.Time) {
 func (a *localJob) add(r ready, now time.Time) {
 	w := &waiter{ready: r}
 	if rest := r.rests(now); rest > 0 {
-		w.begins = time.Now().Add(rest)
+		w.begins = clock.Mono().Add(rest)
 	}
 	a.waiting.add(w)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -26,7 +27,7 @@ type suspect struct {
 // run's. A run deletes its record before it gives up its claim.
 func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	if len(l.suspects) == 0 && (l.rescan || time.Since(l.looked) >= orphanCheck) {
-		l.rescan, l.looked = false, time.Now()
+		l.rescan, l.looked = false, clock.Mono()
 		if l.s.view.anyRuns() {
 			for key, is := range l.s.view.runs() {
 				if !l.s.runs(is.run.Run) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.uber.org/zap"
 )
@@ -64,7 +65,7 @@ func (o *outage) denied(what string, err error, fields ...zap.Field) bool {
 	op := o.of(what)
 	first := op.refused.IsZero()
 	if first {
-		op.refused = time.Now()
+		op.refused = clock.Mono()
 	}
 	final := !op.granted || time.Since(op.refused) >= deniedFor
 	o.mu.Unlock()
@@ -97,7 +98,7 @@ func (o *outage) fail(what string, err error, fields ...zap.Field) {
 		op := o.of(what)
 		tell := op.told.IsZero() || time.Since(op.told) >= refusedAgain
 		if tell {
-			op.told = time.Now()
+			op.told = clock.Mono()
 		}
 		o.mu.Unlock()
 		if tell {
@@ -107,7 +108,7 @@ func (o *outage) fail(what string, err error, fields ...zap.Field) {
 		o.log.Debug("request refused; retrying", fields...)
 		return
 	}
-	away, now := o.unreachable() != nil, time.Now()
+	away, now := o.unreachable() != nil, clock.Mono()
 	o.mu.Lock()
 	op := o.of(what)
 	switch {

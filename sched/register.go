@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -185,7 +186,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	if err != nil {
 		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name), zap.String("key", l.s.keys.spec(c.job.Name)), zap.Error(err))
 		c.highRev = 0
-		c.readAt = time.Now().Add(nap)
+		c.readAt = clock.Mono().Add(nap)
 		l.place(c)
 		return false
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"go.uber.org/zap"
 )
@@ -75,6 +76,9 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Now == nil {
+		cfg.Now = clock.For(claims.Etcd()).Time
 	}
 	s := &Scheduler{
 		claims: claims, cfg: cfg, log: cfg.Logger.With(zap.String("group", cfg.Group)),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
@@ -149,7 +150,7 @@ func (b *starter) absorb() {
 		if is.ready != nil {
 			w := &waiter{ready: *is.ready, key: key, rev: is.rev}
 			if rest := w.rests(b.s.now()); rest > 0 {
-				w.begins = time.Now().Add(rest)
+				w.begins = clock.Mono().Add(rest)
 			}
 			b.add(w)
 		}
@@ -201,7 +202,7 @@ func (b *starter) place(l *lane) {
 	case l.busy > 0:
 	case len(l.line.ticks) == 0:
 		delete(b.lanes, l.claim)
-	case l.at.After(time.Now()):
+	case l.at.After(clock.Mono()):
 		b.later.set(l)
 	default:
 		b.next.set(l)
@@ -214,7 +215,7 @@ func (b *starter) startSome(ctx context.Context) time.Duration {
 	if !s.cfg.Spread && !s.owning.Load() {
 		return mostWait
 	}
-	now := time.Now()
+	now := clock.Mono()
 	for _, l := range b.later.takeWhile(len(b.later.items), func(l *lane) bool { return !l.at.After(now) }) {
 		b.place(l)
 	}
@@ -269,7 +270,7 @@ func (b *starter) begins(l *lane) (Job, *waiter) {
 		if j.tooLate(w.Nominal, now) && !isManual(w.ID) {
 			continue
 		}
-		if w.begins.After(time.Now()) {
+		if w.begins.After(clock.Mono()) {
 			l.at, l.rests = w.begins, true
 			return j, nil
 		}
@@ -289,7 +290,7 @@ func (b *starter) try(ctx context.Context, j Job, l *lane, w waiter) {
 				b.tries--
 			}
 			if held {
-				l.at, l.rests = time.Now().Add(retry.Delay(l.try)), false
+				l.at, l.rests = clock.Mono().Add(retry.Delay(l.try)), false
 				l.try++
 			}
 			b.place(l)

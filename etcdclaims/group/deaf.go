@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"go.uber.org/zap"
 )
 
@@ -46,7 +47,7 @@ func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 		}
 		m.mu.Lock()
 		if _, waits := m.wants[slots[line.Key]]; waits {
-			m.wants[slots[line.Key]] = time.Now()
+			m.wants[slots[line.Key]] = clock.Mono()
 		}
 		m.mu.Unlock()
 		delete(slots, line.Key)
@@ -60,7 +61,7 @@ func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 		_, waits := m.wants[slot]
 		mine := info.Held && info.Instance == m.claims.Instance()
 		if waits && mine {
-			m.wants[slot] = time.Now()
+			m.wants[slot] = clock.Mono()
 		}
 		m.mu.Unlock()
 		if waits && !mine {
@@ -96,6 +97,6 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 // held.
 func (m *Member) forgive() {
 	for slot := range m.wants {
-		m.wants[slot] = time.Now()
+		m.wants[slot] = clock.Mono()
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
@@ -298,7 +299,7 @@ func (m *Member) run() {
 			m.log.Info("leaving", m.whyLeft())
 			m.wg.Go(func() { defer close(left); m.depart() })
 		case <-gone:
-			gone, m.leftAt, m.poll = nil, time.Now(), 0
+			gone, m.leftAt, m.poll = nil, clock.Mono(), 0
 		}
 		timer.Stop()
 		m.mu.Lock()

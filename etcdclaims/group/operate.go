@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -50,7 +51,7 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 		return err
 	}
 	evicted := v.keys.evicted(member)
-	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), time.Now().Add(d).UTC()})
+	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), clock.For(v.claims.Etcd()).Time().Add(d).UTC()})
 	var refused error
 	var entered *mvccpb.KeyValue
 	rev, err := v.amend(ctx, member, lease, func(have []*mvccpb.KeyValue) ([]clientv3.Op, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -194,7 +195,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 	key := m.keys.member(m.cfg.Name)
 	value := encode(entry{
 		Version: valueVersion, Name: m.cfg.Name, Claim: claim.ID(), Instance: m.claims.Instance(), Weight: m.cfg.Weight,
-		Address: m.cfg.Address, Zone: m.cfg.Zone, Since: time.Now().UTC(),
+		Address: m.cfg.Address, Zone: m.cfg.Zone, Since: clock.For(m.claims.Etcd()).Time().UTC(),
 	})
 	entered := func(rev int64) error {
 		m.mu.Lock()
@@ -301,7 +302,7 @@ func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, 
 	if err != nil {
 		return 0, nil, err
 	}
-	now := time.Now().UTC()
+	now := clock.For(m.claims.Etcd()).Time().UTC()
 	away := entry{Version: valueVersion, Weight: m.cfg.Weight, Address: m.cfg.Address, Zone: m.cfg.Zone, Since: now, Until: now.Add(m.cfg.Away)}
 	m.mu.Lock()
 	for slot, r := range m.runs {

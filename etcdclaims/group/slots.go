@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
@@ -186,7 +187,7 @@ func (m *Member) start(slot int) {
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	m.runs[slot] = r
 	if _, waits := m.wants[slot]; !waits {
-		m.wants[slot] = time.Now()
+		m.wants[slot] = clock.Mono()
 	}
 	go m.work(r)
 }
@@ -291,7 +292,7 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 	}
 	defer context.AfterFunc(ctx, func() { m.expect(r) })()
 	for try := 1; ; try++ {
-		begin := time.Now()
+		begin := clock.Mono()
 		err := m.handler(ctx, r.slot, r.claim)
 		if err := r.claim.Err(); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -88,7 +89,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 
 func newView(claims *etcdclaims.Client, k keys, slots int, log *zap.Logger) *View {
 	v := &View{
-		claims: claims, keys: k, slots: slots, log: log, opened: time.Now(), changed: make(chan struct{}),
+		claims: claims, keys: k, slots: slots, log: log, opened: clock.Mono(), changed: make(chan struct{}),
 		known: make(map[string]MemberInfo), seen: make(map[string]time.Time), owners: make([]Owner, slots), last: make([]string, slots),
 	}
 	v.ctx, v.stop = context.WithCancel(context.Background())
@@ -190,7 +191,7 @@ func (v *View) readMembers() (rev int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	now := time.Now()
+	now := clock.Mono()
 	l := newList(v.keys.root, resp.Responses[0].GetResponseRange().Kvs)
 	for _, err := range l.strange {
 		v.log.Warn("member ignored: its entry cannot be read", zap.Error(err))
@@ -300,7 +301,7 @@ func (v *View) set(slot int, o Owner) {
 	}
 	if last := v.last[slot]; last != "" && last != o.Instance {
 		if _, there := v.seen[last]; there {
-			v.moves = append(v.moves[max(0, len(v.moves)-MaxSlots):], time.Now())
+			v.moves = append(v.moves[max(0, len(v.moves)-MaxSlots):], clock.Mono())
 		}
 	}
 	v.last[slot] = o.Instance
@@ -333,7 +334,7 @@ func (v *View) age(instance string) time.Duration {
 func (v *View) moved(d time.Duration, most int) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	now := time.Now()
+	now := clock.Mono()
 	for len(v.moves) > 0 && now.Sub(v.moves[0]) >= d {
 		v.moves = v.moves[1:]
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 )
@@ -37,7 +38,7 @@ func (e *Examination) ownCertificates() {
 	}
 	for _, c := range own {
 		if leaf := leafOf(c); leaf != nil {
-			e.certificate("of this client, "+leaf.Subject.String()+",", leaf, time.Now())
+			e.certificate("of this client, "+leaf.Subject.String()+",", leaf, clock.Clock{}.Time())
 		}
 	}
 }

@@ -25,6 +25,7 @@ func examineBy(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo) *Exam
 		t.Fatal(err)
 	}
 	claims := claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+		tb.Helper()
 		return testetcd.NewClient(tb, clientv3.Config{Endpoints: []string{s.Endpoint}, TLS: settings})
 	}), etcdclaims.Config{})
 	return &Examination{Claims: claims, Limit: 100, Leases: 100, Patience: 5 * time.Second, Answer: 2 * time.Second, TLS: settings}
@@ -139,6 +140,7 @@ func TestTwoClusters(t *testing.T) {
 
 	one, two := testetcd.Start(t), testetcd.Start(t)
 	claims := claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+		tb.Helper()
 		return testetcd.NewClient(tb, clientv3.Config{Endpoints: append(one.Endpoints(), two.Endpoints()...)})
 	}), etcdclaims.Config{})
 	real := &Examination{Claims: claims, Limit: 100, Leases: 100, Patience: 5 * time.Second, Answer: 2 * time.Second}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/etcdclaims/claims/internal/clock"
 )
 
 // clockReading is how the clock of a member compares with that of this host.
@@ -33,12 +35,12 @@ func (e *Examination) readClock(ctx context.Context, endpoint string) clockReadi
 	if err != nil {
 		return clockReading{}
 	}
-	before := time.Now()
+	before := clock.Clock{}.Time()
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		return clockReading{}
 	}
-	after := time.Now()
+	after := clock.Clock{}.Time()
 	_ = resp.Body.Close()
 	theirs, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {

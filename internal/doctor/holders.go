@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -83,7 +84,7 @@ func LastRenewal(ctx context.Context, claims *etcdclaims.Client, i etcdclaims.In
 	if !i.Held || i.Lease == clientv3.NoLease {
 		return nil, nil
 	}
-	asked := time.Now()
+	asked := clock.Mono()
 	lease, err := LiveLease(ctx, claims.Etcd(), i.Lease)
 	if err != nil || lease == nil {
 		return nil, err

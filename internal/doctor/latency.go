@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -15,8 +16,8 @@ import (
 // when the time is over, and returns what it has.
 func TimeWrites(ctx context.Context, etcd *clientv3.Client, absent string, n int, most time.Duration) ([]time.Duration, error) {
 	var took []time.Duration
-	for end := time.Now().Add(most); len(took) < n && time.Now().Before(end); {
-		begun := time.Now()
+	for end := clock.Mono().Add(most); len(took) < n && clock.Mono().Before(end); {
+		begun := clock.Mono()
 		if _, err := etcd.Delete(ctx, absent); err != nil {
 			return took, err
 		}

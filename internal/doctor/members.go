@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -80,7 +81,7 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 	e.versions(answers)
 	e.clusters(answers)
 	for _, a := range answers {
-		e.certificate("of "+a.endpoint, a.shown, time.Now())
+		e.certificate("of "+a.endpoint, a.shown, clock.Clock{}.Time())
 		if a.err == nil {
 			e.clock(a.endpoint, a.clock)
 		}
@@ -90,7 +91,7 @@ func (e *Examination) endpoints(answers []answer) (answered bool) {
 
 // ask asks one member.
 func (e *Examination) ask(ctx context.Context, endpoint string) (a answer) {
-	begun := time.Now()
+	begun := clock.Mono()
 	a.endpoint = endpoint
 	a.status, a.shown, a.err = statusOf(ctx, e.etcd(), endpoint, e.Answer)
 	a.took = time.Since(begun)

@@ -54,6 +54,7 @@ func through(t *testing.T, endpoint string, cfg clientv3.Config) *Examination {
 	t.Helper()
 	cfg.Endpoints = []string{endpoint}
 	claims := claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
+		tb.Helper()
 		return testetcd.NewClient(tb, cfg)
 	}), etcdclaims.Config{})
 	return &Examination{Claims: claims, Limit: 100, Leases: 100, Patience: 2 * time.Second, Answer: 2 * time.Second}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -44,7 +45,7 @@ func living(places []place, gone map[clientv3.LeaseID]bool) []place {
 func (e *Examination) stuck(ctx context.Context, h holders, places []place) (found bool, unread int) {
 	const most = 10 // lines whose holders are asked for
 	bound := cmp.Or(e.Stuck, DefaultStuck)
-	long := longLines(h.all, places, time.Now().Add(-bound))
+	long := longLines(h.all, places, clock.For(e.Claims.Etcd()).Time().Add(-bound))
 	long = slices.DeleteFunc(long, func(l stuckLine) bool { return e.standsBy(l.key) })
 	var stuck []string
 	for _, l := range long[:min(len(long), most)] {

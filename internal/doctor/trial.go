@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/clock"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -43,7 +44,7 @@ func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client
 	ctx, cancel := e.bounded(parent)
 	defer cancel()
 	key := "claimctl-doctor/" + rand.Text()
-	begun := time.Now()
+	begun := clock.Mono()
 	watch := e.etcd().Watch(ctx, claims.OwnKey(key), clientv3.WithCreatedNotify())
 	seen := make(chan time.Time, 1)
 	created := make(chan struct{})
@@ -54,7 +55,7 @@ func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client
 			case resp.Created:
 				close(created)
 			case len(resp.Events) > 0:
-				seen <- time.Now()
+				seen <- clock.Mono()
 				return
 			}
 		}
@@ -72,13 +73,13 @@ func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client
 		e.Add(Error, "watch", "see the endpoints and the permissions", "a watch was not accepted within %s", Round(time.Since(begun)))
 		return false
 	}
-	begun = time.Now()
+	begun = clock.Mono()
 	claim, err := claims.TryAcquire(ctx, key)
 	if err != nil {
 		e.Add(Error, "write", "see the alarms and the permissions: claims cannot be acquired", "cannot claim a key: %v", err)
 		return false
 	}
-	written := time.Now()
+	written := clock.Mono()
 	e.Well("write", "a lease and a claim took %s, fence %d", written.Sub(begun).Round(100*time.Microsecond), claim.Fence())
 	select {
 	case t, ok := <-seen:
@@ -109,7 +110,7 @@ func (e *Examination) claimOne(parent context.Context, claims *etcdclaims.Client
 func (e *Examination) renewal(ctx context.Context, claim *etcdclaims.Claim) {
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
-	begun := time.Now()
+	begun := clock.Mono()
 	if err := claim.Renew(ctx); err != nil {
 		e.Add(Error, "renewal", "connect to the members and not to a proxy, or see \"Proxies and wrappers\" in docs/operations.md",
 			"a lease cannot be renewed, so that each claim is lost at its first deadline: %v", err)

@@ -7,8 +7,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"iter"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -238,11 +238,18 @@ func TestEveryReadOfManyValuesIsTried(t *testing.T) {
 	t.Parallel()
 	others := strings.Fields(`Client.TryAcquireEach Client.TryAcquireAll Client.TryRunOnce Client.RunOnce Queue.Watch View.Watch`)
 	for dir, name := range map[string]string{"../../etcdclaims": "etcdclaims", "../../etcdclaims/queue": "queue", "../../etcdclaims/group": "group", "../../sched": "sched"} {
-		packages, err := parser.ParseDir(token.NewFileSet(), dir, func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0)
+		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range packages[name].Files { //nolint:staticcheck // no types are needed
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, d := range file.Decls {
 				f, ok := d.(*ast.FuncDecl)
 				if !ok || !f.Name.IsExported() || !returnsMany(f.Type) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -217,7 +218,7 @@ func (b *Batcher) room(waiting int) (all, urgent bool) {
 		return all, all
 	}
 	young, calls, returning := 0, 0, false
-	now := time.Now()
+	now := clock.Mono()
 	for _, trip := range b.underWay {
 		switch age := now.Sub(trip.sent); {
 		case age >= Hanging:
@@ -243,7 +244,7 @@ func (b *Batcher) room(waiting int) (all, urgent bool) {
 
 // begin notes a round trip that begins now; b.mu is held.
 func (b *Batcher) begin(calls int) *roundTrip {
-	trip := &roundTrip{sent: time.Now(), calls: calls}
+	trip := &roundTrip{sent: clock.Mono(), calls: calls}
 	b.underWay = append(b.underWay, trip)
 	return trip
 }
@@ -306,7 +307,7 @@ func (b *Batcher) setWake() {
 	case len(b.urgent) > 0:
 		after = slowForUrgent
 	}
-	if at := time.Now().Add(after); b.wake == nil {
+	if at := clock.Mono().Add(after); b.wake == nil {
 		b.wakeAt = at
 		b.wake = time.AfterFunc(after, func() {
 			b.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/clock"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -135,7 +136,7 @@ func (s *Sender) note(err error) {
 		s.answered.Store(nil)
 		return
 	}
-	now := time.Now()
+	now := clock.Mono()
 	s.answered.Store(&now)
 }
 

@@ -6,7 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+
+	"github.com/etcdclaims/claims/internal/clock"
 )
 
 // ErrNotSent says that a request never left this process.
@@ -16,7 +17,7 @@ var ErrNotSent = errors.New("no connection to etcd")
 // for it.
 func ContextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if end, ok := ctx.Deadline(); ok && err == nil && !time.Now().Before(end) {
+	if end, ok := ctx.Deadline(); ok && err == nil && !clock.Mono().Before(end) {
 		// gRPC, and etcd, may have noticed before the context's own timer.
 		return context.DeadlineExceeded
 	}
