@@ -32,12 +32,11 @@ func (a *app) unknown(root *cobra.Command, args []string) error {
 
 // unknownCommand names the commands that could be meant.
 func unknownCommand(above *cobra.Command, name string) error {
-	if above.SuggestionsMinimumDistance <= 0 {
-		above.SuggestionsMinimumDistance = 2
-	}
 	path := above.CommandPath()
-	if near := above.SuggestionsFor(name); len(near) > 0 {
-		return fmt.Errorf("unknown command %q for %q; the nearest is %q", name, path, path+" "+near[0])
+	for above.SuggestionsMinimumDistance = 1; above.SuggestionsMinimumDistance <= 2; above.SuggestionsMinimumDistance++ {
+		if near := above.SuggestionsFor(name); len(near) > 0 {
+			return fmt.Errorf("unknown command %q for %q; the nearest is %q", name, path, path+" "+near[0])
+		}
 	}
 	return fmt.Errorf("unknown command %q for %q; %s --help lists the commands", name, path, path)
 }

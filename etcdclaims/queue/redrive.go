@@ -70,8 +70,12 @@ func (q *Queue) redriveSome(ctx context.Context, letters []found) (n int, err er
 		ops := []clientv3.Op{q.activate()}
 		for _, f := range some {
 			key := q.keys.item(f.ID)
-			// A content that marks a missing one was put with the dead letter.
-			cmps := []clientv3.Cmp{unmoved(f.key, f.rev), clientv3.Compare(clientv3.CreateRevision(key), ">", 0), clientv3.Compare(clientv3.ModRevision(key), "<", f.rev)}
+			// A content that marks a missing one was put with the dead letter. A place that was not
+			// may be of a later version, which nobody overwrites.
+			cmps := []clientv3.Cmp{
+				unmoved(f.key, f.rev), unmoved(q.keys.place(f.ID), f.rev),
+				clientv3.Compare(clientv3.CreateRevision(key), ">", 0), clientv3.Compare(clientv3.ModRevision(key), "<", f.rev),
+			}
 			ops = append(ops, clientv3.OpTxn(cmps, q.redriven(f, f.st.Vesting), nil))
 		}
 		resp, again, err := s.commit(ctx, nil, ops, nil)

@@ -24,7 +24,7 @@ const (
 	opsToClaim   = 5
 	opsToMove    = 5
 	opsToPurge   = 3
-	opsToRedrive = 3
+	opsToRedrive = 4
 )
 
 // requestSize is what the server accepts in one transaction, as far as known. A server

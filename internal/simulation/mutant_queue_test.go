@@ -100,6 +100,10 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/trim.go", "from.Add(trimStep).UTC()", "from.Add(100 * 365 * 24 * time.Hour).UTC()"}},
 	},
 	{
+		name: "redrive of all that overwrites a place of a later version", of: "cmd/claimctl", tests: "TestDeadCountedInError",
+		edits: []edit{{"etcdclaims/queue/redrive.go", "unmoved(f.key, f.rev), unmoved(q.keys.place(f.ID), f.rev),\n", "unmoved(f.key, f.rev),\n"}},
+	},
+	{
 		name: "dead letter whose redrive is not known, and not looked up", tests: "TestRedriveAllCosts", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/redrive.go", "done, verr := q.changed(ctx, s, f, \"redrive\")", "done, verr := false, error(nil)"}},
 	},
