@@ -69,39 +69,48 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 		return nil
 	}
 	want, key := q.spec(), q.keys.spec()
-	for {
-		resp, err := q.read(ctx, clientv3.OpGet(key), q.anyEntry())
-		if err != nil {
-			return err
-		}
+	resp, err := q.read(ctx, clientv3.OpGet(key), q.anyEntry())
+	for err == nil {
 		have, there, lost, err := known(resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs)
 		switch {
 		case err != nil:
 			return err
-		case there && !lost && have == want:
-			q.specOK.Store(true)
-			return nil
-		case there && !lost:
-			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; to change them, change the key %q while no process uses the queue",
-				ErrConfig, have.bounds(), want.bounds(), key)
 		case !there:
 			have = want
 		}
-		cmps := []clientv3.Cmp{absent(key)}
-		if !lost {
-			cmps = append(cmps, absent(q.keys.workers()).WithPrefix())
+		if !there || lost {
+			if resp, err = q.putSpec(ctx, have, lost); err != nil {
+				return err
+			}
+			if !resp.Succeeded {
+				continue // it has what there is
+			}
 		}
-		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
-		// It can be sent twice and can come late: it only ever makes what is absent.
-		put, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(have))).Commit()
-		cancel()
-		switch {
-		case err != nil:
-			return wire.Unanswered(ctx, err)
-		case put.Succeeded && lost:
-			q.log.Warn("queue's spec was missing; put back")
+		if have != want {
+			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; to change them, change the key %q while no process uses the queue",
+				ErrConfig, have.bounds(), want.bounds(), key)
 		}
+		q.specOK.Store(true)
+		return nil
 	}
+	return err
+}
+
+// putSpec puts the spec if there is none, or if a session has it, and reads what there is otherwise.
+func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.TxnResponse, error) {
+	key := q.keys.spec()
+	cmps := []clientv3.Cmp{absent(key)}
+	if !lost {
+		cmps = append(cmps, absent(q.keys.workers()).WithPrefix())
+	}
+	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+	defer cancel()
+	// It can be sent twice and can come late: it only ever makes what is absent.
+	resp, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(have))).Else(clientv3.OpGet(key), q.anyEntry()).Commit()
+	if err == nil && resp.Succeeded && lost {
+		q.log.Warn("queue's spec was missing; put back")
+	}
+	return resp, wire.Unanswered(ctx, err)
 }
 
 // checkSpec makes the next call compare the spec if it is not the one of the Config.
