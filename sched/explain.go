@@ -132,11 +132,11 @@ func (s *Scheduler) requested(ctx context.Context, x *Explanation, st *jobSnapsh
 	if !follows || st.requests == 0 {
 		return nil
 	}
-	resp, err := retry.Read(ctx, s.claims.KV(), readTime, clientv3.OpGet(s.keys.asksOf(x.Job), clientv3.WithPrefix()))
+	resp, err := retry.Get(ctx, s.claims.KV(), readTime, clientv3.OpGet(s.keys.asksOf(x.Job), clientv3.WithPrefix()))
 	if err != nil {
 		return err
 	}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range resp.Kvs {
 		a, err := decode[ask](string(kv.Key), kv.Value)
 		if err != nil || a.After == "" || isManual(a.After) || !a.At.Equal(x.Nominal) {
 			continue

@@ -55,12 +55,12 @@ func (s *Scheduler) definedFollowers(ctx context.Context, job string) (map[strin
 	if all != nil {
 		return found, nil
 	}
-	resp, err := retry.Read(ctx, s.claims.KV(), readTime, clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
+	resp, err := retry.Get(ctx, s.claims.KV(), readTime, clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, err
 	}
 	all = make(followers)
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range resp.Kvs {
 		if n, err := decode[notice](string(kv.Key), kv.Value); err == nil && n.After != "" {
 			all[n.Job] = follower{before: n.After, version: kv.ModRevision}
 		}

@@ -39,13 +39,13 @@ func (v *view) follow(ctx context.Context) error {
 // list reads all keys.
 func (v *view) list(ctx context.Context) (rev int64, err error) {
 	since := v.latest()
-	resp, err := retry.Read(ctx, v.claims.KV(), readTime, clientv3.OpGet(v.root, clientv3.WithPrefix()))
+	resp, err := retry.Get(ctx, v.claims.KV(), readTime, clientv3.OpGet(v.root, clientv3.WithPrefix()))
 	if err != nil {
 		return 0, denial(err)
 	}
 	v.outage.succeed(reading)
 	rev = resp.Header.Revision
-	v.replace(resp.Responses[0].GetResponseRange().Kvs, since, rev)
+	v.replace(resp.Kvs, since, rev)
 	return rev, nil
 }
 

@@ -143,24 +143,43 @@ func (r *rings) cut(prefix string) []clientv3.Op {
 	return append(ops, readOldest(prefix, 0))
 }
 
-// trim returns the operations that delete the excess records when keys are added: one
-// range, unless a clock was put back, or is behind another, and newer keys are within that range.
+// mostTrims is how many operations of one transaction trim a history at most. One is enough
+// unless clocks differ or records were written at the same time.
+const mostTrims = 8
+
+// trim returns the operations that delete the excess records when keys are added. Those that
+// were written first go. Where they follow each other in the order of keys, one range deletes
+// them, unless a clock was put back, or is behind another, and newer keys are within that range.
 func (r *ring) trim(keys []string) (ops []clientv3.Op) {
 	excess := r.oldest[:min(len(r.oldest), max(0, r.count+len(keys)-r.limit))]
 	if len(excess) == 0 {
 		return nil
 	}
-	// Other decisions of the same request can add records of the same time.
-	last := excess[len(excess)-1]
-	if slices.IsSorted(r.oldest) && (len(keys) == 0 || timeOf(slices.Min(keys)) > timeOf(last)) {
-		return append(ops, clientv3.OpDelete(excess[0], clientv3.WithRange(last+"\x00")))
+	var run []string
+	end := func() {
+		switch n := len(run); {
+		case n == 0:
+		// Other decisions of the same request can add records of the same time.
+		case len(keys) == 0 || timeOf(slices.Min(keys)) > timeOf(run[n-1]):
+			ops = append(ops, clientv3.OpDelete(run[0], clientv3.WithRange(run[n-1]+"\x00")))
+		default:
+			for _, old := range run {
+				if !slices.Contains(keys, old) {
+					ops = append(ops, clientv3.OpDelete(old))
+				}
+			}
+		}
+		run = nil
 	}
-	for _, old := range excess[:min(len(excess), 8)] {
-		if !slices.Contains(keys, old) {
-			ops = append(ops, clientv3.OpDelete(old))
+	for _, key := range slices.Sorted(slices.Values(r.oldest)) {
+		if slices.Contains(excess, key) {
+			run = append(run, key)
+		} else {
+			end()
 		}
 	}
-	return ops
+	end()
+	return ops[:min(len(ops), mostTrims)]
 }
 
 // timeOf returns the part of a record's key that is its time.

@@ -87,7 +87,7 @@ func TestDeadHolderIsNotStuck(t *testing.T) {
 		host := server.Host(t)
 		a := claimtest.NewClient(t, host, etcdclaims.Config{Owner: "a"})
 		b := claimtest.NewClient(t, server.Host(t), etcdclaims.Config{Owner: "b"})
-		e := &Examination{Claims: claimtest.NewClient(t, server.Host(t), etcdclaims.Config{}), Limit: 100, Leases: 100}
+		e := &Examination{Claims: claimtest.NewClient(t, server.Host(t), etcdclaims.Config{}), Limit: 100, Leases: 100, Patience: 5 * time.Second}
 		if _, err := a.TryAcquire(t.Context(), "orders/42"); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -29,6 +30,7 @@ var erasedQueue = &feature{
 		{key: "`index/idle/<session>`", name: inQueue + `index/idle/.+`, within: 10 * sec},
 		{key: "`bound`", name: inQueue + `bound`, within: sec},
 		{key: "`paused`", name: inQueue + `paused`, within: 10 * sec},
+		{key: "`trimmed`", name: inQueue + `trimmed`, within: 10 * sec},
 		{key: "`spec`", name: inQueue + `spec`, within: 10 * sec},
 		{key: "`index/bell`", name: inQueue + `index/bell`, within: sec},
 		{name: `queue/active/` + hex, within: 20 * sec},
@@ -52,6 +54,10 @@ func useQueue(w *erasure) {
 		q := open()
 		w.start(func() { w.failed(q.Work(w.ctx, queue.WorkerConfig{Concurrency: 2, Handler: w.handleItem})) })
 	}
+	// As the keeper would do after five minutes.
+	trimmed := fmt.Sprintf(`{"v":1,"at":%q}`, time.Now().UTC().Format(time.RFC3339))
+	_, err := w.raw.Put(w.ctx, etcdclaims.DefaultPrefix+"queue/"+keyspace.Digest("q")+"/trimmed", trimmed)
+	w.ok(err)
 	q := open()
 	w.start(func() {
 		for i := 0; w.until(15 * sec); i++ {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -29,6 +30,7 @@ var erasedSchedules = &feature{
 		{key: "`now/cancel/J`", name: inSched + `now/cancel/` + hex, within: 10 * sec},
 		{key: "`now/cancel/J/newer`", name: inSched + `now/cancel/` + hex + `/newer`, within: 20 * sec},
 		{key: "`now/withdraw/J`", name: inSched + `now/withdraw/` + hex, within: 10 * sec},
+		{key: "`now/reset/J`", name: inSched + `now/reset/` + hex, within: 10 * sec},
 		{key: "`now/stuck/J/<id>`", name: inSched + `now/stuck/` + hex + `/.+`, within: 20 * sec},
 		{key: "`now/ask/J/<uuid>`", name: inSched + `now/ask/` + hex + `/.+`, within: 10 * sec},
 		{key: "`past/J/<time>-<id>`", name: inSched + `past/` + hex + `/.+`, within: 10 * sec},
@@ -73,6 +75,10 @@ func useSchedules(w *erasure) {
 				return nil
 			}},
 			{Name: "operated", Schedule: every(2 * sec), Handler: w.tick(c, sec)},
+			{Name: "reset", Schedule: every(2 * sec), Handler: func(context.Context, sched.Tick) error {
+				w.did("reset")
+				return nil
+			}},
 		} {
 			w.ok(s.Add(j))
 		}
@@ -83,6 +89,14 @@ func useSchedules(w *erasure) {
 	}
 	define(w)
 	s := w.console()
+	w.start(func() { // as if a clock had been ahead
+		w.until(5 * sec)
+		high := etcdclaims.DefaultPrefix + "sched/" + keyspace.Digest("default") + "/high/" + keyspace.Digest("reset")
+		_, err := w.raw.Put(w.ctx, high, keyspace.Instant(time.Now().Add(time.Hour)))
+		w.failed(err)
+		_, err = s.ResetMark(w.ctx, "reset", "by hand", true)
+		w.failed(err)
+	})
 	w.start(func() {
 		for w.until(3 * sec) {
 			_, err := s.RunNow(w.ctx, "operated")
