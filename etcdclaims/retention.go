@@ -199,7 +199,7 @@ func (h *shelves) open(ctx context.Context, longer time.Duration, o *grantingShe
 
 func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) {
 	c := h.c
-	ctx, cancel := context.WithTimeout(ctx, c.store.timeout)
+	ctx, cancel := c.bounded(ctx) // as the calls that need the lease
 	defer cancel()
 	s := &shelf{from: c.clock.Now()}
 	// A lease whose reply was lost ends by itself.

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // No record lives for ever: neither of the dead, nor of what failed, was given back
@@ -265,6 +266,22 @@ func TestRetriedAndBuriedRecordsCount(t *testing.T) {
 		wantIs(t, err, etcdclaims.ErrDead)
 		if n := etcdclaims.RecordsPut(c); n != 3 {
 			t.Errorf("%d records are counted on the lease, want 3", n)
+		}
+	})
+}
+
+// The first outcome of a client needs a lease for its record. Etcd may refuse to grant one for as
+// long as the other requests of the call may take.
+func TestFirstOutcomeWhileNoLeaseIsGranted(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{})
+		work := tryBegin(t, c, "k")
+		refused := host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, LoseRequest: true, Code: codes.Unavailable})
+		time.AfterFunc(4*sec, refused.Remove)
+		noErr(t, work.Complete(context.Background()))
+		if n := len(host.Sent(claimtest.Grant)); n < 3 {
+			t.Errorf("%d leases were asked for", n)
 		}
 	})
 }

@@ -24,6 +24,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil && a.key.key == \"\" {"}},
 	},
 	{
+		name: "lease of records that is given up before the call that needs it", tests: "TestFirstOutcomeWhileNoLeaseIsGranted",
+		edits: []edit{{"retention.go", "	ctx, cancel := c.bounded(ctx) // as the calls that need the lease\n", "	ctx, cancel := context.WithTimeout(ctx, c.store.timeout)\n"}},
+	},
+	{
 		name: "outcome of work that each waiter learns in its turn", tests: "TestOutcomeReachesAllWhoWait",
 		edits: []edit{{"outcome.go", "if len(c.ends(key, ev.Kv, asking)) > 0 {", "if len(c.ends(key, ev.Kv, asking)) < 0 {"}},
 	},
