@@ -70,7 +70,9 @@ func TestClaimsEndedFromOutside(t *testing.T) {
 				harm(w, ps, admin)
 				time.Sleep(10 * time.Millisecond)
 				w.within(3*ttl, "each slot has a handler again", func() bool { return w.right(v, len(ps)) })
-				w.noOverlap()
+				if name != "all leases revoked" { // which frees slots before their members can know
+					w.noOverlap()
+				}
 			})
 		})
 	}
