@@ -199,7 +199,7 @@ func (h *shelves) open(ctx context.Context, longer time.Duration, o *grantingShe
 
 func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) {
 	c := h.c
-	ctx, cancel := c.bounded(ctx) // as the calls that need the lease
+	ctx, cancel := context.WithTimeout(ctx, 2*c.store.timeout) // one request that fails is not the end; TryBegin ends after 3
 	defer cancel()
 	s := &shelf{from: c.clock.Now()}
 	// A lease whose reply was lost ends by itself.

@@ -270,15 +270,15 @@ func TestRetriedAndBuriedRecordsCount(t *testing.T) {
 	})
 }
 
-// The first outcome of a client needs a lease for its record. Etcd may refuse to grant one for as
-// long as the other requests of the call may take.
+// The first outcome of a client needs a lease for its record. Etcd may refuse to grant one for
+// longer than a request may take.
 func TestFirstOutcomeWhileNoLeaseIsGranted(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{})
 		work := tryBegin(t, c, "k")
 		refused := host.Inject(claimtest.Fault{On: claimtest.Grant, Times: -1, LoseRequest: true, Code: codes.Unavailable})
-		time.AfterFunc(4*sec, refused.Remove)
+		time.AfterFunc(3*sec, refused.Remove)
 		noErr(t, work.Complete(context.Background()))
 		if n := len(host.Sent(claimtest.Grant)); n < 3 {
 			t.Errorf("%d leases were asked for", n)

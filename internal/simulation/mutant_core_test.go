@@ -24,8 +24,8 @@ var coreMutants = []mutant{
 		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil && a.key.key == \"\" {"}},
 	},
 	{
-		name: "lease of records that is given up before the call that needs it", tests: "TestFirstOutcomeWhileNoLeaseIsGranted",
-		edits: []edit{{"retention.go", "	ctx, cancel := c.bounded(ctx) // as the calls that need the lease\n", "	ctx, cancel := context.WithTimeout(ctx, c.store.timeout)\n"}},
+		name: "lease of records that is given up after the time of one request", tests: "TestFirstOutcomeWhileNoLeaseIsGranted",
+		edits: []edit{{"retention.go", "WithTimeout(ctx, 2*c.store.timeout)", "WithTimeout(ctx, c.store.timeout)"}},
 	},
 	{
 		name: "outcome of work that each waiter learns in its turn", tests: "TestOutcomeReachesAllWhoWait",
