@@ -212,13 +212,26 @@ func (w *world) closeUnder(p *process) {
 const clockStep = time.Minute
 
 func (w *world) stepClock(p *process) {
-	p.host.StepClock(between(w.rng, -clockStep, clockStep))
+	d := between(w.rng, -clockStep, clockStep)
+	p.host.StepClock(d)
+	p.clockMoved(d)
+}
+
+// clockMoved notes how far the process's clock is from the true time.
+func (p *process) clockMoved(d time.Duration) {
+	is := time.Duration(p.clock.Add(int64(d)))
+	if qs := p.w.queue; qs != nil {
+		qs.mu.Lock()
+		defer qs.mu.Unlock()
+		qs.ahead, qs.behind = max(qs.ahead, is), min(qs.behind, is)
+	}
 }
 
 // sleep puts the machine to sleep for as long.
 func (p *process) sleep(d time.Duration) {
 	p.asleep.Store(true)
 	p.host.Suspend(d)
+	p.clockMoved(d)
 	p.asleep.Store(false)
 }
 

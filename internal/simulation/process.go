@@ -18,6 +18,8 @@ import (
 
 // process is one client of claims on a machine of its own, with workers.
 type process struct {
+	clock atomic.Int64 // how far its clock is ahead, in ns
+
 	w       *world
 	slot    int
 	number  int // of the process in this slot

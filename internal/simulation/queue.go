@@ -41,6 +41,14 @@ type queueing struct {
 	calls   []*queueCall
 	leases  map[leaseName]*queueLease
 	waits   []queueWait
+	ahead   time.Duration // of the true time, of a clock, at most
+	behind  time.Duration // the same, negative
+}
+
+// vested reports whether an item may be visible by some clock of the run at a time: each
+// process goes by its own.
+func (qs *queueing) vested(vesting, at time.Time) bool {
+	return !vesting.After(at.Add(qs.ahead - qs.behind))
 }
 
 // leaseName identifies the lease of an item.

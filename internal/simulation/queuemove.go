@@ -113,7 +113,7 @@ func (m *queueMoves) took(id string, from, to *queueEntry, attempts int) {
 	if to.Attempts > to.Max {
 		m.fault("item %s was taken for attempt %d of %d: %v", id, to.Attempts, to.Max, to.change)
 	}
-	if from.where == "dead" || from.Vesting.After(m.at) {
+	if from.where == "dead" || !m.qs.vested(from.Vesting, m.at) {
 		m.fault("item %s was taken that was %s and vests at %s: %v", id, from.where, clockOf(from.Vesting), to.change)
 	}
 	one := m.qs.leases[leaseName{id, to.fence}]
@@ -253,7 +253,7 @@ func (m *queueMoves) rearranged(id string, from, to *queueEntry) {
 	case to.Attempts != from.Attempts || !to.Vesting.Equal(from.Vesting):
 		m.fault("item %s was moved: %v; it was: %v", id, to.change, from.change)
 	}
-	if to.where == "ready" && to.Vesting.After(m.at) {
+	if to.where == "ready" && !m.qs.vested(to.Vesting, m.at) {
 		m.fault("item %s is visible at %s, and vests at %s: %v", id, clockOf(m.at), clockOf(to.Vesting), to.change)
 	}
 }
