@@ -24,7 +24,7 @@ func TestAgain(t *testing.T) {
 	}{
 		"done":   {func(w *etcdclaims.Work) error { return w.CompleteWith(ctx, []byte("first")) }, etcdclaims.StateDone, etcdclaims.ErrDone},
 		"dead":   {func(w *etcdclaims.Work) error { return failing(ctx, w, etcdclaims.Permanent(boom)) }, etcdclaims.StateDead, etcdclaims.ErrDead},
-		"failed": {func(w *etcdclaims.Work) error { return failing(ctx, w, boom) }, etcdclaims.StateFailed, etcdclaims.ErrWaiting},
+		"failed": {func(w *etcdclaims.Work) error { return failing(ctx, w, boom) }, etcdclaims.StateFailed, etcdclaims.ErrBackoff},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

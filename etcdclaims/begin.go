@@ -256,7 +256,7 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 // TryBegin takes one round trip if the key has no record, and two otherwise.
 // The first call of a client takes one more, for the lease of its records.
 //
-// The error matches ErrDone, ErrDead or ErrWaiting if the work cannot be begun
+// The error matches ErrDone, ErrDead or ErrBackoff if the work cannot be begun
 // now; it is a *WorkError with the record. Other errors are those of
 // TryAcquire.
 func (c *Client) TryBegin(ctx context.Context, key string, opts ...WorkOption) (*Work, error) {
@@ -265,7 +265,7 @@ func (c *Client) TryBegin(ctx context.Context, key string, opts ...WorkOption) (
 
 // Begin does what TryBegin does, but waits in line while the key is held, as
 // Acquire does, also across the loss of the client's session. It does not wait
-// for the next attempt of failed work: it returns ErrWaiting.
+// for the next attempt of failed work: it returns ErrBackoff.
 //
 // Begin does not wait for its turn to learn how the work ends. When an outcome is
 // recorded with which the work cannot be begun, all callers that wait return at

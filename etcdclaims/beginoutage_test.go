@@ -28,8 +28,8 @@ var waitingBegins = map[string]func(ctx context.Context, c *etcdclaims.Client, k
 			return nil
 		}, opts...)
 	},
-	"RunOnce": func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error {
-		_, first, err := c.RunOnce(ctx, key, func(context.Context) ([]byte, error) {
+	"RunForResult": func(ctx context.Context, c *etcdclaims.Client, key string, f func(*etcdclaims.Work), opts ...etcdclaims.WorkOption) error {
+		_, first, err := c.RunForResult(ctx, key, func(context.Context) ([]byte, error) {
 			f(nil)
 			return nil, nil
 		}, opts...)

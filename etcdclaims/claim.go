@@ -257,14 +257,14 @@ func (s *session) hurried(ctx context.Context) (context.Context, context.CancelF
 	return ctx, func() {}
 }
 
-// Held returns the conditions that hold while the claim owns its key, for the
+// Guard returns the conditions that hold while the claim owns its key, for the
 // caller's own transactions. Use all of them together: a part of them can hold
 // for another owner. If such a transaction fails, the caller must find
 // out whether the claim was lost or another condition failed. [Claim.Txn] does
 // that itself.
 //
 // The claim of a passthrough client excludes no other caller: its conditions are always true.
-func (cl *Claim) Held() []clientv3.Cmp {
+func (cl *Claim) Guard() []clientv3.Cmp {
 	if cl.t == nil {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.Version("\x00"), ">", -1)} // always true
 	}

@@ -212,7 +212,7 @@ func (c *Client) OwnKey(key string) string {
 // which may be any client. It reads from etcd; ctx bounds the read.
 //
 // The answer may be outdated when it arrives. To be safe, make the write
-// itself conditional with Claim.Txn or Claim.Held.
+// itself conditional with Claim.Txn or Claim.Guard.
 func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
 	if err := checkKey(t.Key); err != nil {
 		return false, err

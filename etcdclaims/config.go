@@ -34,12 +34,15 @@ const (
 	// read with its record.
 	MaxResultBytes = 64 << 10
 
-	shortestTTL        = 2 * time.Second // etcd's own floor: 1.5 election timeouts, in seconds
-	longestTTL         = 365 * 24 * time.Hour
-	defaultMaxAttempts = 10
-	defaultRetention   = 24 * time.Hour
-	leastRetention     = 2 * time.Second // as shortestTTL
-	defaultDeadRetain  = 30 * 24 * time.Hour
+	// DefaultMaxAttempts is the number of attempts after which work is dead, and an item of
+	// a queue a dead letter. Google's Pub/Sub has the same default.
+	DefaultMaxAttempts = 5
+
+	shortestTTL       = 2 * time.Second // etcd's own floor: 1.5 election timeouts, in seconds
+	longestTTL        = 365 * 24 * time.Hour
+	defaultRetention  = 24 * time.Hour
+	leastRetention    = 2 * time.Second // as shortestTTL
+	defaultDeadRetain = 30 * 24 * time.Hour
 
 	rateError       = 0.01                   // rho: how far two clocks' rates may differ
 	leastMargin     = 500 * time.Millisecond // M is at least this
@@ -104,7 +107,7 @@ type Config struct {
 	// claim. Default: a fifth of the TTL.
 	Drain time.Duration
 	// MaxAttempts is how many attempts work has before it is dead. Negative
-	// means no limit. Default: 10.
+	// means no limit. Default: DefaultMaxAttempts.
 	MaxAttempts int
 	// Backoff returns how long failed work waits for its next attempt.
 	// Default: ExponentialBackoff(time.Second, 10*time.Minute).
@@ -153,7 +156,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.TTL = DefaultTTL
 	}
 	if cfg.MaxAttempts == 0 {
-		cfg.MaxAttempts = defaultMaxAttempts
+		cfg.MaxAttempts = DefaultMaxAttempts
 	}
 	if cfg.Backoff == nil {
 		cfg.Backoff = ExponentialBackoff(time.Second, 10*time.Minute)

@@ -21,7 +21,7 @@
 //     the claim ends, with two exceptions. Two small records can remain: that of a key
 //     with [Slots], and that of a key whose last [Shared] holders died or ended with
 //     [MinHold].
-//   - [Client.TryBegin], [Client.TryRunWork] and [Client.TryRunOnce] also keep a
+//   - [Client.TryBegin], [Client.TryRunWork] and [Client.TryRunForResult] also keep a
 //     durable record of the work: its attempts, its outcome and its result.
 //
 // Each has a variant without Try that waits in line while the key is held.
@@ -52,6 +52,16 @@
 //   - A page for the person on call: package etcdclaims/webui. Metrics and traces:
 //     package etcdclaims/telemetry.
 //
+// # Do I still own it
+//
+//   - [Claim.Check], before each effect: no I/O, fails from the local deadline on. In code
+//     that has only a context: fencing.Check.
+//   - [Claim.Err], after [Claim.Done]: why the claim ended. It is nil until then.
+//   - [Claim.Owns]: asks etcd, once. The answer can be old when it arrives. [Client.Owns]
+//     does the same for a token that another process sent.
+//   - [Claim.Txn], or [Claim.Guard] in a transaction of your own: etcd checks in the write
+//     itself. No other check is safe against a process that is paused after it.
+//
 // # Keys
 //
 // A key is text of 1 to 1,024 bytes, such as "invoice/42". All clients with the same [Config.Prefix]
@@ -80,7 +90,7 @@
 // write refuses the writes of an earlier owner. A resource that does not check fences is
 // not protected. Fence every effect:
 //
-//   - Writes to etcd: use [Claim.Txn], [Claim.Held] or [Work.Complete]. etcd then
+//   - Writes to etcd: use [Claim.Txn], [Claim.Guard] or [Work.Complete]. etcd then
 //     checks the fence.
 //   - Writes to anything else: send [Claim.Token] along and check it there. Package
 //     fencing has the check.

@@ -38,9 +38,9 @@ var (
 	// ErrDead is returned when the work has failed for good. The error is a
 	// *WorkError.
 	ErrDead = errors.New("etcdclaims: work is dead")
-	// ErrWaiting is returned when the work has failed and its next attempt is
+	// ErrBackoff is returned when the work has failed and its next attempt is
 	// not due yet. The error is a *WorkError.
-	ErrWaiting = errors.New("etcdclaims: work waits for its next attempt")
+	ErrBackoff = errors.New("etcdclaims: work waits for its next attempt")
 	// ErrSuspected is the cause of a loss, in LostError.Err, if the client did not
 	// answer and the claim was Suspectable: the first in line took the key. It is
 	// missing if the client learns of the loss otherwise, as by a refused write.
@@ -214,7 +214,7 @@ func (e *LostError) Is(target error) bool {
 func (e *LostError) Unwrap() error { return e.Err }
 
 // WorkError is returned when work cannot be begun. It matches ErrDone, ErrDead
-// or ErrWaiting, by the state of its record.
+// or ErrBackoff, by the state of its record.
 //
 // RunWork and TryRunWork also return it when the attempt that they made has
 // failed.
@@ -248,7 +248,7 @@ func (e *WorkError) Error() string {
 // Unwrap returns Err.
 func (e *WorkError) Unwrap() error { return e.Err }
 
-// Is matches ErrDone, ErrDead or ErrWaiting, by the state of the record.
+// Is matches ErrDone, ErrDead or ErrBackoff, by the state of the record.
 func (e *WorkError) Is(target error) bool {
 	switch e.Record.State {
 	case StateDone:
@@ -256,7 +256,7 @@ func (e *WorkError) Is(target error) bool {
 	case StateDead:
 		return target == ErrDead
 	}
-	return target == ErrWaiting
+	return target == ErrBackoff
 }
 
 // RetryAt returns when the work may be begun again. ok is false if the work is

@@ -18,7 +18,7 @@ func TestErrorsMatch(t *testing.T) {
 	cause := errors.New("cause")
 	all := []error{
 		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown,
-		etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrWaiting, etcdclaims.ErrClosed, etcdclaims.ErrInvalidKey,
+		etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrBackoff, etcdclaims.ErrClosed, etcdclaims.ErrInvalidKey,
 		etcdclaims.ErrTooLarge, etcdclaims.ErrRewound, etcdclaims.ErrPassthrough, context.Canceled, cause,
 	}
 	record := func(s etcdclaims.State) error {
@@ -39,7 +39,7 @@ func TestErrorsMatch(t *testing.T) {
 		{&etcdclaims.LostError{Reason: etcdclaims.ReasonMaxHold}, []error{etcdclaims.ErrLost, context.Canceled}, []string{"held for its maximum"}},
 		{record(etcdclaims.StateDone), []error{etcdclaims.ErrDone}, []string{`"the key"`, "done by owner", "attempt 3"}},
 		{record(etcdclaims.StateDead), []error{etcdclaims.ErrDead}, []string{`"the key"`, "dead", "attempt 3", "broken"}},
-		{record(etcdclaims.StateFailed), []error{etcdclaims.ErrWaiting}, []string{`"the key"`, "waiting until", "attempt 3", "broken"}},
+		{record(etcdclaims.StateFailed), []error{etcdclaims.ErrBackoff}, []string{`"the key"`, "waiting until", "attempt 3", "broken"}},
 		{etcdclaims.Permanent(cause), []error{cause}, []string{"cause"}},
 		{etcdclaims.RetryAfter(cause, time.Minute), []error{cause}, []string{"cause"}},
 	} {

@@ -134,9 +134,9 @@ func ExampleSlots() {
 	// licence#slot-2
 }
 
-// RunOnce stores the result of the function. A later call returns that result
+// RunForResult stores the result of the function. A later call returns that result
 // without calling the function.
-func ExampleClient_RunOnce() {
+func ExampleClient_RunForResult() {
 	ctx := context.Background()
 	claims, done := exampleClient("/example/runonce/")
 	defer done()
@@ -146,7 +146,7 @@ func ExampleClient_RunOnce() {
 		return []byte("receipt 1001"), nil
 	}
 	for range 2 {
-		receipt, first, err := claims.RunOnce(ctx, "payment/42", pay)
+		receipt, first, err := claims.RunForResult(ctx, "payment/42", pay)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func TestOutcomeReachesAllWhoWait(t *testing.T) {
 	const callers = 400
 	for _, clients := range []int{1, 20} {
 		for call, begin := range waitsForWork {
-			for end, want := range map[string]error{"done": etcdclaims.ErrDone, "dead": etcdclaims.ErrDead, "failed": etcdclaims.ErrWaiting} {
+			for end, want := range map[string]error{"done": etcdclaims.ErrDone, "dead": etcdclaims.ErrDead, "failed": etcdclaims.ErrBackoff} {
 				virtualCase(t, fmt.Sprint(clients, " ", call, " ", end), func(t *testing.T, w *world) {
 					holder := tryBegin(t, w.peer(), "k")
 					cs := w.crowd(clients)
@@ -43,7 +43,7 @@ func TestOutcomeReachesAllWhoWait(t *testing.T) {
 					errs, _ := atOnce(callers, func(i int) error { return begin(cs[i%clients], "k") })
 					last := time.Since(ended)
 					for _, err := range errs {
-						if call == "RunOnce" && end == "done" {
+						if call == "RunForResult" && end == "done" {
 							noErr(t, err)
 						} else {
 							wantIs(t, err, want)
@@ -68,8 +68,8 @@ var waitsForWork = map[string]func(c *etcdclaims.Client, key string) error{
 	"RunWork": func(c *etcdclaims.Client, key string) error {
 		return c.RunWork(context.Background(), key, func(context.Context, *etcdclaims.Work) error { return nil })
 	},
-	"RunOnce": func(c *etcdclaims.Client, key string) error {
-		result, first, err := c.RunOnce(context.Background(), key, func(context.Context) ([]byte, error) { return nil, errors.New("called") })
+	"RunForResult": func(c *etcdclaims.Client, key string) error {
+		result, first, err := c.RunForResult(context.Background(), key, func(context.Context) ([]byte, error) { return nil, errors.New("called") })
 		if err == nil && (first || string(result) != "x") {
 			return fmt.Errorf("result %q, first: %v", result, first)
 		}
@@ -91,7 +91,7 @@ func TestOutcomeReachesTheDeaf(t *testing.T) {
 				ended = time.Now()
 				noErr(t, holder.CompleteWith(context.Background(), []byte("x")))
 			})
-			errs, _ := atOnce(100, func(int) error { return waitsForWork["RunOnce"](c, "k") })
+			errs, _ := atOnce(100, func(int) error { return waitsForWork["RunForResult"](c, "k") })
 			noErr(t, errors.Join(errs...))
 			if n := c.Stats().Requests; n > 60 {
 				t.Errorf("%d requests", n)
@@ -186,7 +186,7 @@ func TestForgottenOutcomeIsNoAnswer(t *testing.T) {
 		slow.Remove()
 		result := make(chan string, 1)
 		go func() {
-			b, _, err := c.RunOnce(context.Background(), "k", func(context.Context) ([]byte, error) { return nil, errors.New("called") })
+			b, _, err := c.RunForResult(context.Background(), "k", func(context.Context) ([]byte, error) { return nil, errors.New("called") })
 			noErr(t, err)
 			result <- string(b)
 		}()
@@ -236,7 +236,7 @@ func TestHotKeyOfWaitingCalls(t *testing.T) {
 		},
 		"RunWork": func(c *etcdclaims.Client) error {
 			err := c.RunWork(context.Background(), "k", func(context.Context, *etcdclaims.Work) error { return etcdclaims.RetryAfter(errors.New("no"), 0) })
-			if errors.Is(err, etcdclaims.ErrWaiting) {
+			if errors.Is(err, etcdclaims.ErrBackoff) {
 				return nil
 			}
 			return err

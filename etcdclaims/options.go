@@ -22,8 +22,8 @@ import (
 type AcquireOption = option.AcquireOption
 
 // WorkOption is an option of the calls that begin work: [Client.Begin],
-// [Client.TryBegin], [Client.RunWork], [Client.TryRunWork], [Client.RunOnce] and
-// [Client.TryRunOnce].
+// [Client.TryBegin], [Client.RunWork], [Client.TryRunWork], [Client.RunForResult] and
+// [Client.TryRunForResult].
 type WorkOption = option.WorkOption
 
 // AllOption is an option of [Client.TryAcquireAll].

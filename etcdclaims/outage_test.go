@@ -74,7 +74,7 @@ func interrupted() map[string]returning {
 		},
 		"a group's member": {
 			start: func(ctx context.Context, w *world, c *etcdclaims.Client, worked func()) {
-				m, err := group.Join(ctx, c, group.Config{Group: "g", Slots: 2}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
+				m, err := group.Join(ctx, c, group.Config{Group: "g", Partitions: 2}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 					worked()
 					<-ctx.Done()
 					return ctx.Err()
@@ -89,7 +89,7 @@ func interrupted() map[string]returning {
 				noErr(w.T, err)
 				w.Cleanup(func() { _ = q.Close(context.Background()) })
 				go func() {
-					_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { worked(); return nil }})
+					_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error { worked(); return nil }})
 				}()
 			},
 			give: func(ctx context.Context, w *world, other *etcdclaims.Client) {

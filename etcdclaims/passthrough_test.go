@@ -227,7 +227,7 @@ func TestPassthroughClaim(t *testing.T) {
 		wantIs(t, err, etcdclaims.ErrPassthrough)
 		// Held always holds, on whatever etcd it is used.
 		etcd, data := testetcd.Shared(t).Client(t), testetcd.Prefix(t)
-		resp, err := etcd.Txn(ctx).If(cl.Held()...).Then(clientv3.OpPut(data+"x", "")).Commit()
+		resp, err := etcd.Txn(ctx).If(cl.Guard()...).Then(clientv3.OpPut(data+"x", "")).Commit()
 		noErr(t, err)
 		if !resp.Succeeded {
 			t.Error("Held does not hold")

@@ -259,7 +259,7 @@ func TestInterventionsRace(t *testing.T) {
 	for i := range 200 {
 		w, err := a.Begin(ctx, "k")
 		if err != nil {
-			if !errors.Is(err, etcdclaims.ErrWaiting) && !errors.Is(err, etcdclaims.ErrDead) {
+			if !errors.Is(err, etcdclaims.ErrBackoff) && !errors.Is(err, etcdclaims.ErrDead) {
 				t.Error(err)
 			}
 			continue

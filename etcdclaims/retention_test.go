@@ -113,7 +113,7 @@ func TestLongRetryAfter(t *testing.T) {
 		for _, wait := range []time.Duration{20 * time.Minute, 80 * time.Minute, 3 * time.Hour} {
 			time.Sleep(wait - passed - time.Minute)
 			_, err := c.TryBegin(ctx, fmt.Sprint(wait))
-			wantIs(t, err, etcdclaims.ErrWaiting)
+			wantIs(t, err, etcdclaims.ErrBackoff)
 			time.Sleep(25 * time.Minute) // some of the retention is left
 			passed = wait + 24*time.Minute
 			if work := tryBegin(t, c, fmt.Sprint(wait)); work.Attempt() != 2 {

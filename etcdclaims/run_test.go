@@ -152,7 +152,7 @@ func TestRunZombie(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 			lossOf(t, cl.Check(), reason)
-			resp, err := w.raw.Txn(context.Background()).If(cl.Held()...).Then(clientv3.OpPut("/effect", "x")).Commit()
+			resp, err := w.raw.Txn(context.Background()).If(cl.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit()
 			if told != "expired" {
 				i, err := other.Lookup(context.Background(), "k")
 				if err != nil || i.Kind != "zombie" || i.Fence <= mine.Fence || i.TTL < 13*sec {
@@ -661,7 +661,7 @@ func TestSupersedeBeginsANewTerm(t *testing.T) {
 		}
 		lossOf(t, a.Check(), etcdclaims.ReasonSuperseded)
 		lossOf(t, context.Cause(a.Context()), etcdclaims.ReasonSuperseded)
-		if resp, err := w.raw.Txn(ctx).If(a.Held()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded {
+		if resp, err := w.raw.Txn(ctx).If(a.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded {
 			t.Errorf("the old term's write: %v", err)
 		}
 		if err := a.Release(ctx); !errors.Is(err, etcdclaims.ErrLost) {

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// TryRunOnce runs the work that the key names, and stores its result. It
+// TryRunForResult runs the work that the key names, and stores its result. It
 // begins the work as TryBegin does and calls fn as TryRun does. One
 // transaction then stores the result, records the work as done and releases
 // the key.
@@ -39,13 +39,13 @@ import (
 // effect of fn and the completion, the next owner runs fn again, unless the
 // work is AtMostOnce. A passthrough client stores nothing and calls fn each
 // time.
-func (c *Client) TryRunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
+func (c *Client) TryRunForResult(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
 	return c.runOnce(ctx, key, fn, opts, c.TryBegin)
 }
 
-// RunOnce does what TryRunOnce does, but waits in line while the key is held,
+// RunForResult does what TryRunForResult does, but waits in line while the key is held,
 // as Begin does.
-func (c *Client) RunOnce(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
+func (c *Client) RunForResult(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
 	return c.runOnce(ctx, key, fn, opts, c.Begin)
 }
 

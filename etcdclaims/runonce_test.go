@@ -13,16 +13,16 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// once is RunOnce or TryRunOnce.
+// once is RunForResult or TryRunForResult.
 type once func(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...etcdclaims.WorkOption) ([]byte, bool, error)
 
 func bothOnce(t *testing.T, f func(t *testing.T, w *world, run func(*etcdclaims.Client) once)) {
 	t.Helper()
 	virtualCase(t, "try", func(t *testing.T, w *world) {
-		f(t, w, func(c *etcdclaims.Client) once { return c.TryRunOnce })
+		f(t, w, func(c *etcdclaims.Client) once { return c.TryRunForResult })
 	})
 	virtualCase(t, "wait", func(t *testing.T, w *world) {
-		f(t, w, func(c *etcdclaims.Client) once { return c.RunOnce })
+		f(t, w, func(c *etcdclaims.Client) once { return c.RunForResult })
 	})
 }
 
@@ -91,7 +91,7 @@ func TestRunOnceFails(t *testing.T) {
 
 		var work *etcdclaims.WorkError
 		_, first, err := run(c)(t.Context(), "fails", returns("", nil))
-		if first || !errors.Is(err, etcdclaims.ErrWaiting) || !errors.As(err, &work) {
+		if first || !errors.Is(err, etcdclaims.ErrBackoff) || !errors.As(err, &work) {
 			t.Fatalf("at once: %v, %v", first, err)
 		}
 		if at, ok := work.RetryAt(); !ok || !at.After(time.Now()) {
@@ -126,7 +126,7 @@ func TestRunOncePanics(t *testing.T) {
 			left := make(chan any)
 			go func() {
 				defer func() { left <- recover() }()
-				_, _, _ = c.TryRunOnce(context.Background(), "k", func(context.Context) ([]byte, error) { leave(); return nil, nil })
+				_, _, _ = c.TryRunForResult(context.Background(), "k", func(context.Context) ([]byte, error) { leave(); return nil, nil })
 			}()
 			if p := <-left; name == "panic" && p != "own" {
 				t.Errorf("panic %v", p)
@@ -146,14 +146,14 @@ func TestRunOnceIsNotRecorded(t *testing.T) {
 	virtualCase(t, "reply lost", func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		lost := host.Inject(claimtest.Fault{On: claimtest.Ending, LoseReply: true})
-		result, first, err := c.TryRunOnce(t.Context(), "k", returns("x", nil))
+		result, first, err := c.TryRunForResult(t.Context(), "k", returns("x", nil))
 		if lost.Hits() == 0 || string(result) != "x" || !first || err != nil {
 			t.Errorf("%q, %v, %v: it can be found out", result, first, err)
 		}
 	})
 	virtualCase(t, "cut for a while", func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		result, first, err := c.TryRunOnce(t.Context(), "k", func(context.Context) ([]byte, error) {
+		result, first, err := c.TryRunForResult(t.Context(), "k", func(context.Context) ([]byte, error) {
 			host.Cut()
 			time.AfterFunc(6*sec, host.Heal)
 			return []byte("x"), nil
@@ -164,9 +164,9 @@ func TestRunOnceIsNotRecorded(t *testing.T) {
 	})
 	virtualCase(t, "unknown", func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		_, _, err := c.TryRunOnce(t.Context(), "before", returns("", nil)) // from here on there is a lease for what is done
+		_, _, err := c.TryRunForResult(t.Context(), "before", returns("", nil)) // from here on there is a lease for what is done
 		noErr(t, err)
-		result, first, err := c.TryRunOnce(t.Context(), "k", func(context.Context) ([]byte, error) {
+		result, first, err := c.TryRunForResult(t.Context(), "k", func(context.Context) ([]byte, error) {
 			host.CutReplies()
 			return []byte("x"), nil
 		})
@@ -175,14 +175,14 @@ func TestRunOnceIsNotRecorded(t *testing.T) {
 		}
 		host.Heal()
 		time.Sleep(sec)
-		result, first, err = c.TryRunOnce(t.Context(), "k", returns("y", nil))
+		result, first, err = c.TryRunForResult(t.Context(), "k", returns("y", nil))
 		if string(result) != "x" || first || err != nil {
 			t.Errorf("again: %q, %v, %v", result, first, err)
 		}
 	})
 	virtualCase(t, "lost", func(t *testing.T, w *world) {
 		c, other := w.peer(), w.peer()
-		result, first, err := c.TryRunOnce(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
+		result, first, err := c.TryRunForResult(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
 			w.server.Revoke(t, w.own("k"))
 			<-ctx.Done()
 			if err := fencing.Check(ctx); !errors.Is(err, etcdclaims.ErrLost) {
@@ -194,14 +194,14 @@ func TestRunOnceIsNotRecorded(t *testing.T) {
 			t.Errorf("%q, %v", result, first)
 		}
 		lossOf(t, err, etcdclaims.ReasonRevoked)
-		result, first, err = other.TryRunOnce(t.Context(), "k", returns("y", nil))
+		result, first, err = other.TryRunForResult(t.Context(), "k", returns("y", nil))
 		if string(result) != "y" || !first || err != nil {
 			t.Errorf("the next: %q, %v, %v", result, first, err)
 		}
 	})
 	virtualCase(t, "released", func(t *testing.T, w *world) {
 		c := w.peer()
-		result, _, err := c.TryRunOnce(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
+		result, _, err := c.TryRunForResult(t.Context(), "k", func(ctx context.Context) ([]byte, error) {
 			_, err := c.ReleaseAll(ctx)
 			return []byte("x"), err
 		})
@@ -212,13 +212,13 @@ func TestRunOnceIsNotRecorded(t *testing.T) {
 	virtualCase(t, "zombie", func(t *testing.T, w *world) {
 		c, other := w.peer(), w.peer()
 		ctx, cancel := context.WithCancel(t.Context())
-		_, _, err := c.TryRunOnce(ctx, "k", func(context.Context) ([]byte, error) {
+		_, _, err := c.TryRunForResult(ctx, "k", func(context.Context) ([]byte, error) {
 			cancel()
 			time.Sleep(10 * sec) // the drain is 3 s
 			return []byte("x"), nil
 		})
 		lossOf(t, err, etcdclaims.ReasonShutdown)
-		result, first, err := other.RunOnce(t.Context(), "k", returns("y", nil))
+		result, first, err := other.RunForResult(t.Context(), "k", returns("y", nil))
 		if string(result) != "y" || !first || err != nil {
 			t.Errorf("the next: %q, %v, %v", result, first, err)
 		}
@@ -229,7 +229,7 @@ func TestRunOncePassthrough(t *testing.T) {
 	t.Parallel()
 	passthroughs(t, func(t *testing.T, c *etcdclaims.Client) {
 		for range 2 {
-			result, first, err := c.TryRunOnce(t.Context(), "k", returns("x", nil))
+			result, first, err := c.TryRunForResult(t.Context(), "k", returns("x", nil))
 			if string(result) != "x" || !first || err != nil {
 				t.Errorf("%q, %v, %v", result, first, err)
 			}

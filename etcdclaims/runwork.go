@@ -43,7 +43,7 @@ import (
 //
 // If fn is not called the error is that of TryBegin. An error of fn is
 // returned in a *WorkError with the outcome. It matches that error, and
-// ErrWaiting or ErrDead. The error matches:
+// ErrBackoff or ErrDead. The error matches:
 //
 //   - ErrLost if the claim was lost before the outcome was recorded.
 //     Nothing was recorded, and fn may have overlapped with another owner

@@ -35,9 +35,9 @@ func TestRunWorkOutcomes(t *testing.T) {
 		attempt int
 	}{
 		"nil":            {func(context.Context, *etcdclaims.Work) error { return nil }, etcdclaims.StateDone, nil, 1},
-		"error":          {func(context.Context, *etcdclaims.Work) error { return boom }, etcdclaims.StateFailed, []error{boom, etcdclaims.ErrWaiting}, 1},
+		"error":          {func(context.Context, *etcdclaims.Work) error { return boom }, etcdclaims.StateFailed, []error{boom, etcdclaims.ErrBackoff}, 1},
 		"Permanent":      {func(context.Context, *etcdclaims.Work) error { return etcdclaims.Permanent(boom) }, etcdclaims.StateDead, []error{boom, etcdclaims.ErrDead}, 1},
-		"RetryAfter":     {func(context.Context, *etcdclaims.Work) error { return etcdclaims.RetryAfter(boom, time.Hour) }, etcdclaims.StateFailed, []error{boom, etcdclaims.ErrWaiting}, 1},
+		"RetryAfter":     {func(context.Context, *etcdclaims.Work) error { return etcdclaims.RetryAfter(boom, time.Hour) }, etcdclaims.StateFailed, []error{boom, etcdclaims.ErrBackoff}, 1},
 		"given back":     {func(context.Context, *etcdclaims.Work) error { return givingBack{boom} }, "", []error{boom}, 0},
 		"completed":      {func(ctx context.Context, w *etcdclaims.Work) error { return w.CompleteWith(ctx, []byte("r")) }, etcdclaims.StateDone, nil, 1},
 		"released":       {func(ctx context.Context, w *etcdclaims.Work) error { return w.Release(ctx) }, "", nil, 0},
@@ -107,7 +107,7 @@ func TestRunWorkNotBegun(t *testing.T) {
 	wantIs(t, b.TryRunWork(ctx, "done", never), etcdclaims.ErrDone)
 	wantIs(t, b.RunWork(ctx, "done", never), etcdclaims.ErrDone)
 	noErr(t, failing(ctx, tryBegin(t, a, "failed"), errors.New("x")))
-	wantIs(t, b.RunWork(ctx, "failed", never), etcdclaims.ErrWaiting)
+	wantIs(t, b.RunWork(ctx, "failed", never), etcdclaims.ErrBackoff)
 	if err := b.RunWork(ctx, "nil", nil); err == nil || !strings.Contains(err.Error(), `"nil"`) {
 		t.Errorf("a nil function: %v", err)
 	}
@@ -157,10 +157,10 @@ func TestRunWorkPanics(t *testing.T) {
 	// The same holds for work whose result is remembered.
 	func() {
 		defer func() { _ = recover() }()
-		_, _, _ = a.RunOnce(ctx, "once", func(context.Context) ([]byte, error) { panic("in RunOnce") })
+		_, _, _ = a.RunForResult(ctx, "once", func(context.Context) ([]byte, error) { panic("in RunForResult") })
 	}()
-	if r, _, err := b.Record(ctx, "once"); err != nil || r.Error != "panic: in RunOnce" || r.Stack == "" {
-		t.Errorf("recorded of RunOnce %+v, %v", r, err)
+	if r, _, err := b.Record(ctx, "once"); err != nil || r.Error != "panic: in RunForResult" || r.Stack == "" {
+		t.Errorf("recorded of RunForResult %+v, %v", r, err)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestRunWorkInterrupted(t *testing.T) {
 	w := tryBegin(t, a, "k")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	wantIs(t, w.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), etcdclaims.ErrWaiting)
+	wantIs(t, w.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), etcdclaims.ErrBackoff)
 	if r, _, err := b.Record(t.Context(), "k"); err != nil || r.State != etcdclaims.StateFailed || r.Attempt != 1 {
 		t.Errorf("recorded %+v, %v", r, err)
 	}

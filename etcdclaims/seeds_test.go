@@ -170,7 +170,7 @@ func TestSeedSquidieLeases(t *testing.T) {
 			noErr(t, failing(ctx, w, errors.New("upstream is down")))
 			if attempt < 3 {
 				_, err := b.TryBegin(ctx, "q/2")
-				if r := recordOf(t, err, etcdclaims.ErrWaiting); time.Until(r.NotBefore) > 10*time.Second {
+				if r := recordOf(t, err, etcdclaims.ErrBackoff); time.Until(r.NotBefore) > 10*time.Second {
 					t.Errorf("requeued until %v", r.NotBefore)
 				}
 				time.Sleep(11 * time.Second)

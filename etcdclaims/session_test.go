@@ -109,7 +109,7 @@ func TestLossReasons(t *testing.T) {
 			if _, err := cl.Txn(context.Background()).Then(clientv3.OpPut("/effect", "x")).Commit(); !errors.Is(err, etcdclaims.ErrLost) {
 				t.Errorf("a write got %v", err)
 			}
-			if resp, err := w.raw.Txn(context.Background()).If(cl.Held()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded && tc.name != "sentinel deleted" {
+			if resp, err := w.raw.Txn(context.Background()).If(cl.Guard()...).Then(clientv3.OpPut("/effect", "x")).Commit(); err != nil || resp.Succeeded && tc.name != "sentinel deleted" {
 				t.Errorf("a raw guarded write succeeded (%v)", err)
 			}
 			time.Sleep(20 * sec)

@@ -53,7 +53,7 @@ type sharing struct {
 // of each exclusive claim before, and less than that of each one after. So a gate refuses a
 // shared holder once it has admitted a later exclusive holder. The fence does not
 // distinguish a shared holder that has lost its claim from those that remain. Until an
-// exclusive holder has come, only [Claim.Txn], [Claim.Held] and [Claim.Owns] refuse it.
+// exclusive holder has come, only [Claim.Txn], [Claim.Guard] and [Claim.Owns] refuse it.
 //
 // [Claim.Key] and [Claim.Token] name the key. In List each shared claim has a key of its
 // own; see SharedPrefix. The key must not be longer than 980 bytes.

@@ -305,7 +305,7 @@ func (s *soak) runWork(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand
 	case 0:
 		run = c.TryRunWork
 	case 1:
-		_, _, err := c.RunOnce(ctx, s.job(rng), func(ctx context.Context) ([]byte, error) { return []byte("result"), fn(ctx) })
+		_, _, err := c.RunForResult(ctx, s.job(rng), func(ctx context.Context) ([]byte, error) { return []byte("result"), fn(ctx) })
 		return err
 	}
 	return run(ctx, s.job(rng), func(ctx context.Context, _ *etcdclaims.Work) error { return fn(ctx) })

@@ -48,7 +48,7 @@ func holdSuspectable(claims int) error {
 	fmt.Println("held")
 	for first.Check() == nil {
 		// Not by Claim.Txn, which would end the claim when it is refused.
-		if _, err := etcd.Txn(ctx).If(first.Held()...).Then(clientv3.OpPut(prefix+"effect", "")).Commit(); err != nil {
+		if _, err := etcd.Txn(ctx).If(first.Guard()...).Then(clientv3.OpPut(prefix+"effect", "")).Commit(); err != nil {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -209,7 +209,7 @@ func TestClaimHeld(t *testing.T) {
 	data := testetcd.Prefix(t)
 	cl := tryClaim(t, a, "k")
 	write := func(value string) bool {
-		resp, err := etcd.Txn(ctx).If(cl.Held()...).Then(clientv3.OpPut(data+"x", value)).Commit()
+		resp, err := etcd.Txn(ctx).If(cl.Guard()...).Then(clientv3.OpPut(data+"x", value)).Commit()
 		noErr(t, err)
 		return resp.Succeeded
 	}

@@ -191,8 +191,8 @@ func TestUpgradeRecord(t *testing.T) {
 			if d := time.Since(began); d > 10*sec {
 				t.Errorf("Begin took %v", d)
 			}
-			_, _, err = c.RunOnce(limited, "k", func(context.Context) ([]byte, error) { t.Error("it was run"); return nil, nil })
-			unread("RunOnce", err)
+			_, _, err = c.RunForResult(limited, "k", func(context.Context) ([]byte, error) { t.Error("it was run"); return nil, nil })
+			unread("RunForResult", err)
 			_, _, err = c.Record(ctx, "k")
 			unread("Record", err)
 			if w.get("work/k") != value || w.get("own/k") != "" {

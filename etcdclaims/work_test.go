@@ -322,7 +322,7 @@ func TestWorkFailWaits(t *testing.T) {
 			wait := time.Duration(attempt) * time.Minute
 			for _, begin := range []func(context.Context, string, ...etcdclaims.WorkOption) (*etcdclaims.Work, error){a.TryBegin, b.TryBegin, b.Begin} {
 				_, err := begin(ctx, "k")
-				r := recordOf(t, err, etcdclaims.ErrWaiting)
+				r := recordOf(t, err, etcdclaims.ErrBackoff)
 				if d := r.NotBefore.Sub(failed); d < wait || d > wait+time.Second || r.State != etcdclaims.StateFailed ||
 					r.Error != fmt.Sprintf("reason %d", attempt) || r.Attempt != attempt || r.Fence != w.Fence() {
 					t.Errorf("record %+v, waits for %v", r, d)
@@ -330,7 +330,7 @@ func TestWorkFailWaits(t *testing.T) {
 			}
 			time.Sleep(wait - 2*time.Second)
 			_, err := a.TryBegin(ctx, "k")
-			wantIs(t, err, etcdclaims.ErrWaiting)
+			wantIs(t, err, etcdclaims.ErrBackoff)
 			time.Sleep(3 * time.Second)
 		}
 		w := tryBegin(t, a, "k")
@@ -359,7 +359,7 @@ func TestWorkRetryAfter(t *testing.T) {
 		cause := errors.New("busy")
 		noErr(t, failing(ctx, tryBegin(t, a, "k"), fmt.Errorf("outer: %w", etcdclaims.RetryAfter(cause, time.Minute))))
 		_, err := b.TryBegin(ctx, "k")
-		if r := recordOf(t, err, etcdclaims.ErrWaiting); r.Error != "outer: busy" || time.Until(r.NotBefore) > time.Minute {
+		if r := recordOf(t, err, etcdclaims.ErrBackoff); r.Error != "outer: busy" || time.Until(r.NotBefore) > time.Minute {
 			t.Errorf("record %+v", r)
 		}
 		time.Sleep(time.Minute + time.Second)
@@ -621,7 +621,7 @@ func TestWorkBeginWaitsForDone(t *testing.T) {
 		{"dead", func(w *etcdclaims.Work) error { return failing(ctx, w, etcdclaims.Permanent(errors.New("x"))) }, etcdclaims.ErrDead},
 		{"failed", func(w *etcdclaims.Work) error {
 			return failing(ctx, w, etcdclaims.RetryAfter(errors.New("x"), time.Hour))
-		}, etcdclaims.ErrWaiting},
+		}, etcdclaims.ErrBackoff},
 		{"given back", func(w *etcdclaims.Work) error { return w.Release(ctx) }, nil},
 		{"orphaned", func(w *etcdclaims.Work) error { return w.Claim.Release(ctx) }, nil},
 	} {

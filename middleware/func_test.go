@@ -194,7 +194,7 @@ func TestFuncOnce(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		_, err := skips(t.Context(), "fails")
-		if !errors.As(err, &notRun) || !errors.Is(err, etcdclaims.ErrWaiting) {
+		if !errors.As(err, &notRun) || !errors.Is(err, etcdclaims.ErrBackoff) {
 			t.Errorf("at once: %v", err)
 		}
 		if r, ok := middleware.RefusalOf(err); !ok || r.Reason != "UNAVAILABLE" {

@@ -135,7 +135,7 @@ var (
 // After such a death a repeat waits for OnceConfig.Wait, and is refused with 409 HELD, until
 // the claim's lease has expired. If no client repeats the request, it is not carried out
 // again. After a panic a repeat is refused with 503 until the back-off is over. Deaths and
-// panics count as attempts. After etcdclaims.Config.MaxAttempts of them, 10 by default,
+// panics count as attempts. After etcdclaims.Config.MaxAttempts of them, 5 by default,
 // repeats are refused with 409 DEAD.
 //
 // Once panics if scope is nil or MaxResponse is too large. The function that it
@@ -179,8 +179,8 @@ func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ..
 			stay := context.AfterFunc(r.Context(), func() { end(context.Cause(r.Context())) })
 			defer stay()
 			_, err := underWork(ctx, o.claim, cfg.Wait,
-				remembering(works.TryRunOnce, o.claim, opts, &result, made),
-				remembering(works.RunOnce, o.claim, opts, &result, made),
+				remembering(works.TryRunForResult, o.claim, opts, &result, made),
+				remembering(works.RunForResult, o.claim, opts, &result, made),
 				func(ctx context.Context) error {
 					// From here on the request is carried out even if its client disconnects.
 					if !stay() {

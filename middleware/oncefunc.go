@@ -51,8 +51,8 @@ func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Con
 		var result []byte
 		made := func() ([]byte, error) { return remembered(out), nil }
 		called, err := underWork(ctx, k, cfg.Wait,
-			remembering(works.TryRunOnce, k, opts, &result, made),
-			remembering(works.RunOnce, k, opts, &result, made),
+			remembering(works.TryRunForResult, k, opts, &result, made),
+			remembering(works.RunForResult, k, opts, &result, made),
 			func(ctx context.Context) (err error) {
 				out, err = fn(ctx, in)
 				return err

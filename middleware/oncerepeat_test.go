@@ -68,8 +68,8 @@ type disconnecting struct {
 	disconnect func()
 }
 
-func (d disconnecting) TryRunOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...middleware.WorkOption) ([]byte, bool, error) {
-	return d.Works.TryRunOnce(ctx, key, func(ctx context.Context) ([]byte, error) {
+func (d disconnecting) TryRunForResult(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts ...middleware.WorkOption) ([]byte, bool, error) {
+	return d.Works.TryRunForResult(ctx, key, func(ctx context.Context) ([]byte, error) {
 		d.disconnect()
 		return fn(ctx)
 	}, opts...)

@@ -14,7 +14,7 @@ func TestBackfillInOrder(t *testing.T) {
 	for _, spread := range []bool{false, true} {
 		caseInFleet(t, fmt.Sprint("spread ", spread), func(t *testing.T, f *fleet) {
 			f.cfg.Spread = spread
-			f.do(sched.Job{Name: "a", Schedule: tenMinutely, Delivery: sched.AtLeastOnce, CatchUp: sched.Skip{}}, 20*time.Second)
+			f.do(sched.Job{Name: "a", Schedule: tenMinutely, Guarantee: sched.AtLeastOnce, CatchUp: sched.SkipMissed{}}, 20*time.Second)
 			f.start(0)
 			f.start(0)
 			f.until("00:01:00")

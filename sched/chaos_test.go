@@ -60,7 +60,7 @@ func (f *fleet) accounted(job string, period time.Duration, from, to time.Time) 
 }
 
 var (
-	catchUps = []sched.CatchUp{sched.Skip{}, sched.Latest{}, sched.All{}}
+	catchUps = []sched.CatchUp{sched.SkipMissed{}, sched.Latest{}, sched.All{}}
 	overlaps = []sched.Overlap{sched.Skip{}, sched.BufferOne{}, sched.BufferAll{}, sched.CancelRunning{}, sched.Allow{}}
 )
 
@@ -75,10 +75,10 @@ func TestOwnerKilledAtEachTick(t *testing.T) {
 					f.cfg.Spread = spread
 					skews := []time.Duration{0, 2 * time.Second, -2 * time.Second, time.Second, -time.Second}
 					for i, overlap := range overlaps {
-						for _, delivery := range []sched.Delivery{sched.AtMostOnce, sched.AtLeastOnce} {
+						for _, delivery := range []sched.Guarantee{sched.AtMostOnce, sched.AtLeastOnce} {
 							f.do(sched.Job{
 								Name: fmt.Sprintf("%T %v", overlaps[i], delivery), Schedule: sched.Must(sched.Every(period, 0)),
-								CatchUp: catchUp, Overlap: overlap, Delivery: delivery, History: 1000,
+								CatchUp: catchUp, Overlap: overlap, Guarantee: delivery, History: 1000,
 							}, 5*time.Millisecond)
 						}
 					}
@@ -144,7 +144,7 @@ func TestOwnerFrozenAndStepped(t *testing.T) {
 					for _, overlap := range overlaps {
 						f.do(sched.Job{
 							Name: fmt.Sprintf("%T %T", catchUp, overlap), Schedule: sched.Must(sched.Every(period, 0)),
-							CatchUp: catchUp, Overlap: overlap, Delivery: sched.AtLeastOnce, History: 1000, MaxAttempts: 100,
+							CatchUp: catchUp, Overlap: overlap, Guarantee: sched.AtLeastOnce, History: 1000, MaxStarts: 100,
 						}, 5*time.Millisecond)
 					}
 				}
@@ -262,10 +262,10 @@ const faultPeriod = 4 * time.Second
 func (f *fleet) jobsForFaults() {
 	every := sched.Must(sched.Every(faultPeriod, 0))
 	for i, overlap := range []sched.Overlap{sched.Skip{}, sched.BufferAll{}, sched.Allow{}, sched.CancelRunning{}} {
-		delivery := sched.Delivery(i % 2)
+		delivery := sched.Guarantee(i % 2)
 		f.do(sched.Job{
 			Name: fmt.Sprintf("%T %v", overlap, delivery), Schedule: every, CatchUp: sched.All{}, Overlap: overlap,
-			Delivery: delivery, History: 1000, MaxAttempts: 100,
+			Guarantee: delivery, History: 1000, MaxStarts: 100,
 		}, 5*time.Millisecond)
 	}
 }

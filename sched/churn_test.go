@@ -101,7 +101,7 @@ func TestDefineAgainWhileOwnersDie(t *testing.T) {
 		overlaps := []sched.Overlap{sched.Skip{}, sched.Allow{}, sched.BufferOne{}, sched.CancelRunning{}}
 		for i := range 30 {
 			f.define(sched.Definition{
-				Name: "a", Schedule: schedules[i%3], Kind: "report", RunOnStart: i%2 == 0, Overlap: overlaps[i%4], History: 1000, Delivery: sched.Delivery(i % 2),
+				Name: "a", Schedule: schedules[i%3], Kind: "report", RunOnStart: i%2 == 0, Overlap: overlaps[i%4], History: 1000, Guarantee: sched.Guarantee(i % 2),
 			})
 			time.Sleep(time.Duration(3+i%17) * time.Second)
 			if i%8 == 7 {
@@ -144,7 +144,7 @@ func TestOverlapChangedDuringRuns(t *testing.T) {
 func TestRetriesAndDeaths(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{
-			Name: "a", Schedule: sched.Must(sched.Every(time.Hour, time.Minute)), Delivery: sched.AtLeastOnce, MaxAttempts: 3,
+			Name: "a", Schedule: sched.Must(sched.Every(time.Hour, time.Minute)), Guarantee: sched.AtLeastOnce, MaxStarts: 3,
 			Retry: sched.Retry{Max: 4, Backoff: 5 * time.Second},
 			Handler: func(ctx context.Context, tick sched.Tick) error {
 				if tick.Attempt%2 == 1 {

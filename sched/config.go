@@ -32,7 +32,7 @@ type Config struct {
 	// means no limit.
 	Limit int
 	// Grace is how late a tick can be admitted, after the time at which it should
-	// start, before the CatchUp policy Skip treats it as missed. It must cover the
+	// start, before the CatchUp policy SkipMissed treats it as missed. It must cover the
 	// time of an admission while etcd has a leader. Default: 1 s.
 	Grace time.Duration
 	// Now returns the wall clock time, which determines the ticks that are due.

@@ -331,7 +331,7 @@ func TestDefineRolledBack(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.reports(10 * time.Second)
 		d := report("a")
-		d.Delivery, d.CatchUp, d.Overlap = sched.AtLeastOnce, sched.All{}, sched.BufferAll{}
+		d.Guarantee, d.CatchUp, d.Overlap = sched.AtLeastOnce, sched.All{}, sched.BufferAll{}
 		f.define(d)
 		old := f.start(0)
 		f.until("00:01:05")
@@ -494,7 +494,7 @@ func TestDefineRefused(t *testing.T) {
 			"Revision has 201 bytes":   func(d *sched.Definition) { d.Revision = strings.Repeat("x", 201) },
 			"Retry.On cannot be":       func(d *sched.Definition) { d.Retry.On = func(error) bool { return true } },
 			"History 1001":             func(d *sched.Definition) { d.History = 1001 },
-			"Delivery(7)":              func(d *sched.Definition) { d.Delivery = 7 },
+			"Delivery(7)":              func(d *sched.Definition) { d.Guarantee = 7 },
 			"Overlap BufferAll{Max: -": func(d *sched.Definition) { d.Overlap = sched.BufferAll{Max: -1} },
 			"Version -2 is invalid":    func(d *sched.Definition) { d.Version = -2 },
 		} {
@@ -550,14 +550,14 @@ func TestDefineLimit(t *testing.T) {
 func TestDefinitionJSON(t *testing.T) {
 	whole := sched.Definition{
 		Name: "a", Schedule: "TZ=Europe/Berlin 30 2 * * *", Kind: "report", Payload: json.RawMessage(`{"to":["acme"]}`), Revision: "2",
-		CatchUp: sched.All{Max: 7, Window: time.Hour}, Overlap: sched.BufferAll{Max: 3}, Delivery: sched.AtLeastOnce, MaxAttempts: 4,
+		CatchUp: sched.All{Max: 7, Window: time.Hour}, Overlap: sched.BufferAll{Max: 3}, Guarantee: sched.AtLeastOnce, MaxStarts: 4,
 		Retry: sched.Retry{Max: 2, Backoff: time.Second}, StartDeadline: 30 * time.Minute, Overdue: 2 * time.Hour, Jitter: time.Minute,
 		Timeout: 10 * time.Minute, RunOnStart: true, PauseOnFailure: 3, History: 50, Version: 12, By: "me", At: time.Unix(1e9, 0).UTC(),
 	}
 	for _, d := range []sched.Definition{
 		whole,
 		{Name: "b", Schedule: "@every 1h", Kind: "k"},
-		{Name: "c", CatchUp: sched.Skip{}, Overlap: sched.Allow{}},
+		{Name: "c", CatchUp: sched.SkipMissed{}, Overlap: sched.Allow{}},
 		{Name: "d", CatchUp: sched.Latest{}, Overlap: sched.CancelRunning{}},
 		{Name: "e", Overlap: sched.Skip{}},
 		{Name: "f", Overlap: sched.BufferOne{}},
@@ -571,7 +571,7 @@ func TestDefinitionJSON(t *testing.T) {
 		}
 	}
 	const want = `{"name":"a","schedule":"TZ=Europe/Berlin 30 2 * * *","kind":"report","payload":{"to":["acme"]},"revision":"2",` +
-		`"catchUp":"all","catchUpMax":7,"catchUpWindow":"1h0m0s","overlap":"buffer-all","bufferMax":3,"delivery":"at-least-once","maxAttempts":4,` +
+		`"catchUp":"all","catchUpMax":7,"catchUpWindow":"1h0m0s","overlap":"buffer-all","bufferMax":3,"guarantee":"at-least-once","maxStarts":4,` +
 		`"retryMax":2,"retryBackoff":"1s","startDeadline":"30m0s","overdue":"2h0m0s","jitter":"1m0s","timeout":"10m0s","runOnStart":true,` +
 		`"pauseOnFailure":3,"history":50,"version":"12","by":"me","at":"2001-09-09T01:46:40Z"}`
 	if text, err := json.Marshal(whole); err != nil || string(text) != want {
@@ -582,7 +582,7 @@ func TestDefinitionJSON(t *testing.T) {
 		`{"name":"a","shedule":"x"}`:            `unknown field "shedule"`,
 		`{"name":"a","catchUp":"some"}`:         `catchUp "some" is unknown`,
 		`{"name":"a","overlap":"some"}`:         `overlap "some" is unknown`,
-		`{"name":"a","delivery":"some"}`:        `delivery "some" is unknown`,
+		`{"name":"a","guarantee":"some"}`:       `guarantee "some" is unknown`,
 		`{"name":"a","bufferMax":3}`:            "bufferMax needs overlap buffer-all",
 		`{"name":"a","catchUpWindow":"1h0m0s"}`: "need catchUp all",
 		`{"name":"a","timeout":"soon"}`:         "invalid duration",

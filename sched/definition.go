@@ -16,9 +16,9 @@ import (
 // fields from Revision on have the meaning, the limits and the defaults of those of [Job].
 //
 // A Definition is encoded as JSON with the names of its fields in lower camel case.
-// Durations are texts such as "1h30m", and policies are names: catchUp is "skip", "latest"
+// Durations are texts such as "1h30m", and policies are names: catchUp is "skip-missed", "latest"
 // or "all", with catchUpMax and catchUpWindow; overlap is "skip", "buffer-one",
-// "buffer-all", with bufferMax, "cancel-running" or "allow"; delivery is "at-most-once" or
+// "buffer-all", with bufferMax, "cancel-running" or "allow"; guarantee is "at-most-once" or
 // "at-least-once". The fields except and only have the fields of [CalendarData]. Fields with
 // other names are an error.
 type Definition struct {
@@ -51,8 +51,8 @@ type Definition struct {
 	Revision       string // UTF-8 of at most 200 bytes
 	CatchUp        CatchUp
 	Overlap        Overlap
-	Delivery       Delivery
-	MaxAttempts    int
+	Guarantee      Guarantee
+	MaxStarts      int
 	Retry          Retry // without On
 	StartDeadline  time.Duration
 	Overdue        time.Duration
@@ -150,8 +150,8 @@ func (d Definition) job(handler KindHandler, ical func(text, zone string) (Calen
 	}
 	payload := d.Payload
 	return Job{
-		Name: d.Name, Schedule: schedule, Revision: d.Revision, CatchUp: d.CatchUp, Overlap: d.Overlap, Delivery: d.Delivery,
-		MaxAttempts: d.MaxAttempts, Retry: d.Retry, StartDeadline: d.StartDeadline, Overdue: d.Overdue, Jitter: d.Jitter,
+		Name: d.Name, Schedule: schedule, Revision: d.Revision, CatchUp: d.CatchUp, Overlap: d.Overlap, Guarantee: d.Guarantee,
+		MaxStarts: d.MaxStarts, Retry: d.Retry, StartDeadline: d.StartDeadline, Overdue: d.Overdue, Jitter: d.Jitter,
 		Timeout: d.Timeout, RunOnStart: d.RunOnStart, PauseOnFailure: d.PauseOnFailure, History: d.History,
 		Handler: func(ctx context.Context, t Tick) error { return handler(ctx, t, bytes.Clone(payload)) },
 		kind:    d.Kind, defined: d.Version,
@@ -187,8 +187,8 @@ type definitionValue struct {
 	CatchUpWindow  durationText    `json:"catchUpWindow,omitzero"`
 	Overlap        string          `json:"overlap,omitempty"`
 	BufferMax      int             `json:"bufferMax,omitempty"`
-	Delivery       string          `json:"delivery,omitempty"`
-	MaxAttempts    int             `json:"maxAttempts,omitempty"`
+	Guarantee      string          `json:"guarantee,omitempty"`
+	MaxStarts      int             `json:"maxStarts,omitempty"`
 	RetryMax       int             `json:"retryMax,omitempty"`
 	RetryBackoff   durationText    `json:"retryBackoff,omitzero"`
 	StartDeadline  durationText    `json:"startDeadline,omitzero"`
@@ -218,7 +218,7 @@ func (d *durationText) UnmarshalText(text []byte) error {
 func (d Definition) value() (definitionValue, error) {
 	v := definitionValue{
 		Name: d.Name, Schedule: d.Schedule, After: d.After, Except: d.Except, Only: d.Only, Kind: d.Kind, Payload: d.Payload, Revision: d.Revision,
-		MaxAttempts: d.MaxAttempts, RetryMax: d.Retry.Max, RetryBackoff: durationText(d.Retry.Backoff),
+		MaxStarts: d.MaxStarts, RetryMax: d.Retry.Max, RetryBackoff: durationText(d.Retry.Backoff),
 		StartDeadline: durationText(d.StartDeadline), Overdue: durationText(d.Overdue), Jitter: durationText(d.Jitter),
 		Timeout: durationText(d.Timeout), RunOnStart: d.RunOnStart, PauseOnFailure: d.PauseOnFailure, History: d.History,
 		Version: d.Version, By: d.By, At: d.At,
@@ -240,8 +240,8 @@ func (d Definition) value() (definitionValue, error) {
 	if buffer, is := d.Overlap.(BufferAll); is {
 		v.BufferMax = buffer.Max
 	}
-	if d.Delivery != AtMostOnce {
-		v.Delivery = d.Delivery.String()
+	if d.Guarantee != AtMostOnce {
+		v.Guarantee = d.Guarantee.String()
 	}
 	return v, nil
 }
@@ -250,7 +250,7 @@ func (d Definition) value() (definitionValue, error) {
 func (v definitionValue) definition() (Definition, error) {
 	d := Definition{
 		Name: v.Name, Schedule: v.Schedule, After: v.After, Except: v.Except, Only: v.Only, Kind: v.Kind, Payload: unescaped(v.Payload), Revision: v.Revision,
-		MaxAttempts: v.MaxAttempts, Retry: Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},
+		MaxStarts: v.MaxStarts, Retry: Retry{Max: v.RetryMax, Backoff: time.Duration(v.RetryBackoff)},
 		StartDeadline: time.Duration(v.StartDeadline), Overdue: time.Duration(v.Overdue), Jitter: time.Duration(v.Jitter),
 		Timeout: time.Duration(v.Timeout), RunOnStart: v.RunOnStart, PauseOnFailure: v.PauseOnFailure, History: v.History,
 		Version: v.Version, By: v.By, At: v.At,
@@ -262,12 +262,12 @@ func (v definitionValue) definition() (Definition, error) {
 	if d.Overlap, known = overlaps(v)[v.Overlap]; !known {
 		return d, fmt.Errorf("overlap %.80q is unknown; want skip, buffer-one, buffer-all, cancel-running or allow", v.Overlap)
 	}
-	switch v.Delivery {
+	switch v.Guarantee {
 	case "", AtMostOnce.String():
 	case AtLeastOnce.String():
-		d.Delivery = AtLeastOnce
+		d.Guarantee = AtLeastOnce
 	default:
-		return d, fmt.Errorf("delivery %.80q is unknown; want %s or %s", v.Delivery, AtMostOnce, AtLeastOnce)
+		return d, fmt.Errorf("guarantee %.80q is unknown; want %s or %s", v.Guarantee, AtMostOnce, AtLeastOnce)
 	}
 	if _, all := d.CatchUp.(All); !all && (v.CatchUpMax != 0 || v.CatchUpWindow != 0) {
 		return d, errors.New("catchUpMax and catchUpWindow need catchUp all")
@@ -280,7 +280,7 @@ func (v definitionValue) definition() (Definition, error) {
 
 // catchUps and overlaps have the policies by their names.
 func catchUps(v definitionValue) map[string]CatchUp {
-	return map[string]CatchUp{"": nil, "skip": Skip{}, "latest": Latest{}, "all": All{Max: v.CatchUpMax, Window: time.Duration(v.CatchUpWindow)}}
+	return map[string]CatchUp{"": nil, "skip-missed": SkipMissed{}, "latest": Latest{}, "all": All{Max: v.CatchUpMax, Window: time.Duration(v.CatchUpWindow)}}
 }
 
 func overlaps(v definitionValue) map[string]Overlap {

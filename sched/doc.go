@@ -16,7 +16,7 @@
 //
 // A tick is one instant of one job's schedule. A run is one execution of its handler.
 // [CatchUp] decides about ticks that were missed. [Overlap] decides about ticks that come
-// due while a run of the job is in progress. [Delivery] decides about runs whose process
+// due while a run of the job is in progress. [Guarantee] decides about runs whose process
 // died, and [Retry] about those that fail.
 //
 // A job is a function in code, which [Scheduler.Add] adds, or data in etcd: any process can
@@ -42,7 +42,7 @@
 // Handlers do not run exactly once. A tick can have several attempts. Each attempt
 // begins at most once. If the process dies during a run, [AtMostOnce] records the run as
 // lost, and [AtLeastOnce] begins the tick again with Attempt one greater, up to
-// Job.MaxAttempts attempts (3 by default). The record of a
+// Job.MaxStarts attempts (5 by default). The record of a
 // tick has the outcome of its last attempt. A handler that finished its work and then died cannot be
 // distinguished from one that died before.
 //

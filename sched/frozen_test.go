@@ -62,9 +62,9 @@ func TestOwnerFrozenBeforeAdmission(t *testing.T) {
 // A process that stands still between the transaction that begins a run and its handler does
 // not call the handler when it goes on: the run was settled as that of a dead process.
 func TestOwnerFrozenBeforeHandler(t *testing.T) {
-	for _, delivery := range []sched.Delivery{sched.AtMostOnce, sched.AtLeastOnce} {
+	for _, delivery := range []sched.Guarantee{sched.AtMostOnce, sched.AtLeastOnce} {
 		caseInFleet(t, delivery.String(), func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: minutely, Delivery: delivery, History: 100}, 0)
+			f.do(sched.Job{Name: "a", Schedule: minutely, Guarantee: delivery, History: 100}, 0)
 			var frozen atomic.Pointer[node]
 			thaw := make(chan struct{})
 			f.cfg.Hooks.Began = func(sched.Tick) {

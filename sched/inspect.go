@@ -16,16 +16,16 @@ import (
 
 // JobInfo is the state of a job in etcd.
 type JobInfo struct {
-	Group    string
-	Job      string
-	Schedule string // the text of the schedule, with its calendars
-	After    string // the job that this one runs after; empty if it has a schedule
-	Revision string // Job.Revision
-	CatchUp  string // the name of the policy, such as "latest"
-	Overlap  string // the name of the policy, such as "skip"
-	Delivery string // "at-most-once" or "at-least-once"
-	Kind     string // the kind of the definition; empty for a job in code
-	Version  int64  // the version of the definition; 0 if the job is not defined
+	Group     string
+	Job       string
+	Schedule  string // the text of the schedule, with its calendars
+	After     string // the job that this one runs after; empty if it has a schedule
+	Revision  string // Job.Revision
+	CatchUp   string // the name of the policy, such as "latest"
+	Overlap   string // the name of the policy, such as "skip"
+	Guarantee string // "at-most-once" or "at-least-once"
+	Kind      string // the kind of the definition; empty for a job in code
+	Version   int64  // the version of the definition; 0 if the job is not defined
 	// Problem is why the job does not run as it is defined. The reasons are: the owner of
 	// the group cannot run the definition, or has not taken it up yet; the definition was
 	// removed; the job in its After is unknown; the job has never run, and its schedule
@@ -274,7 +274,7 @@ func (s *Scheduler) inspect(ctx context.Context, owner ownerRead, jobs ...string
 func (s *Scheduler) info(job string, st *jobSnapshot) JobInfo {
 	i := JobInfo{
 		Group: s.cfg.Group, Job: job, Schedule: st.spec.Schedule, Revision: st.spec.Revision, CatchUp: st.spec.CatchUp,
-		Overlap: st.spec.Overlap, Delivery: st.spec.Delivery, Since: st.spec.Since, High: st.high, Failures: st.failures.InARow,
+		Overlap: st.spec.Overlap, Guarantee: st.spec.Guarantee, Since: st.spec.Since, High: st.high, Failures: st.failures.InARow,
 		Kind: st.spec.Kind, Version: st.definitionRev, Problem: st.problem(), Requests: st.requests,
 	}
 	if i.Schedule == "" { // no owner could register the definition

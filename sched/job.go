@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"github.com/etcdclaims/claims/etcdclaims"
 	"strings"
 	"time"
 	"unicode"
@@ -41,11 +42,11 @@ type Job struct {
 	// Overlap decides about ticks that come due while a run of the job is in progress.
 	// Default: Skip.
 	Overlap Overlap
-	// Delivery decides about a run whose process died. Default: AtMostOnce.
-	Delivery Delivery
-	// MaxAttempts limits how often AtLeastOnce begins a tick, so that a tick that
+	// Guarantee decides about a run whose process died. Default: AtMostOnce.
+	Guarantee Guarantee
+	// MaxStarts limits how often AtLeastOnce begins a tick, so that a tick that
 	// kills its process does not do so forever. Default: 3.
-	MaxAttempts int
+	MaxStarts int
 	// Retry decides about a run that fails. Default: no further attempt.
 	Retry Retry
 	// StartDeadline is how late a tick can start, counted from its nominal time. A
@@ -91,10 +92,10 @@ type Job struct {
 }
 
 const (
-	mostNameBytes      = 200
-	mostHistory        = 1000
-	defaultHistory     = 20
-	defaultMaxAttempts = 3
+	mostNameBytes    = 200
+	mostHistory      = 1000
+	defaultHistory   = 20
+	defaultMaxStarts = etcdclaims.DefaultMaxAttempts
 )
 
 // withDefaults returns the job with its defaults filled in, or an error if the job
@@ -115,8 +116,8 @@ func (j Job) withDefaults() (Job, error) {
 	if j.Overlap == nil {
 		j.Overlap = Skip{}
 	}
-	if j.MaxAttempts == 0 {
-		j.MaxAttempts = defaultMaxAttempts
+	if j.MaxStarts == 0 {
+		j.MaxStarts = defaultMaxStarts
 	}
 	if j.History == 0 {
 		j.History = defaultHistory
@@ -141,10 +142,10 @@ func (j Job) withDefaults() (Job, error) {
 		return fail("the job has no Handler")
 	case !named && j.Revision == "":
 		return fail("changes of the Schedule %T cannot be detected, because it has no String method; set Revision", j.Schedule)
-	case int(j.Delivery) < 0 || int(j.Delivery) >= len(deliveryNames):
-		return fail("Delivery(%d) is not a delivery; want AtMostOnce or AtLeastOnce", int(j.Delivery))
-	case j.MaxAttempts < 0 || j.PauseOnFailure < 0:
-		return fail("MaxAttempts %d and PauseOnFailure %d must not be negative", j.MaxAttempts, j.PauseOnFailure)
+	case int(j.Guarantee) < 0 || int(j.Guarantee) >= len(guaranteeNames):
+		return fail("Guarantee(%d) is not a guarantee; want AtMostOnce or AtLeastOnce", int(j.Guarantee))
+	case j.MaxStarts < 0 || j.PauseOnFailure < 0:
+		return fail("MaxStarts %d and PauseOnFailure %d must not be negative", j.MaxStarts, j.PauseOnFailure)
 	case j.StartDeadline < 0 || j.Jitter < 0 || j.Timeout < 0 || j.Overdue < 0:
 		return fail("StartDeadline %v, Jitter %v, Timeout %v and Overdue %v must not be negative", j.StartDeadline, j.Jitter, j.Timeout, j.Overdue)
 	case j.StartDeadline > 0 && j.Jitter >= j.StartDeadline:

@@ -221,6 +221,6 @@ func (s *Scheduler) inspectLocal(j Job) JobInfo {
 	is := describe(s.cfg.Group, j)
 	return JobInfo{
 		Group: s.cfg.Group, Job: j.Name, Schedule: is.Schedule, Revision: is.Revision, CatchUp: is.CatchUp, Overlap: is.Overlap,
-		Delivery: is.Delivery, Next: j.next(s.now()),
+		Guarantee: is.Guarantee, Next: j.next(s.now()),
 	}
 }

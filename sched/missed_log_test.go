@@ -20,7 +20,7 @@ func TestMissedTicksAreLogged(t *testing.T) {
 		{sched.Latest{}, "warn ticks missed 59"},
 		{sched.All{Max: 10}, "warn ticks missed 50"},
 		{sched.All{}, ""},
-		{sched.Skip{}, "warn tick missed 60"},
+		{sched.SkipMissed{}, "warn tick missed 60"},
 	} {
 		inFleet(t, func(t *testing.T, f *fleet) {
 			core, logs := observer.New(zap.WarnLevel)

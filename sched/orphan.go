@@ -182,7 +182,7 @@ func (r run) again(p past, how string) ready {
 
 // mayBeginAgain reports whether AtLeastOnce begins the tick again.
 func (r run) mayBeginAgain(j Job) bool {
-	return j.Delivery == AtLeastOnce && r.Attempt-r.Retries < j.MaxAttempts
+	return j.Guarantee == AtLeastOnce && r.Attempt-r.Retries < j.MaxStarts
 }
 
 // notWithdrawn is the condition that no Cancel of the job has come since a run began at the

@@ -154,7 +154,7 @@ func TestOverdueAtTakeOver(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		var got alarms
 		f.cfg.Hooks.Overdue = got.hook
-		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overdue: 10 * time.Second, Delivery: sched.AtLeastOnce}, time.Minute)
+		f.do(sched.Job{Name: "a", Schedule: tenMinutely, Overdue: 10 * time.Second, Guarantee: sched.AtLeastOnce}, time.Minute)
 		f.start(0)
 		f.start(0)
 		f.until("00:10:05")

@@ -45,7 +45,7 @@ func (j Job) plan(high, now time.Time, grace time.Duration, most int) plan {
 		if first = j.Schedule.Next(from); j.countTo(from, newest, policy.max()+1) > policy.max() {
 			first = j.lastOnes(from, newest, policy.max())[0]
 		}
-	case Skip:
+	case SkipMissed:
 		if now.Sub(j.actual(newest)) > grace {
 			return plan{high: newest, missed: j.count(high, newest)}
 		}

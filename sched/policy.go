@@ -8,7 +8,7 @@ import (
 )
 
 // CatchUp decides about missed ticks: ticks that came due while no owner could admit
-// them. The policies are [Skip], [Latest] and [All]. No other type implements it.
+// them. The policies are [SkipMissed], [Latest] and [All]. No other type implements it.
 type CatchUp interface{ catchUp() (string, error) }
 
 // Overlap decides about a tick that comes due while a run of its job is in progress
@@ -16,10 +16,12 @@ type CatchUp interface{ catchUp() (string, error) }
 // and [Allow]. No other type implements it.
 type Overlap interface{ overlap() (string, error) }
 
-// Skip leaves ticks out, and records them. As a CatchUp it runs the newest due tick if
-// that is admitted within Config.Grace of the time at which it should start. It leaves
-// out the others. As an Overlap it leaves out a tick that comes due while a run of the
-// job waits or is in progress. Skip is the default Overlap.
+// SkipMissed runs the newest due tick if that is admitted within Config.Grace of the time
+// at which it should start. It leaves out the others, and records them.
+type SkipMissed struct{}
+
+// Skip leaves out a tick that comes due while a run of the job waits or is in progress,
+// and records it. Skip is the default Overlap.
 type Skip struct{}
 
 // Latest runs the newest missed tick, however late it is. Tick.Missed is the number
@@ -77,8 +79,8 @@ const (
 	defaultMax   = 100
 )
 
-func (Skip) catchUp() (string, error)   { return "skip", nil }
-func (Latest) catchUp() (string, error) { return "latest", nil }
+func (SkipMissed) catchUp() (string, error) { return "skip-missed", nil }
+func (Latest) catchUp() (string, error)     { return "latest", nil }
 func (a All) catchUp() (string, error) {
 	if a.Max < 0 || a.Max > mostCaughtUp || a.Window < 0 {
 		return "", fmt.Errorf("CatchUp All{Max: %d, Window: %v} is invalid; want a Max from 1 to %d, or 0 for %d, and no negative Window", a.Max, a.Window, mostCaughtUp, defaultMax)
@@ -108,25 +110,25 @@ func orDefault(n int) int {
 	return n
 }
 
-// Delivery decides about a run whose process died.
-type Delivery int
+// Guarantee decides about a run whose process died.
+type Guarantee int
 
 const (
 	// AtMostOnce records the run as lost. Whether its handler did its work is unknown.
 	// It is the default.
-	AtMostOnce Delivery = iota
+	AtMostOnce Guarantee = iota
 	// AtLeastOnce runs the tick again, with Attempt one greater, up to
-	// Job.MaxAttempts. The handler must tolerate that: pass [Tick.ID] on as an
+	// Job.MaxStarts. The handler must tolerate that: pass [Tick.ID] on as an
 	// idempotency key.
 	AtLeastOnce
 )
 
-var deliveryNames = []string{AtMostOnce: "at-most-once", AtLeastOnce: "at-least-once"}
+var guaranteeNames = []string{AtMostOnce: "at-most-once", AtLeastOnce: "at-least-once"}
 
 // String returns "at-most-once" or "at-least-once".
-func (d Delivery) String() string {
-	if int(d) < 0 || int(d) >= len(deliveryNames) {
+func (d Guarantee) String() string {
+	if int(d) < 0 || int(d) >= len(guaranteeNames) {
 		return fmt.Sprintf("unknown(%d)", int(d))
 	}
-	return deliveryNames[d]
+	return guaranteeNames[d]
 }

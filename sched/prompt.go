@@ -35,7 +35,7 @@ func (l *leadership) mayBegin(c *jobState, p plan, now time.Time) (*promptRun, b
 	if d := c.job.StartDeadline; d > 0 {
 		r.until = min(r.until, d-now.Sub(p.ticks[0]))
 	}
-	if _, skips := c.job.CatchUp.(Skip); skips {
+	if _, skips := c.job.CatchUp.(SkipMissed); skips {
 		r.until = min(r.until, s.cfg.Grace-now.Sub(c.job.actual(p.ticks[0])))
 	}
 	for _, dir := range l.before(c.job) {
@@ -103,7 +103,7 @@ func (l *leadership) begin(ctx context.Context, of *promptRun, begun func()) {
 	tick := j.firstAttempt(nominal)
 	tick.Missed = of.plan.missed
 	r := s.newRun(claimKey(s.cfg.Group, j.Name, tick.ID, !tick.Parallel), tick)
-	cmps := append(l.unmoved(of.c, of.plan), l.claim.Held()...)
+	cmps := append(l.unmoved(of.c, of.plan), l.claim.Guard()...)
 	if !tick.Parallel {
 		for _, dir := range l.before(j) {
 			cmps = append(cmps, absent(dir).WithPrefix())

@@ -58,7 +58,7 @@ func TestBeginOfATickLost(t *testing.T) {
 	} {
 		caseInFleet(t, name, func(t *testing.T, f *fleet) {
 			f.do(sched.Job{Name: "a", Schedule: minutely}, 0)
-			f.do(sched.Job{Name: "b", Schedule: minutely, Overlap: sched.Allow{}, Delivery: sched.AtLeastOnce}, 0)
+			f.do(sched.Job{Name: "b", Schedule: minutely, Overlap: sched.Allow{}, Guarantee: sched.AtLeastOnce}, 0)
 			n := f.start(0)
 			f.until("00:01:59")
 			fault.On = claimtest.Acquire
@@ -136,7 +136,7 @@ func TestOwnerOfBeforeBeginsNothing(t *testing.T) {
 func TestBeginIsNotTriedForTooLong(t *testing.T) {
 	for name, job := range map[string]sched.Job{
 		"late":   {StartDeadline: 2 * time.Second},
-		"missed": {CatchUp: sched.Skip{}}, // within Config.Grace
+		"missed": {CatchUp: sched.SkipMissed{}}, // within Config.Grace
 	} {
 		caseInFleet(t, name, func(t *testing.T, f *fleet) {
 			f.cfg.Grace = time.Second

@@ -12,24 +12,24 @@ const valueVersion = 1
 
 // spec is the value of spec/: the job as its owner registered it.
 type spec struct {
-	Version  int           `json:"v"`
-	Group    string        `json:"group"`
-	Job      string        `json:"job"`
-	Schedule string        `json:"schedule"`
-	Revision string        `json:"revision,omitempty"`
-	Hash     string        `json:"hash"`
-	Since    time.Time     `json:"since"` // of this revision
-	Born     time.Time     `json:"born"`  // of the job
-	CatchUp  string        `json:"catchUp"`
-	Overlap  string        `json:"overlap"`
-	Delivery string        `json:"delivery"`
-	History  int           `json:"history,omitempty"` // 0 in values of an earlier version: the default
-	Overdue  time.Duration `json:"overdue,omitempty"`
-	Jitter   time.Duration `json:"jitter,omitempty"`
-	Started  []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
-	Kind     string        `json:"kind,omitempty"`           // empty for a job in code
-	Defined  int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
-	Problem  string        `json:"problem,omitempty"`        // why the owner cannot run that
+	Version   int           `json:"v"`
+	Group     string        `json:"group"`
+	Job       string        `json:"job"`
+	Schedule  string        `json:"schedule"`
+	Revision  string        `json:"revision,omitempty"`
+	Hash      string        `json:"hash"`
+	Since     time.Time     `json:"since"` // of this revision
+	Born      time.Time     `json:"born"`  // of the job
+	CatchUp   string        `json:"catchUp"`
+	Overlap   string        `json:"overlap"`
+	Guarantee string        `json:"guarantee"`
+	History   int           `json:"history,omitempty"` // 0 in values of an earlier version: the default
+	Overdue   time.Duration `json:"overdue,omitempty"`
+	Jitter    time.Duration `json:"jitter,omitempty"`
+	Started   []string      `json:"started,omitempty"`        // the revisions whose RunOnStart was due
+	Kind      string        `json:"kind,omitempty"`           // empty for a job in code
+	Defined   int64         `json:"defined,string,omitempty"` // the version of the definition that was taken up
+	Problem   string        `json:"problem,omitempty"`        // why the owner cannot run that
 }
 
 // inCode reports whether an owner has registered the job from code, and not by its

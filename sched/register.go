@@ -315,7 +315,7 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 func describe(group string, j Job) spec {
 	is := spec{
 		Version: valueVersion, Group: group, Job: j.Name, Schedule: j.text(), Revision: j.Revision, Hash: j.hash(),
-		Delivery: j.Delivery.String(), History: j.History, Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined,
+		Guarantee: j.Guarantee.String(), History: j.History, Overdue: j.Overdue, Jitter: j.Jitter, Kind: j.kind, Defined: j.defined,
 	}
 	is.CatchUp, _ = j.CatchUp.catchUp()
 	is.Overlap, _ = j.Overlap.overlap()

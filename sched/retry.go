@@ -11,7 +11,7 @@ import (
 // an error after its Timeout. The tick then waits for another attempt, with Attempt one
 // greater and the same Tick.ID. Each failed attempt is recorded; Entry.Again reports
 // whether another one follows. A run whose handler did not return, or whose process died,
-// is not tried again by Retry; see [Delivery].
+// is not tried again by Retry; see [Guarantee].
 //
 // A tick that waits for another attempt is a waiting tick: Overlap decides about ticks
 // that come due in the meantime, and other waiting ticks begin after it. StartDeadline,

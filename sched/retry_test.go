@@ -299,14 +299,14 @@ func TestRetryAfterCancel(t *testing.T) {
 		},
 		{
 			"is interrupted",
-			sched.Job{Delivery: sched.AtLeastOnce},
+			sched.Job{Guarantee: sched.AtLeastOnce},
 			claimtest.Fault{},
 			"00:10:04", func(n *node) { go n.stop() }, "00:10:04.5",
 			1, "interrupted", "not begun again: withdrawn",
 		},
 		{
 			"is lost",
-			sched.Job{Delivery: sched.AtLeastOnce},
+			sched.Job{Guarantee: sched.AtLeastOnce},
 			claimtest.Fault{},
 			"00:10:04", func(n *node) { n.kill() }, "00:10:06",
 			1, "lost", "not begun again: withdrawn",
@@ -385,7 +385,7 @@ func TestRetryReplaced(t *testing.T) {
 func TestRetryAndDelivery(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{
-			Name: "a", Schedule: tenMinutely, Handler: failing(1, 5*time.Second), Delivery: sched.AtLeastOnce, MaxAttempts: 2,
+			Name: "a", Schedule: tenMinutely, Handler: failing(1, 5*time.Second), Guarantee: sched.AtLeastOnce, MaxStarts: 2,
 			Retry: sched.Retry{Max: 1, Backoff: time.Second},
 		}, 0)
 		f.start(0)

@@ -60,7 +60,7 @@ func TestDutiesUnderLoad(t *testing.T) {
 				load(f)
 				f.do(sched.Job{Name: "asked", Schedule: rarely}, 0)
 				f.do(sched.Job{Name: "filled", Schedule: minutely}, 0)
-				f.do(sched.Job{Name: "orphan", Schedule: rarely, Delivery: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
+				f.do(sched.Job{Name: "orphan", Schedule: rarely, Guarantee: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
 					if tick.Attempt == 1 {
 						<-ctx.Done()
 					}
@@ -112,7 +112,7 @@ func TestOrphanWhileNothingRests(t *testing.T) {
 		f.do(sched.Job{
 			Name: "busy", Schedule: sched.Must(sched.Every(time.Millisecond, 0)), CatchUp: sched.All{Max: 100_000}, Overlap: sched.BufferOne{},
 		}, time.Hour)
-		f.do(sched.Job{Name: "orphan", Schedule: rarely, Delivery: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
+		f.do(sched.Job{Name: "orphan", Schedule: rarely, Guarantee: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
 			if tick.Attempt == 1 {
 				<-ctx.Done()
 			}

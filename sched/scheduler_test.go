@@ -43,8 +43,8 @@ func TestRefused(t *testing.T) {
 		"ends with /after":   func(j *sched.Job) { j.Name = "a/after" }, // Tick.ID is unique in the cluster
 		"no Schedule":        func(j *sched.Job) { j.Schedule = nil },
 		"no Handler":         func(j *sched.Job) { j.Handler = nil },
-		"Delivery(7)":        func(j *sched.Job) { j.Delivery = 7 },
-		"MaxAttempts -1":     func(j *sched.Job) { j.MaxAttempts = -1 },
+		"Delivery(7)":        func(j *sched.Job) { j.Guarantee = 7 },
+		"MaxAttempts -1":     func(j *sched.Job) { j.MaxStarts = -1 },
 		"PauseOnFailure -1":  func(j *sched.Job) { j.PauseOnFailure = -1 },
 		"Timeout -1ns":       func(j *sched.Job) { j.Timeout = -1 },
 		"StartDeadline -1ns": func(j *sched.Job) { j.StartDeadline = -1 },
@@ -123,7 +123,7 @@ func TestPassthrough(t *testing.T) {
 // handlers, and waits for them.
 func TestStop(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "kind", Schedule: minutely, Delivery: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
+		f.do(sched.Job{Name: "kind", Schedule: minutely, Guarantee: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
 			if tick.Attempt > 1 {
 				return nil
 			}

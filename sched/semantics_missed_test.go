@@ -21,7 +21,7 @@ func TestSemantic09CatchUp(t *testing.T) {
 		missed  []int    // told to these
 		history []string
 	}{
-		{"skip", sched.Skip{}, []string{"00:08:00"}, []int{0}, []string{"ok 00:01:00", "ok 00:02:00", "missed 00:07:00", "ok 00:08:00"}},
+		{"skip", sched.SkipMissed{}, []string{"00:08:00"}, []int{0}, []string{"ok 00:01:00", "ok 00:02:00", "missed 00:07:00", "ok 00:08:00"}},
 		{"latest", nil, []string{"00:07:00", "00:08:00"}, []int{4, 0}, []string{"ok 00:01:00", "ok 00:02:00", "ok 00:07:00", "ok 00:08:00"}},
 		{"all", sched.All{}, []string{"00:03:00", "00:04:00", "00:05:00", "00:06:00", "00:07:00", "00:08:00"}, []int{0, 0, 0, 0, 0, 0}, nil},
 		{"all, at most 2", sched.All{Max: 2}, []string{"00:06:00", "00:07:00", "00:08:00"}, []int{3, 0, 0}, nil},
@@ -124,7 +124,7 @@ func TestSemantic11LatenessDeadline(t *testing.T) {
 	})
 	t.Run("begun before", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: minutely, StartDeadline: 10 * time.Second, Delivery: sched.AtLeastOnce}, 30*time.Second)
+			f.do(sched.Job{Name: "a", Schedule: minutely, StartDeadline: 10 * time.Second, Guarantee: sched.AtLeastOnce}, 30*time.Second)
 			f.start(0)
 			f.start(0)
 			f.until("00:01:05")

@@ -314,7 +314,7 @@ func TestSemantic29OwnerIdentity(t *testing.T) {
 // attempts; what a fence protects refuses the earlier one.
 func TestSemantic30Contract(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Delivery: sched.AtLeastOnce}, 10*time.Second)
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce}, 10*time.Second)
 		f.start(0)
 		f.start(0)
 		f.until("00:05:05")
@@ -422,7 +422,7 @@ func TestOperationsUnderFaults(t *testing.T) {
 func TestJobs(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		f.do(sched.Job{Name: "b", Schedule: sched.Must(sched.Cron("TZ=Europe/Berlin 30 2 * * *")), Jitter: time.Minute}, 0)
-		f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.Allow{}, Delivery: sched.AtLeastOnce}, 0)
+		f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.Allow{}, Guarantee: sched.AtLeastOnce}, 0)
 		f.start(0)
 		f.until("00:01:30")
 		var names []string

@@ -178,7 +178,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 	})
 	t.Run("an older one does not come back", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Delivery: sched.AtLeastOnce}, 59500*time.Millisecond)
+			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Guarantee: sched.AtLeastOnce}, 59500*time.Millisecond)
 			f.start(0)
 			f.start(0)
 			f.until("00:01:10")
@@ -197,7 +197,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 			}
 		})
 		inFleet(t, func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Delivery: sched.AtLeastOnce}, 59500*time.Millisecond)
+			f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Guarantee: sched.AtLeastOnce}, 59500*time.Millisecond)
 			f.start(0)
 			f.start(0)
 			f.until("00:01:58")
@@ -210,7 +210,7 @@ func TestSemantic14CancelRunning(t *testing.T) {
 		})
 		inFleet(t, func(t *testing.T, f *fleet) {
 			f.do(sched.Job{
-				Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Delivery: sched.AtLeastOnce,
+				Name: "a", Schedule: minutely, Overlap: sched.CancelRunning{}, Guarantee: sched.AtLeastOnce,
 				Handler: func(ctx context.Context, _ sched.Tick) error {
 					<-ctx.Done()
 					time.Sleep(time.Second)
@@ -275,7 +275,7 @@ func TestSemantic15PanicSafety(t *testing.T) {
 // next.
 func TestDeadRunsGoFirst(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.BufferAll{}, Delivery: sched.AtLeastOnce}, 65*time.Second)
+		f.do(sched.Job{Name: "a", Schedule: minutely, Overlap: sched.BufferAll{}, Guarantee: sched.AtLeastOnce}, 65*time.Second)
 		for range 3 {
 			f.start(0)
 		}

@@ -172,10 +172,10 @@ func TestSemantic05MarkIsFenced(t *testing.T) {
 
 // A job says whether a run whose process died is lost, or run again.
 func TestSemantic06Delivery(t *testing.T) {
-	for _, delivery := range []sched.Delivery{sched.AtMostOnce, sched.AtLeastOnce} {
+	for _, delivery := range []sched.Guarantee{sched.AtMostOnce, sched.AtLeastOnce} {
 		t.Run(delivery.String(), func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *fleet) {
-				f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Delivery: delivery}, 10*time.Second)
+				f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Guarantee: delivery}, 10*time.Second)
 				f.start(0)
 				f.start(0)
 				f.until("00:05:05")
@@ -204,7 +204,7 @@ func TestSemantic06Delivery(t *testing.T) {
 	}
 	t.Run("a tick that kills everybody", func(t *testing.T) {
 		inFleet(t, func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Delivery: sched.AtLeastOnce, MaxAttempts: 2}, time.Minute)
+			f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce, MaxStarts: 2}, time.Minute)
 			for range 3 {
 				f.start(0)
 			}
@@ -251,7 +251,7 @@ func TestSemantic07CompletionIsFenced(t *testing.T) {
 func TestSemantic08OwnershipContext(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
 		ended := make(chan error, 4)
-		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Delivery: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(5*time.Minute, 0)), Guarantee: sched.AtLeastOnce, Handler: func(ctx context.Context, tick sched.Tick) error {
 			if tick.Attempt > 1 {
 				return nil
 			}

@@ -81,7 +81,7 @@ func TestSkipTickAndCatchUp(t *testing.T) {
 		runs   []string
 		missed int
 	}{
-		{sched.Skip{}, []string{"00:01:00"}, 0},
+		{sched.SkipMissed{}, []string{"00:01:00"}, 0},
 		{sched.Latest{}, []string{"00:01:00", "00:04:00"}, 2},
 		{sched.All{}, []string{"00:01:00", "00:02:00", "00:03:00", "00:04:00"}, 0},
 	} {

@@ -113,9 +113,9 @@ func TestFailuresAtTheSameTime(t *testing.T) {
 // Runs that began in one round trip have one revision. When their process dies, the next
 // owner settles each of them.
 func TestRunsThatBeganTogether(t *testing.T) {
-	for _, delivery := range []sched.Delivery{sched.AtMostOnce, sched.AtLeastOnce} {
+	for _, delivery := range []sched.Guarantee{sched.AtMostOnce, sched.AtLeastOnce} {
 		caseInFleet(t, delivery.String(), func(t *testing.T, f *fleet) {
-			f.crowded(20*time.Second, sched.Job{Delivery: delivery})
+			f.crowded(20*time.Second, sched.Job{Guarantee: delivery})
 			dies := f.start(0)
 			dies.slows()
 			f.until("00:00:55")

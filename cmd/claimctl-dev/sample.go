@@ -130,7 +130,7 @@ func (s *sample) queue(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range batch.Leases {
+	for _, l := range batch.Deliveries {
 		if err := l.Discard(ctx, "not a picture"); err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func TestDeadCountedInError(t *testing.T) {
 		w.noErr(err)
 		batch, err := q.TryClaim(t.Context(), 1)
 		w.noErr(err)
-		_, err = batch.Leases[0].Fail(t.Context(), errors.New("no"))
+		_, err = batch.Deliveries[0].Fail(t.Context(), errors.New("no"))
 		w.noErr(err)
 	}
 	w.noErr(q.Close(t.Context()))

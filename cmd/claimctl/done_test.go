@@ -107,7 +107,7 @@ func (s *stage) bury() {
 	s.enqueue()
 	batch, err := s.queue.TryClaim(s.Context(), 100)
 	s.noErr(err)
-	for _, l := range batch.Leases {
+	for _, l := range batch.Deliveries {
 		s.noErr(l.Discard(s.Context(), "no such address"))
 	}
 }

@@ -90,7 +90,7 @@ func codeOf(err error) int {
 		return exitUsage
 	case errors.Is(err, etcdclaims.ErrRefused):
 		return exitFailure
-	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrWaiting):
+	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrBackoff):
 		return exitBusy
 	case isUnreachable(err):
 		return exitUnreachable

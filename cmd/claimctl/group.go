@@ -14,18 +14,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// handOverTime is how long an evicted member has to hand over its slots, and what is taken
+// handOverTime is how long an evicted member has to hand over its partitions, and what is taken
 // from it by force after that.
 const handOverTime = 15 * time.Second
 
 func (a *app) groupCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "group", GroupID: groupRepair, Short: "Show and repair groups: slots of work and their members",
-		Long: `Show and repair groups: a fixed number of slots, spread over the members that are
+		Use: "group", GroupID: groupRepair, Short: "Show and repair groups: partitions of work and their members",
+		Long: `Show and repair groups: a fixed number of partitions, spread over the members that are
 there (package etcdclaims/group).`,
 	}
 	list := &cobra.Command{
-		Use: "ls", Args: cobra.NoArgs, Short: "List the groups, with their members and the slots that nobody owns",
+		Use: "ls", Args: cobra.NoArgs, Short: "List the groups, with their members and the partitions that nobody owns",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
 				return printList(a, groupHeader, groupViews(ctx, claims))
@@ -33,10 +33,10 @@ there (package etcdclaims/group).`,
 		},
 	}
 	remove := &cobra.Command{
-		Use: "remove GROUP", Args: cobra.ExactArgs(1), Short: "Remove a group that has no members, with its number of slots",
-		Long: `Remove what a group without members leaves in etcd: its number of slots, and the
-names that are away or evicted. The next process to join sets the number of slots
-anew. It is refused, with exit code 1, while the group has members or owned slots.`,
+		Use: "remove GROUP", Args: cobra.ExactArgs(1), Short: "Remove a group that has no members, with its number of partitions",
+		Long: `Remove what a group without members leaves in etcd: its number of partitions, and the
+names that are away or evicted. The next process to join sets the number of partitions
+anew. It is refused, with exit code 1, while the group has members or owned partitions.`,
 		ValidArgsFunction: a.completeGroups,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
@@ -47,7 +47,7 @@ anew. It is refused, with exit code 1, while the group has members or owned slot
 			})
 		},
 	}
-	cmd.AddCommand(list, a.groupShowCommand(), a.groupSlotsCommand(), a.groupPlanCommand(), a.groupEvictCommand(), a.groupReadmitCommand(), remove)
+	cmd.AddCommand(list, a.groupShowCommand(), a.groupPartitionCommand(), a.groupPlanCommand(), a.groupEvictCommand(), a.groupReadmitCommand(), remove)
 	return cmd
 }
 
@@ -75,12 +75,12 @@ func groupViews(ctx context.Context, claims *etcdclaims.Client) func(func(groupV
 
 func (a *app) groupShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show GROUP [SLOT]", Args: cobra.RangeArgs(1, 2), Short: "Show a group and its members, or one slot with its owner and fence",
-		Long: `Show a group and its members, or one slot with its owner and fence.
+		Use: "show GROUP [PARTITION]", Args: cobra.RangeArgs(1, 2), Short: "Show a group and its members, or one partition with its owner and fence",
+		Long: `Show a group and its members, or one partition with its owner and fence.
 
 WANTS is the share of the member in the plan that all members compute. A member that
-is away has left and its slots are reserved; one that is evicted may not be there. An
-owner that is unlisted is not on the list and still has slots: it drains them, or its
+is away has left and its partitions are reserved; one that is evicted may not be there. An
+owner that is unlisted is not on the list and still has partitions: it drains them, or its
 lease is about to lapse.`,
 		ValidArgsFunction: a.completeGroups,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -94,22 +94,22 @@ lease is about to lapse.`,
 					v.MemberList = g.members()
 					return printOne(a, v, v.text)
 				}
-				slot, err := strconv.Atoi(args[1])
-				if err != nil || slot < 0 || slot >= g.Slots {
-					return usageError("show group %q: slot %q is not a number from 0 to %d", g.Group, args[1], g.Slots-1)
+				partition, err := strconv.Atoi(args[1])
+				if err != nil || partition < 0 || partition >= g.Partitions {
+					return usageError("show group %q: partition %q is not a number from 0 to %d", g.Group, args[1], g.Partitions-1)
 				}
-				v := g.slot(slot)
+				v := g.partition(partition)
 				return printOne(a, v, v.text)
 			})
 		},
 	}
 }
 
-func (a *app) groupSlotsCommand() *cobra.Command {
+func (a *app) groupPartitionCommand() *cobra.Command {
 	var member string
 	var free bool
 	cmd := &cobra.Command{
-		Use: "slots GROUP", Args: cobra.ExactArgs(1), Short: "List the slots of a group with their owners and fences",
+		Use: "partitions GROUP", Args: cobra.ExactArgs(1), Short: "List the partitions of a group with their owners and fences",
 		ValidArgsFunction: a.completeGroups,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
@@ -117,9 +117,9 @@ func (a *app) groupSlotsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printList(a, slotHeader, func(yield func(slotView, error) bool) {
-					for slot := range g.Slots {
-						v := g.slot(slot)
+				return printList(a, partitionHeader, func(yield func(partitionView, error) bool) {
+					for partition := range g.Partitions {
+						v := g.partition(partition)
 						if member != "" && v.Member != member || free && v.Fence != 0 {
 							continue
 						}
@@ -139,8 +139,8 @@ func (a *app) groupSlotsCommand() *cobra.Command {
 func (a *app) groupPlanCommand() *cobra.Command {
 	var join, leave []string
 	cmd := &cobra.Command{
-		Use: "plan GROUP", Args: cobra.ExactArgs(1), Short: "List the slots that are to move, now or after joins and leaves",
-		Long: `List the slots that are to move. With --join and --leave it is a dry run: the slots
+		Use: "plan GROUP", Args: cobra.ExactArgs(1), Short: "List the partitions that are to move, now or after joins and leaves",
+		Long: `List the partitions that are to move. With --join and --leave it is a dry run: the partitions
 that would move if these members came and went. Nothing is changed.`,
 		Example:           `  claimctl group plan orders --join pod-7=2 --leave pod-3`,
 		ValidArgsFunction: a.completeGroups,
@@ -192,7 +192,7 @@ func (a *app) groupEvictCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "evict GROUP MEMBER --reason WHY", Args: cobra.ExactArgs(2), Short: "Take a member off the list, and keep its name off for a while",
 		Long: `Take a member off the list that renews its claims but does not work, and keep its name
-off the list for a while. A member that works hands its slots over. After 5 s, what is
+off the list for a while. A member that works hands its partitions over. After 5 s, what is
 left is taken from it: only fences stop what its handlers still write. A name that is
 no member is only kept off. readmit ends it early.`,
 		Example:           `  claimctl group evict orders pod-3 --reason "hangs, INC-311" --for 30m`,

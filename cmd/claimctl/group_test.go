@@ -13,9 +13,9 @@ import (
 )
 
 // joins makes a process with a client of its own a member of group "orders".
-func (w *world) joins(name string, slots int, away time.Duration) *group.Member {
+func (w *world) joins(name string, partitions int, away time.Duration) *group.Member {
 	w.Helper()
-	cfg := group.Config{Group: "orders", Slots: slots, Name: name, Zone: "eu-1", Away: away, Cooldown: -1}
+	cfg := group.Config{Group: "orders", Partitions: partitions, Name: name, Zone: "eu-1", Away: away, Cooldown: -1}
 	m, err := group.Join(w.Context(), w.client(name), cfg, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 		<-ctx.Done()
 		return nil
@@ -28,34 +28,34 @@ func (w *world) joins(name string, slots int, away time.Duration) *group.Member 
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const slots = 6
+	const partitions = 6
 	if out := w.ok("group", "ls", "-o", "json"); out != "[]\n" {
 		t.Errorf("of nothing: %q", out)
 	}
 	w.fails(exitFailure, "no such group", "group", "show", "orders")
 	w.fails(exitUsage, "without slashes", "group", "show", "a/b")
 	w.fails(exitFailure, "no such group", "group", "remove", "orders")
-	a, b := w.joins("pod-a", slots, 0), w.joins("pod-b", slots, time.Hour)
+	a, b := w.joins("pod-a", partitions, 0), w.joins("pod-b", partitions, time.Hour)
 	eventually(t, "balanced", func() bool {
 		v := as[groupView](w, "group", "show", "orders")
 		return len(v.MemberList) == 2 && v.MemberList[0].Owns == 3 && v.MemberList[1].Owns == 3 && v.Moving == 0
 	})
-	if got := as[[]groupView](w, "group", "ls"); len(got) != 1 || got[0].Group != "orders" || got[0].Slots != slots || got[0].Members != 2 || got[0].Free != 0 {
+	if got := as[[]groupView](w, "group", "ls"); len(got) != 1 || got[0].Group != "orders" || got[0].Partitions != partitions || got[0].Members != 2 || got[0].Free != 0 {
 		t.Errorf("%+v", got)
 	}
 	if out := w.ok("group", "ls", "-o", "name"); out != "orders\n" {
 		t.Errorf("names: %q", out)
 	}
-	w.finds(w.ok("group", "show", "orders"), "pod-a", "pod-b", "eu-1", "WANTS", "Slots:     6")
+	w.finds(w.ok("group", "show", "orders"), "pod-a", "pod-b", "eu-1", "WANTS", "Partitions: 6")
 	owners := a.View().Assignment().Owners
-	if got := as[slotView](w, "group", "show", "orders", "0"); got.Fence != owners[0].Token.Fence || got.Member != owners[0].Member || got.Key != owners[0].Token.Key {
-		t.Errorf("slot 0 is %+v, want %+v", got, owners[0])
+	if got := as[partitionView](w, "group", "show", "orders", "0"); got.Fence != owners[0].Token.Fence || got.Member != owners[0].Member || got.Key != owners[0].Token.Key {
+		t.Errorf("partition 0 is %+v, want %+v", got, owners[0])
 	}
 	w.fails(exitUsage, "from 0 to 5", "group", "show", "orders", "6")
-	if got := as[[]slotView](w, "group", "slots", "orders", "--member", "pod-a"); len(got) != 3 {
+	if got := as[[]partitionView](w, "group", "partitions", "orders", "--member", "pod-a"); len(got) != 3 {
 		t.Errorf("%+v", got)
 	}
-	if lines := strings.Count(w.ok("group", "slots", "orders", "-o", "jsonl"), "\n"); lines != slots {
+	if lines := strings.Count(w.ok("group", "partitions", "orders", "-o", "jsonl"), "\n"); lines != partitions {
 		t.Errorf("%d lines", lines)
 	}
 
@@ -75,7 +75,7 @@ func TestGroup(t *testing.T) {
 	if got := as[groupView](w, "group", "show", "orders"); got.Away != 1 || got.Free != 3 || got.Reserved != 3 || got.MemberList[1].State != "away" || got.MemberList[1].Until == nil || got.MemberList[1].Reserved != 3 {
 		t.Errorf("%+v", got)
 	}
-	if got := as[[]slotView](w, "group", "slots", "orders", "--free"); len(got) != 3 || got[0].Reserved != "pod-b" {
+	if got := as[[]partitionView](w, "group", "partitions", "orders", "--free"); len(got) != 3 || got[0].Reserved != "pod-b" {
 		t.Errorf("%+v", got)
 	}
 	w.fails(exitUsage, "--reason is required", "group", "evict", "orders", "pod-b")
@@ -90,7 +90,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	w.ok("group", "readmit", "orders", "pod-a")
-	c := w.joins("pod-a", slots, 0)
+	c := w.joins("pod-a", partitions, 0)
 	w.fails(exitFailure, "in use", "group", "remove", "orders")
 	w.noErr(c.Leave(t.Context()))
 	w.ok("group", "remove", "orders")

@@ -14,11 +14,11 @@ import (
 )
 
 // groupState is a group as the commands show it.
-type groupState struct{ doctor.SlotGroup }
+type groupState struct{ doctor.PartitionGroup }
 
 // readGroup reads a group.
 func readGroup(ctx context.Context, claims *etcdclaims.Client, name string) (groupState, error) {
-	g, err := doctor.ReadSlotGroup(ctx, claims, name)
+	g, err := doctor.ReadPartitionGroup(ctx, claims, name)
 	if errors.Is(err, etcdclaims.ErrInvalidKey) {
 		err = &exitError{exitUsage, err}
 	}
@@ -27,14 +27,14 @@ func readGroup(ctx context.Context, claims *etcdclaims.Client, name string) (gro
 
 // groupView is a group in a list.
 type groupView struct {
-	Group    string `json:"group"`
-	Slots    int    `json:"slots"`
-	Members  int    `json:"members"` // on the list and there
-	Away     int    `json:"away"`
-	Evicted  int    `json:"evicted"`
-	Free     int    `json:"free"`     // slots that nobody owns
-	Reserved int    `json:"reserved"` // of these, for members that are away
-	Moving   int    `json:"moving"`   // owned slots that are to go to another member
+	Group      string `json:"group"`
+	Partitions int    `json:"partitions"`
+	Members    int    `json:"members"` // on the list and there
+	Away       int    `json:"away"`
+	Evicted    int    `json:"evicted"`
+	Free       int    `json:"free"`     // partitions that nobody owns
+	Reserved   int    `json:"reserved"` // of these, for members that are away
+	Moving     int    `json:"moving"`   // owned partitions that are to go to another member
 
 	MemberList []memberView `json:"memberList,omitempty"` // of show
 }
@@ -42,22 +42,22 @@ type groupView struct {
 func (g groupState) view() groupView {
 	n := g.Counts()
 	return groupView{
-		Group: g.Group, Slots: g.Slots, Members: n.Members, Away: n.Away, Evicted: n.Evicted, Free: n.Free, Reserved: n.Reserved, Moving: n.Moving,
+		Group: g.Group, Partitions: g.Partitions, Members: n.Members, Away: n.Away, Evicted: n.Evicted, Free: n.Free, Reserved: n.Reserved, Moving: n.Moving,
 	}
 }
 
 func (v groupView) name() string { return v.Group }
 
-var groupHeader = []string{"GROUP", "SLOTS", "MEMBERS", "AWAY", "EVICTED", "FREE", "RESERVED", "MOVING"}
+var groupHeader = []string{"GROUP", "PARTITIONS", "MEMBERS", "AWAY", "EVICTED", "FREE", "RESERVED", "MOVING"}
 
 func (v groupView) cells() []string {
-	return []string{v.Group, fmt.Sprint(v.Slots), fmt.Sprint(v.Members), number(v.Away), number(v.Evicted), number(v.Free), number(v.Reserved), number(v.Moving)}
+	return []string{v.Group, fmt.Sprint(v.Partitions), fmt.Sprint(v.Members), number(v.Away), number(v.Evicted), number(v.Free), number(v.Reserved), number(v.Moving)}
 }
 
 // text prints the group and its members.
 func (v groupView) text(w io.Writer) {
 	fields(w, 10, [][2]string{
-		{"Group", v.Group}, {"Slots", fmt.Sprint(v.Slots)}, {"Free", number(v.Free)}, {"Reserved", number(v.Reserved)}, {"Moving", number(v.Moving)},
+		{"Group", v.Group}, {"Partitions", fmt.Sprint(v.Partitions)}, {"Free", number(v.Free)}, {"Reserved", number(v.Reserved)}, {"Moving", number(v.Moving)},
 	})
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	line(table, memberHeader)
@@ -107,38 +107,38 @@ func (v memberView) cells() []string {
 	return []string{v.Member, v.State, number(v.Weight), v.Zone, fmt.Sprint(v.Owns), fmt.Sprint(v.Wants), number(v.Reserved), at(v.Since), at(v.Until), shorten(why)}
 }
 
-// slotView is a slot of a group.
-type slotView struct {
-	Slot     int        `json:"slot"`
-	Key      string     `json:"key"`
-	Member   string     `json:"member,omitempty"` // empty if nobody owns it, or an owner that is not on the list
-	Owner    string     `json:"owner,omitempty"`  // label of the client
-	Instance string     `json:"instance,omitempty"`
-	Fence    int64      `json:"fence,string"`
-	Since    *time.Time `json:"since,omitempty"`
-	Reserved string     `json:"reserved,omitempty"`
-	Target   string     `json:"target,omitempty"`
+// partitionView is a partition of a group.
+type partitionView struct {
+	Partition int        `json:"partition"`
+	Key       string     `json:"key"`
+	Member    string     `json:"member,omitempty"` // empty if nobody owns it, or an owner that is not on the list
+	Owner     string     `json:"owner,omitempty"`  // label of the client
+	Instance  string     `json:"instance,omitempty"`
+	Fence     int64      `json:"fence,string"`
+	Since     *time.Time `json:"since,omitempty"`
+	Reserved  string     `json:"reserved,omitempty"`
+	Target    string     `json:"target,omitempty"`
 }
 
-func (g groupState) slot(slot int) slotView {
-	i, o := g.Holder(slot), g.Assigned.Owners[slot]
-	return slotView{
-		Slot: slot, Key: g.SlotKey(slot), Member: o.Member, Owner: i.Owner, Instance: i.Instance, Fence: i.Fence, Since: moment(i.Since),
-		Reserved: o.Reserved, Target: g.Plan.Target[slot],
+func (g groupState) partition(partition int) partitionView {
+	i, o := g.Holder(partition), g.Assigned.Owners[partition]
+	return partitionView{
+		Partition: partition, Key: g.PartitionKey(partition), Member: o.Member, Owner: i.Owner, Instance: i.Instance, Fence: i.Fence, Since: moment(i.Since),
+		Reserved: o.Reserved, Target: g.Plan.Target[partition],
 	}
 }
 
-func (v slotView) name() string { return v.Key }
+func (v partitionView) name() string { return v.Key }
 
-var slotHeader = []string{"SLOT", "MEMBER", "OWNER", "FENCE", "SINCE", "RESERVED", "TARGET"}
+var partitionHeader = []string{"PARTITION", "MEMBER", "OWNER", "FENCE", "SINCE", "RESERVED", "TARGET"}
 
-func (v slotView) cells() []string {
-	return []string{fmt.Sprint(v.Slot), v.Member, v.Owner, number(v.Fence), at(v.Since), v.Reserved, v.Target}
+func (v partitionView) cells() []string {
+	return []string{fmt.Sprint(v.Partition), v.Member, v.Owner, number(v.Fence), at(v.Since), v.Reserved, v.Target}
 }
 
-func (v slotView) text(w io.Writer) {
+func (v partitionView) text(w io.Writer) {
 	fields(w, 10, [][2]string{
-		{"Slot", fmt.Sprint(v.Slot)},
+		{"Partition", fmt.Sprint(v.Partition)},
 		{"Key", v.Key},
 		{"Member", v.Member},
 		{"Owner", v.Owner},
@@ -150,20 +150,20 @@ func (v slotView) text(w io.Writer) {
 	})
 }
 
-// moveView is a slot that is to go to a member.
+// moveView is a partition that is to go to a member.
 type moveView struct {
-	Slot int    `json:"slot"`
-	From string `json:"from,omitempty"` // empty if no member owns it
-	To   string `json:"to"`
-	Why  string `json:"why"`
+	Partition int    `json:"partition"`
+	From      string `json:"from,omitempty"` // empty if no member owns it
+	To        string `json:"to"`
+	Why       string `json:"why"`
 }
 
-func (v moveView) name() string    { return fmt.Sprint(v.Slot) }
-func (v moveView) cells() []string { return []string{fmt.Sprint(v.Slot), v.From, v.To, v.Why} }
+func (v moveView) name() string    { return fmt.Sprint(v.Partition) }
+func (v moveView) cells() []string { return []string{fmt.Sprint(v.Partition), v.From, v.To, v.Why} }
 
-var moveHeader = []string{"SLOT", "FROM", "TO", "WHY"}
+var moveHeader = []string{"PARTITION", "FROM", "TO", "WHY"}
 
-func viewMove(m group.Move) moveView { return moveView{m.Slot, m.From, m.To, m.Why} }
+func viewMove(m group.Move) moveView { return moveView{m.Partition, m.From, m.To, m.Why} }
 
 // evictedUntil is when an eviction ends, for people.
 func evictedUntil(d time.Duration) string { return doctor.Stamp(time.Now().Add(d)) }

@@ -118,7 +118,7 @@ items of one queue are listed by waiting, taken and dead ls.`,
 		return printList(a, waitingHeader, mapped(q.Waiting(ctx), func(i queue.Info) waitingItem { return waitingItem{viewItem(i)} }))
 	})
 	taken := verb("taken QUEUE", "List the items that workers have", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {
-		return printList(a, takenHeader, mapped(q.Leased(ctx), func(i queue.Info) takenItem { return takenItem{viewItem(i)} }))
+		return printList(a, takenHeader, mapped(q.Taken(ctx), func(i queue.Info) takenItem { return takenItem{viewItem(i)} }))
 	})
 	var why string
 	pause := verb("pause QUEUE", "Stop all claiming until resume", 0, func(ctx context.Context, q *queue.Queue, _ []string) error {

@@ -26,14 +26,14 @@ func (w *world) queueOf(name string, items ...queue.Item) *queue.Queue {
 }
 
 // take claims the one visible item.
-func (w *world) take(q *queue.Queue) *queue.Lease {
+func (w *world) take(q *queue.Queue) *queue.Delivery {
 	w.Helper()
 	batch, err := q.TryClaim(w.Context(), 1)
 	w.noErr(err)
-	if len(batch.Leases) != 1 {
-		w.Fatalf("claimed %d items", len(batch.Leases))
+	if len(batch.Deliveries) != 1 {
+		w.Fatalf("claimed %d items", len(batch.Deliveries))
 	}
-	return batch.Leases[0]
+	return batch.Deliveries[0]
 }
 
 // lacks wants that the text has none of the parts.
@@ -88,7 +88,7 @@ func TestErrorOfManyLines(t *testing.T) {
 	w.finds(w.ok("queue", "show", "mail", "x", "-o", "json"), `[running]:\nmain.main()\n\t`)
 
 	err = w.client("a").TryRunWork(t.Context(), "invoice/1", func(context.Context, *etcdclaims.Work) error { return errors.New("no paper\nin tray 2") })
-	if !errors.Is(err, etcdclaims.ErrWaiting) {
+	if !errors.Is(err, etcdclaims.ErrBackoff) {
 		t.Fatal(err)
 	}
 	w.finds(w.ok("work", "ls"), "no paper …")

@@ -148,7 +148,7 @@ func TestQueue(t *testing.T) {
 	}
 	batch, err := q.TryClaim(ctx, 1)
 	w.noErr(err)
-	w.noErr(batch.Leases[0].Discard(ctx, "no such address"))
+	w.noErr(batch.Deliveries[0].Discard(ctx, "no such address"))
 	var stats queueStats
 	w.noErr(json.Unmarshal([]byte(w.ok("queue", "stats", "mail", "-o", "json")), &stats))
 	if stats.Ready != 1 || stats.Dead != 1 || stats.OldestReady == nil || time.Since(*stats.OldestReady) > time.Hour {

@@ -108,7 +108,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.BoolVar(&r.shared, "shared", false, "hold the key together with all others that use --shared; runs without it exclude them")
 	flags.BoolVar(&r.once, "once", false, "keep a record, and do not run the command again after it exited with 0")
 	flags.BoolVar(&r.atMostOnce, "at-most-once", false, "with --once: do not run the command again if it died with this process")
-	flags.IntVar(&r.maxAttempts, "max-attempts", 10, "with --once: attempts until the work is dead (negative: no limit)")
+	flags.IntVar(&r.maxAttempts, "max-attempts", etcdclaims.DefaultMaxAttempts, "with --once: attempts until the work is dead (negative: no limit)")
 	flags.DurationVar(&r.retention, "retention", 24*time.Hour, "with --once: how long done work is remembered (negative: for ever)")
 	return cmd
 }
@@ -335,7 +335,7 @@ func (r *runner) notAcquired(wait time.Duration, err error) error {
 	switch {
 	case errors.Is(err, etcdclaims.ErrDone):
 		return r.ended("done", nil)
-	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrWaiting):
+	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrBackoff):
 		return r.ended("busy", err)
 	case wait > 0 && errors.Is(err, context.DeadlineExceeded):
 		var waited *etcdclaims.WaitError

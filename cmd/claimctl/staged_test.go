@@ -152,7 +152,7 @@ func TestStagedPoison(t *testing.T) {
 	mended, handled := make(chan struct{}), make(chan string, 1)
 	done := make(chan error, 1)
 	go func() {
-		done <- q.Work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Lease) error {
+		done <- q.Work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Delivery) error {
 			select {
 			case <-mended:
 				handled <- l.ID()

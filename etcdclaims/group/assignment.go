@@ -18,7 +18,7 @@ type MemberInfo struct {
 	Weight        int // 0 counts as 1
 	Address, Zone string
 	// Instance is the member's client, as Client.Instance returns it. It is empty while
-	// the member is away and its slots are reserved for it.
+	// the member is away and its partitions are reserved for it.
 	Instance string
 	Since    time.Time // when it joined, or went away, by its own clock
 	// Until is when the reservation of a member that is away lapses, by its own clock. Zero
@@ -26,31 +26,31 @@ type MemberInfo struct {
 	Until time.Time
 }
 
-// away reports whether the member is one that has left, and whose slots are reserved.
+// away reports whether the member is one that has left, and whose partitions are reserved.
 func (m MemberInfo) away() bool { return m.Instance == "" && !m.Since.IsZero() }
 
 func (m MemberInfo) weight() int { return max(m.Weight, 1) }
 
-// Owner describes the owner of a slot.
+// Owner describes the owner of a partition.
 type Owner struct {
 	// Member is the name of the owner, also if the owner has left the list or was replaced, and
-	// is still draining the slot. It is empty if the slot has no owner.
+	// is still draining the partition. It is empty if the partition has no owner.
 	Member   string
-	Instance string // the owner's client; empty if the slot has no owner
+	Instance string // the owner's client; empty if the partition has no owner
 	Token    fencing.Token
-	// Reserved is the name of the member that is away and owned the slot when it left. It
-	// is empty if a member of the list owns the slot.
+	// Reserved is the name of the member that is away and owned the partition when it left. It
+	// is empty if a member of the list owns the partition.
 	Reserved string
 }
 
 // Assignment is the state of a group as a view knows it.
 type Assignment struct {
 	Members []MemberInfo // by name; those that are away are included, those evicted are not
-	Owners  []Owner      // by slot
+	Owners  []Owner      // by partition
 }
 
-// Assignment returns the state of the group. It does no I/O. No slot has an owner once the
-// group has another number of slots: see [View.Route].
+// Assignment returns the state of the group. It does no I/O. No partition has an owner once the
+// group has another number of partitions: see [View.Route].
 func (v *View) Assignment() Assignment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -59,8 +59,8 @@ func (v *View) Assignment() Assignment {
 
 // assignment is Assignment. The mutex is held.
 func (v *View) assignment() Assignment {
-	if v.resized() > 0 { // these owners have slots of another division
-		return v.list.assign(make([]Owner, v.slots), v.known)
+	if v.resized() > 0 { // these owners have partitions of another division
+		return v.list.assign(make([]Owner, v.partitions), v.known)
 	}
 	return v.list.assign(slices.Clone(v.owners), v.known)
 }
@@ -90,13 +90,13 @@ func (v *View) Watch(ctx context.Context) iter.Seq[Assignment] {
 	}
 }
 
-// Slots returns the number of slots that the group had when the view was opened.
-func (v *View) Slots() int { return v.slots }
+// Partitions returns the number of partitions that the group had when the view was opened.
+func (v *View) Partitions() int { return v.partitions }
 
-// resized returns the number of slots with which the group was made anew, or 0 if it still
+// resized returns the number of partitions with which the group was made anew, or 0 if it still
 // has that of the view. The mutex is held.
 func (v *View) resized() int {
-	if now := v.list.spec.slots; now != v.slots {
+	if now := v.list.spec.partitions; now != v.partitions {
 		return now
 	}
 	return 0
@@ -107,9 +107,9 @@ func (v *View) Plan(join []MemberInfo, leave ...string) Plan {
 	return v.Assignment().Plan(join, leave...)
 }
 
-// Plan is a dry run: it returns which slots would move, and why, if the given members
+// Plan is a dry run: it returns which partitions would move, and why, if the given members
 // joined and those with the given names left. Without arguments it returns the moves
-// that are due now. A slot that is reserved counts as owned by the member that is away.
+// that are due now. A partition that is reserved counts as owned by the member that is away.
 func (a Assignment) Plan(join []MemberInfo, leave ...string) Plan {
 	members := make(map[string]MemberInfo)
 	for _, m := range append(slices.Clone(a.Members), join...) {
@@ -118,30 +118,30 @@ func (a Assignment) Plan(join []MemberInfo, leave ...string) Plan {
 	maps.DeleteFunc(members, func(name string, _ MemberInfo) bool { return slices.Contains(leave, name) })
 	p := Balance(slices.Collect(maps.Values(members)), a.owned())
 	for i, m := range p.Moves {
-		if owner := a.Owners[m.Slot].Member; m.From == "" && slices.Contains(leave, owner) {
+		if owner := a.Owners[m.Partition].Member; m.From == "" && slices.Contains(leave, owner) {
 			p.Moves[i].Why = fmt.Sprintf("its owner %s is to leave", owner)
 		}
 		if members[m.To].away() {
-			p.Moves[i].Why += fmt.Sprintf("; %s is away, and gets the slot when it is back", m.To)
+			p.Moves[i].Why += fmt.Sprintf("; %s is away, and gets the partition when it is back", m.To)
 		}
 	}
 	return p
 }
 
-// owned returns the names of the slots' owners, as far as they are on the list. A slot of
+// owned returns the names of the partitions' owners, as far as they are on the list. A partition of
 // an earlier process of a member counts as the member's, and so does one that is reserved:
-// a restart moves no slot.
+// a restart moves no partition.
 func (a Assignment) owned() []string {
 	names := make(map[string]bool, len(a.Members))
 	for _, m := range a.Members {
 		names[m.Name] = true
 	}
 	owners := make([]string, len(a.Owners))
-	for slot, o := range a.Owners {
+	for partition, o := range a.Owners {
 		if names[o.Member] {
-			owners[slot] = o.Member
+			owners[partition] = o.Member
 		} else if names[o.Reserved] {
-			owners[slot] = o.Reserved
+			owners[partition] = o.Reserved
 		}
 	}
 	return owners

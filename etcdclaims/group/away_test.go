@@ -11,64 +11,64 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// ownedBy returns the slots of a member.
-func ownedBy(v *group.View, name string) (slots []int) {
-	for slot, o := range v.Assignment().Owners {
+// ownedBy returns the partitions of a member.
+func ownedBy(v *group.View, name string) (partitions []int) {
+	for partition, o := range v.Assignment().Owners {
 		if o.Member == name {
-			slots = append(slots, slot)
+			partitions = append(partitions, partition)
 		}
 	}
-	return slots
+	return partitions
 }
 
 // While a member with a static name is away, all others are replaced by new processes. It
-// gets the slots back that it had.
+// gets the partitions back that it had.
 func TestAwayWhileTheOthersRestart(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 24
-		static := config("c", slots)
+		const partitions = 24
+		static := config("c", partitions)
 		static.Away = time.Hour
-		b, d := w.join(config("b", slots)), w.join(config("d", slots))
+		b, d := w.join(config("b", partitions)), w.join(config("d", partitions))
 		time.Sleep(3 * sec)
 		c := w.join(static)
 		v := w.view()
-		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["c"] == slots/3 })
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["c"] == partitions/3 })
 		had := ownedBy(v, "c")
 		c.leave()
-		w.within(sec, "the slots that it had are reserved", func() bool { return slices.Equal(reserved(v, "c"), had) })
+		w.within(sec, "the partitions that it had are reserved", func() bool { return slices.Equal(reserved(v, "c"), had) })
 		b.die()
 		d.die()
-		w.within(2*ttl, "nobody is there", func() bool { return counts(v)[""] == slots })
-		w.join(config("a", slots))
-		w.join(config("e", slots))
-		w.within(20*sec, "balanced", func() bool { return counts(v)["a"] == slots/3 && counts(v)["e"] == slots/3 })
+		w.within(2*ttl, "nobody is there", func() bool { return counts(v)[""] == partitions })
+		w.join(config("a", partitions))
+		w.join(config("e", partitions))
+		w.within(20*sec, "balanced", func() bool { return counts(v)["a"] == partitions/3 && counts(v)["e"] == partitions/3 })
 		w.join(static)
 		w.within(20*sec, "balanced", func() bool { return balanced(v) && owned(v) })
 		if has := ownedBy(v, "c"); !slices.Equal(has, had) {
-			w.Errorf("it has slots %v, it had %v", has, had)
+			w.Errorf("it has partitions %v, it had %v", has, had)
 		}
-		w.history(slots)
+		w.history(partitions)
 		w.noOverlap()
 	})
 }
 
-func reserved(v *group.View, name string) (slots []int) {
-	for slot, o := range v.Assignment().Owners {
+func reserved(v *group.View, name string) (partitions []int) {
+	for partition, o := range v.Assignment().Owners {
 		if o.Reserved == name {
-			slots = append(slots, slot)
+			partitions = append(partitions, partition)
 		}
 	}
-	return slots
+	return partitions
 }
 
-// All members leave and are back in another order. Each has the slots that it had.
+// All members leave and are back in another order. Each has the partitions that it had.
 func TestAllAreAway(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 24
+		const partitions = 24
 		cfg := func(name string) group.Config {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.Away = time.Hour
 			return cfg
 		}
@@ -87,29 +87,29 @@ func TestAllAreAway(t *testing.T) {
 			w.join(cfg(name))
 			time.Sleep(3 * sec)
 		}
-		w.within(20*sec, "all slots are owned", func() bool { return owned(v) })
-		for slot, o := range v.Assignment().Owners {
-			if o.Member != before[slot].Member {
-				w.Errorf("slot %d is %s's, was %s's", slot, o.Member, before[slot].Member)
+		w.within(20*sec, "all partitions are owned", func() bool { return owned(v) })
+		for partition, o := range v.Assignment().Owners {
+			if o.Member != before[partition].Member {
+				w.Errorf("partition %d is %s's, was %s's", partition, o.Member, before[partition].Member)
 			}
 		}
-		w.history(slots)
+		w.history(partitions)
 		w.noOverlap()
 	})
 }
 
-// A reservation of an earlier version does not name slots. It reserves a share.
-func TestAwayWithoutSlots(t *testing.T) {
+// A reservation of an earlier version does not name partitions. It reserves a share.
+func TestAwayWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 12
-		b := config("b", slots)
+		const partitions = 12
+		b := config("b", partitions)
 		b.Away = time.Hour
-		a := w.join(config("a", slots))
+		a := w.join(config("a", partitions))
 		p := w.join(b)
 		v := w.view()
-		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == slots/2 })
-		time.Sleep(sec) // until a is in no line for slots of b, which it may have wanted before b was there
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == partitions/2 })
+		time.Sleep(sec) // until a is in no line for partitions of b, which it may have wanted before b was there
 		p.leave()
 		key := w.root() + "away/b"
 		value, _, found := strings.Cut(w.value(key), `,"until"`)
@@ -118,19 +118,19 @@ func TestAwayWithoutSlots(t *testing.T) {
 		}
 		w.put(key, value+"}")
 		time.Sleep(5 * sec)
-		if n := counts(v); n["a"] != slots/2 || n[""] != slots/2 {
+		if n := counts(v); n["a"] != partitions/2 || n[""] != partitions/2 {
 			w.Errorf("while b is away: %v", n)
 		}
 		if len(reserved(v, "b")) > 0 {
-			w.Error("slots are reserved by name")
+			w.Error("partitions are reserved by name")
 		}
 		w.join(b)
-		w.within(5*sec, "b is back", func() bool { return counts(v)["b"] == slots/2 })
+		w.within(5*sec, "b is back", func() bool { return counts(v)["b"] == partitions/2 })
 		w.ok(a.Err())
 	})
 }
 
-// A dry run says of a slot that it would wait for a member that is away, and whose slot it was.
+// A dry run says of a partition that it would wait for a member that is away, and whose partition it was.
 // The log of a member that leaves in order has no error.
 func TestPlanNamesTheAbsent(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestPlanNamesTheAbsent(t *testing.T) {
 		w.join(config("c", 2))
 		v := w.view()
 		w.within(20*sec, "balanced", func() bool { return balanced(v) && owned(v) })
-		slot := ownedBy(v, "c")[0]
+		partition := ownedBy(v, "c")[0]
 		a.leave()
 		if left := logs.FilterMessage("leaving").All(); len(left) != 1 || left[0].ContextMap()["error"] != nil || left[0].ContextMap()["reason"] != "Leave was called" {
 			w.Errorf("logged: %v", left)
@@ -152,8 +152,8 @@ func TestPlanNamesTheAbsent(t *testing.T) {
 			return first.Name == "a" && first.Instance == "" && len(reserved(v, "a")) == 1
 		})
 		moves := v.Plan(nil, "c").Moves
-		if len(moves) != 1 || moves[0].Slot != slot || moves[0].To != "a" || moves[0].From != "" ||
-			moves[0].Why != "its owner c is to leave; a is away, and gets the slot when it is back" {
+		if len(moves) != 1 || moves[0].Partition != partition || moves[0].To != "a" || moves[0].From != "" ||
+			moves[0].Why != "its owner c is to leave; a is away, and gets the partition when it is back" {
 			w.Errorf("moves: %+v", moves)
 		}
 		moves = v.Plan([]group.MemberInfo{{Name: "new"}}, "c").Moves // which is there when it joins

@@ -17,22 +17,22 @@ import (
 func TestBudgetWaitsForOneList(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots, interval = 4, 4 * sec
-		w.join(config("a", slots))
+		const partitions, interval = 4, 4 * sec
+		w.join(config("a", partitions))
 		v := w.view()
-		w.within(2*sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(2*sec, "all partitions are a's", func() bool { return counts(v)["a"] == partitions })
 		time.Sleep(sec)
-		w.join(config("b", slots))
-		w.within(10*sec, "balanced", func() bool { return counts(v)["b"] == slots/2 })
-		for slot, want := range []string{"a", "a", "b", "b"} {
-			if o := v.Assignment().Owners[slot]; o.Member != want {
-				w.Fatalf("slot %d is owned by %s, want %s", slot, o.Member, want)
+		w.join(config("b", partitions))
+		w.within(10*sec, "balanced", func() bool { return counts(v)["b"] == partitions/2 })
+		for partition, want := range []string{"a", "a", "b", "b"} {
+			if o := v.Assignment().Owners[partition]; o.Member != want {
+				w.Fatalf("partition %d is owned by %s, want %s", partition, o.Member, want)
 			}
 		}
 
 		// Processes that have just started permit no move before one interval is over.
 		budget := func(name string) group.Config {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.Cooldown, cfg.MaxMoves, cfg.MoveInterval = -1, 1, interval
 			return cfg
 		}
@@ -44,28 +44,28 @@ func TestBudgetWaitsForOneList(t *testing.T) {
 		host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, Edit: func(any) { hears <- struct{}{}; <-hears }})
 		at(300 * time.Millisecond)
 		w.ok(w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"}), budget("b")).err)
-		w.join(budget("e")) // it is to have b's second slot
+		w.join(budget("e")) // it is to have b's second partition
 
 		at(interval + 100*time.Millisecond)
 		hears <- struct{}{}
-		w.join(budget("d")) // it is to have a's second slot, which comes before
+		w.join(budget("d")) // it is to have a's second partition, which comes before
 		time.Sleep(900 * time.Millisecond)
 		<-hears
 		if n := counts(v); n["d"] != 0 || n["e"] != 1 {
-			w.Errorf("one slot may move within %v; owners: %v", interval, n)
+			w.Errorf("one partition may move within %v; owners: %v", interval, n)
 		}
 		w.within(2*interval, "balanced", func() bool { return balanced(v) && counts(v)["d"] == 1 })
 	})
 }
 
-// The target of a slot changes while the reply to a member's claim is on its way. The
-// member gives the slot back without a call of its handler, outside the budget.
-func TestBudgetIgnoresSlotsNotServed(t *testing.T) {
+// The target of a partition changes while the reply to a member's claim is on its way. The
+// member gives the partition back without a call of its handler, outside the budget.
+func TestBudgetIgnoresPartitionNotServed(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 2 // the client claims them at once
+		const partitions = 2 // the client claims them at once
 		budget := func(name string) group.Config {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.MaxMoves = 1
 			return cfg
 		}
@@ -74,45 +74,45 @@ func TestBudgetIgnoresSlotsNotServed(t *testing.T) {
 		w.ok(w.joinFrom(host, claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "a"}), budget("a")).err)
 		v := w.view()
 		time.Sleep(100 * time.Millisecond)
-		if n := counts(v); n["a"] != slots {
-			w.Errorf("a is to have claimed all slots; owners: %v", n)
+		if n := counts(v); n["a"] != partitions {
+			w.Errorf("a is to have claimed all partitions; owners: %v", n)
 		}
 		w.join(budget("b"))
-		w.within(5*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == slots/2 })
-		if first := w.history(slots)[1][0]; first.owner != "a" || w.wasServed(1, first.from) {
-			w.Errorf("a is to have given slot 1 back without a call of its handler; its first term: %+v", first)
+		w.within(5*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == partitions/2 })
+		if first := w.history(partitions)[1][0]; first.owner != "a" || w.wasServed(1, first.from) {
+			w.Errorf("a is to have given partition 1 back without a call of its handler; its first term: %+v", first)
 		}
 		w.noOverlap()
 	})
 }
 
-// A slot whose handler does not stop counts in the budget from when its owner gives it up,
+// A partition whose handler does not stop counts in the budget from when its owner gives it up,
 // not only when its next owner can have it.
-func TestBudgetCountsSlotsGivenUpWithoutTheirHandlers(t *testing.T) {
+func TestBudgetCountsPartitionGivenUpWithoutTheirHandlers(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots, interval = 12, 10 * sec
+		const partitions, interval = 12, 10 * sec
 		budget := func(name string) group.Config {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.MaxMoves, cfg.MoveInterval = 1, interval
 			return cfg
 		}
 		w.join(budget("a"))
 		v := w.view()
-		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 		time.Sleep(interval)
 		w.mu.Lock()
 		w.ignore["a"] = true
 		w.mu.Unlock()
 		w.join(budget("b"))
-		took := w.within(2*time.Minute, "balanced", func() bool { return counts(v)["b"] == slots/2 })
-		if took < (slots/2-1)*interval {
-			w.Errorf("%d slots have moved within %v, one may move within %v", slots/2, took, interval)
+		took := w.within(2*time.Minute, "balanced", func() bool { return counts(v)["b"] == partitions/2 })
+		if took < (partitions/2-1)*interval {
+			w.Errorf("%d partitions have moved within %v, one may move within %v", partitions/2, took, interval)
 		}
 	})
 }
 
-// While the target of a slot does not stand in line, its owner reads the line again and
+// While the target of a partition does not stand in line, its owner reads the line again and
 // again. That costs no more where thousands of callers wait for keys that are not the group's.
 func TestForeignLinesCostNothing(t *testing.T) {
 	t.Parallel()

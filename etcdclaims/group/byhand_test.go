@@ -11,22 +11,22 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// right reports whether the members are on the list, and each slot has the owner of the plan,
+// right reports whether the members are on the list, and each partition has the owner of the plan,
 // whose handler was called.
 func (w *world) right(v *group.View, members int) bool {
 	a := v.Assignment()
-	for slot, o := range a.Owners {
-		if !w.wasServed(slot, o.Token.Fence) {
+	for partition, o := range a.Owners {
+		if !w.wasServed(partition, o.Token.Fence) {
 			return false
 		}
 	}
 	return len(a.Members) == members && owned(v) && balanced(v)
 }
 
-// Whatever is done to a slot's claim from outside, each slot has one handler again soon after.
+// Whatever is done to a partition's claim from outside, each partition has one handler again soon after.
 func TestClaimsEndedFromOutside(t *testing.T) {
 	t.Parallel()
-	const slots, key = 12, "group/g/slot/00005"
+	const partitions, key = 12, "group/g/partition/00005"
 	for name, harm := range map[string]func(w *world, ps []*process, admin *etcdclaims.Client){
 		"forced": func(w *world, _ []*process, admin *etcdclaims.Client) {
 			w.ok(admin.ForceRelease(w.Context(), key, "test"))
@@ -63,14 +63,14 @@ func TestClaimsEndedFromOutside(t *testing.T) {
 			virtually(t, func(w *world) {
 				var ps []*process
 				for i := range 3 {
-					ps = append(ps, w.join(config(fmt.Sprint("m", i), slots)))
+					ps = append(ps, w.join(config(fmt.Sprint("m", i), partitions)))
 				}
 				v, admin := w.view(), claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
-				w.within(20*sec, "each slot has a handler", func() bool { return w.right(v, len(ps)) })
+				w.within(20*sec, "each partition has a handler", func() bool { return w.right(v, len(ps)) })
 				harm(w, ps, admin)
 				time.Sleep(10 * time.Millisecond)
-				w.within(3*ttl, "each slot has a handler again", func() bool { return w.right(v, len(ps)) })
-				if name != "all leases revoked" { // which frees slots before their members can know
+				w.within(3*ttl, "each partition has a handler again", func() bool { return w.right(v, len(ps)) })
+				if name != "all leases revoked" { // which frees partitions before their members can know
 					w.noOverlap()
 				}
 			})
@@ -78,14 +78,14 @@ func TestClaimsEndedFromOutside(t *testing.T) {
 	}
 }
 
-// Members whose machines sleep and whose clocks step have their slots again, and then no slot moves.
+// Members whose machines sleep and whose clocks step have their partitions again, and then no partition moves.
 func TestSleepAndClocksMoveNothingAfterwards(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots, members = 20, 4
+		const partitions, members = 20, 4
 		var ps []*process
 		for i := range members {
-			cfg := config(fmt.Sprint("m", i), slots)
+			cfg := config(fmt.Sprint("m", i), partitions)
 			cfg.Cooldown, cfg.MaxMoves = time.Duration(1+i)*sec, 4*(i+1)
 			ps = append(ps, w.join(cfg))
 		}
@@ -102,14 +102,14 @@ func TestSleepAndClocksMoveNothingAfterwards(t *testing.T) {
 		w.within(4*time.Minute, "balanced again", func() bool { return w.right(v, members) })
 		before := v.Assignment().Owners
 		time.Sleep(2 * time.Minute)
-		for slot, o := range v.Assignment().Owners {
-			if o.Token != before[slot].Token {
-				w.Errorf("slot %d moved from %s to %s at rest", slot, before[slot].Member, o.Member)
+		for partition, o := range v.Assignment().Owners {
+			if o.Token != before[partition].Token {
+				w.Errorf("partition %d moved from %s to %s at rest", partition, before[partition].Member, o.Member)
 			}
 		}
 		for _, p := range ps {
 			w.ok(p.Err())
 		}
-		w.history(slots)
+		w.history(partitions)
 	})
 }

@@ -141,7 +141,7 @@ func (c *chaos) lives(p *process, yes bool) {
 	c.living[p.claims.Instance()] = yes
 }
 
-// owned reports whether each slot is owned by a member that is there.
+// owned reports whether each partition is owned by a member that is there.
 func (c *chaos) owned(v *group.View) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,62 +196,62 @@ func (c *chaos) harm(ctx context.Context, host *claimtest.Host) {
 }
 
 // Members come, leave, die and are cut off, while requests and replies are lost and late.
-// No slot has a write of a former owner, and after that each slot soon has an owner
+// No partition has a write of a former owner, and after that each partition soon has an owner
 // again.
 func TestChaos(t *testing.T) {
 	forSeeds(t, func(c *chaos) {
-		const slots = 12
-		c.during(lasts(3*time.Minute), 4, config("", slots), c.harm)
+		const partitions = 12
+		c.during(lasts(3*time.Minute), 4, config("", partitions), c.harm)
 		v := c.view()
 		// The dead are known after a TTL, and those that were cut off are back as soon.
-		took := c.within(ttl+sec, "all slots are owned", func() bool { return c.owned(v) })
-		c.Logf("all slots are owned after %v", took)
+		took := c.within(ttl+sec, "all partitions are owned", func() bool { return c.owned(v) })
+		c.Logf("all partitions are owned after %v", took)
 		c.within(30*sec, "balanced", func() bool { return balanced(v) })
-		c.history(slots)
+		c.history(partitions)
 		c.noOverlap()
 	})
 }
 
-// Members come, leave and die. In any interval, no more slots move between members that
+// Members come, leave and die. In any interval, no more partitions move between members that
 // are there than the budget allows.
 func TestChurn(t *testing.T) {
 	forSeeds(t, func(c *chaos) {
-		const slots, interval = 40, 10 * sec
-		cfg := config("", slots)
+		const partitions, interval = 40, 10 * sec
+		cfg := config("", partitions)
 		cfg.MaxMoves, cfg.MoveInterval = 1+c.n(6), interval
 		ctx, cancel := context.WithCancel(context.Background())
 		watched := make(chan []handover)
-		go func() { watched <- c.moved(ctx, slots) }()
+		go func() { watched <- c.moved(ctx, partitions) }()
 		c.during(lasts(4*time.Minute), 5, cfg, func(context.Context, *claimtest.Host) {})
 		v := c.view()
-		c.within(ttl+sec, "all slots are owned", func() bool { return c.owned(v) })
+		c.within(ttl+sec, "all partitions are owned", func() bool { return c.owned(v) })
 		c.within(5*time.Minute, "balanced", func() bool { return balanced(v) })
 		cancel()
 		at := <-watched
 		for i := cfg.MaxMoves; i < len(at); i++ {
 			if d := at[i].at.Sub(at[i-cfg.MaxMoves].at); d < interval-100*time.Millisecond {
-				c.Errorf("%d slots moved within %v", cfg.MaxMoves+1, d)
+				c.Errorf("%d partitions moved within %v", cfg.MaxMoves+1, d)
 			}
 		}
-		c.Logf("%d slots moved between members, at most %d in %v", len(at), cfg.MaxMoves, interval)
-		c.history(slots)
+		c.Logf("%d partitions moved between members, at most %d in %v", len(at), cfg.MaxMoves, interval)
+		c.history(partitions)
 		c.noOverlap()
 	})
 }
 
-// handover is a slot that moved.
+// handover is a partition that moved.
 type handover struct {
 	at   time.Time
 	from string // instance
 }
 
-// moved returns when slots were handed over by members that were on the list. A claim
-// that a member gave back before it called the handler, because the slot's target had
+// moved returns when partitions were handed over by members that were on the list. A claim
+// that a member gave back before it called the handler, because the partition's target had
 // changed when the reply came, is no part of a move: no work was interrupted.
-func (c *chaos) moved(ctx context.Context, slots int) (at []handover) {
+func (c *chaos) moved(ctx context.Context, partitions int) (at []handover) {
 	listed := make(map[string]string) // instances by the key of the entry
-	owner, fence := make([]string, slots), make([]int64, slots)
-	own := claimtest.Key("", "group/g/slot/")
+	owner, fence := make([]string, partitions), make([]int64, partitions)
+	own := claimtest.Key("", "group/g/partition/")
 	for resp := range c.server.Admin().Watch(ctx, "/etcdclaims/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		for _, ev := range resp.Events {
 			key := string(ev.Kv.Key)
@@ -266,14 +266,14 @@ func (c *chaos) moved(ctx context.Context, slots int) (at []handover) {
 					delete(listed, key)
 				}
 			case strings.HasPrefix(key, own) && instance != "":
-				var slot int
-				_, _ = fmt.Sscanf(strings.TrimPrefix(key, own), "%d", &slot)
+				var partition int
+				_, _ = fmt.Sscanf(strings.TrimPrefix(key, own), "%d", &partition)
 				for _, there := range listed {
-					if there == owner[slot] && there != instance && c.wasServed(slot, fence[slot]) {
+					if there == owner[partition] && there != instance && c.wasServed(partition, fence[partition]) {
 						at = append(at, handover{time.Now(), there})
 					}
 				}
-				owner[slot], fence[slot] = instance, ev.Kv.ModRevision
+				owner[partition], fence[partition] = instance, ev.Kv.ModRevision
 			}
 		}
 	}

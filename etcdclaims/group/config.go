@@ -13,15 +13,15 @@ import (
 
 // Limits and defaults.
 const (
-	// MaxSlots is the greatest number of slots of a group.
-	MaxSlots = 16_384
+	// MaxPartitions is the greatest number of partitions of a group.
+	MaxPartitions = 16_384
 	// MaxNameBytes is the length of the longest name of a group or member.
 	MaxNameBytes = 128
 	// MaxWeight is the greatest weight of a member.
 	MaxWeight = 1_000_000
-	// DefaultCooldown is how long a member is in the list before slots move to it.
+	// DefaultCooldown is how long a member is in the list before partitions move to it.
 	DefaultCooldown = 5 * time.Second
-	// DefaultMoveInterval is the time in which at most Config.MaxMoves slots move.
+	// DefaultMoveInterval is the time in which at most Config.MaxMoves partitions move.
 	DefaultMoveInterval = 10 * time.Second
 
 	maxAway     = 24 * time.Hour
@@ -31,9 +31,9 @@ const (
 
 // Errors that calls return besides those of package etcdclaims. Test with errors.Is.
 var (
-	// ErrSlots is returned by Join if the group has another number of slots. Route and Call
+	// ErrPartitions is returned by Join if the group has another number of partitions. Route and Call
 	// return it if the group was made anew with another number since the view was opened.
-	ErrSlots = errors.New("group has another number of slots")
+	ErrPartitions = errors.New("group has another number of partitions")
 	// ErrJoined is returned by Join if the client has joined the group already, until the
 	// Done of that Member is closed. Use a client for each member.
 	ErrJoined = errors.New("client is a member already")
@@ -47,9 +47,9 @@ var (
 	ErrLeft = errors.New("member has left the group")
 	// ErrNoGroup is returned by Open if no process has joined a group of this name.
 	ErrNoGroup = errors.New("no such group")
-	// ErrNoOwner is returned by Route if no member is known to own the slot.
-	ErrNoOwner = errors.New("slot has no owner")
-	// ErrInUse is returned by Remove if the group has members or owned slots.
+	// ErrNoOwner is returned by Route if no member is known to own the partition.
+	ErrNoOwner = errors.New("partition has no owner")
+	// ErrInUse is returned by Remove if the group has members or owned partitions.
 	ErrInUse = errors.New("group is in use")
 )
 
@@ -68,49 +68,49 @@ func (e *EvictedError) Error() string {
 // Is matches ErrEvicted.
 func (e *EvictedError) Is(target error) bool { return target == ErrEvicted }
 
-// Config describes a group and one member of it. Group and Slots are required, and are
+// Config describes a group and one member of it. Group and Partitions are required, and are
 // the same for all members. So should be Cooldown, MaxMoves and MoveInterval.
 type Config struct {
 	// Group names the group under the prefix of the client: printable UTF-8 of 1 to
 	// MaxNameBytes bytes without slashes.
 	Group string
-	// Slots is the number of slots, from 1 to MaxSlots. The slots are numbered from 0.
-	Slots int
+	// Partitions is the number of partitions, from 1 to MaxPartitions. The partitions are numbered from 0.
+	Partitions int
 
 	// Name is the name of the member. The rules are those of Group. A process that joins
-	// with the name of a member replaces that member, and takes over its slots. So a process
-	// that keeps its name across restarts keeps its slots. Default: the client's Instance,
+	// with the name of a member replaces that member, and takes over its partitions. So a process
+	// that keeps its name across restarts keeps its partitions. Default: the client's Instance,
 	// which is new with each client.
 	Name string
-	// Weight is the member's part of the slots, in proportion to the weights of the
+	// Weight is the member's part of the partitions, in proportion to the weights of the
 	// others, up to MaxWeight. Default: 1.
 	Weight int
 	// Address and Zone describe the member to callers of Route, up to 1,024 bytes each.
 	// They do not affect the plan.
 	Address, Zone string
-	// Away is how long the slots stay reserved for Name after Leave, so that a restart
+	// Away is how long the partitions stay reserved for Name after Leave, so that a restart
 	// does not move them. They have no owner during that time, unless a process joins
-	// with the name. The reserved slots are those that the member owned when it left.
-	// Their number is at most the number of slots that the plan assigns to the name,
+	// with the name. The reserved partitions are those that the member owned when it left.
+	// Their number is at most the number of partitions that the plan assigns to the name,
 	// which changes when other members come or go. Away is rounded up to
-	// full seconds, is at most 24 h, and requires Name. Zero means that the slots go to
+	// full seconds, is at most 24 h, and requires Name. Zero means that the partitions go to
 	// others at once.
 	Away time.Duration
 
-	// Cooldown is how long a member is in the list before slots move to it from other
-	// members. So a member that ends within its Cooldown has moved no slots. Slots without
+	// Cooldown is how long a member is in the list before partitions move to it from other
+	// members. So a member that ends within its Cooldown has moved no partitions. Partitions without
 	// an owner do not wait for that. Zero means DefaultCooldown. Negative means no
 	// cool-down.
 	Cooldown time.Duration
-	// MaxMoves is how many slots may move between members within MoveInterval, in the
-	// whole group. Slots of members that leave, die or are evicted do not count, nor slots
+	// MaxMoves is how many partitions may move between members within MoveInterval, in the
+	// whole group. Partitions of members that leave, die or are evicted do not count, nor partitions
 	// that a member gives back before it has called their handlers. It can be exceeded
 	// while the list of members changes; see docs/groups.md. Zero means no limit.
 	MaxMoves int
-	// MoveInterval is the time in which at most MaxMoves slots move. Default: DefaultMoveInterval.
+	// MoveInterval is the time in which at most MaxMoves partitions move. Default: DefaultMoveInterval.
 	MoveInterval time.Duration
 
-	// TTL is the lease time of the slots' claims and of the member's entry. Default: that
+	// TTL is the lease time of the partitions' claims and of the member's entry. Default: that
 	// of the client.
 	TTL time.Duration
 	// Logger receives events that no caller would otherwise see. Default: none.
@@ -119,15 +119,15 @@ type Config struct {
 	Hooks Hooks
 }
 
-// Hooks are called on events of a member, on the goroutine of the slot. They must return
+// Hooks are called on events of a member, on the goroutine of the partition. They must return
 // quickly. A nil hook is skipped.
 type Hooks struct {
-	// Started is called before the handler of a slot is called for the first time under a
+	// Started is called before the handler of a partition is called for the first time under a
 	// claim.
-	Started func(slot int, t fencing.Token)
-	// Stopped is called when the slot's claim has ended and its handler has returned. The
+	Started func(partition int, t fencing.Token)
+	// Stopped is called when the partition's claim has ended and its handler has returned. The
 	// error is why the handler's context ended.
-	Stopped func(slot int, t fencing.Token, cause error)
+	Stopped func(partition int, t fencing.Token, cause error)
 }
 
 func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
@@ -157,16 +157,16 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 	}
 	var fault string
 	switch {
-	case cfg.Slots < 1 || cfg.Slots > MaxSlots:
-		fault = fmt.Sprintf("Slots %d is not between 1 and %d", cfg.Slots, MaxSlots)
+	case cfg.Partitions < 1 || cfg.Partitions > MaxPartitions:
+		fault = fmt.Sprintf("Partitions %d is not between 1 and %d", cfg.Partitions, MaxPartitions)
 	case cfg.Weight < 0 || cfg.Weight > MaxWeight:
 		fault = fmt.Sprintf("Weight %d is not between 1 and %d", cfg.Weight, MaxWeight)
 	case len(cfg.Address) > maxLabel || len(cfg.Zone) > maxLabel:
 		fault = fmt.Sprintf("Address or Zone is longer than %d bytes", maxLabel)
 	case cfg.Away < 0 || cfg.Away > maxAway:
 		fault = fmt.Sprintf("Away %v is not between 0 and %v", cfg.Away, maxAway)
-	case cfg.MaxMoves < 0 || cfg.MaxMoves > MaxSlots:
-		fault = fmt.Sprintf("MaxMoves %d is not between 0 and %d", cfg.MaxMoves, MaxSlots)
+	case cfg.MaxMoves < 0 || cfg.MaxMoves > MaxPartitions:
+		fault = fmt.Sprintf("MaxMoves %d is not between 0 and %d", cfg.MaxMoves, MaxPartitions)
 	case cfg.MoveInterval < 0:
 		fault = fmt.Sprintf("MoveInterval %v is negative", cfg.MoveInterval)
 	case cfg.TTL < 0:

@@ -11,28 +11,28 @@ import (
 )
 
 // deaf reports whether the member has waited for one of its targets for longer than a
-// lease lasts, and no member is in line for it: its requests for slots fail, although
-// it renews its entry. Such a member must not stay the target of free slots, nor take
+// lease lasts, and no member is in line for it: its requests for partitions fail, although
+// it renews its entry. Such a member must not stay the target of free partitions, nor take
 // the place of other moves in the budget. wait is how long it is until the next check.
 //
-// A member that has just become the owner of a slot has left its line already, and may not
+// A member that has just become the owner of a partition has left its line already, and may not
 // know yet that it owns it. So the owner counts too.
 func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 	var late []string
-	slots := make(map[string]int)
+	partitions := make(map[string]int)
 	m.mu.Lock()
 	limit := m.life + m.life/2
 	wait = rest
-	for slot, since := range m.wants {
+	for partition, since := range m.wants {
 		left := time.Until(since.Add(limit))
 		switch {
-		case target[slot] != m.cfg.Name:
-			delete(m.wants, slot)
+		case target[partition] != m.cfg.Name:
+			delete(m.wants, partition)
 		case left > 0:
 			wait = min(wait, left)
 		default:
-			late = append(late, m.keys.slot(slot))
-			slots[m.keys.slot(slot)] = slot
+			late = append(late, m.keys.partition(partition))
+			partitions[m.keys.partition(partition)] = partition
 		}
 	}
 	m.mu.Unlock()
@@ -46,22 +46,22 @@ func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 			return errors.Is(err, etcdclaims.ErrPermissionDenied), time.Second
 		}
 		m.mu.Lock()
-		if _, waits := m.wants[slots[line.Key]]; waits {
-			m.wants[slots[line.Key]] = clock.Mono()
+		if _, waits := m.wants[partitions[line.Key]]; waits {
+			m.wants[partitions[line.Key]] = clock.Mono()
 		}
 		m.mu.Unlock()
-		delete(slots, line.Key)
+		delete(partitions, line.Key)
 	}
-	for key, slot := range slots {
+	for key, partition := range partitions {
 		info, err := m.claims.Lookup(ctx, key)
 		if err != nil {
 			return errors.Is(err, etcdclaims.ErrPermissionDenied), time.Second
 		}
 		m.mu.Lock()
-		_, waits := m.wants[slot]
+		_, waits := m.wants[partition]
 		mine := info.Held && info.Instance == m.claims.Instance()
 		if waits && mine {
-			m.wants[slot] = clock.Mono()
+			m.wants[partition] = clock.Mono()
 		}
 		m.mu.Unlock()
 		if waits && !mine {
@@ -72,7 +72,7 @@ func (m *Member) deaf(target []string) (deaf bool, wait time.Duration) {
 }
 
 // withdraw takes a deaf member off the list for a while, which grows from time to time.
-// The member keeps the slots that it owns. It does not withdraw if it has lost the claim of
+// The member keeps the partitions that it owns. It does not withdraw if it has lost the claim of
 // its entry meanwhile: its places in line may have been lost with that claim.
 func (m *Member) withdraw(claim *etcdclaims.Claim) {
 	m.mu.Lock()
@@ -88,15 +88,15 @@ func (m *Member) withdraw(claim *etcdclaims.Claim) {
 	pause := m.pause
 	clear(m.wants)
 	m.mu.Unlock()
-	m.log.Error("slots cannot be claimed; the member is off the list", zap.Duration("for", pause))
+	m.log.Error("partitions cannot be claimed; the member is off the list", zap.Duration("for", pause))
 	m.leaveLines(nil)
 	m.wg.Go(func() { m.erase(claim, false, entry) })
 }
 
-// forgive makes the time count anew that the member has waited for slots. The mutex is
+// forgive makes the time count anew that the member has waited for partitions. The mutex is
 // held.
 func (m *Member) forgive() {
-	for slot := range m.wants {
-		m.wants[slot] = clock.Mono()
+	for partition := range m.wants {
+		m.wants[partition] = clock.Mono()
 	}
 }

@@ -22,18 +22,18 @@ var kept = map[string]claimtest.Fault{
 
 // A view whose watches keep something back hears of members within 16 s: it reads the list
 // each 10 s, and gives up after 5 s on a watch that does not begin. A member hears of
-// slots within a renewal interval.
+// partitions within a renewal interval.
 func TestDeafView(t *testing.T) {
 	t.Parallel()
 	for how, fault := range kept {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
-				const slots = 6
+				const partitions = 6
 				host := w.server.Host(w.T)
 				fault.On, fault.Times = claimtest.Watch, -1
 				deaf := host.Inject(fault)
-				w.join(config("a", slots))
+				w.join(config("a", partitions))
 				v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
 				w.ok(err)
 				w.Cleanup(v.Close)
@@ -43,7 +43,7 @@ func TestDeafView(t *testing.T) {
 					}
 				}
 				for _, name := range []string{"b", "c"} {
-					p := w.join(config(name, slots))
+					p := w.join(config(name, partitions))
 					w.within(16*sec, name+" is seen", has(name))
 					w.within(ttl, name+" is seen as an owner", func() bool { return counts(v)[name] > 0 })
 					p.leave()
@@ -55,7 +55,7 @@ func TestDeafView(t *testing.T) {
 				deaf.Remove()
 				host.Break() // what was lost stays lost on an open stream
 				time.Sleep(16 * sec)
-				w.join(config("d", slots))
+				w.join(config("d", partitions))
 				w.within(sec, "d is seen", has("d"))
 			})
 		})
@@ -83,7 +83,7 @@ func TestViewLeavesHungStream(t *testing.T) {
 }
 
 // A member that waits looks whether it is in line when it has waited for a lease and a
-// half. One that owns the slot by then, and does not know it yet, stays a member.
+// half. One that owns the partition by then, and does not know it yet, stays a member.
 func TestOwnerThatDoesNotKnowYet(t *testing.T) {
 	t.Parallel()
 	for wait := 12 * sec; wait < 15*sec; wait += sec / 10 {
@@ -91,7 +91,7 @@ func TestOwnerThatDoesNotKnowYet(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
 				other := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
-				held, err := other.TryAcquire(w.Context(), "group/g/slot/00000")
+				held, err := other.TryAcquire(w.Context(), "group/g/partition/00000")
 				w.ok(err)
 				host := w.server.Host(w.T)
 				host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, DelayReply: sec})

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// A member handles the slots that it owns until it leaves.
+// A member handles the partitions that it owns until it leaves.
 func Example() {
 	ctx := context.Background()
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
@@ -28,9 +28,9 @@ func Example() {
 	defer claims.Close(ctx)
 
 	written := make(chan error)
-	member, err := group.Join(ctx, claims, group.Config{Group: "orders", Slots: 4}, func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
-		// Only the owner of the slot can write this.
-		_, err := claim.Txn(ctx).Then(clientv3.OpPut(fmt.Sprint("/orders/", slot), "ready")).Commit()
+	member, err := group.Join(ctx, claims, group.Config{Group: "orders", Partitions: 4}, func(ctx context.Context, partition int, claim *etcdclaims.Claim) error {
+		// Only the owner of the partition can write this.
+		_, err := claim.Txn(ctx).Then(clientv3.OpPut(fmt.Sprint("/orders/", partition), "ready")).Commit()
 		written <- err
 		<-ctx.Done()
 		return ctx.Err()
@@ -47,13 +47,13 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("slots that are ready:", resp.Count)
+	fmt.Println("partitions that are ready:", resp.Count)
 	if err := member.Leave(ctx); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("left:", errors.Is(member.Err(), group.ErrLeft))
 	// Output:
-	// slots that are ready: 4
+	// partitions that are ready: 4
 	// left: true
 }
 
@@ -63,15 +63,15 @@ func ExampleBalance() {
 	plan := group.Balance([]group.MemberInfo{{Name: "a"}, {Name: "b"}, {Name: "c"}}, owners)
 	fmt.Println(plan.Target)
 	for _, m := range plan.Moves {
-		fmt.Printf("slot %d from %s to %s: %s\n", m.Slot, m.From, m.To, m.Why)
+		fmt.Printf("partition %d from %s to %s: %s\n", m.Partition, m.From, m.To, m.Why)
 	}
 	// Output:
 	// [a a c b b c]
-	// slot 2 from a to c: a owns 3 slots, its share is 2
-	// slot 5 from b to c: b owns 3 slots, its share is 2
+	// partition 2 from a to c: a owns 3 partitions, its share is 2
+	// partition 5 from b to c: b owns 3 partitions, its share is 2
 }
 
-// A caller sends requests to the owner of a slot.
+// A caller sends requests to the owner of a partition.
 func ExampleView_Call() {
 	ctx := context.Background()
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
@@ -84,7 +84,7 @@ func ExampleView_Call() {
 		log.Fatal(err)
 	}
 	defer claims.Close(ctx)
-	cfg := group.Config{Group: "cache", Slots: 2, Address: "10.0.0.7:80"}
+	cfg := group.Config{Group: "cache", Partitions: 2, Address: "10.0.0.7:80"}
 	member, err := group.Join(ctx, claims, cfg, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 		<-ctx.Done()
 		return ctx.Err()
@@ -100,11 +100,11 @@ func ExampleView_Call() {
 	}
 	defer view.Close()
 	err = view.Call(ctx, 1, func(ctx context.Context, r group.Route) error {
-		fmt.Println("slot", r.Slot, "is at", r.Member.Address)
+		fmt.Println("partition", r.Partition, "is at", r.Member.Address)
 		return member.Admit(ctx, r.Token) // what the owner does with each request
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Output: slot 1 is at 10.0.0.7:80
+	// Output: partition 1 is at 10.0.0.7:80
 }

@@ -29,8 +29,8 @@ func TestLostRequestsAndReplies(t *testing.T) {
 					t.Parallel()
 					testetcd.Sample(t)
 					virtually(t, func(w *world) {
-						const slots = 6
-						a := w.join(config("a", slots))
+						const partitions = 6
+						a := w.join(config("a", partitions))
 						host := w.server.Host(w.T)
 						fault := fault // of this test alone: others run beside it
 						fault.On, fault.Skip, fault.Times = kind, skip, 1
@@ -39,7 +39,7 @@ func TestLostRequestsAndReplies(t *testing.T) {
 						claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"})
 						var b *process
 						for b == nil || b.err != nil { // Join returns what its caller must decide
-							b = w.joinFrom(host, claims, config("b", slots))
+							b = w.joinFrom(host, claims, config("b", partitions))
 							time.Sleep(sec)
 						}
 						v := w.view()
@@ -47,8 +47,8 @@ func TestLostRequestsAndReplies(t *testing.T) {
 						host.Inject(fault)
 						a.host.Inject(fault)
 						w.ok(b.Leave(w.Context()))
-						w.within(2*ttl, "all are a's", func() bool { return counts(v)["a"] == slots && len(v.Assignment().Members) == 1 })
-						w.history(slots)
+						w.within(2*ttl, "all are a's", func() bool { return counts(v)["a"] == partitions && len(v.Assignment().Members) == 1 })
+						w.history(partitions)
 						w.noOverlap()
 					})
 				})
@@ -62,21 +62,21 @@ func TestLostRequestsAndReplies(t *testing.T) {
 func TestTwoViews(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 24
-		a := w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 24
+		a := w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
 		deaf := a.host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseReply: true})
 		a.host.Break()
-		c := w.join(config("c", slots)) // a does not know
-		w.within(30*sec, "balanced", func() bool { return balanced(v) && counts(v)["c"] == slots/3 })
+		c := w.join(config("c", partitions)) // a does not know
+		w.within(30*sec, "balanced", func() bool { return balanced(v) && counts(v)["c"] == partitions/3 })
 		b.die()
 		w.within(2*ttl+5*sec, "owned", func() bool { return owned(v) && counts(v)["b"] == 0 })
 		c.leave()
-		w.within(30*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(30*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 		deaf.Remove()
-		w.history(slots)
+		w.history(partitions)
 		w.noOverlap()
 	})
 }
@@ -85,9 +85,9 @@ func TestTwoViews(t *testing.T) {
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 24
+		const partitions = 24
 		for _, name := range []string{"a", "b", "c"} {
-			w.join(config(name, slots))
+			w.join(config(name, partitions))
 		}
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
@@ -95,7 +95,7 @@ func TestOutage(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.server.Restart(w.T)
 		w.within(3*ttl, "balanced", func() bool { return balanced(v) && owned(v) })
-		w.history(slots)
+		w.history(partitions)
 		w.noOverlap()
 	})
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-// A new member gets its share from the others, slot by slot, and no slot is free
+// A new member gets its share from the others, partition by partition, and no partition is free
 // meanwhile.
 func TestJoinMovesItsShare(t *testing.T) {
 	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 64
-		w.join(config("a", slots))
+		const partitions = 64
+		w.join(config("a", partitions))
 		v := w.view()
-		w.within(2*sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
-		before, _ := moves(w.history(slots))
+		w.within(2*sec, "all partitions are a's", func() bool { return counts(v)["a"] == partitions })
+		before, _ := moves(w.history(partitions))
 		for i, name := range []string{"b", "c", "d", "e", "f"} {
-			w.join(config(name, slots))
-			w.within(6*sec, name+" has its share", func() bool { return counts(v)[name] >= slots/(i+2) && balanced(v) })
-			after, free := moves(w.history(slots))
-			if most := slots/(i+2) + 1; after-before > most || free > 0 {
-				w.Errorf("the join of %s moved %d slots, at most %d are needed; %d were free", name, after-before, most, free)
+			w.join(config(name, partitions))
+			w.within(6*sec, name+" has its share", func() bool { return counts(v)[name] >= partitions/(i+2) && balanced(v) })
+			after, free := moves(w.history(partitions))
+			if most := partitions/(i+2) + 1; after-before > most || free > 0 {
+				w.Errorf("the join of %s moved %d partitions, at most %d are needed; %d were free", name, after-before, most, free)
 			}
 			before = after
 		}
@@ -37,38 +37,38 @@ func TestJoinMovesItsShare(t *testing.T) {
 	})
 }
 
-// A member that has just joined gets no slots of others for as long as the cool-down.
+// A member that has just joined gets no partitions of others for as long as the cool-down.
 func TestCooldown(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 16
-		cfg := config("a", slots)
+		const partitions = 16
+		cfg := config("a", partitions)
 		cfg.Cooldown = 20 * sec
 		w.join(cfg)
 		v := w.view()
-		w.within(2*sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(2*sec, "all partitions are a's", func() bool { return counts(v)["a"] == partitions })
 		cfg.Name = "b"
 		w.join(cfg)
 		time.Sleep(19 * sec)
-		if n := counts(v); n["a"] != slots {
+		if n := counts(v); n["a"] != partitions {
 			w.Errorf("owners before the end of the cool-down: %v", n)
 		}
 		w.within(4*sec, "balanced", func() bool { return balanced(v) })
 	})
 }
 
-// The slots of a member that leaves go to the others, and are not free meanwhile.
+// The partitions of a member that leaves go to the others, and are not free meanwhile.
 func TestLeaveMovesOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 60
+		const partitions = 60
 		var members []*process
 		for _, name := range []string{"a", "b", "c", "d"} {
-			members = append(members, w.join(config(name, slots)))
+			members = append(members, w.join(config(name, partitions)))
 		}
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
-		before, freeBefore := moves(w.history(slots))
+		before, freeBefore := moves(w.history(partitions))
 		begin := time.Now()
 		members[1].leave()
 		if took := time.Since(begin); took > 2*sec {
@@ -76,8 +76,8 @@ func TestLeaveMovesOnlyItsOwn(t *testing.T) {
 		}
 		w.wantErr(members[1].Err(), group.ErrLeft)
 		w.within(sec, "balanced", func() bool { return balanced(v) })
-		if after, free := moves(w.history(slots)); after-before != slots/4 || free > freeBefore {
-			w.Errorf("%d slots moved, want %d; %d were free", after-before, slots/4, free-freeBefore)
+		if after, free := moves(w.history(partitions)); after-before != partitions/4 || free > freeBefore {
+			w.Errorf("%d partitions moved, want %d; %d were free", after-before, partitions/4, free-freeBefore)
 		}
 		for _, m := range members[2:] {
 			m.leave()
@@ -101,60 +101,60 @@ func TestLeaveMovesOnlyItsOwn(t *testing.T) {
 	})
 }
 
-// The slots of a member that dies are owned by others within TTL + 1 s.
+// The partitions of a member that dies are owned by others within TTL + 1 s.
 func TestDeath(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 64
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
-		w.join(config("c", slots))
+		const partitions = 64
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
+		w.join(config("c", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
-		before, _ := moves(w.history(slots))
+		before, _ := moves(w.history(partitions))
 		had := counts(v)["b"]
 		b.die()
-		took := w.within(ttl+sec, "the slots of b are others'", func() bool { return owned(v) && counts(v)["b"] == 0 })
+		took := w.within(ttl+sec, "the partitions of b are others'", func() bool { return owned(v) && counts(v)["b"] == 0 })
 		w.Logf("after %v", took)
 		w.within(sec, "balanced", func() bool { return balanced(v) })
-		if after, _ := moves(w.history(slots)); after-before != had {
-			w.Errorf("%d slots moved, b had %d", after-before, had)
+		if after, _ := moves(w.history(partitions)); after-before != had {
+			w.Errorf("%d partitions moved, b had %d", after-before, had)
 		}
 		w.noOverlap()
 	})
 }
 
-// A member that is cut off has lost its slots, and joins again when it can.
+// A member that is cut off has lost its partitions, and joins again when it can.
 func TestCutOffAndBack(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 30
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 30
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
 		b.host.Cut()
-		w.within(ttl+sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(ttl+sec, "all partitions are a's", func() bool { return counts(v)["a"] == partitions })
 		time.Sleep(5 * sec)
 		b.host.Heal()
-		w.within(15*sec, "b is back", func() bool { return counts(v)["b"] == slots/2 })
+		w.within(15*sec, "b is back", func() bool { return counts(v)["b"] == partitions/2 })
 		if b.Err() != nil {
 			w.Error(b.Err())
 		}
-		w.history(slots)
+		w.history(partitions)
 		w.noOverlap()
 	})
 }
 
-// Members restart one by one, with the same names: no slot goes to another name.
+// Members restart one by one, with the same names: no partition goes to another name.
 func TestRollingRestartMovesNothing(t *testing.T) {
 	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 48
+		const partitions = 48
 		members := make([]*process, 6)
 		cfg := func(i int) group.Config {
-			cfg := config(fmt.Sprint("m", i), slots)
+			cfg := config(fmt.Sprint("m", i), partitions)
 			cfg.Away = 30 * sec
 			return cfg
 		}
@@ -163,34 +163,34 @@ func TestRollingRestartMovesNothing(t *testing.T) {
 		}
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
-		before, _ := moves(w.history(slots))
-		terms := w.history(slots)
+		before, _ := moves(w.history(partitions))
+		terms := w.history(partitions)
 		for i, m := range members {
 			m.leave()
 			time.Sleep(5 * sec) // a restart takes its time
 			members[i] = w.join(cfg(i))
-			w.within(2*sec, "all slots are owned", func() bool { return owned(v) })
+			w.within(2*sec, "all partitions are owned", func() bool { return owned(v) })
 		}
-		after := w.history(slots)
+		after := w.history(partitions)
 		if moved, _ := moves(after); moved != before {
-			w.Errorf("%d slots moved", moved-before)
+			w.Errorf("%d partitions moved", moved-before)
 		}
-		for slot, of := range after {
-			if len(of) != len(terms[slot])+1 {
-				w.Errorf("slot %d had %d terms, want one more than %d", slot, len(of), len(terms[slot]))
+		for partition, of := range after {
+			if len(of) != len(terms[partition])+1 {
+				w.Errorf("partition %d had %d terms, want one more than %d", partition, len(of), len(terms[partition]))
 			}
 		}
 		w.noOverlap()
 	})
 }
 
-// If a member does not come back, its slots go to others.
+// If a member does not come back, its partitions go to others.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 20
-		w.join(config("a", slots))
-		cfg := config("b", slots)
+		const partitions = 20
+		w.join(config("a", partitions))
+		cfg := config("b", partitions)
 		cfg.Away = 10 * sec
 		b := w.join(cfg)
 		v := w.view()
@@ -200,16 +200,16 @@ func TestAwayForTooLong(t *testing.T) {
 		if n := counts(v); n["a"] != 10 || n[""] != 10 {
 			w.Errorf("while b is away: %v", n)
 		}
-		w.within(5*sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(5*sec, "all partitions are a's", func() bool { return counts(v)["a"] == partitions })
 	})
 }
 
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 60
+		const partitions = 60
 		for i, name := range []string{"a", "b", "c"} {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.Weight = i + 1
 			w.join(cfg)
 		}
@@ -218,15 +218,15 @@ func TestWeights(t *testing.T) {
 	})
 }
 
-// At most so many slots move in each interval, in the whole group. Slots that have no
+// At most so many partitions move in each interval, in the whole group. Partitions that have no
 // owner do not wait for that.
 func TestMoveBudget(t *testing.T) {
 	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots, most, interval = 60, 5, 10 * sec
+		const partitions, most, interval = 60, 5, 10 * sec
 		budget := func(name string) group.Config {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.MaxMoves, cfg.MoveInterval = most, interval
 			return cfg
 		}
@@ -241,14 +241,14 @@ func TestMoveBudget(t *testing.T) {
 		go func() {
 			defer close(watched)
 			for a := range v.Watch(ctx) {
-				for slot, o := range a.Owners {
+				for partition, o := range a.Owners {
 					if o.Member == "" {
 						continue
 					}
-					if was := last[slot]; was.Member != "" && was.Member != o.Member && w.wasServed(slot, was.Token.Fence) {
+					if was := last[partition]; was.Member != "" && was.Member != o.Member && w.wasServed(partition, was.Token.Fence) {
 						at = append(at, time.Now())
 					}
-					last[slot] = o
+					last[partition] = o
 				}
 			}
 		}()
@@ -256,15 +256,15 @@ func TestMoveBudget(t *testing.T) {
 		w.join(budget("c"))
 		w.join(budget("d"))
 		begin := time.Now()
-		w.within(5*time.Minute, "balanced", func() bool { return balanced(v) && counts(v)["d"] == slots/4 })
+		w.within(5*time.Minute, "balanced", func() bool { return balanced(v) && counts(v)["d"] == partitions/4 })
 		if took := time.Since(begin); took < 5*interval {
-			w.Errorf("30 slots moved within %v", took)
+			w.Errorf("30 partitions moved within %v", took)
 		}
 		cancel()
 		<-watched
 		for i := most; i < len(at); i++ {
 			if d := at[i].Sub(at[i-most]); d < interval-100*time.Millisecond {
-				w.Errorf("%d slots moved within %v", most+1, d)
+				w.Errorf("%d partitions moved within %v", most+1, d)
 			}
 		}
 		w.noOverlap()

@@ -51,7 +51,7 @@ func TestJoinAgainAfterFailure(t *testing.T) {
 				if err != nil {
 					w.Fatal(err)
 				}
-				w.within(5*sec, "it has the slots", func() bool { return counts(m.View())["a"] == 8 })
+				w.within(5*sec, "it has the partitions", func() bool { return counts(m.View())["a"] == 8 })
 				_, err = group.Join(w.Context(), claims, config("b", 8), untilEnd)
 				w.wantErr(err, group.ErrJoined)
 				w.ok(m.Leave(w.Context()))

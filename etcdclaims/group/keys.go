@@ -15,15 +15,15 @@ import (
 // keys is the layout of a group in etcd. Below the client's prefix and group/<digest of
 // the name>/:
 //
-//	spec            the number of slots; the only key without a lease
+//	spec            the number of partitions; the only key without a lease
 //	member/<name>   a member that is there, on the lease of its claim
-//	away/<name>     a member whose slots are reserved, on a lease of Config.Away
+//	away/<name>     a member whose partitions are reserved, on a lease of Config.Away
 //	evicted/<name>  a member that was evicted, on a lease of that time
 //	process/<inst>  a process that is or was a member, on the lease of its entry: it can own
-//	                slots also when another process has its name, or it has left the list
+//	                partitions also when another process has its name, or it has left the list
 //
-// The claims of members and slots are group/<name>/member/<instance> and
-// group/<name>/slot/<number>. No group's name has a slash, so none of these is another's.
+// The claims of members and partitions are group/<name>/member/<instance> and
+// group/<name>/partition/<number>. No group's name has a slash, so none of these is another's.
 type keys struct{ group, root string }
 
 func newKeys(prefix, group string) keys {
@@ -45,13 +45,15 @@ func (k keys) evicted(name string) string { return k.root + dirEvicted + name }
 func (k keys) process(inst string) string { return k.root + dirProcess + inst }
 func (k keys) claims() string             { return "group/" + k.group + "/" }
 func (k keys) claimOf(inst string) string { return k.claims() + "member/" + inst }
-func (k keys) slots() string              { return k.claims() + "slot/" }
-func (k keys) slot(slot int) string       { return fmt.Sprintf("%s%05d", k.slots(), slot) }
+func (k keys) partitions() string         { return k.claims() + "partition/" }
+func (k keys) partition(partition int) string {
+	return fmt.Sprintf("%s%05d", k.partitions(), partition)
+}
 
-// slotOf returns the slot of a claim's key. ok is false for any other key.
-func (k keys) slotOf(key string) (slot int, ok bool) {
-	slot, err := strconv.Atoi(strings.TrimPrefix(key, k.slots()))
-	return slot, err == nil && slot >= 0 && k.slot(slot) == key
+// partitionOf returns the partition of a claim's key. ok is false for any other key.
+func (k keys) partitionOf(key string) (partition int, ok bool) {
+	partition, err := strconv.Atoi(strings.TrimPrefix(key, k.partitions()))
+	return partition, err == nil && partition >= 0 && k.partition(partition) == key
 }
 
 // valueVersion is the version of all values. A later version keeps what others plan by:
@@ -63,42 +65,44 @@ const valueVersion = 1
 
 // spec is what all members must agree on.
 type spec struct {
-	Version int    `json:"v"`
-	Group   string `json:"group"`
-	Slots   int    `json:"slots"`
+	Version    int    `json:"v"`
+	Group      string `json:"group"`
+	Partitions int    `json:"partitions"`
 }
 
 // entry describes a member that is there, or away. One that is there has it also as the value
 // of its process.
 type entry struct {
-	Version  int       `json:"v"`
-	Name     string    `json:"name,omitempty"`     // of a member that is there
-	Claim    string    `json:"claim,omitempty"`    // of the member
-	Instance string    `json:"instance,omitempty"` // of its client
-	Weight   int       `json:"weight"`
-	Address  string    `json:"address,omitempty"`
-	Zone     string    `json:"zone,omitempty"`
-	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until,omitzero"`  // while away: when the reservation lapses
-	Slots    slotSet   `json:"slots,omitempty"` // while away: those that the member had
+	Version    int          `json:"v"`
+	Name       string       `json:"name,omitempty"`     // of a member that is there
+	Claim      string       `json:"claim,omitempty"`    // of the member
+	Instance   string       `json:"instance,omitempty"` // of its client
+	Weight     int          `json:"weight"`
+	Address    string       `json:"address,omitempty"`
+	Zone       string       `json:"zone,omitempty"`
+	Since      time.Time    `json:"since"`
+	Until      time.Time    `json:"until,omitzero"`       // while away: when the reservation lapses
+	Partitions partitionSet `json:"partitions,omitempty"` // while away: those that the member had
 }
 
 func (e entry) info(name string) MemberInfo {
 	return MemberInfo{Name: name, Weight: e.Weight, Address: e.Address, Zone: e.Zone, Instance: e.Instance, Since: e.Since, Until: e.Until}
 }
 
-// slotSet has a bit for each slot: slot 8i+j is bit j of byte i.
-type slotSet []byte
+// partitionSet has a bit for each partition: partition 8i+j is bit j of byte i.
+type partitionSet []byte
 
-func (s slotSet) with(slot int) slotSet {
-	for len(s) <= slot/8 {
+func (s partitionSet) with(partition int) partitionSet {
+	for len(s) <= partition/8 {
 		s = append(s, 0)
 	}
-	s[slot/8] |= 1 << (slot % 8)
+	s[partition/8] |= 1 << (partition % 8)
 	return s
 }
 
-func (s slotSet) has(slot int) bool { return slot/8 < len(s) && s[slot/8]>>(slot%8)&1 == 1 }
+func (s partitionSet) has(partition int) bool {
+	return partition/8 < len(s) && s[partition/8]>>(partition%8)&1 == 1
+}
 
 // eviction is the reason why a member may not be in the list.
 type eviction struct {

@@ -115,7 +115,7 @@ func TestAwayWithoutEntryLeavesNoLease(t *testing.T) {
 	})
 }
 
-// The reply to the request that reserves the slots of a member is lost. They are reserved.
+// The reply to the request that reserves the partitions of a member is lost. They are reserved.
 func TestAwayWithLostReply(t *testing.T) {
 	t.Parallel()
 	for skip := range 3 {
@@ -131,7 +131,7 @@ func TestAwayWithLostReply(t *testing.T) {
 				w.ok(a.Leave(w.Context()))
 				time.Sleep(sec)
 				if n := len(reserved(v, "a")); n != 8 || w.unused() != 0 {
-					w.Errorf("%d slots are reserved, %d leases have no key", n, w.unused())
+					w.Errorf("%d partitions are reserved, %d leases have no key", n, w.unused())
 				}
 			})
 		})

@@ -23,16 +23,16 @@ type list struct {
 	later    error                  // of a member whose entry is of a later version, and unknown
 }
 
-// specState is what can be read of the number of slots.
+// specState is what can be read of the number of partitions.
 type specState struct {
-	there bool
-	slots int // 0: it is not there, or cannot be read
+	there      bool
+	partitions int // 0: it is not there, or cannot be read
 }
 
-// reservation has the slots of a member that went away, and the revision at which it did.
+// reservation has the partitions of a member that went away, and the revision at which it did.
 type reservation struct {
-	rev   int64
-	slots string // a slotSet, which cannot be compared
+	rev        int64
+	partitions string // a partitionSet, which cannot be compared
 }
 
 // newList reads the keys below the root of a group.
@@ -47,7 +47,7 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 		switch dir + "/" {
 		case dirSpec:
 			if s, _ := decode[spec](string(kv.Key), kv.Value); name == "" {
-				l.spec = specState{there: true, slots: s.Slots}
+				l.spec = specState{there: true, partitions: s.Partitions}
 			}
 		case dirMember, dirAway: // away comes first: the entry of a member that is back is the later one
 			e, err := readEntry(kv)
@@ -64,8 +64,8 @@ func newList(root string, kvs []*mvccpb.KeyValue) list {
 			if dir+"/" == dirMember {
 				l.revs[name] = kv.ModRevision
 			}
-			if dir+"/" == dirAway && len(e.Slots) > 0 {
-				l.reserved[name] = reservation{kv.ModRevision, string(e.Slots)}
+			if dir+"/" == dirAway && len(e.Partitions) > 0 {
+				l.reserved[name] = reservation{kv.ModRevision, string(e.Partitions)}
 			}
 		case dirEvicted:
 			l.evicted[name] = readEviction(name, kv)
@@ -112,7 +112,7 @@ func (l list) equal(other list) bool {
 		maps.EqualFunc(l.evicted, other.evicted, func(a, b *EvictedError) bool { return *a == *b })
 }
 
-// assign returns the state of the group, given the owners of its slots, without their
+// assign returns the state of the group, given the owners of its partitions, without their
 // names, and the members by their instances. It keeps the owners.
 func (l list) assign(owners []Owner, known map[string]MemberInfo) Assignment {
 	a, listed := Assignment{Owners: owners}, l.listed()
@@ -121,10 +121,10 @@ func (l list) assign(owners []Owner, known map[string]MemberInfo) Assignment {
 	}
 	slices.SortFunc(a.Members, func(a, b MemberInfo) int { return cmp.Compare(a.Name, b.Name) })
 	reserved := l.reservations(listed, len(owners))
-	for slot := range owners {
-		owners[slot].Member, owners[slot].Reserved = known[owners[slot].Instance].Name, ""
-		if !listed[owners[slot].Member] {
-			owners[slot].Reserved = reserved[slot]
+	for partition := range owners {
+		owners[partition].Member, owners[partition].Reserved = known[owners[partition].Instance].Name, ""
+		if !listed[owners[partition].Member] {
+			owners[partition].Reserved = reserved[partition]
 		}
 	}
 	return a
@@ -141,19 +141,19 @@ func (l list) listed() map[string]bool {
 	return names
 }
 
-// reservations returns the name of the member that is away, by slot. Of several that had
-// the slot it is the one that left last.
-func (l list) reservations(listed map[string]bool, slots int) []string {
+// reservations returns the name of the member that is away, by partition. Of several that had
+// the partition it is the one that left last.
+func (l list) reservations(listed map[string]bool, partitions int) []string {
 	names := slices.DeleteFunc(slices.Collect(maps.Keys(l.reserved)), func(name string) bool {
 		return !listed[name] || l.members[name].Instance != ""
 	})
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(l.reserved[a].rev, l.reserved[b].rev) })
-	of := make([]string, slots)
+	of := make([]string, partitions)
 	for _, name := range names {
-		set := slotSet(l.reserved[name].slots)
-		for slot := range min(slots, 8*len(set)) {
-			if set.has(slot) {
-				of[slot] = name
+		set := partitionSet(l.reserved[name].partitions)
+		for partition := range min(partitions, 8*len(set)) {
+			if set.has(partition) {
+				of[partition] = name
 			}
 		}
 	}

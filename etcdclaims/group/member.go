@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Handler handles a slot. It runs until ctx ends: when the slot moves, the member
+// Handler handles a partition. It runs until ctx ends: when the partition moves, the member
 // leaves, or the claim is about to expire. It then has the drain of the client
 // (etcdclaims.Config.Drain) to return. If it returns earlier, with or without an error,
 // the member calls it again under the same claim. The pause before that grows from 1 s to
@@ -23,7 +23,7 @@ import (
 //
 // ctx carries the claim's token. Call fencing.Check(ctx) before each effect, and fence
 // the effects.
-type Handler func(ctx context.Context, slot int, claim *etcdclaims.Claim) error
+type Handler func(ctx context.Context, partition int, claim *etcdclaims.Claim) error
 
 // Member is a process's membership in a group. It is safe for concurrent use. End it with
 // Leave before the client is closed.
@@ -49,10 +49,10 @@ type Member struct {
 	tried string            // value that was last tried to be put, maybe with a lost reply
 	since int64             // revision of the entry
 	life  time.Duration     // of a claim that is not renewed
-	runs  map[int]*run      // by slot
-	wants map[int]time.Time // by slot: since when the member waits for it, or last saw a line
+	runs  map[int]*run      // by partition
+	wants map[int]time.Time // by partition: since when the member waits for it, or last saw a line
 	pause time.Duration     // until it joins again, if it took itself off the list
-	fails int               // how often it did so since it claimed a slot
+	fails int               // how often it did so since it claimed a partition
 	hurry bool              // not to wait for successors
 
 	stayed  chan struct{} // closed when the member does not join again
@@ -62,17 +62,17 @@ type Member struct {
 }
 
 // Join makes the process a member of the group. It returns when the member is in the list
-// and knows the others. The member then claims its slots, and calls the handler for each
+// and knows the others. The member then claims its partitions, and calls the handler for each
 // one that it owns, on a goroutine of its own.
 //
 // ctx bounds the call, not the membership. That lasts until Leave, Close of the client,
 // an eviction, or until another process joins with the same Name. A member that loses its
 // claim, as in an outage of etcd, joins again by itself.
 //
-// An error describes the field of cfg that is invalid, or matches ErrSlots, ErrJoined,
+// An error describes the field of cfg that is invalid, or matches ErrPartitions, ErrJoined,
 // ErrEvicted, etcdclaims.ErrPassthrough, or an error of Client.TryAcquire. Join also fails
 // if a later version of this package wrote the entry of a member of that name, the number
-// of slots, or an entry that this version cannot plan with.
+// of partitions, or an entry that this version cannot plan with.
 func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
 	cfg, err := cfg.withDefaults(claims)
 	switch {
@@ -101,7 +101,7 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 		return nil, fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
 	}
 	since := m.since
-	m.view = newView(claims, m.keys, cfg.Slots, m.log)
+	m.view = newView(claims, m.keys, cfg.Partitions, m.log)
 	m.view.mu.Lock()
 	m.view.known[m.earlier.Instance] = m.earlier
 	m.view.mu.Unlock()
@@ -165,11 +165,11 @@ func (m *Member) Done() <-chan struct{} { return m.done }
 
 // Err returns nil while the process is a member, or is about to join again after an
 // outage. After that it returns why it leaves or has left: ErrLeft, ErrReplaced,
-// ErrSlots, etcdclaims.ErrClosed, or an *EvictedError.
+// ErrPartitions, etcdclaims.ErrClosed, or an *EvictedError.
 func (m *Member) Err() error { return context.Cause(m.ctx) }
 
-// Leave ends the membership. The member is taken off the list first. Then each slot is
-// handed over to its next owner as soon as that member waits in line. A slot for which
+// Leave ends the membership. The member is taken off the list first. Then each partition is
+// handed over to its next owner as soon as that member waits in line. A partition for which
 // no member waits is released after 2 s. Handlers have the drain of the client to
 // return. For handlers that take longer, Leave waits up to a TTL after their claims
 // have ended.
@@ -192,13 +192,13 @@ func (m *Member) Leave(ctx context.Context) error {
 	return fmt.Errorf("leave group %q: handlers are still running: %w", m.cfg.Group, context.Cause(ctx))
 }
 
-// Admit implements fencing.Gate for requests that callers send to the owner of a slot,
+// Admit implements fencing.Gate for requests that callers send to the owner of a partition,
 // with the token of a Route. It admits the token of a claim that this member holds now,
 // by its local clock. Other tokens are refused with a *fencing.StaleError, so that the
 // caller looks for the owner anew; see [View.Call]. It does no I/O.
 //
 // A caller can know of a claim before its owner does, while etcd's reply to the owner is on its way.
-// While the member waits for the slot, Admit therefore waits for its claim, up to 1 s.
+// While the member waits for the partition, Admit therefore waits for its claim, up to 1 s.
 //
 // It is an early reject: the claim can end after Admit has returned.
 func (m *Member) Admit(ctx context.Context, t fencing.Token) error {
@@ -206,12 +206,12 @@ func (m *Member) Admit(ctx context.Context, t fencing.Token) error {
 		return err
 	}
 	stale := &fencing.StaleError{Token: t}
-	slot, ok := m.keys.slotOf(t.Key)
+	partition, ok := m.keys.partitionOf(t.Key)
 	if !ok {
 		return stale
 	}
 	m.mu.Lock()
-	r := m.runs[slot]
+	r := m.runs[partition]
 	m.mu.Unlock()
 	if r == nil {
 		return stale
@@ -267,7 +267,7 @@ func (m *Member) stay() {
 		}
 		again := func(err error) bool {
 			m.log.Debug("not joined", zap.Error(err))
-			return !errors.Is(err, ErrReplaced) && !errors.Is(err, ErrEvicted) && !errors.Is(err, ErrSlots) && !errors.Is(err, etcdclaims.ErrClosed)
+			return !errors.Is(err, ErrReplaced) && !errors.Is(err, ErrEvicted) && !errors.Is(err, ErrPartitions) && !errors.Is(err, etcdclaims.ErrClosed)
 		}
 		err := retry.Do(m.ctx, again, func() error { return m.register(m.ctx, true) })
 		if err != nil {
@@ -290,7 +290,7 @@ func (m *Member) run() {
 		timer := time.NewTimer(m.step())
 		select {
 		case <-changed:
-			retry.Sleep(m.view.ctx, settleTime) // many slots change hands at once
+			retry.Sleep(m.view.ctx, settleTime) // many partitions change hands at once
 			m.poll = 0
 		case <-m.wake:
 		case <-timer.C:

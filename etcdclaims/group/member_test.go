@@ -22,19 +22,19 @@ func TestBadConfigIsRefusedBeforeAnyRequest(t *testing.T) {
 		claims := claimtest.NewClient(w.T, host, etcdclaims.Config{})
 		handler := func(context.Context, int, *etcdclaims.Claim) error { return nil }
 		for what, cfg := range map[string]group.Config{
-			"group name":   {Slots: 1},
-			"a slash":      {Group: "a/b", Slots: 1},
-			"long":         {Group: strings.Repeat("x", group.MaxNameBytes+1), Slots: 1},
-			"member name":  {Group: "g", Slots: 1, Name: "a\n"},
-			"Slots 0":      {Group: "g"},
-			"Slots 16385":  {Group: "g", Slots: group.MaxSlots + 1},
-			"Weight":       {Group: "g", Slots: 1, Weight: -1},
-			"Address":      {Group: "g", Slots: 1, Address: strings.Repeat("x", 1025)},
-			"Away":         {Group: "g", Slots: 1, Away: time.Second},
-			"Away -1s":     {Group: "g", Slots: 1, Name: "a", Away: -time.Second},
-			"MaxMoves":     {Group: "g", Slots: 1, MaxMoves: -1},
-			"MoveInterval": {Group: "g", Slots: 1, MoveInterval: -1},
-			"TTL":          {Group: "g", Slots: 1, TTL: -1},
+			"group name":       {Partitions: 1},
+			"a slash":          {Group: "a/b", Partitions: 1},
+			"long":             {Group: strings.Repeat("x", group.MaxNameBytes+1), Partitions: 1},
+			"member name":      {Group: "g", Partitions: 1, Name: "a\n"},
+			"Partitions 0":     {Group: "g"},
+			"Partitions 16385": {Group: "g", Partitions: group.MaxPartitions + 1},
+			"Weight":           {Group: "g", Partitions: 1, Weight: -1},
+			"Address":          {Group: "g", Partitions: 1, Address: strings.Repeat("x", 1025)},
+			"Away":             {Group: "g", Partitions: 1, Away: time.Second},
+			"Away -1s":         {Group: "g", Partitions: 1, Name: "a", Away: -time.Second},
+			"MaxMoves":         {Group: "g", Partitions: 1, MaxMoves: -1},
+			"MoveInterval":     {Group: "g", Partitions: 1, MoveInterval: -1},
+			"TTL":              {Group: "g", Partitions: 1, TTL: -1},
 		} {
 			if _, err := group.Join(w.Context(), claims, cfg, handler); err == nil || errors.Is(err, context.DeadlineExceeded) {
 				w.Errorf("%s: %v", what, err)
@@ -62,7 +62,7 @@ func TestJoinRefusals(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		a := w.join(config("a", 8))
-		w.wantErr(w.tryJoin(config("b", 9)).err, group.ErrSlots)
+		w.wantErr(w.tryJoin(config("b", 9)).err, group.ErrPartitions)
 		w.wantErr(w.joinFrom(a.host, a.claims, config("c", 8)).err, group.ErrJoined)
 		w.wantErr(group.Remove(w.Context(), a.claims, "g"), group.ErrInUse)
 		v := w.view()
@@ -70,7 +70,7 @@ func TestJoinRefusals(t *testing.T) {
 		if names := v.Assignment().Members; len(names) != 1 {
 			w.Errorf("members %v", names)
 		}
-		// Another number of slots is a new beginning.
+		// Another number of partitions is a new beginning.
 		a.leave()
 		claims := claimtest.NewClient(w.T, w.server, etcdclaims.Config{})
 		w.ok(group.Remove(w.Context(), claims, "g"))
@@ -78,20 +78,20 @@ func TestJoinRefusals(t *testing.T) {
 	})
 }
 
-// The later process with a name keeps it, and has the slots of the earlier one.
+// The later process with a name keeps it, and has the partitions of the earlier one.
 func TestNameIsTakenOver(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 20
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 20
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
 		before := v.Assignment().Owners
-		again := w.join(config("b", slots))
-		w.within(5*sec, "the new b has the slots", func() bool {
-			for slot, o := range v.Assignment().Owners {
-				if o.Member != before[slot].Member || o.Member == "b" && o.Instance != again.claims.Instance() {
+		again := w.join(config("b", partitions))
+		w.within(5*sec, "the new b has the partitions", func() bool {
+			for partition, o := range v.Assignment().Owners {
+				if o.Member != before[partition].Member || o.Member == "b" && o.Instance != again.claims.Instance() {
 					return false
 				}
 			}
@@ -103,13 +103,13 @@ func TestNameIsTakenOver(t *testing.T) {
 			w.Error(again.Err())
 		}
 
-		// A crashed process that is back before its TTL is over waits for its own slots.
+		// A crashed process that is back before its TTL is over waits for its own partitions.
 		again.die()
 		time.Sleep(2 * sec)
-		last := w.join(config("b", slots))
-		w.within(ttl+sec, "the last b has the slots", func() bool {
-			for slot, o := range v.Assignment().Owners {
-				if o.Member != before[slot].Member || o.Member == "b" && o.Instance != last.claims.Instance() {
+		last := w.join(config("b", partitions))
+		w.within(ttl+sec, "the last b has the partitions", func() bool {
+			for partition, o := range v.Assignment().Owners {
+				if o.Member != before[partition].Member || o.Member == "b" && o.Instance != last.claims.Instance() {
 					return false
 				}
 			}
@@ -117,34 +117,34 @@ func TestNameIsTakenOver(t *testing.T) {
 		})
 		again.host.Heal()
 		w.within(ttl+5*sec, "the dead b knows", func() bool { return errors.Is(again.Err(), group.ErrReplaced) })
-		w.history(slots)
+		w.history(partitions)
 		w.noOverlap()
 	})
 }
 
-// An owner keeps a slot until the member that is to have it waits in line.
+// An owner keeps a partition until the member that is to have it waits in line.
 func TestFrozenTargetGetsNothing(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 16
-		cfg := config("a", slots)
+		const partitions = 16
+		cfg := config("a", partitions)
 		cfg.Cooldown = 4 * sec
 		w.join(cfg)
 		v := w.view()
-		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 		cfg.Name = "b"
 		host := w.server.Host(w.T)
 		claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"})
 		host.Inject(claimtest.Fault{On: claimtest.Enqueue, Times: -1, LoseRequest: true})
 		w.joinFrom(host, claims, cfg)
 		time.Sleep(8 * sec)
-		if n := counts(v); n["a"] != slots {
+		if n := counts(v); n["a"] != partitions {
 			w.Errorf("owners: %v", n)
 		}
 		host.Cut()
 		time.Sleep(30 * sec)
-		if _, free := moves(w.history(slots)); free > 0 || counts(v)["a"] != slots {
-			w.Errorf("%d slots were free: %v", free, counts(v))
+		if _, free := moves(w.history(partitions)); free > 0 || counts(v)["a"] != partitions {
+			w.Errorf("%d partitions were free: %v", free, counts(v))
 		}
 	})
 }
@@ -152,12 +152,12 @@ func TestFrozenTargetGetsNothing(t *testing.T) {
 func TestEvict(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 20
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 20
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
-		_, before := moves(w.history(slots))
+		_, before := moves(w.history(partitions))
 		begin := time.Now()
 		w.ok(v.Evict(w.Context(), "b", "disk is slow", time.Minute))
 		if took := time.Since(begin); took > sec {
@@ -168,12 +168,12 @@ func TestEvict(t *testing.T) {
 		if !errors.As(b.Err(), &evicted) || evicted.Reason != "disk is slow" || evicted.Member != "b" {
 			w.Error(b.Err())
 		}
-		if _, free := moves(w.history(slots)); free > before || counts(v)["a"] != slots {
-			w.Errorf("%d slots were free: %v", free-before, counts(v))
+		if _, free := moves(w.history(partitions)); free > before || counts(v)["a"] != partitions {
+			w.Errorf("%d partitions were free: %v", free-before, counts(v))
 		}
-		w.wantErr(w.tryJoin(config("b", slots)).err, group.ErrEvicted)
+		w.wantErr(w.tryJoin(config("b", partitions)).err, group.ErrEvicted)
 		w.ok(v.Readmit(w.Context(), "b"))
-		w.join(config("b", slots))
+		w.join(config("b", partitions))
 		w.wantErr(v.Evict(w.Context(), "a/b", "", sec), etcdclaims.ErrInvalidKey)
 		if err := v.Evict(w.Context(), "b", "", 0); err == nil {
 			w.Error("evicted for no time")
@@ -182,13 +182,13 @@ func TestEvict(t *testing.T) {
 	})
 }
 
-// A member that renews its claims and does nothing else loses its slots all the same.
+// A member that renews its claims and does nothing else loses its partitions all the same.
 func TestEvictGrayMember(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 20
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 20
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
 		// It hears nothing of the group, and its handlers do not stop.
@@ -198,29 +198,29 @@ func TestEvictGrayMember(t *testing.T) {
 		w.ignore["b"] = true
 		w.mu.Unlock()
 		w.ok(v.Evict(w.Context(), "b", "gray", time.Hour))
-		w.within(sec, "all slots are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(sec, "all partitions are a's", func() bool { return counts(v)["a"] == partitions })
 		if members := v.Assignment().Members; len(members) != 1 {
 			w.Errorf("members: %v", members)
 		}
-		w.history(slots)
+		w.history(partitions)
 	})
 }
 
-// A handler that does not stop keeps neither its slot nor its member for longer than the
+// A handler that does not stop keeps neither its partition nor its member for longer than the
 // drain and a TTL.
 func TestHandlerThatDoesNotStop(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 8
-		a := w.join(config("a", slots))
+		const partitions = 8
+		a := w.join(config("a", partitions))
 		v := w.view()
-		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 		w.mu.Lock()
 		w.ignore["a"] = true
 		w.mu.Unlock()
-		w.join(config("b", slots))
-		w.within(2*sec+ttl/5+ttl+2*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == slots/2 })
-		w.history(slots) // no write of a late handler
+		w.join(config("b", partitions))
+		w.within(2*sec+ttl/5+ttl+2*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == partitions/2 })
+		w.history(partitions) // no write of a late handler
 		if a.Err() != nil {
 			w.Error(a.Err())
 		}
@@ -270,9 +270,9 @@ func TestHandlerThatReturns(t *testing.T) {
 func TestLeaveWithoutTime(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 8
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 8
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
 		ctx, cancel := context.WithCancel(w.Context())
@@ -280,7 +280,7 @@ func TestLeaveWithoutTime(t *testing.T) {
 		w.wantErr(b.Leave(ctx), context.Canceled)
 		w.ok(b.Leave(w.Context()))
 		w.ok(b.Leave(w.Context()))
-		w.within(sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 		w.noOverlap()
 	})
 }
@@ -312,25 +312,25 @@ func TestDryRun(t *testing.T) {
 	testetcd.SkipRace(t)
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 30
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 30
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
 		follows := func(plan group.Plan) {
 			w.Helper()
 			w.within(10*sec, "balanced", func() bool { return balanced(v) && owned(v) })
-			for slot, o := range v.Assignment().Owners {
-				if o.Member != plan.Target[slot] {
-					w.Errorf("slot %d is owned by %s, planned was %s", slot, o.Member, plan.Target[slot])
+			for partition, o := range v.Assignment().Owners {
+				if o.Member != plan.Target[partition] {
+					w.Errorf("partition %d is owned by %s, planned was %s", partition, o.Member, plan.Target[partition])
 				}
 			}
 		}
 		plan := v.Plan([]group.MemberInfo{{Name: "c", Weight: 2}})
-		if len(plan.Moves) != slots/2 || plan.Moves[0].To != "c" || plan.Moves[0].Why == "" {
+		if len(plan.Moves) != partitions/2 || plan.Moves[0].To != "c" || plan.Moves[0].Why == "" {
 			w.Errorf("%+v", plan.Moves)
 		}
-		c := config("c", slots)
+		c := config("c", partitions)
 		c.Weight = 2
 		w.join(c)
 		w.within(10*sec, "c is there", func() bool { return len(v.Assignment().Members) == 3 })
@@ -346,15 +346,15 @@ func TestDryRun(t *testing.T) {
 func TestClientClosed(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 12
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 12
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
 		w.ok(b.claims.Close(w.Context()))
 		w.within(2*sec, "b is over", func() bool { return b.Err() != nil })
 		w.wantErr(b.Err(), etcdclaims.ErrClosed)
-		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 	})
 }
 
@@ -385,12 +385,12 @@ func TestRequestsAtRest(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		idle := func(ctx context.Context, _ int, _ *etcdclaims.Claim) error { <-ctx.Done(); return nil }
-		const slots, members = 256, 8
+		const partitions, members = 256, 8
 		var hosts []*claimtest.Host
 		var all []*group.Member
 		for i := range members {
 			host := w.server.Host(w.T)
-			m, err := group.Join(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{}), config(string(rune('a'+i)), slots), idle)
+			m, err := group.Join(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{}), config(string(rune('a'+i)), partitions), idle)
 			w.ok(err)
 			hosts, all = append(hosts, host), append(all, m)
 		}

@@ -15,17 +15,17 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// evictTime is how long an evicted member has to hand over its slots by itself.
+// evictTime is how long an evicted member has to hand over its partitions by itself.
 const evictTime = 2*successorTime + time.Second
 
 // Evict takes a member off the list, and keeps its name off the list for d, which is
 // rounded up to full seconds and at most 365 days. It is meant for a member that
 // renews its claims but does not work.
 //
-// A member that works leaves with an *EvictedError, and hands over its slots. Slots
+// A member that works leaves with an *EvictedError, and hands over its partitions. Partitions
 // that it has not handed over after 5 s are taken from it: their claims are lost, and the
 // fences of the next owners refuse its later writes. Then Evict returns. That goes also for
-// slots of a process that has left the list, or was replaced, and has not given them up.
+// partitions of a process that has left the list, or was replaced, and has not given them up.
 //
 // If the error matches etcdclaims.ErrUnknown, or ctx has ended, the member may be
 // evicted. Calling again is safe. Evict fails if a later version of this package wrote the
@@ -77,7 +77,7 @@ func (v *View) evict(ctx context.Context, member, reason string, d time.Duration
 	return v.expel(ctx, member, entered, reason, rev)
 }
 
-// instances returns the process of an entry, and those that own slots and have the name in
+// instances returns the process of an entry, and those that own partitions and have the name in
 // the view: earlier ones, and one that has taken itself off the list.
 func (v *View) instances(member string, entered *mvccpb.KeyValue) map[string]bool {
 	v.mu.Lock()
@@ -96,7 +96,7 @@ func (v *View) instances(member string, entered *mvccpb.KeyValue) map[string]boo
 	return out
 }
 
-// expel waits until the processes of an evicted member have handed over their slots, and
+// expel waits until the processes of an evicted member have handed over their partitions, and
 // then takes from them what they still have. rev is the revision of the eviction, and entered
 // the entry that the member had then, or nil. The view can be older: it has to catch up first.
 func (v *View) expel(ctx context.Context, member string, entered *mvccpb.KeyValue, reason string, rev int64) error {
@@ -167,7 +167,7 @@ func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, de
 	}
 }
 
-// ownedBy returns the slots of instances. The mutex is held.
+// ownedBy returns the partitions of instances. The mutex is held.
 func (v *View) ownedBy(instances map[string]bool) (owned []Owner) {
 	for _, o := range v.owners {
 		if instances[o.Instance] {
@@ -223,9 +223,9 @@ func revoke(ctx context.Context, claims *etcdclaims.Client, leases ...clientv3.L
 	}
 }
 
-// Remove removes the keys that a group without members leaves in etcd: its number of slots, and
+// Remove removes the keys that a group without members leaves in etcd: its number of partitions, and
 // names that are away or evicted. The next Join makes the group anew. The error matches
-// ErrInUse if the group has members, or if one that left still owns slots; nothing was
+// ErrInUse if the group has members, or if one that left still owns partitions; nothing was
 // changed then. A group that does not exist is not an error. Remove fails if a later version
 // of this package wrote any of the keys.
 func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {

@@ -6,33 +6,33 @@ import (
 	"slices"
 )
 
-// A Plan assigns the slots of a group to its members. It is a pure function of the members
+// A Plan assigns the partitions of a group to its members. It is a pure function of the members
 // and the owners: see [Balance].
 type Plan struct {
-	// Target has the member of each slot. All are empty if there are no members.
+	// Target has the member of each partition. All are empty if there are no members.
 	Target []string
-	// Share has how many slots each member should own.
+	// Share has how many partitions each member should own.
 	Share map[string]int
-	// Moves has the slots whose owner is not their target, in the order of slots.
+	// Moves has the partitions whose owner is not their target, in the order of partitions.
 	Moves []Move
 }
 
-// Move is a slot whose owner changes.
+// Move is a partition whose owner changes.
 type Move struct {
-	Slot     int
-	From, To string // names of members; From is empty if no member owns the slot
-	Why      string // for people: why the slot leaves its owner
+	Partition int
+	From, To  string // names of members; From is empty if no member owns the partition
+	Why       string // for people: why the partition leaves its owner
 }
 
-// Balance returns the plan for the slots whose owners are given. The owner of a slot is
+// Balance returns the plan for the partitions whose owners are given. The owner of a partition is
 // the name of a member. An empty name, or one that is not a member's, means that no
-// member owns the slot.
+// member owns the partition.
 //
-// A member's share of the slots is in proportion to its weight, rounded down or up. With
+// A member's share of the partitions is in proportion to its weight, rounded down or up. With
 // equal weights, the shares of two members differ by one at most. No plan with such
-// shares has fewer moves. If the slots are balanced and weights are equal, a new member
-// moves only as many slots as its share has. The end of a member moves only its own
-// slots. With unequal weights, rounding can move one more slot for each member.
+// shares has fewer moves. If the partitions are balanced and weights are equal, a new member
+// moves only as many partitions as its share has. The end of a member moves only its own
+// partitions. With unequal weights, rounding can move one more partition for each member.
 //
 // The plan does not depend on the order of the members. It is also stable: if some of its
 // moves are carried out, in any order, the plan for the result has the same targets. So
@@ -55,31 +55,31 @@ func Balance(members []MemberInfo, owners []string) Plan {
 	}
 	share := shares(members, has, len(owners))
 
-	// Each member keeps its first slots, and the others find the members with room in the
-	// order of both. That order is what makes the plan stable: a slot that has moved
+	// Each member keeps its first partitions, and the others find the members with room in the
+	// order of both. That order is what makes the plan stable: a partition that has moved
 	// leaves a gap exactly where its place was.
 	kept := make([]int, len(members))
 	var open []int
-	for slot, name := range owners {
+	for partition, name := range owners {
 		i, ok := index[name]
 		if !ok || kept[i] == share[i] {
-			open = append(open, slot)
+			open = append(open, partition)
 			continue
 		}
 		kept[i]++
-		p.Target[slot] = name
+		p.Target[partition] = name
 	}
 	next := 0
-	for _, slot := range open {
+	for _, partition := range open {
 		for kept[next] == share[next] {
 			next++
 		}
 		kept[next]++
 		to := members[next].Name
-		p.Target[slot] = to
-		move := Move{Slot: slot, To: to, Why: "no member owns the slot"}
-		if i, ok := index[owners[slot]]; ok {
-			move.From, move.Why = owners[slot], fmt.Sprintf("%s owns %d slots, its share is %d", owners[slot], has[i], share[i])
+		p.Target[partition] = to
+		move := Move{Partition: partition, To: to, Why: "no member owns the partition"}
+		if i, ok := index[owners[partition]]; ok {
+			move.From, move.Why = owners[partition], fmt.Sprintf("%s owns %d partitions, its share is %d", owners[partition], has[i], share[i])
 		}
 		p.Moves = append(p.Moves, move)
 	}
@@ -89,26 +89,26 @@ func Balance(members []MemberInfo, owners []string) Plan {
 	return p
 }
 
-// shares returns how many slots each member should own, given how many it owns. The
+// shares returns how many partitions each member should own, given how many it owns. The
 // members are in the order of their names.
-func shares(members []MemberInfo, has []int, slots int) []int {
+func shares(members []MemberInfo, has []int, partitions int) []int {
 	var total int64
 	for _, m := range members {
 		total += int64(m.weight())
 	}
 	share, rest := make([]int, len(members)), make([]int64, len(members))
-	left := slots
+	left := partitions
 	var fractions []int // members whose share is not a whole number
 	for i, m := range members {
-		exact := int64(slots) * int64(m.weight())
+		exact := int64(partitions) * int64(m.weight())
 		share[i], rest[i] = int(exact/total), exact%total
 		left -= share[i]
 		if rest[i] > 0 {
 			fractions = append(fractions, i)
 		}
 	}
-	// The slots that are left over go first to members that already have more: each of
-	// these would otherwise have to give up a slot.
+	// The partitions that are left over go first to members that already have more: each of
+	// these would otherwise have to give up a partition.
 	more := func(i int) int {
 		if has[i] > share[i] {
 			return 0

@@ -35,7 +35,7 @@ func TestPlanIsExactAndMinimal(t *testing.T) {
 				high++
 			}
 			if n := got[m.Name]; n < low || n > high || n != p.Share[m.Name] {
-				t.Fatalf("%s has %d slots and a share of %d, exact are %d to %d", m.Name, n, p.Share[m.Name], low, high)
+				t.Fatalf("%s has %d partitions and a share of %d, exact are %d to %d", m.Name, n, p.Share[m.Name], low, high)
 			}
 			spare -= low
 			fewest += max(0, has[m.Name]-low)
@@ -49,17 +49,17 @@ func TestPlanIsExactAndMinimal(t *testing.T) {
 			if m.From != "" {
 				moved++
 			}
-			if m.From == m.To || p.Target[m.Slot] != m.To || m.Why == "" {
+			if m.From == m.To || p.Target[m.Partition] != m.To || m.Why == "" {
 				t.Fatalf("move %+v", m)
 			}
 		}
 		if moved != fewest-ups {
-			t.Fatalf("%d slots move, %d need to", moved, fewest-ups)
+			t.Fatalf("%d partitions move, %d need to", moved, fewest-ups)
 		}
-		for slot, name := range owners {
-			moves := slices.ContainsFunc(p.Moves, func(m Move) bool { return m.Slot == slot })
-			if (p.Target[slot] != name) != moves {
-				t.Fatalf("slot %d: owner %q, target %q, moves: %t", slot, name, p.Target[slot], moves)
+		for partition, name := range owners {
+			moves := slices.ContainsFunc(p.Moves, func(m Move) bool { return m.Partition == partition })
+			if (p.Target[partition] != name) != moves {
+				t.Fatalf("partition %d: owner %q, target %q, moves: %t", partition, name, p.Target[partition], moves)
 			}
 		}
 	})
@@ -72,9 +72,9 @@ func TestPlanIsStableUnderItsOwnMoves(t *testing.T) {
 		r.Shuffle(len(want.Moves), func(i, j int) { want.Moves[i], want.Moves[j] = want.Moves[j], want.Moves[i] })
 		for _, m := range want.Moves {
 			if r.IntN(4) == 0 {
-				owners[m.Slot] = "" // released, and not yet claimed
+				owners[m.Partition] = "" // released, and not yet claimed
 			} else {
-				owners[m.Slot] = m.To
+				owners[m.Partition] = m.To
 			}
 			if got := Balance(members, owners); !slices.Equal(got.Target, want.Target) {
 				t.Fatalf("after some moves:\n%v\nbefore:\n%v", got.Target, want.Target)
@@ -91,19 +91,19 @@ func TestJoinAndEndMoveOnlyTheirShare(t *testing.T) {
 		owners = Balance(members, owners).Target
 		joined := Balance(append(members, MemberInfo{Name: fmt.Sprint("new", r.IntN(100))}), owners)
 		if most := len(owners)/(len(members)+1) + 1; len(joined.Moves) > most {
-			t.Fatalf("a new member moves %d of %d slots, beside %d others", len(joined.Moves), len(owners), len(members))
+			t.Fatalf("a new member moves %d of %d partitions, beside %d others", len(joined.Moves), len(owners), len(members))
 		}
 		for _, m := range joined.Moves {
 			if m.To[:3] != "new" {
-				t.Fatalf("a new member moves a slot from %s to %s", m.From, m.To)
+				t.Fatalf("a new member moves a partition from %s to %s", m.From, m.To)
 			}
 		}
 		ends := r.IntN(len(members))
 		name := members[ends].Name
 		if left := Balance(slices.Delete(members, ends, ends+1), owners); len(members) > 1 {
 			for _, m := range left.Moves {
-				if owners[m.Slot] != name {
-					t.Fatalf("the end of %s moves slot %d of %s", name, m.Slot, m.From)
+				if owners[m.Partition] != name {
+					t.Fatalf("the end of %s moves partition %d of %s", name, m.Partition, m.From)
 				}
 			}
 		}
@@ -116,15 +116,15 @@ func TestBalanceOfNobody(t *testing.T) {
 	}
 }
 
-// Plans are made at each change: they must be cheap with all slots.
-func TestPlanOfTheMostSlots(t *testing.T) {
+// Plans are made at each change: they must be cheap with all partitions.
+func TestPlanOfTheMostPartitions(t *testing.T) {
 	var members []MemberInfo
-	owners := make([]string, MaxSlots)
+	owners := make([]string, MaxPartitions)
 	for i := range 500 {
 		members = append(members, MemberInfo{Name: fmt.Sprintf("m%03d", i), Weight: 1 + i%7})
 		p := Balance(members, owners)
 		if i > 0 && len(p.Moves) > p.Share[members[i].Name]+len(members) {
-			t.Fatalf("member %d moves %d slots, its share is %d", i, len(p.Moves), p.Share[members[i].Name])
+			t.Fatalf("member %d moves %d partitions, its share is %d", i, len(p.Moves), p.Share[members[i].Name])
 		}
 		owners = p.Target
 	}
@@ -135,7 +135,7 @@ func BenchmarkBalance(b *testing.B) {
 	for i := range 128 {
 		members = append(members, MemberInfo{Name: fmt.Sprintf("m%03d", i)})
 	}
-	owners := Balance(members[:127], make([]string, MaxSlots)).Target
+	owners := Balance(members[:127], make([]string, MaxPartitions)).Target
 	for b.Loop() {
 		Balance(members, owners)
 	}
@@ -157,11 +157,11 @@ func forRandomGroups(t *testing.T, n int, f func(t *testing.T, r *rand.Rand, mem
 		}
 		owners := make([]string, 1+r.IntN(60))
 		skew := 1 + r.IntN(len(members)+2)
-		for slot := range owners {
+		for partition := range owners {
 			if i := r.IntN(skew); i < len(members) {
-				owners[slot] = members[i].Name
+				owners[partition] = members[i].Name
 			} else if r.IntN(2) == 0 {
-				owners[slot] = "stranger"
+				owners[partition] = "stranger"
 			}
 		}
 		f(t, r, members, owners)

@@ -12,23 +12,23 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 )
 
-// In real time: 256 slots on eight members, of which one leaves.
+// In real time: 256 partitions on eight members, of which one leaves.
 func TestRealTime(t *testing.T) {
 	t.Parallel()
 	server := claimtest.Start(t)
-	const slots = 256
-	var running [slots]atomic.Int64
+	const partitions = 256
+	var running [partitions]atomic.Int64
 	var members []*group.Member
 	join := func(i int) {
-		cfg := config(fmt.Sprint("m", i), slots)
+		cfg := config(fmt.Sprint("m", i), partitions)
 		cfg.Cooldown = 100 * time.Millisecond
 		claims := claimtest.NewClient(t, server, etcdclaims.Config{})
-		handler := func(ctx context.Context, slot int, _ *etcdclaims.Claim) error {
-			if n := running[slot].Add(1); n > 1 {
-				t.Errorf("slot %d has %d handlers", slot, n)
+		handler := func(ctx context.Context, partition int, _ *etcdclaims.Claim) error {
+			if n := running[partition].Add(1); n > 1 {
+				t.Errorf("partition %d has %d handlers", partition, n)
 			}
 			<-ctx.Done()
-			running[slot].Add(-1)
+			running[partition].Add(-1)
 			return nil
 		}
 		m, err := group.Join(t.Context(), claims, cfg, handler)
@@ -57,15 +57,15 @@ func TestRealTime(t *testing.T) {
 	for i := range 8 {
 		join(i)
 	}
-	settled(slots / 8)
-	t.Logf("eight members have 256 slots after %v", time.Since(begin))
+	settled(partitions / 8)
+	t.Logf("eight members have 256 partitions after %v", time.Since(begin))
 	begin = time.Now()
 	for _, m := range members[4:] {
 		if err := m.Leave(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	settled(slots / 4)
+	settled(partitions / 4)
 	t.Logf("four of them left within %v", time.Since(begin))
 	for _, m := range members[:4] {
 		if err := m.Leave(t.Context()); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	errNoSpec   = errors.New("the number of slots was deleted, and no member has put it back yet")
+	errNoSpec   = errors.New("the number of partitions was deleted, and no member has put it back yet")
 	errRestored = errors.New("etcd was restored: the name has the entry of an earlier process until that lapses")
 )
 
@@ -34,7 +34,7 @@ func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els 
 	return resp, permission(err)
 }
 
-// ensureSpec makes sure that the group has the number of slots, and returns the revision
+// ensureSpec makes sure that the group has the number of partitions, and returns the revision
 // of the key that contains it. If the key was deleted by hand, the members know the number.
 // One of them puts the key back, and ensureSpec waits for that.
 func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
@@ -59,28 +59,28 @@ func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 		return rev, err
 	}
 	have, err := decode[spec](key, kv.Value)
-	if err == nil && have.Slots != m.cfg.Slots {
-		err = fmt.Errorf("%w: it has %d, Config.Slots is %d; start a group with a new name, or end all members and call group.Remove", ErrSlots, have.Slots, m.cfg.Slots)
+	if err == nil && have.Partitions != m.cfg.Partitions {
+		err = fmt.Errorf("%w: it has %d, Config.Partitions is %d; start a group with a new name, or end all members and call group.Remove", ErrPartitions, have.Partitions, m.cfg.Partitions)
 	}
 	return kv.ModRevision, err
 }
 
 func (m *Member) putSpec() clientv3.Op {
-	return clientv3.OpPut(m.keys.spec(), encode(spec{valueVersion, m.cfg.Group, m.cfg.Slots}))
+	return clientv3.OpPut(m.keys.spec(), encode(spec{valueVersion, m.cfg.Group, m.cfg.Partitions}))
 }
 
-// restoreSpec puts the number of slots back, which was deleted by hand: Remove leaves it
+// restoreSpec puts the number of partitions back, which was deleted by hand: Remove leaves it
 // while there are members. It returns when to try again.
 func (m *Member) restoreSpec(claim *etcdclaims.Claim) time.Duration {
 	ctx, cancel := context.WithTimeout(m.ctx, readTimeout)
 	defer cancel()
-	resp, err := commit(ctx, m.claims.KV(), append(claim.Held(), absent(m.keys.spec())), []clientv3.Op{m.putSpec()}, nil)
+	resp, err := commit(ctx, m.claims.KV(), append(claim.Guard(), absent(m.keys.spec())), []clientv3.Op{m.putSpec()}, nil)
 	if err != nil {
-		m.log.Warn("number of slots not put back", zap.String("key", m.keys.spec()), zap.Error(err))
+		m.log.Warn("number of partitions not put back", zap.String("key", m.keys.spec()), zap.Error(err))
 		return time.Second
 	}
 	if resp.Succeeded {
-		m.log.Warn("number of slots was deleted; put back", zap.String("key", m.keys.spec()))
+		m.log.Warn("number of partitions was deleted; put back", zap.String("key", m.keys.spec()))
 	}
 	return rest
 }
@@ -139,7 +139,7 @@ func (m *Member) namesake() (ops []clientv3.Op, from func(*clientv3.TxnResponse)
 
 // lookAround returns the lease of a claim, and what there is under the member's name.
 // Unless the member joins again, it also notes the process that has the name: that process
-// may own slots for a while. The member does not join beside others that it cannot plan with.
+// may own partitions for a while. The member does not join beside others that it cannot plan with.
 func (m *Member) lookAround(ctx context.Context, claim *etcdclaims.Claim, again bool) (clientv3.LeaseID, namesake, error) {
 	ops, from := m.namesake()
 	ops = append(ops, clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(m.keys.root, clientv3.WithPrefix()))
@@ -220,7 +220,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 		if err := m.mayReplace(have.entry, again); err != nil {
 			return err
 		}
-		cmps := append(claim.Held(), absent(m.keys.evicted(m.cfg.Name)), clientv3.Compare(clientv3.ModRevision(m.keys.spec()), "=", specRev),
+		cmps := append(claim.Guard(), absent(m.keys.evicted(m.cfg.Name)), clientv3.Compare(clientv3.ModRevision(m.keys.spec()), "=", specRev),
 			unchanged(key, have.rev), unchanged(m.keys.away(m.cfg.Name), have.rev))
 		then := []clientv3.Op{
 			clientv3.OpPut(key, value, clientv3.WithLease(lease)),
@@ -256,7 +256,7 @@ func (m *Member) release(claim *etcdclaims.Claim) {
 	}
 }
 
-// depart takes the member off the list, before it drains its slots. It reserves them if
+// depart takes the member off the list, before it drains its partitions. It reserves them if
 // the member may come back (Config.Away).
 func (m *Member) depart() {
 	<-m.stayed // a try to join again may still put an entry
@@ -277,15 +277,15 @@ func (m *Member) depart() {
 	resp, failed := m.remove(ctx, value, append(then, have), []clientv3.Op{have})
 	switch {
 	case err != nil:
-		m.log.Warn("slots not reserved for the member's return", zap.Error(err))
+		m.log.Warn("partitions not reserved for the member's return", zap.Error(err))
 	case failed != nil: // they may be reserved
 	case clientv3.LeaseID(only(resp.Responses[len(resp.Responses)-1]).GetLease()) != lease:
-		m.log.Warn("slots not reserved for the member's return: it was off the list")
+		m.log.Warn("partitions not reserved for the member's return: it was off the list")
 		revoke(ctx, m.claims, lease)
 	}
 }
 
-// reserve returns the operations that reserve the slots that the member owns for its
+// reserve returns the operations that reserve the partitions that the member owns for its
 // return, and the lease of the reservation. A reservation of a later version stays as it is.
 func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, error) {
 	key := m.keys.away(m.cfg.Name)
@@ -305,9 +305,9 @@ func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, 
 	now := clock.For(m.claims.Etcd()).Time().UTC()
 	away := entry{Version: valueVersion, Weight: m.cfg.Weight, Address: m.cfg.Address, Zone: m.cfg.Zone, Since: now, Until: now.Add(m.cfg.Away)}
 	m.mu.Lock()
-	for slot, r := range m.runs {
+	for partition, r := range m.runs {
 		if r.claim != nil && r.claim.Err() == nil {
-			away.Slots = away.Slots.with(slot)
+			away.Partitions = away.Partitions.with(partition)
 		}
 	}
 	m.mu.Unlock()
@@ -319,7 +319,7 @@ func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, 
 // then removes what such a request may have put before. The lease of an entry can outlive
 // the claim: other claims of the client share it. So erase tries for as long as a lease
 // lasts, in the background after 5 s. The values are those that may have been put: the
-// member may have another entry by then. ended is set if the process owns no slots any more.
+// member may have another entry by then. ended is set if the process owns no partitions any more.
 func (m *Member) erase(claim *etcdclaims.Claim, ended bool, values ...string) {
 	m.release(claim)
 	m.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// A router's view is older than the group, which was made anew with another number of slots.
+// A router's view is older than the group, which was made anew with another number of partitions.
 func TestViewOfARemadeGroupRoutesNothing(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
@@ -31,19 +31,19 @@ func TestViewOfARemadeGroupRoutesNothing(t *testing.T) {
 		w.wantErr(err, group.ErrNoOwner)
 
 		b := w.join(config("b", 16))
-		w.within(sec, "the view knows", func() bool { _, err := v.Route(3); return errors.Is(err, group.ErrSlots) })
+		w.within(sec, "the view knows", func() bool { _, err := v.Route(3); return errors.Is(err, group.ErrPartitions) })
 		time.Sleep(30 * sec)
-		for slot := range 16 {
-			_, err := v.Route(slot)
-			w.wantErr(err, group.ErrSlots)
+		for partition := range 16 {
+			_, err := v.Route(partition)
+			w.wantErr(err, group.ErrPartitions)
 		}
-		w.wantErr(<-waiting, group.ErrSlots)
-		w.wantErr(v.Call(w.Context(), 3, func(context.Context, group.Route) error { return fencing.ErrStale }), group.ErrSlots)
+		w.wantErr(<-waiting, group.ErrPartitions)
+		w.wantErr(v.Call(w.Context(), 3, func(context.Context, group.Route) error { return fencing.ErrStale }), group.ErrPartitions)
 		if n := counts(v); n[""] != 8 {
-			w.Errorf("owners of the former slots: %v", n)
+			w.Errorf("owners of the former partitions: %v", n)
 		}
-		if n := w.view().Slots(); n != 16 {
-			w.Errorf("a new view has %d slots", n)
+		if n := w.view().Partitions(); n != 16 {
+			w.Errorf("a new view has %d partitions", n)
 		}
 
 		// As it was made before, it is the same group.
@@ -56,8 +56,8 @@ func TestViewOfARemadeGroupRoutesNothing(t *testing.T) {
 	})
 }
 
-// An operator deletes the number of slots by hand, and a process with another number starts.
-func TestNumberOfSlotsDeletedByHand(t *testing.T) {
+// An operator deletes the number of partitions by hand, and a process with another number starts.
+func TestNumberOfPartitionDeletedByHand(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		a := w.join(config("a", 8))
@@ -68,28 +68,28 @@ func TestNumberOfSlotsDeletedByHand(t *testing.T) {
 		was := w.value(key)
 		a.host.Inject(claimtest.Fault{Times: -1, DelayRequest: 2 * sec}) // b comes before a puts it back
 		w.server.Delete(w.T, key)
-		w.wantErr(w.tryJoin(config("b", 16)).err, group.ErrSlots)
+		w.wantErr(w.tryJoin(config("b", 16)).err, group.ErrPartitions)
 		a.host.RemoveFaults()
 		w.join(config("c", 8))
 		if got := w.value(key); got != was {
-			w.Errorf("the number of slots is %q, was %q", got, was)
+			w.Errorf("the number of partitions is %q, was %q", got, was)
 		}
 		w.ok(a.Err())
-		for slot, o := range v.Assignment().Owners {
-			if o.Token != before[slot].Token && o.Member == "a" {
-				w.Errorf("slot %d has another term", slot)
+		for partition, o := range v.Assignment().Owners {
+			if o.Token != before[partition].Token && o.Member == "a" {
+				w.Errorf("partition %d has another term", partition)
 			}
 		}
 	})
 }
 
-// What the number of slots was replaced with by hand ends members that have another.
-func TestNumberOfSlotsChangedByHand(t *testing.T) {
+// What the number of partitions was replaced with by hand ends members that have another.
+func TestNumberOfPartitionChangedByHand(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		a := w.join(config("a", 8))
 		key := w.root() + "spec"
-		w.put(key, strings.Replace(w.value(key), `"slots":8`, `"slots":16`, 1))
+		w.put(key, strings.Replace(w.value(key), `"partitions":8`, `"partitions":16`, 1))
 		w.within(10*sec, "a has left", func() bool {
 			select {
 			case <-a.Done():
@@ -98,7 +98,7 @@ func TestNumberOfSlotsChangedByHand(t *testing.T) {
 				return false
 			}
 		})
-		w.wantErr(a.Err(), group.ErrSlots)
+		w.wantErr(a.Err(), group.ErrPartitions)
 		w.join(config("b", 16))
 	})
 }

@@ -17,7 +17,7 @@ func untilEnd(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 	return nil
 }
 
-// joinDeaf makes a process a member whose requests for slots are lost.
+// joinDeaf makes a process a member whose requests for partitions are lost.
 func (w *world) joinDeaf(cfg group.Config) (*process, *claimtest.Host) {
 	w.Helper()
 	host := w.server.Host(w.T)
@@ -27,12 +27,12 @@ func (w *world) joinDeaf(cfg group.Config) (*process, *claimtest.Host) {
 	return p, host
 }
 
-// joinUnder makes a the owner of all 12 slots, and lets b try for two seconds to join while
+// joinUnder makes a the owner of all 12 partitions, and lets b try for two seconds to join while
 // the fault hits its requests. alone reports whether a is the only member again.
 func (w *world) joinUnder(fault claimtest.Fault) (injected *claimtest.Injection, alone func() bool) {
 	w.Helper()
-	const slots = 12
-	w.join(config("a", slots))
+	const partitions = 12
+	w.join(config("a", partitions))
 	v := w.view()
 	host := w.server.Host(w.T)
 	claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl, Owner: "b"})
@@ -41,11 +41,11 @@ func (w *world) joinUnder(fault claimtest.Fault) (injected *claimtest.Injection,
 	injected = host.Inject(fault)
 	ctx, cancel := context.WithTimeout(w.Context(), 2*sec)
 	defer cancel()
-	b, err := group.Join(ctx, claims, config("b", slots), untilEnd)
+	b, err := group.Join(ctx, claims, config("b", partitions), untilEnd)
 	if err == nil { // it needs fewer requests than the fault skips
 		w.ok(b.Leave(w.Context()))
 	}
-	return injected, func() bool { return len(v.Assignment().Members) == 1 && counts(v)["a"] == slots }
+	return injected, func() bool { return len(v.Assignment().Members) == 1 && counts(v)["a"] == partitions }
 }
 
 // The replies to a Join are lost until its ctx ends, and for a second more.
@@ -90,9 +90,9 @@ func TestLeaveWhileJoiningAgain(t *testing.T) {
 		t.Run(fmt.Sprint(skip), func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
-				const slots = 12
-				w.join(config("a", slots))
-				b := w.join(config("b", slots))
+				const partitions = 12
+				w.join(config("a", partitions))
+				b := w.join(config("b", partitions))
 				v := w.view()
 				w.within(20*sec, "balanced", func() bool { return balanced(v) })
 				_, err := b.claims.TryAcquire(w.Context(), "unrelated")
@@ -101,29 +101,29 @@ func TestLeaveWhileJoiningAgain(t *testing.T) {
 				w.ok(b.claims.ForceRelease(w.Context(), "group/g/member/"+b.claims.Instance(), "test"))
 				time.Sleep(2 * sec)
 				w.ok(b.Leave(w.Context()))
-				w.within(3*ttl, "all are a's", func() bool { return len(v.Assignment().Members) == 1 && counts(v)["a"] == slots })
+				w.within(3*ttl, "all are a's", func() bool { return len(v.Assignment().Members) == 1 && counts(v)["a"] == partitions })
 			})
 		})
 	}
 }
 
-// A member renews its entry, but its requests for slots are lost. The others take over
+// A member renews its entry, but its requests for partitions are lost. The others take over
 // what it cannot claim. When it can, it gets its share.
 func TestDeafMember(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 30
-		a := w.join(config("a", slots))
-		w.join(config("b", slots))
-		_, host := w.joinDeaf(config("c", slots))
+		const partitions = 30
+		a := w.join(config("a", partitions))
+		w.join(config("b", partitions))
+		_, host := w.joinDeaf(config("c", partitions))
 		v := w.view()
 		time.Sleep(12 * sec)
 		a.die()
 		w.within(2*ttl, "a is gone", func() bool { return !owned(v) })
-		w.within(4*ttl, "all slots have owners", func() bool { return owned(v) && counts(v)["a"] == 0 })
+		w.within(4*ttl, "all partitions have owners", func() bool { return owned(v) && counts(v)["a"] == 0 })
 		host.RemoveFaults()
-		w.within(20*ttl, "balanced", func() bool { return counts(v)["c"] == slots/2 && balanced(v) })
-		w.history(slots)
+		w.within(20*ttl, "balanced", func() bool { return counts(v)["c"] == partitions/2 && balanced(v) })
+		w.history(partitions)
 		w.noOverlap()
 	})
 }
@@ -132,9 +132,9 @@ func TestDeafMember(t *testing.T) {
 func TestDeafMemberInBudget(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 9
+		const partitions = 9
 		budget := func(name string) group.Config {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.MaxMoves = 2
 			return cfg
 		}
@@ -143,7 +143,7 @@ func TestDeafMemberInBudget(t *testing.T) {
 		w.joinDeaf(budget("b"))
 		w.join(budget("c"))
 		v := w.view()
-		w.within(10*time.Minute, "c has a share", func() bool { return counts(v)["c"] >= slots/3 })
+		w.within(10*time.Minute, "c has a share", func() bool { return counts(v)["c"] >= partitions/3 })
 	})
 }
 
@@ -151,9 +151,9 @@ func TestDeafMemberInBudget(t *testing.T) {
 func TestBudgetWhileListChanges(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 8
+		const partitions = 8
 		budget := func(name string) group.Config {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.MaxMoves = 4
 			return cfg
 		}
@@ -174,7 +174,7 @@ func TestBudgetWhileListChanges(t *testing.T) {
 			}
 		}()
 		w.join(budget("b"))
-		w.within(time.Minute, "b has its share", func() bool { return counts(v)["b"] == slots/2 })
+		w.within(time.Minute, "b has its share", func() bool { return counts(v)["b"] == partitions/2 })
 	})
 }
 
@@ -204,19 +204,19 @@ func TestLeaveWaitsForLongDrain(t *testing.T) {
 func TestLeaveAtOnceWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 8
+		const partitions = 8
 		host := w.server.Host(w.T)
 		claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl})
 		var running atomic.Int64
-		m, err := group.Join(w.Context(), claims, config("b", slots), func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
+		m, err := group.Join(w.Context(), claims, config("b", partitions), func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 			running.Add(1)
 			defer running.Add(-1)
 			<-ctx.Done()
 			return nil
 		})
 		w.ok(err)
-		w.within(10*sec, "handlers run", func() bool { return running.Load() == slots })
-		w.joinDeaf(config("c", slots)) // so that b reads the lines again and again
+		w.within(10*sec, "handlers run", func() bool { return running.Load() == partitions })
+		w.joinDeaf(config("c", partitions)) // so that b reads the lines again and again
 		time.Sleep(5 * sec)
 		host.Cut()
 		time.Sleep(1500 * time.Millisecond)
@@ -233,32 +233,32 @@ func TestLeaveAtOnceWithoutEtcd(t *testing.T) {
 func TestSlowDeparture(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 12
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 12
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(20*sec, "balanced", func() bool { return balanced(v) })
-		_, before := moves(w.history(slots))
+		_, before := moves(w.history(partitions))
 		b.host.Inject(claimtest.Fault{On: claimtest.Other, LoseRequest: true})
 		w.ok(b.Leave(w.Context()))
-		w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
-		if _, free := moves(w.history(slots)); free > before {
-			w.Errorf("%d slots were free while they moved", free-before)
+		w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
+		if _, free := moves(w.history(partitions)); free > before {
+			w.Errorf("%d partitions were free while they moved", free-before)
 		}
 	})
 }
 
-// The member with one slot more than the others is restarted.
+// The member with one partition more than the others is restarted.
 func TestRestartMovesNothing(t *testing.T) {
 	t.Parallel()
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dies=%t", dies), func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
-				const slots = 10
+				const partitions = 10
 				processes := make(map[string]*process)
 				for _, name := range []string{"b", "c", "a"} {
-					processes[name] = w.join(config(name, slots))
+					processes[name] = w.join(config(name, partitions))
 					time.Sleep(sec)
 				}
 				v := w.view()
@@ -269,13 +269,13 @@ func TestRestartMovesNothing(t *testing.T) {
 						if dies {
 							processes[name].die()
 						}
-						w.join(config(name, slots))
+						w.join(config(name, partitions))
 					}
 				}
 				time.Sleep(2 * ttl)
-				for slot, o := range v.Assignment().Owners {
-					if o.Member != before[slot].Member {
-						w.Errorf("slot %d moved from %s to %q", slot, before[slot].Member, o.Member)
+				for partition, o := range v.Assignment().Owners {
+					if o.Member != before[partition].Member {
+						w.Errorf("partition %d moved from %s to %q", partition, before[partition].Member, o.Member)
 					}
 				}
 			})

@@ -15,14 +15,14 @@ func TestRestoreBeforeRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
-				const slots = 4
-				first := w.join(config("a", slots))
+				const partitions = 4
+				first := w.join(config("a", partitions))
 				v := w.view()
-				w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+				w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 				backup := w.server.Snapshot(w.T)
 				first.leave()
-				second := w.join(config("a", slots))
-				w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+				second := w.join(config("a", partitions))
+				w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 				w.server.Restore(w.T, backup, bump)
 				if bump == 0 {
 					w.server.RaiseEpoch(w.T, "")
@@ -41,14 +41,14 @@ func TestRestoreBeforeRestart(t *testing.T) {
 func TestRestoreBeforeReplacement(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 4
-		first := w.join(config("a", slots))
+		const partitions = 4
+		first := w.join(config("a", partitions))
 		_, err := first.claims.TryAcquire(w.Context(), "unrelated") // keeps the lease alive on which the entry lies
 		w.ok(err)
 		v := w.view()
-		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(2*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 		backup := w.server.Snapshot(w.T)
-		second := w.join(config("a", slots))
+		second := w.join(config("a", partitions))
 		<-first.Done()
 		w.wantErr(first.Err(), group.ErrReplaced)
 		w.server.Restore(w.T, backup, 1_000_000)
@@ -59,7 +59,7 @@ func TestRestoreBeforeReplacement(t *testing.T) {
 	})
 }
 
-// ownsAll reports whether a process is a member and owns all slots.
+// ownsAll reports whether a process is a member and owns all partitions.
 func ownsAll(v *group.View, p *process) bool {
 	a := v.Assignment()
 	for _, o := range a.Owners {

@@ -8,9 +8,9 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 )
 
-// Route is where requests for a slot go.
+// Route is where requests for a partition go.
 type Route struct {
-	Slot int
+	Partition int
 	// Member describes the owner. Send the request to its Address.
 	Member MemberInfo
 	// Token is that of the owner's claim. Send it along, so that the receiver can refuse
@@ -18,46 +18,46 @@ type Route struct {
 	Token fencing.Token
 }
 
-// Route returns who owns the slot, from memory. The answer may be outdated. The error
-// matches ErrNoOwner if no member is known to own the slot. It matches ErrSlots if the group
-// was removed and made anew with another number of slots. The caller then opens a new view
-// and computes the slot with the new number.
-func (v *View) Route(slot int) (Route, error) {
+// Route returns who owns the partition, from memory. The answer may be outdated. The error
+// matches ErrNoOwner if no member is known to own the partition. It matches ErrPartitions if the group
+// was removed and made anew with another number of partitions. The caller then opens a new view
+// and computes the partition with the new number.
+func (v *View) Route(partition int) (Route, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	r, err := v.route(slot)
+	r, err := v.route(partition)
 	if err != nil {
-		err = fmt.Errorf("route: slot %d of group %q: %w", slot, v.keys.group, err)
+		err = fmt.Errorf("route: partition %d of group %q: %w", partition, v.keys.group, err)
 	}
 	return r, err
 }
 
 // route is Route. The mutex is held.
-func (v *View) route(slot int) (Route, error) {
+func (v *View) route(partition int) (Route, error) {
 	if now := v.resized(); now > 0 {
-		return Route{}, fmt.Errorf("%w: it has %d, and had %d when the view was opened; open a new view", ErrSlots, now, v.slots)
+		return Route{}, fmt.Errorf("%w: it has %d, and had %d when the view was opened; open a new view", ErrPartitions, now, v.partitions)
 	}
-	if slot < 0 || slot >= v.slots {
-		return Route{}, fmt.Errorf("the group has %d slots", v.slots)
+	if partition < 0 || partition >= v.partitions {
+		return Route{}, fmt.Errorf("the group has %d partitions", v.partitions)
 	}
-	o := v.owners[slot]
+	o := v.owners[partition]
 	m, ok := v.known[o.Instance]
 	if !ok || o.Instance == "" {
 		return Route{}, ErrNoOwner
 	}
-	return Route{slot, m, o.Token}, nil
+	return Route{partition, m, o.Token}, nil
 }
 
-// Call calls fn with the owner of the slot. It waits until the slot has an owner. The
+// Call calls fn with the owner of the partition. It waits until the partition has an owner. The
 // view can be late: fn then returns the fencing.ErrStale of the receiver's gate. If an
 // error of fn matches it, Call waits for a later owner and calls fn once more.
 //
 // The context of fn carries the owner's token, so that middleware.Transport and
 // grpcmw.Stamp send it. ctx bounds the waiting and the calls. If there is no later owner
 // by then, the error is that of the first call, joined with the cause of ctx's end. An error
-// that matches ErrSlots is as Route returns it.
-func (v *View) Call(ctx context.Context, slot int, fn func(ctx context.Context, r Route) error) error {
-	r, err := v.await(ctx, slot, 0)
+// that matches ErrPartitions is as Route returns it.
+func (v *View) Call(ctx context.Context, partition int, fn func(ctx context.Context, r Route) error) error {
+	r, err := v.await(ctx, partition, 0)
 	if err != nil {
 		return err
 	}
@@ -65,18 +65,18 @@ func (v *View) Call(ctx context.Context, slot int, fn func(ctx context.Context, 
 	if !errors.Is(err, fencing.ErrStale) {
 		return err
 	}
-	again, waited := v.await(ctx, slot, r.Token.Fence)
+	again, waited := v.await(ctx, partition, r.Token.Fence)
 	if waited != nil {
 		return errors.Join(err, waited)
 	}
 	return fn(fencing.NewContext(ctx, again.Token), again)
 }
 
-// await waits until the slot has an owner with a fence above the given one, or never can.
-func (v *View) await(ctx context.Context, slot int, above int64) (r Route, err error) {
+// await waits until the partition has an owner with a fence above the given one, or never can.
+func (v *View) await(ctx context.Context, partition int, above int64) (r Route, err error) {
 	var refused error
 	err = v.until(ctx, func() bool {
-		r, refused = v.route(slot)
+		r, refused = v.route(partition)
 		if errors.Is(refused, ErrNoOwner) {
 			return false
 		}
@@ -90,5 +90,5 @@ func (v *View) await(ctx context.Context, slot int, above int64) (r Route, err e
 	default:
 		return r, nil
 	}
-	return Route{}, fmt.Errorf("route: slot %d of group %q: %w", slot, v.keys.group, err)
+	return Route{}, fmt.Errorf("route: partition %d of group %q: %w", partition, v.keys.group, err)
 }

@@ -15,10 +15,10 @@ import (
 func TestCallIsRetriedOnce(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 8
+		const partitions = 8
 		gates := make(map[string]fencing.Gate)
 		for _, name := range []string{"a", "b"} {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.Address = name + ":80"
 			gates[cfg.Address] = w.join(cfg)
 		}
@@ -33,14 +33,14 @@ func TestCallIsRetriedOnce(t *testing.T) {
 			sent = append(sent, r.Member.Address)
 			return gates[r.Member.Address].Admit(ctx, token)
 		}
-		for slot := range slots {
-			w.ok(v.Call(w.Context(), slot, send))
+		for partition := range partitions {
+			w.ok(v.Call(w.Context(), partition, send))
 		}
-		if len(sent) != slots {
-			w.Errorf("%d requests for %d calls", len(sent), slots)
+		if len(sent) != partitions {
+			w.Errorf("%d requests for %d calls", len(sent), partitions)
 		}
 
-		// Between the route and its use the slot moves.
+		// Between the route and its use the partition moves.
 		r, err := v.Route(0)
 		w.ok(err)
 		gone := r.Member.Name
@@ -83,9 +83,9 @@ func TestCallIsRetriedOnce(t *testing.T) {
 		if calls != 2 {
 			w.Errorf("%d calls", calls)
 		}
-		_, err = v.Route(slots)
+		_, err = v.Route(partitions)
 		if err == nil {
-			w.Error("there is a route to a slot that does not exist")
+			w.Error("there is a route to a partition that does not exist")
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestCallWaitsForAnOwner(t *testing.T) {
 		w.join(config("b", 1))
 		time.Sleep(sec)
 		if len(called) != 1 || <-called != "b" {
-			w.Error("not called when b had the slot")
+			w.Error("not called when b had the partition")
 		}
 	})
 }

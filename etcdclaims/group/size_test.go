@@ -14,14 +14,14 @@ import (
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
-// Many members start together, and one dies: how long it takes until all slots are owned as
-// planned, with how many requests and how much memory. With -long it is 5,000 slots on 50
+// Many members start together, and one dies: how long it takes until all partitions are owned as
+// planned, with how many requests and how much memory. With -long it is 5,000 partitions on 50
 // members.
-func TestManySlotsAndMembers(t *testing.T) {
+func TestManyPartitionAndMembers(t *testing.T) {
 	testetcd.SkipRace(t)
-	slots, members := 500, 10
+	partitions, members := 500, 10
 	if testetcd.Long() {
-		slots, members = 5000, 50
+		partitions, members = 5000, 50
 	}
 	virtually(t, func(w *world) {
 		all, clients, hosts := make([]*group.Member, members), make([]*etcdclaims.Client, members), make([]*claimtest.Host, members)
@@ -48,7 +48,7 @@ func TestManySlotsAndMembers(t *testing.T) {
 		var joins sync.WaitGroup
 		for i := range all {
 			joins.Go(func() {
-				m, err := group.Join(w.Context(), clients[i], config(fmt.Sprintf("m%02d", i), slots), untilEnd)
+				m, err := group.Join(w.Context(), clients[i], config(fmt.Sprintf("m%02d", i), partitions), untilEnd)
 				w.ok(err)
 				all[i] = m
 			})
@@ -60,21 +60,21 @@ func TestManySlotsAndMembers(t *testing.T) {
 		rest := requests()
 		time.Sleep(time.Minute)
 		rest = requests() - rest
-		w.Logf("%d slots on %d members: balanced after %v, %d requests, %d kB a slot; at rest %.1f requests a second in all",
-			slots, members, took, sent, grown/int64(slots)>>10, float64(rest)/60)
+		w.Logf("%d partitions on %d members: balanced after %v, %d requests, %d kB a partition; at rest %.1f requests a second in all",
+			partitions, members, took, sent, grown/int64(partitions)>>10, float64(rest)/60)
 		// A request carries many callers' operations.
-		if most := int64(4*slots + 40*members); sent > most {
-			w.Errorf("%d requests until the slots are balanced, want at most %d", sent, most)
+		if most := int64(4*partitions + 40*members); sent > most {
+			w.Errorf("%d requests until the partitions are balanced, want at most %d", sent, most)
 		}
 		if rate := float64(rest) / 60 / float64(members); rate > 1.5 {
 			w.Errorf("%.2f requests a second and member at rest", rate)
 		}
-		if most := int64(slots) * 128 << 10; grown > most { // the server's included
+		if most := int64(partitions) * 128 << 10; grown > most { // the server's included
 			w.Errorf("the heap has grown by %d MB", grown>>20)
 		}
 		hosts[0].Kill()
 		died := time.Now()
-		w.within(ttl+3*sec, "the slots of the dead are owned", func() bool { return settled(all[1:]) })
+		w.within(ttl+3*sec, "the partitions of the dead are owned", func() bool { return settled(all[1:]) })
 		w.Logf("owned again %v after a death", time.Since(died))
 		hosts[0].Heal()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -38,12 +38,12 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 	}
 }
 
-// State is what etcd has of a group, apart from the owners of its slots. It is for tools
+// State is what etcd has of a group, apart from the owners of its partitions. It is for tools
 // that look at a group once. A [View] follows a group.
 type State struct {
-	Group   string
-	Slots   int
-	Members []MemberState // by name; those that are away or evicted are included
+	Group      string
+	Partitions int
+	Members    []MemberState // by name; those that are away or evicted are included
 
 	keys keys
 	list list
@@ -55,7 +55,7 @@ type MemberState struct {
 	// Lease is the lease of the member's entry, or of its reservation while it is away. It
 	// is 0 if the name has only an eviction.
 	Lease clientv3.LeaseID
-	// Reserved is how many slots are reserved for the member while it is away.
+	// Reserved is how many partitions are reserved for the member while it is away.
 	Reserved int
 	// Evicted describes the eviction. It is nil unless the name is kept off the list. Until
 	// is zero if the eviction cannot be read.
@@ -64,7 +64,7 @@ type MemberState struct {
 	Err error
 }
 
-// Away reports whether the member has left, and its slots are reserved.
+// Away reports whether the member has left, and its partitions are reserved.
 func (m MemberState) Away() bool { return m.Instance == "" && m.Lease != 0 && m.Err == nil }
 
 // Read reads the state of a group. It sends one request. The errors are those of [Open].
@@ -97,7 +97,7 @@ func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, e
 			if err != nil {
 				return State{}, err
 			}
-			s.Slots = have.Slots
+			s.Partitions = have.Partitions
 			continue
 		}
 		if dir+"/" == dirProcess {
@@ -116,10 +116,10 @@ func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, e
 			m.Evicted = s.list.evicted[name]
 		}
 	}
-	if s.Slots == 0 {
+	if s.Partitions == 0 {
 		return State{}, ErrNoGroup
 	}
-	for _, name := range s.list.reservations(s.list.listed(), s.Slots) {
+	for _, name := range s.list.reservations(s.list.listed(), s.Partitions) {
 		if name != "" {
 			byName[name].Reserved++
 		}
@@ -138,19 +138,19 @@ func permission(err error) error {
 	return err
 }
 
-// SlotPrefix returns the prefix of the keys of the group's slots, for Client.List.
-func (s State) SlotPrefix() string { return s.keys.slots() }
+// PartitionPrefix returns the prefix of the keys of the group's partitions, for Client.List.
+func (s State) PartitionPrefix() string { return s.keys.partitions() }
 
-// SlotKey returns the key of a slot's claim.
-func (s State) SlotKey(slot int) string { return s.keys.slot(slot) }
+// PartitionKey returns the key of a partition's claim.
+func (s State) PartitionKey(partition int) string { return s.keys.partition(partition) }
 
-// Assign returns the assignment of the slots whose claims are given. It ignores claims that
-// are not of the group's slots.
+// Assign returns the assignment of the partitions whose claims are given. It ignores claims that
+// are not of the group's partitions.
 func (s State) Assign(held iter.Seq[etcdclaims.Info]) Assignment {
-	owners := make([]Owner, s.Slots)
+	owners := make([]Owner, s.Partitions)
 	for i := range held {
-		if slot, ok := s.keys.slotOf(i.Key); ok && slot < s.Slots && i.Held && i.Kind == "" {
-			owners[slot] = Owner{Instance: i.Instance, Token: fencing.Token{Key: i.Key, Fence: i.Fence}}
+		if partition, ok := s.keys.partitionOf(i.Key); ok && partition < s.Partitions && i.Held && i.Kind == "" {
+			owners[partition] = Owner{Instance: i.Instance, Token: fencing.Token{Key: i.Key, Fence: i.Fence}}
 		}
 	}
 	known := maps.Clone(s.list.process)

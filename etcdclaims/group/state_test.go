@@ -15,7 +15,7 @@ import (
 func TestState(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 12
+		const partitions = 12
 		ctx := w.Context()
 		claims := claimtest.NewClient(w.T, w.server, etcdclaims.Config{})
 		names := func() (all []string) {
@@ -31,13 +31,13 @@ func TestState(t *testing.T) {
 		if n := names(); len(n) > 0 {
 			w.Errorf("groups %v", n)
 		}
-		a, c := config("a", slots), config("c", slots)
+		a, c := config("a", partitions), config("c", partitions)
 		a.Zone, a.Weight, c.Away = "eu-1", 2, time.Hour
 		w.join(a)
-		w.join(config("b", slots))
+		w.join(config("b", partitions))
 		away := w.join(c)
 		v := w.view()
-		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["a"] == slots/2 })
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["a"] == partitions/2 })
 		away.leave()
 		left := time.Now()
 		w.ok(v.Evict(ctx, "d", "hangs", time.Hour))
@@ -52,15 +52,15 @@ func TestState(t *testing.T) {
 		s, err := group.Read(ctx, claims, "g")
 		w.ok(err)
 		var held []etcdclaims.Info
-		for i, err := range claims.List(ctx, s.SlotPrefix()) {
+		for i, err := range claims.List(ctx, s.PartitionPrefix()) {
 			w.ok(err)
 			held = append(held, i)
 		}
 		got, want := s.Assign(slices.Values(held)), v.Assignment()
-		if s.Slots != slots || !slices.Equal(got.Owners, want.Owners) || !slices.Equal(got.Members, want.Members) {
-			w.Errorf("%d slots, %+v; the view has %+v", s.Slots, got, want)
+		if s.Partitions != partitions || !slices.Equal(got.Owners, want.Owners) || !slices.Equal(got.Members, want.Members) {
+			w.Errorf("%d partitions, %+v; the view has %+v", s.Partitions, got, want)
 		}
-		if got.Owners[0].Token.Key != s.SlotKey(0) || len(got.Plan(nil).Moves) > 0 || len(got.Plan(nil, "b").Moves) != slots/4 {
+		if got.Owners[0].Token.Key != s.PartitionKey(0) || len(got.Plan(nil).Moves) > 0 || len(got.Plan(nil, "b").Moves) != partitions/4 {
 			w.Errorf("plan %+v", got.Plan(nil, "b"))
 		}
 		if len(s.Members) != 4 {
@@ -69,7 +69,7 @@ func TestState(t *testing.T) {
 		if m := s.Members[0]; m.Name != "a" || m.Zone != "eu-1" || m.Lease == 0 || m.Away() || m.Evicted != nil || m.Reserved != 0 {
 			w.Errorf("a is %+v", m)
 		}
-		if m := s.Members[2]; !m.Away() || m.Reserved != slots/4 || m.Until.Sub(left).Abs() > time.Hour+ttl || m.Lease == 0 {
+		if m := s.Members[2]; !m.Away() || m.Reserved != partitions/4 || m.Until.Sub(left).Abs() > time.Hour+ttl || m.Lease == 0 {
 			w.Errorf("c is %+v", m)
 		}
 		if m := s.Members[3]; m.Away() || m.Lease != 0 || m.Evicted == nil || m.Evicted.Reason != "hangs" {

@@ -18,13 +18,13 @@ import (
 	"go.uber.org/zap"
 )
 
-const stoppedSlots = 12
+const stoppedPartitions = 12
 
 // effects is the prefix of what the members write. They may not write where claims stand.
 func effects(prefix string) string { return "/effects" + prefix }
 
-// joinAndWrite is a process that joins a group, and writes to each of its slots under the
-// slot's fence until it is killed.
+// joinAndWrite is a process that joins a group, and writes to each of its partitions under the
+// partition's fence until it is killed.
 func joinAndWrite(endpoint, prefix string) error {
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
 	if err != nil {
@@ -34,9 +34,9 @@ func joinAndWrite(endpoint, prefix string) error {
 	if err != nil {
 		return err
 	}
-	_, err = group.Join(context.Background(), claims, config("child", stoppedSlots), func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
+	_, err = group.Join(context.Background(), claims, config("child", stoppedPartitions), func(ctx context.Context, partition int, claim *etcdclaims.Claim) error {
 		for ctx.Err() == nil {
-			_, err := claim.Txn(context.Background()).Then(clientv3.OpPut(fmt.Sprintf("%s%d", effects(prefix), slot), fmt.Sprint(claim.Fence()))).Commit()
+			_, err := claim.Txn(context.Background()).Then(clientv3.OpPut(fmt.Sprintf("%s%d", effects(prefix), partition), fmt.Sprint(claim.Fence()))).Commit()
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func init() {
 	}
 }
 
-// A member's process is stopped by SIGSTOP past its TTL. The other member has its slots
+// A member's process is stopped by SIGSTOP past its TTL. The other member has its partitions
 // then. The stopped process writes nothing to them when it goes on, joins again, and has its
 // share.
 func TestStoppedMember(t *testing.T) {
@@ -79,10 +79,10 @@ func TestStoppedMember(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = claims.Close(context.Background()) })
 	var mu sync.Mutex
-	began := map[int]int64{} // by slot: fence of the last term here
-	m, err := group.Join(t.Context(), claims, config("here", stoppedSlots), func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
+	began := map[int]int64{} // by partition: fence of the last term here
+	m, err := group.Join(t.Context(), claims, config("here", stoppedPartitions), func(ctx context.Context, partition int, claim *etcdclaims.Claim) error {
 		mu.Lock()
-		began[slot] = claim.Fence()
+		began[partition] = claim.Fence()
 		mu.Unlock()
 		<-ctx.Done()
 		return nil
@@ -102,12 +102,14 @@ func TestStoppedMember(t *testing.T) {
 		}
 		t.Fatalf("%s: %v", what, counts(m.View()))
 	}
-	share := func(n map[string]int) bool { return n["child"] == stoppedSlots/2 && n["here"] == stoppedSlots/2 }
+	share := func(n map[string]int) bool {
+		return n["child"] == stoppedPartitions/2 && n["here"] == stoppedPartitions/2
+	}
 	until("both have their shares", share)
 	if err := child.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	until("the other has all slots", func(n map[string]int) bool { return n["here"] == stoppedSlots })
+	until("the other has all partitions", func(n map[string]int) bool { return n["here"] == stoppedPartitions })
 	time.Sleep(100 * time.Millisecond) // its handlers are called
 	mu.Lock()
 	fences := began
@@ -125,12 +127,12 @@ func TestStoppedMember(t *testing.T) {
 		t.Error("the child has written nothing")
 	}
 	for _, kv := range got.Kvs {
-		var slot int
+		var partition int
 		var fence int64
-		_, _ = fmt.Sscan(string(kv.Key[len(effects(prefix)):]), &slot)
+		_, _ = fmt.Sscan(string(kv.Key[len(effects(prefix)):]), &partition)
 		_, _ = fmt.Sscan(string(kv.Value), &fence)
-		if here := fences[slot]; here > fence && kv.ModRevision > here {
-			t.Errorf("slot %d: written at %d under fence %d, after the term with fence %d began", slot, kv.ModRevision, fence, here)
+		if here := fences[partition]; here > fence && kv.ModRevision > here {
+			t.Errorf("partition %d: written at %d under fence %d, after the term with fence %d began", partition, kv.ModRevision, fence, here)
 		}
 	}
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 )
 
-// Members that join within one round trip share out the slots at once, and no handler is
-// called in vain. Members that join a little later find that the others have all slots, and
+// Members that join within one round trip share out the partitions at once, and no handler is
+// called in vain. Members that join a little later find that the others have all partitions, and
 // have their shares after the cool-down.
 func TestMembersStartTogether(t *testing.T) {
 	t.Parallel()
-	const slots, members = 128, 8
+	const partitions, members = 128, 8
 	for _, c := range []struct {
 		apart, within time.Duration
 		calls         int64
 	}{
-		{0, 500 * time.Millisecond, slots},
-		{30 * time.Millisecond, group.DefaultCooldown + time.Second, 2 * slots},
-		{300 * time.Millisecond, group.DefaultCooldown + 3*sec, 2 * slots},
+		{0, 500 * time.Millisecond, partitions},
+		{30 * time.Millisecond, group.DefaultCooldown + time.Second, 2 * partitions},
+		{300 * time.Millisecond, group.DefaultCooldown + 3*sec, 2 * partitions},
 	} {
 		t.Run(c.apart.String(), func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestMembersStartTogether(t *testing.T) {
 					claims := claimtest.NewClient(w.T, host, etcdclaims.Config{})
 					joins.Go(func() {
 						time.Sleep(time.Duration(i) * c.apart)
-						cfg := group.Config{Group: "g", Slots: slots, Name: fmt.Sprint("m", i)}
+						cfg := group.Config{Group: "g", Partitions: partitions, Name: fmt.Sprint("m", i)}
 						m, err := group.Join(w.Context(), claims, cfg, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 							calls.Add(1)
 							<-ctx.Done()
@@ -58,7 +58,7 @@ func TestMembersStartTogether(t *testing.T) {
 					w.within(time.Minute, "balanced", func() bool { return balanced(m.View()) })
 					took = max(took, time.Since(began))
 				}
-				w.Logf("balanced after %v, %d calls of handlers for %d slots", took, calls.Load(), slots)
+				w.Logf("balanced after %v, %d calls of handlers for %d partitions", took, calls.Load(), partitions)
 				if took > c.within || calls.Load() > c.calls {
 					w.Errorf("balanced after %v, want %v; %d calls of handlers, want at most %d", took, c.within, calls.Load(), c.calls)
 				}

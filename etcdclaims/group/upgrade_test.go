@@ -48,12 +48,12 @@ func (w *world) put(key, value string) {
 // that are there go on.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	const slots = 12
-	const strange = `{"v":2,"group":["g"],"slots":"12","instance":{"id":7},"weight":"heavy","since":0,"reason":[],"until":1}`
+	const partitions = 12
+	const strange = `{"v":2,"group":["g"],"partitions":"12","instance":{"id":7},"weight":"heavy","since":0,"reason":[],"until":1}`
 	const similar = `{"v":2,"instance":"later-1","weight":2,"since":[2000,1,1],"reason":"hangs","until":"2100-01-01T00:00:00Z","new":{}}`
 	join := func(name string) func(*world, *group.View) error {
 		return func(w *world, _ *group.View) error {
-			cfg := config(name, slots)
+			cfg := config(name, partitions)
 			cfg.Away = time.Hour
 			p := w.tryJoin(cfg)
 			if p.err == nil {
@@ -102,9 +102,9 @@ func TestUpgrade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
-				a := w.join(config("a", slots))
+				a := w.join(config("a", partitions))
 				v := w.view()
-				w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+				w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 				key := w.root() + tt.key
 				before := w.value(key)
 				w.put(key, tt.value)
@@ -163,9 +163,9 @@ func TestRemoveKeepsLaterVersions(t *testing.T) {
 func TestPlanWithLaterVersion(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 12
-		w.join(config("a", slots))
-		x := config("x", slots)
+		const partitions = 12
+		w.join(config("a", partitions))
+		x := config("x", partitions)
 		x.Weight = 2
 		w.join(x)
 		v := w.view()
@@ -177,7 +177,7 @@ func TestPlanWithLaterVersion(t *testing.T) {
 		value = strings.Replace(value, `"since":"`, `"since":[1],"began":"`, 1)
 		_, err = w.server.Admin().Txn(w.Context()).Then(clientv3.OpPut(key, value, clientv3.WithLease(clientv3.LeaseID(resp.Kvs[0].Lease)))).Commit()
 		w.ok(err)
-		b := w.join(config("b", slots))
+		b := w.join(config("b", partitions))
 		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["x"] == 6 && counts(v)["b"] == 3 })
 		if got := w.value(key); got != value {
 			w.Errorf("the value is %q", got)

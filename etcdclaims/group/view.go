@@ -17,16 +17,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// View is what a process knows of a group: its members, and the owner of each slot. It
+// View is what a process knows of a group: its members, and the owner of each partition. It
 // follows etcd by watches, so it is late by milliseconds, or by seconds if etcd does not
 // answer. It is safe for concurrent use. At rest it sends one read each 10 s, and one for
 // each renewal interval of the client (a third of the TTL).
 type View struct {
-	claims *etcdclaims.Client
-	keys   keys
-	slots  int
-	log    *zap.Logger
-	opened time.Time
+	claims     *etcdclaims.Client
+	keys       keys
+	partitions int
+	log        *zap.Logger
+	opened     time.Time
 
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -38,11 +38,11 @@ type View struct {
 	rev     int64                 // of the last read of the members; 0: none yet
 	synced  bool                  // the owners have been read
 	list                          // as it was read last
-	known   map[string]MemberInfo // by instance, also of those that left and still own slots
+	known   map[string]MemberInfo // by instance, also of those that left and still own partitions
 	seen    map[string]time.Time  // by instance: since when it is a member
-	owners  []Owner               // by slot
-	last    []string              // by slot: the instance that owned it last
-	moves   []time.Time           // when slots moved between members
+	owners  []Owner               // by partition
+	last    []string              // by partition: the instance that owned it last
+	moves   []time.Time           // when partitions moved between members
 	listed  time.Time             // when the list of members last changed
 	unrest  time.Time             // when the first of the changes that led to it without a pause came
 }
@@ -79,7 +79,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 	if err != nil {
 		return nil, fmt.Errorf("open group %q: %w", name, err)
 	}
-	v := newView(claims, k, s.Slots, zap.NewNop())
+	v := newView(claims, k, s.Partitions, zap.NewNop())
 	if err := v.until(ctx, func() bool { return v.rev > 0 && v.synced }); err != nil {
 		v.Close()
 		return nil, fmt.Errorf("open group %q: %w", name, err)
@@ -87,10 +87,10 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 	return v, nil
 }
 
-func newView(claims *etcdclaims.Client, k keys, slots int, log *zap.Logger) *View {
+func newView(claims *etcdclaims.Client, k keys, partitions int, log *zap.Logger) *View {
 	v := &View{
-		claims: claims, keys: k, slots: slots, log: log, opened: clock.Mono(), changed: make(chan struct{}),
-		known: make(map[string]MemberInfo), seen: make(map[string]time.Time), owners: make([]Owner, slots), last: make([]string, slots),
+		claims: claims, keys: k, partitions: partitions, log: log, opened: clock.Mono(), changed: make(chan struct{}),
+		known: make(map[string]MemberInfo), seen: make(map[string]time.Time), owners: make([]Owner, partitions), last: make([]string, partitions),
 	}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wg.Go(v.followMembers)
@@ -237,24 +237,24 @@ func (v *View) readMembers() (rev int64, err error) {
 // followOwners keeps the owners up to date.
 func (v *View) followOwners() {
 	retry.Forever(v.ctx, func() (progress bool) {
-		fresh, begun := make([]Owner, v.slots), false
-		for ev, err := range v.claims.Watch(v.ctx, v.keys.slots()) {
+		fresh, begun := make([]Owner, v.partitions), false
+		for ev, err := range v.claims.Watch(v.ctx, v.keys.partitions()) {
 			if err != nil {
 				if v.ctx.Err() == nil && !errors.Is(err, etcdclaims.ErrClosed) {
-					v.log.Warn("cannot watch the slots; retrying", zap.String("key", v.keys.slots()), zap.Error(err))
+					v.log.Warn("cannot watch the partitions; retrying", zap.String("key", v.keys.partitions()), zap.Error(err))
 				}
 				break
 			}
-			slot, ok := v.keys.slotOf(ev.Info.Key)
+			partition, ok := v.keys.partitionOf(ev.Info.Key)
 			switch {
 			case ev.Kind == etcdclaims.Synced:
 				begun = true
 				v.own(fresh)
-			case !ok || slot >= v.slots:
+			case !ok || partition >= v.partitions:
 			case !begun:
-				fresh[slot] = ownerOf(ev)
+				fresh[partition] = ownerOf(ev)
 			default:
-				v.ownOne(slot, ownerOf(ev))
+				v.ownOne(partition, ownerOf(ev))
 			}
 		}
 		return begun
@@ -277,38 +277,38 @@ func ownerOf(ev etcdclaims.Event) Owner {
 func (v *View) own(owners []Owner) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for slot, o := range owners {
-		v.set(slot, o)
+	for partition, o := range owners {
+		v.set(partition, o)
 	}
 	v.synced = true
 	v.change()
 }
 
-func (v *View) ownOne(slot int, o Owner) {
+func (v *View) ownOne(partition int, o Owner) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.set(slot, o)
+	v.set(partition, o)
 	v.change()
 }
 
-// set notes the owner of a slot, and whether the slot has moved from a member that is
-// still there. A slot that such a member gave up without its handler has moved already: its
+// set notes the owner of a partition, and whether the partition has moved from a member that is
+// still there. A partition that such a member gave up without its handler has moved already: its
 // next owner follows when the key is free. The mutex is held.
-func (v *View) set(slot int, o Owner) {
+func (v *View) set(partition int, o Owner) {
 	if o.Token.Fence == 0 { // it is free
-		v.owners[slot] = Owner{}
+		v.owners[partition] = Owner{}
 		return
 	}
-	if last := v.last[slot]; last != "" && last != o.Instance {
+	if last := v.last[partition]; last != "" && last != o.Instance {
 		if _, there := v.seen[last]; there {
-			v.moves = append(v.moves[max(0, len(v.moves)-MaxSlots):], clock.Mono())
+			v.moves = append(v.moves[max(0, len(v.moves)-MaxPartitions):], clock.Mono())
 		}
 	}
-	v.last[slot] = o.Instance
+	v.last[partition] = o.Instance
 	if o.Instance == "" {
 		o = Owner{}
 	}
-	v.owners[slot] = o
+	v.owners[partition] = o
 }
 
 // agreed returns how long it is until all members have the same list, as far as their
@@ -329,7 +329,7 @@ func (v *View) age(instance string) time.Duration {
 	return 0
 }
 
-// moved returns how many slots moved within the last d. Before the view is as old, it may
+// moved returns how many partitions moved within the last d. Before the view is as old, it may
 // not know of all, and returns at least most.
 func (v *View) moved(d time.Duration, most int) int {
 	v.mu.Lock()

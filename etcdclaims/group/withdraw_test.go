@@ -20,7 +20,7 @@ func TestJoinsAgainWhileItWithdraws(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		admin := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
-		held, err := admin.TryAcquire(w.Context(), "group/g/slot/00000")
+		held, err := admin.TryAcquire(w.Context(), "group/g/partition/00000")
 		w.ok(err)
 		b, host := w.joinDeaf(config("b", 1))
 		v := w.view()
@@ -39,7 +39,7 @@ func TestJoinsAgainWhileItWithdraws(t *testing.T) {
 		time.Sleep(5 * sec)
 		host.RemoveFaults()
 		w.ok(held.Release(w.Context()))
-		w.within(4*ttl, "b is on the list and owns the slot", func() bool { return listed(v, "b") && counts(v)["b"] == 1 })
+		w.within(4*ttl, "b is on the list and owns the partition", func() bool { return listed(v, "b") && counts(v)["b"] == 1 })
 	})
 }
 
@@ -83,44 +83,44 @@ func TestOutageDoesNotMakeDeaf(t *testing.T) {
 	}
 }
 
-// withdrawn makes b a member that owns all slots but one, and has just taken itself off the
+// withdrawn makes b a member that owns all partitions but one, and has just taken itself off the
 // list because it cannot wait for that one.
-func (w *world) withdrawn(slots int) (b *process, v *group.View) {
+func (w *world) withdrawn(partitions int) (b *process, v *group.View) {
 	w.Helper()
-	_, err := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl}).TryAcquire(w.Context(), "group/g/slot/00000")
+	_, err := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl}).TryAcquire(w.Context(), "group/g/partition/00000")
 	w.ok(err)
-	b, _ = w.joinDeaf(config("b", slots))
+	b, _ = w.joinDeaf(config("b", partitions))
 	v = w.view()
 	w.within(2*ttl, "b is off the list", func() bool { return !listed(v, "b") })
-	if n := counts(v)["b"]; n != slots-1 {
-		w.Fatalf("b owns %d slots, want %d", n, slots-1)
+	if n := counts(v)["b"]; n != partitions-1 {
+		w.Fatalf("b owns %d partitions, want %d", n, partitions-1)
 	}
 	return b, v
 }
 
 // A process that joins with the name of a member that has taken itself off the list gets
-// its slots at once.
+// its partitions at once.
 func TestReplacesWithdrawnMember(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 8
-		b, v := w.withdrawn(slots)
-		again := w.join(config("b", slots))
-		w.within(5*sec, "the new b owns the slots", func() bool {
+		const partitions = 8
+		b, v := w.withdrawn(partitions)
+		again := w.join(config("b", partitions))
+		w.within(5*sec, "the new b owns the partitions", func() bool {
 			n := 0
 			for _, o := range v.Assignment().Owners {
 				if o.Instance == again.claims.Instance() {
 					n++
 				}
 			}
-			return n == slots-1
+			return n == partitions-1
 		})
 		w.wantErr(b.Err(), group.ErrReplaced)
 		w.noOverlap()
 	})
 }
 
-// A member that has taken itself off the list, and is evicted, gives up its slots at once.
+// A member that has taken itself off the list, and is evicted, gives up its partitions at once.
 // If it does not hear of the eviction, they are taken from it.
 func TestEvictsWithdrawnMember(t *testing.T) {
 	t.Parallel()
@@ -129,9 +129,9 @@ func TestEvictsWithdrawnMember(t *testing.T) {
 			t.Run(fmt.Sprintf("late view=%v, it hears=%v", late, hears), func(t *testing.T) {
 				t.Parallel()
 				virtually(t, func(w *world) {
-					const slots = 8
-					b, v := w.withdrawn(slots)
-					w.join(config("a", slots))
+					const partitions = 8
+					b, v := w.withdrawn(partitions)
+					w.join(config("a", partitions))
 					if !hears {
 						b.deafen()
 					}
@@ -139,12 +139,12 @@ func TestEvictsWithdrawnMember(t *testing.T) {
 						v = w.view() // as claimctl opens one
 					}
 					w.ok(v.Evict(w.Context(), "b", "deaf", time.Hour))
-					w.within(sec, "a owns the slots", func() bool { return counts(v)["a"] == slots-1 })
+					w.within(sec, "a owns the partitions", func() bool { return counts(v)["a"] == partitions-1 })
 					if hears {
 						w.wantErr(b.Err(), group.ErrEvicted)
 						w.noOverlap()
 					}
-					w.history(slots)
+					w.history(partitions)
 				})
 			})
 		}
@@ -158,46 +158,46 @@ func (p *process) deafen() {
 	p.host.Break()
 }
 
-// A process that was replaced, and has not heard of it, loses its slots when its name is
+// A process that was replaced, and has not heard of it, loses its partitions when its name is
 // evicted, also through a view that was opened afterwards.
 func TestEvictsReplacedProcess(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 6
-		w.join(config("a", slots))
-		b := w.join(config("b", slots))
+		const partitions = 6
+		w.join(config("a", partitions))
+		b := w.join(config("b", partitions))
 		v := w.view()
 		w.within(10*sec, "balanced", func() bool { return balanced(v) })
 		b.deafen()
-		again := w.join(config("b", slots))
+		again := w.join(config("b", partitions))
 		time.Sleep(10 * sec)
 		late := w.view()
-		if n := counts(late)["b"]; n != slots/2 {
-			t.Errorf("b owns %d slots in a view that was opened later", n)
+		if n := counts(late)["b"]; n != partitions/2 {
+			t.Errorf("b owns %d partitions in a view that was opened later", n)
 		}
 		w.ok(late.Evict(w.Context(), "b", "test", time.Hour))
-		w.within(sec, "a owns the slots", func() bool { return counts(late)["a"] == slots })
+		w.within(sec, "a owns the partitions", func() bool { return counts(late)["a"] == partitions })
 		w.wantErr(again.Err(), group.ErrEvicted)
-		w.history(slots)
+		w.history(partitions)
 	})
 }
 
-// A view that has not heard of a member yet takes the slots of the member all the same.
+// A view that has not heard of a member yet takes the partitions of the member all the same.
 func TestEvictsThroughOldView(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
-		const slots = 6
-		w.join(config("a", slots))
+		const partitions = 6
+		w.join(config("a", partitions))
 		host := w.server.Host(w.T)
 		v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
 		w.ok(err)
 		w.Cleanup(v.Close)
-		w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == slots })
+		w.within(5*sec, "all are a's", func() bool { return counts(v)["a"] == partitions })
 		time.Sleep(5 * sec)
 		deaf := host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, LoseReply: true})
 		host.Break()
-		b := w.join(config("b", slots))
-		w.within(5*sec, "b has slots", func() bool { return counts(b.View())["b"] == slots/2 })
+		b := w.join(config("b", partitions))
+		w.within(5*sec, "b has partitions", func() bool { return counts(b.View())["b"] == partitions/2 })
 		b.deafen()
 		if listed(v, "b") {
 			t.Fatal("the view has heard of b")
@@ -205,8 +205,8 @@ func TestEvictsThroughOldView(t *testing.T) {
 		w.ok(v.Evict(w.Context(), "b", "test", time.Hour))
 		deaf.Remove()
 		now := w.view()
-		w.within(sec, "a owns the slots", func() bool { return counts(now)["a"] == slots })
-		w.history(slots)
+		w.within(sec, "a owns the partitions", func() bool { return counts(now)["a"] == partitions })
+		w.history(partitions)
 	})
 }
 

@@ -28,16 +28,16 @@ type world struct {
 	server *claimtest.Server
 
 	mu      sync.Mutex
-	running map[int]map[string]bool // by slot: members whose handlers run under a claim that holds
+	running map[int]map[string]bool // by partition: members whose handlers run under a claim that holds
 	overlap []string
 	served  map[served]bool
 	ignore  map[string]bool // members whose handlers ignore their contexts
 }
 
-// served is a term of a slot in which a handler was called.
+// served is a term of a partition in which a handler was called.
 type served struct {
-	slot  int
-	fence int64
+	partition int
+	fence     int64
 }
 
 // virtually runs the test in a world of its own.
@@ -57,8 +57,8 @@ type process struct {
 	err    error
 }
 
-func config(name string, slots int) group.Config {
-	return group.Config{Group: "g", Slots: slots, Name: name, Cooldown: sec}
+func config(name string, partitions int) group.Config {
+	return group.Config{Group: "g", Partitions: partitions, Name: name, Cooldown: sec}
 }
 
 // join makes a process a member from a machine of its own.
@@ -80,8 +80,8 @@ func (w *world) tryJoin(cfg group.Config) *process {
 func (w *world) joinFrom(host *claimtest.Host, claims *etcdclaims.Client, cfg group.Config) *process {
 	w.Helper()
 	p := &process{w: w, host: host, claims: claims}
-	p.Member, p.err = group.Join(w.Context(), claims, cfg, func(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
-		return w.handle(ctx, cfg.Name, slot, claim)
+	p.Member, p.err = group.Join(w.Context(), claims, cfg, func(ctx context.Context, partition int, claim *etcdclaims.Claim) error {
+		return w.handle(ctx, cfg.Name, partition, claim)
 	})
 	if p.err == nil {
 		w.Cleanup(func() {
@@ -110,10 +110,10 @@ func (p *process) leave() {
 // die ends the process without a word to etcd.
 func (p *process) die() { p.host.Kill() }
 
-// handle writes to its slot under its fence each second.
-func (w *world) handle(ctx context.Context, member string, slot int, claim *etcdclaims.Claim) error {
-	w.enter(member, slot, claim)
-	defer w.exit(member, slot)
+// handle writes to its partition under its fence each second.
+func (w *world) handle(ctx context.Context, member string, partition int, claim *etcdclaims.Claim) error {
+	w.enter(member, partition, claim)
+	defer w.exit(member, partition)
 	for n := 0; ; n++ {
 		w.mu.Lock()
 		ignore := w.ignore[member]
@@ -122,10 +122,10 @@ func (w *world) handle(ctx context.Context, member string, slot int, claim *etcd
 			return ctx.Err()
 		}
 		if claim.Check() != nil {
-			w.exit(member, slot) // it has no effect any more
+			w.exit(member, partition) // it has no effect any more
 		}
 		txn, cancel := context.WithTimeout(context.Background(), sec)
-		_, err := claim.Txn(txn).Then(clientv3.OpPut(dataKey(slot), fmt.Sprintf("%d %s %d", claim.Fence(), member, n))).Commit()
+		_, err := claim.Txn(txn).Then(clientv3.OpPut(dataKey(partition), fmt.Sprintf("%d %s %d", claim.Fence(), member, n))).Commit()
 		cancel()
 		if errors.Is(err, etcdclaims.ErrLost) && !ignore {
 			return err
@@ -143,32 +143,32 @@ func (w *world) handle(ctx context.Context, member string, slot int, claim *etcd
 	}
 }
 
-func dataKey(slot int) string { return fmt.Sprintf("/data/%05d", slot) }
+func dataKey(partition int) string { return fmt.Sprintf("/data/%05d", partition) }
 
-func (w *world) enter(member string, slot int, claim *etcdclaims.Claim) {
+func (w *world) enter(member string, partition int, claim *etcdclaims.Claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.running[slot] == nil {
-		w.running[slot] = make(map[string]bool)
+	if w.running[partition] == nil {
+		w.running[partition] = make(map[string]bool)
 	}
-	for other := range w.running[slot] {
-		w.overlap = append(w.overlap, fmt.Sprintf("slot %d: %s begins with fence %d while %s runs", slot, member, claim.Fence(), other))
+	for other := range w.running[partition] {
+		w.overlap = append(w.overlap, fmt.Sprintf("partition %d: %s begins with fence %d while %s runs", partition, member, claim.Fence(), other))
 	}
-	w.running[slot][member] = true
-	w.served[served{slot, claim.Fence()}] = true
+	w.running[partition][member] = true
+	w.served[served{partition, claim.Fence()}] = true
 }
 
-// wasServed reports whether a handler was called for the slot in a term.
-func (w *world) wasServed(slot int, fence int64) bool {
+// wasServed reports whether a handler was called for the partition in a term.
+func (w *world) wasServed(partition int, fence int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.served[served{slot, fence}]
+	return w.served[served{partition, fence}]
 }
 
-func (w *world) exit(member string, slot int) {
+func (w *world) exit(member string, partition int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.running[slot], member)
+	delete(w.running[partition], member)
 }
 
 // view returns a view of an observer.
@@ -180,12 +180,12 @@ func (w *world) view() *group.View {
 	return v
 }
 
-// balanced reports whether each slot is owned by the member that the plan gives it.
+// balanced reports whether each partition is owned by the member that the plan gives it.
 func balanced(v *group.View) bool {
 	return len(v.Assignment().Members) > 0 && len(v.Plan(nil).Moves) == 0
 }
 
-// owned reports whether each slot has an owner.
+// owned reports whether each partition has an owner.
 func owned(v *group.View) bool {
 	for _, o := range v.Assignment().Owners {
 		if o.Member == "" {
@@ -236,17 +236,17 @@ func (w *world) wantErr(err, want error) {
 	}
 }
 
-// term is one term of a slot, as etcd's history shows it.
+// term is one term of a partition, as etcd's history shows it.
 type term struct {
 	owner string // label of the client
 	kind  string // of a term without an owner
 	from  int64  // revision
-	over  bool   // it ended without a hand-over: the slot was free then
+	over  bool   // it ended without a hand-over: the partition was free then
 }
 
-// history reads all that happened from etcd, and fails if a slot had a write of a term
-// that was over. It returns the terms of each slot in their order.
-func (w *world) history(slots int) map[int][]term {
+// history reads all that happened from etcd, and fails if a partition had a write of a term
+// that was over. It returns the terms of each partition in their order.
+func (w *world) history(partitions int) map[int][]term {
 	w.Helper()
 	admin := w.server.Admin()
 	now, err := admin.Get(context.Background(), "\x00")
@@ -255,22 +255,22 @@ func (w *world) history(slots int) map[int][]term {
 	terms := make(map[int][]term)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	own := claimtest.Key("", "group/g/slot/")
+	own := claimtest.Key("", "group/g/partition/")
 	_, err = admin.Put(ctx, "/end", "")
 	w.ok(err)
 	for resp := range admin.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		w.ok(resp.Err())
 		for _, ev := range resp.Events {
 			key := string(ev.Kv.Key)
-			var slot int
+			var partition int
 			switch {
 			case key == "/end" && ev.Kv.ModRevision > end:
 				return terms
 			case strings.HasPrefix(key, own):
-				_, err := fmt.Sscanf(strings.TrimPrefix(key, own), "%d", &slot)
+				_, err := fmt.Sscanf(strings.TrimPrefix(key, own), "%d", &partition)
 				w.ok(err)
 				if ev.Type == clientv3.EventTypeDelete {
-					terms[slot][len(terms[slot])-1].over = true
+					terms[partition][len(terms[partition])-1].over = true
 					continue
 				}
 				owner, kind := "", ""
@@ -282,17 +282,17 @@ func (w *world) history(slots int) map[int][]term {
 						*f.to, _, _ = strings.Cut(rest, `"`)
 					}
 				}
-				terms[slot] = append(terms[slot], term{owner: owner, kind: kind, from: ev.Kv.ModRevision})
+				terms[partition] = append(terms[partition], term{owner: owner, kind: kind, from: ev.Kv.ModRevision})
 			case strings.HasPrefix(key, "/data/"):
-				_, err := fmt.Sscanf(strings.TrimPrefix(key, "/data/"), "%d", &slot)
+				_, err := fmt.Sscanf(strings.TrimPrefix(key, "/data/"), "%d", &partition)
 				w.ok(err)
 				var fence int64
 				var member string
 				_, err = fmt.Sscan(string(ev.Kv.Value), &fence, &member)
 				w.ok(err)
-				last := terms[slot][len(terms[slot])-1]
+				last := terms[partition][len(terms[partition])-1]
 				if last.from != fence || last.owner != member || last.over {
-					w.Errorf("slot %d: write of %s with fence %d in the term %+v", slot, member, fence, last)
+					w.Errorf("partition %d: write of %s with fence %d in the term %+v", partition, member, fence, last)
 				}
 			}
 		}
@@ -301,7 +301,7 @@ func (w *world) history(slots int) map[int][]term {
 	return nil
 }
 
-// moves returns how often slots went from one owner to another, and how often they were
+// moves returns how often partitions went from one owner to another, and how often they were
 // free before.
 func moves(terms map[int][]term) (moved, free int) {
 	for _, of := range terms {

@@ -37,7 +37,7 @@ func TestLostEnqueueOfCompletedItem(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if err := b.Leases[0].Complete(w.Context()); err != nil {
+			if err := b.Deliveries[0].Complete(w.Context()); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -145,7 +145,7 @@ func TestUnreadableValues(t *testing.T) {
 		begin := time.Now()
 		b, err := q.Claim(w.Context(), 1)
 		w.ok(err)
-		w.want(ids(b.Leases), "later")
+		w.want(ids(b.Deliveries), "later")
 		if d := time.Since(begin); d > 2*sec {
 			t.Errorf("claimed after %v", d)
 		}
@@ -169,7 +169,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 			b, err := q.TryClaim(w.Context(), 1, queue.TTL(time.Duration(10+i)*sec))
 			w.ok(err)
 			if i > 0 {
-				w.ok(b.Leases[0].Complete(w.Context()))
+				w.ok(b.Deliveries[0].Complete(w.Context()))
 			}
 		}
 		time.Sleep(3 * time.Minute)
@@ -179,7 +179,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 		w.want(w.look(q, "0").Where, queue.Taken)
 		b, err := q.TryClaim(w.Context(), 1, queue.TTL(11*sec))
 		w.ok(err)
-		w.want(len(b.Leases), 0)
+		w.want(len(b.Deliveries), 0)
 	})
 }
 
@@ -191,7 +191,7 @@ func TestUnsettledComesBack(t *testing.T) {
 		p := w.queue(queue.Config{})
 		w.enqueue(q, "a")
 		began := make(chan struct{})
-		stop := w.works(q, queue.WorkerConfig{Concurrency: 1, Handler: func(context.Context, *queue.Lease) error {
+		stop := w.works(q, queue.WorkerConfig{Concurrency: 1, Handler: func(context.Context, *queue.Delivery) error {
 			close(began)
 			time.Sleep(sec)
 			return nil
@@ -204,8 +204,8 @@ func TestUnsettledComesBack(t *testing.T) {
 		defer cancel()
 		b, err := p.Claim(ctx, 1)
 		w.ok(err)
-		w.want(ids(b.Leases), "a")
-		w.want(b.Leases[0].Attempt(), 1)
+		w.want(ids(b.Deliveries), "a")
+		w.want(b.Deliveries[0].Attempt(), 1)
 	})
 }
 
@@ -269,7 +269,7 @@ func TestWatchDeaf(t *testing.T) {
 		time.AfterFunc(30*sec+77*time.Millisecond, func() { w.enqueue(p, "a") })
 		b, err := q.Claim(w.Context(), 1)
 		w.ok(err)
-		if d := time.Since(b.Leases[0].Enqueued()); d > ttl/3+sec {
+		if d := time.Since(b.Deliveries[0].Enqueued()); d > ttl/3+sec {
 			t.Errorf("the item was picked up after %v", d)
 		}
 	})
@@ -295,7 +295,7 @@ func TestThousandsWait(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				got[b.Leases[0].ID()] = true
+				got[b.Deliveries[0].ID()] = true
 			})
 		}
 		time.Sleep(sec)
@@ -346,7 +346,7 @@ func TestCloseBesideAll(t *testing.T) {
 					if err != nil {
 						return
 					}
-					for _, l := range b.Leases {
+					for _, l := range b.Deliveries {
 						_ = l.Complete(w.Context())
 					}
 					time.Sleep(time.Duration(i+1) * time.Millisecond)
@@ -384,7 +384,7 @@ func TestClaimersRarelyClash(t *testing.T) {
 					}
 				},
 			})
-			stops = append(stops, w.works(q, queue.WorkerConfig{Concurrency: 8, Handler: func(context.Context, *queue.Lease) error {
+			stops = append(stops, w.works(q, queue.WorkerConfig{Concurrency: 8, Handler: func(context.Context, *queue.Delivery) error {
 				time.Sleep(time.Duration(10+rand.N(20)) * time.Millisecond)
 				done.Add(1)
 				return nil

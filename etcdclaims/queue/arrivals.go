@@ -281,7 +281,7 @@ func (a *arrivals) remove(key string) {
 
 // settle drops items that this process has tried to claim, and notes the slots of
 // those that it got.
-func (a *arrivals) settle(q *Queue, tried []*picked, got []*Lease) {
+func (a *arrivals) settle(q *Queue, tried []*picked, got []*Delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range tried {

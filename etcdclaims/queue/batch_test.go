@@ -17,7 +17,7 @@ import (
 
 // together ends many leases at once, behind a verb whose request takes a second, and
 // returns the errors and how many requests it took.
-func (w *world) together(f claimtest.Fault, n int, end func(i int, l *queue.Lease) error) (errs []error, requests int) {
+func (w *world) together(f claimtest.Fault, n int, end func(i int, l *queue.Delivery) error) (errs []error, requests int) {
 	w.Helper()
 	q, host := w.process(queue.Config{TTL: time.Minute})
 	for i := range n + 1 {
@@ -64,7 +64,7 @@ func TestVerbsShareRoundTrips(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
-				errs, requests := w.together(f, 40, func(i int, l *queue.Lease) error {
+				errs, requests := w.together(f, 40, func(i int, l *queue.Delivery) error {
 					if i%2 > 0 {
 						_, err := l.Fail(context.Background(), errors.New("bad luck"))
 						return err
@@ -92,7 +92,7 @@ func TestVerbsShareRoundTrips(t *testing.T) {
 	t.Run("culprit", func(t *testing.T) {
 		t.Parallel()
 		virtually(t, func(w *world) {
-			errs, _ := w.together(claimtest.Fault{}, 10, func(i int, l *queue.Lease) error {
+			errs, _ := w.together(claimtest.Fault{}, 10, func(i int, l *queue.Delivery) error {
 				switch i {
 				case 3:
 					return l.Complete(context.Background(), clientv3.OpPut("/x", "1", clientv3.WithLease(4711)))
@@ -113,7 +113,7 @@ func TestVerbsShareRoundTrips(t *testing.T) {
 	t.Run("impatient", func(t *testing.T) {
 		t.Parallel()
 		virtually(t, func(w *world) {
-			errs, _ := w.together(claimtest.Fault{}, 2, func(i int, l *queue.Lease) error {
+			errs, _ := w.together(claimtest.Fault{}, 2, func(i int, l *queue.Delivery) error {
 				ctx := context.Background()
 				if i == 0 {
 					var cancel context.CancelFunc

@@ -33,7 +33,7 @@ var bursts = map[string]burst{
 
 // run makes n calls, each after another pause, and returns their errors, and their leases if
 // they are verbs.
-func (b burst) run(w *world, q *queue.Queue, n int, pause time.Duration) (leases []*queue.Lease, wait func() []error) {
+func (b burst) run(w *world, q *queue.Queue, n int, pause time.Duration) (leases []*queue.Delivery, wait func() []error) {
 	w.Helper()
 	if !b.enqueue {
 		var items []queue.Item

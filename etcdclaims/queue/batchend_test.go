@@ -43,7 +43,7 @@ func TestSessionEndsWhileVerbsWait(t *testing.T) {
 				}
 				_, err := q.EnqueueAll(w.Context(), items)
 				w.ok(err)
-				var leases []*queue.Lease
+				var leases []*queue.Delivery
 				for len(leases) < n {
 					leases = append(leases, w.tryClaim(q, n)...)
 				}

@@ -71,10 +71,10 @@ func BenchmarkCycle(b *testing.B) {
 								return
 							}
 							mu.Lock()
-							left += n - len(got.Leases)
+							left += n - len(got.Deliveries)
 							mu.Unlock()
 							var each sync.WaitGroup
-							for _, l := range got.Leases {
+							for _, l := range got.Deliveries {
 								each.Go(func() {
 									if err := l.Complete(b.Context()); err != nil {
 										b.Error(err)
@@ -109,8 +109,8 @@ func BenchmarkPickUp(b *testing.B) {
 						if err != nil {
 							return
 						}
-						took <- time.Since(got.Leases[0].Enqueued())
-						_ = got.Leases[0].Complete(ctx)
+						took <- time.Since(got.Deliveries[0].Enqueued())
+						_ = got.Deliveries[0].Complete(ctx)
 					}
 				})
 			}

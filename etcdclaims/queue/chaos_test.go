@@ -51,7 +51,7 @@ type chaos struct {
 
 // holding is a lease that a worker got.
 type holding struct {
-	*queue.Lease
+	*queue.Delivery
 	name  string // of the worker
 	fence int64  // at first
 }
@@ -173,10 +173,10 @@ func (c *chaos) work(ctx context.Context, q *queue.Queue, name string) {
 			}
 			continue
 		}
-		for _, l := range b.Leases {
+		for _, l := range b.Deliveries {
 			c.hold(l, name)
 		}
-		for _, l := range b.Leases {
+		for _, l := range b.Deliveries {
 			c.handle(q, l)
 			for l.Err() == nil && l.Release(context.Background()) != nil {
 				time.Sleep(sec)
@@ -186,7 +186,7 @@ func (c *chaos) work(ctx context.Context, q *queue.Queue, name string) {
 }
 
 // hold notes that a worker got a lease.
-func (c *chaos) hold(l *queue.Lease, name string) {
+func (c *chaos) hold(l *queue.Delivery, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if string(l.Payload()) != l.ID() {
@@ -200,10 +200,10 @@ func (c *chaos) hold(l *queue.Lease, name string) {
 
 // alone checks that nobody else believes to have the item of a lease while its worker
 // does. The caller holds the mutex.
-func (c *chaos) alone(l *queue.Lease) {
+func (c *chaos) alone(l *queue.Delivery) {
 	var believers []string
 	for _, h := range c.held[l.ID()] {
-		if h.Lease != l && h.Check() == nil {
+		if h.Delivery != l && h.Check() == nil {
 			believers = append(believers, fmt.Sprintf("%s by fence %d", h.name, h.Fence()))
 		}
 	}
@@ -213,7 +213,7 @@ func (c *chaos) alone(l *queue.Lease) {
 	}
 }
 
-func (c *chaos) handle(q *queue.Queue, l *queue.Lease) {
+func (c *chaos) handle(q *queue.Queue, l *queue.Delivery) {
 	time.Sleep(time.Duration(c.n(1500)) * time.Millisecond)
 	c.mu.Lock()
 	c.alone(l)
@@ -267,7 +267,7 @@ func (c *chaos) drain(q *queue.Queue) {
 		if err != nil {
 			c.Fatalf("draining: %v", err)
 		}
-		for _, l := range b.Leases {
+		for _, l := range b.Deliveries {
 			c.hold(l, "drain")
 			if err := l.Complete(context.Background(), clientv3.OpPut("/effect/"+l.ID(), fmt.Sprint(l.Fence()))); err != nil {
 				c.Errorf("draining %s: %v", l.ID(), err)

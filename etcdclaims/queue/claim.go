@@ -18,9 +18,9 @@ import (
 
 // Batch is the result of TryClaim or Claim.
 type Batch struct {
-	// Leases are the claimed items, in the order of the queue. The worker has each item
+	// Deliveries are the claimed items, in the order of the queue. The worker has each item
 	// until it completes, fails or gives it back.
-	Leases []*Lease
+	Deliveries []*Delivery
 	// Taken is how many items workers had, if nothing was claimed. It distinguishes an
 	// empty queue from a busy one.
 	Taken int
@@ -109,7 +109,7 @@ func (q *Queue) ask(ctx context.Context, w *want) (Batch, error) {
 // leaves. It is removed, so that the item is not taken twice. If another session has the item,
 // no condition can refuse the second key: what says so stands below that session. A key for
 // each taken item would, and would cost each claim and each ending a write.
-func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (leases []*Lease, refused bool, err error) {
+func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (leases []*Delivery, refused bool, err error) {
 	defer s.begin()()
 	now := q.now().UTC()
 	nonce := uuid.NewString()
@@ -146,7 +146,7 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 	}
 	for i, r := range resp.Responses {
 		if inner := r.GetResponseTxn(); inner.Succeeded {
-			if l := q.leased(s, items[i].st, inner.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); l != nil {
+			if l := q.delivered(s, items[i].st, inner.Responses[0].GetResponseRange().Kvs, resp.Header.Revision); l != nil {
 				leases = append(leases, l)
 			}
 		} else if inner.Responses[0].GetResponseTxn().Succeeded {
@@ -158,7 +158,7 @@ func (q *Queue) takeItems(ctx context.Context, s *session, items []*picked) (lea
 
 // leased makes the lease of an item that was taken. An item without content becomes a
 // dead letter: no worker can handle it.
-func (q *Queue) leased(s *session, st state, item []*mvccpb.KeyValue, rev int64) *Lease {
+func (q *Queue) delivered(s *session, st state, item []*mvccpb.KeyValue, rev int64) *Delivery {
 	var c content
 	var err error
 	if len(item) > 0 {
@@ -167,7 +167,7 @@ func (q *Queue) leased(s *session, st state, item []*mvccpb.KeyValue, rev int64)
 	if missing := len(item) == 0 || c.Missing; missing {
 		err = fmt.Errorf("item %q has no content", st.ID)
 	}
-	l := newLease(q, s, st, c, rev)
+	l := newDelivery(q, s, st, c, rev)
 	if err != nil {
 		q.skip(err)
 		q.spawn(func() {
@@ -185,7 +185,7 @@ func (q *Queue) leased(s *session, st state, item []*mvccpb.KeyValue, rev int64)
 }
 
 // takenAfterAll finds out what a claiming request of unknown outcome took.
-func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, nonce string, unknown error) ([]*Lease, error) {
+func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, nonce string, unknown error) ([]*Delivery, error) {
 	var reads []clientv3.Op
 	for _, p := range items {
 		reads = append(reads, clientv3.OpGet(q.keys.takenBy(s.id)+p.st.ID))
@@ -196,7 +196,7 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 	if err != nil {
 		return nil, fmt.Errorf("%w (looking it up: %w)", unknown, err)
 	}
-	var leases []*Lease
+	var leases []*Delivery
 	for i, r := range resp.Responses[1:] {
 		kvs := r.GetResponseRange().Kvs
 		if len(kvs) == 0 {
@@ -215,7 +215,7 @@ func (q *Queue) takenAfterAll(ctx context.Context, s *session, items []*picked, 
 		if err != nil {
 			return leases, fmt.Errorf("%w (looking it up: %w)", unknown, err)
 		}
-		if l := q.leased(s, st, item.Kvs, kvs[0].ModRevision); l != nil {
+		if l := q.delivered(s, st, item.Kvs, kvs[0].ModRevision); l != nil {
 			leases = append(leases, l)
 		}
 	}

@@ -202,7 +202,7 @@ func (c *claimer) round() (waiting bool, failed error) {
 			}
 			return true, failed
 		}
-		if more && len(b.Leases) == 0 {
+		if more && len(b.Deliveries) == 0 {
 			continue // others were faster, or the session's generation is another: no caller gets an empty batch for that
 		}
 		waiting = c.answer(wants, b)
@@ -250,7 +250,7 @@ func (c *claimer) rotate(ttl time.Duration, seen map[time.Duration]bool) bool {
 // answer gives the leases to those who want them, in turn, and reports whether one of
 // them still waits. Items that no caller wants any more are given back.
 func (c *claimer) answer(wants []*want, b Batch) (waiting bool) {
-	left := b.Leases
+	left := b.Deliveries
 	c.mu.Lock()
 	for _, w := range wants {
 		if w.over {
@@ -262,7 +262,7 @@ func (c *claimer) answer(wants []*want, b Batch) (waiting bool) {
 			continue
 		}
 		k := min(w.n, len(left))
-		mine.Leases, left = left[:k:k], left[k:]
+		mine.Deliveries, left = left[:k:k], left[k:]
 		if k == 0 && w.wait {
 			waiting = true
 			continue

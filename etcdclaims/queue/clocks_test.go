@@ -33,12 +33,12 @@ func TestSkewedWorker(t *testing.T) {
 					w.want(len(w.tryClaim(q, 1)), 0) // keeps house from now on
 					time.Sleep(sec)
 					worker, _ := w.skewed(queue.Config{}, d)
-					for id, end := range map[string]func(l *queue.Lease) error{
-						"failed": func(l *queue.Lease) error {
+					for id, end := range map[string]func(l *queue.Delivery) error{
+						"failed": func(l *queue.Delivery) error {
 							_, err := l.Fail(w.Context(), errors.New("x"), queue.Backoff(wait, wait))
 							return err
 						},
-						"snoozed": func(l *queue.Lease) error { _, err := l.Snooze(w.Context(), wait); return err },
+						"snoozed": func(l *queue.Delivery) error { _, err := l.Snooze(w.Context(), wait); return err },
 					} {
 						w.enqueue(q, id)
 						l := w.claim(worker)
@@ -115,7 +115,7 @@ func TestSkewedKeeper(t *testing.T) {
 				begin := time.Now()
 				b, err := q.Claim(w.Context(), 1)
 				w.ok(err)
-				w.want(ids(b.Leases), "a")
+				w.want(ids(b.Deliveries), "a")
 				if d := time.Since(begin); d < 10*sec || d > 12*sec {
 					t.Errorf("claimed after %v", d)
 				}

@@ -30,9 +30,6 @@ const (
 	// DefaultTTL is the default of Config.TTL. The items of a dead worker are visible again
 	// within the TTL plus one second.
 	DefaultTTL = 30 * time.Second
-	// DefaultMaxAttempts is the number of attempts after which an item becomes a dead
-	// letter.
-	DefaultMaxAttempts = 3
 	// DefaultPriority is the priority of items without the option Priority.
 	DefaultPriority = 100
 	// DefaultRetention is how long the id of a completed item is remembered.
@@ -90,7 +87,7 @@ func (e *lostError) Is(target error) bool { return target == etcdclaims.ErrLost 
 // it, so it is an ErrExpired, too.
 type closedError struct{}
 
-var errLeaseClosed error = closedError{}
+var errDeliveryClosed error = closedError{}
 
 func (closedError) Error() string { return "queue closed, its items are given back" }
 
@@ -120,7 +117,7 @@ type Config struct {
 	TTL time.Duration
 	// MaxAttempts is the number of attempts after which an item becomes a dead letter.
 	// The option MaxAttempts sets another number for one item. Default:
-	// DefaultMaxAttempts.
+	// etcdclaims.DefaultMaxAttempts.
 	MaxAttempts int
 	// Backoff returns how long an item waits after its attempt-th failure, 1 being
 	// the first. It must be safe for concurrent use and keep no state. Default: 1 s,
@@ -154,7 +151,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.TTL = DefaultTTL
 	}
 	if cfg.MaxAttempts == 0 {
-		cfg.MaxAttempts = DefaultMaxAttempts
+		cfg.MaxAttempts = etcdclaims.DefaultMaxAttempts
 	}
 	if cfg.Backoff == nil {
 		cfg.Backoff = etcdclaims.ExponentialBackoff(time.Second, time.Minute)

@@ -20,8 +20,8 @@ func (q *Queue) DeadLetters(ctx context.Context) iter.Seq2[Info, error] {
 	return q.list(ctx, q.keys.dead())
 }
 
-// Leased yields the items that workers have, in the order of sessions, without payloads.
-func (q *Queue) Leased(ctx context.Context) iter.Seq2[Info, error] {
+// Taken yields the items that workers have, in the order of sessions, without payloads.
+func (q *Queue) Taken(ctx context.Context) iter.Seq2[Info, error] {
 	return q.list(ctx, q.keys.taken())
 }
 

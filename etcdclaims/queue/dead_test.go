@@ -94,7 +94,7 @@ func TestRedriveAll(t *testing.T) {
 	})
 }
 
-// Leased lists the items that workers have, each with its worker, its fence and the start
+// Taken lists the items that workers have, each with its worker, its fence and the start
 // of its lease. Stats counts them.
 func TestLeased(t *testing.T) {
 	virtually(t, func(w *world) {
@@ -102,7 +102,7 @@ func TestLeased(t *testing.T) {
 		for _, id := range []string{"a", "b", "c", "d"} {
 			w.enqueue(q, id)
 		}
-		held := map[string]*queue.Lease{}
+		held := map[string]*queue.Delivery{}
 		for _, l := range append(w.tryClaim(q, 2), w.tryClaim(p, 1)...) {
 			held[l.ID()] = l
 		}
@@ -112,7 +112,7 @@ func TestLeased(t *testing.T) {
 		}
 		listed := func() (ids []string) {
 			t.Helper()
-			for info, err := range q.Leased(w.Context()) {
+			for info, err := range q.Taken(w.Context()) {
 				w.ok(err)
 				l := held[info.ID]
 				if l == nil {
@@ -150,8 +150,8 @@ func TestHistoryIsBounded(t *testing.T) {
 		for i := range attempts {
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
-			w.want(b.Leases[0].Attempt(), i+1)
-			_, err = b.Leases[0].Fail(w.Context(), errors.New(long), queue.Backoff(time.Millisecond, time.Millisecond))
+			w.want(b.Deliveries[0].Attempt(), i+1)
+			_, err = b.Deliveries[0].Fail(w.Context(), errors.New(long), queue.Backoff(time.Millisecond, time.Millisecond))
 			w.ok(err)
 		}
 		info := w.look(q, "a")
@@ -182,7 +182,7 @@ func TestDeployBurnsNoAttempt(t *testing.T) {
 			w.enqueue(q, fmt.Sprint(i), queue.MaxAttempts(1))
 		}
 		begun := make(chan int, 10*n)
-		handler := func(_ context.Context, l *queue.Lease) error {
+		handler := func(_ context.Context, l *queue.Delivery) error {
 			begun <- l.Attempt()
 			time.Sleep(200 * time.Millisecond)
 			return nil

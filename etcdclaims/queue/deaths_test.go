@@ -18,7 +18,7 @@ func TestShortLeaseOfDeadKeeper(t *testing.T) {
 		"claimed with it": func(w *world, q *queue.Queue) {
 			b, err := q.TryClaim(w.Context(), 1, queue.TTL(short))
 			w.ok(err)
-			w.want(len(b.Leases), 1)
+			w.want(len(b.Deliveries), 1)
 		},
 		"by heartbeat": func(w *world, q *queue.Queue) {
 			_, err := w.claim(q).Heartbeat(w.Context(), short)
@@ -42,8 +42,8 @@ func TestShortLeaseOfDeadKeeper(t *testing.T) {
 					time.Sleep(late)
 					b, err := q.Claim(w.Context(), 1)
 					w.ok(err)
-					w.want(ids(b.Leases), "a")
-					w.want(b.Leases[0].Attempt(), 2)
+					w.want(ids(b.Deliveries), "a")
+					w.want(b.Deliveries[0].Attempt(), 2)
 					if d := time.Since(begin); d > max(short, late)+sec {
 						t.Errorf("recovered after %v", d)
 					}
@@ -72,7 +72,7 @@ func TestDeathCostsOthersNothing(t *testing.T) {
 		}
 		b, err := victim.TryClaim(w.Context(), 3, queue.TTL(5*sec))
 		w.ok(err)
-		w.want(len(b.Leases), 3)
+		w.want(len(b.Deliveries), 3)
 		time.Sleep(4 * sec)
 		host.Kill()
 		begin := time.Now()
@@ -111,7 +111,7 @@ func TestFirstClaimAfterDeath(t *testing.T) {
 					q := w.queue(cfg)
 					b, err := claim(w, q)
 					w.ok(err)
-					w.want(len(b.Leases), 1)
+					w.want(len(b.Deliveries), 1)
 					w.ok(q.Close(w.Context()))
 				})
 			})
@@ -131,7 +131,7 @@ func TestTryClaimWhileOthersWork(t *testing.T) {
 		sent := len(host.Sent(claimtest.Every))
 		b, err := q.TryClaim(w.Context(), 1)
 		w.ok(err)
-		w.want(len(b.Leases), 0)
+		w.want(len(b.Deliveries), 0)
 		w.want(b.Taken, 1)
 		w.want(len(host.Sent(claimtest.Every))-sent, 2)
 	})

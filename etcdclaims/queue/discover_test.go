@@ -24,7 +24,7 @@ func (w *world) manyOn(etcd claimtest.Etcd) (handled *atomic.Int64, result <-cha
 	done := make(chan error, 1)
 	handled = &atomic.Int64{}
 	go func() {
-		done <- queue.WorkMany(ctx, claims, queue.ManyConfig{Worker: queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error {
+		done <- queue.WorkMany(ctx, claims, queue.ManyConfig{Worker: queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error {
 			handled.Add(1)
 			return nil
 		}}})

@@ -6,16 +6,15 @@
 //	...
 //	_, err = q.Enqueue(ctx, queue.NewItem([]byte("cat.png"), queue.ID("cat.png")))
 //	...
-//	err = q.Work(ctx, queue.WorkerConfig{Handler: func(ctx context.Context, l *queue.Lease) error {
+//	err = q.Work(ctx, queue.WorkerConfig{Handler: func(ctx context.Context, l *queue.Delivery) error {
 //		return scale(ctx, l.Payload())
 //	}})
 //
 // # Words
 //
-// Three things are called lease. A [Lease] is a worker's hold on one item.
-// [WorkerConfig].Lease and Config.TTL are how long such a lease lasts without a renewal. A
-// lease of etcd is named as such. [Lease.Key] is no key of etcd: it is the item's place
-// in the order of the queue.
+// A [Delivery] is an item in a worker's hand. Its lease is the time for which the worker
+// has it: [WorkerConfig].TTL or Config.TTL, from the last renewal. A lease of etcd is named
+// as such. [Delivery.Key] is no key of etcd: it is the item's place in the order of the queue.
 //
 // An item vests when its time comes ([At], [Delay]): from then on it is visible, and can be
 // claimed. That instant is its vesting time.
@@ -24,7 +23,7 @@
 //
 // An item is handled at least once, and completed at most once. Two handlers of one item
 // can overlap if the first one was stopped past the end of its lease. Call
-// [Lease.Check] before each effect, and pass [Lease.Token] to every store that the
+// [Delivery.Check] before each effect, and pass [Delivery.Token] to every store that the
 // handler writes to. A queue is not a stream: etcd holds hundreds of thousands of
 // items, not millions. Each item costs etcd three writes.
 //
@@ -66,7 +65,7 @@
 //
 // If a verb returns one of these errors other than ErrUnknown, it has changed nothing.
 //
-// After ErrUnknown, calling the same verb of the same Lease again retries the first call.
+// After ErrUnknown, calling the same verb of the same Delivery again retries the first call.
 // It returns nil if any of the calls took effect. The arguments of the call that took effect
 // count; those of the other calls are ignored. Fail and Snooze return the outcome of the
 // call that took effect, which they read from etcd's history. After a call that returned

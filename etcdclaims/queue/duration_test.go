@@ -39,15 +39,15 @@ func TestShortestLease(t *testing.T) {
 		w.enqueue(q, "long")
 		short, err := victim.TryClaim(w.Context(), 1, queue.TTL(2*sec))
 		w.ok(err)
-		w.want(ids(short.Leases), "short")
+		w.want(ids(short.Deliveries), "short")
 		w.want(ids(w.tryClaim(victim, 1)), "long")
 		time.Sleep(time.Minute)
-		w.ok(short.Leases[0].Check()) // it is renewed
+		w.ok(short.Deliveries[0].Check()) // it is renewed
 		host.Kill()
 		begin := time.Now()
 		b, err := q.Claim(w.Context(), 1)
 		w.ok(err)
-		w.want(ids(b.Leases), "short")
+		w.want(ids(b.Deliveries), "short")
 		if d := time.Since(begin); d > 3*sec {
 			t.Errorf("recovered after %v", d)
 		}
@@ -66,7 +66,7 @@ func TestLongestLease(t *testing.T) {
 		w.enqueue(q, "short")
 		b, err := away.TryClaim(w.Context(), 1, queue.TTL(year))
 		w.ok(err)
-		long, short := b.Leases[0], w.claim(away)
+		long, short := b.Deliveries[0], w.claim(away)
 		if d := long.Remaining(time.Now()); d < year*8/10 || d > year {
 			t.Errorf("the lease lasts for %v", d)
 		}
@@ -93,8 +93,8 @@ func TestLeaseOutOfBounds(t *testing.T) {
 		f := func(q *queue.Queue, d time.Duration) {
 			t.Helper()
 			b, err := q.TryClaim(w.Context(), 1, queue.TTL(d))
-			if err == nil || len(b.Leases) > 0 || errors.Is(err, etcdclaims.ErrUnknown) {
-				t.Errorf("a claim for %v: %d items, %v", d, len(b.Leases), err)
+			if err == nil || len(b.Deliveries) > 0 || errors.Is(err, etcdclaims.ErrUnknown) {
+				t.Errorf("a claim for %v: %d items, %v", d, len(b.Deliveries), err)
 			}
 		}
 		f(q, -sec)
@@ -138,7 +138,7 @@ func TestHeartbeatDurationHolds(t *testing.T) {
 		}{{"other", 5 * sec, ttl + sec}, {"extended", 50 * sec, time.Minute + sec}} {
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
-			w.want(ids(b.Leases), want.id)
+			w.want(ids(b.Deliveries), want.id)
 			if d := time.Since(begin); d < want.least || d > want.most {
 				t.Errorf("%s was given away after %v, want %v to %v", want.id, d, want.least, want.most)
 			}

@@ -10,7 +10,7 @@ import (
 // ending is the request that ended a lease.
 type ending struct {
 	verb string
-	by   string // the adopted lease whose verb it was, see Lease.by
+	by   string // the adopted lease whose verb it was, see Delivery.by
 	key  string // where the item went, if its place shows that
 	rev  int64
 }

@@ -312,7 +312,7 @@ func (q *Queue) begun(it Item, now time.Time) (content, state) {
 
 // Op returns the operation that enqueues items, for a transaction of the caller's
 // own: with the caller's other writes (an outbox), or in [etcdclaims.Work.Complete] or
-// [Lease.Complete]. Op sends nothing to etcd. It neither checks nor stores the queue's
+// [Delivery.Complete]. Op sends nothing to etcd. It neither checks nor stores the queue's
 // configuration; Enqueue, Claim and Open do. Delay counts from the call of Op.
 //
 // If the transaction is carried out twice the items are enqueued once, while the item is

@@ -46,7 +46,7 @@ func ExampleQueue_oneDequeuer() {
 
 	// ship writes under the claim of the dequeuer. The claim decides, and not the lease of
 	// the item: the next dequeuer may handle the item again.
-	ship := func(turn *etcdclaims.Claim, l *queue.Lease) error {
+	ship := func(turn *etcdclaims.Claim, l *queue.Delivery) error {
 		put := clientv3.OpPut("/example-shipped/"+l.ID(), string(l.Payload()))
 		_, err := turn.Txn(ctx).Then(put).Commit()
 		return err
@@ -55,7 +55,7 @@ func ExampleQueue_oneDequeuer() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := batch.Leases[0]
+	l := batch.Deliveries[0]
 	if err := claims.ForceRelease(ctx, "dequeuer/orders", "api-7 is replaced"); err != nil {
 		log.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, l := range batch.Leases {
+	for _, l := range batch.Deliveries {
 		if err := l.Complete(ctx, clientv3.OpPut("/thumbnails/"+l.ID(), "scaled")); err != nil {
 			log.Fatal(err)
 		}
@@ -128,14 +128,14 @@ func ExampleQueue_Op() {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	err = q.Work(work, queue.WorkerConfig{Handlers: map[string]queue.Handler{
-		"album": func(ctx context.Context, l *queue.Lease) error {
+		"album": func(ctx context.Context, l *queue.Delivery) error {
 			child, err := q.Op(queue.NewItem([]byte("cover.png"), queue.ID(l.ID()+"/cover"), queue.Topic("image")))
 			if err != nil {
 				return err
 			}
 			return l.Complete(ctx, child, clientv3.OpPut("/albums/"+l.ID(), "split"))
 		},
-		"image": func(_ context.Context, l *queue.Lease) error {
+		"image": func(_ context.Context, l *queue.Delivery) error {
 			fmt.Println(l.ID(), string(l.Payload()))
 			stop()
 			return nil
@@ -170,7 +170,7 @@ func ExampleQueue_Work() {
 		log.Fatal(err)
 	}
 	err = q.Work(ctx, queue.WorkerConfig{Handlers: map[string]queue.Handler{
-		"welcome": func(_ context.Context, l *queue.Lease) error {
+		"welcome": func(_ context.Context, l *queue.Delivery) error {
 			fmt.Println("welcome,", string(l.Payload()))
 			stop()
 			return nil

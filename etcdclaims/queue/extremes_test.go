@@ -23,7 +23,7 @@ func TestClaimAll(t *testing.T) {
 				if err != nil {
 					w.Error(err)
 				}
-				got <- len(b.Leases)
+				got <- len(b.Deliveries)
 			})
 		}
 		time.Sleep(sec)
@@ -48,7 +48,7 @@ func TestWorkerWithoutLimits(t *testing.T) {
 			virtually(t, func(w *world) {
 				q := w.queue(queue.Config{})
 				w.enqueue(q, "a")
-				cfg.Handler = func(context.Context, *queue.Lease) error { time.Sleep(10 * sec); return nil }
+				cfg.Handler = func(context.Context, *queue.Delivery) error { time.Sleep(10 * sec); return nil }
 				stop := w.works(q, cfg)
 				defer stop()
 				time.Sleep(15 * sec)
@@ -66,7 +66,7 @@ func TestZeroOptions(t *testing.T) {
 		w.enqueue(q, "a")
 		b, err := q.TryClaim(w.Context(), 1, queue.TTL(0))
 		w.ok(err)
-		l := b.Leases[0]
+		l := b.Deliveries[0]
 		if d := l.Remaining(time.Now()); d < 50*time.Minute {
 			t.Errorf("the lease lasts for %v", d)
 		}

@@ -19,21 +19,24 @@ import (
 
 // verbs are the requests of a worker, each with what it must have done.
 var verbs = map[string]struct {
-	do    func(ctx context.Context, l *queue.Lease) error
+	do    func(ctx context.Context, l *queue.Delivery) error
 	where queue.Where // the item is then; "" for nowhere
 	fence bool        // the lease goes on with another fence
 }{
-	"complete": {do: func(ctx context.Context, l *queue.Lease) error {
+	"complete": {do: func(ctx context.Context, l *queue.Delivery) error {
 		return l.Complete(ctx, clientv3.OpPut("/effect", "1"))
 	}},
-	"fail": {do: func(ctx context.Context, l *queue.Lease) error {
+	"fail": {do: func(ctx context.Context, l *queue.Delivery) error {
 		_, err := l.Fail(ctx, errors.New("x"), queue.Backoff(time.Hour, time.Hour))
 		return err
 	}, where: queue.Later},
-	"snooze":    {do: func(ctx context.Context, l *queue.Lease) error { _, err := l.Snooze(ctx, time.Hour); return err }, where: queue.Later},
-	"release":   {do: func(ctx context.Context, l *queue.Lease) error { return l.Release(ctx) }, where: queue.Ready},
-	"discard":   {do: func(ctx context.Context, l *queue.Lease) error { return l.Discard(ctx, "x") }, where: queue.Dead},
-	"heartbeat": {do: func(ctx context.Context, l *queue.Lease) error { _, err := l.Heartbeat(ctx, time.Minute); return err }, where: queue.Taken, fence: true},
+	"snooze":  {do: func(ctx context.Context, l *queue.Delivery) error { _, err := l.Snooze(ctx, time.Hour); return err }, where: queue.Later},
+	"release": {do: func(ctx context.Context, l *queue.Delivery) error { return l.Release(ctx) }, where: queue.Ready},
+	"discard": {do: func(ctx context.Context, l *queue.Delivery) error { return l.Discard(ctx, "x") }, where: queue.Dead},
+	"heartbeat": {do: func(ctx context.Context, l *queue.Delivery) error {
+		_, err := l.Heartbeat(ctx, time.Minute)
+		return err
+	}, where: queue.Taken, fence: true},
 }
 
 // dropped is what etcd answers for a while when it has lost its leader, without a code of
@@ -117,7 +120,7 @@ func TestLateVerb(t *testing.T) {
 				w.wantErr(<-told, etcdclaims.ErrUnknown) // neither done nor refused yet
 				b, err := q.Claim(w.Context(), 1)
 				w.ok(err)
-				mine := b.Leases[0]
+				mine := b.Deliveries[0]
 				w.want(mine.Attempt(), 2)
 				host.Heal()
 				close(held)
@@ -151,8 +154,8 @@ func TestClaimUnderFaults(t *testing.T) {
 				defer cancel()
 				b, err := q.Claim(ctx, 3)
 				w.ok(err)
-				w.want(ids(b.Leases), "a b c")
-				for _, l := range b.Leases {
+				w.want(ids(b.Deliveries), "a b c")
+				for _, l := range b.Deliveries {
 					w.want(l.Attempt(), 1)
 					w.ok(l.Complete(w.Context()))
 				}
@@ -169,7 +172,7 @@ func TestClaimUnderFaults(t *testing.T) {
 			host.Inject(f)
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
-			w.want(ids(b.Leases), "a")
+			w.want(ids(b.Deliveries), "a")
 		})
 	})
 	t.Run("request late", func(t *testing.T) {
@@ -278,7 +281,7 @@ func TestBeliefEndsFirst(t *testing.T) {
 				if err := l.Check(); err == nil {
 					t.Error("two believe that the item is theirs")
 				}
-				w.ok(b.Leases[0].Check())
+				w.ok(b.Deliveries[0].Check())
 				<-closed
 			})
 		})
@@ -356,19 +359,19 @@ func TestSessionRevokedAtBirth(t *testing.T) {
 // A verb that is called again after its outcome was unknown returns what the first call
 // did, and not what this call would have done.
 func TestVerbCalledAgain(t *testing.T) {
-	fail := func(cause error, wait time.Duration) func(ctx context.Context, l *queue.Lease) (queue.Outcome, error) {
-		return func(ctx context.Context, l *queue.Lease) (queue.Outcome, error) {
+	fail := func(cause error, wait time.Duration) func(ctx context.Context, l *queue.Delivery) (queue.Outcome, error) {
+		return func(ctx context.Context, l *queue.Delivery) (queue.Outcome, error) {
 			return l.Fail(ctx, cause, queue.BackoffFunc(func(int) time.Duration { return wait }))
 		}
 	}
-	snooze := func(d time.Duration) func(ctx context.Context, l *queue.Lease) (queue.Outcome, error) {
-		return func(ctx context.Context, l *queue.Lease) (queue.Outcome, error) {
+	snooze := func(d time.Duration) func(ctx context.Context, l *queue.Delivery) (queue.Outcome, error) {
+		return func(ctx context.Context, l *queue.Delivery) (queue.Outcome, error) {
 			until, err := l.Snooze(ctx, d)
 			return queue.Outcome{Until: until}, err
 		}
 	}
 	cause := errors.New("x")
-	for name, calls := range map[string][2]func(ctx context.Context, l *queue.Lease) (queue.Outcome, error){
+	for name, calls := range map[string][2]func(ctx context.Context, l *queue.Delivery) (queue.Outcome, error){
 		"fail":                {fail(cause, time.Hour), fail(cause, time.Minute)},
 		"fail, then for good": {fail(cause, time.Hour), fail(etcdclaims.Permanent(cause), 0)},
 		"fail for good":       {fail(etcdclaims.Permanent(cause), 0), fail(cause, time.Hour)},

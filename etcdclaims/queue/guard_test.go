@@ -36,7 +36,7 @@ func TestPauseBeforeClaimArrives(t *testing.T) {
 		b, err := q.TryClaim(w.Context(), 1)
 		w.ok(err)
 		w.want(paused, true) // or the request was another
-		w.want(len(b.Leases), 0)
+		w.want(len(b.Deliveries), 0)
 		w.want(b.Paused, true)
 		info := w.look(p, "a")
 		w.want(info.Where, queue.Ready)

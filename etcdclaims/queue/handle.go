@@ -16,7 +16,7 @@ import (
 // Handle returns the lease as text. With it another process of the same program can
 // heartbeat, complete or fail the item: see [Queue.Adopt]. A handle is valid for this
 // lease alone. It is not a secret, and protects nothing.
-func (l *Lease) Handle() string {
+func (l *Delivery) Handle() string {
 	_, sid, st, rev, _ := l.snapshot()
 	return strings.Join([]string{"1", sid, strconv.FormatInt(keyspace.Fence(l.ep, rev), 10), st.ID}, ":")
 }
@@ -33,7 +33,7 @@ func parseHandle(text string) (sid string, fence int64, id string, err error) {
 	return "", 0, "", fmt.Errorf("handle %.100q is not one of a lease", text)
 }
 
-// Adopt returns the lease of a handle (see [Lease.Handle]) that another process of the
+// Adopt returns the lease of a handle (see [Delivery.Handle]) that another process of the
 // same program has. With the lease, this process can complete, fail or give back the
 // item. Until Heartbeat moves the item to this process, it belongs to the session of the
 // process that claimed it, and is lost with that session. Until then Check returns an
@@ -52,8 +52,8 @@ func parseHandle(text string) (sid string, fence int64, id string, err error) {
 //
 // Errors: ErrSuperseded if the lease of the handle is over, ErrCompleted if the item was
 // completed, etcdclaims.ErrClosed, and those of reading from etcd.
-func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
-	fail := func(err error) (*Lease, error) { return nil, q.fail("adopt", err) }
+func (q *Queue) Adopt(ctx context.Context, handle string) (*Delivery, error) {
+	fail := func(err error) (*Delivery, error) { return nil, q.fail("adopt", err) }
 	if err := q.closed(); err != nil {
 		return fail(err)
 	}
@@ -81,7 +81,7 @@ func (q *Queue) Adopt(ctx context.Context, handle string) (*Lease, error) {
 	if err != nil {
 		return fail(err)
 	}
-	l := &Lease{q: q, by: uuid.NewString(), sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
+	l := &Delivery{q: q, by: uuid.NewString(), sid: sid, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(fence), done: make(chan struct{}), busy: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
 	// A lease that its caller drops without a verb ends in etcd with its session. Nothing
 	// here may keep it.

@@ -118,13 +118,13 @@ func TestDroppedLeasesAreFreed(t *testing.T) {
 		first, second := w.queue(queue.Config{}), w.queue(queue.Config{})
 		w.enqueue(first, "a")
 		handle := w.claim(first).Handle()
-		adopt := func() *queue.Lease {
+		adopt := func() *queue.Delivery {
 			l, err := second.Adopt(w.Context(), handle)
 			w.ok(err)
 			return l
 		}
 		kept := adopt()
-		var dropped []weak.Pointer[queue.Lease]
+		var dropped []weak.Pointer[queue.Delivery]
 		for range 20 {
 			dropped = append(dropped, weak.Make(adopt()))
 		}

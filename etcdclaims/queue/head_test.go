@@ -106,7 +106,7 @@ func TestHeadOfManyLaterItems(t *testing.T) {
 		next := func() time.Duration {
 			b, err := q.TryClaim(w.Context(), 1)
 			w.ok(err)
-			for _, l := range b.Leases {
+			for _, l := range b.Deliveries {
 				w.ok(l.Complete(w.Context()))
 			}
 			if b.Next.IsZero() {

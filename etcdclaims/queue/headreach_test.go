@@ -93,7 +93,7 @@ func TestNextBehindManyVested(t *testing.T) {
 		time.Sleep(2*sec + sec/2)
 		b, err := q.TryClaim(w.Context(), 1)
 		w.ok(err)
-		w.want(len(b.Leases), 1)
+		w.want(len(b.Deliveries), 1)
 		w.want(b.Next.Sub(begin), time.Hour)
 		host.Heal()
 	})

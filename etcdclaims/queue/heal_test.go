@@ -169,7 +169,7 @@ func TestItemWithTwoKeys(t *testing.T) {
 				_, err = w.server.Admin().Put(w.Context(), string(old.Kvs[0].Key), string(old.Kvs[0].Value))
 				w.ok(err)
 				w.want(len(w.under("/ready/")), 3)
-				var got []*queue.Lease
+				var got []*queue.Delivery
 				for range 4 {
 					got = append(got, w.tryClaim(q, n)...)
 				}
@@ -230,7 +230,7 @@ func TestTakenKeyOfNoLease(t *testing.T) {
 		w.ok(err)
 		_, err = w.server.Admin().Put(w.Context(), strings.TrimSuffix(taken, "keep")+"x", string(x.Kvs[0].Value))
 		w.ok(err)
-		var got []*queue.Lease
+		var got []*queue.Delivery
 		for range 5 {
 			got = append(got, w.tryClaim(q, 1)...)
 			time.Sleep(time.Minute)

@@ -18,7 +18,7 @@ import (
 // lease. The process renews the lease by itself, so Heartbeat is needed only to change
 // the duration, or to verify the lease. With another duration the item moves to another
 // session: its fence rises, and tokens made before are stale.
-func (l *Lease) Heartbeat(ctx context.Context, d time.Duration) (until time.Time, err error) {
+func (l *Delivery) Heartbeat(ctx context.Context, d time.Duration) (until time.Time, err error) {
 	done, err := l.turn(ctx)
 	if err != nil {
 		return time.Time{}, l.fail("heartbeat", err)
@@ -74,7 +74,7 @@ var errNotThere = errors.New("session is over")
 
 // rehome moves the item to another session of this process, in one transaction under
 // both.
-func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st state, rev int64) (until time.Time, err error) {
+func (l *Delivery) rehome(ctx context.Context, next *session, key, sid string, st state, rev int64) (until time.Time, err error) {
 	if keyspace.Epoch(next.claim.Fence()) != l.ep {
 		return time.Time{}, l.fail("heartbeat", ErrSuperseded)
 	}
@@ -151,7 +151,7 @@ func (l *Lease) rehome(ctx context.Context, next *session, key, sid string, st s
 }
 
 // moved makes the lease one of another session.
-func (l *Lease) moved(next *session, st state, rev int64) (time.Time, error) {
+func (l *Delivery) moved(next *session, st state, rev int64) (time.Time, error) {
 	l.mu.Lock()
 	before := l.s
 	l.s, l.sid, l.st, l.rev, l.leaving = next, next.id, st, rev, false

@@ -10,10 +10,10 @@ import (
 	"github.com/etcdclaims/claims/internal/retry"
 )
 
-// Held returns this Queue's lease of an item, and whether it has one, as far as this
+// Delivery returns this Queue's delivery of an item, and whether it has one, as far as this
 // process knows. It sends no request. Adopted leases are left out until Heartbeat has
-// moved them to this process. See Lease.Check and Lease.Token.
-func (q *Queue) Held(id string) (*Lease, bool) {
+// moved them to this process. See Delivery.Check and Delivery.Token.
+func (q *Queue) Delivery(id string) (*Delivery, bool) {
 	q.sessions.mu.Lock()
 	defer q.sessions.mu.Unlock()
 	for _, s := range q.sessions.byTTL {
@@ -25,7 +25,7 @@ func (q *Queue) Held(id string) (*Lease, bool) {
 }
 
 // leaseOf returns the session's lease of an item, or nil.
-func (s *session) leaseOf(id string) *Lease {
+func (s *session) leaseOf(id string) *Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l := range s.leases {
@@ -41,10 +41,10 @@ type leaseContext struct{}
 
 // FromContext returns the lease whose handler runs with ctx, and whether there is one. It
 // is for code that the handler calls and that needs the queue, the topic, the id or the
-// attempt of the item. [Lease.Context] carries the lease, too. Only the handler itself
+// attempt of the item. [Delivery.Context] carries the lease, too. Only the handler itself
 // should call verbs.
-func FromContext(ctx context.Context) (*Lease, bool) {
-	l, ok := ctx.Value(leaseContext{}).(*Lease)
+func FromContext(ctx context.Context) (*Delivery, bool) {
+	l, ok := ctx.Value(leaseContext{}).(*Delivery)
 	return l, ok
 }
 

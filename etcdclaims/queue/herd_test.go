@@ -59,7 +59,7 @@ func (w *world) crowd(n int, cfg queue.Config, work time.Duration) *crowd {
 			}
 		}})
 		c.hosts, c.queues = append(c.hosts, host), append(c.queues, q)
-		c.stops = append(c.stops, w.works(q, queue.WorkerConfig{Concurrency: 1, Handler: func(_ context.Context, l *queue.Lease) error {
+		c.stops = append(c.stops, w.works(q, queue.WorkerConfig{Concurrency: 1, Handler: func(_ context.Context, l *queue.Delivery) error {
 			c.mu.Lock()
 			c.picked = append(c.picked, l.Obtained().Sub(l.Vesting()))
 			c.mu.Unlock()
@@ -260,9 +260,9 @@ func TestBacklogIsReadAhead(t *testing.T) {
 		next := func() string {
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
-			w.ok(b.Leases[0].Complete(w.Context()))
+			w.ok(b.Deliveries[0].Complete(w.Context()))
 			synctest.Wait() // requests take no time here: let the watch keep up with them
-			return b.Leases[0].ID()
+			return b.Deliveries[0].ID()
 		}
 		for i := range 300 {
 			switch i {
@@ -314,7 +314,7 @@ func TestSmallBacklogIsReadOnce(t *testing.T) {
 		for range 3 {
 			b, err := q.Claim(w.Context(), 30)
 			w.ok(err)
-			w.want(len(b.Leases), 30)
+			w.want(len(b.Deliveries), 30)
 		}
 		w.want(reads.Load(), int64(1))
 	})

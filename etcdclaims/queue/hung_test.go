@@ -50,7 +50,7 @@ func TestHungReadOfTheClaimer(t *testing.T) {
 		b, err := q.TryClaim(ctx, 1)
 		w.ok(err)
 		w.want(hung.Hits(), 1)
-		w.want(len(b.Leases), 1)
+		w.want(len(b.Deliveries), 1)
 	})
 }
 

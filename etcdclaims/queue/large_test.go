@@ -59,10 +59,10 @@ func TestLargeQueue(t *testing.T) {
 			measure(1, func() error { _, err := q.Enqueue(ctx, queue.NewItem([]byte("x"))); return err })
 			var b queue.Batch
 			measure(2, func() (err error) { b, err = q.TryClaim(ctx, 1); return err })
-			if len(b.Leases) != 1 {
-				t.Fatalf("%d items were claimed", len(b.Leases))
+			if len(b.Deliveries) != 1 {
+				t.Fatalf("%d items were claimed", len(b.Deliveries))
 			}
-			measure(3, func() error { return b.Leases[0].Complete(ctx) })
+			measure(3, func() error { return b.Deliveries[0].Complete(ctx) })
 		}
 		median := func(i int) time.Duration { slices.Sort(all[i]); return all[i][len(all[i])/2] }
 		return median(0), median(1), median(2), median(3)

@@ -37,7 +37,7 @@ func TestWorkOutlivesARefusalByALearner(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				done, ended := make(chan string, 10), make(chan error, 1)
 				go func() {
-					ended <- worker.Work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Lease) error {
+					ended <- worker.Work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Delivery) error {
 						done <- l.ID()
 						return nil
 					}})

@@ -40,7 +40,7 @@ func TestEpochRaised(t *testing.T) {
 		for range 2 {
 			b, err := p.Claim(ctx, 1)
 			w.ok(err)
-			for _, l := range b.Leases {
+			for _, l := range b.Deliveries {
 				w.want(l.Attempt(), 2)
 				w.want(l.Fence()>>47, int64(1))
 				w.want(l.History()[0].Fence, fences[l.ID()]) // of the epoch in which it was lost
@@ -105,7 +105,7 @@ func TestPermissionDenied(t *testing.T) {
 			"cancel":   func() error { return q.Cancel(ctx, "b") },
 			"pause":    func() error { return q.Pause(ctx, "x") },
 			"work": func() error {
-				return q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return nil }})
+				return q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error { return nil }})
 			},
 		}
 		host.Inject(claimtest.Fault{On: claimtest.Other, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied})
@@ -136,7 +136,7 @@ func TestClientClosed(t *testing.T) {
 		waits := make(chan error, 2)
 		go func() { _, err := q.Claim(context.Background(), 1); waits <- err }()
 		go func() {
-			waits <- q.Work(context.Background(), queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return nil }})
+			waits <- q.Work(context.Background(), queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error { return nil }})
 		}()
 		time.Sleep(sec)
 		w.ok(claims.Close(w.Context()))
@@ -152,7 +152,7 @@ func TestClientClosed(t *testing.T) {
 		p := w.queue(queue.Config{})
 		b, err := p.Claim(w.Context(), 1)
 		w.ok(err)
-		w.want(ids(b.Leases), "a")
+		w.want(ids(b.Deliveries), "a")
 	})
 }
 

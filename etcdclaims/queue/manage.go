@@ -43,7 +43,7 @@ type Info struct {
 	Fence    int64     // of the lease of a taken item, or of the one that completed it
 	Since    time.Time // when the item was taken, died or was completed
 	Why      string    // why the item is dead
-	// Note is the worker's note of a taken item, see Lease.Note. Only Look sets it.
+	// Note is the worker's note of a taken item, see Delivery.Note. Only Look sets it.
 	Note []byte
 	// Until is when the lease of a taken item ends in etcd unless it is renewed, by the
 	// wall clock of the reader. If the worker is dead, the item is visible

@@ -25,7 +25,7 @@ type ManyConfig struct {
 	// order and bounds, as Open does.
 	Queue func(name string) (cfg Config, serve bool)
 	// Worker configures how items are handled. Its Concurrency counts the items of all
-	// queues together. Lease.Queue returns the queue of an item.
+	// queues together. Delivery.Queue returns the queue of an item.
 	Worker WorkerConfig
 	// Logger receives events of queues as a whole. Default: none.
 	Logger *zap.Logger
@@ -241,8 +241,8 @@ func (m *many) work(ctx context.Context, s *served) {
 // configuration than it was opened with.
 func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
 	w := &worker{q: q, cfg: m.worker, stop: m.worker.boundStop(m.ctx.Done())}
-	if w.cfg.Lease == 0 {
-		w.cfg.Lease = q.cfg.TTL
+	if w.cfg.TTL == 0 {
+		w.cfg.TTL = q.cfg.TTL
 	}
 	defer func() {
 		w.wg.Wait()
@@ -295,16 +295,16 @@ func (q *Queue) reactivate(ctx context.Context) {
 
 // claim waits until the queue has visible items and it is its turn, and has some handled.
 func (m *many) claim(ctx context.Context, s *served, w *worker) error {
-	if _, err := w.q.ask(ctx, &want{wait: true, ttl: w.cfg.Lease}); err != nil {
+	if _, err := w.q.ask(ctx, &want{wait: true, ttl: w.cfg.TTL}); err != nil {
 		return err
 	}
 	n := m.acquire(ctx, s)
 	if n == 0 {
 		return nil // ctx ended
 	}
-	b, err := w.q.ask(ctx, &want{n: n, known: true, ttl: w.cfg.Lease})
-	m.release(n - len(b.Leases))
-	for _, l := range b.Leases {
+	b, err := w.q.ask(ctx, &want{n: n, known: true, ttl: w.cfg.TTL})
+	m.release(n - len(b.Deliveries))
+	for _, l := range b.Deliveries {
 		w.wg.Go(func() {
 			defer m.release(1)
 			if ctx.Err() != nil {

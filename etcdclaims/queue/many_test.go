@@ -37,7 +37,7 @@ func (w *world) workMany(concurrency int, takes time.Duration) (s *served, host 
 	go func() {
 		done <- queue.WorkMany(ctx, claims, queue.ManyConfig{
 			Queue: func(name string) (queue.Config, bool) { return queue.Config{TTL: ttl}, name != "other" },
-			Worker: queue.WorkerConfig{Concurrency: concurrency, Handler: func(_ context.Context, l *queue.Lease) error {
+			Worker: queue.WorkerConfig{Concurrency: concurrency, Handler: func(_ context.Context, l *queue.Delivery) error {
 				s.mu.Lock()
 				s.items = append(s.items, l.Queue()+"/"+l.ID())
 				s.mu.Unlock()

@@ -29,13 +29,13 @@ type noted struct {
 
 // Note stores a note about the progress of the item, for people: Look shows it while
 // the lease lasts. It replaces the lease's note from before, and is deleted with the
-// lease. The fence stays the same. Notes of one Lease are stored in the order of the
+// lease. The fence stays the same. Notes of one Delivery are stored in the order of the
 // calls.
 //
 // A note longer than etcdclaims.MaxNoteBytes returns etcdclaims.ErrTooLarge. The other
 // errors are those of all verbs, see the package documentation, but they do not end the
 // lease. If the error matches etcdclaims.ErrUnknown the note may have been stored.
-func (l *Lease) Note(ctx context.Context, b []byte) error {
+func (l *Delivery) Note(ctx context.Context, b []byte) error {
 	if len(b) > etcdclaims.MaxNoteBytes {
 		return l.fail("note", fmt.Errorf("%d bytes, at most %d are allowed: %w", len(b), etcdclaims.MaxNoteBytes, etcdclaims.ErrTooLarge))
 	}
@@ -103,7 +103,7 @@ func (l *Lease) Note(ctx context.Context, b []byte) error {
 }
 
 // unnote removes the note with a request that ends the lease.
-func (l *Lease) unnote(id string) []clientv3.Op {
+func (l *Delivery) unnote(id string) []clientv3.Op {
 	if !l.note.tried && l.by == "" { // else another holder may have made one
 		return nil
 	}
@@ -111,7 +111,7 @@ func (l *Lease) unnote(id string) []clientv3.Op {
 }
 
 // renote keeps the note with a request that moves the lease to another session.
-func (l *Lease) renote(ctx context.Context, next *session, st state) ([]clientv3.Op, error) {
+func (l *Delivery) renote(ctx context.Context, next *session, st state) ([]clientv3.Op, error) {
 	if l.note.rev == 0 {
 		return l.unnote(st.ID), nil
 	}

@@ -23,7 +23,7 @@ func TestStopInOutage(t *testing.T) {
 		defer cancel()
 		running, end, done := make(chan struct{}, handlers), make(chan struct{}), make(chan error, 1)
 		go func() {
-			done <- q.Work(ctx, queue.WorkerConfig{Concurrency: handlers, Handler: func(context.Context, *queue.Lease) error {
+			done <- q.Work(ctx, queue.WorkerConfig{Concurrency: handlers, Handler: func(context.Context, *queue.Delivery) error {
 				running <- struct{}{}
 				<-end
 				return nil
@@ -119,7 +119,7 @@ func TestUnknownClaimInLongOutage(t *testing.T) {
 		q, host := w.process(queue.Config{})
 		b, err := q.TryClaim(w.Context(), 1, queue.TTL(time.Hour))
 		w.ok(err)
-		w.want(len(b.Leases), 0)
+		w.want(len(b.Deliveries), 0)
 		w.enqueue(p, "a", queue.MaxAttempts(1))
 		lost := host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true})
 		time.AfterFunc(500*time.Millisecond, host.Cut)

@@ -103,14 +103,14 @@ func TestEmptyAndTaken(t *testing.T) {
 		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
 		b, err := q.TryClaim(w.Context(), 5)
 		w.ok(err)
-		w.want(len(b.Leases)+b.Taken, 0)
+		w.want(len(b.Deliveries)+b.Taken, 0)
 		w.enqueue(q, "a")
 		l := w.claim(p)
 		w.want(string(l.Payload()), "payload of a")
 		w.want(l.Attempt(), 1)
 		b, err = q.TryClaim(w.Context(), 5)
 		w.ok(err)
-		w.want(len(b.Leases), 0)
+		w.want(len(b.Deliveries), 0)
 		w.want(b.Taken, 1)
 	})
 }
@@ -160,7 +160,7 @@ func TestVesting(t *testing.T) {
 		w.enqueue(q, "now")
 		b, err := q.TryClaim(w.Context(), 5)
 		w.ok(err)
-		w.want(ids(b.Leases), "now")
+		w.want(ids(b.Deliveries), "now")
 		at := w.look(q, "later").Vesting
 		w.want(w.look(q, "later").Where, queue.Later)
 		b, err = q.TryClaim(w.Context(), 5)
@@ -181,7 +181,7 @@ func TestClaimWaits(t *testing.T) {
 		for range 2 {
 			go func() {
 				b, err := q.Claim(context.Background(), 1)
-				if err != nil || len(b.Leases) != 1 {
+				if err != nil || len(b.Deliveries) != 1 {
 					t.Errorf("claim: %v, %v", b, err)
 				}
 				took <- time.Since(begin)
@@ -292,11 +292,11 @@ func TestDeadWorker(t *testing.T) {
 		time.Sleep(3 * sec)
 		host.Kill()
 		begin := time.Now()
-		var got []*queue.Lease
+		var got []*queue.Delivery
 		for len(got) < 3 {
 			b, err := q.Claim(w.Context(), 3)
 			w.ok(err)
-			got = append(got, b.Leases...)
+			got = append(got, b.Deliveries...)
 		}
 		if d := time.Since(begin); d > ttl+sec {
 			t.Errorf("recovered after %v", d)
@@ -322,7 +322,7 @@ func TestPoison(t *testing.T) {
 			victim, host := w.process(queue.Config{})
 			b, err := victim.Claim(w.Context(), 1)
 			w.ok(err)
-			w.want(len(b.Leases), 1)
+			w.want(len(b.Deliveries), 1)
 			host.Kill()
 			w.want(len(w.tryClaim(q, 1)), 0) // and keeps house from now on
 			time.Sleep(ttl + sec)
@@ -365,7 +365,7 @@ func TestPause(t *testing.T) {
 		b, err := p.TryClaim(w.Context(), 1)
 		w.ok(err)
 		w.want(b.Paused, true)
-		w.want(len(b.Leases), 0)
+		w.want(len(b.Deliveries), 0)
 		st, err := q.Stats(w.Context())
 		w.ok(err)
 		w.want(st.Paused.Why, "maintenance")
@@ -375,7 +375,7 @@ func TestPause(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			got <- ids(b.Leases)
+			got <- ids(b.Deliveries)
 		}()
 		time.Sleep(time.Minute)
 		begin := time.Now()
@@ -404,7 +404,7 @@ func TestMaxTaken(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			got <- ids(b.Leases)
+			got <- ids(b.Deliveries)
 		}()
 		time.Sleep(time.Minute)
 		begin := time.Now()
@@ -742,8 +742,8 @@ func TestLeaseValues(t *testing.T) {
 		w.enqueue(q, "a", queue.Priority(7))
 		w.enqueue(q, "b", queue.Priority(7))
 		l, next := w.claim(q), w.claim(q)
-		w.want(l.LeaseID(), queue.LeaseID("a", l.Holder(), l.Obtained()))
-		if l.LeaseID() == next.LeaseID() || l.LeaseID() == queue.LeaseID("a", l.Holder(), l.Obtained().Add(1)) {
+		w.want(l.DeliveryID(), queue.DeliveryID("a", l.Holder(), l.Obtained()))
+		if l.DeliveryID() == next.DeliveryID() || l.DeliveryID() == queue.DeliveryID("a", l.Holder(), l.Obtained().Add(1)) {
 			t.Error("two leases have one id")
 		}
 		if l.Key() >= next.Key() {
@@ -758,8 +758,8 @@ func TestLeaseValues(t *testing.T) {
 			t.Error("expired at the wrong time")
 		}
 		v := l.Values()
-		w.want(v, queue.LeaseValues{
-			ID: l.LeaseID(), Item: "a", Queue: "q", Holder: l.Holder(), Obtained: l.Obtained(), Expires: v.Expires, Key: l.Key(),
+		w.want(v, queue.DeliveryValues{
+			ID: l.DeliveryID(), Item: "a", Queue: "q", Holder: l.Holder(), Obtained: l.Obtained(), Expires: v.Expires, Key: l.Key(),
 		})
 		w.ok(l.Complete(w.Context()))
 		w.want(l.Remaining(now), time.Duration(0))

@@ -88,7 +88,7 @@ func TestNoBusyLoop(t *testing.T) {
 				q, host := w.process(situation.cfg)
 				p := w.queue(situation.cfg)
 				tr := trafficOf(host)
-				handled := func(_ context.Context, l *queue.Lease) error {
+				handled := func(_ context.Context, l *queue.Delivery) error {
 					if name != "all slots taken" { // it has an item if it is faster than the other
 						t.Errorf("item %s was handled", l.ID())
 					}

@@ -97,7 +97,7 @@ type place struct {
 	Key     string `json:"key"`             // below the queue's root; "" once the item is completed
 	Verb    string `json:"verb,omitempty"`  // what moved it
 	Fence   int64  `json:"fence,omitempty"` // of the lease that did
-	By      string `json:"by,omitempty"`    // and which one, if it was adopted: see Lease.by
+	By      string `json:"by,omitempty"`    // and which one, if it was adopted: see Delivery.by
 }
 
 func encode(v any) string { return keyspace.Encode(v) }

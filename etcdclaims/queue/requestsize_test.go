@@ -41,7 +41,7 @@ func TestFewOperationsPerTransaction(t *testing.T) {
 					w.ok(leaver.Close(w.Context()))
 					host.Kill()
 					time.Sleep(30 * sec)
-					var all []*queue.Lease
+					var all []*queue.Delivery
 					for {
 						got := w.tryClaim(q, n)
 						if len(got) == 0 {

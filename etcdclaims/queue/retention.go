@@ -50,7 +50,7 @@ func (r *retention) forget(id clientv3.LeaseID) {
 // lease returns the present lease, or asks etcd for a new one. Callers wait for the
 // one that asks, and fail with it. They wait no longer than for their ctx, and for the end of
 // l.
-func (r *retention) lease(ctx context.Context, l *Lease) (clientv3.LeaseID, error) {
+func (r *retention) lease(ctx context.Context, l *Delivery) (clientv3.LeaseID, error) {
 	for {
 		id, asking, mine := r.present()
 		switch {
@@ -106,12 +106,12 @@ func (r *retention) grant(ctx context.Context, q *Queue) error {
 }
 
 // remembered reports whether the item's id is remembered once it is completed.
-func (l *Lease) remembered() bool { return l.content.Given && l.q.cfg.Retention >= 0 }
+func (l *Delivery) remembered() bool { return l.content.Given && l.q.cfg.Retention >= 0 }
 
 // retention returns the leases for the keys that remain of a completed item:
 // its tombstone, or the note by which an adopted lease knows that it was the one that
 // completed it. It is nil if nothing is left.
-func (l *Lease) retention() *retention {
+func (l *Delivery) retention() *retention {
 	switch {
 	case l.remembered():
 		return &l.q.retained
@@ -124,7 +124,7 @@ func (l *Lease) retention() *retention {
 // tombstoneLease returns the lease for the key that remains of a completed item.
 // If etcd has no space for one the item's id is forgotten at once; but an adopted lease
 // could not be distinguished from others then, so its Complete fails.
-func (l *Lease) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
+func (l *Delivery) tombstoneLease(ctx context.Context) (clientv3.LeaseID, error) {
 	leases := l.retention()
 	for try := 0; leases != nil; try++ {
 		id, err := leases.lease(ctx, l)

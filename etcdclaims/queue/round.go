@@ -23,7 +23,7 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 		if items, known := c.arrivals.claimable(c.q, max(n, c.window), clock.Mono()); known {
 			chosen := fitting(c.choose(items, n), claimedSize)
 			b.visible = len(items) > 0
-			b.Leases, err = c.claimPicked(s, chosen, n)
+			b.Deliveries, err = c.claimPicked(s, chosen, n)
 			return b, len(chosen) > 0, err
 		}
 	}
@@ -66,15 +66,15 @@ func (c *claimer) claimSome(s *session, n int, wait bool) (b Batch, more bool, e
 				p.st.Slot = free[i]
 			}
 		}
-		b.Leases, err = c.claimPicked(s, chosen, most)
+		b.Deliveries, err = c.claimPicked(s, chosen, most)
 		switch {
 		case err != nil:
 			return Batch{}, false, err
-		case len(b.Leases) == 0 && slices.ContainsFunc(chosen, func(p *picked) bool { return slices.Contains(v.vested, p) }):
+		case len(b.Deliveries) == 0 && slices.ContainsFunc(chosen, func(p *picked) bool { return slices.Contains(v.vested, p) }):
 			continue // the keeper has moved them
 		}
 		// If all that were read are claimed there may be others behind them.
-		return b, len(chosen) > 0 && (len(b.Leases) < len(chosen) || len(visible) > len(chosen) || !v.all), nil
+		return b, len(chosen) > 0 && (len(b.Deliveries) < len(chosen) || len(visible) > len(chosen) || !v.all), nil
 	}
 }
 
@@ -115,7 +115,7 @@ const mostMisses = 4
 
 // claimPicked claims the items, and adapts the window to how much of it others
 // were faster with. n is how many items were wanted.
-func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Lease, error) {
+func (c *claimer) claimPicked(s *session, items []*picked, n int) ([]*Delivery, error) {
 	if len(items) == 0 {
 		return nil, nil
 	}

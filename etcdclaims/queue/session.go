@@ -33,7 +33,7 @@ type session struct {
 	mu     sync.Mutex
 	gen    int64 // ModRevision of worker/<id>: the session's generation
 	seen   int64 // a revision that etcd had when it last answered
-	leases map[*Lease]struct{}
+	leases map[*Delivery]struct{}
 	unsure int              // how often items may have been taken that no lease is of; 0: there are none
 	busy   int              // claiming requests under way
 	over   error            // why its leases have been ended, and it gets no more
@@ -130,7 +130,7 @@ func (s *session) mourn() {
 func (s *session) endAll() {
 	why := ErrExpired
 	if s.q.closed() != nil && s.claim.Err() == nil {
-		why = errLeaseClosed
+		why = errDeliveryClosed
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *session) ended() bool {
 // add makes the lease one of the session's; forget is its opposite. A lease that comes
 // when the session is over, as that of a request that was answered during Close,
 // ends at once.
-func (s *session) add(l *Lease) {
+func (s *session) add(l *Delivery) {
 	if over := s.expect(l); over != nil {
 		l.end(over)
 	}
@@ -163,7 +163,7 @@ func (s *session) add(l *Lease) {
 
 // expect makes the lease one of those of which the session has items, or may have soon. It
 // fails if the session is over.
-func (s *session) expect(l *Lease) error {
+func (s *session) expect(l *Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over == nil {
@@ -181,7 +181,7 @@ func (s *session) doubt() {
 	s.q.claimer.tidy()
 }
 
-func (s *session) forget(l *Lease) {
+func (s *session) forget(l *Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.leases, l)

@@ -58,7 +58,7 @@ func stopsBy(err error) bool {
 // giveBack gives back the item of a handler that was stopped, unless the handler has ended
 // the lease. If etcd does not answer for patience, a later request of the process does it, or
 // its end.
-func (w *worker) giveBack(stopping context.Context, l *Lease) {
+func (w *worker) giveBack(stopping context.Context, l *Delivery) {
 	if l.Err() != nil {
 		w.finish(stopping, l, nil)
 		return

@@ -23,7 +23,7 @@ func TestCloseUnderHandler(t *testing.T) {
 		q := w.queue(queue.Config{Logger: zap.New(core)})
 		w.enqueue(q, "a")
 		ended := make(chan error, 1)
-		stop := w.works(q, queue.WorkerConfig{Timeout: time.Hour, Handler: func(ctx context.Context, l *queue.Lease) error {
+		stop := w.works(q, queue.WorkerConfig{Timeout: time.Hour, Handler: func(ctx context.Context, l *queue.Delivery) error {
 			<-ctx.Done()
 			err := l.Complete(context.Background())
 			for _, e := range []error{context.Cause(ctx), err, l.Err(), l.Check()} {
@@ -70,32 +70,35 @@ func TestStopTimeout(t *testing.T) {
 	const bound = 20 * sec // and 5 s of Grace
 	no := errors.New("no luck")
 	for name, c := range map[string]struct {
-		handler  func(ctx context.Context, l *queue.Lease) error
+		handler  func(ctx context.Context, l *queue.Delivery) error
 		took     time.Duration // after the stop
 		where    queue.Where
 		attempts int
 	}{
-		"heeds the context":  {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return context.Cause(ctx) }, bound, queue.Ready, 0},
-		"takes its Grace":    {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); time.Sleep(4 * sec); return no }, bound + 4*sec, queue.Ready, 0},
-		"ignores it":         {func(context.Context, *queue.Lease) error { time.Sleep(time.Minute); return nil }, bound + 5*sec, queue.Ready, 0},
-		"completes in time":  {func(context.Context, *queue.Lease) error { time.Sleep(15 * sec); return nil }, 14 * sec, queue.Completed, 1},
-		"fails in time":      {func(context.Context, *queue.Lease) error { time.Sleep(15 * sec); return no }, 14 * sec, queue.Later, 1},
-		"completes in Grace": {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return nil }, bound, queue.Completed, 1},
-		"panics":             {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); panic("boom") }, bound, queue.Later, 1},
-		"fails for good":     {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return etcdclaims.Permanent(no) }, bound, queue.Dead, 1},
-		"fails for an hour": {func(ctx context.Context, _ *queue.Lease) error {
+		"heeds the context":  {func(ctx context.Context, _ *queue.Delivery) error { <-ctx.Done(); return context.Cause(ctx) }, bound, queue.Ready, 0},
+		"takes its Grace":    {func(ctx context.Context, _ *queue.Delivery) error { <-ctx.Done(); time.Sleep(4 * sec); return no }, bound + 4*sec, queue.Ready, 0},
+		"ignores it":         {func(context.Context, *queue.Delivery) error { time.Sleep(time.Minute); return nil }, bound + 5*sec, queue.Ready, 0},
+		"completes in time":  {func(context.Context, *queue.Delivery) error { time.Sleep(15 * sec); return nil }, 14 * sec, queue.Completed, 1},
+		"fails in time":      {func(context.Context, *queue.Delivery) error { time.Sleep(15 * sec); return no }, 14 * sec, queue.Later, 1},
+		"completes in Grace": {func(ctx context.Context, _ *queue.Delivery) error { <-ctx.Done(); return nil }, bound, queue.Completed, 1},
+		"panics":             {func(ctx context.Context, _ *queue.Delivery) error { <-ctx.Done(); panic("boom") }, bound, queue.Later, 1},
+		"fails for good":     {func(ctx context.Context, _ *queue.Delivery) error { <-ctx.Done(); return etcdclaims.Permanent(no) }, bound, queue.Dead, 1},
+		"fails for an hour": {func(ctx context.Context, _ *queue.Delivery) error {
 			<-ctx.Done()
 			return etcdclaims.RetryAfter(no, time.Hour)
 		}, bound, queue.Later, 1},
-		"snoozes":              {func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return queue.SnoozeFor(time.Hour) }, bound, queue.Later, 0},
-		"gives it back itself": {func(ctx context.Context, l *queue.Lease) error { <-ctx.Done(); return l.Release(context.Background()) }, bound, queue.Ready, 0},
+		"snoozes": {func(ctx context.Context, _ *queue.Delivery) error { <-ctx.Done(); return queue.SnoozeFor(time.Hour) }, bound, queue.Later, 0},
+		"gives it back itself": {func(ctx context.Context, l *queue.Delivery) error {
+			<-ctx.Done()
+			return l.Release(context.Background())
+		}, bound, queue.Ready, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(w *world) {
 				q := w.queue(queue.Config{Backoff: func(int) time.Duration { return time.Hour }})
 				other := w.queue(queue.Config{})
 				w.enqueue(q, "a")
-				stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: bound, Handler: func(ctx context.Context, l *queue.Lease) error {
+				stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: bound, Handler: func(ctx context.Context, l *queue.Delivery) error {
 					defer func() {
 						if ctx.Err() != nil {
 							w.wantErr(context.Cause(ctx), queue.ErrStopped)
@@ -124,7 +127,7 @@ func TestStopTimeoutOutlivesFence(t *testing.T) {
 		q, other := w.queue(queue.Config{}), w.queue(queue.Config{})
 		w.enqueue(q, "a")
 		late := make(chan error, 2)
-		stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: sec, Handler: func(_ context.Context, l *queue.Lease) error {
+		stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: sec, Handler: func(_ context.Context, l *queue.Delivery) error {
 			time.Sleep(time.Minute)
 			late <- l.Check()
 			late <- l.Complete(context.Background())
@@ -145,7 +148,7 @@ func TestStopTimeoutInOutage(t *testing.T) {
 	virtually(t, func(w *world) {
 		q, host := w.process(queue.Config{})
 		w.enqueue(q, "a")
-		stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: 2 * sec, Handler: func(ctx context.Context, _ *queue.Lease) error {
+		stop := w.works(q, queue.WorkerConfig{Timeout: 10 * time.Minute, StopTimeout: 2 * sec, Handler: func(ctx context.Context, _ *queue.Delivery) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}})
@@ -159,7 +162,7 @@ func TestStopTimeoutInOutage(t *testing.T) {
 		time.Sleep(2 * ttl)
 		b, err := w.queue(queue.Config{}).Claim(w.Context(), 1)
 		w.ok(err)
-		w.want(ids(b.Leases), "a")
+		w.want(ids(b.Deliveries), "a")
 	})
 }
 
@@ -175,7 +178,7 @@ func TestStopTimeoutOfMany(t *testing.T) {
 		var cause error
 		go func() {
 			done <- queue.WorkMany(ctx, claims, queue.ManyConfig{Worker: queue.WorkerConfig{
-				Timeout: time.Hour, StopTimeout: 2 * sec, Handler: func(ctx context.Context, _ *queue.Lease) error {
+				Timeout: time.Hour, StopTimeout: 2 * sec, Handler: func(ctx context.Context, _ *queue.Delivery) error {
 					<-ctx.Done()
 					cause = context.Cause(ctx)
 					return cause
@@ -251,7 +254,7 @@ func TestWorkReturnsWithoutItsHandler(t *testing.T) {
 		release, began, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		defer close(release)
 		go func() {
-			done <- q.Work(ctx, queue.WorkerConfig{Concurrency: 1, Timeout: 3 * sec, Grace: sec, Handler: func(context.Context, *queue.Lease) error {
+			done <- q.Work(ctx, queue.WorkerConfig{Concurrency: 1, Timeout: 3 * sec, Grace: sec, Handler: func(context.Context, *queue.Delivery) error {
 				close(began)
 				<-release
 				return nil

@@ -25,8 +25,8 @@ func TestWatchesLeaveHungStream(t *testing.T) {
 					if err != nil {
 						return
 					}
-					_ = b.Leases[0].Complete(context.Background())
-					heard <- b.Leases[0].ID()
+					_ = b.Deliveries[0].Complete(context.Background())
+					heard <- b.Deliveries[0].ID()
 				}
 			}()
 			return func() { w.ok(q.Close(context.Background())) }

@@ -19,26 +19,26 @@ func TestOutcomesAreToldApart(t *testing.T) {
 	// Each case does something to an item that the victim has. Then a verb of the lease
 	// fails, and a call with the handle does.
 	for name, c := range map[string]struct {
-		do           func(w *world, q, victim *queue.Queue, host *claimtest.Host, l *queue.Lease)
+		do           func(w *world, q, victim *queue.Queue, host *claimtest.Host, l *queue.Delivery)
 		verb, handle error // nil: it succeeds
 	}{
-		"claimed": {do: func(w *world, q, _ *queue.Queue, _ *claimtest.Host, l *queue.Lease) {
+		"claimed": {do: func(w *world, q, _ *queue.Queue, _ *claimtest.Host, l *queue.Delivery) {
 			b, err := q.TryClaim(w.Context(), 1)
 			w.ok(err)
-			w.want(len(b.Leases), 0)
+			w.want(len(b.Deliveries), 0)
 			w.want(b.Taken, 1)
 			info := w.look(q, "a")
 			w.want(info.Where, queue.Taken)
 			w.want(info.Owner, l.Holder())
 			w.want(info.Fence, l.Fence())
 		}},
-		"taken over": {verb: queue.ErrExpired, handle: queue.ErrSuperseded, do: func(w *world, q, _ *queue.Queue, host *claimtest.Host, l *queue.Lease) {
+		"taken over": {verb: queue.ErrExpired, handle: queue.ErrSuperseded, do: func(w *world, q, _ *queue.Queue, host *claimtest.Host, l *queue.Delivery) {
 			w.want(len(w.tryClaim(q, 1)), 0) // and keeps house from now on
 			host.Kill()
 			b, err := q.Claim(w.Context(), 1)
 			w.ok(err)
 			host.Heal()
-			mine := b.Leases[0]
+			mine := b.Deliveries[0]
 			w.want(mine.Attempt(), 2)
 			w.want(mine.History()[0].Ending, queue.Lost)
 			w.want(mine.History()[0].Owner, l.Holder())
@@ -47,21 +47,21 @@ func TestOutcomesAreToldApart(t *testing.T) {
 				w.Errorf("fence %d after %d", mine.Fence(), l.Fence())
 			}
 		}},
-		"released": {verb: etcdclaims.ErrReleased, handle: queue.ErrSuperseded, do: func(w *world, q, _ *queue.Queue, _ *claimtest.Host, l *queue.Lease) {
+		"released": {verb: etcdclaims.ErrReleased, handle: queue.ErrSuperseded, do: func(w *world, q, _ *queue.Queue, _ *claimtest.Host, l *queue.Delivery) {
 			w.ok(l.Release(w.Context()))
 			w.want(w.look(q, "a").Where, queue.Ready)
 			w.want(len(w.look(q, "a").History), 0)
 		}},
-		"claimed again by the same process": {verb: etcdclaims.ErrReleased, handle: queue.ErrSuperseded, do: func(w *world, _, victim *queue.Queue, _ *claimtest.Host, l *queue.Lease) {
+		"claimed again by the same process": {verb: etcdclaims.ErrReleased, handle: queue.ErrSuperseded, do: func(w *world, _, victim *queue.Queue, _ *claimtest.Host, l *queue.Delivery) {
 			w.ok(l.Release(w.Context()))
 			time.Sleep(time.Millisecond) // a lease's id follows from the instant
 			again := w.claim(victim)
 			w.want(again.Holder(), l.Holder())
-			if again.Fence() <= l.Fence() || again.Token() == l.Token() || again.Handle() == l.Handle() || again.LeaseID() == l.LeaseID() {
+			if again.Fence() <= l.Fence() || again.Token() == l.Token() || again.Handle() == l.Handle() || again.DeliveryID() == l.DeliveryID() {
 				w.Errorf("the lease %v is not told from %v", again.Token(), l.Token())
 			}
 		}},
-		"extended": {handle: queue.ErrSuperseded, do: func(w *world, _, _ *queue.Queue, _ *claimtest.Host, l *queue.Lease) {
+		"extended": {handle: queue.ErrSuperseded, do: func(w *world, _, _ *queue.Queue, _ *claimtest.Host, l *queue.Delivery) {
 			before := l.Deadline()
 			until, err := l.Heartbeat(w.Context(), time.Minute)
 			w.ok(err)
@@ -69,12 +69,12 @@ func TestOutcomesAreToldApart(t *testing.T) {
 				w.Errorf("extended from %v to %v, the lease says %v", before, until, l.Deadline())
 			}
 		}},
-		"completed by another": {verb: queue.ErrCompleted, handle: queue.ErrCompleted, do: func(w *world, q, _ *queue.Queue, _ *claimtest.Host, l *queue.Lease) {
+		"completed by another": {verb: queue.ErrCompleted, handle: queue.ErrCompleted, do: func(w *world, q, _ *queue.Queue, _ *claimtest.Host, l *queue.Delivery) {
 			same, err := q.Adopt(w.Context(), l.Handle())
 			w.ok(err)
 			w.ok(same.Complete(w.Context()))
 		}},
-		"failed by another": {verb: queue.ErrSuperseded, handle: queue.ErrSuperseded, do: func(w *world, q, _ *queue.Queue, _ *claimtest.Host, l *queue.Lease) {
+		"failed by another": {verb: queue.ErrSuperseded, handle: queue.ErrSuperseded, do: func(w *world, q, _ *queue.Queue, _ *claimtest.Host, l *queue.Delivery) {
 			same, err := q.Adopt(w.Context(), l.Handle())
 			w.ok(err)
 			_, err = same.Fail(w.Context(), errors.New("x"))
@@ -120,7 +120,7 @@ func TestLongHandlerKeepsItsLease(t *testing.T) {
 		q, p := w.queue(queue.Config{}), w.queue(queue.Config{})
 		w.enqueue(q, "a")
 		done := make(chan int, 2)
-		handler := func(_ context.Context, l *queue.Lease) error {
+		handler := func(_ context.Context, l *queue.Delivery) error {
 			for range 100 {
 				time.Sleep(ttl / 10)
 				w.ok(l.Check())

@@ -86,7 +86,7 @@ func TestOverwrittenTaken(t *testing.T) {
 		w.wantErr(l.Complete(w.Context()), queue.ErrSuperseded)
 		b, err := q.Claim(w.Context(), 1)
 		w.ok(err)
-		w.want(ids(b.Leases), "next")
+		w.want(ids(b.Deliveries), "next")
 		w.want(len(w.under("/taken/")), 1)
 		w.want(len(w.under("/dead/")), 1)
 	})

@@ -3,27 +3,27 @@ package queue
 import "time"
 
 // LeaseValues describes a lease at one instant. It is plain data that can be compared,
-// stored and sent. [Lease.Values] returns it.
-type LeaseValues struct {
-	ID       string // see Lease.LeaseID
+// stored and sent. [Delivery.Values] returns it.
+type DeliveryValues struct {
+	ID       string // see Delivery.DeliveryID
 	Item     string // the item's id
 	Queue    string
-	Holder   string // see Lease.Holder
+	Holder   string // see Delivery.Holder
 	Obtained time.Time
 	// Expires is when the lease ends unless it is renewed, by the wall clock of the
 	// process. For a lease that is over, it is when the process learned that. It is zero
 	// for an adopted lease, because only etcd knows when such a lease ends.
 	Expires time.Time
-	Key     string // the item's place in the order of its queue, see Lease.Key
+	Key     string // the item's place in the order of its queue, see Delivery.Key
 }
 
 // Expired reports whether the lease is over at an instant, unless it is renewed before. A
 // lease with no known end has expired. It is a pure function.
-func (v LeaseValues) Expired(now time.Time) bool { return !now.Before(v.Expires) }
+func (v DeliveryValues) Expired(now time.Time) bool { return !now.Before(v.Expires) }
 
 // Remaining returns how long the lease lasts from an instant on, unless it is renewed
 // before. It returns 0 if the lease has expired. It is a pure function.
-func (v LeaseValues) Remaining(now time.Time) time.Duration {
+func (v DeliveryValues) Remaining(now time.Time) time.Duration {
 	if v.Expired(now) {
 		return 0
 	}
@@ -31,8 +31,8 @@ func (v LeaseValues) Remaining(now time.Time) time.Duration {
 }
 
 // Values returns the values of the lease as of now. It sends no request.
-func (l *Lease) Values() LeaseValues {
-	v := LeaseValues{ID: l.LeaseID(), Item: l.ID(), Queue: l.Queue(), Holder: l.Holder(), Obtained: l.obtain, Key: l.Key()}
+func (l *Delivery) Values() DeliveryValues {
+	v := DeliveryValues{ID: l.DeliveryID(), Item: l.ID(), Queue: l.Queue(), Holder: l.Holder(), Obtained: l.obtain, Key: l.Key()}
 	l.mu.Lock()
 	s, over := l.s, l.over
 	l.mu.Unlock()

@@ -29,7 +29,7 @@ type Outcome struct {
 // the same transaction. They must not touch keys of claims; operations that [Queue.Op]
 // returned are allowed. Its errors are those of all verbs, see the package
 // documentation.
-func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
+func (l *Delivery) Complete(ctx context.Context, ops ...clientv3.Op) error {
 	for try := 0; ; try++ {
 		keep, err := l.tombstoneLease(ctx)
 		if err != nil {
@@ -60,7 +60,7 @@ func (l *Lease) Complete(ctx context.Context, ops ...clientv3.Op) error {
 }
 
 // unplace removes the note of where the item is, if there is one.
-func (l *Lease) unplace(st state) []clientv3.Op {
+func (l *Delivery) unplace(st state) []clientv3.Op {
 	if !st.Moved {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (l *Lease) unplace(st state) []clientv3.Op {
 // option Priority changes the item's priority in the same transaction, also that of a
 // dead letter. Fail returns what became of the item. Its errors are those of all verbs, see the package
 // documentation.
-func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outcome, error) {
+func (l *Delivery) Fail(ctx context.Context, cause error, opts ...FailOption) (Outcome, error) {
 	if cause == nil {
 		cause = errors.New("no cause was given")
 	}
@@ -117,7 +117,7 @@ func (l *Lease) Fail(ctx context.Context, cause error, opts ...FailOption) (Outc
 }
 
 // Snooze makes the item visible again in exactly d. The attempt does not count.
-func (l *Lease) Snooze(ctx context.Context, d time.Duration) (until time.Time, err error) {
+func (l *Delivery) Snooze(ctx context.Context, d time.Duration) (until time.Time, err error) {
 	if d < 0 {
 		return time.Time{}, l.fail("snooze", fmt.Errorf("duration %v is negative", d))
 	}
@@ -139,7 +139,7 @@ func (l *Lease) Snooze(ctx context.Context, d time.Duration) (until time.Time, e
 
 // Release gives the item back. It is visible at once, in the place that it had, and
 // the attempt does not count.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Delivery) Release(ctx context.Context) error {
 	now := l.q.now()
 	_, err := l.verb(ctx, "release", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		st.Attempts--
@@ -149,7 +149,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // Discard puts the item among the dead letters at once, with the reason.
-func (l *Lease) Discard(ctx context.Context, reason string) error {
+func (l *Delivery) Discard(ctx context.Context, reason string) error {
 	now := l.q.now()
 	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		p := l.place("discard", rev)
@@ -162,7 +162,7 @@ func (l *Lease) Discard(ctx context.Context, reason string) error {
 // discardEmpty is Discard for an item without content. It puts a content that is marked as
 // missing, because items are found by their contents. If one has been enqueued with the id
 // meanwhile, nothing is left of this one.
-func (l *Lease) discardEmpty(ctx context.Context, reason string) error {
+func (l *Delivery) discardEmpty(ctx context.Context, reason string) error {
 	now := l.q.now()
 	_, err := l.verb(ctx, "discard", func(st state, rev int64, _ time.Time) []clientv3.Op {
 		key, p := l.q.keys.item(st.ID), l.place("discard", rev)
@@ -175,7 +175,7 @@ func (l *Lease) discardEmpty(ctx context.Context, reason string) error {
 }
 
 // place is the note about a verb of the lease.
-func (l *Lease) place(verb string, rev int64) place {
+func (l *Delivery) place(verb string, rev int64) place {
 	return place{Verb: verb, Fence: keyspace.Fence(l.ep, rev), By: l.by}
 }
 
@@ -203,7 +203,7 @@ func (q *Queue) bury(st state, p place, why string, now time.Time) []clientv3.Op
 }
 
 // fail names the operation and the item in an error.
-func (l *Lease) fail(verb string, err error) error {
+func (l *Delivery) fail(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (l *Lease) fail(verb string, err error) error {
 // verb ends the lease in etcd by one transaction, which deletes the taken key under
 // its fence, and then locally. It returns how the item was left if only etcd's history
 // shows it, as after a lost reply: an earlier call may have done it. Else it returns nil.
-func (l *Lease) verb(ctx context.Context, verb string, change func(st state, rev int64, now time.Time) []clientv3.Op) (left *state, err error) {
+func (l *Delivery) verb(ctx context.Context, verb string, change func(st state, rev int64, now time.Time) []clientv3.Op) (left *state, err error) {
 	done, err := l.turn(ctx)
 	if err != nil {
 		return nil, l.fail(verb, err)
@@ -303,7 +303,7 @@ func unsureOr(unsure, err error) error {
 	return fmt.Errorf("%w (then: %w)", unsure, err)
 }
 
-func (l *Lease) resumed() bool {
+func (l *Delivery) resumed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.s == nil
@@ -311,7 +311,7 @@ func (l *Lease) resumed() bool {
 
 // via returns the session whose guard the lease's requests carry, and what they must
 // require beyond it.
-func (l *Lease) via(ctx context.Context) (*session, []clientv3.Cmp, error) {
+func (l *Delivery) via(ctx context.Context) (*session, []clientv3.Cmp, error) {
 	s, sid, _, _, err := l.snapshot()
 	if err != nil {
 		return nil, nil, err
@@ -332,7 +332,7 @@ func (l *Lease) via(ctx context.Context) (*session, []clientv3.Cmp, error) {
 // refused returns why a verb was refused. If that is because an earlier try of the verb
 // was carried out, refused returns no error but how the item was left; the state is empty
 // for verbs whose callers do not need it.
-func (l *Lease) refused(ctx context.Context, verb, key string, rev int64, resp *clientv3.TxnResponse, unsure error) (*state, error) {
+func (l *Delivery) refused(ctx context.Context, verb, key string, rev int64, resp *clientv3.TxnResponse, unsure error) (*state, error) {
 	if resp != nil {
 		kvs := resp.Responses[0].GetResponseRange().Kvs
 		switch {

@@ -13,7 +13,7 @@ import (
 )
 
 // Watch yields the changes of the queue from now on, without payloads. The first value is
-// EventSynced. To learn of earlier items, call Waiting, Leased and DeadLetters after
+// EventSynced. To learn of earlier items, call Waiting, Taken and DeadLetters after
 // that. Watch ends when ctx ends, the queue is closed, or the loop is left.
 //
 // Events of one item come in their order. Watch survives disconnections without missing
@@ -23,7 +23,7 @@ import (
 //
 // Watch does not compare its events with the state of etcd. If etcd, or a proxy before
 // it, omits events from a watch without ending it, Watch does not notice. A consumer that
-// must not miss a change reads Waiting, Leased and DeadLetters again now and then.
+// must not miss a change reads Waiting, Taken and DeadLetters again now and then.
 //
 // Watch is for observers. Its events arrive late, so never treat one as a claim. A
 // repeated Heartbeat yields no event, nor does a lease that moves to another process.

@@ -23,7 +23,7 @@ import (
 // runtime.Goexit. Errors made by SnoozeFor, etcdclaims.Permanent and
 // etcdclaims.RetryAfter decide what becomes of the item. A handler may call the verbs of
 // the lease itself. The result of the handler then has no effect.
-type Handler func(ctx context.Context, l *Lease) error
+type Handler func(ctx context.Context, l *Delivery) error
 
 // Middleware wraps a handler.
 type Middleware func(next Handler) Handler
@@ -59,8 +59,8 @@ type WorkerConfig struct {
 	Handler Handler
 	// Middleware wraps all handlers, the first one outermost.
 	Middleware []Middleware
-	// Lease is the lease duration of the items. Default: the queue's TTL.
-	Lease time.Duration
+	// TTL is the lease duration of the items. Default: the queue's TTL.
+	TTL time.Duration
 }
 
 // snoozeError asks for a snooze.
@@ -117,8 +117,8 @@ func (q *Queue) newWorker(cfg WorkerConfig) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Lease == 0 {
-		cfg.Lease = q.cfg.TTL
+	if cfg.TTL == 0 {
+		cfg.TTL = q.cfg.TTL
 	}
 	return &worker{q: q, cfg: cfg, slot: make(chan struct{}, cfg.Concurrency)}, nil
 }
@@ -177,13 +177,13 @@ func (w *worker) run(ctx context.Context) error {
 			w.slot <- struct{}{}
 			free++
 		}
-		b, err := w.q.Claim(ctx, free, TTL(w.cfg.Lease))
-		for range free - len(b.Leases) {
+		b, err := w.q.Claim(ctx, free, TTL(w.cfg.TTL))
+		for range free - len(b.Deliveries) {
 			<-w.slot
 		}
 		switch {
 		case ctx.Err() != nil:
-			for _, l := range b.Leases {
+			for _, l := range b.Deliveries {
 				<-w.slot
 				w.settle(l, l.Release(context.WithoutCancel(ctx)))
 			}
@@ -204,7 +204,7 @@ func (w *worker) run(ctx context.Context) error {
 			outage = false
 		}
 		try = 0
-		for _, l := range b.Leases {
+		for _, l := range b.Deliveries {
 			w.wg.Go(func() {
 				defer func() { <-w.slot }()
 				w.handle(ctx, l)
@@ -215,7 +215,7 @@ func (w *worker) run(ctx context.Context) error {
 
 // handle runs the handler of an item and records what came of it. It returns when the
 // handler has, or has had its time.
-func (w *worker) handle(stopping context.Context, l *Lease) {
+func (w *worker) handle(stopping context.Context, l *Delivery) {
 	h := w.handlerOf(l)
 	if h == nil {
 		w.q.log.Error("no handler for topic, item goes to the dead letters", zap.String("topic", l.Topic()), zap.String("item", l.ID()))
@@ -268,7 +268,7 @@ func (w *worker) handle(stopping context.Context, l *Lease) {
 
 // handlerOf returns the handler of an item inside its middleware, or nil if the item's topic
 // has no handler. The middleware is called with the handler, so that its panics are caught too.
-func (w *worker) handlerOf(l *Lease) Handler {
+func (w *worker) handlerOf(l *Delivery) Handler {
 	inner := w.cfg.Handlers[l.Topic()]
 	if inner == nil {
 		inner = w.cfg.Handler
@@ -276,7 +276,7 @@ func (w *worker) handlerOf(l *Lease) Handler {
 	if inner == nil {
 		return nil
 	}
-	return func(ctx context.Context, l *Lease) error {
+	return func(ctx context.Context, l *Delivery) error {
 		h := inner
 		for _, wrap := range slices.Backward(w.cfg.Middleware) {
 			h = wrap(h)
@@ -287,7 +287,7 @@ func (w *worker) handlerOf(l *Lease) Handler {
 
 // call calls a handler, and turns a panic or Goexit into an error. A panic is logged here:
 // its item may have been settled or lost before.
-func (w *worker) call(ctx context.Context, h Handler, l *Lease) <-chan error {
+func (w *worker) call(ctx context.Context, h Handler, l *Delivery) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		returned := false
@@ -311,7 +311,7 @@ func (w *worker) call(ctx context.Context, h Handler, l *Lease) <-chan error {
 }
 
 // finish records what a handler's result asks for, if the item is this worker's still.
-func (w *worker) finish(stopping context.Context, l *Lease, err error) {
+func (w *worker) finish(stopping context.Context, l *Delivery, err error) {
 	if l.Err() != nil {
 		switch err := l.Err(); {
 		case errors.Is(err, etcdclaims.ErrClosed):
@@ -339,7 +339,7 @@ func (w *worker) finish(stopping context.Context, l *Lease, err error) {
 }
 
 // logFailed logs a failed attempt: as an error if it was the last one.
-func (w *worker) logFailed(l *Lease, out Outcome, cause error) {
+func (w *worker) logFailed(l *Delivery, out Outcome, cause error) {
 	if p := new(PanicError); errors.As(cause, &p) {
 		cause = fmt.Errorf("handler panicked: %v", p.Value) // its stack has a line of its own
 	}
@@ -352,13 +352,13 @@ func (w *worker) logFailed(l *Lease, out Outcome, cause error) {
 }
 
 // fields returns the log fields that identify an attempt.
-func (l *Lease) fields() []zap.Field {
+func (l *Delivery) fields() []zap.Field {
 	return []zap.Field{zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int("attempt", l.Attempt()), zap.Int64("fence", l.Fence())}
 }
 
 // settle logs a verb that did not succeed: no other goroutine sees it. If the item may
 // be this worker's still it is given back.
-func (w *worker) settle(l *Lease, err error) {
+func (w *worker) settle(l *Delivery, err error) {
 	if err != nil {
 		l.abandon()
 		w.q.log.Warn("item not settled", zap.String("item", l.ID()), zap.String("topic", l.Topic()), zap.Int64("fence", l.Fence()), zap.Error(err))

@@ -41,27 +41,27 @@ func TestWorkerOutcomes(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
 		q := w.queue(queue.Config{Logger: zap.New(core)})
 		handlers := map[string]queue.Handler{
-			"ok": func(ctx context.Context, l *queue.Lease) error {
+			"ok": func(ctx context.Context, l *queue.Delivery) error {
 				token, ok := fencing.FromContext(ctx)
 				if !ok || token != l.Token() || fencing.Check(ctx) != nil || l.Topic() != "ok" || l.Queue() != "q" || l.Attempt() != 1 {
 					return fmt.Errorf("context or lease: %v %v", token, l)
 				}
 				return nil
 			},
-			"error": func(context.Context, *queue.Lease) error {
+			"error": func(context.Context, *queue.Delivery) error {
 				return etcdclaims.RetryAfter(errors.New("no luck"), time.Hour)
 			},
-			"panic":  func(context.Context, *queue.Lease) error { panic("at the disco") },
-			"goexit": func(context.Context, *queue.Lease) error { runtime.Goexit(); return nil },
-			"snooze": func(context.Context, *queue.Lease) error { return queue.SnoozeFor(time.Hour) },
-			"never":  func(context.Context, *queue.Lease) error { return etcdclaims.Permanent(errors.New("poison")) },
-			"slow":   func(ctx context.Context, _ *queue.Lease) error { <-ctx.Done(); return ctx.Err() },
-			"deaf":   func(context.Context, *queue.Lease) error { time.Sleep(time.Minute); return nil },
-			"no text": func(context.Context, *queue.Lease) error {
+			"panic":  func(context.Context, *queue.Delivery) error { panic("at the disco") },
+			"goexit": func(context.Context, *queue.Delivery) error { runtime.Goexit(); return nil },
+			"snooze": func(context.Context, *queue.Delivery) error { return queue.SnoozeFor(time.Hour) },
+			"never":  func(context.Context, *queue.Delivery) error { return etcdclaims.Permanent(errors.New("poison")) },
+			"slow":   func(ctx context.Context, _ *queue.Delivery) error { <-ctx.Done(); return ctx.Err() },
+			"deaf":   func(context.Context, *queue.Delivery) error { time.Sleep(time.Minute); return nil },
+			"no text": func(context.Context, *queue.Delivery) error {
 				var none *noText
 				return none
 			},
-			"own": func(ctx context.Context, l *queue.Lease) error { return l.Discard(ctx, "by itself") },
+			"own": func(ctx context.Context, l *queue.Delivery) error { return l.Discard(ctx, "by itself") },
 		}
 		topics := []string{"unknown"}
 		for topic := range handlers {
@@ -104,7 +104,7 @@ func TestWorkerOutcomes(t *testing.T) {
 func TestWorkersShare(t *testing.T) {
 	virtually(t, func(w *world) {
 		var running, most, done atomic.Int64
-		handler := func(ctx context.Context, l *queue.Lease) error {
+		handler := func(ctx context.Context, l *queue.Delivery) error {
 			for n := running.Add(1); ; {
 				if m := most.Load(); m >= n || most.CompareAndSwap(m, n) {
 					break
@@ -156,7 +156,7 @@ func TestWorkerOutage(t *testing.T) {
 		q, host := w.process(queue.Config{Logger: zap.New(core)})
 		p := w.queue(queue.Config{})
 		done := make(chan string, 10)
-		stop := w.works(q, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Lease) error { done <- l.ID(); return nil }})
+		stop := w.works(q, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Delivery) error { done <- l.ID(); return nil }})
 		defer stop()
 		w.enqueue(p, "a")
 		<-done
@@ -178,10 +178,10 @@ func TestWorkerOutage(t *testing.T) {
 func TestWorkerConfig(t *testing.T) {
 	virtually(t, func(w *world) {
 		q := w.queue(queue.Config{})
-		h := func(context.Context, *queue.Lease) error { return nil }
+		h := func(context.Context, *queue.Delivery) error { return nil }
 		for name, cfg := range map[string]queue.WorkerConfig{
 			"no handler": {}, "nil handler": {Handlers: map[string]queue.Handler{"a": nil}}, "concurrency": {Handler: h, Concurrency: -1},
-			"batch": {Handler: h, Batch: -1}, "lease": {Handler: h, Lease: time.Millisecond},
+			"batch": {Handler: h, Batch: -1}, "lease": {Handler: h, TTL: time.Millisecond},
 			"stop timeout": {Handler: h, StopTimeout: -1}, "middleware": {Handler: h, Middleware: []queue.Middleware{nil}},
 		} {
 			ctx, cancel := context.WithTimeout(w.Context(), time.Minute)

@@ -23,9 +23,9 @@ func TestFailuresAreLogged(t *testing.T) {
 		w.enqueue(q, "panics", queue.Topic("panics"), queue.MaxAttempts(1))
 		w.enqueue(q, "ended", queue.Topic("ended"))
 		stop := w.works(q, queue.WorkerConfig{Handlers: map[string]queue.Handler{
-			"fails":  func(context.Context, *queue.Lease) error { return errors.New("no luck") },
-			"panics": func(context.Context, *queue.Lease) error { panic("boom") },
-			"ended": func(ctx context.Context, l *queue.Lease) error {
+			"fails":  func(context.Context, *queue.Delivery) error { return errors.New("no luck") },
+			"panics": func(context.Context, *queue.Delivery) error { panic("boom") },
+			"ended": func(ctx context.Context, l *queue.Delivery) error {
 				w.ok(l.Complete(ctx))
 				panic("after its end")
 			},
@@ -65,7 +65,7 @@ func TestLostKeeperIsLogged(t *testing.T) {
 			virtually(t, func(w *world) {
 				core, logs := observer.New(zap.InfoLevel)
 				q, host := w.process(queue.Config{Logger: zap.New(core)})
-				stop := w.works(q, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return nil }})
+				stop := w.works(q, queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error { return nil }})
 				time.Sleep(20 * sec)
 				fault(host)
 				time.Sleep(time.Minute)

@@ -74,17 +74,17 @@ func (w *world) enqueue(q *queue.Queue, id string, opts ...queue.ItemOption) {
 	}
 }
 
-func (w *world) tryClaim(q *queue.Queue, n int) []*queue.Lease {
+func (w *world) tryClaim(q *queue.Queue, n int) []*queue.Delivery {
 	w.Helper()
 	b, err := q.TryClaim(w.Context(), n)
 	if err != nil {
 		w.Fatal("claim: ", err)
 	}
-	return b.Leases
+	return b.Deliveries
 }
 
 // claim claims one item, which must be there.
-func (w *world) claim(q *queue.Queue) *queue.Lease {
+func (w *world) claim(q *queue.Queue) *queue.Delivery {
 	w.Helper()
 	got := w.tryClaim(q, 1)
 	if len(got) != 1 {
@@ -93,7 +93,7 @@ func (w *world) claim(q *queue.Queue) *queue.Lease {
 	return got[0]
 }
 
-func ids(leases []*queue.Lease) string {
+func ids(leases []*queue.Delivery) string {
 	var out []string
 	for _, l := range leases {
 		out = append(out, l.ID())

@@ -125,7 +125,7 @@ func (t *Telemetry) collectQueues(ctx, budget context.Context, o metric.Observer
 // WorkerConfig.Middleware. The first 200 queues of a process have their names; the
 // others are "other".
 func (t *Telemetry) Worker(next queue.Handler) queue.Handler {
-	return func(ctx context.Context, l *queue.Lease) (err error) {
+	return func(ctx context.Context, l *queue.Delivery) (err error) {
 		name := t.workers.of(l.Queue())
 		if l.Attempt() <= 1 {
 			waited := max(l.Obtained().Sub(l.Vesting()), 0)

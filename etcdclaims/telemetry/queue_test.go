@@ -45,7 +45,7 @@ func TestQueue(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.Context())
 		returned := make(chan error)
 		go func() {
-			returned <- q.Work(ctx, queue.WorkerConfig{Concurrency: 2, Middleware: []queue.Middleware{w.tel.Worker}, Handler: func(ctx context.Context, l *queue.Lease) error {
+			returned <- q.Work(ctx, queue.WorkerConfig{Concurrency: 2, Middleware: []queue.Middleware{w.tel.Worker}, Handler: func(ctx context.Context, l *queue.Delivery) error {
 				if !trace.SpanContextFromContext(ctx).IsValid() {
 					w.Error("the handler has no span")
 				}

@@ -72,10 +72,10 @@ func useQueue(w *world, claims *etcdclaims.Client) {
 		w.Fatal(err)
 	}
 	got, err := q.TryClaim(w.Context(), 1)
-	if err != nil || len(got.Leases) != 1 {
+	if err != nil || len(got.Deliveries) != 1 {
 		w.Fatal(got, err)
 	}
-	if err := got.Leases[0].Complete(w.Context()); err != nil {
+	if err := got.Deliveries[0].Complete(w.Context()); err != nil {
 		w.Fatal(err)
 	}
 	for _, err := range queue.Names(w.Context(), claims) {
@@ -90,7 +90,7 @@ func useQueue(w *world, claims *etcdclaims.Client) {
 }
 
 func useGroup(w *world, claims *etcdclaims.Client) {
-	m, err := group.Join(w.Context(), claims, group.Config{Group: "g", Slots: 2, Name: "a", Away: time.Minute},
+	m, err := group.Join(w.Context(), claims, group.Config{Group: "g", Partitions: 2, Name: "a", Away: time.Minute},
 		func(ctx context.Context, _ int, _ *etcdclaims.Claim) error { <-ctx.Done(); return nil })
 	if err != nil {
 		w.Fatal(err)

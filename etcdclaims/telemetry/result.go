@@ -23,7 +23,7 @@ func resultOf(err error) (result, errorType string) {
 		return "done", ""
 	case errors.Is(err, etcdclaims.ErrDead):
 		return "dead", ""
-	case errors.Is(err, etcdclaims.ErrWaiting):
+	case errors.Is(err, etcdclaims.ErrBackoff):
 		return "waiting", ""
 	case errors.Is(err, etcdclaims.ErrRefused):
 		return "refused", ""

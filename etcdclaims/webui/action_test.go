@@ -78,7 +78,7 @@ func TestActions(t *testing.T) {
 		count(0, 3)
 		b, err := q.TryClaim(ctx, 3)
 		w.ok(err)
-		for _, l := range b.Leases {
+		for _, l := range b.Deliveries {
 			w.ok(l.Discard(ctx, "no"))
 		}
 		does(form(webui.ActionPurge, "queue", "mails", "before", time.Now().Add(-time.Minute).Format(time.RFC3339Nano)), "queue?queue=mails")
@@ -96,7 +96,7 @@ func TestActions(t *testing.T) {
 		w.ok(err)
 		b, err = q.TryClaim(ctx, 1)
 		w.ok(err)
-		w.ok(b.Leases[0].Discard(ctx, "no"))
+		w.ok(b.Deliveries[0].Discard(ctx, "no"))
 		does(form(webui.ActionPurge, "queue", "mails", "before", html.UnescapeString(found[2])), "queue?queue=mails")
 		count(1, 0) // those that were shown are gone
 		w.ok(q.Redrive(ctx, "late"))
@@ -107,7 +107,7 @@ func TestActions(t *testing.T) {
 		}
 		b, err = q.TryClaim(ctx, 3)
 		w.ok(err)
-		for _, l := range b.Leases {
+		for _, l := range b.Deliveries {
 			w.ok(l.Discard(ctx, "no"))
 		}
 		does(form(webui.ActionRedriveAll, "queue", "mails"), "queue?queue=mails")

@@ -13,52 +13,52 @@ import (
 )
 
 const (
-	// mostCells is how many cells a strip has. Each stands for one slot, or for several.
+	// mostCells is how many cells a strip has. Each stands for one partition, or for several.
 	mostCells = 1024
 	// memberColors is how many colors the style sheet has for members.
 	memberColors = 12
 )
 
-// groupPage is a group of slots: its members, a strip of all slots, and a list of some.
+// groupPage is a group of partitions: its members, a strip of all partitions, and a list of some.
 type groupPage struct {
-	Name    string
-	Missing bool
-	Group   slotGroupRow
-	Members []memberRow
-	Cells   []cell
-	Each    int // slots in a cell, but for the last
-	Slots   []slotRow
-	Pager   pager // of slots; Prev and Next are the first slots of those pages, and 1 greater
-	Fresh   Fresh
+	Name       string
+	Missing    bool
+	Group      partitionGroupRow
+	Members    []memberRow
+	Cells      []cell
+	Each       int // partitions in a cell, but for the last
+	Partitions []partitionRow
+	Pager      pager // of partitions; Prev and Next are the first partitions of those pages, and 1 greater
+	Fresh      Fresh
 }
 
-// memberRow is a member, or an owner of slots that is not on the list.
+// memberRow is a member, or an owner of partitions that is not on the list.
 type memberRow struct {
-	doctor.SlotMember
+	doctor.PartitionMember
 	Number int // in the strip
 	Class  string
 
 	CanEvict, CanReadmit bool
 }
 
-// cell is one slot in the strip, or several.
+// cell is one partition in the strip, or several.
 type cell struct {
-	Text  string // the number of the member that owns most of its slots; empty if none does
+	Text  string // the number of the member that owns most of its partitions; empty if none does
 	Class string
 	Title string
-	From  int // its first slot
+	From  int // its first partition
 }
 
-// slotRow is a slot in the list.
-type slotRow struct {
-	Slot     int
-	Key      string
-	Number   int
-	Class    string
-	Member   string
-	Holder   etcdclaims.Info
-	Reserved string
-	Target   string
+// partitionRow is a partition in the list.
+type partitionRow struct {
+	Partition int
+	Key       string
+	Number    int
+	Class     string
+	Member    string
+	Holder    etcdclaims.Info
+	Reserved  string
+	Target    string
 }
 
 func (q *request) group() (any, error) {
@@ -67,7 +67,7 @@ func (q *request) group() (any, error) {
 		p.Missing = true
 		return p, nil
 	}
-	g, missing, fresh, err := q.slotGroup(p.Name)
+	g, missing, fresh, err := q.partitionGroup(p.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -93,27 +93,27 @@ func (q *request) group() (any, error) {
 	number := numbers(p.Members)
 	p.Cells, p.Each = g.strip(number)
 	from, _ := strconv.Atoi(q.param("from"))
-	from = min(max(from, 0), g.Slots-1) / pageSize * pageSize
-	to := min(from+pageSize, g.Slots)
-	p.Pager = pager{First: from, Last: to - 1, Total: g.Slots}
+	from = min(max(from, 0), g.Partitions-1) / pageSize * pageSize
+	to := min(from+pageSize, g.Partitions)
+	p.Pager = pager{First: from, Last: to - 1, Total: g.Partitions}
 	if from > 0 {
 		p.Pager.Prev = from - pageSize + 1
 	}
-	if to < g.Slots {
+	if to < g.Partitions {
 		p.Pager.Next = to + 1
 	}
-	for slot := from; slot < to; slot++ {
-		o, holder := g.Assigned.Owners[slot], g.Holder(slot)
+	for partition := from; partition < to; partition++ {
+		o, holder := g.Assigned.Owners[partition], g.Holder(partition)
 		n := number[holder.Instance]
-		p.Slots = append(p.Slots, slotRow{Slot: slot, Key: g.SlotKey(slot), Number: n, Class: colorOf(n), Member: o.Member, Holder: holder, Reserved: o.Reserved, Target: g.Plan.Target[slot]})
+		p.Partitions = append(p.Partitions, partitionRow{Partition: partition, Key: g.PartitionKey(partition), Number: n, Class: colorOf(n), Member: o.Member, Holder: holder, Reserved: o.Reserved, Target: g.Plan.Target[partition]})
 	}
 	return p, nil
 }
 
-// memberRows returns the members, and then the owners of slots that are not on the list.
-func (g slotGroup) memberRows() (rows []memberRow) {
+// memberRows returns the members, and then the owners of partitions that are not on the list.
+func (g partitionGroup) memberRows() (rows []memberRow) {
 	for i, m := range g.AllMembers() {
-		rows = append(rows, memberRow{SlotMember: m, Number: i + 1, Class: colorOf(i + 1)})
+		rows = append(rows, memberRow{PartitionMember: m, Number: i + 1, Class: colorOf(i + 1)})
 	}
 	return rows
 }
@@ -137,23 +137,23 @@ func colorOf(number int) string {
 	return fmt.Sprintf("m%d", (number-1)%memberColors)
 }
 
-// strip returns the cells of all slots, and how many slots each stands for.
-func (g slotGroup) strip(number map[string]int) (cells []cell, each int) {
-	each = (g.Slots + mostCells - 1) / mostCells
-	for from := 0; from < g.Slots; from += each {
-		cells = append(cells, g.cell(from, min(from+each, g.Slots), number))
+// strip returns the cells of all partitions, and how many partitions each stands for.
+func (g partitionGroup) strip(number map[string]int) (cells []cell, each int) {
+	each = (g.Partitions + mostCells - 1) / mostCells
+	for from := 0; from < g.Partitions; from += each {
+		cells = append(cells, g.cell(from, min(from+each, g.Partitions), number))
 	}
 	return cells, each
 }
 
-// cell returns the cell of a range of slots.
-func (g slotGroup) cell(from, to int, number map[string]int) cell {
-	owners := make(map[string]int) // number of slots by owner; "" stands for free slots
-	numbered := make(map[int]int)  // slots, by the number of the owner
-	for slot := from; slot < to; slot++ {
-		holder, name := g.Holder(slot), ""
+// cell returns the cell of a range of partitions.
+func (g partitionGroup) cell(from, to int, number map[string]int) cell {
+	owners := make(map[string]int) // number of partitions by owner; "" stands for free partitions
+	numbered := make(map[int]int)  // partitions, by the number of the owner
+	for partition := from; partition < to; partition++ {
+		holder, name := g.Holder(partition), ""
 		if holder.Held {
-			name = cmp.Or(g.Assigned.Owners[slot].Member, holder.Owner)
+			name = cmp.Or(g.Assigned.Owners[partition].Member, holder.Owner)
 		}
 		owners[name]++
 		numbered[number[holder.Instance]]++
@@ -173,20 +173,20 @@ func (g slotGroup) cell(from, to int, number map[string]int) cell {
 	return c
 }
 
-// titleOf describes the owners of a range of slots.
-func (g slotGroup) titleOf(from, to int, owners map[string]int) string {
+// titleOf describes the owners of a range of partitions.
+func (g partitionGroup) titleOf(from, to int, owners map[string]int) string {
 	nobody := "nobody"
 	if reserved := g.Assigned.Owners[from].Reserved; reserved != "" && to == from+1 {
 		nobody = "nobody, reserved for " + reserved
 	}
 	if to == from+1 {
 		for name := range owners {
-			return fmt.Sprintf("slot %d: %s", from, visible(cmp.Or(name, nobody)))
+			return fmt.Sprintf("partition %d: %s", from, visible(cmp.Or(name, nobody)))
 		}
 	}
 	var parts []string
 	for _, name := range slices.SortedFunc(maps.Keys(owners), func(a, b string) int { return cmp.Or(cmp.Compare(owners[b], owners[a]), cmp.Compare(a, b)) }) {
 		parts = append(parts, fmt.Sprintf("%s %d", visible(cmp.Or(name, nobody)), owners[name]))
 	}
-	return fmt.Sprintf("slots %d–%d: %s", from, to-1, strings.Join(parts, ", "))
+	return fmt.Sprintf("partitions %d–%d: %s", from, to-1, strings.Join(parts, ", "))
 }

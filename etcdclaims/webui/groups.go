@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// mostSlotGroups is how many groups of slots a list has.
-	mostSlotGroups = 100
+	// mostPartitionGroups is how many groups of partitions a list has.
+	mostPartitionGroups = 100
 	// groupEvery is how often the members of a group are read while a tab shows them.
 	groupEvery = 2 * time.Second
 )
@@ -35,32 +35,32 @@ func (b *board) under(prefix string) []etcdclaims.Info {
 	return all
 }
 
-// slotGroup is a group of slots: its members as they were read, and the owners of its
-// slots as the board knows them.
-type slotGroup struct{ doctor.SlotGroup }
+// partitionGroup is a group of partitions: its members as they were read, and the owners of its
+// partitions as the board knows them.
+type partitionGroup struct{ doctor.PartitionGroup }
 
-func newSlotGroup(s group.State, b *board) slotGroup {
-	return slotGroup{doctor.NewSlotGroup(s, b.under(s.SlotPrefix()))}
+func newPartitionGroup(s group.State, b *board) partitionGroup {
+	return partitionGroup{doctor.NewPartitionGroup(s, b.under(s.PartitionPrefix()))}
 }
 
-// slotGroupRow is a group in a list.
-type slotGroupRow struct {
-	Name  string
-	Slots int
-	doctor.SlotCounts
-	Unowned bool // slots without an owner have a target
+// partitionGroupRow is a group in a list.
+type partitionGroupRow struct {
+	Name       string
+	Partitions int
+	doctor.PartitionCounts
+	Unowned bool // partitions without an owner have a target
 	Err     string
 }
 
-func (g slotGroup) row() slotGroupRow {
-	r := slotGroupRow{Name: g.Group, Slots: g.Slots, SlotCounts: g.Counts()}
+func (g partitionGroup) row() partitionGroupRow {
+	r := partitionGroupRow{Name: g.Group, Partitions: g.Partitions, PartitionCounts: g.Counts()}
 	r.Unowned = r.Members > 0 && r.Free > r.Reserved
 	return r
 }
 
-// slotGroupsPage lists the groups of slots.
-type slotGroupsPage struct {
-	Groups []slotGroupRow
+// partitionGroupsPage lists the groups of partitions.
+type partitionGroupsPage struct {
+	Groups []partitionGroupRow
 	Pager  pager
 	More   bool
 	Fresh  Fresh
@@ -73,13 +73,13 @@ type groupRead struct {
 	err   string
 }
 
-func (q *request) slotGroups() (any, error) {
+func (q *request) partitionGroups() (any, error) {
 	b := q.useClaims("group/")
 	all, fresh := snapshotOf(q, "groups", 5*time.Second, func(ctx context.Context, h *Handler) ([]groupRead, error) {
 		if h.claims.Passthrough() {
 			return nil, nil
 		}
-		names, err := first(mostSlotGroups, group.Names(ctx, h.claims))
+		names, err := first(mostPartitionGroups, group.Names(ctx, h.claims))
 		if err != nil {
 			return nil, err
 		}
@@ -93,20 +93,20 @@ func (q *request) slotGroups() (any, error) {
 		}
 		return all, nil
 	})
-	p := slotGroupsPage{Fresh: fresh, More: len(all) == mostSlotGroups}
+	p := partitionGroupsPage{Fresh: fresh, More: len(all) == mostPartitionGroups}
 	all, p.Pager = paged(q, all)
 	for _, r := range all {
 		if r.err != "" {
-			p.Groups = append(p.Groups, slotGroupRow{Name: r.name, Err: r.err})
+			p.Groups = append(p.Groups, partitionGroupRow{Name: r.name, Err: r.err})
 			continue
 		}
-		p.Groups = append(p.Groups, newSlotGroup(r.state, b).row())
+		p.Groups = append(p.Groups, newPartitionGroup(r.state, b).row())
 	}
 	return p, nil
 }
 
-// slotGroup returns a group. missing reports that it does not exist.
-func (q *request) slotGroup(name string) (g slotGroup, missing bool, fresh Fresh, err error) {
+// partitionGroup returns a group. missing reports that it does not exist.
+func (q *request) partitionGroup(name string) (g partitionGroup, missing bool, fresh Fresh, err error) {
 	b := q.useClaims("group/" + name + "/")
 	type found struct {
 		state   group.State
@@ -125,7 +125,7 @@ func (q *request) slotGroup(name string) (g slotGroup, missing bool, fresh Fresh
 	if fresh.At.IsZero() || f.missing {
 		return g, f.missing, fresh, nil
 	}
-	return newSlotGroup(f.state, b), false, fresh, nil
+	return newPartitionGroup(f.state, b), false, fresh, nil
 }
 
 // changeGroup evicts or readmits a member.

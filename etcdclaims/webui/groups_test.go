@@ -42,12 +42,12 @@ const hostile = `<b onclick="x">'&orders`
 
 func TestGroupPages(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
-		w.shows("groups", "No group of slots.")
+		w.shows("groups", "No group of partitions.")
 		w.shows("group?group=none", "No process has joined")
 		if code, _ := w.get("group?group=a%2Fb"); code != http.StatusBadRequest {
 			w.Errorf("an invalid name: status %d", code)
 		}
-		cfg := group.Config{Group: hostile, Slots: 200, Name: "<pod-a>", Zone: "eu<1", Address: "10.0.0.1:80", Weight: 3}
+		cfg := group.Config{Group: hostile, Partitions: 200, Name: "<pod-a>", Zone: "eu<1", Address: "10.0.0.1:80", Weight: 3}
 		a, _ := w.joins(cfg)
 		cfg.Name, cfg.Weight, cfg.Away = "pod-b", 1, time.Hour
 		b, _ := w.joins(cfg)
@@ -67,8 +67,8 @@ func TestGroupPages(t *testing.T) {
 			}
 		}
 		owners := a.View().Assignment().Owners
-		slot := slices.IndexFunc(owners, func(o group.Owner) bool { return o.Member == "pod-b" })
-		w.shows(where+fmt.Sprint("&from=", slot), fmt.Sprintf(`>%d</a><td><span class="chip m1">2</span><td class="key"><bdi>pod-b</bdi><td class="num">%d<td>`, slot, owners[slot].Token.Fence), fmt.Sprintf("slot%%2F%05d", slot))
+		partition := slices.IndexFunc(owners, func(o group.Owner) bool { return o.Member == "pod-b" })
+		w.shows(where+fmt.Sprint("&from=", partition), fmt.Sprintf(`>%d</a><td><span class="chip m1">2</span><td class="key"><bdi>pod-b</bdi><td class="num">%d<td>`, partition, owners[partition].Token.Fence), fmt.Sprintf("partition%%2F%05d", partition))
 		w.shows(where + "&from=99999999999999999999")
 
 		w.ok(b.Leave(w.Context()))
@@ -79,13 +79,13 @@ func TestGroupPages(t *testing.T) {
 	})
 }
 
-// A group of the greatest number of slots has few cells.
+// A group of the greatest number of partitions has few cells.
 func TestLargeGroupPage(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
-		w.joins(group.Config{Group: "large", Slots: 3000, Name: "pod-a"})
+		w.joins(group.Config{Group: "large", Partitions: 3000, Name: "pod-a"})
 		time.Sleep(20 * time.Second)
-		body := w.shows("group?group=large", "Each cell stands for 3 slots", "slots 0–2: pod-a 3")
-		if n := strings.Count(body, "title=\"slots "); n != 1000 {
+		body := w.shows("group?group=large", "Each cell stands for 3 partitions", "partitions 0–2: pod-a 3")
+		if n := strings.Count(body, "title=\"partitions "); n != 1000 {
 			w.Errorf("%d cells", n)
 		}
 		if len(body) > 200_000 {
@@ -105,8 +105,8 @@ func TestGroupActions(t *testing.T) {
 	}
 	cfg := webui.Config{Access: access, Logger: zap.New(core), User: func(*http.Request) string { return "alice" }}
 	virtually(t, cfg, func(w *world) {
-		a, _ := w.joins(group.Config{Group: "orders", Slots: 6, Name: "pod-a"})
-		w.joins(group.Config{Group: "orders", Slots: 6, Name: "pod-b"})
+		a, _ := w.joins(group.Config{Group: "orders", Partitions: 6, Name: "pod-a"})
+		w.joins(group.Config{Group: "orders", Partitions: 6, Name: "pod-b"})
 		time.Sleep(10 * time.Second)
 		w.shows("group?group=orders", `name="member" value="pod-a"`, `value="evict-member"`)
 		evict := form(webui.ActionEvict, "group", "orders", "member", "pod-a", "reason", "hangs", "for", "1h")
@@ -151,15 +151,15 @@ func TestGroupActions(t *testing.T) {
 		if answer := w.post(form(webui.ActionReadmit, "group", "orders", "member", "pod-a")); answer.Code != http.StatusSeeOther {
 			w.Fatalf("status %d: %s", answer.Code, answer.Body)
 		}
-		w.joins(group.Config{Group: "orders", Slots: 6, Name: "pod-a"})
+		w.joins(group.Config{Group: "orders", Partitions: 6, Name: "pod-a"})
 	})
 }
 
-// A tab hears of slots that change hands, and of members. Many tabs take as many requests
+// A tab hears of partitions that change hands, and of members. Many tabs take as many requests
 // as one.
 func TestLiveGroup(t *testing.T) {
 	virtually(t, webui.Config{}, func(w *world) {
-		w.joins(group.Config{Group: "orders", Slots: 6, Name: "pod-a"})
+		w.joins(group.Config{Group: "orders", Partitions: 6, Name: "pod-a"})
 		time.Sleep(5 * time.Second)
 		requests := func() int64 {
 			before := w.claims.Stats().Requests
@@ -182,7 +182,7 @@ func TestLiveGroup(t *testing.T) {
 		}
 		s.drain()
 		list.drain()
-		w.joins(group.Config{Group: "orders", Slots: 6, Name: "pod-b"})
+		w.joins(group.Config{Group: "orders", Partitions: 6, Name: "pod-b"})
 		for name, tab := range map[string]*stream{"the group": s, "the list": list} {
 			if tab.next(5*time.Second) != "changed" {
 				w.Errorf("%s does not change", name)

@@ -61,7 +61,7 @@ func TestPageOfItem(t *testing.T) {
 		w.ok(err)
 		b, err := q.TryClaim(w.Context(), 1)
 		w.ok(err)
-		w.ok(b.Leases[0].Complete(w.Context()))
+		w.ok(b.Deliveries[0].Complete(w.Context()))
 		_, err = q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("later"), queue.Delay(time.Hour)))
 		w.ok(err)
 		w.shows("item?queue=mails&id=later", "<dt>Visible", "in 60 min", "Priority", "Enqueued", "Payload")

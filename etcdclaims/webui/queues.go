@@ -196,7 +196,7 @@ func (q *request) queue() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		all := map[string]func(context.Context) iter.Seq2[queue.Info, error]{"dead": opened.DeadLetters, "taken": opened.Leased, "waiting": opened.Waiting}[p.List](ctx)
+		all := map[string]func(context.Context) iter.Seq2[queue.Info, error]{"dead": opened.DeadLetters, "taken": opened.Taken, "waiting": opened.Waiting}[p.List](ctx)
 		return first(mostRows, all)
 	})
 	p.More = len(items) == mostRows

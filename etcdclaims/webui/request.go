@@ -36,7 +36,7 @@ var order = []page{
 	{"work", "Work", true, (*request).work},
 	{"schedules", "Schedules", true, (*request).schedules},
 	{"queues", "Queues", true, (*request).queues},
-	{"groups", "Groups", true, (*request).slotGroups},
+	{"groups", "Groups", true, (*request).partitionGroups},
 	{"sessions", "Sessions", true, (*request).sessions},
 	{"refusals", "Refusals", true, (*request).refusals},
 	{"health", "Health", true, (*request).health},

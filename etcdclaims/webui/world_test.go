@@ -245,6 +245,6 @@ func (w *world) busy() {
 	}
 	b, err := q.TryClaim(ctx, 1)
 	w.ok(err)
-	w.ok(b.Leases[0].Discard(ctx, "bounced"))
+	w.ok(b.Deliveries[0].Discard(ctx, "bounced"))
 	time.Sleep(3 * time.Minute)
 }

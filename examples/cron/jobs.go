@@ -24,14 +24,14 @@ func works() []work {
 			period: time.Second, strict: true,
 			job: sched.Job{
 				Name: "second", Schedule: sched.Must(sched.Every(time.Second, 0)), History: 1000,
-				CatchUp: sched.All{Max: 1000}, Overlap: sched.BufferAll{Max: 1000}, Delivery: sched.AtLeastOnce, MaxAttempts: 10,
+				CatchUp: sched.All{Max: 1000}, Overlap: sched.BufferAll{Max: 1000}, Guarantee: sched.AtLeastOnce, MaxStarts: 10,
 			},
 		},
 		{
 			period: 10 * time.Second, takes: 5 * time.Second, // of which it is killed
 			job: sched.Job{
 				Name: "long", Schedule: sched.Must(sched.Cron("*/10 * * * * *")), History: 1000,
-				Delivery: sched.AtLeastOnce, MaxAttempts: 10,
+				Guarantee: sched.AtLeastOnce, MaxStarts: 10,
 			},
 		},
 		{

@@ -151,7 +151,7 @@ func (m member) sendMail(ctx context.Context, tel *telemetry.Telemetry) error {
 			pause(ctx, 200*time.Millisecond)
 		}
 	})
-	err = q.Work(ctx, queue.WorkerConfig{Middleware: []queue.Middleware{tel.Worker}, Handler: func(ctx context.Context, l *queue.Lease) error {
+	err = q.Work(ctx, queue.WorkerConfig{Middleware: []queue.Middleware{tel.Worker}, Handler: func(ctx context.Context, l *queue.Delivery) error {
 		pause(ctx, rand.N(100*time.Millisecond))
 		if rand.N(20) == 0 {
 			return errMailbox

@@ -157,7 +157,7 @@ func (i *incidents) schedule(group string, claims *etcdclaims.Client, handler fu
 	i.tel.InstrumentScheduler(&cfg)
 	s, err := sched.New(claims, cfg)
 	check(i.T, err)
-	check(i.T, s.Add(sched.Job{Name: group, Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.Skip{}, Handler: handler}))
+	check(i.T, s.Add(sched.Job{Name: group, Schedule: sched.Must(sched.Every(time.Second, 0)), CatchUp: sched.SkipMissed{}, Handler: handler}))
 	i.until(func(ctx context.Context) { _ = s.Run(ctx) })
 }
 
@@ -183,7 +183,7 @@ func (i *incidents) deadLetters() {
 	check(i.T, err)
 	i.until(func(ctx context.Context) {
 		i.seen(ctx, "queue_dead_count", `"failing"`)
-		_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { return errors.New("staged") }})
+		_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error { return errors.New("staged") }})
 	})
 }
 

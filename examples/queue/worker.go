@@ -124,7 +124,7 @@ func listPictures(dir string) (items []queue.Item, err error) {
 // picture at the same time, if one was frozen. So each writes a file of its own, named
 // after its fence, and Complete publishes the file: it writes the key that names the
 // file in the transaction that ends the item. That succeeds once.
-func (w *worker) handle(ctx context.Context, l *queue.Lease) error {
+func (w *worker) handle(ctx context.Context, l *queue.Delivery) error {
 	file := fmt.Sprintf("%s.%d.png", strings.ReplaceAll(l.ID(), "/", "_"), l.Fence())
 	err := scale(string(l.Payload()), filepath.Join(w.Out, file))
 	switch {

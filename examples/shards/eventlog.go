@@ -19,32 +19,32 @@ type total struct {
 	Offset int64 // where to go on in the file
 }
 
-func partitionFile(dir string, slot int) string {
-	return filepath.Join(dir, fmt.Sprintf("%03d.log", slot))
+func partitionFile(dir string, partition int) string {
+	return filepath.Join(dir, fmt.Sprintf("%03d.log", partition))
 }
 
 // writeLog writes the partitions of an event log: a line with an amount for each event.
 // It returns the totals.
 func writeLog(dir string, events int) (totals [partitions]total, err error) {
 	var files [partitions]*bufio.Writer
-	for slot := range files {
-		f, err := os.Create(partitionFile(dir, slot))
+	for partition := range files {
+		f, err := os.Create(partitionFile(dir, partition))
 		if err != nil {
 			return totals, err
 		}
 		defer f.Close()
-		files[slot] = bufio.NewWriter(f)
+		files[partition] = bufio.NewWriter(f)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range events {
-		slot, amount := r.IntN(partitions), r.Int64N(10_000)
-		n, err := fmt.Fprintln(files[slot], amount)
+		partition, amount := r.IntN(partitions), r.Int64N(10_000)
+		n, err := fmt.Fprintln(files[partition], amount)
 		if err != nil {
 			return totals, err
 		}
-		totals[slot].Events++
-		totals[slot].Sum += amount
-		totals[slot].Offset += int64(n)
+		totals[partition].Events++
+		totals[partition].Sum += amount
+		totals[partition].Offset += int64(n)
 	}
 	for _, f := range files {
 		err = errors.Join(err, f.Flush())
@@ -53,8 +53,8 @@ func writeLog(dir string, events int) (totals [partitions]total, err error) {
 }
 
 // add counts up to n more events of a partition. It returns io.EOF if there are none.
-func (t total) add(dir string, slot, n int) (total, error) {
-	f, err := os.Open(partitionFile(dir, slot))
+func (t total) add(dir string, partition, n int) (total, error) {
+	f, err := os.Open(partitionFile(dir, partition))
 	if err != nil {
 		return t, err
 	}

@@ -33,8 +33,8 @@ func show(ctx context.Context, v *group.View) (stop func()) {
 // matrix draws a letter for the owner of each partition: A for worker-01, and so on.
 func matrix(a group.Assignment) string {
 	var b strings.Builder
-	for slot, o := range a.Owners {
-		if slot%columns == 0 {
+	for partition, o := range a.Owners {
+		if partition%columns == 0 {
 			b.WriteString("\n  ")
 		}
 		var n int

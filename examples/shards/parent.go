@@ -156,14 +156,14 @@ func (p *parent) handle(e event) {
 
 // totals reads what the workers have written.
 func (p *parent) totals(ctx context.Context) (totals [partitions]total, err error) {
-	for slot := range totals {
-		resp, err := p.etcd.Get(ctx, p.totalKey(slot))
+	for partition := range totals {
+		resp, err := p.etcd.Get(ctx, p.totalKey(partition))
 		if err != nil {
 			return totals, fmt.Errorf("read the totals: %w", err)
 		}
 		if len(resp.Kvs) > 0 {
-			if err := json.Unmarshal(resp.Kvs[0].Value, &totals[slot]); err != nil {
-				return totals, fmt.Errorf("the total of partition %d: %w", slot, err)
+			if err := json.Unmarshal(resp.Kvs[0].Value, &totals[partition]); err != nil {
+				return totals, fmt.Errorf("the total of partition %d: %w", partition, err)
 			}
 		}
 	}
@@ -176,8 +176,8 @@ func (p *parent) complete(ctx context.Context) bool {
 	}
 	p.read = time.Now()
 	totals, err := p.totals(ctx)
-	for slot := range totals {
-		if totals[slot].Events < p.want[slot].Events {
+	for partition := range totals {
+		if totals[partition].Events < p.want[partition].Events {
 			return false
 		}
 	}
@@ -189,9 +189,9 @@ func (p *parent) verify(ctx context.Context) error {
 	totals, err := p.totals(ctx)
 	faults := []error{err}
 	var all total
-	for slot, t := range totals {
-		if t != p.want[slot] {
-			faults = append(faults, fmt.Errorf("partition %d has the total %+v, one process counts %+v", slot, t, p.want[slot]))
+	for partition, t := range totals {
+		if t != p.want[partition] {
+			faults = append(faults, fmt.Errorf("partition %d has the total %+v, one process counts %+v", partition, t, p.want[partition]))
 		}
 		all.Events += t.Events
 		all.Sum += t.Sum

@@ -29,7 +29,7 @@ type job struct {
 }
 
 // totalKey is the key of the total of a partition.
-func (j job) totalKey(slot int) string { return fmt.Sprintf("%stotal/%03d", j.Prefix, slot) }
+func (j job) totalKey(partition int) string { return fmt.Sprintf("%stotal/%03d", j.Prefix, partition) }
 
 // event is what a worker tells its parent.
 type event struct{ Kind, Worker, Text string }
@@ -67,7 +67,7 @@ func runWorker(ctx context.Context, j job) error {
 	}
 	defer claims.Close(context.WithoutCancel(ctx))
 	w := &worker{job: j, etcd: etcd, send: demoproc.Teller[event](), held: make(chan struct{}, 1)}
-	member, err := group.Join(ctx, claims, group.Config{Group: "log", Slots: partitions, Name: j.Name, Cooldown: time.Second, Logger: demoetcd.Logger()}, w.count)
+	member, err := group.Join(ctx, claims, group.Config{Group: "log", Partitions: partitions, Name: j.Name, Cooldown: time.Second, Logger: demoetcd.Logger()}, w.count)
 	if err != nil {
 		return err
 	}
@@ -84,9 +84,9 @@ func runWorker(ctx context.Context, j job) error {
 // count goes on with a partition where the last owner's total ends. Each write carries
 // the fence, so a worker that was frozen meanwhile cannot overwrite the total of a later
 // owner.
-func (w *worker) count(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
+func (w *worker) count(ctx context.Context, partition int, claim *etcdclaims.Claim) error {
 	kv := etcdguard.NewKV(w.etcd, claim)
-	resp, err := kv.Get(ctx, w.totalKey(slot))
+	resp, err := kv.Get(ctx, w.totalKey(partition))
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (w *worker) count(ctx context.Context, slot int, claim *etcdclaims.Claim) e
 		}
 	}
 	for {
-		next, err := t.add(w.Dir, slot, max(1, w.Events/partitions/w.Batches))
+		next, err := t.add(w.Dir, partition, max(1, w.Events/partitions/w.Batches))
 		if errors.Is(err, io.EOF) {
 			<-ctx.Done() // all is counted; real logs go on
 			return ctx.Err()
@@ -105,15 +105,15 @@ func (w *worker) count(ctx context.Context, slot int, claim *etcdclaims.Claim) e
 		if err != nil {
 			return err
 		}
-		w.hold(slot, claim)
+		w.hold(partition, claim)
 		value, err := json.Marshal(next)
 		if err != nil {
 			return err
 		}
-		_, err = kv.Put(context.WithoutCancel(ctx), w.totalKey(slot), string(value))
+		_, err = kv.Put(context.WithoutCancel(ctx), w.totalKey(partition), string(value))
 		switch {
 		case errors.Is(err, fencing.ErrStale), errors.Is(err, etcdclaims.ErrLost):
-			w.send(event{wasRefused, w.Name, fmt.Sprintf("cannot write the total of partition %d with fence %d: %v", slot, claim.Fence(), err)})
+			w.send(event{wasRefused, w.Name, fmt.Sprintf("cannot write the total of partition %d with fence %d: %v", partition, claim.Fence(), err)})
 			return err
 		case errors.Is(err, etcdclaims.ErrUnknown): // it may have been written
 			return err // the next call reads it
@@ -131,13 +131,13 @@ func (w *worker) count(ctx context.Context, slot int, claim *etcdclaims.Claim) e
 
 // hold stops one handler until its claim is lost, as if the process were frozen right
 // before the write. The parent freezes it meanwhile.
-func (w *worker) hold(slot int, claim *etcdclaims.Claim) {
+func (w *worker) hold(partition int, claim *etcdclaims.Claim) {
 	if !w.Hold {
 		return
 	}
 	select {
 	case w.held <- struct{}{}:
-		w.send(event{isHolding, w.Name, fmt.Sprintf("is about to write the total of partition %d with fence %d", slot, claim.Fence())})
+		w.send(event{isHolding, w.Name, fmt.Sprintf("is about to write the total of partition %d with fence %d", partition, claim.Fence())})
 		<-claim.Done()
 	default:
 	}

@@ -68,7 +68,7 @@ func (b *Billing) charge(ctx context.Context, id, amount string) error {
 	work, err := b.Claims.TryBegin(ctx, "invoice/"+id)
 	switch {
 	case errors.Is(err, etcdclaims.ErrHeld), errors.Is(err, etcdclaims.ErrDone),
-		errors.Is(err, etcdclaims.ErrWaiting), errors.Is(err, etcdclaims.ErrDead):
+		errors.Is(err, etcdclaims.ErrBackoff), errors.Is(err, etcdclaims.ErrDead):
 		return nil
 	case err != nil:
 		return err

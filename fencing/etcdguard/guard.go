@@ -45,7 +45,7 @@ func newGuard(h Holder) *guard {
 		g.fault = fmt.Errorf("etcdguard: %w", err)
 		return g
 	}
-	for _, cmp := range h.Held() {
+	for _, cmp := range h.Guard() {
 		g.cmps = append(g.cmps, cmp.GetCompare())
 		key := string(cmp.KeyBytes())
 		if prefix, found := strings.CutSuffix(key, keyspace.Own("", g.token.Key)); found && prefix != "" && g.own == "" {

@@ -20,8 +20,8 @@ import (
 type Holder interface {
 	// Token returns the token that the writes are made under.
 	Token() fencing.Token
-	// Held returns conditions that hold while the token is the newest of its key.
-	Held() []clientv3.Cmp
+	// Guard returns conditions that hold while the token is the newest of its key.
+	Guard() []clientv3.Cmp
 }
 
 // bearer is the Holder of a token that arrived with a request.
@@ -64,7 +64,7 @@ func (b bearer) Err() error {
 }
 
 // Held compares the revision of the claim and the epoch.
-func (b bearer) Held() []clientv3.Cmp {
+func (b bearer) Guard() []clientv3.Cmp {
 	own, epoch := keyspace.Own(b.prefix, b.token.Key), keyspace.EpochKey(b.prefix)
 	cmps := []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(own), "=", keyspace.Revision(b.token.Fence)),

@@ -159,7 +159,7 @@ func (s *stage) shares(key string, o etcdclaims.AcquireOption, clients ...*etcdc
 // joins makes the client the member of the group "shards".
 func (s *stage) joins(c *etcdclaims.Client, name string) {
 	s.Helper()
-	cfg := group.Config{Group: "shards", Slots: 4, Name: name}
+	cfg := group.Config{Group: "shards", Partitions: 4, Name: name}
 	m, err := group.Join(s.Context(), c, cfg, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 		<-ctx.Done()
 		return nil
@@ -210,7 +210,7 @@ func (s *stage) buries(q *queue.Queue, ids ...string) {
 	}
 	batch, err := q.TryClaim(s.Context(), 10)
 	s.ok(err)
-	for _, lease := range batch.Leases {
+	for _, lease := range batch.Deliveries {
 		s.ok(lease.Discard(s.Context(), "no such mailbox"))
 	}
 }

@@ -101,8 +101,8 @@ func (s *stage) drama() {
 	}
 	b, err := q.TryClaim(ctx, 4)
 	s.ok(err)
-	s.ok(b.Leases[0].Discard(ctx, "550 no such mailbox"))
-	s.ok(b.Leases[1].Discard(ctx, "550 no such mailbox"))
+	s.ok(b.Deliveries[0].Discard(ctx, "550 no such mailbox"))
+	s.ok(b.Deliveries[1].Discard(ctx, "550 no such mailbox"))
 	time.Sleep(6 * time.Second) // some ticks
 }
 

@@ -98,7 +98,7 @@ func (w *worker) effect(ctx context.Context, kind string, h holding) {
 	// second must find the effect of the first.
 	name := string(put.KeyBytes())
 	resp, err := w.etcd.Txn(ctx).
-		If(append(h.Held(), clientv3.Compare(clientv3.CreateRevision(name), "=", 0))...).
+		If(append(h.Guard(), clientv3.Compare(clientv3.CreateRevision(name), "=", 0))...).
 		Then(put).
 		Else(clientv3.OpGet(name)).
 		Commit()

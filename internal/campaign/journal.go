@@ -29,7 +29,7 @@ const (
 // Kinds of effects.
 const (
 	kindTxn      = "txn"      // Claim.Txn
-	kindHeld     = "held"     // a transaction of etcd under Claim.Held, whatever the claim's own clock says
+	kindHeld     = "held"     // a transaction of etcd under Claim.Guard, whatever the claim's own clock says
 	kindLate     = "late"     // the same, once the claim is over: must be refused, unless etcd does not know of it yet
 	kindComplete = "complete" // Work.Complete
 	kindFail     = "fail"     // Work.Fail

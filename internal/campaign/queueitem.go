@@ -57,7 +57,7 @@ func (w *worker) consume(ctx context.Context, r *rand.Rand) error {
 	claiming, cancel := context.WithTimeout(ctx, between(r, time.Second, 2*w.TTL))
 	defer cancel()
 	b, err := w.queue.Claim(claiming, 1+r.IntN(3))
-	for _, l := range b.Leases {
+	for _, l := range b.Deliveries {
 		w.journal.write(entry{Op: opClaimed, Key: l.ID(), Fence: l.Fence()})
 		retry.Sleep(l.Context(), between(r, 10*time.Millisecond, 200*time.Millisecond))
 		err = errors.Join(err, w.endLease(ctx, r, l))
@@ -67,7 +67,7 @@ func (w *worker) consume(ctx context.Context, r *rand.Rand) error {
 
 // endLease completes the item, fails it or gives it back, until it is off the worker's
 // hands.
-func (w *worker) endLease(ctx context.Context, r *rand.Rand, l *queue.Lease) error {
+func (w *worker) endLease(ctx context.Context, r *rand.Rand, l *queue.Delivery) error {
 	how := r.IntN(10)
 	for {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)

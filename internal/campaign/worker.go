@@ -165,7 +165,7 @@ func (w *worker) note(err error) {
 func expected(err error) bool {
 	for _, known := range []error{
 		etcdclaims.ErrHeld, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown, etcdclaims.ErrClosed,
-		etcdclaims.ErrDone, etcdclaims.ErrWaiting, context.Canceled, context.DeadlineExceeded,
+		etcdclaims.ErrDone, etcdclaims.ErrBackoff, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, known) {
 			return true

@@ -13,27 +13,27 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// groupOptions are those of a group: how many slots its members share, how long it rests
+// groupOptions are those of a group: how many partitions its members share, how long it rests
 // before requests are counted, and for how long they are.
 type groupOptions struct {
-	members, slots int
-	settle, hold   time.Duration
+	members, partitions int
+	settle, hold        time.Duration
 }
 
-// groups is what it takes to spread slots over members, and to keep them so. The reference
-// spreads nothing: each member locks a part of the slots that it was told.
+// groups is what it takes to spread partitions over members, and to keep them so. The reference
+// spreads nothing: each member locks a part of the partitions that it was told.
 func groups(o options) workload {
 	g := o.group
 	return workload{
 		name: "group", of: "members", rounds: 1,
-		title: fmt.Sprintf("%s slots over %d members, each on a connection of its own, TTL %v: until all members have their share, requests at rest, "+
-			"slots that change members when one more joins, and until a dead member's slots have owners", thousands(int64(g.slots)), g.members, etcdclaims.DefaultTTL),
+		title: fmt.Sprintf("%s partitions over %d members, each on a connection of its own, TTL %v: until all members have their share, requests at rest, "+
+			"partitions that change members when one more joins, and until a dead member's partitions have owners", thousands(int64(g.partitions)), g.members, etcdclaims.DefaultTTL),
 		columns: []metric{balanced, perMember, moved, ownedAgain},
 		points: []point{{name: count(g.members, "member"), n: g.members, rows: []row{
 			{name: "etcdclaims/group", open: func(_ context.Context, st *stage, _ int) (contender, error) {
 				return &groupRun{groupOptions: g, st: st}, nil
 			}},
-			{name: "etcd Mutex for each slot, told in advance", open: func(_ context.Context, st *stage, _ int) (contender, error) {
+			{name: "etcd Mutex for each partition, told in advance", open: func(_ context.Context, st *stage, _ int) (contender, error) {
 				return &staticRun{groupOptions: g, st: st}, nil
 			}},
 		}}},
@@ -98,8 +98,8 @@ func (g *groupRun) measure(ctx context.Context) (s sample, err error) {
 	if err := g.await(ctx, g.members+1); err != nil {
 		return nil, err
 	}
-	for slot, owner := range g.owners() {
-		if owner != before[slot] {
+	for partition, owner := range g.owners() {
+		if owner != before[partition] {
 			s[moved]++
 		}
 	}
@@ -116,7 +116,7 @@ func (g *groupRun) measure(ctx context.Context) (s sample, err error) {
 }
 
 func (g *groupRun) join(ctx context.Context, i int) (err error) {
-	g.joined[i], err = group.Join(ctx, g.clients[i], group.Config{Group: "compare", Slots: g.slots, Name: fmt.Sprintf("member-%02d", i)},
+	g.joined[i], err = group.Join(ctx, g.clients[i], group.Config{Group: "compare", Partitions: g.partitions, Name: fmt.Sprintf("member-%02d", i)},
 		func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 			<-ctx.Done()
 			return nil
@@ -124,19 +124,19 @@ func (g *groupRun) join(ctx context.Context, i int) (err error) {
 	return err
 }
 
-// owners returns the owner of each slot as the first member knows it.
+// owners returns the owner of each partition as the first member knows it.
 func (g *groupRun) owners() []string {
 	a := g.joined[0].View().Assignment()
-	all := make([]string, g.slots)
-	for slot, o := range a.Owners {
-		all[slot] = o.Member
+	all := make([]string, g.partitions)
+	for partition, o := range a.Owners {
+		all[partition] = o.Member
 	}
 	return all
 }
 
-// await waits until so many members have all slots, the same number each or one more.
+// await waits until so many members have all partitions, the same number each or one more.
 func (g *groupRun) await(ctx context.Context, members int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, fmt.Errorf("%d slots were not balanced over %d members within 2m", g.slots, members))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, fmt.Errorf("%d partitions were not balanced over %d members within 2m", g.partitions, members))
 	defer cancel()
 	for range g.joined[0].View().Watch(ctx) {
 		have := map[string]int{}
@@ -167,7 +167,7 @@ func (g *groupRun) shut() {
 	g.fleet.close()
 }
 
-// staticRun is members that each lock the slots that they were told.
+// staticRun is members that each lock the partitions that they were told.
 type staticRun struct {
 	groupOptions
 	st *stage
@@ -181,7 +181,7 @@ func (g *staticRun) measure(ctx context.Context) (sample, error) {
 		return nil, err
 	}
 	defer f.close()
-	keys := names(prefix(), g.slots)
+	keys := names(prefix(), g.partitions)
 	sessions := make([]*concurrency.Session, g.members)
 	defer func() {
 		for _, s := range sessions {
@@ -197,8 +197,8 @@ func (g *staticRun) measure(ctx context.Context) (sample, error) {
 			return err
 		}
 		sessions[i] = s
-		for slot := i; slot < g.slots; slot += g.members {
-			if err := concurrency.NewMutex(s, keys[slot]).Lock(ctx); err != nil {
+		for partition := i; partition < g.partitions; partition += g.members {
+			if err := concurrency.NewMutex(s, keys[partition]).Lock(ctx); err != nil {
 				return err
 			}
 		}

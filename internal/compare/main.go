@@ -145,12 +145,12 @@ func (o *options) size() {
 	o.warmUp, o.window, o.deaths = 200*time.Millisecond, time.Second, 16
 	// Both hold claims for whole periods of renewal and verification: TTL/3.
 	o.held = heldOptions{claims: []int{1000, 10_000, 100_000}, sessions: 10_000, waiters: []int{1000, 10_000, 30_000}, items: []int{1000, 10_000, 100_000, 300_000}, settle: 10 * time.Second, hold: 30 * time.Second}
-	o.group = groupOptions{members: 32, slots: 1024, settle: 10 * time.Second, hold: 30 * time.Second}
+	o.group = groupOptions{members: 32, partitions: 1024, settle: 10 * time.Second, hold: 30 * time.Second}
 	if o.quick {
 		rounds = 3
 		o.warmUp, o.window, o.deaths = 50*time.Millisecond, 200*time.Millisecond, 8
 		o.held = heldOptions{claims: []int{10_000}, sessions: 2_000, waiters: []int{1000}, items: []int{1000, 10_000}, settle: time.Second, hold: 10 * time.Second}
-		o.group = groupOptions{members: 8, slots: 256, settle: time.Second, hold: 10 * time.Second}
+		o.group = groupOptions{members: 8, partitions: 256, settle: time.Second, hold: 10 * time.Second}
 	}
 	if o.rounds == 0 {
 		o.rounds = rounds

@@ -49,7 +49,7 @@ func tiny(t *testing.T) options {
 		t.Fatal(err)
 	}
 	o.warmUp, o.window, o.deaths = time.Millisecond, 20*time.Millisecond, 2
-	o.group = groupOptions{members: 3, slots: 16, settle: time.Millisecond, hold: 100 * time.Millisecond}
+	o.group = groupOptions{members: 3, partitions: 16, settle: time.Millisecond, hold: 100 * time.Millisecond}
 	o.held = heldOptions{claims: []int{300}, sessions: 20, waiters: []int{100}, items: []int{200}, settle: time.Millisecond, hold: 100 * time.Millisecond}
 	return o
 }

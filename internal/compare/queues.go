@@ -84,8 +84,8 @@ func queueCycle(each int) func(context.Context, *stage, int) (contender, error) 
 					if err != nil {
 						return err
 					}
-					left -= len(b.Leases)
-					if err := completeAll(ctx, b.Leases); err != nil {
+					left -= len(b.Deliveries)
+					if err := completeAll(ctx, b.Deliveries); err != nil {
 						return err
 					}
 				}
@@ -102,7 +102,7 @@ func items(n int) (all []queue.Item) {
 	return all
 }
 
-func completeAll(ctx context.Context, leases []*queue.Lease) error {
+func completeAll(ctx context.Context, leases []*queue.Delivery) error {
 	errs := make([]error, len(leases))
 	var all sync.WaitGroup
 	for i, l := range leases {
@@ -190,7 +190,7 @@ func pickUpItem(_ context.Context, st *stage, n int) (contender, error) {
 					continue
 				}
 				got <- struct{}{}
-				_ = completeAll(ctx, b.Leases) // what is not completed comes again, and is seen as an outlier
+				_ = completeAll(ctx, b.Deliveries) // what is not completed comes again, and is seen as an outlier
 			}
 		})
 	}

@@ -293,7 +293,7 @@ func deepQueue(ctx context.Context, st *stage, n int) (contender, error) {
 				if err != nil {
 					return err
 				}
-				return completeAll(ctx, b.Leases)
+				return completeAll(ctx, b.Deliveries)
 			},
 		},
 		stats: func(ctx context.Context) error { _, err := q.Stats(ctx); return err },

@@ -158,7 +158,7 @@ func takeOver(t *testing.T, etcd *client, claims *etcdclaims.Client, prefix, key
 	}
 	var err error
 	if strings.Contains(key, "/") {
-		_, _, err = claims.RunOnce(ctx, key, func(ctx context.Context) ([]byte, error) { return nil, do(ctx) })
+		_, _, err = claims.RunForResult(ctx, key, func(ctx context.Context) ([]byte, error) { return nil, do(ctx) })
 	} else {
 		err = claims.Run(ctx, key, do)
 	}

@@ -37,10 +37,10 @@ func TestSecondReadingFails(t *testing.T) {
 		"ghost of a group": {func(t *testing.T, e *Examination) {
 			lease := e.member(t, "pod-b")
 			e.etcd().Lease = withoutLease{e.etcd().Lease, lease}
-		}, (*Examination).slotGroups, "groups", `members of group "orders" whose lease is gone: pod-b; found once only, the second reading failed: `},
+		}, (*Examination).partitionGroups, "groups", `members of group "orders" whose lease is gone: pod-b; found once only, the second reading failed: `},
 		"slots that nobody owns": {func(t *testing.T, e *Examination) {
 			e.member(t, "pod-b")
-		}, (*Examination).slotGroups, "groups", `nobody owns 2 slots: 00000, 00001, which pod-b is to have; found once only, the second reading failed: `},
+		}, (*Examination).partitionGroups, "groups", `nobody owns 2 slots: 00000, 00001, which pod-b is to have; found once only, the second reading failed: `},
 	} {
 		for _, slow := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/slow=%v", name, slow), func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestOtherGroupCannotBeRead(t *testing.T) {
 		root := e.Claims.Prefix() + "group/" + strings.Repeat("f", len(keyspace.Digest(""))) + "/" // after any other
 		e.put(t, root+"spec", `{"v":1,"group":"broken","slots":2}`)
 		e.put(t, e.Claims.Prefix()+"group/"+keyspace.Digest("broken")+"/spec", `broken`)
-		e.slotGroups(t.Context())
+		e.partitionGroups(t.Context())
 		e.has(t, Warning, "groups", "cannot be read: ")
 		e.has(t, Warning, "groups", "which pod-b is to have")
 	})
@@ -90,7 +90,7 @@ func TestLeaseIsNotReadAgain(t *testing.T) {
 		e, _ := examineVirtually(t)
 		lease := e.member(t, "pod-b")
 		e.etcd().Lease = unreadableLeases{withoutLease{e.etcd().Lease, lease}, time.Now().Add(patience / 2)}
-		e.slotGroups(t.Context())
+		e.partitionGroups(t.Context())
 		e.has(t, Warning, "groups", `members of group "orders" whose lease is gone: pod-b`)
 	})
 }

@@ -153,7 +153,7 @@ const useCertificates = "use client certificates with common names (docs/operati
 // and groups. If the deadline of ctx passes, one warning names the checks that were not made.
 func (e *Examination) Survey(ctx context.Context) {
 	names := []string{"claims", "sessions", "work", "queues", "jobs", "groups"}
-	for i, check := range []func(context.Context){e.claims, e.sessions, e.work, e.queues, e.groups, e.slotGroups} {
+	for i, check := range []func(context.Context){e.claims, e.sessions, e.work, e.queues, e.groups, e.partitionGroups} {
 		if ctx.Err() != nil {
 			e.Add(Warning, "survey", "look at the load of etcd and at the network", "etcd was too slow: not examined: %s", strings.Join(names[i:], ", "))
 			return

@@ -15,13 +15,13 @@ import (
 // finds the same, or fails.
 type suspicion struct {
 	members map[string]clientv3.LeaseID // that are there, with their leases
-	free    map[int]string              // targets of slots that nobody owns, by slot
+	free    map[int]string              // targets of partitions that nobody owns, by partition
 	ghosts  map[string]clientv3.LeaseID // members whose lease is gone
 	unread  int                         // leases of members that could not be read
 }
 
-// slotGroups looks for slots that no member owns, and for members that are not there.
-func (e *Examination) slotGroups(ctx context.Context) {
+// partitionGroups looks for partitions that no member owns, and for members that are not there.
+func (e *Examination) partitionGroups(ctx context.Context) {
 	const most = 50
 	seen, well, unread, failed := 0, true, "", 0
 	suspects := map[string]suspicion{}
@@ -68,7 +68,7 @@ func (e *Examination) slotGroups(ctx context.Context) {
 		unread = unreadLeases(failed)
 	}
 	if well {
-		e.Judge("groups", unread, "%s of slots, without slots that nobody owns", count(seen, "group", "groups"))
+		e.Judge("groups", unread, "%s of partitions, without partitions that nobody owns", count(seen, "group", "groups"))
 	}
 }
 
@@ -87,7 +87,7 @@ func (e *Examination) readable(err error) bool {
 
 // suspect reads a group.
 func (e *Examination) suspect(ctx context.Context, name string) (s suspicion, err error) {
-	g, err := ReadSlotGroup(ctx, e.Claims, name)
+	g, err := ReadPartitionGroup(ctx, e.Claims, name)
 	if err != nil {
 		return s, err
 	}
@@ -106,15 +106,15 @@ func (e *Examination) suspect(ctx context.Context, name string) (s suspicion, er
 			s.ghosts[m.Name] = m.Lease
 		}
 	}
-	for slot, target := range g.Plan.Target {
-		if len(s.members) > 0 && g.Assigned.Owners[slot].Reserved == "" && target != "" && !g.Holder(slot).Held && !isAway(g.Assigned.Members, target) {
-			s.free[slot] = target
+	for partition, target := range g.Plan.Target {
+		if len(s.members) > 0 && g.Assigned.Owners[partition].Reserved == "" && target != "" && !g.Holder(partition).Held && !isAway(g.Assigned.Members, target) {
+			s.free[partition] = target
 		}
 	}
 	return s, nil
 }
 
-// isAway reports whether a member is away: nobody is to claim its slots.
+// isAway reports whether a member is away: nobody is to claim its partitions.
 func isAway(members []group.MemberInfo, name string) bool {
 	return slices.ContainsFunc(members, func(m group.MemberInfo) bool { return m.Name == name && m.Instance == "" })
 }
@@ -132,10 +132,10 @@ func (s suspicion) recall(before suspicion) {
 // accuse adds what both readings of a group have found, and returns true if that is nothing.
 // err is why the second reading failed.
 func (e *Examination) accuse(name string, before, after suspicion, err error) bool {
-	var slots, targets, ghosts []string
-	for slot, target := range after.free {
-		if before.free[slot] == target {
-			slots = append(slots, fmt.Sprintf("%05d", slot))
+	var partitions, targets, ghosts []string
+	for partition, target := range after.free {
+		if before.free[partition] == target {
+			partitions = append(partitions, fmt.Sprintf("%05d", partition))
 			targets = append(targets, target)
 		}
 	}
@@ -144,17 +144,17 @@ func (e *Examination) accuse(name string, before, after suspicion, err error) bo
 			ghosts = append(ghosts, member)
 		}
 	}
-	slices.Sort(slots)
+	slices.Sort(partitions)
 	slices.Sort(ghosts)
 	slices.Sort(targets)
 	targets = slices.Compact(targets)
-	if len(slots) > 0 {
+	if len(partitions) > 0 {
 		e.Add(Warning, "groups", fmt.Sprintf("%[1]s group show%[2]s; look at the log of the member that is to have them, and if it cannot claim: %[1]s group evict%[2]s MEMBER --reason WHY", e.Commands.Claimctl, Arguments(name)),
-			"group %q has %s, and nobody owns %s: %s, which %s is to have%s", name, count(len(after.members), "member", "members"), count(len(slots), "slot", "slots"), several(slots), several(targets), unconfirmed(err))
+			"group %q has %s, and nobody owns %s: %s, which %s is to have%s", name, count(len(after.members), "member", "members"), count(len(partitions), "partition", "partitions"), several(partitions), several(targets), unconfirmed(err))
 	}
 	if len(ghosts) > 0 {
 		e.Add(Warning, "groups", fmt.Sprintf("etcd should have deleted the entry with its lease: %[1]s group evict%[2]s --reason ghost --for 1s", e.Commands.Claimctl, Arguments(name, ghosts[0])),
 			"members of group %q whose lease is gone: %s%s", name, several(ghosts), unconfirmed(err))
 	}
-	return len(slots)+len(ghosts) == 0
+	return len(partitions)+len(ghosts) == 0
 }

@@ -12,20 +12,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Slots that nobody owns although there are members, and members whose lease is gone.
-func TestSlotGroups(t *testing.T) {
+// Partitions that nobody owns although there are members, and members whose lease is gone.
+func TestPartitionGroups(t *testing.T) {
 	t.Parallel()
 	e, etcd := examine(t)
 	ctx := t.Context()
 	check := func() {
 		t.Helper()
 		e.Findings = nil
-		e.slotGroups(ctx)
+		e.partitionGroups(ctx)
 	}
 	check()
 	e.has(t, OK, "groups", "0 groups")
 	claims := claimtest.NewClient(t, claimtest.EtcdFunc(func(testing.TB) *clientv3.Client { return etcd }), etcdclaims.Config{Prefix: e.Claims.Prefix(), Owner: "pod-a"})
-	cfg := group.Config{Group: "orders", Slots: 4, Name: "pod-a", Away: time.Hour}
+	cfg := group.Config{Group: "orders", Partitions: 4, Name: "pod-a", Away: time.Hour}
 	m, err := group.Join(ctx, claims, cfg, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 		<-ctx.Done()
 		return nil
@@ -57,20 +57,20 @@ func TestSlotGroups(t *testing.T) {
 	}
 	check()
 	e.has(t, Warning, "groups", `members of group "orders" whose lease is gone: pod-b`)
-	if err := m.Leave(ctx); err != nil { // its slots are reserved: nobody is to own them
+	if err := m.Leave(ctx); err != nil { // its partitions are reserved: nobody is to own them
 		t.Fatal(err)
 	}
 	check()
 	for _, f := range e.Findings {
 		if strings.Contains(f.Detail, "nobody owns") {
-			t.Errorf("reserved slots are missed: %+v", f)
+			t.Errorf("reserved partitions are missed: %+v", f)
 		}
 	}
 	if _, err := etcd.Delete(ctx, root+"away/pod-a"); err != nil {
 		t.Fatal(err)
 	}
 	check()
-	e.has(t, Warning, "groups", `group "orders" has 1 member, and nobody owns 4 slots: 00000, 00001, 00002 and 1 more, which pod-b is to have`)
+	e.has(t, Warning, "groups", `group "orders" has 1 member, and nobody owns 4 partitions: 00000, 00001, 00002 and 1 more, which pod-b is to have`)
 	if remedy := e.Findings[0].Remedy; !strings.Contains(remedy, "group evict orders MEMBER") {
 		t.Errorf("remedy: %s", remedy)
 	}

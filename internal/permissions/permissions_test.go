@@ -373,7 +373,7 @@ var features = map[string]func(w world) error{
 	"Groups": func(w world) error {
 		handled := make(chan error, 10)
 		join := func(name string) (*group.Member, error) {
-			cfg := group.Config{Group: "g", Slots: 2, Name: name, Away: time.Minute, Cooldown: -1}
+			cfg := group.Config{Group: "g", Partitions: 2, Name: name, Away: time.Minute, Cooldown: -1}
 			return group.Join(w.Context(), w.claims(w.user), cfg, func(ctx context.Context, _ int, claim *etcdclaims.Claim) error {
 				_, err := claim.Txn(ctx).Then(clientv3.OpPut(data+"6", "")).Commit()
 				handled <- err
@@ -450,17 +450,17 @@ var features = map[string]func(w world) error{
 			}
 		}
 		got, err := q.Claim(w.Context(), 2)
-		if err != nil || len(got.Leases) != 2 {
-			return errors.Join(err, fmt.Errorf("%d leases", len(got.Leases)))
+		if err != nil || len(got.Deliveries) != 2 {
+			return errors.Join(err, fmt.Errorf("%d leases", len(got.Deliveries)))
 		}
-		_, heartErr := got.Leases[0].Heartbeat(w.Context(), 20*time.Second)
-		_, failErr := got.Leases[1].Fail(w.Context(), errors.New("why"))
+		_, heartErr := got.Deliveries[0].Heartbeat(w.Context(), 20*time.Second)
+		_, failErr := got.Deliveries[1].Fail(w.Context(), errors.New("why"))
 		_, statsErr := q.Stats(w.Context())
 		for _, err := range queue.Active(w.Context(), c) {
 			statsErr = errors.Join(statsErr, err)
 		}
 		return errors.Join(heartErr, failErr, statsErr, q.Pause(w.Context(), "why"), q.Resume(w.Context()), w.undone(c),
-			got.Leases[0].Complete(w.Context(), clientv3.OpPut(data+"5", "")), q.Close(w.Context()))
+			got.Deliveries[0].Complete(w.Context(), clientv3.OpPut(data+"5", "")), q.Close(w.Context()))
 	},
 	"etcdguard.NewKV with a claim": func(w world) error {
 		c := w.claims(w.user)

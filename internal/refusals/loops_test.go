@@ -61,8 +61,8 @@ var ofClaims = []loop{
 	{name: "Client.RunWork", begin: each(func(ctx context.Context, w *world, key string) error {
 		return w.claims.RunWork(ctx, key, func(context.Context, *etcdclaims.Work) error { return nil })
 	})},
-	{name: "Client.RunOnce", begin: each(func(ctx context.Context, w *world, key string) error {
-		_, _, err := w.claims.RunOnce(ctx, key, func(context.Context) ([]byte, error) { return nil, nil })
+	{name: "Client.RunForResult", begin: each(func(ctx context.Context, w *world, key string) error {
+		_, _, err := w.claims.RunForResult(ctx, key, func(context.Context) ([]byte, error) { return nil, nil })
 		return err
 	})},
 	{name: "Locks.TryAcquire", fails: true, begin: each(func(ctx context.Context, w *world, key string) error {
@@ -167,7 +167,7 @@ var ofOthers = []loop{
 			if err != nil {
 				return err
 			}
-			return b.Leases[0].Complete(ctx)
+			return b.Deliveries[0].Complete(ctx)
 		}
 	}},
 	{name: "Queue.Waiting", begin: func(w *world) stepFunc {
@@ -240,7 +240,7 @@ var ofOthers = []loop{
 		}
 	}},
 	{name: "group.Join", begin: each(func(ctx context.Context, w *world, key string) error {
-		m, err := group.Join(ctx, w.claims, group.Config{Group: key, Slots: 1}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
+		m, err := group.Join(ctx, w.claims, group.Config{Group: key, Partitions: 1}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 			<-ctx.Done()
 			return nil
 		})
@@ -251,7 +251,7 @@ var ofOthers = []loop{
 	})},
 	{name: "a member of a group", begin: func(w *world) stepFunc {
 		owned := make(chan string, 1000)
-		m, err := group.Join(w.Context(), w.claims, group.Config{Group: "g", Slots: 2}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
+		m, err := group.Join(w.Context(), w.claims, group.Config{Group: "g", Partitions: 2}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 			for ctx.Err() == nil {
 				owned <- ""
 				select {
@@ -286,7 +286,7 @@ var ofOthers = []loop{
 	}},
 	{name: "Queue.Look", begin: ofQueue(func(ctx context.Context, q *queue.Queue) error { return unless(queue.ErrNotFound)(q.Look(ctx, "x")) })},
 	{name: "Queue.DeadLetters", begin: ofQueue(func(ctx context.Context, q *queue.Queue) error { return firstError(q.DeadLetters(ctx)) })},
-	{name: "Queue.Leased", begin: ofQueue(func(ctx context.Context, q *queue.Queue) error { return firstError(q.Leased(ctx)) })},
+	{name: "Queue.Leased", begin: ofQueue(func(ctx context.Context, q *queue.Queue) error { return firstError(q.Taken(ctx)) })},
 	{name: "Queue.Pause", begin: ofQueue(func(ctx context.Context, q *queue.Queue) error {
 		return unless(queue.ErrPaused)(nil, q.Pause(ctx, "a test"))
 	})},
@@ -395,7 +395,7 @@ func worker(w *world, work func(ctx context.Context, cfg queue.WorkerConfig) err
 	producer := w.newQueue(w.other)
 	handled := make(chan string, 1000)
 	runs := w.background(func(ctx context.Context) error {
-		return work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Lease) error {
+		return work(ctx, queue.WorkerConfig{Handler: func(_ context.Context, l *queue.Delivery) error {
 			handled <- l.ID()
 			return nil
 		}})
@@ -455,7 +455,7 @@ func TestLoopsOutliveRefusals(t *testing.T) {
 // Those of "none" send a request once, or have a loop that no test here tries.
 var sharing = map[string]string{
 	"Client.Acquire": "Claim.Bind",
-	"Client.TryAcquire": `Client.TryBegin Client.TryRun Client.TryRunOnce Client.TryRunWork Client.TryAcquireAll Client.TryAcquireEach
+	"Client.TryAcquire": `Client.TryBegin Client.TryRun Client.TryRunForResult Client.TryRunWork Client.TryAcquireAll Client.TryAcquireEach
 		Queue.TryClaim`,
 	"Client.Run":          "Claim.Run",
 	"Client.RunWork":      "Work.Run",
@@ -495,7 +495,7 @@ func TestEveryLoopIsTried(t *testing.T) {
 	}
 	own := map[string]bool{"Work.Complete": true, "Work.Fail": true, "Work.Release": true, "Work.CompleteWith": true, "Work.Run": true}
 	for _, of := range []any{
-		(*etcdclaims.Client)(nil), (*etcdclaims.Claim)(nil), (*etcdclaims.Work)(nil), (*queue.Queue)(nil), (*queue.Lease)(nil),
+		(*etcdclaims.Client)(nil), (*etcdclaims.Claim)(nil), (*etcdclaims.Work)(nil), (*queue.Queue)(nil), (*queue.Delivery)(nil),
 		(*sched.Scheduler)(nil), (*group.Member)(nil), (*group.View)(nil), (*etcdclaims.Locks)(nil),
 	} {
 		typ := reflect.TypeOf(of)

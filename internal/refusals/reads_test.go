@@ -89,7 +89,7 @@ func (m *many) fillClaims() {
 		if err := claim.Note(m.Context(), []byte(strings.Repeat("n", 1000))); err != nil {
 			m.Fatal(err)
 		}
-		_, _, err := m.writer.RunOnce(m.Context(), fmt.Sprint("work/", i), func(context.Context) ([]byte, error) { return make([]byte, 1000), nil })
+		_, _, err := m.writer.RunForResult(m.Context(), fmt.Sprint("work/", i), func(context.Context) ([]byte, error) { return make([]byte, 1000), nil })
 		if err != nil {
 			m.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func (m *many) fillQueue() {
 	must[int](m.T)(q.EnqueueAll(m.Context(), items))
 	for range 2 {
 		b := must[queue.Batch](m.T)(q.TryClaim(m.Context(), manyKeys))
-		for i, l := range b.Leases {
+		for i, l := range b.Deliveries {
 			if i%2 == 0 {
 				if err := l.Discard(m.Context(), strings.Repeat("d", 500)); err != nil {
 					m.Fatal(err)
@@ -131,7 +131,7 @@ func (m *many) fillRest() {
 			Name: fmt.Sprint("job-", i), Kind: "kind", Schedule: "@every 1h", Payload: payload,
 		}))
 	}
-	_, err := group.Join(m.Context(), m.writer, group.Config{Group: "g", Slots: 1}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
+	_, err := group.Join(m.Context(), m.writer, group.Config{Group: "g", Partitions: 1}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 		<-ctx.Done()
 		return nil
 	})
@@ -203,7 +203,7 @@ var manyReads = map[string]struct {
 	}},
 	"Queue.Waiting":     {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.queue.Waiting(ctx)) }},
 	"Queue.DeadLetters": {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.queue.DeadLetters(ctx)) }},
-	"Queue.Leased":      {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.queue.Leased(ctx)) }},
+	"Queue.Leased":      {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.queue.Taken(ctx)) }},
 	"queue.Names":       {1, func(ctx context.Context, m *many) (int, error) { return count(queue.Names(ctx, m.reader)) }},
 	"queue.Active":      {1, func(ctx context.Context, m *many) (int, error) { return count(queue.Active(ctx, m.reader)) }},
 	"group.Names":       {1, func(ctx context.Context, m *many) (int, error) { return count(group.Names(ctx, m.reader)) }},
@@ -236,7 +236,7 @@ func TestManyValuesUnderAReplyLimit(t *testing.T) {
 // because it does not list what is in etcd.
 func TestEveryReadOfManyValuesIsTried(t *testing.T) {
 	t.Parallel()
-	others := strings.Fields(`Client.TryAcquireEach Client.TryAcquireAll Client.TryRunOnce Client.RunOnce Queue.Watch View.Watch`)
+	others := strings.Fields(`Client.TryAcquireEach Client.TryAcquireAll Client.TryRunForResult Client.RunForResult Queue.Watch View.Watch`)
 	for dir, name := range map[string]string{"../../etcdclaims": "etcdclaims", "../../etcdclaims/queue": "queue", "../../etcdclaims/group": "group", "../../sched": "sched"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {

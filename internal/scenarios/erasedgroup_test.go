@@ -20,7 +20,7 @@ var erasedGroups = &feature{
 		{key: "`evicted/<name>`", name: inGroup + `evicted/.+`, within: 20 * sec},
 		{key: "`process/<instance>`", name: inGroup + `process/.+`, within: 20 * sec},
 		{name: `own/group/g/member/.+`, within: 20 * sec},
-		{name: `own/group/g/slot/\d+`, within: 10 * sec},
+		{name: `own/group/g/partition/\d+`, within: 10 * sec},
 		{name: `session/` + uuid + `/live/\d+`, within: 20 * sec},
 		{name: `session/` + uuid + `/won/` + uuid, within: 10 * sec},
 		{name: `session/` + uuid + `/(evict|ask)/` + uuid + `|note/group/.+|void/.+`, rare: true},
@@ -32,7 +32,7 @@ var erasedGroups = &feature{
 func useGroup(w *erasure) {
 	for _, name := range []string{"a", "b", "away", "evicted"} {
 		c, _ := w.client(etcdclaims.Config{})
-		cfg := group.Config{Group: "g", Slots: 6, Name: name, Cooldown: sec}
+		cfg := group.Config{Group: "g", Partitions: 6, Name: name, Cooldown: sec}
 		if name == "away" {
 			cfg.Away = 20 * sec
 		}
@@ -73,13 +73,13 @@ func useGroup(w *erasure) {
 	})
 }
 
-// serve owns its slot until its context ends.
-func (w *erasure) serve(ctx context.Context, slot int, claim *etcdclaims.Claim) error {
+// serve owns its partition until its context ends.
+func (w *erasure) serve(ctx context.Context, partition int, claim *etcdclaims.Claim) error {
 	for ctx.Err() == nil {
-		if !w.owning(claim, fmt.Sprint("slot ", slot), "exclusive", time.Second) {
+		if !w.owning(claim, fmt.Sprint("partition ", partition), "exclusive", time.Second) {
 			return ctx.Err()
 		}
-		w.did(fmt.Sprint("slot ", slot))
+		w.did(fmt.Sprint("partition ", partition))
 	}
 	return ctx.Err()
 }

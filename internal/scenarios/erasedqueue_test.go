@@ -96,7 +96,7 @@ func useQueue(w *erasure) {
 	}
 }
 
-func (w *erasure) handleItem(ctx context.Context, l *queue.Lease) error {
+func (w *erasure) handleItem(ctx context.Context, l *queue.Delivery) error {
 	n, err := strconv.Atoi(l.ID())
 	if err != nil {
 		return err

@@ -67,7 +67,7 @@ func useSchedules(w *erasure) {
 			{Name: "tick", Schedule: every(2 * sec), Handler: w.tick(c, 300*time.Millisecond)},
 			{Name: "slow", Schedule: every(3 * sec), Overlap: sched.BufferOne{}, Handler: w.tick(c, 5*sec)},
 			{Name: "newest", Schedule: every(4 * sec), Overlap: sched.CancelRunning{}, Handler: w.tick(c, 3900*time.Millisecond)},
-			{Name: "twice", Schedule: every(3 * sec), Delivery: sched.AtLeastOnce, Handler: w.tick(c, sec)},
+			{Name: "twice", Schedule: every(3 * sec), Guarantee: sched.AtLeastOnce, Handler: w.tick(c, sec)},
 			{Name: "fails", Schedule: every(3 * sec), Retry: sched.Retry{Max: 1}, PauseOnFailure: 100, Handler: func(context.Context, sched.Tick) error { return errors.New("no") }},
 			{Name: "deaf", Schedule: every(10 * sec), Overlap: sched.CancelRunning{}, Handler: func(context.Context, sched.Tick) error {
 				w.until(14 * sec)

@@ -91,7 +91,7 @@ func openClaim(fenced bool) func(*testing.T, *claimtest.Host) func(context.Conte
 			if err != nil {
 				return nil, err
 			}
-			h := &hold{guard: claim.Held(), check: claim.Check, lost: claim.Done(), release: func(ctx context.Context) { _ = claim.Release(ctx) }}
+			h := &hold{guard: claim.Guard(), check: claim.Check, lost: claim.Done(), release: func(ctx context.Context) { _ = claim.Release(ctx) }}
 			if fenced {
 				h.token = claim.Token()
 			}

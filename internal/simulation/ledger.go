@@ -180,7 +180,7 @@ var classes = map[string]func(error) bool{
 	},
 	"unknown": func(err error) bool { return errors.Is(err, etcdclaims.ErrUnknown) },
 	"refused": func(err error) bool {
-		return isAny(err, etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrWaiting)
+		return isAny(err, etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrBackoff)
 	},
 	"queue": func(err error) bool {
 		return !answered(err) && isAny(err, queue.ErrFull, queue.ErrNotFound, queue.ErrTaken, queue.ErrPaused, queue.ErrNotPaused)
@@ -198,7 +198,7 @@ var classes = map[string]func(error) bool{
 // answered reports whether the error says what became of the claim.
 func answered(err error) bool {
 	return isAny(err, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown, etcdclaims.ErrHeld,
-		etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrWaiting)
+		etcdclaims.ErrRefused, etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrBackoff)
 }
 
 func isAuth(err error) bool {

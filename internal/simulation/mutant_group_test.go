@@ -1,30 +1,30 @@
 package simulation_test
 
-// groupMutants break the plan of a group: which member claims which slot, and when it gives
-// the slot up. The claims, not the plan, keep a slot from having two owners.
+// groupMutants break the plan of a group: which member claims which partition, and when it gives
+// the partition up. The claims, not the plan, keep a partition from having two owners.
 var groupMutants = []mutant{
 	{
 		name: "line that is not left", of: "etcdclaims/group", tests: "TestJoinMovesItsShare|TestCutOffAndBack|TestDeath|TestChurn|TestChaos",
-		edits: []edit{{"etcdclaims/group/slots.go", "\tm.leaveLines(plan.Target)\n\treturn", "\treturn"}},
+		edits: []edit{{"etcdclaims/group/partitions.go", "\tm.leaveLines(plan.Target)\n\treturn", "\treturn"}},
 	},
 	{
-		name: "slot given up before its successor waits", of: "etcdclaims/group", tests: "TestFrozenTargetGetsNothing",
-		edits: []edit{{"etcdclaims/group/slots.go", "\tfor key := range byKey {\n\t\tall", "\tfor key, r := range byKey {\n\t\tr.stop(errMoved)\n\t\tall"}},
+		name: "partition given up before its successor waits", of: "etcdclaims/group", tests: "TestFrozenTargetGetsNothing",
+		edits: []edit{{"etcdclaims/group/partitions.go", "\tfor key := range byKey {\n\t\tall", "\tfor key, r := range byKey {\n\t\tr.stop(errMoved)\n\t\tall"}},
 	},
 	{
 		name: "moves beyond the budget", of: "etcdclaims/group", tests: "TestMoveBudget",
-		edits: []edit{{"etcdclaims/group/slots.go", "if room--; room < 0 {", "if room--; room < -MaxSlots {"}},
+		edits: []edit{{"etcdclaims/group/partitions.go", "if room--; room < 0 {", "if room--; room < -MaxPartitions {"}},
 	},
 	{
 		name: "budget without a wait for one list", of: "etcdclaims/group", tests: "TestBudgetWaitsForOneList",
-		edits: []edit{{"etcdclaims/group/slots.go", "if wait := m.view.agreed(m.cfg.MoveInterval); wait > 0 {", "if wait := m.view.agreed(m.cfg.MoveInterval); wait > time.Hour {"}},
+		edits: []edit{{"etcdclaims/group/partitions.go", "if wait := m.view.agreed(m.cfg.MoveInterval); wait > 0 {", "if wait := m.view.agreed(m.cfg.MoveInterval); wait > time.Hour {"}},
 	},
 	{
 		name: "no cool-down", of: "etcdclaims/group", tests: "TestCooldown",
-		edits: []edit{{"etcdclaims/group/slots.go", "if young := m.cfg.Cooldown - m.view.age(to); young > 0 {", "if young := m.cfg.Cooldown - m.view.age(to); young > time.Hour {"}},
+		edits: []edit{{"etcdclaims/group/partitions.go", "if young := m.cfg.Cooldown - m.view.age(to); young > 0 {", "if young := m.cfg.Cooldown - m.view.age(to); young > time.Hour {"}},
 	},
 	{
-		name: "slots reserved for a member that is away, given to others", of: "etcdclaims/group", tests: "TestRollingRestartMovesNothing",
+		name: "partitions reserved for a member that is away, given to others", of: "etcdclaims/group", tests: "TestRollingRestartMovesNothing",
 		edits: []edit{{"etcdclaims/group/register.go", "\tthen = append(then, reserve...)\n", "\t_ = reserve\n"}},
 	},
 	{
@@ -32,8 +32,8 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/register.go", "encode(away), clientv3.WithLease(lease))", "encode(away))\n\t_ = lease"}},
 	},
 	{
-		name: "reservation of a share instead of slots", of: "etcdclaims/group", tests: "TestAwayWhileTheOthersRestart|TestAllAreAway",
-		edits: []edit{{"etcdclaims/group/register.go", "away.Slots = away.Slots.with(slot)", "_ = slot"}},
+		name: "reservation of a share instead of partitions", of: "etcdclaims/group", tests: "TestAwayWhileTheOthersRestart|TestAllAreAway",
+		edits: []edit{{"etcdclaims/group/register.go", "away.Partitions = away.Partitions.with(partition)", "_ = partition"}},
 	},
 	{
 		name: "member of a later version replaced", of: "etcdclaims/group", tests: "TestUpgrade",
@@ -53,7 +53,7 @@ var groupMutants = []mutant{
 	},
 	{
 		name: "entry without its claim", of: "etcdclaims/group", tests: "TestLateEntry",
-		edits: []edit{{"etcdclaims/group/register.go", "\tcmps := append(claim.Held(), absent", "\tcmps := append([]clientv3.Cmp{}, absent"}},
+		edits: []edit{{"etcdclaims/group/register.go", "\tcmps := append(claim.Guard(), absent", "\tcmps := append([]clientv3.Cmp{}, absent"}},
 	},
 	{
 		name: "entry put again over that of another process", of: "etcdclaims/group", tests: "TestNameIsTakenOver",
@@ -79,16 +79,16 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/register.go", "if errors.Is(err, etcdclaims.ErrHeld) && !again {", "if m == nil {"}},
 	},
 	{
-		name: "view that routes by a former number of slots", of: "etcdclaims/group", tests: "TestViewOfARemadeGroupRoutesNothing",
-		edits: []edit{{"etcdclaims/group/assignment.go", "if now := v.list.spec.slots; now != v.slots {", "if now := v.list.spec.slots; now < 0 {"}},
+		name: "view that routes by a former number of partitions", of: "etcdclaims/group", tests: "TestViewOfARemadeGroupRoutesNothing",
+		edits: []edit{{"etcdclaims/group/assignment.go", "if now := v.list.spec.partitions; now != v.partitions {", "if now := v.list.spec.partitions; now < 0 {"}},
 	},
 	{
-		name: "number of slots chosen anew beside members", of: "etcdclaims/group", tests: "TestNumberOfSlotsDeletedByHand",
+		name: "number of partitions chosen anew beside members", of: "etcdclaims/group", tests: "TestNumberOfPartitionDeletedByHand",
 		edits: []edit{{"etcdclaims/group/register.go", "absent(key), absent(m.keys.root + dirMember).WithPrefix()", "absent(key)"}},
 	},
 	{
-		name: "number of slots that stays deleted", of: "etcdclaims/group", tests: "TestNumberOfSlotsDeletedByHand",
-		edits: []edit{{"etcdclaims/group/slots.go", "	if !spec {\n", "	if !spec && m == nil {\n"}},
+		name: "number of partitions that stays deleted", of: "etcdclaims/group", tests: "TestNumberOfPartitionDeletedByHand",
+		edits: []edit{{"etcdclaims/group/partitions.go", "	if !spec {\n", "	if !spec && m == nil {\n"}},
 	},
 	{
 		name: "lines of all keys read for those of a few", of: "etcdclaims/group", tests: "TestForeignLinesCostNothing",
@@ -103,7 +103,7 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/deaf.go", "if m.claim != claim || claim.Err() != nil {", "if m.claim == nil {"}},
 	},
 	{
-		name: "budget without slots whose handlers do not stop", of: "etcdclaims/group", tests: "TestBudgetCountsSlotsGivenUpWithoutTheirHandlers",
+		name: "budget without partitions whose handlers do not stop", of: "etcdclaims/group", tests: "TestBudgetCountsPartitionGivenUpWithoutTheirHandlers",
 		edits: []edit{{"etcdclaims/group/view.go", "if o.Token.Fence == 0 { // it is free", "if o.Instance == \"\" {"}},
 	},
 	{
@@ -111,8 +111,8 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/register.go", "restored := again && kv.ModRevision < m.since", "restored := again && kv.ModRevision < 0"}},
 	},
 	{
-		name: "handler that keeps its slot for ever", of: "etcdclaims/group", tests: "TestHandlerThatDoesNotStop",
-		edits: []edit{{"etcdclaims/group/slots.go", "\tcase <-timer.C:\n\t\tm.log.Error(\"slot handler does", "\tcase <-(chan int)(nil):\n\t\tm.log.Error(\"slot handler does"}},
+		name: "handler that keeps its partition for ever", of: "etcdclaims/group", tests: "TestHandlerThatDoesNotStop",
+		edits: []edit{{"etcdclaims/group/partitions.go", "\tcase <-timer.C:\n\t\tm.log.Error(\"partition handler does", "\tcase <-(chan int)(nil):\n\t\tm.log.Error(\"partition handler does"}},
 	},
 	{
 		name: "stale route admitted", of: "etcdclaims/group", tests: "TestCallIsRetriedOnce",
@@ -123,7 +123,7 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/route.go", "\tif !errors.Is(err, fencing.ErrStale) {\n", "\tif err != nil || true {\n"}},
 	},
 	{
-		name: "evicted member whose slots are left to it", of: "etcdclaims/group", tests: "TestEvictGrayMember",
+		name: "evicted member whose partitions are left to it", of: "etcdclaims/group", tests: "TestEvictGrayMember",
 		edits: []edit{{"etcdclaims/group/operate.go", "\t\tif err := v.claims.ForceReleaseTerm(ctx, o.Token, reason); !errors.Is(err, etcdclaims.ErrRefused) {\n\t\t\terrs = append(errs, err)\n\t\t}\n", "\t\t_ = o\n"}},
 	},
 	{

@@ -127,7 +127,7 @@ var schedMutants = []mutant{
 	},
 	{
 		name: "tick that begins at once under an owner of before", of: "sched", tests: "TestOwnerOfBeforeBeginsNothing",
-		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), l.claim.Held()...)", "l.unmoved(of.c, of.plan)"}},
+		edits: []edit{{"sched/prompt.go", "append(l.unmoved(of.c, of.plan), l.claim.Guard()...)", "l.unmoved(of.c, of.plan)"}},
 	},
 	{
 		name: "outage that the scheduler logs as well", of: "sched", tests: "TestOutageInTheLog",

@@ -153,7 +153,7 @@ func (w *world) finishJobs() {
 		key := fmt.Sprintf("job%d", i)
 		call := w.history.Acquire(p.name, key)
 		work, err := p.client.TryBegin(ctx, key)
-		for try := 0; errors.Is(err, etcdclaims.ErrWaiting) && try < 20; try++ {
+		for try := 0; errors.Is(err, etcdclaims.ErrBackoff) && try < 20; try++ {
 			time.Sleep(clockStep) // it failed where the clock was ahead
 			work, err = p.client.TryBegin(ctx, key)
 		}

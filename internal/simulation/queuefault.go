@@ -97,7 +97,7 @@ func (w *world) drainQueue(ctx context.Context) {
 	}
 }
 
-func (p *process) completeInEnd(ctx context.Context, l *queue.Lease) {
+func (p *process) completeInEnd(ctx context.Context, l *queue.Delivery) {
 	c := p.w.queue.begin(p, "complete", l.ID(), l.Fence())
 	err := l.Complete(ctx, c.mark())
 	p.w.queue.returned(c, err)

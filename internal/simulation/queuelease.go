@@ -26,13 +26,13 @@ func (p *process) consume(rng *rand.Rand) {
 }
 
 // claimItems claims items, and records which.
-func (p *process) claimItems(rng *rand.Rand, n int, wait bool) []*queue.Lease {
+func (p *process) claimItems(rng *rand.Rand, n int, wait bool) []*queue.Delivery {
 	ctx, cancel := p.within(rng, 20*time.Second)
 	defer cancel()
 	return p.claimIn(ctx, n, wait)
 }
 
-func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Lease {
+func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Delivery {
 	qs := p.w.queue
 	method := p.queue.TryClaim
 	if wait {
@@ -51,7 +51,7 @@ func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Lease 
 		return nil // nobody is told
 	}
 	key := ""
-	for _, l := range b.Leases {
+	for _, l := range b.Deliveries {
 		if l.Key() < key {
 			p.w.fault("%s was given %s, of key %s, after that of key %s", p.name, l.ID(), l.Key(), key)
 		}
@@ -66,11 +66,11 @@ func (p *process) claimIn(ctx context.Context, n int, wait bool) []*queue.Lease 
 		qs.mu.Unlock()
 		p.w.count("queue items claimed")
 	}
-	return b.Leases
+	return b.Deliveries
 }
 
 // handleItem is a handler. It ends the lease in any of the ways there are.
-func (p *process) handleItem(rng *rand.Rand, l *queue.Lease) {
+func (p *process) handleItem(rng *rand.Rand, l *queue.Delivery) {
 	lasts := between(rng, 0, 3*time.Second)
 	if rng.IntN(10) == 0 {
 		lasts = 2 * p.longest() // which it may, as long as its process renews
@@ -93,7 +93,7 @@ func (p *process) handleItem(rng *rand.Rand, l *queue.Lease) {
 
 // heartbeat renews a lease, maybe with another duration, by which it gets another
 // fence.
-func (p *process) heartbeat(rng *rand.Rand, l *queue.Lease) {
+func (p *process) heartbeat(rng *rand.Rand, l *queue.Delivery) {
 	qs := p.w.queue
 	d := []time.Duration{0, p.ttl, p.second}[rng.IntN(3)]
 	before := l.Fence()
@@ -115,7 +115,7 @@ func (p *process) heartbeat(rng *rand.Rand, l *queue.Lease) {
 }
 
 // giveHandle lets another process end the lease. It returns false if there is none.
-func (p *process) giveHandle(rng *rand.Rand, l *queue.Lease) bool {
+func (p *process) giveHandle(rng *rand.Rand, l *queue.Delivery) bool {
 	qs := p.w.queue
 	other := qs.other(p)
 	if other == nil {
@@ -151,7 +151,7 @@ func (qs *queueing) other(p *process) *process {
 }
 
 // endItem ends a lease by one of its verbs.
-func (p *process) endItem(rng *rand.Rand, l *queue.Lease) {
+func (p *process) endItem(rng *rand.Rand, l *queue.Delivery) {
 	qs := p.w.queue
 	begin := func(verb string) *queueCall { return qs.begin(p, verb, l.ID(), l.Fence()) }
 	switch rng.IntN(10) {
@@ -191,7 +191,7 @@ func (c *queueCall) mark() clientv3.Op { return clientv3.OpPut(queueDone+c.id, f
 
 // finishItem completes an item, with a write that says who did, and maybe with a
 // child.
-func (p *process) finishItem(rng *rand.Rand, c *queueCall, l *queue.Lease) {
+func (p *process) finishItem(rng *rand.Rand, c *queueCall, l *queue.Delivery) {
 	ops := []clientv3.Op{c.mark()}
 	if id := p.w.queue.newID(rng); id != c.id && rng.IntN(4) == 0 {
 		child := p.w.queue.begin(p, "enqueue again", id, 0)

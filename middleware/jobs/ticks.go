@@ -116,12 +116,12 @@ func NewTicks(claims Claims, job string, s Schedule, cfg TicksConfig, opts ...mi
 		return t, nil
 	}
 	t.try = func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (bool, error) {
-		_, first, err := claims.TryRunOnce(ctx, key, fn, opts...)
+		_, first, err := claims.TryRunForResult(ctx, key, fn, opts...)
 		return first, err
 	}
 	if cfg.StandBy {
 		t.line = func(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) (bool, error) {
-			_, first, err := claims.RunOnce(ctx, key, fn, opts...)
+			_, first, err := claims.RunForResult(ctx, key, fn, opts...)
 			return first, err
 		}
 	}

@@ -14,7 +14,7 @@ var attemptCases = []Case{
 		work := t.begin(a, "k")
 		t.ok(failing(t.ctx, work, etcdclaims.RetryAfter(errors.New("busy"), time.Hour)))
 		_, err := b.TryBegin(t.ctx, "k")
-		r := t.record(err, etcdclaims.ErrWaiting)
+		r := t.record(err, etcdclaims.ErrBackoff)
 		if d := time.Until(r.NotBefore); d < 50*time.Minute || d > 70*time.Minute {
 			t.Errorf("it waits for %v", d)
 		}

@@ -72,12 +72,12 @@ func (t *trial) enqueue(q *queue.Queue, id string, opts ...queue.ItemOption) {
 }
 
 // items claims up to n visible items, which must be those.
-func (t *trial) items(q *queue.Queue, n int, want string) []*queue.Lease {
+func (t *trial) items(q *queue.Queue, n int, want string) []*queue.Delivery {
 	t.Helper()
 	b, err := q.TryClaim(t.ctx, n)
 	t.ok(err)
 	var ids []string
-	for _, l := range b.Leases {
+	for _, l := range b.Deliveries {
 		ids = append(ids, l.ID())
 		if string(l.Payload()) != l.ID() {
 			t.Fatalf("item %s has payload %q", l.ID(), l.Payload())
@@ -86,18 +86,18 @@ func (t *trial) items(q *queue.Queue, n int, want string) []*queue.Lease {
 	if got := strings.Join(ids, " "); got != want {
 		t.Fatalf("claimed %q, want %q", got, want)
 	}
-	return b.Leases
+	return b.Deliveries
 }
 
 // await waits for one item.
-func (t *trial) await(q *queue.Queue, id string, attempt int) *queue.Lease {
+func (t *trial) await(q *queue.Queue, id string, attempt int) *queue.Delivery {
 	t.Helper()
 	b, err := q.Claim(t.ctx, 1)
 	t.ok(err)
-	if l := b.Leases[0]; l.ID() != id || l.Attempt() != attempt {
+	if l := b.Deliveries[0]; l.ID() != id || l.Attempt() != attempt {
 		t.Fatalf("claimed %s in attempt %d, want %s in attempt %d", l.ID(), l.Attempt(), id, attempt)
 	}
-	return b.Leases[0]
+	return b.Deliveries[0]
 }
 
 func (t *trial) isAt(q *queue.Queue, id string, want queue.Where) {
@@ -125,7 +125,7 @@ func testQueueVesting(t *trial) {
 	t.enqueue(q, "later", queue.Delay(2*time.Second))
 	b, err := q.TryClaim(t.ctx, 1)
 	t.ok(err)
-	if len(b.Leases) > 0 || b.Next.IsZero() {
+	if len(b.Deliveries) > 0 || b.Next.IsZero() {
 		t.Fatalf("an item that has not vested: %+v", b)
 	}
 	l := t.await(q, "later", 1)
@@ -158,8 +158,8 @@ func testQueueClaimWaits(t *trial) {
 	got := make(chan error, 1)
 	go func() {
 		batch, err := a.Claim(t.ctx, 1)
-		if err == nil && len(batch.Leases) != 1 {
-			err = fmt.Errorf("a claim that waited returned %d items", len(batch.Leases))
+		if err == nil && len(batch.Deliveries) != 1 {
+			err = fmt.Errorf("a claim that waited returned %d items", len(batch.Deliveries))
 		}
 		got <- err
 	}()
@@ -350,7 +350,7 @@ func testQueueMany(t *trial) {
 	for i := range 4 {
 		q := t.opened(fmt.Sprint(i), queue.Config{})
 		go func() {
-			failed <- q.Work(working, queue.WorkerConfig{Concurrency: 8, Handler: func(ctx context.Context, l *queue.Lease) error {
+			failed <- q.Work(working, queue.WorkerConfig{Concurrency: 8, Handler: func(ctx context.Context, l *queue.Delivery) error {
 				err := l.Complete(ctx)
 				if err == nil {
 					select {

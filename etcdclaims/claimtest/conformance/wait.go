@@ -171,7 +171,7 @@ var waitCases = []Case{
 			t.Errorf("failing has stored %q", got)
 		}
 		_, err := b.TryBegin(t.ctx, "k")
-		r := t.record(err, etcdclaims.ErrWaiting)
+		r := t.record(err, etcdclaims.ErrBackoff)
 		if d := r.NotBefore.Sub(r.Ended); r.State != etcdclaims.StateFailed || r.Error != "no paper" || d < wait-10*time.Millisecond || d > wait+time.Second {
 			t.Errorf("it waits for %v: %+v", d, r)
 		}
@@ -183,7 +183,7 @@ var waitCases = []Case{
 		}
 		t.ok(failing(t.ctx, work, errors.New("no ink")))
 		_, err = a.TryBegin(t.ctx, "k")
-		r = t.record(err, etcdclaims.ErrWaiting)
+		r = t.record(err, etcdclaims.ErrBackoff)
 		if d := r.NotBefore.Sub(r.Ended); r.Attempt != 2 || d < 2*wait-10*time.Millisecond {
 			t.Errorf("it waits for %v: %+v", d, r)
 		}

@@ -121,14 +121,14 @@ var writeCases = []Case{
 	{"writes are guarded by conditions of one's own", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
 		claim := t.try(a, "k")
-		resp, err := t.raw.Txn(t.ctx).If(claim.Held()...).Then(t.put("x", "1")).Commit()
+		resp, err := t.raw.Txn(t.ctx).If(claim.Guard()...).Then(t.put("x", "1")).Commit()
 		t.ok(err)
 		if !resp.Succeeded {
 			t.Error("an owner's write was refused")
 		}
 		t.remove("k")
 		t.try(b, "k")
-		resp, err = t.raw.Txn(t.ctx).If(claim.Held()...).Then(t.put("x", "2")).Commit()
+		resp, err = t.raw.Txn(t.ctx).If(claim.Guard()...).Then(t.put("x", "2")).Commit()
 		t.ok(err)
 		if resp.Succeeded || t.stored("x") != "1" {
 			t.Errorf("the write of one who lost the key passed: x is %q", t.stored("x"))
@@ -141,7 +141,7 @@ var writeCases = []Case{
 		t.ok(old.Release(t.ctx))
 		now := t.try(c, "k") // by the same client, on the same lease
 		for claim, want := range map[*etcdclaims.Claim]bool{old: false, now: true} {
-			resp, err := t.raw.Txn(t.ctx).If(claim.Held()...).Then(t.put("x", "1")).Commit()
+			resp, err := t.raw.Txn(t.ctx).If(claim.Guard()...).Then(t.put("x", "1")).Commit()
 			t.ok(err)
 			if resp.Succeeded != want {
 				t.Errorf("%v, where %v holds, writes: %v", claim.Token(), now.Token(), resp.Succeeded)

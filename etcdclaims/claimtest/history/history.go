@@ -76,7 +76,7 @@ func (h *History) Release(process string, t fencing.Token) *Call {
 }
 
 // Effect records that the process starts a write that etcd accepts only from the
-// owner: by Claim.Txn, or under the conditions of Claim.Held.
+// owner: by Claim.Txn, or under the conditions of Claim.Guard.
 //
 // Do not use it for resources that compare fences themselves, such as SQL
 // databases. They may accept an owner whose term has ended, until they have seen a

@@ -75,7 +75,7 @@ func (w *worker) write(ctx context.Context, cl *etcdclaims.Claim) {
 		call.Returned(err)
 		return
 	}
-	cmps := cl.Held()
+	cmps := cl.Guard()
 	if !w.fence {
 		cmps = nil
 	}

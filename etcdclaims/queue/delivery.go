@@ -15,10 +15,10 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
-// Lease is a worker's hold on an item. It ends when the worker completes, fails or
-// gives back the item, or loses it. A lease that is over never comes back. It is safe
-// for concurrent use.
-type Lease struct {
+// Delivery is an item in a worker's hand. Its lease ends when the worker completes, fails
+// or gives back the item, or loses it. A lease that is over never comes back. A Delivery
+// is safe for concurrent use.
+type Delivery struct {
 	q       *Queue
 	content content
 	obtain  time.Time
@@ -51,15 +51,15 @@ type Lease struct {
 	leaving bool // a verb that ends the lease is under way, or of unknown outcome
 }
 
-func newLease(q *Queue, s *session, st state, c content, rev int64) *Lease {
-	l := &Lease{q: q, s: s, sid: s.id, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(s.claim.Fence()), done: make(chan struct{}), busy: make(chan struct{}, 1)}
+func newDelivery(q *Queue, s *session, st state, c content, rev int64) *Delivery {
+	l := &Delivery{q: q, s: s, sid: s.id, st: st, content: c, rev: rev, obtain: st.Since, ep: keyspace.Epoch(s.claim.Fence()), done: make(chan struct{}), busy: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(l.carry(context.Background()))
 	l.follow(s)
 	return l
 }
 
 // follow makes the lease end with the session, while it is one of it.
-func (l *Lease) follow(s *session) {
+func (l *Delivery) follow(s *session) {
 	s.add(l)
 	own := s.claim.Context()
 	stop := context.AfterFunc(own, func() {
@@ -71,12 +71,12 @@ func (l *Lease) follow(s *session) {
 }
 
 // carry returns ctx with the lease, its token and its check.
-func (l *Lease) carry(ctx context.Context) context.Context {
+func (l *Delivery) carry(ctx context.Context) context.Context {
 	return context.WithValue(fencing.WithCheck(fencing.NewContext(ctx, l.Token()), l.Check), leaseContext{}, l)
 }
 
 // end ends the lease locally, once.
-func (l *Lease) end(why error) {
+func (l *Delivery) end(why error) {
 	l.mu.Lock()
 	first := l.err == nil
 	if first {
@@ -90,7 +90,7 @@ func (l *Lease) end(why error) {
 }
 
 // finish ends the lease locally, and lets its session forget it.
-func (l *Lease) finish(why error) {
+func (l *Delivery) finish(why error) {
 	l.end(why)
 	l.mu.Lock()
 	s := l.s
@@ -102,7 +102,7 @@ func (l *Lease) finish(why error) {
 
 // turn waits until no other request of the lease is under way. The caller calls done
 // at the end of its own. It fails if the lease is over.
-func (l *Lease) turn(ctx context.Context) (done func(), err error) {
+func (l *Delivery) turn(ctx context.Context) (done func(), err error) {
 	select {
 	case l.busy <- struct{}{}:
 	case <-l.done:
@@ -118,7 +118,7 @@ func (l *Lease) turn(ctx context.Context) (done func(), err error) {
 }
 
 // doubt notes that the outcome of a verb is unknown. The caller has the lease's turn.
-func (l *Lease) doubt(verb string, why error) {
+func (l *Delivery) doubt(verb string, why error) {
 	if l.unsure == nil {
 		l.unsure = make(map[string]error)
 	}
@@ -126,20 +126,20 @@ func (l *Lease) doubt(verb string, why error) {
 }
 
 // leave makes Check fail before others can have the item. stay is its opposite.
-func (l *Lease) leave() {
+func (l *Delivery) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leaving = true
 }
 
-func (l *Lease) stay() {
+func (l *Delivery) stay() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leaving = false
 }
 
 // abandon ends the lease locally, and has the rest of it in etcd given back.
-func (l *Lease) abandon() {
+func (l *Delivery) abandon() {
 	s, _, _, _, err := l.snapshot()
 	if err != nil {
 		return
@@ -151,51 +151,51 @@ func (l *Lease) abandon() {
 }
 
 // snapshot is what a request is made of.
-func (l *Lease) snapshot() (s *session, sid string, st state, rev int64, err error) {
+func (l *Delivery) snapshot() (s *session, sid string, st state, rev int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.s, l.sid, l.st, l.rev, l.err
 }
 
 // ID returns the item's id.
-func (l *Lease) ID() string { return l.state().ID }
+func (l *Delivery) ID() string { return l.state().ID }
 
-func (l *Lease) state() state {
+func (l *Delivery) state() state {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.st
 }
 
 // Queue returns the name of the queue.
-func (l *Lease) Queue() string { return l.q.cfg.Name }
+func (l *Delivery) Queue() string { return l.q.cfg.Name }
 
 // Topic returns the item's topic.
-func (l *Lease) Topic() string { return l.content.Topic }
+func (l *Delivery) Topic() string { return l.content.Topic }
 
 // Payload returns the item's payload. Do not change it.
-func (l *Lease) Payload() []byte { return l.content.Payload }
+func (l *Delivery) Payload() []byte { return l.content.Payload }
 
 // Priority returns the item's priority.
-func (l *Lease) Priority() int { return l.state().Priority }
+func (l *Delivery) Priority() int { return l.state().Priority }
 
 // Vesting returns when the item became visible.
-func (l *Lease) Vesting() time.Time { return l.state().Vesting }
+func (l *Delivery) Vesting() time.Time { return l.state().Vesting }
 
 // Enqueued returns when the item was enqueued, by the clock of the process that did.
-func (l *Lease) Enqueued() time.Time { return l.content.Enqueued }
+func (l *Delivery) Enqueued() time.Time { return l.content.Enqueued }
 
 // Attempt returns the number of this attempt, 1 for the first.
-func (l *Lease) Attempt() int { return l.state().Attempts }
+func (l *Delivery) Attempt() int { return l.state().Attempts }
 
 // MaxAttempts returns how many attempts the item has.
-func (l *Lease) MaxAttempts() int { return l.state().Max }
+func (l *Delivery) MaxAttempts() int { return l.state().Max }
 
 // History returns the earlier attempts of the item, oldest first, at most the last
 // MaxHistory.
-func (l *Lease) History() []Attempt { return slices.Clone(l.state().History) }
+func (l *Delivery) History() []Attempt { return slices.Clone(l.state().History) }
 
 // Fence returns the number that rises with each lease of the item.
-func (l *Lease) Fence() int64 {
+func (l *Delivery) Fence() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return keyspace.Fence(l.ep, l.rev)
@@ -203,51 +203,51 @@ func (l *Lease) Fence() int64 {
 
 // Token returns the key and the fence of the lease. Send it along with requests, and
 // guard writes with it. Its key is "queue/<queue>/item/<id>".
-func (l *Lease) Token() fencing.Token {
+func (l *Delivery) Token() fencing.Token {
 	return fencing.Token{Key: l.q.keys.tokenKey(l.ID()), Fence: l.Fence()}
 }
 
 // Key returns the item's place in the order of its queue: priority, vesting time and
 // sequence, as text. It is no key of etcd. The items of a queue are claimed in the order of
 // these texts.
-func (l *Lease) Key() string {
+func (l *Delivery) Key() string {
 	return l.q.orderOf(l.state())
 }
 
 // LeaseID returns an id of this lease: the first 32 hex digits of a SHA-256. The hashed
 // text is the item's id, the holder, and the nanosecond in which the lease was obtained,
 // with NUL in between. A process that knows these three can compute the id.
-func (l *Lease) LeaseID() string { return LeaseID(l.ID(), l.Holder(), l.obtain) }
+func (l *Delivery) DeliveryID() string { return DeliveryID(l.ID(), l.Holder(), l.obtain) }
 
 // LeaseID returns the id of the lease of an item that the holder obtained at an
 // instant. It is a pure function.
-func LeaseID(item, holder string, obtained time.Time) string {
+func DeliveryID(item, holder string, obtained time.Time) string {
 	sum := sha256.Sum256([]byte(item + "\x00" + holder + "\x00" + strconv.FormatInt(obtained.UnixNano(), 10)))
 	return hex.EncodeToString(sum[:16])
 }
 
 // Holder returns the label of the process that has the item, Config.Owner of the
 // client.
-func (l *Lease) Holder() string { return l.state().Owner }
+func (l *Delivery) Holder() string { return l.state().Owner }
 
 // Obtained returns when the lease began.
-func (l *Lease) Obtained() time.Time { return l.obtain }
+func (l *Delivery) Obtained() time.Time { return l.obtain }
 
 // Deadline returns when the lease ends unless it is renewed. It is for people and for
 // timeouts. It is in the past if the lease is over. It is also in the past for an adopted
 // lease, because only etcd knows when such a lease ends.
-func (l *Lease) Deadline() time.Time { return l.q.now().Add(l.remaining()) }
+func (l *Delivery) Deadline() time.Time { return l.q.now().Add(l.remaining()) }
 
 // Expired reports whether the lease is over at the given time, unless it is renewed
 // before. It returns true for every time if the lease is over by now. So it does for an
 // adopted lease, because only etcd knows when such a lease ends. It sends no request. See
 // Values for a pure function.
-func (l *Lease) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }
+func (l *Delivery) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }
 
 // Remaining returns how long the lease lasts from the given time on, unless it is renewed
 // before. It returns 0 if Expired returns true. It sends no request. See Values for a
 // pure function.
-func (l *Lease) Remaining(now time.Time) time.Duration {
+func (l *Delivery) Remaining(now time.Time) time.Duration {
 	left := l.remaining()
 	if left <= 0 {
 		return 0
@@ -255,7 +255,7 @@ func (l *Lease) Remaining(now time.Time) time.Duration {
 	return max(left-now.Sub(l.q.now()), 0)
 }
 
-func (l *Lease) remaining() time.Duration {
+func (l *Delivery) remaining() time.Duration {
 	s, _, _, _, err := l.snapshot()
 	if err != nil || s == nil {
 		return 0
@@ -266,15 +266,15 @@ func (l *Lease) remaining() time.Duration {
 // Context returns a context that carries the token and ends when work must stop. It ends
 // some time before the lease does, so that the handler can stop in time. It ends at once
 // when the item is completed or lost. The context is a hint; see Check.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Delivery) Context() context.Context { return l.ctx }
 
 // Done is closed when the lease is over.
-func (l *Lease) Done() <-chan struct{} { return l.done }
+func (l *Delivery) Done() <-chan struct{} { return l.done }
 
 // Err returns nil while the lease is held as far as this process knows. After a verb of
 // this worker, the error matches etcdclaims.ErrReleased. After a loss, it matches
 // etcdclaims.ErrLost.
-func (l *Lease) Err() error {
+func (l *Delivery) Err() error {
 	_, _, _, _, err := l.snapshot()
 	return err
 }
@@ -285,7 +285,7 @@ func (l *Lease) Err() error {
 // Check starts to fail when a verb that ends the lease is sent, because another worker
 // can have the item before the reply arrives. If the verb changed nothing, Check returns
 // nil again.
-func (l *Lease) Check() error {
+func (l *Delivery) Check() error {
 	s, _, _, _, err := l.snapshot()
 	l.mu.Lock()
 	leaving := l.leaving

@@ -13,16 +13,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// run is one slot that the member waits for or owns.
+// run is one partition that the member waits for or owns.
 type run struct {
-	slot  int
-	ctx   context.Context // ends when the member has to give the slot up
-	stop  context.CancelCauseFunc
-	known chan struct{} // closed when the member knows its claim
-	ended chan struct{} // closed when the member does not wait for the run any more
+	partition int
+	ctx       context.Context // ends when the member has to give the partition up
+	stop      context.CancelCauseFunc
+	known     chan struct{} // closed when the member knows its claim
+	ended     chan struct{} // closed when the member does not wait for the run any more
 
 	// Guarded by Member.mu:
-	claim *etcdclaims.Claim // nil while the member waits for the slot
+	claim *etcdclaims.Claim // nil while the member waits for the partition
 }
 
 const (
@@ -34,11 +34,11 @@ const (
 )
 
 var (
-	errMoved       = errors.New("slot moves to another member")
+	errMoved       = errors.New("partition moves to another member")
 	handlerBackoff = etcdclaims.ExponentialBackoff(time.Second, time.Minute)
 )
 
-// step claims the slots of which the member is the target, and gives up others. It
+// step claims the partitions of which the member is the target, and gives up others. It
 // returns when the next step is due if nothing changes.
 func (m *Member) step() time.Duration {
 	v := m.view
@@ -64,7 +64,7 @@ func (m *Member) step() time.Duration {
 	case !known:
 		return rest
 	case resized > 0:
-		m.stop(fmt.Errorf("%w: it was made anew with %d, Config.Slots is %d", ErrSlots, resized, m.cfg.Slots))
+		m.stop(fmt.Errorf("%w: it was made anew with %d, Config.Partitions is %d", ErrPartitions, resized, m.cfg.Partitions))
 		return rest
 	case evicted != nil:
 		m.stop(evicted)
@@ -87,9 +87,9 @@ func (m *Member) step() time.Duration {
 		again = m.restoreSpec(claim)
 	}
 	plan := Balance(a.Members, a.owned())
-	for slot, name := range plan.Target {
+	for partition, name := range plan.Target {
 		if name == m.cfg.Name {
-			m.start(slot)
+			m.start(partition)
 		}
 	}
 	deaf, check := m.deaf(plan.Target)
@@ -102,7 +102,7 @@ func (m *Member) step() time.Duration {
 	return min(again, wait, check, m.deliver(m.ctx, offers))
 }
 
-// handOver gives up all slots of a member that leaves, each when its target waits in
+// handOver gives up all partitions of a member that leaves, each when its target waits in
 // line, or has had time to join it.
 func (m *Member) handOver(a Assignment, in bool) time.Duration {
 	var others []MemberInfo
@@ -111,7 +111,7 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 			others = append(others, other)
 		}
 	}
-	if in && m.cfg.Away > 0 && errors.Is(m.Err(), ErrLeft) { // its slots are reserved
+	if in && m.cfg.Away > 0 && errors.Is(m.Err(), ErrLeft) { // its partitions are reserved
 		others = nil
 	}
 	left := time.Until(m.leftAt.Add(successorTime))
@@ -119,9 +119,9 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 	instances := instancesOf(others)
 	offers := make(map[int]string)
 	if left > 0 {
-		for slot, name := range target {
+		for partition, name := range target {
 			if to := instances[name]; to != "" {
-				offers[slot] = to
+				offers[partition] = to
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 	return min(m.deliver(ctx, offers), left)
 }
 
-// offers returns the instances to which slots of this member may move now, and how long
+// offers returns the instances to which partitions of this member may move now, and how long
 // it is until there may be more. All members agree on which moves come first, so each
 // knows which ones are within the budget of the group.
 func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait time.Duration) {
@@ -149,7 +149,7 @@ func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait ti
 	}
 	for _, move := range plan.Moves {
 		to := instances[move.To]
-		if a.Owners[move.Slot].Member != move.From || move.From == "" || to == "" {
+		if a.Owners[move.Partition].Member != move.From || move.From == "" || to == "" {
 			continue // it has no owner, or it is reserved; or its target is away
 		}
 		if room--; room < 0 {
@@ -162,7 +162,7 @@ func (m *Member) offers(a Assignment, plan Plan) (offers map[int]string, wait ti
 			wait = min(wait, young)
 			continue
 		}
-		offers[move.Slot] = to
+		offers[move.Partition] = to
 	}
 	return offers, wait
 }
@@ -176,54 +176,54 @@ func instancesOf(members []MemberInfo) map[string]string {
 	return out
 }
 
-// start begins to wait for a slot, unless the member does already.
-func (m *Member) start(slot int) {
+// start begins to wait for a partition, unless the member does already.
+func (m *Member) start(partition int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.runs[slot]; r != nil {
+	if r := m.runs[partition]; r != nil {
 		return
 	}
-	r := &run{slot: slot, known: make(chan struct{}), ended: make(chan struct{})}
+	r := &run{partition: partition, known: make(chan struct{}), ended: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
-	m.runs[slot] = r
-	if _, waits := m.wants[slot]; !waits {
-		m.wants[slot] = clock.Mono()
+	m.runs[partition] = r
+	if _, waits := m.wants[partition]; !waits {
+		m.wants[partition] = clock.Mono()
 	}
 	go m.work(r)
 }
 
-// leaveLines leaves the lines of slots that are not to be the member's, of all if target is
-// nil. The member keeps the slots that it owns.
+// leaveLines leaves the lines of partitions that are not to be the member's, of all if target is
+// nil. The member keeps the partitions that it owns.
 func (m *Member) leaveLines(target []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for slot, r := range m.runs {
-		if r.claim == nil && (target == nil || target[slot] != m.cfg.Name) {
+	for partition, r := range m.runs {
+		if r.claim == nil && (target == nil || target[partition] != m.cfg.Name) {
 			r.stop(errMoved)
 		}
 	}
 }
 
-// giveUp leaves all lines, and gives up all slots that are not on offer.
+// giveUp leaves all lines, and gives up all partitions that are not on offer.
 func (m *Member) giveUp(offers map[int]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for slot, r := range m.runs {
-		if r.claim == nil || offers[slot] == "" {
+	for partition, r := range m.runs {
+		if r.claim == nil || offers[partition] == "" {
 			r.stop(errMoved)
 		}
 	}
 }
 
-// deliver gives up those of the offered slots whose target is the first in line, so that
-// the release hands the slot to it. It returns when to look
+// deliver gives up those of the offered partitions whose target is the first in line, so that
+// the release hands the partition to it. It returns when to look
 // again.
 func (m *Member) deliver(ctx context.Context, offers map[int]string) time.Duration {
 	byKey := make(map[string]*run)
 	m.mu.Lock()
-	for slot := range offers {
-		if r := m.runs[slot]; r != nil && r.claim != nil && r.ctx.Err() == nil {
-			byKey[m.keys.slot(slot)] = r
+	for partition := range offers {
+		if r := m.runs[partition]; r != nil && r.claim != nil && r.ctx.Err() == nil {
+			byKey[m.keys.partition(partition)] = r
 		}
 	}
 	m.mu.Unlock()
@@ -241,7 +241,7 @@ func (m *Member) deliver(ctx context.Context, offers map[int]string) time.Durati
 			m.log.Debug("lines not read", zap.Error(err))
 			break
 		}
-		if r := byKey[line.Key]; line.Next.Instance == offers[r.slot] {
+		if r := byKey[line.Key]; line.Next.Instance == offers[r.partition] {
 			r.stop(errMoved)
 			delete(byKey, line.Key)
 		}
@@ -253,22 +253,22 @@ func (m *Member) deliver(ctx context.Context, offers map[int]string) time.Durati
 	return m.poll
 }
 
-// work waits for a slot, and calls its handler while the member owns it.
+// work waits for a partition, and calls its handler while the member owns it.
 func (m *Member) work(r *run) {
 	defer m.forget(r)
-	claim, err := m.claims.Acquire(r.ctx, m.keys.slot(r.slot), etcdclaims.TTL(m.cfg.TTL))
+	claim, err := m.claims.Acquire(r.ctx, m.keys.partition(r.partition), etcdclaims.TTL(m.cfg.TTL))
 	if err != nil {
 		if errors.Is(err, etcdclaims.ErrClosed) {
 			m.stop(etcdclaims.ErrClosed)
 		} else if r.ctx.Err() == nil {
-			m.log.Warn("slot not claimed; retrying", zap.Int("slot", r.slot), zap.Error(err))
+			m.log.Warn("partition not claimed; retrying", zap.Int("partition", r.partition), zap.Error(err))
 			retry.Sleep(r.ctx, time.Second)
 		}
 		return
 	}
 	m.mu.Lock()
 	r.claim, m.fails, m.life = claim, 0, max(m.life, claim.Remaining())
-	delete(m.wants, r.slot)
+	delete(m.wants, r.partition)
 	close(r.known)
 	m.mu.Unlock()
 	m.rouse() // it may not be wanted any more
@@ -278,22 +278,22 @@ func (m *Member) work(r *run) {
 		return nil
 	})
 	if err != nil && r.ctx.Err() == nil {
-		m.log.Debug("slot lost", zap.Int("slot", r.slot), zap.Int64("fence", claim.Fence()), zap.Error(err))
+		m.log.Debug("partition lost", zap.Int("partition", r.partition), zap.Int64("fence", claim.Fence()), zap.Error(err))
 	}
 	if cause != nil && m.cfg.Hooks.Stopped != nil {
-		m.cfg.Hooks.Stopped(r.slot, claim.Token(), cause)
+		m.cfg.Hooks.Stopped(r.partition, claim.Token(), cause)
 	}
 }
 
 // serve calls the handler until ctx ends, and returns why it ended.
 func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 	if hook := m.cfg.Hooks.Started; hook != nil {
-		hook(r.slot, r.claim.Token())
+		hook(r.partition, r.claim.Token())
 	}
 	defer context.AfterFunc(ctx, func() { m.expect(r) })()
 	for try := 1; ; try++ {
 		begin := clock.Mono()
-		err := m.handler(ctx, r.slot, r.claim)
+		err := m.handler(ctx, r.partition, r.claim)
 		if err := r.claim.Err(); err != nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 			try = 1
 		}
 		pause := handlerBackoff(min(try, 8))
-		m.log.Warn("slot handler returned; it is called again", zap.Int("slot", r.slot), zap.Duration("after", pause), zap.Error(err))
+		m.log.Warn("partition handler returned; it is called again", zap.Int("partition", r.partition), zap.Duration("after", pause), zap.Error(err))
 		if !retry.Sleep(ctx, pause) {
 			return context.Cause(ctx)
 		}
@@ -312,7 +312,7 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 }
 
 // expect gives a handler whose context has ended time to return: until the claim has
-// ended, and as long again as a lease lasts. After that the slot no longer waits for it.
+// ended, and as long again as a lease lasts. After that the partition no longer waits for it.
 // What the handler then writes is refused by its fence.
 func (m *Member) expect(r *run) {
 	select {
@@ -327,7 +327,7 @@ func (m *Member) expect(r *run) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		m.log.Error("slot handler does not return; the slot goes on without it", zap.Int("slot", r.slot))
+		m.log.Error("partition handler does not return; the partition goes on without it", zap.Int("partition", r.partition))
 		m.forget(r)
 	case <-r.ended:
 	}
@@ -337,9 +337,9 @@ func (m *Member) expect(r *run) {
 func (m *Member) forget(r *run) {
 	r.stop(nil)
 	m.mu.Lock()
-	if m.runs[r.slot] == r {
+	if m.runs[r.partition] == r {
 		close(r.ended)
-		delete(m.runs, r.slot)
+		delete(m.runs, r.partition)
 	}
 	m.mu.Unlock()
 	m.rouse()
