@@ -223,6 +223,33 @@ func TestResetMarkInTheMidst(t *testing.T) {
 	})
 }
 
+// A reset that another one comes before, after the first read of the state, finds that the mark is
+// not ahead any more. It does not take the ticks of before for such as may have run.
+func TestResetMarkBesideAnother(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		f.do(sched.Job{Name: "a", Schedule: minutely, History: 5}, 0)
+		f.leaps("00:06:10")
+		f.until("01:00:30")
+		host := f.server.Host(t)
+		operator, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "another", TTL: ttl}), f.cfg)
+		noErr(t, err)
+		late := host.Inject(claimtest.Fault{On: claimtest.Range, DelayRequest: 2 * time.Second})
+		second := make(chan error, 1)
+		go func() {
+			_, err := operator.ResetMark(f.Context(), "a", "", false)
+			second <- err
+		}()
+		time.Sleep(time.Second)
+		if late.Hits() != 1 {
+			t.Fatalf("%d reads were late", late.Hits())
+		}
+		f.resets("a", false)
+		if err := <-second; !errors.Is(err, sched.ErrNotAhead) {
+			t.Errorf("the second reset: %v", err)
+		}
+	})
+}
+
 // An owner whose watch is silent does not use the mark of before the reset.
 func TestResetMarkOfDeafOwner(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {

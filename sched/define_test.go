@@ -125,24 +125,38 @@ func wantErr(t *testing.T, err error, text string) {
 // An operator deletes the notice of a definition: the job does not run, until the same definition
 // is stored again. Its version stays.
 func TestDefineAgainWithoutNotice(t *testing.T) {
-	t.Parallel()
-	inFleet(t, func(t *testing.T, f *fleet) {
-		ran := f.reports(0)
-		f.start(0)
-		f.until("00:00:10") // no tick is due at the instant of what follows
-		d := f.define(report("r"))
-		f.server.Delete(t, f.under("/now/defined/")[0].name)
-		time.Sleep(2 * time.Minute)
-		before := len(ran())
-		if again := f.define(report("r")); again.Version != d.Version {
-			t.Errorf("version %d, then %d", d.Version, again.Version)
-		}
-		time.Sleep(2 * time.Minute)
-		// The latest one of before is caught up with if the owner had registered the job already.
-		if n := len(ran()); before != 0 || n < 2 || n > 3 {
-			t.Errorf("%d runs without the notice, and %d with it", before, n-before)
-		}
-	})
+	for name, registered := range map[string]bool{"registered before": true, "not registered before": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inFleet(t, func(t *testing.T, f *fleet) {
+				ran := f.reports(0)
+				want := 2
+				if registered {
+					want++ // the latest tick of before is caught up with
+					f.start(0)
+				}
+				f.until("00:00:10") // no tick is due at the instant of what follows
+				d := f.define(report("r"))
+				time.Sleep(time.Second)
+				if n := len(f.under("/spec/")); registered != (n > 0) {
+					t.Fatalf("%d jobs are registered", n)
+				}
+				f.server.Delete(t, f.under("/now/defined/")[0].name)
+				if !registered {
+					f.start(0)
+				}
+				time.Sleep(2 * time.Minute)
+				before := len(ran())
+				if again := f.define(report("r")); again.Version != d.Version {
+					t.Errorf("version %d, then %d", d.Version, again.Version)
+				}
+				time.Sleep(2 * time.Minute)
+				if n := len(ran()); before != 0 || n != want {
+					t.Errorf("%d runs without the notice, and %d with it, want %d", before, n-before, want)
+				}
+			})
+		})
+	}
 }
 
 // Nobody overwrites a change that he has not seen.

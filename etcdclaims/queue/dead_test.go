@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -246,5 +247,35 @@ func TestRedriveAllBesideCompaction(t *testing.T) {
 		got, err := q.RedriveAll(w.Context())
 		w.ok(err)
 		w.want(got, n)
+	})
+}
+
+// Between the list and the request that redrives, another process redrives one letter, and another
+// letter dies anew. RedriveAll does not move the first again, and does not leave the second behind.
+func TestRedriveAllBesideAnother(t *testing.T) {
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		other := w.queue(queue.Config{})
+		for _, id := range []string{"a", "b", "c"} {
+			w.discard(q, id)
+		}
+		var once sync.Once
+		meanwhile := host.Inject(claimtest.Fault{Times: -1, Saw: func(req any) {
+			if text := fmt.Sprint(req); !strings.Contains(text, "request_put") || !strings.Contains(text, "/ready/") {
+				return
+			}
+			once.Do(func() {
+				w.ok(other.Redrive(w.Context(), "b"))
+				w.ok(w.claim(other).Discard(w.Context(), "x"))
+				w.ok(other.Redrive(w.Context(), "a"))
+			})
+		}})
+		n, err := q.RedriveAll(w.Context())
+		w.ok(err)
+		meanwhile.Remove()
+		w.want(n, 2)
+		w.want(w.dead(q), "")
+		w.want(len(w.under("/ready/")), 3)
+		w.want(ids(w.tryClaim(q, 10)), "a b c")
 	})
 }

@@ -79,47 +79,53 @@ func (q *Queue) redriveSome(ctx context.Context, letters []found) (n int, err er
 			ops = append(ops, clientv3.OpTxn(cmps, q.redriven(f, f.st.Vesting), nil))
 		}
 		resp, again, err := s.commit(ctx, nil, ops, nil)
+		var moved func(i int) (bool, error)
 		switch {
 		case err == nil && !again && resp.Succeeded:
-			for i, r := range resp.Responses[1:] {
-				done := r.GetResponseTxn().Succeeded
-				if !done {
-					if done, err = q.redriveOne(ctx, some[i].ID); err != nil {
-						return n, err
-					}
-				}
-				if done {
-					n++
-				}
-			}
-			letters, try = letters[len(some):], 0
-			continue
+			moved = func(i int) (bool, error) { return resp.Responses[1+i].GetResponseTxn().Succeeded, nil }
 		case err == nil, q.size.refused(err, len(ops)+opsToRedrive):
 		case errors.Is(err, etcdclaims.ErrUnknown):
-			for _, f := range some {
-				done, verr := q.changed(ctx, s, f, "redrive")
+			moved = func(i int) (bool, error) {
+				done, verr := q.changed(ctx, s, some[i], "redrive")
 				if verr != nil {
-					return n, q.fail("redrive", errors.Join(err, verr))
+					return false, q.fail("redrive", errors.Join(err, verr))
 				}
-				if !done {
-					if done, verr = q.redriveOne(ctx, f.ID); verr != nil {
-						return n, verr
-					}
-				}
-				if done {
-					n++
-				}
+				return done, nil
 			}
-			letters, try = letters[len(some):], 0
-			continue
 		case errors.Is(err, etcdclaims.ErrLost), passing(err):
 		default:
 			return n, q.fail("redrive", err)
+		}
+		if moved != nil {
+			redriven, err := q.redriveRest(ctx, some, moved)
+			if n += redriven; err != nil {
+				return n, err
+			}
+			letters, try = letters[len(some):], 0
+			continue
 		}
 		if !retry.Pause(ctx, try) {
 			return n, q.fail("redrive", context.Cause(ctx))
 		}
 		try++
+	}
+	return n, nil
+}
+
+// redriveRest redrives one by one the dead letters that a request did not move, and returns how
+// many of all were redriven.
+func (q *Queue) redriveRest(ctx context.Context, some []found, moved func(i int) (bool, error)) (n int, err error) {
+	for i, f := range some {
+		done, err := moved(i)
+		if err == nil && !done {
+			done, err = q.redriveOne(ctx, f.ID)
+		}
+		if err != nil {
+			return n, err
+		}
+		if done {
+			n++
+		}
 	}
 	return n, nil
 }

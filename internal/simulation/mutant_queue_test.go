@@ -105,7 +105,15 @@ var queueMutants = []mutant{
 	},
 	{
 		name: "dead letter whose redrive is not known, and not looked up", tests: "TestRedriveAllCosts", of: "etcdclaims/queue",
-		edits: []edit{{"etcdclaims/queue/redrive.go", "done, verr := q.changed(ctx, s, f, \"redrive\")", "done, verr := false, error(nil)"}},
+		edits: []edit{{"etcdclaims/queue/redrive.go", "done, verr := q.changed(ctx, s, some[i], \"redrive\")", "done, verr := false, error(nil)"}},
+	},
+	{
+		name: "dead letter that two redrive, moved twice", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/redrive.go", "unmoved(f.key, f.rev), unmoved(q.keys.place(f.ID), f.rev),\n", "\n"}},
+	},
+	{
+		name: "dead letter that died anew, left behind", tests: "TestRedriveAllBesideAnother", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/redrive.go", "if err == nil && !done {", "if err == nil && !done && len(f.ID) == 0 {"}},
 	},
 	{
 		name: "enqueue that keeps silent about a dead letter", tests: "TestEnqueueOverDead", of: "etcdclaims/queue",

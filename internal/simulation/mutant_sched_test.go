@@ -94,6 +94,10 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/resetmark.go", "for _, nominal := range is.Skips {", "for _, nominal := range is.Skips[:0] {"}},
 	},
 	{
+		name: "mark put back by what a later reset decided", of: "sched", tests: "TestResetMarkBesideAnother",
+		edits: []edit{{"sched/resetmark.go", "if kv.ModRevision <= st.rev {", "if kv.ModRevision > 0 {"}},
+	},
+	{
 		name: "late reply about a history taken for the newest", of: "sched", tests: "TestRingIgnoresLateReplies",
 		edits: []edit{{"sched/ring.go", "(rev > is.rev || ", "(rev != is.rev || "}},
 	},
