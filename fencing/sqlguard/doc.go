@@ -58,7 +58,7 @@
 // A pooler may give each transaction another connection, as PgBouncer does. Admit needs
 // nothing from the session but its search_path: include the schema in Config.Table. If the
 // driver keeps prepared statements that the pooler does not know, Admit fails with the
-// driver's error, and admits nothing.
+// driver's error, and admits nothing. Poolers for MySQL and MariaDB are not tested.
 //
 // # Isolation
 //
@@ -94,5 +94,7 @@
 // without a mark admits an old token that is still on its way.
 //
 // A database that loses committed data loses marks with it, and may then admit
-// what it had refused. A failover to a replica that lags behind is such a case.
+// what it had refused. A failover to an asynchronous replica is such a case: the owners
+// must seal the new primary before other clients write to it. A synchronous replica has
+// each fence whose admission was committed.
 package sqlguard

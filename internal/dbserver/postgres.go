@@ -37,6 +37,35 @@ func Postgres(ctx context.Context, dir, superuser string, args ...string) (*exec
 	return cmd, nil
 }
 
+// PostgresReplica returns the command that serves a streaming replica, of that name, of the Postgres
+// whose socket is in the directory primary. Its data is copied from there if it has none.
+func PostgresReplica(ctx context.Context, dir, primary, superuser, name string, args ...string) (*exec.Cmd, error) {
+	bin, ok := postgresBin()
+	if !ok {
+		return nil, fmt.Errorf("postgres %w (Debian: postgresql)", ErrAbsent)
+	}
+	backup := filepath.Join(bin, "pg_basebackup")
+	if _, err := os.Stat(backup); err != nil {
+		return nil, fmt.Errorf("pg_basebackup %w (Debian: postgresql-client)", ErrAbsent)
+	}
+	as, err := unprivileged(dir)
+	if err != nil {
+		return nil, fmt.Errorf("postgres does not run as root: %w", err)
+	}
+	data := filepath.Join(dir, "data")
+	if _, err := os.Stat(data); errors.Is(err, os.ErrNotExist) {
+		copying := as(exec.CommandContext(ctx, backup, "-D", data, "-R", "--checkpoint=fast", "--no-sync",
+			"-d", fmt.Sprintf("host=%s user=%s application_name=%s", primary, superuser, name)))
+		copying.Dir = dir
+		if out, err := copying.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("pg_basebackup: %w: %s", err, out)
+		}
+	}
+	cmd := as(exec.Command(filepath.Join(bin, "postgres"), append([]string{"-D", data}, args...)...))
+	cmd.Dir = dir
+	return cmd, nil
+}
+
 // PostgresReady returns nil once the server takes clients. As soon as it listens
 // it refuses them, since it is starting. When it takes them it says so in a file,
 // which is where pg_ctl looks too.
