@@ -122,50 +122,60 @@ func (t *term) lineKey() string {
 	return t.key
 }
 
-// recordKey is the etcd key of the record that the term needs, or nil.
-func (t *term) recordKey() []byte {
+// A keyRecord is the record that a term needs in the place of its claim, as it must be for the
+// whole term. Otherwise the key may have had an exclusive owner meanwhile.
+type keyRecord struct {
+	name []byte // its key in etcd; nil if the term needs no record
+	rev  int64
+	// unchanged means that rev is the revision of the record. Otherwise it was created at rev or
+	// before, and can change, as the number of slots does. A record that was deleted and put
+	// again was created after the claim.
+	unchanged bool
+}
+
+// record returns the record that the term needs.
+func (t *term) record() keyRecord {
 	l := t.s.c.store.layout
 	switch {
 	case t.slots != nil:
-		return []byte(l.own(t.slots.key))
+		return keyRecord{name: []byte(l.own(t.slots.key)), rev: revision(t.fence)}
 	case t.shared != nil:
-		return []byte(l.own(t.shared.key))
+		return keyRecord{name: []byte(l.own(t.shared.key)), rev: t.shared.rev, unchanged: true}
 	}
-	return nil
+	return keyRecord{}
 }
 
-// recordStands are the conditions that the record has been there for the whole term. Without
-// that, the key may have had an exclusive owner meanwhile. The number of slots can change, but
-// a record that was deleted and put again was created after the claim.
-func (t *term) recordStands() []*pb.Compare {
-	switch record := t.recordKey(); {
-	case t.slots != nil:
-		return []*pb.Compare{txn.CreatedAfter(record, 0), txn.CreatedBefore(record, revision(t.fence)+1)}
-	case t.shared != nil:
-		return []*pb.Compare{txn.ModifiedAt(record, t.shared.rev)}
-	}
-	return nil
-}
-
-// recordWidth is the number of conditions of recordStands.
-func (t *term) recordWidth() int {
+// stands are the conditions that etcd has the record.
+func (r keyRecord) stands() []*pb.Compare {
 	switch {
-	case t.slots != nil:
-		return 2
-	case t.shared != nil:
-		return 1
+	case r.name == nil:
+		return nil
+	case r.unchanged:
+		return []*pb.Compare{txn.ModifiedAt(r.name, r.rev)}
 	}
-	return 0
+	return []*pb.Compare{txn.CreatedAfter(r.name, 0), txn.CreatedBefore(r.name, r.rev+1)}
 }
 
-// judgeRecord compares the term with the record, as recordStands does.
+// is reports whether etcd had the record when it was read, by the same conditions.
+func (r keyRecord) is(kvs []*mvccpb.KeyValue) bool {
+	if len(kvs) == 0 {
+		return false
+	}
+	if r.unchanged {
+		return kvs[0].ModRevision == r.rev
+	}
+	return kvs[0].CreateRevision <= r.rev
+}
+
+// judgeRecord compares the record that was read with the one that the term needs. False means
+// that the term is lost.
 func (t *term) judgeRecord(kvs []*mvccpb.KeyValue) bool {
-	reason := ReasonSuperseded
-	switch {
-	case len(kvs) == 0:
-		reason = ReasonDeleted
-	case t.slots != nil && kvs[0].CreateRevision <= revision(t.fence), t.shared != nil && kvs[0].ModRevision == t.shared.rev:
+	if t.record().is(kvs) {
 		return true
+	}
+	reason := ReasonSuperseded
+	if len(kvs) == 0 {
+		reason = ReasonDeleted
 	}
 	if t.slots != nil {
 		if t.begin() == nil { // its handler may still run for a while, so the slot is not free at once

@@ -114,7 +114,7 @@ func (t *term) guard() []clientv3.Cmp {
 		clientv3.Compare(clientv3.LeaseValue(own), "=", int64(t.s.id)),
 		clientv3.Compare(clientv3.ModRevision(l.epoch()), "=", t.epoch),
 	}
-	for _, cmp := range t.recordStands() {
+	for _, cmp := range t.record().stands() {
 		cmps = append(cmps, clientv3.FromCompare(cmp))
 	}
 	return cmps
@@ -127,7 +127,7 @@ func (t *term) readOps() []clientv3.Op {
 		clientv3.OpGet(st.layout.own(t.key)), // with its lease, which keys only would leave out
 		clientv3.OpGet(st.layout.epoch()),
 	}
-	if record := t.recordKey(); record != nil {
+	if record := t.record().name; record != nil {
 		ops = append(ops, clientv3.OpGet(string(record)))
 	}
 	return ops
@@ -136,7 +136,7 @@ func (t *term) readOps() []clientv3.Op {
 // owned judges what readOps read. False means that the term is lost.
 func (t *term) owned(resp *clientv3.TxnResponse) bool {
 	return t.judge(resp.Responses[0].GetResponseRange().Kvs) && t.judgeEpoch(resp.Responses[1].GetResponseRange().Kvs) &&
-		(t.recordKey() == nil || t.judgeRecord(resp.Responses[2].GetResponseRange().Kvs))
+		(t.record().name == nil || t.judgeRecord(resp.Responses[2].GetResponseRange().Kvs))
 }
 
 // newTerm makes a granted claim part of its session and its client. It returns

@@ -147,7 +147,7 @@ func (s *session) verifySome(ctx context.Context, k *check, terms []*term, waits
 // that takes.
 func fitting(terms []*term, limit int) (n, width int) {
 	for _, t := range terms {
-		more := 2 + t.recordWidth()
+		more := 2 + len(t.record().stands())
 		if width+more > limit {
 			break
 		}
@@ -167,7 +167,7 @@ func (s *session) allOwned(terms []*term, waits []wait) *pb.TxnRequest {
 	for _, t := range terms {
 		own := []byte(st.layout.own(t.key))
 		in.Compare = append(in.Compare, txn.ModifiedAt(own, revision(t.fence)), txn.OnLease(own, s.id))
-		in.Compare = append(in.Compare, t.recordStands()...)
+		in.Compare = append(in.Compare, t.record().stands()...)
 	}
 	for _, w := range waits {
 		in.Compare = append(in.Compare, txn.ModifiedAt([]byte(w.key), w.rev))
@@ -190,7 +190,7 @@ func (s *session) reconcile(ctx context.Context, k *check, terms []*term, waits 
 		// Not keys only: etcd 3.7 answers that from its index, which does not know
 		// the lease.
 		in.Success = append(in.Success, txn.Get([]byte(s.c.store.layout.own(t.key))))
-		if record := t.recordKey(); record != nil {
+		if record := t.record().name; record != nil {
 			in.Success = append(in.Success, txn.Get(record))
 		}
 	}
@@ -207,7 +207,7 @@ func (s *session) reconcile(ctx context.Context, k *check, terms []*term, waits 
 		return kvs
 	}
 	for _, t := range terms {
-		if owned := t.judge(next()); t.recordKey() != nil {
+		if owned := t.judge(next()); t.record().name != nil {
 			if record := next(); owned {
 				t.judgeRecord(record)
 			}

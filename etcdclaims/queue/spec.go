@@ -24,8 +24,8 @@ func (s spec) bounds() string {
 	return fmt.Sprintf("HigherFirst %t, MaxTaken %d, MaxWaiting %d", s.HigherFirst, s.MaxTaken, s.MaxWaiting)
 }
 
-// entry is the value of worker/<session>. It repeats the spec: if the key spec is deleted by
-// hand, those who come know it as long as there is one session.
+// entry is the value of worker/<session>. It repeats the spec. If the key spec is deleted by
+// hand, new processes read the spec from any session that is left.
 type entry struct {
 	Version int    `json:"v"`
 	Owner   string `json:"owner"`
@@ -47,8 +47,8 @@ func (q *Queue) anyEntry() clientv3.Op {
 	return clientv3.OpGet(q.keys.workers(), clientv3.WithPrefix(), clientv3.WithLimit(1))
 }
 
-// known returns the spec that etcd has, given the key spec and what anyEntry read. there is
-// false if there is none, and lost is set if only a session has it.
+// known returns the spec that etcd has. Its arguments are the key spec and the reply to anyEntry.
+// The result there is false if etcd has no spec; lost is true if only a session has it.
 func known(key, entries []*mvccpb.KeyValue) (have spec, there, lost bool, err error) {
 	switch {
 	case len(key) > 0:
@@ -61,9 +61,9 @@ func known(key, entries []*mvccpb.KeyValue) (have spec, there, lost bool, err er
 	return have, false, false, nil
 }
 
-// ensureSpec makes sure that the queue has the order and bounds of the Config. It asks etcd
-// once, and again when something indicates that keys of the queue were deleted by hand. It
-// writes only if there is no spec: beyond its quota etcd refuses what could put a key.
+// ensureSpec returns an error if the queue has another order or other bounds than the Config. It
+// reads the spec once, and again when its keys may have been deleted by hand. It writes only if
+// the key is missing: beyond its quota etcd refuses each request that could put a key.
 func (q *Queue) ensureSpec(ctx context.Context) error {
 	if q.specOK.Load() {
 		return nil
@@ -83,7 +83,7 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 				return err
 			}
 			if !resp.Succeeded {
-				continue // it has what there is
+				continue // the reply has the spec that another process put
 			}
 		}
 		if have != want {
@@ -96,7 +96,8 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 	return err
 }
 
-// putSpec puts the spec if there is none, or if a session has it, and reads what there is otherwise.
+// putSpec puts the key spec if it is missing. Unless the spec is that of a session, there must be
+// no session either. Otherwise putSpec reads both.
 func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.TxnResponse, error) {
 	key := q.keys.spec()
 	cmps := []clientv3.Cmp{absent(key)}
@@ -105,7 +106,7 @@ func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.Tx
 	}
 	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	// It can be sent twice and can come late: it only ever makes what is absent.
+	// The request may be carried out twice or late: it only creates a key that is absent.
 	resp, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(have))).Else(clientv3.OpGet(key), q.anyEntry()).Commit()
 	if err == nil && resp.Succeeded && lost {
 		q.log.Warn("queue's spec was missing; put back")
@@ -113,7 +114,7 @@ func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.Tx
 	return resp, wire.Unanswered(ctx, err)
 }
 
-// checkSpec makes the next call compare the spec if it is not the one of the Config.
+// checkSpec makes the next call of ensureSpec read the spec if the key differs from the Config.
 func (q *Queue) checkSpec(key []*mvccpb.KeyValue) {
 	if have, there, lost, err := known(key, nil); err != nil || !there || lost || have != q.spec() {
 		q.specOK.Store(false)

@@ -157,15 +157,15 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "shared claim whose guard is its own key alone", tests: "TestSharedRecordTaken",
-		edits: []edit{{"term.go", "	for _, cmp := range t.recordStands() {\n", "	for _, cmp := range t.recordStands()[:0] {\n"}},
+		edits: []edit{{"term.go", "	for _, cmp := range t.record().stands() {\n", "	for _, cmp := range t.record().stands()[:0] {\n"}},
 	},
 	{
 		name: "slot that is held under any record", tests: "TestSlotsRecordDeleted",
-		edits: []edit{{"keyrecord.go", ", txn.CreatedBefore(record, revision(t.fence)+1)}", ", txn.CreatedAfter(record, 0)}"}},
+		edits: []edit{{"keyrecord.go", ", txn.CreatedBefore(r.name, r.rev+1)}", ", txn.CreatedAfter(r.name, 0)}"}},
 	},
 	{
 		name: "verification that leaves out the record", tests: "TestSlotsRecordDeletedUnnoticed",
-		edits: []edit{{"verify.go", "		in.Compare = append(in.Compare, t.recordStands()...)\n", ""}},
+		edits: []edit{{"verify.go", "		in.Compare = append(in.Compare, t.record().stands()...)\n", ""}},
 	},
 	{
 		name: "slot free as soon as its record is gone", tests: "TestSlotsRecordDeleted",
