@@ -48,9 +48,10 @@ type JobInfo struct {
 	// during a deployment: it admits ticks of the jobs of its own process. Unadmitted is
 	// zero otherwise, and while the job has another Problem.
 	Unadmitted time.Time
-	// Overdue is the nominal time of the oldest scheduled tick that has not ended by
-	// Job.Overdue, by the clock of this process. If Ahead is set, and all others have ended, it
-	// is the newest tick past its bound that did not run. It is zero if there is none.
+	// Overdue is the nominal time of the oldest scheduled tick that came due more than
+	// Job.Overdue ago and has not ended, by the clock of this process. If Ahead is set and no
+	// such tick waits or runs, Overdue is the newest tick of that age that the mark passed over.
+	// It is zero if there is no such tick.
 	Overdue  time.Time
 	Paused   *Pause     // nil if the job is not paused
 	Failures int        // runs that failed in a row, counted if PauseOnFailure is set
