@@ -143,7 +143,8 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	}
 	c.store.onOtherCluster = func(first, other uint64) {
 		c.log.Error("etcd answered as another cluster; see that all endpoints belong to one",
-			zap.String("instance", c.store.layout.instance), zap.String("cluster", fmt.Sprintf("%x", first)), zap.String("other", fmt.Sprintf("%x", other)))
+			zap.String("instance", c.store.layout.instance), zap.String("cluster", fmt.Sprintf("%x", first)),
+			zap.String("other", fmt.Sprintf("%x", other)))
 	}
 	c.store.requested = cfg.Hooks.Requested
 	if hook := cfg.Hooks.Opened; hook != nil {

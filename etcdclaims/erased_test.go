@@ -13,7 +13,8 @@ import (
 // first returns the first etcd key below the prefix and the part.
 func (w *world) first(part string) string {
 	w.Helper()
-	resp, err := w.raw.Get(context.Background(), w.prefix+part, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	resp, err := w.raw.Get(context.Background(), w.prefix+part, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	noErr(w, err)
 	if len(resp.Kvs) == 0 {
 		w.Fatalf("no key below %s", part)

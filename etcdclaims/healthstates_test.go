@@ -30,7 +30,8 @@ func TestHealthStates(t *testing.T) {
 	well := func(t *testing.T, c *etcdclaims.Client, when string) {
 		t.Helper()
 		h, err := c.Health(t.Context())
-		if err != nil || !h.Reachable || !h.Since.IsZero() || h.LastError != nil || h.LastAnswer.IsZero() || time.Since(h.LastAnswer) > time.Second ||
+		if err != nil || !h.Reachable || !h.Since.IsZero() || h.LastError != nil || h.LastAnswer.IsZero() ||
+			time.Since(h.LastAnswer) > time.Second ||
 			h.Sessions != 1 || h.Claims != 1 || h.Waiting != 1 || h.Margin < 5*sec || h.Margin > 15*sec {
 			t.Errorf("%s: %+v, %v", when, h, err)
 		}

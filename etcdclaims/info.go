@@ -289,7 +289,8 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if c.Passthrough() {
 		return nil, nil
 	}
-	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.waiting(key), clientv3.WithPrefix()), clientv3.OpGet(c.store.layout.waiting(keyspace.SlotFamily(key)), clientv3.WithPrefix()))
+	resp, err := c.read(ctx, clientv3.OpGet(c.store.layout.waiting(key), clientv3.WithPrefix()),
+		clientv3.OpGet(c.store.layout.waiting(keyspace.SlotFamily(key)), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, callError("list the line of", key, err)
 	}

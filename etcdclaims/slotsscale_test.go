@@ -85,7 +85,8 @@ func TestSlotsManyClients(t *testing.T) {
 		for _, c := range all {
 			sent += c.Stats().Requests
 		}
-		t.Logf("%d callers: %v, %.1f requests for each; heap of all, etcd among them, %d MiB while they waited", callers, took, float64(sent)/float64(callers), mem.HeapAlloc>>20)
+		t.Logf("%d callers: %v, %.1f requests for each; heap of all, etcd among them, %d MiB while they waited",
+			callers, took, float64(sent)/float64(callers), mem.HeapAlloc>>20)
 		if took > time.Duration(turns)*longest+5*sec {
 			t.Errorf("all had their turns after %v", took)
 		}

@@ -90,7 +90,8 @@ func TestLinesCostWhatTheirKeysDo(t *testing.T) {
 			noErr(t, err)
 		}
 		lines, n := read(keys)
-		if len(lines) != 2 || lines[0].Key != keys[7] || lines[0].Waiting != 1 || lines[1].Key != keys[633] || lines[1].Waiting != 2 || lines[1].Next.Instance != b.Instance() {
+		if len(lines) != 2 || lines[0].Key != keys[7] || lines[0].Waiting != 1 || lines[1].Key != keys[633] ||
+			lines[1].Waiting != 2 || lines[1].Next.Instance != b.Instance() {
 			t.Errorf("lines are %+v", lines)
 		}
 		if n > 21 {

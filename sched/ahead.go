@@ -33,7 +33,8 @@ func ahead(s Schedule, high, now time.Time) time.Duration {
 
 // aheadBy describes a mark that is ahead of the clock.
 func (st *jobSnapshot) aheadBy(by time.Duration) string {
-	return fmt.Sprintf("the high-water mark %s is ahead of the clock by %v, and no tick runs before it: the clock of an owner was ahead, or this one is behind; if this one is right, reset the mark", stamp(st.high), by.Round(time.Second))
+	return fmt.Sprintf("the high-water mark %s is ahead of the clock by %v, and no tick runs before it: "+
+		"the clock of an owner was ahead, or this one is behind; if this one is right, reset the mark", stamp(st.high), by.Round(time.Second))
 }
 
 // records returns the records of a job, newest first.
@@ -49,7 +50,10 @@ func (s *Scheduler) records(ctx context.Context, job string) (all []Entry, err e
 
 // isRecorded reports whether the scheduled tick has a record of its own.
 func isRecorded(records []Entry, nominal time.Time) bool {
-	return slices.ContainsFunc(records, func(e Entry) bool { return e.Nominal.Equal(nominal) && !isManual(e.id) && e.Outcome != OutcomeMissed })
+	return slices.ContainsFunc(records, func(e Entry) bool {
+		return e.Nominal.Equal(nominal) && !isManual(e.id) &&
+			e.Outcome != OutcomeMissed
+	})
 }
 
 // overtaken explains a tick that has reached its bound, if it is before a mark that is ahead of

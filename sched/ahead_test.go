@@ -47,12 +47,14 @@ func TestMarkAheadIsReported(t *testing.T) {
 		alarms.Store(0) // by the clock that was ahead
 		wrong.Store(0)
 		f.until("00:10:30") // the ticks before the leap ran: none is overdue
-		if i := f.inspect("a"); alarms.Load() != 0 || !i.Overdue.IsZero() || i.Ahead == 0 || !strings.Contains(i.Problem, "is ahead of the clock by 1h5") {
+		if i := f.inspect("a"); alarms.Load() != 0 || !i.Overdue.IsZero() || i.Ahead == 0 ||
+			!strings.Contains(i.Problem, "is ahead of the clock by 1h5") {
 			t.Errorf("%d alarms, overdue %v, ahead %v, problem %q", alarms.Load(), i.Overdue, i.Ahead, i.Problem)
 		}
 		f.until("00:20:30")
 		i := f.inspect("a")
-		if want := time.Date(2000, 1, 1, 0, 15, 0, 0, time.UTC); !i.Overdue.Equal(want) || !strings.Contains(i.String(), "problem: the high-water mark") {
+		if want := time.Date(2000, 1, 1, 0, 15, 0, 0, time.UTC); !i.Overdue.Equal(want) ||
+			!strings.Contains(i.String(), "problem: the high-water mark") {
 			t.Errorf("%v", i)
 		}
 		if n := alarms.Load(); n < 8 || n > 12 || wrong.Load() != 0 {
@@ -204,7 +206,8 @@ func TestResetMarkInTheMidst(t *testing.T) {
 			if lossy.Hits() == 0 {
 				t.Errorf("round %d: no request was lost or late", i)
 			}
-			if done, other := errs[0], errs[1]; !(done == nil && errors.Is(other, sched.ErrNotAhead)) && !(other == nil && errors.Is(done, sched.ErrNotAhead)) {
+			if done, other := errs[0], errs[1]; !(done == nil && errors.Is(other, sched.ErrNotAhead)) &&
+				!(other == nil && errors.Is(done, sched.ErrNotAhead)) {
 				t.Errorf("round %d: %v, %v", i, done, other)
 			}
 			if i := f.inspect("a"); i.Ahead != 0 {

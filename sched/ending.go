@@ -45,7 +45,8 @@ func (s *Scheduler) end(a *active, value string, p past, next *ready) (past, err
 		}
 		entry := s.keys.entry(j.Name, e.left)
 		resp, err := a.claim.Txn(ctx).If(e.cmps...).Then(e.ops...).
-			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key), clientv3.OpGet(withdraw), readOldest(s.keys.past(j.Name), 0)).Commit()
+			Else(clientv3.OpGet(waits), clientv3.OpGet(entry), clientv3.OpGet(key), clientv3.OpGet(withdraw),
+				readOldest(s.keys.past(j.Name), 0)).Commit()
 		done()
 		switch {
 		case err == nil && resp.Succeeded:

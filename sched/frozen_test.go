@@ -136,7 +136,8 @@ func TestClocksThatDiffer(t *testing.T) {
 					// A retry that waits as its owner dies waits for the next owner, too.
 					most := 4 * time.Second << max(0, d.Attempt-2)
 					was, again := last[d.ID()]
-					if gap := d.From.Sub(was); again && gap > most+time.Second && !(was.Before(killed) && d.From.Before(killed.Add(most+ttl+2*time.Second)) && d.From.After(killed)) {
+					if gap := d.From.Sub(was); again && gap > most+time.Second &&
+						!(was.Before(killed) && d.From.Before(killed.Add(most+ttl+2*time.Second)) && d.From.After(killed)) {
 						t.Errorf("%v, %v after the one before", d, gap)
 					}
 					last[d.ID()] = d.From

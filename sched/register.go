@@ -43,7 +43,9 @@ func (l *leadership) refresh(ctx context.Context) error {
 	for _, c := range some {
 		name := c.job.Name
 		ops = append(ops, clientv3.OpGet(k.spec(name)), clientv3.OpGet(k.high(name)), clientv3.OpGet(k.paused(name)),
-			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()), clientv3.OpGet(k.skipsOf(name), clientv3.WithPrefix()),
+			clientv3.OpGet(k.readyOf(name), clientv3.WithPrefix()),
+			clientv3.OpGet(k.asksOf(name), clientv3.WithPrefix()),
+			clientv3.OpGet(k.skipsOf(name), clientv3.WithPrefix()),
 			clientv3.OpGet(k.fail(name)))
 	}
 	since := l.s.view.latest()
@@ -284,7 +286,9 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 	if starts {
 		// The id is new for each registration: after Forget the same revision starts again.
 		id := startID + is.Hash + "-" + uuid.NewString()
-		key, first = k.ready(j.Name, id), encode(ready{Version: valueVersion, Job: j.Name, ID: id, Nominal: now, Actual: now, Attempt: 1, Parallel: j.parallel(), Epoch: l.s.epoch.Load()})
+		key, first = k.ready(j.Name, id),
+			encode(ready{Version: valueVersion, Job: j.Name, ID: id, Nominal: now, Actual: now, Attempt: 1,
+				Parallel: j.parallel(), Epoch: l.s.epoch.Load()})
 		st.ops = append(st.ops, clientv3.OpPut(key, first))
 	}
 	st.done = func(ok bool, rev int64, _ []*pb.ResponseOp) {

@@ -46,7 +46,8 @@ func (s *Scheduler) ResetMark(ctx context.Context, job, why string, mayRepeat bo
 			return nil, nil, err
 		}
 		if is.MayRepeat && !mayRepeat {
-			return nil, nil, fmt.Errorf("%w: the history does not show what became of the ticks between %s and %s; raise History, or permit that they run again", ErrMayRepeat, stamp(is.To), stamp(is.From))
+			return nil, nil, fmt.Errorf("%w: the history does not show what became of the ticks between %s and %s; "+
+				"raise History, or permit that they run again", ErrMayRepeat, stamp(is.To), stamp(is.From))
 		}
 		for _, nominal := range is.Skips {
 			note := "decided before the mark was put back from " + stamp(st.high)
@@ -59,7 +60,9 @@ func (s *Scheduler) ResetMark(ctx context.Context, job, why string, mayRepeat bo
 	if err != nil {
 		return MarkReset{}, err
 	}
-	s.log.Warn("high-water mark put back", s.aboutJob(job, zap.Time("from", is.From), zap.Time("to", is.To), zap.Int("skips", len(is.Skips)), zap.Bool("may repeat", is.MayRepeat))...)
+	s.log.Warn("high-water mark put back",
+		s.aboutJob(job, zap.Time("from", is.From), zap.Time("to", is.To), zap.Int("skips", len(is.Skips)),
+			zap.Bool("may repeat", is.MayRepeat))...)
 	return is, nil
 }
 

@@ -37,15 +37,18 @@ var verbs = map[string]struct {
 		s.dead()
 		return []string{s.key}
 	}, []string{"key"}, "key"},
-	"epoch raise":    {func(*stage) []string { return []string{"--yes"} }, []string{"epoch"}, "epoch"},
-	"sched pause":    {func(s *stage) []string { s.ctl("sched", "resume", "j"); return []string{"j", "--why", "audit"} }, []string{"job", "group", "reason"}, "job"},
-	"sched resume":   {func(s *stage) []string { s.ctl("sched", "pause", "j"); return []string{"j"} }, []string{"job", "group"}, "job"},
-	"sched run":      {func(*stage) []string { return []string{"j"} }, []string{"job", "group", "run"}, "run"},
-	"sched cancel":   {func(*stage) []string { return []string{"j"} }, []string{"job", "group"}, "job"},
-	"sched skip":     {func(s *stage) []string { return []string{"j", s.instant()} }, []string{"job", "group", "nominal"}, "nominal"},
-	"sched unskip":   {func(s *stage) []string { at := s.instant(); s.ok("sched", "skip", "j", at); return []string{"j", at} }, []string{"job", "group", "nominal"}, "nominal"},
-	"sched forget":   {func(s *stage) []string { s.runs(s.key)(); return []string{"j", "-g", s.key} }, []string{"job", "group"}, "job"},
-	"sched reset":    {func(s *stage) []string { s.runsAhead(s.key); return []string{"j", "-g", s.key, "--reason", "INC-7"} }, []string{"job", "group", "nominal", "reason"}, "nominal"},
+	"epoch raise":  {func(*stage) []string { return []string{"--yes"} }, []string{"epoch"}, "epoch"},
+	"sched pause":  {func(s *stage) []string { s.ctl("sched", "resume", "j"); return []string{"j", "--why", "audit"} }, []string{"job", "group", "reason"}, "job"},
+	"sched resume": {func(s *stage) []string { s.ctl("sched", "pause", "j"); return []string{"j"} }, []string{"job", "group"}, "job"},
+	"sched run":    {func(*stage) []string { return []string{"j"} }, []string{"job", "group", "run"}, "run"},
+	"sched cancel": {func(*stage) []string { return []string{"j"} }, []string{"job", "group"}, "job"},
+	"sched skip":   {func(s *stage) []string { return []string{"j", s.instant()} }, []string{"job", "group", "nominal"}, "nominal"},
+	"sched unskip": {func(s *stage) []string { at := s.instant(); s.ok("sched", "skip", "j", at); return []string{"j", at} }, []string{"job", "group", "nominal"}, "nominal"},
+	"sched forget": {func(s *stage) []string { s.runs(s.key)(); return []string{"j", "-g", s.key} }, []string{"job", "group"}, "job"},
+	"sched reset": {func(s *stage) []string {
+		s.runsAhead(s.key)
+		return []string{"j", "-g", s.key, "--reason", "INC-7"}
+	}, []string{"job", "group", "nominal", "reason"}, "nominal"},
 	"sched undefine": {func(s *stage) []string { s.define("data"); return []string{"data"} }, []string{"job", "group"}, "job"},
 	"sched backfill": {func(*stage) []string {
 		return []string{"j", "--from", "2024-01-01T00:00:00Z", "--to", "2024-12-31T00:00:00Z"}

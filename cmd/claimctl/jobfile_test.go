@@ -22,10 +22,14 @@ func TestJobFileRoundTrip(t *testing.T) {
 	t.Parallel()
 	calendar := "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nBEGIN:VEVENT\r\nSUMMARY: x\x7f\u0085---\r\n...\r\nEND:VEVENT\r\n"
 	texts := []string{
-		"", " ", "yes", "~", "1.0", "0x10", "a: b", "#", "\r\n", "\n \n", "\t", "\u0085", "\u2028", "\ufeff", "\x00", "\x7f", "'\"", "<&>", "---\n", "a\n...\nb", "<<", "=", "number1", "null", "Off", "2026-01-01", "12-25", "10m", "190:20:30", ".inf", "1_000", "+1", "!!str", "*a", "&a", "@x", "a: ", "trail ", "\nline", "line\n\n", " \n a", "😀", "%", calendar,
+		"", " ", "yes", "~", "1.0", "0x10", "a: b", "#", "\r\n", "\n \n", "\t", "\u0085", "\u2028", "\ufeff", "\x00",
+		"\x7f", "'\"", "<&>", "---\n", "a\n...\nb", "<<", "=", "number1", "null", "Off", "2026-01-01", "12-25",
+		"10m", "190:20:30", ".inf", "1_000", "+1", "!!str", "*a", "&a", "@x", "a: ", "trail ", "\nline",
+		"line\n\n", " \n a", "😀", "%", calendar,
 		strings.Repeat("word ", 60),
 	}
-	for _, number := range []string{"0", "-0", "1.0", "1e5", "1E+5", "-1.50", "123456789012345678901234567890.10", "9007199254740993", "1e-400", "1e400"} {
+	for _, number := range []string{"0", "-0", "1.0", "1e5", "1E+5", "-1.50", "123456789012345678901234567890.10",
+		"9007199254740993", "1e-400", "1e400"} {
 		texts = append(texts, number) // as a text
 		f := jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily", CatchUp: sched.All{Max: 7}, Payload: json.RawMessage(`{"a":[` + number + `,{"b":` + number + `}]}`)}}}
 		sameAfterYAML(t, f)
@@ -40,7 +44,8 @@ func TestJobFileRoundTrip(t *testing.T) {
 	}
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		sameAfterYAML(t, jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily", Payload: json.RawMessage(randomJSON(rng, texts, 4))}}})
+		sameAfterYAML(t, jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily",
+			Payload: json.RawMessage(randomJSON(rng, texts, 4))}}})
 	}
 	deep := json.RawMessage(strings.Repeat(`{"a":[`, 500) + "null" + strings.Repeat("]}", 500))
 	sameAfterYAML(t, jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily", Payload: deep}}})

@@ -108,7 +108,8 @@ func readEviction(name string, kv *mvccpb.KeyValue) *EvictedError {
 
 // equal compares what plans are made of. Processes only give owners their names.
 func (l list) equal(other list) bool {
-	return l.spec == other.spec && maps.Equal(l.members, other.members) && maps.Equal(l.revs, other.revs) && maps.Equal(l.reserved, other.reserved) &&
+	return l.spec == other.spec && maps.Equal(l.members, other.members) && maps.Equal(l.revs, other.revs) &&
+		maps.Equal(l.reserved, other.reserved) &&
 		maps.EqualFunc(l.evicted, other.evicted, func(a, b *EvictedError) bool { return *a == *b })
 }
 

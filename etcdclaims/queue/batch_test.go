@@ -173,7 +173,8 @@ func TestEnqueuesShareRoundTrips(t *testing.T) {
 				}
 				wg.Wait()
 				w.want(added.Load(), int64(n+1))
-				if sent := len(host.Sent(claimtest.Other)) - before; sent == 0 || name == "no fault" && sent > 30 { // ten are asked for twice, and the second goes alone
+				// Ten are asked for twice, and the second goes alone.
+				if sent := len(host.Sent(claimtest.Other)) - before; sent == 0 || name == "no fault" && sent > 30 {
 					t.Errorf("%d requests", sent)
 				}
 				got := map[string]int{}

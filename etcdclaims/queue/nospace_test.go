@@ -65,7 +65,8 @@ func TestNoSpaceOfEachCall(t *testing.T) {
 			if d := time.Since(begin); d > sec {
 				t.Errorf("%s: returned after %v", c.name, d)
 			}
-			if noSpace, unknown := errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, etcdclaims.ErrUnknown); noSpace != (c.want != works) || unknown != (c.want == unsure) || !noSpace && err != nil {
+			noSpace, unknown := errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, etcdclaims.ErrUnknown)
+			if noSpace != (c.want != works) || unknown != (c.want == unsure) || !noSpace && err != nil {
 				t.Errorf("%s: %v, want that it is: %s", c.name, err, c.want)
 			}
 		}

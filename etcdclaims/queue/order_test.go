@@ -56,7 +56,8 @@ func TestWaitingOfManyVested(t *testing.T) {
 		const n = 1200
 		var items []queue.Item
 		for i := range n {
-			items = append(items, queue.NewItem(nil, queue.ID(fmt.Sprintf("%04d", i)), queue.Priority(i), queue.Delay(time.Duration(n-i)*time.Millisecond)))
+			items = append(items, queue.NewItem(nil, queue.ID(fmt.Sprintf("%04d", i)), queue.Priority(i),
+				queue.Delay(time.Duration(n-i)*time.Millisecond)))
 		}
 		_, err := q.EnqueueAll(w.Context(), items)
 		w.ok(err)
@@ -123,7 +124,8 @@ func TestFailWithPriority(t *testing.T) {
 func TestRedriveAllCosts(t *testing.T) {
 	testetcd.SkipRace(t)
 	for name, fault := range map[string]*claimtest.Fault{
-		"no fault": nil, "reply lost": {On: claimtest.Other, Skip: 1, LoseReply: true}, "request lost": {On: claimtest.Other, Skip: 1, LoseRequest: true},
+		"no fault": nil, "reply lost": {On: claimtest.Other, Skip: 1, LoseReply: true},
+		"request lost": {On: claimtest.Other, Skip: 1, LoseRequest: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(w *world) {

@@ -21,7 +21,8 @@ func TestEnqueueOverDead(t *testing.T) {
 		}
 	}
 	for name, fault := range map[string]*claimtest.Fault{
-		"no fault": nil, "reply lost": {On: claimtest.Other, Skip: 1, LoseReply: true}, "request lost": {On: claimtest.Other, Skip: 1, LoseRequest: true},
+		"no fault": nil, "reply lost": {On: claimtest.Other, Skip: 1, LoseReply: true},
+		"request lost": {On: claimtest.Other, Skip: 1, LoseRequest: true},
 	} {
 		for bounds, cfg := range map[string]queue.Config{"": {}, " with MaxWaiting": {MaxWaiting: 2}} {
 			t.Run(name+bounds, func(t *testing.T) {
@@ -32,7 +33,9 @@ func TestEnqueueOverDead(t *testing.T) {
 					added, err := q.Enqueue(w.Context(), queue.NewItem(nil, queue.ID("a")))
 					w.want(added, false)
 					refused(w, err, "a")
-					n, err := q.EnqueueAll(w.Context(), []queue.Item{queue.NewItem(nil, queue.ID("a")), queue.NewItem(nil, queue.ID("c")), queue.NewItem(nil, queue.ID("b"))})
+					n, err := q.EnqueueAll(w.Context(), []queue.Item{
+						queue.NewItem(nil, queue.ID("a")), queue.NewItem(nil, queue.ID("c")), queue.NewItem(nil, queue.ID("b")),
+					})
 					w.want(n, 1)
 					refused(w, err, "a", "b")
 					w.want(w.dead(q), "a b")

@@ -302,7 +302,8 @@ func (q *Queue) giveBack(ctx context.Context, s *session) error {
 			}
 			st.Attempts--
 			fence := keyspace.Fence(st.Epoch, kv.ModRevision)
-			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)}, append(then, q.uncover(st, place{Verb: "release", Fence: fence}, now)...), nil))
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{unmoved(string(kv.Key), kv.ModRevision)},
+				append(then, q.uncover(st, place{Verb: "release", Fence: fence}, now)...), nil))
 		}
 		if len(ops) == 0 {
 			continue

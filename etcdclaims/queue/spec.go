@@ -35,7 +35,10 @@ type entry struct {
 }
 
 func (q *Queue) spec() spec {
-	return spec{Version: valueVersion, Name: q.cfg.Name, HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting}
+	return spec{
+		Version: valueVersion, Name: q.cfg.Name,
+		HigherFirst: q.cfg.HigherFirst, MaxTaken: q.cfg.MaxTaken, MaxWaiting: q.cfg.MaxWaiting,
+	}
 }
 
 func (q *Queue) entry(ttl time.Duration, void int) entry {
@@ -87,7 +90,8 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 			}
 		}
 		if have != want {
-			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; to change them, change the key %q while no process uses the queue",
+			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; "+
+				"to change them, change the key %q while no process uses the queue",
 				ErrConfig, have.bounds(), want.bounds(), key)
 		}
 		q.specOK.Store(true)
@@ -107,7 +111,10 @@ func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.Tx
 	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
 	// The request may be carried out twice or late: it only creates a key that is absent.
-	resp, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(have))).Else(clientv3.OpGet(key), q.anyEntry()).Commit()
+	resp, err := q.claims.KV().Txn(limited).If(cmps...).
+		Then(clientv3.OpPut(key, encode(have))).
+		Else(clientv3.OpGet(key), q.anyEntry()).
+		Commit()
 	if err == nil && resp.Succeeded && lost {
 		q.log.Warn("queue's spec was missing; put back")
 	}

@@ -49,7 +49,8 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 		q.log.Info("dead letters trimmed slowly: the last trim was long ago, or this clock is ahead", zap.Duration("behind", now.Sub(limit)))
 		now = limit
 	}
-	if _, err := s.claim.Txn(ctx).Then(clientv3.OpPut(q.keys.trimmed(), encode(trimming{Version: valueVersion, At: now}))).Commit(); err != nil {
+	mark := encode(trimming{Version: valueVersion, At: now})
+	if _, err := s.claim.Txn(ctx).Then(clientv3.OpPut(q.keys.trimmed(), mark)).Commit(); err != nil {
 		return err
 	}
 	before := q.keys.dead() + keyspace.Instant(now.Add(-q.cfg.DeadRetention))

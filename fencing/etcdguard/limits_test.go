@@ -136,10 +136,12 @@ func TestNotSent(t *testing.T) {
 	}
 	defer func() { _ = etcd.Close() }()
 	holder := etcdguard.Bearer("", fencing.Token{Key: "k", Fence: 7})
-	for name, kv := range map[string]clientv3.KV{"client": etcd, "namespace": namespace.NewKV(etcd, "n/"), "namespace of its KV": namespace.NewKV(etcd.KV, "n/")} {
+	for name, kv := range map[string]clientv3.KV{"client": etcd, "namespace": namespace.NewKV(etcd, "n/"),
+		"namespace of its KV": namespace.NewKV(etcd.KV, "n/")} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		_, err := etcdguard.NewKV(kv, holder).Put(ctx, "/data", "v")
-		if cancel(); err == nil || errors.Is(err, fencing.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no connection to etcd") {
+		if cancel(); err == nil || errors.Is(err, fencing.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "no connection to etcd") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -157,7 +157,8 @@ func (o *Object) read(ctx context.Context) (*state, error) {
 	case version == "":
 		return nil, o.errorf("%w: the store returned no version", ErrInvalid)
 	case weak(version):
-		return nil, o.errorf("%w: the store returned the weak version %.40q, which no If-Match matches; reach it without the proxy that compresses or changes its replies", ErrInvalid, version)
+		return nil, o.errorf("%w: the store returned the weak version %.40q, which no If-Match matches; "+
+			"reach it without the proxy that compresses or changes its replies", ErrInvalid, version)
 	}
 	e, err := decode(content)
 	if err != nil {

@@ -83,7 +83,8 @@ func TestVersions(t *testing.T) {
 					t.Errorf("%s: third write: %v", name, err)
 				}
 			}
-			if err := first.Write(t.Context(), old, []byte("late")); !errors.Is(err, fencing.ErrStale) || !strings.HasSuffix(s.content("o"), "three") {
+			if err := first.Write(t.Context(), old, []byte("late")); !errors.Is(err, fencing.ErrStale) ||
+				!strings.HasSuffix(s.content("o"), "three") {
 				t.Errorf("%s: former owner: %v, and there is %q", name, err, s.content("o"))
 			}
 		})

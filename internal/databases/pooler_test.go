@@ -35,7 +35,9 @@ var pooler = &server{
 }
 
 // pooled opens a database through the pooler. The table has its schema, because connections of others have another search_path.
-func pooled(t *testing.T, mode pgx.QueryExecMode, dial func(ctx context.Context, network, address string) (net.Conn, error)) (direct, pool *sql.DB, g *sqlguard.Guard, schema string) {
+func pooled(
+	t *testing.T, mode pgx.QueryExecMode, dial func(ctx context.Context, network, address string) (net.Conn, error),
+) (direct, pool *sql.DB, g *sqlguard.Guard, schema string) {
 	t.Helper()
 	cfg, _ := pgConfig(t, postgres.start(t))
 	schema = cfg.RuntimeParams["search_path"]
@@ -134,7 +136,8 @@ func TestPoolerCommitWithoutReply(t *testing.T) {
 			return &cutter{Conn: conn, carryOut: carryOut, cut: &cut}, err
 		})
 		gate := g.Gate(pool)
-		if err := gate.Admit(t.Context(), fencing.Token{Key: "k", Fence: 2}); !errors.Is(err, fencing.ErrUnknown) || errors.Is(err, fencing.ErrStale) {
+		if err := gate.Admit(t.Context(), fencing.Token{Key: "k", Fence: 2}); !errors.Is(err, fencing.ErrUnknown) ||
+			errors.Is(err, fencing.ErrStale) {
 			t.Fatal(err)
 		}
 		if err := g.Gate(direct).Admit(t.Context(), fencing.Token{Key: "k", Fence: 1}); stale(err, 2) != carryOut {

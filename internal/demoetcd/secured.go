@@ -110,7 +110,8 @@ func (s *Secured) CertificateUntil(user string, end time.Time) (transport.TLSInf
 	}
 	return info, errors.Join(s.write(user+"-key.pem", "EC PRIVATE KEY", der), s.sign(&x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: user}, NotBefore: end.Add(-lifetime), NotAfter: end,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, &key.PublicKey, user+".pem"))
 }
 

@@ -66,7 +66,8 @@ func (e *Examination) certificate(whose string, c *x509.Certificate, now time.Ti
 	case left <= 0:
 		e.Add(Error, "certificate", remedy, "the one %s has expired at %s", whose, Stamp(c.NotAfter))
 	case now.Before(c.NotBefore):
-		e.Add(Error, "certificate", "look at the clocks of this host and of the one that issued it", "the one %s is valid from %s on", whose, Stamp(c.NotBefore))
+		e.Add(Error, "certificate", "look at the clocks of this host and of the one that issued it",
+			"the one %s is valid from %s on", whose, Stamp(c.NotBefore))
 	case left < min(mostNotice, c.NotAfter.Sub(c.NotBefore)/5):
 		e.Add(Warning, "certificate", remedy, "the one %s expires in %s, at %s", whose, Round(left.Round(time.Second)), Stamp(c.NotAfter))
 	default:

@@ -73,7 +73,8 @@ func TestCertificates(t *testing.T) {
 		}
 		e.has(t, Error, "certificate", "the one of this client, CN=gone, has expired at 20")
 		if !slices.ContainsFunc(e.Findings, func(f Finding) bool {
-			return f.Check == member && (strings.Contains(f.Detail, "tls: expired certificate") || strings.Contains(f.Detail, "as it does when it refuses the client's certificate"))
+			return f.Check == member && (strings.Contains(f.Detail, "tls: expired certificate") ||
+				strings.Contains(f.Detail, "as it does when it refuses the client's certificate"))
 		}) {
 			t.Errorf("%+v", e.Findings)
 		}

@@ -110,7 +110,8 @@ func StatusOf(ctx context.Context, etcd *clientv3.Client, endpoint string, timeo
 
 // statusOf is StatusOf, and returns the certificate that the member has shown. It does what
 // clientv3's Status does, which drops why there is no connection.
-func statusOf(ctx context.Context, etcd *clientv3.Client, endpoint string, timeout time.Duration) (*clientv3.StatusResponse, *x509.Certificate, error) {
+func statusOf(ctx context.Context, etcd *clientv3.Client, endpoint string,
+	timeout time.Duration) (*clientv3.StatusResponse, *x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := etcd.Dial(endpoint)
@@ -214,7 +215,8 @@ func (e *Examination) clusters(answers []answer) {
 	for _, id := range slices.Sorted(maps.Keys(of)) {
 		parts = append(parts, fmt.Sprintf("%x (%s)", id, strings.Join(of[id], ", ")))
 	}
-	e.Add(Error, "cluster", "name the members of one cluster only, in --endpoints and in every client: a claim in one excludes nobody in another",
+	e.Add(Error, "cluster",
+		"name the members of one cluster only, in --endpoints and in every client: a claim in one excludes nobody in another",
 		"the endpoints belong to %d clusters: %s", len(of), strings.Join(parts, ", "))
 }
 

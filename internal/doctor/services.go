@@ -103,7 +103,8 @@ func (e *Examination) group(ctx context.Context, name string) (jobs int, well bo
 		unadmitted := !job.Unadmitted.IsZero()
 		if job.Ahead > 0 {
 			well = false
-			e.Add(Warning, "jobs", fmt.Sprintf("look at the clocks, and then: %s sched reset -g %s%s", e.Commands.Claimctl, Quoted(name), Arguments(job.Job)),
+			e.Add(Warning, "jobs", fmt.Sprintf("look at the clocks, and then: %s sched reset -g %s%s",
+				e.Commands.Claimctl, Quoted(name), Arguments(job.Job)),
 				"%q of group %q: %s", job.Job, name, job.Problem)
 		}
 		if job.Problem != "" && job.Version != 0 && !unadmitted && job.Ahead == 0 {

@@ -18,12 +18,14 @@ func TestTrialRenews(t *testing.T) {
 		fault claimtest.Fault
 		text  string // empty: all is well
 	}{
-		"well":               {},
-		"refused twice":      {fault: claimtest.Fault{On: claimtest.KeepAlive, Times: 2, Code: codes.Unavailable}},
-		"refused":            {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Err: rpctypes.ErrGRPCUserEmpty}, "user name is empty"},
-		"denied":             {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied}, "permission denied"},
-		"streams refused":    {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Err: status.Error(codes.Unimplemented, "unknown method LeaseKeepAlive")}, "unknown method"},
-		"streams break":      {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseReply: true, Code: codes.Unavailable}, "injected by a test"},
+		"well":          {},
+		"refused twice": {fault: claimtest.Fault{On: claimtest.KeepAlive, Times: 2, Code: codes.Unavailable}},
+		"refused":       {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Err: rpctypes.ErrGRPCUserEmpty}, "user name is empty"},
+		"denied":        {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied}, "permission denied"},
+		"streams refused": {claimtest.Fault{On: claimtest.KeepAlive, Times: -1,
+			Err: status.Error(codes.Unimplemented, "unknown method LeaseKeepAlive")}, "unknown method"},
+		"streams break": {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseReply: true,
+			Code: codes.Unavailable}, "injected by a test"},
 		"streams are silent": {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseReply: true}, "deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +42,8 @@ func TestTrialRenews(t *testing.T) {
 				}
 				e.has(t, Error, "renewal", "a lease cannot be renewed, so that each claim is lost at its first deadline: ")
 				e.has(t, Error, "renewal", tt.text)
-				if kv, err := e.etcd().Get(t.Context(), e.Claims.Prefix()+"own/", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || kv.Count != 0 {
+				kv, err := e.etcd().Get(t.Context(), e.Claims.Prefix()+"own/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+				if err != nil || kv.Count != 0 {
 					t.Errorf("the trial left %+v, %v", kv, err)
 				}
 			})

@@ -44,10 +44,11 @@ func OfEtcd() (map[string]error, error) {
 // answer, and what gRPC makes of a broken connection or of the HTTP status of a proxy.
 func Others() map[string]error {
 	all := map[string]error{
-		"learner of etcd 3.5":       status.Error(codes.Unavailable, "etcdserver: rpc not supported for learner"),
-		"not capable, of etcd 3.5":  status.Error(codes.Unavailable, "etcdserver: not capable"),
-		"proposal dropped":          status.Error(codes.Unknown, "raft proposal dropped"),
-		"connection refused":        status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"`),
+		"learner of etcd 3.5":      status.Error(codes.Unavailable, "etcdserver: rpc not supported for learner"),
+		"not capable, of etcd 3.5": status.Error(codes.Unavailable, "etcdserver: not capable"),
+		"proposal dropped":         status.Error(codes.Unknown, "raft proposal dropped"),
+		"connection refused": status.Error(codes.Unavailable,
+			`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"`),
 		"connection broken":         status.Error(codes.Unavailable, "error reading from server: EOF"),
 		"stream reset":              status.Error(codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"),
 		"rate limit of a proxy":     status.Error(codes.ResourceExhausted, "rate limit exceeded"),
@@ -62,7 +63,8 @@ func Others() map[string]error {
 		"503 (Service Unavailable)": codes.Unavailable, "504 (Gateway Timeout)": codes.Unavailable,
 	} {
 		number, _, _ := strings.Cut(text, " ")
-		all["HTTP "+number] = status.Error(code, "unexpected HTTP status code received from server: "+text+`; transport: received unexpected content-type "text/html"`)
+		all["HTTP "+number] = status.Error(code,
+			"unexpected HTTP status code received from server: "+text+`; transport: received unexpected content-type "text/html"`)
 	}
 	return all
 }

@@ -92,7 +92,8 @@ func outlives(t *testing.T, l loop) {
 			w.host.Break() // so that streams are opened again, too
 			over := time.AfterFunc(refusing, fault.Remove)
 			ctx, cancel := context.WithTimeout(t.Context(), refusing+patience)
-			if err := step(ctx, fmt.Sprintf("k%d", n)); err != nil && !(l.fails && errors.Is(err, etcdclaims.ErrUnknown) && wire.MayBeDone(refusal)) {
+			if err := step(ctx, fmt.Sprintf("k%d", n)); err != nil &&
+				!(l.fails && errors.Is(err, etcdclaims.ErrUnknown) && wire.MayBeDone(refusal)) {
 				t.Errorf("%s: after %q: %v", l.name, name, err)
 			}
 			cancel()

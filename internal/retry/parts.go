@@ -18,7 +18,8 @@ func InParts(ops []clientv3.Op, send func(ops ...clientv3.Op) (*clientv3.TxnResp
 		p := parts{send: send}
 		responses, err := p.read(ops)
 		switch {
-		case errors.Is(err, rpctypes.ErrCompacted) && p.first != nil && !slices.ContainsFunc(ops, func(op clientv3.Op) bool { return op.Rev() != 0 }):
+		case errors.Is(err, rpctypes.ErrCompacted) && p.first != nil &&
+			!slices.ContainsFunc(ops, func(op clientv3.Op) bool { return op.Rev() != 0 }):
 			continue // since the first part was read
 		case err != nil:
 			return nil, err

@@ -113,7 +113,8 @@ func TestAValueLargerThanTheLimit(t *testing.T) {
 	t.Parallel()
 	n := newNarrow(t, 10)
 	n.most = 9
-	if _, err := InParts([]clientv3.Op{clientv3.OpGet("k", clientv3.WithPrefix())}, n.send); err == nil || !strings.Contains(err.Error(), "larger than max") {
+	if _, err := InParts([]clientv3.Op{clientv3.OpGet("k", clientv3.WithPrefix())}, n.send); err == nil ||
+		!strings.Contains(err.Error(), "larger than max") {
 		t.Errorf("got %v", err)
 	}
 }

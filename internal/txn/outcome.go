@@ -49,7 +49,8 @@ func Denied(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case wire.IsDenied(err), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound):
+	case wire.IsDenied(err), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed),
+		errors.Is(err, rpctypes.ErrUserNotFound):
 		return fmt.Errorf("%w: %w", ErrPermissionDenied, err)
 	}
 	return err

@@ -90,7 +90,8 @@ func TestVerdictOfOtherErrors(t *testing.T) {
 		{context.DeadlineExceeded, Passing},
 		{context.Canceled, Lasting},
 		{errors.New("an error of this process"), Lasting},
-		{fmt.Errorf("%w: %w", rpctypes.ErrRequestTooLarge, status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5 vs. 4)")), Final},
+		{fmt.Errorf("%w: %w", rpctypes.ErrRequestTooLarge,
+			status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5 vs. 4)")), Final},
 	} {
 		if got := Judge(tt.err); got != tt.want {
 			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)

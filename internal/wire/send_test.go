@@ -148,7 +148,8 @@ func TestNotSentByAnotherKV(t *testing.T) {
 	} {
 		s := NewSender(wrap(dial(t, l.Addr().String())))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if _, sent, err := s.Send(ctx, in, time.Minute); sent || !errors.Is(err, ErrNotSent) || !errors.Is(err, context.DeadlineExceeded) || MayBeDone(err) {
+		if _, sent, err := s.Send(ctx, in, time.Minute); sent || !errors.Is(err, ErrNotSent) ||
+			!errors.Is(err, context.DeadlineExceeded) || MayBeDone(err) {
 			t.Errorf("%s: sent %v, %v", name, sent, err)
 		}
 		if _, sent, err := s.Send(t.Context(), in, 50*time.Millisecond); sent || !errors.Is(err, ErrNotSent) {
@@ -168,7 +169,8 @@ func TestNotSentByAnotherKV(t *testing.T) {
 		if name == "in a client" {
 			want = 0
 		}
-		if got := answers.reads.Load() - reads; got != want && time.Since(*s.answered.Load()) < provenFor || answers.requests.Load()-requests != 3 {
+		if got := answers.reads.Load() - reads; got != want && time.Since(*s.answered.Load()) < provenFor ||
+			answers.requests.Load()-requests != 3 {
 			t.Errorf("%s: %d reads, want %d; %d requests", name, got, want, answers.requests.Load()-requests)
 		}
 		_ = etcd.Close()

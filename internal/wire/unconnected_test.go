@@ -48,7 +48,8 @@ func TestNotSentNamesTheReason(t *testing.T) {
 	_ = l.Close()
 	etcd := dial(t, l.Addr().String())
 	_, sent, err := NewSender(etcd).Send(t.Context(), &pb.TxnRequest{}, 300*time.Millisecond)
-	if why := WhyUnconnected(err); sent || why == nil || !strings.Contains(why.Error(), "connection refused") || !errors.Is(err, ErrNotSent) || MayBeDone(err) {
+	if why := WhyUnconnected(err); sent || why == nil || !strings.Contains(why.Error(), "connection refused") ||
+		!errors.Is(err, ErrNotSent) || MayBeDone(err) {
 		t.Errorf("sent %v, %v, because of %v", sent, err, why)
 	}
 	if !CannotConnect(etcd) {

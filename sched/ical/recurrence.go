@@ -13,7 +13,8 @@ var horizon = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 // mostDays bounds what the rules of a file cost. A million days take 20 ms.
 const mostDays = 10_000_000
 
-var errTooManyDays = fmt.Errorf("the rules of the file, up to this one, span more than %d days; let rules begin later, or end with UNTIL", mostDays)
+var errTooManyDays = fmt.Errorf("the rules of the file, up to this one, span more than %d days; "+
+	"let rules begin later, or end with UNTIL", mostDays)
 
 // recurrence evaluates the rules of a file, on the wall clock. Equal rules are evaluated once.
 type recurrence struct {

@@ -31,7 +31,8 @@ const (
 )
 
 var weekdays = map[string]time.Weekday{
-	"SU": time.Sunday, "MO": time.Monday, "TU": time.Tuesday, "WE": time.Wednesday, "TH": time.Thursday, "FR": time.Friday, "SA": time.Saturday,
+	"SU": time.Sunday, "MO": time.Monday, "TU": time.Tuesday, "WE": time.Wednesday, "TH": time.Thursday,
+	"FR": time.Friday, "SA": time.Saturday,
 }
 
 // rule is an RRULE. An empty set matches all days.

@@ -72,7 +72,8 @@ func TestRuleCost(t *testing.T) {
 		if d := time.Since(began); d > 10*time.Second {
 			t.Errorf("%s: took %v", tt.name, d)
 		}
-		if (err != nil) != (tt.says != "") || err != nil && !(strings.Contains(err.Error(), tt.says) && strings.Contains(err.Error(), "span more than 10000000 days")) {
+		if (err != nil) != (tt.says != "") || err != nil &&
+			!(strings.Contains(err.Error(), tt.says) && strings.Contains(err.Error(), "span more than 10000000 days")) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
 		}
 	}
