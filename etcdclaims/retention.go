@@ -212,7 +212,7 @@ func (h *shelves) grant(ctx context.Context, ttl time.Duration) (*shelf, error) 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("etcd has not granted a lease for the records of work: %w", txn.WithCause(ctx, err))
+		return nil, fmt.Errorf("etcd has not granted a lease for the records of work: %w", txn.Denied(txn.WithCause(ctx, err)))
 	}
 	return s, nil
 }

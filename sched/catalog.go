@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -187,7 +188,7 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 	defer cancel()
 	resp, err := c.s.claims.KV().Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return denial(err)
+		return txn.Denied(err)
 	}
 	for i, id := range ids {
 		d := c.known[id]

@@ -8,6 +8,7 @@ import (
 
 	watchfeed "github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -41,7 +42,7 @@ func (v *view) list(ctx context.Context) (rev int64, err error) {
 	since := v.latest()
 	resp, err := retry.Get(ctx, v.claims.KV(), readTime, clientv3.OpGet(v.root, clientv3.WithPrefix()))
 	if err != nil {
-		return 0, denial(err)
+		return 0, txn.Denied(err)
 	}
 	v.outage.succeed(reading)
 	rev = resp.Header.Revision

@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -297,7 +298,7 @@ func (s *Scheduler) unknownJob(job string) error {
 // operateAt is operate. It returns the revision of the change.
 func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error)) (rev int64, err error) {
 	fail := func(err error) (int64, error) {
-		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), denial(err))
+		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), txn.Denied(err))
 	}
 	if s.Passthrough() {
 		return fail(etcdclaims.ErrPassthrough)

@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -48,7 +49,7 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	resp, err := l.s.claims.KV().Txn(reading).Then(ops...).Commit()
 	cancel()
 	if err != nil {
-		return false, denial(err)
+		return false, txn.Denied(err)
 	}
 	var steps []decision
 	counted := make(map[*jobState]bool)

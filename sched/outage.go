@@ -3,13 +3,11 @@ package sched
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.uber.org/zap"
 )
 
@@ -132,15 +130,3 @@ func (o *outage) fail(what string, err error, fields ...zap.Field) {
 
 // isDenied reports whether etcd refused a request because of a missing permission.
 func isDenied(err error) bool { return errors.Is(err, etcdclaims.ErrPermissionDenied) }
-
-// denial adds etcdclaims.ErrPermissionDenied to an error of a request that this
-// package sends itself, as the requests of a claim have it.
-func denial(err error) error {
-	if err == nil || isDenied(err) {
-		return err
-	}
-	if wire.IsDenied(err) {
-		return fmt.Errorf("%w: %w", etcdclaims.ErrPermissionDenied, err)
-	}
-	return err
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -58,7 +59,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 			l.reads /= 2
 			return nil
 		}
-		return denial(err)
+		return txn.Denied(err)
 	}
 	for i, c := range some {
 		got := func(what int) []*mvccpb.KeyValue { return resp.Responses[i*perJob+what].GetResponseRange().Kvs }
@@ -140,7 +141,7 @@ func (l *leadership) load(ctx context.Context) error {
 		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix()),
 		clientv3.OpGet(k.fails(), clientv3.WithPrefix()))
 	if err != nil {
-		return denial(err)
+		return txn.Denied(err)
 	}
 	// The view may have been out of date when a decision failed.
 	if _, err := l.s.view.list(ctx); err != nil {
@@ -382,4 +383,4 @@ func isTooLarge(err error) bool {
 
 // isRefusal reports whether etcd would refuse the same request again, for another reason than
 // a missing permission.
-func isRefusal(err error) bool { return wire.Judge(err) == wire.Final && !isDenied(denial(err)) }
+func isRefusal(err error) bool { return wire.Judge(err) == wire.Final && !isDenied(txn.Denied(err)) }

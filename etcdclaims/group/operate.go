@@ -10,6 +10,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -44,11 +46,9 @@ func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration
 }
 
 func (v *View) evict(ctx context.Context, member, reason string, d time.Duration) error {
-	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
-	lease, err := v.claims.GrantLease(grant, d)
-	cancel()
+	lease, err := retry.Within(ctx, readTimeout, func(ctx context.Context) (clientv3.LeaseID, error) { return v.claims.GrantLease(ctx, d) })
 	if err != nil {
-		return err
+		return txn.Denied(err)
 	}
 	evicted := v.keys.evicted(member)
 	mark := encode(eviction{valueVersion, reason, v.claims.Owner(), clock.For(v.claims.Etcd()).Time().Add(d).UTC()})
@@ -253,7 +253,7 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 			return ErrInUse
 		}
 		if resp, err = read(ctx, claims.KV(), clientv3.OpGet(k.root, clientv3.WithPrefix())); err != nil {
-			return permission(err)
+			return err
 		}
 		var leases []clientv3.LeaseID
 		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {

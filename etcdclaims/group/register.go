@@ -10,6 +10,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,7 +32,7 @@ func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els 
 		resp, err = kv.Txn(attempt).If(cmps...).Then(then...).Else(els...).Commit()
 		return wire.Unanswered(ctx, err)
 	})
-	return resp, permission(err)
+	return resp, txn.Denied(err)
 }
 
 // ensureSpec makes sure that the group has the number of partitions, and returns the revision

@@ -12,7 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/wire"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -28,7 +28,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
 		for kv, err := range retry.Subtrees(ctx, claims.KV(), readTimeout, claims.Prefix()+"group/", specOf) {
 			if err != nil {
-				yield("", fmt.Errorf("list the groups: %w", err))
+				yield("", fmt.Errorf("list the groups: %w", txn.Denied(err)))
 				return
 			}
 			if s, err := decode[spec](string(kv.Key), kv.Value); err == nil && !yield(s.Group, nil) {
@@ -85,7 +85,7 @@ func Read(ctx context.Context, claims *etcdclaims.Client, name string) (State, e
 func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, error) {
 	resp, err := read(ctx, claims.KV(), clientv3.OpGet(k.root, clientv3.WithPrefix()))
 	if err != nil {
-		return State{}, permission(err)
+		return State{}, err
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	s := State{Group: k.group, keys: k, list: newList(k.root, kvs)}
@@ -128,14 +128,6 @@ func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, e
 		s.Members = append(s.Members, *m)
 	}
 	return s, nil
-}
-
-// permission makes an error of etcd match etcdclaims.ErrPermissionDenied if it is one.
-func permission(err error) error {
-	if wire.IsDenied(err) {
-		return fmt.Errorf("%w: %w", etcdclaims.ErrPermissionDenied, err)
-	}
-	return err
 }
 
 // PartitionPrefix returns the prefix of the keys of the group's partitions, for Client.List.

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -106,7 +107,8 @@ func (v *View) Close() {
 
 // read carries out operations that change nothing.
 func read(ctx context.Context, kv clientv3.KV, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return retry.Read(ctx, kv, readTimeout, ops...)
+	resp, err := retry.Read(ctx, kv, readTimeout, ops...)
+	return resp, txn.Denied(err)
 }
 
 // change notes that the view has changed. The mutex is held.

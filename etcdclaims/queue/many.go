@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -63,7 +64,7 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	cancel() // without discovery nothing is served
 	m.wg.Wait()
 	if err != nil {
-		return fmt.Errorf("work on many queues: %w", err)
+		return fmt.Errorf("work on many queues: %w", txn.Denied(err))
 	}
 	return nil
 }

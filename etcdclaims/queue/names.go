@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -23,7 +24,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
 		for kv, err := range retry.Subtrees(ctx, claims.KV(), requestTimeout, claims.Prefix()+"queue/", specOf) {
 			if err != nil {
-				yield("", fmt.Errorf("list the queues: %w", err))
+				yield("", fmt.Errorf("list the queues: %w", txn.Denied(err)))
 				return
 			}
 			if s, err := decode[spec](kv.Key, kv.Value); err == nil && !yield(s.Name, nil) {

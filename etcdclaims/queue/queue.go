@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -130,7 +131,7 @@ func (q *Queue) fail(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return errtext.Wrap(fmt.Sprintf("%s: queue %q", operation, q.cfg.Name), err)
+	return errtext.Wrap(fmt.Sprintf("%s: queue %q", operation, q.cfg.Name), txn.Denied(err))
 }
 
 // requestTimeout bounds a read.

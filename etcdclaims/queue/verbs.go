@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -207,7 +208,7 @@ func (l *Delivery) fail(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return errtext.Wrap(fmt.Sprintf("%s item %q of queue %q", verb, l.ID(), l.q.cfg.Name), err)
+	return errtext.Wrap(fmt.Sprintf("%s item %q of queue %q", verb, l.ID(), l.q.cfg.Name), txn.Denied(err))
 }
 
 // verb ends the lease in etcd by one transaction, which deletes the taken key under

@@ -38,6 +38,8 @@ type loop struct {
 	begin func(w *world) (step func(ctx context.Context, key string) error)
 	// fails allows the step to fail if the outcome of a request may be unknown.
 	fails bool
+	// settles allows an unknown outcome of what was refused: it is done in the background.
+	settles bool
 }
 
 // theRefusals returns those after which a request that changes nothing may pass when it is sent again,
@@ -129,6 +131,10 @@ func ends(t *testing.T, l loop) {
 				t.Errorf("%s: after %q: it took %v", l.name, name, took)
 			case err == nil && took < refusing && fault.Hits() > 0:
 				t.Errorf("%s: after %q: a success within %v", l.name, name, took)
+			case err != nil && fault.Hits() > 0:
+				if wrong := wrongError(err, refusal, false, l.settles); wrong != "" {
+					t.Errorf("%s: after %q: %v: %s", l.name, name, err, wrong)
+				}
 			}
 			fault.Remove()
 		})
