@@ -27,3 +27,8 @@ func MostTermsKept(c *Client, newest, terms int) (most, older int) {
 	}
 	return most, log.dropped + len(log.terms) - len(log.newest())
 }
+
+// ReadSessions reads the notices of a client, as it does when their watch has ended.
+func ReadSessions(c *Client) (int64, error) {
+	return c.readSessions(c.store.layout.session(c.store.layout.instance))
+}

@@ -141,35 +141,44 @@ func (c *Client) keepPulse() {
 	}
 }
 
-// readSessions does by one read what following does by events.
-func (c *Client) readSessions(prefix string) (int64, error) {
+// readSessions does by reading what following does by events. It returns the revision from which
+// on these are to be followed.
+func (c *Client) readSessions(prefix string) (rev int64, err error) {
 	sessions := c.liveSessions() // before the read: younger ones are not judged by it
-	sent := clock.Mono()
-	resp, err := roundTrip(c.io, c.store, RequestRange, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return c.etcd.Get(ctx, prefix, clientv3.WithPrefix())
-	})
-	c.observe(c.io, sent, err)
-	if err != nil {
-		return 0, err
-	}
-	there := make(map[string]bool, len(resp.Kvs))
-	for _, kv := range resp.Kvs {
-		there[string(kv.Key)] = true
-		if strings.HasPrefix(string(kv.Key), prefix+"evict/") {
-			c.evicted(kv)
-		} else if strings.HasPrefix(string(kv.Key), prefix+"ask/") {
-			c.answer(kv)
-		} else if _, ok := c.store.layout.isNotice(string(kv.Key)); ok {
-			c.deliver(kv)
+	there := make(map[string]bool)
+	for page, err := range retry.Pages(clientv3.OpGet(prefix, clientv3.WithPrefix()), 256, 1024, c.readPage) {
+		if err != nil {
+			return 0, err
+		}
+		if rev == 0 {
+			rev = page.Rev // another page can be of a later one
+		}
+		for _, kv := range page.Kvs {
+			there[string(kv.Key)] = true
+			if strings.HasPrefix(string(kv.Key), prefix+"evict/") {
+				c.evicted(kv)
+			} else if strings.HasPrefix(string(kv.Key), prefix+"ask/") {
+				c.answer(kv)
+			} else if _, ok := c.store.layout.isNotice(string(kv.Key)); ok {
+				c.deliver(kv)
+			}
 		}
 	}
 	c.waiters.doubtAll()
 	for _, s := range sessions {
-		if s.born <= resp.Header.Revision && !there[c.store.layout.live(s.n)] {
+		if s.born <= rev && !there[c.store.layout.live(s.n)] {
 			s.die(ReasonRevoked, nil)
 		}
 	}
-	return resp.Header.Revision, nil
+	return rev, nil
+}
+
+// readPage reads a page of this client's notices, in one attempt.
+func (c *Client) readPage(op clientv3.Op) (*clientv3.GetResponse, error) {
+	sent := clock.Mono()
+	resp, err := roundTrip(c.io, c.store, RequestRange, func(ctx context.Context) (clientv3.OpResponse, error) { return c.etcd.Do(ctx, op) })
+	c.observe(c.io, sent, err)
+	return resp.Get(), err
 }
 
 func (c *Client) sentinelGone(n string) {

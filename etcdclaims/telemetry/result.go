@@ -6,9 +6,9 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // resultOf returns how an acquiring call ended, and the type of its error if that
@@ -53,30 +53,17 @@ func errorTypeOf(err error) string {
 			return known.name
 		}
 	}
-	switch codeOf(err) {
-	case codes.Canceled:
+	switch code := wire.Code(err); {
+	case code == codes.Canceled:
 		return "canceled"
-	case codes.DeadlineExceeded:
+	case code == codes.DeadlineExceeded:
 		return "deadline_exceeded"
-	case codes.PermissionDenied, codes.Unauthenticated:
+	case wire.IsDenied(err):
 		return "permission_denied"
-	case codes.Unavailable:
+	case wire.MayPass(err):
 		return "unavailable"
 	}
 	return "_OTHER"
-}
-
-// codeOf returns the gRPC code of an error.
-func codeOf(err error) codes.Code {
-	var etcd rpctypes.EtcdError
-	if errors.As(err, &etcd) {
-		return etcd.Code()
-	}
-	var grpc interface{ GRPCStatus() *status.Status }
-	if errors.As(err, &grpc) {
-		return grpc.GRPCStatus().Code()
-	}
-	return codes.Unknown
 }
 
 // reasonOf returns why a claim ended.

@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -142,17 +141,7 @@ func (b *batcher) leave(name string, l *lane) {
 // all.
 func oneMaySpoilAll(err error) bool {
 	var refused refusedError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	if wire.IsTooLargeToSend(err) {
-		return true
-	}
-	switch wire.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.OutOfRange, codes.Unauthenticated:
-		return true
-	}
-	return false
+	return errors.As(err, &refused) && wire.Judge(err) == wire.Final
 }
 
 // shares reports whether ops may share a request with other calls: one put or
