@@ -93,7 +93,7 @@ func (c *Client) session(ctx context.Context, ttl time.Duration, manual bool) (*
 				return nil, o.err
 			}
 		case <-ctx.Done():
-			return nil, unanswered(ctx)
+			return nil, c.unanswered(ctx)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func (c *Client) ownSession(ctx context.Context, asked time.Duration) (*session,
 			})
 		}
 		c.mu.Unlock()
-		return nil, unanswered(ctx)
+		return nil, c.unanswered(ctx)
 	}
 }
 

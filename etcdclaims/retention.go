@@ -143,7 +143,7 @@ func (h *shelves) get(ctx context.Context, d time.Duration) (*shelf, error) {
 				return nil, o.err
 			}
 		case <-waiting.Done():
-			return nil, unanswered(waiting)
+			return nil, h.c.unanswered(waiting)
 		}
 	}
 }

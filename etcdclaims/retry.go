@@ -27,11 +27,12 @@ func afterSent(sent bool, err error) error {
 	return err
 }
 
-// unanswered returns the cause of the end of a context in which etcd was waited for.
-func unanswered(ctx context.Context) error {
+// unanswered returns the cause of the end of a context in which etcd was waited for, and why
+// the client cannot connect.
+func (c *Client) unanswered(ctx context.Context) error {
 	err := wire.ContextError(ctx)
 	if err == nil || errors.Is(err, ErrClosed) {
 		return err
 	}
-	return fmt.Errorf("etcd has not answered: %w", err)
+	return fmt.Errorf("etcd has not answered: %w", wire.Explain(c.etcd, err))
 }

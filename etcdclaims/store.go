@@ -27,6 +27,7 @@ type store struct {
 	*txn.Batcher
 	wire    *wire.Sender
 	kv      clientv3.KV
+	etcd    *clientv3.Client
 	layout  layout
 	timeout time.Duration // of one request
 
@@ -51,7 +52,7 @@ type store struct {
 type rewind struct{ from, to, epoch int64 }
 
 func newStore(io context.Context, etcd *clientv3.Client, l layout, timeout time.Duration) *store {
-	s := &store{wire: wire.NewSender(etcd), kv: wire.KV(etcd), layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
+	s := &store{wire: wire.NewSender(etcd), kv: wire.KV(etcd), etcd: etcd, layout: l, timeout: timeout, epochKey: []byte(l.epoch())}
 	s.Batcher = txn.NewBatcher(txn.Config{
 		IO: io, Send: s.sendMessage, Timeout: timeout,
 		EpochKey: s.epochKey, VoidKey: l.void,
@@ -246,6 +247,7 @@ func counted[R any](s *store, kind RequestKind, send func() (R, error)) (R, erro
 	s.requests.Add(1)
 	sent := clock.Mono()
 	resp, err := send()
+	err = wire.Explain(s.etcd, err)
 	s.answered(kind, sent, err)
 	return resp, err
 }

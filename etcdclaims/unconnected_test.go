@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/demoetcd"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -124,6 +125,50 @@ func TestWrongCAIsNamed(t *testing.T) {
 	wantIs(t, err, context.DeadlineExceeded)
 	unreachableBecause(t, c, logs, regexp.MustCompile("certificate signed by unknown authority"))
 }
+
+// Calls whose ctx ends before there is a connection say why there is none.
+func TestCallsNameTheFailedHandshake(t *testing.T) {
+	t.Parallel()
+	s, other := secured(t), secured(t)
+	wrong, err := s.Certificate("app")
+	noErr(t, err)
+	foreign, err := other.Certificate("app")
+	noErr(t, err)
+	wrong.TrustedCAFile = foreign.TrustedCAFile
+	for _, tt := range []struct {
+		name   string
+		files  transport.TLSInfo
+		reason string
+	}{
+		{"wrong CA", wrong, "certificate signed by unknown authority"},
+	} {
+		c, _ := securedClient(t, s, tt.files, 15*time.Second, &connections{})
+		q, err := queue.New(c, queue.Config{Name: "q"})
+		noErr(t, err)
+		t.Cleanup(func() { _ = q.Close(t.Context()) })
+		reason := regexp.MustCompile(tt.reason)
+		for name, call := range map[string]func(context.Context) error{
+			"TryAcquire": func(ctx context.Context) error { return second(c.TryAcquire(ctx, "k")) },
+			"Acquire":    func(ctx context.Context) error { return second(c.Acquire(ctx, "k")) },
+			"Lookup":     func(ctx context.Context) error { return second(c.Lookup(ctx, "k")) },
+			"RunWork": func(ctx context.Context) error {
+				return c.RunWork(ctx, "w", func(context.Context, *etcdclaims.Work) error { return nil })
+			},
+			"GrantLease": func(ctx context.Context) error { return second(c.GrantLease(ctx, time.Minute)) },
+			"TryClaim":   func(ctx context.Context) error { return second(q.TryClaim(ctx, 1)) },
+			"Enqueue":    func(ctx context.Context) error { return second(q.Enqueue(ctx, queue.NewItem(nil))) },
+			"Claim":      func(ctx context.Context) error { return second(q.Claim(ctx, 1)) },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !reason.MatchString(err.Error()) {
+				t.Errorf("%s: %s: %v, want %v", tt.name, name, err, reason)
+			}
+			cancel()
+		}
+	}
+}
+
+func second(_ any, err error) error { return err }
 
 // A client whose endpoints belong to two clusters logs it, once.
 func TestTwoClustersAreLogged(t *testing.T) {

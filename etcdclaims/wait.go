@@ -71,7 +71,7 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	t, err := c.acquireLoop(ctx, key, o, w, wait)
 	if err != nil {
 		if cause := wire.ContextError(ctx); cause != nil && goesOn(err, o) {
-			err = c.ended(fmt.Errorf("the session was lost, and there is no new one yet: %w", cause))
+			err = c.ended(fmt.Errorf("the session was lost, and there is no new one yet: %w", wire.Explain(c.etcd, cause)))
 		}
 		err = c.acquireError(key, err)
 	}
@@ -301,7 +301,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 	}
 	g := s.lease.Load()
 	if _, wall := c.clock.Now().Since(g.t0); wall > g.renew+2*g.attempt {
-		cause = fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), cause)
+		cause = fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), wire.Explain(c.etcd, cause))
 	}
 	return &WaitError{Key: key, Info: holder, Err: cause, own: c.isOwn(holder)}
 }

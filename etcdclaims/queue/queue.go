@@ -131,7 +131,7 @@ func (q *Queue) fail(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return errtext.Wrap(fmt.Sprintf("%s: queue %q", operation, q.cfg.Name), txn.Denied(err))
+	return errtext.Wrap(fmt.Sprintf("%s: queue %q", operation, q.cfg.Name), txn.Denied(wire.Explain(q.claims.Etcd(), err)))
 }
 
 // requestTimeout bounds a read.

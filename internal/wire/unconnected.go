@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 )
 
@@ -43,6 +47,11 @@ func unconnected(err error) *Unconnected {
 	if !ok {
 		return nil
 	}
+	return because(reason)
+}
+
+// because is the reason within an error of gRPC.
+func because(reason string) *Unconnected {
 	// The text is: connection error: desc = "transport: authentication handshake failed: …"
 	if _, quoted, ok := strings.Cut(reason, "desc = "); ok {
 		if text, err := strconv.Unquote(quoted); err == nil {
@@ -74,6 +83,26 @@ func WhyUnconnected(err error) error {
 		return u
 	}
 	return nil
+}
+
+// Explain adds to the error of a request or of a wait, which ended without an answer, why its client
+// cannot connect. A request that clientv3 sends does not say so, nor does the end of ctx.
+func Explain(etcd *clientv3.Client, err error) error {
+	code := Code(err)
+	if err == nil || code != codes.DeadlineExceeded && code != codes.Canceled && code != codes.Unavailable || WhyUnconnected(err) != nil || !CannotConnect(etcd) {
+		return err
+	}
+	// It is not sent, because there is no connection that it waits for. If there is one by now, it does no harm.
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, own := pb.NewKVClient(etcd.ActiveConnection()).Range(ctx, &pb.RangeRequest{Key: []byte{0}, Serializable: true, CountOnly: true}, grpc.WaitForReady(false))
+	if u := unconnected(own); u != nil {
+		return fmt.Errorf("%w (%w)", err, u)
+	}
+	if st, ok := statusOf(own); ok && st.Code() == codes.Unavailable && strings.Contains(st.Message(), "connection error: desc = ") {
+		return fmt.Errorf("%w (%w)", err, because(st.Message()))
+	}
+	return err
 }
 
 // CannotConnect reports whether the last attempt of a client to connect has failed.
