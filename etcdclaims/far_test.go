@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 )
 
 // A lease is renewed a third of its TTL after it was asked for, however long it took to open
@@ -34,4 +35,43 @@ func TestFarWaiterRenewsItsLeaseInTime(t *testing.T) {
 			release(t, r.cl)
 		})
 	}
+}
+
+// A client with a password does not log in to renew: that would be another round trip, and far
+// from etcd no renewal would end within its limit.
+func TestFarRenewalWithPassword(t *testing.T) {
+	t.Parallel()
+	const rtt, ttl = 900 * ms, 8 * sec // two round trips are longer than TTL/6
+	virtually(t, func(t *testing.T, w *world) {
+		host := w.server.Host(t)
+		host.SetLatency(rtt/3, rtt-rtt/3, 0)
+		a := newClient(t, host.Etcd(t), etcdclaims.Config{TTL: 15 * sec, Prefix: w.prefix})
+		cl := tryClaim(t, a, "k", etcdclaims.Manual(), etcdclaims.TTL(ttl))
+		logins := func() int { return len(host.Sent("authenticate")) }
+		before := logins()
+		renewIn := func(most time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(context.Background(), 30*sec)
+			defer cancel()
+			begun := time.Now()
+			noErr(t, cl.Renew(ctx))
+			if took := time.Since(begun); took > most+50*ms {
+				t.Errorf("a renewal took %v, want %v", took, most)
+			}
+		}
+		for range 3 {
+			time.Sleep(3 * sec)
+			renewIn(2 * rtt) // with its verification
+		}
+		if n := logins() - before; n != 0 {
+			t.Errorf("logged in %d times to renew", n)
+		}
+		w.server.ExpireTokens(t)
+		renewIn(4 * rtt) // refused, logged in, renewed, verified
+		if n := logins() - before; n < 1 || n > 2 {
+			t.Errorf("logged in %d times when the tokens had expired, want 1 or 2", n)
+		}
+		noErr(t, cl.Check())
+		release(t, cl)
+	}, claimtest.Auth())
 }

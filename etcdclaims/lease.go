@@ -3,6 +3,7 @@ package etcdclaims
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
@@ -47,16 +48,26 @@ func (c *Client) leaseGone(ctx context.Context, id clientv3.LeaseID) (bool, erro
 	return err == nil && resp.TTL < 0 && resp.GrantedTTL == 0, err
 }
 
-// keepAlive renews a lease, in one attempt that the context bounds. It returns
-// ErrLeaseNotFound if etcd has no such lease. clientv3's KeepAliveOnce would try again
-// without a pause while etcd answers that it is unavailable.
-func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
+// keepAlive renews a lease, in one attempt: ctx bounds it, and limit bounds each answer that it
+// waits for. It returns ErrLeaseNotFound if etcd has no such lease. clientv3's KeepAliveOnce
+// would try again without a pause while etcd answers that it is unavailable.
+func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID, limit time.Duration) (ttl time.Duration, err error) {
 	c.store.requests.Add(1)
 	sent := clock.Mono()
 	defer func() { c.store.answered(RequestKeepAlive, sent, err) }()
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	ctx = clientv3.WithRequireLeader(ctx)
+	conn, logsIn := c.etcd.ActiveConnection(), c.etcd.Username != "" && c.etcd.Password != ""
+	if logsIn && conn != nil {
+		var refused bool
+		if ttl, refused, err = keepAliveAs(ctx, conn, id, limit); !refused {
+			return ttl, err
+		}
+	}
+	if logsIn {
+		limit *= 2 // for the login before the renewal
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	conn := c.etcd.ActiveConnection()
 	if conn == nil {
 		resp, err := c.lease.KeepAliveOnce(ctx, id)
 		if err != nil {
@@ -78,9 +89,46 @@ func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)
 	}
+	_ = stream.CloseSend()
+	return granted(resp)
+}
+
+// keepAliveAs renews a lease with the token that the connection has. clientv3 logs in before
+// each stream that it opens. That is another round trip, too long for an attempt far from etcd, and
+// a bcrypt for etcd. So the request is sent as one that has a single answer: on the wire that
+// is a stream which the client ends behind its first message. Proxies that do not answer it do
+// not pass on the users of their clients either.
+//
+// refused means that the token is not valid any more. clientv3 would log in again within the
+// time of the attempt, which is not enough for that.
+func keepAliveAs(ctx context.Context, conn *grpc.ClientConn, id clientv3.LeaseID, limit time.Duration) (ttl time.Duration, refused bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var outdated atomic.Bool
+	finished := grpc.OnFinish(func(err error) {
+		if isTokenRefused(rpctypes.Error(err)) {
+			outdated.Store(true)
+			cancel()
+		}
+	})
+	resp := new(pb.LeaseKeepAliveResponse)
+	err = conn.Invoke(ctx, pb.Lease_LeaseKeepAlive_FullMethodName, &pb.LeaseKeepAliveRequest{ID: int64(id)}, resp, grpc.WaitForReady(true), finished)
+	if err != nil {
+		return 0, outdated.Load(), wire.CallError(ctx, err)
+	}
+	ttl, err = granted(resp)
+	return ttl, false, err
+}
+
+// granted returns the TTL of a lease that was renewed.
+func granted(resp *pb.LeaseKeepAliveResponse) (time.Duration, error) {
 	if resp.TTL <= 0 {
 		return 0, rpctypes.ErrLeaseNotFound
 	}
-	_ = stream.CloseSend()
 	return time.Duration(resp.TTL) * time.Second, nil
+}
+
+// isTokenRefused reports whether a request was refused because the client must log in.
+func isTokenRefused(err error) bool {
+	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision) || errors.Is(err, rpctypes.ErrUserEmpty)
 }

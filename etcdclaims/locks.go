@@ -198,9 +198,7 @@ func (k Locks) replace(ctx context.Context, key, owner string, st lockState, ttl
 func (k Locks) extend(ctx context.Context, key, owner string, st lockState, ttl time.Duration) (fence int64, ok bool, err error) {
 	c := k.c
 	lease := clientv3.LeaseID(st.kv.Lease)
-	callCtx, cancel := context.WithTimeout(ctx, c.store.timeout)
-	defer cancel()
-	_, err = c.keepAlive(callCtx, lease)
+	_, err = c.keepAlive(ctx, lease, c.store.timeout)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return 0, false, nil

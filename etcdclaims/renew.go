@@ -115,11 +115,11 @@ func (s *session) tryRenew(ctx context.Context, what extent) error {
 		return errSessionLost
 	}
 	what = s.rotation.begin(what, age > g.renew+mostLate, s.c.doubts.Load())
-	// The attempt's timeout makes the next one take another endpoint.
-	callCtx, cancel := context.WithTimeout(ctx, min(g.attempt, g.hard-age))
+	inTime, cancel := context.WithTimeout(ctx, g.hard-age)
 	defer cancel()
 	sent := clock.Mono()
-	ttl, err := s.c.keepAlive(callCtx, s.id)
+	// The attempt's limit makes the next one take another endpoint.
+	ttl, err := s.c.keepAlive(inTime, s.id, g.attempt)
 	s.c.observe(ctx, sent, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -129,17 +129,15 @@ func (s *session) tryRenew(ctx context.Context, what extent) error {
 		return fmt.Errorf("renewing the lease: %w", txn.Denied(err))
 	}
 	// A living lease does not show that its keys exist (etcd-io/etcd#14758).
-	verifyCtx, cancel := context.WithTimeout(ctx, g.hard-age)
-	defer cancel()
 	for try := 1; ; try++ {
-		err := s.verify(verifyCtx, what)
+		err := s.verify(inTime, what)
 		if err == nil {
 			break
 		}
 		what = everything
 		// The next request goes to another member: with one that hangs, to begin
 		// with the lease again would often take longer than there is time.
-		if try == verifyTries || !isPassing(err) || verifyCtx.Err() != nil {
+		if try == verifyTries || !isPassing(err) || inTime.Err() != nil {
 			return fmt.Errorf("verifying claims after a renewal: %w", err)
 		}
 	}

@@ -288,9 +288,7 @@ func (h *shelves) keepOnce() {
 // renew reports whether the lease is there yet, as far as is known.
 func (h *shelves) renew(s *shelf) bool {
 	for try := 0; ; try++ {
-		ctx, cancel := context.WithTimeout(h.c.open, h.c.store.timeout)
-		_, err := h.c.keepAlive(ctx, s.id)
-		cancel()
+		_, err := h.c.keepAlive(h.c.open, s.id, h.c.store.timeout)
 		switch {
 		case err == nil:
 			return true

@@ -53,7 +53,15 @@ var mutants = []mutant{
 	},
 	{
 		name: "no timeout per attempt", seeds: 100,
-		edits: []edit{{"renew.go", "context.WithTimeout(ctx, min(g.attempt, g.hard-age))", "context.WithTimeout(ctx, g.hard-age)"}},
+		edits: []edit{{"renew.go", "s.c.keepAlive(inTime, s.id, g.attempt)", "s.c.keepAlive(inTime, s.id, g.hard)"}},
+	},
+	{
+		name: "login before each renewal", tests: "TestFarRenewalWithPassword",
+		edits: []edit{{"lease.go", "if logsIn && conn != nil {", "if logsIn && conn == nil {"}},
+	},
+	{
+		name: "login that takes from the time of the renewal", tests: "TestFarRenewalWithPassword",
+		edits: []edit{{"lease.go", "limit *= 2 //", "limit *= 1 //"}},
 	},
 	{
 		name: "first renewal counted from the end of the opening", tests: "TestFarWaiterRenewsItsLeaseInTime",
@@ -61,7 +69,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "renewal that does not verify", seeds: 100,
-		edits: []edit{{"renew.go", "err := s.verify(verifyCtx, what)", "err := verifyCtx.Err()"}},
+		edits: []edit{{"renew.go", "err := s.verify(inTime, what)", "err := inTime.Err()"}},
 	},
 	{
 		name: "sentinel's deletion ignored", seeds: 100,
@@ -192,7 +200,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "lock whose lease is not renewed", seeds: 100,
-		edits: []edit{{"locks.go", "_, err = c.keepAlive(callCtx, lease)", "_, err = lease, callCtx.Err()"}},
+		edits: []edit{{"locks.go", "_, err = c.keepAlive(ctx, lease, c.store.timeout)", "_, err = lease, ctx.Err()"}},
 	},
 	{
 		name: "shared round trip without its ticket", tests: "TestLateCoalescedIsVoidForThoseWhoLeft|TestCallerLeavesBatch",

@@ -35,8 +35,8 @@ func (p *process) moveAway() {
 	jitter := between(rng, 0, rtt/4)
 	p.far = rtt + 2*jitter
 	p.host.SetLatency(out, rtt-out, jitter)
-	// An attempt to renew may take a sixth of the TTL, and some take longer than a round trip.
-	p.ttl, p.second, p.short = longTTL, 12*time.Second, 12*time.Second
+	// An attempt to renew may take a sixth of the TTL, so it must be longer than six round trips.
+	p.ttl, p.second, p.short = longTTL, 12*time.Second, 8*time.Second
 	p.w.count(countFar)
 }
 
