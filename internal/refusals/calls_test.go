@@ -159,7 +159,7 @@ func ofDead(do func(ctx context.Context, q *queue.Queue, id string) error) func(
 	return func(w *world, _ string) func(context.Context) error {
 		q, producer := w.newQueue(w.claims), w.newQueue(w.other)
 		must[bool](w.T)(producer.Enqueue(w.Context(), queue.NewItem(nil)))
-		l := must[queue.Batch](w.T)(producer.TryClaim(w.Context(), 1)).Leases[0]
+		l := must[queue.Batch](w.T)(producer.TryClaim(w.Context(), 1)).Deliveries[0]
 		if err := l.Discard(w.Context(), "a test"); err != nil {
 			w.Fatal(err)
 		}
