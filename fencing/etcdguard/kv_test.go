@@ -353,7 +353,7 @@ func TestRefusedBeforeAnythingIsSent(t *testing.T) {
 
 type nonsense struct{}
 
-func (nonsense) Token() fencing.Token { return fencing.Token{Key: "k", Fence: 1} }
+func (nonsense) Token() fencing.Token  { return fencing.Token{Key: "k", Fence: 1} }
 func (nonsense) Guard() []clientv3.Cmp { return nil }
 
 // What etcd refuses is neither stale nor unknown, and changes nothing.

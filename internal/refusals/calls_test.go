@@ -137,7 +137,7 @@ func (w *world) fail(key string) {
 
 // join makes a group with a member.
 func (w *world) join(name string) *group.Member {
-	m := must[*group.Member](w.T)(group.Join(w.Context(), w.other, group.Config{Group: name, Slots: 1}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
+	m := must[*group.Member](w.T)(group.Join(w.Context(), w.other, group.Config{Group: name, Partitions: 1}, func(ctx context.Context, _ int, _ *etcdclaims.Claim) error {
 		<-ctx.Done()
 		return nil
 	}))
