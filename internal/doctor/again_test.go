@@ -38,9 +38,9 @@ func TestSecondReadingFails(t *testing.T) {
 			lease := e.member(t, "pod-b")
 			e.etcd().Lease = withoutLease{e.etcd().Lease, lease}
 		}, (*Examination).partitionGroups, "groups", `members of group "orders" whose lease is gone: pod-b; found once only, the second reading failed: `},
-		"slots that nobody owns": {func(t *testing.T, e *Examination) {
+		"partitions that nobody owns": {func(t *testing.T, e *Examination) {
 			e.member(t, "pod-b")
-		}, (*Examination).partitionGroups, "groups", `nobody owns 2 slots: 00000, 00001, which pod-b is to have; found once only, the second reading failed: `},
+		}, (*Examination).partitionGroups, "groups", `nobody owns 2 partitions: 00000, 00001, which pod-b is to have; found once only, the second reading failed: `},
 	} {
 		for _, slow := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/slow=%v", name, slow), func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestOtherGroupCannotBeRead(t *testing.T) {
 		e, _ := examineVirtually(t)
 		e.member(t, "pod-b")
 		root := e.Claims.Prefix() + "group/" + strings.Repeat("f", len(keyspace.Digest(""))) + "/" // after any other
-		e.put(t, root+"spec", `{"v":1,"group":"broken","slots":2}`)
+		e.put(t, root+"spec", `{"v":1,"group":"broken","partitions":2}`)
 		e.put(t, e.Claims.Prefix()+"group/"+keyspace.Digest("broken")+"/spec", `broken`)
 		e.partitionGroups(t.Context())
 		e.has(t, Warning, "groups", "cannot be read: ")
@@ -129,11 +129,11 @@ func (e *Examination) put(t *testing.T, key, value string) clientv3.LeaseID {
 	return lease.ID
 }
 
-// member makes a group of two slots with one member, which claims none.
+// member makes a group of two partitions with one member, which claims none.
 func (e *Examination) member(t *testing.T, name string) clientv3.LeaseID {
 	t.Helper()
 	root := e.Claims.Prefix() + "group/" + keyspace.Digest("orders") + "/"
-	e.put(t, root+"spec", `{"v":1,"group":"orders","slots":2}`)
+	e.put(t, root+"spec", `{"v":1,"group":"orders","partitions":2}`)
 	lease := e.put(t, root+"member/"+name, `{"v":1,"instance":"x","weight":1,"since":"2026-01-01T00:00:00Z"}`)
 	if s, err := group.Read(t.Context(), e.Claims, "orders"); err != nil || len(s.Members) != 1 {
 		t.Fatal(s, err)
