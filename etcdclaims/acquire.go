@@ -1,6 +1,7 @@
 package etcdclaims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ import (
 //
 // The error matches:
 //
-//   - ErrInvalidKey if the key is invalid, ErrTooLarge if the options
+//   - ErrInvalidKey if the key is invalid or kept for the SDK, ErrTooLarge if the options
 //     exceed a limit.
 //   - ErrHeld if the key is held or other callers wait in line; it is a
 //     *HeldError.
@@ -53,10 +54,10 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 
 // acquiring checks what every acquiring call is given.
 func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) {
-	if err := checkKey(key); err != nil {
-		return nil, err
-	}
 	o, err := optionsOf(c, opts)
+	if invalid := o.checkKey(key); invalid != nil {
+		return nil, cmp.Or(c.refusal(), invalid)
+	}
 	if err == nil && o.slots != nil {
 		err = o.slots.of(key)
 	}

@@ -26,13 +26,13 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 	o, err := optionsOf(c, opts)
 	for i, key := range keys {
 		if errs[i] = err; err == nil {
-			errs[i] = checkKey(key)
+			errs[i] = o.checkKey(key)
 		}
 	}
 	if err == nil {
 		markRepeats(keys, errs)
 	}
-	if c.Passthrough() {
+	if err != nil || c.Passthrough() {
 		for i, key := range keys {
 			if errs[i] == nil {
 				claims[i] = &Claim{key: key}
@@ -177,7 +177,7 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AllOp
 	}
 	errs := make([]error, len(keys))
 	for i, key := range keys {
-		errs[i] = checkKey(key)
+		errs[i] = o.checkKey(key)
 	}
 	markRepeats(keys, errs)
 	if err := errors.Join(errs...); err != nil {

@@ -34,9 +34,9 @@ func TestAccessors(t *testing.T) {
 		return err == nil && higher.Fence() > 1<<47 && higher.Revision() < 1<<47 && higher.Revision() > cl.Revision()
 	})
 
-	var none *etcdclaims.Client
-	if none.Etcd() != nil || none.Prefix() != "" || none.Owner() != "" || none.OwnKey("k") != "" {
-		t.Error("a nil client knows something")
+	none := newClient(t, nil, etcdclaims.Config{})
+	if none.Etcd() != nil || none.Prefix() != etcdclaims.DefaultPrefix || none.OwnKey("k") != etcdclaims.DefaultPrefix+"own/k" {
+		t.Errorf("%v, %q, %q", none.Etcd(), none.Prefix(), none.OwnKey("k"))
 	}
 	free, err := none.TryAcquire(ctx, "k")
 	noErr(t, err)

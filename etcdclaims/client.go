@@ -30,8 +30,8 @@ import (
 // Requests that the client sends on its own account, such as
 // renewals and undoing, carry no metadata of callers.
 //
-// A nil *Client, or one made without etcd, is a passthrough; see
-// [Client.Passthrough].
+// A nil *Client, and the zero Client, refuse every call with ErrNoClient. For development
+// without etcd see [NewPassthrough].
 type Client struct {
 	etcd  *clientv3.Client // nil: passthrough
 	lease clientv3.Lease
@@ -96,39 +96,19 @@ type Client struct {
 }
 
 // New returns a client that stores its claims in etcd. It does no I/O. It does
-// not take over etcd: close that yourself, after the Client. A nil etcd makes
-// a passthrough client, whose claims exclude no other caller, and logs a warning.
+// not take over etcd: close that yourself, after the Client.
 //
-// An error describes the field of cfg that is invalid.
+// An error describes the field of cfg that is invalid. A nil etcd is an error, too; see
+// [NewPassthrough].
 func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
+	if etcd == nil {
+		return nil, errNoEtcd
+	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{
-		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: clock.Mono(),
-		opening: make(map[time.Duration]*opening),
-		keys:    newRegistry(),
-		runs:    make(map[*run]struct{}),
-
-		asks:       asks{byKey: make(map[askKey]*ask)},
-		local:      localLine{asking: make(map[string]chan struct{})},
-		waiters:    waiters{byID: make(map[string]*waiter)},
-		watches:    newWaiterWatches(),
-		outcomes:   outcomes{byKey: make(map[string]*outcome)},
-		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs), wake: make(chan struct{}, 1)},
-		answers:    answers{standing: make(map[string]*question), asked: make(map[string]time.Time), news: make(chan struct{}, 1)},
-		closedDown: make(chan struct{}),
-	}
-	c.records.init(c, cfg.DeadRetention, true)
-	c.done.init(c, cfg.Retention, false)
-	c.io, c.stop = context.WithCancel(context.Background())
-	c.open, c.shut = context.WithCancelCause(context.Background())
-	c.closing = c.open.Done()
-	if etcd == nil {
-		c.log.Warn("no etcd: claims exclude nobody")
-		return c, nil
-	}
+	c := newClient(etcd, cfg)
 	c.lease = etcd.Lease
 	c.store = newStore(c.io, etcd, layout{prefix: cfg.Prefix, instance: uuid.NewString()},
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
@@ -153,15 +133,35 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Passthrough reports whether the client has no etcd. Every acquisition of
-// such a client succeeds, with fence 0, and excludes no other caller. A gate
-// (package fencing) refuses fence 0.
-func (c *Client) Passthrough() bool { return c == nil || c.etcd == nil }
+// newClient returns a client that is not connected to etcd yet.
+func newClient(etcd *clientv3.Client, cfg Config) *Client {
+	c := &Client{
+		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: clock.Mono(),
+		opening: make(map[time.Duration]*opening),
+		keys:    newRegistry(),
+		runs:    make(map[*run]struct{}),
+
+		asks:       asks{byKey: make(map[askKey]*ask)},
+		local:      localLine{asking: make(map[string]chan struct{})},
+		waiters:    waiters{byID: make(map[string]*waiter)},
+		watches:    newWaiterWatches(),
+		outcomes:   outcomes{byKey: make(map[string]*outcome)},
+		inquiries:  inquiries{of: make(map[string]*inquiry), wrong: make(map[string]wrongs), wake: make(chan struct{}, 1)},
+		answers:    answers{standing: make(map[string]*question), asked: make(map[string]time.Time), news: make(chan struct{}, 1)},
+		closedDown: make(chan struct{}),
+	}
+	c.records.init(c, cfg.DeadRetention, true)
+	c.done.init(c, cfg.Retention, false)
+	c.io, c.stop = context.WithCancel(context.Background())
+	c.open, c.shut = context.WithCancelCause(context.Background())
+	c.closing = c.open.Done()
+	return c
+}
 
 // Instance returns the identity of this client, a UUID that is new with each
 // New. It is empty for a passthrough client.
 func (c *Client) Instance() string {
-	if c.Passthrough() {
+	if !c.connects() {
 		return ""
 	}
 	return c.store.layout.instance
@@ -203,7 +203,7 @@ func (c *Client) Owner() string {
 // For a key with Slots or Shared it is the etcd key of a record, which can exist while
 // no caller holds the key. For the claim on one slot pass its SlotKey.
 func (c *Client) OwnKey(key string) string {
-	if c == nil {
+	if c.refusal() != nil {
 		return ""
 	}
 	return layout{prefix: c.cfg.Prefix}.own(key)
@@ -215,7 +215,7 @@ func (c *Client) OwnKey(key string) string {
 // The answer may be outdated when it arrives. To be safe, make the write
 // itself conditional with Claim.Txn or Claim.Guard.
 func (c *Client) Owns(ctx context.Context, t fencing.Token) (bool, error) {
-	if err := checkKey(t.Key); err != nil {
+	if err := c.checkKey(t.Key); err != nil {
 		return false, err
 	}
 	if c.Passthrough() {

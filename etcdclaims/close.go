@@ -27,8 +27,8 @@ import (
 // claims are released in the background. A key whose MinHold is not over stays
 // held for the rest of it; see [MinHold].
 func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
-	if c.Passthrough() {
-		return 0, nil
+	if err := c.refusal(); err != nil || c.Passthrough() {
+		return 0, err
 	}
 	return c.releaseAll(ctx, false)
 }
@@ -138,10 +138,10 @@ func (t *term) shut() {
 // Claims that are not released by then are held until their leases lapse.
 //
 // Calling Close again waits for the first call, bounded by its own ctx, and
-// returns the result of that call. Close of a nil client does nothing.
+// returns the result of that call.
 func (c *Client) Close(ctx context.Context) error {
-	if c == nil {
-		return nil
+	if err := c.refusal(); err != nil {
+		return err
 	}
 	first := false
 	c.closeOnce.Do(func() { first = true })

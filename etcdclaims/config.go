@@ -218,6 +218,9 @@ func (cfg Config) checkTTL(ttl time.Duration) error {
 	if cfg.AllowShortTTL {
 		least = shortestTTL
 	}
+	if ttl < 0 {
+		return fmt.Errorf("TTL %v is negative", ttl)
+	}
 	if ttl < least {
 		return fmt.Errorf("TTL %v is below %v; a shorter one needs AllowShortTTL (and at least %v)", ttl, least, shortestTTL)
 	}
@@ -225,7 +228,7 @@ func (cfg Config) checkTTL(ttl time.Duration) error {
 		return fmt.Errorf("TTL %v is over the limit of %v", ttl, longestTTL)
 	}
 	if cfg.Drain < 0 {
-		return fmt.Errorf("negative Drain %v", cfg.Drain)
+		return fmt.Errorf("Drain %v is negative", cfg.Drain)
 	}
 	t := cfg.timing(seconds(ttl))
 	if t.soft < 2*t.renew {

@@ -34,7 +34,7 @@ func TestConfigRefused(t *testing.T) {
 		{"owner not UTF-8", etcdclaims.Config{Owner: "\xff"}, []string{`Owner "\xff"`, "UTF-8"}},
 		{"owner too long", etcdclaims.Config{Owner: strings.Repeat("x", 1025)}, []string{`Owner "xxx`, "1024"}},
 		{"TTL below the least", etcdclaims.Config{TTL: 4999 * time.Millisecond}, []string{"TTL 4.999s", "5s", "AllowShortTTL"}},
-		{"TTL negative", etcdclaims.Config{TTL: -time.Second}, []string{"TTL -1s", "5s"}},
+		{"TTL negative", etcdclaims.Config{TTL: -time.Second}, []string{"TTL -1s is negative"}},
 		{"short TTL too short", etcdclaims.Config{TTL: time.Second, AllowShortTTL: true}, []string{"TTL 1s", "2s"}},
 		{"TTL huge", etcdclaims.Config{TTL: 366 * day}, []string{"TTL 8784h", "8760h"}},
 		{"TTL the hugest", etcdclaims.Config{TTL: 1<<63 - 1}, []string{"TTL 2562047h", "8760h"}},
@@ -53,7 +53,7 @@ func TestConfigRefused(t *testing.T) {
 				if passthrough {
 					use = nil // a mistake shows though it does not matter yet
 				}
-				c, err := etcdclaims.New(use, tt.cfg)
+				c, err := newOrPassthrough(use, tt.cfg)
 				if err == nil || c != nil {
 					t.Fatal("it was taken")
 				}

@@ -14,7 +14,7 @@ import (
 // timeouts and retries. A request that clientv3 repeats by itself counts once.
 // Compact and GetStream are not counted. KV is nil for a passthrough client.
 func (c *Client) KV() clientv3.KV {
-	if c.Passthrough() {
+	if !c.connects() {
 		return nil
 	}
 	return countedKV{KV: c.etcd.KV, s: c.store}
@@ -25,8 +25,8 @@ func (c *Client) KV() clientv3.KV {
 // the errors of clientv3, and ErrPassthrough for a passthrough client. If the reply is
 // lost, a lease without keys stays for the ttl.
 func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
-	if c.Passthrough() {
-		return clientv3.NoLease, ErrPassthrough
+	if !c.connects() {
+		return clientv3.NoLease, c.unconnected()
 	}
 	resp, err := counted(c.store, RequestGrant, func() (*clientv3.LeaseGrantResponse, error) {
 		return c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
@@ -42,8 +42,8 @@ func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.Le
 // claims are revoked by Close. RevokeLease returns the errors of clientv3, and
 // ErrPassthrough for a passthrough client.
 func (c *Client) RevokeLease(ctx context.Context, id clientv3.LeaseID) error {
-	if c.Passthrough() {
-		return ErrPassthrough
+	if !c.connects() {
+		return c.unconnected()
 	}
 	_, err := counted(c.store, RequestRevoke, func() (*clientv3.LeaseRevokeResponse, error) {
 		return c.lease.Revoke(ctx, id)

@@ -67,9 +67,9 @@ func TestKV(t *testing.T) {
 
 func TestKVWithoutEtcd(t *testing.T) {
 	t.Parallel()
-	var c *etcdclaims.Client
+	c := newClient(t, nil, etcdclaims.Config{})
 	if c.KV() != nil {
-		t.Error("a KV of no client")
+		t.Error("a KV without etcd")
 	}
 	if _, err := c.GrantLease(t.Context(), time.Minute); !errors.Is(err, etcdclaims.ErrPassthrough) {
 		t.Error(err)

@@ -51,7 +51,9 @@ var (
 	// or the record has expired or was deleted.
 	ErrNoRecord = errors.New("etcdclaims: nothing is recorded of the work")
 	// ErrInvalidKey is returned when a key is not UTF-8 of 1 to 1,024 bytes
-	// without control characters.
+	// without control characters. Calls that claim a key also return it for a key that is
+	// blank, begins with sched/, queue/ or group/, or contains #slot- or #shared-: those
+	// are kept for the claims of schedulers, queues, groups, Slots and Shared.
 	ErrInvalidKey = errors.New("etcdclaims: invalid key")
 	// ErrSlots is returned when a call with Slots asks for another number of slots
 	// than the key has. ForceRelease returns it for a key with slots: release one

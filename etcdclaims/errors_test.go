@@ -18,7 +18,7 @@ func TestErrorsMatch(t *testing.T) {
 	cause := errors.New("cause")
 	all := []error{
 		etcdclaims.ErrHeld, etcdclaims.ErrRefused, etcdclaims.ErrLost, etcdclaims.ErrReleased, etcdclaims.ErrUnknown,
-		etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrBackoff, etcdclaims.ErrClosed, etcdclaims.ErrInvalidKey,
+		etcdclaims.ErrDone, etcdclaims.ErrDead, etcdclaims.ErrBackoff, etcdclaims.ErrClosed, etcdclaims.ErrNoClient, etcdclaims.ErrInvalidKey,
 		etcdclaims.ErrTooLarge, etcdclaims.ErrRewound, etcdclaims.ErrPassthrough, context.Canceled, cause,
 	}
 	record := func(s etcdclaims.State) error {

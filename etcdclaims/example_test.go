@@ -121,9 +121,12 @@ func ExampleClaim_Txn() {
 	// ex-owner is refused: true
 }
 
-// A nil client, or one made without etcd, lets every call through.
-func ExampleClient_Passthrough() {
-	var claims *etcdclaims.Client // not configured
+// A client without etcd, for development: it lets every call through.
+func ExampleNewPassthrough() {
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	claim, err := claims.TryAcquire(context.Background(), "k")
 	if err != nil {
 		log.Fatal(err)

@@ -46,6 +46,9 @@ func (c *Client) ForceRelease(ctx context.Context, key, reason string) error {
 // there is another holder, the error is a *HeldError too. A nil error means
 // that the term of t has ended during the call. ErrUnknown means that it may have.
 func (c *Client) ForceReleaseTerm(ctx context.Context, t fencing.Token, reason string) error {
+	if err := c.checkKey(t.Key); err != nil {
+		return err
+	}
 	if t.Fence <= 0 {
 		return fmt.Errorf("%w: %q has no term with fence %d", ErrRefused, t.Key, t.Fence)
 	}
@@ -54,7 +57,7 @@ func (c *Client) ForceReleaseTerm(ctx context.Context, t fencing.Token, reason s
 
 // forceRelease frees a key. If fence is not 0 the holder must have it.
 func (c *Client) forceRelease(ctx context.Context, key string, fence int64, reason string) error {
-	if err := checkKey(key); err != nil {
+	if err := c.checkKey(key); err != nil {
 		return err
 	}
 	if len(reason) > MaxKeyBytes {

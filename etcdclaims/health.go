@@ -72,6 +72,9 @@ type Health struct {
 //
 // A passthrough client is always healthy.
 func (c *Client) Health(ctx context.Context) (Health, error) {
+	if err := c.refusal(); err != nil {
+		return Health{}, err
+	}
 	if c.Passthrough() {
 		return Health{Reachable: true}, nil
 	}
@@ -106,8 +109,8 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 //
 // Unreachable does no I/O. It returns nil for a passthrough client.
 func (c *Client) Unreachable() error {
-	if c.Passthrough() {
-		return nil
+	if !c.connects() {
+		return c.refusal()
 	}
 	o := &c.outage
 	o.mu.Lock()

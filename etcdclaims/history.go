@@ -113,7 +113,7 @@ func Newest(n int) HistoryOption { return newest(n) }
 //
 // ctx should have a deadline.
 func (c *Client) History(ctx context.Context, key string, opts ...HistoryOption) (History, error) {
-	if err := checkKey(key); err != nil {
+	if err := c.checkKey(key); err != nil {
 		return History{}, err
 	}
 	keep := maxHistory

@@ -119,7 +119,7 @@ func (t *term) info() Info {
 // is nil. For a key with slots see Info.Taken. It takes two round trips for a held key, one
 // for a free key. It reads the TTL of the lease after the rest.
 func (c *Client) Lookup(ctx context.Context, key string) (Info, error) {
-	if err := checkKey(key); err != nil {
+	if err := c.checkKey(key); err != nil {
 		return Info{}, err
 	}
 	if c.Passthrough() {
@@ -188,6 +188,10 @@ const listPage = 512
 // unless etcd compacts it meanwhile. An error ends the iteration.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
+		if err := c.refusal(); err != nil {
+			yield(Info{}, err)
+			return
+		}
 		if c.Passthrough() {
 			return
 		}
@@ -283,7 +287,7 @@ type Waiter struct {
 // Callers that wait for a slot of the key are listed first, and then those that wait for
 // the key as a whole. There is no order between the two kinds: either can get it next.
 func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
-	if err := checkKey(key); err != nil {
+	if err := c.checkKey(key); err != nil {
 		return nil, err
 	}
 	if c.Passthrough() {

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -311,7 +312,7 @@ func TestLookupCountsSlots(t *testing.T) {
 		a, b := w.peer(), w.peer()
 		first := tryClaim(t, a, "gpu", etcdclaims.Slots(3))
 		second := tryClaim(t, b, "gpu", etcdclaims.Slots(3))
-		tryClaim(t, b, etcdclaims.SlotKey("gpu", 0)+"x") // is no slot
+		tryClaim(t, b, etcdclaims.SlotKey("gpu", 0)+"x", option.OwnKey{}) // is no slot
 		taken := func(want int) {
 			t.Helper()
 			i, err := a.Lookup(t.Context(), "gpu")

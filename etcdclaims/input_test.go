@@ -22,8 +22,8 @@ var badKeys = []string{
 
 // goodKeys are odd, and taken.
 var goodKeys = []string{
-	"x", " ", "/", "//", "a/", "/a", "a//b", ".", "..", "../own", "own/x", "own/", "wait/", "a/wait/", "epoch", "%00", "ü", "鍵", "🔑", "a b",
-	"\u00a0", "\u2028", "\ufeff", "\ufffd", "e\u0301", "é", strings.Repeat("x", 1024), strings.Repeat("🔑", 256), `"`, `\`, "{}", "*", "?",
+	"x", " x", "/", "//", "a/", "/a", "a//b", ".", "..", "../own", "own/x", "own/", "wait/", "a/wait/", "epoch", "%00", "ü", "鍵", "🔑", "a b",
+	"a\u00a0", "\u2028a", "\ufeff", "\ufffd", "e\u0301", "é", strings.Repeat("x", 1024), strings.Repeat("🔑", 256), `"`, `\`, "{}", "*", "?",
 }
 
 // snapshot is everything under a prefix, with its revisions.

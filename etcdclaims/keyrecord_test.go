@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/option"
 )
 
 // Once the record of a key with slots was deleted by hand, no holder of a slot owns it any more,
@@ -52,7 +53,7 @@ func TestSlotsRecordDeleted(t *testing.T) {
 			noErr(t, b.Close(ctx))
 			time.Sleep(sec)
 			if reason == etcdclaims.ReasonDeleted {
-				if _, err := a.TryAcquire(ctx, slot.Key()); !errors.Is(err, etcdclaims.ErrHeld) {
+				if _, err := a.TryAcquire(ctx, slot.Key(), option.OwnKey{}); !errors.Is(err, etcdclaims.ErrHeld) {
 					t.Errorf("the slot of a handler that may run on: %v", err)
 				}
 			}

@@ -57,8 +57,33 @@ func (l layout) reserved(key, end string) bool { return keyspace.Reserved(l.pref
 // rangeEnd is the first key after all that have the prefix.
 func rangeEnd(prefix string) string { return keyspace.RangeEnd(prefix) }
 
-// checkKey returns why a user's key is invalid, or nil.
-func checkKey(key string) error {
+// checkKey returns why a call on a key is refused, or nil.
+func (c *Client) checkKey(key string) error {
+	if err := c.refusal(); err != nil {
+		return err
+	}
+	return validKey(key)
+}
+
+// checkClaimed is checkKey for calls that claim the key, or keep something in the place of its
+// claim.
+func (c *Client) checkClaimed(key string) error {
+	if err := c.checkKey(key); err != nil {
+		return err
+	}
+	return foreignKey(key)
+}
+
+// foreignKey returns why a key is not for callers to claim, or nil.
+func foreignKey(key string) error {
+	if why := keyspace.Unclaimable(key); why != "" {
+		return fmt.Errorf("%w: %s", ErrInvalidKey, why)
+	}
+	return nil
+}
+
+// validKey returns why a key is invalid, or nil.
+func validKey(key string) error {
 	switch {
 	case key == "":
 		return fmt.Errorf("%w: it is empty", ErrInvalidKey)

@@ -29,6 +29,10 @@ type LineInfo struct {
 // requests read at different revisions. An error ends the iteration.
 func (c *Client) Lines(ctx context.Context, keys []string) iter.Seq2[LineInfo, error] {
 	return func(yield func(LineInfo, error) bool) {
+		if err := c.refusal(); err != nil {
+			yield(LineInfo{}, err)
+			return
+		}
 		if c.Passthrough() || len(keys) == 0 {
 			return
 		}

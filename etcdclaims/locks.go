@@ -52,7 +52,7 @@ func named(call, key string, err *error) {
 }
 
 func (k Locks) check(key, owner string) error {
-	if err := checkKey(key); err != nil {
+	if err := k.c.checkClaimed(key); err != nil {
 		return err
 	}
 	return checkLockOwner(owner)
@@ -338,11 +338,12 @@ func (k Locks) Renew(ctx context.Context, key, owner string, ttl time.Duration) 
 // ReleaseAll releases all locks of the owner and returns their number. It
 // continues after a failure. The error joins the first ten failures.
 func (k Locks) ReleaseAll(ctx context.Context, owner string) (int, error) {
-	if err := checkLockOwner(owner); err != nil {
-		return 0, err
+	err := k.c.refusal()
+	if err == nil {
+		err = checkLockOwner(owner)
 	}
-	if k.c.Passthrough() {
-		return 0, nil
+	if err != nil || k.c.Passthrough() {
+		return 0, err
 	}
 	const most = 10 // errors
 	var mu sync.Mutex

@@ -79,7 +79,7 @@ func (k Locks) IsLocked(ctx context.Context, key string) (bool, error) {
 // a claim. ok is false if the key is free.
 func (k Locks) Owner(ctx context.Context, key string) (owner string, ok bool, err error) {
 	defer named("look up the owner of", key, &err)
-	if err := checkKey(key); err != nil {
+	if err := k.c.checkKey(key); err != nil {
 		return "", false, err
 	}
 	if k.c.Passthrough() {

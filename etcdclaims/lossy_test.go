@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -93,7 +94,7 @@ func (w *world) owned(cl *etcdclaims.Claim, other *etcdclaims.Client) {
 	if err := json.Unmarshal(resp.Kvs[0].Value, &h); err != nil || h.Claim != cl.ID() || resp.Kvs[0].ModRevision != cl.Fence() {
 		w.Errorf("etcd has claim %s at %d, the client believes in %s at %d", h.Claim, resp.Kvs[0].ModRevision, cl.ID(), cl.Fence())
 	}
-	if _, err := other.TryAcquire(context.Background(), cl.Key()); !errors.Is(err, etcdclaims.ErrHeld) {
+	if _, err := other.TryAcquire(context.Background(), cl.Key(), option.OwnKey{}); !errors.Is(err, etcdclaims.ErrHeld) {
 		w.Errorf("another acquiring got %v, want ErrHeld", err)
 	}
 	time.Sleep(31 * sec)

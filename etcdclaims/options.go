@@ -139,6 +139,7 @@ type acquireOptions struct {
 	note        []byte   // nil: none
 	slots       *slots   // nil: none
 	shared      *sharing // nil: the claim is exclusive
+	ownKey      bool     // the caller is a package of this module, and the key is kept for it
 	preferring
 
 	// Of the call, not set by an option:
@@ -276,15 +277,37 @@ func AtMostOnce() WorkOption {
 // without any request. A nil option changes nothing.
 func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 	o := new(acquireOptions)
+	if err := c.refusal(); err != nil {
+		return o, err
+	}
 	for _, opt := range opts {
-		switch s, ok := any(opt).(interface{ set(o *acquireOptions) }); {
-		case ok:
+		switch s := any(opt).(type) {
+		case interface{ set(o *acquireOptions) }:
 			s.set(o)
-		case any(opt) != nil: // a type that embeds one of the interfaces
+		case option.OwnKey:
+			o.ownKey = true
+		case nil:
+		default: // a type that embeds one of the interfaces
 			return o, fmt.Errorf("etcdclaims: %T is not an option of this package", opt)
 		}
 	}
 	return o, c.checkOptions(o)
+}
+
+// mayClaim returns why the key is not for the caller to claim, or nil.
+func (o *acquireOptions) mayClaim(key string) error {
+	if o.ownKey {
+		return nil
+	}
+	return foreignKey(key)
+}
+
+// checkKey returns why the key is invalid or not for the caller to claim, or nil.
+func (o *acquireOptions) checkKey(key string) error {
+	if err := validKey(key); err != nil {
+		return err
+	}
+	return o.mayClaim(key)
 }
 
 // checkOptions checks options, and sets the defaults of those that were not given.

@@ -63,7 +63,7 @@ func interrupted() map[string]returning {
 		},
 		"a scheduler": {
 			start: func(ctx context.Context, w *world, c *etcdclaims.Client, worked func()) {
-				s, err := sched.New(c, sched.Config{})
+				s, err := sched.New(c, sched.Config{Group: "default"})
 				noErr(w.T, err)
 				noErr(w.T, s.Add(sched.Job{Name: "j", Schedule: sched.Must(sched.Every(time.Second, 0)), Handler: func(context.Context, sched.Tick) error {
 					worked()

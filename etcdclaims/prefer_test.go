@@ -338,7 +338,7 @@ func TestPreferOptions(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		a := w.peer()
-		without, err := etcdclaims.New(nil, etcdclaims.Config{})
+		without, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
 		noErr(t, err)
 		t.Cleanup(func() { _ = without.Close(context.Background()) })
 		for _, opts := range [][]etcdclaims.AcquireOption{

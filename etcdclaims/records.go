@@ -23,7 +23,7 @@ import (
 // there is none: the work was never begun, or the record has expired or was
 // deleted. A record that this version of the package cannot read is an error.
 func (c *Client) Record(ctx context.Context, key string) (r Record, ok bool, err error) {
-	if err := checkKey(key); err != nil {
+	if err := c.checkKey(key); err != nil {
 		return Record{}, false, err
 	}
 	if c.Passthrough() {
@@ -80,6 +80,10 @@ func (c *Client) Orphans(ctx context.Context, prefix string) iter.Seq2[Record, e
 // with the number of skipped records.
 func (c *Client) Records(ctx context.Context, prefix string, states ...State) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
+		if err := c.refusal(); err != nil {
+			yield(Record{}, err)
+			return
+		}
 		if c.Passthrough() {
 			return
 		}
@@ -248,7 +252,7 @@ var errNothingToDo = errors.New("nothing to do")
 func (c *Client) intervene(ctx context.Context, key, call string,
 	change func(Record) (clientv3.Op, *shelf, error), done func(*mvccpb.KeyValue) bool,
 ) error {
-	if err := checkKey(key); err != nil {
+	if err := c.checkKey(key); err != nil {
 		return err
 	}
 	if c.Passthrough() {

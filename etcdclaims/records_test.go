@@ -181,7 +181,7 @@ func TestForget(t *testing.T) {
 	if _, ok, err := b.Record(ctx, "orphan"); ok || err != nil {
 		t.Errorf("there is a record: %v", err)
 	}
-	var none *etcdclaims.Client
+	none := newClient(t, nil, etcdclaims.Config{})
 	wantIs(t, none.Forget(ctx, "k"), etcdclaims.ErrPassthrough)
 }
 

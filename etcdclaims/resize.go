@@ -28,7 +28,7 @@ import (
 // If the outcome is not known, Resize returns ErrUnknown. Calling again is safe.
 func (c *Client) Resize(ctx context.Context, key string, n int) error {
 	s := &slots{n: max(n, 1), weight: 1}
-	err := checkKey(key)
+	err := c.checkClaimed(key)
 	if err == nil {
 		err = s.of(key)
 	}

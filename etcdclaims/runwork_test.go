@@ -112,7 +112,7 @@ func TestRunWorkNotBegun(t *testing.T) {
 		t.Errorf("a nil function: %v", err)
 	}
 	ran := false
-	var none *etcdclaims.Client
+	none := newClient(t, nil, etcdclaims.Config{})
 	noErr(t, none.RunWork(ctx, "k", func(_ context.Context, w *etcdclaims.Work) error { ran = w.Attempt() == 1; return nil }))
 	if !ran {
 		t.Error("a passthrough client does not run it")
@@ -261,7 +261,7 @@ func TestFailReturnsTheOutcome(t *testing.T) {
 	if got.State != etcdclaims.StateDead || got.Attempt != 2 || !got.NotBefore.IsZero() {
 		t.Errorf("outcome %+v", got)
 	}
-	var none *etcdclaims.Client
+	none := newClient(t, nil, etcdclaims.Config{})
 	w, err = none.TryBegin(ctx, "k")
 	noErr(t, err)
 	if got, err := w.Fail(ctx, etcdclaims.Permanent(errors.New("x"))); err != nil || got.State != etcdclaims.StateDead {

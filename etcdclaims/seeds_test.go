@@ -115,7 +115,7 @@ func TestSeedCycliumWorkClaims(t *testing.T) {
 		_, err = a.TryBegin(ctx, dedupe)
 		recordOf(t, err, etcdclaims.ErrDone)
 		// gate_* with nothing configured: every call passes through.
-		var off *etcdclaims.Client
+		off := newClient(t, nil, etcdclaims.Config{})
 		w4 := tryBegin(t, off, dedupe)
 		noErr(t, w4.Complete(ctx))
 	})

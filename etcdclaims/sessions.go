@@ -36,6 +36,10 @@ type SessionInfo struct {
 // Leave the loop when there are enough. An error ends the iteration.
 func (c *Client) Sessions(ctx context.Context) iter.Seq2[SessionInfo, error] {
 	return func(yield func(SessionInfo, error) bool) {
+		if err := c.refusal(); err != nil {
+			yield(SessionInfo{}, err)
+			return
+		}
 		if c.Passthrough() {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -25,8 +26,8 @@ import (
 // record, on the condition that no holder is left.
 
 const (
-	kindShared   = "shared"   // of the record
-	sharedSuffix = "#shared-" // between a key and the id of a shared claim
+	kindShared   = "shared" // of the record
+	sharedSuffix = keyspace.SharedSuffix
 )
 
 // sharing is the record of a shared key, as a call or a term knows it.
@@ -73,7 +74,7 @@ func Shared() AcquireOption {
 // of makes the record that of the key.
 func (s *sharing) of(key string) error {
 	s.key = key
-	return checkKey(sharedKey(key, strings.Repeat("0", 36))) // the length of a UUID
+	return validKey(sharedKey(key, strings.Repeat("0", 36))) // the length of a UUID
 }
 
 // SharedPrefix returns the prefix of the keys under which List shows the claims that

@@ -280,7 +280,7 @@ func TestSharedEpochWaiter(t *testing.T) {
 func TestUpgradePassthrough(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	c, err := etcdclaims.New(nil, etcdclaims.Config{})
+	c, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
 	noErr(t, err)
 	if _, err := c.TryAcquire(ctx, "k", etcdclaims.Then(clientv3.OpPut("x", "y"))); !errors.Is(err, etcdclaims.ErrPassthrough) {
 		t.Fatal(err)

@@ -28,8 +28,8 @@ import (
 const MaxSlots = 256
 
 const (
-	kindSlots  = "slots"  // of the record
-	slotSuffix = "#slot-" // between a key and the number of its slot
+	kindSlots  = "slots" // of the record
+	slotSuffix = keyspace.SlotSuffix
 )
 
 // SlotKey returns the key of one slot, as Claim.Key, Info.Key and tokens name it.
@@ -101,7 +101,7 @@ func passthroughClaim(key string, o *acquireOptions) *Claim {
 func (s *slots) of(key string) error {
 	s.key, s.family = key, keyspace.SlotFamily(key)
 	s.chooseFree(rand.Perm(s.n)) // for all that is known
-	return checkKey(SlotKey(key, s.n-1))
+	return validKey(SlotKey(key, s.n-1))
 }
 
 func (s *slots) held() string { return SlotKey(s.key, s.i) }

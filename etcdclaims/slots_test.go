@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -150,7 +151,7 @@ func TestSlotsInput(t *testing.T) {
 		}
 		tryClaim(t, c, long, etcdclaims.Slots(10))
 		tryClaim(t, c, "most", etcdclaims.Slots(etcdclaims.MaxSlots))
-		var none *etcdclaims.Client
+		none := newClient(t, nil, etcdclaims.Config{})
 		cl, err := none.TryAcquire(context.Background(), "k", etcdclaims.Slots(2))
 		if noErr(t, err); cl.Slot() != 0 || cl.Key() != etcdclaims.SlotKey("k", 0) {
 			t.Errorf("passthrough has %v", cl.Token())
@@ -631,7 +632,7 @@ func TestSlotsCarriedOutTwice(t *testing.T) {
 	}
 }
 
-// Keys of users that look like those of slots are none.
+// Keys that look like those of slots are none. Callers cannot claim them.
 func TestSlotsBesideSimilarKeys(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
@@ -640,7 +641,7 @@ func TestSlotsBesideSimilarKeys(t *testing.T) {
 		claims := w.slotted(2, a, b)
 		var similar []*etcdclaims.Claim
 		for _, key := range []string{"k#slot-machine", "k#slot-1x", "k#slot-01", "k#slot-256", "k#slot-"} {
-			similar = append(similar, tryClaim(t, b, key))
+			similar = append(similar, tryClaim(t, b, key, option.OwnKey{}))
 		}
 		next := acquiring(ctx, b, "k", etcdclaims.Slots(2))
 		time.Sleep(sec)
@@ -661,7 +662,7 @@ func TestSlotsHaveNoLocalWaiters(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		a, b := w.peer(), w.peer()
 		held := w.slotted(1, a, b)
-		plain := acquiring(context.Background(), a, etcdclaims.SlotKey("k", 0))
+		plain := acquiring(context.Background(), a, etcdclaims.SlotKey("k", 0), option.OwnKey{}) // as only this module can
 		time.Sleep(sec)
 		next := acquiring(context.Background(), b, "k", etcdclaims.Slots(1))
 		time.Sleep(sec)

@@ -39,7 +39,7 @@ type Stats struct {
 // Stats returns the counts so far. It does no I/O. The counts of a passthrough
 // client are zero.
 func (c *Client) Stats() Stats {
-	if c.Passthrough() {
+	if !c.connects() {
 		return Stats{Lost: map[Reason]int64{}}
 	}
 	s := Stats{

@@ -141,7 +141,7 @@ func TestSessions(t *testing.T) {
 
 func TestSurveyPassthrough(t *testing.T) {
 	t.Parallel()
-	var none *etcdclaims.Client
+	none := newClient(t, nil, etcdclaims.Config{})
 	for range none.Lines(t.Context(), []string{"k"}) {
 		t.Error("a passthrough client has a line")
 	}

@@ -81,7 +81,7 @@ func (cl *Claim) Downgrade(ctx context.Context, opts ...ReplaceOption) (*Claim, 
 
 // replacePassthrough is what replace does without etcd.
 func (cl *Claim) replacePassthrough(call string, opts []ReplaceOption) (*Claim, error) {
-	if _, err := optionsOf((*Client)(nil), opts); err != nil {
+	if _, err := optionsOf(anyPassthrough, opts); err != nil {
 		return nil, callError(call, cl.key, err)
 	}
 	if cl.released.Swap(true) {

@@ -79,6 +79,10 @@ type Event struct {
 // ownership.
 func (c *Client) Watch(ctx context.Context, prefix string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		if err := c.refusal(); err != nil {
+			yield(Event{}, err)
+			return
+		}
 		if c.Passthrough() {
 			return
 		}

@@ -103,7 +103,7 @@ func TestWeightInput(t *testing.T) {
 		most := tryClaim(t, c, "k", heavy(etcdclaims.MaxSlots, etcdclaims.MaxWeight)...)
 		w.has(most, etcdclaims.MaxWeight)
 		release(t, most)
-		var none *etcdclaims.Client
+		none := newClient(t, nil, etcdclaims.Config{})
 		cl, err := none.TryAcquire(context.Background(), "k", heavy(4, 3)...)
 		if noErr(t, err); !slices.Equal(cl.Slots(), []int{0, 1, 2}) {
 			t.Errorf("passthrough has %v", cl.Slots())

@@ -92,7 +92,7 @@ func BenchmarkGate(b *testing.B) {
 // a handler that locks a Mutex of a shared session.
 func BenchmarkExclusive(b *testing.B) {
 	b.Run("nil", func(b *testing.B) {
-		compare(b, 1, middleware.Exclusive(nilClient, middleware.PathKey("{id}"), middleware.ExclusiveConfig{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
+		compare(b, 1, middleware.Exclusive(without, middleware.PathKey("{id}"), middleware.ExclusiveConfig{})(http.HandlerFunc(bare)), http.HandlerFunc(bare))
 	})
 	etcd := testetcd.StartProcess(b).Client(b)
 	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/bench/"})

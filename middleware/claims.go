@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
 )
 
@@ -67,7 +68,18 @@ func (e *NotRunError) Error() string {
 // Unwrap returns Err.
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// checkKey returns why a key cannot be claimed, or nil.
+// checkClaimed returns why a key cannot be claimed, or nil.
+func checkClaimed(key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if why := keyspace.Unclaimable(key); why != "" {
+		return fmt.Errorf("%w: %s", ErrInvalidKey, why)
+	}
+	return nil
+}
+
+// checkKey returns why a key is no claim's, or nil.
 func checkKey(key string) error {
 	if (fencing.Token{Key: key, Fence: 1}).Validate() != nil {
 		return fmt.Errorf("%w: %.80q is not UTF-8 of 1 to %d bytes without control characters", ErrInvalidKey, key, fencing.MaxKeyBytes)

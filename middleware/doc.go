@@ -40,9 +40,10 @@
 // # Without etcd
 //
 // The package does not import etcd. It takes claims as the interfaces [Claims]
-// and [Works], which *etcdclaims.Client implements. If the client is nil or a
-// passthrough (a client without etcd), wrappers that claim return their argument unchanged,
-// at no cost: nothing is exclusive, and no fence is sent. If the gate is nil, [Gate] returns
+// and [Works], which *etcdclaims.Client implements. With a client of
+// etcdclaims.NewPassthrough, wrappers that claim return their argument unchanged, at no cost:
+// nothing is exclusive, and no fence is sent. With a nil client they refuse every call: its
+// error was ignored. If the gate is nil, [Gate] returns
 // its argument unchanged. A gate that is not nil still refuses requests without a fence.
 //
 // # Concurrency

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,9 @@ type ExclusiveConfig struct {
 // Exclusive, not inside.
 //
 // Exclusive panics if key is nil. The function that it returns panics if the
-// handler is nil. If claims is nil or a passthrough, the handler is returned
-// unchanged.
+// handler is nil. If claims is a passthrough (see etcdclaims.NewPassthrough), the handler is
+// returned unchanged. If claims is nil, or a nil *etcdclaims.Client, every request is refused
+// with 503.
 func Exclusive(claims Claims, key func(*http.Request) string, cfg ExclusiveConfig, opts ...AcquireOption) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware: Exclusive needs a key function")
@@ -66,6 +68,7 @@ func Exclusive(claims Claims, key func(*http.Request) string, cfg ExclusiveConfi
 		if passthrough.Of(claims) {
 			return next
 		}
+		none := passthrough.Check(claims)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			k := key(r)
 			var sent *response
@@ -74,7 +77,7 @@ func Exclusive(claims Claims, key func(*http.Request) string, cfg ExclusiveConfi
 				serve(next, sent.writer(), r.WithContext(ctx), r)
 				return nil
 			}
-			err := checkKey(k)
+			err := cmp.Or(none, checkClaimed(k))
 			if err != nil {
 				err = &NotRunError{Key: k, Err: err}
 			} else {

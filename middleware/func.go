@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -29,8 +30,9 @@ type FuncConfig struct {
 // as a success: another owner may have run at the same time. The returned Out is
 // that of fn in every case.
 //
-// Func panics if key or fn is nil. If claims is nil or a passthrough, it returns
-// fn.
+// Func panics if key or fn is nil. If claims is a passthrough (see
+// etcdclaims.NewPassthrough), it returns fn. If claims is nil, or a nil *etcdclaims.Client,
+// every call returns a *NotRunError.
 func Func[In, Out any](claims Claims, key func(In) string, fn func(context.Context, In) (Out, error), cfg FuncConfig, opts ...AcquireOption) func(context.Context, In) (Out, error) {
 	if key == nil || fn == nil {
 		panic("middleware: Func needs a key function and a function")
@@ -38,9 +40,10 @@ func Func[In, Out any](claims Claims, key func(In) string, fn func(context.Conte
 	if passthrough.Of(claims) {
 		return fn
 	}
+	none := passthrough.Check(claims)
 	return func(ctx context.Context, in In) (out Out, err error) {
 		k := key(in)
-		if err := checkKey(k); err != nil {
+		if err := cmp.Or(none, checkClaimed(k)); err != nil {
 			return out, &NotRunError{Key: k, Err: err}
 		}
 		called, err := under(ctx, k, cfg.Wait, claiming(claims.TryRun, k, opts), claiming(claims.Run, k, opts), func(ctx context.Context) (err error) {

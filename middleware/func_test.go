@@ -12,7 +12,14 @@ import (
 	"github.com/etcdclaims/claims/middleware"
 )
 
-var nilClient *etcdclaims.Client
+// without is a client without etcd.
+var without = func() *etcdclaims.Client {
+	c, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return c
+}()
 
 func own(s string) string { return s }
 

@@ -100,8 +100,8 @@ func TestPassthrough(t *testing.T) {
 	if middleware.Gate(nil, middleware.TokenKey, middleware.GateConfig{})(mux) != http.Handler(mux) {
 		t.Error("a nil gate wraps")
 	}
-	if middleware.Exclusive(nilClient, fixed("k"), middleware.ExclusiveConfig{})(mux) != http.Handler(mux) {
-		t.Error("a nil client wraps")
+	if middleware.Exclusive(without, fixed("k"), middleware.ExclusiveConfig{})(mux) != http.Handler(mux) {
+		t.Error("a client without etcd wraps")
 	}
 }
 
@@ -135,11 +135,11 @@ func TestPanicsEarly(t *testing.T) {
 	for name, f := range map[string]func(){
 		"Gate without a key":          func() { middleware.Gate(new(fencing.Memory), nil, middleware.GateConfig{}) },
 		"Gate without a handler":      func() { middleware.Gate(new(fencing.Memory), middleware.TokenKey, middleware.GateConfig{})(nil) },
-		"Exclusive without a key":     func() { middleware.Exclusive(nilClient, nil, middleware.ExclusiveConfig{}) },
-		"Exclusive without a handler": func() { middleware.Exclusive(nilClient, fixed("k"), middleware.ExclusiveConfig{})(nil) },
-		"Func without a key":          func() { middleware.Func(nilClient, nil, double, middleware.FuncConfig{}) },
+		"Exclusive without a key":     func() { middleware.Exclusive(without, nil, middleware.ExclusiveConfig{}) },
+		"Exclusive without a handler": func() { middleware.Exclusive(without, fixed("k"), middleware.ExclusiveConfig{})(nil) },
+		"Func without a key":          func() { middleware.Func(without, nil, double, middleware.FuncConfig{}) },
 		"Func without a function": func() {
-			middleware.Func[string, int](nilClient, func(s string) string { return s }, nil, middleware.FuncConfig{})
+			middleware.Func[string, int](without, func(s string) string { return s }, nil, middleware.FuncConfig{})
 		},
 	} {
 		if !panics(f) {

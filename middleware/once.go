@@ -139,8 +139,9 @@ var (
 // repeats are refused with 409 DEAD.
 //
 // Once panics if scope is nil or MaxResponse is too large. The function that it
-// returns panics if the handler is nil. If works is nil or a passthrough, the
-// handler is returned unchanged.
+// returns panics if the handler is nil. If works is a passthrough (see
+// etcdclaims.NewPassthrough), the handler is returned unchanged. If works is nil, or a nil
+// *etcdclaims.Client, every request with a key is refused with 503.
 func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ...WorkOption) func(http.Handler) http.Handler {
 	switch {
 	case scope == nil:
@@ -161,6 +162,7 @@ func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ..
 		if passthrough.Of(works) {
 			return next
 		}
+		none := passthrough.Check(works)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if cfg.Optional && len(r.Header.Values(IdempotencyKey)) == 0 {
 				next.ServeHTTP(w, r)
@@ -169,6 +171,10 @@ func Once(works Works, scope func(*http.Request) string, cfg OnceConfig, opts ..
 			o, p := newOrder(w, r, scope, cfg)
 			if p != nil {
 				refuse(w, r, p, cfg.Refuse)
+				return
+			}
+			if none != nil {
+				refuse(w, r, claimProblem(o.claim, &NotRunError{Key: o.claim, Err: none}), cfg.Refuse)
 				return
 			}
 			var sent *recorder
@@ -256,7 +262,7 @@ func newOrder(w http.ResponseWriter, r *http.Request, scope func(*http.Request) 
 	}
 	digest := sha256.Sum256([]byte(key))
 	o.claim = s + "/" + hex.EncodeToString(digest[:])
-	if err := checkKey(o.claim); err != nil {
+	if err := checkClaimed(o.claim); err != nil {
 		return refused(keyInvalid, err, err.Error())
 	}
 	sum := sha256.New()

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,9 +44,10 @@ func FuncOnce[In, Out any](works Works, key func(In) string, fn func(context.Con
 	if passthrough.Of(works) {
 		return fn
 	}
+	none := passthrough.Check(works)
 	return func(ctx context.Context, in In) (out Out, err error) {
 		k := key(in)
-		if err := checkKey(k); err != nil {
+		if err := cmp.Or(none, checkClaimed(k)); err != nil {
 			return out, &NotRunError{Key: k, Err: err}
 		}
 		var result []byte

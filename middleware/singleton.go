@@ -70,14 +70,15 @@ type SingletonConfig struct {
 // fence is superseded. Singleton neither returns nor contests the key before fn
 // returns, so no process runs fn twice at once.
 //
-// If claims is nil or a passthrough, every process leads at once, with fence 0.
-// Singleton panics if fn is nil.
+// If claims is a passthrough (see etcdclaims.NewPassthrough), every process leads at once, with
+// fence 0. If claims is nil, or a nil *etcdclaims.Client, Singleton returns an error. It panics
+// if fn is nil.
 func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx context.Context) error, cfg SingletonConfig, opts ...AcquireOption) error {
 	if fn == nil {
 		panic("middleware: Singleton needs a function")
 	}
-	if err := checkKey(key); err != nil {
-		return err
+	if err := cmp.Or(passthrough.Check(claims), checkClaimed(key)); err != nil {
+		return leadingError(key, err)
 	}
 	if cfg.Backoff == nil {
 		cfg.Backoff = fullJitter(250*time.Millisecond, 15*time.Second)

@@ -315,7 +315,7 @@ func TestSingletonReturns(t *testing.T) {
 	})
 	t.Run("passthrough", func(t *testing.T) {
 		led := false
-		err := middleware.Singleton(t.Context(), nilClient, "leader", func(ctx context.Context) error {
+		err := middleware.Singleton(t.Context(), without, "leader", func(ctx context.Context) error {
 			token, ok := fencing.FromContext(ctx)
 			led = ok && token.Fence == 0
 			return own

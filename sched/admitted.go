@@ -72,7 +72,7 @@ func (st *jobSnapshot) notAdmitted(i *JobInfo, now time.Time, owner ownerRead) e
 	i.Unadmitted = i.Next
 	i.Problem = fmt.Sprintf("due since %s; the group has no owner", stamp(i.Next))
 	if is.name != "" {
-		i.Problem = fmt.Sprintf("due since %s; the owner %s of the group has not admitted it: it does not have the job or is busy, or its clock is behind", stamp(i.Next), is.name)
+		i.Problem = fmt.Sprintf("due since %s; the owner %s of the group has not admitted it: it does not have the job (another service with this Config.Group, or another version), or is busy, or its clock is behind", stamp(i.Next), is.name)
 	}
 	return nil
 }
@@ -85,6 +85,9 @@ type awaited struct {
 	late    time.Time // the tick that was found to be due and undecided, or zero
 	term    int64     // the ownership in which it was found
 	warned  bool
+
+	registered bool  // an owner has registered the job, now or before
+	missing    int64 // the ownership in which it was found not to be registered
 }
 
 // follow lets the job await the first tick after t.
@@ -98,6 +101,7 @@ func (a *awaited) follow(t time.Time) {
 // no other process would notice.
 func (s *Scheduler) watchAdmissions(ctx context.Context) {
 	of := make(map[string]*awaited)
+	defer s.conflict.Store(nil)
 	for latest := s.now(); ctx.Err() == nil; {
 		now := s.now()
 		if now.Before(latest.Add(-clockSlip)) {
@@ -117,6 +121,8 @@ func (s *Scheduler) watchAdmissions(ctx context.Context) {
 		}
 		if err := s.checkAdmissions(ctx, of, now); err != nil {
 			s.log.Debug("admissions not checked", zap.Error(err)) // the client logs an outage
+		} else if err := s.checkConflict(ctx, of); err != nil {
+			s.log.Debug("owner's jobs not checked", zap.Error(err))
 		}
 		retry.Sleep(ctx, admissionCheck)
 	}

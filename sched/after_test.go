@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	"google.golang.org/grpc/codes"
@@ -93,7 +94,7 @@ func TestAfterUnderFaults(t *testing.T) {
 
 func TestAfterPassthrough(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		s, err := sched.New(nil, sched.Config{})
+		s, err := sched.New(without(t), sched.Config{Group: "default"})
 		noErr(t, err)
 		noErr(t, s.Add(sched.Job{Name: "b", Schedule: sched.After("a"), Handler: f.ledger.record("local", failing(0, 0))}))
 		noErr(t, s.Add(sched.Job{Name: "a", Schedule: minutely, Handler: f.ledger.record("local", func(_ context.Context, tick sched.Tick) error {
@@ -113,7 +114,7 @@ func TestAfterPassthrough(t *testing.T) {
 }
 
 func TestAfterIsChecked(t *testing.T) {
-	s, err := sched.New(nil, sched.Config{})
+	s, err := sched.New(without(t), sched.Config{Group: "default"})
 	noErr(t, err)
 	add := func(name, before string) error {
 		return s.Add(sched.Job{Name: name, Schedule: sched.After(before), Handler: failing(0, 0)})
@@ -134,7 +135,11 @@ func TestAfterIsChecked(t *testing.T) {
 }
 
 func ExampleAfter() {
-	scheduler, err := sched.New(nil, sched.Config{}) // without etcd, to be short
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{}) // without etcd, to be short
+	if err != nil {
+		panic(err)
+	}
+	scheduler, err := sched.New(claims, sched.Config{Group: "default"})
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var loaded time.Time

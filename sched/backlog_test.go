@@ -49,12 +49,13 @@ func schedTicks(b *testing.B, server *testetcd.Process, seconds int) (admitted, 
 		prefix := testetcd.Prefix(b)
 		now := time.Now().Truncate(time.Second)
 		registered := new(atomic.Int64)
-		stop := schedule(b, server, prefix, sched.Config{Now: func() time.Time { return now }}, func(sched.Tick) { registered.Add(1) })
+		stop := schedule(b, server, prefix, sched.Config{Group: "default", Now: func() time.Time { return now }}, func(sched.Tick) { registered.Add(1) })
 		until(b, func() bool { return registered.Load() == benchJobs }) // each RunOnStart
 		stop()
 		var ended atomic.Int64
 		var began time.Time
 		stop = schedule(b, server, prefix, sched.Config{
+			Group: "default",
 			Limit: limit, Now: func() time.Time { return now.Add(time.Duration(seconds) * time.Second) },
 			Hooks: sched.Hooks{Elected: func(int64) { began = time.Now() }, Finished: func(sched.Entry) { ended.Add(1) }},
 		}, func(sched.Tick) {})

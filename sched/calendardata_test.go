@@ -338,7 +338,7 @@ func TestDefineNamelessCalendar(t *testing.T) {
 			"returned no calendar": func(string, string) (sched.Calendar, error) { return nil, nil },
 			"no disk":              func(string, string) (sched.Calendar, error) { return nil, errors.New("no disk") },
 		} {
-			s, err := sched.New(claimtest.NewClient(t, f.server.Host(t), etcdclaims.Config{Prefix: prefix}), sched.Config{ICal: parse})
+			s, err := sched.New(claimtest.NewClient(t, f.server.Host(t), etcdclaims.Config{Prefix: prefix}), sched.Config{Group: "default", ICal: parse})
 			noErr(t, err)
 			_, err = s.Define(t.Context(), d)
 			wantErr(t, err, want)

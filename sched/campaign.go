@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
@@ -13,7 +14,7 @@ import (
 // campaign acquires the ownership again and again, until ctx ends or an error is final.
 func (s *Scheduler) campaign(ctx context.Context) error {
 	const what = "acquire group ownership"
-	var opts []etcdclaims.AcquireOption
+	opts := []etcdclaims.AcquireOption{option.OwnKey{}}
 	if s.cfg.Suspectable {
 		opts = append(opts, etcdclaims.Suspectable())
 	}

@@ -10,11 +10,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config configures a Scheduler. The zero value is ready to use.
+// Config configures a Scheduler. Only Group is required.
 type Config struct {
 	// Group names the processes that share an owner. Processes that run the same
-	// jobs have the same group; those of another service have another. It is UTF-8
-	// of 1 to 200 bytes, without control characters or slashes. Default: "default".
+	// jobs have the same group; those of another service have another. Two services with one
+	// group and one prefix keep each other from running: only the owner's jobs run.
+	// Required: UTF-8 of 1 to 200 bytes, without control characters or slashes.
 	Group string
 	// Spread lets every process of the group run the ticks that the owner admits, so
 	// that one process is not the bottleneck. One process runs each tick. Jobs must
@@ -42,8 +43,8 @@ type Config struct {
 	Now func() time.Time
 	// Logger receives events that no caller would otherwise see, each with the keys
 	// that it is about. Warnings: ownership lost, runs lost or failed, ticks missed,
-	// ticks of this process's jobs that another owner does not admit, policies of a job
-	// that conflict, and requests that fail though etcd answers others. Outages of
+	// ticks of this process's jobs that another owner does not admit, an owner without jobs
+	// of this process (each minute), policies of a job that conflict, and requests that fail though etcd answers others. Outages of
 	// etcd are logged by the client, to etcdclaims.Config.Logger. Info: ticks that a policy
 	// skipped, ownership acquired, jobs registered. Default: none.
 	Logger *zap.Logger
@@ -119,7 +120,7 @@ type Hooks struct {
 
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Group == "" {
-		cfg.Group = "default"
+		return cfg, errors.New("sched: config: Group is required: it names the service whose processes run these jobs, and no other service under the prefix may have it")
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = time.Second

@@ -531,7 +531,7 @@ func TestDefineRefused(t *testing.T) {
 			wantErr(t, s.Handle(kind, h), says)
 		}
 	})
-	s, err := sched.New(nil, sched.Config{})
+	s, err := sched.New(without(t), sched.Config{Group: "default"})
 	noErr(t, err)
 	_, err = s.Define(t.Context(), report("a"))
 	wantIs(t, err, etcdclaims.ErrPassthrough)

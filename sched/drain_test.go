@@ -39,7 +39,7 @@ func TestDrainOfManyHandlers(t *testing.T) {
 	t.Run("passthrough", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end := make(chan struct{})
-			s, err := sched.New(nil, sched.Config{})
+			s, err := sched.New(without(t), sched.Config{Group: "default"})
 			noErr(t, err)
 			for _, j := range forty(end) {
 				noErr(t, s.Add(j))

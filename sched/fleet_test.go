@@ -48,7 +48,7 @@ func inFleet(t *testing.T, test func(t *testing.T, f *fleet)) {
 	testetcd.Sample(t)
 	synctest.Test(t, func(t *testing.T) {
 		server := claimtest.Start(t)
-		f := &fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}}
+		f := &fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}, cfg: sched.Config{Group: "default"}}
 		test(t, f)
 		f.audit()
 	})

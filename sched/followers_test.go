@@ -298,7 +298,7 @@ func TestDefineAfterUnderFaults(t *testing.T) {
 }
 
 func TestAfterWithCalendar(t *testing.T) {
-	s, err := sched.New(nil, sched.Config{})
+	s, err := sched.New(without(t), sched.Config{Group: "default"})
 	noErr(t, err)
 	days, err := sched.Dates("UTC", "12-25")
 	noErr(t, err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,10 +18,14 @@ import (
 // first error.
 func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
+		fail := func(err error) { yield("", errtext.Wrap("sched: list the groups", txn.Denied(err))) }
+		if err := passthrough.Check(claims); err != nil {
+			fail(err)
+			return
+		}
 		if claims.Passthrough() {
 			return
 		}
-		fail := func(err error) { yield("", errtext.Wrap("sched: list the groups", txn.Denied(err))) }
 		jobOf := func(root string) clientv3.Op {
 			return clientv3.OpGet(keys{root}.specs(), clientv3.WithPrefix(), clientv3.WithLimit(1))
 		}

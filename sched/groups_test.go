@@ -25,7 +25,7 @@ func TestGroups(t *testing.T) {
 			t.Errorf("before any job: %q", got)
 		}
 		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("*/5 * * * *"))}, 0)
-		for _, group := range []string{"zeta", "", "<b>"} {
+		for _, group := range []string{"zeta", "default", "<b>"} {
 			f.cfg.Group = group
 			f.start(0)
 		}
@@ -42,9 +42,15 @@ func TestGroups(t *testing.T) {
 		if next := f.inspect("a").Upcoming(3); len(next) != 0 {
 			t.Errorf("a paused job has upcoming %v", next)
 		}
-		var none *etcdclaims.Client
-		for range sched.Groups(t.Context(), none) {
+		for range sched.Groups(t.Context(), without(t)) {
 			t.Error("a passthrough client has a group")
 		}
+		for _, err := range sched.Groups(t.Context(), nil) {
+			wantIs(t, err, etcdclaims.ErrNoClient)
+		}
+		_, err := sched.New(nil, sched.Config{Group: "g"})
+		wantIs(t, err, etcdclaims.ErrNoClient)
+		_, err = sched.New(new(etcdclaims.Client), sched.Config{Group: "g"})
+		wantIs(t, err, etcdclaims.ErrNoClient)
 	})
 }

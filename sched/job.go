@@ -144,10 +144,18 @@ func (j Job) withDefaults() (Job, error) {
 		return fail("changes of the Schedule %T cannot be detected, because it has no String method; set Revision", j.Schedule)
 	case int(j.Guarantee) < 0 || int(j.Guarantee) >= len(guaranteeNames):
 		return fail("Guarantee(%d) is not a guarantee; want AtMostOnce or AtLeastOnce", int(j.Guarantee))
-	case j.MaxStarts < 0 || j.PauseOnFailure < 0:
-		return fail("MaxStarts %d and PauseOnFailure %d must not be negative", j.MaxStarts, j.PauseOnFailure)
-	case j.StartDeadline < 0 || j.Jitter < 0 || j.Timeout < 0 || j.Overdue < 0:
-		return fail("StartDeadline %v, Jitter %v, Timeout %v and Overdue %v must not be negative", j.StartDeadline, j.Jitter, j.Timeout, j.Overdue)
+	case j.MaxStarts < 0:
+		return fail("MaxStarts %d is negative", j.MaxStarts)
+	case j.PauseOnFailure < 0:
+		return fail("PauseOnFailure %d is negative", j.PauseOnFailure)
+	case j.StartDeadline < 0:
+		return fail("StartDeadline %v is negative", j.StartDeadline)
+	case j.Jitter < 0:
+		return fail("Jitter %v is negative", j.Jitter)
+	case j.Timeout < 0:
+		return fail("Timeout %v is negative", j.Timeout)
+	case j.Overdue < 0:
+		return fail("Overdue %v is negative", j.Overdue)
 	case j.StartDeadline > 0 && j.Jitter >= j.StartDeadline:
 		return fail("Jitter %v can use up the StartDeadline %v, so some ticks would never start; want a shorter Jitter", j.Jitter, j.StartDeadline)
 	case j.History < 1 || j.History > mostHistory:

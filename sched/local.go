@@ -7,6 +7,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 )
@@ -136,7 +137,7 @@ func (l *local) first(a *localJob, now time.Time, next *time.Duration) *waiter {
 
 // begin begins a tick.
 func (l *local) begin(ctx context.Context, a *localJob, r ready) {
-	cl, err := l.s.claims.TryAcquire(ctx, jobKey(l.s.cfg.Group, a.job.Name))
+	cl, err := l.s.claims.TryAcquire(ctx, jobKey(l.s.cfg.Group, a.job.Name), option.OwnKey{})
 	if err != nil {
 		l.s.log.Error("passthrough claim refused", zap.String("key", jobKey(l.s.cfg.Group, a.job.Name)), zap.Error(err))
 		return

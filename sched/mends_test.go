@@ -25,7 +25,7 @@ import (
 func TestPassthroughLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l ledger
-		s, err := sched.New(nil, sched.Config{Limit: 1})
+		s, err := sched.New(without(t), sched.Config{Group: "default", Limit: 1})
 		noErr(t, err)
 		for i := range 5 {
 			noErr(t, s.Add(sched.Job{
@@ -288,7 +288,7 @@ func TestPermissionDenied(t *testing.T) {
 		claims, err := etcdclaims.New(as(user), etcdclaims.Config{Prefix: prefix, TTL: 6 * time.Second})
 		noErr(t, err)
 		t.Cleanup(func() { _ = claims.Close(context.Background()) })
-		s, err := sched.New(claims, sched.Config{})
+		s, err := sched.New(claims, sched.Config{Group: "default"})
 		noErr(t, err)
 		var ran atomic.Int64
 		noErr(t, s.Add(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(100*time.Millisecond, 0)), Handler: func(context.Context, sched.Tick) error { ran.Add(1); return nil }}))

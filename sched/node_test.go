@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -97,4 +98,14 @@ func (n *node) deafens() *atomic.Bool {
 // slows delays each request of the process a little, and counts them.
 func (n *node) slows() *claimtest.Injection {
 	return n.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, DelayRequest: 2 * time.Millisecond})
+}
+
+// without returns a client without etcd.
+func without(tb testing.TB) *etcdclaims.Client {
+	tb.Helper()
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return claims
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
@@ -313,7 +314,7 @@ func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func
 		if err != nil {
 			return fail(err)
 		}
-		claim, err := s.claims.TryAcquire(ctx, opKey(s.cfg.Group, uuid.NewString()), etcdclaims.If(cmps...), etcdclaims.Then(ops...))
+		claim, err := s.claims.TryAcquire(ctx, opKey(s.cfg.Group, uuid.NewString()), option.OwnKey{}, etcdclaims.If(cmps...), etcdclaims.Then(ops...))
 		if errors.Is(err, etcdclaims.ErrRefused) && try < tries {
 			if try > 0 {
 				retry.Pause(ctx, try-1)

@@ -240,7 +240,7 @@ func ExampleScheduler_Explain() {
 	}
 	defer stop()
 	ran := make(chan struct{}, 1)
-	scheduler, err := sched.New(claims, sched.Config{})
+	scheduler, err := sched.New(claims, sched.Config{Group: "default"})
 	if err == nil {
 		err = scheduler.Add(sched.Job{
 			Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 * * *")), RunOnStart: true,

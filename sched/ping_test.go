@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -121,7 +122,11 @@ func ExamplePing() {
 		fmt.Println(err)
 		return
 	}
-	scheduler, err := sched.New(nil, sched.Config{Hooks: sched.Hooks{Finished: ping.Report, Left: ping.Report}}) // without etcd, to be short
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{}) // without etcd, to be short
+	if err != nil {
+		panic(err)
+	}
+	scheduler, err := sched.New(claims, sched.Config{Group: "default", Hooks: sched.Hooks{Finished: ping.Report, Left: ping.Report}})
 	if err == nil {
 		err = scheduler.Add(sched.Job{
 			Name: "invoices", Schedule: sched.Must(sched.Cron("@reboot")),

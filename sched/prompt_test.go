@@ -18,8 +18,8 @@ func TestTickBeginsAsItIsAdmitted(t *testing.T) {
 		cfg         sched.Config
 		late, trips int
 	}{
-		"one process": {sched.Config{}, 1, 3},
-		"Limit":       {sched.Config{Limit: 1}, 2, 4},
+		"one process": {sched.Config{Group: "default"}, 1, 3},
+		"Limit":       {sched.Config{Group: "default", Limit: 1}, 2, 4},
 	} {
 		caseInFleet(t, name, func(t *testing.T, f *fleet) {
 			const rtt = 20 * time.Millisecond

@@ -11,7 +11,7 @@ import (
 // What the README shows: compiled, and not run, since it goes on for ever.
 func Example_readme() {
 	ctx := context.Background()
-	var claims *etcdclaims.Client
+	var claims *etcdclaims.Client // of etcdclaims.New
 	invoice := func(context.Context, sched.Tick) error { return nil }
 
 	scheduler, err := sched.New(claims, sched.Config{Group: "billing"})

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/sched"
 	"google.golang.org/grpc/codes"
@@ -401,7 +402,7 @@ func TestRetryAndDelivery(t *testing.T) {
 // Without etcd, failed runs are tried again in their process.
 func TestRetryPassthrough(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *fleet) {
-		s, err := sched.New(nil, sched.Config{})
+		s, err := sched.New(without(t), sched.Config{Group: "default"})
 		noErr(t, err)
 		noErr(t, s.Add(sched.Job{
 			Name: "a", Schedule: tenMinutely, Handler: f.ledger.record("local", failing(2, time.Second)), Retry: sched.Retry{Max: 1, Backoff: 4 * time.Second},
@@ -425,7 +426,7 @@ func TestPassthroughRetryAndOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l ledger
 		var back atomic.Int64
-		s, err := sched.New(nil, sched.Config{Now: func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }})
+		s, err := sched.New(without(t), sched.Config{Group: "default", Now: func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }})
 		noErr(t, err)
 		noErr(t, s.Add(sched.Job{
 			Name: "a", Schedule: minutely, Overlap: sched.Allow{}, Retry: sched.Retry{Max: 1, Backoff: 4 * time.Minute},
@@ -452,7 +453,7 @@ func TestPassthroughRetryAndOthers(t *testing.T) {
 }
 
 func TestRetryIsChecked(t *testing.T) {
-	s, err := sched.New(nil, sched.Config{})
+	s, err := sched.New(without(t), sched.Config{Group: "default"})
 	noErr(t, err)
 	for _, r := range []sched.Retry{{Max: -1}, {Max: 101}, {Max: 1, Backoff: -1}} {
 		if s.Add(sched.Job{Name: "a", Schedule: minutely, Handler: failing(0, 0), Retry: r}) == nil {
@@ -478,7 +479,11 @@ func ExampleRetry() {
 		stop()
 		return nil
 	}
-	scheduler, err := sched.New(nil, sched.Config{}) // without etcd, to be short
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{}) // without etcd, to be short
+	if err != nil {
+		panic(err)
+	}
+	scheduler, err := sched.New(claims, sched.Config{Group: "default"})
 	if err == nil {
 		err = scheduler.Add(job)
 	}

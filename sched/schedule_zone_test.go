@@ -43,7 +43,7 @@ func TestTicksAreInUTC(t *testing.T) {
 	})
 	t.Run("passthrough", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, err := sched.New(nil, sched.Config{})
+			s, err := sched.New(without(t), sched.Config{Group: "default"})
 			noErr(t, err)
 			noErr(t, s.Add(job))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"go.uber.org/zap"
 )
 
@@ -34,6 +35,8 @@ type Scheduler struct {
 	going  atomic.Bool  // whether Run was called and has not returned
 	epoch  atomic.Int64 // the epoch of the last claim of this process
 	owning atomic.Bool  // whether this process is the owner
+
+	conflict atomic.Pointer[string] // why jobs of this process do not run; nil if nothing is known
 
 	catalogued atomic.Bool // whether this process has all definitions
 
@@ -66,13 +69,16 @@ type Scheduler struct {
 }
 
 // New returns a scheduler. It does no I/O. The caller must close claims, after Run
-// has returned. New returns an error if the configuration is invalid.
+// has returned. New returns an error if the configuration is invalid, and
+// etcdclaims.ErrNoClient for a nil client.
 //
-// With a nil client, or a client without etcd, New returns a passthrough scheduler.
-// Its Run runs the jobs in this process, with fence 0, whatever other processes do.
+// With a client of etcdclaims.NewPassthrough New returns a passthrough scheduler. Its Run runs the jobs in this process, with fence 0, whatever other processes do.
 // Nothing is recorded, and operations such as Pause return
 // etcdclaims.ErrPassthrough.
 func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
+	if err := passthrough.Check(claims); err != nil {
+		return nil, errtext.Wrap("sched", err)
+	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err

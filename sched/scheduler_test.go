@@ -20,39 +20,40 @@ func TestRefused(t *testing.T) {
 		cfg  sched.Config
 		says string
 	}{
+		{sched.Config{}, "Group is required: it names the service whose processes run these jobs"},
 		{sched.Config{Group: "a/b"}, "slash"},
 		{sched.Config{Group: "a\n"}, "control characters"},
 		{sched.Config{Group: strings.Repeat("x", 201)}, "201 bytes"},
-		{sched.Config{Limit: -1}, "Limit -1"},
-		{sched.Config{Grace: -1}, "Grace -1ns"},
+		{sched.Config{Group: "default", Limit: -1}, "Limit -1"},
+		{sched.Config{Group: "default", Grace: -1}, "Grace -1ns"},
 	} {
-		_, err := sched.New(nil, tt.cfg)
+		_, err := sched.New(without(t), tt.cfg)
 		if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(), "sched: config: ") {
 			t.Errorf("%v, want %q", err, tt.says)
 		}
 	}
-	s, err := sched.New(nil, sched.Config{})
+	s, err := sched.New(without(t), sched.Config{Group: "default"})
 	noErr(t, err)
 	good := sched.Job{Name: "a", Schedule: minutely, Handler: nothing}
 	noErr(t, s.Add(good))
 	for says, change := range map[string]func(*sched.Job){
-		"was added before":   func(*sched.Job) {},
-		"is empty":           func(j *sched.Job) { j.Name = "" },
-		"201 bytes":          func(j *sched.Job) { j.Name = strings.Repeat("x", 201) },
-		"control characters": func(j *sched.Job) { j.Name = "\x00" },
-		"ends with /after":   func(j *sched.Job) { j.Name = "a/after" }, // Tick.ID is unique in the cluster
-		"no Schedule":        func(j *sched.Job) { j.Schedule = nil },
-		"no Handler":         func(j *sched.Job) { j.Handler = nil },
-		"Delivery(7)":        func(j *sched.Job) { j.Guarantee = 7 },
-		"MaxAttempts -1":     func(j *sched.Job) { j.MaxStarts = -1 },
-		"PauseOnFailure -1":  func(j *sched.Job) { j.PauseOnFailure = -1 },
-		"Timeout -1ns":       func(j *sched.Job) { j.Timeout = -1 },
-		"StartDeadline -1ns": func(j *sched.Job) { j.StartDeadline = -1 },
-		"can use up":         func(j *sched.Job) { j.StartDeadline, j.Jitter = time.Second, time.Second },
-		"History 1001":       func(j *sched.Job) { j.History = 1001 },
-		"All{Max: -1":        func(j *sched.Job) { j.CatchUp = sched.All{Max: -1} },
-		"Window: -1ns":       func(j *sched.Job) { j.CatchUp = sched.All{Window: -1} },
-		"BufferAll{Max: -1":  func(j *sched.Job) { j.Overlap = sched.BufferAll{Max: -1} },
+		"was added before":               func(*sched.Job) {},
+		"is empty":                       func(j *sched.Job) { j.Name = "" },
+		"201 bytes":                      func(j *sched.Job) { j.Name = strings.Repeat("x", 201) },
+		"control characters":             func(j *sched.Job) { j.Name = "\x00" },
+		"ends with /after":               func(j *sched.Job) { j.Name = "a/after" }, // Tick.ID is unique in the cluster
+		"no Schedule":                    func(j *sched.Job) { j.Schedule = nil },
+		"no Handler":                     func(j *sched.Job) { j.Handler = nil },
+		"Guarantee(7)":                   func(j *sched.Job) { j.Guarantee = 7 },
+		"MaxStarts -1 is negative":       func(j *sched.Job) { j.MaxStarts = -1 },
+		"PauseOnFailure -1 is negative":  func(j *sched.Job) { j.PauseOnFailure = -1 },
+		"Timeout -1ns is negative":       func(j *sched.Job) { j.Timeout = -1 },
+		"StartDeadline -1ns is negative": func(j *sched.Job) { j.StartDeadline = -1 },
+		"can use up":                     func(j *sched.Job) { j.StartDeadline, j.Jitter = time.Second, time.Second },
+		"History 1001":                   func(j *sched.Job) { j.History = 1001 },
+		"All{Max: -1":                    func(j *sched.Job) { j.CatchUp = sched.All{Max: -1} },
+		"Window: -1ns":                   func(j *sched.Job) { j.CatchUp = sched.All{Window: -1} },
+		"BufferAll{Max: -1":              func(j *sched.Job) { j.Overlap = sched.BufferAll{Max: -1} },
 	} {
 		j := good
 		change(&j)
@@ -76,7 +77,7 @@ func TestPassthrough(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%T", tt.overlap), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := sched.New(nil, sched.Config{})
+				s, err := sched.New(without(t), sched.Config{Group: "default"})
 				noErr(t, err)
 				var l ledger
 				time.Sleep(time.Second)
@@ -271,7 +272,7 @@ func TestSpread(t *testing.T) {
 func TestFewOperations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := claimtest.Start(t, claimtest.MaxTxnOps(48))
-		f := &fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}}
+		f := &fleet{T: t, server: server, etcd: server.Etcd(t), ledger: &ledger{}, cfg: sched.Config{Group: "default"}}
 		for i := range 200 {
 			f.do(sched.Job{Name: fmt.Sprint("job", i), Schedule: minutely}, 0)
 		}

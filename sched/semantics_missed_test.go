@@ -223,7 +223,7 @@ func TestSemantic12Backfill(t *testing.T) {
 				t.Errorf("%s: no error", name)
 			}
 		}
-		none, err := sched.New(nil, sched.Config{})
+		none, err := sched.New(without(t), sched.Config{Group: "default"})
 		if err != nil {
 			t.Fatal(err)
 		}

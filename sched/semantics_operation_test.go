@@ -391,7 +391,7 @@ func TestOperationsUnderFaults(t *testing.T) {
 		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Every(time.Hour, 0))}, 0)
 		f.start(0)
 		host := f.server.Host(t)
-		s, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "console", TTL: ttl}), sched.Config{})
+		s, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "console", TTL: ttl}), sched.Config{Group: "default"})
 		noErr(t, err)
 		time.Sleep(time.Second)
 		host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseReply: true})

@@ -88,7 +88,7 @@ func (plain) Next(t time.Time) time.Time { return t.Truncate(7 * time.Minute).Ad
 // Schedules are functions of time with one method, so that those of others fit;
 // one that cannot say what it is needs a revision.
 func TestSemantic18SchedulesOfOthers(t *testing.T) {
-	s, err := sched.New(nil, sched.Config{})
+	s, err := sched.New(without(t), sched.Config{Group: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func TestSkipTickInTime(t *testing.T) {
 		f.do(sched.Job{Name: "a", Schedule: minutely, History: 100}, 0)
 		owner := f.start(0)
 		host := f.server.Host(t)
-		op, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "console", TTL: ttl}), sched.Config{})
+		op, err := sched.New(claimtest.NewClient(t, host, etcdclaims.Config{Prefix: prefix, Owner: "console", TTL: ttl}), sched.Config{Group: "default"})
 		noErr(t, err)
 		want := map[string]bool{}
 		for m := 1; m <= 40; m++ {
@@ -196,7 +196,7 @@ func ExampleScheduler_SkipTick() {
 	}
 	defer closeAll()
 	registered := make(chan struct{}, 1)
-	scheduler, err := sched.New(claims, sched.Config{})
+	scheduler, err := sched.New(claims, sched.Config{Group: "default"})
 	if err == nil {
 		err = scheduler.Add(sched.Job{
 			Name: "invoices", Schedule: sched.Must(sched.Cron("30 2 * * *")), RunOnStart: true,
@@ -325,7 +325,7 @@ func TestSkipFarAhead(t *testing.T) {
 			}
 			return time.Now()
 		}
-		s, err := sched.New(claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix, TTL: ttl}), sched.Config{Now: now})
+		s, err := sched.New(claimtest.NewClient(t, f.server, etcdclaims.Config{Prefix: prefix, TTL: ttl}), sched.Config{Group: "default", Now: now})
 		noErr(t, err)
 		noErr(t, s.Add(sched.Job{Name: "a", Schedule: minutely, Handler: nothing}))
 		ctx, cancel := context.WithCancel(t.Context())

@@ -33,7 +33,8 @@ func BenchmarkTicks(b *testing.B) {
 	wall.Store(time.Now().Truncate(time.Hour).Add(time.Minute).UnixNano())
 	all := make(chan struct{}, 1)
 	s, err := sched.New(claims, sched.Config{
-		Now: func() time.Time { return time.Unix(0, wall.Load()) },
+		Group: "default",
+		Now:   func() time.Time { return time.Unix(0, wall.Load()) },
 		Hooks: sched.Hooks{Finished: func(e sched.Entry) {
 			if e.Outcome != sched.OutcomeOK {
 				b.Error(e)

@@ -205,7 +205,7 @@ func TestSchedApplyReversedChain(t *testing.T) {
 func TestSchedJobsWithCalendar(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, err := sched.New(w.client("a"), sched.Config{ICal: ical.ParseText})
+	s, err := sched.New(w.client("a"), sched.Config{Group: "default", ICal: ical.ParseText})
 	w.noErr(err)
 	w.noErr(s.Handle("report", func(context.Context, sched.Tick, json.RawMessage) error { return nil }))
 	ctx, cancel := context.WithCancel(t.Context())

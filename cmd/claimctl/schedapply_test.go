@@ -117,7 +117,7 @@ const calendarsYAML = `jobs:
 func TestSchedApplyCalendars(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, err := sched.New(w.client("a"), sched.Config{ICal: ical.ParseText})
+	s, err := sched.New(w.client("a"), sched.Config{Group: "default", ICal: ical.ParseText})
 	w.noErr(err)
 	for _, kind := range []string{"report", "mail"} {
 		w.noErr(s.Handle(kind, func(context.Context, sched.Tick, json.RawMessage) error { return nil }))
@@ -216,7 +216,7 @@ func TestSchedApplyRefused(t *testing.T) {
 func TestSchedApplyRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s, err := sched.New(w.client("a"), sched.Config{})
+	s, err := sched.New(w.client("a"), sched.Config{Group: "default"})
 	w.noErr(err)
 	w.noErr(s.Add(sched.Job{
 		Name: "audit", Schedule: sched.Must(sched.Cron("@hourly")), Handler: func(context.Context, sched.Tick) error { return nil },

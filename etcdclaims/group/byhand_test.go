@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/option"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -33,7 +34,7 @@ func TestClaimsEndedFromOutside(t *testing.T) {
 		},
 		"claimed by another": func(w *world, _ []*process, admin *etcdclaims.Client) {
 			w.ok(admin.ForceRelease(w.Context(), key, "test"))
-			claim, err := admin.Acquire(w.Context(), key)
+			claim, err := admin.Acquire(w.Context(), key, option.OwnKey{})
 			w.ok(err)
 			time.Sleep(2 * ttl)
 			w.ok(claim.Release(w.Context()))

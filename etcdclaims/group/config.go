@@ -8,6 +8,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"go.uber.org/zap"
 )
 
@@ -179,6 +181,18 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 }
 
 // checkName reports whether a name can be part of keys and be read by people.
+// needsEtcd returns why a client cannot be used for a group, or nil.
+func needsEtcd(claims *etcdclaims.Client, group string) error {
+	err := passthrough.Check(claims)
+	if claims.Passthrough() {
+		err = etcdclaims.ErrPassthrough
+	}
+	if err != nil {
+		return errtext.Wrap(fmt.Sprintf("group %.80q", group), err)
+	}
+	return nil
+}
+
 func checkName(what, name string) error {
 	err := fencing.Token{Key: name, Fence: 1}.Validate()
 	if err != nil || len(name) > MaxNameBytes || strings.Contains(name, "/") {

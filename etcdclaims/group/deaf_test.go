@@ -8,6 +8,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -91,7 +92,7 @@ func TestOwnerThatDoesNotKnowYet(t *testing.T) {
 			t.Parallel()
 			virtually(t, func(w *world) {
 				other := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
-				held, err := other.TryAcquire(w.Context(), "group/g/partition/00000")
+				held, err := other.TryAcquire(w.Context(), "group/g/partition/00000", option.OwnKey{})
 				w.ok(err)
 				host := w.server.Host(w.T)
 				host.Inject(claimtest.Fault{On: claimtest.Watch, Times: -1, DelayReply: sec})

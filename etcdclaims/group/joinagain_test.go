@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/option"
 )
 
 // A Join fails because etcd is slow, and is called again while it is being undone. The
@@ -68,7 +69,7 @@ func TestJoinNamesTheEarlierMember(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		claims := claimtest.NewClient(w.T, w.server.Host(w.T), etcdclaims.Config{TTL: ttl})
-		left, err := claims.TryAcquire(w.Context(), "group/g/member/"+claims.Instance())
+		left, err := claims.TryAcquire(w.Context(), "group/g/member/"+claims.Instance(), option.OwnKey{})
 		w.ok(err)
 		began := time.Now()
 		_, err = group.Join(w.Context(), claims, config("a", 8), untilEnd)

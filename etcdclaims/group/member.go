@@ -76,8 +76,8 @@ type Member struct {
 func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
 	cfg, err := cfg.withDefaults(claims)
 	switch {
-	case claims.Passthrough():
-		err = fmt.Errorf("group %q: %w", cfg.Group, etcdclaims.ErrPassthrough)
+	case needsEtcd(claims, cfg.Group) != nil:
+		err = needsEtcd(claims, cfg.Group)
 	case err == nil && handler == nil:
 		err = fmt.Errorf("group %q: no handler", cfg.Group)
 	}

@@ -43,11 +43,17 @@ func TestBadConfigIsRefusedBeforeAnyRequest(t *testing.T) {
 		if _, err := group.Join(w.Context(), claims, config("a", 1), nil); err == nil {
 			w.Error("joined without a handler")
 		}
-		_, err := group.Join(w.Context(), nil, config("a", 1), handler)
-		w.wantErr(err, etcdclaims.ErrPassthrough)
-		_, err = group.Open(w.Context(), nil, "g")
-		w.wantErr(err, etcdclaims.ErrPassthrough)
-		w.wantErr(group.Remove(w.Context(), nil, "g"), etcdclaims.ErrPassthrough)
+		without, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+		w.ok(err)
+		for c, want := range map[*etcdclaims.Client]error{without: etcdclaims.ErrPassthrough, nil: etcdclaims.ErrNoClient, {}: etcdclaims.ErrNoClient} {
+			_, err := group.Join(w.Context(), c, config("a", 1), handler)
+			w.wantErr(err, want)
+			_, err = group.Open(w.Context(), c, "g")
+			w.wantErr(err, want)
+			_, err = group.Read(w.Context(), c, "g")
+			w.wantErr(err, want)
+			w.wantErr(group.Remove(w.Context(), c, "g"), want)
+		}
 		_, err = group.Open(w.Context(), claims, "a/b")
 		w.wantErr(err, etcdclaims.ErrInvalidKey)
 		if n := len(host.Sent(claimtest.Other)) + len(host.Sent(claimtest.Acquire)) + len(host.Sent(claimtest.Grant)); n > 0 {

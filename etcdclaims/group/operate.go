@@ -232,8 +232,8 @@ func Remove(ctx context.Context, claims *etcdclaims.Client, name string) error {
 	if err := checkName("group", name); err != nil {
 		return err
 	}
-	if claims.Passthrough() {
-		return fmt.Errorf("group %q: %w", name, etcdclaims.ErrPassthrough)
+	if err := needsEtcd(claims, name); err != nil {
+		return err
 	}
 	if err := remove(ctx, claims, newKeys(claims.Prefix(), name)); err != nil {
 		return fmt.Errorf("remove group %q: %w", name, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
 )
@@ -256,7 +257,7 @@ func (m *Member) deliver(ctx context.Context, offers map[int]string) time.Durati
 // work waits for a partition, and calls its handler while the member owns it.
 func (m *Member) work(r *run) {
 	defer m.forget(r)
-	claim, err := m.claims.Acquire(r.ctx, m.keys.partition(r.partition), etcdclaims.TTL(m.cfg.TTL))
+	claim, err := m.claims.Acquire(r.ctx, m.keys.partition(r.partition), option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL))
 	if err != nil {
 		if errors.Is(err, etcdclaims.ErrClosed) {
 			m.stop(etcdclaims.ErrClosed)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -97,9 +98,9 @@ func (m *Member) register(ctx context.Context, again bool) error {
 		return wire.Unanswered(caller, err)
 	}
 	key := m.keys.claimOf(m.claims.Instance())
-	claim, err := m.claims.TryAcquire(ctx, key, etcdclaims.TTL(m.cfg.TTL))
+	claim, err := m.claims.TryAcquire(ctx, key, option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL))
 	if errors.Is(err, etcdclaims.ErrHeld) && !again { // an earlier Member, which has left or failed to join, is still giving it up
-		if claim, err = m.claims.Acquire(ctx, key, etcdclaims.TTL(m.cfg.TTL)); err != nil {
+		if claim, err = m.claims.Acquire(ctx, key, option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL)); err != nil {
 			err = fmt.Errorf("the claim of an earlier member of this client is not given up yet: %w", err)
 		}
 	}

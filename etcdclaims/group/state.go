@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,6 +23,10 @@ import (
 // A passthrough client has no groups. The sequence ends after the first error.
 func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
+		if err := passthrough.Check(claims); err != nil {
+			yield("", err)
+			return
+		}
 		if claims.Passthrough() {
 			return
 		}
@@ -72,8 +77,8 @@ func Read(ctx context.Context, claims *etcdclaims.Client, name string) (State, e
 	if err := checkName("group", name); err != nil {
 		return State{}, err
 	}
-	if claims.Passthrough() {
-		return State{}, fmt.Errorf("group %q: %w", name, etcdclaims.ErrPassthrough)
+	if err := needsEtcd(claims, name); err != nil {
+		return State{}, err
 	}
 	s, err := readState(ctx, claims, newKeys(claims.Prefix(), name))
 	if err != nil {

@@ -75,11 +75,14 @@ func TestState(t *testing.T) {
 		if m := s.Members[3]; m.Away() || m.Lease != 0 || m.Evicted == nil || m.Evicted.Reason != "hangs" {
 			w.Errorf("d is %+v", m)
 		}
-		for range group.Names(context.Background(), nil) {
+		without, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+		w.ok(err)
+		for range group.Names(context.Background(), without) {
 			w.Error("a passthrough client has a group")
 		}
-		_, err = group.Read(ctx, nil, "g")
-		w.wantErr(err, etcdclaims.ErrPassthrough)
+		for _, err := range group.Names(context.Background(), nil) {
+			w.wantErr(err, etcdclaims.ErrNoClient)
+		}
 		_, err = group.Read(ctx, claims, "a/b")
 		w.wantErr(err, etcdclaims.ErrInvalidKey)
 	})

@@ -64,8 +64,8 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 	if err := checkName("group", name); err != nil {
 		return nil, err
 	}
-	if claims.Passthrough() {
-		return nil, fmt.Errorf("group %q: %w", name, etcdclaims.ErrPassthrough)
+	if err := needsEtcd(claims, name); err != nil {
+		return nil, err
 	}
 	k := newKeys(claims.Prefix(), name)
 	resp, err := read(ctx, claims.KV(), clientv3.OpGet(k.spec()))

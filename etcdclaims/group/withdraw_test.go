@@ -9,6 +9,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/internal/option"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -20,7 +21,7 @@ func TestJoinsAgainWhileItWithdraws(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(w *world) {
 		admin := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
-		held, err := admin.TryAcquire(w.Context(), "group/g/partition/00000")
+		held, err := admin.TryAcquire(w.Context(), "group/g/partition/00000", option.OwnKey{})
 		w.ok(err)
 		b, host := w.joinDeaf(config("b", 1))
 		v := w.view()
@@ -87,7 +88,7 @@ func TestOutageDoesNotMakeDeaf(t *testing.T) {
 // list because it cannot wait for that one.
 func (w *world) withdrawn(partitions int) (b *process, v *group.View) {
 	w.Helper()
-	_, err := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl}).TryAcquire(w.Context(), "group/g/partition/00000")
+	_, err := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl}).TryAcquire(w.Context(), "group/g/partition/00000", option.OwnKey{})
 	w.ok(err)
 	b, _ = w.joinDeaf(config("b", partitions))
 	v = w.view()

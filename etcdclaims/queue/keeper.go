@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -29,7 +30,7 @@ func (q *Queue) keep() {
 				return nil
 			}
 			return err
-		}, etcdclaims.TTL(q.cfg.TTL))
+		}, option.OwnKey{}, etcdclaims.TTL(q.cfg.TTL))
 		if err == nil {
 			err = ended
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -47,8 +48,8 @@ type ManyConfig struct {
 // At rest WorkMany sends one read each ten seconds, which finds queues that its watch did
 // not report.
 func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) error {
-	if claims.Passthrough() {
-		return fmt.Errorf("work on many queues: %w", etcdclaims.ErrPassthrough)
+	if err := needsEtcd(claims); err != nil {
+		return errtext.Wrap("work on many queues", err)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()

@@ -17,8 +17,8 @@ import (
 // made. An error ends the iteration.
 func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if claims.Passthrough() {
-			yield("", etcdclaims.ErrPassthrough)
+		if err := needsEtcd(claims); err != nil {
+			yield("", err)
 			return
 		}
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }

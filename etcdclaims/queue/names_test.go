@@ -32,9 +32,20 @@ func TestNames(t *testing.T) {
 		if got := read(); !slices.Equal(got, want) {
 			w.Errorf("names are %q", got)
 		}
-		var none *etcdclaims.Client
-		for _, err := range queue.Names(w.Context(), none) {
-			w.wantErr(err, etcdclaims.ErrPassthrough)
+		without, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+		w.ok(err)
+		for c, want := range map[*etcdclaims.Client]error{without: etcdclaims.ErrPassthrough, nil: etcdclaims.ErrNoClient, {}: etcdclaims.ErrNoClient} {
+			for _, err := range queue.Names(w.Context(), c) {
+				w.wantErr(err, want)
+			}
+			for _, err := range queue.Active(w.Context(), c) {
+				w.wantErr(err, want)
+			}
+			_, err := queue.New(c, queue.Config{Name: "q"})
+			w.wantErr(err, want)
+			_, err = queue.Open(w.Context(), c, "q")
+			w.wantErr(err, want)
+			w.wantErr(queue.WorkMany(w.Context(), c, queue.ManyConfig{}), want)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
@@ -61,14 +62,14 @@ var errClosed = errtext.Namesake("this Queue is closed", etcdclaims.ErrClosed)
 // New returns access to a queue. It sends no request: the first Enqueue or Claim of any
 // process makes the queue. Open is for a queue that exists, and whose order and bounds
 // the caller does not know. A queue needs etcd: for a passthrough client New returns
-// etcdclaims.ErrPassthrough.
+// etcdclaims.ErrPassthrough, and for a nil client etcdclaims.ErrNoClient.
 func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	if claims.Passthrough() {
-		return nil, fmt.Errorf("queue %q: %w", cfg.Name, etcdclaims.ErrPassthrough)
+	if err := needsEtcd(claims); err != nil {
+		return nil, errtext.Wrap(fmt.Sprintf("queue %q", cfg.Name), err)
 	}
 	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize(), clock: clock.For(claims.Etcd())}
 	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
@@ -80,6 +81,14 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q.noted.init(noteFor)
 	q.vesting, q.died, q.ended = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	return q, nil
+}
+
+// needsEtcd returns why a client cannot be used for queues, or nil.
+func needsEtcd(claims *etcdclaims.Client) error {
+	if claims.Passthrough() {
+		return etcdclaims.ErrPassthrough
+	}
+	return passthrough.Check(claims)
 }
 
 // Name returns the queue's name.

@@ -705,9 +705,6 @@ func TestInactive(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	virtually(t, func(w *world) {
-		if _, err := queue.New(nil, queue.Config{Name: "q"}); !errors.Is(err, etcdclaims.ErrPassthrough) {
-			t.Errorf("without etcd: %v", err)
-		}
 		claims := etcdClaims(w)
 		for _, cfg := range []queue.Config{{}, {Name: "a/b"}, {Name: "a\x00"}, {Name: "q", MaxTaken: -1}, {Name: "q", MaxTaken: 10_001}, {Name: "q", TTL: -1}, {Name: "q", Retention: 1}} {
 			if _, err := queue.New(claims, cfg); err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/google/uuid"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -119,7 +120,7 @@ func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, c
 	q := s.q
 	for try := 0; ; try++ {
 		id := uuid.NewString()
-		claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), etcdclaims.TTL(ttl),
+		claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), option.OwnKey{}, etcdclaims.TTL(ttl),
 			etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(q.entry(ttl, 0)))))
 		switch {
 		case !errors.Is(err, rpctypes.ErrLeaseNotFound):

@@ -154,8 +154,8 @@ func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*
 // had some until a minute ago. It reads one key for each queue, and no items.
 func Active(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if claims.Passthrough() {
-			yield("", etcdclaims.ErrPassthrough)
+		if err := needsEtcd(claims); err != nil {
+			yield("", err)
 			return
 		}
 		prefix := keys{top: claims.Prefix() + "queue/"}.actives()

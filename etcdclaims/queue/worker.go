@@ -142,10 +142,16 @@ func (cfg WorkerConfig) withDefaults() (WorkerConfig, error) {
 	}
 	cfg.Timeout, cfg.Grace = min(cfg.Timeout, longestTimeout), min(cfg.Grace, longestTimeout)
 	switch {
-	case cfg.Concurrency < 0 || cfg.Batch < 0 || cfg.Grace < 0 || cfg.StopTimeout < 0:
-		return cfg, fmt.Errorf("negative Concurrency %d, Batch %d, Grace %v or StopTimeout %v", cfg.Concurrency, cfg.Batch, cfg.Grace, cfg.StopTimeout)
+	case cfg.Concurrency < 0:
+		return cfg, fmt.Errorf("WorkerConfig.Concurrency %d is negative", cfg.Concurrency)
+	case cfg.Batch < 0:
+		return cfg, fmt.Errorf("WorkerConfig.Batch %d is negative", cfg.Batch)
+	case cfg.Grace < 0:
+		return cfg, fmt.Errorf("WorkerConfig.Grace %v is negative", cfg.Grace)
+	case cfg.StopTimeout < 0:
+		return cfg, fmt.Errorf("WorkerConfig.StopTimeout %v is negative", cfg.StopTimeout)
 	case cfg.Handler == nil && len(cfg.Handlers) == 0:
-		return cfg, errors.New("no handler")
+		return cfg, errors.New("no handler: set WorkerConfig.Handler, or Handlers for the topics")
 	}
 	if i := slices.IndexFunc(cfg.Middleware, func(wrap Middleware) bool { return wrap == nil }); i >= 0 {
 		return cfg, fmt.Errorf("middleware %d is nil", i)

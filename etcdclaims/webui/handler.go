@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"net/http"
 	"path"
 	"sync"
@@ -54,8 +55,11 @@ type Handler struct {
 // http.StripPrefix: all links are relative.
 //
 // With a passthrough client the page shows that there is no etcd. New returns an error
-// if the configuration is invalid.
+// if the configuration is invalid, and etcdclaims.ErrNoClient for a nil client.
 func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
+	if err := claims.Unreachable(); errors.Is(err, etcdclaims.ErrNoClient) {
+		return nil, fmt.Errorf("webui: %w", err)
+	}
 	cfg, origins, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err

@@ -12,12 +12,13 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/webui"
+	"github.com/etcdclaims/claims/internal/option"
 )
 
 // take claims a slot of a key, or shares it.
-func (w *world) take(c *etcdclaims.Client, key string, o etcdclaims.AcquireOption) *etcdclaims.Claim {
+func (w *world) take(c *etcdclaims.Client, key string, opts ...etcdclaims.AcquireOption) *etcdclaims.Claim {
 	w.Helper()
-	claim, err := c.TryAcquire(w.Context(), key, o)
+	claim, err := c.TryAcquire(w.Context(), key, opts...)
 	w.ok(err)
 	return claim
 }
@@ -60,7 +61,7 @@ func TestSlots(t *testing.T) {
 				w.Error(err)
 			}
 		}()
-		w.claim(a, etcdclaims.SlotKey(key, 1)+"x") // it is no slot
+		w.take(a, etcdclaims.SlotKey(key, 1)+"x", option.OwnKey{}) // it is no slot
 		time.Sleep(5 * time.Second)
 
 		body := w.shows("claims?prefix=ports", "3 slots", "(several: each has a slot)", "ports#slot-0", "api-2")
@@ -175,10 +176,10 @@ func TestHostileHolders(t *testing.T) {
 		names := []string{script, "a#slot-0", "#shared-", "#slot-", "x#slot-1#slot-2", "{{.}}#shared-1"}
 		for _, name := range names {
 			for range 2 {
-				claim := w.take(c, name, etcdclaims.Slots(2))
+				claim := w.take(c, name, option.OwnKey{}, etcdclaims.Slots(2))
 				w.ok(claim.Note(w.Context(), []byte(script)))
 			}
-			w.take(c, "s"+name, etcdclaims.Shared())
+			w.take(c, "s"+name, option.OwnKey{}, etcdclaims.Shared())
 		}
 		pages := []string{"claims", "lines", ""}
 		for _, name := range names {

@@ -2,6 +2,7 @@ package webui_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
@@ -129,9 +130,28 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
+// without returns a client without etcd.
+func without(t *testing.T) *etcdclaims.Client {
+	t.Helper()
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claims
+}
+
+func TestNoClient(t *testing.T) {
+	t.Parallel()
+	for _, c := range []*etcdclaims.Client{nil, {}} {
+		if _, err := webui.New(c, webui.Config{}); !errors.Is(err, etcdclaims.ErrNoClient) {
+			t.Error(err)
+		}
+	}
+}
+
 func TestPassthrough(t *testing.T) {
 	t.Parallel()
-	page, err := webui.New(nil, webui.Config{Access: permissive})
+	page, err := webui.New(without(t), webui.Config{Access: permissive})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +166,7 @@ func TestPassthrough(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []webui.Config{{MaxTabs: -1}, {TrustedOrigins: []string{"no origin"}}} {
-		if _, err := webui.New(nil, cfg); err == nil || !strings.HasPrefix(err.Error(), "webui: config: ") {
+		if _, err := webui.New(without(t), cfg); err == nil || !strings.HasPrefix(err.Error(), "webui: config: ") {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}

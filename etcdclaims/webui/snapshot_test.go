@@ -12,9 +12,18 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 )
 
+func withoutEtcd(t *testing.T) *etcdclaims.Client {
+	t.Helper()
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claims
+}
+
 func newHandler(t *testing.T) *Handler {
 	t.Helper()
-	h, err := New(nil, Config{})
+	h, err := New(withoutEtcd(t), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 func TestQuietStreamStays(t *testing.T) {
 	defer webui.SetStreamTimes(300*time.Millisecond, 900*time.Millisecond)()
 
-	page, err := webui.New(nil, webui.Config{})
+	page, err := webui.New(without(t), webui.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,11 @@ type tickVector struct {
 func TestTicks(t *testing.T) {
 	var vectors []tickVector
 	synctest.Test(t, func(t *testing.T) {
-		s, err := sched.New(nil, sched.Config{Group: "billing"})
+		claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := sched.New(claims, sched.Config{Group: "billing"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -267,7 +267,7 @@ func TestRefusedBeforeAnythingIsSent(t *testing.T) {
 	t.Parallel()
 	etcd, prefix := testetcd.Start(t).Client(t), "/claims/"
 	held := claim(t, newClient(t, etcd, prefix), "k")
-	other, err := etcdclaims.New(nil, etcdclaims.Config{})
+	other, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/option"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -33,7 +34,7 @@ func TestStuckKey(t *testing.T) {
 	e, etcd := examine(t)
 	ctx := t.Context()
 	for key, opts := range map[string][]etcdclaims.AcquireOption{
-		"orders/42": nil, "leader/mailer": nil, "busy": nil, "sched/billing/owner": nil, "licence": {etcdclaims.Slots(1)}, "pool": {etcdclaims.Slots(2)},
+		"orders/42": nil, "leader/mailer": nil, "busy": nil, "sched/billing/owner": {option.OwnKey{}}, "licence": {etcdclaims.Slots(1)}, "pool": {etcdclaims.Slots(2)},
 	} {
 		if _, err := e.Claims.TryAcquire(ctx, key, opts...); err != nil {
 			t.Fatal(err)

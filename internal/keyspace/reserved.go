@@ -3,7 +3,10 @@
 // claims keep to themselves.
 package keyspace
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // open are the subtrees of a prefix in which schedules and queues, which are
 // built on claims, keep what they write under a claim's guard. No claim, and no
@@ -25,6 +28,36 @@ func Reserved(prefix, key, end string) bool {
 		return key < RangeEnd(prefix)
 	}
 	return key < RangeEnd(prefix) && end > prefix
+}
+
+// What stands between a key and the number of its slot, and between a key and the id of a
+// shared claim.
+const (
+	SlotSuffix   = "#slot-"
+	SharedSuffix = "#shared-"
+)
+
+// features have claims on keys that begin with their word.
+var features = [...]struct{ word, name string }{{"sched/", "schedulers"}, {"queue/", "queues"}, {"group/", "groups"}}
+
+// Unclaimable returns why callers must not claim a key, and what to do instead, or "". A claim of
+// theirs would stop the feature that the key is kept for, for good.
+func Unclaimable(key string) string {
+	if strings.TrimSpace(key) == "" {
+		return "it is blank"
+	}
+	for _, f := range features {
+		if strings.HasPrefix(key, f.word) {
+			return fmt.Sprintf("%q is kept for %s: begin the key with another word than %q; ForceRelease ends a claim of theirs", key, f.name, f.word)
+		}
+	}
+	if of, _, found := strings.Cut(key, SlotSuffix); found {
+		return fmt.Sprintf("%q is kept for a slot: acquire %q with Slots; ForceRelease of the SlotKey frees one slot", key, of)
+	}
+	if of, _, found := strings.Cut(key, SharedSuffix); found {
+		return fmt.Sprintf("%q is kept for a shared claim: acquire %q with Shared; ForceRelease of that key ends its claims", key, of)
+	}
+	return ""
 }
 
 // RangeEnd is the first key after all that have the prefix.

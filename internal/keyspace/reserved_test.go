@@ -54,3 +54,14 @@ func TestRangeEnd(t *testing.T) {
 		}
 	}
 }
+
+func TestUnclaimable(t *testing.T) {
+	for key, want := range map[string]bool{
+		"a": false, "sched": false, "schedule/a": false, "a/sched/b": false, "a#slot": false, "a#shared": false, " a ": false,
+		"sched/": true, "queue/a": true, "group/a/b": true, "a#slot-0": true, "a#slot-x/b": true, "#slot-": true, "a#shared-x": true, " ": true, "\u2003": true,
+	} {
+		if why := keyspace.Unclaimable(key); (why != "") != want {
+			t.Errorf("%q: %q", key, why)
+		}
+	}
+}

@@ -135,7 +135,7 @@ func scheduler(spread bool, skews []time.Duration) func(*testing.B, *testetcd.Pr
 			if err != nil {
 				b.Fatal(err)
 			}
-			s, err := sched.New(claims, sched.Config{Spread: spread, Now: func() time.Time { return time.Now().Add(skew) }})
+			s, err := sched.New(claims, sched.Config{Group: "default", Spread: spread, Now: func() time.Time { return time.Now().Add(skew) }})
 			if err != nil {
 				b.Fatal(err)
 			}

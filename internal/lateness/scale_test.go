@@ -164,7 +164,7 @@ func (g *group) open(b *testing.B, etcd *clientv3.Client) {
 	if g.claims, err = etcdclaims.New(etcd, etcdclaims.Config{Prefix: g.prefix}); err != nil {
 		b.Fatal(err)
 	}
-	if g.sched, err = sched.New(g.claims, sched.Config{Now: g.now}); err != nil {
+	if g.sched, err = sched.New(g.claims, sched.Config{Group: "default", Now: g.now}); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -117,7 +117,7 @@ func runTicks(kind string) error {
 		if err != nil {
 			return err
 		}
-		s, err := sched.New(claims, sched.Config{})
+		s, err := sched.New(claims, sched.Config{Group: "default"})
 		if err != nil {
 			return err
 		}

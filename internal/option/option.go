@@ -36,6 +36,14 @@ type (
 	ForReplace struct{}
 )
 
+// OwnKey lets packages of this module claim the keys that are kept for them; see
+// keyspace.Unclaimable. It is no option for users: they cannot import this package.
+type OwnKey struct {
+	ForAcquire
+	ForWork
+	ForMany
+}
+
 func (ForAcquire) acquire() {}
 func (ForWork) work()       {}
 func (ForAll) all()         {}

@@ -1,12 +1,27 @@
-// Package passthrough tells claims without etcd, which wrappers let through at no
-// cost.
+// Package passthrough recognizes claims that do not come from a working client: those
+// without etcd, which wrappers let through at no cost, and those of no client, which
+// nothing may run under.
 package passthrough
 
-// Of reports whether claims are nil, or say that they let everything through.
+import "errors"
+
+// ErrNoClient is etcdclaims.ErrNoClient, for packages that must not import etcdclaims.
+var ErrNoClient = errors.New("etcdclaims: no client: New was not called, or it returned an error that was ignored; NewPassthrough makes a client for development without etcd")
+
+// Of reports whether claims let everything through.
 func Of(claims any) bool {
-	if claims == nil {
-		return true
-	}
 	p, ok := claims.(interface{ Passthrough() bool })
 	return ok && p.Passthrough()
+}
+
+// Check returns ErrNoClient if claims are nil, or of a client that New has not made. It does
+// no I/O.
+func Check(claims any) error {
+	if claims == nil {
+		return ErrNoClient
+	}
+	if c, ok := claims.(interface{ Unreachable() error }); ok && errors.Is(c.Unreachable(), ErrNoClient) {
+		return ErrNoClient
+	}
+	return nil
 }

@@ -217,7 +217,7 @@ var ofOthers = []loop{
 		})
 	}},
 	{name: "Scheduler.Run", begin: func(w *world) stepFunc {
-		s, err := sched.New(w.claims, sched.Config{})
+		s, err := sched.New(w.claims, sched.Config{Group: "default"})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -315,7 +315,7 @@ func ofQueue(do func(ctx context.Context, q *queue.Queue) error) func(w *world) 
 // ofScheduler returns a loop that does something with a scheduler.
 func ofScheduler(do func(ctx context.Context, s *sched.Scheduler) error) func(w *world) stepFunc {
 	return func(w *world) stepFunc {
-		s, err := sched.New(w.claims, sched.Config{})
+		s, err := sched.New(w.claims, sched.Config{Group: "default"})
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func newMany(t *testing.T) *many {
 	m.writer = open(m.etcd)
 	m.reader = open(testetcd.NewClient(t, clientv3.Config{Endpoints: server.Endpoints(), MaxCallRecvMsgSize: mostReply}))
 	m.queue = must[*queue.Queue](t)(queue.New(m.reader, queue.Config{Name: "q"}))
-	m.sched = must[*sched.Scheduler](t)(sched.New(m.reader, sched.Config{}))
+	m.sched = must[*sched.Scheduler](t)(sched.New(m.reader, sched.Config{Group: "default"}))
 	t.Cleanup(func() { _ = m.queue.Close(t.Context()) })
 	m.fillClaims()
 	m.fillQueue()

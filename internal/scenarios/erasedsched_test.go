@@ -46,7 +46,7 @@ var erasedSchedules = &feature{
 // console is the scheduler of the operator.
 func (w *erasure) console() *sched.Scheduler {
 	c, _ := w.client(etcdclaims.Config{})
-	s, err := sched.New(c, sched.Config{})
+	s, err := sched.New(c, sched.Config{Group: "default"})
 	w.ok(err)
 	return s
 }
@@ -60,7 +60,7 @@ func define(w *erasure) {
 func useSchedules(w *erasure) {
 	for range 2 {
 		c, _ := w.client(etcdclaims.Config{})
-		s, err := sched.New(c, sched.Config{})
+		s, err := sched.New(c, sched.Config{Group: "default"})
 		w.ok(err)
 		every := func(d time.Duration) sched.Schedule { return sched.Must(sched.Every(d, 0)) }
 		for _, j := range []sched.Job{

@@ -66,8 +66,9 @@ type ExclusiveConfig struct {
 // the stream's context after that. Sending before that fails with UNCLAIMED, and
 // so does a handler that returns nil before.
 //
-// Exclusive panics if key is the zero Key. If claims is nil or a passthrough,
-// calls pass unchanged.
+// Exclusive panics if key is the zero Key. If claims is a passthrough (see
+// etcdclaims.NewPassthrough), calls pass unchanged. If claims is nil, or a nil
+// *etcdclaims.Client, every call is refused.
 func Exclusive(claims middleware.Claims, key Key, cfg ExclusiveConfig, opts ...middleware.AcquireOption) ServerInterceptors {
 	key.must("Exclusive")
 	if passes(claims) {

@@ -459,7 +459,7 @@ func (p *pipe) SendMsg(any) error {
 // What is not configured costs nothing and asks for nothing.
 func TestExclusivePassesThrough(t *testing.T) {
 	t.Parallel()
-	none, err := etcdclaims.New(nil, etcdclaims.Config{})
+	none, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,8 +468,6 @@ func TestExclusivePassesThrough(t *testing.T) {
 		watch: func(_ *order, stream watchServer) error { return stream.Send(&news{}) },
 	}
 	for name, i := range map[string]grpcmw.ServerInterceptors{
-		"nil":         grpcmw.Exclusive(nil, byPayload, grpcmw.ExclusiveConfig{}),
-		"nil client":  grpcmw.Exclusive((*etcdclaims.Client)(nil), byPayload, grpcmw.ExclusiveConfig{}),
 		"passthrough": grpcmw.Exclusive(none, byPayload, grpcmw.ExclusiveConfig{}),
 	} {
 		c := connect(t, svc, i)
@@ -481,6 +479,26 @@ func TestExclusivePassesThrough(t *testing.T) {
 			_, err = stream.Recv()
 		}
 		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Without a client every call is refused: the error of New was ignored.
+func TestExclusiveWithoutClient(t *testing.T) {
+	t.Parallel()
+	svc := &service{
+		unary: func(context.Context, *request) (*response, error) {
+			t.Error("the handler was called")
+			return &response{}, nil
+		},
+	}
+	for name, i := range map[string]grpcmw.ServerInterceptors{
+		"nil":         grpcmw.Exclusive(nil, byPayload, grpcmw.ExclusiveConfig{}),
+		"nil client":  grpcmw.Exclusive((*etcdclaims.Client)(nil), byPayload, grpcmw.ExclusiveConfig{}),
+		"zero client": grpcmw.Exclusive(new(etcdclaims.Client), byPayload, grpcmw.ExclusiveConfig{}),
+	} {
+		if _, err := connect(t, svc, i).UnaryCall(t.Context(), ask("k")); status.Code(err) != codes.Unavailable {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -41,8 +41,7 @@ import (
 // returned, so the second one is refused.
 //
 // Asynq panics if key is nil, or if it cannot make an H, such as
-// asynq.HandlerFunc. If claims is nil or a passthrough, handlers are returned
-// unchanged.
+// asynq.HandlerFunc. If claims is a passthrough, handlers are returned unchanged.
 func Asynq[H interface {
 	ProcessTask(ctx context.Context, task T) error
 }, T any](claims middleware.Claims, key func(T) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {

@@ -38,8 +38,9 @@
 //
 // # Without etcd
 //
-// If claims is nil or a passthrough, such as a nil *etcdclaims.Client, every job
-// runs. Middlewares and wrappers then return their argument unchanged.
+// With a client of etcdclaims.NewPassthrough, every job runs. Middlewares and wrappers then
+// return their argument unchanged. With a nil client no job runs: NewTicks and Elector.Run
+// return an error, and the others return one for each job.
 //
 // # Concurrency
 //

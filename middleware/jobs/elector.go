@@ -42,7 +42,7 @@ type lead struct {
 //	go elector.Run(ctx)
 //	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 //
-// If claims is nil or a passthrough, every process leads.
+// If claims is a passthrough, every process leads.
 func NewElector(claims middleware.Claims, key string, cfg middleware.SingletonConfig, opts ...middleware.AcquireOption) *Elector {
 	e := &Elector{}
 	if !passthrough.Of(claims) {

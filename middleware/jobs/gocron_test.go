@@ -235,12 +235,12 @@ func TestElector(t *testing.T) {
 }
 
 func TestGocronWithoutClaims(t *testing.T) {
-	l := lockerOf(nil, sec)
+	l := lockerOf(without, sec)
 	err, uerr := runLocked(t.Context(), l, "job", l.Task("job", func(context.Context) error { return nil }))
 	if err != nil || uerr != nil {
 		t.Errorf("%v, %v", err, uerr)
 	}
-	e := jobs.NewElector(nilClient, "leader", middleware.SingletonConfig{})
+	e := jobs.NewElector(without, "leader", middleware.SingletonConfig{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := e.IsLeader(ctx); err != nil {
@@ -257,7 +257,26 @@ func TestGocronWithoutClaims(t *testing.T) {
 			t.Errorf("panic %q", text)
 		}
 	}()
-	jobs.NewLocker[other](nilClient, etcdclaims.MinHold(sec))
+	jobs.NewLocker[other](without, etcdclaims.MinHold(sec))
+}
+
+// Without a client no job runs: the error of New was ignored.
+func TestGocronWithoutClient(t *testing.T) {
+	for _, c := range []*etcdclaims.Client{nil, {}} {
+		if _, err := lockerOf(c, sec).Lock(t.Context(), "job"); !errors.Is(err, etcdclaims.ErrNoClient) {
+			t.Errorf("Lock: %v", err)
+		}
+		e := jobs.NewElector(c, "leader", middleware.SingletonConfig{})
+		if err := e.Run(t.Context()); !errors.Is(err, etcdclaims.ErrNoClient) {
+			t.Errorf("Run: %v", err)
+		}
+		if err := e.IsLeader(t.Context()); !errors.Is(err, jobs.ErrNotLeader) {
+			t.Errorf("IsLeader: %v", err)
+		}
+		if _, err := jobs.NewTicks(c, "job", jobs.Schedule(delay(sec)), jobs.TicksConfig{}); !errors.Is(err, etcdclaims.ErrNoClient) {
+			t.Errorf("NewTicks: %v", err)
+		}
+	}
 }
 
 type other struct{}

@@ -44,14 +44,18 @@ type Locker[L Unlocker] struct {
 //
 // gocron does not ask a locker if it has an elector; a Task is then not run.
 //
-// NewLocker panics if it cannot make an L. If claims is nil or a passthrough,
-// every lock succeeds at once.
+// NewLocker panics if it cannot make an L. If claims is a passthrough, every lock succeeds at
+// once.
 func NewLocker[L Unlocker](claims middleware.Claims, minHold middleware.AcquireOption, opts ...middleware.AcquireOption) *Locker[L] {
 	must[L](&lock{})
 	l := &Locker[L]{locks: map[string]*lock{}}
 	if !passthrough.Of(claims) {
 		opts = append([]middleware.AcquireOption{minHold}, opts...)
+		none := passthrough.Check(claims)
 		l.run = func(ctx context.Context, key string, fn func(ctx context.Context) error) error {
+			if none != nil {
+				return none
+			}
 			return claims.TryRun(ctx, key, fn, opts...)
 		}
 	}

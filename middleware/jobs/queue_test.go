@@ -312,18 +312,22 @@ func TestWatermillContext(t *testing.T) {
 
 func TestQueueWithoutClaims(t *testing.T) {
 	for name, q := range queues {
-		for _, c := range []*etcdclaims.Client{nil, nilClient} {
-			own := errors.New("own")
-			if err := q(c, jobs.Config{}, "", func(context.Context) error { return own })(t.Context()); err != own { //nolint:errorlint // as it is
-				t.Errorf("%s: %v", name, err)
+		own := errors.New("own")
+		if err := q(without, jobs.Config{}, "", func(context.Context) error { return own })(t.Context()); err != own { //nolint:errorlint // as it is
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, c := range []*etcdclaims.Client{nil, {}} {
+			err := q(c, jobs.Config{}, "k", func(context.Context) error { t.Error("it ran"); return nil })(t.Context())
+			if !errors.Is(err, etcdclaims.ErrNoClient) || jobs.IsFailure(err) {
+				t.Errorf("%s without a client: %v", name, err)
 			}
 		}
 	}
 	h := taskFunc(func(context.Context, *task) error { return nil })
-	wrap := jobs.Asynq[handler](nilClient, func(*task) string { return "" }, jobs.Config{})
+	wrap := jobs.Asynq[handler](without, func(*task) string { return "" }, jobs.Config{})
 	m := &message{"", t.Context()}
 	plain := handlerFunc(func(*message) ([]*message, error) { return nil, nil })
-	wm := jobs.Watermill[handlerFunc](nilClient, func(*message) string { return "" }, jobs.Config{})(plain)
+	wm := jobs.Watermill[handlerFunc](without, func(*message) string { return "" }, jobs.Config{})(plain)
 	if allocs := testing.AllocsPerRun(100, func() {
 		_ = wrap(h).ProcessTask(t.Context(), nil)
 		_, _ = wm(m)
@@ -342,9 +346,9 @@ func TestQueueWiring(t *testing.T) {
 		}()
 		f()
 	}
-	panics("asynq, no key", func() { jobs.Asynq[handler, *task](nilClient, nil, jobs.Config{}) })
-	panics("asynq, no interface", func() { jobs.Asynq[taskFunc](nilClient, func(*task) string { return "" }, jobs.Config{}) })
-	panics("River, no key", func() { jobs.River[*row](nilClient, nil, jobs.Config{}) })
-	panics("watermill, no key", func() { jobs.Watermill[handlerFunc](nilClient, nil, jobs.Config{}) })
-	panics("watermill, no key", func() { jobs.WatermillNoPublish[noPublishHandlerFunc](nilClient, nil, jobs.Config{}) })
+	panics("asynq, no key", func() { jobs.Asynq[handler, *task](without, nil, jobs.Config{}) })
+	panics("asynq, no interface", func() { jobs.Asynq[taskFunc](without, func(*task) string { return "" }, jobs.Config{}) })
+	panics("River, no key", func() { jobs.River[*row](without, nil, jobs.Config{}) })
+	panics("watermill, no key", func() { jobs.Watermill[handlerFunc](without, nil, jobs.Config{}) })
+	panics("watermill, no key", func() { jobs.WatermillNoPublish[noPublishHandlerFunc](without, nil, jobs.Config{}) })
 }

@@ -40,8 +40,7 @@ type RiverMiddleware[J any] struct {
 // finish within the other half. If a job's timeout is longer, give it no Wait, or
 // increase both settings.
 //
-// River panics if key is nil. If claims is nil or a passthrough, jobs are worked
-// without a claim.
+// River panics if key is nil. If claims is a passthrough, jobs are worked without a claim.
 func River[J any](claims middleware.Claims, key func(J) string, cfg Config, opts ...middleware.AcquireOption) *RiverMiddleware[J] {
 	if key == nil {
 		panic("jobs: River needs a key function")

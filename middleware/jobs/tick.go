@@ -1,12 +1,14 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/keyspace"
 )
 
 // Schedule determines when a job is due. cron.Schedule of robfig/cron,
@@ -43,6 +45,9 @@ func checkJob(job string) error {
 	}
 	if err := (fencing.Token{Key: longest, Fence: 1}).Validate(); err != nil {
 		return fmt.Errorf("jobs: the job name %.80q cannot be part of a key: %w", job, err)
+	}
+	if why := cmp.Or(keyspace.Unclaimable(job), keyspace.Unclaimable(longest)); why != "" {
+		return fmt.Errorf("jobs: the job name cannot be part of a key: %s", why)
 	}
 	return nil
 }

@@ -133,7 +133,7 @@ func TestTickIdentity(t *testing.T) {
 	f := func(s jobs.Schedule, starts ...string) { // pairs of start and tick
 		t.Helper()
 		now := at("00:00:00.000")
-		ticks := ticksOf(t, nil, s, jobs.TicksConfig{Now: func() time.Time { return now }})
+		ticks := ticksOf(t, without, s, jobs.TicksConfig{Now: func() time.Time { return now }})
 		for i := 0; i < len(starts); i += 2 {
 			now = at(starts[i])
 			err := ticks.Task(func(ctx context.Context) error {
@@ -164,7 +164,7 @@ func TestTickIdentity(t *testing.T) {
 func TestTicksZone(t *testing.T) {
 	east := time.FixedZone("east", 3*3600)
 	now := time.Date(2026, 3, 8, 9, 0, 1, 0, time.UTC)
-	ticks := ticksOf(t, nil, local{}, jobs.TicksConfig{Now: func() time.Time { return now }})
+	ticks := ticksOf(t, without, local{}, jobs.TicksConfig{Now: func() time.Time { return now }})
 	if next := ticks.Next(now.In(east)); !next.Equal(now.Add(24*time.Hour - sec)) {
 		t.Errorf("next %v", next)
 	}
@@ -179,7 +179,7 @@ func TestTicksZone(t *testing.T) {
 func TestNewTicks(t *testing.T) {
 	f := func(job string, s jobs.Schedule, want string) {
 		t.Helper()
-		if _, err := jobs.NewTicks(nilClient, job, s, jobs.TicksConfig{}); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "jobs: ") {
+		if _, err := jobs.NewTicks(without, job, s, jobs.TicksConfig{}); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "jobs: ") {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -192,7 +192,7 @@ func TestNewTicks(t *testing.T) {
 	f("job", delay(time.Hour), "sched.Every")
 	f("job", delay(2*sec), "sched.Every")
 	f("job", delay(90*time.Minute), "sched.Every")
-	if _, err := jobs.NewTicks(nilClient, "job", jobs.Schedule(delay(sec)), jobs.TicksConfig{}); err != nil {
+	if _, err := jobs.NewTicks(without, "job", jobs.Schedule(delay(sec)), jobs.TicksConfig{}); err != nil {
 		t.Errorf("each second: %v", err) // on which all agree
 	}
 }
@@ -207,7 +207,7 @@ func (back) Next(t time.Time) time.Time { return t.Add(-sec) }
 
 func TestTickBeforeTheFirst(t *testing.T) {
 	first := time.Now().Add(time.Hour)
-	ticks := ticksOf(t, nil, once(first), jobs.TicksConfig{})
+	ticks := ticksOf(t, without, once(first), jobs.TicksConfig{})
 	if err := ticks.Task(func(context.Context) error { t.Error("it runs"); return nil })(t.Context()); !errors.Is(err, jobs.ErrNoTick) {
 		t.Errorf("got %v", err)
 	}
@@ -499,7 +499,7 @@ func TestCronWiring(t *testing.T) {
 			t.Errorf("panic %q", text)
 		}
 	}()
-	ticks := ticksOf(t, nil, minutely, jobs.TicksConfig{})
+	ticks := ticksOf(t, without, minutely, jobs.TicksConfig{})
 	ran := false
 	jobs.CronWrapper[interface{ Run() }](ticks)(runFunc(func() { ran = true })).Run()
 	if !ran {

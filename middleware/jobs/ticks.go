@@ -91,10 +91,14 @@ type work func(ctx context.Context, key string, fn func(context.Context) ([]byte
 // both end at the same time if the process dies. With etcdclaims.AtMostOnce, a
 // tick whose process died does not run again.
 //
-// If claims is nil or a passthrough, each process runs all ticks.
+// If claims is a passthrough (see etcdclaims.NewPassthrough), each process runs all ticks. If
+// claims is nil, or a nil *etcdclaims.Client, NewTicks returns an error.
 func NewTicks(claims Claims, job string, s Schedule, cfg TicksConfig, opts ...middleware.WorkOption) (*Ticks, error) {
 	if err := checkJob(job); err != nil {
 		return nil, err
+	}
+	if err := passthrough.Check(claims); err != nil {
+		return nil, fmt.Errorf("jobs: job %q: %w", job, err)
 	}
 	if s == nil {
 		return nil, fmt.Errorf("jobs: job %q has no schedule", job)

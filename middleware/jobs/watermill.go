@@ -38,8 +38,8 @@ type Message interface {
 // key was released. If a message must be published before anything of the next
 // owner, publish it within the handler, with the fence.
 //
-// Watermill panics if key is nil. If claims is nil or a passthrough, handlers are
-// returned unchanged.
+// Watermill panics if key is nil. If claims is a passthrough, handlers are returned
+// unchanged.
 func Watermill[H ~func(msg M) ([]M, error), M Message](claims middleware.Claims, key func(msg M) string, cfg Config, opts ...middleware.AcquireOption) func(H) H {
 	if key == nil {
 		panic("jobs: Watermill needs a key function")

@@ -13,7 +13,14 @@ import (
 
 const sec = time.Second
 
-var nilClient *etcdclaims.Client
+// without is a client without etcd.
+var without = func() *etcdclaims.Client {
+	c, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return c
+}()
 
 // world is one etcd in virtual time, and two processes, each on its machine.
 type world struct {

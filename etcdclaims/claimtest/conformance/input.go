@@ -39,6 +39,9 @@ var inputCases = []Case{
 			_, _, err = b.Locks().TryAcquire(t.ctx, key, "me", time.Minute)
 			all = append(all, refusal{"Locks.TryAcquire", err, etcdclaims.ErrInvalidKey})
 		}
+		for _, key := range []string{" ", "sched/x", "queue/x", "group/x", etcdclaims.SlotKey("k", 1), etcdclaims.SharedPrefix("k") + "x"} {
+			all = append(all, t.wrong(b, key, etcdclaims.ErrInvalidKey)...)
+		}
 		reserved := clientv3.OpPut(claimtest.Key(t.prefix, "held"), "mine")
 		for _, opts := range [][]any{
 			{etcdclaims.TTL(time.Second)}, // AllowShortTTL is not set

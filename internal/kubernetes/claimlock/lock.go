@@ -55,7 +55,7 @@ var _ resourcelock.Interface = (*Lock)(nil)
 // of its candidates would lead.
 func New(claims *etcdclaims.Client, cfg Config) (*Lock, error) {
 	switch {
-	case claims.Passthrough():
+	case claims.Passthrough() || errors.Is(claims.Unreachable(), etcdclaims.ErrNoClient):
 		return nil, errors.New("claimlock: the client has no etcd")
 	case cfg.Key == "" || cfg.Identity == "":
 		return nil, errors.New("claimlock: Key and Identity must be set")

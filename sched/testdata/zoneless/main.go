@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
 	"github.com/etcdclaims/claims/sched/ical"
 )
@@ -24,7 +25,11 @@ func main() {
 	fmt.Println("ical:", err)
 	d := sched.Definition{Name: "a", Kind: "k", Schedule: "TZ=Europe/Berlin 30 2 * * *"}
 	fmt.Println("definition:", d.Validate())
-	s, err := sched.New(nil, sched.Config{})
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+	if err != nil {
+		panic(err)
+	}
+	s, err := sched.New(claims, sched.Config{Group: "default"})
 	if err != nil {
 		panic(err)
 	}

@@ -1,0 +1,195 @@
+package etcdclaims_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/testetcd"
+)
+
+// firstError returns the error that a sequence ends with. It yields nothing else.
+func firstError[T any](seq iter.Seq2[T, error]) error {
+	all := maps.Collect(func(yield func(error, bool) bool) {
+		for _, err := range seq {
+			if !yield(err, true) {
+				return
+			}
+		}
+	})
+	if len(all) != 1 {
+		return errors.New("it does not yield one error")
+	}
+	return slices.Collect(maps.Keys(all))[0]
+}
+
+// refusedCalls are the methods of a Client that return errors, and those of its Locks.
+func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclaims.Client) error {
+	never := func(context.Context) error { t.Error("a function was called"); return nil }
+	work := func(context.Context, *etcdclaims.Work) error { return never(nil) }
+	once := func(context.Context) ([]byte, error) { return nil, never(nil) }
+	return map[string]func(ctx context.Context, c *etcdclaims.Client) error{
+		"Acquire":    func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Acquire(ctx, "k"); return err },
+		"TryAcquire": func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.TryAcquire(ctx, "k"); return err },
+		"TryAcquireAll": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := c.TryAcquireAll(ctx, []string{"k", "l"})
+			return err
+		},
+		"TryAcquireEach": func(ctx context.Context, c *etcdclaims.Client) error {
+			claims, errs := c.TryAcquireEach(ctx, []string{"k", "l"})
+			if claims[0] != nil || claims[1] != nil || errs[1] == nil {
+				t.Errorf("TryAcquireEach: %v, %v", claims, errs)
+			}
+			return errs[0]
+		},
+		"Begin":      func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Begin(ctx, "k"); return err },
+		"TryBegin":   func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.TryBegin(ctx, "k"); return err },
+		"Run":        func(ctx context.Context, c *etcdclaims.Client) error { return c.Run(ctx, "k", never) },
+		"TryRun":     func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRun(ctx, "k", never) },
+		"RunWork":    func(ctx context.Context, c *etcdclaims.Client) error { return c.RunWork(ctx, "k", work) },
+		"TryRunWork": func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRunWork(ctx, "k", work) },
+		"RunOnce": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, _, err := c.RunOnce(ctx, "k", once)
+			return err
+		},
+		"TryRunOnce": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, _, err := c.TryRunOnce(ctx, "k", once)
+			return err
+		},
+		"Resize": func(ctx context.Context, c *etcdclaims.Client) error { return c.Resize(ctx, "k", 2) },
+
+		"Lookup": func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Lookup(ctx, "k"); return err },
+		"Owns": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := c.Owns(ctx, tokenFor("k", 1))
+			return err
+		},
+		"Line":     func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Line(ctx, "k"); return err },
+		"History":  func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.History(ctx, "k"); return err },
+		"Record":   func(ctx context.Context, c *etcdclaims.Client) error { _, _, err := c.Record(ctx, "k"); return err },
+		"List":     func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.List(ctx, "")) },
+		"Lines":    func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Lines(ctx, nil)) },
+		"Watch":    func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Watch(ctx, "")) },
+		"Records":  func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Records(ctx, "")) },
+		"Orphans":  func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Orphans(ctx, "")) },
+		"Sessions": func(ctx context.Context, c *etcdclaims.Client) error { return firstError(c.Sessions(ctx)) },
+		"Health":   func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Health(ctx); return err },
+
+		"Retry":        func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.Retry(ctx, "k"); return err },
+		"Forget":       func(ctx context.Context, c *etcdclaims.Client) error { return c.Forget(ctx, "k") },
+		"ForceRelease": func(ctx context.Context, c *etcdclaims.Client) error { return c.ForceRelease(ctx, "k", "") },
+		"ForceReleaseTerm": func(ctx context.Context, c *etcdclaims.Client) error {
+			return c.ForceReleaseTerm(ctx, tokenFor("k", 1), "")
+		},
+		"ReleaseAll":  func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.ReleaseAll(ctx); return err },
+		"Unreachable": func(_ context.Context, c *etcdclaims.Client) error { return c.Unreachable() },
+		"GrantLease": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := c.GrantLease(ctx, time.Minute)
+			return err
+		},
+		"RevokeLease": func(ctx context.Context, c *etcdclaims.Client) error { return c.RevokeLease(ctx, 1) },
+		"Close":       func(ctx context.Context, c *etcdclaims.Client) error { return c.Close(ctx) },
+
+		"Locks.TryAcquire": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, ok, err := c.Locks().TryAcquire(ctx, "k", "me", time.Minute)
+			if ok {
+				t.Error("it has a lock")
+			}
+			return err
+		},
+		"Locks.Renew": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, _, err := c.Locks().Renew(ctx, "k", "me", time.Minute)
+			return err
+		},
+		"Locks.Release": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := c.Locks().Release(ctx, "k", "me")
+			return err
+		},
+		"Locks.ReleaseAll": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := c.Locks().ReleaseAll(ctx, "me")
+			return err
+		},
+		"Locks.IsLocked": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := c.Locks().IsLocked(ctx, "k")
+			return err
+		},
+		"Locks.Owner": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, _, err := c.Locks().Owner(ctx, "k")
+			return err
+		},
+	}
+}
+
+// These have no error to return. They return nothing that is true of a client.
+var emptyCalls = map[string]func(c *etcdclaims.Client) bool{
+	"Etcd":        func(c *etcdclaims.Client) bool { return c.Etcd() == nil },
+	"KV":          func(c *etcdclaims.Client) bool { return c.KV() == nil },
+	"Instance":    func(c *etcdclaims.Client) bool { return c.Instance() == "" },
+	"Owner":       func(c *etcdclaims.Client) bool { return c.Owner() == "" },
+	"Prefix":      func(c *etcdclaims.Client) bool { return c.Prefix() == "" },
+	"OwnKey":      func(c *etcdclaims.Client) bool { return c.OwnKey("k") == "" },
+	"Locks":       func(c *etcdclaims.Client) bool { return c.Locks() == etcdclaims.Locks{} || c != nil },
+	"Passthrough": func(c *etcdclaims.Client) bool { return !c.Passthrough() },
+	"Stats":       func(c *etcdclaims.Client) bool { s := c.Stats(); return s.Attempts == 0 && s.Lost != nil },
+}
+
+// A caller that ignored the error of New acquires nothing, and is told why by every call.
+func TestNoClient(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	calls := refusedCalls(t)
+	known := func(typ reflect.Type, prefix string) {
+		for i := range typ.NumMethod() {
+			if name := prefix + typ.Method(i).Name; calls[name] == nil && emptyCalls[name] == nil {
+				t.Errorf("%s is not tested", name)
+			}
+		}
+	}
+	known(reflect.TypeFor[*etcdclaims.Client](), "")
+	known(reflect.TypeFor[etcdclaims.Locks](), "Locks.")
+	failed, err := etcdclaims.New(testetcd.Shared(t).Client(t), etcdclaims.Config{TTL: time.Second})
+	if err == nil {
+		t.Fatal("New accepted it")
+	}
+	for name, c := range map[string]*etcdclaims.Client{"nil": nil, "zero": {}, "failed": failed} {
+		for call, f := range calls {
+			err := f(ctx, c)
+			if !errors.Is(err, etcdclaims.ErrNoClient) {
+				t.Errorf("%s client: %s: %v", name, call, err)
+				continue
+			}
+			for _, part := range []string{"no client", "New was not called", "error that was ignored", "NewPassthrough"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%s: %q does not have %q", call, err, part)
+				}
+			}
+		}
+		for call, empty := range emptyCalls {
+			if !empty(c) {
+				t.Errorf("%s client: %s returns something", name, call)
+			}
+		}
+	}
+}
+
+// Without an etcd client there is no client. The error names the call that makes one for
+// development.
+func TestNewWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	c, err := etcdclaims.New(nil, etcdclaims.Config{})
+	if c != nil || err == nil {
+		t.Fatalf("%v, %v", c, err)
+	}
+	for _, part := range []string{"etcdclaims: config: ", "the etcd client is nil", "error that was ignored", "NewPassthrough"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not have %q", err, part)
+		}
+	}
+}

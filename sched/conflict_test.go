@@ -1,0 +1,95 @@
+package sched_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdclaims/claims/sched"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// Two services with one prefix and one group: the jobs of one do not run. Its log has a warning
+// each minute that names Config.Group, whenever its ticks are due, and Problems has it, until
+// its own process is the owner.
+func TestTwoServicesInOneGroup(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		core, logs := observer.New(zap.InfoLevel)
+		f.cfg.Logger = zap.New(core)
+		f.do(sched.Job{Name: "invoices", Schedule: minutely}, 0)
+		billing := f.start(0)
+		f.until("00:00:10")
+		f.jobs = nil
+		daily := sched.Must(sched.Cron("0 12 * * *"))
+		f.do(sched.Job{Name: "reports", Schedule: daily}, 0)
+		f.do(sched.Job{Name: "hourly", Schedule: sched.Must(sched.Every(time.Hour, 0))}, 0)
+		reports := f.start(0)
+		const warning = "jobs not run: the owner of the group does not have them; give each service its own Config.Group"
+		warnings := func() []observer.LoggedEntry {
+			return logs.FilterMessage(warning).FilterLevelExact(zap.WarnLevel).All()
+		}
+		f.until("00:02:30")
+		if n := len(warnings()); n != 2 {
+			t.Fatalf("%d warnings", n)
+		}
+		fields := warnings()[0].ContextMap()
+		if fields["group"] != "default" || fields["owner"] != billing.name || fields["count"] != int64(2) || fields["key"] != "sched/default/owner" {
+			t.Errorf("%v", fields)
+		}
+		problems := reports.sched.Problems()
+		if len(problems) != 1 || !strings.Contains(problems[0], "the owner "+billing.name) || !strings.Contains(problems[0], "hourly, reports") || !strings.Contains(problems[0], "Config.Group") {
+			t.Errorf("%q", problems)
+		}
+		if p := billing.sched.Problems(); len(p) != 0 {
+			t.Errorf("the owner has the problems %q", p)
+		}
+		f.until("00:12:30") // the times between
+		all := warnings()
+		if len(all) < 11 || len(all) > 13 {
+			t.Errorf("%d warnings in 12 minutes", len(all))
+		}
+		if slices.ContainsFunc(all[1:], func(e observer.LoggedEntry) bool { return e.Time.Before(all[0].Time) }) {
+			t.Error("out of order")
+		}
+		billing.stop()
+		f.until("00:14:30")
+		if p := reports.sched.Problems(); len(p) != 0 || !reports.sched.Owner() {
+			t.Errorf("after the take-over: %q", p)
+		}
+		if n := logs.FilterMessage("jobs of this process owned again").Len(); n != 1 {
+			t.Errorf("the end is logged %d times", n)
+		}
+		seen := len(warnings())
+		f.until("00:20:30")
+		if n := len(warnings()); n != seen {
+			t.Errorf("%d warnings after the end", n-seen)
+		}
+		reports.stop()
+	})
+}
+
+// Processes that have the same jobs are in no conflict, however they come and go.
+func TestOneServiceIsNoConflict(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *fleet) {
+		core, logs := observer.New(zap.WarnLevel)
+		f.cfg.Logger = zap.New(core)
+		f.do(sched.Job{Name: "a", Schedule: sched.Must(sched.Cron("0 12 * * *"))}, 0)
+		for range 3 {
+			f.start(0)
+		}
+		f.until("00:05:00")
+		f.owner().kill()
+		f.start(0)
+		f.until("00:15:00")
+		for _, n := range f.nodes[1:] {
+			if p := n.sched.Problems(); len(p) != 0 {
+				t.Errorf("%s: %q", n.name, p)
+			}
+		}
+		if all := logs.FilterField(zap.String("key", "sched/default/owner")).FilterMessageSnippet("jobs not run").All(); len(all) > 0 {
+			t.Errorf("%v", all)
+		}
+	})
+}
