@@ -10,6 +10,8 @@
 //		return scale(ctx, l.Payload())
 //	}})
 //
+// Payloads are bytes. [Of] makes them values of a type.
+//
 // # Words
 //
 // A [Delivery] is an item in a worker's hand. Its lease is the time for which the worker

@@ -181,3 +181,38 @@ func ExampleQueue_Work() {
 	}
 	// Output: welcome, you@example.com
 }
+
+// Items are values of a type. Those whose payload cannot be decoded are dead letters.
+func ExampleOf() {
+	ctx, stop := context.WithCancel(context.Background())
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: testetcd.SharedEndpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer etcd.Close()
+	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/example-typed/", Logger: zap.Must(zap.NewProduction())})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claims.Close(context.Background())
+	q, err := queue.New(claims, queue.Config{Name: "mails"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close(context.Background())
+
+	type Mail struct{ To, Subject string }
+	mails := queue.Of[Mail](q)
+	if _, err := mails.Enqueue(ctx, Mail{To: "you@example.com", Subject: "welcome"}, queue.ID("welcome/you")); err != nil {
+		log.Fatal(err)
+	}
+	err = q.Work(ctx, queue.WorkerConfig{Handler: mails.Handler(func(_ context.Context, m Mail, l *queue.Delivery) error {
+		fmt.Printf("attempt %d: %s to %s\n", l.Attempt(), m.Subject, m.To)
+		stop()
+		return nil
+	})})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: attempt 1: welcome to you@example.com
+}
