@@ -145,6 +145,16 @@ var importRules = []importRule{
 		never:  []string{"github.com/spf13/...", "go.yaml.in/..."},
 	},
 	{
+		why:  "the bridge to log/slog knows two loggers and nothing else",
+		in:   []string{"./etcdclaims/zaplog"},
+		only: []string{"std", "go.uber.org/zap/...", "go.uber.org/multierr"},
+	},
+	{
+		why:    "the bridge to log/slog is chosen by its import",
+		except: []string{"./etcdclaims/zaplog", "./cmd/...", "./examples/..."},
+		never:  []string{"./etcdclaims/zaplog"},
+	},
+	{
 		why:    "telemetry is chosen by its import: nothing else, and so no user who does not want it, links OpenTelemetry",
 		except: []string{"./etcdclaims/telemetry/...", "./cmd/claimctl-dev/...", "./internal/demoetcd", "./internal/testetcd/...", "./internal/campaign/...", "./internal/compare/...", "./internal/simulation/...", "./etcdclaims/claimtest/...", "./examples/..."},
 		never:  []string{"go.opentelemetry.io/...", "./etcdclaims/telemetry/..."},

@@ -138,7 +138,7 @@ type Config struct {
 	// lease, a pause of one second in etcd or in the process loses claims.
 	AllowShortTTL bool
 	// Logger receives events that no caller would otherwise see, such as an
-	// outage of etcd. Nil means no logs.
+	// outage of etcd. Nil means no logs. Package zaplog makes one of a slog.Logger.
 	Logger *zap.Logger
 	// Hooks are called when claims are acquired, renewed, released or lost.
 	Hooks Hooks
