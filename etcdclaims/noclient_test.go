@@ -55,12 +55,12 @@ func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclai
 		"TryRun":     func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRun(ctx, "k", never) },
 		"RunWork":    func(ctx context.Context, c *etcdclaims.Client) error { return c.RunWork(ctx, "k", work) },
 		"TryRunWork": func(ctx context.Context, c *etcdclaims.Client) error { return c.TryRunWork(ctx, "k", work) },
-		"RunOnce": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, _, err := c.RunOnce(ctx, "k", once)
+		"RunForResult": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, _, err := c.RunForResult(ctx, "k", once)
 			return err
 		},
-		"TryRunOnce": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, _, err := c.TryRunOnce(ctx, "k", once)
+		"TryRunForResult": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, _, err := c.TryRunForResult(ctx, "k", once)
 			return err
 		},
 		"Resize": func(ctx context.Context, c *etcdclaims.Client) error { return c.Resize(ctx, "k", 2) },

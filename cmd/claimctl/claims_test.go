@@ -109,9 +109,7 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := t.Context()
-	if out := w.ok("explain", "never"); !strings.Contains(out, "free") {
-		t.Errorf("of a free key: %s", out)
-	}
+	w.fails(exitFailure, `explain "nosuch": the key has no claim, no record, no line`, "explain", "nosuch")
 	a, b := w.client("api-7"), w.client("api-8")
 	first, err := a.TryBegin(ctx, "orders/42")
 	w.noErr(err)

@@ -76,12 +76,17 @@ A renewal is overdue when the holder has missed one of those that it makes every
 third of the lease time: it is cut off, stopped or dead.
 
 Callers within the client that holds the key have no place in etcd and are
-missing from the line.`,
+missing from the line.
+
+If etcd has nothing of the key, the command fails: the key may be misspelt.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
 				x, err := explain(ctx, claims, args[0])
 				if err != nil {
 					return err
+				}
+				if x.unknown() {
+					return fmt.Errorf("explain %q: the key has no claim, no record, no line and no earlier term that etcd still has; claimctl ls lists the keys that are held", args[0])
 				}
 				return printOne(a, x, func(w io.Writer) { x.text(w, time.Now(), a.claimctl()) })
 			})
@@ -136,6 +141,11 @@ func explain(ctx context.Context, claims *etcdclaims.Client, key string) (explan
 		}
 	}
 	return x, nil
+}
+
+// unknown reports whether etcd has nothing of the key, as of one that is misspelt.
+func (x explanation) unknown() bool {
+	return !x.Held && len(x.Waiting)+len(x.Holders) == 0 && x.Work == nil && x.Previous == nil
 }
 
 // viewHolders reads the claims on the slots of a key, or the first of those that share it.

@@ -116,6 +116,9 @@ type result struct {
 // ctl runs claimctl in this process.
 func (w *world) ctl(args ...string) result {
 	w.Helper()
+	if len(args) > 1 && args[0] == "sched" && !slices.ContainsFunc(args, func(arg string) bool { return arg == "-g" || arg == "--group" || arg == "--help" }) {
+		args = append(slices.Clone(args), "-g", "default")
+	}
 	var out, err bytes.Buffer
 	code := execute(w.Context(), append(slices.Clone(w.flags), args...), strings.NewReader(""), &out, &err)
 	return result{out.String(), err.String(), code}

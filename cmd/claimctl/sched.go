@@ -154,10 +154,18 @@ type instantView struct {
 func (v instantView) name() string    { return doctor.Stamp(v.Nominal) }
 func (v instantView) cells() []string { return []string{doctor.Stamp(v.Nominal)} }
 
+// noJob refuses an argument that is probably meant as a group.
+func noJob(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError("sched jobs takes no argument; -g %s lists the jobs of the group %q", doctor.Quoted(args[0]), args[0])
+	}
+	return nil
+}
+
 func (a *app) schedCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "sched", GroupID: groupRepair, Short: "Show and repair scheduled jobs"}
 	var group string
-	cmd.PersistentFlags().StringVarP(&group, "group", "g", "default", "group of the jobs (sched.Config.Group)")
+	cmd.PersistentFlags().StringVarP(&group, "group", "g", "", "group of the jobs (sched.Config.Group); required")
 	// verb is a command about one job.
 	verb := func(use, short string, f func(ctx context.Context, s *sched.Scheduler, job string) error) *cobra.Command {
 		return &cobra.Command{
@@ -168,9 +176,9 @@ func (a *app) schedCommand() *cobra.Command {
 		}
 	}
 	jobs := &cobra.Command{
-		Use: "jobs", Aliases: []string{"ls"}, Args: cobra.NoArgs, Short: "List the jobs of a group",
-		Long: `List the jobs of a group. If the group has none, the groups that have jobs are named
-on the standard error.`,
+		Use: "jobs", Aliases: []string{"ls"}, Args: noJob, Short: "List the jobs of a group",
+		Long: `List the jobs of a group. Without -g, or if the group has none, the groups that have
+jobs are named on the standard error.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error { return a.printJobs(ctx, claims, group) })
 		},
@@ -286,9 +294,9 @@ func upcoming(s sched.Schedule, from time.Time, count int) []instantView {
 // scheduler calls f with the group, without running any of its jobs.
 func (a *app) scheduler(cmd *cobra.Command, group string, f func(ctx context.Context, s *sched.Scheduler) error) error {
 	return a.with(cmd, func(ctx context.Context, claims *etcdclaims.Client) error {
-		s, err := sched.New(claims, sched.Config{Group: group, ICal: ical.ParseText})
+		s, err := newScheduler(ctx, claims, group)
 		if err != nil {
-			return &exitError{exitUsage, err}
+			return err
 		}
 		return f(ctx, s)
 	})

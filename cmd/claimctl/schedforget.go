@@ -6,7 +6,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/sched"
-	"github.com/etcdclaims/claims/sched/ical"
 	"github.com/spf13/cobra"
 )
 
@@ -33,7 +32,7 @@ func (a *app) forgetCommand(group *string) *cobra.Command {
 }
 
 func (a *app) forget(ctx context.Context, claims *etcdclaims.Client, group, job string, yes bool) error {
-	s, err := sched.New(claims, sched.Config{Group: group, ICal: ical.ParseText})
+	s, err := newScheduler(ctx, claims, group)
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}

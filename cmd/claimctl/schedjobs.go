@@ -16,9 +16,9 @@ const mostGroups = 50
 
 // printJobs lists the jobs of a group. If there are none, it names the groups that there are.
 func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group string) error {
-	s, err := sched.New(claims, sched.Config{Group: group, ICal: ical.ParseText})
+	s, err := newScheduler(ctx, claims, group)
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return err
 	}
 	empty := true
 	counted := func(yield func(jobView, error) bool) {
@@ -32,18 +32,46 @@ func (a *app) printJobs(ctx context.Context, claims *etcdclaims.Client, group st
 	if err := printList(a, jobHeader, counted); err != nil || !empty {
 		return err
 	}
-	var groups []string
+	groups, err := someGroups(ctx, claims)
+	if err != nil {
+		return err
+	}
+	if len(groups) > 0 {
+		a.remark(fmt.Sprintf("group %q has no jobs; choose with -g from: %s", group, strings.Join(groups, ", ")), groups...)
+	}
+	return nil
+}
+
+// someGroups returns the names of groups that have jobs, sorted.
+func someGroups(ctx context.Context, claims *etcdclaims.Client) (groups []string, err error) {
 	for name, err := range sched.Groups(ctx, claims) {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if groups = append(groups, name); len(groups) == mostGroups {
 			break
 		}
 	}
-	if len(groups) > 0 {
-		slices.Sort(groups)
-		a.remark(fmt.Sprintf("group %q has no jobs; choose with -g from: %s", group, strings.Join(groups, ", ")), groups...)
+	slices.Sort(groups)
+	return groups, nil
+}
+
+// newScheduler returns the group, without running any of its jobs. Without a name it names the
+// groups that there are.
+func newScheduler(ctx context.Context, claims *etcdclaims.Client, group string) (*sched.Scheduler, error) {
+	if group == "" {
+		groups, err := someGroups(ctx, claims)
+		switch {
+		case err != nil:
+			return nil, usageError("choose a group with -g (sched.Config.Group); the groups cannot be listed: %w", err)
+		case len(groups) == 0:
+			return nil, usageError("choose a group with -g (sched.Config.Group); no group has jobs")
+		}
+		return nil, usageError("choose a group with -g (sched.Config.Group) from: %s", strings.Join(groups, ", "))
 	}
-	return nil
+	s, err := sched.New(claims, sched.Config{Group: group, ICal: ical.ParseText})
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return s, nil
 }

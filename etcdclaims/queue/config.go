@@ -67,6 +67,9 @@ var (
 	// ErrConfig is returned if the queue was made with another order or other bounds
 	// than those of the Config.
 	ErrConfig = errors.New("queue has another configuration")
+	// ErrInUse is returned by Reconfigure while a process uses the queue, or its items keep
+	// the order from being changed.
+	ErrInUse = errors.New("queue is in use")
 	// ErrNoQueue is returned by Open if there is no queue of the name.
 	ErrNoQueue = errors.New("no such queue")
 	// ErrPaused is returned by Pause if the queue is paused already.

@@ -64,7 +64,7 @@ func TestErrorTexts(t *testing.T) {
 
 		w.enqueue(q, "a")
 		says(enqueue(w.queue(queue.Config{MaxTaken: 3}), queue.NewItem(nil)), queue.ErrConfig,
-			`enqueue: queue "q": queue has another configuration: it has HigherFirst false, MaxTaken 0, MaxWaiting 0, and this Config HigherFirst false, MaxTaken 3, MaxWaiting 0; Open takes`)
+			`enqueue: queue "q": queue has another configuration: Config.MaxTaken is 3, the queue has 0; Open takes that of the queue, and Reconfigure changes it`)
 		l := w.claim(q)
 		w.ok(l.Complete(w.Context()))
 		says(l.Complete(w.Context()), etcdclaims.ErrReleased, `complete item "a" of queue "q": an earlier complete ended the lease`)
@@ -789,5 +789,55 @@ func TestCloseAfterLoss(t *testing.T) {
 		host.Heal()
 		w.wantErr(l.Complete(w.Context()), queue.ErrExpired)
 		w.ok(late.Close(w.Context()))
+	})
+}
+
+// The order and the bounds of a queue change once all processes have closed it.
+func TestReconfigure(t *testing.T) {
+	virtually(t, func(w *world) {
+		more := queue.Config{MaxTaken: 2, MaxWaiting: 7}
+		w.wantErr(w.queue(more).Reconfigure(w.Context()), queue.ErrNoQueue)
+		q := w.queue(queue.Config{MaxTaken: 1})
+		w.enqueue(q, "a")
+		l := w.claim(q)
+		next := w.queue(more)
+		_, err := next.Enqueue(w.Context(), queue.NewItem(nil))
+		if w.wantErr(err, queue.ErrConfig); !strings.Contains(err.Error(), "Config.MaxTaken is 2, the queue has 1; Config.MaxWaiting is 7, the queue has 0") || strings.Contains(err.Error(), "/spec") {
+			t.Error(err)
+		}
+		err = next.Reconfigure(w.Context())
+		if w.wantErr(err, queue.ErrInUse); !strings.HasPrefix(err.Error(), `reconfigure: queue "q": queue is in use: Config.MaxTaken is 2`) {
+			t.Error(err)
+		}
+		w.ok(l.Release(w.Context()))
+		w.ok(q.Close(w.Context()))
+		w.wantErr(w.queue(queue.Config{HigherFirst: true}).Reconfigure(w.Context()), queue.ErrInUse) // "a" waits
+		w.ok(next.Reconfigure(w.Context()))
+		w.ok(next.Reconfigure(w.Context()))
+		w.want(ids(w.tryClaim(next, 3)), "a")
+		open, err := queue.Open(w.Context(), etcdClaims(w), "q")
+		w.ok(err)
+		w.want(open.Config().MaxTaken, 2)
+		w.want(open.Config().MaxWaiting, 7)
+		w.ok(open.Close(w.Context()))
+	})
+}
+
+// Each error of a WorkerConfig names the field.
+func TestWorkerConfigRefused(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		handler := func(context.Context, *queue.Delivery) error { return nil }
+		for says, cfg := range map[string]queue.WorkerConfig{
+			"set WorkerConfig.Handler, or Handlers":     {},
+			"WorkerConfig.Concurrency -1 is negative":   {Handler: handler, Concurrency: -1},
+			"WorkerConfig.Batch -1 is negative":         {Handler: handler, Batch: -1},
+			"WorkerConfig.Grace -1ns is negative":       {Handler: handler, Grace: -1},
+			"WorkerConfig.StopTimeout -1ns is negative": {Handler: handler, StopTimeout: -1},
+		} {
+			if err := q.Work(w.Context(), cfg); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%v; want %q", err, says)
+			}
+		}
 	})
 }

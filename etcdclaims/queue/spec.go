@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/wire"
@@ -19,9 +20,19 @@ type spec struct {
 	MaxWaiting  int    `json:"maxWaiting,omitempty"`
 }
 
-// bounds names the order and the bounds, for errors.
-func (s spec) bounds() string {
-	return fmt.Sprintf("HigherFirst %t, MaxTaken %d, MaxWaiting %d", s.HigherFirst, s.MaxTaken, s.MaxWaiting)
+// against names the fields in which a Config differs from what is stored, for errors.
+func (s spec) against(cfg spec) string {
+	var differ []string
+	field := func(name string, stored, configured any) {
+		if stored != configured {
+			differ = append(differ, fmt.Sprintf("Config.%s is %v, the queue has %v", name, configured, stored))
+		}
+	}
+	field("HigherFirst", s.HigherFirst, cfg.HigherFirst)
+	field("MaxTaken", s.MaxTaken, cfg.MaxTaken)
+	field("MaxWaiting", s.MaxWaiting, cfg.MaxWaiting)
+	field("Name", s.Name, cfg.Name) // which only a restore by hand can do
+	return strings.Join(differ, "; ")
 }
 
 // entry is the value of worker/<session>. It repeats the spec. If the key spec is deleted by
@@ -90,9 +101,7 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 			}
 		}
 		if have != want {
-			return fmt.Errorf("%w: it has %s, and this Config %s; Open takes those of the queue; "+
-				"to change them, change the key %q while no process uses the queue",
-				ErrConfig, have.bounds(), want.bounds(), key)
+			return fmt.Errorf("%w: %s; Open takes that of the queue, and Reconfigure changes it once all processes have closed the queue", ErrConfig, have.against(want))
 		}
 		q.specOK.Store(true)
 		return nil

@@ -26,9 +26,6 @@ type scheduler struct {
 func (t *Telemetry) InstrumentScheduler(cfg *sched.Config) {
 	before := cfg.Hooks
 	s := scheduler{group: cfg.Group, now: cfg.Now}
-	if s.group == "" {
-		s.group = "default"
-	}
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -39,7 +39,7 @@ func demonstrate(ctx context.Context, s setup, endpoints string) error {
 	p := &parent{setup: s}
 	return demoetcd.Use(ctx, "cron", endpoints, func(etcd *clientv3.Client, at []string, prefix string) error {
 		p.etcd, p.Name, p.Endpoints, p.Prefix = etcd, "parent", at, prefix
-		return p.withScheduler(ctx, etcd, sched.Config{Logger: demoetcd.Logger()}, func(scheduler *sched.Scheduler) error {
+		return p.withScheduler(ctx, etcd, sched.Config{Group: group, Logger: demoetcd.Logger()}, func(scheduler *sched.Scheduler) error {
 			p.scheduler = scheduler
 			return p.play(ctx)
 		})

@@ -51,13 +51,15 @@ type worker struct {
 	tell func(event)
 }
 
+// group is that of all processes of the example.
+const group = "demo"
+
 // withScheduler calls f with a scheduler of the group.
 func (s setup) withScheduler(ctx context.Context, etcd *clientv3.Client, cfg sched.Config, f func(*sched.Scheduler) error) error {
 	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: s.Prefix + "claims/", Owner: s.Name, TTL: ttl, Logger: demoetcd.Logger()})
 	if err != nil {
 		return err
 	}
-	cfg.Group = "demo"
 	scheduler, err := sched.New(claims, cfg)
 	if err == nil {
 		err = f(scheduler)
@@ -85,6 +87,7 @@ func runWorker(ctx context.Context, s setup) error {
 		}
 	}()
 	cfg := sched.Config{
+		Group:  group,
 		Logger: demoetcd.Logger(),
 		Spread: true, // all processes run the ticks that the owner admits
 		Now:    func() time.Time { return time.Now().Add(time.Duration(w.skew.Load())) },

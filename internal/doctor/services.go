@@ -78,7 +78,7 @@ func (e *Examination) groups(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			e.Add(Warning, "jobs", "see claimctl sched jobs", "cannot be read: %v", err)
+			e.Add(Warning, "jobs", "see claimctl sched jobs -g GROUP", "cannot be read: %v", err)
 			return
 		}
 	}

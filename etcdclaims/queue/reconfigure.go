@@ -1,0 +1,57 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/etcdclaims/claims/internal/wire"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Reconfigure makes the order and the bounds of this Config those of the queue: HigherFirst,
+// MaxTaken and MaxWaiting. It is for a queue that all processes have closed. Those that have
+// not, and have claimed or enqueued before, may go on with what they know. Calling again is
+// safe.
+//
+// The error matches ErrInUse, and nothing was changed, while a process has a session in the
+// queue, or a worker has an item. It also does if HigherFirst changes while the queue has items
+// or dead letters: the order is part of their keys. It matches ErrNoQueue if there is no queue.
+func (q *Queue) Reconfigure(ctx context.Context) error {
+	return q.fail("reconfigure", q.reconfigure(ctx))
+}
+
+func (q *Queue) reconfigure(ctx context.Context) error {
+	want, key := q.spec(), q.keys.spec()
+	resp, err := q.read(ctx, clientv3.OpGet(key))
+	if err != nil {
+		return err
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	have, there, _, err := known(kvs, nil)
+	switch {
+	case err != nil:
+		return err
+	case !there:
+		return ErrNoQueue
+	case have != want:
+		unused := []string{q.keys.workers(), q.keys.taken()}
+		if have.HigherFirst != want.HigherFirst {
+			unused = append(unused, q.keys.ready(), q.keys.later(), q.keys.dead())
+		}
+		cmps := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kvs[0].ModRevision)}
+		for _, prefix := range unused {
+			cmps = append(cmps, absent(prefix).WithPrefix())
+		}
+		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
+		defer cancel()
+		done, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(want))).Commit()
+		if err != nil {
+			return wire.Unanswered(ctx, err)
+		}
+		if !done.Succeeded {
+			return fmt.Errorf("%w: %s", ErrInUse, have.against(want))
+		}
+	}
+	q.specOK.Store(true)
+	return nil
+}
