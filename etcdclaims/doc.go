@@ -40,6 +40,7 @@
 //   - The records of work: [Client.Record], [Client.Records] and [Client.Orphans].
 //   - The state of a client, metrics and traces: [Client.Health], [Client.Stats] and
 //     [Hooks].
+//   - Development without etcd: [NewPassthrough].
 //   - Help for an operator: [Client.ForceRelease], [Client.Retry] and [RaiseEpoch].
 //   - Locks that belong to an owner name instead of a claim: [Locks].
 //   - A queue of work items: package etcdclaims/queue.
@@ -66,9 +67,12 @@
 //
 // A key is text of 1 to 1,024 bytes, such as "invoice/42". All clients with the same [Config.Prefix]
 // share one space of keys, whatever they use the keys for. So two features that choose
-// the same key exclude each other: begin keys with the name of the feature. Packages
-// sched, queue and group claim keys that begin with sched/, queue/ and group/. Choose
-// other keys.
+// the same key exclude each other: begin keys with the name of the feature.
+//
+// Calls that claim a key refuse blank keys, keys that begin with sched/, queue/ or group/, and
+// keys that contain #slot- or #shared-. Packages sched, queue and group, [Slots] and [Shared]
+// claim such keys themselves. Calls for operators, such as [Client.Lookup] and
+// [Client.ForceRelease], accept them.
 //
 // # Concurrency
 //

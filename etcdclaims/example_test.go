@@ -123,7 +123,7 @@ func ExampleClaim_Txn() {
 
 // A client without etcd, for development: it lets every call through.
 func ExampleNewPassthrough() {
-	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
+	claims, err := etcdclaims.NewPassthrough(etcdclaims.Config{Logger: zap.Must(zap.NewProduction())})
 	if err != nil {
 		log.Fatal(err)
 	}

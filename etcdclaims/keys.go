@@ -82,6 +82,14 @@ func foreignKey(key string) error {
 	return nil
 }
 
+// checkKey returns why the key is invalid or not for the caller to claim, or nil.
+func (o *acquireOptions) checkKey(key string) error {
+	if err := validKey(key); err != nil || o.ownKey {
+		return err
+	}
+	return foreignKey(key)
+}
+
 // validKey returns why a key is invalid, or nil.
 func validKey(key string) error {
 	switch {

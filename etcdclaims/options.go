@@ -294,22 +294,6 @@ func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 	return o, c.checkOptions(o)
 }
 
-// mayClaim returns why the key is not for the caller to claim, or nil.
-func (o *acquireOptions) mayClaim(key string) error {
-	if o.ownKey {
-		return nil
-	}
-	return foreignKey(key)
-}
-
-// checkKey returns why the key is invalid or not for the caller to claim, or nil.
-func (o *acquireOptions) checkKey(key string) error {
-	if err := validKey(key); err != nil {
-		return err
-	}
-	return o.mayClaim(key)
-}
-
 // checkOptions checks options, and sets the defaults of those that were not given.
 func (c *Client) checkOptions(o *acquireOptions) error {
 	for _, s := range o.again {

@@ -76,7 +76,7 @@
 // old one already ran. Package calendar describes how to use one
 // version everywhere. UTC is not affected.
 //
-// With a nil client, which has no etcd, a Scheduler runs its jobs in this process, and
+// With a client of etcdclaims.NewPassthrough a Scheduler runs its jobs in this process, and
 // does not coordinate with other processes; see [New]. Nothing is recorded then, and
 // AtLeastOnce and PauseOnFailure have no effect.
 //
