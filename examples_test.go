@@ -75,6 +75,32 @@ func TestExamplesPrintNoNil(t *testing.T) {
 	}
 }
 
+// Examples are copied, and no other module can import an internal package. The packages that
+// start their etcd and their processes may.
+func TestExamplesImportNothingInternal(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, path := range exampleFiles(t) {
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if !strings.HasPrefix(dir, "examples/") || dir == "examples/demoetcd" || dir == "examples/demoproc" {
+			continue
+		}
+		found++
+		syntax, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range syntax.Imports {
+			if strings.Contains(spec.Path.Value, "/internal/") {
+				t.Errorf("%s imports %s", path, spec.Path.Value)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("found %d files only", found)
+	}
+}
+
 // exampleFiles returns the Examples of the published packages, and the programs.
 func exampleFiles(t *testing.T) (files []string) {
 	t.Helper()

@@ -8,14 +8,13 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/etcdclaims/claims/internal/dbserver"
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRun(t *testing.T) {
-	if err := testetcd.Signals(); err != nil {
+	if err := demoproc.Signals(); err != nil {
 		t.Skip(err)
 	}
 	bin := t.TempDir() + "/billing"
@@ -23,7 +22,7 @@ func TestRun(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	out, err := exec.CommandContext(t.Context(), bin).CombinedOutput()
-	if strings.Contains(string(out), dbserver.ErrAbsent.Error()) {
+	if strings.Contains(string(out), demoproc.ErrAbsent.Error()) {
 		t.Skip(string(out))
 	}
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/examples/billing/billingdb"
-	"github.com/etcdclaims/claims/examples/internal/demoproc"
-	"github.com/etcdclaims/claims/internal/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 )
 
 // parent has the servers and the processes, sends orders, and makes the faults. What

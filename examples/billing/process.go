@@ -14,9 +14,9 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/examples/billing/billingdb"
-	"github.com/etcdclaims/claims/examples/internal/demoproc"
+	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/fencing/sqlguard"
-	"github.com/etcdclaims/claims/internal/demoetcd"
 )
 
 const etcdUser = "billing"

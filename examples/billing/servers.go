@@ -10,10 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/fencing/sqlguard"
-	"github.com/etcdclaims/claims/internal/dbserver"
-	"github.com/etcdclaims/claims/internal/demoetcd"
-	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 //go:embed schema.sql
@@ -44,7 +43,7 @@ func startEtcd(ctx context.Context, dir string) (*demoetcd.Secured, error) {
 // database is a Postgres with the tables of the service.
 type database struct {
 	dir   string
-	child *testetcd.Child
+	child *demoproc.Child
 	pool  *pgxpool.Pool
 }
 
@@ -52,7 +51,7 @@ func (d *database) dsn() string { return "host=" + d.dir + " user=billing dbname
 
 func (d *database) start(ctx context.Context) error {
 	// A frozen process must not keep its locks.
-	cmd, err := dbserver.Postgres(ctx, d.dir, "billing", "-c", "listen_addresses=", "-c", "unix_socket_directories="+d.dir,
+	cmd, err := demoproc.Postgres(ctx, d.dir, "billing", "-c", "listen_addresses=", "-c", "unix_socket_directories="+d.dir,
 		"-c", "idle_in_transaction_session_timeout=2s")
 	if err != nil {
 		return err
@@ -63,10 +62,10 @@ func (d *database) start(ctx context.Context) error {
 	}
 	defer func() { _ = log.Close() }() // the child has its own
 	cmd.Stdout, cmd.Stderr = log, log
-	if d.child, err = testetcd.StartChild(cmd); err != nil {
+	if d.child, err = demoproc.StartChild(cmd); err != nil {
 		return err
 	}
-	return d.child.Await(ctx, func() error { return dbserver.PostgresReady(d.dir) })
+	return d.child.Await(ctx, func() error { return demoproc.PostgresReady(d.dir) })
 }
 
 // crash ends all processes of Postgres at once.

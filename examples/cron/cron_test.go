@@ -11,13 +11,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 func TestMain(m *testing.M) { testetcd.Main(m) }
 
 func TestCron(t *testing.T) {
-	if err := testetcd.Signals(); err != nil {
+	if err := demoproc.Signals(); err != nil {
 		t.Skip(err)
 	}
 	if testing.Short() {

@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/examples/internal/demoproc"
-	"github.com/etcdclaims/claims/internal/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/sched"
 )
 

@@ -9,15 +9,17 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"go.uber.org/goleak"
+
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/middleware"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestProgram(t *testing.T) {
-	server := testetcd.Shared(t)
+	server := claimtest.Start(t)
 	for name, endpoints := range map[string]string{"OK": "", "OK with endpoints": strings.Join(server.Endpoints(), ",")} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
@@ -39,7 +41,7 @@ func TestProgram(t *testing.T) {
 			}
 		})
 	}
-	left, err := server.Client(t).Get(t.Context(), "/httpgate/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	left, err := server.Etcd(t).Get(t.Context(), "/httpgate/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil || left.Count > 0 {
 		t.Errorf("left over: %v, %v", left, err)
 	}
@@ -48,14 +50,13 @@ func TestProgram(t *testing.T) {
 // Many customers, each of whom sends each order three times: to both shops at once,
 // and later again.
 func TestShop(t *testing.T) {
-	etcd := testetcd.Shared(t).Client(t)
+	etcd := claimtest.Start(t).Etcd(t)
 	stock := &Stock{left: map[string]int{"tea": 100}}
 	store := httptest.NewServer(stock.Handler())
 	defer store.Close()
-	prefix := testetcd.Prefix(t)
 	var shops []*httptest.Server
 	for range 2 {
-		claims, err := etcdclaims.New(etcd, etcdclaims.Config{Prefix: prefix})
+		claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

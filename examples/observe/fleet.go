@@ -11,8 +11,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/etcdclaims/telemetry"
+	"github.com/etcdclaims/claims/examples/demoetcd"
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/demoetcd"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )

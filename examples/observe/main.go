@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoetcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 

@@ -17,6 +17,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -28,7 +29,7 @@ func TestQueue(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs twelve processes, which wait for leases to end")
 	}
-	if err := testetcd.Signals(); err != nil {
+	if err := demoproc.Signals(); err != nil {
 		t.Skip(err)
 	}
 	bin := testetcd.Program(t, "queue")

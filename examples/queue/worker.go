@@ -16,8 +16,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
-	"github.com/etcdclaims/claims/examples/internal/demoproc"
-	"github.com/etcdclaims/claims/internal/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 )
 
 // job is what a process, producer, worker or parent, needs to take part.

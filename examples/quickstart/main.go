@@ -19,7 +19,7 @@ import (
 	"flag"
 	"time"
 
-	"github.com/etcdclaims/claims/examples/internal/demoproc"
+	"github.com/etcdclaims/claims/examples/demoproc"
 )
 
 func main() {

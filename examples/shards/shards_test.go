@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) { testetcd.Main(m) }
 
 func TestShards(t *testing.T) {
 	testetcd.SkipUnlessLong(t, "runs twelve processes")
-	if err := testetcd.Signals(); err != nil {
+	if err := demoproc.Signals(); err != nil {
 		t.Skip(err)
 	}
 	bin := testetcd.Program(t, "shards")

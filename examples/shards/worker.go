@@ -12,10 +12,10 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
-	"github.com/etcdclaims/claims/examples/internal/demoproc"
+	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/fencing/etcdguard"
-	"github.com/etcdclaims/claims/internal/demoetcd"
 )
 
 // job is what a process, worker or parent, needs to take part.

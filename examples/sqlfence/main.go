@@ -22,8 +22,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/demoetcd"
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 )
 
 func main() {
@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if len(args) == 1 && args[0] == workerCommand {
 		return work(ctx, os.Stdin, os.Stdout)
 	}
-	if err := testetcd.Signals(); err != nil {
+	if err := demoproc.Signals(); err != nil {
 		return fmt.Errorf("processes cannot be frozen here: %w", err)
 	}
 	flags := flag.NewFlagSet("sqlfence", flag.ContinueOnError)

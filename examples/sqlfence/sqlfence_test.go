@@ -7,13 +7,13 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/examples/demoproc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRun(t *testing.T) {
-	if err := testetcd.Signals(); err != nil {
+	if err := demoproc.Signals(); err != nil {
 		t.Skip(err)
 	}
 	bin := t.TempDir() + "/sqlfence"

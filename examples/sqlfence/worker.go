@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/examples/demoproc"
 	"github.com/etcdclaims/claims/fencing"
-	"github.com/etcdclaims/claims/internal/testetcd"
 )
 
 const (
@@ -95,7 +95,7 @@ func work(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 
 // A process is a worker, as its parent sees it.
 type process struct {
-	child  *testetcd.Child
+	child  *demoproc.Child
 	orders *json.Encoder
 	tells  *json.Decoder
 	pipes  []*os.File
@@ -119,7 +119,7 @@ func startWorker(ctx context.Context, j job) (*process, error) {
 	p := &process{orders: json.NewEncoder(orders), tells: json.NewDecoder(tells), pipes: []*os.File{orders, tells}}
 	cmd := exec.Command(self, workerCommand)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &p.stderr
-	p.child, err = testetcd.StartChild(cmd)
+	p.child, err = demoproc.StartChild(cmd)
 	err = errors.Join(err, stdin.Close(), stdout.Close()) // the child has its own
 	if p.child != nil {
 		context.AfterFunc(ctx, p.child.Kill)

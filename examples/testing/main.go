@@ -29,7 +29,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoetcd"
 )
 
 const invoices = 20

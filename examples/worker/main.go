@@ -23,7 +23,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/demoetcd"
+	"github.com/etcdclaims/claims/examples/demoetcd"
 )
 
 const (
