@@ -2,23 +2,35 @@ package main
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/etcdclaims/claims/etcdclaims"
-	"github.com/etcdclaims/claims/internal/testetcd"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestHello(t *testing.T) {
-	var out strings.Builder
-	if err := run(t.Context(), testetcd.Shared(t).Endpoints(), &out); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"bob cannot have it: ", "held by alice", "alice held it with fence ", "alice's late write is refused: true"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the output lacks %q:\n%s", want, &out)
+const story = `bob cannot have it: acquire "account/7": held by alice since TIME, until TIME unless renewed (fence N)
+alice learns of it: etcdclaims: claim on "account/7" (fence N) lost: deleted: release forced by bob: alice does not answer
+alice held it with fence N, bob holds it with fence N
+alice's late write is refused: true
+`
+
+// Each run prints the same lines in the same order, but for times and fences.
+func TestSameStory(t *testing.T) {
+	etcd := claimtest.Start(t)
+	times, fences := regexp.MustCompile(`20\d\d-\S+Z`), regexp.MustCompile(`fence \d+`)
+	for range 20 {
+		var out strings.Builder
+		if err := run(t.Context(), etcd.Endpoints(), &out); err != nil {
+			t.Fatal(err)
+		}
+		got := fences.ReplaceAllString(times.ReplaceAllString(out.String(), "TIME"), "fence N")
+		if got != story {
+			t.Fatalf("got\n%swant\n%s", got, story)
 		}
 	}
 }
@@ -26,9 +38,9 @@ func TestHello(t *testing.T) {
 // Hello ends no claim that another program holds: neither one under the default prefix nor one
 // under its own.
 func TestTakesNothing(t *testing.T) {
-	etcd := testetcd.Start(t)
+	etcd := claimtest.Start(t)
 	for prefix, want := range map[string]error{etcdclaims.DefaultPrefix: nil, "/hello/": etcdclaims.ErrHeld} {
-		production, err := etcdclaims.New(etcd.Client(t), etcdclaims.Config{Prefix: prefix, Owner: "production"})
+		production, err := etcdclaims.New(etcd.Etcd(t), etcdclaims.Config{Prefix: prefix, Owner: "production"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,9 +36,16 @@ func run(ctx context.Context, endpoints []string, out io.Writer) error {
 		return err
 	}
 	defer etcd.Close()
+	lost := make(chan error, 2)
 	var clients [2]*etcdclaims.Client // they stand for two processes
 	for i, owner := range []string{"alice", "bob"} {
-		if clients[i], err = etcdclaims.New(etcd, etcdclaims.Config{Prefix: "/hello/", Owner: owner, Logger: zap.Must(zap.NewProduction())}); err != nil {
+		clients[i], err = etcdclaims.New(etcd, etcdclaims.Config{
+			Prefix: "/hello/",
+			Owner:  owner,
+			Logger: demoetcd.Logger(),
+			Hooks:  etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) { lost <- l }},
+		})
+		if err != nil {
 			return err
 		}
 		defer clients[i].Close(ctx)
@@ -50,9 +57,12 @@ func run(ctx context.Context, endpoints []string, out io.Writer) error {
 	}
 	_, held := bob.TryAcquire(ctx, "account/7")
 	fmt.Fprintln(out, "bob cannot have it:", held)
-	err1 := bob.ForceRelease(ctx, "account/7", "alice does not answer")
-	second, err2 := bob.TryAcquire(ctx, "account/7")
-	if err := errors.Join(err1, err2); err != nil {
+	if err := bob.ForceRelease(ctx, "account/7", "alice does not answer"); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "alice learns of it:", <-lost) // at the claim's deadline, if etcd did not answer alice
+	second, err := bob.TryAcquire(ctx, "account/7")
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "alice held it with fence %d, bob holds it with fence %d\n", first.Fence(), second.Fence())
