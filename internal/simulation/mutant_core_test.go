@@ -64,6 +64,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"middleware/turn.go", "if called || !errors.As(err, &late) {", "if called || errors.As(err, &late) || err != nil {"}},
 	},
 	{
+		name: "client that New has not made, used", tests: "TestNoClient",
+		edits: []edit{{"passthrough.go", "if c == nil || c.log == nil {", "if c == nil {"}},
+	},
+	{
+		name: "keys of features that callers can claim", tests: "TestKeptKeys",
+		edits: []edit{{"keys.go", "err != nil || o.ownKey {", "err != nil || o != nil {"}},
+	},
+	{
 		name: "an answer given to who asked after it", tests: "TestLaterCallerAsksAnew",
 		edits: []edit{{"ask.go", "a != nil && !a.departed.Load() {", "a != nil {"}},
 	},

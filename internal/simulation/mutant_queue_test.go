@@ -60,6 +60,10 @@ var queueMutants = []mutant{
 	// faults are rare: a process takes back what it claimed unknowingly within
 	// milliseconds, a request is seldom late by a whole call, and a queue seldom full.
 	{
+		name: "bounds changed while a process uses the queue", tests: "TestReconfigure", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/reconfigure.go", "unused := []string{q.keys.workers(), q.keys.taken()}", "unused := []string{}"}},
+	},
+	{
 		name: "what a lost reply of a claim took is not found", tests: "TestClaimUnderFaults", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/claim.go", "		case st.Nonce != nonce:\n", "		case st.Nonce == nonce:\n			return nil, nil\n		case st.Nonce != nonce:\n"}},
 	},

@@ -31,6 +31,10 @@ var schedMutants = []mutant{
 		edits: []edit{{"sched/after.go", "clientv3.OpTxn([]clientv3.Cmp{is}, []clientv3.Op{put}, nil)", "clientv3.OpTxn([]clientv3.Cmp{}, []clientv3.Op{put}, nil)"}, {"sched/after.go", "\t\tis := clientv3.Compare", "\t\t_ = clientv3.Compare"}},
 	},
 	{
+		name: "owner without jobs of this process, not noticed before they are due", of: "sched", tests: "TestTwoServicesInOneGroup",
+		edits: []edit{{"sched/conflict.go", "if !a.registered && a.missing == owner {", "if !a.registered && a.missing < 0 {"}},
+	},
+	{
 		name: "requests that no owner serves, without a limit", of: "sched", tests: "TestRequestsThatNoOwnerServes|TestRequestsOfRemovedJobs",
 		edits: []edit{{"sched/unserved.go", "\tif len(all) <= mostUnserved {", "\tif len(all) <= 1<<20 {"}},
 	},
