@@ -121,6 +121,11 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 			s.die(ReasonSessionDead, err)
 		}
 	}
+	c.store.onLowerEpoch = func(known, found *txn.Epoch) {
+		c.log.Warn("epoch went back; claims refused until it is raised above the known one",
+			zap.String("instance", c.store.layout.instance), zap.String("key", c.store.layout.epoch()),
+			zap.Int64("known", known.Value), zap.Int64("found", found.Value))
+	}
 	c.store.onOtherCluster = func(first, other uint64) {
 		c.log.Error("etcd answered as another cluster; see that all endpoints belong to one",
 			zap.String("instance", c.store.layout.instance), zap.String("cluster", fmt.Sprintf("%x", first)),

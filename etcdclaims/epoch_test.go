@@ -199,3 +199,58 @@ func TestReleaseWhileTheEpochIsRaised(t *testing.T) {
 		})
 	}
 }
+
+// A client that knows a greater epoch than etcd has warns once for each lower value, and its
+// Health returns the error until the epoch is above the known one, however busy the client is.
+func TestEpochDeletedByHand(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		ctx := context.Background()
+		for range 3 {
+			w.server.RaiseEpoch(t, w.prefix)
+		}
+		log, logs := logged()
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Logger: log})
+		held := tryClaim(t, c, "k")
+		warned := func(n int, found int64) {
+			t.Helper()
+			all := logs.FilterMessage("epoch went back; claims refused until it is raised above the known one").All()
+			if len(all) != n {
+				t.Fatalf("%d warnings, want %d", len(all), n)
+			}
+			if f := all[n-1].ContextMap(); f["key"] != w.prefix+"epoch" || f["known"] != int64(3) || f["found"] != found {
+				t.Errorf("fields %v, want that 3 is known and %d found", f, found)
+			}
+		}
+		refused := func() {
+			t.Helper()
+			for range 3 {
+				_, err := c.TryAcquire(ctx, "other")
+				wantIs(t, err, etcdclaims.ErrRewound)
+				_, err = c.Health(ctx) // etcd has served a transaction just now
+				wantIs(t, err, etcdclaims.ErrRewound)
+			}
+		}
+		w.server.Delete(t, w.prefix+"epoch")
+		refused()
+		warned(1, 0)
+		w.server.RaiseEpoch(t, w.prefix) // to 1, by an operator who does not know of the others
+		refused()
+		warned(2, 1)
+		time.Sleep(15 * sec)
+		wantIs(t, held.Check(), etcdclaims.ErrLost)
+		refused()
+		warned(2, 1)
+		if epoch, err := etcdclaims.RaiseEpoch(ctx, w.raw, w.prefix, 3); epoch != 4 || err != nil {
+			t.Fatal(epoch, err)
+		}
+		_, err := c.Health(ctx)
+		noErr(t, err)
+		now := tryClaim(t, c, "other")
+		if now.Fence() <= held.Fence() {
+			t.Errorf("fence %d after %d", now.Fence(), held.Fence())
+		}
+		warned(2, 1)
+		release(t, now)
+	})
+}

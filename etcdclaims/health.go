@@ -59,7 +59,8 @@ type Health struct {
 //
 // Health does one linearizable read, bounded by ctx and by a sixth of
 // Config.TTL (1 s to 5 s). It does no I/O if etcd carried out a transaction of
-// this client within the last second. [Client.Unreachable] never does I/O.
+// this client within the last second, unless the client has found that the epoch
+// went back. [Client.Unreachable] never does I/O.
 //
 // The error matches:
 //
@@ -84,7 +85,7 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	var err error
 	if c.store.rewound.Load() != nil {
 		err = c.store.ready(ctx)
-	} else if !c.outage.servedWithin(time.Second) {
+	} else if c.store.lower.Load() != nil || !c.outage.servedWithin(time.Second) {
 		err = c.readEpoch(ctx)
 	}
 	h := c.healthNow()

@@ -41,6 +41,9 @@ type store struct {
 	rewound    atomic.Pointer[rewind]
 	onRewind   func(error) // called once for each time that the revision went back
 
+	lower        atomic.Pointer[txn.Epoch]     // an epoch below the known one that etcd has had since, or nil
+	onLowerEpoch func(known, found *txn.Epoch) // called once for each such value
+
 	cluster        atomic.Uint64 // that answered first; zero before
 	otherCluster   sync.Once
 	onOtherCluster func(first, other uint64) // called once
@@ -224,13 +227,34 @@ func (s *store) learnEpoch(kvs []*mvccpb.KeyValue, asOf int64) error {
 		case asOf < have.AsOf && s.rewound.Load() == nil:
 			return nil // replies overtake each other
 		case e.Value < have.Value:
+			s.seeLower(have, e)
 			return fmt.Errorf("%w: so did its epoch, from %d to %d; raise %s above %d (RaiseEpoch, or etcdctl put) and claim again",
 				ErrRewound, have.Value, e.Value, s.layout.epoch(), have.Value)
 		case s.epoch.CompareAndSwap(have, e):
+			if low := s.lower.Load(); low != nil && (low.AsOf < asOf || s.rewound.Load() != nil) {
+				s.lower.CompareAndSwap(low, nil)
+			}
 			if !e.Is(have) {
 				s.generation.advance()
 			}
 			return nil
+		}
+	}
+}
+
+// seeLower notes an epoch below the known one, and reports it unless the same value was found
+// before. After a restore that went back, that has been reported already.
+func (s *store) seeLower(known, found *txn.Epoch) {
+	for s.rewound.Load() == nil {
+		last := s.lower.Load()
+		if last != nil && last.AsOf >= found.AsOf {
+			return
+		}
+		if s.lower.CompareAndSwap(last, found) {
+			if last == nil || !last.Is(found) {
+				s.onLowerEpoch(known, found)
+			}
+			return
 		}
 	}
 }
