@@ -146,6 +146,7 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		if o.reentrant && errors.Is(err, ErrHeld) {
 			t, again = c.shareAfter(err, key)
 		}
+		again = again || o.supersede && c.supersedable(err, key)
 		if t != nil {
 			return t, nil
 		}

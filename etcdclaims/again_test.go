@@ -158,3 +158,88 @@ func TestNoteInTheRecord(t *testing.T) {
 		t.Errorf("recorded %+v, %v", r, err)
 	}
 }
+
+// A call with Supersede that finds the client's own earlier claim still being released waits
+// for that, and one that finds a newer claim of the client supersedes that one.
+func TestSupersedeWhatIsBeingReleased(t *testing.T) {
+	t.Parallel()
+	type held interface {
+		Fence() int64
+		Release(ctx context.Context) error
+	}
+	claim := func(c *etcdclaims.Client) (held, error) {
+		return c.TryAcquire(context.Background(), "k", etcdclaims.Supersede())
+	}
+	for name, acquire := range map[string]func(c *etcdclaims.Client) (held, error){
+		"claim": claim,
+		"work": func(c *etcdclaims.Client) (held, error) {
+			return c.TryBegin(context.Background(), "k", etcdclaims.Supersede())
+		},
+	} {
+		virtualCase(t, "slow release of a "+name, func(t *testing.T, w *world) {
+			const slow = 2 * sec
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			old, err := acquire(c)
+			noErr(t, err)
+			for _, kind := range []claimtest.Kind{claimtest.Release, claimtest.Ending} {
+				host.Inject(claimtest.Fault{On: kind, Times: -1, DelayRequest: slow})
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 100*ms)
+			defer cancel()
+			wantIs(t, old.Release(ctx), etcdclaims.ErrUnknown) // it goes on in the background
+			begun := time.Now()
+			now, err := acquire(c)
+			noErr(t, err)
+			if took := time.Since(begun); took < slow/2 || took > 2*slow {
+				t.Errorf("acquired after %v", took)
+			}
+			if now.Fence() <= old.Fence() {
+				t.Errorf("fence %d after %d", now.Fence(), old.Fence())
+			}
+			host.RemoveFaults()
+			noErr(t, now.Release(context.Background()))
+			w.free("k", w.peer())
+		})
+	}
+	virtualCase(t, "newer claim", func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+		old := tryClaim(t, c, "k")
+		host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayRequest: sec})
+		type result struct {
+			held
+			err error
+		}
+		done := make(chan result)
+		go func() {
+			cl, err := claim(c)
+			done <- result{cl, err}
+		}()
+		time.Sleep(100 * ms)
+		release(t, old)
+		newer := tryClaim(t, c, "k")
+		now := <-done
+		noErr(t, now.err)
+		if now.Fence() <= newer.Fence() {
+			t.Errorf("fence %d after %d", now.Fence(), newer.Fence())
+		}
+		lossOf(t, newer.Err(), etcdclaims.ReasonSuperseded)
+		noErr(t, now.Release(context.Background()))
+	})
+	virtualCase(t, "released for too long", func(t *testing.T, w *world) {
+		c, host := w.client(etcdclaims.Config{TTL: 30 * sec})
+		old := tryClaim(t, c, "k")
+		host.Inject(claimtest.Fault{On: claimtest.Release, Times: -1, LoseRequest: true})
+		ctx, cancel := context.WithTimeout(context.Background(), 100*ms)
+		defer cancel()
+		wantIs(t, old.Release(ctx), etcdclaims.ErrUnknown)
+		ctx, cancel = context.WithTimeout(context.Background(), sec)
+		defer cancel()
+		begun := time.Now()
+		_, err := c.TryAcquire(ctx, "k", etcdclaims.Supersede())
+		wantIs(t, err, etcdclaims.ErrHeld)
+		wantIs(t, err, context.DeadlineExceeded)
+		if took := time.Since(begun); took != sec {
+			t.Errorf("returned after %v", took)
+		}
+	})
+}

@@ -82,6 +82,26 @@ func (i Info) standing(own bool) string {
 	return s + fmt.Sprintf(" (fence %d)", i.Fence)
 }
 
+// supersedable reports whether a refusal names a claim of this client that it is about to have, has
+// acquired meanwhile, or is still giving up. Then a call with Supersede tries again: it
+// supersedes that claim, or the key will be free soon.
+func (c *Client) supersedable(refusal error, key string) bool {
+	var held *HeldError
+	if !errors.As(refusal, &held) || held.Info.Claim == "" {
+		return false
+	}
+	if c.keys.isUnderWay(held.Info.Claim) {
+		return true
+	}
+	t := c.keys.term(key)
+	if t == nil || t.id != held.Info.Claim {
+		return false
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.phase == phaseHeld
+}
+
 // Is matches ErrHeld.
 func (e *HeldError) Is(target error) bool { return errors.Is(ErrHeld, target) }
 

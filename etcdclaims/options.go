@@ -190,7 +190,8 @@ func Reentrant() AcquireOption {
 
 // Supersede begins a new term if this client already holds the key. The new
 // claim has a greater fence. The old claim is lost at once with
-// ReasonSuperseded, and its writes are refused.
+// ReasonSuperseded, and its writes are refused. If the client is still releasing
+// an earlier claim on the key, the call waits for that until its own time limit.
 //
 // With Begin, the new claim is the work's next attempt. Work.Previous then
 // returns the record of the superseded attempt, in StateClaimed. Work that is
