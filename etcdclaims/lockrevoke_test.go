@@ -7,6 +7,8 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 )
 
 // A lock is released when its key is gone: what becomes of the request that revokes its
@@ -33,4 +35,52 @@ func TestReleaseDoesNotWaitForTheLease(t *testing.T) {
 		host.RemoveFaults()
 		w.closeClean(c)
 	})
+}
+
+// A call whose request may have been carried out, and that is refused when it tries again, is of
+// unknown outcome.
+func TestLockRefusedAfterUnknown(t *testing.T) {
+	t.Parallel()
+	denied := rpctypes.ErrGRPCPermissionDenied
+	renewal := func(host *claimtest.Host) {
+		host.Inject(claimtest.Fault{On: claimtest.KeepAlive, LoseReply: true, Code: codes.Unavailable})
+		host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, Times: -1, Err: denied}) // the first read is before it
+	}
+	for name, c := range map[string]struct {
+		inject func(host *claimtest.Host)
+		call   func(ctx context.Context, l etcdclaims.Locks) (bool, error)
+	}{
+		"Release": {func(host *claimtest.Host) {
+			for _, kind := range []claimtest.Kind{claimtest.Release, claimtest.Other} {
+				host.Inject(claimtest.Fault{On: kind, LoseReply: true, Code: codes.Unavailable})
+				host.Inject(claimtest.Fault{On: kind, Times: -1, Err: denied})
+			}
+		}, func(ctx context.Context, l etcdclaims.Locks) (bool, error) { return l.Release(ctx, "k", "o") }},
+		"Renew": {renewal, func(ctx context.Context, l etcdclaims.Locks) (bool, error) {
+			_, ok, err := l.Renew(ctx, "k", "o", time.Minute)
+			return ok, err
+		}},
+		"TryAcquire": {renewal, func(ctx context.Context, l etcdclaims.Locks) (bool, error) {
+			_, ok, err := l.TryAcquire(ctx, "k", "o", time.Minute)
+			return ok, err
+		}},
+	} {
+		virtualCase(t, name, func(t *testing.T, w *world) {
+			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			ctx, cancel := context.WithTimeout(context.Background(), 10*sec)
+			defer cancel()
+			_, ok, err := a.Locks().TryAcquire(ctx, "k", "o", time.Minute)
+			noErr(t, err)
+			if !ok {
+				t.Fatal("not locked")
+			}
+			c.inject(host)
+			ok, err = c.call(ctx, a.Locks())
+			if ok {
+				t.Error("it succeeded")
+			}
+			wantIs(t, err, etcdclaims.ErrUnknown)
+			wantIs(t, err, etcdclaims.ErrPermissionDenied)
+		})
+	}
 }

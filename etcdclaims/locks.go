@@ -94,13 +94,15 @@ func (k Locks) TryAcquire(ctx context.Context, key, owner string, ttl time.Durat
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	defer k.settleLater(key, owner)
+	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		fence, ok, again, err := k.acquireOnce(ctx, key, owner, ttl)
 		if !again {
-			return fence, ok, err
+			return fence, ok, afterSent(sent, err)
 		}
+		sent = sent || errors.Is(err, ErrUnknown)
 		if !retry.PauseUnless(ctx, c.closing, try) {
-			return 0, false, c.ended(txn.WithCause(ctx, err))
+			return 0, false, afterSent(sent, c.ended(txn.WithCause(ctx, err)))
 		}
 	}
 }
@@ -278,10 +280,10 @@ func (k Locks) drop(ctx context.Context, key, owner string, st lockState) (bool,
 		case errors.Is(err, ErrUnknown):
 			sent = true
 		case !txn.IsTransient(err):
-			return false, err
+			return false, afterSent(sent, err)
 		}
 		if !retry.PauseUnless(ctx, c.closing, try) {
-			return false, c.ended(txn.WithCause(ctx, err))
+			return false, afterSent(sent, c.ended(txn.WithCause(ctx, err)))
 		}
 	}
 }
@@ -315,22 +317,24 @@ func (k Locks) Renew(ctx context.Context, key, owner string, ttl time.Duration) 
 	ctx, cancel := k.c.bounded(ctx)
 	defer cancel()
 	defer k.settleLater(key, owner)
+	sent := false // a request that may have been carried out
 	for try := 0; ; try++ {
 		if err := k.settle(ctx, key, owner); err != nil {
 			return 0, false, err
 		}
 		st, err := k.read(ctx, key)
 		if err != nil || !st.ownedBy(owner) || st.outdated(k.c.store.epoch.Load()) {
-			return 0, false, err
+			return 0, false, afterSent(sent, err)
 		}
 		fence, ok, err = k.extend(ctx, key, owner, st, ttl)
 		if ok || err != nil && !errors.Is(err, ErrUnknown) && !txn.IsTransient(err) {
-			return fence, ok, err
+			return fence, ok, afterSent(sent, err)
 		}
+		sent = sent || errors.Is(err, ErrUnknown)
 		// Without an error the lock is not as it was read: it is over, or another process
 		// of its owner has renewed it.
 		if !retry.PauseUnless(ctx, k.c.closing, try) {
-			return 0, false, k.c.ended(txn.WithCause(ctx, err))
+			return 0, false, afterSent(sent, k.c.ended(txn.WithCause(ctx, err)))
 		}
 	}
 }

@@ -7,7 +7,9 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 )
 
@@ -54,6 +56,48 @@ func TestLostRequestsAndReplies(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// An eviction whose reply is lost has an unknown outcome if it is refused when it is tried
+// again. If only reads are refused then, it is known to be carried out.
+func TestRefusedAfterUnknown(t *testing.T) {
+	t.Parallel()
+	for _, then := range []claimtest.Kind{claimtest.Other, claimtest.Verify} {
+		t.Run(string(then), func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				w.join(config("a", 2))
+				host := w.server.Host(w.T)
+				v, err := group.Open(w.Context(), claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl}), "g")
+				w.ok(err)
+				w.Cleanup(v.Close)
+				w.Cleanup(host.RemoveFaults)
+				time.Sleep(sec)
+				lost := host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true, Code: codes.Unavailable})
+				refused := claimtest.Fault{On: then, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied}
+				if then == claimtest.Verify {
+					refused.Skip = 1 // the read before
+				}
+				host.Inject(refused)
+				err = v.Evict(w.Context(), "gone", "test", time.Hour)
+				if n := lost.Hits(); n != 1 {
+					t.Fatalf("%d replies were lost", n)
+				}
+				if then == claimtest.Verify {
+					w.ok(err)
+				} else {
+					w.wantErr(err, etcdclaims.ErrUnknown)
+					w.wantErr(err, etcdclaims.ErrPermissionDenied)
+				}
+				host.RemoveFaults()
+				s, err := group.Read(w.Context(), claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl}), "g")
+				w.ok(err)
+				if n := len(s.Members); n != 2 {
+					t.Errorf("%d names, want that of the member and the evicted one", n)
+				}
+			})
+		})
 	}
 }
 

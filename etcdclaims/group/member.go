@@ -26,7 +26,9 @@ import (
 type Handler func(ctx context.Context, partition int, claim *etcdclaims.Claim) error
 
 // Member is a process's membership in a group. It is safe for concurrent use. End it with
-// Leave before the client is closed.
+// Leave before the client is closed. If the client is closed first, the member ends with
+// etcdclaims.ErrClosed. A handler that does not return delays Close by at most the drain, and
+// Done by at most one TTL more.
 type Member struct {
 	claims  *etcdclaims.Client
 	cfg     Config

@@ -3,6 +3,7 @@ package group_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -238,6 +239,61 @@ func TestHandlerThatDoesNotStop(t *testing.T) {
 		w.mu.Unlock()
 		time.Sleep(2 * sec) // until they have returned
 	})
+}
+
+// If the client is closed before the member leaves, a handler that never returns holds up
+// neither. Nothing but the goroutine of the handler is left a drain and a TTL later.
+func TestHandlerThatNeverReturnsAndClose(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		hang := make(chan struct{})
+		claims := claimtest.NewClient(w.T, w.server, etcdclaims.Config{TTL: ttl})
+		m, err := group.Join(w.Context(), claims, config("a", 1), func(context.Context, int, *etcdclaims.Claim) error {
+			<-hang
+			return nil
+		})
+		w.ok(err)
+		v := w.view()
+		w.within(2*sec, "it has the partition", func() bool { return counts(v)["a"] == 1 })
+		v.Close()
+		begun := time.Now()
+		w.ok(claims.Close(w.Context()))
+		if took := time.Since(begun); took > ttl/5+sec {
+			w.Errorf("the client was closed after %v", took)
+		}
+		<-m.Done()
+		if took := time.Since(begun); took > ttl/5+ttl+sec {
+			w.Errorf("the member ended after %v", took)
+		}
+		w.wantErr(m.Err(), etcdclaims.ErrClosed)
+		w.ok(m.Leave(w.Context()))
+		time.Sleep(sec)
+		if n := w.goroutines("etcdclaims/group.(*"); n != 1 {
+			w.Errorf("%d goroutines of the package, want that of the handler", n)
+		}
+		close(hang)
+		time.Sleep(sec)
+		if n := w.goroutines("etcdclaims/group.(*"); n != 0 {
+			w.Errorf("%d goroutines of the package after the handler has returned", n)
+		}
+	})
+}
+
+// goroutines returns how many goroutines of the world have the text in their stacks.
+func (w *world) goroutines(text string) (n int) {
+	stacks := make([]byte, 16<<20)
+	own, _, _ := strings.Cut(string(stacks[:runtime.Stack(stacks, false)]), "\n")
+	_, bubble, ok := strings.Cut(own, "synctest bubble ")
+	if !ok {
+		w.Fatalf("no bubble in %q", own)
+	}
+	bubble = "synctest bubble " + bubble
+	for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if first, frames, _ := strings.Cut(stack, "\n"); strings.Contains(first, bubble) && strings.Contains(frames, text) {
+			n++
+		}
+	}
+	return n
 }
 
 // A handler that returns is called again under the same claim.

@@ -138,15 +138,12 @@ func (v *View) expel(ctx context.Context, member string, entered *mvccpb.KeyValu
 // of the change, or of the last read. keep is a lease that is not revoked.
 func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, decide func(have []*mvccpb.KeyValue) ([]clientv3.Op, error)) (rev int64, err error) {
 	all := []string{v.keys.evicted(name), v.keys.member(name), v.keys.away(name)}
-	for {
-		var gets []clientv3.Op
-		for _, key := range all {
-			gets = append(gets, clientv3.OpGet(key))
-		}
-		resp, err := commit(ctx, v.claims.KV(), nil, gets, nil)
-		if err != nil {
-			return 0, err
-		}
+	var gets []clientv3.Op
+	for _, key := range all {
+		gets = append(gets, clientv3.OpGet(key))
+	}
+	resp, err := commit(ctx, v.claims.KV(), nil, gets, nil)
+	for err == nil {
 		var have []*mvccpb.KeyValue
 		var cmps []clientv3.Cmp
 		for i, r := range resp.Responses {
@@ -156,8 +153,9 @@ func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, de
 		if err != nil || then == nil {
 			return resp.Header.Revision, err
 		}
-		resp, err = commit(ctx, v.claims.KV(), cmps, then, nil)
-		if err != nil {
+		// A refusal reads at once: another request could be refused, and leave it open
+		// whether this one was carried out.
+		if resp, err = commit(ctx, v.claims.KV(), cmps, then, gets); err != nil {
 			return 0, err
 		}
 		if resp.Succeeded {
@@ -165,6 +163,7 @@ func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, de
 			return resp.Header.Revision, nil
 		}
 	}
+	return 0, err
 }
 
 // ownedBy returns the partitions of instances. The mutex is held.

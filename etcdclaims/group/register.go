@@ -24,17 +24,26 @@ var (
 )
 
 // commit carries out a transaction, and tries again if it may have failed in passing. All
-// transactions of this package do the same when they are carried out twice.
+// transactions of this package do the same when they are carried out twice. Once a try may have
+// been carried out, no later refusal is the answer: the error then matches etcdclaims.ErrUnknown.
 func commit(ctx context.Context, kv clientv3.KV, cmps []clientv3.Cmp, then, els []clientv3.Op) (resp *clientv3.TxnResponse, err error) {
 	again := func(err error) bool { return wire.MayPass(err) && ctx.Err() == nil }
+	unsure := false
 	err = retry.Do(ctx, again, func() (err error) {
 		attempt, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 		defer cancel()
 		resp, err = kv.Txn(attempt).If(cmps...).Then(then...).Else(els...).Commit()
+		unsure = unsure || err != nil && wire.MayBeDone(err)
 		return wire.Unanswered(ctx, err)
 	})
-	return resp, txn.Denied(err)
+	if err = txn.Denied(err); err != nil && unsure && slices.ContainsFunc(then, changes) {
+		err = txn.Unknown(err)
+	}
+	return resp, err
 }
+
+// changes reports whether an operation does more than read.
+func changes(op clientv3.Op) bool { return !op.IsGet() }
 
 // ensureSpec makes sure that the group has the number of partitions, and returns the revision
 // of the key that contains it. If the key was deleted by hand, the members know the number.

@@ -439,3 +439,22 @@ func TestVerbCalledAgainAfterAnother(t *testing.T) {
 		w.want(out.Attempts, 1)
 	})
 }
+
+// Pause that is refused after a request of unknown outcome does not say that nothing was done.
+func TestPauseRefusedAfterUnknown(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		q, host := w.process(queue.Config{})
+		w.enqueue(q, "a")
+		lost := host.Inject(claimtest.Fault{On: claimtest.Other, LoseReply: true, Code: codes.Unavailable})
+		denied := host.Inject(claimtest.Fault{On: claimtest.Other, Skip: 1, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied}) // the look-up passes
+		err := q.Pause(w.Context(), "why")
+		w.want(lost.Hits(), 1)
+		if denied.Hits() == 0 {
+			t.Error("not refused")
+		}
+		w.wantErr(err, etcdclaims.ErrUnknown)
+		w.wantErr(err, etcdclaims.ErrPermissionDenied)
+		host.RemoveFaults()
+	})
+}

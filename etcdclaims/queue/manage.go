@@ -318,18 +318,19 @@ func (q *Queue) Resume(ctx context.Context) error {
 
 // toggle does ops once if the condition holds.
 func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op, otherwise error) error {
-	unsure, begun := false, clock.Mono()
+	var unsure error // the error of a try that may have been carried out
+	begun := clock.Mono()
 	for try := 0; ; try++ {
 		s, err := q.sessions.get(ctx, q.cfg.TTL)
 		if err != nil {
-			return err
+			return unsureOr(unsure, err)
 		}
 		resp, again, err := s.commit(ctx, []clientv3.Cmp{cmp}, ops, nil)
 		switch {
 		case err == nil && again:
 		case err == nil && resp.Succeeded:
 			return nil
-		case err == nil && unsure:
+		case err == nil && unsure != nil:
 			return nil // an earlier try did it, or another process in between
 		case err == nil:
 			return otherwise
@@ -337,13 +338,13 @@ func (q *Queue) toggle(ctx context.Context, cmp clientv3.Cmp, ops []clientv3.Op,
 			if _, verr := s.void(ctx); verr != nil {
 				return fmt.Errorf("%w (%w)", err, verr)
 			}
-			unsure = true
+			unsure = err
 		case (errors.Is(err, etcdclaims.ErrLost) || passing(err)) && time.Since(begun) < patience:
 		default:
-			return err
+			return unsureOr(unsure, err)
 		}
 		if !retry.Pause(ctx, try) {
-			return context.Cause(ctx)
+			return unsureOr(unsure, context.Cause(ctx))
 		}
 	}
 }

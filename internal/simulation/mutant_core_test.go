@@ -120,6 +120,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"lockput.go", `, clientv3.Compare(clientv3.CreateRevision(l.void(id)), "=", 0)),`, "),"}},
 	},
 	{
+		name: "lock refused after a release of unknown outcome", tests: "TestLockRefusedAfterUnknown",
+		edits: []edit{{"locks.go", "			return false, afterSent(sent, err)\n", "			return false, err\n"}},
+	},
+	{
 		name: "lock that outlives its epoch", tests: "TestLocksAfterRaisedEpoch",
 		edits: []edit{{"lockstate.go", "return s.holder.Epoch != e.Value }", "return e == nil }"}},
 	},

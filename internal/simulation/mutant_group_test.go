@@ -111,6 +111,10 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/register.go", "restored := again && kv.ModRevision < m.since", "restored := again && kv.ModRevision < 0"}},
 	},
 	{
+		name: "refusal after an unknown outcome", of: "etcdclaims/group", tests: "TestRefusedAfterUnknown",
+		edits: []edit{{"etcdclaims/group/register.go", "err != nil && unsure && slices", "err != nil && !unsure && slices"}},
+	},
+	{
 		name: "handler that keeps its partition for ever", of: "etcdclaims/group", tests: "TestHandlerThatDoesNotStop",
 		edits: []edit{{"etcdclaims/group/partitions.go", "\tcase <-timer.C:\n\t\tm.log.Error(\"partition handler does", "\tcase <-(chan int)(nil):\n\t\tm.log.Error(\"partition handler does"}},
 	},

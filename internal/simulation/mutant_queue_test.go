@@ -88,6 +88,10 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/enqueue.go", "s.commit(ctx, full, ops, nil)", "s.commit(ctx, full[:0], ops, nil)"}},
 	},
 	{
+		name: "pause refused after an unknown outcome", tests: "TestPauseRefusedAfterUnknown", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/manage.go", "			return unsureOr(unsure, err)\n		}\n		if", "			return err\n		}\n		if"}},
+	},
+	{
 		name: "keys deleted by hand taken for a verb", tests: "TestDeletedUnderWorker", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/ending.go", "resp.Responses[2].GetResponseRange().Count > 0 && resp.Responses[3].GetResponseRange().Count > 0 {", "len(resp.Responses) > 0 {"}},
 	},

@@ -199,6 +199,18 @@ var errEpochRaised =`,
 		edits: []edit{{"rehome.go", "t.move(kindZombie, t.s.lease.Load().ttl)", "t.move(kindZombie, time.Second)"}},
 	},
 	{
+		name: "lower epoch found without a word", tests: "TestEpochDeletedByHand",
+		edits: []edit{{"store.go", "			s.seeLower(have, e)\n", ""}},
+	},
+	{
+		name: "lower epoch that Health does not see", tests: "TestEpochDeletedByHand",
+		edits: []edit{{"health.go", "c.store.lower.Load() != nil || !c.outage", "!c.outage"}},
+	},
+	{
+		name: "Supersede refused by what is being released", tests: "TestSupersedeWhatIsBeingReleased",
+		edits: []edit{{"acquire.go", "again = again || o.supersede && c.supersedable(err, key)", "again = again && !(o.supersede && c.supersedable(err, key))"}},
+	},
+	{
 		name: "lock whose lease is not renewed", seeds: 100,
 		edits: []edit{{"locks.go", "_, err = c.keepAlive(ctx, lease, c.store.timeout)", "_, err = lease, ctx.Err()"}},
 	},
