@@ -75,3 +75,29 @@ func TestFarRenewalWithPassword(t *testing.T) {
 		release(t, cl)
 	}, claimtest.Auth())
 }
+
+// A claim is held while the round trip is shorter than a sixth of its TTL, with a password, too,
+// and over the end of its tokens.
+func TestFarSmallestTTL(t *testing.T) {
+	t.Parallel()
+	for ttl, rtt := range map[time.Duration]time.Duration{5 * sec: 800 * ms, 8 * sec: 1300 * ms, 15 * sec: 2400 * ms} {
+		for name, opts := range map[string][]claimtest.Option{"": nil, " with a password": {claimtest.Auth()}} {
+			virtualCase(t, fmt.Sprint(ttl, name), func(t *testing.T, w *world) {
+				host := w.server.Host(t)
+				a := newClient(t, host.Etcd(t), etcdclaims.Config{TTL: ttl, Prefix: w.prefix})
+				release(t, tryClaim(t, a, "warm")) // to connect takes round trips of its own
+				host.SetLatency(rtt/3, rtt-rtt/3, 0)
+				cl := tryClaim(t, a, "k")
+				time.Sleep(time.Minute)
+				if opts != nil {
+					w.server.ExpireTokens(t)
+				}
+				time.Sleep(time.Minute)
+				noErr(t, cl.Check())
+				noErr(t, cl.Context().Err())
+				host.SetLatency(0, 0, 0)
+				release(t, cl)
+			}, opts...)
+		}
+	}
+}
