@@ -137,7 +137,7 @@ func (t *term) drop(ctx context.Context) error {
 			continue
 		case err == nil:
 			return t.foundGone(resp, sent)
-		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		case to != "" && errors.Is(err, rpctypes.ErrLeaseNotFound):
 			r, to = t.free(), "" // the waiter that it was for is gone
 			continue
 		case errors.Is(err, ErrUnknown):

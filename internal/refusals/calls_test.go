@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -172,7 +173,7 @@ func nextHour() time.Time { return time.Now().Truncate(time.Hour).Add(time.Hour)
 // ofJob returns a call for a job that is defined and registered, and as given.
 func ofJob(do func(ctx context.Context, s *sched.Scheduler, job string) error, as ...string) func(w *world, name string) func(context.Context) error {
 	return func(w *world, job string) func(context.Context) error {
-		s, owner := must[*sched.Scheduler](w.T)(sched.New(w.claims, sched.Config{})), must[*sched.Scheduler](w.T)(sched.New(w.other, sched.Config{}))
+		s, owner := must[*sched.Scheduler](w.T)(sched.New(w.claims, sched.Config{Group: "default"})), must[*sched.Scheduler](w.T)(sched.New(w.other, sched.Config{}))
 		if err := owner.Handle("kind", func(context.Context, sched.Tick, json.RawMessage) error { return nil }); err != nil {
 			w.Fatal(err)
 		}
@@ -212,9 +213,8 @@ func ofGroup(do func(ctx context.Context, v *group.View) error) func(w *world, n
 // refused makes a call while etcd refuses everything, and again afterwards if it has failed.
 func (c call) refused(w *world, name string, refusal error) {
 	do := c.of(w, "of-"+name)
-	fault := w.host.Inject(claimtest.Fault{On: claimtest.Every, Times: -1, Err: refusal, LoseRequest: true})
+	fault := w.refuse(refusal)
 	defer fault.Remove()
-	w.host.Break()
 	over := time.AfterFunc(refusing, fault.Remove)
 	defer over.Stop()
 	ctx, cancel := context.WithTimeout(w.Context(), refusing+patience)
@@ -268,6 +268,35 @@ func wrongError(err, refusal error, bare, settled bool) string {
 		return "it has more than one line"
 	}
 	return ""
+}
+
+// A refused release ends, and does not try again without a pause.
+func TestRefusedReleaseEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := ofClaims[slices.IndexFunc(ofClaims, func(l loop) bool { return l.name == "Claim.Release" })]
+		endsOnce(t, l, rpctypes.ErrGRPCLeaseNotFound)
+	})
+}
+
+// An eviction waits for its lease while etcd cannot grant one.
+func TestEvictionOutlivesRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		w := &world{T: t, host: server.Host(t)}
+		w.claims = claimtest.NewClient(t, w.host, etcdclaims.Config{})
+		w.other = claimtest.NewClient(t, server.Host(t), etcdclaims.Config{})
+		w.join("g")
+		v := must[*group.View](t)(group.Open(t.Context(), w.claims, "g"))
+		defer v.Close()
+		fault := w.refuse(rpctypes.ErrGRPCNoLeader)
+		defer fault.Remove()
+		defer time.AfterFunc(time.Second, fault.Remove).Stop()
+		if err := v.Evict(t.Context(), "nobody", "a test", time.Minute); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A call that etcd refuses fails with its error, or succeeds when etcd refuses no more. What was

@@ -203,7 +203,7 @@ var manyReads = map[string]struct {
 	}},
 	"Queue.Waiting":     {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.queue.Waiting(ctx)) }},
 	"Queue.DeadLetters": {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.queue.DeadLetters(ctx)) }},
-	"Queue.Leased":      {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.queue.Taken(ctx)) }},
+	"Queue.Taken":       {manyKeys, func(ctx context.Context, m *many) (int, error) { return count(m.queue.Taken(ctx)) }},
 	"queue.Names":       {1, func(ctx context.Context, m *many) (int, error) { return count(queue.Names(ctx, m.reader)) }},
 	"queue.Active":      {1, func(ctx context.Context, m *many) (int, error) { return count(queue.Active(ctx, m.reader)) }},
 	"group.Names":       {1, func(ctx context.Context, m *many) (int, error) { return count(group.Names(ctx, m.reader)) }},
