@@ -16,6 +16,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/refusals"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/etcdclaims/claims/sched"
@@ -290,7 +291,7 @@ func TestEvictionOutlivesRefusals(t *testing.T) {
 		w.join("g")
 		v := must[*group.View](t)(group.Open(t.Context(), w.claims, "g"))
 		defer v.Close()
-		fault := w.refuse(rpctypes.ErrGRPCNoLeader)
+		fault := w.refuse(refusals.Others()["proposal dropped"]) // clientv3 repeats others by itself
 		defer fault.Remove()
 		defer time.AfterFunc(time.Second, fault.Remove).Stop()
 		if err := v.Evict(t.Context(), "nobody", "a test", time.Minute); err != nil {

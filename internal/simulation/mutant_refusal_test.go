@@ -1,0 +1,25 @@
+package simulation_test
+
+// refusalMutants are about how refusals and limits of etcd are met.
+var refusalMutants = []mutant{
+	{
+		name: "release that is refused and tries again without a pause", of: "internal/refusals", tests: "TestRefusedReleaseEnds",
+		edits: []edit{{"release.go", "case to != \"\" && errors.Is(err, rpctypes.ErrLeaseNotFound):", "case errors.Is(err, rpctypes.ErrLeaseNotFound):"}},
+	},
+	{
+		name: "notices of a client read in one reply", tests: "TestNoticesAreReadInPages",
+		edits: []edit{{"sentinel.go", "clientv3.WithPrefix()), 256, 1024, c.readPage)", "clientv3.WithPrefix()), 1024, 1024, func(op clientv3.Op) (*clientv3.GetResponse, error) {\n\t\t\tresp, err := c.etcd.Get(c.io, prefix, clientv3.WithPrefix())\n\t\t\treturn resp, errors.Unwrap(fmt.Errorf(\"%v: %w\", op.IsGet(), err))\n\t\t})"}},
+	},
+	{
+		name: "batch kept together after a refusal of one call", of: "fencing/etcdguard", tests: "TestBatchIsTakenApartAfterFinalRefusals",
+		edits: []edit{{"fencing/etcdguard/batcher.go", "wire.Judge(err) == wire.Final\n", "wire.Judge(err) == wire.Lasting\n"}},
+	},
+	{
+		name: "eviction that is refused while no lease is granted", of: "internal/refusals", tests: "TestEvictionOutlivesRefusals",
+		edits: []edit{{
+			"etcdclaims/group/operate.go",
+			"retry.Within(ctx, readTimeout, func(ctx context.Context) (clientv3.LeaseID, error) { return v.claims.GrantLease(ctx, d) })",
+			"v.claims.GrantLease(ctx, d)\n\t_ = retry.Within[clientv3.LeaseID]",
+		}},
+	},
+}
