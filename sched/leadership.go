@@ -46,6 +46,7 @@ type leadership struct {
 	unreadable map[string]map[string]bool // the keys of skips that cannot be read, by the digest of the job
 
 	suspects []suspect // runs that may be orphans
+	unknown  unknown   // those of jobs that this process cannot run
 	rescan   bool      // whether to look for orphans
 	looked   time.Time // when the last search for orphans began
 
@@ -88,6 +89,7 @@ func newLeadership(s *Scheduler, claim *etcdclaims.Claim) *leadership {
 		asked: newQueue(func(a, b *request) bool { return a.before(b) }), unserved: make(map[string]bool),
 		skips: make(map[string]map[time.Time]*skip), skipped: newQueue(func(a, b *skip) bool { return a.at.Before(b.at) }),
 		unreadable: make(map[string]map[string]bool),
+		unknown:    make(unknown),
 		rescan:     true,
 		plans:      planner{done: make(chan struct{}, 1)},
 		reads:      mostReads, steps: mostSteps, ticks: mostTicks,

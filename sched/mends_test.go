@@ -187,11 +187,12 @@ func TestForget(t *testing.T) {
 		f.start(0)
 		f.until("00:01:20")
 		old.kill()
-		f.until("00:10:00")
+		f.until("00:02:00") // soon after their claims have ended
 		if i := f.inspect("b"); len(i.Running) < 50 {
 			t.Errorf("%d run: this tests nothing", len(i.Running))
 		}
 		noErr(t, s.Forget(t.Context(), "b"))
+		f.until("00:10:00")
 		for _, k := range f.under("") {
 			if strings.Contains(k.value, `"job":"b"`) {
 				t.Errorf("left: %s %s", k.name, k.value)

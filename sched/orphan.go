@@ -29,11 +29,14 @@ type suspect struct {
 func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 	if len(l.suspects) == 0 && (l.rescan || time.Since(l.looked) >= orphanCheck) {
 		l.rescan, l.looked = false, clock.Mono()
+		var runs map[string]kv
 		if l.s.view.anyRuns() {
-			for key, is := range l.s.view.runs() {
-				if !l.s.runs(is.run.Run) {
-					l.suspects = append(l.suspects, suspect{key, is})
-				}
+			runs = l.s.view.runs()
+		}
+		l.unknown.keep(runs)
+		for key, is := range runs {
+			if !l.s.runs(is.run.Run) {
+				l.suspects = append(l.suspects, suspect{key, is})
 			}
 		}
 	}
@@ -41,9 +44,14 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	some := l.suspects[:min(l.steps, len(l.suspects))]
-	ops := make([]clientv3.Op, len(some))
+	ops := make([]clientv3.Op, len(some), 2*len(some))
+	specs := make(map[int]int) // of jobs that this owner cannot run: the place of the read, by that of the run
 	for i, su := range some {
 		ops[i] = clientv3.OpGet(l.s.claims.OwnKey(su.is.run.Claim), clientv3.WithKeysOnly())
+		if l.runnable(keyspace.Digest(su.is.run.Job)) == nil {
+			specs[i] = len(ops)
+			ops = append(ops, clientv3.OpGet(l.s.keys.spec(su.is.run.Job)))
+		}
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	resp, err := l.s.claims.KV().Txn(reading).Then(ops...).Commit()
@@ -59,7 +67,10 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 			continue
 		}
 		c := l.runnable(keyspace.Digest(su.is.run.Job))
-		if c == nil { // an owner that has the job must settle it
+		if at, reads := specs[i]; c == nil && reads {
+			c = l.stranger(su.key, *su.is.run, first(resp.Responses[at].GetResponseRange().Kvs))
+		}
+		if c == nil { // an owner that has the job settles it
 			continue
 		}
 		st, counts := l.settle(c, su.key, *su.is.run, su.is.rev)
@@ -90,6 +101,9 @@ func (l *leadership) settle(c *jobState, key string, r run, rev int64) (st decis
 	p := r.past()
 	p.Fence, p.Ended = keyspace.Fence(r.Epoch, rev), l.s.now()
 	l.s.explain(j, r, &p)
+	if j.problem != "" {
+		p.Error = limitText(p.Error + "; " + j.problem)
+	}
 	// An attempt of this process without a confirmed claim has called no handler.
 	begun := !l.s.neverBegun(r.Run)
 	again, over := r.ready, false

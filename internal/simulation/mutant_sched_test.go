@@ -4,6 +4,14 @@ package simulation_test
 // may change it, and which ticks are requested after another job.
 var schedMutants = []mutant{
 	{
+		name: "run of a job that nobody has left for ever", tests: "TestRunOfAJobThatNobodyHas", of: "sched",
+		edits: []edit{{"sched/orphan.go", "		if at, reads := specs[i]; c == nil && reads {\n", "		if at, reads := specs[i]; false && reads {\n"}},
+	},
+	{
+		name: "run of a job that is to be begun again settled without a deployment's time", tests: "TestRunOfAJobThatNobodyHas", of: "sched",
+		edits: []edit{{"sched/unknown.go", "	after := unknownToRetry\n", "	after := unknownFor\n"}},
+	},
+	{
 		name: "definition over a change of another process", of: "sched", tests: "TestDefineVersions",
 		edits: []edit{{"sched/define.go", "return append(cmps, s.definedAs(d.Name, st.definitionRev)), []clientv3.Op{", "return cmps, []clientv3.Op{"}},
 	},
