@@ -109,7 +109,7 @@ func (k knownClaims) has(kv *mvccpb.KeyValue, l layout) bool {
 // removeGhost deletes a key as it was read, and what else there is of its claim.
 func (c *Client) removeGhost(s *session, kv *mvccpb.KeyValue) {
 	name := string(kv.Key)
-	c.log.Info("ended claim found, probably restored; removing it", s.fields(zap.String("key", name))...)
+	c.log.Info("ended claim found, probably restored; removing it", s.fields(zap.String("etcd_key", name))...)
 	then := []clientv3.Op{clientv3.OpDelete(name)}
 	if key, own := strings.CutPrefix(name, c.store.layout.own("")); own {
 		then = append(then, clientv3.OpDelete(c.store.layout.note(key)))

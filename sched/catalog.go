@@ -97,7 +97,7 @@ func (s *Scheduler) followDefinitions(ctx context.Context) {
 			s.outage.succeed(readingDefinitions)
 			s.catalogued.Store(complete && !c.parsing)
 		case ctx.Err() == nil:
-			s.outage.fail(readingDefinitions, err, zap.String("key", s.keys.definitions()))
+			s.outage.fail(readingDefinitions, err, zap.String("etcd_key", s.keys.definitions()))
 			retry.Pause(ctx, try)
 			try++
 			continue
@@ -141,7 +141,7 @@ func (c *catalog) absorb() {
 			delete(c.known, id)
 		}
 		if err != nil {
-			c.s.log.Error("definition ignored: its notice cannot be read", zap.String("key", key), zap.Error(err))
+			c.s.log.Error("definition ignored: its notice cannot be read", zap.String("etcd_key", key), zap.Error(err))
 		}
 		if is.gone || err != nil {
 			continue
@@ -242,7 +242,7 @@ func (s *Scheduler) setDefined(name string, job *Job) {
 
 // shadowed logs that a job in code has the name of a definition.
 func (s *Scheduler) shadowed(name string) {
-	s.log.Warn("definition not taken up", zap.String("job", name), zap.String("key", s.keys.definition(name)), zap.Error(errInCode))
+	s.log.Warn("definition not taken up", zap.String("job", name), zap.String("etcd_key", s.keys.definition(name)), zap.Error(errInCode))
 }
 
 // inCode reports whether a job in code of this process has the name.

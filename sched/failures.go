@@ -51,7 +51,7 @@ func (s *Scheduler) readFailures(job string, kv *mvccpb.KeyValue) (f countedFail
 	}
 	var err error
 	if f.failures, err = decode[failures](string(kv.Key), kv.Value); err != nil {
-		s.log.Error("failures not counted: their record cannot be read", zap.String("job", job), zap.ByteString("key", kv.Key), zap.Error(err))
+		s.log.Error("failures not counted: their record cannot be read", zap.String("job", job), zap.ByteString("etcd_key", kv.Key), zap.Error(err))
 	}
 	f.rev, f.unreadable = kv.ModRevision, err != nil
 	return f
@@ -86,7 +86,7 @@ func (t tally) told(s *Scheduler, j Job, replies []*pb.ResponseOp) {
 		return
 	}
 	s.log.Warn("job paused: too many of its runs failed in a row", zap.String("job", j.Name),
-		zap.String("key", s.keys.paused(j.Name)), zap.Int("failures", j.PauseOnFailure), zap.String("error", t.last.Error))
+		zap.String("key", jobKey(s.cfg.Group, j.Name)), zap.Int("failures", j.PauseOnFailure), zap.String("error", t.last.Error))
 }
 
 // countFailure returns the tally of a run that ends as p, without another attempt. A success

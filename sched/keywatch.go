@@ -21,8 +21,8 @@ func (v *view) follow(ctx context.Context) error {
 		rev, err := v.list(ctx)
 		if err != nil {
 			if !isDenied(err) {
-				v.outage.fail(reading, err, zap.String("key", v.root))
-			} else if v.outage.denied(reading, err, zap.String("key", v.root)) {
+				v.outage.fail(reading, err, zap.String("etcd_key", v.root))
+			} else if v.outage.denied(reading, err, zap.String("etcd_key", v.root)) {
 				return err
 			}
 			retry.Pause(ctx, try)
@@ -83,14 +83,14 @@ func (v *view) watch(ctx context.Context, rev int64) (well bool) {
 		case <-again.C:
 			_, err := v.list(ctx)
 			if err != nil && !isDenied(err) && ctx.Err() == nil {
-				v.outage.fail(reading, err, zap.String("key", v.root))
+				v.outage.fail(reading, err, zap.String("etcd_key", v.root))
 			}
 			if err != nil {
 				return false
 			}
 			if news == nil {
 				v.stream++
-				v.log.Debug("watch stream hangs; a new one is opened", zap.String("key", v.root))
+				v.log.Debug("watch stream hangs; a new one is opened", zap.String("etcd_key", v.root))
 				return false
 			}
 		}

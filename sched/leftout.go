@@ -32,7 +32,7 @@ func (l *leadership) hearWithdrawal(job string, is kv) {
 	key := l.s.keys.now() + kindWithdraw + "/" + job
 	c, err := decode[cancelling](key, []byte(is.value))
 	if err != nil {
-		l.s.log.Error("cancellation unreadable; waiting ticks withdrawn without its note", zap.String("key", key), zap.Error(err))
+		l.s.log.Error("cancellation unreadable; waiting ticks withdrawn without its note", zap.String("etcd_key", key), zap.Error(err))
 	}
 	l.withdrawn[job] = withdrawal{cancelling: c, rev: is.rev, due: true}
 }

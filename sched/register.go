@@ -187,7 +187,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	c.broken = err != nil
 	l.unserved[c.id] = l.unserved[c.id] || len(l.requestsOf[c.id]) > 0 && l.cannotServe(c.id)
 	if err != nil {
-		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name), zap.String("key", l.s.keys.spec(c.job.Name)), zap.Error(err))
+		l.s.log.Error("job not taken over: its state cannot be read", zap.String("job", c.job.Name), zap.String("etcd_key", l.s.keys.spec(c.job.Name)), zap.Error(err))
 		c.highRev = 0
 		c.readAt = clock.Mono().Add(nap)
 		l.place(c)
@@ -195,7 +195,7 @@ func (l *leadership) know(c *jobState, sp, high *mvccpb.KeyValue) bool {
 	}
 	if by := ahead(c.job.Schedule, c.high, l.s.now()); c.highRev != 0 && by > 0 {
 		l.s.log.Error("high-water mark ahead of the clock; no tick is due before it; reset the mark",
-			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("key", l.s.keys.high(c.job.Name)))
+			zap.String("job", c.job.Name), zap.Duration("ahead", by), zap.String("etcd_key", l.s.keys.high(c.job.Name)))
 	}
 	c.paused = !l.s.view.get(l.s.keys.paused(c.job.Name)).gone
 	if all := l.waiting[c.id]; all != nil {
@@ -298,9 +298,9 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 			return
 		}
 		if c.specRev == 0 {
-			l.s.log.Info("job registered", zap.String("job", j.Name), zap.String("key", k.spec(j.Name)), zap.String("schedule", is.Schedule))
+			l.s.log.Info("job registered", zap.String("job", j.Name), zap.String("key", jobKey(l.s.cfg.Group, j.Name)), zap.String("schedule", is.Schedule))
 		} else if begins {
-			l.s.log.Info("job changed; ticks of its old schedule are not caught up with", zap.String("job", j.Name), zap.String("key", k.spec(j.Name)),
+			l.s.log.Info("job changed; ticks of its old schedule are not caught up with", zap.String("job", j.Name), zap.String("key", jobKey(l.s.cfg.Group, j.Name)),
 				zap.String("old", c.spec.Schedule), zap.String("new", is.Schedule))
 		}
 		c.spec, c.specRev, c.high, c.changing, c.doubts = is, rev, high, false, 0
@@ -354,7 +354,7 @@ func (l *leadership) complaint(c *jobState) (decision, bool) {
 				l.doubt(c)
 				return
 			}
-			l.s.log.Error("definition cannot be run", zap.String("job", j.Name), zap.String("key", k.definition(j.Name)), zap.String("problem", j.problem))
+			l.s.log.Error("definition cannot be run", zap.String("job", j.Name), zap.String("etcd_key", k.definition(j.Name)), zap.String("problem", j.problem))
 			c.spec, c.specRev, c.changing, c.doubts = is, rev, false, 0
 			l.place(c)
 		},

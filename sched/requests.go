@@ -48,7 +48,7 @@ func (l *leadership) hearRequest(key string, is kv) {
 	}
 	a, err := decode[ask](key, []byte(is.value))
 	if err != nil {
-		l.s.log.Error("request ignored: its value cannot be read", zap.String("key", key), zap.Error(err))
+		l.s.log.Error("request ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
 		return
 	}
 	r := &request{ask: a, id: keyspace.Digest(a.Job), key: key, rev: is.rev}
@@ -86,7 +86,7 @@ func (l *leadership) dropAsk(c *jobState, r *request) decision {
 				return
 			}
 			l.s.view.remove(r.key, at)
-			l.s.log.Info("tick dropped: the job was changed and no longer runs after the other", zap.String("job", r.Job), zap.String("after", r.By), zap.String("key", r.key))
+			l.s.log.Info("tick dropped: the job was changed and no longer runs after the other", zap.String("job", r.Job), zap.String("after", r.By), zap.String("etcd_key", r.key))
 		},
 	}
 }

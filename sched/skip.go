@@ -237,7 +237,7 @@ func (l *leadership) hold(job, key string, unreadable error) (changed bool) {
 		}
 		return true
 	}
-	l.s.log.Error("ticks held: a skip of the job cannot be read", zap.String("key", key), zap.Error(unreadable))
+	l.s.log.Error("ticks held: a skip of the job cannot be read", zap.String("etcd_key", key), zap.Error(unreadable))
 	if l.unreadable[job] == nil {
 		l.unreadable[job] = make(map[string]bool)
 	}

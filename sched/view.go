@@ -76,7 +76,7 @@ func (v *view) read(key, value string, rev int64) kv {
 		}
 	}
 	if err != nil {
-		v.log.Error("tick ignored: its value cannot be read", zap.String("key", key), zap.Error(err))
+		v.log.Error("tick ignored: its value cannot be read", zap.String("etcd_key", key), zap.Error(err))
 	}
 	return is
 }

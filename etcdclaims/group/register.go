@@ -87,11 +87,11 @@ func (m *Member) restoreSpec(claim *etcdclaims.Claim) time.Duration {
 	defer cancel()
 	resp, err := commit(ctx, m.claims.KV(), append(claim.Guard(), absent(m.keys.spec())), []clientv3.Op{m.putSpec()}, nil)
 	if err != nil {
-		m.log.Warn("number of partitions not put back", zap.String("key", m.keys.spec()), zap.Error(err))
+		m.log.Warn("number of partitions not put back", zap.String("etcd_key", m.keys.spec()), zap.Error(err))
 		return time.Second
 	}
 	if resp.Succeeded {
-		m.log.Warn("number of partitions was deleted; put back", zap.String("key", m.keys.spec()))
+		m.log.Warn("number of partitions was deleted; put back", zap.String("etcd_key", m.keys.spec()))
 	}
 	return rest
 }
@@ -366,7 +366,7 @@ func (m *Member) remove(ctx context.Context, value string, then, els []clientv3.
 	key := m.keys.member(m.cfg.Name)
 	resp, err := commit(ctx, m.claims.KV(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, els)
 	if err != nil {
-		m.log.Warn("member not taken off the list", zap.String("key", key), zap.Error(err))
+		m.log.Warn("member not taken off the list", zap.String("etcd_key", key), zap.Error(err))
 	}
 	return resp, err
 }

@@ -82,7 +82,7 @@ func (h *healer) healSlots(ctx context.Context, s *session) error {
 			return err
 		}
 		if resp.Succeeded {
-			h.q.log.Warn("freed a slot that no item had", zap.String("key", slot), zap.ByteString("value", kv.Value))
+			h.q.log.Warn("freed a slot that no item had", zap.String("etcd_key", slot), zap.ByteString("value", kv.Value))
 		}
 	}
 	return nil

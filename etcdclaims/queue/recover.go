@@ -110,7 +110,7 @@ func (q *Queue) recoverStrays(ctx context.Context, via *session, from, end strin
 		if _, err := via.claim.Txn(ctx).If(unmoved(key, kvs[0].ModRevision)).Then(clientv3.OpDelete(key)).Commit(); err != nil {
 			return moved, err
 		}
-		q.log.Warn("removed a key that is not of an item", zap.String("key", key))
+		q.log.Warn("removed a key that is not of an item", zap.String("etcd_key", key))
 		from = key + "\x00"
 	}
 }
