@@ -58,6 +58,9 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 	if invalid := o.checkKey(key); invalid != nil {
 		return nil, cmp.Or(c.refusal(), invalid)
 	}
+	if err == nil {
+		o.from = siteOf()
+	}
 	if err == nil && o.slots != nil {
 		err = o.slots.of(key)
 	}
@@ -100,7 +103,7 @@ func (c *Client) acquireError(key string, err error) error {
 	if errors.Is(err, errSessionLost) {
 		return &LostError{Token: tokenOf(key, 0), Reason: ReasonSessionDead, Err: err}
 	}
-	return callError("acquire", key, err)
+	return callError("acquire", key, c.outage.explain(c, err))
 }
 
 // attemptFunc makes one attempt in a session with a reserved place. Without a term,
@@ -121,11 +124,15 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithDeadline(ctx, o.until)
 			defer cancel()
+			defer c.calls.await(key)()
 		}
 		if o.reentrant {
 			if t := c.share(key); t != nil {
 				return t, nil
 			}
+		}
+		if err := wire.ContextError(ctx); err != nil && try == 0 {
+			return nil, c.ended(notAttempted(err))
 		}
 		if w != nil {
 			if err := w.prepare(ctx, c); err != nil {

@@ -215,6 +215,7 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 		switch {
 		case err == nil && resp.Succeeded:
 			put = true
+			c.logDead(dead, errors.New(why))
 			return &WorkError{Record: dead}
 		case err == nil:
 			if own := firstKV(resp, 0); own != nil {

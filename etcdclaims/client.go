@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -43,6 +44,9 @@ type Client struct {
 	made  time.Time
 
 	outage      outage
+	calls       calls      // that may wait for etcd
+	dependents  dependents // what is built on the client, for Close to end
+	ownWaits    ownWaits
 	doubts      atomic.Int64 // how often claims may have been lost without news of it
 	watchStream atomic.Int64 // numbers its streams of watches
 	watches     waiterWatches
@@ -256,6 +260,9 @@ func (c *Client) readWhole(ctx context.Context, ops ...clientv3.Op) (*clientv3.T
 	if err := c.open.Err(); err != nil {
 		return nil, ErrClosed
 	}
+	if err := wire.ContextError(ctx); err != nil {
+		return nil, notAttempted(err)
+	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	for try := 0; ; try++ {
@@ -268,7 +275,7 @@ func (c *Client) readWhole(ctx context.Context, ops ...clientv3.Op) (*clientv3.T
 		}
 		// A read changes nothing: an unknown outcome is a failure.
 		if err = txn.Failed(err); !isPassing(err) || !retry.PauseUnless(ctx, c.closing, try) {
-			return nil, c.ended(txn.WithCause(ctx, err))
+			return nil, c.ended(c.outage.explain(c, txn.WithCause(ctx, err)))
 		}
 	}
 }

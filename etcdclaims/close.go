@@ -25,11 +25,13 @@ import (
 //
 // If some releases could not be confirmed, an error is returned, and those
 // claims are released in the background. A key whose MinHold is not over stays
-// held for the rest of it; see [MinHold].
+// held for the rest of it; see [MinHold]. As with [Claim.Release], ctx may have ended.
 func (c *Client) ReleaseAll(ctx context.Context) (int, error) {
 	if err := c.refusal(); err != nil || c.Passthrough() {
 		return 0, err
 	}
+	ctx, cancel := c.releasing(ctx)
+	defer cancel()
 	return c.releaseAll(ctx, false)
 }
 
@@ -120,15 +122,20 @@ func (t *term) shut() {
 	}
 }
 
-// Close ends the client. It refuses further calls and ends the contexts of all
+// Close ends the client. First it ends what was made from the client and has not ended, the newest
+// first, as if each were closed by a defer: queues as by Queue.Close, members of groups as by
+// Member.Leave, views, and calls of Scheduler.Run and WorkMany as by the end of their context. ctx
+// bounds that as it bounds those calls. Whoever closes them later finds nothing left to do.
+//
+// Then Close refuses further calls and ends the contexts of all
 // handlers that the client runs. It waits one drain (Config.Drain) for these
 // handlers, releases all claims and revokes the leases.
 //
 // A handler that does not return within the drain is a zombie; see TryRun.
 // Claims that were acquired without Run are released after the handlers of Run
 // have returned: stop the work under them before Close. Before the first claim is given away in
-// etcd, all claims have ended locally, with ReasonShutdown. No call returns a
-// claim after Close has begun. A key whose MinHold is not over stays held for
+// etcd, all claims have ended locally, with ReasonShutdown. From then on no call returns a
+// claim. A key whose MinHold is not over stays held for
 // the rest of it; see [MinHold].
 //
 // ctx bounds the waiting for handlers. When ctx ends, the remaining handlers
@@ -159,6 +166,7 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 func (c *Client) close(ctx context.Context) error {
+	c.dependents.end(ctx)
 	c.mu.Lock()
 	c.closed = true
 	runs := make([]*run, 0, len(c.runs))

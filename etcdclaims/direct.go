@@ -9,7 +9,7 @@ import (
 )
 
 // KV returns the KV of [Client.Etcd] with its requests counted: Stats and
-// Hooks.Requested include them. It is for packages that are built on claims and
+// Hooks.Requested include them, and an outage is noticed by them. It is for packages that are built on claims and
 // keep keys of their own. It adds nothing else to a request, so the caller sets
 // timeouts and retries. A request that clientv3 repeats by itself counts once.
 // Compact and GetStream are not counted. KV is nil for a passthrough client.
@@ -22,13 +22,15 @@ func (c *Client) KV() clientv3.KV {
 
 // GrantLease grants a lease of etcd, counted as the requests of KV are. The ttl
 // is rounded up to full seconds. The client does not renew the lease. GrantLease returns
-// the errors of clientv3, and ErrPassthrough for a passthrough client. If the reply is
-// lost, a lease without keys stays for the ttl.
+// the errors of clientv3, and ErrPassthrough for a passthrough client. It ends after
+// max(Config.TTL/2, 5 s). If the reply is lost, a lease without keys stays for the ttl.
 func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	if !c.connects() {
 		return clientv3.NoLease, c.unconnected()
 	}
-	resp, err := counted(c.store, RequestGrant, func() (*clientv3.LeaseGrantResponse, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	resp, err := counted(ctx, c.store, RequestGrant, func() (*clientv3.LeaseGrantResponse, error) {
 		return c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
 	})
 	if err != nil {
@@ -40,12 +42,14 @@ func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.Le
 // RevokeLease revokes a lease of etcd, counted as the requests of KV are, and with it
 // deletes the keys that are bound to it. It must be a lease of GrantLease: the leases of
 // claims are revoked by Close. RevokeLease returns the errors of clientv3, and
-// ErrPassthrough for a passthrough client.
+// ErrPassthrough for a passthrough client. It ends after max(Config.TTL/2, 5 s).
 func (c *Client) RevokeLease(ctx context.Context, id clientv3.LeaseID) error {
 	if !c.connects() {
 		return c.unconnected()
 	}
-	_, err := counted(c.store, RequestRevoke, func() (*clientv3.LeaseRevokeResponse, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	_, err := counted(ctx, c.store, RequestRevoke, func() (*clientv3.LeaseRevokeResponse, error) {
 		return c.lease.Revoke(ctx, id)
 	})
 	return err
@@ -58,15 +62,15 @@ type countedKV struct {
 }
 
 func (k countedKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return counted(k.s, RequestRange, func() (*clientv3.GetResponse, error) { return k.KV.Get(ctx, key, opts...) })
+	return counted(ctx, k.s, RequestRange, func() (*clientv3.GetResponse, error) { return k.KV.Get(ctx, key, opts...) })
 }
 
 func (k countedKV) Put(ctx context.Context, key, val string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
-	return counted(k.s, RequestPut, func() (*clientv3.PutResponse, error) { return k.KV.Put(ctx, key, val, opts...) })
+	return counted(ctx, k.s, RequestPut, func() (*clientv3.PutResponse, error) { return k.KV.Put(ctx, key, val, opts...) })
 }
 
 func (k countedKV) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	return counted(k.s, RequestDelete, func() (*clientv3.DeleteResponse, error) { return k.KV.Delete(ctx, key, opts...) })
+	return counted(ctx, k.s, RequestDelete, func() (*clientv3.DeleteResponse, error) { return k.KV.Delete(ctx, key, opts...) })
 }
 
 func (k countedKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
@@ -79,11 +83,11 @@ func (k countedKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse,
 	case op.IsDelete():
 		kind = RequestDelete
 	}
-	return counted(k.s, kind, func() (clientv3.OpResponse, error) { return k.KV.Do(ctx, op) })
+	return counted(ctx, k.s, kind, func() (clientv3.OpResponse, error) { return k.KV.Do(ctx, op) })
 }
 
 func (k countedKV) Txn(ctx context.Context) clientv3.Txn {
 	return txn.New(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-		return counted(k.s, RequestTxn, k.KV.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit)
+		return counted(ctx, k.s, RequestTxn, k.KV.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit)
 	})
 }

@@ -60,6 +60,7 @@ func (t *term) dropWith(ctx context.Context, w *ending) error {
 			var cancel context.CancelFunc
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
+			defer t.s.c.calls.await(t.token().Key)()
 		}
 		resp, err := st.Do(ctx, r)
 		if err == nil && resp.Succeeded {
@@ -105,7 +106,7 @@ func (t *term) dropWith(ctx context.Context, w *ending) error {
 			t.s.enforce()
 			return t.lost()
 		}
-		return callError("end work", t.key, txn.WithCause(ctx, err))
+		return callError("end work", t.key, t.s.c.outage.explain(t.s.c, txn.WithCause(ctx, err)))
 	}
 }
 

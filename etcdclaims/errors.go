@@ -154,12 +154,13 @@ const (
 	ReasonSessionDead
 	// ReasonMaxHold means that the claim reached its MaxHold.
 	ReasonMaxHold
-	// ReasonShutdown means that the client was closed. It also means that the
-	// context given to Run has ended and the handler did not return within its
-	// drain. LostError.Err then has the cause of the context's end.
+	// ReasonShutdown means that the client was closed.
 	ReasonShutdown
+	// ReasonOutlived means that the context given to Run has ended and the handler did
+	// not return within its drain. Err has the cause of the context's end.
+	ReasonOutlived
 
-	reasons = int(ReasonShutdown) + 1
+	reasons = int(ReasonOutlived) + 1
 )
 
 func (r Reason) String() string {
@@ -178,6 +179,8 @@ func (r Reason) String() string {
 		return "held for its maximum"
 	case ReasonShutdown:
 		return "shut down"
+	case ReasonOutlived:
+		return "its handler outlived its context"
 	}
 	return "unknown reason"
 }
@@ -259,6 +262,31 @@ func (e *WorkError) Is(target error) bool {
 		return target == ErrDead
 	}
 	return target == ErrBackoff
+}
+
+// endedError is returned when an attempt at work is ended that has ended before.
+type endedError struct{ record Record }
+
+func (e *endedError) Error() string {
+	switch r := e.record; r.State {
+	case StateDone:
+		return fmt.Sprintf("completed already, in attempt %d", r.Attempt)
+	case StateFree:
+		return "given back already"
+	default:
+		return fmt.Sprintf("failed already, in attempt %d: %s", r.Attempt, errtext.OneLine(r.Error))
+	}
+}
+
+// Is matches ErrReleased.
+func (e *endedError) Is(target error) bool { return target == ErrReleased }
+
+// Unwrap returns the outcome, unless the work was given back.
+func (e *endedError) Unwrap() error {
+	if e.record.State == StateFree {
+		return nil
+	}
+	return &WorkError{Record: e.record}
 }
 
 // RetryAt returns when the work may be begun again. ok is false if the work is

@@ -90,13 +90,13 @@ func TestErrorsMatch(t *testing.T) {
 func TestReasonString(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for r := etcdclaims.ReasonExpired; r <= etcdclaims.ReasonShutdown; r++ {
+	for r := etcdclaims.ReasonExpired; r <= etcdclaims.ReasonOutlived; r++ {
 		if s := r.String(); s == "" || s == "unknown reason" || seen[s] {
 			t.Errorf("reason %d is %q", r, s)
 		}
 		seen[r.String()] = true
 	}
-	for _, r := range []etcdclaims.Reason{0, -1, etcdclaims.ReasonShutdown + 1} {
+	for _, r := range []etcdclaims.Reason{0, -1, etcdclaims.ReasonOutlived + 1} {
 		if s := r.String(); s != "unknown reason" {
 			t.Errorf("reason %d is %q", r, s)
 		}
@@ -132,7 +132,6 @@ func TestErrorsOfEndedContext(t *testing.T) {
 		"Claim.Txn":      func(ctx context.Context) error { _, err := held.Txn(ctx).Commit(); return err },
 		"Work.Complete":  func(ctx context.Context) error { return work.Complete(ctx) },
 		"Work.Fail":      func(ctx context.Context) error { return failing(ctx, work, why) },
-		"Work.Release":   func(ctx context.Context) error { return work.Release(ctx) },
 		"Locks": func(ctx context.Context) error {
 			_, _, err := b.Locks().TryAcquire(ctx, "k", "me", time.Minute)
 			return err

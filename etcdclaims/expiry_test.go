@@ -219,9 +219,9 @@ func TestErrorTextsOfCalls(t *testing.T) {
 			t.Errorf("%v is no *HeldError", err)
 		}
 		noErr(t, work.Complete(ctx))
-		says(work.Complete(ctx), etcdclaims.ErrReleased, `end work "y": claim was released`)
+		says(work.Complete(ctx), etcdclaims.ErrReleased, `end work "y": completed already, in attempt 1`)
 		_, err = work.Fail(ctx, errors.New("no"))
-		says(err, etcdclaims.ErrReleased, `end work "y": claim was released`)
+		says(err, etcdclaims.ErrReleased, `end work "y": completed already, in attempt 1`)
 
 		never := etcdclaims.If(clientv3.Compare(clientv3.Version("z"), "=", 1))
 		_, err = c.TryAcquire(ctx, "z", never)

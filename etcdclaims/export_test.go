@@ -32,3 +32,6 @@ func MostTermsKept(c *Client, newest, terms int) (most, older int) {
 func ReadSessions(c *Client) (int64, error) {
 	return c.readSessions(c.store.layout.session(c.store.layout.instance))
 }
+
+// NoteOrigin does what each acquisition does to know its caller.
+func NoteOrigin() { _ = siteOf() }

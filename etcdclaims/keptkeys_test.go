@@ -26,7 +26,7 @@ func TestKeptKeys(t *testing.T) {
 			"TryRun":           func(key string) error { return c.TryRun(ctx, key, never) },
 			"Run":              func(key string) error { return c.Run(ctx, key, never) },
 			"TryBegin":         func(key string) error { _, err := c.TryBegin(ctx, key); return err },
-			"RunForResult":          func(key string) error { _, _, err := c.RunForResult(ctx, key, returns("", nil)); return err },
+			"RunForResult":     func(key string) error { _, _, err := c.RunForResult(ctx, key, returns("", nil)); return err },
 			"TryAcquireAll":    func(key string) error { _, err := c.TryAcquireAll(ctx, []string{"k", key}); return err },
 			"TryAcquireEach":   func(key string) error { _, errs := c.TryAcquireEach(ctx, []string{key}); return errs[0] },
 			"Resize":           func(key string) error { return c.Resize(ctx, key, 2) },

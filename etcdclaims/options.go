@@ -151,6 +151,7 @@ type acquireOptions struct {
 	concern  []string  // what its conditions and operations concern, nil if that may be anything
 	observer Observer  // what follows the call, or nil
 	inLine   time.Time // since when it is in line; zero: it is not
+	from     site      // who calls
 }
 
 // TTL sets the lease time of the claim. Zero means Config.TTL. The bounds are

@@ -116,6 +116,7 @@ func (c *Client) waitInTurn(ctx context.Context, s *session, key string, o *acqu
 // over.
 func (c *Client) awaitTurn(ctx context.Context, s *session, seeker *seeker) error {
 	key := seeker.plan.key
+	defer c.watchOwnWait(ctx, key, seeker.plan.opts)()
 	if s.manual {
 		defer c.renewWhileWaiting(s)()
 	}

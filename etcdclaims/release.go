@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
+	"github.com/etcdclaims/claims/internal/wire"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,7 +19,10 @@ import (
 // The error matches ErrLost if the client knew before that the claim was lost,
 // or finds that the key is not its own any more. It matches ErrUnknown if it is
 // not known that the key is free; it is then freed in the background, or when
-// the lease lapses. ctx bounds the waiting only.
+// the lease lapses.
+//
+// ctx bounds the waiting only. If it has ended before, as at a shutdown, Release takes a time of
+// its own: milliseconds, or a sixth of Config.TTL (1 s to 5 s) if etcd does not answer.
 //
 // The claim of work is released as [Work.Release] does.
 func (cl *Claim) Release(ctx context.Context) error {
@@ -31,7 +35,18 @@ func (cl *Claim) Release(ctx context.Context) error {
 	if cl.t == nil {
 		return nil
 	}
+	ctx, cancel := cl.t.s.c.releasing(ctx)
+	defer cancel()
 	return cl.t.release(ctx)
+}
+
+// releasing returns the context of a release: that of its caller, or one of the client's own if
+// that has ended. No caller wants a key held that nothing uses any more.
+func (c *Client) releasing(ctx context.Context) (context.Context, context.CancelFunc) {
+	if wire.ContextError(ctx) == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(c.io, c.store.timeout)
 }
 
 // release gives the term up for one of its handles, and the key with the last.
@@ -105,6 +120,7 @@ func (t *term) drop(ctx context.Context) error {
 			var cancel context.CancelFunc
 			ctx, cancel = t.s.within(ctx)
 			defer cancel()
+			defer t.s.c.calls.await(t.token().Key)()
 		}
 		there := t.s.c.local.waiting(&t.local)
 		resp, err := st.Do(ctx, r)
@@ -204,7 +220,7 @@ func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 	}
 	t.settleLater(w, r)
 	t.finish(ErrReleased)
-	return callError(call, t.token().Key, txn.Unknown(err))
+	return callError(call, t.token().Key, txn.Unknown(t.s.c.outage.explain(t.s.c, err)))
 }
 
 // free frees the key; waiters notice it by their watches. A client may give up its own

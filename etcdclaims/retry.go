@@ -27,12 +27,15 @@ func afterSent(sent bool, err error) error {
 	return err
 }
 
+// notAttempted is the error of a call whose context had ended before it. No request was sent.
+func notAttempted(err error) error { return fmt.Errorf("not attempted: %w", err) }
+
 // unanswered returns the cause of the end of a context in which etcd was waited for, and why
 // the client cannot connect.
 func (c *Client) unanswered(ctx context.Context) error {
 	err := wire.ContextError(ctx)
-	if err == nil || errors.Is(err, ErrClosed) {
-		return err
+	if err == nil || errors.Is(err, ErrClosed) || errors.Is(ctx.Err(), context.Canceled) {
+		return err // a caller that leaves shows nothing of etcd
 	}
 	return fmt.Errorf("etcd has not answered: %w", wire.Explain(c.etcd, err))
 }

@@ -194,7 +194,10 @@ func outlived(why error) taking {
 	if errors.As(why, &lost) {
 		return taking{lost.Reason, lost.Err}
 	}
-	return taking{ReasonShutdown, why} // its client is closed, or its caller's context ended
+	if errors.Is(why, ErrClosed) {
+		return taking{ReasonShutdown, why}
+	}
+	return taking{ReasonOutlived, why} // its caller's context ended
 }
 
 // forget ends the waiting for the handler.

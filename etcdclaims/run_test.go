@@ -117,6 +117,7 @@ func TestRunZombie(t *testing.T) {
 			switch told {
 			case "caller":
 				time.AfterFunc(5*sec, cancel)
+				reason = etcdclaims.ReasonOutlived
 			case "close":
 				time.AfterFunc(5*sec, func() { closed <- c.Close(context.Background()) })
 			case "max hold":

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -175,9 +174,7 @@ func (c *Client) readSessions(prefix string) (rev int64, err error) {
 
 // readPage reads a page of this client's notices, in one attempt.
 func (c *Client) readPage(op clientv3.Op) (*clientv3.GetResponse, error) {
-	sent := clock.Mono()
 	resp, err := roundTrip(c.io, c.store, RequestRange, func(ctx context.Context) (clientv3.OpResponse, error) { return c.etcd.Do(ctx, op) })
-	c.observe(c.io, sent, err)
 	return resp.Get(), err
 }
 

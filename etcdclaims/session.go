@@ -68,9 +68,8 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	if err := c.store.ready(c.io); err != nil {
 		return nil, err
 	}
-	t0, sent := c.clock.Now(), clock.Mono()
+	t0 := c.clock.Now()
 	resp, err := c.grantLease(c.io, asked)
-	c.observe(c.io, sent, err)
 	if err != nil {
 		return nil, fmt.Errorf("granting a lease: %w", txn.Denied(err)) // one whose reply was lost ends by itself
 	}

@@ -48,8 +48,10 @@ type store struct {
 	otherCluster   sync.Once
 	onOtherCluster func(first, other uint64) // called once
 
-	observe   func(ctx context.Context, t0 time.Time, err error) // learns how each request ended
-	requested func(Request)                                      // Hooks.Requested, or nil
+	observe func(ctx context.Context, t0 time.Time, err error) // learns how each transaction ended
+	// observeOther is observe for requests of other kinds, which may need no permission.
+	observeOther func(ctx context.Context, t0 time.Time, err error)
+	requested    func(Request) // Hooks.Requested, or nil
 }
 
 type rewind struct{ from, to, epoch int64 }
@@ -263,16 +265,18 @@ func (s *store) seeLower(known, found *txn.Epoch) {
 func roundTrip[R any](ctx context.Context, s *store, kind RequestKind, send func(context.Context) (R, error)) (R, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
 	defer cancel()
-	return counted(s, kind, func() (R, error) { return send(ctx) })
+	return counted(ctx, s, kind, func() (R, error) { return send(ctx) })
 }
 
-// counted sends one request that is no transaction of the store: counted, and reported.
-func counted[R any](s *store, kind RequestKind, send func() (R, error)) (R, error) {
+// counted sends one request that is no transaction of the store: counted, and reported. An
+// outage is noticed by any request, also by those of what is built on the client.
+func counted[R any](ctx context.Context, s *store, kind RequestKind, send func() (R, error)) (R, error) {
 	s.requests.Add(1)
 	sent := clock.Mono()
 	resp, err := send()
 	err = wire.Explain(s.etcd, err)
 	s.answered(kind, sent, err)
+	s.observeOther(ctx, sent, err)
 	return resp, err
 }
 

@@ -60,6 +60,7 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 // wait acquires the key, in line where it is held.
 func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
 	c.stats.attempts.Add(1)
+	defer c.calls.await(key)()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
@@ -301,7 +302,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 	}
 	g := s.lease.Load()
 	if _, wall := c.clock.Now().Since(g.t0); wall > g.renew+2*g.attempt {
-		cause = fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), wire.Explain(c.etcd, cause))
+		cause = c.outage.explain(c, fmt.Errorf("etcd has not answered for %v: %w", wall.Round(time.Second), wire.Explain(c.etcd, cause)))
 	}
 	return &WaitError{Key: key, Info: holder, Err: cause, own: c.isOwn(holder)}
 }
@@ -310,6 +311,7 @@ func (c *Client) waited(ctx context.Context, s *session, key string, holder Info
 func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waiter) (t *term, again bool, err error) {
 	defer func() { a.turnOver() }()
 	defer c.inquiries.leave(news)
+	defer c.watchOwnWait(ctx, a.asked(), a.opts)()
 	c.joinsLine(news)
 	for try := 0; ; try++ {
 		a.suspected = nil

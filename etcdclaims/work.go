@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // Work is a claim with a durable record. End it with Complete, Fail or
@@ -25,6 +27,7 @@ type Work struct {
 	note       string
 	atMostOnce bool
 	previous   Record // zero if there is none
+	ended      atomic.Pointer[Record]
 }
 
 // Attempt returns the number of this attempt, 1 for the first. It rises with
@@ -52,7 +55,8 @@ func (w *Work) Previous() (r Record, ok bool) { return w.previous, w.previous.St
 // matches:
 //
 //   - ErrLost if the claim was lost. Nothing was carried out.
-//   - ErrReleased if the work has already ended.
+//   - ErrReleased if the work has already ended. If this attempt has recorded how, the error
+//     also matches ErrDone, ErrDead or ErrBackoff; it wraps a *WorkError with the record.
 //   - ErrUnknown if the transaction may have been carried out. While the claim lasts it
 //     is retried in the background. The key is released whether the work was completed
 //     or not.
@@ -126,8 +130,13 @@ func (w *Work) failure(cause error) Record {
 
 // Release gives the work back without an outcome, so that this attempt does
 // not count. The errors are those of Complete, except that Release returns nil
-// if the work has already ended.
+// if the work has already ended. As with [Claim.Release], ctx may have ended.
 func (w *Work) Release(ctx context.Context) error {
+	if w.t != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = w.t.s.c.releasing(ctx)
+		defer cancel()
+	}
 	_, err := w.end(ctx, Record{Key: w.key, State: StateFree}, nil)
 	return err
 }
@@ -177,6 +186,9 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 		if r.State == StateFree && errors.Is(err, ErrReleased) {
 			return r, nil, nil // given up before, as with a claim
 		}
+		if ended := w.ended.Load(); ended != nil && errors.Is(err, ErrReleased) {
+			err = callError("end work", w.key, &endedError{*ended})
+		}
 		return r, nil, err
 	}
 	r.Key, r.Attempt, r.Earlier, r.Fence, r.Claim = w.key, w.attempt, w.earlier, t.fence, t.id
@@ -200,7 +212,7 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 	if r.State != StateFree || r.Attempt > 0 {
 		var err error
 		if shelf, err = on.get(ctx, lasts); err != nil {
-			return r, nil, callError("end work", w.key, err)
+			return r, nil, callError("end work", w.key, c.outage.explain(c, err))
 		}
 		put = r.stored().put(work, shelf)
 	}
@@ -215,6 +227,7 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 		w.released.Store(true)
 	}
 	if err == nil {
+		w.ended.Store(&r)
 		w.count(r)
 	}
 	return r, e, err
@@ -230,7 +243,15 @@ func (w *Work) count(r Record) {
 		stats.completed.Add(1)
 	case StateFailed, StateDead:
 		stats.failed.Add(1)
+		if r.State == StateDead {
+			w.t.s.c.logDead(r, errors.New(r.Error))
+		}
 	}
+}
+
+// logDead logs that no caller begins the work again by itself.
+func (c *Client) logDead(r Record, cause error) {
+	c.log.Warn("work is dead", zap.String("key", r.Key), zap.Int("attempt", r.Attempt), zap.Int64("fence", r.Fence), zap.Error(cause))
 }
 
 // ending gives the claim up, with the record of the outcome.

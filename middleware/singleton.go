@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 )
@@ -33,7 +34,8 @@ type SingletonConfig struct {
 	// called after each such attempt. It is also called once for each outage of etcd
 	// while this process waits for the key. For that, claims must have a method
 	// Unreachable() error, as *etcdclaims.Client has. Calls do not overlap, and
-	// end before Singleton returns.
+	// end before Singleton returns. Default: the reasons are logged, by the Logger of an
+	// *etcdclaims.Client, which logs outages itself.
 	Failed func(error)
 }
 
@@ -89,6 +91,9 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 	}
 	outage := outageWatch{key: key, failed: cfg.Failed}
 	outage.claims, _ = claims.(reachability)
+	if cfg.Failed == nil { // an outage the client logs, for all that wait
+		cfg.Failed = func(err error) { attach.Of(claims).Warn("not leading; trying again", err, "key", key) }
+	}
 	for attempt := 1; ; attempt++ {
 		l := leader{fn: fn, cfg: cfg}
 		var own error // of fn, which may be about another claim
@@ -112,18 +117,16 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 			attempt = 1
 		}
 		if errors.Is(l.stopCause, fencing.ErrYield) && !lost {
-			if cfg.Failed != nil && own != nil && !errors.Is(own, context.Canceled) && !errors.Is(own, fencing.ErrYield) {
+			if own != nil && !errors.Is(own, context.Canceled) && !errors.Is(own, fencing.ErrYield) {
 				cfg.Failed(leadingError(key, own)) // not that it had to stop
 			}
 			attempt = 0 // it joins the line again, behind the present leader
 			continue
 		}
-		if cfg.Failed != nil {
-			if err == nil {
-				err = l.stopCause
-			}
-			cfg.Failed(leadingError(key, err))
+		if err == nil {
+			err = l.stopCause
 		}
+		cfg.Failed(leadingError(key, err))
 		if !sleep(ctx, cfg.Backoff(attempt)) {
 			return context.Cause(ctx)
 		}

@@ -46,7 +46,7 @@ type Config struct {
 	// ticks of this process's jobs that another owner does not admit, an owner without jobs
 	// of this process (each minute), policies of a job that conflict, and requests that fail though etcd answers others. Outages of
 	// etcd are logged by the client, to etcdclaims.Config.Logger. Info: ticks that a policy
-	// skipped, ownership acquired, jobs registered. Default: none.
+	// skipped, ownership acquired, jobs registered. Default: the Logger of the client.
 	Logger *zap.Logger
 	// ICal parses the iCalendar texts of definitions (CalendarData.ICal). Use
 	// ical.ParseText of package sched/ical, which links two more libraries. The argument
@@ -124,9 +124,6 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = time.Second
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
 	}
 	err := checkName(cfg.Group)
 	if err == nil && strings.Contains(cfg.Group, "/") {

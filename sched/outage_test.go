@@ -19,7 +19,7 @@ func (f *fleet) oneLog() *observer.ObservedLogs {
 	return logs
 }
 
-// An outage of etcd is one line in the log of a process, and its end another.
+// An outage of etcd is one line in the log of a process, another each minute, and one at its end.
 func TestOutageInTheLog(t *testing.T) {
 	t.Parallel()
 	for _, owner := range []bool{true, false} {
@@ -40,8 +40,11 @@ func TestOutageInTheLog(t *testing.T) {
 			f.until("00:04:00")
 			n.host.Heal()
 			f.until("00:05:00")
-			if n := logs.FilterMessageSnippet("unreachable").Len(); n != 1 {
-				t.Errorf("%d lines in all", n)
+			if n := logs.FilterMessage("etcd unreachable").Len(); n != 1 {
+				t.Errorf("%d lines at its beginning", n)
+			}
+			if n := logs.FilterMessage("etcd still unreachable").Len(); n != 2 {
+				t.Errorf("%d lines while it lasts", n)
 			}
 			if n := logs.FilterMessageSnippet("reachable again").Len(); n != 1 {
 				t.Errorf("%d lines at its end", n)
@@ -70,7 +73,7 @@ func TestFlappingDoesNotFlood(t *testing.T) {
 			n.host.Heal()
 			time.Sleep(5 * time.Second)
 		}
-		warned, back := logs.FilterMessageSnippet("unreachable").Len(), logs.FilterMessageSnippet("reachable again").Len()
+		warned, back := logs.FilterMessage("etcd unreachable").Len(), logs.FilterMessageSnippet("reachable again").Len()
 		t.Logf("%d warnings, %d lines on recovery, %d lines in all", warned, back, logs.Len())
 		if warned < 10 || warned > 20 || back > warned {
 			t.Errorf("%d warnings, %d lines on recovery", warned, back)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
@@ -68,9 +69,8 @@ type Scheduler struct {
 	denied     context.CancelCauseFunc // ends Run after a permission error
 }
 
-// New returns a scheduler. It does no I/O. The caller must close claims, after Run
-// has returned. New returns an error if the configuration is invalid, and
-// etcdclaims.ErrNoClient for a nil client.
+// New returns a scheduler. It does no I/O. Close of claims ends Run. New returns an error if the
+// configuration is invalid, and etcdclaims.ErrNoClient for a nil client.
 //
 // With a client of etcdclaims.NewPassthrough New returns a passthrough scheduler. Its Run runs the jobs in this process, with fence 0, whatever other processes do.
 // Nothing is recorded, and operations such as Pause return
@@ -82,6 +82,9 @@ func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
 	if cfg.Now == nil {
 		cfg.Now = clock.For(claims.Etcd()).Time
@@ -169,6 +172,17 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			defer returned()
 		}
 	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	returned := make(chan struct{})
+	defer close(returned)
+	defer attach.Of(s.claims).OnClose(func(closing context.Context) {
+		end(etcdclaims.ErrClosed)
+		select {
+		case <-returned:
+		case <-closing.Done():
+		}
+	})()
 	handlers, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(fmt.Errorf("%w (%w)", ErrStopped, context.Cause(ctx))) })()

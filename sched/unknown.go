@@ -28,7 +28,7 @@ func (u unknown) due(key string, is spec) bool {
 		u[key] = clock.Mono()
 	}
 	after := unknownToRetry
-	if is.Delivery == deliveryNames[AtMostOnce] {
+	if is.Guarantee == guaranteeNames[AtMostOnce] {
 		after = unknownFor
 	}
 	return time.Since(u[key]) >= after

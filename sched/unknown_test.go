@@ -14,9 +14,9 @@ import (
 // job's problem names what removes it.
 func TestRunOfAJobThatNobodyHas(t *testing.T) {
 	t.Parallel()
-	for _, delivery := range []sched.Delivery{sched.AtMostOnce, sched.AtLeastOnce} {
+	for _, delivery := range []sched.Guarantee{sched.AtMostOnce, sched.AtLeastOnce} {
 		caseInFleet(t, fmt.Sprint(delivery), func(t *testing.T, f *fleet) {
-			f.do(sched.Job{Name: "old name", Schedule: minutely, Delivery: delivery, History: 500}, 24*time.Hour)
+			f.do(sched.Job{Name: "old name", Schedule: minutely, Guarantee: delivery, History: 500}, 24*time.Hour)
 			old := f.start(0)
 			f.until("00:01:30")
 			logs := f.logged()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"go.uber.org/zap"
@@ -115,7 +116,8 @@ type Config struct {
 	// TTL is the lease time of the partitions' claims and of the member's entry. Default: that
 	// of the client.
 	TTL time.Duration
-	// Logger receives events that no caller would otherwise see. Default: none.
+	// Logger receives events that no caller would otherwise see. Default: the Logger of the
+	// client.
 	Logger *zap.Logger
 	// Hooks are called on events of this member.
 	Hooks Hooks
@@ -149,7 +151,7 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 		cfg.MoveInterval = DefaultMoveInterval
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
+		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
 	if err := checkName("group", cfg.Group); err != nil {
 		return cfg, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.uber.org/zap"
@@ -26,9 +27,8 @@ import (
 type Handler func(ctx context.Context, partition int, claim *etcdclaims.Claim) error
 
 // Member is a process's membership in a group. It is safe for concurrent use. End it with
-// Leave before the client is closed. If the client is closed first, the member ends with
-// etcdclaims.ErrClosed. A handler that does not return delays Close by at most the drain, and
-// Done by at most one TTL more.
+// Leave. Close of the client does that, too: the member ends with etcdclaims.ErrClosed. A handler
+// that does not return delays Close by at most the drain, and Done by at most one TTL more.
 type Member struct {
 	claims  *etcdclaims.Client
 	cfg     Config
@@ -38,6 +38,7 @@ type Member struct {
 	view    *View
 	earlier MemberInfo  // the process that this one replaced
 	failed  atomic.Bool // Join has returned an error
+	detach  func()      // from the client's Close
 
 	ctx  context.Context // ends when the member begins to leave, with Err as its cause
 	stop context.CancelCauseFunc
@@ -93,8 +94,13 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 		wants: make(map[int]time.Time), stayed: make(chan struct{}),
 	}
 	m.ctx, m.stop = context.WithCancelCause(context.Background())
+	defer m.await()()
 	err = m.enlist(ctx)
 	if err == nil {
+		m.detach = attach.Of(claims).OnClose(func(closing context.Context) {
+			m.stop(etcdclaims.ErrClosed)
+			_ = m.Leave(closing) // the rest happens in the background, and ends with the claims
+		})
 		if err = m.register(ctx, false); err != nil {
 			m.end()
 		}
@@ -118,6 +124,9 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 	}
 	return m, nil
 }
+
+// await has the client's report of an outage name the group until done is called.
+func (m *Member) await() (done func()) { return attach.Of(m.claims).Await("group " + m.cfg.Group) }
 
 // members has each Member of this process that has not ended yet, by its client and group.
 var members sync.Map
@@ -151,6 +160,7 @@ func (m *Member) enlist(ctx context.Context) error {
 
 // end lets the client join again.
 func (m *Member) end() {
+	m.detach()
 	members.CompareAndDelete(m.of(), m)
 	close(m.done)
 }
@@ -271,7 +281,9 @@ func (m *Member) stay() {
 			m.log.Debug("not joined", zap.Error(err))
 			return !errors.Is(err, ErrReplaced) && !errors.Is(err, ErrEvicted) && !errors.Is(err, ErrPartitions) && !errors.Is(err, etcdclaims.ErrClosed)
 		}
+		done := m.await()
 		err := retry.Do(m.ctx, again, func() error { return m.register(m.ctx, true) })
+		done()
 		if err != nil {
 			m.stop(err) // does nothing if the member has stopped already
 			return

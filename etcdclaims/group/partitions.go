@@ -305,7 +305,8 @@ func (m *Member) serve(ctx context.Context, r *run) (cause error) {
 			try = 1
 		}
 		pause := handlerBackoff(min(try, 8))
-		m.log.Warn("partition handler returned; it is called again", zap.Int("partition", r.partition), zap.Duration("after", pause), zap.Error(err))
+		m.log.Warn("partition handler returned; it is called again", zap.Int("partition", r.partition), zap.String("key", r.claim.Key()),
+			zap.Int64("fence", r.claim.Fence()), zap.Int("attempt", try), zap.Duration("after", pause), zap.Error(err))
 		if !retry.Sleep(ctx, pause) {
 			return context.Cause(ctx)
 		}
@@ -328,7 +329,8 @@ func (m *Member) expect(r *run) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		m.log.Error("partition handler does not return; the partition goes on without it", zap.Int("partition", r.partition))
+		m.log.Error("partition handler does not return; the partition goes on without it", zap.Int("partition", r.partition),
+			zap.String("key", r.claim.Key()), zap.Int64("fence", r.claim.Fence()))
 		m.forget(r)
 	case <-r.ended:
 	}

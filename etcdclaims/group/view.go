@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -31,6 +32,7 @@ type View struct {
 
 	ctx     context.Context
 	stop    context.CancelFunc
+	forget  func() // of the client
 	wg      sync.WaitGroup
 	streams feed.Streams // of the watch of members
 
@@ -59,7 +61,7 @@ const (
 // send requests to members. A member has a view already: see Member.View. ctx bounds the call. The
 // error matches ErrNoGroup if no process has joined the group yet. It matches
 // etcdclaims.ErrInvalidKey if no group can have the name, and etcdclaims.ErrPassthrough if the
-// client has no etcd. Close the view before the client.
+// client has no etcd. End the view with Close. Close of the client does that, too.
 func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, error) {
 	if err := checkName("group", name); err != nil {
 		return nil, err
@@ -80,7 +82,8 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 	if err != nil {
 		return nil, fmt.Errorf("open group %q: %w", name, err)
 	}
-	v := newView(claims, k, s.Partitions, zap.NewNop())
+	v := newView(claims, k, s.Partitions, attach.Logger(claims, zap.NewNop).With(zap.String("group", name)))
+	v.forget = attach.Of(claims).OnClose(func(context.Context) { v.end() })
 	if err := v.until(ctx, func() bool { return v.rev > 0 && v.synced }); err != nil {
 		v.Close()
 		return nil, fmt.Errorf("open group %q: %w", name, err)
@@ -90,7 +93,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 
 func newView(claims *etcdclaims.Client, k keys, partitions int, log *zap.Logger) *View {
 	v := &View{
-		claims: claims, keys: k, partitions: partitions, log: log, opened: clock.Mono(), changed: make(chan struct{}),
+		claims: claims, keys: k, partitions: partitions, log: log, forget: func() {}, opened: clock.Mono(), changed: make(chan struct{}),
 		known: make(map[string]MemberInfo), seen: make(map[string]time.Time), owners: make([]Owner, partitions), last: make([]string, partitions),
 	}
 	v.ctx, v.stop = context.WithCancel(context.Background())
@@ -101,6 +104,11 @@ func newView(claims *etcdclaims.Client, k keys, partitions int, log *zap.Logger)
 
 // Close ends the view. It returns when its watches have ended.
 func (v *View) Close() {
+	defer v.forget()
+	v.end()
+}
+
+func (v *View) end() {
 	v.stop()
 	v.wg.Wait()
 }
@@ -126,6 +134,7 @@ func (v *View) news() <-chan struct{} {
 
 // until waits for a condition, which is called with the mutex held.
 func (v *View) until(ctx context.Context, met func() bool) error {
+	defer attach.Of(v.claims).Await("group " + v.keys.group)()
 	for {
 		v.mu.Lock()
 		ok, changed := met(), v.changed
@@ -150,7 +159,7 @@ func (v *View) followMembers() {
 	retry.Forever(v.ctx, func() (progress bool) {
 		rev, err := v.readMembers()
 		if err != nil && !failing && v.ctx.Err() == nil {
-			v.log.Warn("cannot read the members; retrying", zap.String("key", v.keys.root), zap.Error(err))
+			v.log.Warn("cannot read the members; retrying", zap.String("etcd_key", v.keys.root), zap.Error(err))
 		}
 		failing = err != nil
 		return err == nil && v.watchMembers(rev)

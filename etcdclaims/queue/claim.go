@@ -79,6 +79,9 @@ func (q *Queue) claim(ctx context.Context, n int, wait bool, opts []ClaimOption)
 			opt.applyClaim(&o)
 		}
 	}
+	if wait {
+		defer q.await()()
+	}
 	return q.ask(ctx, &want{n: n, wait: wait, ttl: cmp.Or(o.ttl, q.cfg.TTL)})
 }
 

@@ -145,7 +145,8 @@ type Config struct {
 	SpaceReserve int
 	// Logger receives events that no caller would otherwise see. Errors: items that
 	// became dead letters, handlers that panicked or do not stop. Warnings: attempts that
-	// failed and are repeated, items that were lost, requests that fail. Default: none.
+	// failed and are repeated, items that were lost, requests that fail. Default: the
+	// Logger of the client.
 	Logger *zap.Logger
 }
 
@@ -167,9 +168,6 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.DeadRetention == 0 {
 		cfg.DeadRetention = DefaultDeadRetention
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
 	}
 	if err := checkName("queue", cfg.Name); err != nil {
 		return cfg, err

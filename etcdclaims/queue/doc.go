@@ -4,6 +4,7 @@
 //
 //	q, err := queue.New(claims, queue.Config{Name: "thumbnails"})
 //	...
+//	defer q.Close(context.Background()) // gives back what is under way
 //	_, err = q.Enqueue(ctx, queue.NewItem([]byte("cat.png"), queue.ID("cat.png")))
 //	...
 //	err = q.Work(ctx, queue.WorkerConfig{Handler: func(ctx context.Context, l *queue.Delivery) error {

@@ -48,6 +48,7 @@ func (q *Queue) EnqueueAll(ctx context.Context, items []Item) (added int, err er
 	if err := q.quota.room(q); err != nil {
 		return 0, q.fail("enqueue", err)
 	}
+	defer q.await()()
 	e := &enqueuing{now: q.now()}
 	for items = sequenced(items); len(items) > 0; {
 		some := fitting(items[:min(len(items), q.size.items(opsToEnqueue))], Item.size)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/keyspace"
@@ -29,7 +30,7 @@ type ManyConfig struct {
 	// Worker configures how items are handled. Its Concurrency counts the items of all
 	// queues together. Delivery.Queue returns the queue of an item.
 	Worker WorkerConfig
-	// Logger receives events of queues as a whole. Default: none.
+	// Logger receives events of queues as a whole. Default: the Logger of the client.
 	Logger *zap.Logger
 }
 
@@ -52,7 +53,7 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 		return errtext.Wrap("work on many queues", err)
 	}
 	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
+		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
 	worker, err := cfg.Worker.withDefaults()
 	if err != nil {
@@ -60,6 +61,16 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer attach.Of(claims).Await("queues")()
+	returned := make(chan struct{})
+	defer close(returned)
+	defer attach.Of(claims).OnClose(func(closing context.Context) {
+		cancel()
+		select {
+		case <-returned:
+		case <-closing.Done():
+		}
+	})()
 	m := &many{ctx: ctx, claims: claims, cfg: cfg, worker: worker, free: worker.Concurrency, waiting: map[*served]chan int{}, queues: map[string]*served{}}
 	err = m.discover(ctx)
 	cancel() // without discovery nothing is served

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
@@ -22,8 +25,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Queue is a process's access to a queue. It is safe for concurrent use. Close it
-// before the client.
+// Queue is a process's access to a queue. It is safe for concurrent use. End it with Close.
+// Close of the client does that, too.
 type Queue struct {
 	claims *etcdclaims.Client
 	cfg    Config
@@ -39,6 +42,7 @@ type Queue struct {
 	closing atomic.Bool
 	ended   chan struct{} // closed at the end of Close
 	why     error         // of Close
+	forget  func()        // of the client
 
 	size     requestSize
 	quota    quota
@@ -71,6 +75,9 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	if err := needsEtcd(claims); err != nil {
 		return nil, errtext.Wrap(fmt.Sprintf("queue %q", cfg.Name), err)
 	}
+	if cfg.Logger == nil {
+		cfg.Logger = attach.Logger(claims, zap.NewNop)
+	}
 	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize(), clock: clock.For(claims.Etcd())}
 	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
 	q.ctx, q.stop = context.WithCancelCause(context.Background())
@@ -80,6 +87,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q.retained.init(cfg.Retention)
 	q.noted.init(noteFor)
 	q.vesting, q.died, q.ended = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
+	q.attach()
 	return q, nil
 }
 
@@ -89,6 +97,18 @@ func needsEtcd(claims *etcdclaims.Client) error {
 		return etcdclaims.ErrPassthrough
 	}
 	return passthrough.Check(claims)
+}
+
+// attach has Close of the client close the queue. A queue that was dropped before anything
+// ran in the background may be collected.
+func (q *Queue) attach() {
+	dropped := weak.Make(q)
+	q.forget = attach.Of(q.claims).OnClose(func(ctx context.Context) {
+		if q := dropped.Value(); q != nil {
+			_ = q.Close(ctx) // the keeper of the queue finds what is left
+		}
+	})
+	runtime.AddCleanup(q, func(forget func()) { forget() }, q.forget)
 }
 
 // Name returns the queue's name.
@@ -101,6 +121,7 @@ func (q *Queue) Name() string { return q.cfg.Name }
 // when the items are given back.
 func (q *Queue) Close(ctx context.Context) error {
 	if q.closing.CompareAndSwap(false, true) {
+		defer q.forget()
 		q.stop(errClosed)
 		q.why = q.sessions.close(ctx)
 		q.mu.Lock()
@@ -112,6 +133,9 @@ func (q *Queue) Close(ctx context.Context) error {
 	<-q.ended
 	return q.why
 }
+
+// await has the client's report of an outage name the queue until done is called.
+func (q *Queue) await() (done func()) { return attach.Of(q.claims).Await("queue " + q.cfg.Name) }
 
 // spawn runs f in the background, where Close waits for it. It returns false if Close
 // does not wait for anything new any more: then f does not run.

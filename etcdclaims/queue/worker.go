@@ -170,6 +170,7 @@ func (w *worker) run(ctx context.Context) error {
 	defer w.stop.cancel()
 	defer w.wg.Wait()
 	defer stop() // handlers that do not stop are not waited for
+	defer w.q.await()()
 	outage := false
 	for try := 0; ; {
 		// One slot at least, and as many more as are free now.
@@ -183,7 +184,8 @@ func (w *worker) run(ctx context.Context) error {
 			w.slot <- struct{}{}
 			free++
 		}
-		b, err := w.q.Claim(ctx, free, TTL(w.cfg.TTL))
+		b, err := w.q.ask(ctx, &want{n: free, wait: true, ttl: w.cfg.TTL})
+		err = w.q.fail("claim", err)
 		for range free - len(b.Deliveries) {
 			<-w.slot
 		}

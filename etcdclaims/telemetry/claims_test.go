@@ -116,9 +116,9 @@ func TestClaims(t *testing.T) {
 		cancel()
 		time.Sleep(10 * sec)
 		w.expect(map[string]string{
-			"etcdclaims.handler.overdue.count{}":                       "1",
-			"etcdclaims.zombie.count{key.template=slow}":               "1",
-			"etcdclaims.claim.ends{key.template=slow,reason=shutdown}": "1",
+			"etcdclaims.handler.overdue.count{}":                               "1",
+			"etcdclaims.zombie.count{key.template=slow}":                       "1",
+			"etcdclaims.claim.ends{key.template=slow,reason=handler_outlived}": "1",
 		})
 		close(end)
 		<-returned

@@ -95,6 +95,8 @@ func reasonOf(e etcdclaims.TermEnd) string {
 		return "max_hold"
 	case etcdclaims.ReasonShutdown:
 		return "shutdown"
+	case etcdclaims.ReasonOutlived:
+		return "handler_outlived"
 	}
 	return "_OTHER"
 }

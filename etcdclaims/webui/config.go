@@ -60,7 +60,8 @@ type Config struct {
 	// work, but must be reloaded. Default: DefaultMaxTabs.
 	MaxTabs int
 	// Logger receives one line for each operation that was carried out, has failed or
-	// was denied, other than views: who, what, and the outcome. Default: none.
+	// was denied, other than views: who, what, and the outcome. Default: the Logger of the
+	// client.
 	Logger *zap.Logger
 }
 
@@ -81,9 +82,6 @@ func (cfg Config) withDefaults() (Config, *http.CrossOriginProtection, error) {
 	}
 	if cfg.MaxTabs == 0 {
 		cfg.MaxTabs = DefaultMaxTabs
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = zap.NewNop()
 	}
 	if cfg.MaxTabs < 0 {
 		return cfg, nil, fmt.Errorf("webui: config: MaxTabs %d must not be negative", cfg.MaxTabs)

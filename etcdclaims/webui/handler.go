@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/attach"
 	"go.uber.org/zap"
 )
 
@@ -24,7 +25,8 @@ const (
 	beat = 250 * time.Millisecond
 )
 
-// Handler serves the page. It is safe for concurrent use. Close it before the client.
+// Handler serves the page. It is safe for concurrent use. End it with Close. Close of the
+// client does that, too.
 type Handler struct {
 	claims  *etcdclaims.Client
 	cfg     Config
@@ -40,6 +42,7 @@ type Handler struct {
 
 	ctx     context.Context // of what runs in the background
 	stop    context.CancelFunc
+	forget  func() // of the client
 	wg      sync.WaitGroup
 	readNow chan struct{} // capacity 1: a snapshot is due
 
@@ -64,6 +67,9 @@ func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Logger == nil {
+		cfg.Logger = attach.Logger(claims, zap.NewNop)
+	}
 	h := &Handler{claims: claims, cfg: cfg, log: cfg.Logger, origins: origins, readNow: make(chan struct{}, 1)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.board.init(h)
@@ -71,6 +77,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 	h.tabs.init(cfg.MaxTabs)
 	h.groups.init(h)
 	h.queues.init(h)
+	h.forget = attach.Of(claims).OnClose(func(context.Context) { h.end() })
 	return h, nil
 }
 
@@ -78,6 +85,11 @@ func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 // http.Server.Shutdown need not wait for them. It is idempotent. Later requests are
 // answered with 503.
 func (h *Handler) Close() {
+	defer h.forget()
+	h.end()
+}
+
+func (h *Handler) end() {
 	h.mu.Lock()
 	h.stop()
 	h.mu.Unlock()

@@ -112,7 +112,7 @@ func (r *replay) rested(before, by change) {
 	_, taken := r.taken(before, by)
 	m := r.t.terms[rest.token]
 	switch {
-	case taken, rest.p.dead.Load(), m == nil || !m.lost.IsZero() && m.why != etcdclaims.ReasonShutdown:
+	case taken, rest.p.dead.Load(), m == nil || !m.lost.IsZero() && m.why != etcdclaims.ReasonShutdown && m.why != etcdclaims.ReasonOutlived:
 		return
 	case !r.t.w.ledger.healthy(rest.p, rest.from, by.at) || r.t.w.ledger.full(rest.from, by.at):
 		return

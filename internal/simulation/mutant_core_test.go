@@ -244,8 +244,28 @@ var coreMutants = []mutant{
 		edits: []edit{{"history.go", "time.NewTicker(again)", "time.NewTicker(again + time.Hour)"}},
 	},
 	{
+		name: "outage that only claims notice", tests: "TestEtcdAway", of: "internal/scenarios",
+		edits: []edit{{"store.go", "\ts.observeOther(ctx, sent, err)\n", ""}},
+	},
+	{
+		name: "outage that names no call that waits", tests: "TestEtcdAway", of: "internal/scenarios",
+		edits: []edit{{"wait.go", "\tdefer c.calls.await(key)()\n", ""}},
+	},
+	{
+		name: "Close that leaves queues and schedulers to themselves", tests: "TestCloseEndsAll", of: "internal/scenarios",
+		edits: []edit{{"close.go", "\tc.dependents.end(ctx)\n", ""}},
+	},
+	{
+		name: "Close that ends the oldest first", tests: "TestCloseEndsAll", of: "internal/scenarios",
+		edits: []edit{{"attached.go", "\tx := d.ends[last]\n\td.ends = d.ends[:last:last]\n", "\tx := d.ends[0]\n\td.ends = d.ends[1:]\n"}},
+	},
+	{
+		name: "Release under an ended context left to the background", tests: "TestReleaseUnderAnEndedContext",
+		edits: []edit{{"release.go", "\tif wire.ContextError(ctx) == nil {\n\t\treturn ctx", "\tif wire.ContextError(ctx) == nil || true {\n\t\treturn ctx"}},
+	},
+	{
 		name: "outage that gRPC's wait outlasts", tests: "TestEverythingReturnsSoonAfterOutage",
-		edits: []edit{{"health.go", "\t\t\tconn.ResetConnectBackoff()\n", "\t\t\t_ = conn\n"}},
+		edits: []edit{{"outage.go", "\t\t\tconn.ResetConnectBackoff()\n", "\t\t\t_ = conn\n"}},
 	},
 	{
 		name: "MinHold of one key alone at Close", tests: "TestMinHoldOfManyKeys|TestMinHoldSurvivesCloseAndReleaseAll",

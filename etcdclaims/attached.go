@@ -1,0 +1,95 @@
+package etcdclaims
+
+import (
+	"context"
+	"sync"
+
+	"github.com/etcdclaims/claims/internal/attach"
+	"go.uber.org/zap"
+)
+
+// What is built on a client, such as a queue, reaches the following by package attach.
+
+func init() {
+	attach.Provide(func(claims any) attach.Client {
+		if c, ok := claims.(*Client); ok && c != nil && c.log != nil {
+			return attached{c}
+		}
+		return nil
+	})
+}
+
+// attached is a client as package attach shows it.
+type attached struct{ c *Client }
+
+// Logger returns Config.Logger.
+func (a attached) Logger() *zap.Logger { return a.c.log }
+
+// Warn logs an event.
+func (a attached) Warn(event string, err error, fields ...string) {
+	all := make([]zap.Field, 0, len(fields)/2+1)
+	for i := 0; i+1 < len(fields); i += 2 {
+		all = append(all, zap.String(fields[i], fields[i+1]))
+	}
+	if err != nil {
+		all = append(all, zap.Error(err))
+	}
+	a.c.log.Warn(event, all...)
+}
+
+// Await lists a call that waits.
+func (a attached) Await(what string) (done func()) { return a.c.calls.await(what) }
+
+// OnClose lists what Close ends.
+func (a attached) OnClose(end func(ctx context.Context)) (forget func()) {
+	return a.c.dependents.add(end)
+}
+
+// dependents are what is built on a client and has not ended yet. No other mutex is taken
+// while its own is held.
+type dependents struct {
+	mu   sync.Mutex
+	ends []*dependent // the newest is the last
+}
+
+type dependent struct{ end func(ctx context.Context) }
+
+func (d *dependents) add(end func(ctx context.Context)) (forget func()) {
+	x := &dependent{end}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ends = append(d.ends, x)
+	return func() { d.remove(x) }
+}
+
+func (d *dependents) remove(x *dependent) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, other := range d.ends {
+		if other == x {
+			d.ends = append(d.ends[:i:i], d.ends[i+1:]...)
+			return
+		}
+	}
+}
+
+// newest takes the newest one off the list. It returns nil when there is none.
+func (d *dependents) newest() *dependent {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := len(d.ends) - 1
+	if last < 0 {
+		return nil
+	}
+	x := d.ends[last]
+	d.ends = d.ends[:last:last]
+	return x
+}
+
+// end ends all of them, the newest first: what was made later may use what was made before,
+// and not the other way round.
+func (d *dependents) end(ctx context.Context) {
+	for x := d.newest(); x != nil; x = d.newest() {
+		x.end(ctx)
+	}
+}

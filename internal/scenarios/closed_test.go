@@ -1,0 +1,122 @@
+package scenarios_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/etcdclaims/claimtest"
+	"github.com/etcdclaims/claims/etcdclaims/group"
+	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/sched"
+)
+
+// Close of the client alone ends all that was made from it, and loses nothing: an item goes back
+// without an attempt, a run is recorded as interrupted, a partition goes to the member that waits
+// for it. Whoever ends them afterwards finds them ended. That no goroutine is left is what the
+// bubble checks.
+func TestCloseEndsAll(t *testing.T) {
+	t.Parallel()
+	for _, late := range []string{"nothing", "all", "all before"} {
+		synctest.Test(t, func(t *testing.T) {
+			server := claimtest.Start(t)
+			c, err := etcdclaims.New(server.Etcd(t), etcdclaims.Config{})
+			noErr(t, err)
+			other := claimtest.NewClient(t, server, etcdclaims.Config{})
+
+			var began atomic.Int64
+			hold := func(ctx context.Context) error {
+				began.Add(1)
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			q, err := queue.New(c, queue.Config{Name: "mail"})
+			noErr(t, err)
+			_, err = q.Enqueue(t.Context(), queue.NewItem(nil, queue.ID("letter")))
+			noErr(t, err)
+			s, err := sched.New(c, sched.Config{Group: "billing"})
+			noErr(t, err)
+			noErr(t, s.Add(sched.Job{Name: "invoices", Schedule: sched.Must(sched.Every(time.Minute, 0)), Handler: func(ctx context.Context, _ sched.Tick) error {
+				// It uses a queue of its client to the end.
+				err := hold(ctx)
+				_, enqueued := q.Enqueue(context.WithoutCancel(ctx), queue.NewItem(nil, queue.ID("invoice")))
+				return errors.Join(err, enqueued)
+			}}))
+			var wg sync.WaitGroup
+			var worked, ran error
+			wg.Go(func() {
+				worked = q.Work(t.Context(), queue.WorkerConfig{Concurrency: 1, Timeout: time.Hour, Handler: func(ctx context.Context, _ *queue.Delivery) error { return hold(ctx) }})
+			})
+			wg.Go(func() { ran = s.Run(t.Context()) })
+			serve := func(ctx context.Context, _ int, _ *etcdclaims.Claim) error { return hold(ctx) }
+			m, err := group.Join(t.Context(), c, group.Config{Group: "log", Partitions: 1, Name: "a"}, serve)
+			noErr(t, err)
+			v, err := group.Open(t.Context(), c, "log")
+			noErr(t, err)
+			time.Sleep(90 * sec)
+			if began.Load() != 3 {
+				t.Errorf("%d of 3 handlers have begun", began.Load())
+			}
+
+			endAll := func() {
+				noErr(t, q.Close(t.Context()))
+				noErr(t, m.Leave(t.Context()))
+				v.Close()
+			}
+			if late == "all before" {
+				endAll()
+			}
+			t0 := time.Now()
+			noErr(t, c.Close(t.Context()))
+			wg.Wait()
+			if took := time.Since(t0); took > 10*sec {
+				t.Errorf("Close took %v", took)
+			}
+			if late == "all" {
+				endAll()
+			}
+			if !errors.Is(worked, etcdclaims.ErrClosed) || !errors.Is(ran, etcdclaims.ErrClosed) || m.Err() == nil {
+				t.Errorf("Work returned %v, Run %v; the member %v", worked, ran, m.Err())
+			}
+
+			look, err := queue.New(other, queue.Config{Name: "mail"})
+			noErr(t, err)
+			st, err := look.Stats(t.Context())
+			noErr(t, err)
+			item, err := look.Look(t.Context(), "letter")
+			noErr(t, err)
+			want := 2 // the letter, and what the handler enqueued when its scheduler stopped
+			if late == "all before" {
+				want = 1 // its queue was closed before it
+			}
+			if st.Ready != want || st.Taken != 0 || item.Attempts != 0 {
+				t.Errorf("%d items are visible, %d taken; the first has had %d attempts", st.Ready, st.Taken, item.Attempts)
+			}
+			again, err := sched.New(other, sched.Config{Group: "billing"})
+			noErr(t, err)
+			var outcomes []sched.Outcome
+			for e, err := range again.History(t.Context(), "invoices") {
+				noErr(t, err)
+				outcomes = append(outcomes, e.Outcome)
+			}
+			if len(outcomes) != 1 || outcomes[0] != sched.OutcomeInterrupted {
+				t.Errorf("the run ended as %v, want interrupted", outcomes)
+			}
+			for held, err := range other.List(t.Context(), "") {
+				t.Errorf("%s is still held (%v)", held.Key, err)
+			}
+		})
+	}
+}
+
+func noErr(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
