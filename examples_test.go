@@ -101,6 +101,35 @@ func TestExamplesImportNothingInternal(t *testing.T) {
 	}
 }
 
+// Each example, program and document that makes a client, a queue or a member shows how that ends.
+func TestExamplesEndWhatTheyMake(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs = append(docs, "README.md", "etcdclaims/doc.go", "etcdclaims/queue/doc.go", "etcdclaims/group/doc.go", "sched/doc.go")
+	found := 0
+	for _, path := range append(exampleFiles(t), docs...) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, made := range []string{"etcdclaims.New(", "queue.New(", "group.Join(", "sched.New(claims, sched.Config{Group"} {
+			if !strings.Contains(string(text), made) {
+				continue
+			}
+			found++
+			if !strings.Contains(string(text), ".Close(") && !strings.Contains(string(text), ".Leave(") {
+				t.Errorf("%s calls %s), and does not end what it returns", path, made)
+			}
+		}
+	}
+	if found < 25 {
+		t.Errorf("found %d only", found)
+	}
+}
+
 // exampleFiles returns the Examples of the published packages, and the programs.
 func exampleFiles(t *testing.T) (files []string) {
 	t.Helper()

@@ -25,7 +25,7 @@ const (
 
 // site is the stack of the call that made a claim: the first frames, which are looked up only
 // when they are logged.
-type site [8]uintptr
+type site [6]uintptr
 
 // siteOf returns the callers of the function that calls it.
 func siteOf() (s site) {

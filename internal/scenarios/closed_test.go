@@ -120,3 +120,53 @@ func noErr(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A handler may close its own client. It is not waited for longer than any handler.
+func TestCloseByAHandler(t *testing.T) {
+	t.Parallel()
+	starts := map[string]func(ctx context.Context, c *etcdclaims.Client, handle func()) error{
+		"queue": func(ctx context.Context, c *etcdclaims.Client, handle func()) error {
+			q, err := queue.New(c, queue.Config{Name: "mail"})
+			if err == nil {
+				_, err = q.Enqueue(ctx, queue.NewItem(nil))
+			}
+			go func() {
+				_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { handle(); return nil }})
+			}()
+			return err
+		},
+		"scheduler": func(ctx context.Context, c *etcdclaims.Client, handle func()) error {
+			s, err := sched.New(c, sched.Config{Group: "billing"})
+			if err == nil {
+				err = s.Add(sched.Job{Name: "invoices", Schedule: sched.Must(sched.Every(time.Minute, 0)), Handler: func(context.Context, sched.Tick) error { handle(); return nil }})
+			}
+			go func() { _ = s.Run(ctx) }()
+			return err
+		},
+		"member": func(ctx context.Context, c *etcdclaims.Client, handle func()) error {
+			_, err := group.Join(ctx, c, group.Config{Group: "log", Slots: 1}, func(context.Context, int, *etcdclaims.Claim) error { handle(); return nil })
+			return err
+		},
+		"claim": func(ctx context.Context, c *etcdclaims.Client, handle func()) error {
+			go func() { _ = c.Run(ctx, "k", func(context.Context) error { handle(); return nil }) }()
+			return nil
+		},
+	}
+	for name, start := range starts {
+		synctest.Test(t, func(t *testing.T) {
+			server := claimtest.Start(t)
+			c, err := etcdclaims.New(server.Etcd(t), etcdclaims.Config{})
+			noErr(t, err)
+			closed := make(chan time.Duration, 1)
+			noErr(t, start(t.Context(), c, func() {
+				began := time.Now()
+				_ = c.Close(context.Background())
+				closed <- time.Since(began)
+			}))
+			if took := <-closed; took > time.Minute {
+				t.Errorf("%s: Close took %v", name, took)
+			}
+			time.Sleep(time.Minute) // until what called the handler has found the client closed
+		})
+	}
+}

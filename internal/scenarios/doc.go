@@ -1,7 +1,8 @@
 // Package scenarios has tests of locks that others have written, run on claims and,
 // beside them, on the Mutex of etcd's client: the lock example of etcd's contrib
 // directory, and the lock workloads of Jepsen's tests of etcd. It also has a test in which an
-// operator deletes each kind of key while it is in use. It has no code.
+// operator deletes each kind of key while it is in use, and tests of what a process shows of
+// failures, of an outage and of its end. It has no code.
 //
 //	go test ./internal/scenarios -v
 //	go test ./internal/scenarios -run TestErased/queue.md

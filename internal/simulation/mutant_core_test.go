@@ -252,6 +252,10 @@ var coreMutants = []mutant{
 		edits: []edit{{"wait.go", "\tdefer c.calls.await(key)()\n", ""}},
 	},
 	{
+		name: "handler that waits for itself without a word", tests: "TestOwnWaitIsLogged",
+		edits: []edit{{"localwaiter.go", "\tdefer c.watchOwnWait(ctx, f.a.key, f.a.opts)()\n", ""}},
+	},
+	{
 		name: "Close that leaves queues and schedulers to themselves", tests: "TestCloseEndsAll", of: "internal/scenarios",
 		edits: []edit{{"close.go", "\tc.dependents.end(ctx)\n", ""}},
 	},
