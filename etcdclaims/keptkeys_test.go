@@ -16,7 +16,9 @@ import (
 func TestKeptKeys(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		ctx, c := context.Background(), w.peer()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		c := w.peer()
 		never := func(context.Context) error { t.Error("a function was called"); return nil }
 		claiming := map[string]func(key string) error{
 			"TryAcquire":       func(key string) error { _, err := c.TryAcquire(ctx, key); return err },

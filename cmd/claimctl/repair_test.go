@@ -118,6 +118,9 @@ func TestSched(t *testing.T) {
 // and that what scripts read stays as it is.
 func (w *world) namesGroups(group string) {
 	w.Helper()
+	w.fails(exitUsage, "choose a group with -g (sched.Config.Group) from: "+group, "sched", "jobs", "-g", "")
+	w.fails(exitUsage, "choose a group with -g (sched.Config.Group) from: "+group, "sched", "show", "-g", "", "invoices")
+	w.fails(exitUsage, `sched jobs takes no argument; -g `+group+` lists the jobs of the group "`+group+`"`, "sched", "jobs", group)
 	for _, g := range []string{"default", "typo"} {
 		want := "claimctl: group \"" + g + "\" has no jobs; choose with -g from: " + group + "\n"
 		if r := w.ctl("sched", "jobs", "-g", g); r.code != 0 || r.err != want {
