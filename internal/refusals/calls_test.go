@@ -88,6 +88,17 @@ var theCalls = []call{
 	{name: "Queue.Purge", of: ofDead(func(ctx context.Context, q *queue.Queue, _ string) error {
 		return second(q.Purge(ctx, time.Now().Add(time.Hour)))
 	})},
+	{name: "Queue.Reconfigure", of: func(w *world, _ string) func(context.Context) error {
+		q, producer, item := w.newQueue(w.claims), w.newQueue(w.other), queue.NewItem(nil)
+		must[bool](w.T)(producer.Enqueue(w.Context(), item))
+		if err := producer.Cancel(w.Context(), item.ID()); err != nil {
+			w.Fatal(err)
+		}
+		if err := producer.Close(w.Context()); err != nil {
+			w.Fatal(err)
+		}
+		return q.Reconfigure
+	}},
 	{name: "Scheduler.Define", of: ofJob(func(ctx context.Context, s *sched.Scheduler, job string) error {
 		return second(s.Define(ctx, sched.Definition{Name: job, Kind: "kind", Schedule: "@every 2h", Version: sched.AnyVersion}))
 	})},

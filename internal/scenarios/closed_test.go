@@ -131,7 +131,7 @@ func TestCloseByAHandler(t *testing.T) {
 				_, err = q.Enqueue(ctx, queue.NewItem(nil))
 			}
 			go func() {
-				_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Lease) error { handle(); return nil }})
+				_ = q.Work(ctx, queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error { handle(); return nil }})
 			}()
 			return err
 		},
@@ -144,7 +144,7 @@ func TestCloseByAHandler(t *testing.T) {
 			return err
 		},
 		"member": func(ctx context.Context, c *etcdclaims.Client, handle func()) error {
-			_, err := group.Join(ctx, c, group.Config{Group: "log", Slots: 1}, func(context.Context, int, *etcdclaims.Claim) error { handle(); return nil })
+			_, err := group.Join(ctx, c, group.Config{Group: "log", Partitions: 1}, func(context.Context, int, *etcdclaims.Claim) error { handle(); return nil })
 			return err
 		},
 		"claim": func(ctx context.Context, c *etcdclaims.Client, handle func()) error {
