@@ -4,7 +4,8 @@
 //
 //	etcd, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	// ...
-//	claims, err := etcdclaims.New(etcd, etcdclaims.Config{})
+//	defer etcd.Close()
+//	claims, err := etcdclaims.New(etcd, etcdclaims.Config{Logger: logger})
 //	// ...
 //	defer claims.Close(context.Background())
 //
@@ -57,7 +58,8 @@
 //
 //   - [Claim.Check], before each effect: no I/O, fails from the local deadline on. In code
 //     that has only a context: fencing.Check.
-//   - [Claim.Err], after [Claim.Done]: why the claim ended. It is nil until then.
+//   - [Claim.Err], after [Claim.Done]: why the claim ended. It is nil until then. Items of
+//     queues have the same: queue.Delivery.Check and Err.
 //   - [Claim.Owns]: asks etcd, once. The answer can be old when it arrives. [Client.Owns]
 //     does the same for a token that another process sent.
 //   - [Claim.Txn], or [Claim.Guard] in a transaction of your own: etcd checks in the write

@@ -120,6 +120,7 @@ func TestPathKey(t *testing.T) {
 	f("/o/{id}/{line}", "/o/42/7", "{line}.of.{id}/x", "7.of.42/x")
 	f("/o/{id}/{line}", "/o/a%2Fb/c", "{id}/{line}", "a%2Fb/c")
 	f("/o/{id}/{line}", "/o/a/b%2Fc", "{id}/{line}", "a/b%2Fc")
+	f("/files/{name...}", "/files/eu/report", "files/{name}", "files/eu%2Freport")
 	f("/o/{rest...}", "/o/", "{rest}", "")
 	f("/o/{id}", "/o/42", "orders/{name}", "")
 	for _, bad := range []string{"", "orders", "orders/{id", "orders/id}", "orders/{}", "{a{b}}", "{a}}"} {

@@ -54,14 +54,14 @@ var (
 	ErrNotFound = errors.New("no such item")
 	// ErrTaken is returned by operations on waiting items if a worker has the item.
 	ErrTaken = errors.New("item is taken by a worker")
-	// ErrExpired is returned by verbs of a lease that expired by the local clock of this
+	// ErrExpired is returned by verbs of a delivery whose lease expired by the local clock of this
 	// process, or whose session ended. Nothing was changed. It matches etcdclaims.ErrLost.
 	ErrExpired error = &lostError{"item lease expired"}
-	// ErrSuperseded is returned by verbs of a lease whose item another worker has, or
+	// ErrSuperseded is returned by verbs of a delivery whose item another worker has, or
 	// that waits again, is a dead letter or was deleted by hand. Nothing was changed. It
 	// matches etcdclaims.ErrLost.
 	ErrSuperseded error = &lostError{"item lease superseded"}
-	// ErrCompleted is returned by verbs of a lease whose item was completed by another
+	// ErrCompleted is returned by verbs of a delivery whose item was completed by another
 	// process that had its handle. It matches etcdclaims.ErrLost.
 	ErrCompleted error = &lostError{"item was completed by another"}
 	// ErrConfig is returned if the queue was made with another order or other bounds

@@ -194,14 +194,14 @@ func (l *Delivery) MaxAttempts() int { return l.state().Max }
 // MaxHistory.
 func (l *Delivery) History() []Attempt { return slices.Clone(l.state().History) }
 
-// Fence returns the number that rises with each lease of the item.
+// Fence returns the number that rises with each delivery of the item.
 func (l *Delivery) Fence() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return keyspace.Fence(l.ep, l.rev)
 }
 
-// Token returns the key and the fence of the lease. Send it along with requests, and
+// Token returns the key and the fence of the delivery. Send it along with requests, and
 // guard writes with it. Its key is "queue/<queue>/item/<id>".
 func (l *Delivery) Token() fencing.Token {
 	return fencing.Token{Key: l.q.keys.tokenKey(l.ID()), Fence: l.Fence()}
@@ -214,12 +214,12 @@ func (l *Delivery) Key() string {
 	return l.q.orderOf(l.state())
 }
 
-// LeaseID returns an id of this lease: the first 32 hex digits of a SHA-256. The hashed
-// text is the item's id, the holder, and the nanosecond in which the lease was obtained,
+// DeliveryID returns an id of this delivery: the first 32 hex digits of a SHA-256. The
+// hashed text is the item's id, the holder, and the nanosecond in which the lease began,
 // with NUL in between. A process that knows these three can compute the id.
 func (l *Delivery) DeliveryID() string { return DeliveryID(l.ID(), l.Holder(), l.obtain) }
 
-// LeaseID returns the id of the lease of an item that the holder obtained at an
+// DeliveryID returns the id of the delivery of an item that the holder obtained at an
 // instant. It is a pure function.
 func DeliveryID(item, holder string, obtained time.Time) string {
 	sum := sha256.Sum256([]byte(item + "\x00" + holder + "\x00" + strconv.FormatInt(obtained.UnixNano(), 10)))
@@ -235,12 +235,12 @@ func (l *Delivery) Obtained() time.Time { return l.obtain }
 
 // Deadline returns when the lease ends unless it is renewed. It is for people and for
 // timeouts. It is in the past if the lease is over. It is also in the past for an adopted
-// lease, because only etcd knows when such a lease ends.
+// delivery, because only etcd knows when such a lease ends.
 func (l *Delivery) Deadline() time.Time { return l.q.now().Add(l.remaining()) }
 
 // Expired reports whether the lease is over at the given time, unless it is renewed
 // before. It returns true for every time if the lease is over by now. So it does for an
-// adopted lease, because only etcd knows when such a lease ends. It sends no request. See
+// adopted delivery, because only etcd knows when such a lease ends. It sends no request. See
 // Values for a pure function.
 func (l *Delivery) Expired(now time.Time) bool { return l.Remaining(now) <= 0 }
 

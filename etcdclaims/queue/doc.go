@@ -49,7 +49,7 @@
 // # Verbs
 //
 // A worker ends its lease with Complete, Fail, Snooze, Release or Discard. Each of these
-// verbs is one transaction under the fence of the lease and the session of the process. A
+// verbs is one transaction under the fence of the delivery and the session of the process. A
 // verb whose reply is lost is sent again, and etcd carries it out once. If the repeated
 // request is refused, etcd's history shows which request ended the lease. The errors are:
 //
@@ -57,10 +57,10 @@
 //     its process ended. The error also matches etcdclaims.ErrClosed if it ended because this
 //     process closed the Queue,
 //   - ErrSuperseded: the item waits again, another worker has it, or it is a dead letter.
-//     It was recovered after a death, another process with the same lease (see
+//     It was recovered after a death, another process with the same delivery (see
 //     [Queue.Adopt]) ended or moved it, the epoch was raised, or its keys were deleted by
 //     hand,
-//   - ErrCompleted: another process with the same lease completed the item (see
+//   - ErrCompleted: another process with the same delivery completed the item (see
 //     [Queue.Adopt]),
 //   - etcdclaims.ErrReleased: an earlier verb ended this lease,
 //   - etcdclaims.ErrUnknown: the outcome was not known when the lease or ctx ended, or
@@ -72,7 +72,7 @@
 // It returns nil if any of the calls took effect. The arguments of the call that took effect
 // count; those of the other calls are ignored. Fail and Snooze return the outcome of the
 // call that took effect, which they read from etcd's history. After a call that returned
-// nil, all verbs return etcdclaims.ErrReleased. If a lease and leases adopted from it call
+// nil, all verbs return etcdclaims.ErrReleased. If a delivery and those adopted from it call
 // the same verb, at most one of the calls returns nil.
 //
 // # Queue leases

@@ -13,9 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Handle returns the lease as text. With it another process of the same program can
+// Handle returns the delivery as text. With it another process of the same program can
 // heartbeat, complete or fail the item: see [Queue.Adopt]. A handle is valid for this
-// lease alone. It is not a secret, and protects nothing.
+// delivery alone. It is not a secret, and protects nothing.
 func (l *Delivery) Handle() string {
 	_, sid, st, rev, _ := l.snapshot()
 	return strings.Join([]string{"1", sid, strconv.FormatInt(keyspace.Fence(l.ep, rev), 10), st.ID}, ":")
@@ -33,24 +33,24 @@ func parseHandle(text string) (sid string, fence int64, id string, err error) {
 	return "", 0, "", fmt.Errorf("handle %.100q is not one of a lease", text)
 }
 
-// Adopt returns the lease of a handle (see [Delivery.Handle]) that another process of the
-// same program has. With the lease, this process can complete, fail or give back the
+// Adopt returns the delivery of a handle (see [Delivery.Handle]) that another process of the
+// same program has. With the delivery, this process can complete, fail or give back the
 // item. Until Heartbeat moves the item to this process, it belongs to the session of the
 // process that claimed it, and is lost with that session. Until then Check returns an
 // error that matches etcdclaims.ErrUnknown, because only etcd knows whether the lease is
 // held.
 //
-// A handle can be adopted several times. One verb of one of these leases is carried out,
+// A handle can be adopted several times. One verb of one of these deliveries is carried out,
 // and only that call returns nil. All other calls return ErrCompleted or ErrSuperseded,
-// even if they are of the same verb. Each adopted lease stores a name with its verb,
-// which identifies the call that was carried out. So Complete of an adopted lease leaves
+// even if they are of the same verb. Each adopted delivery stores a name with its verb,
+// which identifies the call that was carried out. So Complete of an adopted delivery leaves
 // a small key for a minute, unless the item's id is remembered for Config.Retention.
 // Complete fails while etcd has no space for that key.
 //
-// An adopted lease that is dropped without a verb is garbage collected; the item is not
+// An adopted delivery that is dropped without a verb is garbage collected; the item is not
 // affected.
 //
-// Errors: ErrSuperseded if the lease of the handle is over, ErrCompleted if the item was
+// Errors: ErrSuperseded if the delivery of the handle is over, ErrCompleted if the item was
 // completed, etcdclaims.ErrClosed, and those of reading from etcd.
 func (q *Queue) Adopt(ctx context.Context, handle string) (*Delivery, error) {
 	fail := func(err error) (*Delivery, error) { return nil, q.fail("adopt", err) }

@@ -11,7 +11,7 @@ import (
 )
 
 // Delivery returns this Queue's delivery of an item, and whether it has one, as far as this
-// process knows. It sends no request. Adopted leases are left out until Heartbeat has
+// process knows. It sends no request. Adopted deliveries are left out until Heartbeat has
 // moved them to this process. See Delivery.Check and Delivery.Token.
 func (q *Queue) Delivery(id string) (*Delivery, bool) {
 	q.sessions.mu.Lock()
@@ -39,9 +39,9 @@ func (s *session) leaseOf(id string) *Delivery {
 // leaseContext is the key of the lease in contexts.
 type leaseContext struct{}
 
-// FromContext returns the lease whose handler runs with ctx, and whether there is one. It
+// FromContext returns the delivery whose handler runs with ctx, and whether there is one. It
 // is for code that the handler calls and that needs the queue, the topic, the id or the
-// attempt of the item. [Delivery.Context] carries the lease, too. Only the handler itself
+// attempt of the item. [Delivery.Context] carries the delivery, too. Only the handler itself
 // should call verbs.
 func FromContext(ctx context.Context) (*Delivery, bool) {
 	l, ok := ctx.Value(leaseContext{}).(*Delivery)

@@ -2,7 +2,7 @@ package queue
 
 import "time"
 
-// LeaseValues describes a lease at one instant. It is plain data that can be compared,
+// DeliveryValues describes a delivery at one instant. It is plain data that can be compared,
 // stored and sent. [Delivery.Values] returns it.
 type DeliveryValues struct {
 	ID       string // see Delivery.DeliveryID
@@ -11,8 +11,8 @@ type DeliveryValues struct {
 	Holder   string // see Delivery.Holder
 	Obtained time.Time
 	// Expires is when the lease ends unless it is renewed, by the wall clock of the
-	// process. For a lease that is over, it is when the process learned that. It is zero
-	// for an adopted lease, because only etcd knows when such a lease ends.
+	// process. For a delivery that is over, it is when the process learned that. It is zero
+	// for an adopted one, because only etcd knows when the lease of such a delivery ends.
 	Expires time.Time
 	Key     string // the item's place in the order of its queue, see Delivery.Key
 }
@@ -30,7 +30,7 @@ func (v DeliveryValues) Remaining(now time.Time) time.Duration {
 	return v.Expires.Sub(now)
 }
 
-// Values returns the values of the lease as of now. It sends no request.
+// Values returns the values of the delivery as of now. It sends no request.
 func (l *Delivery) Values() DeliveryValues {
 	v := DeliveryValues{ID: l.DeliveryID(), Item: l.ID(), Queue: l.Queue(), Holder: l.Holder(), Obtained: l.obtain, Key: l.Key()}
 	l.mu.Lock()

@@ -17,12 +17,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// Handler handles an item. The context carries the lease's token. It ends when the item
+// Handler handles an item. The context carries the delivery's token. It ends when the item
 // is lost, when the timeout passes, or when the worker must stop at once. The item is
 // completed if it returns nil, and fails if it returns an error, panics or calls
 // runtime.Goexit. Errors made by SnoozeFor, etcdclaims.Permanent and
 // etcdclaims.RetryAfter decide what becomes of the item. A handler may call the verbs of
-// the lease itself. The result of the handler then has no effect.
+// the delivery itself. The result of the handler then has no effect.
 type Handler func(ctx context.Context, l *Delivery) error
 
 // Middleware wraps a handler.

@@ -8,6 +8,8 @@
 //	cfg := etcdclaims.Config{}
 //	tel.Instrument(&cfg)
 //	claims, err := etcdclaims.New(etcd, cfg)
+//	...
+//	defer claims.Close(context.Background())
 //
 // InstrumentScheduler does the same for a sched.Config. Gate, Worker and
 // WatchQueue measure gates and queues. docs/telemetry.md lists the metrics, and

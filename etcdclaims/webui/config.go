@@ -150,7 +150,7 @@ type Operation struct {
 	// State is the state of the work to be forgotten, as the person saw it. Work in
 	// another state is not forgotten.
 	State etcdclaims.State
-	// Group and Job name the job. Group and Member name the member of a group of slots.
+	// Group and Job name the job. Group and Member name the member of a group.
 	Group, Job, Member string
 	// For is how long a member is evicted.
 	For time.Duration

@@ -106,7 +106,7 @@ func (s *stage) drama() {
 	time.Sleep(6 * time.Second) // some ticks
 }
 
-// TestScreenshot draws the picture of the README.
+// TestScreenshot draws the picture of docs/webui.md.
 func TestScreenshot(t *testing.T) {
 	refusals := new(webui.Refusals)
 	s := newStage(t, webui.Config{Title: "production", Access: permissive, Refusals: refusals})
