@@ -69,7 +69,7 @@ func (t Typed[T]) Enqueue(ctx context.Context, value T, opts ...ItemOption) (add
 // EnqueueAll puts values into the queue, as Queue.EnqueueAll does items. options returns the
 // options of a value, such as its ID; nil means none. If one value cannot be encoded, none
 // is enqueued.
-func (t Typed[T]) EnqueueAll(ctx context.Context, values []T, options func(value T) []ItemOption) (added int, err error) {
+func (t Typed[T]) EnqueueAll(ctx context.Context, values []T, options func(T) []ItemOption) (added int, err error) {
 	if t.Queue == nil {
 		return 0, errors.New("enqueue: Typed without a Queue")
 	}
@@ -87,12 +87,13 @@ func (t Typed[T]) EnqueueAll(ctx context.Context, values []T, options func(value
 }
 
 // Decode returns the value of a payload: of Delivery.Payload, or of a dead letter that
-// Queue.Look returned. Its error is marked with etcdclaims.Permanent, because another attempt reads the
-// same bytes. So Delivery.Fail makes such an item a dead letter.
+// Queue.Look returned. Its error is marked with etcdclaims.Permanent, because another attempt
+// reads the same bytes. So Delivery.Fail makes such an item a dead letter.
 func (t Typed[T]) Decode(payload []byte) (T, error) {
 	value, err := t.codec().Decode(payload)
 	if err != nil {
-		err = etcdclaims.Permanent(fmt.Errorf("decode payload of %d bytes as %v: %w", len(payload), reflect.TypeFor[T](), err))
+		err = fmt.Errorf("decode payload of %d bytes as %v: %w", len(payload), reflect.TypeFor[T](), err)
+		err = etcdclaims.Permanent(err)
 	}
 	return value, err
 }

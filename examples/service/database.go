@@ -12,7 +12,9 @@ import (
 )
 
 const schema = `CREATE TABLE IF NOT EXISTS customers (name text PRIMARY KEY, fee integer NOT NULL);
-CREATE TABLE IF NOT EXISTS invoices (id text PRIMARY KEY, tick text NOT NULL, customer text NOT NULL, cents integer NOT NULL, sent boolean NOT NULL DEFAULT false);
+CREATE TABLE IF NOT EXISTS invoices (
+	id text PRIMARY KEY, tick text NOT NULL, customer text NOT NULL, cents integer NOT NULL, sent boolean NOT NULL DEFAULT false
+);
 INSERT OR IGNORE INTO customers VALUES ('ann', 500), ('bob', 700), ('eve', 900), ('joe', 300);`
 
 // openDB opens the database in the file, with the table of fences. Without a file, it makes

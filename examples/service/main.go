@@ -64,7 +64,8 @@ func program(endpoints, file, listen string, every time.Duration, out io.Writer)
 	}
 	defer stopEtcd()
 	logger := slog.New(slog.NewTextHandler(out, nil))
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: at, DialTimeout: 5 * time.Second, Logger: zap.NewNop()}) // the SDK logs outages
+	quiet := zap.NewNop() // the SDK logs outages
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: at, DialTimeout: 5 * time.Second, Logger: quiet})
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,9 @@ type service struct {
 	send      func(context.Context, Invoice) error // to a provider that takes each ID once
 }
 
-func newService(etcd *clientv3.Client, db *sql.DB, logger *slog.Logger, every time.Duration, send func(context.Context, Invoice) error) (*service, error) {
+func newService(
+	etcd *clientv3.Client, db *sql.DB, logger *slog.Logger, every time.Duration, send func(context.Context, Invoice) error,
+) (*service, error) {
 	log := zaplog.FromSlog(logger)
 	tel, metrics, err := newTelemetry()
 	if err != nil {
@@ -139,11 +142,13 @@ func newService(etcd *clientv3.Client, db *sql.DB, logger *slog.Logger, every ti
 func (s *service) bill(ctx context.Context, tick sched.Tick) error {
 	var open []Invoice
 	err := s.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO invoices (id, tick, customer, cents) SELECT $1 || '/' || name, $1, name, fee FROM customers`, tick.ID())
+		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO invoices (id, tick, customer, cents)
+			SELECT $1 || '/' || name, $1, name, fee FROM customers`, tick.ID())
 		if err != nil {
 			return err
 		}
-		rows, err := tx.QueryContext(ctx, `SELECT id, customer, cents FROM invoices WHERE tick = $1 AND NOT sent`, tick.ID())
+		const unsent = `SELECT id, customer, cents FROM invoices WHERE tick = $1 AND NOT sent`
+		rows, err := tx.QueryContext(ctx, unsent, tick.ID())
 		if err != nil {
 			return err
 		}
@@ -160,7 +165,8 @@ func (s *service) bill(ctx context.Context, tick sched.Tick) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.invoices.EnqueueAll(ctx, open, func(in Invoice) []queue.ItemOption { return []queue.ItemOption{queue.ID(in.ID)} })
+	byID := func(in Invoice) []queue.ItemOption { return []queue.ItemOption{queue.ID(in.ID)} }
+	_, err = s.invoices.EnqueueAll(ctx, open, byID)
 	if dead := new(queue.DeadLetterError); errors.As(err, &dead) {
 		return nil // an earlier attempt enqueued it, and it waits for an operator
 	}
@@ -170,7 +176,8 @@ func (s *service) bill(ctx context.Context, tick sched.Tick) error {
 // deliver sends an invoice. An error makes the item wait for its next attempt. After the last
 // one, or an error marked with etcdclaims.Permanent, it is a dead letter.
 func (s *service) deliver(ctx context.Context, in Invoice, _ *queue.Delivery) error {
-	err := s.claims.Run(ctx, "provider", func(ctx context.Context) error { return s.send(ctx, in) }, etcdclaims.Slots(2))
+	call := func(ctx context.Context) error { return s.send(ctx, in) }
+	err := s.claims.Run(ctx, "provider", call, etcdclaims.Slots(2))
 	if err != nil {
 		return err
 	}

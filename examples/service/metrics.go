@@ -17,6 +17,7 @@ func newTelemetry() (*telemetry.Telemetry, http.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	tel, err := telemetry.New(telemetry.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))})
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
+	tel, err := telemetry.New(telemetry.Config{MeterProvider: meters})
 	return tel, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), err
 }
