@@ -5,7 +5,7 @@
 //
 // A scheduled job writes invoices into SQL, and enqueues them. Workers send them, with retries and
 // dead letters, two at a time over all processes. Each write to SQL checks the fence. This file is
-// the service; the others have its database, its metrics, and a provider to play with.
+// the service; the others have its database, its pages for machines, and a provider to play with.
 package main
 
 import (
@@ -224,17 +224,4 @@ func (s *service) run(ctx context.Context) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	return errors.Join(scheduled, worked, s.queue.Close(last), s.claims.Close(last), s.tel.Close())
-}
-
-// handler serves metrics, and whether etcd can be reached: for readiness, since a restart does
-// not help against an outage.
-func (s *service) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.metrics)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := s.claims.Health(r.Context()); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
-	})
-	return mux
 }

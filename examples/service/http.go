@@ -21,3 +21,16 @@ func newTelemetry() (*telemetry.Telemetry, http.Handler, error) {
 	tel, err := telemetry.New(telemetry.Config{MeterProvider: meters})
 	return tel, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), err
 }
+
+// handler serves metrics, and whether etcd can be reached: for readiness, since a restart does
+// not help against an outage.
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := s.claims.Health(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	return mux
+}
