@@ -5,7 +5,7 @@
 //
 // A scheduled job writes invoices into SQL, and enqueues them. Workers send them, with retries and
 // dead letters, two at a time over all processes. Each write to SQL checks the fence. This file is
-// the service; the others have its database, its pages for machines, and a provider to play with.
+// the service; the others have its database, its metrics, and a provider to play with.
 package main
 
 import (
