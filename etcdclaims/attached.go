@@ -26,7 +26,7 @@ type attached struct{ c *Client }
 func (a attached) Logger() *zap.Logger { return a.c.log }
 
 // Warn logs an event.
-func (a attached) Warn(event string, err error, fields ...string) {
+func (a attached) Warn(event string, err error, fields ...string) bool {
 	all := make([]zap.Field, 0, len(fields)/2+1)
 	for i := 0; i+1 < len(fields); i += 2 {
 		all = append(all, zap.String(fields[i], fields[i+1]))
@@ -34,7 +34,11 @@ func (a attached) Warn(event string, err error, fields ...string) {
 	if err != nil {
 		all = append(all, zap.Error(err))
 	}
-	a.c.log.Warn(event, all...)
+	line := a.c.log.Check(zap.WarnLevel, event)
+	if line != nil {
+		line.Write(all...)
+	}
+	return line != nil
 }
 
 // Await lists a call that waits.

@@ -8,8 +8,8 @@ import "context"
 // Client is what a client keeps for packages that are built on it.
 type Client interface {
 	// Warn logs an event at the level warn, with pairs of a field's name and its text. It is for
-	// packages that link no logger.
-	Warn(event string, err error, fields ...string)
+	// packages that link no logger. It reports whether there is a log.
+	Warn(event string, err error, fields ...string) bool
 	// Await notes that a call waits for etcd until done is called. The report of an outage
 	// names what the call is for, such as a key.
 	Await(what string) (done func())
@@ -45,6 +45,6 @@ func Logger[L any](claims any, without func() L) L {
 
 type none struct{}
 
-func (none) Warn(string, error, ...string)        {}
+func (none) Warn(string, error, ...string) bool   { return false }
 func (none) Await(string) func()                  { return func() {} }
 func (none) OnClose(func(context.Context)) func() { return func() {} }

@@ -14,7 +14,9 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/middleware"
+	"github.com/etcdclaims/claims/middleware/jobs"
 	"github.com/etcdclaims/claims/sched"
+	"github.com/etcdclaims/claims/sched/calendar"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 )
@@ -86,6 +88,12 @@ func TestFailuresAreLogged(t *testing.T) {
 				return nil
 			}, middleware.SingletonConfig{Backoff: func(int) time.Duration { return time.Hour }})
 		})
+		ticks, err := jobs.NewTicks(c, "nightly", calendar.Must(calendar.Every(10*time.Minute, 0)), jobs.TicksConfig{Alone: true})
+		noErr(t, err)
+		wg.Go(func() {
+			time.Sleep(11 * time.Minute)
+			ticks.Job(func(context.Context) error { return fails }).Run()
+		})
 		noErr(t, ignore(c.TryRunWork(ctx, "invoice/1", func(context.Context, *etcdclaims.Work) error { return fails })))
 		wg.Wait()
 		run, item := []string{"group", "job", "tick", "key", "attempt", "fence"}, []string{"queue", "item", "attempt", "fence"}
@@ -101,6 +109,7 @@ func TestFailuresAreLogged(t *testing.T) {
 			{"slot handler returned; it is called again", fails.Error(), []string{"group", "member", "slot", "key", "fence", "attempt"}},
 			{"work is dead", fails.Error(), []string{"key", "attempt", "fence"}},
 			{"not leading; trying again", "maintenance", []string{"key"}},
+			{"tick failed", fails.Error(), []string{"key"}},
 		} {
 			if f.logged(logs) == 0 {
 				t.Errorf("no line %q of %q with all of %v", f.event, f.cause, f.fields)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/middleware"
 )
@@ -23,7 +24,8 @@ type Unlocker interface {
 // identified by its name, is under way across all processes. Prefer Ticks: a lock
 // does not know to which tick a run belongs.
 type Locker[L Unlocker] struct {
-	run func(ctx context.Context, key string, fn func(ctx context.Context) error) error // nil: without claims
+	run  func(ctx context.Context, key string, fn func(ctx context.Context) error) error // nil: without claims
+	host attach.Client
 
 	mu    sync.Mutex
 	locks map[string]*lock // held by this process, by key
@@ -48,7 +50,7 @@ type Locker[L Unlocker] struct {
 // once.
 func NewLocker[L Unlocker](claims middleware.Claims, minHold middleware.AcquireOption, opts ...middleware.AcquireOption) *Locker[L] {
 	must[L](&lock{})
-	l := &Locker[L]{locks: map[string]*lock{}}
+	l := &Locker[L]{locks: map[string]*lock{}, host: attach.Of(claims)}
 	if !passthrough.Of(claims) {
 		opts = append([]middleware.AcquireOption{minHold}, opts...)
 		none := passthrough.Check(claims)
@@ -69,7 +71,7 @@ func (l *Locker[L]) Lock(ctx context.Context, key string) (none L, _ error) {
 	if l.run == nil {
 		return must[L](&lock{}), nil
 	}
-	k := &lock{key: key, unlocked: make(chan struct{}), ended: make(chan struct{})}
+	k := &lock{key: key, host: l.host, unlocked: make(chan struct{}), ended: make(chan struct{})}
 	locked := make(chan struct{})
 	go func() {
 		defer close(k.ended)
@@ -151,18 +153,22 @@ type lock struct {
 	unlocked chan struct{} // nil: without claims
 	ended    chan struct{}
 	err      error
+	host     attach.Client
 }
 
 // Unlock releases the key, and waits until it is released. It ignores its
 // context, which has ended when the scheduler shuts down; the client of the
 // claims limits the wait. The error matches fencing.ErrLost if the claim was lost
-// earlier. gocron drops that error, but a Task returns it too.
+// earlier. gocron drops that error. It is logged by the Logger of an *etcdclaims.Client, and a Task returns it too.
 func (k *lock) Unlock(context.Context) error {
 	if k.unlocked == nil {
 		return nil
 	}
 	k.once.Do(func() { close(k.unlocked) })
 	<-k.ended
+	if k.err != nil {
+		k.host.Warn("lock lost before its job ended", k.err, "key", k.key)
+	}
 	return k.err
 }
 

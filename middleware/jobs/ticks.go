@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/middleware"
 )
@@ -45,8 +46,8 @@ type TicksConfig struct {
 	Now func() time.Time
 	// Report is called for each tick that this process came to. The error is nil
 	// if the tick ran here and was recorded, and otherwise the reason: see Task.
-	// Default: for a Job, errors are logged with slog.Default, because no caller
-	// sees them; a Task only returns them.
+	// Default: for a Job, errors are logged, because no caller sees them: by the Logger of an
+	// *etcdclaims.Client, and else with slog.Default. A Task only returns them.
 	Report func(Tick, error)
 }
 
@@ -62,6 +63,7 @@ type Ticks struct {
 	job      string
 	schedule Schedule
 	cfg      TicksConfig
+	host     attach.Client
 	try      work                                                                            // nil: without claims
 	line     work                                                                            // nil unless it stands by
 	alone    func(ctx context.Context, do func(context.Context) error) (returned, err error) // nil: ticks may overlap
@@ -112,7 +114,7 @@ func NewTicks(claims Claims, job string, s Schedule, cfg TicksConfig, opts ...mi
 	if cfg.Context == nil {
 		cfg.Context = context.Background
 	}
-	t := &Ticks{job: job, schedule: s, cfg: cfg, first: cfg.Now(), waiting: map[*waiting]struct{}{}}
+	t := &Ticks{job: job, schedule: s, cfg: cfg, first: cfg.Now(), waiting: map[*waiting]struct{}{}, host: attach.Of(claims)}
 	// Ticks due before count as taken: if the first start is early, it is for the
 	// upcoming tick.
 	t.taken, _ = newest(s, t.first)
@@ -340,7 +342,7 @@ func (t *Ticks) within(ctx context.Context, fn func(ctx context.Context) error) 
 
 // log logs errors that no caller sees.
 func (t *Ticks) log(ctx context.Context, tick Tick, err error) {
-	if err == nil || t.cfg.Report != nil {
+	if err == nil || t.cfg.Report != nil || t.host.Warn("tick failed", err, "key", tick.Key()) {
 		return
 	}
 	slog.Default().LogAttrs(ctx, slog.LevelError, "tick failed", slog.String("tick", tick.Key()), slog.Any("error", err))
