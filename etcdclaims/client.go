@@ -118,7 +118,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 		min(max(cfg.timing(seconds(cfg.TTL)).attempt, time.Second), 5*time.Second))
 	c.valueEnd = valueEnd(cfg.Owner, c.store.layout.instance)
 	c.outage.patience = patienceOf(cfg.timing(seconds(cfg.TTL)).renew)
-	c.store.observe = c.observeTxn
+	c.store.observe, c.store.observeOther = c.observeTxn, c.observe
 	c.store.onRewind = func(err error) {
 		c.log.Error("etcd went back to an older revision; all claims given up", zap.Error(err))
 		for _, s := range c.liveSessions() {
@@ -127,7 +127,7 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 	}
 	c.store.onLowerEpoch = func(known, found *txn.Epoch) {
 		c.log.Warn("epoch went back; claims refused until it is raised above the known one",
-			zap.String("instance", c.store.layout.instance), zap.String("key", c.store.layout.epoch()),
+			zap.String("instance", c.store.layout.instance), zap.String("etcd_key", c.store.layout.epoch()),
 			zap.Int64("known", known.Value), zap.Int64("found", found.Value))
 	}
 	c.store.onOtherCluster = func(first, other uint64) {

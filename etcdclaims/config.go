@@ -228,7 +228,7 @@ func (cfg Config) checkTTL(ttl time.Duration) error {
 		return fmt.Errorf("TTL %v is over the limit of %v", ttl, longestTTL)
 	}
 	if cfg.Drain < 0 {
-		return fmt.Errorf("Drain %v is negative", cfg.Drain)
+		return fmt.Errorf("the Drain %v is negative", cfg.Drain)
 	}
 	t := cfg.timing(seconds(ttl))
 	if t.soft < 2*t.renew {

@@ -230,57 +230,73 @@ func TestHistoryOfSharedKey(t *testing.T) {
 		cause string
 		end   func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim)
 	}{
-		{"last released", etcdclaims.EndingReleased, "",
+		{
+			"last released", etcdclaims.EndingReleased, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				release(t, one)
-			}},
-		{"last died", etcdclaims.EndingLease, "",
+			},
+		},
+		{
+			"last died", etcdclaims.EndingLease, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				host.Kill()
 				time.Sleep(sec)
 				release(t, two)
 				release(t, w.within(20*sec, acquiring(t.Context(), b, "k")))
-			}},
-		{"one died, the last released", etcdclaims.EndingReleased, "",
+			},
+		},
+		{
+			"one died, the last released", etcdclaims.EndingReleased, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				host.Kill()
 				time.Sleep(20 * sec)
 				release(t, two)
-			}},
-		{"forced", etcdclaims.EndingForced, "b: stuck",
+			},
+		},
+		{
+			"forced", etcdclaims.EndingForced, "b: stuck",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				noErr(t, b.ForceRelease(t.Context(), "k", "stuck"))
 				<-one.Done()
 				<-two.Done()
-			}},
-		{"one forced, the last released", etcdclaims.EndingReleased, "",
+			},
+		},
+		{
+			"one forced, the last released", etcdclaims.EndingReleased, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				noErr(t, b.ForceRelease(t.Context(), etcdclaims.SharedPrefix("k")+one.ID(), "stuck"))
 				<-one.Done()
 				release(t, two)
-			}},
-		{"dead, and forced", etcdclaims.EndingForced, "b: stuck",
+			},
+		},
+		{
+			"dead, and forced", etcdclaims.EndingForced, "b: stuck",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, host *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				host.Kill()
 				noErr(t, b.ForceRelease(t.Context(), "k", "stuck"))
-			}},
-		{"upgraded", etcdclaims.EndingReplaced, "",
+			},
+		},
+		{
+			"upgraded", etcdclaims.EndingReplaced, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				up, err := one.Upgrade(t.Context())
 				noErr(t, err)
 				release(t, up)
-			}},
-		{"rests", etcdclaims.EndingLease, "",
+			},
+		},
+		{
+			"rests", etcdclaims.EndingLease, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)
 				release(t, one)
 				release(t, tryClaim(t, a, "k", etcdclaims.Shared(), etcdclaims.MinHold(20*sec)))
 				time.Sleep(30 * sec)
 				release(t, tryClaim(t, b, "k"))
-			}},
+			},
+		},
 	} {
 		virtualCase(t, c.name, func(t *testing.T, w *world) {
 			a, host := w.client(etcdclaims.Config{Owner: "a", TTL: 15 * sec})

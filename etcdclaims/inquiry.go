@@ -121,7 +121,8 @@ func (q *inquiry) request(s *session) *pb.TxnRequest {
 // look that was late does not count what passed before. It returns how long to wait for the
 // next look at most.
 func (q *inquiry) heard(s *session, began time.Time, late bool, resp *clientv3.TxnResponse, i int,
-	every time.Duration) (wait time.Duration) {
+	every time.Duration,
+) (wait time.Duration) {
 	now, all := clock.Mono(), &q.c.inquiries
 	reply := (*clientv3.TxnResponse)(resp.Responses[i].GetResponseTxn())
 	if s == nil {

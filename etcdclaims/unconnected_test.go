@@ -55,15 +55,18 @@ func (c *connections) breakAll() {
 
 // securedClient returns a client with the certificate and the CA of the files, and what it logs.
 func securedClient(t *testing.T, s *demoetcd.Secured, files transport.TLSInfo, ttl time.Duration,
-	by *connections) (*etcdclaims.Client, outageLog) {
+	by *connections,
+) (*etcdclaims.Client, outageLog) {
 	t.Helper()
 	settings, err := files.ClientConfig()
 	noErr(t, err)
 	log, logs := logged()
 	return claimtest.NewClient(t, claimtest.EtcdFunc(func(tb testing.TB) *clientv3.Client {
 		tb.Helper()
-		return testetcd.NewClient(tb, clientv3.Config{Endpoints: []string{s.Endpoint}, TLS: settings,
-			DialOptions: []grpc.DialOption{grpc.WithContextDialer(by.dial)}})
+		return testetcd.NewClient(tb, clientv3.Config{
+			Endpoints: []string{s.Endpoint}, TLS: settings,
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(by.dial)},
+		})
 	}), etcdclaims.Config{TTL: ttl, AllowShortTTL: true, Logger: log}), logs
 }
 

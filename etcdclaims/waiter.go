@@ -48,9 +48,11 @@ type waiters struct {
 
 // add lists a waiter, until Client.removeWaiter.
 func (ws *waiters) add(a *attempt) *waiter {
-	w := &waiter{a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1),
+	w := &waiter{
+		a: a, since: a.s.c.store.seen.Load(), notices: make(chan *mvccpb.KeyValue, 1),
 		ask: make(chan struct{}, 1), share: make(chan struct{}, 1), suspect: make(chan silence, 1),
-		local: localQueue{closed: a.opts.prefers}}
+		local: localQueue{closed: a.opts.prefers},
+	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.byID[a.id] = w

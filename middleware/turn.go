@@ -70,7 +70,8 @@ const lastLook = time.Second
 // underWork is under for works. That a wait has ended does not show that the work has not:
 // word of it may be late, or lost. So the record is read once before the caller is refused.
 func underWork(ctx context.Context, key string, wait time.Duration, try, line run,
-	fn func(ctx context.Context) error) (called bool, err error) {
+	fn func(ctx context.Context) error,
+) (called bool, err error) {
 	called, err = under(ctx, key, wait, try, line, fn)
 	var late *lateError
 	if called || !errors.As(err, &late) {

@@ -73,8 +73,10 @@ func (s *Scheduler) tally(j Job, f countedFailures, n int, p past, counts ...cli
 	note := fmt.Sprintf("%d runs failed in a row; the last: %s", t.sum.InARow, p.Error)
 	stop := encode(pause{Version: valueVersion, By: "sched", Note: limitText(note), At: p.Ended})
 	paused := s.keys.paused(j.Name)
-	t.ops = []clientv3.Op{clientv3.OpDelete(key),
-		clientv3.OpTxn(append(counts, absent(paused)), []clientv3.Op{clientv3.OpPut(paused, stop)}, nil)}
+	t.ops = []clientv3.Op{
+		clientv3.OpDelete(key),
+		clientv3.OpTxn(append(counts, absent(paused)), []clientv3.Op{clientv3.OpPut(paused, stop)}, nil),
+	}
 	t.pauses = true
 	return t
 }
@@ -106,8 +108,10 @@ func (s *Scheduler) countFailure(ctx context.Context, a *active, p past) (tally,
 	}
 	f := s.readFailures(j.Name, first(resp.Kvs)) // the run ends also if they cannot be read
 	if p.Outcome == OutcomeOK && !f.unreadable {
-		return tally{cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", f.rev)},
-			ops: []clientv3.Op{clientv3.OpDelete(key)}}, nil
+		return tally{
+			cmps: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", f.rev)},
+			ops:  []clientv3.Op{clientv3.OpDelete(key)},
+		}, nil
 	}
 	var counts []clientv3.Cmp
 	if j.defined != 0 {

@@ -24,11 +24,19 @@ func TestDroppedRetryIsAFailure(t *testing.T) {
 		left  bool          // the owner has dropped the tick, and not the process that ran it
 	}{
 		{"late", sched.Job{StartDeadline: 30 * time.Second, Retry: sched.Retry{Max: 5, Backoff: 2 * time.Minute}}, 0, sched.OutcomeLate, true},
-		{"replaced while it waits", sched.Job{Overlap: sched.CancelRunning{},
-			Retry: sched.Retry{Max: 5, Backoff: 10 * time.Minute}}, 0, sched.OutcomeReplaced, true},
-		{"replaced as it fails", sched.Job{Overlap: sched.CancelRunning{},
-			Retry: sched.Retry{Max: 5, Backoff: 10 * time.Minute}}, 60500 * time.Millisecond, sched.OutcomeTimeout,
-			false},
+		{"replaced while it waits", sched.Job{
+			Overlap: sched.CancelRunning{},
+			Retry:   sched.Retry{Max: 5, Backoff: 10 * time.Minute},
+		}, 0, sched.OutcomeReplaced, true},
+		{
+			"replaced as it fails",
+			sched.Job{
+				Overlap: sched.CancelRunning{},
+				Retry:   sched.Retry{Max: 5, Backoff: 10 * time.Minute},
+			},
+			60500 * time.Millisecond, sched.OutcomeTimeout,
+			false,
+		},
 	} {
 		caseInFleet(t, c.name, func(t *testing.T, f *fleet) {
 			var dropped atomic.Int64
@@ -90,8 +98,10 @@ func TestWithdrawnRetryIsNoFailure(t *testing.T) {
 			Name: "a", Schedule: minutely, PauseOnFailure: 1, History: 200, Retry: sched.Retry{Max: 5, Backoff: 10 * time.Minute},
 			Handler: func(context.Context, sched.Tick) error { return errors.New("broken") },
 		}, 0)
-		f.do(sched.Job{Name: "b", Schedule: minutely, PauseOnFailure: 1, Overlap: sched.BufferOne{},
-			StartDeadline: 30 * time.Second}, 100*time.Second)
+		f.do(sched.Job{
+			Name: "b", Schedule: minutely, PauseOnFailure: 1, Overlap: sched.BufferOne{},
+			StartDeadline: 30 * time.Second,
+		}, 100*time.Second)
 		f.until("00:00:10")
 		f.start(0)
 		for i := range 3 {

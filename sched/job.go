@@ -6,11 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"github.com/etcdclaims/claims/etcdclaims"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/etcdclaims/claims/etcdclaims"
 )
 
 // Job is a function to run at each tick of a schedule, once across all processes of

@@ -259,8 +259,10 @@ func (s *Scheduler) Forget(ctx context.Context, job string) error {
 			} {
 				ops = append(ops, clientv3.OpDelete(dir, clientv3.WithPrefix()))
 			}
-			for _, key := range []string{k.spec(job), k.high(job), k.fail(job), k.paused(job), k.cancel(job),
-				k.newer(job), k.withdraw(job), k.reset(job)} {
+			for _, key := range []string{
+				k.spec(job), k.high(job), k.fail(job), k.paused(job), k.cancel(job),
+				k.newer(job), k.withdraw(job), k.reset(job),
+			} {
 				ops = append(ops, clientv3.OpDelete(key))
 			}
 			for _, r := range st.running {

@@ -288,8 +288,10 @@ func (l *leadership) registration(c *jobState) (decision, bool) {
 		// The id is new for each registration: after Forget the same revision starts again.
 		id := startID + is.Hash + "-" + uuid.NewString()
 		key, first = k.ready(j.Name, id),
-			encode(ready{Version: valueVersion, Job: j.Name, ID: id, Nominal: now, Actual: now, Attempt: 1,
-				Parallel: j.parallel(), Epoch: l.s.epoch.Load()})
+			encode(ready{
+				Version: valueVersion, Job: j.Name, ID: id, Nominal: now, Actual: now, Attempt: 1,
+				Parallel: j.parallel(), Epoch: l.s.epoch.Load(),
+			})
 		st.ops = append(st.ops, clientv3.OpPut(key, first))
 	}
 	st.done = func(ok bool, rev int64, _ []*pb.ResponseOp) {

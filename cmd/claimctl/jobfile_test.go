@@ -28,8 +28,10 @@ func TestJobFileRoundTrip(t *testing.T) {
 		"line\n\n", " \n a", "😀", "%", calendar,
 		strings.Repeat("word ", 60),
 	}
-	for _, number := range []string{"0", "-0", "1.0", "1e5", "1E+5", "-1.50", "123456789012345678901234567890.10",
-		"9007199254740993", "1e-400", "1e400"} {
+	for _, number := range []string{
+		"0", "-0", "1.0", "1e5", "1E+5", "-1.50", "123456789012345678901234567890.10",
+		"9007199254740993", "1e-400", "1e400",
+	} {
 		texts = append(texts, number) // as a text
 		f := jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily", CatchUp: sched.All{Max: 7}, Payload: json.RawMessage(`{"a":[` + number + `,{"b":` + number + `}]}`)}}}
 		sameAfterYAML(t, f)
@@ -44,8 +46,10 @@ func TestJobFileRoundTrip(t *testing.T) {
 	}
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		sameAfterYAML(t, jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily",
-			Payload: json.RawMessage(randomJSON(rng, texts, 4))}}})
+		sameAfterYAML(t, jobFile{Jobs: []sched.Definition{{
+			Name: "a", Kind: "k", Schedule: "@daily",
+			Payload: json.RawMessage(randomJSON(rng, texts, 4)),
+		}}})
 	}
 	deep := json.RawMessage(strings.Repeat(`{"a":[`, 500) + "null" + strings.Repeat("]}", 500))
 	sameAfterYAML(t, jobFile{Jobs: []sched.Definition{{Name: "a", Kind: "k", Schedule: "@daily", Payload: deep}}})

@@ -17,8 +17,10 @@ func TestResetMark(t *testing.T) {
 	run := func(revision string, ahead time.Duration) {
 		s, err := sched.New(w.client("cron-1"), sched.Config{Group: "billing", Now: func() time.Time { return time.Now().Add(ahead) }})
 		w.noErr(err)
-		w.noErr(s.Add(sched.Job{Name: "j", Revision: revision, Schedule: sched.Must(sched.Cron("0 * * * *")),
-			Handler: func(context.Context, sched.Tick) error { return nil }}))
+		w.noErr(s.Add(sched.Job{
+			Name: "j", Revision: revision, Schedule: sched.Must(sched.Cron("0 * * * *")),
+			Handler: func(context.Context, sched.Tick) error { return nil },
+		}))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()

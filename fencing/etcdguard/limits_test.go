@@ -136,8 +136,10 @@ func TestNotSent(t *testing.T) {
 	}
 	defer func() { _ = etcd.Close() }()
 	holder := etcdguard.Bearer("", fencing.Token{Key: "k", Fence: 7})
-	for name, kv := range map[string]clientv3.KV{"client": etcd, "namespace": namespace.NewKV(etcd, "n/"),
-		"namespace of its KV": namespace.NewKV(etcd.KV, "n/")} {
+	for name, kv := range map[string]clientv3.KV{
+		"client": etcd, "namespace": namespace.NewKV(etcd, "n/"),
+		"namespace of its KV": namespace.NewKV(etcd.KV, "n/"),
+	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		_, err := etcdguard.NewKV(kv, holder).Put(ctx, "/data", "v")
 		if cancel(); err == nil || errors.Is(err, fencing.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) ||

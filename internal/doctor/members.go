@@ -111,7 +111,8 @@ func StatusOf(ctx context.Context, etcd *clientv3.Client, endpoint string, timeo
 // statusOf is StatusOf, and returns the certificate that the member has shown. It does what
 // clientv3's Status does, which drops why there is no connection.
 func statusOf(ctx context.Context, etcd *clientv3.Client, endpoint string,
-	timeout time.Duration) (*clientv3.StatusResponse, *x509.Certificate, error) {
+	timeout time.Duration,
+) (*clientv3.StatusResponse, *x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := etcd.Dial(endpoint)

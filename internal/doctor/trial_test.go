@@ -22,10 +22,14 @@ func TestTrialRenews(t *testing.T) {
 		"refused twice": {fault: claimtest.Fault{On: claimtest.KeepAlive, Times: 2, Code: codes.Unavailable}},
 		"refused":       {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Err: rpctypes.ErrGRPCUserEmpty}, "user name is empty"},
 		"denied":        {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Err: rpctypes.ErrGRPCPermissionDenied}, "permission denied"},
-		"streams refused": {claimtest.Fault{On: claimtest.KeepAlive, Times: -1,
-			Err: status.Error(codes.Unimplemented, "unknown method LeaseKeepAlive")}, "unknown method"},
-		"streams break": {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseReply: true,
-			Code: codes.Unavailable}, "injected by a test"},
+		"streams refused": {claimtest.Fault{
+			On: claimtest.KeepAlive, Times: -1,
+			Err: status.Error(codes.Unimplemented, "unknown method LeaseKeepAlive"),
+		}, "unknown method"},
+		"streams break": {claimtest.Fault{
+			On: claimtest.KeepAlive, Times: -1, LoseReply: true,
+			Code: codes.Unavailable,
+		}, "injected by a test"},
 		"streams are silent": {claimtest.Fault{On: claimtest.KeepAlive, Times: -1, LoseReply: true}, "deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,8 +71,10 @@ func TestJobsAheadOfTheClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = s.Add(sched.Job{Name: "fast", Overdue: time.Minute, Schedule: sched.Must(sched.Every(time.Minute, 0)),
-			Handler: func(context.Context, sched.Tick) error { return nil }})
+		err = s.Add(sched.Job{
+			Name: "fast", Overdue: time.Minute, Schedule: sched.Must(sched.Every(time.Minute, 0)),
+			Handler: func(context.Context, sched.Tick) error { return nil },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

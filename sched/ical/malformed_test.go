@@ -28,8 +28,11 @@ func TestExceptions(t *testing.T) {
 		{"EXDATE of no instance", []string{"EXDATE:20260401T000000Z"}, all},
 		{"EXDATE and RDATE of one time", []string{"EXDATE:20260401T000000Z", "RDATE:20260401T000000Z"}, all},
 		{"RDATE of an instance", []string{"RDATE:20260328T013000Z"}, all},
-		{"RDATE before DTSTART, in another zone", []string{"RDATE;TZID=Asia/Tokyo:20260327T090000"},
-			append([]string{"2026-03-27 01:00 - 2026-03-27 01:30"}, all...)},
+		{
+			"RDATE before DTSTART, in another zone",
+			[]string{"RDATE;TZID=Asia/Tokyo:20260327T090000"},
+			append([]string{"2026-03-27 01:00 - 2026-03-27 01:30"}, all...),
+		},
 		{"parts with quotes, in lower case", []string{"exdate;tzid=\"America/New_York\";value=date-time:20260327t213000"}, all[1:]},
 		{"a folded line", []string{"EXDATE;TZID=Eur\r\n ope/Berlin:20260328T0\r\n\t23000,2026033\r\n 0T023000"}, all[1:2]},
 		{"all", []string{"EXDATE:20260328T013000Z,20260329T013000Z,20260330T003000Z"}, nil},
@@ -58,8 +61,10 @@ func TestTimeZones(t *testing.T) {
 			":20260101T090000\r\nDURATION:PT1H\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
 	}
 	want(t, periods(t, parse(t, zone("Europe/Berlin"), "UTC"), "2026-01-01", "2026-01-02", "UTC"), "2026-01-01 08:00 - 2026-01-01 09:00")
-	for _, tzid := range []string{"Customized Time Zone", "/example.org/Europe/Berlin", "../Europe/Berlin",
-		"Europe\\Berlin", "\x00", "GMT Standard Time"} {
+	for _, tzid := range []string{
+		"Customized Time Zone", "/example.org/Europe/Berlin", "../Europe/Berlin",
+		"Europe\\Berlin", "\x00", "GMT Standard Time",
+	} {
 		if _, err := ical.ParseText(zone(tzid), "UTC"); err == nil || !strings.Contains(err.Error(), "TZID") {
 			t.Errorf("%q: %v", tzid, err)
 		}

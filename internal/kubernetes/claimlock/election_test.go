@@ -74,7 +74,8 @@ func verify(t *testing.T, h *history.History, etcd *clientv3.Client) (leaders, w
 func stored(t *testing.T, etcd *clientv3.Client) (r struct {
 	resourcelock.LeaderElectionRecord
 	Fence int64
-}) {
+},
+) {
 	t.Helper()
 	got, err := etcd.Get(t.Context(), record)
 	if err == nil && len(got.Kvs) == 1 {
