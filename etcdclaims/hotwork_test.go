@@ -108,7 +108,8 @@ func TestOutcomeReachesTheDeaf(t *testing.T) {
 func TestWaitersForWorkTakeTurns(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
-		owner, c := w.peer(), w.peer()
+		owner := w.peer()
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, MaxAttempts: -1})
 		holder := tryBegin(t, owner, "k")
 		begun := make(chan int, 9)
 		for i := range 9 {

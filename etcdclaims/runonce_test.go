@@ -217,7 +217,7 @@ func TestRunOnceIsNotRecorded(t *testing.T) {
 			time.Sleep(10 * sec) // the drain is 3 s
 			return []byte("x"), nil
 		})
-		lossOf(t, err, etcdclaims.ReasonShutdown)
+		lossOf(t, err, etcdclaims.ReasonOutlived)
 		result, first, err := other.RunForResult(t.Context(), "k", returns("y", nil))
 		if string(result) != "y" || !first || err != nil {
 			t.Errorf("the next: %q, %v, %v", result, first, err)

@@ -28,7 +28,7 @@ type Handler func(ctx context.Context, partition int, claim *etcdclaims.Claim) e
 
 // Member is a process's membership in a group. It is safe for concurrent use. End it with
 // Leave. Close of the client does that, too: the member ends with etcdclaims.ErrClosed. A handler
-// that does not return delays Close by at most the drain, and Done by at most one TTL more.
+// that does not return delays Close as it delays Leave.
 type Member struct {
 	claims  *etcdclaims.Client
 	cfg     Config

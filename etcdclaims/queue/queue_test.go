@@ -205,7 +205,7 @@ func TestClaimWaits(t *testing.T) {
 
 func TestFail(t *testing.T) {
 	virtually(t, func(w *world) {
-		q := w.queue(queue.Config{})
+		q := w.queue(queue.Config{MaxAttempts: 3})
 		w.enqueue(q, "a")
 		w.enqueue(q, "b")
 		l := w.claim(q)

@@ -185,7 +185,7 @@ func nextHour() time.Time { return time.Now().Truncate(time.Hour).Add(time.Hour)
 // ofJob returns a call for a job that is defined and registered, and as given.
 func ofJob(do func(ctx context.Context, s *sched.Scheduler, job string) error, as ...string) func(w *world, name string) func(context.Context) error {
 	return func(w *world, job string) func(context.Context) error {
-		s, owner := must[*sched.Scheduler](w.T)(sched.New(w.claims, sched.Config{Group: "default"})), must[*sched.Scheduler](w.T)(sched.New(w.other, sched.Config{}))
+		s, owner := must[*sched.Scheduler](w.T)(sched.New(w.claims, sched.Config{Group: "default"})), must[*sched.Scheduler](w.T)(sched.New(w.other, sched.Config{Group: "default"}))
 		if err := owner.Handle("kind", func(context.Context, sched.Tick, json.RawMessage) error { return nil }); err != nil {
 			w.Fatal(err)
 		}
