@@ -508,7 +508,7 @@ func TestDefineRefused(t *testing.T) {
 			"Revision has 201 bytes":   func(d *sched.Definition) { d.Revision = strings.Repeat("x", 201) },
 			"Retry.On cannot be":       func(d *sched.Definition) { d.Retry.On = func(error) bool { return true } },
 			"History 1001":             func(d *sched.Definition) { d.History = 1001 },
-			"Guarantee(7)":              func(d *sched.Definition) { d.Guarantee = 7 },
+			"Guarantee(7)":             func(d *sched.Definition) { d.Guarantee = 7 },
 			"Overlap BufferAll{Max: -": func(d *sched.Definition) { d.Overlap = sched.BufferAll{Max: -1} },
 			"Version -2 is invalid":    func(d *sched.Definition) { d.Version = -2 },
 		} {
