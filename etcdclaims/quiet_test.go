@@ -133,7 +133,7 @@ func TestEndedWorkSaysHow(t *testing.T) {
 			wantIs(t, err, end.is)
 			wantIs(t, err, etcdclaims.ErrReleased)
 			var known *etcdclaims.WorkError
-			if found := errors.As(err, &known); found == errors.Is(etcdclaims.ErrReleased, end.is) || !strings.HasSuffix(err.Error(), `": `+end.says) {
+			if found := errors.As(err, &known); found == errors.Is(end.is, etcdclaims.ErrReleased) || !strings.HasSuffix(err.Error(), `": `+end.says) {
 				t.Errorf("%v; a *WorkError: %v", err, found)
 			}
 		}
