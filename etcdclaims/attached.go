@@ -44,6 +44,9 @@ func (a attached) Warn(event string, err error, fields ...string) bool {
 // Await lists a call that waits.
 func (a attached) Await(what string) (done func()) { return a.c.calls.await(what) }
 
+// Explain names the outage that an error comes from.
+func (a attached) Explain(err error) error { return a.c.outage.explain(a.c, err) }
+
 // OnClose lists what Close ends.
 func (a attached) OnClose(end func(ctx context.Context)) (forget func()) {
 	return a.c.dependents.add(end)

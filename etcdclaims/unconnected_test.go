@@ -106,6 +106,7 @@ func TestExpiredCertificateIsNamed(t *testing.T) {
 		t.Errorf("the claim was lost with %v, want %v", err, reason)
 	}
 	unreachableBecause(t, c, logs, reason)
+	callsName(t, c, reason)
 	_, err = s.Certificate("app")
 	noErr(t, err)
 	eventually(t, "the end of the outage", func() bool { return c.Unreachable() == nil })
@@ -138,36 +139,33 @@ func TestCallsNameTheFailedHandshake(t *testing.T) {
 	foreign, err := other.Certificate("app")
 	noErr(t, err)
 	wrong.TrustedCAFile = foreign.TrustedCAFile
-	for _, tt := range []struct {
-		name   string
-		files  transport.TLSInfo
-		reason string
-	}{
-		{"wrong CA", wrong, "certificate signed by unknown authority"},
+	c, _ := securedClient(t, s, wrong, 15*time.Second, &connections{})
+	callsName(t, c, regexp.MustCompile("certificate signed by unknown authority"))
+}
+
+// callsName checks that calls whose contexts end while there is no connection name the reason.
+func callsName(t *testing.T, c *etcdclaims.Client, reason *regexp.Regexp) {
+	t.Helper()
+	q, err := queue.New(c, queue.Config{Name: "q"})
+	noErr(t, err)
+	t.Cleanup(func() { _ = q.Close(t.Context()) })
+	for name, call := range map[string]func(context.Context) error{
+		"TryAcquire": func(ctx context.Context) error { return second(c.TryAcquire(ctx, "x")) },
+		"Acquire":    func(ctx context.Context) error { return second(c.Acquire(ctx, "x")) },
+		"Lookup":     func(ctx context.Context) error { return second(c.Lookup(ctx, "x")) },
+		"RunWork": func(ctx context.Context) error {
+			return c.RunWork(ctx, "w", func(context.Context, *etcdclaims.Work) error { return nil })
+		},
+		"GrantLease": func(ctx context.Context) error { return second(c.GrantLease(ctx, time.Minute)) },
+		"TryClaim":   func(ctx context.Context) error { return second(q.TryClaim(ctx, 1)) },
+		"Enqueue":    func(ctx context.Context) error { return second(q.Enqueue(ctx, queue.NewItem(nil))) },
+		"Claim":      func(ctx context.Context) error { return second(q.Claim(ctx, 1)) },
 	} {
-		c, _ := securedClient(t, s, tt.files, 15*time.Second, &connections{})
-		q, err := queue.New(c, queue.Config{Name: "q"})
-		noErr(t, err)
-		t.Cleanup(func() { _ = q.Close(t.Context()) })
-		reason := regexp.MustCompile(tt.reason)
-		for name, call := range map[string]func(context.Context) error{
-			"TryAcquire": func(ctx context.Context) error { return second(c.TryAcquire(ctx, "k")) },
-			"Acquire":    func(ctx context.Context) error { return second(c.Acquire(ctx, "k")) },
-			"Lookup":     func(ctx context.Context) error { return second(c.Lookup(ctx, "k")) },
-			"RunWork": func(ctx context.Context) error {
-				return c.RunWork(ctx, "w", func(context.Context, *etcdclaims.Work) error { return nil })
-			},
-			"GrantLease": func(ctx context.Context) error { return second(c.GrantLease(ctx, time.Minute)) },
-			"TryClaim":   func(ctx context.Context) error { return second(q.TryClaim(ctx, 1)) },
-			"Enqueue":    func(ctx context.Context) error { return second(q.Enqueue(ctx, queue.NewItem(nil))) },
-			"Claim":      func(ctx context.Context) error { return second(q.Claim(ctx, 1)) },
-		} {
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !reason.MatchString(err.Error()) {
-				t.Errorf("%s: %s: %v, want %v", tt.name, name, err, reason)
-			}
-			cancel()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !reason.MatchString(err.Error()) {
+			t.Errorf("%s: %v, want %v", name, err, reason)
 		}
+		cancel()
 	}
 }
 

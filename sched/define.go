@@ -13,7 +13,6 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -270,7 +269,7 @@ func (s *Scheduler) Definition(ctx context.Context, job string) (d Definition, e
 		}
 	}
 	if err != nil {
-		return Definition{}, errtext.Wrap(fmt.Sprintf("sched: read the definition of job %.80q", job), txn.Denied(err))
+		return Definition{}, errtext.Wrap(fmt.Sprintf("sched: read the definition of job %.80q", job), s.explained(err))
 	}
 	return d, nil
 }
@@ -287,7 +286,7 @@ func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error
 		op := clientv3.OpGet(s.keys.definitions(), clientv3.WithPrefix())
 		for page, err := range retry.List(ctx, s.claims.KV(), readTime, op, definitionsPerRead, definitionsPerRead) {
 			if err != nil {
-				yield(Definition{}, errtext.Wrap(what, txn.Denied(err)))
+				yield(Definition{}, errtext.Wrap(what, s.explained(err)))
 				return
 			}
 			for _, kv := range page.Kvs {

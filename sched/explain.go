@@ -9,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -56,7 +55,7 @@ func (x Explanation) String() string { return x.Text }
 func (s *Scheduler) Explain(ctx context.Context, job string, nominal time.Time) (Explanation, error) {
 	x := Explanation{Job: job, Nominal: nominal.UTC().Round(0)}
 	fail := func(err error) (Explanation, error) {
-		return Explanation{}, errtext.Wrap(fmt.Sprintf("sched: explain a tick of job %.80q", job), txn.Denied(err))
+		return Explanation{}, errtext.Wrap(fmt.Sprintf("sched: explain a tick of job %.80q", job), s.explained(err))
 	}
 	if s.Passthrough() {
 		return fail(etcdclaims.ErrPassthrough)

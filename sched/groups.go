@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -18,7 +19,7 @@ import (
 // first error.
 func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		fail := func(err error) { yield("", errtext.Wrap("sched: list the groups", txn.Denied(err))) }
+		fail := func(err error) { yield("", errtext.Wrap("sched: list the groups", txn.Denied(attach.Of(claims).Explain(err)))) }
 		if err := passthrough.Check(claims); err != nil {
 			fail(err)
 			return

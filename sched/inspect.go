@@ -10,7 +10,6 @@ import (
 
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -176,7 +175,7 @@ func (s *Scheduler) Jobs(ctx context.Context) iter.Seq2[JobInfo, error] {
 			names = names[len(some):]
 		}
 		if err != nil {
-			yield(JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: list the jobs of group %q", s.cfg.Group), txn.Denied(err)))
+			yield(JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: list the jobs of group %q", s.cfg.Group), s.explained(err)))
 		}
 	}
 }
@@ -234,7 +233,7 @@ func (s *Scheduler) Inspect(ctx context.Context, job string) (JobInfo, error) {
 		err = s.unknownJob(job)
 	}
 	if err != nil {
-		return JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: inspect job %.80q", job), txn.Denied(err))
+		return JobInfo{}, errtext.Wrap(fmt.Sprintf("sched: inspect job %.80q", job), s.explained(err))
 	}
 	return infos[0], nil
 }
@@ -365,7 +364,7 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 			return
 		}
 		fail := func(err error) {
-			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), txn.Denied(err)))
+			yield(Entry{}, errtext.Wrap(fmt.Sprintf("sched: read the history of job %.80q", job), s.explained(err)))
 		}
 		var all []*mvccpb.KeyValue
 		op := clientv3.OpGet(s.keys.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))

@@ -11,7 +11,6 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
-	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -301,7 +300,7 @@ func (s *Scheduler) unknownJob(job string) error {
 // operateAt is operate. It returns the revision of the change.
 func (s *Scheduler) operateAt(ctx context.Context, what, job string, change func(*jobSnapshot) ([]clientv3.Cmp, []clientv3.Op, error)) (rev int64, err error) {
 	fail := func(err error) (int64, error) {
-		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), txn.Denied(err))
+		return 0, errtext.Wrap(fmt.Sprintf("sched: %s job %.80q", what, job), s.explained(err))
 	}
 	if s.Passthrough() {
 		return fail(etcdclaims.ErrPassthrough)

@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
+	"github.com/etcdclaims/claims/internal/txn"
 	"go.uber.org/zap"
 )
 
@@ -67,6 +68,11 @@ type Scheduler struct {
 	freed      []string                // claims that are free now
 	freedAll   bool                    // all claims may be free now
 	denied     context.CancelCauseFunc // ends Run after a permission error
+}
+
+// explained returns what the caller learns of a request that failed.
+func (s *Scheduler) explained(err error) error {
+	return txn.Denied(attach.Of(s.claims).Explain(err))
 }
 
 // New returns a scheduler. It does no I/O. Close of claims ends Run. New returns an error if the

@@ -106,7 +106,7 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, err)
+		return nil, fmt.Errorf("join group %q as %q: %w", cfg.Group, cfg.Name, attach.Of(claims).Explain(err))
 	}
 	since := m.since
 	m.view = newView(claims, m.keys, cfg.Partitions, m.log)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -40,7 +41,7 @@ func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration
 		return fmt.Errorf("evict %q from group %q: duration %v is not between 1s and %v, or the reason is longer than %d bytes", member, v.keys.group, d, maxEviction, maxLabel)
 	}
 	if err := v.evict(ctx, member, reason, d); err != nil {
-		return fmt.Errorf("evict %q from group %q: %w", member, v.keys.group, err)
+		return fmt.Errorf("evict %q from group %q: %w", member, v.keys.group, attach.Of(v.claims).Explain(err))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -33,7 +34,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
 		for kv, err := range retry.Subtrees(ctx, claims.KV(), readTimeout, claims.Prefix()+"group/", specOf) {
 			if err != nil {
-				yield("", fmt.Errorf("list the groups: %w", txn.Denied(err)))
+				yield("", fmt.Errorf("list the groups: %w", txn.Denied(attach.Of(claims).Explain(err))))
 				return
 			}
 			if s, err := decode[spec](string(kv.Key), kv.Value); err == nil && !yield(s.Group, nil) {

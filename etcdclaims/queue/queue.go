@@ -164,7 +164,12 @@ func (q *Queue) fail(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return errtext.Wrap(fmt.Sprintf("%s: queue %q", operation, q.cfg.Name), txn.Denied(wire.Explain(q.claims.Etcd(), err)))
+	return errtext.Wrap(fmt.Sprintf("%s: queue %q", operation, q.cfg.Name), txn.Denied(q.explain(err)))
+}
+
+// explain adds to an error of a request why etcd does not answer, as far as the client knows.
+func (q *Queue) explain(err error) error {
+	return attach.Of(q.claims).Explain(wire.Explain(q.claims.Etcd(), err))
 }
 
 // requestTimeout bounds a read.

@@ -12,7 +12,6 @@ import (
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
-	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -209,7 +208,7 @@ func (l *Delivery) fail(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return errtext.Wrap(fmt.Sprintf("%s item %q of queue %q", verb, l.ID(), l.q.cfg.Name), txn.Denied(wire.Explain(l.q.claims.Etcd(), err)))
+	return errtext.Wrap(fmt.Sprintf("%s item %q of queue %q", verb, l.ID(), l.q.cfg.Name), txn.Denied(l.q.explain(err)))
 }
 
 // verb ends the lease in etcd by one transaction, which deletes the taken key under

@@ -13,6 +13,9 @@ type Client interface {
 	// Await notes that a call waits for etcd until done is called. The report of an outage
 	// names what the call is for, such as a key.
 	Await(what string) (done func())
+	// Explain adds to an error of a request, if etcd answers no other request either, the endpoints
+	// and why there is no connection.
+	Explain(err error) error
 	// OnClose has Client.Close call end, until forget is called. Close calls the newest first,
 	// as if each were deferred, and ends its claims after that. ctx is that of Close.
 	OnClose(end func(ctx context.Context)) (forget func())
@@ -47,4 +50,5 @@ type none struct{}
 
 func (none) Warn(string, error, ...string) bool   { return false }
 func (none) Await(string) func()                  { return func() {} }
+func (none) Explain(err error) error              { return err }
 func (none) OnClose(func(context.Context)) func() { return func() {} }

@@ -14,6 +14,9 @@ func TestOfNoClient(t *testing.T) {
 	for _, claims := range []any{nil, struct{}{}, (*int)(nil)} {
 		c := attach.Of(claims)
 		c.Warn("event", errors.New("x"), "key", "k")
+		if err := c.Explain(context.Canceled); err != context.Canceled {
+			t.Error(err)
+		}
 		c.Await("k")()
 		c.OnClose(func(context.Context) { t.Error("was called") })()
 		if got := attach.Logger(claims, func() string { return "none" }); got != "none" {

@@ -229,6 +229,7 @@ var awayCalls = map[string]call{
 	"Queue.Redrive":     onQueue("", func(ctx context.Context, q *queue.Queue) error { return q.Redrive(ctx, "x") }),
 	"Queue.RedriveAll":  onQueue("", func(ctx context.Context, q *queue.Queue) error { _, err := q.RedriveAll(ctx); return err }),
 	"Queue.Purge":       onQueue("", func(ctx context.Context, q *queue.Queue) error { _, err := q.Purge(ctx, time.Now()); return err }),
+	"Queue.Reconfigure": onQueue("", func(ctx context.Context, q *queue.Queue) error { return q.Reconfigure(ctx) }),
 	"Queue.Enqueue": onQueue("", func(ctx context.Context, q *queue.Queue) error {
 		_, err := q.Enqueue(ctx, queue.NewItem(nil))
 		return err

@@ -106,7 +106,7 @@ func TestFailuresAreLogged(t *testing.T) {
 			{"item failed", "panicked: nil map", append(item, "dead")},
 			{"handler panicked", "", append(item, "panic", "stack")},
 			{"no handler for topic, item goes to the dead letters", "", []string{"queue", "item", "topic"}},
-			{"slot handler returned; it is called again", fails.Error(), []string{"group", "member", "slot", "key", "fence", "attempt"}},
+			{"partition handler returned; it is called again", fails.Error(), []string{"group", "member", "partition", "key", "fence", "attempt"}},
 			{"work is dead", fails.Error(), []string{"key", "attempt", "fence"}},
 			{"not leading; trying again", "maintenance", []string{"key"}},
 			{"tick failed", fails.Error(), []string{"key"}},
