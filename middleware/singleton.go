@@ -19,8 +19,9 @@ type SingletonConfig struct {
 	// Backoff returns how long to wait before contesting the key again. attempt
 	// counts the attempts in a row, from 1, that ended without leading or lost
 	// the key. A term of a minute or more ends the row, so that a leader that
-	// loses its key again and again waits longer each time. Default: a random
-	// duration of up to 250 ms, doubling up to 15 s.
+	// loses its key again and again waits longer each time. A shorter term that
+	// MaxHold ended counts, too. Default: a random duration of up to 250 ms,
+	// doubling up to 15 s.
 	Backoff func(attempt int) time.Duration
 	// Started is called at the start of each term, before the function is called.
 	Started func(fencing.Token)
