@@ -77,7 +77,7 @@ func (i Info) standing(own bool) string {
 		s += " since " + i.Since.Format(time.RFC3339)
 	}
 	if !i.Expires.IsZero() {
-		s += ", until " + i.Expires.Format(time.RFC3339) + " unless renewed"
+		s += ", free at " + i.Expires.Format(time.RFC3339) + " at the latest if it is not renewed"
 	}
 	return s + fmt.Sprintf(" (fence %d)", i.Fence)
 }

@@ -1,6 +1,7 @@
 package etcdclaims
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -143,7 +144,7 @@ func (q *inquiry) heard(s *session, began time.Time, late bool, resp *clientv3.T
 			q.judge(true)
 		}
 		if q.rev, q.on = stands, s; reply.Succeeded { // put by a request whose reply did not come
-			q.on = q.before
+			q.on = cmp.Or(q.before, s) // before is nil if that was the first
 		}
 		fallthrough
 	case late || q.anew:

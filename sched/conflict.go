@@ -16,9 +16,10 @@ const mostNamed = 8
 // Problems returns what keeps jobs of this process from running, one text for each problem. It is
 // empty if there is none, or if Run is not in progress. It does no I/O: Run looks each minute.
 //
-// There is one kind of problem: another process owns the group, and does not have jobs that were
-// added in this process. It is another service with the same Config.Group, or another version
-// of this one, as during a deployment. The log has a warning each minute until that ends.
+// There is one kind of problem: another process owns the group, and does not run jobs that were
+// added in this process. Usually it is another service with the same Config.Group, or another
+// version of this one, as during a deployment. Otherwise that process is busy, or its clock is
+// behind. The log has a warning each minute until that ends.
 // JobInfo.Problem describes the problems of single jobs.
 func (s *Scheduler) Problems() []string {
 	if text := s.conflict.Load(); text != nil {
@@ -43,12 +44,16 @@ func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited) e
 	if err != nil {
 		return err
 	}
+	if owner.name == "" { // it has just gone: the next one is given its time
+		s.conflict.Store(nil)
+		return nil
+	}
 	slices.Sort(names)
 	named := names[:min(len(names), mostNamed)]
-	text := fmt.Sprintf("the owner %s of group %q does not have %d jobs of this process: %s; it is another service or another version: give each service its own Config.Group",
+	text := fmt.Sprintf("the owner %s of group %q does not run %d jobs of this process: %s; it does not have them, as another service or version (give each service its own Config.Group), or is busy, or its clock is behind",
 		owner.name, s.cfg.Group, len(names), strings.Join(named, ", "))
 	s.conflict.Store(&text)
-	s.log.Warn("jobs not run: the owner of the group does not have them; give each service its own Config.Group",
+	s.log.Warn("jobs not run by the owner of the group; give each service its own Config.Group",
 		zap.String("key", ownerKey(s.cfg.Group)), zap.String("owner", owner.name), zap.Int("count", len(names)), zap.Strings("jobs", named))
 	return nil
 }
@@ -75,10 +80,18 @@ func (s *Scheduler) unowned(ctx context.Context, of map[string]*awaited) (names 
 	if err != nil || owner == 0 {
 		return names, err
 	}
-	for some := range slices.Chunk(unknown, marksPerRead) {
-		if err := s.readRegistered(ctx, some); err != nil {
+	size := marksPerRead
+	for rest := unknown; len(rest) > 0; {
+		some := rest[:min(size, len(rest))]
+		err := s.readRegistered(ctx, some)
+		if isTooLarge(err) && size > 1 {
+			size /= 2
+			continue
+		}
+		if err != nil {
 			return names, err
 		}
+		rest = rest[len(some):]
 	}
 	for _, a := range unknown {
 		if !a.registered && a.missing == owner {

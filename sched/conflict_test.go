@@ -26,7 +26,7 @@ func TestTwoServicesInOneGroup(t *testing.T) {
 		f.do(sched.Job{Name: "reports", Schedule: daily}, 0)
 		f.do(sched.Job{Name: "hourly", Schedule: sched.Must(sched.Every(time.Hour, 0))}, 0)
 		reports := f.start(0)
-		const warning = "jobs not run: the owner of the group does not have them; give each service its own Config.Group"
+		const warning = "jobs not run by the owner of the group; give each service its own Config.Group"
 		warnings := func() []observer.LoggedEntry {
 			return logs.FilterMessage(warning).FilterLevelExact(zap.WarnLevel).All()
 		}

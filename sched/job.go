@@ -46,7 +46,7 @@ type Job struct {
 	// Guarantee decides about a run whose process died. Default: AtMostOnce.
 	Guarantee Guarantee
 	// MaxStarts limits how often AtLeastOnce begins a tick, so that a tick that
-	// kills its process does not do so forever. Default: 3.
+	// kills its process does not do so forever. Default: etcdclaims.DefaultMaxAttempts, 5.
 	MaxStarts int
 	// Retry decides about a run that fails. Default: no further attempt.
 	Retry Retry

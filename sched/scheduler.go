@@ -195,7 +195,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if s.Passthrough() {
 		s.log.Warn("no etcd configured; jobs run in every process")
 		s.runLocal(ctx, handlers)
-		return s.drain()
+		return s.outcome(ctx, s.drain())
 	}
 	member, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -212,11 +212,15 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	wg.Wait()
 	s.prompt.Wait() // then drain knows their runs
 	stop(ErrStopped)
-	err := s.drain()
+	return s.outcome(member, s.drain())
+}
+
+// outcome returns what Run returns: why it ended, unless its caller ended it, and the error of drain.
+func (s *Scheduler) outcome(member context.Context, drained error) error {
 	if cause := context.Cause(member); errors.Is(cause, etcdclaims.ErrClosed) || isDenied(cause) {
-		err = errors.Join(errtext.Wrap(fmt.Sprintf("sched: run group %q", s.cfg.Group), cause), err)
+		return errors.Join(errtext.Wrap(fmt.Sprintf("sched: run group %q", s.cfg.Group), cause), drained)
 	}
-	return err
+	return drained
 }
 
 // deny ends Run if err is a permission error of etcd.

@@ -66,6 +66,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 const tryText = `
+In a clone, claimctl is "go run ./cmd/claimctl".
+
   claimctl ls                                  # who holds what
   claimctl explain orders/1                    # who waits for it
   claimctl drill orders/1 --yes                # take it over, timed

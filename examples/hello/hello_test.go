@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const story = `bob cannot have it: acquire "account/7": held by alice since TIME, until TIME unless renewed (fence N)
+const story = `bob cannot have it: acquire "account/7": held by alice since TIME, free at TIME at the latest if it is not renewed (fence N)
 alice learns of it: etcdclaims: claim on "account/7" (fence N) lost: deleted: release forced by bob: alice does not answer
 alice held it with fence N, bob holds it with fence N
 alice's late write is refused: true

@@ -128,9 +128,9 @@ func TestSlowSuspicion(t *testing.T) {
 		}
 	}
 	f("fast", false, 10, pickup{suspected: true, took: time.Second})
-	f("slow", true, 10, pickup{suspected: true, took: 3 * time.Second})
-	f("slow by stalls", false, 10, pickup{suspected: true, took: 3 * time.Second, stalled: 2 * time.Second})
-	f("too few", false, 9, pickup{suspected: true, took: 3 * time.Second})
-	f("with a new leader", false, 10, pickup{suspected: true, took: 3 * time.Second, what: leaderLost})
-	f("at the end of the lease", false, 10, pickup{took: 3 * time.Second})
+	f("slow", true, 10, pickup{suspected: true, took: 4 * time.Second})
+	f("slow by stalls", false, 10, pickup{suspected: true, took: 4 * time.Second, stalled: 2 * time.Second})
+	f("too few", false, 9, pickup{suspected: true, took: 4 * time.Second})
+	f("with a new leader", false, 10, pickup{suspected: true, took: 4 * time.Second, what: leaderLost})
+	f("at the end of the lease", false, 10, pickup{took: 4 * time.Second})
 }

@@ -70,7 +70,7 @@ func hint(reason string) string {
 	}
 	for _, closed := range []string{"broken pipe", "connection reset", "forcibly closed", "EOF"} {
 		if strings.Contains(reason, closed) {
-			return " (the server closed the connection at once, as it does when it refuses the client's certificate)"
+			return " (the server closed the connection at once, as it does when it refuses the client's certificate, or does not speak TLS)"
 		}
 	}
 	return ""

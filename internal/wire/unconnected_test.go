@@ -31,7 +31,7 @@ func TestCallError(t *testing.T) {
 			if (why == nil) != (want == "") || why != nil && why.Error() != want {
 				t.Errorf("%q: %v, want %q", text, why, want)
 			}
-			if cause != nil && !errors.Is(err, cause) || Code(err) != code || !strings.HasSuffix(hint("EOF"), "certificate)") {
+			if cause != nil && !errors.Is(err, cause) || Code(err) != code || !strings.HasSuffix(hint("EOF"), "or does not speak TLS)") {
 				t.Errorf("%q: %v", text, err)
 			}
 		}
