@@ -202,7 +202,7 @@ func (m *many) serve(active *mvccpb.KeyValue) {
 		}
 		open = func(_ context.Context, name string) (*Queue, error) {
 			cfg.Name = name
-			return New(m.claims, cfg)
+			return newUnattached(m.claims, cfg)
 		}
 	}
 	ctx, stop := context.WithCancel(m.ctx)
@@ -221,7 +221,7 @@ func (m *many) open(ctx context.Context, name string) (*Queue, error) {
 		return nil, err
 	}
 	cfg.Name, cfg.Logger = name, m.cfg.Logger
-	return New(m.claims, cfg)
+	return newUnattached(m.claims, cfg)
 }
 
 func (m *many) unserve(key string) {

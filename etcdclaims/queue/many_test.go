@@ -12,6 +12,8 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/internal/testetcd"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // served is what WorkMany has handled, in order.
@@ -189,4 +191,53 @@ func TestActiveWhileEnqueuing(t *testing.T) {
 			w.want(len(w.under("/active/")), i+1)
 		}
 	})
+}
+
+// Close of the client stops WorkMany as the end of its ctx does: a handler has its time, and
+// its item is its own until it has returned.
+func TestManyQueuesStopWithClient(t *testing.T) {
+	own := func(string) (queue.Config, bool) { return queue.Config{TTL: ttl}, true }
+	for name, cfg := range map[string]struct {
+		queue func(name string) (queue.Config, bool)
+		takes time.Duration
+		took  time.Duration // after Close
+	}{
+		"stored, in time": {nil, 5 * sec, 5 * sec}, "own, in time": {own, 5 * sec, 5 * sec},
+		"stored, stopped": {nil, time.Minute, 10 * sec}, "own, stopped": {own, time.Minute, 10 * sec},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				core, logs := observer.New(zap.WarnLevel)
+				q := w.queue(queue.Config{})
+				w.enqueue(q, "a")
+				claims := claimtest.NewClient(w.T, w.server.Host(w.T), etcdclaims.Config{TTL: ttl, Logger: zap.New(core)})
+				worked, completed := make(chan error, 1), make(chan error, 1)
+				go func() {
+					worked <- queue.WorkMany(w.Context(), claims, queue.ManyConfig{
+						Queue: cfg.queue,
+						Worker: queue.WorkerConfig{StopTimeout: 10 * sec, Timeout: time.Hour, Handler: func(ctx context.Context, l *queue.Delivery) error {
+							select {
+							case <-time.After(cfg.takes + sec):
+							case <-ctx.Done():
+								w.wantErr(context.Cause(ctx), queue.ErrStopped)
+							}
+							completed <- l.Complete(context.WithoutCancel(ctx))
+							return nil
+						}},
+					})
+				}()
+				time.Sleep(sec)
+				w.want(w.look(q, "a").Where, queue.Taken)
+				begin := time.Now()
+				w.ok(claims.Close(w.Context()))
+				if took := time.Since(begin); took < cfg.took-sec || took > cfg.took+sec {
+					t.Errorf("Close took %v, want %v", took, cfg.took)
+				}
+				w.ok(<-completed)
+				w.ok(<-worked)
+				w.want(w.look(q, "a").Where, queue.Completed)
+				w.want(logs.Len(), 0)
+			})
+		})
+	}
 }

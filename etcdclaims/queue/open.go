@@ -27,7 +27,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*Queue, 
 
 // storedConfig returns the stored part of the configuration of a queue.
 func storedConfig(ctx context.Context, claims *etcdclaims.Client, name string) (Config, error) {
-	q, err := New(claims, Config{Name: name})
+	q, err := newUnattached(claims, Config{Name: name}) // it only reads
 	if err != nil {
 		return Config{}, err
 	}

@@ -42,7 +42,7 @@ type Queue struct {
 	closing atomic.Bool
 	ended   chan struct{} // closed at the end of Close
 	why     error         // of Close
-	forget  func()        // of the client
+	forget  func()        // of the client; see attach
 
 	size     requestSize
 	quota    quota
@@ -68,6 +68,17 @@ var errClosed = errtext.Namesake("this Queue is closed", etcdclaims.ErrClosed)
 // the caller does not know. A queue needs etcd: for a passthrough client New returns
 // etcdclaims.ErrPassthrough, and for a nil client etcdclaims.ErrNoClient.
 func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
+	q, err := newUnattached(claims, cfg)
+	if err != nil {
+		return nil, err
+	}
+	q.attach()
+	return q, nil
+}
+
+// newUnattached is New for a queue that whoever makes it closes, in any case. Close of the
+// client does not end it: it ends its maker.
+func newUnattached(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -78,7 +89,7 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = attach.Logger(claims, zap.NewNop)
 	}
-	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize(), clock: clock.For(claims.Etcd())}
+	q := &Queue{claims: claims, cfg: cfg, keys: newKeys(claims.Prefix(), cfg.Name), size: newRequestSize(), clock: clock.For(claims.Etcd()), forget: func() {}}
 	q.log = cfg.Logger.With(zap.String("queue", cfg.Name))
 	q.ctx, q.stop = context.WithCancelCause(context.Background())
 	q.quota.reserve = cfg.SpaceReserve
@@ -87,7 +98,6 @@ func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q.retained.init(cfg.Retention)
 	q.noted.init(noteFor)
 	q.vesting, q.died, q.ended = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
-	q.attach()
 	return q, nil
 }
 
@@ -117,7 +127,7 @@ func (q *Queue) Name() string { return q.cfg.Name }
 // Close makes all waiting calls return, ends the leases of all items that this Queue has,
 // and gives the items back. The items are visible again, and their attempts do not count.
 // The contexts of handlers end with a cause that matches etcdclaims.ErrClosed.
-// Close takes at most ten seconds, also if ctx has ended. It is idempotent: each call returns
+// Close takes at most fifteen seconds, also if ctx has ended. It is idempotent: each call returns
 // when the items are given back.
 func (q *Queue) Close(ctx context.Context) error {
 	if q.closing.CompareAndSwap(false, true) {
