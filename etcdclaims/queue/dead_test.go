@@ -279,3 +279,22 @@ func TestRedriveAllBesideAnother(t *testing.T) {
 		w.want(ids(w.tryClaim(q, 10)), "a b c")
 	})
 }
+
+// A key below the dead letters that is of none does not keep them.
+func TestDeadRetentionBesideForeignKey(t *testing.T) {
+	testetcd.SkipRace(t)
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{DeadRetention: 20 * time.Minute})
+		w.discard(q, "old")
+		root, _, _ := strings.Cut(w.under("/dead/")[0], "/dead/")
+		for i := range 3 {
+			_, err := w.server.Admin().Put(w.Context(), fmt.Sprint(root, "/dead/!", i), "")
+			w.ok(err)
+		}
+		time.Sleep(19 * time.Minute)
+		w.want(w.dead(q), "old")
+		time.Sleep(7 * time.Minute) // the keeper looks every five
+		w.want(w.dead(q), "")
+		w.want(len(w.under("/content/")), 0)
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -30,17 +31,16 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 	if q.cfg.DeadRetention < 0 {
 		return nil
 	}
-	resp, err := q.read(ctx, clientv3.OpGet(q.keys.trimmed()), between(q.keys.dead(), clientv3.GetPrefixRangeEnd(q.keys.dead())))
+	from, err := q.oldestDead(ctx)
+	if err != nil || from.IsZero() {
+		return err
+	}
+	resp, err := q.read(ctx, clientv3.OpGet(q.keys.trimmed()))
 	if err != nil {
 		return err
 	}
-	last, oldest := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
-	if len(oldest) == 0 {
-		return nil
-	}
 	now := q.now().UTC()
-	from, _ := vestingOf(strings.TrimPrefix(string(oldest[0].Key), q.keys.dead()))
-	if len(last) > 0 {
+	if last := resp.Responses[0].GetResponseRange().Kvs; len(last) > 0 {
 		if mark, err := decode[trimming](last[0].Key, last[0].Value); err == nil && mark.At.After(from) {
 			from = mark.At
 		}
@@ -60,4 +60,21 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 			return err
 		}
 	}
+}
+
+// oldestDead returns when the oldest dead letter died; zero if there are none. Keys that are
+// not of dead letters say nothing of that.
+func (q *Queue) oldestDead(ctx context.Context) (time.Time, error) {
+	all := clientv3.OpGet(q.keys.dead(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	for page, err := range retry.List(ctx, q.claims.KV(), requestTimeout, all, 1, pageSize) {
+		if err != nil {
+			return time.Time{}, err
+		}
+		for _, kv := range page.Kvs {
+			if died, err := vestingOf(strings.TrimPrefix(string(kv.Key), q.keys.dead())); err == nil {
+				return died, nil
+			}
+		}
+	}
+	return time.Time{}, nil
 }
