@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -15,7 +16,8 @@ import (
 //
 // The error matches ErrInUse, and nothing was changed, while a process has a session in the
 // queue, or a worker has an item. It also does if HigherFirst changes while the queue has items
-// or dead letters: the order is part of their keys. It matches ErrNoQueue if there is no queue.
+// or dead letters: the order is part of their keys. It matches ErrNoQueue if there is no queue, and
+// etcdclaims.ErrUnknown if the reply was lost: call again.
 func (q *Queue) Reconfigure(ctx context.Context) error {
 	return q.fail("reconfigure", q.reconfigure(ctx))
 }
@@ -44,12 +46,16 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 		}
 		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 		defer cancel()
-		done, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(want))).Commit()
+		done, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
 		if err != nil {
-			return wire.Unanswered(ctx, err)
+			return txn.Outcome(ctx, wire.Unanswered(ctx, err))
 		}
+		// etcd's client may have sent the request twice, and this is the answer to the second.
 		if !done.Succeeded {
-			return fmt.Errorf("%w: %s", ErrInUse, have.against(want))
+			now, _, _, err := known(done.Responses[0].GetResponseRange().Kvs, nil)
+			if err != nil || now != want {
+				return fmt.Errorf("%w: %s", ErrInUse, have.against(want))
+			}
 		}
 	}
 	q.specOK.Store(true)

@@ -97,9 +97,6 @@ func (s *sessions) live(ctx context.Context) (*session, error) {
 func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error) {
 	q := s.q
 	q.specOK.Store(false) // while this process had no session, others may have made the queue anew
-	if err := q.ensureSpec(ctx); err != nil {
-		return nil, err
-	}
 	id, claim, err := s.acquire(ctx, ttl)
 	if err != nil {
 		return nil, err
@@ -114,15 +111,25 @@ func (s *sessions) make(ctx context.Context, ttl time.Duration) (*session, error
 // mostRevoked is how often another lease is tried, which takes about three seconds.
 const mostRevoked = 10
 
-// acquire makes the claim of a session. If the claim's lease is revoked as it is made,
-// the claim is tried again with another one, a few times.
+// acquire makes the claim of a session, while the spec is as it was read: from then on
+// Reconfigure finds the session. If the claim's lease is revoked as it is made, the claim is
+// tried again with another one, a few times.
 func (s *sessions) acquire(ctx context.Context, ttl time.Duration) (id string, claim *etcdclaims.Claim, err error) {
 	q := s.q
 	for try := 0; ; try++ {
+		rev, err := q.agreeOnSpec(ctx)
+		if err != nil {
+			return "", nil, err
+		}
 		id := uuid.NewString()
 		claim, err := q.claims.TryAcquire(ctx, q.keys.sessionKey(id), option.OwnKey{}, etcdclaims.TTL(ttl),
+			etcdclaims.If(unmoved(q.keys.spec(), rev)),
 			etcdclaims.Then(clientv3.OpPut(q.keys.worker(id), encode(q.entry(ttl, 0)))))
 		switch {
+		case errors.Is(err, etcdclaims.ErrRefused): // the spec was changed, or deleted by hand
+			if !retry.Pause(ctx, try) {
+				return "", nil, context.Cause(ctx)
+			}
 		case !errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return id, claim, err
 		case try >= mostRevoked:
@@ -174,9 +181,11 @@ func (s *sessions) close(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
-	var errs []error
-	for _, have := range all {
-		errs = append(errs, have.close(ctx))
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup // each takes as long as all, if etcd does not answer
+	for i, have := range all {
+		wg.Go(func() { errs[i] = have.close(ctx) })
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }

@@ -82,31 +82,41 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 	if q.specOK.Load() {
 		return nil
 	}
+	_, err := q.agreeOnSpec(ctx)
+	return err
+}
+
+// agreeOnSpec is ensureSpec that reads the spec in any case. It returns the key's ModRevision.
+func (q *Queue) agreeOnSpec(ctx context.Context) (rev int64, err error) {
 	want, key := q.spec(), q.keys.spec()
 	resp, err := q.read(ctx, clientv3.OpGet(key), q.anyEntry())
 	for err == nil {
-		have, there, lost, err := known(resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs)
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		have, there, lost, err := known(kvs, resp.Responses[1].GetResponseRange().Kvs)
 		switch {
 		case err != nil:
-			return err
+			return 0, err
 		case !there:
 			have = want
 		}
-		if !there || lost {
+		if there && !lost {
+			rev = kvs[0].ModRevision
+		} else {
 			if resp, err = q.putSpec(ctx, have, lost); err != nil {
-				return err
+				return 0, err
 			}
 			if !resp.Succeeded {
 				continue // the reply has the spec that another process put
 			}
+			rev = resp.Header.Revision
 		}
 		if have != want {
-			return fmt.Errorf("%w: %s; Open takes that of the queue, and Reconfigure changes it once all processes have closed the queue", ErrConfig, have.against(want))
+			return 0, fmt.Errorf("%w: %s; Open takes that of the queue, and Reconfigure changes it once all processes have closed the queue", ErrConfig, have.against(want))
 		}
 		q.specOK.Store(true)
-		return nil
+		return rev, nil
 	}
-	return err
+	return 0, err
 }
 
 // putSpec puts the key spec if it is missing. Unless the spec is that of a session, there must be

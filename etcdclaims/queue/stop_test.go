@@ -269,3 +269,33 @@ func TestWorkReturnsWithoutItsHandler(t *testing.T) {
 		}
 	})
 }
+
+// Close takes no longer with many sessions than with one, also while etcd does not answer.
+func TestCloseOfSessionsInOutage(t *testing.T) {
+	for name, ended := range map[string]bool{"ctx": false, "ctx ended": true} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(w *world) {
+				q, host := w.process(queue.Config{})
+				for i := range 4 {
+					w.enqueue(q, string(rune('a'+i)))
+					b, err := q.TryClaim(w.Context(), 1, queue.TTL(time.Minute+time.Duration(i)*sec))
+					w.ok(err)
+					w.want(len(b.Deliveries), 1)
+				}
+				host.Cut()
+				ctx, cancel := context.WithCancel(w.Context())
+				defer cancel()
+				if ended {
+					cancel()
+				}
+				begin := time.Now()
+				if err := q.Close(ctx); err == nil {
+					t.Error("Close returned nil")
+				}
+				if took := time.Since(begin); took > 15*sec+sec/10 {
+					t.Errorf("Close took %v", took)
+				}
+			})
+		})
+	}
+}

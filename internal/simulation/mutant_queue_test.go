@@ -64,6 +64,22 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/reconfigure.go", "unused := []string{q.keys.workers(), q.keys.taken()}", "unused := []string{}"}},
 	},
 	{
+		name: "bounds whose second request is refused after the first", tests: "TestReconfigureUnderFaults", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/reconfigure.go", "err != nil || now != want", "err != nil || now == want"}},
+	},
+	{
+		name: "session made under a spec that was changed", tests: "TestReconfigureBesideFirstUse", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/sessions.go", "			etcdclaims.If(unmoved(q.keys.spec(), rev)),\n", "			etcdclaims.If([]clientv3.Cmp{unmoved(q.keys.spec(), rev)}[:0]...),\n"}},
+	},
+	{
+		name: "queue of WorkMany that ends before WorkMany", tests: "TestManyQueuesStopWithClient", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/many.go", "name, m.cfg.Logger\n	return newUnattached(", "name, m.cfg.Logger\n	return New("}},
+	},
+	{
+		name: "sessions closed one after the other", tests: "TestCloseOfSessionsInOutage", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/sessions.go", "wg.Go(func() { errs[i] = have.close(ctx) })", "errs[i] = have.close(ctx)"}},
+	},
+	{
 		name: "what a lost reply of a claim took is not found", tests: "TestClaimUnderFaults", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/claim.go", "		case st.Nonce != nonce:\n", "		case st.Nonce == nonce:\n			return nil, nil\n		case st.Nonce != nonce:\n"}},
 	},
@@ -106,6 +122,10 @@ var queueMutants = []mutant{
 	{
 		name: "dead letters removed by one clock", tests: "TestFastKeeperTrimsSlowly", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/trim.go", "from.Add(trimStep).UTC()", "from.Add(100 * 365 * 24 * time.Hour).UTC()"}},
+	},
+	{
+		name: "foreign key that keeps dead letters", tests: "TestDeadRetentionBesideForeignKey", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/trim.go", "err == nil {\n				return died", "err != nil || died.Unix() > 0 {\n				return died"}},
 	},
 	{
 		name: "redrive of all that overwrites a place of a later version", of: "cmd/claimctl", tests: "TestDeadCountedInError",
