@@ -64,14 +64,15 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	defer attach.Of(claims).Await("queues")()
 	returned := make(chan struct{})
 	defer close(returned)
+	m := &many{ctx: ctx, claims: claims, cfg: cfg, worker: worker, free: worker.Concurrency, waiting: map[*served]chan int{}, queues: map[string]*served{}, opened: map[*Queue]bool{}}
 	defer attach.Of(claims).OnClose(func(closing context.Context) {
 		cancel()
 		select {
 		case <-returned:
 		case <-closing.Done():
+			m.closeAll(closing)
 		}
 	})()
-	m := &many{ctx: ctx, claims: claims, cfg: cfg, worker: worker, free: worker.Concurrency, waiting: map[*served]chan int{}, queues: map[string]*served{}}
 	err = m.discover(ctx)
 	cancel() // without discovery nothing is served
 	m.wg.Wait()
@@ -95,6 +96,7 @@ type many struct {
 	free    int                  // handlers
 	turn    int64                // of the queue that was served last
 	waiting map[*served]chan int // queues with visible items
+	opened  map[*Queue]bool      // and not closed yet
 }
 
 // served is a queue with work.
@@ -253,6 +255,7 @@ func (m *many) work(ctx context.Context, s *served) {
 // workOn serves a queue until ctx ends, or until it turns out to have another
 // configuration than it was opened with.
 func (m *many) workOn(ctx context.Context, s *served, q *Queue) error {
+	defer m.keep(q)()
 	w := &worker{q: q, cfg: m.worker, stop: m.worker.boundStop(m.ctx.Done())}
 	if w.cfg.TTL == 0 {
 		w.cfg.TTL = q.cfg.TTL

@@ -241,3 +241,36 @@ func TestManyQueuesStopWithClient(t *testing.T) {
 		})
 	}
 }
+
+// What WorkMany has not finished when the ctx of Client.Close ends goes back without an attempt.
+func TestManyQueuesGiveBackWhenCloseMustEnd(t *testing.T) {
+	virtually(t, func(w *world) {
+		q := w.queue(queue.Config{})
+		w.enqueue(q, "a")
+		claims := claimtest.NewClient(w.T, w.server.Host(w.T), etcdclaims.Config{TTL: ttl})
+		worked, ended := make(chan error, 1), make(chan error, 1)
+		go func() {
+			worked <- queue.WorkMany(w.Context(), claims, queue.ManyConfig{
+				Worker: queue.WorkerConfig{Timeout: time.Hour, Handler: func(ctx context.Context, _ *queue.Delivery) error {
+					<-ctx.Done()
+					ended <- context.Cause(ctx)
+					return context.Cause(ctx)
+				}},
+			})
+		}()
+		time.Sleep(sec)
+		w.want(w.look(q, "a").Where, queue.Taken)
+		ctx, cancel := context.WithTimeout(w.Context(), 5*sec)
+		defer cancel()
+		begin := time.Now()
+		w.ok(claims.Close(ctx))
+		if took := time.Since(begin); took > 6*sec {
+			t.Errorf("Close took %v", took)
+		}
+		w.wantErr(<-ended, etcdclaims.ErrClosed)
+		w.ok(<-worked)
+		info := w.look(q, "a")
+		w.want(info.Where, queue.Ready)
+		w.want(info.Attempts, 0)
+	})
+}

@@ -76,6 +76,10 @@ var queueMutants = []mutant{
 		edits: []edit{{"etcdclaims/queue/many.go", "name, m.cfg.Logger\n	return newUnattached(", "name, m.cfg.Logger\n	return New("}},
 	},
 	{
+		name: "queues of WorkMany left open when Close must end", tests: "TestManyQueuesGiveBackWhenCloseMustEnd", of: "etcdclaims/queue",
+		edits: []edit{{"etcdclaims/queue/many.go", "			m.closeAll(closing)\n", ""}},
+	},
+	{
 		name: "sessions closed one after the other", tests: "TestCloseOfSessionsInOutage", of: "etcdclaims/queue",
 		edits: []edit{{"etcdclaims/queue/sessions.go", "wg.Go(func() { errs[i] = have.close(ctx) })", "errs[i] = have.close(ctx)"}},
 	},
