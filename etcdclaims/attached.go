@@ -55,8 +55,9 @@ func (a attached) OnClose(end func(ctx context.Context)) (forget func()) {
 // dependents are what is built on a client and has not ended yet. No other mutex is taken
 // while its own is held.
 type dependents struct {
-	mu   sync.Mutex
-	ends []*dependent // the newest is the last
+	mu     sync.Mutex
+	ends   []*dependent // the newest is the last
+	closed bool         // all have been ended; what is added now ends at once
 }
 
 type dependent struct{ end func(ctx context.Context) }
@@ -64,8 +65,16 @@ type dependent struct{ end func(ctx context.Context) }
 func (d *dependents) add(end func(ctx context.Context)) (forget func()) {
 	x := &dependent{end}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ends = append(d.ends, x)
+	closed := d.closed
+	if !closed {
+		d.ends = append(d.ends, x)
+	}
+	d.mu.Unlock()
+	if closed {
+		over, cancel := context.WithCancel(context.Background())
+		cancel() // Close has no time left for it
+		end(over)
+	}
 	return func() { d.remove(x) }
 }
 
@@ -80,12 +89,14 @@ func (d *dependents) remove(x *dependent) {
 	}
 }
 
-// newest takes the newest one off the list. It returns nil when there is none.
+// newest takes the newest one off the list. When there is none, it returns nil, and none is listed
+// any more.
 func (d *dependents) newest() *dependent {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	last := len(d.ends) - 1
 	if last < 0 {
+		d.closed = true
 		return nil
 	}
 	x := d.ends[last]
@@ -94,9 +105,20 @@ func (d *dependents) newest() *dependent {
 }
 
 // end ends all of them, the newest first: what was made later may use what was made before,
-// and not the other way round.
+// and not the other way round. One by one may take long without etcd: once ctx has ended, none
+// waits for another.
 func (d *dependents) end(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for x := d.newest(); x != nil; x = d.newest() {
-		x.end(ctx)
+		ended := make(chan struct{})
+		wg.Go(func() {
+			defer close(ended)
+			x.end(ctx)
+		})
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
 	}
 }

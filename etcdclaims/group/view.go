@@ -61,7 +61,7 @@ const (
 // send requests to members. A member has a view already: see Member.View. ctx bounds the call. The
 // error matches ErrNoGroup if no process has joined the group yet. It matches
 // etcdclaims.ErrInvalidKey if no group can have the name, and etcdclaims.ErrPassthrough if the
-// client has no etcd. End the view with Close. Close of the client does that, too.
+// client has no etcd, or etcdclaims.ErrClosed if it is closed. End the view with Close. Close of the client does that, too.
 func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, error) {
 	if err := checkName("group", name); err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ type ManyConfig struct {
 //
 // It returns nil after a clean stop. If the configuration is wrong, or the queues cannot
 // be read, it stops in the same way and returns an error. A missing permission is such an
-// error. A queue that cannot be served is logged and tried again.
+// error, and a client that was closed before. A queue that cannot be served is logged and tried again.
 //
 // At rest WorkMany sends one read each ten seconds, which finds queues that its watch did
 // not report.
@@ -59,20 +59,24 @@ func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) er
 	if err != nil {
 		return fmt.Errorf("work on many queues: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(nil) }
 	defer cancel()
 	defer attach.Of(claims).Await("queues")()
 	returned := make(chan struct{})
 	defer close(returned)
 	m := &many{ctx: ctx, claims: claims, cfg: cfg, worker: worker, free: worker.Concurrency, waiting: map[*served]chan int{}, queues: map[string]*served{}, opened: map[*Queue]bool{}}
 	defer attach.Of(claims).OnClose(func(closing context.Context) {
-		cancel()
+		end(etcdclaims.ErrClosed)
 		select {
 		case <-returned:
 		case <-closing.Done():
 			m.closeAll(closing)
 		}
 	})()
+	if err := context.Cause(ctx); errors.Is(err, etcdclaims.ErrClosed) { // it was before
+		return errtext.Wrap("work on many queues", err)
+	}
 	err = m.discover(ctx)
 	cancel() // without discovery nothing is served
 	m.wg.Wait()

@@ -66,13 +66,17 @@ var errClosed = errtext.Namesake("this Queue is closed", etcdclaims.ErrClosed)
 // New returns access to a queue. It sends no request: the first Enqueue or Claim of any
 // process makes the queue. Open is for a queue that exists, and whose order and bounds
 // the caller does not know. A queue needs etcd: for a passthrough client New returns
-// etcdclaims.ErrPassthrough, and for a nil client etcdclaims.ErrNoClient.
+// etcdclaims.ErrPassthrough, for a nil client etcdclaims.ErrNoClient, and for a closed one
+// etcdclaims.ErrClosed.
 func New(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q, err := newUnattached(claims, cfg)
 	if err != nil {
 		return nil, err
 	}
 	q.attach()
+	if q.closed() != nil {
+		return nil, errtext.Wrap(fmt.Sprintf("queue %q", cfg.Name), etcdclaims.ErrClosed)
+	}
 	return q, nil
 }
 
@@ -115,7 +119,7 @@ func (q *Queue) attach() {
 	dropped := weak.Make(q)
 	q.forget = attach.Of(q.claims).OnClose(func(ctx context.Context) {
 		if q := dropped.Value(); q != nil {
-			_ = q.Close(ctx) // the keeper of the queue finds what is left
+			_ = q.end(ctx) // the keeper of the queue finds what is left
 		}
 	})
 	runtime.AddCleanup(q, func(forget func()) { forget() }, q.forget)
@@ -130,8 +134,12 @@ func (q *Queue) Name() string { return q.cfg.Name }
 // Close takes at most fifteen seconds, also if ctx has ended. It is idempotent: each call returns
 // when the items are given back.
 func (q *Queue) Close(ctx context.Context) error {
+	defer q.forget()
+	return q.end(ctx)
+}
+
+func (q *Queue) end(ctx context.Context) error {
 	if q.closing.CompareAndSwap(false, true) {
-		defer q.forget()
 		q.stop(errClosed)
 		q.why = q.sessions.close(ctx)
 		q.mu.Lock()

@@ -58,7 +58,8 @@ type Handler struct {
 // http.StripPrefix: all links are relative.
 //
 // With a passthrough client the page shows that there is no etcd. New returns an error
-// if the configuration is invalid, and etcdclaims.ErrNoClient for a nil client.
+// if the configuration is invalid, etcdclaims.ErrNoClient for a nil client, and
+// etcdclaims.ErrClosed for a closed one.
 func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 	if err := claims.Unreachable(); errors.Is(err, etcdclaims.ErrNoClient) {
 		return nil, fmt.Errorf("webui: %w", err)
@@ -78,6 +79,9 @@ func New(claims *etcdclaims.Client, cfg Config) (*Handler, error) {
 	h.groups.init(h)
 	h.queues.init(h)
 	h.forget = attach.Of(claims).OnClose(func(context.Context) { h.end() })
+	if h.ctx.Err() != nil {
+		return nil, fmt.Errorf("webui: %w", etcdclaims.ErrClosed)
+	}
 	return h, nil
 }
 

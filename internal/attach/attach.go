@@ -17,7 +17,9 @@ type Client interface {
 	// and why there is no connection.
 	Explain(err error) error
 	// OnClose has Client.Close call end, until forget is called. Close calls the newest first,
-	// as if each were deferred, and ends its claims after that. ctx is that of Close.
+	// as if each were deferred, and ends its claims after that. ctx is that of Close. When ctx has
+	// ended, Close calls them side by side. After Close, OnClose itself calls end, with a context
+	// that has ended.
 	OnClose(end func(ctx context.Context)) (forget func())
 }
 

@@ -3,6 +3,7 @@ package scenarios_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/etcdclaims/webui"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -169,4 +171,64 @@ func TestCloseByAHandler(t *testing.T) {
 			time.Sleep(time.Minute) // until what called the handler has found the client closed
 		})
 	}
+}
+
+// What is made from a client that is closed, or is being closed, has ended: the call says so at once,
+// and nothing is left in the background, which is what the bubble checks.
+func TestMadeAfterClose(t *testing.T) {
+	t.Parallel()
+	serve := func(ctx context.Context, _ int, _ *etcdclaims.Claim) error { <-ctx.Done(); return nil }
+	makes := map[string]func(ctx context.Context, c *etcdclaims.Client) error{
+		"group.Open": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := group.Open(ctx, c, "log")
+			return err
+		},
+		"group.Join": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := group.Join(ctx, c, group.Config{Group: "log", Partitions: 1}, serve)
+			return err
+		},
+		"queue.New": func(_ context.Context, c *etcdclaims.Client) error {
+			_, err := queue.New(c, queue.Config{Name: "mail"})
+			return err
+		},
+		"queue.Open": func(ctx context.Context, c *etcdclaims.Client) error {
+			_, err := queue.Open(ctx, c, "mail")
+			return err
+		},
+		"queue.WorkMany": func(ctx context.Context, c *etcdclaims.Client) error {
+			return queue.WorkMany(ctx, c, queue.ManyConfig{Worker: queue.WorkerConfig{Handler: func(context.Context, *queue.Delivery) error { return nil }}})
+		},
+		"Scheduler.Run": func(ctx context.Context, c *etcdclaims.Client) error {
+			s, err := sched.New(c, sched.Config{Group: "billing"})
+			if err != nil {
+				return fmt.Errorf("it fails before Run: %v", err)
+			}
+			return s.Run(ctx)
+		},
+		"webui.New": func(_ context.Context, c *etcdclaims.Client) error {
+			_, err := webui.New(c, webui.Config{})
+			return err
+		},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		server := claimtest.Start(t)
+		other := claimtest.NewClient(t, server, etcdclaims.Config{})
+		_, err := group.Join(t.Context(), other, group.Config{Group: "log", Partitions: 1, Name: "a"}, serve)
+		noErr(t, err)
+		q, err := queue.New(other, queue.Config{Name: "mail"})
+		noErr(t, err)
+		_, err = q.Enqueue(t.Context(), queue.NewItem(nil))
+		noErr(t, err)
+		c, err := etcdclaims.New(server.Etcd(t), etcdclaims.Config{})
+		noErr(t, err)
+		noErr(t, c.Close(t.Context()))
+		for name, make := range makes {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			t0 := time.Now()
+			if err := make(ctx, c); !errors.Is(err, etcdclaims.ErrClosed) || time.Since(t0) > sec {
+				t.Errorf("%s returned after %v: %v", name, time.Since(t0), err)
+			}
+			cancel()
+		}
+	})
 }

@@ -260,6 +260,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"close.go", "\tc.dependents.end(ctx)\n", ""}},
 	},
 	{
+		name: "what is made after Close stays open", tests: "TestMadeAfterClose", of: "internal/scenarios",
+		edits: []edit{{"attached.go", "\t\td.closed = true\n", ""}},
+	},
+	{
+		name: "Close that ends one by one when its time is over", tests: "TestCloseEndsTheRestSideBySide",
+		edits: []edit{{"attached.go", "\t\tcase <-ended:\n\t\tcase <-ctx.Done():\n", "\t\tcase <-ended:\n"}},
+	},
+	{
 		name: "Close that ends the oldest first", tests: "TestCloseEndsAll", of: "internal/scenarios",
 		edits: []edit{{"attached.go", "\tx := d.ends[last]\n\td.ends = d.ends[:last:last]\n", "\tx := d.ends[0]\n\td.ends = d.ends[1:]\n"}},
 	},
