@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -60,6 +61,31 @@ func reserved(v *group.View, name string) (partitions []int) {
 		}
 	}
 	return partitions
+}
+
+// Close of the client alone reserves partitions as Leave does.
+func TestClientClosedWhileAway(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(w *world) {
+		const partitions = 12
+		static := config("b", partitions)
+		static.Away = time.Hour
+		w.join(config("a", partitions))
+		b := w.join(static)
+		v := w.view()
+		w.within(20*sec, "balanced", func() bool { return balanced(v) && counts(v)["b"] == partitions/2 })
+		had := ownedBy(v, "b")
+		w.ok(b.claims.Close(w.Context()))
+		w.wantErr(b.Err(), etcdclaims.ErrClosed)
+		time.Sleep(2 * ttl)
+		if got := reserved(v, "b"); !slices.Equal(got, had) || counts(v)["a"] != partitions/2 {
+			w.Errorf("reserved are %v, it had %v; the others have %v", got, had, counts(v))
+		}
+		w.join(static)
+		w.within(5*sec, "it has them again", func() bool { return slices.Equal(ownedBy(v, "b"), had) })
+		w.history(partitions)
+		w.noOverlap()
+	})
 }
 
 // All members leave and are back in another order. Each has the partitions that it had.

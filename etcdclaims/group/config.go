@@ -91,7 +91,7 @@ type Config struct {
 	// Address and Zone describe the member to callers of Route, up to 1,024 bytes each.
 	// They do not affect the plan.
 	Address, Zone string
-	// Away is how long the partitions stay reserved for Name after Leave, so that a restart
+	// Away is how long the partitions stay reserved for Name after Leave, or Client.Close, so that a restart
 	// does not move them. They have no owner during that time, unless a process joins
 	// with the name. The reserved partitions are those that the member owned when it left.
 	// Their number is at most the number of partitions that the plan assigns to the name,

@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/internal/option"
+	"github.com/etcdclaims/claims/internal/wire"
 )
 
 // A Join fails because etcd is slow, and is called again while it is being undone. The
@@ -73,7 +75,7 @@ func TestJoinNamesTheEarlierMember(t *testing.T) {
 		w.ok(err)
 		began := time.Now()
 		_, err = group.Join(w.Context(), claims, config("a", 8), untilEnd)
-		if err == nil || !strings.Contains(err.Error(), "earlier member") || time.Since(began) > 20*sec {
+		if err == nil || !strings.Contains(err.Error(), "earlier member") || !errors.Is(err, etcdclaims.ErrHeld) || errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 20*sec {
 			w.Fatalf("after %v: %v", time.Since(began), err)
 		}
 		w.ok(left.Release(w.Context()))
@@ -81,4 +83,34 @@ func TestJoinNamesTheEarlierMember(t *testing.T) {
 		w.ok(err)
 		w.ok(m.Leave(w.Context()))
 	})
+}
+
+// Join ends by its own limit, whatever request is not answered. It does not say that its caller's
+// context has ended, and it says that the entry may be there.
+func TestJoinNamesItsOwnLimit(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]claimtest.Fault{
+		"claim": {On: claimtest.Acquire, Times: -1, LoseRequest: true},
+		"look":  {On: claimtest.Verify, Times: -1, LoseRequest: true},
+		"entry": {On: claimtest.Other, Skip: 1, Times: -1, LoseReply: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtually(t, func(w *world) {
+				host := w.server.Host(w.T)
+				claims := claimtest.NewClient(w.T, host, etcdclaims.Config{TTL: ttl})
+				host.Inject(fault)
+				began := time.Now()
+				_, err := group.Join(w.Context(), claims, config("a", 8), untilEnd)
+				w.wantErr(err, wire.ErrNoAnswer)
+				if name == "entry" {
+					w.wantErr(err, etcdclaims.ErrUnknown)
+				}
+				if took := time.Since(began); took > 30*sec {
+					w.Errorf("it took %v", took)
+				}
+				host.RemoveFaults()
+			})
+		})
+	}
 }

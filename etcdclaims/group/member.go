@@ -73,7 +73,7 @@ type Member struct {
 // claim, as in an outage of etcd, joins again by itself.
 //
 // An error describes the field of cfg that is invalid, or matches ErrPartitions, ErrJoined,
-// ErrEvicted, etcdclaims.ErrPassthrough, or an error of Client.TryAcquire. Join also fails
+// ErrEvicted, etcdclaims.ErrPassthrough, etcdclaims.ErrClosed, or an error of Client.TryAcquire. Join also fails
 // if a later version of this package wrote the entry of a member of that name, the number
 // of partitions, or an entry that this version cannot plan with.
 func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
@@ -101,7 +101,10 @@ func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Ha
 			m.stop(etcdclaims.ErrClosed)
 			_ = m.Leave(closing) // the rest happens in the background, and ends with the claims
 		})
-		if err = m.register(ctx, false); err != nil {
+		if err = m.Err(); err == nil { // the client is open
+			err = m.register(ctx, false)
+		}
+		if err != nil {
 			m.end()
 		}
 	}
@@ -326,6 +329,12 @@ func (m *Member) run() {
 	<-left
 	m.wg.Wait()
 	m.erase(m.claim, true, m.tried, m.entry)
+}
+
+// mayReturn reports whether the member leaves in order, to be away.
+func (m *Member) mayReturn() bool {
+	err := m.Err()
+	return m.cfg.Away > 0 && (errors.Is(err, ErrLeft) || errors.Is(err, etcdclaims.ErrClosed))
 }
 
 // whyLeft returns the log field with the reason why the member leaves: an error unless

@@ -112,7 +112,7 @@ func (m *Member) handOver(a Assignment, in bool) time.Duration {
 			others = append(others, other)
 		}
 	}
-	if in && m.cfg.Away > 0 && errors.Is(m.Err(), ErrLeft) { // its partitions are reserved
+	if in && m.mayReturn() { // its partitions are reserved
 		others = nil
 	}
 	left := time.Until(m.leftAt.Add(successorTime))

@@ -98,18 +98,22 @@ func (m *Member) restoreSpec(claim *etcdclaims.Claim) time.Duration {
 
 // register puts the member's entry on the lease of a new claim, and takes the name over
 // from another process unless the member joins again. A member that was away is back.
-func (m *Member) register(ctx context.Context, again bool) error {
-	caller := ctx
-	ctx, cancel := context.WithTimeout(ctx, 3*readTimeout)
+func (m *Member) register(caller context.Context, again bool) (err error) {
+	ctx, cancel := context.WithTimeout(caller, 3*readTimeout)
 	defer cancel()
+	defer func() { err = unanswered(caller, err) }()
 	rev, err := m.ensureSpec(ctx)
 	if err != nil {
-		return wire.Unanswered(caller, err)
+		return err
 	}
 	key := m.keys.claimOf(m.claims.Instance())
 	claim, err := m.claims.TryAcquire(ctx, key, option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL))
 	if errors.Is(err, etcdclaims.ErrHeld) && !again { // an earlier Member, which has left or failed to join, is still giving it up
+		held := err
 		if claim, err = m.claims.Acquire(ctx, key, option.OwnKey{}, etcdclaims.TTL(m.cfg.TTL)); err != nil {
+			if unanswered(caller, err) == wire.ErrNoAnswer { //nolint:errorlint // only itself: etcd may well answer
+				err = held
+			}
 			err = fmt.Errorf("the claim of an earlier member of this client is not given up yet: %w", err)
 		}
 	}
@@ -127,6 +131,15 @@ func (m *Member) register(ctx context.Context, again bool) error {
 		m.erase(claim, !again, m.tried, m.entry)
 	}
 	return err
+}
+
+// unanswered is wire.Unanswered for an error whose outcome may be unknown: it stays so.
+func unanswered(caller context.Context, err error) error {
+	said := wire.Unanswered(caller, err)
+	if errors.Is(err, etcdclaims.ErrUnknown) {
+		said = txn.Unknown(said)
+	}
+	return said
 }
 
 // namesake is what etcd has under the name of a member, at a revision.
@@ -278,7 +291,7 @@ func (m *Member) depart() {
 	defer cancel()
 	key := m.keys.member(m.cfg.Name)
 	then := []clientv3.Op{clientv3.OpDelete(key)}
-	if m.cfg.Away == 0 || !errors.Is(m.Err(), ErrLeft) {
+	if !m.mayReturn() {
 		_, _ = m.remove(ctx, value, then, nil)
 		return
 	}

@@ -28,6 +28,14 @@ var groupMutants = []mutant{
 		edits: []edit{{"etcdclaims/group/register.go", "\tthen = append(then, reserve...)\n", "\t_ = reserve\n"}},
 	},
 	{
+		name: "partitions reserved by Leave, and not by Close of the client", of: "etcdclaims/group", tests: "TestClientClosedWhileAway",
+		edits: []edit{{"etcdclaims/group/member.go", " && (errors.Is(err, ErrLeft) || errors.Is(err, etcdclaims.ErrClosed))", " && errors.Is(err, ErrLeft)"}},
+	},
+	{
+		name: "join whose own limit reads as that of its caller", of: "etcdclaims/group", tests: "TestJoinNamesItsOwnLimit",
+		edits: []edit{{"etcdclaims/group/register.go", "\tdefer func() { err = unanswered(caller, err) }()\n", ""}},
+	},
+	{
 		name: "reservation without an end", of: "etcdclaims/group", tests: "TestAwayForTooLong",
 		edits: []edit{{"etcdclaims/group/register.go", "encode(away), clientv3.WithLease(lease))", "encode(away))\n\t_ = lease"}},
 	},
