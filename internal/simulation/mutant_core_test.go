@@ -264,7 +264,7 @@ var coreMutants = []mutant{
 		edits: []edit{{"attached.go", "\t\td.closed = true\n", ""}},
 	},
 	{
-		name: "Close that ends one by one when its time is over", tests: "TestCloseEndsTheRestSideBySide",
+		name: "Close that ends one by one when its time is over", tests: "TestCloseEndsTheRestSideBySide", of: "internal/attach",
 		edits: []edit{{"attached.go", "\t\tcase <-ended:\n\t\tcase <-ctx.Done():\n", "\t\tcase <-ended:\n"}},
 	},
 	{
