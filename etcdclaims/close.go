@@ -128,7 +128,7 @@ func (t *term) shut() {
 // bounds that as it bounds those calls. While ctx lives, each is waited for before the next is told
 // to end: without etcd, that can take ten seconds for each queue. Once ctx has ended, all the others
 // end side by side, which takes ten seconds at most. So give ctx a deadline. Whoever closes them
-// later finds nothing left to do. What is made from the client after that has ended already.
+// later finds nothing left to do. What is to be made from the client after that fails with ErrClosed.
 //
 // Then Close refuses further calls and ends the contexts of all
 // handlers that the client runs. It waits one drain (Config.Drain) for these

@@ -44,7 +44,8 @@ type ManyConfig struct {
 //
 // It returns nil after a clean stop. If the configuration is wrong, or the queues cannot
 // be read, it stops in the same way and returns an error. A missing permission is such an
-// error, and a client that was closed before. A queue that cannot be served is logged and tried again.
+// error, and so is a client that was closed before. A queue that cannot be served is logged and
+// tried again.
 //
 // At rest WorkMany sends one read each ten seconds, which finds queues that its watch did
 // not report.
