@@ -173,7 +173,7 @@ func TestCloseByAHandler(t *testing.T) {
 	}
 }
 
-// What is made from a client that is closed, or is being closed, has ended: the call says so at once,
+// What is made from a client that is closed has ended: the call says so at once,
 // and nothing is left in the background, which is what the bubble checks.
 func TestMadeAfterClose(t *testing.T) {
 	t.Parallel()
