@@ -218,7 +218,7 @@ func TestEpochDeletedByHand(t *testing.T) {
 			if len(all) != n {
 				t.Fatalf("%d warnings, want %d", len(all), n)
 			}
-			if f := all[n-1].ContextMap(); f["key"] != w.prefix+"epoch" || f["known"] != int64(3) || f["found"] != found {
+			if f := all[n-1].ContextMap(); f["etcd_key"] != w.prefix+"epoch" || f["known"] != int64(3) || f["found"] != found {
 				t.Errorf("fields %v, want that 3 is known and %d found", f, found)
 			}
 		}
