@@ -19,7 +19,9 @@ import (
 // first error.
 func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		fail := func(err error) { yield("", errtext.Wrap("sched: list the groups", txn.Denied(attach.Of(claims).Explain(err)))) }
+		fail := func(err error) {
+			yield("", errtext.Wrap("sched: list the groups", txn.Denied(attach.Of(claims).Explain(err))))
+		}
 		if err := passthrough.Check(claims); err != nil {
 			fail(err)
 			return

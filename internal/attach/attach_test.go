@@ -18,7 +18,7 @@ func TestOfNoClient(t *testing.T) {
 	for _, claims := range []any{nil, struct{}{}, (*int)(nil)} {
 		c := attach.Of(claims)
 		c.Warn("event", errors.New("x"), "key", "k")
-		if err := c.Explain(context.Canceled); err != context.Canceled {
+		if err := c.Explain(context.Canceled); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		c.Await("k")()
