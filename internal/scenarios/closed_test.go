@@ -201,7 +201,7 @@ func TestMadeAfterClose(t *testing.T) {
 		"Scheduler.Run": func(ctx context.Context, c *etcdclaims.Client) error {
 			s, err := sched.New(c, sched.Config{Group: "billing"})
 			if err != nil {
-				return fmt.Errorf("it fails before Run: %w", err)
+				return errors.New("it fails before Run: " + err.Error())
 			}
 			return s.Run(ctx)
 		},
