@@ -330,7 +330,7 @@ func TestLockerMistakes(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 
-	e := newGocron(t, 0, gocron.WithDistributedLocker(locker), gocron.WithDistributedElector(jobs.NewElector(nilClient, "leader", middleware.SingletonConfig{})))
+	e := newGocron(t, 0, gocron.WithDistributedLocker(locker), gocron.WithDistributedElector(jobs.NewElector(someClient, "leader", middleware.SingletonConfig{})))
 	defer stopGocron(t, e)
 	e.Start()
 	if _, err := e.NewJob(now, task, listen, gocron.WithName("job")); err != nil {

@@ -23,21 +23,21 @@ var (
 )
 
 var (
-	nilClient *etcdclaims.Client
-	someTicks = must(jobs.NewTicks(nilClient, "job", sched.Must(sched.Every(time.Hour, 0)), jobs.TicksConfig{}))
+	someClient = must(etcdclaims.NewPassthrough(etcdclaims.Config{}))
+	someTicks  = must(jobs.NewTicks(someClient, "job", sched.Must(sched.Every(time.Hour, 0)), jobs.TicksConfig{}))
 )
 
 // What the adapters make has the libraries' types.
 var (
-	_ asynq.MiddlewareFunc = jobs.Asynq[asynq.Handler](nilClient, func(*asynq.Task) string { return "" }, jobs.Config{})
+	_ asynq.MiddlewareFunc = jobs.Asynq[asynq.Handler](someClient, func(*asynq.Task) string { return "" }, jobs.Config{})
 	_                      = asynq.Config{IsFailure: jobs.IsFailure}
 
-	_ rivertype.WorkerMiddleware = jobs.River(nilClient, func(*rivertype.JobRow) string { return "" }, jobs.Config{})
+	_ rivertype.WorkerMiddleware = jobs.River(someClient, func(*rivertype.JobRow) string { return "" }, jobs.Config{})
 	_ rivertype.Plugin           = (*jobs.RiverMiddleware[*rivertype.JobRow])(nil)
 	_ river.PeriodicSchedule     = someTicks
 
-	_ message.HandlerMiddleware                                       = jobs.Watermill[message.HandlerFunc](nilClient, func(*message.Message) string { return "" }, jobs.Config{})
-	_ func(message.NoPublishHandlerFunc) message.NoPublishHandlerFunc = jobs.WatermillNoPublish[message.NoPublishHandlerFunc](nilClient, func(*message.Message) string { return "" }, jobs.Config{})
+	_ message.HandlerMiddleware                                       = jobs.Watermill[message.HandlerFunc](someClient, func(*message.Message) string { return "" }, jobs.Config{})
+	_ func(message.NoPublishHandlerFunc) message.NoPublishHandlerFunc = jobs.WatermillNoPublish[message.NoPublishHandlerFunc](someClient, func(*message.Message) string { return "" }, jobs.Config{})
 	_ jobs.Message                                                    = (*message.Message)(nil)
 
 	_ cron.Schedule   = someTicks
@@ -46,8 +46,8 @@ var (
 	_ jobs.Schedule   = cron.Schedule(nil)
 	_ jobs.Schedule   = sched.Schedule(nil)
 
-	_ gocron.Elector = jobs.NewElector(nilClient, "leader", middleware.SingletonConfig{})
-	_ gocron.Locker  = jobs.NewLocker[gocron.Lock](nilClient, etcdclaims.MinHold(time.Minute))
+	_ gocron.Elector = jobs.NewElector(someClient, "leader", middleware.SingletonConfig{})
+	_ gocron.Locker  = jobs.NewLocker[gocron.Lock](someClient, etcdclaims.MinHold(time.Minute))
 	_ gocron.Cron    = someTicks
 	_                = gocron.NewTask(someTicks.Task(nothing))
 )
@@ -71,11 +71,11 @@ func TestWiring(t *testing.T) {
 		f()
 	}
 	panics(func() {
-		jobs.Asynq[asynq.HandlerFunc](nilClient, func(*asynq.Task) string { return "" }, jobs.Config{})
+		jobs.Asynq[asynq.HandlerFunc](someClient, func(*asynq.Task) string { return "" }, jobs.Config{})
 	})
 	panics(func() { jobs.CronWrapper[cron.FuncJob](someTicks) })
 	for _, spec := range []string{"@every 1h", "@every 2s", "@every 90m"} {
-		if _, err := jobs.NewTicks(nilClient, "job", must(parser.Parse(spec)), jobs.TicksConfig{}); err == nil {
+		if _, err := jobs.NewTicks(someClient, "job", must(parser.Parse(spec)), jobs.TicksConfig{}); err == nil {
 			t.Errorf("%s was taken, of which no two replicas have the same ticks", spec)
 		}
 	}
@@ -91,7 +91,7 @@ func TestSchedulesAreTaken(t *testing.T) {
 			for _, s := range []jobs.Schedule{must(parser.Parse(spec)), sched.Must(sched.Cron(spec))} {
 				for _, day := range []string{"2018-11-03T23:30:00Z", "2026-03-08T06:59:59.9Z", "2026-03-29T00:30:00Z", "2026-10-25T00:59:00Z", "2026-11-01T05:30:00.1Z"} {
 					now := must(time.Parse(time.RFC3339Nano, day))
-					if _, err := jobs.NewTicks(nilClient, "job", s, jobs.TicksConfig{Now: func() time.Time { return now }}); err != nil {
+					if _, err := jobs.NewTicks(someClient, "job", s, jobs.TicksConfig{Now: func() time.Time { return now }}); err != nil {
 						t.Errorf("%s at %s: %v", spec, day, err)
 					}
 				}
