@@ -89,8 +89,8 @@ func (d *dependents) remove(x *dependent) {
 	}
 }
 
-// newest takes the newest one off the list. When there is none, it returns nil, and none is listed
-// any more.
+// newest takes the newest dependent off the list. If the list is empty, newest closes it and
+// returns nil.
 func (d *dependents) newest() *dependent {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/errtext"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/txn"
 )
 
@@ -79,7 +80,7 @@ var (
 	ErrPermissionDenied = txn.ErrPermissionDenied
 	// ErrPassthrough is returned when a call needs etcd, and the client has
 	// none.
-	ErrPassthrough = errors.New("etcdclaims: needs etcd, and this client has none")
+	ErrPassthrough = passthrough.ErrPassthrough
 )
 
 // calledError is the error of a call, for a key if there is one. Its text names

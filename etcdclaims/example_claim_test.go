@@ -138,7 +138,7 @@ func ExampleSlots() {
 // without calling the function.
 func ExampleClient_RunForResult() {
 	ctx := context.Background()
-	claims, done := exampleClient("/example/runonce/")
+	claims, done := exampleClient("/example/runforresult/")
 	defer done()
 
 	pay := func(context.Context) ([]byte, error) {

@@ -190,7 +190,8 @@ func (c *Client) eachChange(ctx context.Context, name, end string, h History, f 
 	ctx = feed.OnStream(ctx, "history-"+strconv.FormatInt(c.histories.Add(1), 10))
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	watch := c.etcd.Watch(ctx, name, clientv3.WithRange(end), clientv3.WithRev(h.From), clientv3.WithPrevKV(), clientv3.WithCreatedNotify(), clientv3.WithFragment())
+	watch := c.etcd.Watch(ctx, name, clientv3.WithRange(end), clientv3.WithRev(h.From),
+		clientv3.WithPrevKV(), clientv3.WithCreatedNotify(), clientv3.WithFragment())
 	const again = 100 * time.Millisecond
 	ask := time.NewTicker(again)
 	defer ask.Stop()

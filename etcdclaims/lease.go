@@ -101,7 +101,8 @@ func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID, limit time.
 //
 // refused means that the token is not valid any more. clientv3 would log in again within the
 // time of the attempt, which is not enough for that.
-func keepAliveAs(ctx context.Context, conn *grpc.ClientConn, id clientv3.LeaseID, limit time.Duration) (ttl time.Duration, refused bool, err error) {
+func keepAliveAs(ctx context.Context, conn *grpc.ClientConn, id clientv3.LeaseID, limit time.Duration,
+) (ttl time.Duration, refused bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var outdated atomic.Bool
@@ -112,7 +113,8 @@ func keepAliveAs(ctx context.Context, conn *grpc.ClientConn, id clientv3.LeaseID
 		}
 	})
 	resp := new(pb.LeaseKeepAliveResponse)
-	err = conn.Invoke(ctx, pb.Lease_LeaseKeepAlive_FullMethodName, &pb.LeaseKeepAliveRequest{ID: int64(id)}, resp, grpc.WaitForReady(true), finished)
+	err = conn.Invoke(ctx, pb.Lease_LeaseKeepAlive_FullMethodName, &pb.LeaseKeepAliveRequest{ID: int64(id)}, resp,
+		grpc.WaitForReady(true), finished)
 	if err != nil {
 		return 0, outdated.Load(), wire.CallError(ctx, err)
 	}

@@ -213,8 +213,7 @@ func (o *outage) fail(c *Client, t0 time.Time, err error) {
 // explain adds to the error of a call, if etcd did not answer it and answers nothing else
 // either, which endpoints that are and why there is no connection.
 func (o *outage) explain(c *Client, err error) error {
-	var already *awayError
-	if err == nil || errors.As(err, &already) || errors.Is(err, context.Canceled) || errors.Is(err, ErrClosed) || !isPassing(txn.Failed(err)) && !errors.Is(err, context.DeadlineExceeded) {
+	if !mayBeAway(err) {
 		return err
 	}
 	o.mu.Lock()
@@ -229,6 +228,15 @@ func (o *outage) explain(c *Client, err error) error {
 	}
 	return &awayError{err, fmt.Sprintf("; no answer from %s since %s%s: check the endpoints, and that etcd runs there",
 		strings.Join(c.etcd.Endpoints(), ", "), since.Format(time.TimeOnly), why)}
+}
+
+// mayBeAway reports whether an error can be due to an outage that it does not name yet.
+func mayBeAway(err error) bool {
+	switch {
+	case err == nil, errors.As(err, new(*awayError)), errors.Is(err, context.Canceled), errors.Is(err, ErrClosed):
+		return false
+	}
+	return isPassing(txn.Failed(err)) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // awayError is the error of a call that etcd has not answered, as it answers nothing else.

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// newOrPassthrough returns a client without etcd if there is none.
+// newOrPassthrough returns a passthrough client if etcd is nil.
 func newOrPassthrough(etcd *clientv3.Client, cfg etcdclaims.Config) (*etcdclaims.Client, error) {
 	if etcd == nil {
 		return etcdclaims.NewPassthrough(cfg)

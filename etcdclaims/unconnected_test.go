@@ -116,30 +116,32 @@ func TestExpiredCertificateIsNamed(t *testing.T) {
 // A client that never had a connection names the reason, too.
 func TestWrongCAIsNamed(t *testing.T) {
 	t.Parallel()
+	s, files := trustingAnother(t)
+	c, logs := securedClient(t, s, files, 6*time.Second, &connections{})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := c.TryAcquire(ctx, "k")
+	wantIs(t, err, context.DeadlineExceeded)
+	unreachableBecause(t, c, logs, regexp.MustCompile("certificate signed by unknown authority"))
+}
+
+// trustingAnother returns an etcd, and the files of a client that trusts the CA of another etcd.
+func trustingAnother(t *testing.T) (*demoetcd.Secured, transport.TLSInfo) {
+	t.Helper()
 	s, other := secured(t), secured(t)
 	files, err := s.Certificate("app")
 	noErr(t, err)
 	foreign, err := other.Certificate("app")
 	noErr(t, err)
 	files.TrustedCAFile = foreign.TrustedCAFile
-	c, logs := securedClient(t, s, files, 6*time.Second, &connections{})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = c.TryAcquire(ctx, "k")
-	wantIs(t, err, context.DeadlineExceeded)
-	unreachableBecause(t, c, logs, regexp.MustCompile("certificate signed by unknown authority"))
+	return s, files
 }
 
-// Calls whose ctx ends before there is a connection say why there is none.
+// A call whose ctx ends before the client has a connection names the handshake that failed.
 func TestCallsNameTheFailedHandshake(t *testing.T) {
 	t.Parallel()
-	s, other := secured(t), secured(t)
-	wrong, err := s.Certificate("app")
-	noErr(t, err)
-	foreign, err := other.Certificate("app")
-	noErr(t, err)
-	wrong.TrustedCAFile = foreign.TrustedCAFile
-	c, _ := securedClient(t, s, wrong, 15*time.Second, &connections{})
+	s, files := trustingAnother(t)
+	c, _ := securedClient(t, s, files, 15*time.Second, &connections{})
 	callsName(t, c, regexp.MustCompile("certificate signed by unknown authority"))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/retry"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -154,9 +155,26 @@ func (s *Scheduler) checkAdmissions(ctx context.Context, of map[string]*awaited,
 		return served
 	})
 	read := s.ownerRead(ctx)
-	for size := marksPerRead; len(some) > 0; {
-		n := min(size, len(some))
-		marks, err := s.marks(ctx, some[:n])
+	high := func(a *awaited) clientv3.Op { return clientv3.OpGet(s.keys.high(a.job.Name)) }
+	return s.readEach(ctx, some, high, func(a *awaited, got *pb.RangeResponse) error {
+		return s.checkAdmission(ctx, a, markOf(got), owner, now, read)
+	})
+}
+
+// readEach reads a key of each of the jobs, of many by one request, and passes on what it got. It
+// asks for fewer at a time if etcd allows fewer.
+func (s *Scheduler) readEach(ctx context.Context, of []*awaited, key func(*awaited) clientv3.Op,
+	do func(*awaited, *pb.RangeResponse) error,
+) error {
+	for size := marksPerRead; len(of) > 0; {
+		some := of[:min(size, len(of))]
+		ops := make([]clientv3.Op, len(some))
+		for i, a := range some {
+			ops[i] = key(a)
+		}
+		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
+		resp, err := s.claims.KV().Txn(limited).Then(ops...).Commit()
+		cancel()
 		if isTooLarge(err) && size > 1 {
 			size /= 2
 			continue
@@ -164,12 +182,12 @@ func (s *Scheduler) checkAdmissions(ctx context.Context, of map[string]*awaited,
 		if err != nil {
 			return err
 		}
-		for i, a := range some[:n] {
-			if err := s.checkAdmission(ctx, a, marks[i], owner, now, read); err != nil {
+		for i, a := range some {
+			if err := do(a, resp.Responses[i].GetResponseRange()); err != nil {
 				return err
 			}
 		}
-		some = some[n:]
+		of = of[len(some):]
 	}
 	return nil
 }
@@ -180,28 +198,16 @@ type mark struct {
 	rev  int64 // 0 if the job has no mark
 }
 
-// marks reads the marks of jobs by one request.
-func (s *Scheduler) marks(ctx context.Context, of []*awaited) ([]mark, error) {
-	ops := make([]clientv3.Op, len(of))
-	for i, a := range of {
-		ops[i] = clientv3.OpGet(s.keys.high(a.job.Name))
-	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return nil, err
-	}
-	all := make([]mark, len(of))
-	for i := range of {
-		for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
-			all[i].rev = kv.ModRevision
-			if all[i].high, err = dec(kv.Value); err != nil {
-				all[i].rev = 0 // checkAdmission finds that the job cannot be read
-			}
+// markOf returns the mark in the reply to a read of it.
+func markOf(got *pb.RangeResponse) (m mark) {
+	for _, kv := range got.Kvs {
+		var err error
+		m.rev = kv.ModRevision
+		if m.high, err = dec(kv.Value); err != nil {
+			m.rev = 0 // checkAdmission finds that the job cannot be read
 		}
 	}
-	return all, nil
+	return m
 }
 
 // checkAdmission looks at one job. It warns once if the same owner leaves the same tick

@@ -120,7 +120,8 @@ type Hooks struct {
 
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Group == "" {
-		return cfg, errors.New("sched: config: Group is required: it names the service whose processes run these jobs, and no other service under the prefix may have it")
+		return cfg, errors.New("sched: config: Group is required: it names the service whose processes run these jobs, " +
+			"and no other service under the prefix may have it")
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = time.Second

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -14,7 +15,8 @@ import (
 const mostNamed = 8
 
 // Problems returns what keeps jobs of this process from running, one text for each problem. It is
-// empty if there is none, or if Run is not in progress. It does no I/O: Run looks each minute.
+// empty while the owner runs all of these jobs, and while Run is not in progress. Problems does
+// no I/O: Run looks each minute.
 //
 // There is one kind of problem: another process owns the group, and does not run jobs that were
 // added in this process. Usually it is another service with the same Config.Group, or another
@@ -50,7 +52,8 @@ func (s *Scheduler) checkConflict(ctx context.Context, of map[string]*awaited) e
 	}
 	slices.Sort(names)
 	named := names[:min(len(names), mostNamed)]
-	text := fmt.Sprintf("the owner %s of group %q does not run %d jobs of this process: %s; it does not have them, as another service or version (give each service its own Config.Group), or is busy, or its clock is behind",
+	text := fmt.Sprintf("the owner %s of group %q does not run %d jobs of this process: %s; it does not have them, as another "+
+		"service or version (give each service its own Config.Group), or is busy, or its clock is behind",
 		owner.name, s.cfg.Group, len(names), strings.Join(named, ", "))
 	s.conflict.Store(&text)
 	s.log.Warn("jobs not run by the owner of the group; give each service its own Config.Group",
@@ -80,18 +83,15 @@ func (s *Scheduler) unowned(ctx context.Context, of map[string]*awaited) (names 
 	if err != nil || owner == 0 {
 		return names, err
 	}
-	size := marksPerRead
-	for rest := unknown; len(rest) > 0; {
-		some := rest[:min(size, len(rest))]
-		err := s.readRegistered(ctx, some)
-		if isTooLarge(err) && size > 1 {
-			size /= 2
-			continue
-		}
-		if err != nil {
-			return names, err
-		}
-		rest = rest[len(some):]
+	spec := func(a *awaited) clientv3.Op {
+		return clientv3.OpGet(s.keys.spec(a.job.Name), clientv3.WithCountOnly())
+	}
+	err = s.readEach(ctx, unknown, spec, func(a *awaited, got *pb.RangeResponse) error {
+		a.registered = got.Count > 0 // an owner has registered it once
+		return nil
+	})
+	if err != nil {
+		return names, err
 	}
 	for _, a := range unknown {
 		if !a.registered && a.missing == owner {
@@ -100,22 +100,4 @@ func (s *Scheduler) unowned(ctx context.Context, of map[string]*awaited) (names 
 		a.missing = owner
 	}
 	return names, nil
-}
-
-// readRegistered finds out which of the jobs an owner has ever registered.
-func (s *Scheduler) readRegistered(ctx context.Context, of []*awaited) error {
-	ops := make([]clientv3.Op, len(of))
-	for i, a := range of {
-		ops[i] = clientv3.OpGet(s.keys.spec(a.job.Name), clientv3.WithCountOnly())
-	}
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	defer cancel()
-	resp, err := s.claims.KV().Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return err
-	}
-	for i, a := range of {
-		a.registered = resp.Responses[i].GetResponseRange().Count > 0
-	}
-	return nil
 }

@@ -78,7 +78,8 @@ func (s *Scheduler) explained(err error) error {
 // New returns a scheduler. It does no I/O. Close of claims ends Run. New returns an error if the
 // configuration is invalid, and etcdclaims.ErrNoClient for a nil client.
 //
-// With a client of etcdclaims.NewPassthrough New returns a passthrough scheduler. Its Run runs the jobs in this process, with fence 0, whatever other processes do.
+// With a client of etcdclaims.NewPassthrough New returns a passthrough scheduler. Its Run runs the
+// jobs in this process, with fence 0, whatever other processes do.
 // Nothing is recorded, and operations such as Pause return
 // etcdclaims.ErrPassthrough.
 func New(claims *etcdclaims.Client, cfg Config) (*Scheduler, error) {

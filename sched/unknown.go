@@ -41,7 +41,7 @@ func (u unknown) keep(runs map[string]kv) {
 
 // stranger returns the state of a job that the owner cannot run, as far as it needs that to
 // settle an orphaned run, or nil if it leaves the run to another owner. kv is the registration
-// of the job, nil if there is none.
+// of the job, or nil if the job has no registration.
 func (l *leadership) stranger(key string, r run, kv *mvccpb.KeyValue) *jobState {
 	var is spec
 	if kv != nil {

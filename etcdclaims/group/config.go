@@ -182,19 +182,15 @@ func (cfg Config) withDefaults(claims *etcdclaims.Client) (Config, error) {
 	return cfg, nil
 }
 
-// checkName reports whether a name can be part of keys and be read by people.
 // needsEtcd returns why a client cannot be used for a group, or nil.
 func needsEtcd(claims *etcdclaims.Client, group string) error {
-	err := passthrough.Check(claims)
-	if claims.Passthrough() {
-		err = etcdclaims.ErrPassthrough
-	}
-	if err != nil {
+	if err := passthrough.Refuse(claims); err != nil {
 		return errtext.Wrap(fmt.Sprintf("group %.80q", group), err)
 	}
 	return nil
 }
 
+// checkName reports whether a name can be part of keys and be read by people.
 func checkName(what, name string) error {
 	err := fencing.Token{Key: name, Fence: 1}.Validate()
 	if err != nil || len(name) > MaxNameBytes || strings.Contains(name, "/") {

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,10 +79,8 @@ type Member struct {
 // of partitions, or an entry that this version cannot plan with.
 func Join(ctx context.Context, claims *etcdclaims.Client, cfg Config, handler Handler) (*Member, error) {
 	cfg, err := cfg.withDefaults(claims)
-	switch {
-	case needsEtcd(claims, cfg.Group) != nil:
-		err = needsEtcd(claims, cfg.Group)
-	case err == nil && handler == nil:
+	err = cmp.Or(needsEtcd(claims, cfg.Group), err)
+	if err == nil && handler == nil {
 		err = fmt.Errorf("group %q: no handler", cfg.Group)
 	}
 	if err != nil {

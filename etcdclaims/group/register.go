@@ -71,7 +71,8 @@ func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 	}
 	have, err := decode[spec](key, kv.Value)
 	if err == nil && have.Partitions != m.cfg.Partitions {
-		err = fmt.Errorf("%w: it has %d, Config.Partitions is %d; start a group with a new name, or end all members and call group.Remove", ErrPartitions, have.Partitions, m.cfg.Partitions)
+		err = fmt.Errorf("%w: it has %d, Config.Partitions is %d; start a group with a new name, or end all members and call group.Remove",
+			ErrPartitions, have.Partitions, m.cfg.Partitions)
 	}
 	return kv.ModRevision, err
 }

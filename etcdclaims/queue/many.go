@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/keyspace"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -50,7 +51,7 @@ type ManyConfig struct {
 // At rest WorkMany sends one read each ten seconds, which finds queues that its watch did
 // not report.
 func WorkMany(ctx context.Context, claims *etcdclaims.Client, cfg ManyConfig) error {
-	if err := needsEtcd(claims); err != nil {
+	if err := passthrough.Refuse(claims); err != nil {
 		return errtext.Wrap("work on many queues", err)
 	}
 	if cfg.Logger == nil {

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,7 +18,7 @@ import (
 // made. An error ends the iteration.
 func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if err := needsEtcd(claims); err != nil {
+		if err := passthrough.Refuse(claims); err != nil {
 			yield("", err)
 			return
 		}

@@ -87,7 +87,7 @@ func newUnattached(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := needsEtcd(claims); err != nil {
+	if err := passthrough.Refuse(claims); err != nil {
 		return nil, errtext.Wrap(fmt.Sprintf("queue %q", cfg.Name), err)
 	}
 	if cfg.Logger == nil {
@@ -103,14 +103,6 @@ func newUnattached(claims *etcdclaims.Client, cfg Config) (*Queue, error) {
 	q.noted.init(noteFor)
 	q.vesting, q.died, q.ended = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	return q, nil
-}
-
-// needsEtcd returns why a client cannot be used for queues, or nil.
-func needsEtcd(claims *etcdclaims.Client) error {
-	if claims.Passthrough() {
-		return etcdclaims.ErrPassthrough
-	}
-	return passthrough.Check(claims)
 }
 
 // attach has Close of the client close the queue. A queue that was dropped before anything

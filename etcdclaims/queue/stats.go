@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/passthrough"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -154,7 +155,7 @@ func (q *Queue) oldestReady(ctx context.Context, rev int64, first map[string][]*
 // had some until a minute ago. It reads one key for each queue, and no items.
 func Active(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if err := needsEtcd(claims); err != nil {
+		if err := passthrough.Refuse(claims); err != nil {
 			yield("", err)
 			return
 		}

@@ -190,7 +190,7 @@ func pickUpItem(_ context.Context, st *stage, n int) (contender, error) {
 					continue
 				}
 				got <- struct{}{}
-				_ = completeAll(ctx, b.Deliveries) // what is not completed comes again, and is seen as an outlier
+				_ = completeAll(ctx, b.Deliveries) // an item that is not completed comes again, as an outlier
 			}
 		})
 	}

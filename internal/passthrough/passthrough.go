@@ -8,6 +8,9 @@ import "errors"
 // ErrNoClient is etcdclaims.ErrNoClient, for packages that must not import etcdclaims.
 var ErrNoClient = errors.New("etcdclaims: no client: New was not called, or it returned an error that was ignored; NewPassthrough makes a client for development without etcd")
 
+// ErrPassthrough is etcdclaims.ErrPassthrough, likewise.
+var ErrPassthrough = errors.New("etcdclaims: needs etcd, and this client has none")
+
 // Of reports whether claims let everything through.
 func Of(claims any) bool {
 	p, ok := claims.(interface{ Passthrough() bool })
@@ -24,4 +27,12 @@ func Check(claims any) error {
 		return ErrNoClient
 	}
 	return nil
+}
+
+// Refuse returns why claims cannot be used for what needs etcd, or nil. It does no I/O.
+func Refuse(claims any) error {
+	if Of(claims) {
+		return ErrPassthrough
+	}
+	return Check(claims)
 }

@@ -117,7 +117,7 @@ func TestFailuresAreLogged(t *testing.T) {
 		}
 		for _, line := range logs.All() {
 			if key, _ := line.ContextMap()["key"].(string); strings.HasPrefix(key, etcdclaims.DefaultPrefix) {
-				t.Errorf("%s: key %s is none of a claim", line.Message, key)
+				t.Errorf("%s: the field key is %s, which is not the key of a claim", line.Message, key)
 			}
 		}
 		if t.Failed() {

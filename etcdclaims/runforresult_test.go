@@ -31,7 +31,7 @@ func returns(result string, err error) func(context.Context) ([]byte, error) {
 }
 
 // Whoever comes second is given what the first returned.
-func TestRunOnceRemembers(t *testing.T) {
+func TestRunForResultRemembers(t *testing.T) {
 	t.Parallel()
 	bothOnce(t, func(t *testing.T, w *world, run func(*etcdclaims.Client) once) {
 		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Retention: time.Minute})
@@ -67,7 +67,7 @@ type givenBack struct{ error }
 func (givenBack) GiveBack() bool  { return true }
 func (g givenBack) Unwrap() error { return g.error }
 
-func TestRunOnceFails(t *testing.T) {
+func TestRunForResultFails(t *testing.T) {
 	t.Parallel()
 	bothOnce(t, func(t *testing.T, w *world, run func(*etcdclaims.Client) once) {
 		c := w.peer()
@@ -118,7 +118,7 @@ func TestRunOnceFails(t *testing.T) {
 }
 
 // A handler that does not return has failed.
-func TestRunOncePanics(t *testing.T) {
+func TestRunForResultPanics(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(){"panic": func() { panic("own") }, "Goexit": runtime.Goexit} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
@@ -141,7 +141,7 @@ func TestRunOncePanics(t *testing.T) {
 }
 
 // What cannot be recorded is no success, and what was lost leaves no record.
-func TestRunOnceIsNotRecorded(t *testing.T) {
+func TestRunForResultIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	virtualCase(t, "reply lost", func(t *testing.T, w *world) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -225,7 +225,7 @@ func TestRunOnceIsNotRecorded(t *testing.T) {
 	})
 }
 
-func TestRunOncePassthrough(t *testing.T) {
+func TestRunForResultPassthrough(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, nil, etcdclaims.Config{})
 	for range 2 {

@@ -40,16 +40,16 @@ import (
 // work is AtMostOnce. A passthrough client stores nothing and calls fn each
 // time.
 func (c *Client) TryRunForResult(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
-	return c.runOnce(ctx, key, fn, opts, c.TryBegin)
+	return c.runForResult(ctx, key, fn, opts, c.TryBegin)
 }
 
 // RunForResult does what TryRunForResult does, but waits in line while the key is held,
 // as Begin does.
 func (c *Client) RunForResult(ctx context.Context, key string, fn func(ctx context.Context) (result []byte, err error), opts ...WorkOption) (result []byte, first bool, err error) {
-	return c.runOnce(ctx, key, fn, opts, c.Begin)
+	return c.runForResult(ctx, key, fn, opts, c.Begin)
 }
 
-func (c *Client) runOnce(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts []WorkOption,
+func (c *Client) runForResult(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts []WorkOption,
 	begin func(context.Context, string, ...WorkOption) (*Work, error),
 ) (result []byte, first bool, err error) {
 	if fn == nil {
