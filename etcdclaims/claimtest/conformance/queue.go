@@ -210,9 +210,9 @@ func testQueueFailPriority(t *trial) {
 	t.enqueue(q, "x", queue.Priority(1))
 	t.enqueue(q, "before", queue.Priority(2))
 	t.enqueue(q, "behind", queue.Priority(4))
-	_, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Priority(3), queue.Backoff(time.Millisecond, time.Millisecond))
+	_, err := t.items(q, 1, "x")[0].Fail(t.ctx, errors.New("one"), queue.Priority(3), queue.Backoff(time.Second, time.Second))
 	t.ok(err)
-	time.Sleep(100 * time.Millisecond) // until it is visible again
+	time.Sleep(2 * time.Second) // until it is visible again
 	for _, id := range []string{"before", "x", "behind"} {
 		t.items(q, 1, id)
 	}
