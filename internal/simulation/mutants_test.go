@@ -22,7 +22,7 @@ func TestMutants(t *testing.T) {
 		t.Skip("each mutant is compiled and simulated: run with -mutants")
 	}
 	var table strings.Builder
-	for _, m := range slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants, clusterMutants) {
+	for _, m := range slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			if m.tests != "" {
 				finding := m.fail(t, m.build(t))
@@ -46,7 +46,7 @@ func TestMutants(t *testing.T) {
 // the tests that must find it exist, without looking whether they do.
 func TestMutantsFit(t *testing.T) {
 	names := map[string][]string{} // of tests, by package
-	for _, m := range slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants, clusterMutants) {
+	for _, m := range slices.Concat(mutants, coreMutants, refusalMutants, queueMutants, groupMutants, schedMutants) {
 		if (m.tests == "") == (m.seeds == 0) {
 			t.Errorf("%s: either the simulation finds it, or tests do", m.name)
 		}
