@@ -176,14 +176,8 @@ func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions
 		// No claim was tried for yet: the outcome is known.
 		return nil, isPassing(err), txn.WithCause(ctx, txn.Failed(err))
 	}
-	places := 1 + s.reserveMore(o.places()-1)
-	if again = places < o.places(); !again { // else they go where there is room for all of them
-		t, again, err = makeAttempt(ctx, s, key, o, w)
-	}
-	if t == nil {
-		for range places {
-			s.unreserve()
-		}
+	if t, again, err = makeAttempt(ctx, s, key, o, w); t == nil {
+		s.unreserve()
 	}
 	return t, again, err
 }
@@ -236,7 +230,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 		// etcd has one owner.
 		before.lose(ReasonSuperseded, nil)
 	}
-	if t = a.newBundle(fence); t == nil {
+	if t = a.s.newTerm(a, a.key, fence); t == nil {
 		a.undo()
 		if c.open.Err() != nil {
 			return nil, ErrClosed
@@ -249,7 +243,9 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 // confirm returns the term of an attempt that succeeded, if it is good to start
 // work under.
 func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error) {
-	t.loseTaken(a)
+	if why, lost := c.keys.taken(t.id, t.key); lost { // word of that has overtaken the reply
+		t.lose(why.reason, why.err)
+	}
 	if !a.s.fresh() || a.granted > 0 && a.granted <= a.s.verified.Load() {
 		// A long wait or a slow answer has used up the time in which work may
 		// start. Or the handoff notice took longer to arrive than a verification
@@ -265,13 +261,12 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 	}
 	if err := t.ended(); err != nil {
 		a.undo()
-		t.finishOthers()
-		a.s.again(t.places())
+		a.s.again()
 		return nil, err
 	}
 	if c.open.Err() != nil {
 		t.giveUp(a)
-		a.s.again(t.places())
+		a.s.again()
 		return nil, ErrClosed
 	}
 	t.mayBeShared()
@@ -300,7 +295,7 @@ func (c *Client) renewFirst(ctx context.Context, a *attempt, t *term) error {
 		return nil
 	}
 	t.giveUp(a)
-	a.s.again(t.places())
+	a.s.again()
 	if cause := wire.ContextError(ctx); cause != nil {
 		return cause
 	}
@@ -320,13 +315,12 @@ func (t *term) giveUp(a *attempt) {
 	t.s.mu.Unlock()
 	a.undo()
 	t.finish(ErrReleased)
-	t.finishOthers()
 }
 
-// again takes n places in the session once more, for a caller that gives them back.
-func (s *session) again(n int) {
+// again takes a place in the session once more, for a caller that gives it back.
+func (s *session) again() {
 	s.mu.Lock()
-	s.reserved += n
+	s.reserved++
 	s.mu.Unlock()
 }
 

@@ -36,7 +36,6 @@ type ask struct {
 type askKey struct {
 	key         string
 	slots       int
-	weight      int
 	shared      bool
 	work, barge bool
 	note        bool   // etcd may refuse notes
@@ -64,7 +63,7 @@ func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOpti
 	o.ask = nil
 	k := askKey{key: key, work: w != nil, barge: o.barge, note: o.note != nil, meta: txn.MetadataOf(ctx).Name}
 	if o.slots != nil {
-		k.slots, k.weight = o.slots.n, o.slots.weight
+		k.slots = o.slots.n
 	}
 	if k.shared = o.shared != nil; k.shared {
 		if o.shared.guess(c); o.shared.rev > 0 {
@@ -157,7 +156,7 @@ func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error,
 		learnt := *o.slots
 		if t != nil { // the record is there now, and another slot is tried
 			learnt.unset = false
-			learnt.chooseFree(rand.Perm(learnt.n))
+			learnt.i = rand.N(learnt.n)
 		}
 		return verdict{again: true, slots: &learnt}
 	case o.shared != nil && (t != nil || again && err == nil):

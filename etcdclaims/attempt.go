@@ -38,7 +38,6 @@ type attempt struct {
 	suspected  *suspected // the holder that it takes the key from, or nil
 	forbidden  bool       // etcd does not permit that
 	with       []*attempt // claim other keys in the same transaction
-	bundle     *bundle    // the terms that it makes, if it takes several slots
 
 	turnOver func() // ends its turn to put the record of a shared key
 
@@ -111,9 +110,6 @@ func (a *attempt) cmps() []clientv3.Cmp {
 	default:
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
 	}
-	for _, free := range a.alsoFree() {
-		cmps = append(cmps, clientv3.FromCompare(free))
-	}
 	cmps = append(cmps, st.epochIs(a.epoch), a.notVoid())
 	if a.readsRecord() {
 		cmps = append(cmps, clientv3.FromCompare(a.recorded(st.layout)))
@@ -151,7 +147,6 @@ func (a *attempt) taking() []*pb.RequestOp {
 		ops = append(ops, txn.Put([]byte(l.own(a.asked())), record, clientv3.NoLease))
 	}
 	ops = append(ops, txn.Put([]byte(l.own(a.key)), a.value, a.s.id))
-	ops = append(ops, a.takesAlso()...)
 	switch note := []byte(l.note(a.key)); {
 	case a.opts.note != nil:
 		ops = append(ops, txn.Put(note, newNote(1, a.opts.note), a.s.id))
@@ -260,7 +255,6 @@ func (a *attempt) takeIfFree() txn.Request {
 	}
 	if a.readsRecord() {
 		in.Compare = append(in.Compare, a.recorded(l))
-		in.Compare = append(in.Compare, a.alsoFree()...)
 		in.Failure = txn.Then(a.readOps()...).Success
 	}
 	if a.work != nil {

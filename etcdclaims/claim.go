@@ -20,7 +20,6 @@ import (
 type Claim struct {
 	t        *term // nil: passthrough
 	key      string
-	weight   int32       // slots of a passthrough claim
 	work     *Work       // of which it is the claim, or nil
 	released atomic.Bool // this handle, of perhaps several
 }

@@ -63,9 +63,7 @@ func (c *Client) releaseAll(ctx context.Context, closing bool) (int, error) {
 		if err != nil {
 			errs = append(errs, callError("release", t.token().Key, err))
 		}
-		if !t.silent() {
-			released++
-		}
+		released++
 		if !closing {
 			t.finish(ErrReleased)
 			c.countRelease(t, nil)

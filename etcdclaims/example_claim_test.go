@@ -71,28 +71,6 @@ func ExampleClient_Run() {
 
 // Slots lets a fixed number of callers hold a key at the same time. Each has a number
 // and a fence of its own.
-func ExampleWeight() {
-	ctx := context.Background()
-	claims, done := exampleClient("/example/weight/")
-	defer done()
-
-	training, err := claims.TryAcquire(ctx, "gpus", etcdclaims.Slots(8), etcdclaims.Weight(6))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(len(training.Slots()), "of 8")
-
-	_, err = claims.TryAcquire(ctx, "gpus", etcdclaims.Slots(8), etcdclaims.Weight(4))
-	fmt.Println("four more are refused:", errors.Is(err, etcdclaims.ErrHeld))
-
-	if err := training.Release(ctx); err != nil {
-		log.Fatal(err)
-	}
-	// Output:
-	// 6 of 8
-	// four more are refused: true
-}
-
 func ExampleSlots() {
 	ctx := context.Background()
 	claims, done := exampleClient("/example/slots/")

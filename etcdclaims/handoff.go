@@ -121,7 +121,7 @@ func (t *term) succeed(f *localWaiter, rev int64) {
 	f.a.granted, f.a.line, f.a.trace = rev, t.line, t.trace()
 	abandoned := !c.local.settle(f)
 	if abandoned {
-		t.s.again(1) // its place in the session was given back
+		t.s.again() // its place in the session was given back
 	}
 	next := t.s.newTerm(f.a, t.key, f.a.epoch.Fence(rev))
 	if next == nil { // the session is dead, and its waiters know, or the client is closed

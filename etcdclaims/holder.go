@@ -26,10 +26,9 @@ type holder struct {
 	Since    time.Time `json:"since"`
 	Attempt  int       `json:"attempt,omitempty"` // of work
 	Kind     string    `json:"kind,omitempty"`
-	TTL      int64     `json:"ttl,omitempty"`    // seconds, of its lease; of a lock as asked for
-	Epoch    int64     `json:"epoch,omitempty"`  // under which its fence is
-	Slots    int       `json:"slots,omitempty"`  // how many the key has, in the record of that
-	Weight   int       `json:"weight,omitempty"` // how many of the slots the claim has
+	TTL      int64     `json:"ttl,omitempty"`   // seconds, of its lease; of a lock as asked for
+	Epoch    int64     `json:"epoch,omitempty"` // under which its fence is
+	Slots    int       `json:"slots,omitempty"` // how many the key has, in the record of that
 
 	Suspectable bool `json:"suspectable,omitempty"` // its client answers questions, see inquiry
 	Preference  int  `json:"preference,omitempty"`  // of Prefer
@@ -64,11 +63,11 @@ func (h holder) fence(rev int64) int64 { return h.Epoch<<epochShift + rev }
 // claimValue is holder.encode for the value that is made most often, with what
 // does not change put together once.
 func (c *Client) claimValue(a *attempt) string {
-	if c.valueEnd == "" || a.number > 0 || a.epoch.Value > 0 || a.opts.suspectable || a.opts.preference > 0 || a.opts.weighted {
+	if c.valueEnd == "" || a.number > 0 || a.epoch.Value > 0 || a.opts.suspectable || a.opts.preference > 0 {
 		return holder{
 			Claim: a.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
 			Since: a.since.UTC(), Attempt: a.number, TTL: a.ttl, Epoch: a.epoch.Value,
-			Suspectable: a.opts.suspectable, Preference: a.opts.preference, Weight: a.opts.weight,
+			Suspectable: a.opts.suspectable, Preference: a.opts.preference,
 		}.encode()
 	}
 	b := make([]byte, 0, 160+len(c.valueEnd))

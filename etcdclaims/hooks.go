@@ -72,9 +72,6 @@ type Renewal struct {
 
 // reportLost reports that the claim was lost, to the log and the hook.
 func (t *term) reportLost(l *LostError) {
-	if t.silent() {
-		return
-	}
 	c := t.s.c
 	if l.Reason != ReasonShutdown {
 		c.log.Info("claim lost", zap.String("key", l.Token.Key), zap.Int64("fence", l.Token.Fence), zap.Stringer("reason", l.Reason), zap.NamedError("cause", l.Err))

@@ -42,9 +42,6 @@ type Info struct {
 	// Slots is the number of slots of a key that has any. In the error of a call
 	// with Slots the rest of Info describes the holder of the first slot that is held.
 	Slots int
-	// Weight is how many slots the claim has, as its caller has asked for; 0 if without Weight. Each
-	// of them is listed.
-	Weight int
 	// Taken is how many of the slots are held. Only Lookup sets it.
 	Taken int
 	// Shared is the number of callers that share the key, which then has the Kind
@@ -89,7 +86,7 @@ func (c *Client) info(key string, own, noted *mvccpb.KeyValue, waiting int64) In
 	i.Fence = h.fence(own.ModRevision)
 	if err == nil {
 		i.Claim, i.Owner, i.Instance, i.Since, i.Attempt, i.Kind = h.Claim, h.Owner, h.Instance, h.Since, h.Attempt, h.Kind
-		i.Slots, i.Preference, i.Weight = h.Slots, h.Preference, h.Weight
+		i.Slots, i.Preference = h.Slots, h.Preference
 		if h.TTL > 0 {
 			i.Expires = c.clock.Time().Add(time.Duration(h.TTL) * time.Second)
 		}
@@ -269,7 +266,6 @@ type Waiter struct {
 	Owner    string    // label of the waiting client, for people
 	Instance string    // client that waits; see Client.Instance
 	Since    time.Time // when the waiting began, by the wall clock of that client
-	Weight   int       // how many slots the caller waits for; 0 if without Weight
 	// Lease is the lease of the place in line. Zero, or a lease that etcd does not
 	// have, means that no caller waits there any more.
 	Lease clientv3.LeaseID
@@ -313,7 +309,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 func waiterOf(kv *mvccpb.KeyValue) Waiter {
 	w := Waiter{Claim: placedID(kv.Key), Owner: "unknown", Lease: clientv3.LeaseID(kv.Lease)}
 	if h, err := decodeHolder(kv.Value); err == nil {
-		w.Owner, w.Instance, w.Since, w.Preference, w.Weight = h.Owner, h.Instance, h.Since, h.Preference, h.Weight
+		w.Owner, w.Instance, w.Since, w.Preference = h.Owner, h.Instance, h.Since, h.Preference
 	}
 	return w
 }

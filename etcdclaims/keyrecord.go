@@ -106,9 +106,9 @@ func (a *attempt) alsoKeys() []string {
 	case a.slots == nil:
 		return nil
 	case a.slots.unset: // it puts the record, where a claim on the whole key would be
-		return append(a.alsoHeld(), a.key, a.slots.key)
+		return []string{a.key, a.slots.key}
 	}
-	return append(a.alsoHeld(), a.key)
+	return []string{a.key}
 }
 
 // lineKey is the key by which the term's line and its requests go.
@@ -259,7 +259,7 @@ func (a *attempt) heard(ev *clientv3.Event) bool {
 		if i < 0 && !inLine && !strings.HasPrefix(name, l.sharers(a.asked())) {
 			return false
 		}
-		if i >= 0 && i < a.slots.n && ev.Type == mvccpb.Event_DELETE && a.slots.weight == 1 {
+		if i >= 0 && i < a.slots.n && ev.Type == mvccpb.Event_DELETE {
 			a.setSlot(i)
 		}
 	case !inLine && name != l.own(a.asked()) && !strings.HasPrefix(name, l.sharers(a.asked())):

@@ -89,7 +89,7 @@ func (t *term) pass(l line) (r txn.Request, to string) {
 	if t.surplus() || t.shared != nil {
 		return t.free(), ""
 	}
-	in := t.leavingWhole()
+	in := t.leaving()
 	if l.known {
 		in.Failure = t.readLineOps()
 	}

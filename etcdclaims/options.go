@@ -128,8 +128,6 @@ type acquireOptions struct {
 	supersede   bool
 	barge       bool
 	suspectable bool
-	weighted    bool
-	weight      int
 	atMostOnce  bool
 	again       []State
 	maxHold     time.Duration
@@ -301,7 +299,7 @@ func (c *Client) checkOptions(o *acquireOptions) error {
 			return fmt.Errorf("Again: work in state %q is begun without it, or not at all: the states are done, dead and failed", s)
 		}
 	}
-	if err := o.checkSlots(c); err != nil {
+	if err := o.checkSlots(); err != nil {
 		return err
 	}
 	if o.shared != nil && (o.slots != nil || o.reentrant || o.supersede) {

@@ -45,7 +45,7 @@ func (a *attempt) takeOrQueue() txn.Request {
 
 // grantable reports whether a releaser can hand the key to the attempt.
 func (a *attempt) grantable() bool {
-	return a.work == nil && a.opts.places() == 1 && a.shared == nil && a.opts.shared == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
+	return a.work == nil && a.shared == nil && a.opts.shared == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
 }
 
 // sharedPlace begins the ids of callers with Shared in line. It comes after all other ids,
@@ -88,7 +88,7 @@ func (a *attempt) placeValue() string {
 	if a.grantable() {
 		return a.value
 	}
-	return holder{Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Since: a.since.UTC(), Kind: kindSelf, Weight: a.opts.weight}.encode()
+	return holder{Claim: a.id, Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Since: a.since.UTC(), Kind: kindSelf}.encode()
 }
 
 // place is one in line, with what it takes to hand it the key.

@@ -293,19 +293,6 @@ func (t *term) tooLong() {
 
 // zombie ends a term, in which a handler may still run, as lost for the reason.
 func (c *Client) zombie(t *term, reason Reason, cause error) {
-	for _, o := range t.others() {
-		if o.begin() == nil {
-			defer o.lose(reason, cause)
-			defer o.back()
-			c.rehome(o)
-		}
-	}
-	c.rehome(t)
-	t.back()
-	t.lose(reason, cause)
-}
-
-func (c *Client) rehome(t *term) {
 	m := t.move(kindZombie, t.s.lease.Load().ttl)
 	c.addCleanup(&cleanup{s: t.s, claim: t.id, what: "re-homing the claim of a handler that goes on", do: func(ctx context.Context) error {
 		if err := m.carryOut(ctx); !errors.Is(err, ErrLost) {
@@ -313,4 +300,6 @@ func (c *Client) rehome(t *term) {
 		}
 		return nil
 	}})
+	t.back()
+	t.lose(reason, cause)
 }

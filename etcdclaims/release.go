@@ -71,22 +71,15 @@ func (t *term) release(ctx context.Context) error {
 // releaseBegun gives up a term that is given up for good already, as Check sees it.
 func (t *term) releaseBegun(ctx context.Context) error {
 	if t.rests() > 0 {
-		return t.restTogether(ctx)
+		return t.rest(ctx)
 	}
-	others := t.beginOthers() // else a verification that sees them deleted counts them as lost
 	err := t.drop(ctx)
-	for _, o := range others {
-		if err != nil {
-			o.settleLater(nil, txn.Request{})
-		}
-		o.finish(ErrReleased)
-	}
 	t.s.c.countRelease(t, err)
 	return err
 }
 
 func (c *Client) countRelease(t *term, err error) {
-	if t.silent() || err != nil && !errors.Is(err, ErrUnknown) {
+	if err != nil && !errors.Is(err, ErrUnknown) {
 		return
 	}
 	c.stats.released.Add(1)
@@ -199,9 +192,6 @@ func (t *term) learnLine(ctx context.Context) {
 func (t *term) foundGone(resp *clientv3.TxnResponse, sent bool) error {
 	if sent {
 		t.clearAway()
-		for _, o := range t.others() { // which are still there if an operator took the first away
-			o.settleLater(nil, txn.Request{})
-		}
 		t.finish(ErrReleased)
 		return nil
 	}
@@ -225,7 +215,7 @@ func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 
 // free frees the key; waiters notice it by their watches. A client may give up its own
 // claim under any epoch.
-func (t *term) free() txn.Request { return t.leavesWith(t.leavingWhole()) }
+func (t *term) free() txn.Request { return t.leavesWith(t.leaving()) }
 
 // leavesWith is the request that gives the key up without handing it over.
 func (t *term) leavesWith(in *pb.TxnRequest) txn.Request {

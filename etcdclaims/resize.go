@@ -27,7 +27,7 @@ import (
 //
 // If the outcome is not known, Resize returns ErrUnknown. Calling again is safe.
 func (c *Client) Resize(ctx context.Context, key string, n int) error {
-	s := &slots{n: max(n, 1), weight: 1}
+	s := &slots{n: max(n, 1)}
 	err := c.checkClaimed(key)
 	if err == nil {
 		err = s.of(key)

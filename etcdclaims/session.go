@@ -317,7 +317,7 @@ func (s *session) die(reason Reason, err error) {
 	lost := make([]*LostError, 0, len(terms))
 	ended := terms[:0]
 	for _, t := range terms {
-		if l := t.loseLocked(reason, err); l != nil && !t.silentLocked() {
+		if l := t.loseLocked(reason, err); l != nil {
 			lost, ended = append(lost, l), append(ended, t)
 		}
 	}

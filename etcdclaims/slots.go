@@ -2,6 +2,7 @@ package etcdclaims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -43,8 +44,6 @@ type slots struct {
 	family string // names their line and their place in round trips
 	n      int    // how many there are
 	i      int    // which one is tried, or held
-	weight int    // how many are wanted, or held
-	also   []int  // the further ones of them
 	unset  bool   // there is no record: the request that takes a slot puts it
 	raw    string // the record as it was read, or ""
 	inLine bool   // the call has stood in line, and follows Resize
@@ -78,7 +77,18 @@ type slots struct {
 // several slots become free at once without a release, the callers in line take them
 // one after the other, each within about one round trip and one event.
 func Slots(n int) AcquireOption {
-	return acquireOption{setter: func(o *acquireOptions) { o.slots = &slots{n: n, weight: 1} }}
+	return acquireOption{setter: func(o *acquireOptions) { o.slots = &slots{n: n} }}
+}
+
+// checkSlots checks Slots beside other options.
+func (o *acquireOptions) checkSlots() error {
+	switch {
+	case o.slots == nil:
+		return nil
+	case o.reentrant || o.supersede:
+		return errors.New("etcdclaims: Slots excludes Reentrant and Supersede: a client can hold several slots")
+	}
+	return checkSlots(o.slots.n, 1)
 }
 
 func checkSlots(n, least int) error {
@@ -90,17 +100,15 @@ func checkSlots(n, least int) error {
 
 // passthroughClaim is what a client without etcd grants.
 func passthroughClaim(key string, o *acquireOptions) *Claim {
-	cl := &Claim{key: key}
 	if o.slots != nil {
-		cl.key, cl.weight = SlotKey(key, 0), int32(o.places())
+		key = SlotKey(key, 0)
 	}
-	return cl
+	return &Claim{key: key}
 }
 
 // of makes the slots those of the key, and chooses the one to try first.
 func (s *slots) of(key string) error {
-	s.key, s.family = key, keyspace.SlotFamily(key)
-	s.chooseFree(rand.Perm(s.n)) // for all that is known
+	s.key, s.family, s.i = key, keyspace.SlotFamily(key), rand.N(s.n)
 	return validKey(SlotKey(key, s.n-1))
 }
 
@@ -166,9 +174,6 @@ func (a *attempt) setSlot(i int) { a.slots.i, a.key = i, SlotKey(a.slots.key, i)
 
 // findSlot returns the claim by which the attempt itself has one of the slots, or nil.
 func (a *attempt) findSlot(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
-	if a.slots.weight > 1 {
-		return a.foundSlots(kvs)
-	}
 	for _, kv := range kvs {
 		if a.mine(kv) > 0 && a.slots.number(kv.Key, a.s.c.store.layout) >= 0 {
 			return kv
@@ -180,7 +185,7 @@ func (a *attempt) findSlot(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
 // taken is mine, and makes the slot of that claim the one that the attempt has.
 func (a *attempt) taken(kv *mvccpb.KeyValue) int64 {
 	rev := a.mine(kv)
-	if rev > 0 && a.slots != nil && a.slots.weight == 1 {
+	if rev > 0 && a.slots != nil {
 		a.setSlot(a.slots.number(kv.Key, a.s.c.store.layout))
 	}
 	return rev
@@ -201,32 +206,23 @@ func (a *attempt) judgeSlots(v *snapshot) error {
 	if s.n != before.n && !s.inLine {
 		return fmt.Errorf("%w: the key has %d, the call asks for %d; Resize changes the number", ErrSlots, s.n, before.n)
 	}
-	if s.weight > s.n {
-		return fmt.Errorf("%w: the key has %d, the call asks for %d of them", ErrSlots, s.n, s.weight)
-	}
 	held := make(map[int]*mvccpb.KeyValue, len(v.slots))
 	for _, kv := range v.slots {
 		held[s.number(kv.Key, a.s.c.store.layout)] = kv
-	}
-	for _, i := range s.also {
-		triedFree = triedFree && held[i] == nil
 	}
 	v.refused = triedFree && s.unset == before.unset && s.record() == before.record()
 	free := make([]int, 0, s.n)
 	for i := range s.n {
 		if held[i] == nil {
 			free = append(free, i)
-		} else if v.own == nil {
-			v.own = held[i]
 		}
 	}
-	if len(free) < s.weight {
-		free = rand.Perm(s.n) // some of those tried may be surplus by now
+	if len(free) == 0 {
+		v.own = held[0]
+		a.setSlot(s.i % s.n) // the one tried may be surplus by now
 	} else {
-		v.own = nil
+		a.setSlot(free[rand.N(len(free))])
 	}
-	s.chooseFree(free)
-	a.key = s.held()
 	*a.opts.slots = *s // for the call's next attempt
 	return nil
 }

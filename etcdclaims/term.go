@@ -28,7 +28,6 @@ type term struct {
 	shelf   *shelf   // that the record of work was put on, or nil
 	noticed bool     // it was handed over, by a notice that stays until it ends
 	line    line     // the waiters behind it, as far as known
-	bundle  *bundle  // the terms of its claim, if that has several
 	slots   *slots   // of which it has one, or nil; only the goroutine that gives it up changes them
 	shared  *sharing // the record of the key that it shares, or nil; it does not change
 	value   string   // of the shared claim
@@ -146,7 +145,7 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
 		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, work: a.work != nil, shelf: a.shelf,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
-		suspectable: a.opts.suspectable, yielder: yielder{preferring: a.opts.preferring}, local: localQueue{closed: a.opts.prefers}, bundle: a.bundle,
+		suspectable: a.opts.suspectable, yielder: yielder{preferring: a.opts.preferring}, local: localQueue{closed: a.opts.prefers},
 		from: a.opts.from,
 	}
 	if a.slots != nil {
@@ -187,9 +186,6 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	s.reserved--
 	t.at = len(s.terms)
 	s.terms = append(s.terms, t)
-	if t.bundle != nil {
-		t.bundle.terms = append(t.bundle.terms, t)
-	}
 	if d := t.max; d > 0 {
 		drain := s.lease.Load().hard - s.lease.Load().soft
 		t.soft = time.AfterFunc(max(d-drain, 0), func() {
@@ -268,9 +264,7 @@ func (t *term) loseLocked(reason Reason, err error) *LostError {
 	if !t.endLocked(l) {
 		return nil
 	}
-	if !t.silentLocked() {
-		t.s.c.stats.lost[reason].Add(1)
-	}
+	t.s.c.stats.lost[reason].Add(1)
 	return l
 }
 
@@ -288,7 +282,6 @@ func (t *term) lose(reason Reason, err error) bool {
 	t.reportLost(l)
 	t.observeEnd()
 	t.clearAway()
-	t.loseOthers(reason, err)
 	t.s.c.retireIdle(t.s)
 	return true
 }

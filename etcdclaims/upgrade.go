@@ -171,7 +171,7 @@ func (t *term) replaceOnce(ctx context.Context, o *acquireOptions) (next *term, 
 	if t.shared != nil {
 		key = t.shared.key
 	}
-	s.again(1)
+	s.again()
 	defer func() {
 		if next == nil {
 			s.unreserve()

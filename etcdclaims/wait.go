@@ -241,7 +241,7 @@ func (a *attempt) leaveLine() {
 	a = a.copied()
 	st := a.s.c.store
 	ops := []clientv3.Op{clientv3.OpDelete(a.place())}
-	handed := a.slots != nil && a.slots.weight == 1
+	handed := a.slots != nil
 	if handed {
 		ops = []clientv3.Op{a.slots.readAll(st.layout), ops[0], clientv3.OpDelete(st.layout.notice(st.layout.instance, a.id))}
 	}

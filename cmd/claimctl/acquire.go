@@ -24,9 +24,6 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 	if r.slots > 0 {
 		forKey = append(forKey, etcdclaims.Slots(r.slots))
 	}
-	if r.weight > 1 {
-		forKey = append(forKey, etcdclaims.Weight(r.weight))
-	}
 	if r.shared {
 		forKey = append(forKey, etcdclaims.Shared())
 	}

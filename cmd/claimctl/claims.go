@@ -30,7 +30,6 @@ type claimView struct {
 	Attempt  int        `json:"attempt,omitempty"`
 	Kind     string     `json:"kind,omitempty"`
 	Slots    int        `json:"slots,omitempty"`  // how many the key has
-	Weight   int        `json:"weight,omitempty"` // how many of them the claim has
 	Shared   int64      `json:"shared,omitempty"` // how many callers share the key, as far as known
 	Note     string     `json:"note,omitempty"`
 	Lease    string     `json:"lease,omitempty"` // as etcdctl shows it
@@ -45,7 +44,7 @@ type claimView struct {
 func viewClaim(i etcdclaims.Info) claimView {
 	v := claimView{
 		Key: i.Key, Held: i.Held, Fence: i.Fence, Owner: i.Owner, Instance: i.Instance, Claim: i.Claim,
-		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Slots: i.Slots, Weight: i.Weight, Shared: i.Shared, Note: text(i.Note),
+		Since: moment(i.Since), Expires: moment(i.Expires), Attempt: i.Attempt, Kind: i.Kind, Slots: i.Slots, Shared: i.Shared, Note: text(i.Note),
 	}
 	// Those that share a key have one fence, which is as old as the first of them.
 	if i.Held && i.Slots == 0 && i.Shared == 0 && !strings.Contains(i.Key, etcdclaims.SharedPrefix("")) {

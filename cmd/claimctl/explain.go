@@ -39,8 +39,7 @@ type waiterView struct {
 	Instance string     `json:"instance"`
 	Claim    string     `json:"claim"`
 	Since    *time.Time `json:"since,omitempty"`
-	Ghost    bool       `json:"ghost,omitempty"`  // its lease is gone
-	Weight   int        `json:"weight,omitempty"` // slots that it waits for
+	Ghost    bool       `json:"ghost,omitempty"` // its lease is gone
 
 	Preference int `json:"preference,omitempty"`
 }
@@ -50,8 +49,7 @@ type nextView struct {
 	Owner string `json:"owner"`
 	Claim string `json:"claim"`
 	// At is when the waiter gets the key if the holder is dead.
-	At    *time.Time `json:"at,omitempty"`
-	wants int        // slots
+	At *time.Time `json:"at,omitempty"`
 }
 
 func (a *app) explainCommand() *cobra.Command {
@@ -188,10 +186,10 @@ func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key s
 			lease, err := doctor.LiveLease(ctx, claims.Etcd(), w.Lease)
 			gone[w.Lease] = err == nil && lease == nil
 		}
-		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease], Preference: w.Preference, Weight: w.Weight}
+		v := waiterView{Owner: w.Owner, Instance: w.Instance, Claim: w.Claim, Since: moment(w.Since), Ghost: gone[w.Lease], Preference: w.Preference}
 		x.Waiting = append(x.Waiting, v)
 		if !v.Ghost && x.Next == nil {
-			x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires, wants: max(1, w.Weight)}
+			x.Next = &nextView{Owner: w.Owner, Claim: w.Claim, At: x.Expires}
 		}
 	}
 	return nil
@@ -199,8 +197,8 @@ func (x *explanation) line(ctx context.Context, claims *etcdclaims.Client, key s
 
 // full reports whether the next caller waits for a holder.
 func (x explanation) full() bool {
-	if x.Slots > 0 && x.Next != nil {
-		return x.Slots-len(x.Holders) < x.Next.wants
+	if x.Slots > 0 {
+		return len(x.Holders) >= x.Slots
 	}
 	return x.Held
 }
@@ -255,9 +253,6 @@ func (x explanation) text(w io.Writer, now time.Time, claimctl string) {
 		if waiter.Preference > 0 {
 			more = fmt.Sprintf("; preference %d", waiter.Preference)
 		}
-		if waiter.Weight > 1 {
-			more = fmt.Sprintf(", for %d slots", waiter.Weight)
-		}
 		if waiter.Ghost {
 			more += "; a ghost: its lease is gone"
 		}
@@ -292,11 +287,7 @@ func (x explanation) holders(w io.Writer, now time.Time) {
 		if x.Shared > 0 {
 			fence = "" // their writes carry that of the key; release needs that of the claim, which explain of it shows
 		}
-		of := ""
-		if h.Weight > 1 {
-			of = fmt.Sprintf(", one of %d of its claim", h.Weight)
-		}
-		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s%s\n", "", clean(h.Key), clean(h.Owner), fence, fallback(since(h.Since, now), "unknown"), of)
+		_, _ = fmt.Fprintf(w, "%11s%s: %s, %sasked %s\n", "", clean(h.Key), clean(h.Owner), fence, fallback(since(h.Since, now), "unknown"))
 	}
 }
 

@@ -94,8 +94,7 @@ func environment(h *holding) []string {
 		env = append(env, "CLAIM_KEYS="+strings.Join(keys, "\n"))
 	}
 	if h.slotted {
-		all := strings.Trim(fmt.Sprint(h.Slots()), "[]")
-		env = append(env, "CLAIM_SLOT="+strconv.Itoa(h.Slot()), "CLAIM_SLOTS="+all)
+		env = append(env, "CLAIM_SLOT="+strconv.Itoa(h.Slot()))
 	}
 	if h.work != nil {
 		env = append(env, "CLAIM_ATTEMPT="+strconv.Itoa(h.work.Attempt()))

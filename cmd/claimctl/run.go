@@ -29,7 +29,6 @@ type runner struct {
 	maxHold time.Duration
 	minHold time.Duration
 	slots   int
-	weight  int
 	shared  bool
 	grace   time.Duration
 	note    string
@@ -71,9 +70,8 @@ key is released.
 The command finds in its environment: FENCING_TOKEN (send it along with requests),
 CLAIM_KEY, with several keys CLAIM_KEYS (one in each line; the other variables are those of
 the first key), CLAIM_FENCE, CLAIM_ID, CLAIM_OWNER, CLAIM_ATTEMPT with --once,
-CLAIM_SLOT with --slots (counted from 0), CLAIM_SLOTS (all of them, with spaces between),
-CLAIM_DEADLINE (when the claim ends unless it is renewed, as of the start: every
-renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
+CLAIM_SLOT with --slots (counted from 0), CLAIM_DEADLINE (when the claim ends unless it
+is renewed, as of the start: every renewal moves it), and CLAIM_SOCK, with which it asks whether the claim is held and
 sets the claim's note: see claimctl check --help. Other variables of the names
 FENCING_TOKEN and CLAIM_* are removed.
 
@@ -95,7 +93,6 @@ func (a *app) runCommand() *cobra.Command {
   claimctl run --wait 10m --max-hold 1h deploy/web -- make deploy
   claimctl run --once invoice/42 -- ./invoice 42
   claimctl run --slots 3 --wait 1h licence -- ./simulate
-  claimctl run --slots 8 --weight 4 --wait 1h gpus -- ./train
   claimctl run --shared --wait 1h dataset/eu -- ./read-it
   claimctl run --wait 5m accounts/1 accounts/2 -- ./transfer 1 2`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), false) },
@@ -104,7 +101,6 @@ func (a *app) runCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.DurationVar(&r.minHold, "min-hold", 0, "keep the key held for at least this long, also after the command")
 	flags.IntVar(&r.slots, "slots", 0, "up to N processes hold the key at the same time, each a slot of its own")
-	flags.IntVar(&r.weight, "weight", 1, "with --slots: take K of the slots at once, all or none")
 	flags.BoolVar(&r.shared, "shared", false, "hold the key together with all others that use --shared; runs without it exclude them")
 	flags.BoolVar(&r.once, "once", false, "keep a record, and do not run the command again after it exited with 0")
 	flags.BoolVar(&r.atMostOnce, "at-most-once", false, "with --once: do not run the command again if it died with this process")
@@ -184,9 +180,6 @@ func (r *runner) args(cmd *cobra.Command, args []string) error {
 	}
 	if r.shared && (r.once || r.slots != 0) {
 		return fmt.Errorf("%s: --shared does not go with --once and --slots", cmd.Name())
-	}
-	if cmd.Flags().Changed("weight") && (r.slots == 0 || r.weight < 1) {
-		return fmt.Errorf("%s: --weight goes with --slots, and is at least 1", cmd.Name())
 	}
 	if r.slots < 0 {
 		return fmt.Errorf("%s: --slots must not be negative", cmd.Name())

@@ -131,12 +131,6 @@ func runSlots(w *world, start func(args ...string) *process, _ string) {
 		w.Errorf("the command sees %q, want %q", out, want)
 	}
 	start("run", "k", "--slots", "3", "--", "true").ends(exitFailure)
-	out = start("run", "heavy", "--slots", "3", "--weight", "3", "--", "sh", "-c", `echo "$CLAIM_SLOT: $CLAIM_SLOTS"`).ends(0).out
-	if out != "0: 0 1 2\n" {
-		w.Errorf("the command sees %q", out)
-	}
-	start("run", "heavy", "--slots", "3", "--weight", "4", "--", "true").ends(exitFailure)
-	start("run", "heavy", "--weight", "2", "--", "true").ends(exitUsage)
 	start("run", "k", "--slots", "1", "--once", "--", "true").ends(exitUsage)
 }
 

@@ -175,10 +175,9 @@ func (c *campaign) wanted() map[string]func(key string, t *term) bool {
 		fencedSetKey: on(fencedSetKey),
 		plainSetKey:  on(plainSetKey),
 		"a slot of " + slotsKey: func(key string, _ *term) bool {
-			whole, ok := slotOwner(key)
-			return ok && whole == slotsKey
+			_, ok := slotOwner(key)
+			return ok
 		},
-		"several slots of " + weightedKey: func(_ string, t *term) bool { return t.weight > 1 },
 		"a reader": func(key string, _ *term) bool {
 			_, ok := sharedOwner(key)
 			return ok

@@ -33,12 +33,11 @@ type effectValue struct {
 type holding struct {
 	*etcdclaims.Claim
 	token  fencing.Token // of a shared claim: of its own key, see sharedToken
-	files  []string      // in which it has sections, see openSections
 	manual bool
 }
 
 func holdingOf(claim *etcdclaims.Claim, manual bool) holding {
-	return holding{Claim: claim, token: claim.Token(), files: []string{claim.Key()}, manual: manual}
+	return holding{Claim: claim, token: claim.Token(), manual: manual}
 }
 
 // putEffect is the operation that an effect consists of. Each has a key of its

@@ -50,7 +50,7 @@ type entry struct {
 	Fence int64  `json:"fence,omitempty"`
 	Rev   int64  `json:"rev,omitempty"`  // of an effect that was carried out, if the reply tells
 	Gate  int64  `json:"gate,omitempty"` // the fence of a shared claim as a gate sees it
-	Want  int    `json:"want,omitempty"` // how many slots were asked for, or claims were taken
+	Want  int    `json:"want,omitempty"` // how many claims were taken
 	Note  string `json:"note,omitempty"`
 }
 

@@ -27,7 +27,6 @@ type term struct {
 	owner  string // name of the worker; empty for a record that is no claim
 	claim  string // its id
 	kind   string // empty for a claim
-	weight int    // how many slots the claim has, or 0
 	fence  int64  // revision of the put: no epoch is ever raised here
 	begun  time.Time
 	end    int64 // revision at which it was deleted or overwritten, 0 while it is not
@@ -43,7 +42,6 @@ type term struct {
 type place struct {
 	owner    string
 	shared   bool      // it waits to share the key
-	weight   int       // how many slots it waits for
 	from, to time.Time // to is zero while it stands
 }
 
@@ -143,7 +141,7 @@ func (h *ownership) take(now time.Time, ev event, why reasons) {
 		}
 		if !ev.deleted {
 			v := decoded[holder](ev.value)
-			h.terms[key] = append(h.terms[key], &term{owner: v.Owner, claim: v.Claim, kind: v.Kind, weight: v.Weight, suspectable: v.Suspectable, fence: ev.rev, begun: now})
+			h.terms[key] = append(h.terms[key], &term{owner: v.Owner, claim: v.Claim, kind: v.Kind, suspectable: v.Suspectable, fence: ev.rev, begun: now})
 		}
 		return
 	}
@@ -159,7 +157,7 @@ func (h *ownership) take(now time.Time, ev event, why reasons) {
 	case !ev.deleted && p == nil: // puts after the first tell the worker that it was handed the key
 		of, name, _ := strings.Cut(rest, "/")
 		v := decoded[holder](ev.value)
-		p = &place{owner: v.Owner, shared: strings.HasPrefix(name, "~"), weight: v.Weight, from: now}
+		p = &place{owner: v.Owner, shared: strings.HasPrefix(name, "~"), from: now}
 		h.standing[ev.key], h.places[of] = p, append(h.places[of], p)
 	}
 }
@@ -167,8 +165,13 @@ func (h *ownership) take(now time.Time, ev event, why reasons) {
 // holder is what is read of the value of a claim, or of a place in line.
 type holder struct {
 	Claim, Owner, Kind string
-	Weight             int
 	Suspectable        bool
+}
+
+// claimed names one put of a claim.
+type claimed struct {
+	claim string
+	fence int64
 }
 
 // notice is what is read of a notice that a claim was taken.

@@ -36,9 +36,8 @@ import (
 // the owner.
 //
 // A slot counts if one caller was the first in line in the last second before the bound:
-// until then other slots may be handed to whoever is. It does not count if that caller
-// waits for several slots. A dead reader's pick-up is the next writer's term; it does not
-// count if other readers go on for longer than a TTL.
+// until then other slots may be handed to whoever is. A dead reader's pick-up is the next
+// writer's term; it does not count if other readers go on for longer than a TTL.
 
 func plainBound(ttl time.Duration) time.Duration         { return ttl + time.Second }
 func leaderBound(ttl time.Duration) time.Duration        { return 2*ttl + 4*time.Second }
@@ -193,11 +192,11 @@ func (h *ownership) waited(key string, f fault, ttl time.Duration, until time.Ti
 func (p *place) standsAt(at time.Time) bool { return p.to.IsZero() || !p.to.Before(at) }
 
 // stoodFirst reports whether one caller was the first in a line for all of the time, and
-// not the worker; nor one who waits for several slots, to whom free ones are left.
+// not the worker.
 func (h *ownership) stoodFirst(line, worker string, from, until time.Time) bool {
 	for _, w := range h.places[line] { // in the order in which they came
 		if w.standsAt(from) {
-			return w.owner != worker && w.weight <= 1 && !w.from.After(from) && w.standsAt(until)
+			return w.owner != worker && !w.from.After(from) && w.standsAt(until)
 		}
 	}
 	return false

@@ -32,7 +32,7 @@ func (r *report) print(out io.Writer) error {
 	}
 	fmt.Fprintln(table)
 	row("terms", r.terms, "on %d take-overs after a lease had lapsed", r.takeOvers)
-	row("  of slots", v.slots.terms, "%d handed over, %d ended with a lease; %d terms of %d claims that have several", v.slots.handedOver, v.slots.lapsed, v.heavySlots, v.heavyClaims)
+	row("  of slots", v.slots.terms, "%d handed over, %d ended with a lease", v.slots.handedOver, v.slots.lapsed)
 	row("  of readers", v.readers.terms, "shared the key %d times, %d ended with a lease", v.records, v.readers.lapsed)
 	row("  of writers", v.writers.terms, "%d right after readers, %d handed over by writers, %d ended with a lease", v.afterReaders, v.writers.handedOver, v.writers.lapsed)
 	s := v.suspicions

@@ -47,36 +47,6 @@ func (s *section) line(word string) error {
 // the work really stopped.
 func (s *section) close() error { return errors.Join(s.line("end"), s.file.Close()) }
 
-// sections are those of one claim, which can have several slots.
-type sections []*section
-
-// openSections opens a section in each file of the claim. Those that were opened before an
-// error are returned with it.
-func (w *worker) openSections(h holding) (all sections, err error) {
-	for _, file := range h.files {
-		s, err := openSection(w.Dir, file, w.Name, w.journal.id(), h.Fence())
-		if err != nil {
-			return all, err
-		}
-		all = append(all, s)
-	}
-	return all, nil
-}
-
-func (all sections) line(word string) (err error) {
-	for _, s := range all {
-		err = errors.Join(err, s.line(word))
-	}
-	return err
-}
-
-func (all sections) close() (err error) {
-	for _, s := range all {
-		err = errors.Join(err, s.close())
-	}
-	return err
-}
-
 // sectionLine is a line as it is read back.
 type sectionLine struct {
 	word   string

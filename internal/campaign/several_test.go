@@ -5,19 +5,15 @@ import (
 	"time"
 )
 
-// several returns evidence without a violation: a claim of two slots, whose first slot is
-// handed over, and on another key a writer, two readers, of whom one goes on as a writer.
+// several returns evidence without a violation: a slot that is handed over,
+// and on another key a writer, two readers, of whom one goes on as a writer.
 func several() *evidence {
 	ev := &evidence{
 		terms: map[string][]*term{
-			weightedKey: {{fence: 10}},
-			"weighted#slot-0": {
-				{owner: "w0.1", claim: "heavy", weight: 2, fence: 10, end: 20},
-				{owner: "w1.1", claim: "next", fence: 20},
-			},
-			"weighted#slot-1": {{owner: "w0.1", claim: "heavy", weight: 2, fence: 10, end: 20}},
-			"weighted#slot-2": {{owner: "w2.1", claim: "third", fence: 12, end: 18}, {owner: "w2.1", claim: "third", kind: "zombie", fence: 18}},
-			"weighted#slot-3": {{owner: "w3.1", claim: "fourth", fence: 13}},
+			slotsKey:       {{fence: 10}},
+			"slots#slot-0": {{owner: "w0.1", fence: 10, end: 20}, {owner: "w1.1", fence: 20}},
+			"slots#slot-1": {{owner: "w2.1", fence: 12, end: 18}, {owner: "w2.1", kind: "zombie", fence: 18}},
+			"slots#slot-2": {{owner: "w3.1", fence: 13}},
 			"shared-0": {
 				{owner: "w0.1", claim: "writer", fence: 110, end: 120},
 				{kind: kindShared, fence: 120, end: 140},
@@ -28,14 +24,14 @@ func several() *evidence {
 		},
 		taken: map[string][]int64{},
 	}
-	ev.grant(entry{Key: "weighted#slot-0", Fence: 10, Want: 2, Note: "[0,1]"})
-	ev.grant(entry{Key: "weighted#slot-0", Fence: 20, Want: 1, Note: "[0]"})
-	ev.grant(entry{Key: "weighted#slot-3", Fence: 13, Want: 1, Note: "[3]"})
+	ev.grant(entry{Key: "slots#slot-0", Fence: 10})
+	ev.grant(entry{Key: "slots#slot-0", Fence: 20})
+	ev.grant(entry{Key: "slots#slot-2", Fence: 13})
 	ev.grant(entry{Key: "shared-0#shared-one", Fence: 120, Gate: 120})
 	ev.grant(entry{Key: "shared-0#shared-two", Fence: 125, Gate: 120})
-	ev.write("weighted#slot-0", 10, 15)
-	ev.write("weighted#slot-0", 20, 21)
-	ev.write("weighted#slot-3", 13, 19)
+	ev.write("slots#slot-0", 10, 15)
+	ev.write("slots#slot-0", 20, 21)
+	ev.write("slots#slot-2", 13, 19)
 	ev.write("shared-0", 110, 111)
 	ev.write("shared-0#shared-one", 120, 130)
 	ev.write("shared-0#shared-two", 125, 131)
@@ -64,19 +60,16 @@ func TestSeveral(t *testing.T) {
 	}{
 		{"OK", func(*evidence) {}, nil},
 		{"more slots than there are", func(ev *evidence) {
-			ev.terms["weighted#slot-4"] = []*term{{owner: "w4.1", claim: "fifth", fence: 14}}
+			ev.terms["slots#slot-3"] = []*term{{owner: "w4.1", fence: 14}}
 		}, map[string]int{"stale": 1}},
-		{"two owners of a slot", func(ev *evidence) { ev.terms["weighted#slot-0"][0].end = 25 }, map[string]int{"stale": 2}},
-		{"a claim that has one of its two slots", func(ev *evidence) { ev.terms["weighted#slot-1"] = nil }, map[string]int{"stale": 1, "answers": 1}},
-		{"a claim whose slots were taken one after the other", func(ev *evidence) { ev.terms["weighted#slot-1"][0].fence = 11 }, map[string]int{"stale": 2, "answers": 1}},
-		{"fewer slots granted than were asked for", func(ev *evidence) { ev.journals[0].Want = 3 }, map[string]int{"answers": 1}},
-		{"a slot granted that nobody had", func(ev *evidence) { ev.grant(entry{Key: "weighted#slot-1", Fence: 30, Want: 1, Note: "[1]"}) }, map[string]int{"answers": 1}},
+		{"two owners of a slot", func(ev *evidence) { ev.terms["slots#slot-0"][0].end = 25 }, map[string]int{"stale": 3}},
+		{"a slot granted that nobody had", func(ev *evidence) { ev.grant(entry{Key: "slots#slot-1", Fence: 30}) }, map[string]int{"answers": 1}},
 		{"OK a slot granted in a gap of the observer", func(ev *evidence) {
 			ev.gaps = [][2]int64{{29, 31}}
-			ev.grant(entry{Key: "weighted#slot-1", Fence: 30, Want: 1, Note: "[1]"})
+			ev.grant(entry{Key: "slots#slot-1", Fence: 30})
 		}, nil},
-		{"an effect of a slot's earlier owner", func(ev *evidence) { ev.write("weighted#slot-0", 10, 22) }, map[string]int{"stale": 1}},
-		{"an effect of a zombie", func(ev *evidence) { ev.write("weighted#slot-2", 12, 19) }, map[string]int{"stale": 1}},
+		{"an effect of a slot's earlier owner", func(ev *evidence) { ev.write("slots#slot-0", 10, 22) }, map[string]int{"stale": 1}},
+		{"an effect of a zombie", func(ev *evidence) { ev.write("slots#slot-1", 12, 19) }, map[string]int{"stale": 1}},
 
 		{"a writer beside a reader", func(ev *evidence) { ev.terms["shared-0#shared-one"][0].end = 145 }, map[string]int{"stale": 2}},
 		{"a reader that never ends beside a writer", func(ev *evidence) { ev.terms["shared-0#shared-one"][0].end = 0 }, map[string]int{"stale": 1}},
@@ -127,8 +120,8 @@ func TestSeveral(t *testing.T) {
 
 func TestSeveralFigures(t *testing.T) {
 	v := judge(several())
-	if v.slots != (tally{terms: 5, handedOver: 1}) || v.heavySlots != 2 || v.heavyClaims != 1 {
-		t.Errorf("slots %+v, %d of %d claims of several", v.slots, v.heavySlots, v.heavyClaims)
+	if v.slots != (tally{terms: 4, handedOver: 1}) {
+		t.Errorf("slots %+v", v.slots)
 	}
 	if v.readers != (tally{terms: 2}) || v.writers != (tally{terms: 2}) || v.records != 1 || v.afterReaders != 1 {
 		t.Errorf("readers %+v, writers %+v, %d records, %d writers after them", v.readers, v.writers, v.records, v.afterReaders)
@@ -173,10 +166,6 @@ func TestPickupOfSeveral(t *testing.T) {
 	f("nobody waited before", slot, 6.5, func(h *ownership) { h.places[line] = []*place{placeOf("w1.1", 5.1, 6.5)} }, false, false)
 	f("the first is dead too", slot, 6.5, func(h *ownership) {
 		h.places[line] = []*place{placeOf("w0.1", -2, 5.5), placeOf("w1.1", -1, 6.5)}
-	}, false, false)
-	f("one waits for several slots", slot, 6.5, func(h *ownership) {
-		h.places[line] = []*place{placeOf("w1.1", -1, 0)}
-		h.places[line][0].weight = 2
 	}, false, false)
 
 	line = lineOf(reader)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,15 +11,11 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// Two keys with slots. Of slotsKey each caller takes one slot; of weightedKey some take
-// several.
+// slotsKey is a key with slots.
 const (
-	slotsKey    = "slots"
-	weightedKey = "weighted"
+	slotsKey   = "slots"
+	slotNumber = 3
 )
-
-// slotNumbers is how many slots these keys have.
-var slotNumbers = map[string]int{slotsKey: 3, weightedKey: 4}
 
 // slotMark stands between such a key and the number of a slot.
 var slotMark = strings.TrimSuffix(etcdclaims.SlotKey("", 0), "0")
@@ -31,38 +26,13 @@ func slotOwner(key string) (whole string, ok bool) {
 	return whole, ok
 }
 
+// takeSlot takes a slot, at once or in line, and has some effects under it.
 func (w *worker) takeSlot(ctx context.Context, r *rand.Rand) error {
-	return w.takeSlots(ctx, r, slotsKey, 1)
-}
-
-// takeWeight takes several slots half of the times.
-func (w *worker) takeWeight(ctx context.Context, r *rand.Rand) error {
-	weight := 1
-	if r.IntN(2) == 0 {
-		weight = 2 + r.IntN(slotNumbers[weightedKey]-1)
-	}
-	return w.takeSlots(ctx, r, weightedKey, weight)
-}
-
-// takeSlots takes slots, at once or in line, and has some effects under them.
-func (w *worker) takeSlots(ctx context.Context, r *rand.Rand, key string, weight int) error {
-	opts := []etcdclaims.AcquireOption{etcdclaims.Slots(slotNumbers[key])}
-	if weight > 1 {
-		opts = append(opts, etcdclaims.Weight(weight))
-	}
-	h, err := w.acquireOne(ctx, r, key, opts)
+	h, err := w.acquireOne(ctx, r, slotsKey, []etcdclaims.AcquireOption{etcdclaims.Slots(slotNumber)})
 	if err != nil {
 		return err
 	}
-	numbers, err := json.Marshal(h.Slots())
-	if err != nil {
-		return err
-	}
-	w.journal.write(entry{Op: opGranted, Key: h.token.Key, Fence: h.token.Fence, Want: weight, Note: string(numbers)})
-	h.files = nil
-	for _, i := range h.Slots() {
-		h.files = append(h.files, etcdclaims.SlotKey(key, i))
-	}
+	w.journal.write(entry{Op: opGranted, Key: h.token.Key, Fence: h.token.Fence})
 	return w.useAndGiveUp(ctx, r, h)
 }
 
@@ -102,84 +72,38 @@ func (w *worker) useAndGiveUp(ctx context.Context, r *rand.Rand, h holding) erro
 }
 
 // judgeSlots counts the slots that are taken at each revision, and compares what workers
-// were granted with what etcd has: all slots that they asked for, in one transaction.
+// were granted with what etcd has.
 func (v *verdict) judgeSlots(ev *evidence) {
 	type change struct {
 		rev int64
 		by  int
 	}
-	changes, together := map[string][]change{}, map[claimed]int{}
-	for key, terms := range ev.terms {
-		whole, ok := slotOwner(key)
-		if !ok {
-			continue
-		}
-		for _, t := range terms {
-			together[claimed{t.claim, t.fence}]++
-			changes[whole] = append(changes[whole], change{t.fence, 1})
-			if end := ev.stoodUntil(t); end > 0 {
-				changes[whole] = append(changes[whole], change{end, -1})
-			}
-		}
-	}
-	for key, all := range changes {
-		slices.SortFunc(all, func(a, b change) int { return cmp.Or(cmp.Compare(a.rev, b.rev), cmp.Compare(a.by, b.by)) })
-		taken := 0
-		for _, c := range all {
-			if taken += c.by; c.by > 0 && taken > slotNumbers[key] {
-				v.stale = append(v.stale, fmt.Sprintf("%d slots of %s are taken at revision %d; it has %d", taken, key, c.rev, slotNumbers[key]))
-				break
-			}
-		}
-	}
-	v.judgeWhole(ev, together)
-	for _, e := range ev.journals {
-		if _, ok := slotOwner(e.Key); ok && e.Op == opGranted {
-			v.judgeGrantedSlots(ev, e)
-		}
-	}
-}
-
-// claimed names what one transaction has put for a claim.
-type claimed struct {
-	claim string
-	fence int64
-}
-
-// judgeWhole checks that a claim has as many slots as its value says.
-func (v *verdict) judgeWhole(ev *evidence, together map[claimed]int) {
+	var changes []change
 	for key, terms := range ev.terms {
 		if _, ok := slotOwner(key); !ok {
 			continue
 		}
 		for i, t := range terms {
-			if t.kind != "" {
-				continue // each slot of a zombie is put by itself
+			if t.kind == "" {
+				v.slots.add(terms, i)
 			}
-			v.slots.add(terms, i)
-			if t.weight > 1 {
-				v.heavySlots++
-			}
-			if n := together[claimed{t.claim, t.fence}]; n != max(1, t.weight) && !ev.inGap(t.fence) {
-				v.stale = append(v.stale, fmt.Sprintf("%s was claimed at revision %d by a claim of %d slots that has %d", key, t.fence, max(1, t.weight), n))
+			changes = append(changes, change{t.fence, 1})
+			if end := ev.stoodUntil(t); end > 0 {
+				changes = append(changes, change{end, -1})
 			}
 		}
 	}
-}
-
-// judgeGrantedSlots checks that etcd has what a worker was granted.
-func (v *verdict) judgeGrantedSlots(ev *evidence, e entry) {
-	whole, _ := slotOwner(e.Key)
-	var numbers []int
-	if err := json.Unmarshal([]byte(e.Note), &numbers); err != nil || len(numbers) != e.Want {
-		v.answers = append(v.answers, fmt.Sprintf("%s@%d: %d slots were asked for, and granted: %s", e.Key, e.Fence, e.Want, e.Note))
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.rev, b.rev), cmp.Compare(a.by, b.by)) })
+	taken := 0
+	for _, c := range changes {
+		if taken += c.by; c.by > 0 && taken > slotNumber {
+			v.stale = append(v.stale, fmt.Sprintf("%d slots of %s are taken at revision %d; it has %d", taken, slotsKey, c.rev, slotNumber))
+			break
+		}
 	}
-	if e.Want > 1 {
-		v.heavyClaims++
-	}
-	for _, i := range numbers {
-		if key := etcdclaims.SlotKey(whole, i); ev.term(key, e.Fence) == nil && !ev.inGap(e.Fence) {
-			v.answers = append(v.answers, fmt.Sprintf("%s was granted at revision %d, and etcd has not had that", key, e.Fence))
+	for _, e := range ev.journals {
+		if _, ok := slotOwner(e.Key); ok && e.Op == opGranted && ev.term(e.Key, e.Fence) == nil && !ev.inGap(e.Fence) {
+			v.answers = append(v.answers, fmt.Sprintf("%s was granted at revision %d, and etcd has not had that", e.Key, e.Fence))
 		}
 	}
 }

@@ -73,11 +73,11 @@ func (w *worker) term(ctx context.Context, r *rand.Rand, h holding) error {
 	if err := h.Check(); err != nil {
 		return err
 	}
-	s, err := w.openSections(h)
-	defer func() { w.note(s.close()) }()
+	s, err := openSection(w.Dir, h.Key(), w.Name, w.journal.id(), h.Fence())
 	if err != nil {
 		return err
 	}
+	defer func() { w.note(s.close()) }()
 	if err := h.Check(); err != nil { // opening a file takes its time
 		return err
 	}

@@ -34,8 +34,6 @@ type verdict struct {
 	plainUnknown        int
 	unfenced            unfenced // but those in suspicions
 	slots               tally
-	heavySlots          int   // of these terms, by claims of several slots
-	heavyClaims         int   // as granted to workers
 	readers, writers    tally // of the shared key
 	records             int   // times that it began to be shared
 	afterReaders        int   // writers that came when it ended to be

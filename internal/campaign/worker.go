@@ -26,7 +26,7 @@ import (
 const (
 	keyLanes    = 3
 	itemLanes   = 1
-	weightLanes = 2
+	slotLanes   = 2
 	sharedLanes = 2
 
 	suspectLanes = 2
@@ -133,9 +133,8 @@ func (w *worker) work(ctx context.Context) {
 	for range itemLanes {
 		lane(w.takeItem)
 	}
-	lane(w.takeSlot)
-	for range weightLanes {
-		lane(w.takeWeight)
+	for range slotLanes {
+		lane(w.takeSlot)
 	}
 	for range sharedLanes {
 		lane(w.takeShared)

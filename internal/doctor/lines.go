@@ -25,7 +25,6 @@ type place struct {
 	lease    clientv3.LeaseID
 	Owner    string    `json:"owner"`
 	Since    time.Time `json:"since"`
-	Weight   int       `json:"weight"` // how many slots it is in line for; 0 for one, or for a key
 }
 
 // places reads those who wait, at most as many as Limit, in the order of their
@@ -46,36 +45,24 @@ func (e *Examination) places(ctx context.Context) ([]place, error) {
 	return all, nil
 }
 
-// heads returns the first place of each line whose key is free, or has as many free slots as
-// the first caller wants.
+// heads returns the first place of each line whose key, or one of its slots, is free.
 func heads(places []place, held []etcdclaims.Info) map[string]place {
 	taken := map[string]bool{}
 	isHeld := map[string]bool{}
 	for _, i := range held {
 		isHeld[i.Key], taken[keyspace.Digest(i.Key)] = true, true
 	}
-	free := map[string]int{} // slots of a key that has any
 	for _, i := range held {
-		if i.Slots == 0 {
-			continue
-		}
-		line := keyspace.Digest(keyspace.SlotFamily(i.Key))
-		free[line] = 0
+		full := true
 		for slot := range i.Slots {
-			if !isHeld[etcdclaims.SlotKey(i.Key, slot)] {
-				free[line]++
-			}
+			full = full && isHeld[etcdclaims.SlotKey(i.Key, slot)]
 		}
+		taken[keyspace.Digest(keyspace.SlotFamily(i.Key))] = full
 	}
 	first := map[string]place{}
 	for _, p := range places {
 		if f, ok := first[p.digest]; !taken[p.digest] && (!ok || p.revision < f.revision) {
 			first[p.digest] = p
-		}
-	}
-	for line, n := range free {
-		if n < max(1, first[line].Weight) {
-			delete(first, line)
 		}
 	}
 	return first

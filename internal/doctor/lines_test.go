@@ -207,20 +207,20 @@ func TestWorkAtMostOnce(t *testing.T) {
 	}
 }
 
-// Slots are free for the first in line only if there are as many as it wants. If not, it waits
-// for their holders, as for that of a key.
-func TestHeavyCallerInLine(t *testing.T) {
+// A line for slots waits for their holders, as for that of a key, if none of them is free.
+func TestLineForSlots(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	line := keyspace.Digest(keyspace.SlotFamily("gpus"))
-	held := []etcdclaims.Info{{Key: "gpus", Kind: "slots", Slots: 3}, {Key: etcdclaims.SlotKey("gpus", 1)}}
-	for weight, free := range map[int]bool{0: true, 1: true, 2: true, 3: false} {
-		places := []place{{name: "first", digest: line, revision: 5, Since: now.Add(-time.Hour), Weight: weight}, {name: "second", digest: line, revision: 9, Since: now.Add(-time.Hour)}}
-		if first, ok := heads(places, held)[line]; ok != free || ok && first.name != "first" {
-			t.Errorf("weight %d: %+v, %v", weight, first, ok)
+	places := []place{{name: "first", digest: line, revision: 5, Since: now.Add(-time.Hour)}, {name: "second", digest: line, revision: 9, Since: now.Add(-time.Hour)}}
+	held := []etcdclaims.Info{{Key: "gpus", Kind: "slots", Slots: 2}}
+	for slot := range 2 {
+		if first := heads(places, held)[line]; first.name != "first" || len(longLines(held, places, now)) != 0 {
+			t.Errorf("with %d slots held: %+v is first, and waits for holders", slot, first)
 		}
-		if long := longLines(held, places, now); len(long) == 1 == free {
-			t.Errorf("weight %d: %+v", weight, long)
-		}
+		held = append(held, etcdclaims.Info{Key: etcdclaims.SlotKey("gpus", slot)})
+	}
+	if first, ok := heads(places, held)[line]; ok || len(longLines(held, places, now)) != 1 {
+		t.Errorf("with all slots held: %+v is first of a free key", first)
 	}
 }

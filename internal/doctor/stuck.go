@@ -108,7 +108,7 @@ func longLines(held []etcdclaims.Info, places []place, since time.Time) []stuckL
 	}
 	var long []stuckLine
 	for digest, l := range byDigest {
-		if l.waiting > 0 && !l.first.Since.IsZero() && l.first.Since.Before(since) && slots[digest]-len(l.holders) < max(1, l.first.Weight) {
+		if l.waiting > 0 && !l.first.Since.IsZero() && l.first.Since.Before(since) && len(l.holders) >= slots[digest] {
 			long = append(long, *l)
 		}
 	}

@@ -27,7 +27,6 @@ type place struct {
 	instance string
 	shared   bool
 	left     bool // before a restore that brought it back: nobody waits in it
-	weight   int  // of slots that it waits for, or 0
 
 	preference int
 	since      time.Time
@@ -69,7 +68,7 @@ func (r *replay) place(c change) {
 	default:
 		var h holder
 		_ = json.Unmarshal([]byte(c.value), &h)
-		l.places = append(l.places, place{claim: claim, instance: h.Instance, shared: shared, preference: h.Preference, since: c.at, weight: h.Weight})
+		l.places = append(l.places, place{claim: claim, instance: h.Instance, shared: shared, preference: h.Preference, since: c.at})
 	}
 	l.look(r, c.at)
 }

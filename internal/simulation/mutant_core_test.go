@@ -145,23 +145,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "slot that is surplus by now tried again", tests: "TestSlotsResize",
-		edits: []edit{{"slots.go", "		free = rand.Perm(s.n) // some of those tried may be surplus by now\n", "		free = []int{before.n - 1}\n"}},
-	},
-	{
-		name: "further slots of a claim with Weight taken although they are held", seeds: 100,
-		edits: []edit{{"attempt.go", "		in.Compare = append(in.Compare, a.alsoFree()...)\n", ""}},
-	},
-	{
-		name: "claim with Weight that goes on without one of its slots", seeds: 100,
-		edits: []edit{{"term.go", "	t.loseOthers(reason, err)\n", ""}},
-	},
-	{
-		name: "further slots of a claim with Weight that are not freed with it", tests: "TestWeight",
-		edits: []edit{{"weight.go", "	in.Success = append(in.Success, t.freesOthers()...)\n", ""}},
-	},
-	{
-		name: "heavy caller that takes fewer slots than it asked for", tests: "TestWeightFIFO",
-		edits: []edit{{"slots.go", "	if len(free) < s.weight {\n", "	if s.weight > 1 && len(free) > 0 && len(free) < s.weight {\n		s.weight = len(free)\n	}\n	if len(free) < s.weight {\n"}},
+		edits: []edit{{"slots.go", "a.setSlot(s.i % s.n)", "a.setSlot(before.n - 1)"}},
 	},
 	{
 		name: "first in line for a slot not asked at renewals", tests: "TestSlotsOfTheDead|TestSlotsResizedUnheard",

@@ -50,7 +50,6 @@ type process struct {
 	yielded sync.Map // that Yield has given up, or may have: whether it is known
 	gated   sync.Map // that were had on the condition that a gate is open
 	rests   sync.Map // how long their keys are to be held at least
-	heavy   sync.Map // the tokens of all their slots
 }
 
 // newProcess starts the number-th process of a slot.
@@ -123,7 +122,6 @@ func (p *process) lost(l *etcdclaims.LostError) {
 	if !strings.HasPrefix(l.Token.Key, queueTokens) { // which is judged by its items
 		p.w.history.Ended(p.name, l.Token)
 		p.w.trace.lost(l.Token, p, l.Reason)
-		p.slotsLost(l)
 	}
 	if _, manual := p.manuals.Load(l.Token); l.Reason == etcdclaims.ReasonExpired && !manual {
 		p.w.justify(p, l)

@@ -56,7 +56,7 @@ func (p *process) resize(rng *rand.Rand) {
 	}
 }
 
-// forceSlot takes a slot away from its holder, who may have others with it.
+// forceSlot takes a slot away from its holder.
 func (p *process) forceSlot(rng *rand.Rand) {
 	ctx, cancel := p.within(rng, 5*time.Second)
 	defer cancel()
@@ -78,13 +78,7 @@ func (p *process) acquireSome(rng *rand.Rand, key string, opts []etcdclaims.Acqu
 
 // claimSlot claims one slot, at once or in line, and holds it for a while.
 func (p *process) claimSlot(rng *rand.Rand) {
-	n := int(p.w.slotCount.Load())
-	opts := []etcdclaims.AcquireOption{etcdclaims.Slots(n)}
-	weight := 1
-	if n > 0 && rng.IntN(3) == 0 {
-		weight = 1 + rng.IntN(n)
-		opts = append(opts, etcdclaims.Weight(weight))
-	}
+	opts := []etcdclaims.AcquireOption{etcdclaims.Slots(int(p.w.slotCount.Load()))}
 	barge, gated, rests := false, false, time.Duration(0)
 	switch rng.IntN(10) {
 	case 0:
@@ -108,49 +102,19 @@ func (p *process) claimSlot(rng *rand.Rand) {
 	if err != nil {
 		return
 	}
-	tokens := slotTokens(cl)
-	if len(tokens) != weight {
-		p.w.fault("%s asked for %d slots, and has %v", p.name, weight, tokens)
+	if barge {
+		p.barged.Store(cl.Token(), true)
 	}
-	p.heavy.Store(cl.Token(), tokens)
-	for _, token := range tokens {
-		if barge {
-			p.barged.Store(token, true)
-		}
-		if rests > 0 {
-			p.rests.Store(token, rests)
-		}
-		if gated {
-			p.gated.Store(token, true)
-		}
-		p.w.trace.granted(token, p)
-		if cl.Err() != nil { // lost before anybody knew of which slots
-			p.w.trace.ended(token, p)
-		}
-		p.w.trace.believe(belief{p, token, cl.Check})
+	if rests > 0 {
+		p.rests.Store(cl.Token(), rests)
 	}
+	if gated {
+		p.gated.Store(cl.Token(), true)
+	}
+	p.w.trace.granted(cl.Token(), p)
+	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
 	p.w.count(countSlots)
-	if len(tokens) > 1 {
-		p.w.count(countHeavy)
-	}
 	p.holdSlot(rng, cl)
-}
-
-// slotTokens returns a token for each slot of a claim, the claim's own first.
-func slotTokens(cl *etcdclaims.Claim) (tokens []fencing.Token) {
-	for _, i := range cl.Slots() {
-		tokens = append(tokens, fencing.Token{Key: etcdclaims.SlotKey(slottedKey, i), Fence: cl.Fence()})
-	}
-	return tokens
-}
-
-// slotsLost notes that a claim was lost with all its slots.
-func (p *process) slotsLost(l *etcdclaims.LostError) {
-	if tokens, ok := p.heavy.Load(l.Token); ok {
-		for _, token := range tokens.([]fencing.Token)[1:] {
-			p.w.trace.lost(token, p, l.Reason)
-		}
-	}
 }
 
 // holdSlot writes under the claim, and releases it.
@@ -161,9 +125,7 @@ func (p *process) holdSlot(rng *rand.Rand, cl *etcdclaims.Claim) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
 	defer cancel()
-	for _, token := range slotTokens(cl) {
-		p.w.trace.ended(token, p)
-	}
+	p.w.trace.ended(cl.Token(), p)
 	p.class("release", cl.Release(ctx))
 }
 
@@ -228,7 +190,7 @@ func (r *replay) slotsNow() (n int, there bool) {
 	return v.Slots, there
 }
 
-// busy reports whether the first in line cannot have the key, or its slots.
+// busy reports whether nobody in line can have the key, or one of its slots.
 func (r *replay) busy(l *line) bool {
 	if l.key == sharedKey {
 		return r.sharedBusy(l)
@@ -252,13 +214,12 @@ func (r *replay) busy(l *line) bool {
 		}
 		return false
 	}
-	free := 0
 	for i := range n {
 		if !held(i) {
-			free++
+			return false
 		}
 	}
-	return free < max(1, l.places[0].weight)
+	return true
 }
 
 // slotBegins checks that a slot that is claimed, or handed over, is one that there is:

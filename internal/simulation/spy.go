@@ -16,7 +16,7 @@ var Exercised = []string{
 	countBursts, countBatches, countCallers, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
 	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots,
 	countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countYields, countThens,
-	countReentrant, countHeavy, countFar,
+	countReentrant, countFar,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
 
@@ -38,7 +38,6 @@ const (
 	countHotEnds    = "judged: releases of hot keys"
 	countSlots      = "slots granted"
 	countSlotTerms  = "judged: terms of slots"
-	countHeavy      = "claims on several slots granted"
 	countResized    = "slots resized"
 	countSuspicions = "suspicions"
 	countFar        = "processes far from etcd"

@@ -365,7 +365,6 @@ type holder struct {
 	Claim, Owner, Instance, Kind string
 	Epoch                        int64
 	Preference                   int
-	Weight                       int
 }
 
 func (c change) holder() (h holder, token fencing.Token) {
