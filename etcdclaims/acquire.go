@@ -278,7 +278,6 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 		hook(t.token())
 	}
 	t.observe(a)
-	t.watchPreferred()
 	return t, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -27,7 +26,7 @@ func (c *Client) readArrival(ctx context.Context, f *localWaiter) {
 	}
 	defer c.local.endReading(&t.local)
 	line := c.store.layout.waiting(f.a.key)
-	resp, err := c.store.readAll(ctx, txn.Then(clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly())).Success)
+	resp, err := c.store.readAll(ctx, clientv3.OpGet(line, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 	if err != nil {
 		return // without an arrival it gives way
 	}

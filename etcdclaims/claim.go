@@ -177,7 +177,7 @@ func (cl *Claim) Remaining() time.Duration {
 //     claim.
 //
 // Check succeeds again if the claim is still held because ending its work was refused, or
-// because Yield, Upgrade or Downgrade did not take place; see [Work.Complete].
+// because Upgrade or Downgrade did not take place; see [Work.Complete].
 //
 // Check of a claim with [Suspectable] can succeed while the next owner already
 // works, until the deadline: only the fence refuses the effects of the old owner.

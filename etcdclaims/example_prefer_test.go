@@ -2,45 +2,58 @@ package etcdclaims_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
-	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// A process in a far zone leads until one in the near zone has been in line for a while.
+// Two processes wait for the leader to end. The one in the near zone came last, and leads first.
 func ExamplePrefer() {
 	ctx := context.Background()
+	leader, done := exampleClient("/example/prefer/")
+	defer done()
 	far, done := exampleClient("/example/prefer/")
 	defer done()
 	near, done := exampleClient("/example/prefer/")
 	defer done()
 
-	lead := func(claims *etcdclaims.Client, preference int, work func(ctx context.Context)) error {
-		return claims.Run(ctx, "leader", func(ctx context.Context) error {
-			work(ctx)
-			return nil
-		}, etcdclaims.Prefer(preference), etcdclaims.YieldAfter(time.Second))
-	}
-	started, nearLed := make(chan struct{}), make(chan error)
-	go func() {
-		<-started
-		nearLed <- lead(near, 1, func(context.Context) { fmt.Println("the near zone leads") })
-	}()
-	err := lead(far, 0, func(ctx context.Context) {
-		fmt.Println("the far zone leads")
-		close(started)
-		<-ctx.Done()
-		fmt.Println("it yields:", errors.Is(context.Cause(ctx), etcdclaims.ErrYield))
-	})
-	if err := errors.Join(err, <-nearLed); err != nil {
+	claim, err := leader.Acquire(ctx, "leader", etcdclaims.Prefer(0))
+	if err != nil {
 		log.Fatal(err)
+	}
+	results := make(chan error, 2)
+	stand := func(claims *etcdclaims.Client, zone string, preference int) {
+		results <- claims.Run(ctx, "leader", func(context.Context) error {
+			fmt.Println("leads:", zone)
+			return nil
+		}, etcdclaims.Prefer(preference))
+	}
+	inLine := func(n int) {
+		for {
+			line, err := leader.Line(ctx, "leader")
+			if err != nil {
+				log.Fatal(err)
+			}
+			if len(line) == n {
+				return
+			}
+		}
+	}
+	go stand(far, "far", 0)
+	inLine(1)
+	go stand(near, "near", 1)
+	inLine(2)
+	if err := claim.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		if err := <-results; err != nil {
+			log.Fatal(err)
+		}
 	}
 
 	// Output:
-	// the far zone leads
-	// it yields: true
-	// the near zone leads
+	// leads: near
+	// leads: far
 }

@@ -44,9 +44,9 @@ func (t *term) readLineOps() []*pb.RequestOp {
 	l := t.s.c.store.layout
 	first := txn.Range(l.waiting(t.lineKey()))
 	r := first.GetRequestRange()
+	r.SortTarget, r.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_ASCEND
 	if !t.prefers { // else any of them may be the next
 		r.Limit = readAhead
-		r.SortTarget, r.SortOrder = pb.RangeRequest_CREATE, pb.RangeRequest_ASCEND
 	}
 	ops := []*pb.RequestOp{txn.Get([]byte(l.own(t.key))), txn.Get(t.s.c.store.epochKey), first}
 	if t.slots != nil {
@@ -65,12 +65,12 @@ func (t *term) lineIn(resp *clientv3.TxnResponse) line {
 		t.slots.learn(firstKV(resp, 3))
 	}
 	r := resp.Responses[2].GetResponseRange()
-	waiting := t.s.c.store.layout.waiting(t.lineKey())
+	waiting, first := t.s.c.store.layout.waiting(t.lineKey()), r.Kvs
 	if t.prefers {
-		return preferredIn(r.Kvs, waiting)
+		first = mostPreferred(first)
 	}
-	l := line{known: true, next: make([]place, len(r.Kvs)), more: r.Count > int64(len(r.Kvs))}
-	for i, kv := range r.Kvs {
+	l := line{known: true, next: make([]place, len(first)), more: r.Count > int64(len(first))}
+	for i, kv := range first {
 		l.next[i] = placeOf(kv, waiting)
 	}
 	return l

@@ -17,7 +17,7 @@ import (
 // an error before it sends any request. Slots cannot be combined with Shared, Reentrant
 // or Supersede. Shared cannot be combined with Slots, Reentrant or Supersede. Reentrant
 // cannot be combined with Supersede. MinHold must not be longer than MaxHold. Suspectable
-// cannot be combined with Slots, Shared, Manual, MinHold, If or Then. Prefer and YieldAfter
+// cannot be combined with Slots, Shared, Manual, MinHold, If or Then. Prefer
 // cannot be combined with Slots, Shared, Barge, If, Then or Note.
 type AcquireOption = option.AcquireOption
 

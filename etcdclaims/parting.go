@@ -2,7 +2,7 @@ package etcdclaims
 
 import "context"
 
-// What gives a term up can come to nothing: the end of work, Yield, Upgrade and Downgrade. The
+// What gives a term up can come to nothing: the end of work, Upgrade and Downgrade. The
 // term is held again then, unless a call that releases it came meanwhile, and left it to them,
 // or its handler has outlived its drain.
 

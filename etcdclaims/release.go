@@ -174,9 +174,7 @@ func (t *term) handsOverAgain(ctx context.Context, try int) bool {
 // learnLine reads the next places, if there probably is a line and no place in it is
 // known. That costs less than a hand-over that is refused.
 func (t *term) learnLine(ctx context.Context) {
-	if l, ok := t.yieldsTo(); ok {
-		t.line = l
-	} else if t.prefers && len(t.line.next) > 0 {
+	if t.prefers && len(t.line.next) > 0 {
 		t.line = unread // those were in another order
 	}
 	if len(t.line.next) > 0 || !t.line.more {

@@ -49,7 +49,6 @@ type session struct {
 	empty    time.Time           // since when it has carried nothing
 	unused   *time.Timer         // checks later whether it is still empty
 	cause    *LostError
-	renewed  chan struct{} // closed at the next verified renewal
 }
 
 // grant is the lease time that the server granted, counted from before the request was
@@ -76,7 +75,7 @@ func (c *Client) openSession(asked time.Duration, manual bool) (*session, error)
 	s := &session{
 		c: c, id: resp.ID, n: c.sessions.Add(1), asked: asked, manual: manual,
 		dead: make(chan struct{}), renewNow: make(chan struct{}, 1),
-		renewing: make(chan struct{}, 1), renewed: make(chan struct{}), rotation: rotation{seed: maphash.MakeSeed()},
+		renewing: make(chan struct{}, 1), rotation: rotation{seed: maphash.MakeSeed()},
 	}
 	ttl := time.Duration(resp.TTL) * time.Second
 	s.lease.Store(&grant{t0: t0, timing: c.cfg.timing(ttl), ttl: ttl})
@@ -247,8 +246,6 @@ func (s *session) adopt(t0 clock.Reading, ttl time.Duration) {
 	}
 	s.lease.Store(g)
 	s.softened = false
-	close(s.renewed)
-	s.renewed = make(chan struct{})
 	s.setAlarmLocked()
 }
 

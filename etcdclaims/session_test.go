@@ -473,11 +473,14 @@ func TestStaleReadIsUnavailable(t *testing.T) {
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 		w.noise(100)
 		cl := tryClaim(t, c, "a")
-		host.Inject(claimtest.Fault{On: claimtest.Verify, Edit: lowered(50)})
-		if _, err := cl.Yield(t.Context()); status.Code(err) != codes.Unavailable || errors.Is(err, etcdclaims.ErrUnknown) {
+		stale := host.Inject(claimtest.Fault{On: claimtest.Verify, Edit: lowered(50), Times: -1})
+		ctx, cancel := context.WithTimeout(t.Context(), sec)
+		defer cancel()
+		if _, err := cl.Owns(ctx); status.Code(err) != codes.Unavailable || errors.Is(err, etcdclaims.ErrUnknown) {
 			t.Errorf("%v (%v)", err, status.Code(err))
 		}
-		if _, err := cl.Yield(t.Context()); err != nil {
+		stale.Remove()
+		if _, err := cl.Owns(t.Context()); err != nil {
 			t.Errorf("again: %v", err)
 		}
 		w.closeClean(c)

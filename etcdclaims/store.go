@@ -69,8 +69,7 @@ func newStore(io context.Context, etcd *clientv3.Client, l layout, timeout time.
 
 // readAll carries out reads at one revision, in parts if the reply to all is too large. It does
 // not try again what failed.
-func (s *store) readAll(ctx context.Context, ops []*pb.RequestOp) (*clientv3.TxnResponse, error) {
-	_, reads, _ := wire.Operations(&pb.TxnRequest{Success: ops})
+func (s *store) readAll(ctx context.Context, reads ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	return retry.InParts(reads, func(ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 		return s.Do(ctx, txn.Request{In: txn.Then(ops...)})
 	})

@@ -34,7 +34,7 @@ type term struct {
 
 	suspectable bool // another may take the key if this client does not answer
 	from        site
-	yielder
+	preferring
 
 	local localQueue // the callers of this client that wait for it, under localLine's mutex
 
@@ -145,7 +145,7 @@ func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
 		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, work: a.work != nil, shelf: a.shelf,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
-		suspectable: a.opts.suspectable, yielder: yielder{preferring: a.opts.preferring}, local: localQueue{closed: a.opts.prefers},
+		suspectable: a.opts.suspectable, preferring: a.opts.preferring, local: localQueue{closed: a.opts.prefers},
 		from: a.opts.from,
 	}
 	if a.slots != nil {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -29,11 +28,11 @@ type audit struct {
 // restore a watch may be silent for long.
 func (w *watch) audit(ctx context.Context) *audit {
 	own := w.c.store.layout.own("")
-	resp, err := w.c.store.readAll(ctx, txn.Then(
+	resp, err := w.c.store.readAll(ctx,
 		clientv3.OpGet(w.c.store.layout.epoch()),
 		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()),
 		clientv3.OpGet(own+w.prefix, clientv3.WithPrefix(), clientv3.WithMinModRev(w.audited+1), clientv3.WithKeysOnly()),
-	).Success)
+	)
 	if err == nil {
 		err = w.c.store.learnEpoch(resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
 	}

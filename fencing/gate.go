@@ -57,10 +57,6 @@ var (
 	ErrClosed = errors.New("client closed")
 )
 
-// ErrYield is the cause with which the context of a claim ends when a more preferred
-// caller waits for the key. The claim is still held then, until it is released.
-var ErrYield = errors.New("a more preferred caller waits")
-
 // StaleError is returned for a token whose term is over: a newer owner of its key has been
 // seen, or the claim has ended. It matches ErrStale.
 type StaleError struct {

@@ -62,12 +62,9 @@ type SingletonConfig struct {
 // when its lease has expired (etcdclaims.Config.TTL). With etcdclaims.Suspectable, it is
 // replaced in about half a second; use that if all effects of fn are fenced.
 //
-// With etcdclaims.Prefer, the process with the greatest preference leads: one in the near
-// zone, or with the newest version. A leader with etcdclaims.YieldAfter gives way to a
-// greater preference. It ends the context of fn with the cause fencing.ErrYield, and waits
-// until fn has returned. Then it hands the key over, and joins the line again. It does not
-// take the key back while the other process leads. Give both options to all processes. If a
-// preferred process dies, the first in line leads as after any other death.
+// With etcdclaims.Prefer, the key passes to the process in line with the greatest preference:
+// one in the near zone, or with the newest version. Give the option to all processes. No
+// leader gives way to a process that comes later. If a leader dies, the first in line leads.
 //
 // A function that continues after its context has ended is a zombie, and its
 // fence is superseded. Singleton neither returns nor contests the key before fn
@@ -116,13 +113,6 @@ func Singleton(ctx context.Context, claims Claims, key string, fn func(ctx conte
 		}
 		if l.lasted >= steady {
 			attempt = 1
-		}
-		if errors.Is(l.stopCause, fencing.ErrYield) && !lost {
-			if own != nil && !errors.Is(own, context.Canceled) && !errors.Is(own, fencing.ErrYield) {
-				cfg.Failed(leadingError(key, own)) // not that it had to stop
-			}
-			attempt = 0 // it joins the line again, behind the present leader
-			continue
 		}
 		if err == nil {
 			err = l.stopCause

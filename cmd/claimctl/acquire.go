@@ -28,7 +28,7 @@ func (r *runner) claim(ctx context.Context, wait time.Duration) (*holding, error
 		forKey = append(forKey, etcdclaims.Shared())
 	}
 	if r.prefers {
-		forKey = append(forKey, etcdclaims.Prefer(r.prefer), etcdclaims.YieldAfter(r.yieldAfter))
+		forKey = append(forKey, etcdclaims.Prefer(r.prefer))
 	}
 	if r.atMostOnce {
 		forWork = append(forWork, etcdclaims.AtMostOnce())

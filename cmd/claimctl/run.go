@@ -35,9 +35,8 @@ type runner struct {
 	signal  string
 	codes   map[string]int
 
-	prefers    bool // of elect: it has a preference
-	prefer     int
-	yieldAfter time.Duration
+	prefers bool // of elect: it has a preference
+	prefer  int
 
 	once        bool
 	atMostOnce  bool
@@ -120,14 +119,12 @@ elect ends when the command ends by itself, and exits as the command did. If the
 was lost by then, elect exits with 76 if the command exited with 0, and waits in line
 again otherwise.
 
-With --prefer, in all processes, the one with the greatest number leads: when it has waited in
-line for the --yield-after of the leader, the leader's command is stopped, the key is handed over,
-and the former leader waits in line again.`,
+With --prefer, in all processes, a leader that ends hands the key to the process in line with
+the greatest number. No leader gives way to a process that comes later.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd.Context(), true) },
 	}
 	r.addFlags(cmd, "forever")
 	cmd.Flags().IntVar(&r.prefer, "prefer", 0, "this process is preferred to those with a lower number, from 0 up")
-	cmd.Flags().DurationVar(&r.yieldAfter, "yield-after", 30*time.Second, "with --prefer: how long a preferred process waits until this one hands over")
 	return cmd
 }
 
@@ -166,8 +163,8 @@ func (r *runner) args(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%s: --max-attempts and --retention must not be 0; negative means no limit", cmd.Name())
 	}
 	r.prefers = cmd.Flags().Changed("prefer")
-	if r.prefers && (r.prefer < 0 || r.note != "" || r.yieldAfter < 0) || !r.prefers && cmd.Flags().Changed("yield-after") {
-		return fmt.Errorf("%s: --prefer and --yield-after must not be negative; --prefer does not go with --note, and --yield-after needs --prefer", cmd.Name())
+	if r.prefers && (r.prefer < 0 || r.note != "") {
+		return fmt.Errorf("%s: --prefer must not be negative, and does not go with --note", cmd.Name())
 	}
 	if r.ttl <= 0 {
 		return fmt.Errorf("%s: --ttl %s is not above 0", cmd.Name(), r.ttl)

@@ -210,7 +210,6 @@ func runUsage(_ *world, start func(args ...string) *process, _ string) {
 		{"elect", "k"},
 		{"elect", "k", "--prefer", "-1", "--", "true"},
 		{"elect", "k", "--prefer", "1", "--note", "n", "--", "true"},
-		{"elect", "k", "--yield-after", "1s", "--", "true"},
 	} {
 		start(args...).ends(exitUsage)
 	}
@@ -364,16 +363,23 @@ func runElect(w *world, start func(args ...string) *process, dir string) {
 	p.ends(4)
 }
 
-// runElectPreferred wants that the leader hands over to a preferred process, and stands again.
+// runElectPreferred wants that a leader that ends hands over to the preferred process in line.
 func runElectPreferred(w *world, start func(args ...string) *process, dir string) {
-	spare, home := filepath.Join(dir, "spare"), filepath.Join(dir, "home")
-	p := start("elect", "k", "--prefer", "0", "--yield-after", "100ms", "--", "sh", "-c", `echo $CLAIM_FENCE >> `+spare+`; [ $(wc -l < `+spare+`) -lt 2 ] && exec sleep 60; exit 4`)
-	appears(w.T, spare)
-	preferred := start("elect", "k", "--prefer", "1", "--", "sh", "-c", `echo $CLAIM_FENCE >> `+home+`; exit 5`)
-	preferred.ends(5)
-	r := p.ends(4)
-	if !strings.Contains(r.err, "a more preferred caller waits") || strings.Count(appears(w.T, spare), "\n") != 2 || strings.Count(appears(w.T, home), "\n") != 1 {
-		w.Errorf("it says %q", r.err)
+	first, end, terms := filepath.Join(dir, "first"), filepath.Join(dir, "end"), filepath.Join(dir, "terms")
+	p := start("elect", "k", "--prefer", "0", "--", "sh", "-c", `echo > `+first+`; while [ ! -e `+end+` ]; do sleep 0.05; done; exit 3`)
+	appears(w.T, first)
+	var line []*process
+	for i, prefer := range []string{"0", "1"} {
+		line = append(line, start("elect", "k", "--prefer", prefer, "--", "sh", "-c", `echo `+prefer+` >> `+terms+`; exit 4`))
+		eventually(w.T, "another process is in line", func() bool { return len(as[explanation](w, "explain", "k").Waiting) == i+1 })
+	}
+	w.noErr(os.WriteFile(end, nil, 0o600))
+	p.ends(3)
+	for _, p := range line {
+		p.ends(4)
+	}
+	if led := appears(w.T, terms); led != "1\n0\n" {
+		w.Errorf("led, in this order: %q", led)
 	}
 }
 

@@ -72,7 +72,6 @@ var accepts = map[string]string{
 	`etcdclaims.Shared()`:      "acquire",
 	`etcdclaims.Suspectable()`: "acquire",
 	`etcdclaims.Prefer(0)`:     "acquire",
-	`etcdclaims.YieldAfter(0)`: "acquire",
 	`etcdclaims.AtMostOnce()`:  "work",
 	`etcdclaims.Again()`:       "work",
 	`outsider{}`:               "", // options are those of etcdclaims

@@ -69,18 +69,6 @@ var theCalls = []call{
 		c := must[*etcdclaims.Claim](w.T)(w.claims.TryAcquire(w.Context(), name))
 		return func(ctx context.Context) error { return second(c.Txn(ctx).Then(clientv3.OpPut(name, "")).Commit()) }
 	}},
-	{name: "Claim.Yield", of: func(w *world, name string) func(context.Context) error {
-		c := must[*etcdclaims.Claim](w.T)(w.claims.TryAcquire(w.Context(), name))
-		w.background(func(ctx context.Context) error { return second(w.other.Acquire(ctx, name, etcdclaims.Prefer(1))) })
-		time.Sleep(time.Second)
-		return func(ctx context.Context) error {
-			yielded, err := c.Yield(ctx)
-			if err == nil && !yielded {
-				err = errors.New("it did not yield")
-			}
-			return err
-		}
-	}},
 	{name: "Queue.Cancel", of: ofItem(func(ctx context.Context, q *queue.Queue, id string) error { return q.Cancel(ctx, id) })},
 	{name: "Queue.SetPriority", of: ofItem(func(ctx context.Context, q *queue.Queue, id string) error { return q.SetPriority(ctx, id, 9) })},
 	{name: "Queue.Redrive", of: ofDead(func(ctx context.Context, q *queue.Queue, id string) error { return q.Redrive(ctx, id) })},

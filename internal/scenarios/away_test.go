@@ -195,7 +195,6 @@ var awayCalls = map[string]call{
 		_, err := cl.Txn(ctx).Then(clientv3.OpGet("x")).Commit()
 		return err
 	}),
-	"Claim.Yield":     onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { _, err := cl.Yield(ctx); return err }),
 	"Claim.Upgrade":   of("", shared, func(ctx context.Context, cl *etcdclaims.Claim) error { _, err := cl.Upgrade(ctx); return err }),
 	"Claim.Downgrade": onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { _, err := cl.Downgrade(ctx); return err }),
 

@@ -435,15 +435,11 @@ var coreMutants = []mutant{
 		edits: []edit{{"suspect.go", "|| p.pred != nil || p.behind || p.own == nil", "|| p.own == nil"}},
 	},
 	{
-		name: "yield to an equal", tests: "TestYield",
-		edits: []edit{{"yield.go", "preferenceOf(best) <= t.preference {", "preferenceOf(best) < t.preference {"}},
+		name: "hand-over to the last of several with equal preferences", tests: "TestPreferOrder",
+		edits: []edit{{"prefer.go", "h.Preference > greatest", "h.Preference >= greatest"}},
 	},
 	{
-		name: "claim held again after a yield that may have been carried out", tests: "TestYieldUnsettled",
-		edits: []edit{{"yield.go", "		case errors.Is(err, ErrUnknown):\n			sent = true\n", "		case errors.Is(err, ErrUnknown):\n"}},
-	},
-	{
-		name: "dead caller yielded to", tests: "TestYieldAfterToNobodyDead",
-		edits: []edit{{"yieldafter.go", "!leaving && r.lives(ctx, one) {", "!leaving {"}},
+		name: "line of the owner before kept by a claim with a preference", tests: "TestPreferAfterAnotherOrder",
+		edits: []edit{{"release.go", "if t.prefers && len(t.line.next) > 0 {", "if t.prefers && len(t.line.next) < 0 {"}},
 	},
 }

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -29,7 +28,7 @@ func (p *process) preferring(rng *rand.Rand) {
 	}
 }
 
-// claimPreferred claims the key, at once or in line, holds it for a while, and yields or releases it.
+// claimPreferred claims the key, at once or in line, holds it for a while, and releases it.
 func (p *process) claimPreferred(rng *rand.Rand) {
 	opts, prefers := []etcdclaims.AcquireOption{etcdclaims.Prefer(rng.IntN(4))}, true
 	switch rng.IntN(8) {
@@ -51,7 +50,7 @@ func (p *process) claimPreferred(rng *rand.Rand) {
 	p.w.trace.believe(belief{p, cl.Token(), cl.Check})
 	for rng.IntN(4) > 0 {
 		p.writeUnder(rng, cl, cl.Token(), 4*time.Second, time.Second)
-		if p.dead.Load() || p.yield(rng, cl) {
+		if p.dead.Load() {
 			return
 		}
 	}
@@ -61,47 +60,24 @@ func (p *process) claimPreferred(rng *rand.Rand) {
 	p.class("release", cl.Release(ctx))
 }
 
-// yield yields to a more preferred caller, and reports whether the claim has ended, or may have.
-func (p *process) yield(rng *rand.Rand, cl *etcdclaims.Claim) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), between(rng, 0, 10*time.Second))
-	defer cancel()
-	token := cl.Token()
-	p.w.trace.ended(token, p)
-	yielded, err := cl.Yield(ctx)
-	p.class("yield", err)
-	if yielded || errors.Is(err, etcdclaims.ErrUnknown) {
-		p.yielded.Store(token, yielded)
-		p.w.count(countYields)
-		return true
-	}
-	if p.dead.Load() || p.cleared.Load() > 0 || cl.Check() != nil {
-		return false // it is released
-	}
-	p.w.trace.goesOn(token)
-	p.w.trace.believe(belief{p, token, cl.Check})
-	return false
-}
-
 // inPreference checks that a key that was handed over went to the one whose turn it was: the most
 // preferred, and of equals the first. A caller that is not in line passes nobody.
 func (r *replay) inPreference(before, c change, h holder, token fencing.Token) {
 	l := r.lineFor(token.Key)
-	old, was := before.holder()
+	_, was := before.holder()
 	m, at := r.t.terms[was], l.of(h.Claim)
 	if m == nil || at < 0 {
 		r.inTurn(c, h, token)
 		return
 	}
-	_, prefers := m.p.prefers.Load(was)
-	known, yielded := m.p.yielded.Load(was)
-	if !prefers && !yielded {
+	if _, prefers := m.p.prefers.Load(was); !prefers {
 		r.inTurn(c, h, token)
 		return
 	}
-	next := l.places[at]
-	if known == true && next.preference <= old.Preference {
-		r.fault("a claim has yielded to one that is not preferred to it: %v; before: %v", c, before)
+	if at > 0 {
+		r.t.w.count(countPreferred)
 	}
+	next := l.places[at]
 	for i, other := range l.places {
 		passed := i < at && other.preference >= next.preference
 		unseen := c.at.Sub(other.since) > overlooked && r.t.w.ledger.healthy(m.p, c.at.Add(-overlooked), c.at)

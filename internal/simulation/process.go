@@ -47,7 +47,6 @@ type process struct {
 	manuals sync.Map // that end where nobody renews them
 	barged  sync.Map // that were had past those in line
 	prefers sync.Map // that go to the most preferred in line
-	yielded sync.Map // that Yield has given up, or may have: whether it is known
 	gated   sync.Map // that were had on the condition that a gate is open
 	rests   sync.Map // how long their keys are to be held at least
 }

@@ -15,7 +15,7 @@ import (
 var Exercised = []string{
 	countBursts, countBatches, countCallers, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
 	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots,
-	countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countYields, countThens,
+	countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countPreferred, countThens,
 	countReentrant, countFar,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
@@ -42,7 +42,7 @@ const (
 	countSuspicions = "suspicions"
 	countFar        = "processes far from etcd"
 	countThens      = "judged: acquisitions with Then"
-	countYields     = "claims yielded"
+	countPreferred  = "judged: keys handed past the line by preference"
 	countReentrant  = "keys had again by their holders"
 
 	countShared      = "shared claims granted"
