@@ -176,8 +176,8 @@ func (cl *Claim) Remaining() time.Duration {
 //     because it was set. The error lasts until a renewal has verified the
 //     claim.
 //
-// Check succeeds again if the claim is still held because ending its work was refused, or
-// because Upgrade or Downgrade did not take place; see [Work.Complete].
+// Check succeeds again if the claim is still held because [Claim.ReleaseWith] or the end of its
+// work was refused, or because Upgrade or Downgrade did not take place.
 //
 // Check of a claim with [Suspectable] can succeed while the next owner already
 // works, until the deadline: only the fence refuses the effects of the old owner.

@@ -200,11 +200,11 @@ func (t *term) foundGone(resp *clientv3.TxnResponse, sent bool) error {
 }
 
 // leaveUnsettled ends a term whose release, by r, has an unknown outcome: it is settled
-// in the background. w is the end of its work, if r is that.
+// in the background. w is its end with operations, if r is that.
 func (t *term) leaveUnsettled(w *ending, r txn.Request, err error) error {
 	call := "release"
 	if w != nil {
-		call = "end work"
+		call = w.call
 	}
 	t.settleLater(w, r)
 	t.finish(ErrReleased)
@@ -269,7 +269,7 @@ func (t *term) hasKey(resp *clientv3.TxnResponse) bool {
 	return len(own) > 0 && own[0].ModRevision == revision(t.fence) && own[0].Lease == int64(t.s.id)
 }
 
-// settleLater gives the term up in the background. If the end of its work was sent and
+// settleLater gives the term up in the background. If an end with operations was sent and
 // can still be carried out, it sends that again.
 func (t *term) settleLater(w *ending, r txn.Request) {
 	st := t.s.c.store

@@ -161,7 +161,7 @@ func (w *Work) endForGood(ctx context.Context, r Record) (Record, error) {
 	}
 	if err != nil && !errors.Is(err, ErrLost) && w.Err() == nil {
 		w.released.Store(true)
-		err = w.t.leaveWork(e, err)
+		err = w.t.leaveFor(e, err)
 	}
 	e.over(err)
 	return ended, err
@@ -216,9 +216,14 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 		}
 		put = r.stored().put(work, shelf)
 	}
-	e := w.ending(r, append([]clientv3.Op{put}, ops...))
-	e.shelf = shelf
-	err := t.endWork(ctx, e)
+	e := &ending{call: "end work", ops: append([]clientv3.Op{put}, ops...), state: r.State, shelf: shelf}
+	if len(ops) == 0 {
+		e.concern = []string{} // nothing but the key
+	}
+	if put.IsDelete() {
+		e.deletes = work
+	}
+	err := t.end(ctx, e)
 	if !errors.Is(err, ErrUnknown) && on.gone(err, shelf) {
 		e.over(err)
 		return w.tryEnd(ctx, r, ops)
@@ -252,26 +257,4 @@ func (w *Work) count(r Record) {
 // logDead logs that no caller begins the work again by itself.
 func (c *Client) logDead(r Record, cause error) {
 	c.log.Warn("work is dead", zap.String("key", r.Key), zap.Int("attempt", r.Attempt), zap.Int64("fence", r.Fence), zap.Error(cause))
-}
-
-// ending gives the claim up, with the record of the outcome.
-func (w *Work) ending(r Record, ops []clientv3.Op) *ending {
-	return &ending{
-		state:   r.State,
-		ops:     ops,
-		foreign: len(ops) > 1,
-		read:    clientv3.OpGet(w.t.s.c.store.layout.work(w.key)),
-		carriedOut: func(resp *clientv3.GetResponse) bool {
-			if len(resp.Kvs) == 0 {
-				return r.State == StateFree
-			}
-			got, err := decodeRecord(w.key, resp.Kvs[0])
-			if err != nil {
-				return false
-			}
-			// A successor may have replaced the record already. Only the record of
-			// this very claim is proof.
-			return got.Claim == w.t.id && got.State == r.State
-		},
-	}
 }

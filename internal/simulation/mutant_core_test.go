@@ -256,6 +256,14 @@ var coreMutants = []mutant{
 		edits: []edit{{"attached.go", "\tx := d.ends[last]\n\td.ends = d.ends[:last:last]\n", "\tx := d.ends[0]\n\td.ends = d.ends[1:]\n"}},
 	},
 	{
+		name: "release with operations that a put of another proves", tests: "TestReleaseWithProof",
+		edits: []edit{{"releasewith.go", "return resp, held && (after", "return resp, held || (after"}},
+	},
+	{
+		name: "release with operations that hands nothing over", tests: "TestReleaseWithHandsOver",
+		edits: []edit{{"releasewith.go", "ops: ops, handsOver: true,", "ops: ops, handsOver: false,"}},
+	},
+	{
 		name: "Release under an ended context left to the background", tests: "TestReleaseUnderAnEndedContext",
 		edits: []edit{{"release.go", "\tif wire.ContextError(ctx) == nil {\n\t\treturn ctx", "\tif wire.ContextError(ctx) == nil || true {\n\t\treturn ctx"}},
 	},
