@@ -4,27 +4,32 @@ import (
 	"context"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// KV returns the KV of [Client.Etcd] with its requests counted: Stats and
-// Hooks.Requested include them, and an outage is noticed by them. It is for packages that are built on claims and
-// keep keys of their own. It adds nothing else to a request, so the caller sets
-// timeouts and retries. A request that clientv3 repeats by itself counts once.
-// Compact and GetStream are not counted. KV is nil for a passthrough client.
-func (c *Client) KV() clientv3.KV {
-	if !c.connects() {
-		return nil
-	}
-	return countedKV{KV: c.etcd.KV, s: c.store}
+func init() {
+	core.Provide(func(claims any) core.Client {
+		c, _ := claims.(*Client)
+		return built{c}
+	})
 }
 
-// GrantLease grants a lease of etcd, counted as the requests of KV are. The ttl
-// is rounded up to full seconds. The client does not renew the lease. GrantLease returns
-// the errors of clientv3, and ErrPassthrough for a passthrough client. It ends after
-// max(Config.TTL/2, 5 s). If the reply is lost, a lease without keys stays for the ttl.
-func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+// built is a client as package core shows it.
+type built struct{ c *Client }
+
+// KV returns the KV of the client's etcd, counted.
+func (b built) KV() clientv3.KV {
+	if !b.c.connects() {
+		return nil
+	}
+	return countedKV{KV: b.c.etcd.KV, s: b.c.store}
+}
+
+// GrantLease grants a lease that the client does not renew.
+func (b built) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+	c := b.c
 	if !c.connects() {
 		return clientv3.NoLease, c.unconnected()
 	}
@@ -39,11 +44,9 @@ func (c *Client) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.Le
 	return resp.ID, nil
 }
 
-// RevokeLease revokes a lease of etcd, counted as the requests of KV are, and with it
-// deletes the keys that are bound to it. It must be a lease of GrantLease: the leases of
-// claims are revoked by Close. RevokeLease returns the errors of clientv3, and
-// ErrPassthrough for a passthrough client. It ends after max(Config.TTL/2, 5 s).
-func (c *Client) RevokeLease(ctx context.Context, id clientv3.LeaseID) error {
+// RevokeLease revokes a lease of GrantLease.
+func (b built) RevokeLease(ctx context.Context, id clientv3.LeaseID) error {
+	c := b.c
 	if !c.connects() {
 		return c.unconnected()
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -19,9 +20,9 @@ func TestKV(t *testing.T) {
 		var l ledger
 		c, host := w.client(etcdclaims.Config{Hooks: l.hooks()})
 		synctest.Wait()
-		ctx, kv, key := t.Context(), c.KV(), w.prefix+"queue/a"
+		ctx, kv, key := t.Context(), core.Of(c).KV(), w.prefix+"queue/a"
 		before := c.Stats().Requests
-		lease, err := c.GrantLease(ctx, 61*time.Second-1)
+		lease, err := core.Of(c).GrantLease(ctx, 61*time.Second-1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +37,7 @@ func TestKV(t *testing.T) {
 		_, err6 := kv.Do(ctx, clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpGet(key)}, nil))
 		_, err7 := kv.Delete(ctx, key)
 		_, err8 := kv.Do(ctx, clientv3.OpDelete(key))
-		err9 := c.RevokeLease(ctx, lease)
+		err9 := core.Of(c).RevokeLease(ctx, lease)
 		if err := errors.Join(err1, err2, err3, err4, err5, err6, err7, err8, err9); err != nil {
 			t.Fatal(err)
 		}
@@ -68,13 +69,28 @@ func TestKV(t *testing.T) {
 func TestKVWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, nil, etcdclaims.Config{})
-	if c.KV() != nil {
+	if core.Of(c).KV() != nil {
 		t.Error("a KV without etcd")
 	}
-	if _, err := c.GrantLease(t.Context(), time.Minute); !errors.Is(err, etcdclaims.ErrPassthrough) {
+	if _, err := core.Of(c).GrantLease(t.Context(), time.Minute); !errors.Is(err, etcdclaims.ErrPassthrough) {
 		t.Error(err)
 	}
-	if err := c.RevokeLease(t.Context(), 1); !errors.Is(err, etcdclaims.ErrPassthrough) {
+	if err := core.Of(c).RevokeLease(t.Context(), 1); !errors.Is(err, etcdclaims.ErrPassthrough) {
 		t.Error(err)
+	}
+}
+
+// A client that New has not made refuses what others build on, too.
+func TestKVOfNoClient(t *testing.T) {
+	t.Parallel()
+	for name, claims := range map[string]any{"nil": (*etcdclaims.Client)(nil), "zero": new(etcdclaims.Client), "none": nil} {
+		c := core.Of(claims)
+		if c.KV() != nil {
+			t.Errorf("%s: a KV", name)
+		}
+		_, granted := c.GrantLease(t.Context(), time.Minute)
+		if revoked := c.RevokeLease(t.Context(), 1); !errors.Is(granted, etcdclaims.ErrNoClient) || !errors.Is(revoked, etcdclaims.ErrNoClient) {
+			t.Errorf("%s: %v, %v", name, granted, revoked)
+		}
 	}
 }

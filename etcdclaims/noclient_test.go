@@ -89,11 +89,6 @@ func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclai
 		},
 		"ReleaseAll":  func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.ReleaseAll(ctx); return err },
 		"Unreachable": func(_ context.Context, c *etcdclaims.Client) error { return c.Unreachable() },
-		"GrantLease": func(ctx context.Context, c *etcdclaims.Client) error {
-			_, err := c.GrantLease(ctx, time.Minute)
-			return err
-		},
-		"RevokeLease": func(ctx context.Context, c *etcdclaims.Client) error { return c.RevokeLease(ctx, 1) },
 		"Close":       func(ctx context.Context, c *etcdclaims.Client) error { return c.Close(ctx) },
 
 		"Locks.TryAcquire": func(ctx context.Context, c *etcdclaims.Client) error {
@@ -129,7 +124,6 @@ func refusedCalls(t *testing.T) map[string]func(ctx context.Context, c *etcdclai
 // These have no error to return. They return nothing that is true of a client.
 var emptyCalls = map[string]func(c *etcdclaims.Client) bool{
 	"Etcd":        func(c *etcdclaims.Client) bool { return c.Etcd() == nil },
-	"KV":          func(c *etcdclaims.Client) bool { return c.KV() == nil },
 	"Instance":    func(c *etcdclaims.Client) bool { return c.Instance() == "" },
 	"Owner":       func(c *etcdclaims.Client) bool { return c.Owner() == "" },
 	"Prefix":      func(c *etcdclaims.Client) bool { return c.Prefix() == "" },

@@ -13,6 +13,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/examples/demoetcd"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/testetcd"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -158,7 +159,7 @@ func callsName(t *testing.T, c *etcdclaims.Client, reason *regexp.Regexp) {
 		"RunWork": func(ctx context.Context) error {
 			return c.RunWork(ctx, "w", func(context.Context, *etcdclaims.Work) error { return nil })
 		},
-		"GrantLease": func(ctx context.Context) error { return second(c.GrantLease(ctx, time.Minute)) },
+		"GrantLease": func(ctx context.Context) error { return second(core.Of(c).GrantLease(ctx, time.Minute)) },
 		"TryClaim":   func(ctx context.Context) error { return second(q.TryClaim(ctx, 1)) },
 		"Enqueue":    func(ctx context.Context) error { return second(q.Enqueue(ctx, queue.NewItem(nil))) },
 		"Claim":      func(ctx context.Context) error { return second(q.Claim(ctx, 1)) },

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -173,7 +174,7 @@ func (s *Scheduler) readEach(ctx context.Context, of []*awaited, key func(*await
 			ops[i] = key(a)
 		}
 		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-		resp, err := s.claims.KV().Txn(limited).Then(ops...).Commit()
+		resp, err := core.Of(s.claims).KV().Txn(limited).Then(ops...).Commit()
 		cancel()
 		if isTooLarge(err) && size > 1 {
 			size /= 2

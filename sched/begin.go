@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -121,7 +122,7 @@ func (s *Scheduler) stillWaits(ctx context.Context, w waiter) bool {
 	if len(s.running(w)) > 0 {
 		return true
 	}
-	resp, err := s.claims.KV().Get(ctx, w.key, clientv3.WithKeysOnly())
+	resp, err := core.Of(s.claims).KV().Get(ctx, w.key, clientv3.WithKeysOnly())
 	return err != nil || len(resp.Kvs) > 0 && resp.Kvs[0].ModRevision == w.rev
 }
 

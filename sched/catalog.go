@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -186,7 +187,7 @@ func (c *catalog) readSome(ctx context.Context, ids []string) error {
 	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := c.s.claims.KV().Txn(ctx).Then(ops...).Commit()
+	resp, err := core.Of(c.s.claims).KV().Txn(ctx).Then(ops...).Commit()
 	if err != nil {
 		return txn.Denied(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -131,7 +132,7 @@ var (
 func (s *Scheduler) noticed(ctx context.Context, note string) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.KV().Get(ctx, note, clientv3.WithCountOnly())
+	resp, err := core.Of(s.claims).KV().Get(ctx, note, clientv3.WithCountOnly())
 	if err == nil && resp.Count > 0 {
 		err = errSame
 	}
@@ -167,7 +168,7 @@ func (st *jobSnapshot) otherVersion() error {
 func (s *Scheduler) roomForDefinition(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.KV().Get(ctx, s.keys.definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	resp, err := core.Of(s.claims).KV().Get(ctx, s.keys.definitions(), clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err == nil && resp.Count >= mostDefinitions {
 		err = fmt.Errorf("the group has %d definitions, which is the limit", resp.Count)
 	}
@@ -284,7 +285,7 @@ func (s *Scheduler) Definitions(ctx context.Context) iter.Seq2[Definition, error
 		}
 		what := fmt.Sprintf("sched: read the definitions of group %q", s.cfg.Group)
 		op := clientv3.OpGet(s.keys.definitions(), clientv3.WithPrefix())
-		for page, err := range retry.List(ctx, s.claims.KV(), readTime, op, definitionsPerRead, definitionsPerRead) {
+		for page, err := range retry.List(ctx, core.Of(s.claims).KV(), readTime, op, definitionsPerRead, definitionsPerRead) {
 			if err != nil {
 				yield(Definition{}, errtext.Wrap(what, s.explained(err)))
 				return

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -132,7 +133,8 @@ func (s *Scheduler) requested(ctx context.Context, x *Explanation, st *jobSnapsh
 	if !follows || st.requests == 0 {
 		return nil
 	}
-	resp, err := retry.Get(ctx, s.claims.KV(), readTime, clientv3.OpGet(s.keys.asksOf(x.Job), clientv3.WithPrefix()))
+	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime,
+		clientv3.OpGet(s.keys.asksOf(x.Job), clientv3.WithPrefix()))
 	if err != nil {
 		return err
 	}

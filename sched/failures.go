@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/core"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -102,7 +103,7 @@ func (s *Scheduler) countFailure(ctx context.Context, a *active, p past) (tally,
 	key := s.keys.fail(j.Name)
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.KV().Get(ctx, key)
+	resp, err := core.Of(s.claims).KV().Get(ctx, key)
 	if err != nil {
 		return tally{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -55,7 +56,8 @@ func (s *Scheduler) definedFollowers(ctx context.Context, job string) (map[strin
 	if all != nil {
 		return found, nil
 	}
-	resp, err := retry.Get(ctx, s.claims.KV(), readTime, clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
+	resp, err := retry.Get(ctx, core.Of(s.claims).KV(), readTime,
+		clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +170,7 @@ func (s *Scheduler) unknownBefore(ctx context.Context, all []*jobSnapshot) (map[
 	for _, name := range names {
 		ops = append(ops, clientv3.OpGet(s.keys.spec(name)), clientv3.OpGet(s.keys.definition(name), clientv3.WithCountOnly()))
 	}
-	resp, err := retry.Read(ctx, s.claims.KV(), readTime, ops...)
+	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
 	if err != nil {
 		return nil, err
 	}

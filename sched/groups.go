@@ -6,6 +6,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
@@ -32,7 +33,7 @@ func Groups(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, er
 		jobOf := func(root string) clientv3.Op {
 			return clientv3.OpGet(keys{root}.specs(), clientv3.WithPrefix(), clientv3.WithLimit(1))
 		}
-		for kv, err := range retry.Subtrees(ctx, claims.KV(), readTime, claims.Prefix()+"sched/", jobOf) {
+		for kv, err := range retry.Subtrees(ctx, core.Of(claims).KV(), readTime, claims.Prefix()+"sched/", jobOf) {
 			if err != nil {
 				fail(err)
 				return

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -219,7 +220,7 @@ func (s *Scheduler) names(ctx context.Context) ([]string, error) {
 
 // readJobs reads the specs of all jobs, and the notices of all definitions.
 func (s *Scheduler) readJobs(ctx context.Context) (*clientv3.TxnResponse, error) {
-	return retry.Read(ctx, s.claims.KV(), readTime,
+	return retry.Read(ctx, core.Of(s.claims).KV(), readTime,
 		clientv3.OpGet(s.keys.specs(), clientv3.WithPrefix()), clientv3.OpGet(s.keys.allDefined(), clientv3.WithPrefix()))
 }
 
@@ -368,7 +369,7 @@ func (s *Scheduler) History(ctx context.Context, job string) iter.Seq2[Entry, er
 		}
 		var all []*mvccpb.KeyValue
 		op := clientv3.OpGet(s.keys.past(job), clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
-		for page, err := range retry.List(ctx, s.claims.KV(), readTime, op, pastsPerRead, pastsPerRead) {
+		for page, err := range retry.List(ctx, core.Of(s.claims).KV(), readTime, op, pastsPerRead, pastsPerRead) {
 			if err != nil {
 				fail(err)
 				return

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	watchfeed "github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -40,7 +41,7 @@ func (v *view) follow(ctx context.Context) error {
 // list reads all keys.
 func (v *view) list(ctx context.Context) (rev int64, err error) {
 	since := v.latest()
-	resp, err := retry.Get(ctx, v.claims.KV(), readTime, clientv3.OpGet(v.root, clientv3.WithPrefix()))
+	resp, err := retry.Get(ctx, core.Of(v.claims).KV(), readTime, clientv3.OpGet(v.root, clientv3.WithPrefix()))
 	if err != nil {
 		return 0, txn.Denied(err)
 	}

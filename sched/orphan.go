@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -54,7 +55,7 @@ func (l *leadership) settleOrphans(ctx context.Context) (more bool, err error) {
 		}
 	}
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
-	resp, err := l.s.claims.KV().Txn(reading).Then(ops...).Commit()
+	resp, err := core.Of(l.s.claims).KV().Txn(reading).Then(ops...).Commit()
 	cancel()
 	if err != nil {
 		return false, txn.Denied(err)

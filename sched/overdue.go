@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -251,7 +252,7 @@ func (s *Scheduler) raise(ctx context.Context, past []*alarm, now time.Time) {
 func (s *Scheduler) ownership(ctx context.Context) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	resp, err := s.claims.KV().Get(ctx, s.claims.OwnKey(ownerKey(s.cfg.Group)), clientv3.WithKeysOnly())
+	resp, err := core.Of(s.claims).KV().Get(ctx, s.claims.OwnKey(ownerKey(s.cfg.Group)), clientv3.WithKeysOnly())
 	if err == nil && len(resp.Kvs) > 0 {
 		rev = resp.Kvs[0].ModRevision
 	}

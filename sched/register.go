@@ -10,6 +10,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -50,7 +51,7 @@ func (l *leadership) refresh(ctx context.Context) error {
 			clientv3.OpGet(k.fail(name)))
 	}
 	since := l.s.view.latest()
-	resp, err := retry.Read(ctx, l.s.claims.KV(), readTime, ops...)
+	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime, ops...)
 	if err != nil {
 		for _, c := range some {
 			l.place(c)
@@ -137,7 +138,7 @@ func (l *leadership) known(c *jobState) (keys []string) {
 // load reads the state of all jobs.
 func (l *leadership) load(ctx context.Context) error {
 	k := l.s.keys
-	resp, err := retry.Read(ctx, l.s.claims.KV(), readTime,
+	resp, err := retry.Read(ctx, core.Of(l.s.claims).KV(), readTime,
 		clientv3.OpGet(k.specs(), clientv3.WithPrefix()), clientv3.OpGet(k.highs(), clientv3.WithPrefix()),
 		clientv3.OpGet(k.fails(), clientv3.WithPrefix()))
 	if err != nil {

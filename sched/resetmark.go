@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -134,7 +135,7 @@ func (s *Scheduler) settledTicks(ctx context.Context, job string, st *jobSnapsho
 	// After the mark was put back, or for another schedule, a record counts other ticks.
 	reading, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTime)
 	defer cancel()
-	reset, err := s.claims.KV().Get(reading, s.keys.reset(job), clientv3.WithKeysOnly())
+	reset, err := core.Of(s.claims).KV().Get(reading, s.keys.reset(job), clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, err
 	}

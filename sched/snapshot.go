@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -73,7 +74,7 @@ func (s *Scheduler) readAll(ctx context.Context, jobs []string) ([]*jobSnapshot,
 			clientv3.OpGet(k.withdraw(job), clientv3.WithKeysOnly()), clientv3.OpGet(k.skipsOf(job), clientv3.WithPrefix()),
 			clientv3.OpGet(k.definition(job)), clientv3.OpGet(k.asksOf(job), clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	}
-	resp, err := retry.Read(ctx, s.claims.KV(), readTime, ops...)
+	resp, err := retry.Read(ctx, core.Of(s.claims).KV(), readTime, ops...)
 	if err != nil {
 		return nil, err
 	}

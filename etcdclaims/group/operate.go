@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -47,7 +48,9 @@ func (v *View) Evict(ctx context.Context, member, reason string, d time.Duration
 }
 
 func (v *View) evict(ctx context.Context, member, reason string, d time.Duration) error {
-	lease, err := retry.Within(ctx, readTimeout, func(ctx context.Context) (clientv3.LeaseID, error) { return v.claims.GrantLease(ctx, d) })
+	lease, err := retry.Within(ctx, readTimeout, func(ctx context.Context) (clientv3.LeaseID, error) {
+		return core.Of(v.claims).GrantLease(ctx, d)
+	})
 	if err != nil {
 		return txn.Denied(err)
 	}
@@ -129,7 +132,8 @@ func (v *View) expel(ctx context.Context, member string, entered *mvccpb.KeyValu
 		errs = append(errs, v.claims.ForceRelease(ctx, v.keys.claimOf(instance), reason))
 	}
 	entry := v.keys.member(member)
-	_, err := commit(ctx, v.claims.KV(), []clientv3.Cmp{unchanged(entry, rev)}, []clientv3.Op{clientv3.OpDelete(entry)}, nil)
+	drop := []clientv3.Op{clientv3.OpDelete(entry)}
+	_, err := commit(ctx, core.Of(v.claims).KV(), []clientv3.Cmp{unchanged(entry, rev)}, drop, nil)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -143,7 +147,7 @@ func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, de
 	for _, key := range all {
 		gets = append(gets, clientv3.OpGet(key))
 	}
-	resp, err := commit(ctx, v.claims.KV(), nil, gets, nil)
+	resp, err := commit(ctx, core.Of(v.claims).KV(), nil, gets, nil)
 	for err == nil {
 		var have []*mvccpb.KeyValue
 		var cmps []clientv3.Cmp
@@ -156,7 +160,7 @@ func (v *View) amend(ctx context.Context, name string, keep clientv3.LeaseID, de
 		}
 		// A refusal reads at once: another request could be refused, and leave it open
 		// whether this one was carried out.
-		if resp, err = commit(ctx, v.claims.KV(), cmps, then, gets); err != nil {
+		if resp, err = commit(ctx, core.Of(v.claims).KV(), cmps, then, gets); err != nil {
 			return 0, err
 		}
 		if resp.Succeeded {
@@ -219,7 +223,7 @@ func revoke(ctx context.Context, claims *etcdclaims.Client, leases ...clientv3.L
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 	defer cancel()
 	for _, lease := range leases {
-		_ = claims.RevokeLease(ctx, lease)
+		_ = core.Of(claims).RevokeLease(ctx, lease)
 	}
 }
 
@@ -245,14 +249,14 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 	members, owned := k.root+dirMember, claims.OwnKey(k.claims())
 	unused := []clientv3.Cmp{absent(members).WithPrefix(), absent(owned).WithPrefix()}
 	for {
-		resp, err := commit(ctx, claims.KV(), unused, nil, nil)
+		resp, err := commit(ctx, core.Of(claims).KV(), unused, nil, nil)
 		switch {
 		case err != nil:
 			return err
 		case !resp.Succeeded:
 			return ErrInUse
 		}
-		if resp, err = read(ctx, claims.KV(), clientv3.OpGet(k.root, clientv3.WithPrefix())); err != nil {
+		if resp, err = read(ctx, core.Of(claims).KV(), clientv3.OpGet(k.root, clientv3.WithPrefix())); err != nil {
 			return err
 		}
 		var leases []clientv3.LeaseID
@@ -264,7 +268,8 @@ func remove(ctx context.Context, claims *etcdclaims.Client, k keys) error {
 				leases = append(leases, clientv3.LeaseID(kv.Lease))
 			}
 		}
-		resp, err = commit(ctx, claims.KV(), append(unused[:2:2], unchanged(k.root, resp.Header.Revision).WithPrefix()),
+		resp, err = commit(ctx, core.Of(claims).KV(),
+			append(unused[:2:2], unchanged(k.root, resp.Header.Revision).WithPrefix()),
 			[]clientv3.Op{clientv3.OpDelete(k.root, clientv3.WithPrefix())}, nil)
 		if err != nil {
 			return err

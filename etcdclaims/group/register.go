@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/option"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -53,7 +54,8 @@ func (m *Member) ensureSpec(ctx context.Context) (rev int64, err error) {
 	unused := []clientv3.Cmp{absent(key), absent(m.keys.root + dirMember).WithPrefix()}
 	var kv *mvccpb.KeyValue
 	err = retry.Do(ctx, func(err error) bool { return errors.Is(err, errNoSpec) }, func() error {
-		resp, err := commit(ctx, m.claims.KV(), unused, []clientv3.Op{m.putSpec()}, []clientv3.Op{clientv3.OpGet(key)})
+		resp, err := commit(ctx, core.Of(m.claims).KV(), unused,
+			[]clientv3.Op{m.putSpec()}, []clientv3.Op{clientv3.OpGet(key)})
 		switch {
 		case err != nil:
 			return err
@@ -86,7 +88,8 @@ func (m *Member) putSpec() clientv3.Op {
 func (m *Member) restoreSpec(claim *etcdclaims.Claim) time.Duration {
 	ctx, cancel := context.WithTimeout(m.ctx, readTimeout)
 	defer cancel()
-	resp, err := commit(ctx, m.claims.KV(), append(claim.Guard(), absent(m.keys.spec())), []clientv3.Op{m.putSpec()}, nil)
+	resp, err := commit(ctx, core.Of(m.claims).KV(), append(claim.Guard(), absent(m.keys.spec())),
+		[]clientv3.Op{m.putSpec()}, nil)
 	if err != nil {
 		m.log.Warn("number of partitions not put back", zap.String("etcd_key", m.keys.spec()), zap.Error(err))
 		return time.Second
@@ -169,7 +172,7 @@ func (m *Member) lookAround(ctx context.Context, claim *etcdclaims.Claim, again 
 	ops, from := m.namesake()
 	ops = append(ops, clientv3.OpGet(m.claims.OwnKey(claim.Key())), clientv3.OpGet(m.keys.root, clientv3.WithPrefix()))
 	resp, err := retry.InParts(ops, func(ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-		return commit(ctx, m.claims.KV(), nil, ops, nil)
+		return commit(ctx, core.Of(m.claims).KV(), nil, ops, nil)
 	})
 	if err != nil {
 		return 0, namesake{}, err
@@ -254,7 +257,7 @@ func (m *Member) enter(ctx context.Context, claim *etcdclaims.Claim, lease clien
 		if newer(have.away) == nil {
 			then = append(then, clientv3.OpDelete(m.keys.away(m.cfg.Name), clientv3.WithPrevKV()))
 		}
-		resp, err := commit(ctx, m.claims.KV(), cmps, then, els)
+		resp, err := commit(ctx, core.Of(m.claims).KV(), cmps, then, els)
 		if err != nil {
 			return err
 		}
@@ -314,7 +317,7 @@ func (m *Member) depart() {
 // return, and the lease of the reservation. A reservation of a later version stays as it is.
 func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, error) {
 	key := m.keys.away(m.cfg.Name)
-	resp, err := commit(ctx, m.claims.KV(), nil, []clientv3.Op{clientv3.OpGet(key)}, nil)
+	resp, err := commit(ctx, core.Of(m.claims).KV(), nil, []clientv3.Op{clientv3.OpGet(key)}, nil)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -323,7 +326,7 @@ func (m *Member) reserve(ctx context.Context) (clientv3.LeaseID, []clientv3.Op, 
 	}
 	grant, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), readTimeout)
 	defer cancel()
-	lease, err := m.claims.GrantLease(grant, m.cfg.Away)
+	lease, err := core.Of(m.claims).GrantLease(grant, m.cfg.Away)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -378,7 +381,8 @@ func (m *Member) erase(claim *etcdclaims.Claim, ended bool, values ...string) {
 // the others if not.
 func (m *Member) remove(ctx context.Context, value string, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
 	key := m.keys.member(m.cfg.Name)
-	resp, err := commit(ctx, m.claims.KV(), []clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, els)
+	resp, err := commit(ctx, core.Of(m.claims).KV(),
+		[]clientv3.Cmp{clientv3.Compare(clientv3.Value(key), "=", value)}, then, els)
 	if err != nil {
 		m.log.Warn("member not taken off the list", zap.String("etcd_key", key), zap.Error(err))
 	}

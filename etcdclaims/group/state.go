@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -32,7 +33,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 			return
 		}
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
-		for kv, err := range retry.Subtrees(ctx, claims.KV(), readTimeout, claims.Prefix()+"group/", specOf) {
+		for kv, err := range retry.Subtrees(ctx, core.Of(claims).KV(), readTimeout, claims.Prefix()+"group/", specOf) {
 			if err != nil {
 				yield("", fmt.Errorf("list the groups: %w", txn.Denied(attach.Of(claims).Explain(err))))
 				return
@@ -89,7 +90,7 @@ func Read(ctx context.Context, claims *etcdclaims.Client, name string) (State, e
 }
 
 func readState(ctx context.Context, claims *etcdclaims.Client, k keys) (State, error) {
-	resp, err := read(ctx, claims.KV(), clientv3.OpGet(k.root, clientv3.WithPrefix()))
+	resp, err := read(ctx, core.Of(claims).KV(), clientv3.OpGet(k.root, clientv3.WithPrefix()))
 	if err != nil {
 		return State{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -70,7 +71,7 @@ func Open(ctx context.Context, claims *etcdclaims.Client, name string) (*View, e
 		return nil, err
 	}
 	k := newKeys(claims.Prefix(), name)
-	resp, err := read(ctx, claims.KV(), clientv3.OpGet(k.spec()))
+	resp, err := read(ctx, core.Of(claims).KV(), clientv3.OpGet(k.spec()))
 	if err != nil {
 		return nil, fmt.Errorf("open group %q: %w", name, err)
 	}
@@ -198,7 +199,7 @@ func (v *View) watchMembers(rev int64) (well bool) {
 
 // readMembers replaces what the view knows of members.
 func (v *View) readMembers() (rev int64, err error) {
-	resp, err := read(v.ctx, v.claims.KV(), clientv3.OpGet(v.keys.root, clientv3.WithPrefix()))
+	resp, err := read(v.ctx, core.Of(v.claims).KV(), clientv3.OpGet(v.keys.root, clientv3.WithPrefix()))
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/core"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -36,7 +37,8 @@ func (q *Queue) endOf(ctx context.Context, taken, id string, rev int64) (end end
 		return end, fmt.Errorf("no event says how the lease ended: %w", context.Cause(ctx))
 	}
 	at := clientv3.WithRev(end.rev)
-	resp, err := q.claims.KV().Txn(ctx).Then(clientv3.OpGet(q.keys.item(id), at), clientv3.OpGet(q.keys.place(id), at),
+	resp, err := core.Of(q.claims).KV().Txn(ctx).Then(
+		clientv3.OpGet(q.keys.item(id), at), clientv3.OpGet(q.keys.place(id), at),
 		clientv3.OpGet(q.keys.item(id), clientv3.WithRev(end.rev-1), clientv3.WithCountOnly()),
 		clientv3.OpGet(q.keys.spec(), at, clientv3.WithCountOnly())).Commit()
 	if err != nil {

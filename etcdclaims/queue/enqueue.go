@@ -9,6 +9,7 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -200,7 +201,7 @@ func (q *Queue) markLease(ctx context.Context) (lease clientv3.LeaseID, err erro
 	err = retry.Do(ctx, passing, func() (err error) {
 		short, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		lease, err = q.claims.GrantLease(short, time.Minute)
+		lease, err = core.Of(q.claims).GrantLease(short, time.Minute)
 		return err
 	})
 	return lease, err

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/etcdclaims/claims/etcdclaims"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/passthrough"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -23,7 +24,7 @@ func Names(ctx context.Context, claims *etcdclaims.Client) iter.Seq2[string, err
 			return
 		}
 		specOf := func(root string) clientv3.Op { return clientv3.OpGet(keys{root: root}.spec()) }
-		for kv, err := range retry.Subtrees(ctx, claims.KV(), requestTimeout, claims.Prefix()+"queue/", specOf) {
+		for kv, err := range retry.Subtrees(ctx, core.Of(claims).KV(), requestTimeout, claims.Prefix()+"queue/", specOf) {
 			if err != nil {
 				yield("", fmt.Errorf("list the queues: %w", txn.Denied(err)))
 				return

@@ -14,6 +14,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/internal/attach"
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/feed"
 	"github.com/etcdclaims/claims/internal/passthrough"
@@ -191,17 +192,17 @@ const patience = 2 * requestTimeout
 
 // read carries out operations that change nothing.
 func (q *Queue) read(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	return retry.Read(ctx, q.claims.KV(), requestTimeout, ops...)
+	return retry.Read(ctx, core.Of(q.claims).KV(), requestTimeout, ops...)
 }
 
 // list reads the pages of a range, of at most most keys each.
 func list(ctx context.Context, claims *etcdclaims.Client, op clientv3.Op, most int64) iter.Seq2[retry.Page, error] {
-	return retry.List(ctx, claims.KV(), requestTimeout, op, most, most)
+	return retry.List(ctx, core.Of(claims).KV(), requestTimeout, op, most, most)
 }
 
 // get reads a range of keys.
 func get(ctx context.Context, claims *etcdclaims.Client, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return retry.Get(ctx, claims.KV(), requestTimeout, clientv3.OpGet(key, opts...))
+	return retry.Get(ctx, core.Of(claims).KV(), requestTimeout, clientv3.OpGet(key, opts...))
 }
 
 // absent is the condition that a key does not exist.

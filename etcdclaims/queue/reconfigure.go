@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,7 +47,8 @@ func (q *Queue) reconfigure(ctx context.Context) error {
 		}
 		limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 		defer cancel()
-		done, err := q.claims.KV().Txn(limited).If(cmps...).Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
+		done, err := core.Of(q.claims).KV().Txn(limited).If(cmps...).
+			Then(clientv3.OpPut(key, encode(want))).Else(clientv3.OpGet(key)).Commit()
 		if err != nil {
 			return txn.Outcome(ctx, wire.Unanswered(ctx, err))
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/internal/clock"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/retry"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -95,7 +96,7 @@ func (r *retention) grant(ctx context.Context, q *Queue) error {
 	slack := r.lasts/10 + time.Second
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	id, err := q.claims.GrantLease(ctx, r.lasts+slack+time.Second)
+	id, err := core.Of(q.claims).GrantLease(ctx, r.lasts+slack+time.Second)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/wire"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -130,7 +131,7 @@ func (q *Queue) putSpec(ctx context.Context, have spec, lost bool) (*clientv3.Tx
 	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
 	// The request may be carried out twice or late: it only creates a key that is absent.
-	resp, err := q.claims.KV().Txn(limited).If(cmps...).
+	resp, err := core.Of(q.claims).KV().Txn(limited).If(cmps...).
 		Then(clientv3.OpPut(key, encode(have))).
 		Else(clientv3.OpGet(key), q.anyEntry()).
 		Commit()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"github.com/etcdclaims/claims/internal/retry"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -66,7 +67,7 @@ func (q *Queue) trim(ctx context.Context, s *session) error {
 // not of dead letters say nothing of that.
 func (q *Queue) oldestDead(ctx context.Context) (time.Time, error) {
 	all := clientv3.OpGet(q.keys.dead(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	for page, err := range retry.List(ctx, q.claims.KV(), requestTimeout, all, 1, pageSize) {
+	for page, err := range retry.List(ctx, core.Of(q.claims).KV(), requestTimeout, all, 1, pageSize) {
 		if err != nil {
 			return time.Time{}, err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/sched"
 )
 
@@ -126,7 +127,7 @@ func TestFailedRead(t *testing.T) {
 		host.Cut()
 		ctx, cancel := context.WithTimeout(w.Context(), sec)
 		defer cancel()
-		if _, err := claims.KV().Get(ctx, "a"); err == nil {
+		if _, err := core.Of(claims).KV().Get(ctx, "a"); err == nil {
 			w.Fatal("no error")
 		}
 		for name := range w.metrics() {

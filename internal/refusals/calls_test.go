@@ -15,6 +15,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/internal/errtext"
 	"github.com/etcdclaims/claims/internal/refusals"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -46,12 +47,12 @@ var theCalls = []call{
 	{name: "Client.Resize", of: func(w *world, name string) func(context.Context) error {
 		return func(ctx context.Context) error { return w.claims.Resize(ctx, name, 3) }
 	}},
-	{name: "Client.GrantLease", bare: true, of: func(w *world, _ string) func(context.Context) error {
-		return func(ctx context.Context) error { return second(w.claims.GrantLease(ctx, time.Minute)) }
+	{name: "core.GrantLease", bare: true, of: func(w *world, _ string) func(context.Context) error {
+		return func(ctx context.Context) error { return second(core.Of(w.claims).GrantLease(ctx, time.Minute)) }
 	}},
-	{name: "Client.RevokeLease", bare: true, of: func(w *world, _ string) func(context.Context) error {
-		id := must[clientv3.LeaseID](w.T)(w.other.GrantLease(w.Context(), time.Minute))
-		return func(ctx context.Context) error { return w.claims.RevokeLease(ctx, id) }
+	{name: "core.RevokeLease", bare: true, of: func(w *world, _ string) func(context.Context) error {
+		id := must[clientv3.LeaseID](w.T)(core.Of(w.other).GrantLease(w.Context(), time.Minute))
+		return func(ctx context.Context) error { return core.Of(w.claims).RevokeLease(ctx, id) }
 	}},
 	{name: "Client.Health", of: func(w *world, _ string) func(context.Context) error {
 		time.Sleep(2 * time.Second) // an answer is good for one

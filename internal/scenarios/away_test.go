@@ -18,6 +18,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/group"
 	"github.com/etcdclaims/claims/etcdclaims/queue"
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/core"
 	"github.com/etcdclaims/claims/middleware"
 	"github.com/etcdclaims/claims/sched"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -160,11 +161,11 @@ var awayCalls = map[string]call{
 		return err
 	}),
 	"Client.ReleaseAll": onClaimOf(func(ctx context.Context, c *etcdclaims.Client) error { _, err := c.ReleaseAll(ctx); return err }),
-	"Client.GrantLease": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
-		_, err := c.GrantLease(ctx, time.Minute)
+	"core.GrantLease": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
+		_, err := core.Of(c).GrantLease(ctx, time.Minute)
 		return err
 	}),
-	"Client.RevokeLease":  onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.RevokeLease(ctx, 7) }),
+	"core.RevokeLease":    onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return core.Of(c).RevokeLease(ctx, 7) }),
 	"Client.ForceRelease": onClient("", func(ctx context.Context, c *etcdclaims.Client) error { return c.ForceRelease(ctx, "k", "why") }),
 	"Client.ForceReleaseTerm": onClient("", func(ctx context.Context, c *etcdclaims.Client) error {
 		return c.ForceReleaseTerm(ctx, fencing.Token{Key: "k", Fence: 7}, "why")

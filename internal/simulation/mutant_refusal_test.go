@@ -18,8 +18,8 @@ var refusalMutants = []mutant{
 		name: "eviction that is refused while no lease is granted", of: "internal/refusals", tests: "TestEvictionOutlivesRefusals",
 		edits: []edit{{
 			"etcdclaims/group/operate.go",
-			"retry.Within(ctx, readTimeout, func(ctx context.Context) (clientv3.LeaseID, error) { return v.claims.GrantLease(ctx, d) })",
-			"v.claims.GrantLease(ctx, d)\n\t_ = retry.Within[clientv3.LeaseID]",
+			"retry.Within(ctx, readTimeout, func(ctx context.Context) (clientv3.LeaseID, error) {\n\t\treturn core.Of(v.claims).GrantLease(ctx, d)\n\t})",
+			"core.Of(v.claims).GrantLease(ctx, d)\n\t_ = retry.Within[clientv3.LeaseID]",
 		}},
 	},
 }

@@ -43,7 +43,7 @@ func (l *Lock) leads() bool {
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestTimeout)
 	defer cancel()
-	resp, err := l.claims.KV().Txn(ctx).Then(
+	resp, err := l.claims.Etcd().Txn(ctx).Then(
 		clientv3.OpGet(l.claims.OwnKey(l.cfg.Key), clientv3.WithKeysOnly()),
 		clientv3.OpGet(l.cfg.Record),
 	).Commit()
