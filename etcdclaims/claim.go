@@ -177,7 +177,7 @@ func (cl *Claim) Remaining() time.Duration {
 //     claim.
 //
 // Check succeeds again if the claim is still held because [Claim.ReleaseWith] or the end of its
-// work was refused, or because Upgrade or Downgrade did not take place.
+// work was refused.
 //
 // Check of a claim with [Suspectable] can succeed while the next owner already
 // works, until the deadline: only the fence refuses the effects of the old owner.

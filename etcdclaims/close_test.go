@@ -280,49 +280,33 @@ func TestCloseWhileASessionOpens(t *testing.T) {
 	}
 }
 
-// What gives a claim up, and is refused after Close or ReleaseAll has met it, leaves it to them.
+// The end of work that is refused after Close or ReleaseAll has met it leaves the claim to them.
 func TestCloseBesideRefusal(t *testing.T) {
 	t.Parallel()
 	bg := context.Background()
-	never := etcdclaims.If(clientv3.Compare(clientv3.CreateRevision("never"), ">", 0))
-	for how, begin := range map[string]func(t *testing.T, c *etcdclaims.Client) (*etcdclaims.Claim, claimtest.Kind, func() error){
-		"Upgrade": func(t *testing.T, c *etcdclaims.Client) (*etcdclaims.Claim, claimtest.Kind, func() error) {
-			cl := tryClaim(t, c, "k", etcdclaims.Shared())
-			return cl, claimtest.Acquire, func() error { _, err := cl.Upgrade(bg, never); return err }
-		},
-		"Downgrade": func(t *testing.T, c *etcdclaims.Client) (*etcdclaims.Claim, claimtest.Kind, func() error) {
-			cl := tryClaim(t, c, "k")
-			return cl, claimtest.Acquire, func() error { _, err := cl.Downgrade(bg, never); return err }
-		},
-		"Complete": func(t *testing.T, c *etcdclaims.Client) (*etcdclaims.Claim, claimtest.Kind, func() error) {
-			wk := tryBegin(t, c, "k")
-			return wk.Claim, claimtest.Ending, func() error { return wk.Complete(bg, clientv3.OpPut("x", "y", clientv3.WithLease(77))) }
-		},
-	} {
-		for _, closes := range []bool{false, true} {
-			virtualCase(t, fmt.Sprintf("%s, Close %v", how, closes), func(t *testing.T, w *world) {
-				a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-				cl, kind, call := begin(t, a)
-				host.Inject(claimtest.Fault{On: kind, DelayRequest: sec})
-				done := make(chan error, 1)
-				go func() { done <- call() }()
-				time.Sleep(100 * ms)
-				began := time.Now()
-				if closes {
-					noErr(t, a.Close(bg))
-				} else {
-					_, err := a.ReleaseAll(bg)
-					noErr(t, err)
-				}
-				if took := time.Since(began); took > 2*sec {
-					t.Errorf("it took %v", took)
-				}
-				if err := <-done; err == nil || errors.Is(err, etcdclaims.ErrUnknown) {
-					t.Errorf("%s returned %v", how, err)
-				}
-				wantIs(t, cl.Err(), etcdclaims.ErrReleased)
-				w.free("k", w.peer())
-			})
-		}
+	for _, closes := range []bool{false, true} {
+		virtualCase(t, fmt.Sprintf("Close %v", closes), func(t *testing.T, w *world) {
+			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
+			wk := tryBegin(t, a, "k")
+			host.Inject(claimtest.Fault{On: claimtest.Ending, DelayRequest: sec})
+			done := make(chan error, 1)
+			go func() { done <- wk.Complete(bg, clientv3.OpPut("x", "y", clientv3.WithLease(77))) }()
+			time.Sleep(100 * ms)
+			began := time.Now()
+			if closes {
+				noErr(t, a.Close(bg))
+			} else {
+				_, err := a.ReleaseAll(bg)
+				noErr(t, err)
+			}
+			if took := time.Since(began); took > 2*sec {
+				t.Errorf("it took %v", took)
+			}
+			if err := <-done; err == nil || errors.Is(err, etcdclaims.ErrUnknown) {
+				t.Errorf("Complete returned %v", err)
+			}
+			wantIs(t, wk.Err(), etcdclaims.ErrReleased)
+			w.free("k", w.peer())
+		})
 	}
 }

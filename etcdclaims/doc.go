@@ -30,8 +30,8 @@
 // # Where to find what
 //
 //   - Options of one call, such as [TTL], [MaxHold] or [If]: see [AcquireOption].
-//   - Several holders of one key: [Slots] and [Client.Resize]; [Shared],
-//     [Claim.Upgrade] and [Claim.Downgrade] for readers and writers.
+//   - Several holders of one key: [Slots] and [Client.Resize]; [Shared] for readers and
+//     writers.
 //   - Several keys in one call: [Client.TryAcquireAll] and [Client.TryAcquireEach].
 //   - The line of callers that wait for a key: [Client.Acquire] explains it,
 //     [Client.Line] lists it.

@@ -14,36 +14,30 @@ import (
 // call returns, or the call fails.
 func TestTakenBeforeTheReply(t *testing.T) {
 	t.Parallel()
-	for name, acquire := range map[string]func(ctx context.Context, c *etcdclaims.Client, had *etcdclaims.Claim) (*etcdclaims.Claim, error){
-		"TryAcquire": func(ctx context.Context, c *etcdclaims.Client, _ *etcdclaims.Claim) (*etcdclaims.Claim, error) {
+	for name, acquire := range map[string]func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Claim, error){
+		"TryAcquire": func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Claim, error) {
 			return c.TryAcquire(ctx, "k")
 		},
-		"Acquire": func(ctx context.Context, c *etcdclaims.Client, _ *etcdclaims.Claim) (*etcdclaims.Claim, error) {
+		"Acquire": func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Claim, error) {
 			return c.Acquire(ctx, "k")
 		},
-		"TryBegin": func(ctx context.Context, c *etcdclaims.Client, _ *etcdclaims.Claim) (*etcdclaims.Claim, error) {
+		"TryBegin": func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Claim, error) {
 			w, err := c.TryBegin(ctx, "k")
 			if err != nil {
 				return nil, err
 			}
 			return w.Claim, nil
 		},
-		"all": func(ctx context.Context, c *etcdclaims.Client, _ *etcdclaims.Claim) (*etcdclaims.Claim, error) {
+		"all": func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Claim, error) {
 			cls, err := c.TryAcquireAll(ctx, []string{"k2", "k"})
 			if err != nil {
 				return nil, err
 			}
 			return cls[1], nil
 		},
-		"each": func(ctx context.Context, c *etcdclaims.Client, _ *etcdclaims.Claim) (*etcdclaims.Claim, error) {
+		"each": func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Claim, error) {
 			cls, errs := c.TryAcquireEach(ctx, []string{"k2", "k"})
 			return cls[1], errs[1]
-		},
-		"upgrade": func(ctx context.Context, _ *etcdclaims.Client, had *etcdclaims.Claim) (*etcdclaims.Claim, error) {
-			return had.Upgrade(ctx)
-		},
-		"downgrade": func(ctx context.Context, _ *etcdclaims.Client, had *etcdclaims.Claim) (*etcdclaims.Claim, error) {
-			return had.Downgrade(ctx)
 		},
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
@@ -51,17 +45,10 @@ func TestTakenBeforeTheReply(t *testing.T) {
 			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			b := w.peer()
 			tryClaim(t, a, "other")
-			var had *etcdclaims.Claim
-			switch name {
-			case "upgrade":
-				had = tryClaim(t, a, "k", etcdclaims.Shared())
-			case "downgrade":
-				had = tryClaim(t, a, "k")
-			}
 			host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 300 * ms})
 			got := make(chan claimed, 1)
 			go func() {
-				cl, err := acquire(ctx, a, had)
+				cl, err := acquire(ctx, a)
 				got <- claimed{cl, err, time.Now()}
 			}()
 			time.Sleep(100 * ms)
@@ -73,12 +60,10 @@ func TestTakenBeforeTheReply(t *testing.T) {
 			}
 			lossOf(t, r.err, etcdclaims.ReasonDeleted)
 			noErr(t, b.ForceRelease(ctx, "k", "again"))
-			time.Sleep(sec) // what it had beside that is given up in the background
-			if had == nil { // the client can claim the key again
-				cl, err := acquire(ctx, a, had)
-				noErr(t, err)
-				noErr(t, cl.Check())
-			}
+			time.Sleep(sec)            // what it had beside that is given up in the background
+			cl, err := acquire(ctx, a) // the client can claim the key again
+			noErr(t, err)
+			noErr(t, cl.Check())
 		})
 	}
 }

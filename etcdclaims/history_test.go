@@ -279,15 +279,6 @@ func TestHistoryOfSharedKey(t *testing.T) {
 			},
 		},
 		{
-			"upgraded", etcdclaims.EndingReplaced, "",
-			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
-				release(t, two)
-				up, err := one.Upgrade(t.Context())
-				noErr(t, err)
-				release(t, up)
-			},
-		},
-		{
 			"rests", etcdclaims.EndingLease, "",
 			func(t *testing.T, w *world, a, b *etcdclaims.Client, _ *claimtest.Host, one, two *etcdclaims.Claim) {
 				release(t, two)

@@ -254,27 +254,19 @@ func TestLookupIsOfOneMoment(t *testing.T) {
 	ctx := context.Background()
 	for name, tt := range map[string]struct {
 		opts   []etcdclaims.AcquireOption
-		change func(w *world, c *etcdclaims.Client, cl *etcdclaims.Claim)
+		change func(w *world, c *etcdclaims.Client)
 		want   etcdclaims.Info
 	}{
-		"upgraded": {
-			[]etcdclaims.AcquireOption{etcdclaims.Shared()},
-			func(w *world, _ *etcdclaims.Client, cl *etcdclaims.Claim) {
-				_, err := cl.Upgrade(ctx)
-				noErr(w.T, err)
-			},
-			etcdclaims.Info{Held: true},
-		},
 		"shared by another": {
 			[]etcdclaims.AcquireOption{etcdclaims.Shared()},
-			func(w *world, c *etcdclaims.Client, cl *etcdclaims.Claim) {
+			func(w *world, c *etcdclaims.Client) {
 				tryClaim(w.T, c, "k", etcdclaims.Shared())
 			},
 			etcdclaims.Info{Held: true, Kind: "shared", Shared: 2},
 		},
 		"resized": {
 			[]etcdclaims.AcquireOption{etcdclaims.Slots(1)},
-			func(w *world, c *etcdclaims.Client, _ *etcdclaims.Claim) {
+			func(w *world, c *etcdclaims.Client) {
 				acquiring(ctx, c, "k", etcdclaims.Slots(1))
 				time.Sleep(100 * ms)
 				noErr(w.T, c.Resize(ctx, "k", 2))
@@ -285,10 +277,10 @@ func TestLookupIsOfOneMoment(t *testing.T) {
 	} {
 		virtualCase(t, name, func(t *testing.T, w *world) {
 			c := w.peer()
-			cl := tryClaim(t, c, "k", tt.opts...)
+			tryClaim(t, c, "k", tt.opts...)
 			reader, host := w.client(etcdclaims.Config{TTL: 15 * sec})
 			slow := host.Inject(claimtest.Fault{On: claimtest.Verify, Skip: 1, DelayRequest: sec})
-			time.AfterFunc(500*ms, func() { tt.change(w, c, cl) })
+			time.AfterFunc(500*ms, func() { tt.change(w, c) })
 			i, err := reader.Lookup(ctx, "k")
 			noErr(t, err)
 			if slow.Hits() != 1 {

@@ -32,21 +32,11 @@ type AllOption = option.AllOption
 // ManyOption is an option of [Client.TryAcquireEach] and [Client.TryAcquireAll].
 type ManyOption = option.ManyOption
 
-// ReplaceOption is an option of [Claim.Upgrade] and [Claim.Downgrade].
-type ReplaceOption = option.ReplaceOption
-
 // Option is an option of every acquiring call.
 type Option interface {
 	AcquireOption
 	WorkOption
 	ManyOption
-}
-
-// TermOption is an option of every call that makes a claim: of the acquiring calls,
-// [Claim.Upgrade] and [Claim.Downgrade].
-type TermOption interface {
-	Option
-	ReplaceOption
 }
 
 // KeyOption is an option of the calls that acquire one key, whether they begin
@@ -62,14 +52,12 @@ type TxnOption interface {
 	AcquireOption
 	WorkOption
 	AllOption
-	ReplaceOption
 }
 
 // ClaimOption is an option of every call that makes a claim and does not begin work.
 type ClaimOption interface {
 	AcquireOption
 	ManyOption
-	ReplaceOption
 }
 
 // The types of options have one mark for each call that accepts them, and no other:
@@ -81,13 +69,6 @@ type (
 		option.ForWork
 		option.ForMany
 	}
-	termOption struct {
-		setter
-		option.ForAcquire
-		option.ForWork
-		option.ForMany
-		option.ForReplace
-	}
 	keyOption struct {
 		setter
 		option.ForAcquire
@@ -98,13 +79,11 @@ type (
 		option.ForAcquire
 		option.ForWork
 		option.ForAll
-		option.ForReplace
 	}
 	claimOption struct {
 		setter
 		option.ForAcquire
 		option.ForMany
-		option.ForReplace
 	}
 	acquireOption struct {
 		setter
@@ -212,8 +191,8 @@ func Barge() Option {
 // the machine is suspended counts.
 //
 // Zero means no limit. Otherwise d must be longer than the drain.
-func MaxHold(d time.Duration) TermOption {
-	return termOption{setter: func(o *acquireOptions) { o.maxHold = d }}
+func MaxHold(d time.Duration) Option {
+	return anyOption{setter: func(o *acquireOptions) { o.maxHold = d }}
 }
 
 // MinHold keeps the key held after an early release, until d after the claim began. It
@@ -257,8 +236,8 @@ func Then(ops ...clientv3.Op) TxnOption {
 //
 // A call that begins work also stores the note in the record. The note stays there until
 // an attempt is begun with another note, so the record of an orphan has it too.
-func Note(note []byte) TermOption {
-	return termOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...) }}
+func Note(note []byte) Option {
+	return anyOption{setter: func(o *acquireOptions) { o.note = append([]byte{}, note...) }}
 }
 
 // AtMostOnce keeps work from being run again after its owner has died, or lost the claim,

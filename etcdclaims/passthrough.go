@@ -31,9 +31,6 @@ func NewPassthrough(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// anyPassthrough checks the options of claims without etcd, which keep no client.
-var anyPassthrough = &Client{log: zap.NewNop()}
-
 // Passthrough reports whether the client was made by [NewPassthrough].
 func (c *Client) Passthrough() bool { return c.refusal() == nil && c.etcd == nil }
 

@@ -159,28 +159,6 @@ func TestPassthroughClient(t *testing.T) {
 	noErr(t, c.Close(ctx))
 }
 
-// A claim takes the place of another without etcd, too, and of an ended one it does not.
-func TestPassthroughReplace(t *testing.T) {
-	t.Parallel()
-	c := newClient(t, nil, etcdclaims.Config{})
-	type replace = func(*etcdclaims.Claim, context.Context, ...etcdclaims.ReplaceOption) (*etcdclaims.Claim, error)
-	for name, f := range map[string]replace{"Upgrade": (*etcdclaims.Claim).Upgrade, "Downgrade": (*etcdclaims.Claim).Downgrade} {
-		cl := tryClaim(t, c, "k", etcdclaims.Shared())
-		_, err := f(cl, t.Context(), etcdclaims.Then(clientv3.OpPut("x", "")))
-		wantIs(t, err, etcdclaims.ErrPassthrough)
-		_, err = f(cl, t.Context(), struct{ etcdclaims.ReplaceOption }{})
-		if err == nil {
-			t.Errorf("%s accepted the option of another package", name)
-		}
-		next, err := f(cl, t.Context(), etcdclaims.Note([]byte("x")), nil)
-		noErr(t, err)
-		noErr(t, next.Check())
-		wantIs(t, cl.Check(), etcdclaims.ErrReleased)
-		_, err = f(cl, t.Context())
-		wantIs(t, err, etcdclaims.ErrReleased)
-	}
-}
-
 // A client without etcd says what it is, once.
 func TestPassthroughIsLogged(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,6 @@ package etcdclaims_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Callers of one client that ask for a key with Reentrant at the same time share the claim. None
@@ -92,30 +90,6 @@ func TestReentrantSharesNoClaimThatIsGivenUp(t *testing.T) {
 		}
 		slow.Remove()
 		w.ours(w.within(2*sec, second))
-	})
-}
-
-// A claim that cannot be shared while its kind is being changed can be shared again when that is
-// refused, also by callers that wait in line by then.
-func TestReentrantAfterRefusedDowngrade(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		c, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		one := tryClaim(t, c, "k")
-		host.Inject(claimtest.Fault{DelayReply: 3 * sec})
-		refused := make(chan error, 1)
-		go func() {
-			_, err := one.Downgrade(context.Background(), etcdclaims.If(clientv3.Compare(clientv3.CreateRevision("never"), ">", 0)))
-			refused <- err
-		}()
-		time.Sleep(100 * time.Millisecond)
-		second := acquiring(context.Background(), c, "k", etcdclaims.Reentrant())
-		if err := <-refused; !errors.Is(err, etcdclaims.ErrRefused) {
-			t.Errorf("got %v", err)
-		}
-		two := w.within(sec, second)
-		release(t, one)
-		w.ours(two)
 	})
 }
 

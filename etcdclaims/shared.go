@@ -161,12 +161,6 @@ func (s *sharing) clears(l layout, claim, record *pb.Compare) *pb.RequestOp {
 	return txn.Nest(&pb.TxnRequest{Compare: []*pb.Compare{claim, record}, Success: []*pb.RequestOp{txn.Delete(record.Key)}})
 }
 
-// hasRecord reports whether the record is there that the term shares, by what readOps read.
-func (t *term) hasRecord(resp *clientv3.TxnResponse) bool {
-	record := firstKV(resp, 2)
-	return record != nil && record.ModRevision == t.shared.rev
-}
-
 // leavesShared counts who is left. If no other claim of this client shares the key, it also
 // deletes the record if the term is the last one: etcd reads all shared claims for that.
 func (t *term) leavesShared() (ops []*pb.RequestOp) {

@@ -14,7 +14,6 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/fencing"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
-	"google.golang.org/grpc/codes"
 )
 
 // shares fails unless all of the claims share "k" now, and nobody else does.
@@ -154,11 +153,6 @@ func TestSharedInput(t *testing.T) {
 		if _, err := c.TryAcquire(ctx, long+"k", etcdclaims.Shared()); !errors.Is(err, etcdclaims.ErrInvalidKey) {
 			t.Errorf("got %v", err)
 		}
-		held := tryClaim(t, c, "k")
-		if _, err := held.Upgrade(ctx); err == nil {
-			t.Error("an exclusive claim was upgraded")
-		}
-		noErr(t, held.Check())
 	})
 }
 
@@ -459,130 +453,6 @@ func TestSharedGivenUp(t *testing.T) {
 			}
 			w.closeClean(a, b)
 			w.noLeases()
-		})
-	}
-}
-
-func TestUpgrade(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		a, b := w.peer(), w.peer()
-		one, two := tryClaim(t, a, "k", etcdclaims.Shared()), tryClaim(t, b, "k", etcdclaims.Shared())
-		_, err := one.Upgrade(ctx)
-		var held *etcdclaims.HeldError
-		if !errors.As(err, &held) || held.Info.Shared != 2 {
-			t.Errorf("beside another: %v", err)
-		}
-		w.shares(b, one, two)
-		waits := tryWaiting(ctx, b, "k")
-		release(t, two)
-		noErr(t, one.Note(ctx, []byte("read")))
-		writer, err := one.Upgrade(ctx, etcdclaims.Note([]byte("writes")))
-		noErr(t, err)
-		if writer.Fence() <= one.Fence() || one.Err() == nil || one.Context().Err() == nil {
-			t.Errorf("%v after %v, which has ended with %v", writer.Token(), one.Token(), one.Err())
-		}
-		release(t, one) // does nothing
-		w.owned(writer, a)
-		if len(waits) > 0 {
-			t.Error("a waiter got the key meanwhile")
-		}
-		reader, err := writer.Downgrade(ctx)
-		noErr(t, err)
-		if reader.Fence() <= writer.Fence() || writer.Err() == nil {
-			t.Errorf("%v after %v", reader.Token(), writer.Token())
-		}
-		if owns, err := reader.Owns(ctx); !owns || err != nil {
-			t.Errorf("owns %v, %v", owns, err)
-		}
-		release(t, reader)
-		next := w.within(sec, waits)
-		if next.Fence() <= reader.Fence() {
-			t.Errorf("%v after %v", next.Token(), reader.Token())
-		}
-		release(t, next)
-		w.closeClean(a, b)
-		w.noLeases()
-	})
-}
-
-// Shared callers that are first in line get the key with a downgrade.
-func TestDowngradeLetsOthersIn(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		a, b := w.peer(), w.peer()
-		writer := tryClaim(t, a, "k")
-		one, two := tryWaiting(ctx, b, "k", etcdclaims.Shared()), tryWaiting(ctx, a, "k", etcdclaims.Shared())
-		reader, err := writer.Downgrade(ctx)
-		noErr(t, err)
-		claims := []*etcdclaims.Claim{reader, w.within(sec, one), w.within(sec, two)}
-		w.shares(b, claims...)
-		released(t, claims)
-		w.closeClean(a, b)
-	})
-}
-
-func TestLossyUpgrade(t *testing.T) {
-	t.Parallel()
-	lossy(t, claimtest.Acquire, func(t *testing.T, l *loss) {
-		ctx := context.Background()
-		reader := tryClaim(t, l.c, "k", etcdclaims.Shared())
-		l.strike()
-		writer, err := reader.Upgrade(ctx)
-		noErr(t, err)
-		l.owned(writer, l.other)
-		reader, err = writer.Downgrade(ctx)
-		noErr(t, err)
-		l.shares(l.other, reader)
-		release(t, reader)
-		l.free("k", l.other)
-	})
-}
-
-func TestLossyDowngrade(t *testing.T) {
-	t.Parallel()
-	lossy(t, claimtest.Acquire, func(t *testing.T, l *loss) {
-		writer := tryClaim(t, l.c, "k")
-		l.strike()
-		reader, err := writer.Downgrade(context.Background())
-		noErr(t, err)
-		l.shares(l.other, reader)
-		time.Sleep(31 * sec)
-		l.shares(l.other, reader)
-		release(t, reader)
-		l.free("k", l.other)
-	})
-}
-
-// A caller that gives up an upgrade has the key exclusively for nobody.
-func TestUpgradeGivenUp(t *testing.T) {
-	t.Parallel()
-	for _, arrives := range []bool{false, true} {
-		virtualCase(t, fmt.Sprintf("arrives %v", arrives), func(t *testing.T, w *world) {
-			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-			b := w.peer()
-			reader := tryClaim(t, a, "k", etcdclaims.Shared())
-			f := claimtest.Fault{On: claimtest.Acquire, DelayReply: 10 * sec}
-			if !arrives {
-				f = claimtest.Fault{On: claimtest.Acquire, LoseRequest: true}
-			}
-			host.Inject(f)
-			host.Inject(claimtest.Fault{On: claimtest.Undo, Times: 3, LoseRequest: true, Code: codes.Unavailable})
-			ctx, cancel := context.WithTimeout(context.Background(), sec)
-			defer cancel()
-			writer, err := reader.Upgrade(ctx)
-			if err == nil {
-				t.Fatalf("got %v", writer.Token())
-			}
-			time.Sleep(20 * sec)
-			if !errors.Is(err, etcdclaims.ErrUnknown) || reader.Err() == nil {
-				t.Errorf("%v; the shared claim: %v", err, reader.Err())
-			}
-			_ = reader.Release(context.Background())
-			w.free("k", b)
-			w.closeClean(a, b)
 		})
 	}
 }

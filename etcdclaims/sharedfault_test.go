@@ -3,7 +3,6 @@ package etcdclaims_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
 
@@ -72,18 +70,6 @@ func TestSharedTwinsRelease(t *testing.T) {
 	})
 }
 
-// None of two holders whose claims have the same revision is alone.
-func TestSharedTwinsUpgrade(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		one, two := w.twins()
-		writer, err := one.Upgrade(context.Background())
-		if !errors.Is(err, etcdclaims.ErrHeld) {
-			t.Errorf("upgraded beside a reader: %v; the reader's Check: %v, the writer's: %v", err, two.Check(), writer.Check())
-		}
-	})
-}
-
 // A holder that has lost its claim with the record does not keep the key shared.
 func TestSharedLostWithTheRecord(t *testing.T) {
 	t.Parallel()
@@ -98,28 +84,6 @@ func TestSharedLostWithTheRecord(t *testing.T) {
 		lossOf(t, one.Err(), etcdclaims.ReasonDeleted)
 		_ = one.Release(ctx)
 		release(t, tryClaim(t, b, "k", etcdclaims.Shared()))
-		time.Sleep(time.Hour)
-		w.free("k", b)
-	})
-}
-
-// A downgrade puts a record, whatever the client knows of an earlier one.
-func TestDowngradeBesideAnEarlierRecord(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		a, b := w.peer(), w.peer()
-		tryClaim(t, a, "busy")
-		tryClaim(t, a, "k", etcdclaims.Shared())
-		_, err := w.raw.Delete(ctx, w.own("k"))
-		noErr(t, err)
-		writer := tryClaim(t, a, "k")
-		reader, err := writer.Downgrade(ctx)
-		noErr(t, err)
-		if owns, err := reader.Owns(ctx); !owns || err != nil {
-			t.Errorf("reader owns %v, %v: %v", owns, err, reader.Err())
-		}
-		_ = reader.Release(ctx)
 		time.Sleep(time.Hour)
 		w.free("k", b)
 	})
@@ -171,74 +135,6 @@ func TestLossyForceShared(t *testing.T) {
 	}
 }
 
-// After an upgrade or a downgrade of unknown outcome the claim before has ended, since
-// another caller may have the key at once.
-func TestUpgradeUnknown(t *testing.T) {
-	t.Parallel()
-	for _, down := range []bool{false, true} {
-		t.Run(fmt.Sprint(down), func(t *testing.T) {
-			virtually(t, func(t *testing.T, w *world) {
-				a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-				b := w.peer()
-				release(t, tryClaim(t, b, "warm"))
-				var opts []etcdclaims.AcquireOption
-				if !down {
-					opts = append(opts, etcdclaims.Shared())
-				}
-				before := tryClaim(t, a, "k", opts...)
-				host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: 10 * sec})
-				ctx, cancel := context.WithTimeout(context.Background(), sec)
-				defer cancel()
-				var err error
-				if down {
-					_, err = before.Downgrade(ctx)
-				} else {
-					_, err = before.Upgrade(ctx)
-				}
-				if !errors.Is(err, etcdclaims.ErrUnknown) {
-					t.Fatalf("got %v", err)
-				}
-				time.Sleep(100 * time.Millisecond)
-				other, err := b.TryAcquire(context.Background(), "k")
-				noErr(t, err)
-				begun := time.Now()
-				for before.Check() == nil && time.Since(begun) < time.Minute {
-					time.Sleep(100 * time.Millisecond)
-				}
-				if d := time.Since(begun); d > 0 {
-					t.Errorf("Check of the claim before accepts for %v beside %v", d, other.Token())
-				}
-			})
-		})
-	}
-}
-
-// The session dies between two tries of an upgrade.
-func TestUpgradeInADyingSession(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		reader := tryClaim(t, a, "k", etcdclaims.Shared())
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, LoseRequest: true})
-		done := make(chan error, 1)
-		go func() {
-			_, err := reader.Upgrade(ctx)
-			done <- err
-		}()
-		time.Sleep(100 * time.Millisecond)
-		leases, err := w.raw.Leases(ctx)
-		noErr(t, err)
-		for _, l := range leases.Leases {
-			_, err := w.raw.Revoke(ctx, l.ID)
-			noErr(t, err)
-		}
-		if err := <-done; !errors.Is(err, etcdclaims.ErrLost) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
 // A client that has not heard of a raised epoch does not join the record of the one before.
 func TestSharedEpochUnheard(t *testing.T) {
 	t.Parallel()
@@ -272,119 +168,6 @@ func TestSharedEpochWaiter(t *testing.T) {
 		if len(next) > 0 {
 			got := <-next
 			t.Errorf("joined the record of the old epoch: %v %v, old reader %v", got.cl.Token(), got.err, old.Check())
-		}
-	})
-}
-
-// Upgrade refuses what a passthrough client cannot carry out, and ends the claim before.
-func TestUpgradePassthrough(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	c, err := etcdclaims.NewPassthrough(etcdclaims.Config{})
-	noErr(t, err)
-	if _, err := c.TryAcquire(ctx, "k", etcdclaims.Then(clientv3.OpPut("x", "y"))); !errors.Is(err, etcdclaims.ErrPassthrough) {
-		t.Fatal(err)
-	}
-	cl, err := c.TryAcquire(ctx, "k", etcdclaims.Shared())
-	noErr(t, err)
-	next, err := cl.Upgrade(ctx, etcdclaims.Then(clientv3.OpPut("x", "y")))
-	if !errors.Is(err, etcdclaims.ErrPassthrough) {
-		t.Errorf("Upgrade with Then: %v", err)
-	}
-	if next != nil && cl.Err() == nil {
-		t.Error("the shared claim has not ended")
-	}
-}
-
-// A Release that meets an upgrade which is then refused is carried out.
-func TestReleaseDuringUpgrade(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-		b := w.peer()
-		reader, other := tryClaim(t, a, "k", etcdclaims.Shared()), tryClaim(t, b, "k", etcdclaims.Shared())
-		host.Inject(claimtest.Fault{On: claimtest.Acquire, DelayReply: sec})
-		done := make(chan error, 1)
-		go func() { _, err := reader.Upgrade(ctx); done <- err }()
-		time.Sleep(100 * time.Millisecond)
-		release(t, reader)
-		if err := <-done; !errors.Is(err, etcdclaims.ErrHeld) {
-			t.Errorf("got %v", err)
-		}
-		release(t, reader)
-		release(t, other)
-		time.Sleep(5 * time.Minute)
-		w.free("k", b)
-	})
-}
-
-// onReturn is an Observer that calls a function before a call returns.
-type onReturn struct {
-	etcdclaims.Observer
-	before func(err error)
-}
-
-func (r onReturn) Context(ctx context.Context) context.Context { return ctx }
-func (r onReturn) Acquired(etcdclaims.Acquisition)             {}
-func (r onReturn) Ended(etcdclaims.TermEnd)                    {}
-func (r onReturn) Trace() string                               { return "" }
-func (r onReturn) Returned(_ time.Duration, err error)         { r.before(err) }
-
-// One that comes when the refusal is known already releases the claim once.
-func TestReleaseAtRefusedUpgrade(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		refused, goOn := make(chan struct{}), make(chan struct{})
-		cfg := etcdclaims.Config{TTL: 15 * sec}
-		cfg.Hooks.Observe = func(context.Context, etcdclaims.Call) etcdclaims.Observer {
-			return onReturn{before: func(err error) {
-				if err != nil {
-					close(refused)
-					<-goOn
-				}
-			}}
-		}
-		a, host := w.client(cfg)
-		reader := tryClaim(t, a, "k", etcdclaims.Shared())
-		tryClaim(t, w.peer(), "k", etcdclaims.Shared())
-		upgraded, released := make(chan error, 1), make(chan error, 1)
-		go func() { _, err := reader.Upgrade(ctx); upgraded <- err }()
-		<-refused
-		host.Inject(claimtest.Fault{On: claimtest.Release, DelayRequest: sec})
-		go func() { released <- reader.Release(ctx) }()
-		time.Sleep(100 * ms)
-		close(goOn)
-		wantIs(t, <-upgraded, etcdclaims.ErrHeld)
-		noErr(t, <-released)
-		if s := a.Stats(); s.Released != 1 || len(s.Lost) > 0 {
-			t.Errorf("released %d, lost %v", s.Released, s.Lost)
-		}
-	})
-}
-
-// The note of a claim that is downgraded goes with it.
-func TestDowngradeNote(t *testing.T) {
-	t.Parallel()
-	virtually(t, func(t *testing.T, w *world) {
-		ctx := context.Background()
-		a := w.peer()
-		tryClaim(t, a, "busy")
-		writer := tryClaim(t, a, "k", etcdclaims.Note([]byte("writes")))
-		reader, err := writer.Downgrade(ctx, etcdclaims.Note([]byte("reads")))
-		noErr(t, err)
-		release(t, reader)
-		next := tryClaim(t, a, "k")
-		info, err := a.Lookup(ctx, "k")
-		noErr(t, err)
-		if string(info.Note) != "" {
-			t.Errorf("the next holder's note: %q", info.Note)
-		}
-		release(t, next)
-		time.Sleep(time.Hour)
-		if n := w.get("note/k"); n != "" {
-			t.Errorf("left: %s", n)
 		}
 	})
 }

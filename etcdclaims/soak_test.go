@@ -340,26 +340,13 @@ func (s *soak) slots(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) 
 	return s.hold(rng)(s.acquire(c, rng)(ctx, key, opts...))
 }
 
-// share takes a key together with others or alone, and changes that while it has it.
+// share takes a key together with others or alone.
 func (s *soak) share(ctx context.Context, c *etcdclaims.Client, rng *rand.Rand) error {
 	opts := accepted[etcdclaims.AcquireOption](s.option(rng))
-	isShared := rng.IntN(3) > 0
-	if isShared {
+	if rng.IntN(3) > 0 {
 		opts = append(opts, etcdclaims.Shared())
 	}
-	cl, err := s.acquire(c, rng)(ctx, shared(rng.IntN(soakRecords)), opts...)
-	for err == nil && rng.IntN(2) == 0 {
-		call, replace := "Downgrade", cl.Downgrade
-		if isShared {
-			call, replace = "Upgrade", cl.Upgrade
-		}
-		next, rerr := replace(ctx, accepted[etcdclaims.ReplaceOption](s.option(rng))...)
-		if s.count(call, rerr); rerr != nil {
-			break // as long as others share it
-		}
-		cl, isShared = next, !isShared
-	}
-	return s.hold(rng)(cl, err)
+	return s.hold(rng)(s.acquire(c, rng)(ctx, shared(rng.IntN(soakRecords)), opts...))
 }
 
 // acquire is Acquire or TryAcquire.

@@ -70,23 +70,3 @@ func TestUntilOfManyHolders(t *testing.T) {
 	}
 	is(etcdclaims.SlotKey("slotted", 0), "free", "held")
 }
-
-// A watch --until free does not end when a claim that was shared becomes exclusive: the key was
-// held all the time.
-func TestUntilFreeOutlivesUpgrade(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	claim := w.claim(w.client("a"), "k", etcdclaims.Shared())
-	done := make(chan result, 1)
-	go func() { done <- w.ctl("watch", "--until", "free", "--timeout", "1s", "k") }()
-	<-afterSynced(t, w, "k")
-	for range 3 {
-		alone, err := claim.Upgrade(t.Context())
-		w.noErr(err)
-		claim, err = alone.Downgrade(t.Context())
-		w.noErr(err)
-	}
-	if r := <-done; r.code != exitTimeout {
-		t.Errorf("%+v", r)
-	}
-}

@@ -160,7 +160,7 @@ func (a *app) printEvent(v eventView) error {
 // await returns nil when the key is held, or free. The record of a key with slots, or of one
 // that callers share, is no holder: it stays when the last of them has released.
 func (a *app) await(ctx context.Context, claims *etcdclaims.Client, key string, held bool) error {
-	holders, shared, known := map[string]bool{}, false, false
+	holders, known := map[string]bool{}, false
 	for ev, err := range claims.Watch(ctx, key) {
 		switch {
 		case err != nil:
@@ -170,30 +170,13 @@ func (a *app) await(ctx context.Context, claims *etcdclaims.Client, key string, 
 		case isClaimOf(key, ev):
 			holders[ev.Info.Key] = true
 		default:
-			shared = shared || ev.Info.Kind == kindShared
 			delete(holders, ev.Info.Key)
 		}
-		is := len(holders) > 0
-		if shared && !is && known && !held { // the rest of an upgrade may follow
-			if is, err = isHeld(ctx, claims, key); err != nil {
-				return err
-			}
-		}
-		if known && is == held {
+		if known && (len(holders) > 0) == held {
 			return nil
 		}
 	}
 	return ctx.Err()
-}
-
-// isHeld reports whether the key is held, as of one revision.
-func isHeld(ctx context.Context, claims *etcdclaims.Client, key string) (bool, error) {
-	for i, err := range claims.List(ctx, key) {
-		if err != nil || isClaimOf(key, etcdclaims.Event{Kind: etcdclaims.Claimed, Info: i}) {
-			return true, err
-		}
-	}
-	return false, nil
 }
 
 // Kinds of the records of keys whose claims have keys of their own.

@@ -43,7 +43,10 @@ func TestSharedClaims(t *testing.T) {
 	if err := put(bearer); err != nil {
 		t.Errorf("its token, which is the other's too: %v", err)
 	}
-	writer, err := readers[1].Upgrade(ctx)
+	if err := readers[1].Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := newClient(t, etcd, prefix).TryAcquire(ctx, "k")
 	if err != nil {
 		t.Fatal(err)
 	}

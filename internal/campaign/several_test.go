@@ -6,7 +6,7 @@ import (
 )
 
 // several returns evidence without a violation: a slot that is handed over,
-// and on another key a writer, two readers, of whom one goes on as a writer.
+// and on another key a writer, two readers, and a writer after them.
 func several() *evidence {
 	ev := &evidence{
 		terms: map[string][]*term{
@@ -17,7 +17,7 @@ func several() *evidence {
 			"shared-0": {
 				{owner: "w0.1", claim: "writer", fence: 110, end: 120},
 				{kind: kindShared, fence: 120, end: 140},
-				{owner: "w2.1", claim: "upgraded", fence: 140},
+				{owner: "w3.1", claim: "next", fence: 140},
 			},
 			"shared-0#shared-one": {{owner: "w1.1", claim: "one", fence: 120, end: 135}},
 			"shared-0#shared-two": {{owner: "w2.1", claim: "two", fence: 125, end: 140}},

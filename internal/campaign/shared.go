@@ -37,8 +37,7 @@ func sharedToken(claim *etcdclaims.Claim) fencing.Token {
 	return fencing.Token{Key: etcdclaims.SharedPrefix(claim.Key()) + claim.ID(), Fence: claim.Revision()}
 }
 
-// takeShared reads, or one time in three writes. Sometimes a reader goes on as a writer, or a
-// writer as a reader.
+// takeShared reads, or one time in three writes.
 func (w *worker) takeShared(ctx context.Context, r *rand.Rand) error {
 	reads := r.IntN(3) > 0
 	var opts []etcdclaims.AcquireOption
@@ -49,39 +48,11 @@ func (w *worker) takeShared(ctx context.Context, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	h = w.grantedShared(h.Claim, reads, h.manual)
-	if h.manual || r.IntN(4) > 0 {
-		return w.useAndGiveUp(ctx, r, h)
-	}
-	if err := w.term(h.Context(), r, h); err != nil {
-		w.giveUp(ctx, r, h)
-		return err
-	}
-	replace := h.Upgrade
-	if !reads {
-		replace = h.Downgrade
-	}
-	replacing, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	next, err := replace(replacing)
-	if err != nil {
-		w.giveUp(ctx, r, h)
-		return err
-	}
-	if r.IntN(4) == 0 {
-		w.effect(ctx, kindLate, h)
-	}
-	return w.useAndGiveUp(ctx, r, w.grantedShared(next, !reads, false))
-}
-
-// grantedShared writes down that a claim was granted.
-func (w *worker) grantedShared(claim *etcdclaims.Claim, reads, manual bool) holding {
-	h := holdingOf(claim, manual)
 	if reads {
-		h.token = sharedToken(claim)
-		w.journal.write(entry{Op: opGranted, Key: h.token.Key, Fence: h.token.Fence, Gate: claim.Fence()})
+		h.token = sharedToken(h.Claim)
+		w.journal.write(entry{Op: opGranted, Key: h.token.Key, Fence: h.token.Fence, Gate: h.Fence()})
 	}
-	return h
+	return w.useAndGiveUp(ctx, r, h)
 }
 
 // judgeShared checks that shared claims have the fence of their record.

@@ -19,9 +19,6 @@ type ManyOption interface {
 	each()
 }
 
-// ReplaceOption is an option of calls that put one claim in the place of another.
-type ReplaceOption interface{ replace() }
-
 // A type is an option of each kind that it embeds the mark of.
 type (
 	// ForAcquire marks an AcquireOption.
@@ -32,8 +29,6 @@ type (
 	ForAll struct{}
 	// ForMany marks a ManyOption.
 	ForMany struct{ ForAll }
-	// ForReplace marks a ReplaceOption.
-	ForReplace struct{}
 )
 
 // OwnKey lets packages of this module claim the keys that are kept for them; see
@@ -48,4 +43,3 @@ func (ForAcquire) acquire() {}
 func (ForWork) work()       {}
 func (ForAll) all()         {}
 func (ForMany) each()       {}
-func (ForReplace) replace() {}

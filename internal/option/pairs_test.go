@@ -50,21 +50,17 @@ var calls = map[string][]string{
 	},
 	"all":  {`c.TryAcquireAll(ctx, nil, OPT)`},
 	"many": {`c.TryAcquireEach(ctx, nil, OPT)`},
-	"replace": {
-		`cl.Upgrade(ctx, OPT)`,
-		`cl.Downgrade(ctx, OPT)`,
-	},
 }
 
 // accepts says which calls accept an option.
 var accepts = map[string]string{
 	`etcdclaims.TTL(0)`:        "acquire work all many",
 	`etcdclaims.Barge()`:       "acquire work all many",
-	`etcdclaims.MaxHold(0)`:    "acquire work all many replace",
-	`etcdclaims.Note(nil)`:     "acquire work all many replace",
-	`etcdclaims.MinHold(0)`:    "acquire all many replace",
-	`etcdclaims.If()`:          "acquire work all replace",
-	`etcdclaims.Then()`:        "acquire work all replace",
+	`etcdclaims.MaxHold(0)`:    "acquire work all many",
+	`etcdclaims.Note(nil)`:     "acquire work all many",
+	`etcdclaims.MinHold(0)`:    "acquire all many",
+	`etcdclaims.If()`:          "acquire work all",
+	`etcdclaims.Then()`:        "acquire work all",
 	`etcdclaims.Manual()`:      "acquire work",
 	`etcdclaims.Supersede()`:   "acquire work",
 	`etcdclaims.Reentrant()`:   "acquire",
@@ -93,7 +89,6 @@ import (
 var (
 	ctx context.Context
 	c   *etcdclaims.Client
-	cl  *etcdclaims.Claim
 	key func(string) string
 	fn  func(context.Context, string) (string, error)
 )
@@ -104,7 +99,6 @@ func (outsider) acquire() {}
 func (outsider) work()    {}
 func (outsider) all()     {}
 func (outsider) each()    {}
-func (outsider) replace() {}
 
 type unlocker interface{ Unlock(context.Context) error }
 

@@ -58,14 +58,6 @@ var theCalls = []call{
 		time.Sleep(2 * time.Second) // an answer is good for one
 		return func(ctx context.Context) error { return second(w.claims.Health(ctx)) }
 	}},
-	{name: "Claim.Upgrade", of: func(w *world, name string) func(context.Context) error {
-		c := must[*etcdclaims.Claim](w.T)(w.claims.TryAcquire(w.Context(), name, etcdclaims.Shared()))
-		return func(ctx context.Context) error { return second(c.Upgrade(ctx)) }
-	}},
-	{name: "Claim.Downgrade", of: func(w *world, name string) func(context.Context) error {
-		c := must[*etcdclaims.Claim](w.T)(w.claims.TryAcquire(w.Context(), name))
-		return func(ctx context.Context) error { return second(c.Downgrade(ctx)) }
-	}},
 	{name: "Claim.Txn", of: func(w *world, name string) func(context.Context) error {
 		c := must[*etcdclaims.Claim](w.T)(w.claims.TryAcquire(w.Context(), name))
 		return func(ctx context.Context) error { return second(c.Txn(ctx).Then(clientv3.OpPut(name, "")).Commit()) }

@@ -196,8 +196,6 @@ var awayCalls = map[string]call{
 		_, err := cl.Txn(ctx).Then(clientv3.OpGet("x")).Commit()
 		return err
 	}),
-	"Claim.Upgrade":   of("", shared, func(ctx context.Context, cl *etcdclaims.Claim) error { _, err := cl.Upgrade(ctx); return err }),
-	"Claim.Downgrade": onClaim(func(ctx context.Context, cl *etcdclaims.Claim) error { _, err := cl.Downgrade(ctx); return err }),
 
 	"Work.Run":          onWork(func(ctx context.Context, w *etcdclaims.Work) error { return w.Run(ctx, never) }),
 	"Work.Complete":     onWork(func(ctx context.Context, w *etcdclaims.Work) error { return w.Complete(ctx) }),

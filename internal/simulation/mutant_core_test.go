@@ -176,10 +176,6 @@ var coreMutants = []mutant{
 		edits: []edit{{"place.go", "	case a.opts.barge || a.shared != nil && a.shared.first:", "	case a.opts.barge || a.shared != nil:"}},
 	},
 	{
-		name: "upgrade beside other shared claims", seeds: 100,
-		edits: []edit{{"upgrade.go", "\"=\", t.value).WithPrefix())", "\"!=\", \"\").WithPrefix())"}},
-	},
-	{
 		name: "shared claim of an epoch before joined", tests: "TestSharedEpoch",
 		edits: []edit{{"shared.go", "return err == nil && h.Epoch == s.epoch", "return err == nil && h.Epoch >= 0"}},
 	},
@@ -192,16 +188,12 @@ var coreMutants = []mutant{
 		edits: []edit{{"internal/txn/request.go", "b == Leaves && (c == Joins || c == Clears):", "b == Leaves && (c == Joins || c == Clears), b+c == Joins+Clears:"}},
 	},
 	{
-		name: "shared claims of one round trip that all think that they are alone", tests: "TestSharedTwinsRelease|TestSharedTwinsUpgrade",
+		name: "shared claims of one round trip that all think that they are alone", tests: "TestSharedTwinsRelease",
 		edits: []edit{{"shared.go", "txn.ValueIs(nil, t.value)", "txn.ModifiedAt(nil, revision(t.fence))"}, {"shared.go", "t.s.c.keys.sharedBy(t.shared.key) <= 1", "true"}},
 	},
 	{
 		name: "key of a shared claim that was lost with the record", tests: "TestSharedLostWithTheRecord",
 		edits: []edit{{"keyrecord.go", "} else if t.lose(reason, nil) { ", "} else if t.lose(reason, nil) && kvs == nil && len(kvs) > 0 { "}},
-	},
-	{
-		name: "old claim that goes on after an upgrade of unknown outcome", tests: "TestUpgradeUnknown",
-		edits: []edit{{"upgrade.go", "	case errors.Is(err, ErrUnknown):\n", "	case ctx == nil:\n"}},
 	},
 	{
 		name: "fence of a shared claim from its own key", tests: "TestShared",

@@ -23,8 +23,6 @@ type replay struct {
 	epoch int64
 	shut  bool // the gate; see If
 
-	downgraded point // when the record of a shared key was last put in the place of a claim
-
 	epochs  []raising                   // the epochs there were
 	lines   map[string]*line            // by key
 	locks   map[fencing.Token]*lockTerm // all there ever were

@@ -69,27 +69,7 @@ func (p *process) claimShared(rng *rand.Rand) {
 	if rests > 0 {
 		p.rests.Store(token, rests)
 	}
-	for {
-		p.writeUnder(rng, cl, token, 3*time.Second, 2*time.Second)
-		if rng.IntN(3) > 0 || p.dead.Load() {
-			break
-		}
-		replace, shares := cl.Upgrade, isSharedToken(token)
-		if !shares {
-			replace = cl.Downgrade
-		}
-		p.w.trace.ended(token, p)
-		p.rests.Delete(token) // the claim that follows has no MinHold
-		ctx, cancel := p.within(rng, 5*time.Second)
-		next, err := replace(ctx)
-		cancel()
-		if p.class("upgrade", err); err != nil {
-			break
-		}
-		p.w.count(countUpgrades)
-		cl = next
-		token = p.grantedShared(cl, !shares)
-	}
+	p.writeUnder(rng, cl, token, 3*time.Second, 2*time.Second)
 	if p.dead.Load() {
 		return
 	}
@@ -158,23 +138,13 @@ func (r *replay) sharedBegins(before change, held bool, c change) bool {
 			r.fault("a key was shared without its record: %v; in its place: %v", c, record)
 		}
 		r.t.w.count(countSharedTerms)
-		if h.Kind == "" && r.downgraded == (point{c.era, c.rev}) {
-			return r.outOfTurn(c, h)
-		}
-		return false
-	case c.key != prefix+"own/"+sharedKey:
-		return false
-	case h.Kind == kindShared:
-		if was, _ := before.holder(); held && was.Kind != "" {
-			r.fault("the record of a shared key was put in the place of another holder: %v; before: %v", c, before)
-		}
+	case c.key == prefix+"own/"+sharedKey && h.Kind == kindShared:
 		if held {
-			r.downgraded = point{c.era, c.rev}
+			r.fault("the record of a shared key was put in the place of another holder: %v; before: %v", c, before)
 		}
 		return true
 	}
-	was, _ := before.holder()
-	return held && was.Kind == kindShared && h.Kind == "" && h.Claim != "" && r.outOfTurn(c, h)
+	return false
 }
 
 // recordEnds checks that the record of a shared key outlives the shared claims, unless
@@ -197,17 +167,6 @@ func (r *replay) recordEnds(before, by change) {
 			r.fault("the record of a shared key ended before a shared claim: %v; that is: %v", by, s)
 		}
 	}
-}
-
-// outOfTurn notes a term that began in the place of its own client's, which is nobody's
-// turn.
-func (r *replay) outOfTurn(c change, h holder) bool {
-	_, token := c.holder()
-	if m := r.t.terms[token]; m != nil {
-		m.seen = true
-	}
-	r.claim[h.Claim+c.key] = c.rev
-	return true
 }
 
 // sharedBusy reports whether the first in line for the key cannot have it.

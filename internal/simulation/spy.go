@@ -15,7 +15,8 @@ import (
 var Exercised = []string{
 	countBursts, countBatches, countCallers, countTwoLevels, countSplit, countVoided, countRefused, countAimed, countHandedOver, countUnnoticed, countGhosts,
 	countBeliefs, countRested, countHot, countHotEnds, countUnheard, countDeafTurns, countClosed, countSlots,
-	countResized, countShared, countSharedTerms, countUpgrades, countSuspicions, countPreferred, countThens,
+	countResized, countShared, countSharedTerms, countSuspicions, countPreferred, countThens,
+	countReentrant, countFar,
 	countReentrant, countFar,
 	countItems, countRecovered, countGivenBack, countOrdered, countItemsUntold, countHistories, countBacklog,
 }
@@ -47,7 +48,6 @@ const (
 
 	countShared      = "shared claims granted"
 	countSharedTerms = "judged: shared terms"
-	countUpgrades    = "claims upgraded or downgraded"
 	countUnheard     = "events of watches lost"
 	countDeafTurns   = "judged: turns of the deaf"
 	countClosed      = "fault: process closed under its workers"

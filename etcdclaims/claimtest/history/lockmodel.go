@@ -77,8 +77,6 @@ func AcquiredPermits(n int) LockModel {
 // those alone, under a process named by [Reader]. Readers that hold the lock together have
 // one fence, which is greater than that of each writer before. The fence of a writer is
 // greater than all before it. Jepsen has no such model.
-//
-// Record the calls of a claim that Upgrade or Downgrade has made under the other name.
 func ReadersWriter() LockModel {
 	return LockModel{name: "ReadersWriter", kind: lockKind{fenced: true, readers: true}}
 }

@@ -3,7 +3,6 @@ package etcdclaims_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,39 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
-
-// If Upgrade or Downgrade replaces a claim, and the session is not renewed before ctx ends,
-// the error shows that the old claim has ended.
-func TestReplacedWithoutRenewal(t *testing.T) {
-	t.Parallel()
-	for _, down := range []bool{false, true} {
-		virtualCase(t, fmt.Sprintf("down %v", down), func(t *testing.T, w *world) {
-			a, host := w.client(etcdclaims.Config{TTL: 15 * sec})
-			var opts []etcdclaims.AcquireOption
-			if !down {
-				opts = append(opts, etcdclaims.Shared())
-			}
-			cl := tryClaim(t, a, "k", opts...)
-			host.Inject(claimtest.Fault{On: claimtest.KeepAlive, Times: -1, Code: codes.Unavailable})
-			time.Sleep(11 * sec)
-			noErr(t, cl.Check())
-			ctx, cancel := context.WithTimeout(context.Background(), sec)
-			defer cancel()
-			replace := cl.Upgrade
-			if down {
-				replace = cl.Downgrade
-			}
-			_, err := replace(ctx)
-			if !errors.Is(err, etcdclaims.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(err)
-			}
-			wantIs(t, cl.Err(), etcdclaims.ErrReleased)
-			host.RemoveFaults()
-			time.Sleep(sec)
-			tryClaim(t, w.peer(), "k")
-		})
-	}
-}
 
 // If the operations of Then were carried out while the client was closed, the error says so of
 // the client and is no plain failure.
