@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
@@ -45,7 +46,7 @@ func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 	if c.Passthrough() {
 		return passthroughClaim(key, o), nil
 	}
-	t, err := c.try(ctx, key, o, nil)
+	t, err := c.try(ctx, key, o)
 	if err != nil {
 		return nil, err
 	}
@@ -74,13 +75,13 @@ func acquiring[O any](c *Client, key string, opts []O) (*acquireOptions, error) 
 }
 
 // try acquires the key if that needs no waiting for others.
-func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
+func (c *Client) try(ctx context.Context, key string, o *acquireOptions) (*term, error) {
 	c.stats.attempts.Add(1)
 	o.until = clock.Mono().Add(c.bound())
 	o.concern = txn.ConcernOf(ctx)
 	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
-	o.observer = c.observeCall(ctx, Call{Key: key, Work: w != nil})
-	t, err := c.acquireLoop(ctx, key, o, w, c.tryOnce)
+	o.observer = c.observeCall(ctx, Call{Key: key, Work: o.beside != nil})
+	t, err := c.acquireLoop(ctx, key, o, c.tryOnce)
 	if err != nil {
 		if errors.Is(err, ErrHeld) {
 			c.stats.contended.Add(1)
@@ -94,10 +95,10 @@ func (c *Client) try(ctx context.Context, key string, o *acquireOptions, w *work
 // acquireError names the call and the key, once.
 func (c *Client) acquireError(key string, err error) error {
 	var held *HeldError
-	var work *WorkError
+	var verdict *beside.Verdict
 	var lost *LostError
 	var wait *WaitError
-	if errors.As(err, &held) || errors.As(err, &work) || errors.As(err, &lost) || errors.As(err, &wait) {
+	if errors.As(err, &held) || errors.As(err, &verdict) || errors.As(err, &lost) || errors.As(err, &wait) {
 		return err
 	}
 	if errors.Is(err, errSessionLost) {
@@ -108,7 +109,7 @@ func (c *Client) acquireError(key string, err error) error {
 
 // attemptFunc makes one attempt in a session with a reserved place. Without a term,
 // again is true if another attempt makes sense, and err is why this one failed.
-type attemptFunc func(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error)
+type attemptFunc func(ctx context.Context, s *session, key string, o *acquireOptions) (t *term, again bool, err error)
 
 // mostRefusals is how often a call for a shared key tries again without a pause: others put
 // and delete its record all the time.
@@ -116,7 +117,7 @@ const mostRefusals = 32
 
 // acquireLoop makes attempts until one has an answer, for as long as ctx and the
 // call's own end allow.
-func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (*term, error) {
+func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions, makeAttempt attemptFunc) (*term, error) {
 	for try := 0; ; try++ {
 		if try == 1 && !o.until.IsZero() {
 			// The first attempt keeps to its time without a context: most calls
@@ -134,8 +135,8 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		if err := wire.ContextError(ctx); err != nil && try == 0 {
 			return nil, c.ended(notAttempted(err))
 		}
-		if w != nil {
-			if err := w.prepare(ctx, c); err != nil {
+		if o.beside != nil {
+			if err := o.beside.Prepare(ctx); err != nil {
 				if isPassing(err) && retry.PauseUnless(ctx, c.closing, try) {
 					continue // no claim was tried for yet
 				}
@@ -146,9 +147,9 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 		var again bool
 		var err error
 		if o.shares {
-			t, again, err = c.attemptTogether(ctx, key, o, w, makeAttempt)
+			t, again, err = c.attemptTogether(ctx, key, o, makeAttempt)
 		} else {
-			t, again, err = c.attemptAlone(ctx, key, o, w, makeAttempt)
+			t, again, err = c.attemptAlone(ctx, key, o, makeAttempt)
 		}
 		if o.reentrant && errors.Is(err, ErrHeld) {
 			t, again = c.shareAfter(err, key)
@@ -170,21 +171,21 @@ func (c *Client) acquireLoop(ctx context.Context, key string, o *acquireOptions,
 }
 
 // attemptAlone makes one attempt.
-func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (t *term, again bool, err error) {
+func (c *Client) attemptAlone(ctx context.Context, key string, o *acquireOptions, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	s, err := c.session(ctx, o.ttl, o.manual)
 	if err != nil {
 		// No claim was tried for yet: the outcome is known.
 		return nil, isPassing(err), txn.WithCause(ctx, txn.Failed(err))
 	}
-	if t, again, err = makeAttempt(ctx, s, key, o, w); t == nil {
+	if t, again, err = makeAttempt(ctx, s, key, o); t == nil {
 		s.unreserve()
 	}
 	return t, again, err
 }
 
 // tryOnce takes the key or leaves it.
-func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
-	a := c.newAttempt(s, key, o, w)
+func (c *Client) tryOnce(ctx context.Context, s *session, key string, o *acquireOptions) (t *term, again bool, err error) {
+	a := c.newAttempt(s, key, o)
 	defer c.keys.unregister(a.id)
 	if o.supersede {
 		a.supersedes = c.keys.term(key)
@@ -215,8 +216,8 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 			err = afterSent(len(a.opts.ops) > 0, err) // they were carried out with the claim
 		}
 	}()
-	if a.work != nil {
-		a.work.superseded = a.supersedes != nil
+	if a.opts.beside != nil {
+		a.overtakes = a.opts.beside.Granted(a.supersedes != nil)
 	}
 	switch before := c.keys.term(a.key); {
 	case before == nil:
@@ -271,7 +272,7 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 	}
 	t.mayBeShared()
 	c.stats.acquired.Add(1)
-	if a.work != nil && a.work.orphan() {
+	if a.overtakes {
 		c.stats.tookOver.Add(1)
 	}
 	if hook := c.cfg.Hooks.Acquired; hook != nil {
@@ -370,7 +371,7 @@ func (a *attempt) mayShare() bool {
 // stop is not shared: no work may start under it. Nor is one that its first caller may
 // still give up.
 func (t *term) shareableLocked() bool {
-	return !t.work && t.begun && t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()
+	return t.put == nil && t.begun && t.phase == phaseHeld && t.stopCause == nil && t.s.fresh()
 }
 
 func (t *term) isOn(key string) bool { return t.key == key }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/etcdclaims/claims/internal/wire"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // Callers of one client that try for one key at the same time share a request.
@@ -37,18 +38,19 @@ type askKey struct {
 	key         string
 	slots       int
 	shared      bool
-	work, barge bool
+	work, barge bool   // work: with a key beside it
 	note        bool   // etcd may refuse notes
 	meta        string // of the context: etcd may refuse the credentials in it
 }
 
 // verdict is the answer to an ask, for those that share it.
 type verdict struct {
-	err   error
-	again bool      // they ask again
-	plan  *workPlan // what the first has learnt of the work, or nil
-	slots *slots    // what it has learnt of the slots, or nil
-	share *sharing  // what it has learnt of the record of a shared key, or nil
+	err    error
+	again  bool             // they ask again
+	beside *mvccpb.KeyValue // what the first has learnt of the key beside it, if learnt
+	learnt bool
+	slots  *slots   // what it has learnt of the slots, or nil
+	share  *sharing // what it has learnt of the record of a shared key, or nil
 }
 
 // asks are the TryAcquires of a client that are about to be sent. No other mutex is
@@ -59,20 +61,20 @@ type asks struct {
 }
 
 // attemptTogether makes one attempt, for others too, or shares that of another.
-func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, w *workPlan, makeAttempt attemptFunc) (t *term, again bool, err error) {
+func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	o.ask = nil
-	k := askKey{key: key, work: w != nil, barge: o.barge, note: o.note != nil, meta: txn.MetadataOf(ctx).Name}
+	k := askKey{key: key, work: o.beside != nil, barge: o.barge, note: o.note != nil, meta: txn.MetadataOf(ctx).Name}
 	if o.slots != nil {
 		k.slots = o.slots.n
 	}
 	if k.shared = o.shared != nil; k.shared {
 		if o.shared.guess(c); o.shared.rev > 0 {
-			return c.attemptAlone(ctx, key, o, w, makeAttempt) // it shares a round trip with others
+			return c.attemptAlone(ctx, key, o, makeAttempt) // it shares a round trip with others
 		}
 	}
 	a, first := c.asks.join(k)
 	for !first {
-		if t, again, err = c.shareAnswer(ctx, a, o, w); err != nil || a.verdict.slots == nil {
+		if t, again, err = c.shareAnswer(ctx, a, o); err != nil || a.verdict.slots == nil {
 			return t, again, err
 		}
 		a, first = c.asks.join(k) // another slot may be free, and no time was lost
@@ -80,9 +82,9 @@ func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOpti
 	o.ask = a
 	again = true // for the others, if a hook panics
 	defer func() {
-		c.asks.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, o, w) })
+		c.asks.answer(a, func() verdict { return c.verdictFor(ctx, t, again, err, o) })
 	}()
-	return c.attemptAlone(ctx, key, o, w, makeAttempt)
+	return c.attemptAlone(ctx, key, o, makeAttempt)
 }
 
 // join returns the ask that the caller shares, or a new one of which it is the
@@ -119,7 +121,7 @@ func (s *asks) answer(a *ask, verdict func() verdict) {
 }
 
 // shareAnswer waits for the answer to another's ask.
-func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
+func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions) (t *term, again bool, err error) {
 	late := time.NewTimer(time.Until(o.until))
 	defer late.Stop()
 	select {
@@ -130,8 +132,8 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions, w *
 		return nil, false, wire.ContextError(ctx)
 	}
 	v := a.verdict
-	if v.plan != nil && w != nil && v.plan.rev != w.rev {
-		w.prev, w.raw, w.lease, w.rev, w.err, w.anew = v.plan.prev, v.plan.raw, v.plan.lease, v.plan.rev, v.plan.err, false
+	if v.learnt && o.beside != nil {
+		o.beside.Changed(v.beside)
 	}
 	if v.slots != nil {
 		*o.slots = *v.slots
@@ -150,7 +152,7 @@ func (c *Client) shareAnswer(ctx context.Context, a *ask, o *acquireOptions, w *
 
 // verdictFor returns what the outcome of an attempt means for those that share
 // its ask. What concerned only the first, they find out for themselves.
-func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error, o *acquireOptions, w *workPlan) verdict {
+func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error, o *acquireOptions) verdict {
 	switch {
 	case o.slots != nil && (t != nil || again && err == nil):
 		learnt := *o.slots
@@ -169,9 +171,8 @@ func (c *Client) verdictFor(ctx context.Context, t *term, again bool, err error,
 		return verdict{err: c.held(t.info())}
 	case errors.Is(err, ErrHeld):
 		return verdict{err: err}
-	case again && err == nil && w != nil:
-		learnt := *w
-		return verdict{again: true, plan: &learnt}
+	case again && err == nil && o.beside != nil:
+		return verdict{again: true, beside: o.beside.Known(), learnt: true}
 	case again:
 		return verdict{again: true, err: txn.Failed(err)}
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),

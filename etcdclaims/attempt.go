@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/txn"
 	"github.com/google/uuid"
@@ -29,15 +30,13 @@ type attempt struct {
 	epoch      *txn.Epoch
 	since      time.Time // by the wall clock, for people
 	ttl        int64     // of the session's lease, in seconds
-	number     int       // of work
-	record     string    // of work, as this attempt puts it
-	shelf      *shelf    // that it puts the record on
 	opts       *acquireOptions
-	work       *workPlan  // nil for a claim without a record
-	supersedes *term      // the own term that it supersedes, or nil
-	suspected  *suspected // the holder that it takes the key from, or nil
-	forbidden  bool       // etcd does not permit that
-	with       []*attempt // claim other keys in the same transaction
+	put        *beside.Put // what it puts under the key beside it, or nil
+	overtakes  bool        // the last holder of that has died
+	supersedes *term       // the own term that it supersedes, or nil
+	suspected  *suspected  // the holder that it takes the key from, or nil
+	forbidden  bool        // etcd does not permit that
+	with       []*attempt  // claim other keys in the same transaction
 
 	turnOver func() // ends its turn to put the record of a shared key
 
@@ -55,8 +54,8 @@ type attempt struct {
 }
 
 // newAttempt begins an attempt, which its caller ends with unregister.
-func (c *Client) newAttempt(s *session, key string, o *acquireOptions, w *workPlan) *attempt {
-	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Time(), opts: o, work: w, observer: o.observer, turnOver: func() {}}
+func (c *Client) newAttempt(s *session, key string, o *acquireOptions) *attempt {
+	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Time(), opts: o, observer: o.observer, turnOver: func() {}}
 	if o.slots != nil {
 		own := *o.slots
 		a.slots, a.key = &own, own.held()
@@ -88,11 +87,18 @@ func (a *attempt) copied() *attempt {
 	return &now
 }
 
-// describe makes the value of the claim, which contains the number of the work's
-// attempt.
+// number is the number of the attempt, of what has a key beside the claim.
+func (a *attempt) number() int {
+	if a.put == nil {
+		return 0
+	}
+	return a.put.Number
+}
+
+// describe makes the value of the claim, and that of the key beside it.
 func (a *attempt) describe() {
-	if a.work != nil {
-		a.number = a.work.attempt()
+	if a.opts.beside != nil {
+		a.put = a.opts.beside.Put(beside.Attempt{Claim: a.id, Epoch: a.epoch.Value, Since: a.since})
 	}
 	a.value = a.s.c.claimValue(a)
 }
@@ -114,8 +120,8 @@ func (a *attempt) cmps() []clientv3.Cmp {
 	if a.readsRecord() {
 		cmps = append(cmps, clientv3.FromCompare(a.recorded(st.layout)))
 	}
-	if a.work != nil {
-		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(st.layout.work(a.key)), "=", a.work.rev))
+	if a.put != nil {
+		cmps = append(cmps, clientv3.Compare(clientv3.ModRevision(a.put.Key), "=", a.opts.beside.Rev()))
 	}
 	return append(cmps, a.opts.cmps...)
 }
@@ -153,9 +159,8 @@ func (a *attempt) taking() []*pb.RequestOp {
 	case a.supersedes != nil, a.suspected != nil:
 		ops = append(ops, txn.Delete(note))
 	}
-	if a.work != nil {
-		a.record, a.shelf = a.work.claimed(a).encode(), a.work.shelf
-		ops = append(ops, txn.Put([]byte(l.work(a.key)), a.record, a.shelf.id))
+	if a.put != nil {
+		ops = append(ops, txn.Put([]byte(a.put.Key), a.put.Value, a.put.Lease))
 	}
 	return ops
 }
@@ -193,10 +198,8 @@ func (a *attempt) failed(ctx context.Context, resp *clientv3.TxnResponse) (rev i
 	case a.supersedes == nil && len(own) > 0:
 		return 0, a.heldBy(ctx, own[0])
 	}
-	if a.work != nil {
-		if a.work.changed(firstKV(resp, 1)) {
-			return 0, nil
-		}
+	if a.put != nil && a.opts.beside.Changed(firstKV(resp, 1)) {
+		return 0, nil
 	}
 	look, err := c.store.Send(ctx, txn.Request{Until: a.opts.until, In: txn.Then(a.readOps()...)})
 	if err != nil {
@@ -232,8 +235,8 @@ func (a *attempt) takeOnce() txn.Request {
 	// The second branch is sent with every attempt, so it reads only what explains
 	// most failures.
 	els := []clientv3.Op{clientv3.OpGet(a.s.c.store.layout.own(a.key))}
-	if a.work != nil {
-		els = append(els, clientv3.OpGet(a.s.c.store.layout.work(a.key)))
+	if a.put != nil {
+		els = append(els, clientv3.OpGet(a.put.Key))
 	}
 	if a.readsRecord() {
 		els = a.readOps()
@@ -257,10 +260,10 @@ func (a *attempt) takeIfFree() txn.Request {
 		in.Compare = append(in.Compare, a.recorded(l))
 		in.Failure = txn.Then(a.readOps()...).Success
 	}
-	if a.work != nil {
-		record := []byte(l.work(a.key))
-		in.Compare = append(in.Compare, txn.ModifiedAt(record, a.work.rev))
-		in.Failure = append(in.Failure, txn.Get(record))
+	if a.put != nil {
+		name := []byte(a.put.Key)
+		in.Compare = append(in.Compare, txn.ModifiedAt(name, a.opts.beside.Rev()))
+		in.Failure = append(in.Failure, txn.Get(name))
 	}
 	if len(a.opts.cmps)+len(a.opts.ops) > 0 {
 		more := txn.Of(a.opts.cmps, a.opts.ops, nil)
@@ -322,8 +325,8 @@ func (a *attempt) send(ctx context.Context, r txn.Request) (*clientv3.TxnRespons
 	if rev == 0 && a.answered {
 		return nil, 0, txn.Failed(err)
 	}
-	if rev == 0 && a.work != nil {
-		a.undo() // the claim may have come and gone, and the record of it would stay
+	if rev == 0 && a.put != nil {
+		a.undo() // the claim may have come and gone, and what it put beside it would stay
 	}
 	return nil, rev, nil
 }
@@ -334,7 +337,7 @@ func (a *attempt) leaseGone(ctx context.Context, err error) bool {
 	if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false
 	}
-	return a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil) || a.s.c.records.gone(err, a.shelf)
+	return a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.put != nil) || a.put != nil && a.opts.beside.LeaseGone(a.put, err)
 }
 
 // doubt notes that the outcome of a request is unknown. Others that wait for its

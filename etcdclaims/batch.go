@@ -41,7 +41,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 		return claims, errs
 	}
 	if len(keys) == 1 && errs[0] == nil { // it shares a request with other calls for the key
-		t, err := c.try(ctx, keys[0], o, nil)
+		t, err := c.try(ctx, keys[0], o)
 		if errs[0] = err; err == nil {
 			claims[0] = t.claim()
 		}
@@ -97,7 +97,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 			noSession = err
 			return txn.Request{}, false
 		}
-		a := c.newAttempt(s, keys[todo[n]], o, nil)
+		a := c.newAttempt(s, keys[todo[n]], o)
 		a.observer = observerOf(observers, todo[n])
 		attempts[n] = a
 		return a.takeOnce(), true
@@ -256,7 +256,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, o
 		return nil, true, nil // they go where there is room for all of them
 	}
 	// One attempt id for all: one void key stops them all.
-	lead := c.newAttempt(s, keys[0], o, nil)
+	lead := c.newAttempt(s, keys[0], o)
 	defer c.keys.unregister(lead.id)
 	attempts := lead.forEach(keys)
 	for i, a := range attempts {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/retry"
 	"github.com/etcdclaims/claims/internal/txn"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -28,11 +29,39 @@ type workPlan struct {
 	shelf      *shelf // that the record of the attempt is put on
 	superseded bool   // the attempt took the work over from this client's own
 
-	undoing *undoing // of the call's last attempt that is undone, or nil
+	c       *Client
+	kv      *mvccpb.KeyValue // the record as it was read last
+	call    beside.Call
+	seeker  *seeker     // of a call that waits, or nil
+	undoing *recordUndo // of the call's last attempt that is undone, or nil
 }
 
-// changed takes over a record that has changed.
-func (w *workPlan) changed(kv *mvccpb.KeyValue) bool {
+// Key names the record.
+func (w *workPlan) Key() string { return w.c.store.layout.work(w.key) }
+
+// Rev is the ModRevision of the record that the plan is made for.
+func (w *workPlan) Rev() int64 { return w.rev }
+
+// Begin learns of the call.
+func (w *workPlan) Begin(call beside.Call) { w.call = call }
+
+// Known returns the record that was read last.
+func (w *workPlan) Known() *mvccpb.KeyValue { return w.kv }
+
+// Granted reports whether the work is taken over from an owner that has died.
+func (w *workPlan) Granted(superseded bool) (tookOver bool) {
+	w.superseded = superseded
+	return w.orphan()
+}
+
+// LeaseGone reports whether the lease of the record was revoked.
+func (w *workPlan) LeaseGone(put *beside.Put, err error) bool {
+	return w.c.records.gone(err, put.On.(*shelf))
+}
+
+// Changed takes over a record that has changed.
+func (w *workPlan) Changed(kv *mvccpb.KeyValue) bool {
+	w.kv = kv
 	rev := int64(0)
 	if kv != nil {
 		rev = kv.ModRevision
@@ -73,17 +102,22 @@ func (w *workPlan) earlier() int {
 }
 
 func (w *workPlan) note() string {
-	if w.opts.note == nil && w.prev != nil {
+	if w.call.Note == nil && w.prev != nil {
 		return w.prev.Note
 	}
-	return string(w.opts.note)
+	return string(w.call.Note)
+}
+
+// Put returns the record of an attempt.
+func (w *workPlan) Put(a beside.Attempt) *beside.Put {
+	return &beside.Put{Key: w.Key(), Value: w.claimed(a).encode(), Lease: w.shelf.id, Number: w.attempt(), On: w.shelf}
 }
 
 // claimed is the record of the attempt.
-func (w *workPlan) claimed(a *attempt) record {
+func (w *workPlan) claimed(a beside.Attempt) record {
 	r := record{
-		State: StateClaimed, Attempt: w.attempt(), Earlier: w.earlier(), Epoch: a.epoch.Value, Claim: a.id,
-		Owner: a.s.c.cfg.Owner, Instance: a.s.c.store.layout.instance, Begun: a.since.UTC(), AtMostOnce: w.opts.atMostOnce,
+		State: StateClaimed, Attempt: w.attempt(), Earlier: w.earlier(), Epoch: a.Epoch, Claim: a.Claim,
+		Owner: w.c.cfg.Owner, Instance: w.c.store.layout.instance, Begun: a.Since.UTC(), AtMostOnce: w.opts.atMostOnce,
 	}
 	if w.prev != nil {
 		r.Error, r.Stack = w.prev.Error, w.prev.Stack
@@ -104,20 +138,21 @@ func (w *workPlan) restored() string {
 	return w.raw
 }
 
-// prepare admits the work and finds a lease for the record of the attempt.
-func (w *workPlan) prepare(ctx context.Context, c *Client) error {
+// Prepare admits the work and finds a lease for the record of the attempt.
+func (w *workPlan) Prepare(ctx context.Context) error {
+	c := w.c
 	told := c.outcomes.tell(w)
 	if err := c.admitWork(ctx, w.key, w); err != nil {
 		if !told && isOutcome(err) {
 			c.readOutcome(w.key) // for others that wait: no watch has brought it
 		}
-		return err
+		return verdictOf(err)
 	}
 	if c.open.Err() != nil {
 		return ErrClosed
 	}
 	// The record must outlast the claim, or no caller would find the orphan.
-	s, err := c.records.get(ctx, w.opts.ttl)
+	s, err := c.records.get(ctx, w.call.TTL)
 	if err != nil {
 		return err
 	}
@@ -157,7 +192,7 @@ func (w *workPlan) refusal(r *Record, now time.Time) error {
 // admitOrphan is admitWork for work that is an orphan, or this client's own to be
 // superseded.
 func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error {
-	if u := c.keys.undo(w.prev.Claim); u != nil {
+	if u := c.undos.of(w.prev.Claim); u != nil {
 		// It is of an attempt of this client that no caller has had. The undo puts the record
 		// before back.
 		if err := u.wait(ctx); err != nil {
@@ -166,7 +201,7 @@ func (c *Client) admitOrphan(ctx context.Context, key string, w *workPlan) error
 		w.rev = -1 // of no record: it is read anew
 		return nil
 	}
-	if t := c.keys.term(key); w.opts.supersede && t != nil && t.id == w.prev.Claim {
+	if t := c.keys.term(key); w.call.Supersede && t != nil && t.id == w.prev.Claim {
 		if w.prev.AtMostOnce {
 			return c.held(t.info())
 		}
@@ -227,7 +262,7 @@ func (c *Client) bury(ctx context.Context, key string, w *workPlan, why string) 
 					return err
 				}
 			}
-			w.changed(firstKV(resp, 1))
+			w.Changed(firstKV(resp, 1))
 			return c.admitWork(ctx, key, w)
 		case c.records.gone(err, shelf):
 			return c.bury(ctx, key, w, why)
@@ -285,19 +320,27 @@ func (c *Client) Begin(ctx context.Context, key string, opts ...WorkOption) (*Wo
 }
 
 func (c *Client) begin(ctx context.Context, key string, opts []WorkOption,
-	acquire func(context.Context, string, *acquireOptions, *workPlan) (*term, error),
+	acquire func(context.Context, string, *acquireOptions) (*term, error),
 ) (*Work, error) {
 	o, err := acquiring(c, key, opts)
 	if err != nil {
 		return nil, err
 	}
 	if c.Passthrough() {
-		return newWork(nil, &workPlan{key: key, opts: o}), nil
+		return newWork(nil, &workPlan{key: key, opts: o, call: beside.Call{Note: o.note}}), nil
 	}
-	w := &workPlan{key: key, opts: o}
-	defer func() { w.shelf.leave(false) }()
-	t, err := acquire(ctx, key, o, w)
+	w := &workPlan{key: key, opts: o, c: c}
+	o.beside = w
+	w.Begin(o.besideCall())
+	defer func() {
+		c.leave(w)
+		w.shelf.leave(false)
+	}()
+	t, err := acquire(ctx, key, o)
 	if err != nil {
+		if v, ok := err.(*beside.Verdict); ok { //nolint:errorlint // a wrapped one keeps what is around it
+			err = v.Err
+		}
 		return nil, err
 	}
 	return newWork(t, w), nil
@@ -310,7 +353,7 @@ func newWork(t *term, w *workPlan) *Work {
 	if t == nil {
 		return out
 	}
-	out.attempt, out.begun = t.attempt, t.since.UTC()
+	out.attempt, out.begun = t.attempt(), t.since.UTC()
 	if w.prev != nil {
 		out.previous = *w.prev
 		if w.orphan() {

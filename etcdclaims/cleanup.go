@@ -19,7 +19,7 @@ type cleanup struct {
 	do   func(context.Context) error
 
 	claim    string // that it gives up, if it is no claim of an attempt
-	shelf    *shelf // that a record may be put on until it is done, or nil
+	over     func() // called when it is done, or nil
 	outlives bool   // it matters even when the session is dead
 	logged   bool
 	tries    int // that failed
@@ -41,7 +41,6 @@ func (c *Client) addCleanup(ch *cleanup) {
 	if ch.claim != "" {
 		c.keys.register(ch.claim)
 	}
-	ch.shelf.enter()
 	ch.s.pending.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +74,9 @@ func (c *Client) runCleanups() {
 			c.postpone(ch)
 			continue
 		}
-		ch.shelf.leave(false)
+		if ch.over != nil {
+			ch.over()
+		}
 		ch.s.pending.Add(-1)
 		if ch.claim != "" {
 			c.keys.unregister(ch.claim)

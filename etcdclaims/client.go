@@ -72,7 +72,8 @@ type Client struct {
 
 	inquiries inquiries // clients that are asked whether they live
 	outcomes  outcomes  // of work that callers wait for
-	answers   answers   // to those that ask this one
+	undos     undos
+	answers   answers // to those that ask this one
 
 	// ARCHITECTURE.md has the order in which mutexes are taken. None is held across a
 	// request, a hook or a caller's function.

@@ -20,6 +20,15 @@ type ending struct {
 	shelf *shelf // that ops put the record on, or nil
 }
 
+// settling keeps the shelf until the returned function is called.
+func (e *ending) settling() (over func()) {
+	if e == nil || e.shelf == nil {
+		return nil
+	}
+	e.shelf.enter()
+	return func() { e.shelf.leave(false) }
+}
+
 // over is called with the result of the end of the work.
 func (e *ending) over(err error) {
 	if e != nil {

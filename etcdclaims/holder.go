@@ -63,10 +63,10 @@ func (h holder) fence(rev int64) int64 { return h.Epoch<<epochShift + rev }
 // claimValue is holder.encode for the value that is made most often, with what
 // does not change put together once.
 func (c *Client) claimValue(a *attempt) string {
-	if c.valueEnd == "" || a.number > 0 || a.epoch.Value > 0 || a.opts.suspectable || a.opts.preference > 0 {
+	if c.valueEnd == "" || a.number() > 0 || a.epoch.Value > 0 || a.opts.suspectable || a.opts.preference > 0 {
 		return holder{
 			Claim: a.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
-			Since: a.since.UTC(), Attempt: a.number, TTL: a.ttl, Epoch: a.epoch.Value,
+			Since: a.since.UTC(), Attempt: a.number(), TTL: a.ttl, Epoch: a.epoch.Value,
 			Suspectable: a.opts.suspectable, Preference: a.opts.preference,
 		}.encode()
 	}

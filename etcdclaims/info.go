@@ -107,7 +107,7 @@ func (t *term) info() Info {
 	c := t.s.c
 	return Info{
 		Key: t.key, Held: true, Fence: t.fence, Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance,
-		Since: t.since, Attempt: t.attempt, Preference: t.preference, Lease: t.s.id, Expires: c.clock.Time().Add(t.s.lease.Load().ttl),
+		Since: t.since, Attempt: t.attempt(), Preference: t.preference, Lease: t.s.id, Expires: c.clock.Time().Add(t.s.lease.Load().ttl),
 	}
 }
 

@@ -53,9 +53,9 @@ const (
 
 // joinLocal makes the acquisition a local waiter of this client's own term, if there is
 // one and all that it wants is the key. A slot has a line of its own.
-func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPlan) *localWaiter {
+func (c *Client) joinLocal(s *session, key string, o *acquireOptions) *localWaiter {
 	t := c.keys.term(key)
-	if t == nil || t.s != s || t.work || t.slots != nil || !mayWaitLocally(s, o, w) {
+	if t == nil || t.s != s || t.put != nil || t.slots != nil || !mayWaitLocally(s, o) {
 		return nil
 	}
 	return c.newLocalWaiter(s, key, o, func(f *localWaiter) bool { return c.local.join(&t.local, f) })
@@ -66,14 +66,14 @@ func (c *Client) joinLocal(s *session, key string, o *acquireOptions, w *workPla
 // goes before it. Without such a queue it is nil.
 func (c *Client) rejoinLocal(f *localWaiter) *localWaiter {
 	if f.before == nil {
-		return c.joinLocal(f.a.s, f.a.key, f.a.opts, nil)
+		return c.joinLocal(f.a.s, f.a.key, f.a.opts)
 	}
 	return c.newLocalWaiter(f.a.s, f.a.key, f.a.opts, func(next *localWaiter) bool { return c.local.joinBehind(f.before, next) })
 }
 
 // newLocalWaiter returns a local waiter, or nil if join finds no queue for it.
 func (c *Client) newLocalWaiter(s *session, key string, o *acquireOptions, join func(*localWaiter) bool) *localWaiter {
-	f := &localWaiter{a: c.newAttempt(s, key, o, nil), done: make(chan *term, 1), placed: make(chan struct{})}
+	f := &localWaiter{a: c.newAttempt(s, key, o), done: make(chan *term, 1), placed: make(chan struct{})}
 	if !join(f) {
 		c.keys.unregister(f.a.id)
 		return nil
@@ -82,8 +82,8 @@ func (c *Client) newLocalWaiter(s *session, key string, o *acquireOptions, join 
 }
 
 // mayWaitLocally reports whether the acquisition wants nothing but the key.
-func mayWaitLocally(s *session, o *acquireOptions, w *workPlan) bool {
-	a := &attempt{opts: o, work: w}
+func mayWaitLocally(s *session, o *acquireOptions) bool {
+	a := &attempt{opts: o}
 	return a.grantable() && !s.manual && !o.reentrant && !o.supersede && !o.prefers && o.slots == nil && o.shared == nil
 }
 

@@ -141,7 +141,7 @@ func (t *term) observe(a *attempt) {
 	if a.observer == nil {
 		return
 	}
-	a.observer.Acquired(Acquisition{Token: t.token(), Attempt: t.attempt, TookOver: a.work != nil && a.work.orphan(), Trace: a.trace})
+	a.observer.Acquired(Acquisition{Token: t.token(), Attempt: t.attempt(), TookOver: a.overtakes, Trace: a.trace})
 	t.s.mu.Lock()
 	ended := t.phase == phaseEnded
 	if !ended {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/option"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -113,10 +114,11 @@ type acquireOptions struct {
 	minHold     time.Duration
 	cmps        []clientv3.Cmp
 	ops         []clientv3.Op
-	note        []byte   // nil: none
-	slots       *slots   // nil: none
-	shared      *sharing // nil: the claim is exclusive
-	ownKey      bool     // the caller is a package of this module, and the key is kept for it
+	note        []byte           // nil: none
+	slots       *slots           // nil: none
+	shared      *sharing         // nil: the claim is exclusive
+	ownKey      bool             // the caller is a package of this module, and the key is kept for it
+	beside      beside.Companion // the key that is claimed together with it, or nil
 	preferring
 
 	// Of the call, not set by an option:
@@ -263,6 +265,8 @@ func optionsOf[O any](c *Client, opts []O) (*acquireOptions, error) {
 			s.set(o)
 		case option.OwnKey:
 			o.ownKey = true
+		case beside.Option:
+			o.beside = s.Companion
 		case nil:
 		default: // a type that embeds one of the interfaces
 			return o, fmt.Errorf("etcdclaims: %T is not an option of this package", opt)

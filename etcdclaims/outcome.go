@@ -48,12 +48,12 @@ type seeker struct {
 
 	// Guarded by the mutex of outcomes:
 	record *mvccpb.KeyValue // that ends its waiting, or nil
-	waiter *waiter          // it, once it is in line
+	wake   func()           // makes the call look again, once it is in line
 }
 
 // seek lists a caller that waits for work, until leave is called.
-func (c *Client) seek(w *workPlan) (s *seeker, leave func()) {
-	s = &seeker{plan: w, turn: make(chan struct{}), news: make(chan struct{}, 1)}
+func (c *Client) seek(w *workPlan) *seeker {
+	s := &seeker{plan: w, turn: make(chan struct{}), news: make(chan struct{}, 1)}
 	c.outcomes.mu.Lock()
 	defer c.outcomes.mu.Unlock()
 	o := c.outcomes.byKey[w.key]
@@ -63,23 +63,30 @@ func (c *Client) seek(w *workPlan) (s *seeker, leave func()) {
 		c.outcomes.byKey[w.key] = o
 	}
 	o.seekers[w] = s
-	if w.opts.barge || w.opts.supersede || w.opts.prefers {
+	if w.call.OutOfTurn {
 		close(s.turn) // it may pass others
 	} else if o.turns = append(o.turns, s); len(o.turns) == 1 {
 		close(s.turn)
 	}
-	return s, func() {
-		c.outcomes.mu.Lock()
-		defer c.outcomes.mu.Unlock()
-		if i := slices.Index(o.turns, s); i >= 0 {
-			if o.turns = slices.Delete(o.turns, i, i+1); i == 0 && len(o.turns) > 0 {
-				close(o.turns[0].turn)
-			}
+	return s
+}
+
+// leave ends what Turn began.
+func (c *Client) leave(w *workPlan) {
+	if w.seeker == nil {
+		return
+	}
+	c.outcomes.mu.Lock()
+	defer c.outcomes.mu.Unlock()
+	o := c.outcomes.byKey[w.key]
+	if i := slices.Index(o.turns, w.seeker); i >= 0 {
+		if o.turns = slices.Delete(o.turns, i, i+1); i == 0 && len(o.turns) > 0 {
+			close(o.turns[0].turn)
 		}
-		if delete(o.seekers, w); len(o.seekers) == 0 {
-			o.stop()
-			delete(c.outcomes.byKey, w.key)
-		}
+	}
+	if delete(o.seekers, w); len(o.seekers) == 0 {
+		o.stop()
+		delete(c.outcomes.byKey, w.key)
 	}
 }
 
@@ -92,74 +99,65 @@ func (c *Client) spawnOpen(f func()) {
 	}
 }
 
-// waitInTurn is waitOn for work.
-func (c *Client) waitInTurn(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
-	seeker, leave := c.seek(w)
-	defer leave()
+// Turn waits until the call may join the line. An error means that its waiting is over.
+func (w *workPlan) Turn(ctx context.Context, waits func()) error {
+	c := w.c
+	w.seeker = c.seek(w)
 	select {
-	case <-seeker.turn:
-		return c.waitOn(ctx, s, key, o, w)
+	case <-w.seeker.turn:
+		return nil
 	default:
 	}
-	o.waits()
-	if err := c.awaitTurn(ctx, s, seeker); err != nil {
-		c.stats.contended.Add(1)
-		return nil, goesOn(err, o), err
-	}
-	if err := w.prepare(ctx, c); err != nil { // that may be long ago
-		return nil, isPassing(err), err
-	}
-	return c.waitOn(ctx, s, key, o, w)
-}
-
-// awaitTurn waits until the caller may join the line. An error means that its waiting is
-// over.
-func (c *Client) awaitTurn(ctx context.Context, s *session, seeker *seeker) error {
-	key := seeker.plan.key
-	defer c.watchOwnWait(ctx, key, seeker.plan.opts)()
-	if s.manual {
-		defer c.renewWhileWaiting(s)()
-	}
+	waits()
 	for {
 		select {
-		case <-seeker.turn:
+		case <-w.seeker.turn:
 			return nil
-		case <-seeker.news:
-			if c.outcomes.tell(seeker.plan); seeker.plan.prev != nil {
-				if err := seeker.plan.refusal(seeker.plan.prev, c.clock.Time()); err != nil {
-					return err
+		case <-w.seeker.news:
+			if c.outcomes.tell(w); w.prev != nil {
+				if err := w.refusal(w.prev, c.clock.Time()); err != nil {
+					return verdictOf(err)
 				}
 			}
-		case <-s.dead:
-			return s.lossOf(tokenOf(key, 0))
 		case <-ctx.Done():
-			var holder Info
-			if own := c.outcomes.found(key, nil); own != nil {
-				holder = c.info(key, own, nil, 0)
-			}
-			return c.waited(ctx, s, key, holder)
+			return c.waitedInTurn(ctx, w.key, c.outcomes.found(w.key, nil))
 		}
 	}
 }
 
-// joinsLine notes that a caller that waits for work is in line, as the waiter. From now on
-// an outcome wakes it.
-func (c *Client) joinsLine(w *waiter) {
-	key := w.a.key
+// waitedInTurn is waited for a call that is not in line yet.
+func (c *Client) waitedInTurn(ctx context.Context, key string, own *mvccpb.KeyValue) error {
+	cause := wire.ContextError(ctx)
+	if errors.Is(cause, ErrClosed) {
+		return cause
+	}
+	var holder Info
+	if own != nil {
+		holder = c.info(key, own, nil, 0)
+	}
+	return &WaitError{Key: key, Info: holder, Err: c.outage.explain(c, cause), own: c.isOwn(holder)}
+}
+
+// InLine notes that the call is in line. From now on an outcome wakes it.
+func (w *workPlan) InLine(wake func()) {
+	c := w.c
 	c.outcomes.mu.Lock()
-	o := c.outcomes.byKey[key]
-	if o == nil || o.seekers[w.a.work] == nil {
+	o := c.outcomes.byKey[w.key]
+	if o == nil || o.seekers[w] == nil {
 		c.outcomes.mu.Unlock()
 		return
 	}
-	o.seekers[w.a.work].waiter = w
+	o.seekers[w].wake = wake
 	watched := o.watched
 	o.watched = true
 	c.outcomes.mu.Unlock()
 	if !watched {
-		c.spawnOpen(func() { c.watchOutcome(key, o) })
+		c.spawnOpen(func() { c.watchOutcome(w.key, o) })
 	}
 }
+
+// Saw notes the claim that the call has found.
+func (w *workPlan) Saw(own *mvccpb.KeyValue) { w.c.outcomes.found(w.key, own) }
 
 // found notes the claim that a caller in line has found, if not nil, and returns the last
 // one.
@@ -185,7 +183,7 @@ func (os *outcomes) tell(w *workPlan) bool {
 		kv, s.record = s.record, nil
 	}
 	os.mu.Unlock()
-	return kv != nil && w.changed(kv)
+	return kv != nil && w.Changed(kv)
 }
 
 // isOutcome reports whether an error is the outcome of work.
@@ -245,8 +243,8 @@ func (c *Client) readOnce(key string, o *outcome) bool {
 	defer c.outcomes.mu.Unlock()
 	for _, s := range answered {
 		s.record = firstKV(resp, 0)
-		if s.waiter != nil {
-			s.waiter.doubt()
+		if s.wake != nil {
+			s.wake()
 		}
 		select {
 		case s.news <- struct{}{}:

@@ -45,7 +45,7 @@ func (a *attempt) takeOrQueue() txn.Request {
 
 // grantable reports whether a releaser can hand the key to the attempt.
 func (a *attempt) grantable() bool {
-	return a.work == nil && a.shared == nil && a.opts.shared == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
+	return a.opts.beside == nil && a.shared == nil && a.opts.shared == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
 }
 
 // sharedPlace begins the ids of callers with Shared in line. It comes after all other ids,
@@ -184,7 +184,7 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err er
 	p.shared = p.pred == nil && isShared(p.own)
 	p.unnoticed = isShared(p.own) || p.pred != nil && strings.HasPrefix(string(p.pred.Key), st.layout.waiting(a.lineKey())+sharedPlace)
 	if p.own == nil && p.pred == nil {
-		if a.work != nil && a.work.changed(v.work) {
+		if a.put != nil && a.opts.beside.Changed(v.beside) {
 			a.describe()
 			return p, false, nil
 		}

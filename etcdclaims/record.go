@@ -144,6 +144,13 @@ func (r Record) stored() record {
 	return out
 }
 
+// claimIn returns the claim that a record as it is stored is of.
+func claimIn(value string) string {
+	var r record
+	_ = json.Unmarshal([]byte(value), &r)
+	return r.Claim
+}
+
 // tries is how many attempts Config.MaxAttempts counts.
 func (r Record) tries() int { return r.Attempt - r.Earlier }
 

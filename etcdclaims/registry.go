@@ -16,7 +16,6 @@ type registry struct {
 	waitedOn map[string]bool              // keys that the client had to wait for
 	underWay map[string]int               // by claim id: attempts, and terms that a cleanup gives up
 	takings  map[string]map[string]taking // of those, by claim id and key
-	undos    map[string]*undoing          // by claim id: of attempts at work
 }
 
 // mostRecords is how many records are remembered of keys that the client no longer shares.
@@ -34,7 +33,6 @@ func newRegistry() registry {
 	return registry{
 		terms: make(map[string]*term), shared: make(map[string]recordOf),
 		underWay: make(map[string]int), takings: make(map[string]map[string]taking),
-		undos: make(map[string]*undoing),
 	}
 }
 
@@ -93,8 +91,8 @@ func (r *registry) add(t *term, open context.Context) bool {
 	if open.Err() != nil {
 		return false
 	}
-	if t.shelf != nil {
-		t.shelf.puts.Add(1) // in one step with the term, for shelves
+	if s := shelfOf(t.put); s != nil {
+		s.puts.Add(1) // in one step with the term, for shelves
 	}
 	if younger := r.terms[t.key]; younger == nil || younger.fence < t.fence {
 		r.terms[t.key] = t
@@ -161,8 +159,8 @@ func (r *registry) shelves() map[*shelf]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.terms {
-		if t.shelf != nil {
-			used[t.shelf] = true
+		if s := shelfOf(t.put); s != nil {
+			used[s] = true
 		}
 	}
 	return used
@@ -215,28 +213,6 @@ func (r *registry) isUnderWay(claim string) bool {
 	defer r.mu.Unlock()
 	_, registered := r.underWay[claim]
 	return registered
-}
-
-// addUndo registers the undo of an attempt at work. It may not be the first of that attempt.
-func (r *registry) addUndo(u *undoing) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.undos[u.a.id] = u
-}
-
-func (r *registry) removeUndo(u *undoing) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.undos[u.a.id] == u {
-		delete(r.undos, u.a.id)
-	}
-}
-
-// undo returns the undo of the claim that is under way, or nil.
-func (r *registry) undo(claim string) *undoing {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.undos[claim]
 }
 
 // contended reports whether the client had to wait for the key when it last asked

@@ -32,7 +32,7 @@ type move struct {
 func (t *term) move(kind string, least time.Duration) *move {
 	c := t.s.c
 	value := holder{
-		Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance, Since: t.since.UTC(), Attempt: t.attempt, Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.fence >> epochShift,
+		Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance, Since: t.since.UTC(), Attempt: t.attempt(), Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.fence >> epochShift,
 	}.encode()
 	return &move{t: t, kind: kind, value: value, long: func() time.Duration { return max(least, t.rests()) }}
 }

@@ -273,11 +273,7 @@ func (t *term) hasKey(resp *clientv3.TxnResponse) bool {
 // can still be carried out, it sends that again.
 func (t *term) settleLater(w *ending, r txn.Request) {
 	st := t.s.c.store
-	var on *shelf
-	if w != nil {
-		on = w.shelf
-	}
-	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, shelf: on, what: "releasing a claim", do: func(ctx context.Context) error {
+	t.s.c.addCleanup(&cleanup{s: t.s, claim: t.id, over: w.settling(), what: "releasing a claim", do: func(ctx context.Context) error {
 		if w != nil {
 			resp, err := st.Do(ctx, r)
 			if err == nil && resp.Succeeded {

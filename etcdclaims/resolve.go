@@ -106,17 +106,15 @@ func (a *attempt) drop() []clientv3.Op {
 // a shared lease never keeps a claim without a holder alive.
 func (a *attempt) undo() {
 	a = a.copied()
-	u := &undoing{a: a, own: a.s.c.store.layout.own(a.key), done: make(chan struct{})}
-	if a.work != nil {
-		u.work, u.before, u.lease = a.s.c.store.layout.work(a.key), a.work.restored(), a.work.lease
-		a.work.undoing = u
-		a.s.c.keys.addUndo(u)
+	u := &undoing{a: a}
+	if a.put != nil {
+		u.beside = a.opts.beside.Undo(a.put)
 	}
 	u.build()
 	if u.all.Void != nil {
 		a.s.voided(a.ticket)
 	}
-	a.s.c.addCleanup(&cleanup{s: a.s, shelf: a.shelf, what: "undoing a claim that was given up", outlives: a.work != nil, do: func(ctx context.Context) error {
+	a.s.c.addCleanup(&cleanup{s: a.s, what: "undoing a claim that was given up", outlives: a.put != nil, do: func(ctx context.Context) error {
 		err := u.do(ctx)
 		if err == nil {
 			a.s.c.log.Debug("claim undone", zap.String("key", a.key), zap.String("claim", a.id))

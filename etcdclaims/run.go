@@ -151,7 +151,7 @@ func (cl *Claim) releaseAfter(how, error) error {
 
 // drain gives the handler its time to return.
 func (r *run) drain(why error) {
-	if r.t.work && errors.Is(why, ErrReleased) {
+	if r.t.put != nil && errors.Is(why, ErrReleased) {
 		return // the handler has ended its work, and may return when it likes
 	}
 	r.mu.Lock()

@@ -22,8 +22,8 @@ func (a *attempt) readOps() []clientv3.Op {
 	if a.slots != nil {
 		ops = append(ops, a.slots.readAll(st.layout))
 	}
-	if a.work != nil {
-		ops = append(ops, clientv3.OpGet(st.layout.work(a.key)))
+	if a.put != nil {
+		ops = append(ops, clientv3.OpGet(a.put.Key))
 	}
 	return ops
 }
@@ -36,10 +36,11 @@ func (s *store) countWaiting(key string, id ...string) clientv3.Op {
 
 // snapshot is what readOps reads.
 type snapshot struct {
-	own, work *mvccpb.KeyValue
-	waiting   int64
-	epoch     []*mvccpb.KeyValue
-	rev       int64
+	own     *mvccpb.KeyValue
+	beside  *mvccpb.KeyValue // the key beside it, if the attempt has one
+	waiting int64
+	epoch   []*mvccpb.KeyValue
+	rev     int64
 
 	record  *mvccpb.KeyValue   // of the slots or of the shared key, and
 	slots   []*mvccpb.KeyValue // those that are held, if the attempt is for one
@@ -58,8 +59,8 @@ func (a *attempt) snapshot(resp *clientv3.TxnResponse) snapshot {
 		v.slots = resp.Responses[next].GetResponseRange().Kvs
 		next++
 	}
-	if a.work != nil {
-		v.work = firstKV(resp, next)
+	if a.put != nil {
+		v.beside = firstKV(resp, next)
 	}
 	return v
 }
@@ -82,7 +83,7 @@ func (a *attempt) verdict(v snapshot) error {
 		}
 		return c.held(c.info(a.key, v.own, nil, v.waiting))
 	}
-	if a.work != nil && a.work.changed(v.work) {
+	if a.put != nil && a.opts.beside.Changed(v.beside) {
 		return nil
 	}
 	if v.waiting > 0 && !a.opts.barge {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/beside"
 	"github.com/etcdclaims/claims/internal/clock"
 	"github.com/etcdclaims/claims/internal/keyspace"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,13 +25,12 @@ type term struct {
 	epoch   int64         // ModRevision of the epoch's key, or 0 if that key does not exist
 	since   time.Time     // by the wall clock, for people
 	granted clock.Reading // of a claim with MinHold
-	attempt int
-	shelf   *shelf   // that the record of work was put on, or nil
-	noticed bool     // it was handed over, by a notice that stays until it ends
-	line    line     // the waiters behind it, as far as known
-	slots   *slots   // of which it has one, or nil; only the goroutine that gives it up changes them
-	shared  *sharing // the record of the key that it shares, or nil; it does not change
-	value   string   // of the shared claim
+	put     *beside.Put   // what its attempt has put under the key beside it, or nil
+	noticed bool          // it was handed over, by a notice that stays until it ends
+	line    line          // the waiters behind it, as far as known
+	slots   *slots        // of which it has one, or nil; only the goroutine that gives it up changes them
+	shared  *sharing      // the record of the key that it shares, or nil; it does not change
+	value   string        // of the shared claim
 
 	suspectable bool // another may take the key if this client does not answer
 	from        site
@@ -46,10 +46,9 @@ type term struct {
 
 	parting atomic.Int32 // how far it is given up, as Check sees it
 
-	at      int  // place in the session's terms
-	refs    int  // handles, for Reentrant
-	begun   bool // its first caller has it, or will have it at once: others may share it
-	work    bool
+	at      int     // place in the session's terms
+	refs    int     // handles, for Reentrant
+	begun   bool    // its first caller has it, or will have it at once: others may share it
 	overdue bool    // its MaxHold passed while it was being given up
 	wanted  bool    // it is to be released if that comes to nothing
 	zombie  *taking // or to be lost like this, since its handler has outlived its drain
@@ -85,6 +84,14 @@ const (
 )
 
 func tokenOf(key string, fence int64) fencing.Token { return fencing.Token{Key: key, Fence: fence} }
+
+// attempt is the number of the attempt, of what has a key beside the claim.
+func (t *term) attempt() int {
+	if t.put == nil {
+		return 0
+	}
+	return t.put.Number
+}
 
 // token names the key and the fence. A shared claim has those of the record. It has a
 // key and a revision of its own, too, but they are only its guard.
@@ -143,7 +150,7 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 // nil if the session died meanwhile, or the client is being closed.
 func (s *session) newTerm(a *attempt, key string, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, attempt: a.number, noticed: a.noticed, line: a.line, work: a.work != nil, shelf: a.shelf,
+		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, put: a.put, noticed: a.noticed, line: a.line,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
 		suspectable: a.opts.suspectable, preferring: a.opts.preferring, local: localQueue{closed: a.opts.prefers},
 		from: a.opts.from,

@@ -50,7 +50,7 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	if c.Passthrough() {
 		return passthroughClaim(key, o), nil
 	}
-	t, err := c.wait(ctx, key, o, nil)
+	t, err := c.wait(ctx, key, o)
 	if err != nil {
 		return nil, err
 	}
@@ -58,18 +58,18 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 }
 
 // wait acquires the key, in line where it is held.
-func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *workPlan) (*term, error) {
+func (c *Client) wait(ctx context.Context, key string, o *acquireOptions) (*term, error) {
 	c.stats.attempts.Add(1)
 	defer c.calls.await(key)()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
-	o.observer = c.observeCall(ctx, Call{Key: key, Wait: true, Work: w != nil})
-	wait := c.waitOn
-	if w != nil {
-		wait = c.waitInTurn
+	o.observer = c.observeCall(ctx, Call{Key: key, Wait: true, Work: o.beside != nil})
+	var t *term
+	err := c.awaitTurn(ctx, key, o)
+	if err == nil {
+		t, err = c.acquireLoop(ctx, key, o, c.waitOn)
 	}
-	t, err := c.acquireLoop(ctx, key, o, w, wait)
 	if err != nil {
 		if cause := wire.ContextError(ctx); cause != nil && goesOn(err, o) {
 			err = c.ended(fmt.Errorf("the session was lost, and there is no new one yet: %w", wire.Explain(c.etcd, cause)))
@@ -80,20 +80,38 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions, w *wor
 	return t, err
 }
 
+// awaitTurn waits until a call with a key beside its claim may ask for the key.
+func (c *Client) awaitTurn(ctx context.Context, key string, o *acquireOptions) error {
+	if o.beside == nil {
+		return nil
+	}
+	var end func()
+	err := o.beside.Turn(ctx, func() {
+		o.waits()
+		end = c.watchOwnWait(ctx, key, o)
+	})
+	if end != nil {
+		end()
+		if err != nil {
+			c.stats.contended.Add(1)
+		}
+	}
+	return err
+}
+
 // waitOn is waitOnce. If the session that it waited with is lost, or the outcome stays
 // unknown, it undoes that attempt and makes another, at the end of the line. With
 // operations of the caller it does not, because they are not undone.
-func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (t *term, again bool, err error) {
-	t, again, err = c.waitOnce(ctx, s, key, o, w)
+func (c *Client) waitOn(ctx context.Context, s *session, key string, o *acquireOptions) (t *term, again bool, err error) {
+	t, again, err = c.waitOnce(ctx, s, key, o)
 	if t != nil || again || err == nil || wire.ContextError(ctx) != nil {
 		return t, again, err
 	}
 	if len(o.ops) > 0 || !isOpen(err) {
 		return nil, goesOn(err, o), err
 	}
-	if w != nil && w.undoing != nil {
-		// Attempts at work count, so the next one begins when that one is undone.
-		if cause := w.undoing.wait(ctx); cause != nil {
+	if o.beside != nil {
+		if cause := o.beside.Undone(ctx); cause != nil {
 			return nil, false, fmt.Errorf("%w (%w)", err, cause)
 		}
 	}
@@ -118,12 +136,12 @@ func isOpen(err error) bool {
 
 // waitOnce waits behind this client's own claims on the key. Then it takes the key if
 // it is free, or a place in line, and waits there.
-func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions, w *workPlan) (*term, bool, error) {
-	f, known := c.joinLocal(s, key, o, w), func() {}
-	if f == nil && mayWaitLocally(s, o, w) {
+func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquireOptions) (*term, bool, error) {
+	f, known := c.joinLocal(s, key, o), func() {}
+	if f == nil && mayWaitLocally(s, o) {
 		known = c.local.askInTurn(ctx, s, key)
 		defer known()
-		if f = c.joinLocal(s, key, o, w); f != nil {
+		if f = c.joinLocal(s, key, o); f != nil {
 			known()
 		}
 	}
@@ -131,19 +149,19 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 		known = c.knowRecord(ctx, s, o.shared)
 		defer known()
 	}
-	if f == nil && (!c.keys.contended(key) || o.supersede && w != nil && c.keys.term(key) != nil) {
+	if f == nil && (!c.keys.contended(key) || o.supersede && o.beside != nil && c.keys.term(key) != nil) {
 		// Most keys are free: to take one needs no watch.
-		t, again, err := c.tryOnce(ctx, s, key, o, w)
+		t, again, err := c.tryOnce(ctx, s, key, o)
 		if !errors.Is(err, ErrHeld) {
 			return t, again, err
 		}
 		c.keys.setContended(key, true)
-		if f = c.joinLocal(s, key, o, w); f != nil {
+		if f = c.joinLocal(s, key, o); f != nil {
 			known()
 		}
 	}
 	if f == nil {
-		return c.waitInLine(ctx, c.newAttempt(s, key, o, w), func() {
+		return c.waitInLine(ctx, c.newAttempt(s, key, o), func() {
 			known()
 			c.stats.contended.Add(1)
 		})
@@ -153,7 +171,7 @@ func (c *Client) waitOnce(ctx context.Context, s *session, key string, o *acquir
 	if t != nil || err != nil {
 		return t, false, err
 	}
-	return c.waitInLine(ctx, c.newAttempt(s, key, o, w), placed)
+	return c.waitInLine(ctx, c.newAttempt(s, key, o), placed)
 }
 
 // waitInLine takes the key if it is free, or a place at the end of the line, and waits
@@ -312,7 +330,9 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 	defer func() { a.turnOver() }()
 	defer c.inquiries.leave(news)
 	defer c.watchOwnWait(ctx, a.asked(), a.opts)()
-	c.joinsLine(news)
+	if a.put != nil {
+		a.opts.beside.InLine(news.doubt)
+	}
 	for try := 0; ; try++ {
 		a.suspected = nil
 		if a.mayShare() {
@@ -324,7 +344,9 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			}
 		}
 		if p.pred != nil || p.own != nil || p.behind {
-			c.outcomes.found(a.key, p.own)
+			if a.put != nil {
+				a.opts.beside.Saw(p.own)
+			}
 			if err := c.await(ctx, a, p, news); err != nil {
 				return nil, false, c.waitError(ctx, a, p, err)
 			}
@@ -338,8 +360,8 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			t, err = c.grant(ctx, a, a.granted)
 			return t, false, err
 		}
-		if a.work != nil {
-			if err := a.work.prepare(ctx, c); err != nil {
+		if a.put != nil {
+			if err := a.opts.beside.Prepare(ctx); err != nil {
 				if isPassing(err) && retry.PauseUnless(ctx, a.s.dead, try) {
 					p = position{}
 					continue
@@ -361,7 +383,7 @@ func (c *Client) inLine(ctx context.Context, a *attempt, p position, news *waite
 			a.line = unread
 			t, err = c.grant(ctx, a, resp.Header.Revision)
 			return t, false, err
-		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.shelf != nil || a.suspected != nil):
+		case err != nil && a.s.gone(ctx, err, len(a.opts.ops) > 0 || a.put != nil || a.suspected != nil):
 			return nil, false, a.s.lossOf(tokenOf(a.asked(), 0))
 		case err != nil && a.suspected != nil && errors.Is(err, ErrPermissionDenied):
 			a.mayNotTake(err)

@@ -240,8 +240,8 @@ func (w *Work) tryEnd(ctx context.Context, r Record, ops []clientv3.Op) (Record,
 
 // count counts an attempt that was ended.
 func (w *Work) count(r Record) {
-	if w.t.shelf != nil {
-		w.t.shelf.puts.Add(-1)
+	if s := shelfOf(w.t.put); s != nil {
+		s.puts.Add(-1)
 	}
 	switch stats := &w.t.s.c.stats; r.State {
 	case StateDone:

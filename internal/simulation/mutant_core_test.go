@@ -50,7 +50,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "turn in line that ends with its caller", tests: "TestWaitersForWorkTakeTurns",
-		edits: []edit{{"outcome.go", "				close(o.turns[0].turn)\n", "				_ = o\n"}},
+		edits: []edit{{"outcome.go", "			close(o.turns[0].turn)\n", "			_ = o\n"}},
 	},
 	{
 		name: "callers that read their places before they share a claim", tests: "TestReentrantHerd",
