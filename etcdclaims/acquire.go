@@ -231,7 +231,7 @@ func (c *Client) grant(ctx context.Context, a *attempt, rev int64) (t *term, err
 		// etcd has one owner.
 		before.lose(ReasonSuperseded, nil)
 	}
-	if t = a.s.newTerm(a, a.key, fence); t == nil {
+	if t = a.s.newTerm(a, fence); t == nil {
 		a.undo()
 		if c.open.Err() != nil {
 			return nil, ErrClosed

@@ -123,7 +123,7 @@ func (t *term) succeed(f *localWaiter, rev int64) {
 	if abandoned {
 		t.s.again() // its place in the session was given back
 	}
-	next := t.s.newTerm(f.a, t.key, f.a.epoch.Fence(rev))
+	next := t.s.newTerm(f.a, f.a.epoch.Fence(rev))
 	if next == nil { // the session is dead, and its waiters know, or the client is closed
 		f.a.undo()
 		if abandoned {

@@ -6,7 +6,8 @@ import "context"
 // again then, unless a call that releases it came meanwhile, and left it to them,
 // or its handler has outlived its drain.
 
-// beginOrWant is beginForGood for a call that releases the term in any case.
+// beginOrWant is begin for a call that releases the term in any case: it will not be held again,
+// whatever the result of the request.
 func (t *term) beginOrWant() error {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
@@ -15,7 +16,11 @@ func (t *term) beginOrWant() error {
 
 func (t *term) beginOrWantLocked() error {
 	t.wanted = t.phase == phaseEnding
-	return t.beginForGoodLocked()
+	err := t.beginLocked()
+	if err == nil {
+		t.parting.Store(leavingForGood)
+	}
+	return err
 }
 
 // beginZombie is begin for a term whose handler has outlived its drain. If the term is being given

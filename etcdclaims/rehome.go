@@ -20,7 +20,6 @@ import (
 // is kept from try to try, since it knows what a lost request may have done.
 type move struct {
 	t     *term
-	kind  string
 	long  func() time.Duration // how long the key must stay held from now on
 	value string
 
@@ -34,7 +33,7 @@ func (t *term) move(kind string, least time.Duration) *move {
 	value := holder{
 		Claim: t.id, Owner: c.cfg.Owner, Instance: c.store.layout.instance, Since: t.since.UTC(), Attempt: t.attempt(), Kind: kind, TTL: int64(seconds(max(least, t.rests(), time.Second)) / time.Second), Epoch: t.fence >> epochShift,
 	}.encode()
-	return &move{t: t, kind: kind, value: value, long: func() time.Duration { return max(least, t.rests()) }}
+	return &move{t: t, value: value, long: func() time.Duration { return max(least, t.rests()) }}
 }
 
 // grant gets the move a lease of its own.

@@ -148,9 +148,9 @@ func (t *term) owned(resp *clientv3.TxnResponse) bool {
 
 // newTerm makes a granted claim part of its session and its client. It returns
 // nil if the session died meanwhile, or the client is being closed.
-func (s *session) newTerm(a *attempt, key string, fence int64) *term {
+func (s *session) newTerm(a *attempt, fence int64) *term {
 	t := &term{
-		s: s, key: key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, put: a.put, noticed: a.noticed, line: a.line,
+		s: s, key: a.key, id: a.id, fence: fence, epoch: a.epoch.Rev, since: a.since, put: a.put, noticed: a.noticed, line: a.line,
 		done: make(chan struct{}), refs: 1, min: a.opts.minHold, max: a.opts.maxHold, noted: a.opts.note != nil,
 		suspectable: a.opts.suspectable, preferring: a.opts.preferring, local: localQueue{closed: a.opts.prefers},
 		from: a.opts.from,
@@ -358,22 +358,6 @@ func (t *term) beginLocked() error {
 	t.phase = phaseEnding
 	t.parting.Store(leavingMaybe)
 	return nil
-}
-
-// beginForGood is begin for a term that will not be held again, whatever the result of
-// the request.
-func (t *term) beginForGood() error {
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	return t.beginForGoodLocked()
-}
-
-func (t *term) beginForGoodLocked() error {
-	err := t.beginLocked()
-	if err == nil {
-		t.parting.Store(leavingForGood)
-	}
-	return err
 }
 
 // finish ends a term that was given up.

@@ -339,10 +339,6 @@ var awayExempt = map[string]string{
 	"Member.Admit": "sends nothing",
 }
 
-func shared(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Claim, error) {
-	return c.TryAcquire(ctx, c.Owner(), etcdclaims.Shared())
-}
-
 func onClaimOf(f func(ctx context.Context, c *etcdclaims.Client) error) call {
 	return of("", func(ctx context.Context, c *etcdclaims.Client) (*etcdclaims.Client, error) {
 		_, err := c.TryAcquire(ctx, c.Owner())
