@@ -35,12 +35,12 @@ type ask struct {
 // askKey is what calls have in common that share an answer, a refused permission among
 // them. Whether a key is held does not depend on the lease that a caller would bind it to.
 type askKey struct {
-	key         string
-	slots       int
-	shared      bool
-	work, barge bool   // work: with a key beside it
-	note        bool   // etcd may refuse notes
-	meta        string // of the context: etcd may refuse the credentials in it
+	key    string
+	slots  int
+	shared bool
+	beside bool   // it has a key beside it
+	note   bool   // etcd may refuse notes
+	meta   string // of the context: etcd may refuse the credentials in it
 }
 
 // verdict is the answer to an ask, for those that share it.
@@ -63,7 +63,7 @@ type asks struct {
 // attemptTogether makes one attempt, for others too, or shares that of another.
 func (c *Client) attemptTogether(ctx context.Context, key string, o *acquireOptions, makeAttempt attemptFunc) (t *term, again bool, err error) {
 	o.ask = nil
-	k := askKey{key: key, work: o.beside != nil, barge: o.barge, note: o.note != nil, meta: txn.MetadataOf(ctx).Name}
+	k := askKey{key: key, beside: o.beside != nil, note: o.note != nil, meta: txn.MetadataOf(ctx).Name}
 	if o.slots != nil {
 		k.slots = o.slots.n
 	}

@@ -229,7 +229,7 @@ func (a *attempt) takeOnce() txn.Request {
 		return r
 	}
 	cmps := a.cmps()
-	if !a.opts.barge && a.supersedes == nil {
+	if a.supersedes == nil {
 		cmps = append(cmps, a.nobodyBefore())
 	}
 	// The second branch is sent with every attempt, so it reads only what explains
@@ -249,12 +249,9 @@ func (a *attempt) takeIfFree() txn.Request {
 	l := a.s.c.store.layout
 	own := []byte(l.own(a.key))
 	in := &pb.TxnRequest{
-		Compare: append(make([]*pb.Compare, 0, 3), txn.CreatedAt(own, 0)),
+		Compare: append(make([]*pb.Compare, 0, 3), txn.CreatedAt(own, 0), txn.NoneIn(l.waiting(a.lineKey()), a.lastBefore())),
 		Success: a.taking(),
 		Failure: append(make([]*pb.RequestOp, 0, 2), txn.Get(own)),
-	}
-	if !a.opts.barge {
-		in.Compare = append(in.Compare, txn.NoneIn(l.waiting(a.lineKey()), a.lastBefore()))
 	}
 	if a.readsRecord() {
 		in.Compare = append(in.Compare, a.recorded(l))

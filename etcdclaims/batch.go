@@ -325,10 +325,7 @@ func (a *attempt) takeAll(attempts []*attempt) txn.Request {
 	els := []clientv3.Op{clientv3.OpGet(st.layout.epoch())}
 	for i, one := range attempts {
 		own := st.layout.own(one.key)
-		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0))
-		if !o.barge {
-			cmps = append(cmps, a.s.c.nobodyInLine(one.key))
-		}
+		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(own), "=", 0), a.s.c.nobodyInLine(one.key))
 		taking = append(taking, one.taking()...)
 		els = append(els, clientv3.OpGet(own), st.countWaiting(one.key))
 		if i > 0 && a.sharedKey() != "" {
@@ -372,7 +369,7 @@ func (c *Client) verdictAll(ctx context.Context, keys []string, o *acquireOption
 		if len(own.Kvs) > 0 {
 			return c.heldBy(ctx, own.Kvs[0], c.info(key, own.Kvs[0], nil, line.Count))
 		}
-		if line.Count > 0 && !o.barge {
+		if line.Count > 0 {
 			return &HeldError{Info: Info{Key: key, Waiting: line.Count}}
 		}
 	}

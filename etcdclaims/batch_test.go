@@ -142,12 +142,6 @@ func TestTryAcquireEachBehindWaiters(t *testing.T) {
 	if !errors.As(err, &held) || held.Info.Key != "k" || held.Info.Held {
 		t.Errorf("%v", err)
 	}
-	claims, errs := a.TryAcquireEach(ctx, []string{"k"}, etcdclaims.Barge())
-	noErr(t, errs[0])
-	noErr(t, claims[0].Release(ctx))
-	all, err := a.TryAcquireAll(ctx, []string{"k", "free 2"}, etcdclaims.Barge())
-	noErr(t, err)
-	noErr(t, all[0].Check())
 }
 
 func TestTryAcquireEachOptions(t *testing.T) {

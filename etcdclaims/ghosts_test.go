@@ -390,7 +390,7 @@ func TestNoHandOverToWhoTookTheKey(t *testing.T) {
 			w.server.Delete(t, w.own("k"))
 			cl := w.within(sec, done)
 			w.server.Delete(t, w.own("k"))
-			release(t, tryClaim(t, other, "k", etcdclaims.Barge()))
+			release(t, tryClaim(t, other, "k"))
 			if v := w.get("own/k"); v != "" {
 				t.Errorf("handed over: %s", v)
 			}

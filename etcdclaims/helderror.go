@@ -50,7 +50,7 @@ func notAcquiring(err error) error {
 // itself or not: a caller that waits for its own claim would wait for ever.
 func (i Info) standing(own bool) string {
 	if !i.Held {
-		return "free but others wait in line for it: use Acquire to join them, or Barge"
+		return "free but others wait in line for it: use Acquire to join them"
 	}
 	if i.Kind == kindSlots {
 		return fmt.Sprintf("divided into %d slots: use Slots(%d)", i.Slots, i.Slots)

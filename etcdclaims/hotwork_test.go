@@ -11,6 +11,7 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
 	"github.com/etcdclaims/claims/internal/testetcd/deafness"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Many callers wait for one piece of work, and have its outcome as soon as it is
@@ -182,8 +183,9 @@ func TestForgottenOutcomeIsNoAnswer(t *testing.T) {
 		slow := host.Inject(claimtest.Fault{On: claimtest.Acquire, Times: -1, DelayRequest: 500 * time.Millisecond})
 		noErr(t, work.CompleteWith(context.Background(), []byte("old")))
 		noErr(t, owner.Forget(context.Background(), "k"))
-		work, err := owner.TryBegin(context.Background(), "k", etcdclaims.Barge())
+		_, err := w.raw.Delete(context.Background(), w.prefix+"wait/", clientv3.WithPrefix()) // so that the owner is before c again
 		noErr(t, err)
+		work = tryBegin(t, owner, "k")
 		slow.Remove()
 		result := make(chan string, 1)
 		go func() {

@@ -274,8 +274,8 @@ type Waiter struct {
 }
 
 // Line returns the callers that wait for the key, in the order in which they
-// came. They get it in this order, with two exceptions: a caller that uses Barge may get it
-// sooner, and a claim with [Prefer] goes to the greatest Preference first. Callers within the
+// came. They get it in this order, except that a claim with [Prefer] goes to the greatest
+// Preference first. Callers within the
 // client that holds the key have no place in etcd and are not listed. Of the callers of
 // one client that wait for the same work one is listed (see [Client.Begin]). The line
 // may have changed when it is read.

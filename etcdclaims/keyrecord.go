@@ -198,10 +198,10 @@ func (a *attempt) joined(p *position, inner *pb.TxnResponse) error {
 	if a.slots != nil {
 		a.slots.inLine, a.opts.slots.inLine = true, true
 	}
-	p.own, p.behind = v.own, v.waiting > 1 && !a.opts.barge
+	p.own, p.behind = v.own, v.waiting > 1
 	if a.shared != nil { // its own place does not count
 		a.shared.first = v.waiting == 0
-		p.behind = v.waiting > 0 && !a.opts.barge
+		p.behind = v.waiting > 0
 	}
 	p.shared = !p.behind && isShared(p.own)
 	return nil
@@ -230,7 +230,7 @@ func (a *attempt) recordRefused(ctx context.Context, v snapshot) (rev int64, err
 		return 0, nil
 	case v.own != nil:
 		return 0, a.heldBy(ctx, v.own)
-	case v.waiting > 0 && !a.opts.barge:
+	case v.waiting > 0:
 		return 0, &HeldError{Info: Info{Key: a.asked(), Slots: a.numberOfSlots(), Waiting: v.waiting}}
 	case len(a.opts.cmps) > 0 && v.refused:
 		return 0, ErrRefused

@@ -270,7 +270,7 @@ func TestLateWordMeetsAYoungerClaim(t *testing.T) {
 		time.Sleep(sec)
 		release(t, held)
 		w.server.Delete(t, w.own("k"))
-		young := tryClaim(t, b, "k", etcdclaims.Barge())
+		young := tryClaim(t, b, "k")
 		if r := <-done; r.err == nil {
 			t.Logf("believed for a while: fence %d", r.cl.Fence())
 		}

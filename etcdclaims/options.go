@@ -19,7 +19,7 @@ import (
 // or Supersede. Shared cannot be combined with Slots, Reentrant or Supersede. Reentrant
 // cannot be combined with Supersede. MinHold must not be longer than MaxHold. Suspectable
 // cannot be combined with Slots, Shared, Manual, MinHold, If or Then. Prefer
-// cannot be combined with Slots, Shared, Barge, If, Then or Note.
+// cannot be combined with Slots, Shared, If, Then or Note.
 type AcquireOption = option.AcquireOption
 
 // WorkOption is an option of the calls that begin work: [Client.Begin],
@@ -106,7 +106,6 @@ type acquireOptions struct {
 	manual      bool
 	reentrant   bool
 	supersede   bool
-	barge       bool
 	suspectable bool
 	atMostOnce  bool
 	again       []State
@@ -176,16 +175,6 @@ func Reentrant() AcquireOption {
 // AtMostOnce is not superseded: the call returns ErrHeld.
 func Supersede() KeyOption {
 	return keyOption{setter: func(o *acquireOptions) { o.supersede = true }}
-}
-
-// Barge takes a free key even if other callers wait in line for it.
-//
-// In a call that waits, such as Acquire, the caller takes the key as soon as it
-// is free, whatever its place in line. A release never hands the key to such a
-// caller. A hand-over to the first caller in line does not free
-// the key, so Barge does not get ahead of that caller.
-func Barge() Option {
-	return anyOption{setter: func(o *acquireOptions) { o.barge = true }}
 }
 
 // MaxHold ends the claim when it is d old, even if it is renewed. The claim's context

@@ -30,7 +30,7 @@ func (a *attempt) takeOrQueue() txn.Request {
 		return r
 	}
 	cmps := a.cmps()
-	if !a.opts.barge && a.supersedes == nil {
+	if a.supersedes == nil {
 		cmps = append(cmps, a.nobodyBefore())
 	}
 	join := clientv3.OpPut(a.place(), a.placeValue(), clientv3.WithLease(a.s.id))
@@ -45,7 +45,7 @@ func (a *attempt) takeOrQueue() txn.Request {
 
 // grantable reports whether a releaser can hand the key to the attempt.
 func (a *attempt) grantable() bool {
-	return a.opts.beside == nil && a.shared == nil && a.opts.shared == nil && !a.opts.barge && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
+	return a.opts.beside == nil && a.shared == nil && a.opts.shared == nil && a.opts.note == nil && len(a.opts.cmps)+len(a.opts.ops) == 0
 }
 
 // sharedPlace begins the ids of callers with Shared in line. It comes after all other ids,
@@ -118,7 +118,7 @@ func (a *attempt) advance() txn.Request {
 	mine, line, end := a.place(), st.layout.waiting(a.lineKey()), a.lastBefore()
 	cmps := append(a.cmps(), clientv3.Compare(clientv3.CreateRevision(mine), "=", a.queued))
 	switch {
-	case a.opts.barge || a.shared != nil && a.shared.first:
+	case a.shared != nil && a.shared.first:
 	case a.shared != nil: // no exclusive caller is before it: the condition below fails for an empty range
 		cmps = append(cmps, clientv3.Compare(clientv3.CreateRevision(line).WithRange(end), "=", 0))
 	default:
@@ -174,7 +174,7 @@ func (a *attempt) see(resp *clientv3.TxnResponse) (p position, lost bool, err er
 		return position{next: true, rev: v.rev}, false, nil
 	}
 	p = position{own: v.own, rev: v.rev}
-	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 && !a.opts.barge {
+	if kvs := resp.Responses[n-1].GetResponseRange().Kvs; len(kvs) > 0 {
 		p.pred = kvs[0]
 	}
 	if a.shared != nil && p.pred == nil && !a.shared.first {

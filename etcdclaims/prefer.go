@@ -32,7 +32,7 @@ type preferring struct {
 //
 // A caller with Prefer waits in line in etcd, even behind a claim of its own
 // client. Earlier versions of this package ignore preferences. Prefer excludes Slots,
-// Shared, Barge, If, Then and Note. A passthrough client ignores the option.
+// Shared, If, Then and Note. A passthrough client ignores the option.
 func Prefer(preference int) AcquireOption {
 	return acquireOption{setter: func(o *acquireOptions) { o.preferring = preferring{true, preference} }}
 }
@@ -43,8 +43,8 @@ func (o *acquireOptions) checkPreferring() error {
 	switch {
 	case o.preference < 0:
 		return fmt.Errorf("etcdclaims: Prefer %d must not be negative", o.preference)
-	case o.prefers && (o.slots != nil || o.shared != nil || o.barge || o.note != nil || len(o.cmps)+len(o.ops) > 0):
-		return errors.New("etcdclaims: Prefer excludes Slots, Shared, Barge, If, Then and Note")
+	case o.prefers && (o.slots != nil || o.shared != nil || o.note != nil || len(o.cmps)+len(o.ops) > 0):
+		return errors.New("etcdclaims: Prefer excludes Slots, Shared, If, Then and Note")
 	}
 	return nil
 }

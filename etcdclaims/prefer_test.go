@@ -183,7 +183,6 @@ func TestPreferOptions(t *testing.T) {
 			{etcdclaims.Prefer(-1)},
 			{etcdclaims.Prefer(0), etcdclaims.Slots(2)},
 			{etcdclaims.Prefer(1), etcdclaims.Shared()},
-			{etcdclaims.Prefer(1), etcdclaims.Barge()},
 			{etcdclaims.Prefer(1), etcdclaims.Note(nil)},
 			{etcdclaims.Prefer(1), etcdclaims.If(clientv3.Compare(clientv3.Version("x"), "=", 0))},
 		} {

@@ -154,5 +154,5 @@ func shelfOf(put *beside.Put) *shelf {
 
 // besideCall is what a companion learns of the options.
 func (o *acquireOptions) besideCall() beside.Call {
-	return beside.Call{TTL: o.ttl, Note: o.note, Supersede: o.supersede, OutOfTurn: o.barge || o.supersede || o.prefers}
+	return beside.Call{TTL: o.ttl, Note: o.note, Supersede: o.supersede, OutOfTurn: o.supersede || o.prefers}
 }

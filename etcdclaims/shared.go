@@ -47,7 +47,7 @@ type sharing struct {
 //
 // Both kinds of callers wait in one line, first come first served. A caller with Shared
 // waits behind the exclusive callers that are before it in line. So a stream of callers of
-// one kind does not keep the other kind out, unless they use Barge.
+// one kind does not keep the other kind out.
 // Callers with Shared that are next to each other in line get the key at the same time.
 //
 // All that share the key at the same time have the same fence. It is greater than the fence

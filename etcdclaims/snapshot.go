@@ -86,7 +86,7 @@ func (a *attempt) verdict(v snapshot) error {
 	if a.put != nil && a.opts.beside.Changed(v.beside) {
 		return nil
 	}
-	if v.waiting > 0 && !a.opts.barge {
+	if v.waiting > 0 {
 		return &HeldError{Info: Info{Key: a.key, Waiting: v.waiting}}
 	}
 	if len(a.opts.cmps) > 0 {

@@ -104,7 +104,7 @@ func (s *suspected) leaseGone(err error) bool {
 // the attempt is the first in line, and both sides have the option. A claim
 // of another epoch is void already.
 func (a *attempt) accuses(p position) (h holder, ok bool) {
-	if !a.opts.suspectable || a.forbidden || a.opts.barge || p.pred != nil || p.behind || p.own == nil || p.own.Lease == 0 {
+	if !a.opts.suspectable || a.forbidden || p.pred != nil || p.behind || p.own == nil || p.own.Lease == 0 {
 		return h, false
 	}
 	h, err := decodeHolder(p.own.Value)

@@ -473,21 +473,23 @@ func TestSuspectStaleTakeOver(t *testing.T) {
 			if late.Hits() != 1 {
 				t.Fatal("no take-over is under way")
 			}
-			owner := held
+			const another = `{"v":1,"claim":"x","owner":"another"}`
 			if answered {
 				ahost.Heal()
 			} else {
-				noErr(t, c.ForceRelease(context.Background(), "k", "by hand"))
-				owner = tryClaim(t, c, "k", etcdclaims.Barge())
+				w.put("own/k", another, w.lasting())
 			}
 			time.Sleep(10 * sec)
 			judged(t, b, 0, 0)
-			noErr(t, owner.Check())
-			owns, err := owner.Owns(context.Background())
-			if err != nil || !owns {
-				t.Errorf("owns %v, %v", owns, err)
+			if answered {
+				w.ours(held)
+				release(t, held)
+			} else {
+				if got := w.get("own/k"); got != another {
+					t.Errorf("taken over: %s", got)
+				}
+				w.server.Delete(t, w.own("k"))
 			}
-			release(t, owner)
 			release(t, w.within(sec, done[0]))
 			ahost.Heal()
 			time.Sleep(20 * sec)

@@ -106,7 +106,7 @@ func TestUpgradeClaim(t *testing.T) {
 			if e := seen.next(t, etcdclaims.Claimed, "k"); name != "kind" && e.Info.Owner != "unknown" {
 				t.Errorf("watched: %+v", e)
 			}
-			for _, opt := range []etcdclaims.AcquireOption{etcdclaims.Barge(), etcdclaims.Supersede(), etcdclaims.Reentrant()} {
+			for _, opt := range []etcdclaims.AcquireOption{etcdclaims.Supersede(), etcdclaims.Reentrant()} {
 				_, err := c.TryAcquire(ctx, "k", opt)
 				wantIs(t, err, etcdclaims.ErrHeld)
 			}

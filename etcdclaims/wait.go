@@ -246,7 +246,7 @@ func (a *attempt) takePlace(ctx context.Context) (rev int64, p *position, again 
 	if kvs := inner.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		p.own = kvs[0]
 	}
-	p.behind = inner.Responses[2].GetResponseRange().Count > 1 && !a.opts.barge
+	p.behind = inner.Responses[2].GetResponseRange().Count > 1
 	p.shared = !p.behind && isShared(p.own)
 	p.unnoticed = isShared(p.own) || inner.Responses[3].GetResponseRange().Count > 0
 	return 0, p, false, nil

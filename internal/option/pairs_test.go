@@ -55,7 +55,6 @@ var calls = map[string][]string{
 // accepts says which calls accept an option.
 var accepts = map[string]string{
 	`etcdclaims.TTL(0)`:        "acquire work all many",
-	`etcdclaims.Barge()`:       "acquire work all many",
 	`etcdclaims.MaxHold(0)`:    "acquire work all many",
 	`etcdclaims.Note(nil)`:     "acquire work all many",
 	`etcdclaims.MinHold(0)`:    "acquire all many",

@@ -133,7 +133,7 @@ func (r *replay) begins(before change, held bool, c change) {
 	}
 	if token.Key == preferKey && held {
 		r.inPreference(before, c, h, token)
-	} else if _, barged := m.p.barged.Load(token); !barged {
+	} else {
 		r.inTurn(c, h, token)
 	}
 }

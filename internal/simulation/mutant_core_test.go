@@ -173,7 +173,7 @@ var coreMutants = []mutant{
 	},
 	{
 		name: "shared caller that passes exclusive ones in line", seeds: 100,
-		edits: []edit{{"place.go", "	case a.opts.barge || a.shared != nil && a.shared.first:", "	case a.opts.barge || a.shared != nil:"}},
+		edits: []edit{{"place.go", "	case a.shared != nil && a.shared.first:", "	case a.shared != nil:"}},
 	},
 	{
 		name: "shared claim of an epoch before joined", tests: "TestSharedEpoch",

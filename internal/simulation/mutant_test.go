@@ -173,7 +173,7 @@ var errEpochRaised =`,
 	},
 	{
 		name: "newcomer that passes the line", seeds: 100,
-		edits: []edit{{"attempt.go", "if !a.opts.barge && a.supersedes == nil {", "if a.opts.barge && a.supersedes == nil {"}},
+		edits: []edit{{"attempt.go", "	if a.supersedes == nil {\n		cmps = append(cmps, a.nobodyBefore())", "	if a.supersedes != nil {\n		cmps = append(cmps, a.nobodyBefore())"}},
 	},
 	{
 		name: "waiter that passes those before it", seeds: 100,

@@ -45,7 +45,6 @@ type process struct {
 
 	// Tokens of terms:
 	manuals sync.Map // that end where nobody renews them
-	barged  sync.Map // that were had past those in line
 	prefers sync.Map // that go to the most preferred in line
 	gated   sync.Map // that were had on the condition that a gate is open
 	rests   sync.Map // how long their keys are to be held at least
@@ -223,8 +222,8 @@ func (p *process) claim(rng *rand.Rand, wait bool) {
 		return
 	}
 	var opts []etcdclaims.AcquireOption
-	barge, gated, rests := false, false, time.Duration(0)
-	switch rng.IntN(9) {
+	gated, rests := false, time.Duration(0)
+	switch rng.IntN(8) {
 	case 0:
 		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
 	case 1:
@@ -236,14 +235,9 @@ func (p *process) claim(rng *rand.Rand, wait bool) {
 	case 2:
 		opts = append(opts, etcdclaims.Note([]byte("note")))
 	case 3:
-		opts, barge = append(opts, etcdclaims.Barge()), true
-	case 4:
 		opts, gated = append(opts, whileOpen()), true
 	}
 	cl := p.acquire(rng, p.key(rng), wait, opts...)
-	if cl != nil && barge {
-		p.barged.Store(cl.Token(), true)
-	}
 	if cl != nil && rests > 0 {
 		p.rests.Store(cl.Token(), rests)
 	}

@@ -79,8 +79,8 @@ func (p *process) acquireSome(rng *rand.Rand, key string, opts []etcdclaims.Acqu
 // claimSlot claims one slot, at once or in line, and holds it for a while.
 func (p *process) claimSlot(rng *rand.Rand) {
 	opts := []etcdclaims.AcquireOption{etcdclaims.Slots(int(p.w.slotCount.Load()))}
-	barge, gated, rests := false, false, time.Duration(0)
-	switch rng.IntN(10) {
+	gated, rests := false, time.Duration(0)
+	switch rng.IntN(9) {
 	case 0:
 		opts = append(opts, etcdclaims.MaxHold(between(rng, longTTL/5+time.Millisecond, 2*longTTL)))
 	case 1:
@@ -89,8 +89,6 @@ func (p *process) claimSlot(rng *rand.Rand) {
 	case 2:
 		opts = append(opts, etcdclaims.Note([]byte("note")))
 	case 3:
-		opts, barge = append(opts, etcdclaims.Barge()), true
-	case 4:
 		opts, gated = append(opts, whileOpen()), true
 	}
 	cl, err := p.acquireSome(rng, slottedKey, opts)
@@ -101,9 +99,6 @@ func (p *process) claimSlot(rng *rand.Rand) {
 	}
 	if err != nil {
 		return
-	}
-	if barge {
-		p.barged.Store(cl.Token(), true)
 	}
 	if rests > 0 {
 		p.rests.Store(cl.Token(), rests)

@@ -39,15 +39,6 @@ var optionCases = []Case{
 		}
 	}},
 
-	{"barge takes what is free and no more", func(t *trial) {
-		a, b := t.pair(etcdclaims.Config{})
-		claim := t.try(a, "k", etcdclaims.Barge())
-		_, err := b.TryAcquire(t.ctx, "k", etcdclaims.Barge())
-		t.holder(err)
-		t.ok(claim.Release(t.ctx))
-		t.try(b, "k", etcdclaims.Barge())
-	}},
-
 	{"slots have so many holders", func(t *trial) {
 		a, b := t.pair(etcdclaims.Config{})
 		one, two := t.try(a, "k", etcdclaims.Slots(2)), t.try(b, "k", etcdclaims.Slots(2))
