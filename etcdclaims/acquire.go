@@ -80,7 +80,8 @@ func (c *Client) try(ctx context.Context, key string, o *acquireOptions) (*term,
 	o.until = clock.Mono().Add(c.bound())
 	o.concern = txn.ConcernOf(ctx)
 	o.shares = len(o.cmps)+len(o.ops) == 0 && !o.supersede
-	o.observer = c.observeCall(ctx, Call{Key: key, Work: o.beside != nil})
+	call := Call{Key: key, Work: o.beside != nil}
+	o.hooked = c.events.callBegan(ctx, call)
 	t, err := c.acquireLoop(ctx, key, o, c.tryOnce)
 	if err != nil {
 		if errors.Is(err, ErrHeld) {
@@ -88,7 +89,7 @@ func (c *Client) try(ctx context.Context, key string, o *acquireOptions) (*term,
 		}
 		err = c.acquireError(key, err)
 	}
-	o.observed(err)
+	c.events.callEnded(o.hooked, call, o.inLine, err)
 	return t, err
 }
 
@@ -275,10 +276,7 @@ func (c *Client) confirm(ctx context.Context, a *attempt, t *term) (*term, error
 	if a.overtakes {
 		c.stats.tookOver.Add(1)
 	}
-	if hook := c.cfg.Hooks.Acquired; hook != nil {
-		hook(t.token())
-	}
-	t.observe(a)
+	c.events.termBegan(t, a)
 	return t, nil
 }
 

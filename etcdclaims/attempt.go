@@ -49,13 +49,13 @@ type attempt struct {
 	noticed  bool   // it was handed the key, or may have been, by a notice
 	line     line   // the waiters behind it, as far as known
 
-	observer Observer // what follows it, or nil
-	trace    string   // what the holder that handed it the key has passed on
+	hooked context.Context // for the hooks, or nil
+	trace  string          // what the holder that handed it the key has passed on
 }
 
 // newAttempt begins an attempt, which its caller ends with unregister.
 func (c *Client) newAttempt(s *session, key string, o *acquireOptions) *attempt {
-	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Time(), opts: o, observer: o.observer, turnOver: func() {}}
+	a := &attempt{id: uuid.NewString(), key: key, s: s, epoch: c.store.epoch.Load(), since: c.clock.Time(), opts: o, hooked: o.hooked, turnOver: func() {}}
 	if o.slots != nil {
 		own := *o.slots
 		a.slots, a.key = &own, own.held()

@@ -47,6 +47,7 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 		}
 		return claims, errs
 	}
+	hooked := c.events.callsBegan(ctx, keys, errs)
 	// Many keys take longer than one: a second more for each thousand.
 	ctx, cancel := context.WithTimeout(ctx, c.bound()+time.Duration(len(keys))*time.Millisecond)
 	defer cancel()
@@ -57,8 +58,6 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 		}
 	}
 	c.stats.attempts.Add(int64(len(todo)))
-	asked := todo
-	observers := c.observeEach(ctx, keys, todo)
 	for try := 0; len(todo) > 0; try++ {
 		if try > 0 && !retry.PauseUnless(ctx, c.closing, try) {
 			for _, i := range todo {
@@ -66,12 +65,10 @@ func (c *Client) TryAcquireEach(ctx context.Context, keys []string, opts ...Many
 			}
 			break
 		}
-		todo = c.tryEach(ctx, keys, o, todo, claims, errs, observers)
+		todo = c.tryEach(ctx, keys, o, todo, claims, errs, hooked)
 	}
-	for _, i := range asked {
-		if observer := observerOf(observers, i); observer != nil {
-			observer.Returned(0, errs[i])
-		}
+	for i, key := range keys {
+		c.events.callEnded(hooked.of(i), Call{Key: key}, o.inLine, errs[i])
 	}
 	return claims, errs
 }
@@ -88,7 +85,7 @@ func markRepeats(keys []string, errs []error) {
 
 // tryEach makes one attempt for each of the keys at todo, and returns those that
 // want another.
-func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, todo []int, claims []*Claim, errs []error, observers []Observer) (again []int) {
+func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, todo []int, claims []*Claim, errs []error, hooked hookedCalls) (again []int) {
 	attempts := make(map[int]*attempt)
 	var noSession error
 	next := func(n int) (txn.Request, bool) {
@@ -98,7 +95,7 @@ func (c *Client) tryEach(ctx context.Context, keys []string, o *acquireOptions, 
 			return txn.Request{}, false
 		}
 		a := c.newAttempt(s, keys[todo[n]], o)
-		a.observer = observerOf(observers, todo[n])
+		a.hooked = hooked.of(todo[n])
 		attempts[n] = a
 		return a.takeOnce(), true
 	}
@@ -199,27 +196,21 @@ func (c *Client) TryAcquireAll(ctx context.Context, keys []string, opts ...AllOp
 	if size := len(keys) * len(o.note); size > maxRequestBytes-bytesReserved-len(keys)*(MaxKeyBytes+1024) {
 		return nil, fmt.Errorf("%w: notes of %d bytes in all", ErrTooLarge, size)
 	}
+	hooked := c.events.callsBegan(ctx, keys, errs)
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	c.stats.attempts.Add(int64(len(keys)))
-	every := make([]int, len(keys))
-	for i := range every {
-		every[i] = i
-	}
-	observers := c.observeEach(ctx, keys, every)
-	claims, err := c.allLoop(ctx, keys, o, observers)
-	for _, observer := range observers {
-		if observer != nil {
-			observer.Returned(0, err)
-		}
+	claims, err := c.allLoop(ctx, keys, o, hooked)
+	for i, key := range keys {
+		c.events.callEnded(hooked.of(i), Call{Key: key}, o.inLine, err)
 	}
 	return claims, err
 }
 
 // allLoop makes attempts until one has an answer.
-func (c *Client) allLoop(ctx context.Context, keys []string, o *acquireOptions, observers []Observer) ([]*Claim, error) {
+func (c *Client) allLoop(ctx context.Context, keys []string, o *acquireOptions, hooked hookedCalls) ([]*Claim, error) {
 	for try := 0; ; try++ {
-		terms, again, err := c.tryAll(ctx, keys, o, observers)
+		terms, again, err := c.tryAll(ctx, keys, o, hooked)
 		if terms != nil {
 			claims := make([]*Claim, len(keys))
 			for i, t := range terms {
@@ -241,7 +232,7 @@ func (c *Client) allLoop(ctx context.Context, keys []string, o *acquireOptions, 
 
 // tryAll makes one attempt to claim all keys. Without terms, again is whether another
 // one makes sense.
-func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, observers []Observer) (terms []*term, again bool, err error) {
+func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, hooked hookedCalls) (terms []*term, again bool, err error) {
 	s, err := c.session(ctx, o.ttl, false)
 	if err != nil {
 		return nil, isPassing(err), txn.Failed(err)
@@ -260,7 +251,7 @@ func (c *Client) tryAll(ctx context.Context, keys []string, o *acquireOptions, o
 	defer c.keys.unregister(lead.id)
 	attempts := lead.forEach(keys)
 	for i, a := range attempts {
-		a.observer = observerOf(observers, i)
+		a.hooked = hooked.of(i)
 	}
 	lead.with = attempts[1:]
 	resp, rev, err := lead.send(ctx, lead.takeAll(attempts))

@@ -106,7 +106,7 @@ func (cl *Claim) Bind(ctx context.Context) (context.Context, context.CancelFunc)
 		ctx, cancel := context.WithCancelCause(ctx)
 		return ctx, func() { cancel(nil) }
 	}
-	ctx, cancel := context.WithCancelCause(fencing.WithCheck(cl.t.observedContext(ctx), cl.Check))
+	ctx, cancel := context.WithCancelCause(fencing.WithCheck(cl.t.s.c.events.context(cl.t, ctx), cl.Check))
 	own := cl.t.context()
 	stop := context.AfterFunc(own, func() { cancel(context.Cause(own)) })
 	if own.Err() != nil { // at once: AfterFunc calls in a goroutine of its own

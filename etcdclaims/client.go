@@ -43,6 +43,8 @@ type Client struct {
 	stats stats
 	made  time.Time
 
+	events events
+
 	outage      outage
 	calls       calls      // that may wait for etcd
 	dependents  dependents // what is built on the client, for Close to end
@@ -96,7 +98,6 @@ type Client struct {
 	closeOnce  sync.Once
 	closedDown chan struct{} // closed when Close is done
 	closeErr   error
-	onClosed   func()       // what Hooks.Opened returned, or nil
 	histories  atomic.Int64 // names the streams of History
 }
 
@@ -136,17 +137,15 @@ func New(etcd *clientv3.Client, cfg Config) (*Client, error) {
 			zap.String("instance", c.store.layout.instance), zap.String("cluster", fmt.Sprintf("%x", first)),
 			zap.String("other", fmt.Sprintf("%x", other)))
 	}
-	c.store.requested = cfg.Hooks.Requested
-	if hook := cfg.Hooks.Opened; hook != nil {
-		c.onClosed = hook(c)
-	}
+	c.store.events = &c.events
+	c.events.clientOpened(c)
 	return c, nil
 }
 
 // newClient returns a client that is not connected to etcd yet.
 func newClient(etcd *clientv3.Client, cfg Config) *Client {
 	c := &Client{
-		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: clock.Mono(),
+		etcd: etcd, cfg: cfg, log: cfg.Logger, clock: clock.For(etcd), made: clock.Mono(), events: eventsFor(cfg.Hooks),
 		opening: make(map[time.Duration]*opening),
 		keys:    newRegistry(),
 		runs:    make(map[*run]struct{}),

@@ -115,8 +115,7 @@ func (t *term) shut() {
 	l := t.loseLocked(ReasonShutdown, nil)
 	t.s.mu.Unlock()
 	if l != nil {
-		t.reportLost(l)
-		t.observeEnd()
+		t.s.c.events.lost(t, l)
 	}
 }
 
@@ -206,9 +205,7 @@ func (c *Client) close(ctx context.Context) error {
 	c.mu.Unlock()
 	c.wg.Wait()
 	c.store.Wait()
-	if c.onClosed != nil {
-		c.onClosed()
-	}
+	c.events.clientClosed()
 	return err
 }
 

@@ -140,7 +140,8 @@ type Config struct {
 	// Logger receives events that no caller would otherwise see, such as an
 	// outage of etcd. Nil means no logs. Package zaplog makes one of a slog.Logger.
 	Logger *zap.Logger
-	// Hooks are called when claims are acquired, renewed, released or lost.
+	// Hooks are functions to call on events of the client, for metrics, traces and logs.
+	// Default: none.
 	Hooks Hooks
 }
 

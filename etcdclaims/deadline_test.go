@@ -23,7 +23,7 @@ func TestDeadlineIsExact(t *testing.T) {
 			virtualCase(t, fmt.Sprintf("%v after %d", ttl, renewals), func(t *testing.T, w *world) {
 				soft, hard := timing(ttl)
 				var hooked *etcdclaims.LostError
-				c, host := w.client(etcdclaims.Config{TTL: ttl, Hooks: etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) { hooked = l }}})
+				c, host := w.client(etcdclaims.Config{TTL: ttl, Hooks: onLoss(func(l *etcdclaims.LostError) { hooked = l })})
 				t0 := time.Now()
 				cl := tryClaim(t, c, "k")
 				if d := time.Since(t0); d != 0 {

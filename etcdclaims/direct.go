@@ -35,7 +35,7 @@ func (b built) GrantLease(ctx context.Context, ttl time.Duration) (clientv3.Leas
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	resp, err := counted(ctx, c.store, RequestGrant, func() (*clientv3.LeaseGrantResponse, error) {
+	resp, err := counted(ctx, c.store, requestGrant, func() (*clientv3.LeaseGrantResponse, error) {
 		return c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
 	})
 	if err != nil {
@@ -52,7 +52,7 @@ func (b built) RevokeLease(ctx context.Context, id clientv3.LeaseID) error {
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	_, err := counted(ctx, c.store, RequestRevoke, func() (*clientv3.LeaseRevokeResponse, error) {
+	_, err := counted(ctx, c.store, requestRevoke, func() (*clientv3.LeaseRevokeResponse, error) {
 		return c.lease.Revoke(ctx, id)
 	})
 	return err
@@ -65,32 +65,32 @@ type countedKV struct {
 }
 
 func (k countedKV) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return counted(ctx, k.s, RequestRange, func() (*clientv3.GetResponse, error) { return k.KV.Get(ctx, key, opts...) })
+	return counted(ctx, k.s, requestRange, func() (*clientv3.GetResponse, error) { return k.KV.Get(ctx, key, opts...) })
 }
 
 func (k countedKV) Put(ctx context.Context, key, val string, opts ...clientv3.OpOption) (*clientv3.PutResponse, error) {
-	return counted(ctx, k.s, RequestPut, func() (*clientv3.PutResponse, error) { return k.KV.Put(ctx, key, val, opts...) })
+	return counted(ctx, k.s, requestPut, func() (*clientv3.PutResponse, error) { return k.KV.Put(ctx, key, val, opts...) })
 }
 
 func (k countedKV) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
-	return counted(ctx, k.s, RequestDelete, func() (*clientv3.DeleteResponse, error) { return k.KV.Delete(ctx, key, opts...) })
+	return counted(ctx, k.s, requestDelete, func() (*clientv3.DeleteResponse, error) { return k.KV.Delete(ctx, key, opts...) })
 }
 
 func (k countedKV) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	kind := RequestTxn
+	kind := requestTxn
 	switch {
 	case op.IsGet():
-		kind = RequestRange
+		kind = requestRange
 	case op.IsPut():
-		kind = RequestPut
+		kind = requestPut
 	case op.IsDelete():
-		kind = RequestDelete
+		kind = requestDelete
 	}
 	return counted(ctx, k.s, kind, func() (clientv3.OpResponse, error) { return k.KV.Do(ctx, op) })
 }
 
 func (k countedKV) Txn(ctx context.Context) clientv3.Txn {
 	return txn.New(func(cmps []clientv3.Cmp, then, els []clientv3.Op) (*clientv3.TxnResponse, error) {
-		return counted(ctx, k.s, RequestTxn, k.KV.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit)
+		return counted(ctx, k.s, requestTxn, k.KV.Txn(ctx).If(cmps...).Then(then...).Else(els...).Commit)
 	})
 }

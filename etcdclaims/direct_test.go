@@ -47,9 +47,9 @@ func TestKV(t *testing.T) {
 		if string(got.Kvs[0].Value) != "2" || !resp.Succeeded || len(resp.Responses) != 1 {
 			t.Error("the answers: ", got, resp)
 		}
-		want := map[etcdclaims.RequestKind]int{
-			etcdclaims.RequestPut: 2, etcdclaims.RequestRange: 2, etcdclaims.RequestTxn: 2, etcdclaims.RequestDelete: 2,
-			etcdclaims.RequestGrant: 1, etcdclaims.RequestRevoke: 1,
+		want := map[string]int{
+			"put": 2, "range": 2, "txn": 2, "delete_range": 2,
+			"lease_grant": 1, "lease_revoke": 1,
 		}
 		if !maps.Equal(l.kinds, want) || l.failed > 0 {
 			t.Errorf("got %v and %d failures, want %v", l.kinds, l.failed, want)

@@ -39,8 +39,8 @@
 //   - The present and earlier holders of a key: [Client.Lookup], [Client.List],
 //     [Client.Watch] and [Client.History].
 //   - The records of work: [Client.Record], [Client.Records] and [Client.Orphans].
-//   - The state of a client, metrics and traces: [Client.Health], [Client.Stats] and
-//     [Hooks].
+//   - The state of a client: [Client.Health] and [Client.Stats]. Its events, for
+//     metrics, traces and logs: [Hooks].
 //   - Development without etcd: [NewPassthrough].
 //   - Help for an operator: [Client.ForceRelease], [Client.Retry] and [RaiseEpoch].
 //   - Locks that belong to an owner name instead of a claim: [Locks].

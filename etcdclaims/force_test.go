@@ -18,7 +18,7 @@ func TestForceReleaseClaim(t *testing.T) {
 	ctx, etcd := t.Context(), testetcd.Shared(t).Client(t)
 	lost := make(chan *etcdclaims.LostError, 1)
 	prefix := testetcd.Prefix(t)
-	a := newClient(t, etcd, etcdclaims.Config{Prefix: prefix, Owner: "a", TTL: time.Minute, Hooks: etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) { lost <- l }}})
+	a := newClient(t, etcd, etcdclaims.Config{Prefix: prefix, Owner: "a", TTL: time.Minute, Hooks: onLoss(func(l *etcdclaims.LostError) { lost <- l })})
 	b := newClient(t, etcd, etcdclaims.Config{Prefix: prefix, Owner: "operator b"})
 	cl := tryClaim(t, a, "k", etcdclaims.Note([]byte("note")))
 	other := tryClaim(t, a, "other")

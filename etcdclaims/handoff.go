@@ -118,7 +118,7 @@ func (t *term) nextLocal() *localWaiter {
 // one.
 func (t *term) succeed(f *localWaiter, rev int64) {
 	c := t.s.c
-	f.a.granted, f.a.line, f.a.trace = rev, t.line, t.trace()
+	f.a.granted, f.a.line, f.a.trace = rev, t.line, c.events.trace(t)
 	abandoned := !c.local.settle(f)
 	if abandoned {
 		t.s.again() // its place in the session was given back

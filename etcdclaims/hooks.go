@@ -5,34 +5,62 @@ import (
 	"time"
 
 	"github.com/etcdclaims/claims/fencing"
+	"github.com/etcdclaims/claims/internal/clock"
 	"go.uber.org/zap"
 )
 
-// Hooks are called for events of a client's claims, on the goroutine that caused
-// the event. A hook must return quickly and must not call the client. A nil hook
-// is skipped.
+// Hooks are functions that a [Client] calls on events, for metrics, traces and logs.
+// Nil functions are not called. Package etcdclaims/telemetry provides hooks for
+// OpenTelemetry. A passthrough client calls no hooks.
+//
+// CallBegan returns a context, which the client passes to the other hooks of the same
+// call, and to those of the term that the call begins. Hooks keep in it what belongs to
+// one call, such as a span. The context that they get has its values, but no deadline,
+// and does not end. The values are kept for as long as the claim. To add hooks to those
+// of a Config, call both, one with the context that the CallBegan of the other returned.
+//
+// CallBegan and CallEnded are called on the goroutine of the caller, every other hook on
+// the goroutine that caused the event. Hooks must be safe for concurrent use. TermBegan
+// returns before another hook is called for the same term.
+//
+// A hook must return quickly, because it can delay calls and renewals. It must not call
+// the client. The client does not recover a panic of a hook. On a goroutine of the
+// client, such a panic ends the process. If a hook panics in an acquiring call, and the
+// caller recovers, the key can stay held until the client is closed.
 type Hooks struct {
-	// Acquired is called for each new term.
-	Acquired func(fencing.Token)
-	// Released is called for each term that its holder gave up.
-	Released func(fencing.Token)
-	// Lost is called for each term that ended in any other way.
-	Lost func(*LostError)
-	// Zombie is called for each handler that did not return within the drain
-	// after its context ended. Its claim is being moved to a new term without
-	// an owner. Once that is stored, writes under the handler's fence are
-	// refused.
-	Zombie func(Zombie)
-	// Suspected is called when it is known whether a suspicion was right; see
-	// [Suspectable].
-	Suspected func(Suspicion)
+	// CallBegan is called when a call begins to acquire a key, with the context of the
+	// call. It returns the context for the other hooks, which must not be nil.
+	// TryAcquireAll and TryAcquireEach call it for each key. It is not called for Locks,
+	// nor for calls whose key or options are invalid. Default: the context of the call.
+	CallBegan func(ctx context.Context, call Call) context.Context
+	// CallEnded is called once for each CallBegan, before the call returns.
+	CallEnded func(ctx context.Context, call Call)
+	// TermBegan is called when a call has acquired its key, before CallEnded. It is not
+	// called if the call shares a claim of its client; see Reentrant.
+	TermBegan func(ctx context.Context, term TermInfo)
+	// TermEnded is called once for each TermBegan, when the claim was released or lost.
+	TermEnded func(ctx context.Context, term TermInfo)
+	// Zombie is called for each handler that did not return within its drain after its
+	// context ended. Its claim is being moved to a new term without an owner. Once that is
+	// stored, writes under the handler's fence are refused. It can be called after
+	// TermEnded.
+	Zombie func(ctx context.Context, term TermInfo, drain time.Duration)
+	// Context returns work with the values that the work under a claim needs, such as its
+	// span. ctx is that of the term. Claim.Context, Claim.Bind, Run and the like call it
+	// for the contexts that they make.
+	Context func(ctx, work context.Context) context.Context
+	// Trace returns a text that the next holder of the key gets as TermInfo.Trace, if the
+	// key is handed over to it. An empty text, or one of more than 256 bytes, is not
+	// passed on. It is called while the claim is released to a caller in line.
+	Trace func(ctx context.Context) string
+
 	// Renewed is called for each verified renewal of a session.
 	Renewed func(Renewal)
-	// Observe is called when a call begins to acquire a key, with the call's
-	// context. It returns an Observer for the call and its claim, or nil.
-	// TryAcquireAll and TryAcquireEach call it for each key. It is not
-	// called for Locks, nor for calls whose key or options are invalid.
-	Observe func(ctx context.Context, call Call) Observer
+	// Suspected is called when it is known whether a suspicion was right, see
+	// [Suspectable]. The client of that instance did not answer, and this client has
+	// taken so many claims from it. wrong reports whether the other client answered later.
+	// Otherwise all its leases have ended.
+	Suspected func(instance string, claims int, wrong bool)
 	// Requested is called after each request to etcd, except watches and the one
 	// request for etcd's version. A request may carry the calls of several callers.
 	Requested func(Request)
@@ -41,23 +69,44 @@ type Hooks struct {
 	Opened func(*Client) (closed func())
 }
 
-// Zombie describes a handler that did not return within its drain.
-type Zombie struct {
-	Token fencing.Token
-	Told  error         // why its context ended
-	Drain time.Duration // how long it had to return
+// Call describes a call that acquires a key, for [Hooks].
+type Call struct {
+	Key  string
+	Wait bool // it waits in line: Acquire, Begin, Run and the like
+	Work bool // it begins work, which has a record
+
+	// For CallEnded:
+
+	Waited time.Duration // how long it stood in line; 0 if it did not have to wait
+	Err    error         // nil if it has a claim
 }
 
-// Suspicion describes a client that did not answer, whose claims this client has taken.
-type Suspicion struct {
-	Instance string // of the suspected client; see Client.Instance
-	Claims   int    // how many claims were taken from it
-	// Wrong reports whether the suspected client answered later. Otherwise all its
-	// leases have ended.
-	Wrong bool
+// TermInfo describes the term of a claim, for [Hooks].
+type TermInfo struct {
+	Token   fencing.Token
+	Attempt int // number of the work's attempt; 0 for a claim without a record
+
+	// For TermBegan:
+
+	TookOver bool // whether the last owner of the work died
+	// Trace is what Hooks.Trace returned at the previous holder. It is empty unless the
+	// key was handed over, and can be empty then too, if another client hands it over.
+	Trace string
+
+	// For TermEnded and Zombie:
+
+	Held time.Duration // how long the claim was held
+	// Work is the state in which work was recorded: StateDone, StateFailed,
+	// StateDead, or StateFree if it was given back. It is empty for a claim
+	// without a record, and if the claim was lost. The record is not guaranteed:
+	// if its outcome is unknown, the call that ended the work returned ErrUnknown.
+	Work State
+	// Err is what Claim.Err returns: ErrReleased, or a *LostError. For Zombie it is the
+	// reason for which the context of the handler ended.
+	Err error
 }
 
-// Renewal describes one verified renewal of a session.
+// Renewal describes one verified renewal of a session, for [Hooks].
 type Renewal struct {
 	// TTL is the lease time that etcd granted.
 	TTL time.Duration
@@ -70,13 +119,223 @@ type Renewal struct {
 	Claims int
 }
 
-// reportLost reports that the claim was lost, to the log and the hook.
-func (t *term) reportLost(l *LostError) {
-	c := t.s.c
-	if l.Reason != ReasonShutdown {
-		c.log.Info("claim lost", zap.String("key", l.Token.Key), zap.Int64("fence", l.Token.Fence), zap.Stringer("reason", l.Reason), zap.NamedError("cause", l.Err))
+// Request describes a request to etcd, for [Hooks].
+type Request struct {
+	// Kind is the method of etcd's gRPC interface: "txn", "range", "put", "delete_range",
+	// "lease_grant", "lease_keep_alive", "lease_revoke", or "lease_time_to_live".
+	Kind string
+	Took time.Duration
+	Err  error // nil if etcd carried it out; a transaction whose conditions failed was carried out
+}
+
+const (
+	requestTxn       = "txn"
+	requestRange     = "range"
+	requestPut       = "put"
+	requestDelete    = "delete_range"
+	requestGrant     = "lease_grant"
+	requestKeepAlive = "lease_keep_alive"
+	requestRevoke    = "lease_revoke"
+	requestLeaseTTL  = "lease_time_to_live"
+)
+
+// maxTraceBytes bounds the text that is passed on to the next holder.
+const maxTraceBytes = 256
+
+// events reports what happens to a client. Nothing else knows which hooks there are.
+type events struct {
+	hooks   Hooks
+	follows bool   // some hook follows calls and terms, which then have a context for it
+	closed  func() // what Opened returned, or nil
+}
+
+func eventsFor(h Hooks) events {
+	follows := h.CallBegan != nil || h.CallEnded != nil || h.TermBegan != nil || h.TermEnded != nil ||
+		h.Zombie != nil || h.Context != nil || h.Trace != nil
+	return events{hooks: h, follows: follows}
+}
+
+// hookState is what the hooks need of a call.
+type hookState struct {
+	hooked context.Context // nil if no hook follows the call
+	inLine time.Time       // since when the call is in line; zero: it is not
+}
+
+// callBegan returns the context of a call for its hooks, or nil if none follows it.
+func (e *events) callBegan(ctx context.Context, call Call) context.Context {
+	if !e.follows {
+		return nil
 	}
-	if hook := c.cfg.Hooks.Lost; hook != nil {
-		hook(l)
+	if hook := e.hooks.CallBegan; hook != nil {
+		ctx = hook(ctx, call)
+	}
+	return context.WithoutCancel(ctx) // a claim outlives the call
+}
+
+// callEnded reports the end of a call. inLine is since when the call was in line, or zero.
+func (e *events) callEnded(hooked context.Context, call Call, inLine time.Time, err error) {
+	hook := e.hooks.CallEnded
+	if hooked == nil || hook == nil {
+		return
+	}
+	if call.Err = err; !inLine.IsZero() {
+		call.Waited = time.Since(inLine)
+	}
+	hook(hooked, call)
+}
+
+// waits notes that the call is in line from now on.
+func (h *hookState) waits() {
+	if h.inLine.IsZero() {
+		h.inLine = clock.Mono()
+	}
+}
+
+// hookedCalls are the contexts of calls for many keys, for their hooks.
+type hookedCalls []context.Context
+
+// callsBegan is callBegan for each of the keys that has no error yet.
+func (e *events) callsBegan(ctx context.Context, keys []string, errs []error) hookedCalls {
+	if !e.follows {
+		return nil
+	}
+	all := make(hookedCalls, len(keys))
+	for i, key := range keys {
+		if errs[i] == nil {
+			all[i] = e.callBegan(ctx, Call{Key: key})
+		}
+	}
+	return all
+}
+
+// of returns the context of the i-th call, or nil.
+func (all hookedCalls) of(i int) context.Context {
+	if all == nil {
+		return nil
+	}
+	return all[i]
+}
+
+// termBegan reports a new term. Its end is reported once, and after that, whichever is
+// noticed first.
+func (e *events) termBegan(t *term, a *attempt) {
+	if a.hooked == nil {
+		return
+	}
+	if hook := e.hooks.TermBegan; hook != nil {
+		hook(a.hooked, TermInfo{Token: t.token(), Attempt: t.attempt(), TookOver: a.overtakes, Trace: a.trace})
+	}
+	t.s.mu.Lock()
+	ended := t.phase == phaseEnded
+	if !ended {
+		t.hooked = a.hooked
+	}
+	t.s.mu.Unlock()
+	if ended {
+		e.endOf(t, a.hooked)
+	}
+}
+
+// lost reports the end of a term that was lost.
+func (e *events) lost(t *term, l *LostError) {
+	if l.Reason != ReasonShutdown {
+		t.s.c.log.Info("claim lost", zap.String("key", l.Token.Key), zap.Int64("fence", l.Token.Fence),
+			zap.Stringer("reason", l.Reason), zap.NamedError("cause", l.Err))
+	}
+	e.termEnded(t)
+}
+
+// termEnded reports the end of a term, after it has ended.
+func (e *events) termEnded(t *term) { e.endOf(t, e.of(t)) }
+
+func (e *events) endOf(t *term, hooked context.Context) {
+	hook := e.hooks.TermEnded
+	if hooked == nil || hook == nil {
+		return
+	}
+	info := TermInfo{Token: t.token(), Attempt: t.attempt(), Held: t.endedAt - t.heldSince, Err: t.ended()}
+	if info.Err == ErrReleased { //nolint:errorlint // as finish was given it
+		info.Work = t.outcome
+	}
+	hook(hooked, info)
+}
+
+// of returns the context of a term for its hooks. It is nil if none follows the term, or
+// not yet: a call that shares a claim can have the term before termBegan.
+func (e *events) of(t *term) context.Context {
+	if !e.follows {
+		return nil
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.hooked
+}
+
+// zombie reports a handler that did not return within its drain.
+func (e *events) zombie(t *term, why error, drain time.Duration) {
+	t.s.c.log.Warn("handler outlived its drain", t.fields()...)
+	hook, hooked := e.hooks.Zombie, e.of(t)
+	if hook == nil {
+		return
+	}
+	if hooked == nil { // of a call that shared the claim, which was lost before termBegan
+		hooked = context.Background()
+	}
+	hook(hooked, TermInfo{Token: t.token(), Attempt: t.attempt(), Held: t.s.c.uptime() - t.heldSince, Err: why}, drain)
+}
+
+// context returns the context of work under a term.
+func (e *events) context(t *term, work context.Context) context.Context {
+	if hook, hooked := e.hooks.Context, e.of(t); hook != nil && hooked != nil {
+		return hook(hooked, work)
+	}
+	return work
+}
+
+// trace returns what the next holder is passed on.
+func (e *events) trace(t *term) string {
+	if hook, hooked := e.hooks.Trace, e.of(t); hook != nil && hooked != nil {
+		if text := hook(hooked); len(text) <= maxTraceBytes {
+			return text
+		}
+	}
+	return ""
+}
+
+// renewed reports a renewal that began at t0 and has replaced a grant.
+func (e *events) renewed(s *session, before *grant, t0 clock.Reading, ttl time.Duration) {
+	if hook := e.hooks.Renewed; hook != nil {
+		now := s.c.clock.Now()
+		age, _ := now.Since(before.t0)
+		took, _ := now.Since(t0)
+		hook(Renewal{TTL: ttl, Margin: max(before.hard-age, 0), Took: took, Claims: s.size()})
+	}
+}
+
+// suspected reports whether a suspicion was wrong.
+func (e *events) suspected(instance string, claims int, wrong bool) {
+	if hook := e.hooks.Suspected; hook != nil {
+		hook(instance, claims, wrong)
+	}
+}
+
+// requested reports how a request ended that was sent at t0.
+func (e *events) requested(kind string, t0 time.Time, err error) {
+	if hook := e.hooks.Requested; hook != nil {
+		hook(Request{Kind: kind, Took: time.Since(t0), Err: err})
+	}
+}
+
+// clientOpened reports a new client.
+func (e *events) clientOpened(c *Client) {
+	if hook := e.hooks.Opened; hook != nil {
+		e.closed = hook(c)
+	}
+}
+
+// clientClosed reports that the client is closed.
+func (e *events) clientClosed() {
+	if e.closed != nil {
+		e.closed()
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/etcdclaims/claims/etcdclaims"
 	"github.com/etcdclaims/claims/etcdclaims/claimtest"
-	"github.com/etcdclaims/claims/fencing"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
@@ -475,8 +474,8 @@ func TestHotKeyAndAHookThatPanics(t *testing.T) {
 	virtually(t, func(t *testing.T, w *world) {
 		var n atomic.Int64
 		cfg := etcdclaims.Config{TTL: 15 * sec}
-		cfg.Hooks.Acquired = func(tok fencing.Token) {
-			if tok.Key == "k" && n.Add(1) == 1 {
+		cfg.Hooks.TermBegan = func(_ context.Context, term etcdclaims.TermInfo) {
+			if term.Token.Key == "k" && n.Add(1) == 1 {
 				panic("hook")
 			}
 		}

@@ -212,9 +212,7 @@ func (q *inquiry) judge(wrong bool) {
 	} else {
 		c.log.Info("suspicion was right: the client has no lease any more", fields...)
 	}
-	if hook := c.cfg.Hooks.Suspected; hook != nil {
-		hook(Suspicion{Instance: q.instance, Claims: taken, Wrong: wrong})
-	}
+	c.events.suspected(q.instance, taken, wrong)
 }
 
 // withdraw deletes the ask, for which no caller waits any more.

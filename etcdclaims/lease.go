@@ -16,7 +16,7 @@ import (
 
 // grantLease grants a lease of full seconds. One whose reply is lost lapses.
 func (c *Client) grantLease(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
-	return roundTrip(ctx, c.store, RequestGrant, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
+	return roundTrip(ctx, c.store, requestGrant, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
 		return c.lease.Grant(ctx, int64(seconds(ttl)/time.Second))
 	})
 }
@@ -24,7 +24,7 @@ func (c *Client) grantLease(ctx context.Context, ttl time.Duration) (*clientv3.L
 // revokeLease ends a lease, with all keys on it. If it fails, the lease lapses unless
 // somebody renews it.
 func (c *Client) revokeLease(ctx context.Context, id clientv3.LeaseID) error {
-	_, err := roundTrip(ctx, c.store, RequestRevoke, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+	_, err := roundTrip(ctx, c.store, requestRevoke, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		return c.lease.Revoke(ctx, id)
 	})
 	return err
@@ -33,7 +33,7 @@ func (c *Client) revokeLease(ctx context.Context, id clientv3.LeaseID) error {
 // timeToLive reads how long a lease lasts. The TTL of the response is negative if
 // there is no such lease.
 func (c *Client) timeToLive(ctx context.Context, id clientv3.LeaseID, opts ...clientv3.LeaseOption) (*clientv3.LeaseTimeToLiveResponse, error) {
-	return roundTrip(ctx, c.store, RequestLeaseTTL, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+	return roundTrip(ctx, c.store, requestLeaseTTL, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 		return c.lease.TimeToLive(ctx, id, opts...)
 	})
 }
@@ -54,7 +54,7 @@ func (c *Client) leaseGone(ctx context.Context, id clientv3.LeaseID) (bool, erro
 func (c *Client) keepAlive(ctx context.Context, id clientv3.LeaseID, limit time.Duration) (ttl time.Duration, err error) {
 	c.store.requests.Add(1)
 	sent := clock.Mono()
-	defer func() { c.store.answered(RequestKeepAlive, sent, err) }()
+	defer func() { c.events.requested(requestKeepAlive, sent, err) }()
 	ctx = clientv3.WithRequireLeader(ctx)
 	conn, logsIn := c.etcd.ActiveConnection(), c.etcd.Username != "" && c.etcd.Password != ""
 	if logsIn && conn != nil {

@@ -105,7 +105,7 @@ func (t *term) pass(l line) (r txn.Request, to string) {
 	if err != nil || h.Kind == kindSelf || h.Claim != first.ID || h.Epoch != t.fence>>epochShift || first.Lease == 0 {
 		return txn.Request{Key: t.lineKey(), Urgent: true, In: in}, "" // it sees that the key is free
 	}
-	handedOver := notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more, Trace: t.trace()}
+	handedOver := notice{Version: valueVersion, Epoch: t.fence >> epochShift, Rev: t.epoch, Next: l.next[1:], More: l.more, Trace: t.s.c.events.trace(t)}
 	if t.slots != nil {
 		handedOver.Slot = t.slots.i
 		in.Compare = append(in.Compare, t.slots.recorded(layout)) // else this slot may be surplus

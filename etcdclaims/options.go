@@ -121,13 +121,12 @@ type acquireOptions struct {
 	preferring
 
 	// Of the call, not set by an option:
-	until    time.Time // when it ends, whatever its context allows; zero: never
-	shares   bool      // the answer to another call on the key may be its own
-	ask      *ask      // what it has asked for itself and others, or nil
-	concern  []string  // what its conditions and operations concern, nil if that may be anything
-	observer Observer  // what follows the call, or nil
-	inLine   time.Time // since when it is in line; zero: it is not
-	from     site      // who calls
+	until   time.Time // when it ends, whatever its context allows; zero: never
+	shares  bool      // the answer to another call on the key may be its own
+	ask     *ask      // what it has asked for itself and others, or nil
+	concern []string  // what its conditions and operations concern, nil if that may be anything
+	from    site      // who calls
+	hookState
 }
 
 // TTL sets the lease time of the claim. Zero means Config.TTL. The bounds are

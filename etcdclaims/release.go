@@ -83,9 +83,6 @@ func (c *Client) countRelease(t *term, err error) {
 		return
 	}
 	c.stats.released.Add(1)
-	if hook := c.cfg.Hooks.Released; hook != nil {
-		hook(t.token())
-	}
 }
 
 // mostHandOvers is how often a release tries, without a pause, to hand the key to a

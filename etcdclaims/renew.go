@@ -143,10 +143,7 @@ func (s *session) tryRenew(ctx context.Context, what extent) error {
 	}
 	s.rotation.succeeded()
 	s.adopt(t0, ttl)
-	if hook := s.c.cfg.Hooks.Renewed; hook != nil {
-		took, _ := s.c.clock.Now().Since(t0)
-		hook(Renewal{TTL: ttl, Margin: max(g.hard-age-took, 0), Took: took, Claims: s.size()})
-	}
+	s.c.events.renewed(s, g, t0, ttl)
 	return nil
 }
 

@@ -179,12 +179,8 @@ func (r *run) overdue(why error, drain time.Duration) {
 	if begun {
 		r.c.zombie(r.t, lost.reason, lost.err)
 	}
-	z := Zombie{Token: r.t.token(), Told: why, Drain: drain}
 	r.c.stats.zombies.Add(1)
-	r.c.log.Warn("handler outlived its drain", r.t.fields()...)
-	if hook := r.c.cfg.Hooks.Zombie; hook != nil {
-		hook(z)
-	}
+	r.c.events.zombie(r.t, why, drain)
 	r.forget()
 }
 

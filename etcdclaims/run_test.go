@@ -27,7 +27,7 @@ func TestRunReleasesAfterTheHandler(t *testing.T) {
 		for _, wait := range []bool{false, true} {
 			virtualCase(t, fmt.Sprintf("%s wait %v", told, wait), func(t *testing.T, w *world) {
 				var zombies atomic.Int64
-				c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Zombie: func(etcdclaims.Zombie) { zombies.Add(1) }}})
+				c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Zombie: func(context.Context, etcdclaims.TermInfo, time.Duration) { zombies.Add(1) }}})
 				other := w.peer()
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
@@ -104,8 +104,15 @@ func TestRunZombie(t *testing.T) {
 	t.Parallel()
 	for _, told := range []string{"caller", "close", "max hold", "expired"} {
 		virtualCase(t, told, func(t *testing.T, w *world) {
-			zombies := make(chan etcdclaims.Zombie, 2)
-			c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Zombie: func(z etcdclaims.Zombie) { zombies <- z }}})
+			zombies := make(chan etcdclaims.TermInfo, 2)
+			c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{
+				Zombie: func(_ context.Context, z etcdclaims.TermInfo, drain time.Duration) {
+					if drain != 3*sec {
+						t.Errorf("a drain of %v", drain)
+					}
+					zombies <- z
+				},
+			}})
 			other := w.peer()
 			keeps := tryClaim(t, c, "neighbour")
 			ctx, cancel := context.WithCancel(context.Background())
@@ -148,7 +155,7 @@ func TestRunZombie(t *testing.T) {
 			if !near(at, want, 2*time.Millisecond) {
 				t.Errorf("reported after %v, want %v", at, want)
 			}
-			if z.Token != mine || z.Drain != 3*sec || z.Told == nil {
+			if z.Token != mine || z.Err == nil || z.Held < 5*sec {
 				t.Errorf("told of %+v", z)
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -270,7 +277,7 @@ func TestRunDoesNotStartWhatIsOver(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			// The hook stands for whatever may hold the goroutine up there.
-			c, _ = w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Acquired: func(fencing.Token) {
+			c, _ = w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{TermBegan: func(context.Context, etcdclaims.TermInfo) {
 				switch how {
 				case "closed":
 					_ = c.Close(context.Background())

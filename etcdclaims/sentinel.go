@@ -174,7 +174,7 @@ func (c *Client) readSessions(prefix string) (rev int64, err error) {
 
 // readPage reads a page of this client's notices, in one attempt.
 func (c *Client) readPage(op clientv3.Op) (*clientv3.GetResponse, error) {
-	resp, err := roundTrip(c.io, c.store, RequestRange, func(ctx context.Context) (clientv3.OpResponse, error) { return c.etcd.Do(ctx, op) })
+	resp, err := roundTrip(c.io, c.store, requestRange, func(ctx context.Context) (clientv3.OpResponse, error) { return c.etcd.Do(ctx, op) })
 	return resp.Get(), err
 }
 

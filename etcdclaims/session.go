@@ -326,8 +326,7 @@ func (s *session) die(reason Reason, err error) {
 		s.c.log.Info("session ended", s.fields(zap.Stringer("reason", reason), zap.Int("claims", len(lost)), zap.NamedError("cause", err))...)
 	}
 	for i, l := range lost {
-		ended[i].reportLost(l)
-		ended[i].observeEnd()
+		s.c.events.lost(ended[i], l)
 	}
 }
 

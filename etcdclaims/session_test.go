@@ -77,11 +77,11 @@ func TestLossReasons(t *testing.T) {
 		virtualCase(t, tc.name, func(t *testing.T, w *world) {
 			var mu sync.Mutex
 			var hooked []*etcdclaims.LostError
-			c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) {
+			c, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: onLoss(func(l *etcdclaims.LostError) {
 				mu.Lock()
 				defer mu.Unlock()
 				hooked = append(hooked, l)
-			}}})
+			})})
 			other, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Owner: "operator"})
 			before := tryClaim(t, c, "a neighbour")
 			cl := tryClaim(t, c, "k", etcdclaims.Note([]byte("n")))

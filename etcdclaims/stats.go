@@ -60,3 +60,6 @@ func (c *Client) Stats() Stats {
 	s.Waiting = c.waiters.count() + c.outcomes.waiting()
 	return s
 }
+
+// uptime is how long ago the client was made.
+func (c *Client) uptime() time.Duration { return time.Since(c.made) }

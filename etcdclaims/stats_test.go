@@ -243,3 +243,32 @@ func TestManyClaimsAreCheap(t *testing.T) {
 	runtime.KeepAlive(claims)
 	runtime.KeepAlive(keys)
 }
+
+// A handler is overdue from the end of its drain until it returns.
+func TestStatsOverdue(t *testing.T) {
+	t.Parallel()
+	virtually(t, func(t *testing.T, w *world) {
+		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
+		ctx, cancel := context.WithCancel(t.Context())
+		began, end, returned := make(chan bool), make(chan bool), make(chan bool)
+		go func() {
+			defer close(returned)
+			_ = c.TryRun(ctx, "k", func(context.Context) error { close(began); <-end; return nil })
+		}()
+		<-began
+		cancel()
+		time.Sleep(2 * sec)
+		if n := c.Stats().Overdue; n != 0 {
+			t.Errorf("%d overdue within their drain", n)
+		}
+		time.Sleep(4 * sec)
+		if n := c.Stats().Overdue; n != 1 {
+			t.Errorf("%d overdue, want 1", n)
+		}
+		close(end)
+		<-returned
+		if st := c.Stats(); st.Overdue != 0 || st.Zombies != 1 {
+			t.Errorf("%d overdue after it has returned, %d zombies", st.Overdue, st.Zombies)
+		}
+	})
+}

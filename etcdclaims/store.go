@@ -51,7 +51,7 @@ type store struct {
 	observe func(ctx context.Context, t0 time.Time, err error) // learns how each transaction ended
 	// observeOther is observe for requests of other kinds, which may need no permission.
 	observeOther func(ctx context.Context, t0 time.Time, err error)
-	requested    func(Request) // Hooks.Requested, or nil
+	events       *events
 }
 
 type rewind struct{ from, to, epoch int64 }
@@ -82,7 +82,7 @@ func (s *store) sendMessage(ctx context.Context, in *pb.TxnRequest, timeout time
 		s.requests.Add(1)
 	}
 	resp, sent, err := s.wire.Send(ctx, in, timeout)
-	s.answered(RequestTxn, t0, err)
+	s.events.requested(requestTxn, t0, err)
 	s.observe(ctx, t0, err)
 	switch {
 	case err != nil && !sent:
@@ -131,7 +131,7 @@ func (s *store) see(ctx context.Context, sent era, rev int64) error {
 	// A member that slept can answer a linearizable read from its past
 	// (etcd-io/etcd#20418). A write cannot be answered so: deleting a key that does not
 	// exist goes through consensus, and changes nothing.
-	resp, err := roundTrip(ctx, s, RequestDelete, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
+	resp, err := roundTrip(ctx, s, requestDelete, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
 		return s.kv.Delete(ctx, s.layout.void(uuid.NewString()))
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *store) ready(ctx context.Context) error {
 	if rw == nil {
 		return nil
 	}
-	resp, err := roundTrip(ctx, s, RequestRange, func(ctx context.Context) (*clientv3.GetResponse, error) {
+	resp, err := roundTrip(ctx, s, requestRange, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return s.kv.Get(ctx, s.layout.epoch())
 	})
 	if err != nil {
@@ -261,7 +261,7 @@ func (s *store) seeLower(known, found *txn.Epoch) {
 }
 
 // roundTrip sends one request that is no transaction: bounded, counted, and reported.
-func roundTrip[R any](ctx context.Context, s *store, kind RequestKind, send func(context.Context) (R, error)) (R, error) {
+func roundTrip[R any](ctx context.Context, s *store, kind string, send func(context.Context) (R, error)) (R, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), s.timeout)
 	defer cancel()
 	return counted(ctx, s, kind, func() (R, error) { return send(ctx) })
@@ -269,21 +269,14 @@ func roundTrip[R any](ctx context.Context, s *store, kind RequestKind, send func
 
 // counted sends one request that is no transaction of the store: counted, and reported. An
 // outage is noticed by any request, also by those of what is built on the client.
-func counted[R any](ctx context.Context, s *store, kind RequestKind, send func() (R, error)) (R, error) {
+func counted[R any](ctx context.Context, s *store, kind string, send func() (R, error)) (R, error) {
 	s.requests.Add(1)
 	sent := clock.Mono()
 	resp, err := send()
 	err = wire.Explain(s.etcd, err)
-	s.answered(kind, sent, err)
+	s.events.requested(kind, sent, err)
 	s.observeOther(ctx, sent, err)
 	return resp, err
-}
-
-// answered reports how a request ended that was sent at t0.
-func (s *store) answered(kind RequestKind, t0 time.Time, err error) {
-	if s.requested != nil {
-		s.requested(Request{Kind: kind, Took: time.Since(t0), Err: err})
-	}
 }
 
 // firstKV returns what the i-th operation of a reply read first, or nil.

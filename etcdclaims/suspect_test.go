@@ -19,9 +19,15 @@ import (
 const ms = time.Millisecond
 
 // suspicions collects what Hooks.Suspected is told.
-func suspicions() (hooks etcdclaims.Hooks, told chan etcdclaims.Suspicion) {
-	told = make(chan etcdclaims.Suspicion, 100)
-	return etcdclaims.Hooks{Suspected: func(s etcdclaims.Suspicion) { told <- s }}, told
+func suspicions() (hooks etcdclaims.Hooks, told chan suspicion) {
+	told = make(chan suspicion, 100)
+	return etcdclaims.Hooks{Suspected: func(instance string, claims int, wrong bool) { told <- suspicion{instance, claims, wrong} }}, told
+}
+
+type suspicion struct {
+	instance string
+	claims   int
+	wrong    bool
 }
 
 // judged checks what a client has counted.
@@ -84,7 +90,7 @@ func TestSuspectTheDead(t *testing.T) {
 					t.Errorf("%d questions stand", asks)
 				}
 				s := <-told
-				if d := time.Since(killed); s.Wrong || s.Claims != n || s.Instance != a.Instance() || d > 17*sec {
+				if d := time.Since(killed); s.wrong || s.claims != n || s.instance != a.Instance() || d > 17*sec {
 					t.Errorf("told of %+v after %v", s, d)
 				}
 				judged(t, b, int64(n), 0)
@@ -183,7 +189,7 @@ func TestSuspectWrongly(t *testing.T) {
 	t.Parallel()
 	virtually(t, func(t *testing.T, w *world) {
 		lost := make(chan *etcdclaims.LostError, 10)
-		a, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) { lost <- l }}})
+		a, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: onLoss(func(l *etcdclaims.LostError) { lost <- l })})
 		hooks, told := suspicions()
 		b, _ := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: hooks})
 		takenAfter := func() time.Duration {
@@ -213,7 +219,7 @@ func TestSuspectWrongly(t *testing.T) {
 				t.Errorf("a stale write: %v", err)
 			}
 			lossOf(t, held.Check(), etcdclaims.ReasonSuperseded)
-			if s := <-told; !s.Wrong || s.Claims != 1 || time.Since(healed) > 2*sec {
+			if s := <-told; !s.wrong || s.claims != 1 || time.Since(healed) > 2*sec {
 				t.Errorf("told of %+v after %v", s, time.Since(healed))
 			}
 			release(t, r.cl)

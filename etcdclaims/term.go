@@ -61,8 +61,8 @@ type term struct {
 	limit   *time.Timer
 	outcome State // in which its work is being recorded
 
-	observer  Observer      // follows the term, or nil; guarded by the session's mutex
-	heldSince time.Duration // of the client's uptime
+	hooked    context.Context // for the hooks, or nil
+	heldSince time.Duration   // of the client's uptime
 	endedAt   time.Duration
 	soft      *time.Timer // MaxHold less drain: the context ends
 }
@@ -215,7 +215,7 @@ func (t *term) context() context.Context {
 	if ctx != nil {
 		return ctx
 	}
-	carried := t.observedContext(context.Background())
+	carried := t.s.c.events.context(t, context.Background())
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	if t.ctx == nil {
@@ -286,8 +286,7 @@ func (t *term) lose(reason Reason, err error) bool {
 	if l == nil {
 		return false
 	}
-	t.reportLost(l)
-	t.observeEnd()
+	t.s.c.events.lost(t, l)
 	t.clearAway()
 	t.s.c.retireIdle(t.s)
 	return true
@@ -366,7 +365,7 @@ func (t *term) finish(err error) {
 	ended := t.endLocked(err)
 	t.s.mu.Unlock()
 	if ended {
-		t.observeEnd()
+		t.s.c.events.termEnded(t)
 		t.s.c.retireIdle(t.s)
 	}
 }

@@ -61,10 +61,11 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 func (c *Client) wait(ctx context.Context, key string, o *acquireOptions) (*term, error) {
 	c.stats.attempts.Add(1)
 	defer c.calls.await(key)()
+	call := Call{Key: key, Wait: true, Work: o.beside != nil}
+	o.hooked = c.events.callBegan(ctx, call)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.open, func() { cancel(ErrClosed) })()
-	o.observer = c.observeCall(ctx, Call{Key: key, Wait: true, Work: o.beside != nil})
 	var t *term
 	err := c.awaitTurn(ctx, key, o)
 	if err == nil {
@@ -76,7 +77,7 @@ func (c *Client) wait(ctx context.Context, key string, o *acquireOptions) (*term
 		}
 		err = c.acquireError(key, err)
 	}
-	o.observed(err)
+	c.events.callEnded(o.hooked, call, o.inLine, err)
 	return t, err
 }
 

@@ -38,16 +38,13 @@ func BenchmarkClaim(b *testing.B) {
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {
-				o := hooks.Observe(ctx, etcdclaims.Call{Key: "orders/4711"})
-				hooks.Requested(etcdclaims.Request{Kind: etcdclaims.RequestTxn})
-				hooks.Requested(etcdclaims.Request{Kind: etcdclaims.RequestTxn})
-				if o == nil { // nobody would see it
-					continue
-				}
-				o.Acquired(etcdclaims.Acquisition{Token: fencing.Token{Key: "orders/4711", Fence: 7}})
-				o.Returned(0, nil)
-				o.Context(ctx)
-				o.Ended(etcdclaims.TermEnd{Err: etcdclaims.ErrReleased})
+				hooked := hooks.CallBegan(ctx, etcdclaims.Call{Key: "orders/4711"})
+				hooks.Requested(etcdclaims.Request{Kind: "txn"})
+				hooks.Requested(etcdclaims.Request{Kind: "txn"})
+				hooks.TermBegan(hooked, etcdclaims.TermInfo{Token: fencing.Token{Key: "orders/4711", Fence: 7}})
+				hooks.CallEnded(hooked, etcdclaims.Call{Key: "orders/4711"})
+				hooks.Context(hooked, ctx)
+				hooks.TermEnded(hooked, etcdclaims.TermInfo{Err: etcdclaims.ErrReleased})
 			}
 		})
 	}

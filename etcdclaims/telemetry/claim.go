@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
@@ -14,61 +13,70 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// observer follows one acquiring call and its claim.
-type observer struct {
-	t        *Telemetry
+// call is what the hooks of an acquiring call, and of its term, keep in their context.
+type call struct {
 	template string
 	key      string
 	mode     string
 	began    time.Time
-	caller   trace.SpanContext // of the call
+	caller   trace.SpanContext // of the call's context
 
-	ctx     context.Context // of the call, with its span; nil once it has returned
 	acquire trace.Span
-
-	hold atomic.Pointer[trace.Span] // nil until the key is acquired
+	hold    trace.Span // nil until the key is acquired
 }
 
-// observe returns the observer of a call, or nil if neither metrics nor traces would
-// show it.
-func (t *Telemetry) observe(ctx context.Context, call etcdclaims.Call) etcdclaims.Observer {
+// callKey is the key of a call in the context. A client can have more than one Telemetry.
+type callKey struct{ t *Telemetry }
+
+// callOf returns the call of the context of a hook, or nil if it is not followed.
+func (t *Telemetry) callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{t}).(*call)
+	return c
+}
+
+// callBegan begins the span of a call. It returns ctx as it is if neither metrics nor
+// traces would show the call.
+func (t *Telemetry) callBegan(ctx context.Context, of etcdclaims.Call) context.Context {
 	caller := trace.SpanContextFromContext(ctx)
 	began := time.Now()
 	spanned, acquire := t.tracer.Start(ctx, "etcdclaims.acquire")
 	if !t.acquire.Enabled(ctx) && !t.hold.Enabled(ctx) && !acquire.IsRecording() && acquire.SpanContext().Equal(caller) {
-		return nil // there is no SDK
+		return ctx // there is no SDK
 	}
-	o := &observer{t: t, key: call.Key, template: t.keys.of(call.Key), mode: "try", began: began, caller: caller, ctx: spanned, acquire: acquire}
-	if call.Wait {
-		o.mode = "wait"
+	c := &call{key: of.Key, template: t.keys.of(of.Key), mode: "try", began: began, caller: caller, acquire: acquire}
+	if of.Wait {
+		c.mode = "wait"
 	}
-	if o.acquire.IsRecording() {
-		o.acquire.SetAttributes(o.t.spanKey(o.key, o.template), keyTemplate.String(o.template), keyMode.String(o.mode))
+	if acquire.IsRecording() {
+		acquire.SetAttributes(t.spanKey(c.key, c.template), keyTemplate.String(c.template), keyMode.String(c.mode))
 	}
-	return o
+	return context.WithValue(spanned, callKey{t}, c)
 }
 
-// Acquired begins the span of the claim.
-func (o *observer) Acquired(a etcdclaims.Acquisition) {
-	if a.TookOver {
-		o.t.takeovers.Add(o.ctx, 1, o.t.options.of(series{}.with(keyTemplate, o.template)).add...)
+// termBegan begins the span of the claim.
+func (t *Telemetry) termBegan(ctx context.Context, term etcdclaims.TermInfo) {
+	c := t.callOf(ctx)
+	if c == nil {
+		return
 	}
-	parent := o.ctx
-	if o.caller.IsValid() {
-		parent = trace.ContextWithSpanContext(o.ctx, o.caller)
+	if term.TookOver {
+		t.takeovers.Add(ctx, 1, t.options.of(series{}.with(keyTemplate, c.template)).add...)
+	}
+	parent := ctx
+	if c.caller.IsValid() {
+		parent = trace.ContextWithSpanContext(ctx, c.caller)
 	}
 	var opts []trace.SpanStartOption
-	if from, ok := parseTrace(a.Trace); ok {
+	if from, ok := parseTrace(term.Trace); ok {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from, Attributes: []attribute.KeyValue{attribute.String("etcdclaims.link", "handover")}}))
 	}
-	_, span := o.t.tracer.Start(parent, "etcdclaims.hold", opts...)
-	if span.IsRecording() {
-		span.SetAttributes(o.t.spanKey(o.key, o.template), keyTemplate.String(o.template), keyFence.String(formatFence(a.Token.Fence)))
-		if a.Attempt > 0 {
-			span.SetAttributes(attribute.Int("etcdclaims.attempt", a.Attempt))
+	_, c.hold = t.tracer.Start(parent, "etcdclaims.hold", opts...)
+	if c.hold.IsRecording() {
+		c.hold.SetAttributes(t.spanKey(c.key, c.template), keyTemplate.String(c.template), keyFence.String(formatFence(term.Token.Fence)))
+		if term.Attempt > 0 {
+			c.hold.SetAttributes(attribute.Int("etcdclaims.attempt", term.Attempt))
 		}
 	}
-	o.hold.Store(&span)
 }
 
 // spanKey is the attribute by which spans name a key.
@@ -79,46 +87,49 @@ func (t *Telemetry) spanKey(key, template string) attribute.KeyValue {
 	return keyKey.String(key)
 }
 
-// Returned ends the span of the call.
-func (o *observer) Returned(waited time.Duration, err error) {
-	result, errorType := resultOf(err)
-	s := series{}.with(keyTemplate, o.template).with(keyResult, result).with(keyMode, o.mode).with(keyError, errorType)
-	o.t.acquire.Record(o.ctx, time.Since(o.began).Seconds(), o.t.options.of(s).record...)
-	if waited > 0 {
-		o.t.wait.Record(o.ctx, waited.Seconds(), o.t.options.of(series{}.with(keyTemplate, o.template).with(keyResult, result)).record...)
+// callEnded ends the span of the call.
+func (t *Telemetry) callEnded(ctx context.Context, of etcdclaims.Call) {
+	c := t.callOf(ctx)
+	if c == nil {
+		return
 	}
-	if o.acquire.IsRecording() {
-		o.acquire.SetAttributes(keyResult.String(result))
+	result, errorType := resultOf(of.Err)
+	s := series{}.with(keyTemplate, c.template).with(keyResult, result).with(keyMode, c.mode).with(keyError, errorType)
+	t.acquire.Record(ctx, time.Since(c.began).Seconds(), t.options.of(s).record...)
+	if of.Waited > 0 {
+		t.wait.Record(ctx, of.Waited.Seconds(), t.options.of(series{}.with(keyTemplate, c.template).with(keyResult, result)).record...)
+	}
+	if c.acquire.IsRecording() {
+		c.acquire.SetAttributes(keyResult.String(result))
 		if errorType != "" {
-			o.acquire.SetAttributes(keyError.String(errorType))
-			o.acquire.SetStatus(codes.Error, err.Error())
+			c.acquire.SetAttributes(keyError.String(errorType))
+			c.acquire.SetStatus(codes.Error, of.Err.Error())
 		}
 	}
-	o.acquire.End()
-	o.ctx = nil // a claim may outlive the values of its caller
+	c.acquire.End()
 }
 
-// Context makes the span of the claim the parent of spans of its handler, where
+// workContext makes the span of the claim the parent of spans of its handler, where
 // the acquiring call's own span would be.
-func (o *observer) Context(ctx context.Context) context.Context {
-	hold := o.hold.Load()
-	if hold == nil || !(*hold).SpanContext().IsValid() {
-		return ctx
+func (t *Telemetry) workContext(ctx, work context.Context) context.Context {
+	c := t.callOf(ctx)
+	if c == nil || !c.hold.SpanContext().IsValid() {
+		return work
 	}
-	if now := trace.SpanContextFromContext(ctx); now.IsValid() && !now.Equal(o.caller) {
-		return ctx
+	if now := trace.SpanContextFromContext(work); now.IsValid() && !now.Equal(c.caller) {
+		return work
 	}
-	return trace.ContextWithSpan(ctx, *hold)
+	return trace.ContextWithSpan(work, c.hold)
 }
 
-// Trace returns the span of the claim in the form of W3C's traceparent, if it is
+// traceOf returns the span of the claim in the form of W3C's traceparent, if it is
 // sampled.
-func (o *observer) Trace() string {
-	hold := o.hold.Load()
-	if hold == nil {
+func (t *Telemetry) traceOf(ctx context.Context) string {
+	c := t.callOf(ctx)
+	if c == nil {
 		return ""
 	}
-	return formatTrace((*hold).SpanContext())
+	return formatTrace(c.hold.SpanContext())
 }
 
 // formatTrace returns a span in the form of W3C's traceparent, if it is sampled.
@@ -143,51 +154,30 @@ func parseTrace(s string) (trace.SpanContext, bool) {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, TraceFlags: trace.FlagsSampled, Remote: true}), true
 }
 
-// Ended ends the span of the claim.
-func (o *observer) Ended(e etcdclaims.TermEnd) {
-	ctx, reason := context.Background(), reasonOf(e)
-	hold := o.hold.Load()
-	if (*hold).SpanContext().IsSampled() {
-		ctx = trace.ContextWithSpan(ctx, *hold) // for exemplars
+// termEnded ends the span of the claim.
+func (t *Telemetry) termEnded(ctx context.Context, term etcdclaims.TermInfo) {
+	c := t.callOf(ctx)
+	if c == nil {
+		return
 	}
-	o.t.hold.Record(ctx, e.Held.Seconds(), o.t.options.of(series{}.with(keyTemplate, o.template)).record...)
-	o.t.ends.Add(ctx, 1, o.t.options.of(series{}.with(keyTemplate, o.template).with(keyReason, reason)).add...)
-	if span := *hold; span.IsRecording() {
-		span.SetAttributes(keyReason.String(reason))
-		if errors.Is(e.Err, etcdclaims.ErrLost) {
-			span.AddEvent("lost", trace.WithAttributes(keyReason.String(reason)))
+	reason := reasonOf(term)
+	if ctx = context.Background(); c.hold.SpanContext().IsSampled() {
+		ctx = trace.ContextWithSpan(ctx, c.hold) // for exemplars
+	}
+	t.hold.Record(ctx, term.Held.Seconds(), t.options.of(series{}.with(keyTemplate, c.template)).record...)
+	t.ends.Add(ctx, 1, t.options.of(series{}.with(keyTemplate, c.template).with(keyReason, reason)).add...)
+	if c.hold.IsRecording() {
+		c.hold.SetAttributes(keyReason.String(reason))
+		if errors.Is(term.Err, etcdclaims.ErrLost) {
+			c.hold.AddEvent("lost", trace.WithAttributes(keyReason.String(reason)))
 			if reason != "shutdown" {
-				span.SetStatus(codes.Error, e.Err.Error())
+				c.hold.SetStatus(codes.Error, term.Err.Error())
 			}
 		}
 	}
-	(*hold).End()
+	c.hold.End()
 }
 
 // formatFence returns a fence as text: as a number it can have more digits than
 // tools keep.
 func formatFence(fence int64) string { return strconv.FormatInt(fence, 10) }
-
-// pair makes two observers of one.
-type pair struct{ theirs, mine etcdclaims.Observer }
-
-func (p pair) Acquired(a etcdclaims.Acquisition) {
-	p.theirs.Acquired(a)
-	p.mine.Acquired(a)
-}
-
-func (p pair) Returned(waited time.Duration, err error) {
-	p.theirs.Returned(waited, err)
-	p.mine.Returned(waited, err)
-}
-
-func (p pair) Context(ctx context.Context) context.Context {
-	return p.mine.Context(p.theirs.Context(ctx))
-}
-
-func (p pair) Trace() string { return p.mine.Trace() }
-
-func (p pair) Ended(e etcdclaims.TermEnd) {
-	p.theirs.Ended(e)
-	p.mine.Ended(e)
-}

@@ -2,37 +2,49 @@ package telemetry
 
 import (
 	"context"
+	"time"
 
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
 // Instrument makes clients that are created with cfg report their claims. It
-// keeps the hooks that cfg has: they are called too. If cfg has
-// Hooks.Observe, the text of its Observer.Trace is not passed on.
+// keeps the hooks that cfg has: they are called too. If cfg has Hooks.Trace, its text is
+// not passed on to the next holder.
 //
 // The claims of a passthrough client are not measured.
 func (t *Telemetry) Instrument(cfg *etcdclaims.Config) {
 	before := cfg.Hooks
-	cfg.Hooks.Observe = func(ctx context.Context, call etcdclaims.Call) etcdclaims.Observer {
-		mine := t.observe(ctx, call)
-		if before.Observe == nil {
-			return mine
+	cfg.Hooks.CallBegan = func(ctx context.Context, call etcdclaims.Call) context.Context {
+		if before.CallBegan != nil {
+			ctx = before.CallBegan(ctx, call)
 		}
-		switch theirs := before.Observe(ctx, call); {
-		case mine == nil:
-			return theirs
-		case theirs != nil:
-			return pair{theirs, mine}
-		}
-		return mine
+		return t.callBegan(ctx, call)
 	}
+	cfg.Hooks.CallEnded = chainCtx(before.CallEnded, t.callEnded)
+	cfg.Hooks.TermBegan = chainCtx(before.TermBegan, t.termBegan)
+	cfg.Hooks.TermEnded = chainCtx(before.TermEnded, t.termEnded)
+	cfg.Hooks.Zombie = func(ctx context.Context, term etcdclaims.TermInfo, drain time.Duration) {
+		if before.Zombie != nil {
+			before.Zombie(ctx, term, drain)
+		}
+		t.zombies.Add(context.Background(), 1, t.options.of(series{}.with(keyTemplate, t.keys.of(term.Token.Key))).add...)
+	}
+	cfg.Hooks.Context = func(ctx, work context.Context) context.Context {
+		if before.Context != nil {
+			work = before.Context(ctx, work)
+		}
+		return t.workContext(ctx, work)
+	}
+	cfg.Hooks.Trace = t.traceOf
 	cfg.Hooks.Renewed = chain(before.Renewed, t.renewed)
+	cfg.Hooks.Suspected = func(instance string, claims int, wrong bool) {
+		if before.Suspected != nil {
+			before.Suspected(instance, claims, wrong)
+		}
+		t.suspected(claims, wrong)
+	}
 	cfg.Hooks.Requested = chain(before.Requested, t.requested)
-	cfg.Hooks.Suspected = chain(before.Suspected, t.suspected)
 	cfg.Hooks.Opened = tracked(t, before.Opened, t.clients, true)
-	cfg.Hooks.Zombie = chain(before.Zombie, func(z etcdclaims.Zombie) {
-		t.zombies.Add(context.Background(), 1, t.options.of(series{}.with(keyTemplate, t.keys.of(z.Token.Key))).add...)
-	})
 }
 
 func (t *Telemetry) renewed(r etcdclaims.Renewal) {
@@ -45,12 +57,12 @@ func (t *Telemetry) renewed(r etcdclaims.Renewal) {
 	t.marginRatio.Record(ctx, r.Margin.Seconds()/r.TTL.Seconds())
 }
 
-func (t *Telemetry) suspected(s etcdclaims.Suspicion) {
+func (t *Telemetry) suspected(claims int, wrong bool) {
 	result := "right"
-	if s.Wrong {
+	if wrong {
 		result = "wrong"
 	}
-	t.suspicions.Add(context.Background(), int64(s.Claims), t.options.of(series{}.with(keyResult, result)).add...)
+	t.suspicions.Add(context.Background(), int64(claims), t.options.of(series{}.with(keyResult, result)).add...)
 }
 
 func (t *Telemetry) requested(r etcdclaims.Request) {
@@ -62,6 +74,6 @@ func (t *Telemetry) requested(r etcdclaims.Request) {
 	if r.Err != nil {
 		result, errorType = "error", errorTypeOf(r.Err)
 	}
-	t.requests.Add(ctx, 1, t.options.of(series{}.with(keyKind, string(r.Kind)).with(keyResult, result).with(keyError, errorType)).add...)
-	t.requestDuration.Record(ctx, r.Took.Seconds(), t.options.of(series{}.with(keyKind, string(r.Kind))).record...)
+	t.requests.Add(ctx, 1, t.options.of(series{}.with(keyKind, r.Kind).with(keyResult, result).with(keyError, errorType)).add...)
+	t.requestDuration.Record(ctx, r.Took.Seconds(), t.options.of(series{}.with(keyKind, r.Kind)).record...)
 }

@@ -21,7 +21,7 @@ func TestClaims(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var zombies, requests atomic.Int32
 		c, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{
-			Zombie:    func(etcdclaims.Zombie) { zombies.Add(1) },
+			Zombie:    func(context.Context, etcdclaims.TermInfo, time.Duration) { zombies.Add(1) },
 			Requested: func(etcdclaims.Request) { requests.Add(1) },
 		}})
 		peer, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
@@ -70,7 +70,7 @@ func TestClaims(t *testing.T) {
 		second := <-got
 		w.server.Revoke(w.T, claimtest.Key("", "orders/4711")) // as an operator might
 		<-second.Done()
-		synctest.Wait() // observers hear of it afterwards
+		synctest.Wait() // hooks are called afterwards
 		w.expect(map[string]string{
 			"etcdclaims.acquire.duration{key.template=orders/*,mode=wait,result=acquired}": "1×7.0",
 			"etcdclaims.wait.duration{key.template=orders/*,result=acquired}":              "1×7.0",

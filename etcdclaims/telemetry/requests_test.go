@@ -24,7 +24,7 @@ func TestRequestsOfAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				var mu sync.Mutex
-				done, all := map[etcdclaims.RequestKind]int{}, map[etcdclaims.RequestKind]int{}
+				done, all := map[string]int{}, map[string]int{}
 				claims, host := w.client(etcdclaims.Config{TTL: 15 * sec, Hooks: etcdclaims.Hooks{Requested: func(r etcdclaims.Request) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -38,8 +38,8 @@ func TestRequestsOfAll(t *testing.T) {
 					w.Fatal(err)
 				}
 				sent := func(kind claimtest.Kind) int { return len(host.Sent(kind)) }
-				for kind, want := range map[etcdclaims.RequestKind]int{
-					etcdclaims.RequestRange: sent(claimtest.Range), etcdclaims.RequestGrant: sent(claimtest.Grant), etcdclaims.RequestTxn: transactions(host),
+				for kind, want := range map[string]int{
+					"range": sent(claimtest.Range), "lease_grant": sent(claimtest.Grant), "txn": transactions(host),
 				} {
 					// A request whose context has ended may have been sent.
 					if want < done[kind] || want > all[kind] || (want == 0) != (done[kind] == 0) {

@@ -67,7 +67,7 @@ func errorTypeOf(err error) string {
 }
 
 // reasonOf returns why a claim ended.
-func reasonOf(e etcdclaims.TermEnd) string {
+func reasonOf(e etcdclaims.TermInfo) string {
 	var lost *etcdclaims.LostError
 	if !errors.As(e.Err, &lost) {
 		switch e.Work {

@@ -98,6 +98,17 @@ func chain[E any](theirs, mine func(E)) func(E) {
 	}
 }
 
+// chainCtx is chain for hooks with a context.
+func chainCtx[E any](theirs, mine func(context.Context, E)) func(context.Context, E) {
+	if theirs == nil {
+		return mine
+	}
+	return func(ctx context.Context, e E) {
+		theirs(ctx, e)
+		mine(ctx, e)
+	}
+}
+
 // tracked returns a hook for the life of a thing, which is tracked meanwhile. The
 // other hook is called too, unless it is nil.
 func tracked[K comparable, V any](t *Telemetry, theirs func(K) func(), in map[K]V, v V) func(K) func() {

@@ -70,10 +70,10 @@ func TestHostileKeys(t *testing.T) {
 			all.Go(func() {
 				for i := range 500 {
 					word := strings.Map(func(r rune) rune { return r - '0' + 'g' }, fmt.Sprintf("%04d", g*500+i)) // no digits
-					o := cfg.Hooks.Observe(w.Context(), etcdclaims.Call{Key: "tenant-" + word})
-					o.Acquired(etcdclaims.Acquisition{})
-					o.Returned(time.Second, nil)
-					o.Ended(etcdclaims.TermEnd{Err: etcdclaims.ErrReleased})
+					ctx := cfg.Hooks.CallBegan(w.Context(), etcdclaims.Call{Key: "tenant-" + word})
+					cfg.Hooks.TermBegan(ctx, etcdclaims.TermInfo{})
+					cfg.Hooks.CallEnded(ctx, etcdclaims.Call{Waited: time.Second})
+					cfg.Hooks.TermEnded(ctx, etcdclaims.TermInfo{Err: etcdclaims.ErrReleased})
 				}
 			})
 		}
@@ -103,11 +103,38 @@ func TestCustomTemplate(t *testing.T) {
 	}
 	cfg := etcdclaims.Config{}
 	tel.Instrument(&cfg)
-	cfg.Hooks.Observe(t.Context(), etcdclaims.Call{Key: "key"}).Returned(0, nil)
+	cfg.Hooks.CallEnded(cfg.Hooks.CallBegan(t.Context(), etcdclaims.Call{Key: "key"}), etcdclaims.Call{})
 	w := &world{T: t, reader: reader}
 	w.expect(map[string]string{"etcdclaims.acquire.duration{key.template=k,mode=try,result=acquired}": "1×0.0"})
 	if err := tel.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Two that instrument the same client do not mix up its calls.
+func TestInstrumentedTwice(t *testing.T) {
+	var cfg etcdclaims.Config
+	var worlds []*world
+	for range 2 {
+		reader := sdkmetric.NewManualReader()
+		tel, err := telemetry.New(telemetry.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tel.Close()
+		tel.Instrument(&cfg)
+		worlds = append(worlds, &world{T: t, reader: reader})
+	}
+	ctx := cfg.Hooks.CallBegan(t.Context(), etcdclaims.Call{Key: "key"})
+	cfg.Hooks.TermBegan(ctx, etcdclaims.TermInfo{})
+	cfg.Hooks.CallEnded(ctx, etcdclaims.Call{Key: "key"})
+	cfg.Hooks.TermEnded(ctx, etcdclaims.TermInfo{Held: time.Second, Err: etcdclaims.ErrReleased})
+	for _, w := range worlds {
+		w.expect(map[string]string{
+			"etcdclaims.acquire.duration{key.template=key,mode=try,result=acquired}": "1×0.0",
+			"etcdclaims.hold.duration{key.template=key}":                             "1×1.0",
+			"etcdclaims.claim.ends{key.template=key,reason=released}":                "1",
+		})
 	}
 }
 
@@ -118,8 +145,8 @@ func TestWithoutSDK(t *testing.T) {
 	}
 	cfg := etcdclaims.Config{}
 	tel.Instrument(&cfg)
-	if o := cfg.Hooks.Observe(t.Context(), etcdclaims.Call{Key: "key"}); o != nil {
-		t.Errorf("a call is followed for nobody: %v", o)
+	if ctx := cfg.Hooks.CallBegan(t.Context(), etcdclaims.Call{Key: "key"}); ctx != t.Context() {
+		t.Errorf("a call is followed for nobody: %v", ctx)
 	}
 	if err := tel.Close(); err != nil {
 		t.Error(err)

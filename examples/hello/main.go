@@ -36,14 +36,12 @@ func run(ctx context.Context, endpoints []string, out io.Writer) error {
 		return err
 	}
 	defer etcd.Close()
-	lost := make(chan error, 2)
 	var clients [2]*etcdclaims.Client // they stand for two processes
 	for i, owner := range []string{"alice", "bob"} {
 		clients[i], err = etcdclaims.New(etcd, etcdclaims.Config{
 			Prefix: "/hello/",
 			Owner:  owner,
 			Logger: demoetcd.Logger(),
-			Hooks:  etcdclaims.Hooks{Lost: func(l *etcdclaims.LostError) { lost <- l }},
 		})
 		if err != nil {
 			return err
@@ -60,7 +58,8 @@ func run(ctx context.Context, endpoints []string, out io.Writer) error {
 	if err := bob.ForceRelease(ctx, "account/7", "alice does not answer"); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "alice learns of it:", <-lost) // at the claim's deadline, if etcd did not answer alice
+	<-first.Done() // at the claim's deadline, if etcd did not answer alice
+	fmt.Fprintln(out, "alice learns of it:", first.Err())
 	second, err := bob.TryAcquire(ctx, "account/7")
 	if err != nil {
 		return err

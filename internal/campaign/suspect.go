@@ -33,9 +33,9 @@ func (w *worker) takeSuspectable(ctx context.Context, r *rand.Rand) error {
 }
 
 // judged writes down whether a suspicion of this worker was right.
-func (w *worker) judged(s etcdclaims.Suspicion) {
-	e := entry{Op: opSuspected, Want: s.Claims}
-	if s.Wrong {
+func (w *worker) judged(_ string, claims int, wrong bool) {
+	e := entry{Op: opSuspected, Want: claims}
+	if wrong {
 		e.Note = wronglySuspected
 	}
 	w.journal.write(e)

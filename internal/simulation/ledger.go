@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -133,6 +134,22 @@ func (l *ledger) healthy(who *process, from, to time.Time) bool {
 	return !slices.ContainsFunc(l.spans, func(s span) bool {
 		return s.deaf && (s.who == who || who == nil) && s.within(from, to)
 	})
+}
+
+// termEnded is told of every end of a term, where it happens, and judges losses.
+func (p *process) termEnded(_ context.Context, term etcdclaims.TermInfo) {
+	var l *etcdclaims.LostError
+	if p.dead.Load() || !errors.As(term.Err, &l) {
+		return
+	}
+	p.w.count("lost: " + l.Reason.String())
+	if !strings.HasPrefix(l.Token.Key, queueTokens) { // which is judged by its items
+		p.w.history.Ended(p.name, l.Token)
+		p.w.trace.lost(l.Token, p, l.Reason)
+	}
+	if _, manual := p.manuals.Load(l.Token); l.Reason == etcdclaims.ReasonExpired && !manual {
+		p.w.justify(p, l)
+	}
 }
 
 // justify checks that a claim that expired had a reason to: a request that goes

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,7 +70,10 @@ func (w *world) newProcess(slot, number int) *process {
 		Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * 500 * time.Millisecond },
 		// Work counts as done for as long as anybody asks.
 		Retention: -1, MaxAttempts: -1,
-		Hooks: etcdclaims.Hooks{Lost: p.lost, Zombie: func(etcdclaims.Zombie) { w.count("zombies") }},
+		Hooks: etcdclaims.Hooks{
+			TermEnded: p.termEnded,
+			Zombie:    func(context.Context, etcdclaims.TermInfo, time.Duration) { w.count("zombies") },
+		},
 	})
 	for i := range 1 + rng.IntN(2) {
 		p.wg.Go(func() { p.work(p.random(uint64(i + 1))) })
@@ -109,21 +111,6 @@ func (p *process) longest() time.Duration { return max(p.ttl, p.second) }
 // random returns numbers that depend on the seed and the goroutine alone.
 func (p *process) random(goroutine uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(p.w.plan.Seed, uint64(p.slot+1)<<32|uint64(p.number)<<8|goroutine))
-}
-
-// lost is told of every loss, where it happens.
-func (p *process) lost(l *etcdclaims.LostError) {
-	if p.dead.Load() {
-		return
-	}
-	p.w.count("lost: " + l.Reason.String())
-	if !strings.HasPrefix(l.Token.Key, queueTokens) { // which is judged by its items
-		p.w.history.Ended(p.name, l.Token)
-		p.w.trace.lost(l.Token, p, l.Reason)
-	}
-	if _, manual := p.manuals.Load(l.Token); l.Reason == etcdclaims.ReasonExpired && !manual {
-		p.w.justify(p, l)
-	}
 }
 
 // stop ends the workers and waits for them: no wait may outlast its context.

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -69,9 +70,14 @@ var lossCases = []Case{
 	{"hooks are told", func(t *trial) {
 		var acquired, released, lost atomic.Pointer[fencing.Token]
 		a := t.client(etcdclaims.Config{Hooks: etcdclaims.Hooks{
-			Acquired: func(token fencing.Token) { acquired.Store(&token) },
-			Released: func(token fencing.Token) { released.Store(&token) },
-			Lost:     func(err *etcdclaims.LostError) { lost.Store(&err.Token) },
+			TermBegan: func(_ context.Context, term etcdclaims.TermInfo) { acquired.Store(&term.Token) },
+			TermEnded: func(_ context.Context, term etcdclaims.TermInfo) {
+				if errors.Is(term.Err, etcdclaims.ErrLost) {
+					lost.Store(&term.Token)
+				} else {
+					released.Store(&term.Token)
+				}
+			},
 		}})
 		told := func(what string, got *atomic.Pointer[fencing.Token], want *etcdclaims.Claim) {
 			t.Helper()

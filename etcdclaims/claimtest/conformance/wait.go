@@ -108,10 +108,10 @@ var waitCases = []Case{
 	}},
 
 	{"a handler that does not stop loses its fence, not its key", func(t *trial) {
-		zombies := make(chan etcdclaims.Zombie, 1)
+		zombies := make(chan etcdclaims.TermInfo, 1)
 		cfg := brief
 		cfg.Drain = 300 * time.Millisecond
-		cfg.Hooks.Zombie = func(z etcdclaims.Zombie) { zombies <- z }
+		cfg.Hooks.Zombie = func(_ context.Context, term etcdclaims.TermInfo, _ time.Duration) { zombies <- term }
 		a, b := t.pair(cfg)
 		ctx, cancel := context.WithCancel(t.ctx)
 		defer cancel()
@@ -124,7 +124,7 @@ var waitCases = []Case{
 		cancel()
 		select {
 		case z := <-zombies:
-			if z.Token != claim.Token() || !errors.Is(z.Told, context.Canceled) {
+			if z.Token != claim.Token() || !errors.Is(z.Err, context.Canceled) {
 				t.Errorf("the hook was told of %+v", z)
 			}
 		case <-time.After(soon):

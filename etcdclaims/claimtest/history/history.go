@@ -173,7 +173,7 @@ func (h *History) Checked(process string, t fencing.Token) {
 }
 
 // Ended records that the process has just learned, without a release, that its
-// term is over. Call it in Hooks.Lost, which runs where the loss is noticed. A
+// term is over. Call it in Hooks.TermEnded, which runs where the loss is noticed. A
 // goroutine that waits for Claim.Done may record too late, which matters if a
 // successor does not wait for the end of a lease: record Ended yourself before an
 // acquisition with Supersede.

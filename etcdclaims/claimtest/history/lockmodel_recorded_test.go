@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -129,7 +130,11 @@ func recordLocks(t *testing.T, kind string, seed uint64, times int, opts ...etcd
 		}
 		w := &jepsenClient{h: h, name: name, host: server.Host(t), rnd: rand.New(rand.NewPCG(seed, uint64(i))), times: times, opts: opts}
 		w.c = claimtest.NewClient(t, w.host, etcdclaims.Config{Owner: name, Hooks: etcdclaims.Hooks{
-			Lost: func(e *etcdclaims.LostError) { h.Ended(name, fencing.Token{Key: lockKey, Fence: e.Token.Fence}) },
+			TermEnded: func(_ context.Context, term etcdclaims.TermInfo) {
+				if errors.Is(term.Err, etcdclaims.ErrLost) {
+					h.Ended(name, fencing.Token{Key: lockKey, Fence: term.Token.Fence})
+				}
+			},
 		}})
 		clients = append(clients, w)
 	}

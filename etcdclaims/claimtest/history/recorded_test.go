@@ -32,7 +32,11 @@ func newWorker(t *testing.T, h *history.History, name string, etcd *clientv3.Cli
 	t.Helper()
 	w := &worker{h: h, name: name, etcd: etcd, rnd: rand.New(rand.NewPCG(seed, 0)), fence: true}
 	c, err := etcdclaims.New(etcd, etcdclaims.Config{Owner: name, Hooks: etcdclaims.Hooks{
-		Lost: func(e *etcdclaims.LostError) { h.Ended(name, e.Token) },
+		TermEnded: func(_ context.Context, term etcdclaims.TermInfo) {
+			if errors.Is(term.Err, etcdclaims.ErrLost) {
+				h.Ended(name, term.Token)
+			}
+		},
 	}})
 	if err != nil {
 		t.Fatal(err)

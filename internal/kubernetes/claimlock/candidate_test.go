@@ -52,7 +52,11 @@ func newCandidate(t *testing.T, h *history.History, server *claimtest.Server, na
 	c := &candidate{t: t, h: h, name: name, host: server.Host(t), begun: make(chan int64, 1000), thawed: make(chan struct{})}
 	close(c.thawed)
 	claims := claimtest.NewClient(t, c.host, etcdclaims.Config{Owner: name, Hooks: etcdclaims.Hooks{
-		Lost: func(e *etcdclaims.LostError) { h.Ended(name, e.Token) },
+		TermEnded: func(_ context.Context, term etcdclaims.TermInfo) {
+			if errors.Is(term.Err, etcdclaims.ErrLost) {
+				h.Ended(name, term.Token)
+			}
+		},
 	}})
 	lock, err := claimlock.New(claims, claimlock.Config{Key: key, Identity: name})
 	if err != nil {

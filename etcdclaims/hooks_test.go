@@ -13,12 +13,12 @@ import (
 	"github.com/etcdclaims/claims/etcdclaims"
 )
 
-// ledger writes down what the observers of a client are told.
+// ledger writes down what the hooks of a client are told.
 type ledger struct {
 	mu     sync.Mutex
 	lines  []string
 	opened int
-	kinds  map[etcdclaims.RequestKind]int
+	kinds  map[string]int
 	failed int
 }
 
@@ -41,17 +41,32 @@ func (l *ledger) take() []string {
 
 func (l *ledger) hooks() etcdclaims.Hooks {
 	return etcdclaims.Hooks{
-		Observe: func(_ context.Context, call etcdclaims.Call) etcdclaims.Observer {
+		CallBegan: func(ctx context.Context, call etcdclaims.Call) context.Context {
 			if call.Key == "unobserved" {
-				return nil
+				return ctx
 			}
-			return &follower{l: l, call: call}
+			return context.WithValue(ctx, followerKey{}, &follower{l: l, call: call})
+		},
+		CallEnded: followed((*follower).returned),
+		TermBegan: followed((*follower).began),
+		TermEnded: followed((*follower).ended),
+		Context: func(ctx, work context.Context) context.Context {
+			if f := followerOf(ctx); f != nil {
+				return context.WithValue(work, valueKey{}, f.call.Key)
+			}
+			return work
+		},
+		Trace: func(ctx context.Context) string {
+			if f := followerOf(ctx); f != nil {
+				return "trace of " + f.call.Key
+			}
+			return ""
 		},
 		Requested: func(r etcdclaims.Request) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.kinds == nil {
-				l.kinds = map[etcdclaims.RequestKind]int{}
+				l.kinds = map[string]int{}
 			}
 			l.kinds[r.Kind]++
 			if r.Err != nil {
@@ -65,52 +80,74 @@ func (l *ledger) hooks() etcdclaims.Hooks {
 	}
 }
 
+// follower is what the hooks of one call keep in its context.
 type follower struct {
-	l     *ledger
-	call  etcdclaims.Call
-	fence int64
-	ended bool
+	l    *ledger
+	call etcdclaims.Call
+	over bool
 }
 
-func (o *follower) Acquired(a etcdclaims.Acquisition) {
-	o.fence = a.Token.Fence
-	from := ""
-	if a.Trace != "" {
-		from = " from " + a.Trace
+type followerKey struct{}
+
+func followerOf(ctx context.Context) *follower {
+	f, _ := ctx.Value(followerKey{}).(*follower)
+	return f
+}
+
+// followed returns a hook that calls a method of the call's follower.
+func followed[E any](method func(*follower, E)) func(context.Context, E) {
+	return func(ctx context.Context, e E) {
+		if f := followerOf(ctx); f != nil {
+			method(f, e)
+		}
 	}
-	o.l.add("%s acquired: attempt %d, took over %v%s", a.Token.Key, a.Attempt, a.TookOver, from)
 }
 
-func (o *follower) Returned(waited time.Duration, err error) {
+func (f *follower) began(term etcdclaims.TermInfo) {
+	from := ""
+	if term.Trace != "" {
+		from = " from " + term.Trace
+	}
+	f.l.add("%s acquired: attempt %d, took over %v%s", term.Token.Key, term.Attempt, term.TookOver, from)
+}
+
+func (f *follower) returned(call etcdclaims.Call) {
 	how := "ok"
 	for _, is := range []error{etcdclaims.ErrHeld, etcdclaims.ErrDone, context.DeadlineExceeded} {
-		if errors.Is(err, is) {
+		if errors.Is(call.Err, is) {
 			how = is.Error()
 		}
 	}
-	if (how == "ok") != (err == nil) {
-		how = err.Error()
+	if (how == "ok") != (call.Err == nil) {
+		how = call.Err.Error()
 	}
-	o.l.add("%s returned: wait %v, work %v, waited %v: %s", o.call.Key, o.call.Wait, o.call.Work, waited.Round(time.Second), how)
+	if call.Key != f.call.Key || call.Wait != f.call.Wait || call.Work != f.call.Work {
+		f.l.add("%+v ended as %+v", f.call, call)
+	}
+	f.l.add("%s returned: wait %v, work %v, waited %v: %s", call.Key, call.Wait, call.Work, call.Waited.Round(time.Second), how)
 }
 
-func (o *follower) Context(ctx context.Context) context.Context {
-	return context.WithValue(ctx, valueKey{}, o.call.Key)
-}
-
-func (o *follower) Trace() string { return "trace of " + o.call.Key }
-
-func (o *follower) Ended(e etcdclaims.TermEnd) {
-	if o.ended {
-		o.l.add("%s ended twice", o.call.Key)
+func (f *follower) ended(term etcdclaims.TermInfo) {
+	if f.over {
+		f.l.add("%s ended twice", f.call.Key)
 	}
-	o.ended = true
+	f.over = true
 	why := "released"
 	var lost *etcdclaims.LostError
-	if errors.As(e.Err, &lost) {
+	if errors.As(term.Err, &lost) {
 		why = "lost: " + lost.Reason.String()
 	}
-	o.l.add("%s ended: held %v, work %q, %s", o.call.Key, e.Held.Round(time.Second), e.Work, why)
+	f.l.add("%s ended: held %v, work %q, %s", term.Token.Key, term.Held.Round(time.Second), term.Work, why)
+}
+
+// onLoss returns hooks that call f for each term that is lost.
+func onLoss(f func(*etcdclaims.LostError)) etcdclaims.Hooks {
+	return etcdclaims.Hooks{TermEnded: func(_ context.Context, term etcdclaims.TermInfo) {
+		var lost *etcdclaims.LostError
+		if errors.As(term.Err, &lost) {
+			f(lost)
+		}
+	}}
 }
 
 func expect(t *testing.T, l *ledger, want ...string) {
@@ -120,7 +157,7 @@ func expect(t *testing.T, l *ledger, want ...string) {
 	}
 }
 
-func TestObserver(t *testing.T) {
+func TestHooks(t *testing.T) {
 	t.Parallel()
 	virtualCase(t, "claims", func(t *testing.T, w *world) {
 		var l ledger
@@ -129,7 +166,7 @@ func TestObserver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = w.peer().TryAcquire(t.Context(), "k") // without an observer
+		_, _ = w.peer().TryAcquire(t.Context(), "k") // without hooks
 		if _, err := c.TryAcquire(t.Context(), "k"); !errors.Is(err, etcdclaims.ErrHeld) {
 			t.Fatal(err)
 		}
@@ -139,7 +176,7 @@ func TestObserver(t *testing.T) {
 		}
 		bound, unbind := shared.Bind(t.Context())
 		if bound.Value(valueKey{}) != "k" || cl.Context().Value(valueKey{}) != "k" {
-			t.Error("the contexts do not carry what the observer adds")
+			t.Error("the contexts do not carry what the hook adds")
 		}
 		unbind()
 		time.Sleep(3 * sec)
@@ -159,7 +196,7 @@ func TestObserver(t *testing.T) {
 		}
 		_ = unobserved.Release(t.Context())
 		expect(t, &l)
-		if l.kinds[etcdclaims.RequestTxn] == 0 || l.kinds[etcdclaims.RequestGrant] == 0 || l.failed > 0 {
+		if l.kinds["txn"] == 0 || l.kinds["lease_grant"] == 0 || l.failed > 0 {
 			t.Error("requests: ", l.kinds, l.failed)
 		}
 	})
@@ -227,13 +264,13 @@ func TestObserver(t *testing.T) {
 		}
 		w.server.Revoke(t, w.own("w")) // as if its owner had died
 		<-work.Done()
-		time.Sleep(time.Millisecond) // the observer is told after that
+		time.Sleep(time.Millisecond) // the hook is told after that
 		expect(t, &l,
 			"w acquired: attempt 1, took over false", "w returned: wait false, work true, waited 0s: ok",
 			`w ended: held 0s, work "", lost: lease revoked`)
 		err = c.TryRunWork(t.Context(), "w", func(ctx context.Context, _ *etcdclaims.Work) error {
 			if ctx.Value(valueKey{}) != "w" {
-				t.Error("the handler's context does not carry what the observer adds")
+				t.Error("the handler's context does not carry what the hook adds")
 			}
 			return nil
 		})
@@ -285,28 +322,56 @@ func TestObserver(t *testing.T) {
 		}
 	})
 
-	virtualCase(t, "overdue handler", func(t *testing.T, w *world) {
-		c, _ := w.client(etcdclaims.Config{TTL: 15 * sec})
-		ctx, cancel := context.WithCancel(t.Context())
-		began, end, returned := make(chan bool), make(chan bool), make(chan bool)
-		go func() {
-			defer close(returned)
-			_ = c.TryRun(ctx, "k", func(context.Context) error { close(began); <-end; return nil })
-		}()
-		<-began
-		cancel()
-		time.Sleep(2 * sec)
-		if n := c.Stats().Overdue; n != 0 {
-			t.Errorf("%d overdue within their drain", n)
+	virtualCase(t, "lost while it begins", func(t *testing.T, w *world) {
+		var l ledger
+		hooks := l.hooks()
+		began := hooks.TermBegan
+		hooks.TermBegan = func(ctx context.Context, term etcdclaims.TermInfo) {
+			w.server.Revoke(t, w.own("k"))
+			time.Sleep(sec)
+			began(ctx, term)
 		}
-		time.Sleep(4 * sec)
-		if n := c.Stats().Overdue; n != 1 {
-			t.Errorf("%d overdue, want 1", n)
+		c, _ := w.client(etcdclaims.Config{Hooks: hooks})
+		cl, err := c.TryAcquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
 		}
-		close(end)
-		<-returned
-		if st := c.Stats(); st.Overdue != 0 || st.Zombies != 1 {
-			t.Errorf("%d overdue after it has returned, %d zombies", st.Overdue, st.Zombies)
+		lossOf(t, cl.Err(), etcdclaims.ReasonRevoked)
+		expect(t, &l,
+			"k acquired: attempt 0, took over false",
+			`k ended: held 0s, work "", lost: lease revoked`,
+			"k returned: wait false, work false, waited 0s: ok")
+	})
+
+	virtualCase(t, "the context of hooks outlives that of the call", func(t *testing.T, w *world) {
+		var l ledger
+		hooks := l.hooks()
+		ended := hooks.TermEnded
+		hooks.TermEnded = func(ctx context.Context, term etcdclaims.TermInfo) {
+			if _, limited := ctx.Deadline(); limited || ctx.Err() != nil || ctx.Value(valueKey{}) != "of the caller" {
+				t.Errorf("TermEnded got %v", ctx)
+			}
+			ended(ctx, term)
+		}
+		c, _ := w.client(etcdclaims.Config{Hooks: hooks})
+		for _, acquire := range []func(context.Context, string) (*etcdclaims.Claim, error){
+			func(ctx context.Context, key string) (*etcdclaims.Claim, error) { return c.TryAcquire(ctx, key) },
+			func(ctx context.Context, key string) (*etcdclaims.Claim, error) { return c.Acquire(ctx, key) },
+			func(ctx context.Context, key string) (*etcdclaims.Claim, error) {
+				all, err := c.TryAcquireAll(ctx, []string{key})
+				return append(all, nil)[0], err
+			},
+		} {
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), valueKey{}, "of the caller"), sec)
+			cl, err := acquire(ctx, "k")
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			release(t, cl)
+		}
+		if n := len(l.take()); n != 9 {
+			t.Errorf("%d lines", n)
 		}
 	})
 }
